@@ -1,0 +1,46 @@
+# Two commands matter: `make run` does the whole main job, `make test` passes the tests.
+VENV ?= .venv
+BIN := $(VENV)/bin
+SPEC ?= images/torch-2.6-cu124/envkit.toml
+
+.PHONY: help run test unit lint images bench clean
+
+help:
+	@echo 'make run     envkit up $(SPEC), on the Docker Engine or, without one, in a private virtual environment'
+	@echo 'make test    lint, types, unit tests, and the real-engine tests where an engine is in reach'
+	@echo 'make unit    the tests that need neither engine nor network'
+	@echo 'make images  lock what changed under images/ and render every Dockerfile'
+	@echo 'make bench   measure speed and memory'
+	@echo 'make clean   remove what make made here'
+
+run: $(VENV)/run.ready
+	scripts/bootstrapper
+	$(BIN)/envkit up $(SPEC) --engine auto
+
+test: $(VENV)/test.ready lint
+	$(BIN)/python -m pytest --durations=10
+
+unit: $(VENV)/test.ready
+	$(BIN)/python -m pytest -m 'not engine'
+
+lint: $(VENV)/test.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+images: $(VENV)/run.ready
+	set -e; for spec in images/*/envkit.toml; do $(BIN)/envkit lock $$spec; $(BIN)/envkit render $$spec; done
+
+bench: $(VENV)/test.ready
+	$(BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf $(VENV) report.json .pytest_cache .mypy_cache .ruff_cache
+
+$(VENV)/run.ready: pyproject.toml
+	scripts/venv $(VENV) -e .
+	touch $@
+
+$(VENV)/test.ready: pyproject.toml
+	scripts/venv $(VENV) -e '.[dev]'
+	touch $@ $(VENV)/run.ready

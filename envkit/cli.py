@@ -1,0 +1,435 @@
+"""The command line: reads the wish, calls one function, prints what it gives, and exits by it.
+
+Data goes to stdout, talk to stderr.  Every module that costs time is imported by the verb that needs it, so that
+``envkit --help`` costs no more than the parser.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from envkit import __version__
+from envkit.errors import EnvkitError, Interrupted, Unsatisfiable, UsageError
+
+if TYPE_CHECKING:
+    from envkit.model import Report, Severity
+    from envkit.report import Table
+
+app = typer.Typer(
+    name="envkit",
+    help="GPU container environments that are pinned, proven and explained.",
+    no_args_is_help=True,
+    rich_markup_mode=None,  # plain help: loading rich for it would take as long as all the rest
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+SpecPath = Annotated[Path, typer.Argument(metavar="[SPEC]", help="envkit.toml, or the directory that holds it.")]
+EngineName = Annotated[str, typer.Option("--engine", help="docker, local (a private virtual environment) or auto.")]
+Format = Annotated[str, typer.Option("--format", "-f", help="console, json or junit.")]
+FailOn = Annotated[str, typer.Option("--fail-on", help="Lowest severity that makes the exit code 1.")]
+WithObserved = Annotated[bool, typer.Option("--observed", help="Put all that was observed into the JSON.")]
+Gpus = Annotated[str, typer.Option("--gpus", help="auto, all, none, or indexes with commas.")]
+Save = Annotated[Path | None, typer.Option("--save", help="Write what was observed to this file, for `envkit judge`.")]
+Target = Annotated[str, typer.Argument(metavar="[IMAGE]", help="An image; without one, the Python envkit runs under.")]
+PythonPath = Annotated[Path | None, typer.Option("--python", help="Another Python of this machine.")]
+
+
+def say(line: str) -> None:
+    """One line of progress on stderr."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def _severity(word: str) -> Severity:
+    from envkit.model import Severity
+
+    if word.upper() not in Severity.__members__:
+        raise UsageError(f"there is no severity `{word}`", "one of: note, warning, error")
+    return Severity[word.upper()]
+
+
+def _checked_format(format: str) -> str:
+    from envkit.report import FORMATS
+
+    if format not in FORMATS:
+        raise UsageError(f"there is no format `{format}`", f"one of: {', '.join(FORMATS)}")
+    return format
+
+
+def _finish(report: Report, format: str, fail_on: str, observed: bool, tables: tuple[Table, ...] = ()) -> None:
+    """Prints the report and exits by it."""
+    import os
+    import shutil
+    from dataclasses import replace
+
+    from envkit.report import render, wants_color
+
+    least = _severity(fail_on)
+    shown = report if observed else replace(report, observed={})
+    width = shutil.get_terminal_size((100, 24)).columns
+    color = wants_color(sys.stdout, os.environ)
+    sys.stdout.write(render(shown, format, fail_on=least, tables=tables, color=color, width=width))
+    sys.stdout.flush()
+    raise typer.Exit(report.exit_code(least))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"envkit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _envkit(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """GPU container environments that are pinned, proven and explained.
+
+    Exit codes: 0 nothing found, 1 something found, 2 wrong input, 3 undecided (not known is never green).
+    """
+
+
+@app.command()
+def init(
+    directory: Annotated[Path, typer.Argument(metavar="[DIRECTORY]", help="Where to write it.")] = Path(),
+) -> None:
+    """Write a commented envkit.toml to start from."""
+    from envkit import facts, files, render
+
+    path = directory / "envkit.toml"
+    if path.exists():
+        raise UsageError(f"{path} is there already", "edit it, or name another directory")
+    known = facts.load()
+    newest = max((row for row in known.torches if row.default), key=lambda row: row.torch)
+    fitting = [row for row in known.oses if newest.runs_on_python(row.python)]
+    values = {
+        "torch": str(newest.torch),
+        "python": str(fitting[0].python),
+        "oses": ", ".join(f"{row.name} (Python {row.python})" for row in known.oses),
+        "driver": str(max(row.branch for row in known.drivers if row.latest)),
+    }
+    files.write(path, render.template("envkit.toml.j2", values))
+    print(path)
+
+
+@app.command()
+def lock(spec: SpecPath = Path(), force: Annotated[bool, typer.Option("--force", help="Lock anew.")] = False) -> None:
+    """Choose versions by the facts, pin every wheel by its hash, write envkit.lock."""
+    from envkit import facts, solve
+    from envkit import lock as locks
+    from envkit.spec import load
+
+    wish = load(spec)
+    made = None if force else locks.load(wish)
+    path = locks.path_of(wish)
+    if made is None:
+        made = solve.lock(wish, facts.load(), say)
+        locks.save(made, path)
+    else:
+        say("the lock answers this spec already; --force locks anew")
+    print(f"{path}: torch {made.torch} for CUDA {made.cuda}, {len(made.wheels)} wheels, base {made.image}")
+
+
+@app.command()
+def render(
+    spec: SpecPath = Path(),
+    output: Annotated[str, typer.Option("--output", "-o", help="A file, or - for stdout.")] = "",
+) -> None:
+    """Write the Dockerfile of a locked spec."""
+    from envkit import files
+    from envkit import lock as locks
+    from envkit import render as renderer
+    from envkit.spec import load
+
+    wish = load(spec)
+    found = locks.load(wish)
+    if found is None:
+        state = "answers another spec" if locks.path_of(wish).exists() else "does not exist"
+        raise UsageError(f"{locks.path_of(wish)} {state}", f"run `envkit lock {spec}` first")
+    text = renderer.dockerfile(found)
+    if output == "-":
+        sys.stdout.write(text)
+        return
+    path = Path(output) if output else wish.path.with_name("Dockerfile")
+    files.write(path, text)
+    print(path)
+
+
+@app.command()
+def base(suite: Annotated[str, typer.Argument(help="A Debian suite.")] = "bookworm") -> None:
+    """Make a base image from Debian's packages, named by the hash of its content."""
+    from envkit import up as pipeline
+    from envkit.engine import BaseWish
+
+    found = pipeline.connect("docker", say).resolve_base(BaseWish(ref="", suite=suite, epoch=pipeline.BASE_EPOCH), say)
+    print(f"{found.ref} {found.sha256} ({found.how})")
+
+
+@app.command()
+def build(
+    spec: SpecPath = Path(),
+    engine: EngineName = "docker",
+    tag: Annotated[str, typer.Option("--tag", "-t", help="The image's name; by default envkit/NAME:latest.")] = "",
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Build every layer anew.")] = False,
+) -> None:
+    """Lock, render and build an image."""
+    from envkit import facts
+    from envkit import up as pipeline
+    from envkit.spec import load
+
+    wish = load(spec)
+    connected = pipeline.connect(engine, say)
+    made = pipeline.ensure_lock(wish, facts.load(), say)
+    pipeline.write_dockerfile(wish, made)
+    built = pipeline.build(made, connected, say, tag=tag, no_cache=no_cache)
+    print(f"{built.image.tag} {built.image.id}")
+
+
+@app.command()
+def up(
+    spec: SpecPath = Path(),
+    engine: EngineName = "docker",
+    gpus: Gpus = "auto",
+    tag: Annotated[str, typer.Option("--tag", "-t", help="The image's name; by default envkit/NAME:latest.")] = "",
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Build every layer anew.")] = False,
+    report: Annotated[Path, typer.Option("--report", help="Where the JSON report goes.")] = Path("report.json"),
+    format: Format = "console",
+    fail_on: FailOn = "error",
+    observed: WithObserved = False,
+) -> None:
+    """Do all of it: lock, render, build, probe, smoke, and one report."""
+    from envkit import facts, files, prove
+    from envkit import report as reports
+    from envkit import up as pipeline
+    from envkit.spec import load
+
+    least = _severity(fail_on)
+    _checked_format(format)
+    wish = load(spec)
+    connected = pipeline.connect(engine, say)
+    made, tables = pipeline.up(
+        wish, facts.load(), connected, say, gpus=prove.default_gpus(gpus), tag=tag, no_cache=no_cache
+    )
+    files.write(report, reports.render(made, "json", fail_on=least))
+    say(f"wrote {report}")
+    _finish(made, format, fail_on, observed, tables)
+
+
+def _place(image: str, python: Path | None, engine: str, gpus: str) -> Any:
+    from envkit import prove
+    from envkit import up as pipeline
+
+    if image and python:
+        raise UsageError("an image and --python were both given", "name one of them")
+    if python:
+        return prove.Here(python)
+    if not image:
+        return prove.this_python()
+    return prove.InEngine(pipeline.connect(engine, say), image, "", prove.default_gpus(gpus))
+
+
+def _save(path: Path | None, kind: str, subject: object) -> None:
+    import json
+
+    from envkit import files
+    from envkit.subjects import codec
+
+    if path is not None:
+        saved = {"schema": "envkit.subject/1", "kind": kind, "subject": codec.to_plain(subject)}
+        files.write(path, json.dumps(saved, indent=1, sort_keys=True) + "\n")
+        say(f"wrote {path}")
+
+
+@app.command()
+def probe(
+    image: Target = "",
+    python: PythonPath = None,
+    engine: EngineName = "docker",
+    gpus: Gpus = "auto",
+    save: Save = None,
+    format: Format = "console",
+    fail_on: FailOn = "error",
+    observed: WithObserved = False,
+) -> None:
+    """Prove which CUDA libraries a process in the image really binds."""
+    from envkit import facts, judge, prove
+    from envkit import up as pipeline
+    from envkit.model import Report, Subject
+    from envkit.subjects import codec
+
+    started = time.monotonic()
+    _checked_format(format)
+    place = _place(image, python, engine, gpus)
+    seen = prove.probe(place, say)
+    _save(save, "image", seen)
+    results = judge.judge(seen, facts.load())
+    elapsed = round(time.monotonic() - started, 3)
+    report = Report(Subject("image", seen.name), results, elapsed, codec.to_plain(seen))
+    _finish(report, format, fail_on, observed, (pipeline.library_table(seen),))
+
+
+@app.command()
+def smoke(
+    image: Target = "",
+    test: Annotated[list[str] | None, typer.Option("--test", help="Only this test; may be given again.")] = None,
+    python: PythonPath = None,
+    engine: EngineName = "docker",
+    gpus: Gpus = "auto",
+    sabotage: Annotated[
+        str, typer.Option("--sabotage", help="Disturb every result on purpose (ulp or nan): all tests must go red.")
+    ] = "",
+    save: Save = None,
+    format: Format = "console",
+    fail_on: FailOn = "error",
+    observed: WithObserved = False,
+) -> None:
+    """Run the standard kernel tests, each in a process of its own."""
+    from envkit import facts, judge, prove
+    from envkit import up as pipeline
+    from envkit.model import Report, Subject
+    from envkit.subjects import codec
+
+    started = time.monotonic()
+    _checked_format(format)
+    place = _place(image, python, engine, gpus)
+    run = prove.smoke(place, say, tuple(test or ()), sabotage=sabotage)
+    _save(save, "smoke", run)
+    results = judge.judge(run, facts.load())
+    elapsed = round(time.monotonic() - started, 3)
+    report = Report(Subject("smoke", run.name), results, elapsed, codec.to_plain(run))
+    _finish(report, format, fail_on, observed, (pipeline.smoke_table(run),))
+
+
+@app.command()
+def doctor(
+    cuda: Annotated[str, typer.Option("--cuda", help="The CUDA version that shall run here.")] = "",
+    budget: Annotated[float, typer.Option("--budget", help="Seconds for all sources together.")] = 8.0,
+    save: Save = None,
+    format: Format = "console",
+    fail_on: FailOn = "error",
+    observed: WithObserved = False,
+) -> None:
+    """Examine this machine: driver, GPUs, container engine, limits."""
+    from envkit import facts, judge
+    from envkit.host.observe import observe_host
+    from envkit.model import Report, Subject
+    from envkit.subjects import codec
+
+    started = time.monotonic()
+    _checked_format(format)
+    host = observe_host(budget_s=budget, wanted_cuda=cuda)
+    _save(save, "host", host)
+    results = judge.judge(host, facts.load())
+    elapsed = round(time.monotonic() - started, 3)
+    _finish(Report(Subject("host", host.name), results, elapsed, codec.to_plain(host)), format, fail_on, observed)
+
+
+@app.command(name="judge")
+def judge_saved(
+    saved: Annotated[Path, typer.Argument(metavar="FILE", help="What --save wrote.")],
+    format: Format = "console",
+    fail_on: FailOn = "error",
+    observed: WithObserved = False,
+) -> None:
+    """Judge a saved observation, from any machine."""
+    import json
+
+    from envkit import facts, judge
+    from envkit.model import Report, Subject
+    from envkit.subjects import Host, Image, SmokeRun, codec
+
+    started = time.monotonic()
+    _checked_format(format)
+    try:
+        document = json.loads(saved.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{saved} cannot be read: {error}", "name a file that --save wrote") from error
+    kinds: dict[str, type] = {"host": Host, "image": Image, "smoke": SmokeRun}
+    kind = document.get("kind") if isinstance(document, dict) else None
+    if kind not in kinds or document.get("schema") != "envkit.subject/1":
+        raise UsageError(f"{saved} is no saved observation", "name a file that --save wrote")
+    subject: Any = codec.from_plain(kinds[kind], document.get("subject"))
+    results = judge.judge(subject, facts.load())
+    elapsed = round(time.monotonic() - started, 3)
+    report = Report(Subject(kind, subject.name), results, elapsed, document["subject"])
+    _finish(report, format, fail_on, observed)
+
+
+@app.command(name="facts")
+def facts_about(
+    topic: Annotated[str, typer.Argument(help="torch, gpu, cuda, driver, cudnn, image or os.")],
+    query: Annotated[str, typer.Argument(help='What about it: "2.6", "RTX 4090", ...')] = "",
+    format: Annotated[str, typer.Option("--format", "-f", help="console or json.")] = "console",
+) -> None:
+    """Print what is known, each row with its source."""
+    import json
+
+    from envkit import facts
+    from envkit.facts import show
+
+    if format == "json":
+        print(json.dumps(show.data(facts.load(), topic, query), indent=1))
+        return
+    if format != "console":
+        raise UsageError(f"there is no format `{format}` here", "one of: console, json")
+    for label, text in show.describe(facts.load(), topic, query):
+        print(f"  {label}: {text}" if text else label)
+
+
+def _stopped(number: int, frame: FrameType | None) -> None:
+    """The first signal stops the run; further ones wait for the cleaning up, every step of which has a budget."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise Interrupted(signal.Signals(number).name)
+
+
+def _tell(error: EnvkitError) -> None:
+    say(f"envkit: {error.message}")
+    if isinstance(error, Unsatisfiable):
+        for fact in error.chain:
+            say(f"  because: {fact}")
+        for wish in error.nearest:
+            say(f"  nearest: {wish}")
+    if error.fix:
+        say(f"  fix: {error.fix}")
+
+
+def run(command: Callable[[], object]) -> int:
+    """Runs ``command`` and gives the exit code; every error becomes a message and a code of the contract."""
+    signal.signal(signal.SIGINT, _stopped)
+    signal.signal(signal.SIGTERM, _stopped)
+    try:
+        command()
+    except EnvkitError as error:
+        _tell(error)
+        return error.code
+    except Interrupted as stop:
+        say(f"envkit: stopped by {stop}")
+        return stop.code
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read stdout is gone; there is nobody to tell
+        return 3
+    except SystemExit as exit:
+        return exit.code if isinstance(exit.code, int) else 2
+    except Exception:  # a fault of envkit: the default exit code 1 would read as "found"
+        traceback.print_exc()
+        say("envkit: this is a fault of envkit itself; please report it with the lines above")
+        return 3
+    return 0
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run(app))

@@ -1,0 +1,114 @@
+"""What can build an image and run envkit's payload in it: Docker, or a private virtual environment.
+
+``docker`` is imported by ``envkit.engine.docker`` alone; ``envkit.engine.local`` needs nothing but uv.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from envkit.proc import Completed
+
+Say = Callable[[str], None]  # one short line of progress; the caller sends it to stderr
+
+
+@dataclass(frozen=True, slots=True)
+class BaseWish:
+    """The base an image starts from.
+
+    ``ref`` is the image's name ("debian:bookworm-slim").  ``digest`` ("sha256:...") is what the lock holds of
+    it, empty when nothing is pinned yet.  ``suite`` is the Debian suite with the same content, empty if there
+    is none; with it the base can be made from the distribution's packages where no registry answers, with
+    ``include`` installed on top of the minimum and no file younger than ``epoch`` (seconds since 1970).
+    """
+
+    ref: str
+    suite: str = ""
+    digest: str = ""
+    include: tuple[str, ...] = ("ca-certificates",)
+    epoch: int = 315532800  # 1980, the earliest time a zip archive can hold
+
+
+@dataclass(frozen=True, slots=True)
+class BaseFound:
+    """A base that the engine holds now.
+
+    ``ref`` is what FROM takes, ``id`` the engine's own name for the content, ``how`` is "local", "registry" or
+    "bootstrapped".  ``sha256`` ("sha256:...") is what a lock should pin: the registry's manifest digest, or for a
+    bootstrapped base the hash of its file tree as one tar; empty if the image never had one.
+    """
+
+    ref: str
+    id: str
+    how: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltImage:
+    """A finished image; ``size_bytes`` is what the engine says it holds, ``seconds`` the wall time of the build."""
+
+    id: str
+    tag: str
+    size_bytes: int
+    seconds: float
+
+
+class Engine(Protocol):
+    """One way to make an environment and to look into it.
+
+    Every method raises Undecided when the engine, the network or the disk does not serve, and UsageError when the
+    image asked for does not exist.
+    """
+
+    name: str
+
+    def resolve_base(self, wish: BaseWish, say: Say) -> BaseFound:
+        """The base as pinned: what is here already, else the registry's, else one made from packages."""
+        ...
+
+    def build(
+        self,
+        context: Path,
+        tag: str,
+        *,
+        args: Mapping[str, str],
+        labels: Mapping[str, str],
+        secrets: Mapping[str, Path],
+        say: Say,
+        timeout_s: float,
+        no_cache: bool = False,
+    ) -> BuiltImage:
+        """Builds ``context`` and names the result ``tag``; a build that fails leaves ``tag`` as it was."""
+        ...
+
+    def labels(self, image: str) -> Mapping[str, str]:
+        """The labels of ``image``."""
+        ...
+
+    def run(
+        self,
+        image: str,
+        argv: Sequence[str],
+        *,
+        payload: bytes,
+        gpus: tuple[str, ...] = (),
+        env: Mapping[str, str] | None = None,
+        python: str = "python3",
+        timeout_s: float,
+        say: Say,
+    ) -> Completed:
+        """Runs the zipapp ``payload`` with the arguments ``argv`` under the image's own ``python``.
+
+        ``--watch-stdin`` is appended to the arguments: the payload must kill itself when its stdin ends, so that
+        it never outlives envkit.  ``gpus`` are "all", indexes or UUIDs; with none the run sees no GPU.  ``say`` gets
+        each line of its stderr.  After ``timeout_s`` seconds everything in it is killed.
+        """
+        ...
+
+    def remove(self, image: str) -> None:
+        """Takes ``image`` away; one that does not exist is no error."""
+        ...

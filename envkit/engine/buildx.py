@@ -1,0 +1,174 @@
+"""Builds through ``docker buildx build`` and turns BuildKit's talk into short lines.
+
+The plain progress format is read, for every buildx writes it alike (the JSON one differs between versions in its
+framing): ``#5 [stage-0 2/3] RUN make`` opens a step, ``#5 0.137 text`` is its output, ``#5 DONE 1.2s``, ``#5 CACHED``
+and ``#5 ERROR: why`` close it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from envkit import proc
+from envkit.engine import Say
+from envkit.engine.trouble import explain
+from envkit.errors import Undecided
+
+_OPEN = re.compile(r"^#(\d+) (\[.*)$")
+_CLOSE = re.compile(r"^#(\d+) (DONE|CACHED|ERROR|CANCELED)\b:? ?(.*)$")
+_OUTPUT = re.compile(r"^#(\d+) (?:\d+\.\d+ )?(.*)$")
+_POSITION = re.compile(r"^\[(?:[^\] ]+ )?(\d+/\d+)\] ")
+_KEPT = 30  # lines of a step shown when it fails; a pip or apt failure says why within its last twenty
+
+
+@dataclass(slots=True)
+class _Step:
+    title: str
+    shown: bool
+    tail: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT))
+
+
+class Progress:
+    """Reads plain progress line by line; tells ``say`` of each step of the Dockerfile, and remembers how it ended."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._steps: dict[str, _Step] = {}
+        self.failed: _Step | None = None
+        self.reason = ""
+        self.loose: deque[str] = deque(maxlen=_KEPT)
+
+    def line(self, raw: str) -> None:
+        """Takes one line of buildx's stderr."""
+        text = raw.rstrip()
+        if closed := _CLOSE.match(text):
+            self._close(closed[1], closed[2], closed[3])
+        elif (opened := _OPEN.match(text)) and opened[1] not in self._steps:
+            self._open(opened[1], opened[2])
+        elif output := _OUTPUT.match(text):
+            step = self._steps.get(output[1])
+            if step is not None:
+                step.tail.append(output[2])
+        elif text:
+            self.loose.append(text)
+
+    @property
+    def running(self) -> str:
+        """The title of the step that was opened last, empty before the first."""
+        return next((step.title for step in reversed(self._steps.values()) if step.shown), "")
+
+    def _open(self, number: str, title: str) -> None:
+        position = _POSITION.match(title)
+        short = f"[{position[1]}] {title[position.end() :]}" if position else title
+        short = re.sub(r" --mount=\S+|@sha256:[0-9a-f]+|docker\.io/(?:library/)?", "", short)
+        short = re.sub(r"\s+", " ", short)
+        step = _Step(short if len(short) <= 100 else short[:97] + "...", position is not None)
+        self._steps[number] = step
+        if step.shown:
+            self._say(step.title)
+
+    def _close(self, number: str, how: str, rest: str) -> None:
+        step = self._steps.get(number)
+        if step is None:
+            return
+        if how == "ERROR":
+            self.failed, self.reason = step, rest
+        elif step.shown and how == "CACHED":
+            self._say(f"{step.title} cached")
+        elif step.shown and how == "DONE":
+            self._say(f"{step.title} {rest.removesuffix('s')} s")
+
+
+def ca_bundle(env: Mapping[str, str]) -> Path | None:
+    """The CA bundle to hand to a build: the one ``env`` names, else the system's; None if there is none."""
+    named = [env.get(name, "") for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT")]
+    for candidate in [*named, "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"]:
+        if candidate and Path(candidate).is_file():
+            return Path(candidate)
+    return None
+
+
+def client() -> str:
+    """The path of the docker client; Undecided if there is none."""
+    found = shutil.which("docker")
+    if found is None:
+        raise Undecided(
+            "there is no docker client on PATH",
+            "install docker-cli and docker-buildx, or use --engine local",
+        )
+    return found
+
+
+def _failure(progress: Progress, completed: proc.Completed, where: str, free: int | None) -> Exception:
+    failed = progress.failed
+    tail = list(failed.tail) if failed else []
+    loose = progress.loose if failed is None else [text for text in progress.loose if text.startswith("ERROR:")]
+    # A line that quotes the step's command holds the Dockerfile's words, not what happened.
+    lines = [text for text in (*tail, progress.reason, *loose) if "did not complete successfully" not in text]
+    known = explain(lines, where=where, free=free)
+    if known is not None:
+        return known
+    if failed is None:
+        shown, sentence = list(progress.loose)[-_KEPT:], f"docker buildx ended with exit code {completed.exit}"
+    else:
+        code = re.search(r"exit code: (\d+)", progress.reason)
+        why = f"ended with exit code {code[1]}" if code else f"failed: {progress.reason.rstrip('.')}"
+        shown, sentence = tail, f"the step {failed.title} {why}"
+    fence = "".join(f"\n{line}" for line in ["```", *shown, "```"]) if shown else ""
+    memory = "exit code: 137" in progress.reason
+    return Undecided(
+        sentence + fence,
+        "the step was killed, as the kernel does when memory runs out; give the engine more memory"
+        if memory
+        else "mend the step, or what it calls, and run again; finished steps are kept",
+    )
+
+
+def build(
+    context: Path,
+    tag: str,
+    *,
+    args: Mapping[str, str],
+    labels: Mapping[str, str],
+    secrets: Mapping[str, Path],
+    say: Say,
+    timeout_s: float,
+    no_cache: bool,
+    builder: str,
+    where: str,
+    free: int | None,
+) -> str:
+    """Builds ``context`` into the engine's image store under ``tag`` and returns the image's id.
+
+    ``builder`` is buildx's name of the one that works in that store, ``where`` names the store and ``free`` its free
+    bytes, for the message of a full disk.  Raises Undecided or UsageError as ``explain`` sorts them, Undecided with
+    the failing step's last lines otherwise, and Undecided after ``timeout_s`` seconds.  BuildKit may have written
+    ``tag`` even though it failed: the caller passes a name of its own and renames.
+    """
+    # Without provenance: an attestation holds the build's time and would make every image differ.
+    argv = [client(), "buildx", "build", "--progress=plain", "--provenance=false", "--load", f"--tag={tag}"]
+    argv += [f"--builder={builder}"]
+    argv += ["--no-cache"] if no_cache else []
+    argv += [f"--build-arg={name}={value}" for name, value in sorted(args.items())]
+    argv += [f"--label={name}={value}" for name, value in sorted(labels.items())]
+    argv += [f"--secret=id={name},src={path}" for name, path in sorted(secrets.items())]
+    progress = Progress(say)
+    with tempfile.TemporaryDirectory(prefix="envkit-build-") as scratch:
+        iid = Path(scratch, "iid")
+        environment = {**os.environ, "DOCKER_BUILDKIT": "1", "BUILDKIT_PROGRESS": "plain", "NO_COLOR": "1"}
+        completed = proc.run(
+            [*argv, f"--iidfile={iid}", str(context)], timeout_s=timeout_s, env=environment, on_line=progress.line
+        )
+        if completed.timed_out:
+            at = f" in the step {progress.running}" if progress.running else ""
+            raise Undecided(f"the build did not end within {timeout_s:.0f} s{at}", "allow more time with --timeout")
+        if completed.exit != 0:
+            raise _failure(progress, completed, where, free)
+        return iid.read_text().strip()

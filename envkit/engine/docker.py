@@ -1,0 +1,511 @@
+"""The Docker engine (and Podman through its Docker-compatible socket); the only module that imports the SDK.
+
+A container that runs the payload has no network, no capabilities, no way to new privileges, a read-only root and at
+most 4096 processes; it may write to /tmp alone, a memory file system whose files may be executed, for torch.compile
+and Triton load the libraries they have just compiled there.  It dies with envkit: the engine closes its stdin when
+envkit's connection ends, however envkit ends, the payload kills itself at that, and the engine removes what has ended.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import queue
+import shutil
+import tarfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import docker
+import docker.errors
+import docker.types
+import requests.exceptions
+from docker.context.config import get_current_context_name
+from docker.utils.socket import frames_iter
+
+from envkit import proc
+from envkit.engine import BaseFound, BaseWish, BuiltImage, Say, base, buildx
+from envkit.engine.trouble import absent, explain, forbidden, no_engine, unreachable
+from envkit.errors import EnvkitError, Undecided, UsageError
+from envkit.proc import Completed
+
+RUN_LABEL = "io.envkit.run"  # on every container envkit starts
+TREE_LABEL = "io.envkit.base.sha256"  # on a bootstrapped base: the hash of its file tree
+
+_API_S = 60.0  # any one call; the longest seen is the removal of a 6 GB container, under two seconds
+_FIRST_WORD_S = 8.0  # a registry in reach names the manifest in under two; a closed network may stay silent for minutes
+_STALL_S = 120.0  # while pulling; unpacking one layer of 5 GB says nothing for up to a minute
+_GONE_S = 10.0  # from the end of a container's output to its removal; 0.1 s is usual
+_OUTPUT_LIMIT = 64 << 20  # bytes of one run's stdout or stderr; a probe's document is under one MiB
+_PAYLOAD_DIR = "/envkit"
+_NOBODY = 65532  # owns the payload inside; below 65536, the range of a rootless engine's user namespace
+
+
+def _engine_error(error: Exception) -> EnvkitError:
+    """What an SDK exception means for the user."""
+    text = str(error.explanation or error) if isinstance(error, docker.errors.APIError) else str(error)
+    if "PermissionError" in text or "Permission denied" in text:
+        return forbidden(text)
+    if isinstance(error, docker.errors.APIError):
+        known = explain([text], where="the engine's store")
+        return known or Undecided(f"the docker engine refused: {text.strip().rstrip('.')}", "see the engine's log")
+    return no_engine(text)
+
+
+@contextmanager
+def _asking(*let_through: type[Exception]) -> Iterator[None]:
+    """Turns the SDK's exceptions into envkit's, but for those that the caller reads itself."""
+    try:
+        yield
+    except let_through:
+        raise
+    except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
+        raise _engine_error(error) from error
+
+
+def _payload_tar(payload: bytes) -> bytes:
+    """The payload as the archive that enters the container; nobody inside may write to it, root without
+    capabilities included."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        entry = tarfile.TarInfo("envkit.pyz")
+        entry.size, entry.mode, entry.uid, entry.gid = len(payload), 0o444, _NOBODY, _NOBODY
+        archive.addfile(entry, io.BytesIO(payload))
+    return buffer.getvalue()
+
+
+class _Output:
+    """Reads an attached container's two streams in a thread of its own, until they end."""
+
+    def __init__(self, connection: Any, say: Say) -> None:
+        self._connection = connection
+        self._say = say
+        self.streams = {1: bytearray(), 2: bytearray()}
+        self.overflow = threading.Event()
+        self._partial = b""
+        self._thread = threading.Thread(target=self._read, daemon=True)
+
+    def _read(self) -> None:
+        # A connection cut short ends the streams; the container's own end tells the rest.
+        with suppress(OSError, ValueError):
+            for stream, chunk in frames_iter(self._connection, tty=False):
+                held = self.streams[stream]
+                if len(held) + len(chunk) > _OUTPUT_LIMIT:
+                    self.overflow.set()  # and read on: the engine cannot kill a container whose output is stuck
+                if self.overflow.is_set():
+                    continue
+                held += chunk
+                if stream == 2:
+                    *lines, self._partial = (self._partial + chunk).split(b"\n")
+                    for line in lines:
+                        self._tell(line.decode("utf-8", "replace"))
+
+    def _tell(self, line: str) -> None:
+        try:
+            self._say(line)
+        except OSError:  # the listener has gone (a closed pipe); the run goes on
+            self._say = lambda line: None
+
+    def start(self) -> None:
+        """Starts to read."""
+        self._thread.start()
+
+    def ended(self, seconds: float) -> bool:
+        """Waits for both streams to end, at most ``seconds``."""
+        self._thread.join(max(0.0, seconds))
+        return not self._thread.is_alive()
+
+    def text(self, stream: int) -> str:
+        """What came on ``stream`` (1 or 2), bad bytes replaced."""
+        return bytes(self.streams[stream]).decode("utf-8", "replace")
+
+
+class DockerEngine:
+    """The engine that the environment (DOCKER_HOST, the docker context) names.
+
+    ``cache`` is the directory for bootstrapped bases.  Making one raises Undecided if no engine answers.
+    """
+
+    name = "docker"
+
+    def __init__(self, cache: Path) -> None:
+        self._cache = cache
+        with _asking():
+            self._client = docker.from_env(timeout=int(_API_S))
+            self._info = dict(self._client.info())
+
+    # -- bases
+
+    def _inspect(self, image: str) -> dict[str, Any] | None:
+        try:
+            with _asking(docker.errors.NotFound):
+                return dict(self._client.api.inspect_image(image))
+        except docker.errors.NotFound:
+            return None
+
+    def _local(self, ref: str, digest: str) -> BaseFound | None:
+        """The image ``ref`` if the engine holds it with ``digest`` (any, if that is empty)."""
+        facts = self._inspect(ref)
+        if facts is None:
+            return None
+        tree = (facts["Config"].get("Labels") or {}).get(TREE_LABEL, "")
+        if facts["RootFS"].get("Layers") != [tree]:
+            tree = ""  # built on a bootstrapped base, from which it has the label
+        known = [tree] if tree else [name.rpartition("@")[2] for name in facts.get("RepoDigests") or ()]
+        if digest and digest not in known:
+            return None
+        return BaseFound(ref, facts["Id"], "bootstrapped" if tree else "local", digest or next(iter(known), ""))
+
+    def _pull(self, ref: str, say: Say) -> str:
+        """Pulls ``ref``; returns why no registry served, or an empty text when it came."""
+        events: queue.Queue[dict[str, Any] | Exception | None] = queue.Queue()
+
+        def listen() -> None:
+            try:
+                for event in self._client.api.pull(ref, stream=True, decode=True):
+                    events.put(event)
+                events.put(None)
+            except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
+                events.put(error)
+
+        say(f"asking the registry for {ref}")
+        threading.Thread(target=listen, daemon=True).start()
+        patience, told = _FIRST_WORD_S, ""
+        while True:
+            try:
+                event = events.get(timeout=patience)
+            except queue.Empty:
+                return f"the registry said nothing for {patience:.0f} s"
+            if event is None:
+                return ""
+            if isinstance(event, Exception):
+                text = str(getattr(event, "explanation", "") or event)
+            else:
+                text = str(event.get("error", ""))
+            if text:
+                if absent(text):
+                    raise UsageError(
+                        f"the base image {ref} does not exist or is private: {text.rstrip('.')}",
+                        "check its name, or docker login",
+                    )
+                if unreachable(text):
+                    return text
+                raise explain([text], **self._room()) or Undecided(f"pulling {ref} failed: {text.rstrip('.')}")
+            assert not isinstance(event, Exception)
+            patience = _STALL_S
+            status = f"{event.get('status', '')} {event.get('id', '')}".strip()
+            if status != told and event.get("status") in ("Pull complete", "Download complete"):
+                say(status)
+            told = status
+
+    def resolve_base(self, wish: BaseWish, say: Say) -> BaseFound:
+        """The base of ``wish``: the engine's own image of that name or digest, else the registry's, else one
+        bootstrapped from the suite's packages.
+
+        Raises UsageError if a registry answers that there is no such image, Undecided if none answers and no suite
+        is given, or if what was bootstrapped is not what the lock pins.
+        """
+        pinned = f"{wish.ref.partition('@')[0]}@{wish.digest}" if wish.digest else wish.ref
+        tree_tag = base.tag(wish.suite, wish.digest) if wish.suite and wish.digest else ""
+        for ref in filter(None, (wish.ref, pinned, tree_tag)):
+            found = self._local(ref, wish.digest)
+            if found is not None:
+                return found
+        why = self._pull(pinned, say)
+        if not why:
+            pulled = self._local(pinned, wish.digest)
+            if pulled is None:
+                raise Undecided(f"the engine pulled {pinned} and does not hold it", "see the engine's log")
+            return BaseFound(pulled.ref, pulled.id, "registry", pulled.sha256)
+        if not wish.suite:
+            raise Undecided(
+                f"the base image {pinned} is not here and no registry serves it: {why.strip().rstrip('.')}",
+                "give the machine access to the registry, or load the image with docker load, or choose a Debian base",
+            )
+        say(f"no registry serves {wish.ref}; making it from the packages of {wish.suite}")
+        made = base.bootstrap(wish.suite, wish.include, wish.epoch, self._cache, say, wish.digest)
+        if wish.digest and made.sha256 != wish.digest:
+            raise Undecided(
+                f"the base made from {wish.suite} today is {made.sha256}, the lock holds {wish.digest}",
+                "the distribution has newer packages: run envkit lock again, or bring the locked base with docker load",
+            )
+        return self._adopt(wish, made, say)
+
+    def _adopt(self, wish: BaseWish, made: base.Bootstrapped, say: Say) -> BaseFound:
+        """Loads a bootstrapped tree as an image whose id depends on nothing but the tree."""
+        ref = base.tag(wish.suite, made.sha256)
+        found = self._local(ref, made.sha256)
+        if found is not None:
+            return found
+        say(f"loading {ref}")
+        labels = {TREE_LABEL: made.sha256}
+        with _asking():
+            for _ in self._client.api.load_image(base.image_archive(made, ref, wish.epoch, labels)):
+                pass  # the engine's own progress; the image is looked up below
+        found = self._local(ref, made.sha256)
+        if found is None:
+            raise Undecided(f"the engine loaded {ref} and does not hold it", "see the engine's log")
+        return found
+
+    # -- images
+
+    def _room(self) -> dict[str, Any]:
+        """Where the engine keeps images and how much is free there, if that is on this machine."""
+        root = str(self._info.get("DockerRootDir", ""))
+        try:
+            return {"where": f"the engine's store {root}", "free": shutil.disk_usage(root).free}
+        except OSError:
+            return {"where": f"the engine's store {root}", "free": None}
+
+    def build(
+        self,
+        context: Path,
+        tag: str,
+        *,
+        args: Mapping[str, str],
+        labels: Mapping[str, str],
+        secrets: Mapping[str, Path],
+        say: Say,
+        timeout_s: float,
+        no_cache: bool = False,
+    ) -> BuiltImage:
+        """Builds ``context`` with BuildKit.  ``tag`` names the image only when all of it is there: BuildKit names an
+        image before it has unpacked it, so it is built under a name of its own first."""
+        started = time.monotonic()
+        draft = f"envkit-draft:{uuid.uuid4().hex}"
+        try:
+            with proc.sigterm_raises():
+                buildx.build(
+                    context,
+                    draft,
+                    args=args,
+                    labels=labels,
+                    secrets=secrets,
+                    say=say,
+                    timeout_s=timeout_s,
+                    no_cache=no_cache,
+                    builder=_builder(),
+                    **self._room(),
+                )
+            with _asking():
+                facts = self._client.api.inspect_image(draft)
+                repository, _, version = tag.rpartition(":") if ":" in tag.rpartition("/")[2] else (tag, "", "latest")
+                self._client.api.tag(draft, repository, version)
+        finally:
+            with suppress(Undecided):  # an engine that has just died is not the news; why the build failed is
+                self.remove(draft)
+        return BuiltImage(facts["Id"], tag, self._size(tag, facts), time.monotonic() - started)
+
+    def _size(self, tag: str, facts: Mapping[str, Any]) -> int:
+        """The bytes that ``tag`` takes in the store; the list counts unpacked files, the single view of a
+        containerd store only the compressed ones."""
+        with _asking():
+            listed = self._client.api.images(filters={"reference": tag})
+        return max([int(facts.get("Size", 0)), *(int(entry.get("Size", 0)) for entry in listed)])
+
+    def labels(self, image: str) -> Mapping[str, str]:
+        """The labels of ``image``; UsageError if the engine has no such image."""
+        facts = self._inspect(image)
+        if facts is None:
+            raise _no_image(image)
+        return dict(facts["Config"].get("Labels") or {})
+
+    def remove(self, image: str) -> None:
+        """Takes the name ``image`` away, and its content if it has no other."""
+        try:
+            with _asking(docker.errors.NotFound):
+                self._client.api.remove_image(image, force=True)
+        except docker.errors.NotFound:
+            pass
+
+    # -- runs
+
+    def run(
+        self,
+        image: str,
+        argv: Sequence[str],
+        *,
+        payload: bytes,
+        gpus: tuple[str, ...] = (),
+        env: Mapping[str, str] | None = None,
+        python: str = "python3",
+        timeout_s: float,
+        say: Say,
+    ) -> Completed:
+        """Runs the payload in a container of its own, which is gone when this returns or raises.
+
+        ``gpus`` enter as CDI devices of the kind nvidia.com/gpu.  A container's exit code above 128 is returned as the
+        negative number of the signal.  Raises UsageError if the image does not exist, Undecided if it
+        has no ``python``, if the engine has no such GPU, or if the engine goes away.
+        """
+        command = [python, f"{_PAYLOAD_DIR}/envkit.pyz", *argv, "--watch-stdin"]
+        with proc.sigterm_raises():
+            container = self._create(image, command, gpus, dict(env or {}))
+            try:
+                return self._attended(container, image, command, payload, timeout_s, say)
+            finally:
+                self._discard(container)
+
+    def _create(self, image: str, command: list[str], gpus: tuple[str, ...], env: dict[str, str]) -> str:
+        if self._inspect(image) is None:
+            raise _no_image(image)
+        devices = [f"nvidia.com/gpu={gpu}" for gpu in gpus]
+        api = self._client.api
+        with _asking():
+            host = api.create_host_config(
+                auto_remove=True,
+                network_mode="none",
+                cap_drop=["ALL"],
+                security_opt=["no-new-privileges"],
+                read_only=True,
+                tmpfs={"/tmp": "rw,exec,nosuid,nodev,mode=1777"},
+                shm_size=1 << 30,  # NCCL and the data loader; the engine's own default of 64 MiB is too small
+                pids_limit=4096,
+                init=True,
+                # A volume of its own, which goes with the container: an engine elsewhere has none of our files.
+                mounts=[docker.types.Mount(_PAYLOAD_DIR, None, type="volume", labels={RUN_LABEL: "1"})],
+                device_requests=[docker.types.DeviceRequest(driver="cdi", device_ids=devices)] if gpus else None,
+            )
+            created = api.create_container(
+                image,
+                command,
+                entrypoint="",  # an image's entry point may ask, install or print; the payload runs alone
+                stdin_open=True,
+                environment=env,
+                labels={RUN_LABEL: "1"},
+                host_config=host,
+            )
+            container = str(created["Id"])
+            for stale in abandoned(api.containers(all=True, filters={"label": RUN_LABEL}), container):
+                with suppress(docker.errors.APIError):  # another envkit may be at it too
+                    api.remove_container(stale, v=True, force=True)
+        return container
+
+    def _attended(
+        self, container: str, image: str, command: list[str], payload: bytes, timeout_s: float, say: Say
+    ) -> Completed:
+        api = self._client.api
+        deadline = time.monotonic() + timeout_s
+        with _asking():
+            api.put_archive(container, _PAYLOAD_DIR, _payload_tar(payload))
+            connection = api.attach_socket(container, {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
+        try:
+            output = _Output(connection, say)
+            output.start()
+            try:
+                with _asking(docker.errors.APIError):
+                    api.start(container)
+            except docker.errors.APIError as error:
+                raise _cannot_start(error) from error
+            cut = not self._wait(output, deadline)
+            if cut:
+                self._kill(container)
+                output.ended(_GONE_S)
+            if output.overflow.is_set():
+                raise Undecided(
+                    f"the run in the image wrote more than {_OUTPUT_LIMIT >> 20} MiB",
+                    "look at what the image prints when its python starts (sitecustomize, a .pth file)",
+                )
+            code = self._exit_code(container)
+        finally:
+            connection.close()
+        if code == 127 and f"exec {command[0]} failed" in output.text(2):
+            raise _no_python(command[0], image)
+        number = 128 - code if 128 < code <= 192 else code
+        return Completed(tuple(command), number, output.text(1), output.text(2), cut)
+
+    def _wait(self, output: _Output, deadline: float) -> bool:
+        """Waits for the output's end; False at the deadline or when there is too much of it."""
+        while not output.ended(min(0.2, deadline - time.monotonic())):
+            if time.monotonic() >= deadline or output.overflow.is_set():
+                return False
+        return True
+
+    def _kill(self, container: str) -> None:
+        with suppress(docker.errors.APIError), _asking(docker.errors.APIError):  # it may have ended just now
+            self._client.api.kill(container)
+
+    def _exit_code(self, container: str) -> int:
+        """The exit code by the engine's own log of events, which outlives the removed container."""
+        with _asking():
+            events = self._client.api.events(since=1, decode=True, filters={"container": container, "event": "die"})
+        timer = threading.Timer(_GONE_S, events.close)
+        timer.daemon = True
+        timer.start()
+        try:
+            with suppress(OSError, ValueError, requests.exceptions.RequestException):
+                for event in events:
+                    return int(event["Actor"]["Attributes"]["exitCode"])
+        finally:
+            timer.cancel()
+            events.close()
+        raise Undecided(
+            "the docker engine did not say how the container ended",
+            "see whether the engine was stopped or restarted in the middle, and run again",
+        )
+
+    def _discard(self, container: str) -> None:
+        """Removes the container and waits until it is gone.  An engine that has died takes no order; its container
+        died at the closed connection."""
+        api = self._client.api
+        deadline = time.monotonic() + _GONE_S
+        while time.monotonic() < deadline:
+            try:
+                api.remove_container(container, v=True, force=True)
+                return
+            except docker.errors.NotFound:
+                return
+            except docker.errors.APIError:
+                time.sleep(0.05)  # the engine's own removal is under way
+            except (docker.errors.DockerException, requests.exceptions.RequestException, OSError):
+                return
+
+
+def abandoned(listed: Sequence[Mapping[str, Any]], own: str) -> list[str]:
+    """The containers in the engine's list that were made and never started, a minute and more before ``own``: their
+    envkit was killed in the tenth of a second between the two, before the engine's own removal could hold."""
+    made = {str(entry["Id"]): int(entry["Created"]) for entry in listed}
+    never_started = [str(entry["Id"]) for entry in listed if entry["State"] == "created"]
+    return [one for one in never_started if made[one] < made.get(own, 0) - 60]
+
+
+def _builder() -> str:
+    """The builder that works in the engine's own image store, where the bases are.  It bears the name of the docker
+    context; another that the user has chosen for his own work would not see them."""
+    if os.environ.get("DOCKER_HOST"):
+        return "default"
+    return os.environ.get("DOCKER_CONTEXT") or get_current_context_name()
+
+
+def _no_image(image: str) -> UsageError:
+    return UsageError(
+        f"the docker engine has no image {image}", "check its name (docker image ls), or build or pull it"
+    )
+
+
+def _no_python(python: str, image: str) -> Undecided:
+    return Undecided(
+        f"the image {image} has no {python} to run the payload with",
+        "name its interpreter with --python; an image with no Python cannot be probed, only audited",
+    )
+
+
+def _cannot_start(error: docker.errors.APIError) -> EnvkitError:
+    text = str(error.explanation or error).strip().rstrip(".")
+    if "CDI" in text or "device driver" in text:
+        return Undecided(
+            f"the docker engine cannot give the container these GPUs: {text}",
+            "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, enable the engine's CDI feature, restart it",
+        )
+    if "docker-init" in text:
+        return Undecided(
+            f"the docker engine has no init program to run containers under: {text}",
+            "install the package tini (Debian) or moby-init on the engine's machine",
+        )
+    known = explain([text], where="the engine's store")
+    return known or Undecided(f"the container could not be started: {text}", "see the engine's log")

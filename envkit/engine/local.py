@@ -1,0 +1,221 @@
+"""The same lock without an engine: a private virtual environment, made by uv from the same hashed requirements.
+
+It isolates nothing: the payload runs as this user, on this machine's network, driver and system libraries, and the
+labels of every environment say so.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from envkit import proc
+from envkit.engine import BaseFound, BaseWish, BuiltImage, Say
+from envkit.engine.trouble import explain
+from envkit.errors import Undecided, UsageError
+from envkit.proc import Completed
+
+ISOLATION_LABEL = "io.envkit.isolation"
+_COMPLETE = "envkit-complete.json"  # written last; an environment without it is a ruin and is made anew
+
+
+def uv() -> str:
+    """The path of uv: the one installed beside this Python, else the one on PATH; Undecided if there is none."""
+    beside = Path(sys.executable).parent / "uv"
+    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("uv")
+    if found is None:
+        raise Undecided("there is no uv beside this python or on PATH", "pip install uv")
+    return found
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Holds the lock file ``path``: two envkits that want one environment make it once.  The kernel frees it at
+    death."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _size(root: Path) -> int:
+    return sum(entry.lstat().st_size for entry in root.rglob("*") if not entry.is_dir())
+
+
+class LocalEngine:
+    """Environments under ``root``: ``venvs/<hash of what is in it>`` and ``tags/``, a name for each."""
+
+    name = "local"
+
+    def __init__(self, root: Path) -> None:
+        self._venvs = root / "venvs"
+        self._tags = root / "tags"
+        for directory in (self._venvs, self._tags):
+            directory.mkdir(parents=True, exist_ok=True)
+
+    def resolve_base(self, wish: BaseWish, say: Say) -> BaseFound:
+        """This machine as it is: there is no other base here, and nothing of it is pinned."""
+        fields = dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', Path("/etc/os-release").read_text(), re.M))
+        machine = f"{fields.get('ID', 'linux')}:{fields.get('VERSION_ID', 'unknown')}"
+        say(f"the local engine runs on this machine ({machine}) in place of {wish.ref}")
+        return BaseFound(machine, "this machine", "local", "")
+
+    def _record(self, tag: str) -> Path:
+        return self._tags / (hashlib.sha256(tag.encode()).hexdigest()[:32] + ".json")
+
+    def _find(self, image: str) -> tuple[Path, dict[str, str]]:
+        """The environment behind a tag or an id, and its labels."""
+        record = self._record(image)
+        if record.is_file():
+            content = json.loads(record.read_text())
+            venv = self._venvs / content["venv"]
+            if (venv / _COMPLETE).is_file():
+                return venv, dict(content["labels"])
+        raise UsageError(
+            f"the local engine has no environment {image}",
+            "build it first: envkit up SPEC --engine local",
+        )
+
+    def build(
+        self,
+        context: Path,
+        tag: str,
+        *,
+        args: Mapping[str, str],
+        labels: Mapping[str, str],
+        secrets: Mapping[str, Path],
+        say: Say,
+        timeout_s: float,
+        no_cache: bool = False,
+    ) -> BuiltImage:
+        """Makes the environment of ``context/requirements.txt`` (every line with its hashes) for the Python version
+        ``args["PYTHON"]``; the same requirements are installed once and shared by all tags.
+
+        ``secrets["ca"]`` is the CA bundle for uv.  Raises UsageError without requirements or version, Undecided if uv
+        fails or ``timeout_s`` seconds pass.
+        """
+        started = time.monotonic()
+        requirements = context / "requirements.txt"
+        if not requirements.is_file():
+            raise UsageError(f"{requirements} does not exist", "run envkit lock and envkit render first")
+        if not args.get("PYTHON"):
+            raise UsageError("the local engine was not told which python to use", "name python in the spec")
+        text = requirements.read_bytes()
+        key = hashlib.sha256(text + b"\0" + args["PYTHON"].encode()).hexdigest()[:32]
+        venv = self._venvs / key
+        deadline = started + timeout_s
+        with proc.sigterm_raises(), _locked(self._venvs / f"{key}.lock"):
+            if no_cache or not (venv / _COMPLETE).is_file():
+                self._make(venv, requirements, args["PYTHON"], secrets.get("ca"), say, deadline)
+            else:
+                say(f"the environment {key[:12]} is here already")
+            size = json.loads((venv / _COMPLETE).read_text())["size_bytes"]
+        self._name(tag, key, {**labels, ISOLATION_LABEL: "none"})
+        return BuiltImage(f"venv:{key}", tag, size, time.monotonic() - started)
+
+    def _name(self, tag: str, key: str, labels: Mapping[str, str]) -> None:
+        with tempfile.NamedTemporaryFile("w", dir=self._tags, delete=False) as draft:
+            json.dump({"tag": tag, "venv": key, "labels": dict(labels)}, draft)
+        os.replace(draft.name, self._record(tag))
+
+    def _make(self, venv: Path, requirements: Path, python: str, ca: Path | None, say: Say, deadline: float) -> None:
+        """Builds beside the final place and renames: a relocatable environment has no path of its own in it."""
+        environment = dict(os.environ)
+        if ca is not None:
+            environment["SSL_CERT_FILE"] = str(ca)
+        tool = uv()
+        draft = self._venvs / f".making-{venv.name}"  # ours alone by the lock; a killed envkit's ruin goes first
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir()
+        try:
+            say(f"making a virtual environment for python {python}")
+            self._uv([tool, "venv", "--quiet", "--relocatable", "--python", python, str(draft / "venv")],
+                     environment, say, deadline)  # fmt: skip
+            say("installing the locked wheels")
+            self._uv(
+                [tool, "pip", "install", "--require-hashes", "--no-deps", "--only-binary=:all:", "--python",
+                 str(draft / "venv/bin/python"), "--requirement", str(requirements)],
+                environment, say, deadline,
+            )  # fmt: skip
+            complete = {"size_bytes": _size(draft / "venv"), "python": python}
+            (draft / "venv" / _COMPLETE).write_text(json.dumps(complete))
+            if venv.exists():
+                venv.rename(draft / "old")
+            (draft / "venv").rename(venv)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+    def _uv(self, argv: list[str], environment: Mapping[str, str], say: Say, deadline: float) -> None:
+        budget = max(1.0, deadline - time.monotonic())
+        done = proc.run(argv, timeout_s=budget, env=environment, on_line=lambda line: say(f"uv: {line.strip()}"))
+        if done.timed_out:
+            raise Undecided(f"uv did not end within {budget:.0f} s", "allow more time with --timeout")
+        if done.exit == 0:
+            return
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        known = explain(lines, where=str(self._venvs), free=shutil.disk_usage(self._venvs).free)
+        if known is not None:
+            raise known
+        fence = "".join(f"\n{line}" for line in ["```", *lines[-30:], "```"])
+        raise Undecided(f"uv {argv[1]} ended with exit code {done.exit}{fence}", "mend what it names and run again")
+
+    def labels(self, image: str) -> Mapping[str, str]:
+        """The labels of ``image``, which say that it isolates nothing."""
+        return self._find(image)[1]
+
+    def run(
+        self,
+        image: str,
+        argv: Sequence[str],
+        *,
+        payload: bytes,
+        gpus: tuple[str, ...] = (),
+        env: Mapping[str, str] | None = None,
+        python: str = "python3",
+        timeout_s: float,
+        say: Say,
+    ) -> Completed:
+        """Runs the payload under the environment's own Python as a child of this process, in this process's
+        environment: what a user who starts that Python here would get.
+
+        ``python`` is looked up in the environment's bin directory.
+        """
+        interpreter = self._find(image)[0] / "bin" / python
+        if not interpreter.exists():
+            raise Undecided(
+                f"the environment {image} has no {python}: {interpreter} does not exist or points nowhere",
+                "was the python it was made with removed? build it again with --no-cache",
+            )
+        environment = {**os.environ, **(env or {})}
+        if gpus != ("all",):
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+        with tempfile.TemporaryDirectory(prefix="envkit-run-") as scratch:
+            file = Path(scratch, "envkit.pyz")
+            file.write_bytes(payload)
+            file.chmod(0o400)
+            command = [str(interpreter), str(file), *argv, "--watch-stdin"]
+            with proc.sigterm_raises():
+                return proc.run(
+                    command, timeout_s=timeout_s, env=environment, cwd=Path(scratch), hold_stdin=True, on_line=say
+                )
+
+    def remove(self, image: str) -> None:
+        """Takes the tag away, and the environment if no other tag names it."""
+        record = self._record(image)
+        if not record.is_file():
+            return
+        key = json.loads(record.read_text())["venv"]
+        record.unlink()
+        if any(json.loads(other.read_text())["venv"] == key for other in self._tags.glob("*.json")):
+            return
+        with _locked(self._venvs / f"{key}.lock"):
+            shutil.rmtree(self._venvs / key, ignore_errors=True)

@@ -1,0 +1,130 @@
+"""Recognises the world's failures (network, certificates, disk, engine) in what other tools print.
+
+The phrases are those of BuildKit, dockerd, containerd, apt, pip, uv, curl and git as seen in their output; a line that
+fits none of them stays the build's own failure and is shown as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from envkit.errors import EnvkitError, Undecided, UsageError
+
+_NO_ENGINE = re.compile(
+    r"cannot connect to the docker daemon|is the docker daemon running|rpc error: code = unavailable"
+    r"|error reading from server: eof|error reading preface from server|transport is closing",
+    re.I,
+)
+_FORBIDDEN = re.compile(r"permission denied while trying to connect to the docker", re.I)
+_NO_BUILDX = re.compile(
+    r"'buildx' is not a docker command|unknown command: docker buildx|buildx component is missing", re.I
+)
+_DISK = re.compile(r"no space left on device|disk quota exceeded|don't have enough free space in|os error 28\b", re.I)
+_HASH = re.compile(r"do not match the hashes|hash mismatch for|hash sum mismatch", re.I)
+_CERTIFICATE = re.compile(
+    r"certificate[_ ]verify[_ ]failed|certificate verification failed|invalid peer certificate|x509: "
+    r"|failed to verify certificate|ssl certificate problem|unable to get local issuer certificate",
+    re.I,
+)
+_ABSENT = re.compile(
+    r"pull access denied|manifest unknown|repository does not exist|: not found$|requested access to the resource", re.I
+)
+_LIMIT = re.compile(r"toomanyrequests|too many requests", re.I)
+_NETWORK = re.compile(
+    r"no such host|temporary failure (?:in name resolution|resolving)|could not resolve|name or service not known"
+    r"|dns error|failed to lookup address|network is unreachable|no route to host|connection refused"
+    r"|connection timed out|connection reset by peer|i/o timeout|tls handshake timeout|newconnectionerror"
+    r"|connecttimeouterror|unable to connect to|could not connect to|error sending request for url|operation timed out"
+    r"|client\.timeout exceeded|context deadline exceeded",
+    re.I,
+)
+_SYNTAX = re.compile(r"dockerfile parse error|failed to parse stage name|unknown instruction|file with no instructions")
+_BASE = re.compile(r"failed to resolve source metadata for (\S+?):? ")
+
+CA_FIX = "point SSL_CERT_FILE at the CA bundle of your proxy; envkit hands it to the build as a secret, in no layer"
+
+
+def _quote(line: str) -> str:
+    """One line as it may stand in a message: no leading clock or colour, at most 300 characters."""
+    line = re.sub(r"\x1b\[[0-9;]*m", "", line).strip()
+    line = re.sub(r"^ERROR: (?:failed to (?:solve|build): )?|^[EW]: |^error: ", "", line)
+    return (line if len(line) <= 300 else line[:297] + "...").rstrip(".")
+
+
+def _last(lines: Sequence[str], pattern: re.Pattern[str]) -> str:
+    """The last of ``lines`` that ``pattern`` fits, made fit for a message; empty if none does."""
+    return next((_quote(line) for line in reversed(lines) if pattern.search(line)), "")
+
+
+def no_engine(detail: str) -> Undecided:
+    """The error for a daemon that does not answer."""
+    return Undecided(
+        f"no docker engine answers: {_quote(detail)}",
+        "start it (systemctl start docker), or set DOCKER_HOST or the docker context to one that runs, "
+        "or use --engine local",
+    )
+
+
+def forbidden(detail: str) -> Undecided:
+    """The error for a socket that this user may not open."""
+    return Undecided(
+        f"this user may not talk to the docker engine: {_quote(detail)}",
+        "add the user to the group docker and log in again, or use rootless docker, or use --engine local",
+    )
+
+
+def disk_full(detail: str, where: str, free: int | None) -> Undecided:
+    """The error for a full disk; ``free`` is in bytes, None if it cannot be seen from here."""
+    left = "" if free is None else f", where {free / 1e6:.0f} MB are free"
+    return Undecided(
+        f"the disk is full: {_quote(detail)} ({where}{left})",
+        "make room there (docker buildx prune, docker image rm) and run again; finished steps are kept",
+    )
+
+
+def explain(lines: Sequence[str], *, where: str, free: int | None = None) -> EnvkitError | None:
+    """The error that the failing tool's last ``lines`` speak of, or None if they name no failure of the world.
+
+    ``where`` says what was written to (for a full disk) and ``free`` the bytes free there.
+    """
+    if line := _last(lines, _NO_BUILDX):
+        return Undecided(
+            f"the docker client has no buildx plugin: {line}",
+            "install docker-buildx (Debian) or docker-buildx-plugin (Docker's packages)",
+        )
+    if line := _last(lines, _FORBIDDEN):
+        return forbidden(line)
+    if line := _last(lines, _NO_ENGINE):
+        return no_engine(line)
+    if line := _last(lines, _DISK):
+        return disk_full(line, where, free)
+    if line := _last(lines, _HASH):
+        return Undecided(
+            f"a downloaded file is not the one the lock holds: {line}",
+            "find out why it changed (a proxy, a replaced release); run envkit lock anew only if the change is wanted",
+        )
+    if line := _last(lines, _CERTIFICATE):
+        return Undecided(f"a server's certificate was not trusted: {line}", CA_FIX)
+    if line := _last(lines, _LIMIT):
+        return Undecided(f"the registry limits this machine: {line}", "log in with docker login, or wait")
+    if line := _last(lines, _NETWORK):
+        return Undecided(
+            f"the network did not serve: {line}",
+            "check the network, the proxy (HTTPS_PROXY) and the name service; nothing half-made was left",
+        )
+    if line := _last(lines, _SYNTAX):
+        return UsageError(f"the Dockerfile cannot be read: {line}", "mend the line it names")
+    if (line := _last(lines, _BASE)) and _ABSENT.search(line):
+        return UsageError(f"the base image does not exist or is private: {line}", "check its name, or docker login")
+    return None
+
+
+def absent(detail: str) -> bool:
+    """Whether a registry answered that the image does not exist (or is not for this user)."""
+    return bool(_ABSENT.search(detail)) and not unreachable(detail)
+
+
+def unreachable(detail: str) -> bool:
+    """Whether ``detail`` says that a server could not be reached, trusted or used now."""
+    return any(pattern.search(detail) for pattern in (_NETWORK, _CERTIFICATE, _LIMIT))

@@ -1,0 +1,379 @@
+"""What is known of torch, CUDA, GPUs, drivers and images: rows with their sources, and pure questions to
+them.
+
+One JSON Lines file a table lies beside this module; a table is read when it is first asked for.  A new
+release or product is a new row, never an edit to code.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Literal
+
+from envkit.errors import UsageError
+from envkit.facts.rows import (
+    ArchRow,
+    CudaRow,
+    CudnnRow,
+    DriverRow,
+    GpuRow,
+    ImageRow,
+    NgcRow,
+    OsRow,
+    ToolRow,
+    TorchRow,
+    read_table,
+)
+from envkit.versions import Cuda, Cudnn, Driver, Sm, Torch
+
+__all__ = [
+    "ArchRow",
+    "Coverage",
+    "CudaRow",
+    "CudnnRow",
+    "DriverFloor",
+    "DriverRow",
+    "Facts",
+    "GpuRow",
+    "ImageRow",
+    "ImageTag",
+    "NgcRow",
+    "OsRow",
+    "ToolRow",
+    "TorchRow",
+    "load",
+]
+
+_PLAIN_VERSION = re.compile(r"[0-9]+(\.[0-9]+)*\Z")
+# Words of a device name that say how it is packaged, not what it is: "A100-SXM4-80GB", "RTX 3080 Laptop GPU".
+_PACKAGING = re.compile(r"(sxm[0-9]?|pcie|nvl|hbm[0-9]?e?|[0-9]+gb?|laptop|mobile|gpu|generation|nvgpu)\Z")
+_VENDOR_WORDS = ("nvidia", "geforce", "tesla")
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Whether a torch build has code for a GPU.
+
+    ``sass``: machine code that it runs; ``ptx``: only code that its driver must compile first; ``none``:
+    neither; ``unknown``: the build's architectures were not read.  ``by`` is the architecture that serves,
+    None for the last two.
+    """
+
+    state: Literal["sass", "ptx", "none", "unknown"]
+    by: Sm | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DriverFloor:
+    """The oldest drivers for one CUDA, each None where it was not read, each with its source.
+
+    ``own`` is what NVIDIA names for the toolkit itself: from there on everything works.  ``compat`` is the
+    floor of minor-version compatibility: from there to ``own`` the runtime works, but PTX of this toolkit and
+    functions that need a newer driver do not (NVIDIA, CUDA compatibility, minor-version compatibility).
+    """
+
+    own: Driver | None
+    own_source: str
+    compat: Driver | None
+    compat_source: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImageTag:
+    """One tag of a public base image; ``flavor`` is "base", "runtime" or "devel", ``cudnn`` says if it has
+    cuDNN.
+    """
+
+    reference: str
+    flavor: str
+    cudnn: bool
+    digest: str | None
+    row: ImageRow
+
+
+def _squeezed(text: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "", text.lower())
+
+
+def _gpu_key(text: str) -> str:
+    words = re.findall(r"[a-z0-9]+", text.lower())
+    while words and words[0] in _VENDOR_WORDS:
+        words.pop(0)
+    kept = [word for number, word in enumerate(words) if number == 0 or not _PACKAGING.match(word)]
+    return "".join(kept)
+
+
+def _unknown(what: str, text: str, known: Iterable[str], cutoff: float = 0.5) -> UsageError:
+    lowered = {name.lower(): name for name in known}
+    near = [lowered[name] for name in difflib.get_close_matches(text.lower(), lowered, 3, cutoff)]
+    fix = f"nearest known: {', '.join(near)}" if near else "list what is known with `envkit facts`"
+    return UsageError(f"there are no facts about the {what} `{text}`", fix)
+
+
+def _unknown_version(what: str, text: str, known: Iterable[str]) -> UsageError:
+    """Names the nearest by number, where letters would take a far release with a like spelling for near."""
+    found = re.search(r"[0-9]+(\.[0-9]+)*", text)
+    wanted = [int(part) for part in found[0].split(".")] if found else []
+
+    def distance(version: str) -> list[int]:
+        return [abs(mine - int(part)) for mine, part in zip(wanted, version.split("."), strict=False)]
+
+    near = sorted(dict.fromkeys(known), key=distance)[:3]
+    label = "nearest known" if found else "newest known"
+    return UsageError(f"there are no facts about the {what} `{text}`", f"{label}: {', '.join(near)}")
+
+
+class Facts:
+    """All tables; each attribute is read from its file when first used.
+
+    ``directory`` holds the files; the default is the one shipped with envkit.  Reading raises ValueError on a
+    table that does not fit its row type.
+    """
+
+    def __init__(self, directory: Path = Path(__file__).parent) -> None:
+        self._directory = directory
+
+    @cached_property
+    def torches(self) -> tuple[TorchRow, ...]:
+        """Every torch build, oldest first."""
+        return read_table(TorchRow, self._directory / "torch.jsonl")
+
+    @cached_property
+    def cudas(self) -> tuple[CudaRow, ...]:
+        """Every CUDA toolkit, oldest first."""
+        return read_table(CudaRow, self._directory / "cuda.jsonl")
+
+    @cached_property
+    def archs(self) -> tuple[ArchRow, ...]:
+        """Every compute capability, lowest first."""
+        return read_table(ArchRow, self._directory / "arch.jsonl")
+
+    @cached_property
+    def gpus(self) -> tuple[GpuRow, ...]:
+        """Every GPU product, by compute capability and name."""
+        return read_table(GpuRow, self._directory / "gpu.jsonl")
+
+    @cached_property
+    def drivers(self) -> tuple[DriverRow, ...]:
+        """Every driver branch, lowest first."""
+        return read_table(DriverRow, self._directory / "driver.jsonl")
+
+    @cached_property
+    def cudnns(self) -> tuple[CudnnRow, ...]:
+        """Every cuDNN release, oldest first."""
+        return read_table(CudnnRow, self._directory / "cudnn.jsonl")
+
+    @cached_property
+    def images(self) -> tuple[ImageRow, ...]:
+        """Public base images, by name, torch, CUDA and OS."""
+        return read_table(ImageRow, self._directory / "image.jsonl")
+
+    @cached_property
+    def oses(self) -> tuple[OsRow, ...]:
+        """Every distribution release, by name."""
+        return read_table(OsRow, self._directory / "os.jsonl")
+
+    @cached_property
+    def ngcs(self) -> tuple[NgcRow, ...]:
+        """Images of NVIDIA's own PyTorch builds, by tag."""
+        return read_table(NgcRow, self._directory / "ngc.jsonl")
+
+    @cached_property
+    def tools(self) -> tuple[ToolRow, ...]:
+        """Where debugging tools come from, by tool."""
+        return read_table(ToolRow, self._directory / "tool.jsonl")
+
+    def torch(self, text: str) -> tuple[TorchRow, ...]:
+        """All builds of the torch releases that ``text`` means, newest release and CUDA first.
+
+        ``text`` is a release or its beginning ("A.B"), a release with its variant ("A.B.C+cuXYZ") or a
+        specifier (">=A.B,<A.D").  Builds that are planned or announced as removed are among them: see
+        ``published``.  Raises UsageError, with the nearest known names, when nothing matches.
+        """
+        wanted, _, variant = text.strip().lower().removeprefix("torch").lstrip(" =").partition("+")
+        if _PLAIN_VERSION.match(wanted):
+            parts = Torch(wanted).parts
+            found = [row for row in self.torches if row.torch.parts[: len(parts)] == parts]
+        else:
+            # imported here because it costs 6 ms and a plain release needs none of it
+            from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+            try:
+                specifier = SpecifierSet(text.strip().lower().removeprefix("torch").strip())
+            except InvalidSpecifier:
+                raise self._no_torch(text) from None
+            found, variant = [row for row in self.torches if specifier.contains(str(row.torch))], ""
+        found = [row for row in found if not variant or row.variant == variant]
+        if not found or not wanted:
+            raise self._no_torch(text)
+        return tuple(sorted(found, key=lambda row: (row.torch, row.cuda), reverse=True))
+
+    def _no_torch(self, text: str) -> UsageError:
+        release = text.strip().lower().removeprefix("torch").lstrip(" =").partition("+")[0]
+        builds = [row.variant for row in self.torches if str(row.torch) == release]
+        if builds:
+            return UsageError(f"torch {release} has no build `{text}`", f"its builds: {', '.join(builds)}")
+        return _unknown_version("torch release", text, [str(row.torch) for row in reversed(self.torches)])
+
+    def gpu(self, text: str) -> GpuRow:
+        """The product that ``text`` names, as people, nvidia-smi or nvcc write it; "sm_XY" and "X.Y" are
+        taken too.
+
+        Case, spaces, dashes, "NVIDIA GeForce" and words of packaging ("SXM4", "80GB", "Laptop GPU") do not
+        matter. A bare capability gives a row whose ``datacenter`` is None.  Raises UsageError with the
+        nearest known names.
+        """
+        if re.fullmatch(r"(sm_|compute_)[0-9]{2,3}|[0-9]{1,2}\.[0-9]", text.strip().lower()):
+            sm = Sm.parse(text.strip().lower())
+            arch = next((row for row in self.archs if row.sm == sm), None)
+            if arch is None:
+                raise _unknown("compute capability", text, [str(row.sm) for row in self.archs])
+            return GpuRow(str(sm), sm, None, arch.tegra, (), arch.note, arch.source, arch.seen)
+        key = _gpu_key(text)
+        if key in self._gpus_by_key:
+            return self._gpus_by_key[key]
+        series = [self._gpus_by_key[name] for name in (f"rtx{key}", f"gtx{key}") if name in self._gpus_by_key]
+        if len(series) == 1:
+            return series[0]
+        words = " ".join(re.findall(r"[A-Za-z0-9]+", text))
+        near = difflib.get_close_matches(key, self._gpus_by_key, 3, 0.6)
+        raise _unknown("GPU", words or text, [self._gpus_by_key[name].name for name in near], 0.0)
+
+    @cached_property
+    def _gpus_by_key(self) -> Mapping[str, GpuRow]:
+        return {_gpu_key(name): row for row in self.gpus for name in (row.name, *row.aliases)}
+
+    def os(self, text: str) -> OsRow:
+        """The distribution release by name ("ubuntu22.04", "Debian 12", "debian:12") or codename.
+
+        Raises UsageError with the nearest known names.
+        """
+        key = _squeezed(text)
+        for row in self.oses:
+            if key in (_squeezed(row.name), row.codename):
+                return row
+        names = [name for row in self.oses for name in (row.name, row.codename)]
+        raise _unknown("operating system", text, names)
+
+    def cuda(self, text: str) -> CudaRow:
+        """The toolkit release ``text`` exactly, or the newest one of a minor ("X.Y", "cuXYZ").
+
+        Raises UsageError with the nearest known names.
+        """
+        wanted = _squeezed(text).removeprefix("cuda")
+        short = re.fullmatch(r"cu([0-9]{2})([0-9])", wanted)
+        wanted = f"{short[1]}.{short[2]}" if short else wanted
+        if re.fullmatch(r"[0-9]+(\.[0-9]+){1,2}", wanted):
+            parts = Cuda(wanted).parts
+            found = [row for row in self.cudas if row.version.parts[: len(parts)] == parts]
+            if found:
+                return found[-1]
+        raise _unknown_version("CUDA toolkit", text, [str(row.version) for row in reversed(self.cudas)])
+
+    def cudnn(self, text: str) -> CudnnRow:
+        """The cuDNN release that ``text`` names, the newest one if it is only the beginning of a version.
+
+        Raises UsageError with the nearest known names.
+        """
+        if _PLAIN_VERSION.match(text):
+            parts = Cudnn(text).parts
+            found = [row for row in self.cudnns if row.version.parts[: len(parts)] == parts]
+            if found:
+                return found[-1]
+        raise _unknown_version("cuDNN release", text, [str(row.version) for row in reversed(self.cudnns)])
+
+    def driver_min(self, cuda: Cuda) -> DriverFloor:
+        """The oldest drivers for ``cuda``; for a bare minor ``own`` is that of its first release.
+
+        A CUDA without a row gets the floor of its major, which is the same for all its minors, and no
+        ``own``; a major without rows gets neither.
+        """
+        minor = [row for row in self.cudas if row.version.parts[:2] == cuda.upto(2).parts]
+        exact = [row for row in minor if len(cuda.parts) < 3 or row.version == cuda]
+        major = [row for row in self.cudas if row.version.major == cuda.major]
+        own = exact[0] if exact else None
+        return DriverFloor(
+            own=own.driver if own else None,
+            own_source=own.driver_source if own else "",
+            compat=major[0].floor if major else None,
+            compat_source=major[0].floor_source if major else "",
+        )
+
+    def native_cuda(self, driver: Driver) -> Cuda | None:
+        """The newest CUDA that the branch of ``driver`` speaks natively; None if that was not read."""
+        return next((row.cuda for row in self.drivers if row.branch == driver.major), None)
+
+    def image_tags(
+        self,
+        image: str,
+        *,
+        cuda: Cuda | None = None,
+        os: str | None = None,
+        flavor: str | None = None,
+        cudnn: bool | None = None,
+        torch: Torch | None = None,
+    ) -> tuple[ImageTag, ...]:
+        """The known tags of ``image`` that fit everything given, newest first.
+
+        ``cuda`` with two numbers fits all releases of that minor.  That a tag is known does not say that it
+        still exists: see ``row.retired``.
+        """
+        found = []
+        for row in self.images:
+            if row.image != image or (os is not None and row.os != os):
+                continue
+            if torch is not None and row.torch != torch:
+                continue
+            if cuda is not None and row.cuda.parts[: len(cuda.parts)] != cuda.parts:
+                continue
+            found += [tag for tag in _tags(row) if (flavor is None or tag.flavor == flavor)]
+        fitting = [tag for tag in found if cudnn is None or tag.cudnn == cudnn]
+        newest = sorted(fitting, key=lambda tag: (tag.row.torch or Torch("0"), tag.row.cuda), reverse=True)
+        return tuple(newest)
+
+    def image_tag(self, reference: str) -> ImageTag | None:
+        """The facts about an image reference ("name:tag", a registry host or digest aside); None if it has
+        none.
+        """
+        name, _, tag = reference.strip().partition("@")[0].rpartition(":")
+        wanted = f"{name.removeprefix('docker.io/')}:{tag}"
+        return next((tag for row in self.images for tag in _tags(row) if tag.reference == wanted), None)
+
+    def coverage(self, row: TorchRow, sm: Sm, tegra: bool = False, machine: str = "x86_64") -> Coverage:
+        """Whether the build ``row`` has code for a GPU of capability ``sm`` on a ``machine`` ("x86_64",
+        "aarch64").
+
+        A build whose machine code was not read is "unknown", and so is one that has none for the GPU and
+        whose PTX was not read.
+        """
+        if machine not in ("x86_64", "aarch64"):
+            return Coverage("unknown")
+        sass, ptx = (row.archs, row.ptx) if machine == "x86_64" else (row.archs_aarch64, row.ptx_aarch64)
+        if sass is None:
+            return Coverage("unknown")
+        running = [arch for arch in sass if sm.runs(arch, tegra)]
+        if running:
+            return Coverage("sass", max(running))
+        if ptx is None:
+            return Coverage("unknown")
+        compiling = [arch for arch in ptx if sm.compiles(arch)]
+        return Coverage("ptx", max(compiling)) if compiling else Coverage("none")
+
+
+def _tags(row: ImageRow) -> list[ImageTag]:
+    found = []
+    for tag in row.tags:
+        flavor = next((word for word in ("base", "runtime", "devel") if word in tag.split("-")), "")
+        found.append(ImageTag(f"{row.image}:{tag}", flavor, "-cudnn" in tag, row.digests.get(tag), row))
+    return found
+
+
+@cache
+def load() -> Facts:
+    """The facts shipped with envkit, one object for the whole process."""
+    return Facts()

@@ -1,0 +1,338 @@
+"""The rows of the fact tables and how one line of a table becomes one.
+
+Every row says where it was read (``source``) and when (``seen``, a day); ``note`` keeps what the sources
+disagree on.  None is "not read" and never a default; an empty tuple is "read, and there are none".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from envkit.versions import Cuda, Cudnn, Driver, Glibc, Nccl, Python, Sm, Torch
+
+
+class _Dataclass(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+Row = TypeVar("Row", bound=_Dataclass)
+
+
+@dataclass(frozen=True, slots=True)
+class TorchRow:
+    """One torch release built for one CUDA.
+
+    ``default`` marks the build that PyPI serves; all others come from ``index``.  ``published`` is None where
+    only plans or CI matrices were read, False where the removal was announced.  ``toolkit`` is the exact CUDA
+    toolkit that PyPI's wheel pins by the cuda-toolkit metapackage, None also where it pins single libraries
+    instead; ``triton`` is the specifier it asks for.  ``pythons`` are wheel tags ("cp311", "cp313t"),
+    ``platform`` is the x86_64 platform tag and ``glibc`` the oldest one that this tag promises to run on.
+    ``archs`` is the machine code in the x86_64 wheel, ``ptx`` what a driver could still compile.
+    ``pypi_aarch64`` says what PyPI's aarch64 wheel of the release is ("cuda" or "cpu"), which may differ from
+    the aarch64 build on the index that ``archs_aarch64`` describes.
+    """
+
+    torch: Torch
+    variant: str
+    cuda: Cuda
+    default: bool
+    published: bool | None
+    released: str
+    cudnn: Cudnn | None
+    nccl: Nccl | None
+    toolkit: Cuda | None
+    triton: str | None
+    requires_python: str | None
+    pythons: tuple[str, ...] | None
+    platform: str | None
+    glibc: Glibc | None
+    archs: tuple[Sm, ...] | None
+    ptx: tuple[Sm, ...] | None
+    archs_aarch64: tuple[Sm, ...] | None
+    ptx_aarch64: tuple[Sm, ...] | None
+    pypi_aarch64: str | None
+    torchvision: tuple[str, ...] | None
+    torchaudio: tuple[str, ...] | None
+    note: str
+    source: str
+    seen: str
+
+    @property
+    def name(self) -> str:
+        """The release with its local part, as pip spells it."""
+        return f"{self.torch}+{self.variant}"
+
+    @property
+    def index(self) -> str:
+        """The address of the wheel index that holds this build."""
+        return f"https://download.pytorch.org/whl/{self.variant}"
+
+    def runs_on_python(self, python: Python) -> bool | None:
+        """Whether the release has a wheel for this CPython (not free-threaded); None where that was not read.
+
+        The tags of a build that is not PyPI's were not read, but Requires-Python comes from the source
+        release and is the same for all its builds, so it can still say no.
+        """
+        if self.pythons is not None:
+            return f"cp{python.major}{python.minor}" in self.pythons
+        if self.requires_python is not None:
+            from packaging.specifiers import SpecifierSet  # 6 ms, and most runs never come here
+
+            if not SpecifierSet(self.requires_python).contains(str(python)):
+                return False
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class CudaRow:
+    """One CUDA toolkit release.
+
+    ``driver`` is the oldest Linux driver that NVIDIA names for exactly this release, ``bundled_driver`` the
+    one in its installer, ``floor`` the oldest of minor-version compatibility within the major.  ``archs`` is
+    what its assembler can target; ``gcc_max`` and ``clang_max`` are the newest host compilers its header
+    accepts.
+    """
+
+    version: Cuda
+    driver: Driver | None
+    driver_source: str
+    bundled_driver: Driver | None
+    floor: Driver
+    floor_source: str
+    archs: tuple[Sm, ...]
+    gcc_max: str | None
+    clang_max: str | None
+    removed: tuple[str, ...]
+    note: str
+    source: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArchRow:
+    """One compute capability.
+
+    ``first`` is the first toolkit that can target it, ``last`` the last one; ``dropped_in`` names the toolkit
+    that left it out, and is None, with ``last``, while the newest toolkit still has it.  ``exact`` lists its
+    architecture- and family-specific targets.
+    """
+
+    sm: Sm
+    name: str
+    tegra: bool
+    first: Cuda | None
+    last: Cuda | None
+    dropped_in: Cuda | None
+    exact: tuple[Sm, ...]
+    note: str
+    source: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRow:
+    """One product by the name a person uses; ``datacenter`` is NVIDIA's own sorting, None where it is not
+    clear.
+    """
+
+    name: str
+    sm: Sm
+    datacenter: bool | None
+    tegra: bool
+    aliases: tuple[str, ...]
+    note: str
+    source: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class DriverRow:
+    """One driver branch.
+
+    ``cuda`` is the newest CUDA it speaks natively, ``first`` and ``latest`` are releases of the branch,
+    ``kind`` is NVIDIA's ("LTS", "PB" production, "NFB" new features), ``eol`` its end of life as NVIDIA words
+    it or a day, ``max_cuda_major`` the highest CUDA major that NVIDIA's page lists for it without the compat
+    package.
+    """
+
+    branch: int
+    kind: str | None
+    cuda: Cuda | None
+    first: Driver | None
+    latest: Driver | None
+    latest_date: str | None
+    eol: str | None
+    max_cuda_major: int | None
+    note: str
+    source: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class CudnnRow:
+    """One cuDNN release.
+
+    ``wheels`` are the PyPI packages that carry it; ``archs`` and ``ptx`` are by CUDA line ("cu12") and come
+    from one library of the wheel, so an absent capability there is a hint and a present one a proof.
+    ``cuda``, ``min_driver`` and ``capability`` are the words of NVIDIA's support matrix; ``images`` are the
+    CUDA versions of nvidia/cuda images that hold it.
+    """
+
+    version: Cudnn
+    wheels: tuple[str, ...]
+    archs: Mapping[str, tuple[Sm, ...]] | None
+    ptx: Mapping[str, tuple[Sm, ...]] | None
+    cuda: tuple[str, ...] | None
+    min_driver: str | None
+    capability: str | None
+    images: tuple[str, ...]
+    note: str
+    source: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRow:
+    """The tags of one public base image for one CUDA and one OS.
+
+    ``os`` is NVIDIA's label and ``torch`` the release inside, each None where the tag names none.  ``cudnn`` is
+    the version in the tags that say cudnn.  ``require_cuda``, ``branches`` and ``brands`` come from the image's
+    NVIDIA_REQUIRE_CUDA.  ``retired`` is True when the publisher had moved it to its end-of-life folder on the
+    day ``seen``, so that the tag may be gone, and False when it was on the list of supported tags.  ``digests``
+    are by tag and were not checked against a registry.
+    """
+
+    image: str
+    cuda: Cuda
+    os: str | None
+    torch: Torch | None
+    tags: tuple[str, ...]
+    cudnn: Cudnn | None
+    require_cuda: Cuda | None
+    branches: tuple[int, ...] | None
+    brands: tuple[str, ...] | None
+    retired: bool | None
+    digests: Mapping[str, str]
+    note: str
+    source: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class OsRow:
+    """One distribution release: ``image`` is its Docker reference, ``python`` the version of its python3
+    package.
+    """
+
+    name: str
+    codename: str
+    glibc: Glibc
+    python: Python
+    image: str
+    note: str
+    source: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class NgcRow:
+    """One image of NVIDIA's own PyTorch builds.
+
+    ``torch`` is their version ("X.Y.Za0+commit"), ``driver_min_branch`` the oldest driver branch named for it.
+    """
+
+    image: str
+    tag: str
+    torch: str | None
+    cuda: Cuda | None
+    cudnn: Cudnn | None
+    nccl: Nccl | None
+    python: Python | None
+    os: str | None
+    driver_min_branch: int | None
+    note: str
+    source: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRow:
+    """Where one debugging tool comes from.
+
+    ``how`` is "wheel", "apt" (the distribution) or "apt-nvidia"; ``cuda_major`` None means any CUDA, ``os`` None any
+    system.  ``path`` lies in site-packages for a wheel of NVIDIA, in the environment's bin for others; ``needs`` are
+    packages that must come with it; ``in_devel_image`` says whether nvidia/cuda devel images hold it.
+    """
+
+    tool: str
+    how: str
+    package: str
+    version: str | None
+    cuda_major: int | None
+    os: str | None
+    path: str | None
+    needs: tuple[str, ...]
+    in_devel_image: bool | None
+    note: str
+    source: str
+    seen: str
+
+
+_VERSIONS: tuple[type, ...] = (Cuda, Cudnn, Driver, Glibc, Nccl, Python, Torch)
+_sm = lru_cache(maxsize=None)(Sm.parse)
+
+
+def _reader(kind: Any) -> Callable[[Any], Any]:
+    """The function that makes a value of type ``kind`` of JSON, and raises ValueError on JSON of another
+    kind.
+    """
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        (some,) = (part for part in inner if part is not NoneType)
+        read = _reader(some)
+        return lambda value: None if value is None else read(value)
+    if origin is tuple:
+        item = _reader(inner[0])
+        return lambda value: tuple(item(part) for part in _checked(list, value))
+    if origin is Mapping:
+        entry = _reader(inner[1])
+        return lambda value: {name: entry(part) for name, part in _checked(dict, value).items()}
+    if kind is Sm:
+        return lambda value: _sm(_checked(str, value))
+    if kind in _VERSIONS:
+        return lru_cache(maxsize=None)(lambda value: kind(value))
+    return lambda value: _checked(kind, value)
+
+
+def _checked(kind: type, value: Any) -> Any:
+    if type(value) is not kind:
+        raise ValueError(f"`{value}` is not a {kind.__name__}")
+    return value
+
+
+def read_table(kind: type[Row], path: Path) -> tuple[Row, ...]:
+    """The rows of the JSON Lines file at ``path``, in its order.
+
+    Raises ValueError, naming file and line, when a row lacks a field, has one too many or one of the wrong
+    kind: a table that does not fit must stop the program, not turn into defaults.
+    """
+    hints = get_type_hints(kind)
+    readers = [(field.name, _reader(hints[field.name])) for field in fields(kind)]
+    rows = []
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+        data = json.loads(line)
+        try:
+            if len(data) != len(readers):
+                raise ValueError(f"it has {len(data)} fields, expected {len(readers)}")
+            rows.append(kind(*[read(data[name]) for name, read in readers]))
+        except KeyError as error:
+            raise ValueError(f"{path.name}:{number}: field {error} is missing") from error
+        except ValueError as error:
+            raise ValueError(f"{path.name}:{number}: {error}") from error
+    return tuple(rows)

@@ -1,0 +1,191 @@
+"""The facts about one thing, as labelled lines for a person and as plain data for a program."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from envkit.errors import UsageError
+from envkit.facts import DriverRow, Facts, ImageRow, TorchRow
+from envkit.versions import Cuda, Cudnn, Driver, Glibc, Nccl, Python, Sm, Torch
+
+TOPICS = ("torch", "gpu", "cuda", "driver", "cudnn", "image", "os", "tool")
+
+_VERSIONS = (Cuda, Cudnn, Driver, Glibc, Nccl, Python, Sm, Torch)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row, its title, and what follows from it and other tables ("derived" lines).
+
+    ``absent`` names fields that this kind of row cannot have: their None is not an unknown, they are not shown.
+    """
+
+    title: str
+    row: Any
+    derived: tuple[tuple[str, object], ...] = ()
+    absent: tuple[str, ...] = ()
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, _VERSIONS):
+        return str(value)
+    if isinstance(value, tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, Mapping):
+        return {str(name): _plain(part) for name, part in value.items()}
+    return value
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ", ".join(_text(part) for part in value) if value else "none"
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name}: {_text(part)}" for name, part in value.items()) if value else "none"
+    return str(value)
+
+
+def _newest_torch(facts: Facts, sm: Sm, tegra: bool) -> str | None:
+    published = [row for row in facts.torches if row.published]
+    served = [row for row in published if facts.coverage(row, sm, tegra).state in ("sass", "ptx")]
+    return max(served, key=lambda row: (row.torch, row.cuda)).name if served else None
+
+
+def _torch(facts: Facts, query: str) -> list[Entry]:
+    def one(row: TorchRow) -> Entry:
+        floor = facts.driver_min(row.cuda)
+        derived = (("index", row.index), ("oldest driver", floor.compat), ("driver of its CUDA", floor.own))
+        return Entry(f"torch {row.name}", row, derived)
+
+    return [one(row) for row in facts.torch(query)]
+
+
+def _gpu(facts: Facts, query: str) -> list[Entry]:
+    row = facts.gpu(query)
+    newest = _newest_torch(facts, row.sm, row.tegra)
+    arch = next((arch for arch in facts.archs if arch.sm == row.sm), None)
+    derived: list[tuple[str, object]] = [("newest torch with code for it (x86_64)", newest or "none known")]
+    if arch is not None:
+        last = arch.last if arch.dropped_in else "the newest known"
+        derived += [("architecture", arch.name), ("first CUDA", arch.first), ("last CUDA", last)]
+    return [Entry(f"GPU {row.name}", row, tuple(derived))]
+
+
+def _cuda(facts: Facts, query: str) -> list[Entry]:
+    row = facts.cuda(query)
+    built = [torch.name for torch in facts.torches if torch.published and torch.cuda == row.version.upto(2)]
+    return [Entry(f"CUDA {row.version}", row, (("torch builds", tuple(reversed(built))),))]
+
+
+def _driver(facts: Facts, query: str) -> list[Entry]:
+    text = query.strip().lower().removeprefix("r")
+    found: DriverRow | None = None
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)*", text):
+        found = next((row for row in facts.drivers if row.branch == Driver(text).major), None)
+    if found is None:
+        branches = ", ".join(str(row.branch) for row in facts.drivers)
+        raise UsageError(f"there are no facts about the driver `{query}`", f"known branches: {branches}")
+    derived: list[tuple[str, object]] = []
+    if "." in text:
+        runs = {row.version.major for row in facts.cudas if row.floor <= Driver(text)}
+        majors = tuple(f"{major}.x" for major in sorted(runs))
+        derived.append(("CUDA by minor-version compatibility", majors))
+    return [Entry(f"driver branch {found.branch}", found, tuple(derived))]
+
+
+def _cudnn(facts: Facts, query: str) -> list[Entry]:
+    row = facts.cudnn(query)
+    built = tuple(torch.name for torch in reversed(facts.torches) if torch.cudnn == row.version)
+    return [Entry(f"cuDNN {row.version}", row, (("torch builds", built),))]
+
+
+def _absent(row: ImageRow) -> tuple[str, ...]:
+    return tuple(name for name in ("os", "torch") if getattr(row, name) is None)
+
+
+def _image(facts: Facts, query: str) -> list[Entry]:
+    found = facts.image_tag(query)
+    if found is not None:
+        derived = (("flavor", found.flavor), ("has cuDNN", found.cudnn), ("digest", found.digest))
+        return [Entry(f"image {found.reference}", found.row, derived, _absent(found.row))]
+    name, _, tag = query.partition(":")
+    built = [row for row in reversed(facts.ngcs) if row.image == name and row.tag.startswith(tag)]
+    if built:
+        return [Entry(f"image {row.image}:{row.tag}", row) for row in built]
+    entries = [
+        Entry(f"image {row.image} CUDA {row.cuda} {row.os or ''}".rstrip(), row, (), _absent(row))
+        for row in reversed(facts.images)
+        if row.image == name and any(known.startswith(tag) for known in row.tags)
+    ]
+    if not entries:
+        names = ", ".join(sorted({row.image for row in facts.images} | {row.image for row in facts.ngcs}))
+        raise UsageError(f"there are no facts about the image `{query}`", f"known images: {names}")
+    return entries
+
+
+def _os(facts: Facts, query: str) -> list[Entry]:
+    row = facts.os(query)
+    return [Entry(f"{row.name} ({row.codename})", row)]
+
+
+def _tool(facts: Facts, query: str) -> list[Entry]:
+    found = [row for row in facts.tools if row.tool == query.strip().lower()]
+    if not found:
+        names = ", ".join(sorted({row.tool for row in facts.tools}))
+        raise UsageError(f"there are no facts about the tool `{query}`", f"known tools: {names}")
+    return [Entry(f"{row.tool} from {row.how} package {row.package}", row) for row in found]
+
+
+def entries(facts: Facts, topic: str, query: str) -> list[Entry]:
+    """What is known of ``query`` under ``topic`` (one of TOPICS), newest first.
+
+    Raises UsageError for another topic, or with the nearest known names when there are no facts.
+    """
+    readers = {
+        "torch": _torch,
+        "gpu": _gpu,
+        "cuda": _cuda,
+        "driver": _driver,
+        "cudnn": _cudnn,
+        "image": _image,
+        "os": _os,
+        "tool": _tool,
+    }
+    if topic not in readers:
+        raise UsageError(f"there is no topic `{topic}`", f"topics: {', '.join(TOPICS)}")
+    return readers[topic](facts, query)
+
+
+def describe(facts: Facts, topic: str, query: str) -> list[tuple[str, str]]:
+    """Labelled lines for a person; a line with an empty text begins the next entry.  Raises as ``entries``
+    does.
+    """
+    lines: list[tuple[str, str]] = []
+    for entry in entries(facts, topic, query):
+        lines.append((entry.title, ""))
+        names = [field.name for field in fields(entry.row) if field.name not in entry.absent]
+        values = [(name, getattr(entry.row, name)) for name in names]
+        told = [(name.replace("_", " "), value) for name, value in values if name not in ("note", "source", "seen")]
+        texts = [(label, _text(value)) for label, value in [*told, *entry.derived]]
+        lines += [(label, text) for label, text in texts if text]
+        origin = [pair for pair in values if pair[0] in ("note", "source", "seen") and pair[1]]
+        lines += [(label, str(value)) for label, value in origin]
+    return lines
+
+
+def data(facts: Facts, topic: str, query: str) -> list[dict[str, Any]]:
+    """The same as JSON-ready data, one object an entry; null is unknown.  Raises as ``entries`` does."""
+    return [
+        {
+            "title": entry.title,
+            **{field.name: _plain(getattr(entry.row, field.name)) for field in fields(entry.row)},
+            "derived": {label: _plain(value) for label, value in entry.derived},
+        }
+        for entry in entries(facts, topic, query)
+    ]

@@ -1,0 +1,37 @@
+"""Writes files whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+
+from envkit.errors import Undecided, UsageError
+
+
+def write(path: Path, text: str) -> None:
+    """Replaces ``path`` by ``text`` in one step: a temporary file beside it, synced, then renamed over it.
+
+    Whatever happens on the way, ``path`` holds the old text or the new one.  Raises Undecided on a full disk and
+    UsageError where the folder is missing or may not be written.
+    """
+    temporary = ""
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
+        ) as file:
+            temporary = file.name
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)  # a temporary file is private; what it becomes is a file like any other
+        os.replace(temporary, path)
+        temporary = ""
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise Undecided(f"the disk is full: {path} was not written", f"free some space on {path.parent}") from error
+        raise UsageError(f"{path} cannot be written: {error.strerror}", f"check the folder {path.parent}") from error
+    finally:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)

@@ -1,0 +1,134 @@
+"""Asks the Docker Engine for /version and /info over its socket; runs as a child, for an engine can hang.
+
+The standard library's HTTP client does: importing the docker package takes longer than the answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from envkit.model import Observed
+from envkit.subjects.codec import to_plain
+from envkit.subjects.host import Docker
+
+_ANSWER_S = 2.0  # /info takes under 0.1 s on an idle engine; a busy one answers within a second
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: str, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def endpoint(root: Path, environment: Mapping[str, str]) -> str:
+    """Where the engine listens, by docker's own order: DOCKER_HOST, DOCKER_CONTEXT, the configured context,
+    default.
+
+    Contexts lie in ~/.docker/contexts/meta under the SHA-256 of their name.
+    """
+    if environment.get("DOCKER_HOST"):
+        return environment["DOCKER_HOST"]
+    config = Path(environment.get("DOCKER_CONFIG") or Path(environment.get("HOME", "/root")) / ".docker")
+    name = environment.get("DOCKER_CONTEXT", "")
+    try:
+        name = name or str(json.loads((config / "config.json").read_text()).get("currentContext", ""))
+        if name not in ("", "default"):
+            meta = config / "contexts/meta" / hashlib.sha256(name.encode()).hexdigest() / "meta.json"
+            return str(json.loads(meta.read_text())["Endpoints"]["docker"]["Host"])
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        if name not in ("", "default"):
+            return f"context:{name}"  # named, and not to be read: no other engine may answer in its place
+    return f"unix://{root / 'var/run/docker.sock'}"
+
+
+def _connection(where: str, timeout_s: float) -> http.client.HTTPConnection | None:
+    scheme, _, rest = where.partition("://")
+    if scheme == "unix":
+        return _UnixConnection(rest, timeout_s)
+    if scheme in ("tcp", "http") and not os.environ.get("DOCKER_TLS_VERIFY"):
+        return http.client.HTTPConnection(rest.rstrip("/"), timeout=timeout_s)
+    return None
+
+
+def _get(connection: http.client.HTTPConnection, path: str) -> dict[str, Any]:
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        body = response.read()
+        if response.status != 200:
+            raise ValueError(f"{path} answered with status {response.status}")
+        data = json.loads(body)
+        if not isinstance(data, dict):
+            raise ValueError(f"{path} is no JSON object")
+        return data
+    finally:
+        connection.close()
+
+
+def parse_answers(version: Mapping[str, Any], info: Mapping[str, Any], where: str) -> Docker:
+    """The engine's own words, out of the bodies of /version and /info (Docker Engine API)."""
+    dirs, devices = info.get("CDISpecDirs"), info.get("DiscoveredDevices")
+    found = [str(device.get("ID", "")) for device in devices or () if device.get("Source") == "cdi"]
+    return Docker(
+        "answered",
+        endpoint=where,
+        version=str(version.get("Version", "")),
+        api=str(version.get("ApiVersion", "")),
+        root=str(info.get("DockerRootDir", "")),
+        cgroup=str(info.get("CgroupVersion", "")),
+        runtimes=tuple(sorted(info.get("Runtimes") or {})),
+        default_runtime=str(info.get("DefaultRuntime", "")),
+        security=tuple(str(option) for option in info.get("SecurityOptions") or ()),
+        # an engine that does not know the word reads no CDI spec; one whose CDI is off gives an empty list
+        cdi_dirs=Observed.of(tuple(str(path) for path in dirs or ()), "/info CDISpecDirs"),
+        cdi_devices=(
+            Observed.lost("the engine is too old to list its CDI devices", "/info DiscoveredDevices")
+            if devices is None
+            else Observed.of(tuple(found), "/info DiscoveredDevices")
+        ),
+    )
+
+
+def ask(where: str, installed: bool, timeout_s: float = _ANSWER_S) -> Docker:
+    """How the engine at ``where`` answered; each of its answers may take ``timeout_s`` seconds."""
+    connection = _connection(where, timeout_s)
+    if connection is None:
+        return Docker("unsupported", f"{where} is neither a Unix socket nor plain TCP", where, installed)
+    try:
+        return parse_answers(_get(connection, "/version"), _get(connection, "/info"), where)
+    except FileNotFoundError:
+        return Docker("no socket", "the socket does not exist", where, installed)
+    except PermissionError:
+        return Docker("permission denied", "the socket may not be opened", where, True)
+    except ConnectionRefusedError:
+        return Docker("refused", "nobody listens", where, installed)
+    except TimeoutError:
+        return Docker("hung", f"no answer within {timeout_s:g} s", where, True)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return Docker("error", f"{type(error).__name__}: {error}", where, True)
+
+
+def installed(root: Path) -> bool:
+    """Whether a docker program or daemon is in the usual places."""
+    places = ("usr/bin", "usr/local/bin", "usr/sbin", "usr/local/sbin", "snap/bin")
+    return any((root / place / name).exists() for place in places for name in ("docker", "dockerd"))
+
+
+if __name__ == "__main__":
+    base = Path(sys.argv[1])
+    print(json.dumps({"docker": to_plain(ask(endpoint(base, os.environ), installed(base)))}))

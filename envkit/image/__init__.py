@@ -1,0 +1,1 @@
+"""Images: what goes in, what comes back."""

@@ -1,0 +1,41 @@
+"""Packs the payload into one file that any Python runs; the same sources give the same bytes."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+_PAYLOAD = Path(__file__).parent.parent / "payload"
+_STAMP = (1980, 1, 1, 0, 0, 0)  # the earliest a zip can hold
+_START = """import sys
+
+from envkit.payload.main import main
+
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def _members() -> dict[str, bytes]:
+    found = {
+        "__main__.py": _START.encode(),
+        "envkit/__init__.py": b'"""The part of envkit that enters an image."""\n',
+    }
+    for path in _PAYLOAD.rglob("*.py"):
+        found[f"envkit/payload/{path.relative_to(_PAYLOAD).as_posix()}"] = path.read_bytes()
+    return dict(sorted(found.items()))
+
+
+def pack() -> bytes:
+    """The payload as a zip that ``python3`` runs, equal bytes for equal sources.
+
+    Members are sorted, carry a fixed time and mode, and are stored, because deflate differs between zlib versions.
+    """
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in _members().items():
+            member = zipfile.ZipInfo(name, _STAMP)
+            member.external_attr = 0o644 << 16
+            member.create_system = 3  # Unix, whatever machine packs
+            archive.writestr(member, data)
+    return buffer.getvalue()

@@ -1,0 +1,60 @@
+"""Reads the document that the payload printed inside an image into the subject that the checks judge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from envkit.errors import Undecided, UsageError
+from envkit.model import Observed
+from envkit.subjects import codec
+from envkit.subjects.image import Image, Promise
+from envkit.versions import Sm
+
+SCHEMA = "envkit.payload/1"
+_OURS = {"name", "digest", "promise"}  # known outside the image, never taken from within
+_TAIL = 400
+
+
+def _garbled(why: str, document: object) -> Undecided:
+    tail = str(document)[-_TAIL:]
+    return Undecided(
+        f"the probe's document is malformed: {why}; it ends with `{tail}`",
+        "run the probe again; if it stays, something in the image rewrites the payload's output",
+    )
+
+
+def read(document: Mapping[str, Any], name: str, digest: str, promise: Observed[Promise]) -> Image:
+    """The image that ``document`` describes, named ``name`` with content ``digest`` and its ``promise``.
+
+    Raises Undecided, with the document's tail, if a field is missing, unknown, of another type, or both observed and
+    missing: a garbled observation is none.
+    """
+    if not isinstance(document, Mapping) or document.get("schema") != SCHEMA or document.get("kind") != "probe":
+        raise _garbled(f"expected schema {SCHEMA} and kind probe", document)
+    image = document.get("image")
+    if not isinstance(image, Mapping):
+        raise _garbled("it holds no image", document)
+    expected = {field.name for field in fields(Image)} - _OURS
+    if set(image) != expected:
+        odd = sorted(str(key) for key in expected ^ set(image))
+        raise _garbled(f"fields missing or unknown: {', '.join(odd)}", document)
+    for key, value in image.items():
+        if not isinstance(value, Mapping) or set(value) != {"value", "via", "missing"}:
+            raise _garbled(f"{key} is not an observation", value)
+        if (value["value"] is None) != bool(value["missing"]):
+            raise _garbled(f"{key} must have either a value or a reason for its absence", value)
+    plain = {**image, "name": name, "digest": digest, "promise": codec.to_plain(promise)}
+    try:
+        plain["devices"] = {**image["devices"], "value": _devices(image["devices"]["value"])}
+        return codec.from_plain(Image, plain)
+    except UsageError as error:
+        raise _garbled(error.message, document) from error
+    except ValueError as error:
+        raise _garbled(f"devices: {error}", document) from error
+
+
+def _devices(value: object) -> object:
+    """The capabilities, which the payload spells as text, in the form in which a subject holds them."""
+    return [codec.to_plain(Sm.parse(str(sm))) for sm in value] if isinstance(value, list) else value

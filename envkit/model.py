@@ -1,0 +1,139 @@
+"""The nouns of a verdict: every check makes these, every report prints them.
+
+A check can end in five ways, never merged: the fault is absent (pass), present (fail), the question does not
+apply (skip), the answer could not be had (unknown), or the check itself died (broke).  Only the first is green.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Severity(IntEnum):
+    """How much a finding matters; ``--fail-on`` names the lowest one that makes the exit code 1."""
+
+    NOTE = 1
+    WARNING = 2
+    ERROR = 3
+
+
+class Outcome(StrEnum):
+    """How one check ended."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    SKIP = "skip"
+    UNKNOWN = "unknown"
+    BROKE = "broke"
+
+
+class Verdict(StrEnum):
+    """How a whole report ended."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    UNDECIDED = "undecided"
+
+
+class Skip(Exception):
+    """Raised by a check whose question does not apply to this subject; the text is the reason."""
+
+
+class Unknown(Exception):
+    """Raised by a check that needed a value which was not observed; the text is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed(Generic[T]):
+    """A value and how it was found, or no value and why not; never a default in place of a value.
+
+    ``via`` names the source ("/proc/driver/nvidia/version", "nvmlDeviceGetName", "dladdr").  ``missing`` is empty
+    exactly when a value was observed.
+    """
+
+    value: T | None = None
+    via: str = ""
+    missing: str = "not observed"
+
+    @staticmethod
+    def of(value: T, via: str) -> Observed[T]:
+        """The observation of ``value`` by way of ``via``."""
+        return Observed(value, via, "")
+
+    @staticmethod
+    def lost(why: str, via: str = "") -> Observed[T]:
+        """The absence of an observation, with its reason."""
+        return Observed(None, via, why)
+
+    def need(self, what: str) -> T:
+        """The value; raises Unknown when it was not observed.
+
+        ``what`` names the value for a person ("the loaded driver").
+        """
+        if self.missing or self.value is None:
+            raise Unknown(f"{what} was not observed: {self.missing or 'no value'}")
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong, here, now.
+
+    ``message`` is one sentence with the observed values; ``evidence`` maps an observed value to how it was found.
+    """
+
+    message: str
+    severity: Severity = Severity.ERROR
+    where: str = ""
+    evidence: Mapping[str, str] = field(default_factory=dict)
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one check said of one subject; ``reason`` says why it was skipped, unknown or broken."""
+
+    check: str
+    outcome: Outcome
+    findings: tuple[Finding, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a report is about: a kind ("image", "host", "smoke", "up") and a name a person knows it by."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What envkit prints, saves and exits by.  ``elapsed_s`` is wall time in seconds."""
+
+    subject: Subject
+    results: tuple[Result, ...]
+    elapsed_s: float = 0.0
+    observed: Mapping[str, Any] = field(default_factory=dict)
+
+    def exit_code(self, fail_on: Severity = Severity.ERROR) -> int:
+        """0: judged and nothing at or above ``fail_on``; 1: found; 3: undecided.
+
+        Undecided means that a value was needed and not observed, that a check broke, or that nothing was judged.
+        A finding outranks a doubt: what was found is certain whatever else stayed open.
+        """
+        said = {result.outcome for result in self.results}
+        if any(finding.severity >= fail_on for result in self.results for finding in result.findings):
+            return 1
+        if said & {Outcome.UNKNOWN, Outcome.BROKE} or not said & {Outcome.PASS, Outcome.FAIL}:
+            return 3
+        return 0
+
+    def verdict(self, fail_on: Severity = Severity.ERROR) -> Verdict:
+        """The exit code as a word."""
+        return {0: Verdict.PASS, 1: Verdict.FAIL, 3: Verdict.UNDECIDED}[self.exit_code(fail_on)]

@@ -1,0 +1,305 @@
+"""Runs pieces of work in processes of their own and tells how each ended.
+
+A GPU fault is sticky: after one illegal access every later call of the same process fails.  So each piece of work
+gets a child, and a death costs one piece.  A child leads its own process group, is killed when its parent goes,
+speaks through a pipe of its own (its stdout is joined to its stderr, so noise cannot reach the document), and has a
+budget.  Its end is one of six, never merged:
+
+ran       it sent its value and left with status 0
+unfit     it said that this machine lacks what it needs
+raised    a Python exception ended it
+killed    a signal ended it
+hung      its budget, or the budget of the whole run, was spent
+garbled   it left without its document, or with something that is none
+
+One process and one thread drive everything, because a process with threads must not fork.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import json
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+TAIL_BYTES = 4096  # of a child's last words
+_TICK_S = 0.02  # how often a child's end is looked for when its pipes are silent
+_DEATH_S = 5.0  # a process in an uninterruptible driver call outlives SIGKILL; do not wait for it for ever
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+class Unfit(Exception):
+    """Raised by work that this machine cannot do; the text says what is lacking."""
+
+
+class Task(NamedTuple):
+    """One piece of work and its budget in seconds.
+
+    Either ``work`` is called in a fork of this process with a function that sends an intermediate document, or
+    ``argv`` is executed with the number of the pipe as its last argument (see ``perform``).  ``heard`` gets the
+    intermediate documents; a task that was heard once may use the rest of the whole run's budget.
+    """
+
+    name: str
+    device: str
+    budget_s: float
+    work: Callable[[Callable[[Any], None]], Any] | None = None
+    argv: tuple[str, ...] = ()
+    heard: Callable[[Any], None] | None = None
+
+
+class Ending(NamedTuple):
+    """How a task ended; ``value`` is what it returned when it ran, ``seconds`` its wall time."""
+
+    ended: str
+    detail: str = ""
+    signal: str = ""
+    value: Any = None
+    seconds: float = 0.0
+    stderr_tail: str = ""
+
+
+class _Running:
+    """A child and what came out of it so far."""
+
+    def __init__(self, task: Task, pid: int, out: int, err: int, budget_s: float) -> None:
+        self.task = task
+        self.pid = pid
+        self.out = out
+        self.err = err
+        self.open = {out, err}
+        self.started = time.monotonic()
+        self.deadline = self.started + budget_s
+        self.pending = b""
+        self.final: dict[str, Any] | None = None
+        self.noise = ""
+        self.tail = b""
+
+    def read(self, fd: int, run_deadline: float) -> None:
+        """Takes what waits in one pipe, at most 4 MiB, so that a child that floods it cannot keep us here."""
+        for _ in range(64):
+            if fd not in self.open:
+                return
+            try:
+                piece = os.read(fd, 65536)
+            except BlockingIOError:
+                return
+            except OSError:
+                piece = b""
+            if not piece:
+                self.open.discard(fd)
+            elif fd == self.err:
+                self.tail = (self.tail + piece)[-TAIL_BYTES:]
+            else:
+                self.pending += piece
+                self._take_lines(run_deadline)
+
+    def _take_lines(self, run_deadline: float) -> None:
+        *lines, self.pending = self.pending.split(b"\n")
+        for line in lines:
+            try:
+                document = json.loads(line.decode("utf-8"))
+            except ValueError:
+                document = None
+            if not isinstance(document, dict) or len(document) != 1 or self.final is not None:
+                self.noise = self.noise or line[:80].decode("utf-8", "replace")
+            elif "said" in document:
+                self.deadline = run_deadline
+                if self.task.heard is not None:
+                    self.task.heard(document["said"])
+            else:
+                self.final = document
+
+    def ending(self, status: int) -> Ending:
+        """What a wait status and the documents amount to."""
+        seconds = round(time.monotonic() - self.started, 3)
+        tail = self.tail.decode("utf-8", "replace")
+        if os.WIFSIGNALED(status):
+            return Ending("killed", "", _signal_name(os.WTERMSIG(status)), None, seconds, tail)
+        code = os.WEXITSTATUS(status)
+        final = self.final or {}
+        if self.noise or self.pending:
+            noise = self.noise or self.pending[:80].decode("utf-8", "replace")
+            detail = f"its pipe holds something that is no document: {noise!r}"
+            return Ending("garbled", detail, "", None, seconds, tail)
+        if "raised" in final:
+            return Ending("raised", str(final["raised"]), "", None, seconds, tail)
+        if "unfit" in final:
+            return Ending("unfit", str(final["unfit"]), "", None, seconds, tail)
+        if "value" in final and code == 0:
+            return Ending("ran", "", "", final["value"], seconds, tail)
+        return Ending("garbled", f"it left with status {code} and without its document", "", None, seconds, tail)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _send(fd: int, document: dict[str, Any]) -> None:
+    data = json.dumps(document).encode("utf-8") + b"\n"
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def perform(work: Callable[[Callable[[Any], None]], Any], fd: int, budget_s: float) -> None:
+    """Does ``work`` in this process, sends its end to ``fd``, and leaves; it never returns.
+
+    A fatal signal and a budget that is nearly spent both write the Python stack to stderr.
+    """
+    try:
+        sys.stdout = os.fdopen(1, "w", errors="backslashreplace", closefd=False)
+        sys.stderr = os.fdopen(2, "w", errors="backslashreplace", closefd=False)
+        faulthandler.enable(file=2)
+        faulthandler.dump_traceback_later(max(0.05, min(budget_s * 0.9, budget_s - 0.3)), file=2)
+        try:
+            document = {"value": work(lambda said: _send(fd, {"said": said}))}
+        except Unfit as unfit:
+            document = {"unfit": str(unfit)}
+        except BaseException as error:  # whatever ends a test is its result
+            traceback.print_exc()
+            text = str(error).strip()
+            document = {"raised": type(error).__name__ + (f": {text[:2000]}" if text else "")}
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        _send(fd, document)
+        os._exit(0)
+    finally:
+        os._exit(70)  # the document could not be sent; no handler of the parent's may run in this copy of it
+
+
+def _die_with(parent: int) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it went before the kernel was asked
+        os._exit(70)
+
+
+def _start(task: Task, budget_s: float) -> _Running:
+    out, out_child = os.pipe()
+    err, err_child = os.pipe()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setpgid(0, 0)
+            _die_with(parent)
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            for fd, place in ((nothing, 0), (err_child, 1), (err_child, 2)):
+                os.dup2(fd, place)
+            if task.argv:
+                os.set_inheritable(out_child, True)
+                os.execv(task.argv[0], [*task.argv, str(out_child)])
+            assert task.work is not None
+            perform(task.work, out_child, budget_s)
+        finally:
+            os._exit(70)
+    with contextlib.suppress(OSError):  # both sides do it, so that the group exists whoever comes first
+        os.setpgid(pid, pid)
+    os.close(out_child)
+    os.close(err_child)
+    for fd in (out, err):
+        os.set_blocking(fd, False)
+    return _Running(task, pid, out, err, budget_s)
+
+
+def _kill(child: _Running) -> int | None:
+    """Ends the whole group; the wait status, or None when even SIGKILL did not end it."""
+    limit = time.monotonic() + _DEATH_S
+    while True:
+        with contextlib.suppress(OSError):  # nobody may be left in the group
+            os.killpg(child.pid, signal.SIGKILL)
+        pid, status = os.waitpid(child.pid, os.WNOHANG)
+        if pid:
+            return status
+        if time.monotonic() > limit:
+            return None
+        time.sleep(_TICK_S)
+
+
+def _sweep(child: _Running) -> None:
+    """Kills what the dead child left in its group, and closes its pipes."""
+    with contextlib.suppress(OSError):  # it may have left nobody
+        os.killpg(child.pid, signal.SIGKILL)
+    os.close(child.out)
+    os.close(child.err)
+
+
+def _finished(child: _Running, run_deadline: float) -> Ending | None:
+    """How the child ended, or None while it goes on."""
+    pid, status = os.waitpid(child.pid, os.WNOHANG)
+    late = time.monotonic() > child.deadline
+    if not pid and not late:
+        return None
+    alive = not pid and _kill(child) is None
+    for fd in (child.out, child.err):
+        child.read(fd, run_deadline)  # a grandchild may hold the pipe open, so its end is not waited for
+    if pid:
+        return child.ending(status)
+    seconds = round(time.monotonic() - child.started, 3)
+    detail = f"no answer within {child.deadline - child.started:.0f} s"
+    if alive:
+        detail += f"; process {child.pid} did not die of SIGKILL"
+    return Ending("hung", detail, "", None, seconds, child.tail.decode("utf-8", "replace"))
+
+
+def run(
+    lanes: Sequence[Sequence[Task]],
+    budget_s: float,
+    done: Callable[[Task, Ending], None],
+    before: Callable[[Task], None] | None = None,
+) -> None:
+    """Runs the tasks of each lane one after another and the lanes side by side; all of it within ``budget_s``.
+
+    ``done`` is called with every task exactly once; a task that the budget left no time for is "hung".  ``before``
+    is called just before each fork.
+    """
+    deadline = time.monotonic() + budget_s
+    waiting = [list(lane) for lane in lanes]
+    running: dict[int, _Running] = {}
+    try:
+        while running or any(waiting):
+            for number, lane in enumerate(waiting):
+                while lane and number not in running:
+                    task = lane.pop(0)
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        done(task, Ending("hung", f"not started: the run's budget of {budget_s:.0f} s was spent"))
+                        continue
+                    if before is not None:
+                        before(task)
+                    try:
+                        running[number] = _start(task, min(task.budget_s, left))
+                    except OSError as error:  # a limit on processes or descriptors
+                        done(task, Ending("raised", f"no process could be started for it: {error}"))
+            _listen(list(running.values()), deadline)
+            for number, child in list(running.items()):
+                ending = _finished(child, deadline)
+                if ending is not None:
+                    del running[number]
+                    _sweep(child)
+                    done(child.task, ending)
+    finally:
+        for child in running.values():
+            _kill(child)
+            _sweep(child)
+
+
+def _listen(children: list[_Running], run_deadline: float) -> None:
+    poll = select.poll()
+    owner = {fd: child for child in children for fd in child.open}
+    for fd in owner:
+        poll.register(fd, select.POLLIN)
+    for fd, _ in poll.poll(_TICK_S * 1000):
+        owner[fd].read(fd, run_deadline)

@@ -1,0 +1,94 @@
+"""``python3 envkit.pyz probe|smoke [--watch-stdin] [--budget SECONDS] [ARGS]``.
+
+The last line of stdout is one JSON document; all talk goes to stderr.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from typing import Any
+
+from envkit.payload import watchdog
+
+SCHEMA = "envkit.payload/1"
+USAGE = """usage: python3 envkit.pyz probe|smoke [--watch-stdin] [--budget SECONDS] [ARGS]
+
+probe            what this Python's torch maps and binds
+smoke            whether its kernels compute right
+--watch-stdin    kill everything when stdin ends
+--budget S       kill everything after S seconds
+"""
+
+
+def own_sha256() -> str:
+    """The sha256 of the zip this runs from, empty when it runs from a source tree."""
+    if not os.path.isfile(sys.argv[0]) or not sys.argv[0].endswith(".pyz"):
+        return ""
+    with open(sys.argv[0], "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+def _split(argv: list[str]) -> tuple[bool, float | None, list[str]]:
+    watch, position = False, 0
+    budget: float | None = None
+    rest: list[str] = []
+    while position < len(argv):
+        word = argv[position]
+        if word == "--watch-stdin":
+            watch = True
+        elif word == "--budget" and position + 1 < len(argv):
+            position += 1
+            budget = float(argv[position])
+        elif word.startswith("--budget="):
+            budget = float(word.partition("=")[2])
+        else:
+            rest.append(word)
+        position += 1
+    return watch, budget, rest
+
+
+def _document(kind: str, argv: list[str]) -> dict[str, Any]:
+    if kind == "probe":
+        from envkit.payload import probe
+
+        return probe.main(argv)
+    from envkit.payload import smoke
+
+    return dict(smoke.main(argv))
+
+
+def _print_document(kind: str, argv: list[str]) -> int:
+    document = _document(kind, argv)
+    document.update(schema=SCHEMA, kind=kind, payload_sha256=own_sha256())
+    sys.stdout.write("\n" + json.dumps(document, sort_keys=True) + "\n")
+    sys.stdout.flush()
+    return 0
+
+
+def main(argv: list[str]) -> int:
+    """Runs one kind of observation; returns 0 when a document was printed, 2 on wrong usage."""
+    kind, words = (argv[0], argv[1:]) if argv else ("", [])
+    if kind in ("-h", "--help"):
+        sys.stdout.write(USAGE)
+        return 0
+    try:
+        watch, budget, rest = _split(words)
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n{USAGE}")
+        return 2
+    if kind not in ("probe", "smoke"):
+        sys.stderr.write(USAGE)
+        return 2
+    if kind == "probe" and rest and rest[0] == "--inner":
+        from envkit.payload.probe import inner
+
+        inner.main(rest[1:])
+    if kind == "probe" and rest:
+        sys.stderr.write(f"unknown words: {' '.join(rest)}\n{USAGE}")
+        return 2
+    if watch or budget is not None:
+        return watchdog.guard(lambda: _print_document(kind, rest), watch, budget)
+    return _print_document(kind, rest)

@@ -1,0 +1,87 @@
+"""What the dynamic linker holds: the mapped objects in load order, and where a symbol resolves."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+_LIBC = ctypes.CDLL(None)
+
+
+class _PhdrInfo(ctypes.Structure):
+    """struct dl_phdr_info of link.h."""
+
+    _fields_ = [
+        ("address", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("headers", ctypes.c_void_p),
+        ("count", ctypes.c_uint16),
+        ("adds", ctypes.c_ulonglong),
+        ("subs", ctypes.c_ulonglong),
+    ]
+
+
+class _DlInfo(ctypes.Structure):
+    """Dl_info of dlfcn.h."""
+
+    _fields_ = [
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    ]
+
+
+_LIBC.dlsym.restype = ctypes.c_void_p
+_LIBC.dlsym.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+_LIBC.dladdr.restype = ctypes.c_int
+_LIBC.dladdr.argtypes = [ctypes.c_void_p, ctypes.POINTER(_DlInfo)]
+
+
+def mapped() -> list[str]:
+    """The names of all mapped objects in load order, as the linker spelled them when it searched.
+
+    The spelling matters: it still shows the search directory, "torch/lib/../../nvidia/cublas/lib".
+    """
+    names: list[str] = []
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_PhdrInfo), ctypes.c_size_t, ctypes.c_void_p)
+
+    def visit(info: object, size: int, data: object) -> int:
+        name = info.contents.name  # type: ignore[attr-defined]  # ctypes types a callback's pointer as object
+        if name and b"/" in name:
+            names.append(os.fsdecode(name))
+        return 0
+
+    _LIBC.dl_iterate_phdr(kind(visit), None)
+    return names
+
+
+def deleted() -> set[str]:
+    """The paths of mapped files that are no longer on disk under their name."""
+    mark = " (deleted)"
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
+        lines = [line.rstrip("\n") for line in file if line.rstrip("\n").endswith(mark)]
+    fields = [line.split(None, 5) for line in lines]  # address perms offset dev inode path
+    return {part[5][: -len(mark)] for part in fields if len(part) == 6 and part[5].startswith("/")}
+
+
+def handle(path: str) -> ctypes.CDLL:
+    """A handle on the already mapped object ``path``; raises OSError if it is not mapped."""
+    return ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+
+
+def resolves(symbol: str, scope: int = 0) -> str:
+    """The file in which ``symbol`` resolves, empty if nowhere.
+
+    ``scope`` is a dlopen handle, or 0 for the process's global scope (RTLD_DEFAULT).
+    """
+    address = _LIBC.dlsym(scope, symbol.encode())
+    info = _DlInfo()
+    if not address or not _LIBC.dladdr(address, ctypes.byref(info)) or not info.file:
+        return ""
+    return os.fsdecode(info.file)
+
+
+def address(symbol: str, scope: int) -> int:
+    """The address of ``symbol`` in a dlopen handle's scope, 0 if it is not there."""
+    return int(_LIBC.dlsym(scope, symbol.encode()) or 0)

@@ -1,0 +1,130 @@
+"""What every test of the suite works with: its device, its seed, its numbers, and its saboteur.
+
+A test returns numbers and judges nothing.  Two kinds of number exist.  A count of wrong things (``exact``,
+``count``) is 0 in a healthy stack.  A distance (``close``) is a pair: ``.frobenius``, the norm of the difference by
+the norm of the reference, and ``.worst``, the largest difference of one element by that element's size plus the root
+mean square of all, which sees a single wrong element that the norm hides.  Both are NaN when anything compared is.
+
+The saboteur changes one element of the result before it is compared, so that the way from a wrong element to a red
+verdict is proven for every test: "ulp" changes it by the least the test promises to see (one unit in the last place
+where the test is exact, a ``.worst`` of about 1 elsewhere), "one" adds 1 where the test is exact, "nan" makes it NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from envkit.payload.isolate import Unfit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+SABOTAGE = ("ulp", "one", "nan")
+SEED = 1618033
+
+
+def worse(one: float, other: float) -> float:
+    """The larger of two numbers, NaN if either is."""
+    return other if one == one and not other <= one else one
+
+
+class Bench:
+    """One test on one device."""
+
+    def __init__(self, device: str, sabotage: str = "") -> None:
+        self.device = device
+        self.sabotage = sabotage
+        self.measures: dict[str, float] = {}
+        self.detail = ""
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the device is a CUDA device."""
+        return self.device != "cpu"
+
+    def random(self) -> Any:
+        """A torch generator on the CPU with the suite's seed: every device computes with the same numbers."""
+        import torch
+
+        return torch.Generator().manual_seed(SEED)
+
+    def unfit(self, reason: str) -> None:
+        """Ends the test because this machine lacks what it needs."""
+        raise Unfit(reason)
+
+    def note(self, name: str, value: float) -> None:
+        """Records a number; of several under one name the worst counts."""
+        value = float(value)
+        self.measures[name] = worse(self.measures[name], value) if name in self.measures else value
+
+    def count(self, name: str, wrong: int) -> None:
+        """Records how many things are wrong; several counts under one name add up."""
+        self.measures[name] = self.measures.get(name, 0.0) + wrong
+
+    def disturb(self, got: Any, exact: bool) -> Any:
+        """The tensor as it is, or with one element changed when a saboteur is asked for."""
+        import torch
+
+        if not self.sabotage or not got.numel():
+            return got
+        flat = got.detach().cpu().contiguous().clone().reshape(-1)
+        place = flat.numel() // 2
+        real = flat.is_floating_point()
+        if self.sabotage == "nan" and (real or flat.is_complex()):
+            flat[place] = math.nan
+        elif not exact:
+            flat[place] += flat[place].abs() + flat.abs().square().mean().sqrt()
+        elif self.sabotage == "ulp" and real:
+            flat.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[flat.element_size()])[place] += 1
+        else:
+            flat[place] += 1
+        return flat.reshape(got.shape)
+
+    def exact(self, name: str, got: Any, want: Any) -> None:
+        """Counts the elements that differ; NaN differs from everything."""
+        got = self.disturb(got.detach().cpu(), exact=True)
+        if got.shape != want.shape:
+            raise AssertionError(f"{name}: shape {tuple(got.shape)}, expected {tuple(want.shape)}")
+        self.count(name, int((~(got == want)).sum()))
+
+    def close(self, name: str, got: Any, want: Any) -> None:
+        """Records the two distances between ``got`` and the fp64 (or complex128) CPU tensor ``want``."""
+        got = self.disturb(got.detach().cpu().to(want.dtype), exact=False)
+        if got.shape != want.shape:
+            raise AssertionError(f"{name}: shape {tuple(got.shape)}, expected {tuple(want.shape)}")
+        far = (got - want.detach()).abs()
+        size = want.detach().abs()
+        self.note(name + ".frobenius", float(far.norm()) / float(size.norm()))
+        self.note(name + ".worst", float((far / (size + size.square().mean().sqrt())).max()))
+
+    def attempt(self, name: str, work: Callable[[], None]) -> None:
+        """Does ``work`` and says by the measure ``NAME.offered`` (1 or 0) whether this device offers it at all."""
+        try:
+            work()
+        except (RuntimeError, NotImplementedError) as error:
+            text = str(error)
+            if not any(words in text for words in ("not implemented", "No available kernel", "No viable backend")):
+                raise
+            self.note(name + ".offered", 0)
+        else:
+            self.note(name + ".offered", 1)
+
+    def plain_math(self) -> None:
+        """Turns off what trades accuracy for speed, so that one limit holds for every image."""
+        import torch
+
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+
+
+def travelling(measures: dict[str, float]) -> dict[str, float | str]:
+    """The measures as JSON can carry them: what is no finite number becomes "nan", "inf" or "-inf"."""
+    return {name: value if math.isfinite(value) else str(value) for name, value in sorted(measures.items())}
+
+
+def rounded(tensors: Sequence[Any], dtype: Any) -> list[Any]:
+    """The tensors rounded to ``dtype``: inputs of the device, and after ``.double()`` of the reference as well."""
+    return [tensor.to(dtype) for tensor in tensors]

@@ -1,0 +1,94 @@
+"""Keeps a run inside a container from outliving its client or its budget.
+
+The work happens in a forked worker, so that the watch goes on while the worker hangs inside C code; and the watcher,
+not the worker, is the container's first process, whose end takes every other process with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_TICK_S = 0.05
+_KILLED = 128 + signal.SIGKILL
+
+
+def _session_of(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[3])  # fields after the name: state ppid pgrp session
+    except (OSError, ValueError, IndexError):
+        return -1  # it is gone
+
+
+def kill_session(leader: int) -> None:
+    """Kills every process of the session ``leader``; process groups made within it do not escape."""
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != leader and _session_of(int(name)) == leader:
+            with contextlib.suppress(OSError):  # it ended by itself
+                os.kill(int(name), signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        os.kill(leader, signal.SIGKILL)
+
+
+def _worker(work: Callable[[], int]) -> None:
+    os.setsid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    code = work()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def guard(work: Callable[[], int], watch_stdin: bool, budget_s: float | None) -> int:
+    """The exit code of ``work``, run in a session of its own.
+
+    Everything is killed when ``budget_s`` seconds have passed, on SIGTERM and SIGINT, or, with ``watch_stdin``, when
+    stdin ends: the client went away.  A killed worker gives 128 plus the signal's number, as a shell would.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    worker = os.fork()
+    if worker == 0:
+        try:
+            _worker(work)
+        except SystemExit as end:
+            os._exit(end.code if isinstance(end.code, int) else 1)
+        except BaseException:  # the fork must never return into the caller's code
+            traceback.print_exc()
+            sys.stderr.flush()
+        finally:
+            os._exit(1)
+    asked: list[int] = []  # a container's first process has no default for these signals
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda said, frame: asked.append(said))
+    deadline = None if budget_s is None else time.monotonic() + budget_s
+    while True:
+        pid, status = os.waitpid(worker, os.WNOHANG)
+        if pid == worker:
+            kill_session(worker)  # whatever the worker left behind
+            return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+        why = ""
+        if asked:
+            why = f"{signal.Signals(asked[0]).name} came"
+        elif deadline is not None and time.monotonic() >= deadline:
+            why = f"the budget of {budget_s:g} s ran out"
+        elif not watch_stdin:
+            time.sleep(_TICK_S)
+        elif select.select([0], [], [], _TICK_S)[0] and not os.read(0, 65536):
+            why = "stdin ended, the client is gone"
+        if why:
+            os.write(2, (f"envkit payload: {why}; killing the run\n").encode())
+            kill_session(worker)
+            os.waitpid(worker, 0)
+            return 128 + asked[0] if asked else _KILLED

@@ -1,0 +1,147 @@
+"""Runs other programs; the only module that does.
+
+A child is the leader of its own process group, dies with envkit (the kernel signals it when its parent goes), has a
+budget, and is never left behind: on a timeout, an error or Ctrl-C its whole group gets SIGTERM, then SIGKILL.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from envkit.errors import Interrupted
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_GRACE_S = 5.0  # between SIGTERM and SIGKILL; mmdebstrap and buildx need under two seconds to clean up
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """How a program ended; ``exit`` is negative for a signal, ``timed_out`` true when its budget ran out."""
+
+    argv: tuple[str, ...]
+    exit: int
+    stdout: str
+    stderr: str
+    timed_out: bool = False
+
+
+@contextmanager
+def sigterm_raises() -> Iterator[None]:
+    """While it holds, SIGTERM raises Interrupted in the main thread, so that ``finally`` clauses run.
+
+    In any other thread it changes nothing, for Python lets only the main one set a handler.  The former handler
+    comes back at the end.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Interrupted("stopped by SIGTERM")
+
+    former = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
+
+
+def _die_with_parent() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+def stop_group(pid: int, wait: Callable[[float], bool], grace_s: float = _GRACE_S) -> None:
+    """Ends the process group ``pid``: SIGTERM, ``wait(grace_s)`` for the leader, SIGKILL."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(pid, number)
+        except ProcessLookupError:
+            return
+        if wait(grace_s) and number is signal.SIGKILL:
+            return
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    timeout_s: float,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    stdin: str | None = None,
+    hold_stdin: bool = False,
+    on_line: Callable[[str], None] | None = None,
+    grace_s: float = _GRACE_S,
+) -> Completed:
+    """Runs ``argv`` to its end or to its budget of ``timeout_s`` seconds.
+
+    ``env`` replaces the environment when given.  Without ``stdin`` the child reads an empty one; with ``hold_stdin``
+    its stdin stays open, and silent, for as long as envkit lives: a child that watches it dies with envkit even
+    where the kernel's signal does not reach.  ``on_line`` is called with each line of stderr as it comes, for
+    progress.  Raises FileNotFoundError if the program does not exist.  Output is decoded as UTF-8, bad bytes
+    replaced.
+    """
+    process = subprocess.Popen(
+        list(argv),
+        stdin=subprocess.PIPE if stdin is not None or hold_stdin else subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=dict(env) if env is not None else None,
+        cwd=cwd,
+        start_new_session=True,
+        preexec_fn=_die_with_parent,
+    )
+    out: list[str] = []
+    err: list[str] = []
+
+    def drain_stdout() -> None:
+        assert process.stdout is not None
+        out.append(process.stdout.read().decode("utf-8", "replace"))
+
+    def drain_stderr() -> None:
+        assert process.stderr is not None
+        for raw in process.stderr:
+            line = raw.decode("utf-8", "replace")
+            err.append(line)
+            if on_line is not None:
+                on_line(line.rstrip("\n"))
+
+    readers = [threading.Thread(target=work, daemon=True) for work in (drain_stdout, drain_stderr)]
+
+    def gone(seconds: float) -> bool:
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    timed_out = False
+    try:
+        for reader in readers:
+            reader.start()
+        if stdin is not None:
+            assert process.stdin is not None
+            try:
+                process.stdin.write(stdin.encode())
+                process.stdin.flush() if hold_stdin else process.stdin.close()
+            except BrokenPipeError:
+                pass  # the program ended without reading; its exit code tells
+        timed_out = not gone(timeout_s)
+    finally:
+        if process.poll() is None or timed_out:
+            stop_group(process.pid, gone, grace_s)
+        if process.stdin is not None:
+            with suppress(BrokenPipeError):  # what was not read in time is lost with its reader
+                process.stdin.close()
+    for reader in readers:
+        reader.join(grace_s)  # a grandchild that escaped the group may hold the pipe; do not wait for it for ever
+    return Completed(tuple(argv), process.returncode, "".join(out), "".join(err), timed_out)

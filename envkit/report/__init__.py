@@ -1,0 +1,46 @@
+"""Turns one report into text for a person or a machine; reporters know no rule and decide nothing.
+
+Every reporter gets the report after credentials were taken out of it, so none of them can print one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from envkit.errors import UsageError
+from envkit.model import Report, Severity
+from envkit.report import console, json, junit
+from envkit.report.console import Table, wants_color
+from envkit.report.redact import redacted, redacted_text
+
+DOCUMENTS: Mapping[str, Callable[[Report, Severity], str]] = {"json": json.render, "junit": junit.render}
+FORMATS: tuple[str, ...] = ("console", *DOCUMENTS)
+
+__all__ = ["DOCUMENTS", "FORMATS", "Table", "redacted", "redacted_text", "render", "wants_color"]
+
+
+def render(
+    report: Report,
+    format: str = "console",
+    *,
+    fail_on: Severity = Severity.ERROR,
+    tables: tuple[Table, ...] = (),
+    color: bool = False,
+    width: int = 80,
+) -> str:
+    """The report in one of ``FORMATS``, ending in a newline.
+
+    ``fail_on`` is what the exit code goes by, so that the printed verdict is the same.  ``tables``, ``color``
+    and ``width`` (in columns) are for the console alone.  Raises UsageError for a format that does not exist.
+    """
+    safe = redacted(report)
+    if format == "console":
+        return console.render(safe, fail_on, tuple(map(_without_credentials, tables)), color, width)
+    if format not in DOCUMENTS:
+        raise UsageError(f"there is no format `{format}`", f"choose one of {', '.join(FORMATS)}")
+    return DOCUMENTS[format](safe, fail_on)
+
+
+def _without_credentials(table: Table) -> Table:
+    rows = tuple(tuple(redacted_text(cell) for cell in row) for row in table.rows)
+    return Table(redacted_text(table.title), table.columns, rows)

@@ -1,0 +1,198 @@
+"""A report for a person at a terminal or reading a build log; colour repeats what the words already say."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TextIO
+
+from envkit.model import Finding, Outcome, Report, Severity, Verdict
+from envkit.report.text import visible
+
+_VERDICTS = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.UNDECIDED: "bold yellow"}
+_SEVERITIES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
+_WORDS = {
+    Outcome.FAIL: "failed",
+    Outcome.UNKNOWN: "unknown",
+    Outcome.BROKE: "broke",
+    Outcome.PASS: "passed",
+    Outcome.SKIP: "skipped",
+}
+_NAMED = 3  # checks named of those skipped for one reason; what leaves the verdict open is named in full
+_NARROWEST = 40  # columns; below it nothing is readable, so that lines run over instead
+_GAP = "  "
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Something observed that a person wants to see beside the verdict, as "libraries as loaded".
+
+    ``rows`` have as many cells as there are ``columns``, else ValueError is raised.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"`{self.title}` has {len(self.columns)} columns, a row of it {len(row)}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One printed line; the first ``marked`` characters of it are shown in ``style``."""
+
+    text: str
+    marked: int = 0
+    style: str = ""
+
+
+def wants_color(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    """Whether ``stream`` is a terminal that nobody asked to keep plain.
+
+    Plain are pipes, CI, TERM=dumb and a NO_COLOR that is not empty (no-color.org).
+    """
+    plain = environ.get("NO_COLOR") or environ.get("CI") or environ.get("TERM") == "dumb"
+    return stream.isatty() and not plain
+
+
+def render(
+    report: Report,
+    fail_on: Severity = Severity.ERROR,
+    tables: tuple[Table, ...] = (),
+    color: bool = False,
+    width: int = 80,
+) -> str:
+    """Verdict, findings by severity, what was not proven, tables, passes; lines of at most ``width`` columns.
+
+    A word longer than a line (a path, a digest) runs over it unbroken, so that it can be copied.
+    """
+    width = max(width, _NARROWEST)
+    blocks = [
+        _verdict(report, fail_on, width),
+        *_failures(report, width),
+        _unproven(report, width),
+        *(_table(table, width) for table in tables),
+        _passes(report, width),
+    ]
+    lines = [line for block in blocks if block for line in (*block, _Line(""))][:-1]
+    return _styled(lines) if color else "".join(f"{line.text}\n" for line in lines)
+
+
+def _styled(lines: list[_Line]) -> str:
+    # Imported here: half of the start-up time of a command that prints JSON would go into it.
+    from rich.console import Console
+    from rich.text import Text
+
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, color_system="standard", no_color=False)
+    for line in lines:
+        text = Text(line.text)
+        text.stylize(line.style, 0, line.marked)
+        console.print(text, soft_wrap=True, markup=False, highlight=False, emoji=False)
+    return stream.getvalue()
+
+
+def _wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
+    """``text`` in lines of ``width``, its own line breaks kept; ``first`` and ``rest`` go before them."""
+    lines: list[str] = []
+    for part in visible(text).splitlines() or [""]:
+        lines += textwrap.wrap(
+            part,
+            width,
+            initial_indent=rest if lines else first,
+            subsequent_indent=rest,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [(rest if lines else first).rstrip()]
+    return lines
+
+
+def _marked(lines: list[str], marked: int, style: str) -> list[_Line]:
+    return [_Line(lines[0], marked, style), *map(_Line, lines[1:])]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _verdict(report: Report, fail_on: Severity, width: int) -> list[_Line]:
+    verdict = report.verdict(fail_on)
+    said = Counter(result.outcome for result in report.results)
+    found = Counter(finding.severity for result in report.results for finding in result.findings)
+    counts = [f"{said[outcome]} {word}" for outcome, word in _WORDS.items() if said[outcome]]
+    if not said[Outcome.PASS] + said[Outcome.FAIL]:
+        counts.insert(0, "nothing was judged")
+    findings = [_count(found[each], each.name.lower()) for each in _SEVERITIES if found[each]]
+    counted = "; ".join(", ".join(part) for part in (findings, counts) if part)
+    word = verdict.value.upper()
+    name = f"{report.subject.kind} {report.subject.name}".strip()
+    line = f"{word}: {name}: {counted} ({report.elapsed_s:.1f} s)"
+    return _marked(_wrapped(line, width, rest=_GAP), len(word), _VERDICTS[verdict])
+
+
+def _failures(report: Report, width: int) -> Iterator[list[_Line]]:
+    failures = [(result.check, finding) for result in report.results for finding in result.findings]
+    for check, finding in sorted(failures, key=lambda failure: -failure[1].severity):
+        yield _failure(check, finding, width)
+
+
+def _failure(check: str, finding: Finding, width: int) -> list[_Line]:
+    severity = finding.severity.name.lower()
+    lines = _wrapped(f"{severity}: {check}: {finding.message}", width, rest=_GAP)
+    details = [("where", finding.where)] if finding.where else []
+    details += [("found", f"{value} ({how})" if how else value) for value, how in finding.evidence.items()]
+    details += [("fix", finding.fix)] if finding.fix else []
+    for label, text in details:
+        lines += _wrapped(text, width, first=f"{_GAP}{label + ':':<7}", rest=_GAP + " " * 7)
+    return _marked(lines, len(severity), _SEVERITIES[finding.severity])
+
+
+def _unproven(report: Report, width: int) -> list[_Line]:
+    lines: list[_Line] = []
+    for outcome in (Outcome.BROKE, Outcome.UNKNOWN, Outcome.SKIP):
+        groups: dict[str, list[str]] = {}
+        for result in report.results:
+            if result.outcome is outcome:
+                groups.setdefault(result.reason, []).append(result.check)
+        for reason, names in groups.items():
+            shown = _NAMED if outcome is Outcome.SKIP and len(names) > _NAMED + 1 else len(names)
+            more = f" and {len(names) - shown} more" if shown < len(names) else ""
+            word = _WORDS[outcome]
+            text = f"{word}: {', '.join(names[:shown])}{more}: {reason or 'no reason given'}"
+            style = "" if outcome is Outcome.SKIP else "yellow"
+            lines += _marked(_wrapped(text, width, _GAP, _GAP * 2), len(_GAP + word), style)
+    return [_Line("not proven here"), *lines] if lines else []
+
+
+def _passes(report: Report, width: int) -> list[_Line]:
+    names = [result.check for result in report.results if result.outcome is Outcome.PASS]
+    if not names:
+        return []
+    return _marked(_wrapped(f"passed: {', '.join(names)}", width, rest=_GAP), len("passed"), "green")
+
+
+def _table(table: Table, width: int) -> list[_Line]:
+    """Columns that do not fit, the widest first, go to lines of their own below each row."""
+    rows = [tuple(" ".join(visible(cell).split()) for cell in row) for row in table.rows]
+    widths = [max(map(len, column)) for column in zip(table.columns, *rows, strict=True)]
+    beside = list(range(len(widths)))
+    while len(beside) > 1 and sum(widths[at] + len(_GAP) for at in beside) > width:
+        beside.remove(max(beside, key=lambda at: widths[at]))
+    below = [at for at in range(len(widths)) if at not in beside]
+
+    def line(cells: tuple[str, ...]) -> str:
+        return (_GAP + _GAP.join(f"{cells[at]:<{widths[at]}}" for at in beside)).rstrip()
+
+    lines = [_Line(visible(table.title)), _Line(line(table.columns))]
+    for row in rows:
+        lines.append(_Line(line(row)))
+        for at in below:
+            label = f"{_GAP * 2}{table.columns[at]}: "
+            lines += map(_Line, _wrapped(row[at], width, label, _GAP * 3))
+    return lines

@@ -1,0 +1,241 @@
+"""envkit.toml to a Spec: parsed once, checked once, and never trusted again as text.
+
+Every value that can reach a template or a command line is held to a grammar here, so that nothing a spec says can
+become an instruction of a Dockerfile or a flag of a program.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TypeVar
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from envkit.errors import UsageError
+from envkit.versions import Cuda, Driver, Python
+
+Kind = TypeVar("Kind", bound=StrEnum)
+
+# What Docker allows in a repository name, less the separators that mean something to it.
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?\Z")
+# Debian Policy 5.6.1 for the name, 5.6.12 for a version behind "=".
+_APT = re.compile(r"[a-z0-9][a-z0-9+.-]+(?:=[A-Za-z0-9.+:~-]+)?\Z")
+_PLAIN = re.compile(r"[A-Za-z0-9 ._+-]{1,64}\Z")
+
+
+class Base(StrEnum):
+    """Where the operating system and CUDA come from."""
+
+    WHEELS = "wheels"
+    NVIDIA = "nvidia"
+    PYTORCH = "pytorch"
+    NGC = "ngc"
+
+
+class Flavor(StrEnum):
+    """What the image is for: running, building extensions, or finding faults."""
+
+    RUNTIME = "runtime"
+    DEVEL = "devel"
+    DEBUG = "debug"
+
+
+class Platform(StrEnum):
+    """The platforms for which torch publishes CUDA wheels."""
+
+    AMD64 = "linux/amd64"
+    ARM64 = "linux/arm64"
+
+    @property
+    def machine(self) -> str:
+        """The platform as uname and wheel tags name it."""
+        return {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}[self.value]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What a person wrote.
+
+    ``torch`` is a release ("X.Y", "X.Y.Z") or a specifier; ``cuda`` None means the newest that fits; ``gpus`` are
+    product names or capabilities as typed; ``packages`` are PEP 508 requirements by name.
+    """
+
+    path: Path
+    name: str
+    torch: str
+    cuda: Cuda | None
+    python: Python
+    os: str
+    base: Base
+    flavor: Flavor
+    platform: Platform
+    packages: tuple[str, ...]
+    apt: tuple[str, ...]
+    gpus: tuple[str, ...]
+    driver: Driver | None
+    tag: str = ""
+
+
+_KEYS = (
+    "name", "torch", "cuda", "python", "os", "base", "tag", "flavor", "platform", "packages", "apt", "gpus", "driver",
+)  # fmt: skip
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """ "; did you mean `x`?" for the closest known word, empty if none is close."""
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean `{close[0]}`?" if close else ""
+
+
+def load(path: Path) -> Spec:
+    """The spec in the file ``path``, or in envkit.toml of the directory ``path``.
+
+    Raises UsageError for a missing file, broken TOML, an unknown key or a value outside its grammar.
+    """
+    if path.is_dir():
+        path = path / "envkit.toml"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UsageError(
+            f"there is no spec at {path}", "name an envkit.toml, or write one with `envkit init`"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}", "check the file and its permissions") from error
+    return parse(text, path)
+
+
+def parse(text: str, path: Path) -> Spec:
+    """The spec in ``text``; ``path`` names it in messages and gives its default name."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path} is not TOML: {error}", "mend the line named above") from error
+    for key in table:
+        if key not in _KEYS:
+            raise UsageError(f"{path}: unknown key `{key}`{nearest(key, list(_KEYS))}", f"known: {', '.join(_KEYS)}")
+    return Spec(
+        path=path,
+        name=_word(table, "name", _default_name(path), _NAME, "lower-case letters, digits, dots and dashes"),
+        torch=_torch(_text(table, "torch", None)),
+        cuda=_cuda(_text(table, "cuda", "auto")),
+        python=_python(_text(table, "python", None)),
+        os=_word(table, "os", "auto", _PLAIN, "a name like debian12, or auto"),
+        base=_choice(table, "base", Base, Base.WHEELS),
+        flavor=_choice(table, "flavor", Flavor, Flavor.RUNTIME),
+        platform=_choice(table, "platform", Platform, Platform.AMD64),
+        packages=tuple(_package(item) for item in _list(table, "packages")),
+        apt=tuple(_apt(item) for item in _list(table, "apt")),
+        gpus=tuple(_gpu(item) for item in _list(table, "gpus")),
+        driver=_driver(_text(table, "driver", "")),
+        tag=_word(table, "tag", "", re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._-]{0,127})?\Z"), "a tag of the base image"),
+    )
+
+
+def _default_name(path: Path) -> str:
+    raw = re.sub(r"[^a-z0-9._-]+", "-", path.resolve().parent.name.lower()).strip("._-")
+    return raw or "image"
+
+
+def _text(table: Mapping[str, object], key: str, default: str | None) -> str:
+    if key not in table:
+        if default is None:
+            raise UsageError(f"the spec has no `{key}`", f'add a line `{key} = "..."`, see `envkit init`')
+        return default
+    value = table[key]
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        raise UsageError(f"`{key}` is the number {value}; versions are text", f'write {key} = "{value}"')
+    if not isinstance(value, str):
+        raise UsageError(f"`{key}` must be text, not {type(value).__name__}", f'write {key} = "..."')
+    return value.strip()
+
+
+def _list(table: Mapping[str, object], key: str) -> list[str]:
+    value = table.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise UsageError(f"`{key}` must be a list of texts", f'write {key} = ["...", "..."]')
+    return [item.strip() for item in value]
+
+
+def _word(table: Mapping[str, object], key: str, default: str, grammar: re.Pattern[str], expected: str) -> str:
+    value = _text(table, key, default)
+    if not grammar.match(value):
+        raise UsageError(f"`{key}` is `{value}`; expected {expected}", f"change `{key}`")
+    return value
+
+
+def _choice(table: Mapping[str, object], key: str, kind: type[Kind], default: Kind) -> Kind:
+    value = _text(table, key, default.value)
+    known = [member.value for member in kind]
+    if value not in known:
+        raise UsageError(f"`{key}` is `{value}`{nearest(value, known)}", f"one of: {', '.join(known)}")
+    return kind(value)
+
+
+def _torch(text: str) -> str:
+    try:
+        SpecifierSet(text if re.match(r"[<>=!~]", text) else f"=={text}")
+    except InvalidSpecifier as error:
+        raise UsageError(f"`torch` is `{text}`, no version or specifier", "write a release or a range") from error
+    if "+" in text:
+        raise UsageError(
+            f"`torch` is `{text}`; the build is chosen by `cuda`", "drop what follows the + and set `cuda`"
+        )
+    return text
+
+
+def _cuda(text: str) -> Cuda | None:
+    if text == "auto":
+        return None
+    try:
+        return Cuda(text)
+    except ValueError:
+        raise UsageError(f"`cuda` is `{text}`", '`cuda` is "auto" or a version of two or three numbers') from None
+
+
+def _python(text: str) -> Python:
+    try:
+        version = Python(text)
+    except ValueError:
+        version = Python("0")
+    if version.major != 3 or len(version.parts) != 2:
+        raise UsageError(f"`python` is `{text}`", "write the major and minor version, two numbers with a dot")
+    return version
+
+
+def _driver(text: str) -> Driver | None:
+    try:
+        return Driver(text) if text else None
+    except ValueError:
+        raise UsageError(
+            f"`driver` is `{text}`", "write the driver's number or branch as nvidia-smi shows it"
+        ) from None
+
+
+def _package(text: str) -> str:
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement as error:
+        raise UsageError(f"`packages` holds `{text}`: {error}", "write name==version") from error
+    if requirement.url:
+        raise UsageError(f"`packages` holds a URL for {requirement.name}", "name it as name==version from an index")
+    return str(requirement)
+
+
+def _apt(text: str) -> str:
+    if not _APT.match(text):
+        raise UsageError(f"`apt` holds `{text}`, which is no Debian package name", "write name or name=version")
+    return text
+
+
+def _gpu(text: str) -> str:
+    if not _PLAIN.match(text):
+        raise UsageError(f"`gpus` holds `{text}`", 'write a product name ("RTX 4090") or a capability ("sm_90")')
+    return text

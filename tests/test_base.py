@@ -1,0 +1,141 @@
+"""Bases from packages: the archive that an engine loads, the cache, and that the same packages give the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import socket
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from envkit.engine import base
+from envkit.engine.base import Bootstrapped
+from envkit.errors import Undecided, UsageError
+
+
+def quiet(line: str) -> None:
+    pass
+
+
+def tree(directory: Path, content: bytes) -> Bootstrapped:
+    """A small tree as bootstrap would give it."""
+    path = directory / "tree.tar"
+    with tarfile.open(path, "w") as archive:
+        entry = tarfile.TarInfo("etc/word")
+        entry.size = len(content)
+        archive.addfile(entry, io.BytesIO(content))
+    return Bootstrapped(path, "sha256:" + hashlib.sha256(path.read_bytes()).hexdigest(), "amd64")
+
+
+def test_image_archive_holds_what_it_names(tmp_path: Path) -> None:
+    made = tree(tmp_path, b"hello")
+    packed = b"".join(base.image_archive(made, "envkit-base:x-1", 1700000000, {"a": "b"}))
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        streams = {entry.name: archive.extractfile(entry) for entry in archive}
+        files = {name: stream.read() for name, stream in streams.items() if stream is not None}
+    for name, content in files.items():
+        if name.startswith("blobs/sha256/"):
+            assert hashlib.sha256(content).hexdigest() == name.removeprefix("blobs/sha256/")
+
+    def blob(pointer: dict[str, object]) -> bytes:
+        content = files[f"blobs/sha256/{str(pointer['digest']).removeprefix('sha256:')}"]
+        assert len(content) == pointer["size"]
+        return content
+
+    manifest = json.loads(blob(json.loads(files["index.json"])["manifests"][0]))
+    config = json.loads(blob(manifest["config"]))
+    assert config["rootfs"]["diff_ids"] == [made.sha256]
+    assert config["created"] == "2023-11-14T22:13:20Z" and config["config"]["Labels"] == {"a": "b"}
+    assert blob(manifest["layers"][0]) == made.tar.read_bytes()
+    assert json.loads(files["manifest.json"])[0]["RepoTags"] == ["envkit-base:x-1"]
+
+
+def test_image_archive_depends_on_the_tree_alone(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+    made = [tree(tmp_path / name, content) for name, content in (("a", b"x"), ("b", b"x"), ("c", b"y"))]
+    os.utime(made[1].tar, (1, 1))
+    packed = [b"".join(base.image_archive(one, "envkit-base:x-1", 0, {})) for one in made]
+    assert packed[0] == packed[1] != packed[2]
+
+
+def test_tag_is_the_suite_and_the_hash() -> None:
+    assert base.tag("trixie", "sha256:" + "ab" * 32) == "envkit-base:trixie-abababababab"
+
+
+def test_suite_that_is_not_debian(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="jammy is no Debian suite") as caught:
+        base.bootstrap("jammy", (), 0, tmp_path, quiet)
+    assert "bookworm" in caught.value.fix
+
+
+def test_machine_that_is_not_debian(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Undecided, match="dpkg is missing") as caught:
+        base.bootstrap("bookworm", (), 0, tmp_path, quiet)
+    assert "mmdebstrap" in caught.value.fix
+
+
+def debian_tools(directory: Path, *names: str) -> Path:
+    """A PATH with these real programs and no others."""
+    tools = directory / "bin"
+    tools.mkdir()
+    for name in names:
+        found = shutil.which(name)
+        if found is None:
+            pytest.skip(f"this machine has no {name}")
+        (tools / name).symlink_to(found)
+    return tools
+
+
+def test_machine_without_mmdebstrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(debian_tools(tmp_path, "dpkg")))
+    with pytest.raises(Undecided, match="mmdebstrap, which would make it from bookworm's packages, is missing"):
+        base.bootstrap("bookworm", (), 0, tmp_path, quiet)
+
+
+def test_pinned_tree_is_taken_from_the_cache_and_a_spoiled_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(debian_tools(tmp_path, "dpkg")))
+    made = tree(tmp_path, b"hello")
+    kept = tmp_path / "bases" / (made.sha256.removeprefix("sha256:") + ".tar")
+    kept.parent.mkdir()
+    shutil.copy(made.tar, kept)
+    found = base.bootstrap("bookworm", (), 0, tmp_path, quiet, made.sha256)
+    assert (found.tar, found.sha256) == (kept, made.sha256)
+    kept.write_bytes(made.tar.read_bytes() + b"\0")
+    with pytest.raises(Undecided, match="mmdebstrap"):
+        base.bootstrap("bookworm", (), 0, tmp_path, quiet, made.sha256)
+
+
+@pytest.mark.engine
+@pytest.mark.skipif(shutil.which("mmdebstrap") is None, reason="mmdebstrap is not installed")
+def test_same_packages_give_the_same_bytes(tmp_path: Path) -> None:
+    """Two runs that share no cache; and nothing of this machine is in the tree."""
+    said: list[str] = []
+    made = [base.bootstrap("bookworm", ("ca-certificates",), 1700000000, tmp_path / name, said.append) for name in "ab"]
+    assert made[0].sha256 == made[1].sha256 and made[0].tar != made[1].tar
+    assert "bookworm: downloading packages with apt" in said
+    with tarfile.open(made[0].tar) as archive:
+        entries = {entry.name.removeprefix("."): entry for entry in archive}
+        for name in ("/etc/hostname", "/etc/resolv.conf", "/etc/machine-id"):
+            assert entries[name].isreg() and entries[name].size == 0
+        assert "/etc/apt/apt.conf.d/99mmdebstrap" not in entries
+        sources = archive.extractfile(entries["/etc/apt/sources.list"])
+        assert sources is not None
+        lines = sources.read().decode().splitlines()
+        assert [line.split()[2] for line in lines] == ["bookworm", "bookworm-updates", "bookworm-security"]
+        assert max(entry.mtime for entry in entries.values()) <= 1700000000
+        host = socket.gethostname().encode()
+        small = [entry for name, entry in entries.items() if entry.isreg() and name.startswith("/etc/")]
+        files = ((entry.name, archive.extractfile(entry)) for entry in small)
+        if len(host) > 3:  # a shorter one stands in ordinary words
+            assert [path for path, file in files if file is not None and host in file.read()] == []
+    again = base.bootstrap("bookworm", ("ca-certificates",), 1700000000, tmp_path / "a", quiet)
+    assert again == made[0]

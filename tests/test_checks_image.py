@@ -1,0 +1,389 @@
+"""The image checks replayed on recorded images, each fault beside its twin, and on small subjects at the edges."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envkit import facts, judge
+from envkit.model import Observed, Outcome, Result
+from envkit.subjects import Image, codec
+from envkit.subjects.image import (
+    NO_PROMISE,
+    Binding,
+    LateLoad,
+    Library,
+    Overwritten,
+    Promise,
+    Requirement,
+    TorchBuild,
+    Wheel,
+)
+from envkit.versions import Sm
+
+DATA = Path(__file__).parent / "data" / "image"
+SITE = "/opt/venv/lib/python3.11/site-packages"
+HEALTHY = ("torch-2.6-cu124", "torch-2.15-cu132")
+
+
+def recorded(name: str) -> Image:
+    return codec.from_plain(Image, json.loads((DATA / f"{name}.json").read_text()))
+
+
+def results(image: Image) -> dict[str, Result]:
+    return {result.check: result for result in judge.judge(image, facts.load())}
+
+
+def one(check: str, image: Image) -> Result:
+    return judge.run(judge.checks()[check], image, facts.load())
+
+
+def message(check: str, image: Image) -> str:
+    result = one(check, image)
+    assert result.outcome is Outcome.FAIL, result
+    return result.findings[0].message
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_torch_passes_every_check_whatever_versions_it_holds(name: str) -> None:
+    said = results(recorded(name))
+    assert {check: result.outcome for check, result in said.items()} == dict.fromkeys(said, Outcome.PASS)
+    assert len(said) == 12
+
+
+def test_the_healthy_newest_torch_really_holds_many_cuda_versions() -> None:
+    versions = {
+        lib.version
+        for lib in recorded("torch-2.15-cu132").libraries.need("libraries")
+        if lib.owner != "torch"
+    }
+    assert {"13.2", "13.5", "13.4.1", "12.7.10", "12.2.0"} <= versions
+
+
+def test_an_image_without_torch_is_skipped_throughout() -> None:
+    assert {result.outcome for result in results(recorded("no-torch")).values()} == {Outcome.SKIP}
+
+
+@pytest.mark.parametrize(
+    ("name", "check", "words"),
+    [
+        (
+            "torch-2.6-cudnn-8",
+            "image-cudnn-older-than-build",
+            ("8.9.2.26", "9.1.0.70", f"{SITE}/nvidia/cudnn/lib/libcudnn.so.8"),
+        ),
+        (
+            "torch-2.6-cudnn-8",
+            "image-torch-requires-unmet",
+            ("8.9.2.26", "==9.1.0.70", f"{SITE}/nvidia/cudnn/lib/libcudnn.so.8"),
+        ),
+        ("torch-2.6-cudnn-8", "image-wheels-not-locked", ("nvidia-cudnn-cu12", "8.9.2.26", "9.1.0.70")),
+        ("torch-2.6-cudnn-8", "image-torch-importable", ("ImportError", "libcudnn.so.9")),
+        (
+            "torch-2.6-cudnn-9.0",
+            "image-cudnn-older-than-build",
+            ("9.0.0", "9.1.0", f"{SITE}/nvidia/cudnn/lib/libcudnn.so.9"),
+        ),
+        (
+            "torch-2.15-nccl-cu12",
+            "image-files-overwritten",
+            ("nvidia-nccl-cu12==2.20.5", "nvidia-nccl-cu13==2.30.7", f"{SITE}/nvidia/nccl/lib/libnccl.so.2"),
+        ),
+        (
+            "torch-2.15-nccl-cu12",
+            "image-nccl-older-than-build",
+            ("2.20.5", "2.30.7", f"{SITE}/nvidia/nccl/lib/libnccl.so.2"),
+        ),
+        ("torch-2.15-nccl-cu12", "image-wheels-not-locked", ("nvidia-nccl-cu12", "2.20.5", "not locked")),
+        ("torch-2.6-cudnn-mixed", "image-cudnn-mixed", ("9.1.0.70", "9.5.1", "/opt/other/", SITE)),
+        (
+            "torch-2.6-cudart-preloaded",
+            "image-cudart-not-build",
+            ("12.1", "12.4", "/opt/other/", "libcudart"),
+        ),
+        (
+            "torch-2.15-cudart-twice",
+            "image-library-twice",
+            ("/opt/other/libcudart.so.13", SITE, "libtorch_cuda.so binds"),
+        ),
+    ],
+)
+def test_a_recorded_fault_is_named_with_library_path_and_versions(
+    name: str, check: str, words: tuple[str, ...]
+) -> None:
+    text = message(check, recorded(name))
+    assert [word for word in words if word not in text] == []
+
+
+@pytest.mark.parametrize(
+    "name", sorted(path.stem for path in DATA.glob("*.json") if path.stem not in HEALTHY)
+)
+def test_no_recorded_fault_is_green_and_no_check_breaks_on_it(name: str) -> None:
+    said = results(recorded(name))
+    assert Outcome.BROKE not in {result.outcome for result in said.values()}
+    if name != "no-torch":
+        assert Outcome.FAIL in {result.outcome for result in said.values()}
+
+
+def test_a_second_major_beside_torchs_own_is_a_warning_and_says_which_one_torch_binds() -> None:
+    (finding,) = one("image-library-twice", recorded("torch-2.15-two-majors")).findings
+    assert finding.severity.name == "WARNING"
+    assert f"libtorch_cuda.so binds {SITE}/nvidia/cu13/lib/libcudart.so.13" in finding.message
+
+
+def test_the_evidence_says_how_the_library_came_in() -> None:
+    (finding,) = one("image-cudart-not-build", recorded("torch-2.6-cudart-preloaded")).findings
+    assert any("LD_PRELOAD" in how for how in finding.evidence.values())
+    (finding,) = one("image-cudnn-mixed", recorded("torch-2.6-cudnn-mixed")).findings
+    assert sum("LD_LIBRARY_PATH" in how for how in finding.evidence.values()) == 7
+
+
+# Each field taken away in turn, and the checks that then do not know; all others judge by what they saw.
+BOUND = {
+    "cudart-not-build",
+    "cudnn-mixed",
+    "cudnn-older-than-build",
+    "library-of-other-cuda",
+    "nccl-older-than-build",
+}
+TORCH = BOUND | {"arch-not-covered", "torch-not-promised"}
+NEEDED = {
+    "torch_import": TORCH | {"library-twice", "torch-importable"},
+    "torch": TORCH,
+    "libraries": BOUND | {"library-twice"},
+    "late": {"cudnn-mixed"},
+    "wheels": {"files-overwritten", "torch-requires-unmet", "wheels-not-locked"},
+    "requires": {"torch-requires-unmet"},
+    "overwritten": {"files-overwritten"},
+    "promise": {"arch-not-covered", "torch-not-promised", "wheels-not-locked"},
+}
+
+
+@pytest.mark.parametrize("field", sorted(NEEDED))
+def test_what_was_not_observed_is_unknown_and_never_a_pass(field: str) -> None:
+    gone: dict[str, Any] = {field: Observed.lost("the probe died")}
+    lacking = replace(recorded("torch-2.6-cu124"), **gone)
+    unknown = {check for check, result in results(lacking).items() if result.outcome is Outcome.UNKNOWN}
+    assert unknown == {f"image-{name}" for name in NEEDED[field]}
+
+
+def build(cuda: str = "12.4", archs: tuple[str, ...] = ("sm_80", "sm_90"), cudnn: int = 90100) -> TorchBuild:
+    return TorchBuild("2.6.0", cuda, cudnn, "2.21.5", archs, "/t")
+
+
+def image(**fields: Observed[Any]) -> Image:
+    seen: dict[str, Any] = {
+        "torch_import": Observed.of("done", "import"),
+        "torch": Observed.of(build(), "torch"),
+        "promise": Observed.lost(NO_PROMISE),
+        "bindings": Observed.of((), "dlsym"),
+        "late": Observed.of((LateLoad("cudnnGraphVersionCheck"),), "dlopen"),
+        "python": Observed.of("3.11.7", "t"),
+        "platform": Observed.of("x86_64", "t"),
+        **fields,
+    }
+    return replace(Image("small"), **seen)
+
+
+def libraries(*found: Library) -> Observed[Any]:
+    return Observed.of(tuple(found), "maps")
+
+
+def promised(**fields: Any) -> Observed[Any]:
+    return Observed.of(replace(Promise("2.6.0", "12.4", ()), **fields), "label")
+
+
+@pytest.mark.parametrize(
+    ("has", "outcome"),
+    [
+        ("12.4", Outcome.PASS),
+        ("12.9", Outcome.PASS),
+        ("12.1", Outcome.FAIL),
+        ("13.0", Outcome.FAIL),
+        ("11.8", Outcome.FAIL),
+    ],
+)
+def test_cudart_may_be_newer_within_the_major_only(has: str, outcome: Outcome) -> None:
+    found = image(libraries=libraries(Library("cudart", "libcudart.so.12", "/a", has)))
+    assert one("image-cudart-not-build", found).outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("has", "outcome"),
+    [
+        ("9.1.0", Outcome.PASS),
+        ("9.1.9", Outcome.PASS),
+        ("9.26.0", Outcome.PASS),
+        ("9.0.9", Outcome.FAIL),
+        ("8.9.7", Outcome.FAIL),
+        ("10.2.0", Outcome.FAIL),
+        ("", Outcome.UNKNOWN),
+    ],
+)
+def test_cudnn_needs_the_same_major_and_no_older_minor(has: str, outcome: Outcome) -> None:
+    found = image(libraries=libraries(Library("cudnn", "libcudnn.so.9", "/a", has)))
+    assert one("image-cudnn-older-than-build", found).outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("has", "outcome"),
+    [("2.21.5", Outcome.PASS), ("2.21.1", Outcome.PASS), ("2.30.7", Outcome.PASS), ("2.20.5", Outcome.FAIL)],
+)
+def test_nccl_may_be_newer(has: str, outcome: Outcome) -> None:
+    found = image(libraries=libraries(Library("nccl", "libnccl.so.2", "/a", has)))
+    assert one("image-nccl-older-than-build", found).outcome is outcome
+
+
+def test_only_the_bound_copy_of_two_is_compared_with_the_build() -> None:
+    old, own = (
+        Library("cudart", "libcudart.so.12", "/old", "12.1"),
+        Library("cudart", "libcudart.so.12", "/own", "12.4"),
+    )
+    bound = {
+        path: image(
+            libraries=libraries(old, own),
+            bindings=Observed.of(
+                (Binding("cudart", "cudaRuntimeGetVersion", "libtorch_cuda.so", path),), "dladdr"
+            ),
+        )
+        for path in ("/old", "/own")
+    }
+    assert one("image-cudart-not-build", bound["/old"]).outcome is Outcome.FAIL
+    assert one("image-cudart-not-build", bound["/own"]).outcome is Outcome.PASS
+    assert one("image-library-twice", bound["/own"]).outcome is Outcome.FAIL
+
+
+def test_a_cudnn_whose_parts_could_not_be_loaded_is_unknown() -> None:
+    shim = libraries(Library("cudnn", "libcudnn.so.9", "/d/libcudnn.so.9", "9.1.0"))
+    died = Observed.of((LateLoad("cudnnOpsVersionCheck", "was killed by SIGSEGV"),), "dlopen")
+    result = one("image-cudnn-mixed", image(libraries=shim, late=died))
+    assert result.outcome is Outcome.UNKNOWN
+    assert "SIGSEGV" in result.reason
+
+
+@pytest.mark.parametrize(
+    ("archs", "gpu", "outcome"),
+    [
+        (("sm_80", "sm_86"), "sm_89", Outcome.PASS),
+        (("sm_80", "sm_90"), "sm_120", Outcome.FAIL),
+        (("sm_80", "compute_90"), "sm_120", Outcome.PASS),
+        (("sm_90a",), "sm_90", Outcome.PASS),
+        (("sm_90a",), "sm_100", Outcome.FAIL),
+        (("sm_90",), "sm_86", Outcome.FAIL),
+        (("sm_80",), "sm_87", Outcome.FAIL),  # an embedded GPU runs only its own code
+        ((), "sm_90", Outcome.UNKNOWN),
+    ],
+)
+def test_declared_gpus_are_held_against_the_build(archs: tuple[str, ...], gpu: str, outcome: Outcome) -> None:
+    found = image(torch=Observed.of(build(archs=archs), "torch"), promise=promised(gpus=(Sm.parse(gpu),)))
+    assert one("image-arch-not-covered", found).outcome is outcome
+
+
+def test_present_devices_stand_in_for_declared_ones_and_none_at_all_is_a_skip() -> None:
+    assert (
+        one("image-arch-not-covered", image(devices=Observed.of((Sm(12, 0),), "driver"))).outcome
+        is Outcome.FAIL
+    )
+    assert one("image-arch-not-covered", image(devices=Observed.of((), "no driver"))).outcome is Outcome.SKIP
+    assert one("image-arch-not-covered", image()).outcome is Outcome.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("promise", "has", "word"),
+    [
+        (promised(torch="2.7.0"), build(), "torch 2.7.0 was promised"),
+        (promised(cuda="11.8"), build(), "CUDA 11.8 was promised"),
+        (promised(), build(cuda=""), "without CUDA"),
+        (promised(cuda=""), build(), "a torch without CUDA was promised"),
+    ],
+)
+def test_another_torch_than_the_promised_one_is_named(
+    promise: Observed[Any], has: TorchBuild, word: str
+) -> None:
+    assert word in message(
+        "image-torch-not-promised", image(promise=promise, torch=Observed.of(has, "torch"))
+    )
+
+
+def test_a_promised_torch_that_is_absent_fails_and_an_unpromised_one_is_skipped() -> None:
+    absent = Observed.of("absent", "import")
+    lost: Observed[Any] = Observed.lost("absent")
+    assert (
+        one("image-torch-importable", image(torch_import=absent, torch=lost, promise=promised())).outcome
+        is Outcome.FAIL
+    )
+    assert one("image-torch-importable", image(torch_import=absent, torch=lost)).outcome is Outcome.SKIP
+
+
+def test_a_torch_for_the_cpu_has_no_cuda_questions() -> None:
+    found = results(image(torch=Observed.of(build(cuda=""), "torch"), libraries=libraries()))
+    for check in (
+        "image-cudart-not-build",
+        "image-cudnn-mixed",
+        "image-nccl-older-than-build",
+        "image-arch-not-covered",
+    ):
+        assert found[check].outcome is Outcome.SKIP
+
+
+@pytest.mark.parametrize(
+    ("library", "outcome"),
+    [
+        (Library("nccl", "libnccl.so.2", "/a", "2.21.5", owner="nvidia-nccl-cu13"), Outcome.FAIL),
+        (Library("nccl", "libnccl.so.2", "/a", "2.21.5", owner="nvidia-nccl-cu12"), Outcome.PASS),
+        (Library("cublas", "libcublas.so.13", "/a", "13.1.0"), Outcome.FAIL),
+        (Library("cusolver", "libcusolver.so.11", "/a", "11.6.1"), Outcome.PASS),
+        (Library("cuda", "libcuda.so.1", "/a", "13.1"), Outcome.PASS),
+    ],
+)
+def test_a_library_for_another_cuda_major_is_found_by_wheel_or_version(
+    library: Library, outcome: Outcome
+) -> None:
+    assert one("image-library-of-other-cuda", image(libraries=libraries(library))).outcome is outcome
+
+
+def test_the_lock_is_compared_wheel_by_wheel() -> None:
+    locked = promised(wheels=(Wheel("torch", "2.6.0+cu124"), Wheel("numpy", "2.0"), Wheel("triton", "3.2.0")))
+    wheels = (
+        Wheel("torch", "2.6.0+cu124"),
+        Wheel("numpy", "2.0.0"),
+        Wheel("pip", "25"),
+        Wheel("nvidia-x-cu12", "1"),
+    )
+    found = one("image-wheels-not-locked", image(promise=locked, wheels=Observed.of(wheels, "metadata")))
+    assert [finding.message for finding in found.findings] == [
+        "triton 3.2.0 is locked and not installed",
+        "nvidia-x-cu12 1 is installed and not locked",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("installed", "severity"),
+    [("9.1.0.70", ""), ("9.5.1.17", "WARNING"), ("9.0.0.312", "ERROR"), ("10.0.0.1", "ERROR"), ("", "ERROR")],
+)
+def test_torchs_own_requirements_are_evaluated_for_the_image(installed: str, severity: str) -> None:
+    lines = (
+        Requirement("torch", "2.6.0", 'nvidia-cudnn-cu12 (==9.1.0.70) ; platform_machine == "x86_64"'),
+        Requirement("torch", "2.6.0", 'nvidia-nccl-cu12 (==2.21.5) ; platform_machine == "aarch64"'),
+        Requirement("torch", "2.6.0", 'triton (==3.2.0) ; extra == "compile"'),
+    )
+    wheels = (Wheel("torch", "2.6.0"), *((Wheel("nvidia-cudnn-cu12", installed),) if installed else ()))
+    found = image(requires=Observed.of(lines, "METADATA"), wheels=Observed.of(wheels, "metadata"))
+    assert [f.severity.name for f in one("image-torch-requires-unmet", found).findings] == (
+        [severity] if severity else []
+    )
+
+
+def test_a_missing_library_is_a_warning_and_a_changed_one_an_error() -> None:
+    files = (
+        Overwritten("/s/libnccl.so.2", ("nvidia-nccl-cu13==2.30.7",), "the file is missing"),
+        Overwritten("/s/libcudnn.so.9", ("nvidia-cudnn-cu13==9.1",), "none of their hashes"),
+        Overwritten("/s/nccl.h", ("nvidia-nccl-cu13==2.30.7",), "none of their hashes"),
+    )
+    wheels = Observed.of((Wheel("nvidia-nccl-cu13", "2.30.7"),), "metadata")
+    result = one("image-files-overwritten", image(overwritten=Observed.of(files, "RECORD"), wheels=wheels))
+    assert [finding.severity.name for finding in result.findings] == ["WARNING", "ERROR", "WARNING"]

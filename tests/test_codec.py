@@ -1,0 +1,91 @@
+"""Every subject survives the way to JSON and back; the strategies follow its types, new fields included."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from envkit.errors import UsageError
+from envkit.model import Observed
+from envkit.subjects import Host, Image, SmokeRun
+from envkit.subjects.codec import from_plain, to_plain
+from envkit.versions import Cuda, Cudnn, Driver, Glibc, Nccl, Python, Sm, Torch
+
+SUBJECTS: tuple[type[Any], ...] = (Host, Image, SmokeRun)
+DOTTED: tuple[type[Any], ...] = (Cuda, Cudnn, Driver, Glibc, Nccl, Python, Torch)
+SIMPLE: dict[Any, st.SearchStrategy[Any]] = {
+    str: st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
+    int: st.integers(-(2**53), 2**53),
+    float: st.floats(allow_nan=False, allow_infinity=False),
+    bool: st.booleans(),
+    NoneType: st.none(),
+    Sm: st.builds(Sm, st.integers(1, 13), st.integers(0, 9), st.sampled_from(["", "a", "f"])),
+    **{kind: st.sampled_from(["1", "12.4", "550.54.15"]).map(kind) for kind in DOTTED},
+}
+
+
+def of(kind: Any) -> st.SearchStrategy[Any]:
+    """Values of a type that a subject may hold."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if kind in SIMPLE:
+        return SIMPLE[kind]
+    if origin is Observed:
+        lost: st.SearchStrategy[Any] = st.builds(Observed.lost, st.just("lost"), SIMPLE[str])
+        return st.one_of(st.builds(Observed.of, of(parts[0]), SIMPLE[str]), lost)
+    if origin is tuple:
+        assert parts[1:] == (...,), kind
+        return st.lists(of(parts[0]), max_size=2).map(tuple)
+    if origin is Mapping:
+        return st.dictionaries(of(parts[0]), of(parts[1]), max_size=2)
+    if origin in (Union, UnionType):
+        return st.one_of(*map(of, parts))
+    if is_dataclass(kind) and isinstance(kind, type):
+        hints = get_type_hints(kind)
+        return st.builds(kind, **{field.name: of(hints[field.name]) for field in fields(kind)})
+    raise TypeError(f"no strategy for {kind}")
+
+
+@pytest.mark.parametrize("kind", SUBJECTS)
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(data=st.data())
+def test_a_subject_reads_back(kind: type[Any], data: st.DataObject) -> None:
+    strategy: st.SearchStrategy[Any] = of(kind)
+    subject = data.draw(strategy)
+    assert from_plain(kind, json.loads(json.dumps(to_plain(subject)))) == subject
+
+
+@pytest.mark.parametrize("kind", SUBJECTS)
+@pytest.mark.parametrize("plain", [None, [], "x", {}, {"name": 1}, {"name": None}])
+def test_what_is_no_subject_is_the_users_mistake(kind: type[Any], plain: object) -> None:
+    with pytest.raises(UsageError, match="this is not a recorded"):
+        from_plain(kind, plain)
+
+
+def test_the_place_of_a_wrong_field_is_named() -> None:
+    with pytest.raises(UsageError, match=r"\$\.devices\.value\[0\]"):
+        from_plain(Image, {"name": "i", "devices": {"value": ["sm_x"], "via": "", "missing": ""}})
+
+
+@pytest.mark.parametrize("kind", DOTTED)
+def test_a_version_travels_as_text(kind: type[Any]) -> None:
+    assert to_plain(Observed.of(kind("12.4"), "x"))["value"] == "12.4"
+    assert from_plain(kind, "12.4") == kind("12.4")
+    with pytest.raises(UsageError):
+        from_plain(kind, 12.4)
+
+
+def test_a_capability_travels_as_text() -> None:
+    plain = to_plain(Image("i", devices=Observed.of((Sm(9, 0, "a"),), "x")))
+    assert list(plain["devices"]["value"]) == ["sm_90a"]
+
+
+def test_what_has_no_json_form_is_refused() -> None:
+    with pytest.raises(NotImplementedError, match="holds a complex"):
+        to_plain(Observed.of(1j, "x"))

@@ -1,0 +1,311 @@
+"""The house rules that a machine can hold: who imports whom, and what stays out of code and repository.
+
+Each rule is a function from source to complaints, and each is shown a source that breaks it.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import envkit
+from envkit.proc import run
+
+PACKAGE = Path(envkit.__file__).parent
+ROOT = PACKAGE.parent
+SOURCES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+PAYLOAD = "envkit.payload"
+
+
+def is_in(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+def imports(module: str, source: str) -> Iterator[tuple[int, str]]:
+    """Line and full name of everything imported, wherever it stands; ``from a import b`` is a and a.b."""
+    package = module if SOURCES.get(module, Path(module)).name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            parts = package.split(".")
+            above = ".".join(parts[: len(parts) - node.level + 1]) if node.level else ""
+            base = ".".join(filter(None, (above, node.module)))
+            yield node.lineno, base
+            for alias in node.names:
+                yield node.lineno, f"{base}.{alias.name}"
+
+
+# A module may import its own package and what stands in an earlier row.
+LAYERS = (
+    ("envkit.model", "envkit.versions", "envkit.errors"),
+    ("envkit.subjects", "envkit.facts"),
+    ("envkit.checks", "envkit.resolve"),
+    ("envkit.judge",),
+    ("envkit.report",),
+    ("envkit.cli",),
+)
+RANKS = {package: rank for rank, row in enumerate(LAYERS) for package in row}
+# Observers decide nothing, and the packages that hold no opinion do not know those that do.
+OBSERVERS = ("envkit.engine", "envkit.host", "envkit.image", "envkit.proc")
+JUDGES = ("envkit.checks", "envkit.judge", "envkit.report", "envkit.cli")
+
+
+def layer(module: str) -> str | None:
+    return next((package for package in RANKS if is_in(module, package)), None)
+
+
+def against_the_direction(module: str, source: str) -> list[str]:
+    """Imports of a later or the same row, and of judges by observers."""
+    mine = layer(module)
+    complaints = []
+    for line, name in imports(module, source):
+        theirs = layer(name)
+        upward = mine and theirs and mine != theirs and RANKS[theirs] >= RANKS[mine]
+        opinion = any(is_in(module, each) for each in OBSERVERS) and any(is_in(name, each) for each in JUDGES)
+        # What has no row of its own (up, lock, render, ...) lies between report and cli.
+        loose = mine is None and theirs == "envkit.cli" and module != "envkit.__main__"
+        # A judge reaches the world through nobody.
+        touching = mine in ("envkit.checks", "envkit.subjects", "envkit.facts") and any(
+            is_in(name, each) for each in OBSERVERS
+        )
+        if upward or opinion or loose or touching:
+            complaints.append(f"{module}:{line} imports {name}")
+    return complaints
+
+
+OWNERS = {
+    "docker": ("envkit.engine",),
+    "pynvml": ("envkit.host.nvml",),
+    "subprocess": ("envkit.proc", PAYLOAD),
+}
+
+
+def outside_their_place(module: str, source: str) -> list[str]:
+    """Imports of a library by any module but the one that owns it."""
+    return [
+        f"{module}:{line} imports {name}"
+        for line, name in imports(module, source)
+        for library, owners in OWNERS.items()
+        if is_in(name, library) and not any(is_in(module, owner) for owner in owners)
+    ]
+
+
+# Modules and methods that came after Python 3.8, which the compiler cannot see.
+YOUNG_MODULES = {"graphlib", "tomllib", "zoneinfo"}
+YOUNG_NAMES = {
+    "removeprefix", "removesuffix", "bit_count", "is_relative_to", "hardlink_to", "to_thread", "randbytes",
+    "pairwise", "batched", "nextafter", "ulp", "lcm", "waitstatus_to_exitcode", "pidfd_open", "StrEnum",
+}  # fmt: skip
+YOUNG_ARGUMENTS = {"zip": {"strict"}, "dataclass": {"slots", "kw_only"}, "Popen": {"process_group"}}
+IN_THE_CHILD = ("torch", "triton")  # what an image is asked about; imported inside functions only
+
+
+def named(node: ast.Import | ast.ImportFrom) -> list[str]:
+    """The modules that an import in the payload names; a relative one stays within."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [PAYLOAD if node.level else node.module or ""]
+
+
+def unfit_for_the_payload(module: str, source: str) -> list[str]:
+    """What keeps a payload module from running on a bare Python 3.8."""
+    complaints = []
+    try:
+        tree = ast.parse(source, feature_version=(3, 8))
+    except SyntaxError as error:
+        return [f"{module}:{error.lineno} is no Python 3.8: {error.msg}"]
+    lazy = {
+        node
+        for function in ast.walk(tree)
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+        for node in ast.walk(function)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            for name in named(node):
+                top = name.split(".")[0]
+                standard = top in sys.stdlib_module_names and top not in YOUNG_MODULES
+                asked = top in IN_THE_CHILD and node in lazy
+                if not (standard or asked or is_in(name, PAYLOAD)):
+                    complaints.append(f"{module}:{node.lineno} imports {name}")
+        if isinstance(node, ast.Attribute) and node.attr in YOUNG_NAMES:
+            complaints.append(f"{module}:{node.lineno} uses .{node.attr}")
+        if isinstance(node, ast.Call):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            young = YOUNG_ARGUMENTS.get(called, set()) & {each.arg for each in node.keywords}
+            complaints += [f"{module}:{node.lineno} passes {name} to {called}" for name in sorted(young)]
+    if any(isinstance(node, ast.FunctionDef) for node in ast.walk(tree)) and "annotations" not in {
+        alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }:
+        complaints.append(f"{module}:1 does not postpone its annotations")
+    return complaints
+
+
+# Texts and comments only: 12.5 may be a budget in seconds, "12.5" is somebody's release.
+VERSIONS = re.compile(
+    r"(?<![\w.+-])(?:"
+    r"[3-6][0-9]{2}\.[0-9]{2,3}(?:\.[0-9]{1,3})?"  # a driver
+    r"|(?:1\.1[0-3]|2\.[0-9]{1,2})\.[0-9]{1,2}(?:\+\w+)?"  # a torch
+    r"|(?:9|1[0-3])\.[0-9]{1,2}(?:\.[0-9]{1,3})?"  # a CUDA
+    r")(?!\w)(?!\.\w)"
+    r"|\btorch[ =<>~!`]*[12]\.[0-9]"
+    r"|\bcu(?:9|1[0-9])[0-9]\b",
+)
+
+
+def names_a_version(module: str, source: str) -> list[str]:
+    """Version numbers of torch, CUDA or a driver in texts and comments; facts are rows."""
+    code = (tokenize.NUMBER, tokenize.NAME, tokenize.OP)
+    return [
+        f"{module}:{token.start[0]} names {found[0]}"
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type not in code
+        for found in VERSIONS.finditer(token.string)
+    ]
+
+
+# A dying check is a result; a dying command is exit 3, for Python's own 1 would read as "found".
+LAST_RESORTS = ("envkit.judge", "envkit.cli")
+
+
+def is_unsafe(module: str, source: str) -> list[str]:
+    """Shells, and handlers that swallow everything where nobody may."""
+    complaints = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ExceptHandler):
+            caught = "BaseException" if node.type is None else ast.unparse(node.type)
+            broad = re.search(r"\b(Base)?Exception\b", caught)
+            reraised = any(isinstance(each, ast.Raise) and each.exc is None for each in ast.walk(node))
+            if broad and not reraised and module not in LAST_RESORTS and not is_in(module, PAYLOAD):
+                complaints.append(f"{module}:{node.lineno} catches {caught}")
+        if isinstance(node, ast.Call):
+            if any(each.arg == "shell" for each in node.keywords):
+                complaints.append(f"{module}:{node.lineno} passes shell=")
+            if ast.unparse(node.func) in ("os.system", "os.popen", "eval", "exec"):
+                complaints.append(f"{module}:{node.lineno} calls {ast.unparse(node.func)}")
+    return complaints
+
+
+EVERYWHERE: tuple[Callable[[str, str], list[str]], ...] = (
+    against_the_direction,
+    outside_their_place,
+    names_a_version,
+    is_unsafe,
+)
+
+
+@pytest.mark.parametrize("rule", EVERYWHERE, ids=lambda rule: rule.__name__)
+def test_the_product_keeps(rule: Callable[[str, str], list[str]]) -> None:
+    assert SOURCES
+    assert [each for name, path in SOURCES.items() for each in rule(name, path.read_text("utf-8"))] == []
+
+
+def test_the_payload_runs_on_a_bare_python() -> None:
+    mine = {name: path for name, path in SOURCES.items() if is_in(name, PAYLOAD)}
+    assert mine
+    rule = unfit_for_the_payload
+    assert [each for name, path in mine.items() for each in rule(name, path.read_text("utf-8"))] == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "module", "source"),
+    [
+        (against_the_direction, "envkit.model", "from envkit.facts import Facts"),
+        (against_the_direction, "envkit.checks.image", "def f():\n    import envkit.judge"),
+        (against_the_direction, "envkit.subjects.image", "from ..checks import image"),
+        (against_the_direction, "envkit.report.json", "from envkit import cli"),
+        (against_the_direction, "envkit.host.nvml", "from envkit.judge import judge"),
+        (against_the_direction, "envkit.up", "from envkit.cli import main"),
+        (against_the_direction, "envkit.checks.host", "from envkit import proc"),
+        (outside_their_place, "envkit.host.docker", "import docker.errors"),
+        (outside_their_place, "envkit.host.observe", "from pynvml import nvmlInit"),
+        (outside_their_place, "envkit.up", "def f():\n    from subprocess import run"),
+        (unfit_for_the_payload, "envkit.payload.main", "import torch"),
+        (unfit_for_the_payload, "envkit.payload.main", "def f():\n    import numpy"),
+        (unfit_for_the_payload, "envkit.payload.main", "from envkit.model import Observed"),
+        (unfit_for_the_payload, "envkit.payload.main", "import tomllib"),
+        (unfit_for_the_payload, "envkit.payload.main", "match 1:\n    case 1: pass"),
+        (unfit_for_the_payload, "envkit.payload.main", "'a'.removeprefix('b')"),
+        (unfit_for_the_payload, "envkit.payload.main", "zip((), strict=True)"),
+        (unfit_for_the_payload, "envkit.payload.main", "def f(x: int | None): pass"),
+        (names_a_version, "envkit.up", "# as in 12.4"),
+        (names_a_version, "envkit.up", "x = 'torch 2.6'"),
+        (names_a_version, "envkit.up", "x = 'needs 550.54.14.'"),
+        (names_a_version, "envkit.up", "x = f'{1} 2.6.0+cu124'"),
+        (names_a_version, "envkit.up", "x = 'whl/cu118'"),
+        (names_a_version, "envkit.up", '"""Since 535.104 ..."""'),
+        (is_unsafe, "envkit.up", "try: pass\nexcept Exception: pass"),
+        (is_unsafe, "envkit.up", "try: pass\nexcept: pass"),
+        (is_unsafe, "envkit.up", "run('ls', shell=True)"),
+        (is_unsafe, "envkit.up", "import os\nos.system('ls')"),
+    ],
+)
+def test_a_breach_is_seen(rule: Callable[[str, str], list[str]], module: str, source: str) -> None:
+    assert rule(module, source + "\n")
+
+
+@pytest.mark.parametrize(
+    ("rule", "module", "source"),
+    [
+        (against_the_direction, "envkit.checks.image", "from envkit.facts import Facts\nfrom . import host"),
+        (outside_their_place, "envkit.engine.docker", "import docker"),
+        (unfit_for_the_payload, "envkit.payload.smoke.gemm", "import os\nfrom envkit.payload import isolate"),
+        (names_a_version, "envkit.up", "x = 12.4  # seconds; RFC 3986, glibc 2.17, 127.0.0.1, cu12"),
+        (is_unsafe, "envkit.up", "try: pass\nexcept BaseException:\n    raise"),
+    ],
+)
+def test_what_is_allowed_is_not_complained_of(
+    rule: Callable[[str, str], list[str]], module: str, source: str
+) -> None:
+    assert rule(module, source + "\n") == []
+
+
+# Put together here, for this file is searched as well.
+HOSTS = tuple(
+    ".".join(parts)
+    for parts in (
+        ("pypi", "org"),
+        ("pypi", "python", "org"),
+        ("pythonhosted", "org"),
+        ("deb", "debian", "org"),
+        ("security", "debian", "org"),
+        ("snapshot", "debian", "org"),
+        ("registry", "npmjs", "org"),
+        ("registry", "yarnpkg", "com"),
+    )
+)
+LOCAL_PATHS = (("", "work", "main"), ("", "work", "shared"), ("..", "shared", ""))
+OF_THIS_MACHINE = tuple("/".join(parts) for parts in LOCAL_PATHS)
+
+
+def strays(text: str) -> list[str]:
+    """Host names of package registries and paths of one machine."""
+    return [each for each in (*HOSTS, *OF_THIS_MACHINE) if each in text]
+
+
+def test_no_file_names_a_package_registry_or_one_machine() -> None:
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "-x", "__pycache__"]
+    listed = run(command, timeout_s=20, cwd=ROOT)
+    if listed.exit:
+        pytest.skip(f"the files of the repository are not known: {listed.stderr.strip()}")
+    paths = [ROOT / name for name in listed.stdout.split("\0") if name]
+    assert PACKAGE / "model.py" in paths
+    texts = ((path, path.read_bytes().decode("utf-8", "replace")) for path in paths if path.is_file())
+    assert [f"{path.relative_to(ROOT)}: {each}" for path, text in texts for each in strays(text)] == []
+
+
+@pytest.mark.parametrize("name", [*HOSTS, *OF_THIS_MACHINE])
+def test_a_stray_name_is_seen(name: str) -> None:
+    assert strays(f"see https://{name}/simple") != []

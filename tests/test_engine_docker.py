@@ -1,0 +1,440 @@
+"""The Docker engine against a real one: builds, isolation, and that nothing is ever left behind."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tarfile
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import docker
+import pytest
+
+from envkit.engine import BaseFound, BaseWish, BuiltImage
+from envkit.engine.docker import RUN_LABEL, DockerEngine, abandoned
+from envkit.errors import Undecided, UsageError
+
+pytestmark = pytest.mark.engine
+
+# What envkit's own payload does when it is told to watch its stdin: at the end of stdin everything dies.
+WATCH = """
+import os, signal, sys, threading
+def _watch():
+    while os.read(0, 1024):
+        pass
+    os.killpg(0, signal.SIGKILL)
+if "--watch-stdin" in sys.argv:
+    threading.Thread(target=_watch, daemon=True).start()
+"""
+
+
+def quiet(line: str) -> None:
+    pass
+
+
+def payload(body: str) -> bytes:
+    return (WATCH + textwrap.dedent(body)).encode()
+
+
+def write(directory: Path, dockerfile: str) -> Path:
+    (directory / "Dockerfile").write_text(textwrap.dedent(dockerfile).lstrip())
+    return directory
+
+
+def build(engine: DockerEngine, context: Path, tag: str, **secrets: Path) -> BuiltImage:
+    labels = {"io.envkit.spec": "test one"}
+    return engine.build(context, tag, args={}, labels=labels, secrets=secrets, say=quiet, timeout_s=300)
+
+
+def containers(image: str) -> list[str]:
+    """The containers of ``image`` that envkit started and that still exist, running or not."""
+    listed = docker.from_env().api.containers(all=True, filters={"label": f"{RUN_LABEL}=1"})
+    return [entry["Id"] for entry in listed if entry["Image"] == image]
+
+
+def volumes() -> set[str]:
+    """The volumes of envkit's containers, used or left over."""
+    listed = docker.from_env().api.volumes(filters={"label": f"{RUN_LABEL}=1"})["Volumes"] or []
+    return {volume["Name"] for volume in listed}
+
+
+@pytest.fixture
+def image(engine: DockerEngine, python_base: BaseFound, tag: str) -> str:
+    """The base under a name of this test's own, so that its containers can be told from others'."""
+    repository, _, version = tag.partition(":")
+    docker.from_env().api.tag(python_base.ref, repository, version)
+    return tag
+
+
+# -- builds
+
+
+def test_build_tags_labels_and_tells(engine: DockerEngine, python_base: BaseFound, tag: str, tmp_path: Path) -> None:
+    write(tmp_path, f"FROM {python_base.ref}\nARG WORD\nRUN echo $WORD > /word\n")
+    said: list[str] = []
+    built = engine.build(
+        tmp_path, tag, args={"WORD": "hi"}, labels={"io.envkit.spec": "a b=c"}, secrets={}, say=said.append,
+        timeout_s=300, no_cache=True,
+    )  # fmt: skip
+    assert built.id.startswith("sha256:") and built.tag == tag and built.size_bytes > 50_000_000
+    assert engine.labels(tag)["io.envkit.spec"] == "a b=c"
+    assert said[0] == f"[1/2] FROM {python_base.ref}"
+    assert said[-2] == "[2/2] RUN echo hi > /word"
+    assert re.fullmatch(r"\[2/2\] RUN echo hi > /word \d+\.\d s", said[-1])
+    read = engine.run(tag, [], payload=payload("print(open('/word').read())"), timeout_s=60, say=quiet)
+    assert read.stdout.split() == ["hi"]
+
+
+def test_failed_build_leaves_the_tag_as_it_was(
+    engine: DockerEngine, python_base: BaseFound, tag: str, tmp_path: Path
+) -> None:
+    before = build(engine, write(tmp_path, f"FROM {python_base.ref}\nRUN echo one > /n\n"), tag)
+    write(tmp_path, f"FROM {python_base.ref}\nRUN echo two > /n && echo the last word >&2 && exit 7\n")
+    with pytest.raises(Undecided) as caught:
+        build(engine, tmp_path, tag)
+    assert "[2/2] RUN echo two" in caught.value.message and "ended with exit code 7" in caught.value.message
+    assert "```\nthe last word\n```" in caught.value.message
+    assert docker.from_env().api.inspect_image(tag)["Id"] == before.id
+    assert not docker.from_env().api.images("envkit-draft")
+
+
+def test_failed_first_build_leaves_no_tag(engine: DockerEngine, tag: str, tmp_path: Path) -> None:
+    write(tmp_path, "FROM scratch\nCOPY missing /\n")
+    with pytest.raises(Undecided, match="missing"):
+        build(engine, tmp_path, tag)
+    with pytest.raises(UsageError, match="has no image"):
+        engine.labels(tag)
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (
+            "--mount=type=tmpfs,target=/t,size=65536 dd if=/dev/zero of=/t/x bs=1M count=1",
+            "the disk is full: .* MB are free",
+        ),
+        (
+            "python3 -c 'import urllib.request as u; u.urlopen(\"http://nowhere.invalid\")'",
+            "the network did not serve: .*(Name or service not known|Temporary failure in name resolution)",
+        ),
+        (
+            "python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 9))'",
+            "the network did not serve: .*Connection refused",
+        ),
+        ("sh -c 'kill -9 $$'", "ended with exit code 137"),
+    ],
+    ids=["disk-full", "no-name-service", "refused", "killed"],
+)  # fmt: skip
+def test_build_says_what_failed(
+    engine: DockerEngine, python_base: BaseFound, tag: str, tmp_path: Path, step: str, expected: str
+) -> None:
+    with pytest.raises(Undecided, match=expected) as caught:
+        build(engine, write(tmp_path, f"FROM {python_base.ref}\nRUN {step}\n"), tag)
+    assert caught.value.fix
+
+
+def test_unreadable_dockerfile_is_the_users(engine: DockerEngine, tag: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="unknown instruction"):
+        build(engine, write(tmp_path, "FRM scratch\n"), tag)
+
+
+def test_build_has_a_budget(engine: DockerEngine, python_base: BaseFound, tag: str, tmp_path: Path) -> None:
+    write(tmp_path, f"FROM {python_base.ref}\nRUN sleep 60\n")
+    started = time.monotonic()
+    with pytest.raises(Undecided, match=r"did not end within 3 s in the step \[2/2\] RUN sleep 60"):
+        engine.build(tmp_path, tag, args={}, labels={}, secrets={}, say=quiet, timeout_s=3)
+    assert time.monotonic() - started < 15
+
+
+def _holds(image: str, needle: bytes) -> list[str]:
+    """Where ``needle`` stands in ``image``: its history, its config, every file of every layer."""
+    client = docker.from_env()
+    found = ["history"] if needle in json.dumps(client.api.history(image)).encode() else []
+    found += ["config"] if needle in json.dumps(client.api.inspect_image(image)).encode() else []
+    saved = io.BytesIO(b"".join(client.api.get_image(image)))
+    with tarfile.open(fileobj=saved) as archive:
+        for entry in archive.getmembers():
+            content = archive.extractfile(entry)
+            if content is None:
+                continue
+            try:
+                with tarfile.open(fileobj=content) as layer:
+                    files = ((file.name, layer.extractfile(file)) for file in layer.getmembers() if file.isreg())
+                    found += [name for name, file in files if file is not None and needle in file.read()]
+            except tarfile.ReadError:
+                content.seek(0)
+                found += [entry.name] if needle in content.read() else []
+    return found
+
+
+@pytest.mark.parametrize("leaks", [False, True])
+def test_secret_is_in_no_layer(
+    engine: DockerEngine, python_base: BaseFound, tag: str, tmp_path: Path, leaks: bool
+) -> None:
+    """The twin that copies the bundle into its layer shows that the search would find it."""
+    bundle = tmp_path / "bundle.crt"
+    marker = "a bundle that no image may hold"
+    bundle.write_text(f"-----BEGIN CERTIFICATE-----\n{marker}\n")
+    context = tmp_path / "context"
+    context.mkdir()
+    then = "cp /run/secrets/ca /kept.crt" if leaks else "test -s /run/secrets/ca"
+    write(context, f"FROM {python_base.ref}\nRUN --mount=type=secret,id=ca {then}\n")
+    build(engine, context, tag, ca=bundle)
+    found = _holds(tag, marker.encode())
+    assert found == (["kept.crt"] if leaks else [])
+
+
+# -- runs
+
+
+def test_run_is_fenced_in(engine: DockerEngine, image: str) -> None:
+    body = """
+    import json, subprocess
+    def refused(path):
+        try:
+            open(path, "w").close()
+        except OSError as error:
+            return type(error).__name__ + " " + str(error.errno)
+        return ""
+    status = dict(line.split(":\\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\\t" in line)
+    open("/tmp/tool", "w").write("#!/bin/sh\\necho ran\\n")
+    os.chmod("/tmp/tool", 0o755)
+    print(json.dumps({
+        "argv": sys.argv[1:], "word": os.environ["WORD"],
+        "capabilities": int(status["CapEff"], 16) | int(status["CapBnd"], 16), "no_new": status["NoNewPrivs"],
+        "network": os.listdir("/sys/class/net"), "root": refused("/x"), "payload": refused(sys.argv[0]),
+        "shm": os.statvfs("/dev/shm").f_blocks * os.statvfs("/dev/shm").f_frsize,
+        "ran": subprocess.run(["/tmp/tool"], stdout=subprocess.PIPE).stdout.decode(),
+        "gpus": [name for name in os.listdir("/dev") if name.startswith("nvidia")],
+        "pid": os.getpid(),
+    }))
+    print("to stderr", file=sys.stderr)
+    sys.exit(3)
+    """
+    said: list[str] = []
+    run = engine.run(image, ["probe"], payload=payload(body), env={"WORD": "w"}, timeout_s=60, say=said.append)
+    seen = json.loads(run.stdout)
+    assert (run.exit, run.timed_out, run.stderr, said) == (3, False, "to stderr\n", ["to stderr"])
+    assert seen["argv"] == ["probe", "--watch-stdin"] and seen["word"] == "w"
+    assert seen["capabilities"] == 0 and seen["no_new"] == "1"
+    assert seen["network"] == ["lo"] and seen["gpus"] == []
+    assert seen["root"] == "OSError 30" and seen["payload"] == "PermissionError 13"
+    assert seen["shm"] == 1 << 30 and seen["ran"] == "ran\n"
+    assert seen["pid"] != 1, "an init program must be there to reap what the payload leaves"
+    assert containers(image) == []
+
+
+def test_signal_is_told_from_exit(engine: DockerEngine, image: str) -> None:
+    run = engine.run(image, [], payload=payload("os.kill(os.getpid(), signal.SIGSEGV)"), timeout_s=60, say=quiet)
+    assert run.exit == -signal.SIGSEGV
+
+
+def test_run_has_a_budget(engine: DockerEngine, image: str) -> None:
+    started = time.monotonic()
+    body = "import time\nprint('so far', flush=True)\ntime.sleep(600)"
+    run = engine.run(image, [], payload=payload(body), timeout_s=2, say=quiet)
+    assert run.timed_out and run.stdout == "so far\n" and time.monotonic() - started < 15
+    assert containers(image) == []
+
+
+def test_flood_of_output_is_stopped(engine: DockerEngine, image: str) -> None:
+    with pytest.raises(Undecided, match="wrote more than 64 MiB"):
+        engine.run(image, [], payload=payload("while True: print('x' * 65536)"), timeout_s=60, say=quiet)
+    assert containers(image) == []
+
+
+def test_image_without_python(engine: DockerEngine, python_base: BaseFound, image: str) -> None:
+    with pytest.raises(Undecided, match="has no python9"):
+        engine.run(image, [], payload=payload(""), python="python9", timeout_s=60, say=quiet)
+    assert containers(image) == []
+
+
+def test_missing_image(engine: DockerEngine) -> None:
+    for ask in (
+        lambda: engine.run("envkit-test:none", [], payload=b"", timeout_s=5, say=quiet),
+        lambda: engine.labels("envkit-test:none"),
+    ):
+        with pytest.raises(UsageError, match="has no image envkit-test:none"):
+            ask()
+    engine.remove("envkit-test:none")
+
+
+@pytest.mark.skipif(
+    any(Path(d).is_dir() for d in ("/etc/cdi", "/var/run/cdi")), reason="this machine offers CDI devices"
+)
+def test_gpu_that_is_not_there(engine: DockerEngine, image: str) -> None:
+    with pytest.raises(Undecided, match="cannot give the container these GPUs") as caught:
+        engine.run(image, [], payload=payload(""), gpus=("all",), timeout_s=60, say=quiet)
+    assert "nvidia-ctk cdi generate" in caught.value.fix and containers(image) == []
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+from envkit.engine.docker import DockerEngine
+engine = DockerEngine(Path(sys.argv[2]))
+engine.run(sys.argv[1], [], payload=Path(sys.argv[3]).read_bytes(), timeout_s=600, say=print)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_no_container_outlives_envkit(engine: DockerEngine, image: str, tmp_path: Path, number: signal.Signals) -> None:
+    before = volumes()
+    file = tmp_path / "payload.py"
+    file.write_bytes(payload("import time\nprint('up', file=sys.stderr, flush=True)\ntime.sleep(600)"))
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", DRIVER, image, str(tmp_path), str(file)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"up\n"
+    assert len(containers(image)) == 1
+    own = volumes() - before
+    assert own
+    process.send_signal(number)
+    process.wait(20)
+    if number is signal.SIGTERM:
+        assert process.stderr is not None and b"Interrupted" in process.stderr.read()
+    ended = time.monotonic()
+    while containers(image) and time.monotonic() - ended < 5:
+        time.sleep(0.1)
+    assert containers(image) == [] and not own & volumes()
+    process.communicate()
+
+
+def test_container_that_was_never_started_goes_with_the_next_run() -> None:
+    """What is left by a kill between making and starting; a run that has just begun beside this one stays."""
+    listed = [
+        {"Id": "left", "State": "created", "Created": 1000},
+        {"Id": "beginning", "State": "created", "Created": 1950},
+        {"Id": "running", "State": "running", "Created": 1000},
+        {"Id": "own", "State": "created", "Created": 2000},
+    ]
+    assert abandoned(listed, "own") == ["left"]
+
+
+class Relay:
+    """A socket in front of the engine's own that can go away in the middle, as an engine does when it dies."""
+
+    def __init__(self, path: Path) -> None:
+        self._server = socket.socket(socket.AF_UNIX)
+        self._server.bind(str(path))
+        self._server.listen()
+        self._open: list[socket.socket] = [self._server]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._server.accept()
+            except OSError:
+                return
+            far = socket.socket(socket.AF_UNIX)
+            far.connect("/var/run/docker.sock")
+            self._open += [near, far]
+            for source, sink in ((near, far), (far, near)):
+                threading.Thread(target=self._copy, args=(source, sink), daemon=True).start()
+
+    @staticmethod
+    def _copy(source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while data := source.recv(65536):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def die(self) -> None:
+        for end in self._open:
+            with suppress(OSError):  # it may have ended by itself
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+
+@pytest.fixture
+def relay(engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
+    if os.environ.get("DOCKER_HOST") or not os.path.exists("/var/run/docker.sock"):
+        pytest.skip("the engine is not behind /var/run/docker.sock")
+    relay = Relay(tmp_path / "engine.sock")
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/engine.sock")
+    yield relay
+    relay.die()
+
+
+def test_engine_that_dies_in_a_run(relay: Relay, image: str, tmp_path: Path) -> None:
+    body = "import time\nprint('up', file=sys.stderr, flush=True)\ntime.sleep(600)"
+    with pytest.raises(Undecided, match=r"no docker engine answers|did not say how the container ended"):
+        DockerEngine(tmp_path).run(image, [], payload=payload(body), timeout_s=60, say=lambda line: relay.die())
+    # The connection's end is the container's end, whichever side broke it.
+    os.environ.pop("DOCKER_HOST")
+    ended = time.monotonic()
+    while containers(image) and time.monotonic() - ended < 5:
+        time.sleep(0.1)
+    assert containers(image) == []
+
+
+def test_engine_that_dies_in_a_build(relay: Relay, python_base: BaseFound, tag: str, tmp_path: Path) -> None:
+    context = tmp_path / "context"
+    context.mkdir()
+    write(context, f"FROM {python_base.ref}\nRUN sleep 30; echo {tag}\n")
+    engine = DockerEngine(tmp_path)
+    with pytest.raises(Undecided, match="no docker engine answers"):
+        engine.build(context, tag, args={}, labels={}, secrets={}, timeout_s=60, say=lambda line: relay.die())
+
+
+# -- bases
+
+
+def test_base_is_bootstrapped_once_and_found_by_its_hash(engine: DockerEngine, python_base: BaseFound) -> None:
+    again = engine.resolve_base(BaseWish("envkit-test-base:none", "bookworm", python_base.sha256), quiet)
+    assert again == python_base and again.how == "bootstrapped"
+    assert again.ref == f"envkit-base:bookworm-{again.sha256.removeprefix('sha256:')[:12]}"
+
+
+def test_local_image_is_taken_by_name(engine: DockerEngine, tag: str, tmp_path: Path) -> None:
+    built = build(engine, write(tmp_path, "FROM scratch\nLABEL a=b\n"), tag)
+    found = engine.resolve_base(BaseWish(tag), quiet)
+    assert (found.ref, found.id, found.how) == (tag, built.id, "local")
+
+
+def test_image_built_on_a_bootstrapped_base_is_not_that_base(
+    engine: DockerEngine, python_base: BaseFound, tag: str, tmp_path: Path
+) -> None:
+    built = build(engine, write(tmp_path, f"FROM {python_base.ref}\nRUN echo one > /n\n"), tag)
+    found = engine.resolve_base(BaseWish(tag), quiet)
+    assert found.how == "local" and found.id == built.id and found.sha256 != python_base.sha256
+
+
+def test_unreachable_registry_is_known_soon(engine: DockerEngine) -> None:
+    started = time.monotonic()
+    with pytest.raises(Undecided, match=r"nowhere\.invalid/no:one is not here and no registry serves it"):
+        engine.resolve_base(BaseWish("nowhere.invalid/no:one"), quiet)
+    assert time.monotonic() - started < 10
+
+
+def test_silent_registry_is_known_soon(engine: DockerEngine) -> None:
+    """A server that takes the connection and never answers, as behind a firewall that drops."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        started = time.monotonic()
+        with pytest.raises(Undecided, match="the registry said nothing for 8 s"):
+            engine.resolve_base(BaseWish(f"127.0.0.1:{server.getsockname()[1]}/no:one"), quiet)
+        assert time.monotonic() - started < 10
+
+
+def test_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    with pytest.raises(Undecided, match="no docker engine answers") as caught:
+        DockerEngine(tmp_path)
+    assert "systemctl start docker" in caught.value.fix

@@ -1,0 +1,153 @@
+"""What /proc, /sys, files and disks say of the machine, on recorded text and trees."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from envkit.host import disks, files, machine, nodes
+from envkit.subjects.host import CudaDirectory, DaemonConfig, Limit
+
+LIMITS = """\
+Limit                     Soft Limit           Hard Limit           Units
+Max cpu time              unlimited            unlimited            seconds
+Max stack size            8388608              unlimited            bytes
+Max open files            1024                 524288               files
+Max locked memory         8388608              8388608              bytes
+"""
+
+
+def test_limits() -> None:
+    assert machine.parse_limits(LIMITS) == {
+        "stack": Limit(8388608, -1),
+        "nofile": Limit(1024, 524288),
+        "memlock": Limit(8388608, 8388608),
+    }
+    with pytest.raises(ValueError, match="only 2 of 3"):
+        machine.parse_limits(LIMITS.replace("Max open files", "Max other"))
+
+
+def test_limits_without_proc_are_lost(tmp_path: Path) -> None:
+    assert machine.limits(tmp_path).value is None
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/limits").write_text("Max open files many few files\n")
+    assert machine.limits(tmp_path).value is None
+
+
+def test_os_release() -> None:
+    assert machine.parse_os_release('ID=debian\nPRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\n') == (
+        "Debian GNU/Linux 12 (bookworm)"
+    )
+    with pytest.raises(ValueError, match="PRETTY_NAME"):
+        machine.parse_os_release("ID=debian\n")
+
+
+@pytest.mark.parametrize(
+    ("made", "version"),
+    [
+        (("cgroup.controllers",), "v2"),
+        (("memory/x",), "v1"),
+        (("memory/x", "unified/cgroup.controllers"), "hybrid"),
+        (("other/x",), None),
+    ],
+)
+def test_cgroup_version(tmp_path: Path, made: tuple[str, ...], version: str | None) -> None:
+    for name in made:
+        path = tmp_path / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert machine.cgroup(tmp_path).value == version
+
+
+def test_infiniband_devices(tmp_path: Path) -> None:
+    assert machine.infiniband(tmp_path).value is None
+    (tmp_path / "sys/class").mkdir(parents=True)
+    assert machine.infiniband(tmp_path).value == ()
+    (tmp_path / "sys/class/infiniband/mlx5_0").mkdir(parents=True)
+    assert machine.infiniband(tmp_path).value == ("mlx5_0",)
+
+
+def test_glibc_of_a_recorded_tree_is_lost_and_of_this_machine_known(tmp_path: Path) -> None:
+    assert machine.glibc(tmp_path).value is None
+    live = machine.glibc(Path("/"))
+    assert live.value or "glibc" in live.missing
+
+
+def test_environment_keeps_the_variables_that_matter() -> None:
+    seen = machine.environment({"CUDA_VISIBLE_DEVICES": "", "SECRET_TOKEN": "x", "LD_PRELOAD": "a.so"})
+    assert seen.value == {"CUDA_VISIBLE_DEVICES": "", "LD_PRELOAD": "a.so"}
+
+
+def test_disk_of_a_path_that_does_not_exist_yet_is_its_parents(tmp_path: Path) -> None:
+    disk = disks.room("images", "/var/lib/docker", tmp_path)
+    assert disk.path == "/var/lib/docker"
+    assert disk.total.value is not None
+    assert disk.free.value is not None
+    assert 0 <= disk.free.value <= disk.total.value
+    assert disks.shm(tmp_path).missing == "/dev/shm: no such file or directory"
+
+
+def test_device_nodes_are_named_and_must_be_devices(tmp_path: Path) -> None:
+    (tmp_path / "dev/nvidia-caps").mkdir(parents=True)
+    for name in ("nvidia0", "nvidia12", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "null"):
+        (tmp_path / "dev" / name).touch()
+    found = nodes.paths(tmp_path)
+    assert [path.name for path in found] == ["nvidia-uvm", "nvidia0", "nvidia12", "nvidiactl"]
+    assert nodes.try_open(found[0]) == "it is not a character device"
+    assert nodes.try_open(tmp_path / "dev/gone") == "no such file or directory"
+    assert nodes.try_open(Path("/dev/null")) == ""
+
+
+def test_toolkit_version() -> None:
+    text = "NVIDIA Container Toolkit CLI version 1.17.8\ncommit: f202b80a9b9d0db00d9b1d73c0128c8962c55f4d\n"
+    assert files.parse_toolkit_version(text) == "1.17.8"
+    with pytest.raises(ValueError, match="Container Toolkit"):
+        files.parse_toolkit_version("nvidia-ctk: command not found")
+
+
+def test_toolkit_programs_must_be_executable(tmp_path: Path) -> None:
+    (tmp_path / "usr/bin").mkdir(parents=True)
+    (tmp_path / "usr/bin/nvidia-ctk").touch(0o755)
+    (tmp_path / "usr/bin/nvidia-cdi-hook").touch(0o644)
+    assert files.toolkit(tmp_path).programs == {"nvidia-ctk": "/usr/bin/nvidia-ctk"}
+
+
+def test_daemon_config(tmp_path: Path) -> None:
+    (tmp_path / "usr/bin").mkdir(parents=True)
+    (tmp_path / "usr/bin/nvidia-container-runtime").touch(0o755)
+    runtimes = {"nvidia": {"path": "nvidia-container-runtime"}, "x": {"path": "/x"}}
+    text = json.dumps({"features": {"cdi": True}, "runtimes": runtimes})
+    config = files.parse_daemon_config(text, "/d", tmp_path)
+    assert config == DaemonConfig(
+        "/d", True, "", {"nvidia": "nvidia-container-runtime", "x": "/x"}, ("/x",), True
+    )
+    assert files.parse_daemon_config("", "/d", tmp_path) == DaemonConfig("/d")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"runtimes": []}', '{"features": 1}'])
+def test_daemon_config_that_cannot_be_used(text: str, tmp_path: Path) -> None:
+    assert files.parse_daemon_config(text, "/d", tmp_path).error
+
+
+def test_daemon_config_absent_and_unreadable(tmp_path: Path) -> None:
+    absent = files.daemon_config(tmp_path)
+    assert absent.value == DaemonConfig("/etc/docker/daemon.json", present=False)
+    (tmp_path / "etc/docker/daemon.json").mkdir(parents=True)
+    assert files.daemon_config(tmp_path).value is None
+
+
+def test_libcuda_on_the_search_path(tmp_path: Path) -> None:
+    stubs, real = tmp_path / "stubs", tmp_path / "real"
+    for folder in (stubs, real, tmp_path / "none"):
+        folder.mkdir()
+    (stubs / "libcuda.so").touch()
+    (real / "libcuda.so.550.54.15").touch()
+    (real / "libcuda.so.1").symlink_to("libcuda.so.550.54.15")
+    seen = files.cuda_on_path(f"{tmp_path}/none:{stubs}::{real}:{stubs}:{tmp_path}/gone")
+    assert seen == (
+        CudaDirectory(str(stubs), {"libcuda.so": str(stubs / "libcuda.so")}),
+        CudaDirectory(str(real), {"libcuda.so.1": str(real / "libcuda.so.550.54.15")}),
+    )
+    assert files.search_path({}).value == ()

@@ -1,0 +1,292 @@
+"""Each way in which a child can end is told apart, and none of them can hold the run up."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envkit.payload import isolate
+from envkit.payload.isolate import Ending, Task
+
+Work = Callable[[Callable[[Any], None]], Any]
+ROOT = str(Path(isolate.__file__).parents[2])
+
+
+def run_one(task: Task, budget_s: float = 30.0) -> Ending:
+    ends: list[Ending] = []
+    isolate.run([[task]], budget_s, lambda _, ending: ends.append(ending))
+    assert len(ends) == 1
+    return ends[0]
+
+
+def forked(work: Work, budget_s: float = 20.0) -> Ending:
+    return run_one(Task("one", "cpu", budget_s, work))
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended, given a moment; a zombie has."""
+    for _ in range(100):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state in "ZX":
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_what_ran_gives_its_value_and_its_last_words() -> None:
+    def work(_: object) -> object:
+        sys.stderr.write("a warning\n")
+        return {"a": 1.5}
+
+    ending = forked(work)
+    assert (ending.ended, ending.value, ending.stderr_tail) == ("ran", {"a": 1.5}, "a warning\n")
+
+
+def test_noise_on_stdout_does_not_reach_the_document() -> None:
+    def work(_: object) -> object:
+        print("noise")
+        os.write(1, b'{"value": "forged"}\n')
+        return "real"
+
+    ending = forked(work)
+    assert (ending.ended, ending.value) == ("ran", "real")
+    assert "forged" in ending.stderr_tail and "noise" in ending.stderr_tail
+
+
+def test_an_exception_is_told_with_its_traceback() -> None:
+    ending = forked(lambda _: 1 / 0)
+    assert (ending.ended, ending.detail) == ("raised", "ZeroDivisionError: division by zero")
+    assert "Traceback" in ending.stderr_tail
+
+
+def test_leaving_by_sys_exit_is_an_exception() -> None:
+    assert forked(lambda _: sys.exit(0)).ended == "raised"
+
+
+def test_unfit_is_no_fault() -> None:
+    def work(_: object) -> object:
+        raise isolate.Unfit("there is no GPU")
+
+    ending = forked(work)
+    assert (ending.ended, ending.detail) == ("unfit", "there is no GPU")
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGSEGV", "SIGABRT"])
+def test_a_signal_is_named(name: str) -> None:
+    def work(_: object) -> object:
+        os.kill(os.getpid(), signal.Signals[name])
+        return None
+
+    ending = forked(work)
+    assert (ending.ended, ending.signal) == ("killed", name)
+
+
+def test_a_segmentation_fault_leaves_its_stack() -> None:
+    def work(_: object) -> object:
+        os.kill(os.getpid(), signal.SIGSEGV)
+        return None
+
+    assert "test_isolate.py" in forked(work).stderr_tail
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_leaving_without_a_document_is_garbled(status: int) -> None:
+    ending = forked(lambda _: os._exit(status))
+    assert (ending.ended, ending.detail) == ("garbled", f"it left with status {status} and without its document")
+
+
+def test_a_value_that_json_cannot_hold_is_garbled() -> None:
+    ending = forked(lambda _: object())
+    assert ending.ended == "garbled"
+    assert "status 70" in ending.detail
+
+
+def test_junk_in_the_pipe_is_garbled() -> None:
+    ours = set(os.listdir("/proc/self/fd"))
+
+    def work(_: object) -> object:
+        for fd in sorted(set(os.listdir("/proc/self/fd")) - ours):  # whichever of them the pipe is
+            with contextlib.suppress(OSError):
+                os.write(int(fd), b"junk\n")
+        return 1
+
+    assert forked(work).ended == "garbled"
+
+
+def test_a_hang_costs_its_budget_and_tells_where_it_stood() -> None:
+    def stuck_here(_: object) -> object:
+        time.sleep(60)
+        return None
+
+    started = time.monotonic()
+    ending = forked(stuck_here, budget_s=1.0)
+    assert ending.ended == "hung"
+    assert "no answer within 1 s" in ending.detail
+    assert "stuck_here" in ending.stderr_tail
+    assert time.monotonic() - started < 5
+
+
+def test_a_child_that_ignores_every_signal_it_can_is_ended() -> None:
+    said: list[Any] = []
+
+    def work(say: Callable[[Any], None]) -> object:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
+            signal.signal(number, signal.SIG_IGN)
+        say(os.getpid())
+        while True:
+            time.sleep(1)
+
+    ending = run_one(Task("one", "cpu", 1.0, work, heard=said.append), budget_s=1.5)
+    assert ending.ended == "hung"
+    assert gone(said[0])
+
+
+def test_a_grandchild_that_keeps_the_pipes_is_not_waited_for_and_ends() -> None:
+    def work(_: object) -> object:
+        grandchild = os.fork()
+        if grandchild == 0:
+            time.sleep(60)
+            os._exit(0)
+        return grandchild
+
+    started = time.monotonic()
+    ending = forked(work)
+    assert ending.ended == "ran"
+    assert time.monotonic() - started < 5
+    assert gone(ending.value)
+
+
+def test_a_grandchild_of_a_hang_ends_with_it() -> None:
+    said: list[Any] = []
+
+    def work(say: Callable[[Any], None]) -> object:
+        grandchild = os.fork()
+        if grandchild == 0:
+            time.sleep(60)
+            os._exit(0)
+        say(grandchild)
+        time.sleep(60)
+        return None
+
+    assert run_one(Task("one", "cpu", 5.0, work, heard=said.append), budget_s=1.0).ended == "hung"
+    assert gone(said[0])
+
+
+def test_a_flood_on_stderr_neither_blocks_nor_grows() -> None:
+    def work(_: object) -> object:
+        for _number in range(2000):
+            os.write(2, b"x" * 1024)
+        os.write(2, b"the end")
+        return 1
+
+    ending = forked(work)
+    assert ending.ended == "ran"
+    assert len(ending.stderr_tail) == isolate.TAIL_BYTES
+    assert ending.stderr_tail.endswith("the end")
+
+
+def test_an_endless_flood_is_a_hang() -> None:
+    def work(_: object) -> object:
+        while True:
+            os.write(2, b"x" * 65536)
+
+    assert forked(work, budget_s=0.5).ended == "hung"
+
+
+def test_lanes_run_side_by_side_and_their_tasks_in_order() -> None:
+    ends: list[tuple[str, str]] = []
+
+    def nap(_: object) -> object:
+        time.sleep(0.4)
+        return None
+
+    lanes = [[Task(str(number), device, 5.0, nap) for number in range(2)] for device in ("cuda:0", "cuda:1", "cuda:2")]
+    started = time.monotonic()
+    isolate.run(lanes, 20.0, lambda task, ending: ends.append((task.device, task.name + ending.ended)))
+    assert time.monotonic() - started < 2.0  # 2.4 s one after another
+    assert sorted(ends) == [(device, f"{number}ran") for device in ("cuda:0", "cuda:1", "cuda:2") for number in (0, 1)]
+    assert [name for device, name in ends if device == "cuda:1"] == ["0ran", "1ran"]
+
+
+def test_what_the_budget_leaves_no_time_for_is_told() -> None:
+    ends: list[tuple[str, str]] = []
+    tasks = [Task(str(number), "cpu", 60.0, lambda _: time.sleep(60)) for number in range(3)]
+    isolate.run([tasks], 0.5, lambda task, ending: ends.append((task.name, ending.detail)))
+    assert [name for name, _ in ends] == ["0", "1", "2"]
+    assert "not started" in ends[2][1]
+
+
+def test_one_death_costs_one_task() -> None:
+    ends: list[str] = []
+    works: list[Work] = [lambda _: os.abort(), lambda _: 1]
+    isolate.run([[Task("", "", 5.0, work) for work in works]], 20.0, lambda _, ending: ends.append(ending.ended))
+    assert ends == ["killed", "ran"]
+
+
+def test_intermediate_documents_come_as_they_are_sent() -> None:
+    said: list[Any] = []
+
+    def work(say: Callable[[Any], None]) -> object:
+        say({"one": 1})
+        os.kill(os.getpid(), signal.SIGKILL)
+        return None
+
+    assert run_one(Task("", "", 5.0, work, heard=said.append)).ended == "killed"
+    assert said == [{"one": 1}]
+
+
+def test_a_fresh_interpreter_sends_its_end_the_same_way() -> None:
+    code = f"""
+import sys
+sys.path.insert(0, {ROOT!r})
+from envkit.payload import isolate
+print("noise")
+isolate.perform(lambda _: sys.argv[1], int(sys.argv[2]), 10.0)
+"""
+    ending = run_one(Task("", "", 20.0, argv=(sys.executable, "-c", code, "word")))
+    assert (ending.ended, ending.value) == ("ran", "word")
+
+
+def test_a_program_that_does_not_exist_is_garbled() -> None:
+    assert run_one(Task("", "", 5.0, argv=("/nonexistent",))).ended == "garbled"
+
+
+def test_children_die_with_a_killed_parent() -> None:
+    code = f"""
+import os, sys, time
+sys.path.insert(0, {ROOT!r})
+from envkit.payload import isolate
+
+def work(say):
+    say(os.getpid())
+    time.sleep(60)
+
+def heard(pid):
+    print(pid, flush=True)
+    os.kill(os.getpid(), 9)
+
+isolate.run([[isolate.Task("", "", 30.0, work, heard=heard)]], 30.0, print)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert done.returncode == -signal.SIGKILL
+    assert gone(json.loads(done.stdout))
+
+
+def test_no_descriptor_is_left_open() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        forked(lambda _: 1)
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -1,0 +1,190 @@
+"""The zip that enters an image: equal bytes, old Pythons, one document, and no life without its client."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import envkit
+from envkit.image.pack import pack
+
+OLD = sorted(Path.home().glob(".pyenv/versions/3.*/bin/python3"))
+PYTHONS = [path for path in OLD if int(path.parts[-3].split(".")[1]) >= 8]
+
+
+@pytest.fixture(scope="module")
+def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pack") / "envkit.pyz"
+    path.write_bytes(pack())
+    path.chmod(0o444)
+    return path
+
+
+def run(*argv: object, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(word) for word in argv],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, **env},
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def test_the_same_sources_give_the_same_bytes_whatever_the_clock_and_the_directory_order() -> None:
+    first = pack()
+    time.sleep(0.01)
+    assert hashlib.sha256(first).digest() == hashlib.sha256(pack()).digest()
+    with zipfile.ZipFile(io.BytesIO(first)) as archive:
+        names = archive.namelist()
+        assert names == sorted(names)
+        assert {member.date_time for member in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+        assert "envkit/payload/probe/inner.py" in names
+        assert not [name for name in names if "checks" in name or "cli" in name]
+    assert len(first) <= 256 * 1024
+
+
+def sources() -> list[Path]:
+    return sorted((Path(envkit.__file__).parent / "payload").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: path.name)
+def test_every_member_is_python_3_8_and_imports_the_standard_library_alone(path: Path) -> None:
+    tree = ast.parse(path.read_text(), feature_version=(3, 8))
+    at_import = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    for node in at_import:
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+        for name in names:
+            assert name.startswith("envkit.payload") or name.split(".")[0] in sys.stdlib_module_names, name
+
+
+@pytest.mark.skipif(not PYTHONS, reason="no other Python is installed under ~/.pyenv/versions")
+@pytest.mark.parametrize("python", PYTHONS, ids=lambda path: path.parts[-3])
+def test_it_runs_under_other_pythons(pyz: Path, python: Path) -> None:
+    assert run(python, pyz, "--help").returncode == 0
+    done = run(python, pyz, "probe")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout.splitlines()[-1])
+    assert document["image"]["python"]["value"] == python.parts[-3]
+    assert document["payload_sha256"] == hashlib.sha256(pyz.read_bytes()).hexdigest()
+    assert (document["schema"], document["kind"]) == ("envkit.payload/1", "probe")
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("words", [[], ["prob"], ["probe", "--budget", "soon"], ["probe", "all"]])
+def test_wrong_usage_is_code_2_and_prints_no_document(pyz: Path, words: list[str]) -> None:
+    done = run(sys.executable, pyz, *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "usage:" in done.stderr
+
+
+def alive(marker: str) -> list[int]:
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if marker in entry.read_bytes().decode(errors="replace"):
+                found.append(int(entry.parts[2]))
+        except OSError:
+            continue  # it ended
+    return found
+
+
+SLOW_TORCH = (
+    "import os, subprocess, sys, time\nsubprocess.Popen(['sleep', '{mark}'], {how})\nopen({flag!r}, 'w')\n"
+)
+
+
+def slow_environment(directory: Path, mark: str, how: str) -> dict[str, str]:
+    """A torch whose import starts a grandchild and then hangs."""
+    text = SLOW_TORCH.format(mark=mark, how=how, flag=str(directory / "started")) + "time.sleep(600)\n"
+    (directory / "torch.py").write_text(text)
+    return {"PYTHONPATH": str(directory)}
+
+
+def await_true(condition: object, seconds: float = 20.0) -> bool:
+    assert callable(condition)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@pytest.mark.parametrize("how", ["", "preexec_fn=os.setpgrp"], ids=["same-group", "own-group"])
+def test_everything_dies_when_the_client_goes(pyz: Path, tmp_path: Path, how: str) -> None:
+    mark = f"98765.{os.getpid()}{len(how)}"
+    process = subprocess.Popen(
+        [sys.executable, str(pyz), "probe", "--watch-stdin"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **slow_environment(tmp_path, mark, how)},
+    )
+    assert process.stdin is not None
+    assert await_true((tmp_path / "started").exists)
+    assert alive(mark)
+    process.stdin.close()
+    assert process.wait(10) == 128 + signal.SIGKILL
+    assert process.stdout is not None
+    assert process.stdout.read() == b""
+    assert await_true(lambda: not alive(mark), 5), alive(mark)
+    process.stdout.close()
+    assert process.stderr is not None
+    assert b"the client is gone" in process.stderr.read()
+    process.stderr.close()
+
+
+def test_everything_dies_on_sigterm_which_a_containers_first_process_must_handle(pyz: Path, tmp_path: Path) -> None:
+    mark = f"76543.{os.getpid()}"
+    process = subprocess.Popen(
+        [sys.executable, str(pyz), "probe", "--budget", "100"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, **slow_environment(tmp_path, mark, "")},
+    )
+    assert await_true((tmp_path / "started").exists)
+    process.terminate()
+    assert process.wait(10) == 128 + signal.SIGTERM
+    assert await_true(lambda: not alive(mark), 5), alive(mark)
+
+
+def test_everything_dies_when_the_budget_is_spent(pyz: Path, tmp_path: Path) -> None:
+    mark = f"87654.{os.getpid()}"
+    started = time.monotonic()
+    done = run(sys.executable, pyz, "probe", "--budget", "3", **slow_environment(tmp_path, mark, ""))
+    assert done.returncode == 128 + signal.SIGKILL
+    assert 2.5 < time.monotonic() - started < 20
+    assert "budget of 3 s" in done.stderr
+    assert await_true(lambda: not alive(mark), 5), alive(mark)
+
+
+def test_the_watch_does_not_disturb_a_run_that_ends(pyz: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, str(pyz), "probe", "--watch-stdin", "--budget=100"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("noise that is not the end\n")
+    process.stdin.flush()
+    document = json.loads(process.stdout.read().splitlines()[-1])
+    assert process.wait(20) == 0
+    process.stdin.close()
+    process.stdout.close()
+    assert document["kind"] == "probe"

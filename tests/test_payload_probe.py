@@ -1,0 +1,548 @@
+"""The probe against small fakes of torch and CUDA, compiled here, and the reader of its document."""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elftools.elf.dynamic import DynamicSection
+from elftools.elf.elffile import ELFFile
+
+from envkit import facts, judge
+from envkit.errors import Undecided
+from envkit.image.pack import pack
+from envkit.image.probe import read
+from envkit.model import Observed, Outcome
+from envkit.payload.probe import elf, inner, libs, maps, origin, wheels
+from envkit.payload.probe.ask import ask
+from envkit.subjects import Image, codec
+from envkit.subjects.image import NO_PROMISE, Promise
+from envkit.versions import Sm
+
+DATA = Path(__file__).parent / "data" / "image"
+NONE: Observed[Promise] = Observed.lost(NO_PROMISE)
+TORCH_PYTHON = os.environ.get("ENVKIT_TORCH_PYTHON", "")
+needs_compiler = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
+
+
+@pytest.fixture(scope="module")
+def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("payload") / "envkit.pyz"
+    path.write_bytes(pack())
+    return path
+
+
+def probe(pyz: Path, python: str = sys.executable, **env: str) -> Image:
+    """The image that a real run of the payload describes."""
+    done = subprocess.run(
+        [python, str(pyz), "probe"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+        env={**os.environ, **env},
+        stdin=subprocess.DEVNULL,
+    )
+    return read(json.loads(done.stdout.splitlines()[-1]), "here", "", NONE)
+
+
+# ask
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "why"),
+    [
+        (lambda: [1, "two"], [1, "two"], ""),
+        (lambda: 1 / 0, None, "ZeroDivisionError: division by zero"),
+        (lambda: os.kill(os.getpid(), signal.SIGSEGV), None, "was killed by SIGSEGV"),
+        (lambda: os._exit(3), None, "exited with code 3"),
+        (lambda: os._exit(0), None, "exited with code 0"),
+        (lambda: ctypes.string_at(0), None, "was killed by SIGSEGV"),
+    ],
+)
+def test_a_question_costs_at_most_its_answer(question: Callable[[], Any], answer: object, why: str) -> None:
+    assert ask(question, 20.0) == (answer, why)
+
+
+def test_a_question_that_hangs_is_ended_within_its_budget() -> None:
+    started = time.monotonic()
+    assert ask(lambda: time.sleep(600), 0.3) == (None, "did not end within 0.3 s")
+    assert time.monotonic() - started < 5
+
+
+# the linker
+
+
+def test_the_dynamic_section_is_read_as_pyelftools_reads_it() -> None:
+    paths = [path for path in maps.mapped() if os.path.exists(path)]
+    assert len(paths) > 5
+    for path in paths:
+        with open(path, "rb") as file:
+            section = ELFFile(file).get_section_by_name(".dynamic")
+            assert isinstance(section, DynamicSection)
+            tags: list[Any] = list(section.iter_tags())
+        needed = tuple(tag.needed for tag in tags if tag.entry.d_tag == "DT_NEEDED")
+        soname = next((tag.soname for tag in tags if tag.entry.d_tag == "DT_SONAME"), "")
+        runpath = next((tag.runpath for tag in tags if tag.entry.d_tag == "DT_RUNPATH"), "")
+        mine = elf.read(path)
+        assert (mine.needed, mine.soname, ":".join(mine.runpath)) == (needed, soname, runpath), path
+
+
+@pytest.mark.parametrize("data", [b"", b"\x7fELF", b"#!/bin/sh\n" * 20, b"\x7fELF\x01\x01" + b"\0" * 100])
+def test_what_is_no_elf_file_is_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "x.so").write_bytes(data)
+    with pytest.raises(ValueError, match=r"ELF|ends at"):
+        elf.read(str(tmp_path / "x.so"))
+
+
+def test_a_symbol_resolves_to_the_file_that_holds_it() -> None:
+    assert "libc" in os.path.basename(maps.resolves("getpid"))
+    assert maps.resolves("no_such_symbol_anywhere") == ""
+
+
+RPATH = origin.Searches("libtorch_cuda.so", ("libcudart.so.12",), ("/t/../nvidia/lib",), ())
+RUNPATH = origin.Searches("libcusparse.so.12", ("libnvJitLink.so.12",), (), ("/n",))
+SHIM = origin.Searches("libcudnn.so.9", ("libc.so.6",), (), ("/c",))
+
+
+@pytest.mark.parametrize(
+    ("path", "entries", "how"),
+    [
+        ("/t/../nvidia/lib/libcudart.so.12", (), "rpath of libtorch_cuda.so"),
+        ("/t/../nvidia/lib/libcudart.so.12", ("/t/../nvidia/lib",), "rpath of libtorch_cuda.so"),
+        ("/n/libnvJitLink.so.12", (), "runpath of libcusparse.so.12"),
+        ("/n/libnvJitLink.so.12", ("/n",), "LD_LIBRARY_PATH"),
+        ("/l/libcudnn_graph.so.9", ("/l",), "LD_LIBRARY_PATH"),
+        ("/c/libcudnn_graph.so.9", (), "dlopen, runpath of libcudnn.so.9"),
+        ("/early/libcudart.so.12", (), "mapped before torch"),
+        ("/opened/libcudart.so.12", (), "ctypes in x.py"),
+        ("/usr/lib/libcudart.so.12", (), "default directory"),
+        ("/nowhere/libcudart.so.12", (), "unknown"),
+    ],
+)
+def test_how_a_library_came_in_follows_the_linkers_order(
+    path: str, entries: tuple[str, ...], how: str
+) -> None:
+    opened = {"/opened/libcudart.so.12": "ctypes in x.py"}
+    earlier = [RPATH, RUNPATH, SHIM]
+    assert origin.derive(path, earlier, {"/early/libcudart.so.12"}, opened, entries) == how
+
+
+@pytest.mark.parametrize(
+    ("file", "family"),
+    [
+        ("libcudart.so.12", "cudart"),
+        ("libcudart-d0da41ae.so.11.0", "cudart"),
+        ("libcublasLt.so.13", "cublasLt"),
+        ("libcudnn_engines_runtime_compiled.so.9", "cudnn_engines_runtime_compiled"),
+        ("libnvrtc-builtins.so.13.2", "nvrtc-builtins"),
+        ("libnvJitLink.so.12", "nvjitlink"),
+        ("libnvToolsExt.so.1", "nvtx"),
+        ("libcuda.so.1", "cuda"),
+        ("libtorch_cuda.so", "torch_cuda"),
+        ("libcurl.so.4", ""),
+        ("libcudart.txt", ""),
+    ],
+)
+def test_a_file_name_gives_its_family(file: str, family: str) -> None:
+    assert libs.family("/any/" + file) == family
+
+
+def giving(*numbers: int, code: int = 0) -> Any:
+    """A C function that writes ``numbers`` through its last pointers and returns ``code``."""
+    pointer = ctypes.POINTER(ctypes.c_int)
+
+    def body(*cells: Any) -> int:
+        for cell, number in zip(cells, numbers, strict=True):
+            cell[0] = number
+        return code
+
+    return ctypes.CFUNCTYPE(ctypes.c_int, *[pointer] * len(numbers))(body)
+
+
+@pytest.mark.parametrize(
+    ("family", "function", "version"),
+    [
+        ("cudart", giving(12040), "12.4"),
+        ("cudart", giving(13020), "13.2"),
+        ("cuda", giving(11080), "11.8"),
+        ("cudnn", ctypes.CFUNCTYPE(ctypes.c_size_t)(lambda: 90100), "9.1.0"),
+        ("cudnn", ctypes.CFUNCTYPE(ctypes.c_size_t)(lambda: 92600), "9.26.0"),
+        ("cudnn", ctypes.CFUNCTYPE(ctypes.c_size_t)(lambda: 8902), "8.9.2"),
+        ("nccl", giving(22105), "2.21.5"),
+        ("nccl", giving(2708), "2.7.8"),
+        ("nvrtc", giving(13, 2), "13.2"),
+        (
+            "cublas",
+            ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_int))(
+                lambda part, cell: cell.__setitem__(0, (12, 4, 5)[part]) or 0
+            ),
+            "12.4.5",
+        ),
+    ],
+)
+def test_a_version_is_decoded_as_its_header_says(family: str, function: Any, version: str) -> None:
+    assert libs.ASKED[family][1](function) == version
+
+
+def test_a_refused_version_is_no_version() -> None:
+    with pytest.raises(libs.Refused, match="returned 35"):
+        libs.ASKED["cudart"][1](giving(0, code=35))
+
+
+def test_a_library_that_borrows_the_symbol_is_not_asked() -> None:
+    libc = next(path for path in maps.mapped() if os.path.basename(path).startswith("libc.so"))
+    assert libs.version("cudart", libc) == ("", "it does not define cudaRuntimeGetVersion")
+
+
+# wheels
+
+
+def record(base: Path, name: str, version: str, files: dict[str, bytes]) -> wheels.Dist:
+    """A distribution whose RECORD lists ``files``; they are written too."""
+    lines = []
+    for file, data in files.items():
+        (base / file).parent.mkdir(parents=True, exist_ok=True)
+        (base / file).write_bytes(data)
+        sha256 = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        lines.append(f"{file},sha256={sha256},{len(data)}")
+    info = base / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    text = "\n".join([*lines, f"{info.name}/RECORD,,"])
+    (info / "RECORD").write_text(text)
+    return wheels.Dist(name, version, (), text, str(base))
+
+
+def test_a_file_of_two_wheels_names_both_and_the_one_it_is_of(tmp_path: Path) -> None:
+    library = "nvidia/nccl/lib/libnccl.so.2"
+    new = record(tmp_path, "nvidia-nccl-cu13", "2.30.7", {library: b"new!", "nvidia/__init__.py": b""})
+    old = record(tmp_path, "nvidia-nccl-cu12", "2.20.5", {library: b"old.", "nvidia/__init__.py": b""})
+    (found,) = wheels.overwritten([new, old], [], {})
+    assert found == {
+        "path": str(tmp_path / library),
+        "owners": ["nvidia-nccl-cu13==2.30.7", "nvidia-nccl-cu12==2.20.5"],
+        "found": "nvidia-nccl-cu12==2.20.5",
+    }
+    owned = wheels.owners([new, old])
+    assert wheels.owner_of(str(tmp_path / library), owned, {}) == ("nvidia-nccl-cu12", "2.20.5")
+
+
+def test_size_is_compared_of_all_files_and_the_hash_of_mapped_ones(tmp_path: Path) -> None:
+    files = {
+        "torch/a.py": b"aa",
+        "torch/lib/libsame.so": b"bb",
+        "torch/lib/libmapped.so": b"cc",
+        "torch/gone.h": b"d",
+    }
+    torch = record(tmp_path, "torch", "2.6.0", {**files, "torch/lib/libgone.so": b"ee"})
+    other = record(tmp_path, "numpy", "2.0", {"numpy/n.so": b"xx"})
+    assert wheels.overwritten([torch, other], [], {}) == []
+    (tmp_path / "torch/a.py").write_bytes(b"longer")
+    for file in ("torch/lib/libsame.so", "torch/lib/libmapped.so", "numpy/n.so"):
+        (tmp_path / file).write_bytes(b"??")
+    (tmp_path / "torch/gone.h").unlink()
+    (tmp_path / "torch/lib/libgone.so").unlink()
+    mapped = os.path.realpath(tmp_path / "torch/lib/libmapped.so")
+    found = {
+        Path(str(one["path"])).name: one["found"] for one in wheels.overwritten([torch, other], [mapped], {})
+    }
+    assert found == {
+        "a.py": "6 bytes, none of their sizes",
+        "libmapped.so": "none of their hashes",
+        "libgone.so": "the file is missing",
+    }
+
+
+# the observed process, with a torch of our own
+
+
+def with_torch(directory: Path, text: str) -> dict[str, str]:
+    (directory / "torch.py").write_text(text)
+    return {"PYTHONPATH": str(directory)}
+
+
+@pytest.mark.parametrize(
+    ("text", "ended"),
+    [
+        (
+            "raise ImportError('libcudnn.so.9: cannot open\\n  shared object')",
+            "raised ImportError: libcudnn.so.9",
+        ),
+        ("import no_such_thing", "raised ModuleNotFoundError: No module named 'no_such_thing'"),
+        ("import sys; sys.exit(4)", "raised SystemExit: 4"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", "was killed by SIGILL"),
+        ("import ctypes; ctypes.string_at(0)", "was killed by SIGSEGV"),
+    ],
+)
+def test_a_torch_that_fails_to_import_is_a_finding_and_the_rest_is_still_told(
+    pyz: Path, tmp_path: Path, text: str, ended: str
+) -> None:
+    record(tmp_path, "nvidia-nccl-cu13", "2.30.7", {"nvidia/nccl/lib/libnccl.so.2": b"new!"})
+    record(tmp_path, "nvidia-nccl-cu12", "2.20.5", {"nvidia/nccl/lib/libnccl.so.2": b"old."})
+    image = probe(pyz, **with_torch(tmp_path, text))
+    assert image.torch_import.need("ending").startswith(ended)
+    assert image.torch.missing
+    assert image.python.need("python") == ".".join(str(part) for part in sys.version_info[:3])
+    assert {"nvidia-nccl-cu12", "nvidia-nccl-cu13"} <= {wheel.name for wheel in image.wheels.need("wheels")}
+    (overwritten,) = image.overwritten.need("files")
+    assert overwritten.found == "nvidia-nccl-cu12==2.20.5"
+    (result,) = judge.judge(image, facts.load(), frozenset({"image-torch-importable"}))
+    assert result.outcome is Outcome.FAIL
+    assert "\n" not in result.findings[0].message
+
+
+def test_noise_on_stdout_and_an_exit_behind_our_back_do_not_become_observations(
+    pyz: Path, tmp_path: Path
+) -> None:
+    forged = json.dumps({"schema": "envkit.payload/1", "kind": "probe", "image": {}})
+    noise = f"import os; print({forged!r}, flush=True); os._exit(0)"
+    image = probe(pyz, **with_torch(tmp_path, noise))
+    for lost in (image.torch_import, image.torch, image.libraries):
+        assert lost.missing == "the observed process exited with code 0 while import torch"
+    said = {
+        result.outcome for result in judge.judge(image, facts.load()) if "overwritten" not in result.check
+    }
+    assert Outcome.PASS not in said
+
+
+def test_without_torch_the_image_is_still_described(pyz: Path, tmp_path: Path) -> None:
+    image = probe(pyz, PYTHONPATH=str(tmp_path))
+    if sys.executable == TORCH_PYTHON:
+        pytest.skip("this Python has torch")
+    assert image.torch_import.need("ending") == "absent"
+    assert image.wheels.need("wheels")
+    assert image.platform.need("machine") == os.uname().machine
+
+
+C_SOURCES = {
+    "libcudart.so.12": "int cudaRuntimeGetVersion(int *v) { *v = %(cudart)d; return 0; }",
+    "libcupti.so.12": "int cuptiGetVersion(unsigned *v) { return *(volatile int *)0; }",
+    "libnccl.so.2": "int ncclGetVersion(int *v) { return 3; }",
+    "libcudnn_graph.so.9": "unsigned long cudnnGetVersion(void) { return 90100; }",
+    "libcudnn_ops.so.9": "const unsigned cudnn_ops_infer_version = 0x090100; int dead(void) { return 0; }",
+    "libcudnn.so.9": """#include <dlfcn.h>
+#include <stdlib.h>
+unsigned long cudnnGetVersion(void) { return 90100; }
+int cudnnGraphVersionCheck(void) { return dlopen("libcudnn_graph.so.9", 1) ? 0 : 7; }
+int cudnnOpsVersionCheck(void) { return dlopen("libcudnn_ops.so.9", 1) ? 0 : 7; }
+int cudnnAdvVersionCheck(void) { abort(); }""",
+    "libtorch_cuda.so": """int cudaRuntimeGetVersion(int *);
+unsigned long cudnnGetVersion(void);
+unsigned long use(int *v) { return cudaRuntimeGetVersion(v) + cudnnGetVersion(); }""",
+}
+FAKE_TORCH = """import ctypes, os
+here = os.path.dirname(os.path.abspath(__file__))
+for name in ("libcupti.so.12", "libnccl.so.2", "libcudnn.so.9"):
+    ctypes.CDLL(os.path.join(here, "nvidia", "lib", name))
+ctypes.CDLL(os.path.join(here, "lib", "libtorch_cuda.so"))
+__version__ = "2.6.0+cu124"
+class version: cuda = "12.4"
+class _C:
+    _has_cudnn = True
+    class _cudnn:
+        getCompileVersion = staticmethod(lambda: (9, 1, 0))
+    _cuda_getArchFlags = staticmethod(lambda: "sm_80 compute_90")
+"""
+
+
+@pytest.fixture
+def fake_cuda(tmp_path: Path) -> Path:
+    """A directory with a torch.py and C libraries that behave as CUDA's do in the ways that matter here."""
+    lib, own = tmp_path / "nvidia" / "lib", tmp_path / "lib"
+    lib.mkdir(parents=True)
+    own.mkdir()
+    for name, text in C_SOURCES.items():
+        target = (own if "torch" in name else lib) / name
+        compile_library(
+            target, text % {"cudart": 12040} if "cudart" in name and "torch" not in name else text, lib
+        )
+    (tmp_path / "torch.py").write_text(FAKE_TORCH)
+    return tmp_path
+
+
+def compile_library(target: Path, text: str, lib: Path) -> None:
+    search = ["-Wl,--disable-new-dtags,-rpath,$ORIGIN/../nvidia/lib", f"-L{lib}"]
+    extra = [*search, "-l:libcudart.so.12", "-l:libcudnn.so.9"] if "torch" in target.name else []
+    extra += ["-Wl,--enable-new-dtags,-rpath,$ORIGIN"] if target.name == "libcudnn.so.9" else []
+    subprocess.run(
+        [
+            "cc",
+            "-shared",
+            "-fPIC",
+            "-o",
+            target,
+            f"-Wl,-soname,{target.name}",
+            "-x",
+            "c",
+            "-",
+            "-x",
+            "none",
+            *extra,
+        ],
+        input=text,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+
+
+@needs_compiler
+def test_what_is_mapped_bound_and_said_is_told_with_how(pyz: Path, fake_cuda: Path) -> None:
+    image = probe(pyz, PYTHONPATH=str(fake_cuda))
+    found = {lib.name: lib for lib in image.libraries.need("libraries")}
+    lib = os.path.realpath(fake_cuda / "nvidia" / "lib")
+    assert image.torch.need("build").archs == ("sm_80", "compute_90")
+    assert image.torch.need("build").cudnn == 90100
+    assert (found["cudart"].version, found["cudart"].version_via) == ("12.4", "cudaRuntimeGetVersion")
+    assert found["cudart"].found_via == "rpath of libtorch_cuda.so"
+    assert found["cudart"].path == f"{lib}/libcudart.so.12"
+    assert (found["cupti"].version, found["cupti"].version_via) == (
+        "",
+        "cuptiGetVersion was killed by SIGSEGV",
+    )
+    assert (found["nccl"].version, found["nccl"].version_via) == ("", "ncclGetVersion returned 3")
+    assert found["cudnn"].found_via.startswith("ctypes in ")
+    assert found["cudnn_graph"].found_via == "dlopen, runpath of libcudnn.so.9"
+    assert (found["cudnn_ops"].version, found["cudnn_ops"].version_via) == (
+        "9.1.0",
+        "cudnn_ops_infer_version",
+    )
+    late = {step.what: step.error for step in image.late.need("late")}
+    assert late["cudnnAdvVersionCheck"] == "was killed by SIGABRT"
+    assert late["cudnnGraphVersionCheck"] == ""
+    bound = {(one.name, one.caller): one.path for one in image.bindings.need("bindings")}
+    assert bound["cudart", "libtorch_cuda.so"] == f"{lib}/libcudart.so.12"
+
+
+@needs_compiler
+def test_ld_library_path_mixes_cudnn_but_does_not_replace_what_rpath_finds(
+    pyz: Path, fake_cuda: Path
+) -> None:
+    other = fake_cuda / "other"
+    other.mkdir()
+    for name in ("libcudart.so.12", "libcudnn_graph.so.9"):
+        shutil.copy(fake_cuda / "nvidia" / "lib" / name, other / name)
+    image = probe(pyz, PYTHONPATH=str(fake_cuda), LD_LIBRARY_PATH=str(other))
+    found = {lib.name: lib for lib in image.libraries.need("libraries")}
+    assert found["cudart"].found_via == "rpath of libtorch_cuda.so"
+    assert (found["cudnn_graph"].found_via, found["cudnn_graph"].path) == (
+        "LD_LIBRARY_PATH",
+        os.path.realpath(other / "libcudnn_graph.so.9"),
+    )
+    (result,) = judge.judge(image, facts.load(), frozenset({"image-cudnn-mixed"}))
+    assert result.outcome is Outcome.FAIL
+
+
+@needs_compiler
+def test_a_copy_preloaded_from_elsewhere_is_the_one_bound(pyz: Path, fake_cuda: Path) -> None:
+    early = fake_cuda / "libcudart.so.12"
+    compile_library(early, C_SOURCES["libcudart.so.12"] % {"cudart": 12010}, fake_cuda)
+    image = probe(pyz, PYTHONPATH=str(fake_cuda), LD_PRELOAD=str(early))
+    (cudart,) = image.mapped("cudart")
+    assert (cudart.version, cudart.found_via) == ("12.1", "LD_PRELOAD")
+    assert {one.path for one in image.bindings.need("b") if one.name == "cudart"} == {os.path.realpath(early)}
+    (result,) = judge.judge(image, facts.load(), frozenset({"image-cudart-not-build"}))
+    assert [word for word in ("12.4", "12.1", str(early)) if word not in result.findings[0].message] == []
+
+
+@needs_compiler
+def test_a_driver_gives_its_devices_and_a_dying_one_costs_only_them(pyz: Path, tmp_path: Path) -> None:
+    driver = """int cuInit(int f) { %s return 0; }
+int cuDeviceGetCount(int *n) { *n = 2; return 0; }
+int cuDeviceGet(int *d, int i) { *d = i; return 0; }
+int cuDeviceGetAttribute(int *v, int a, int d) { *v = a == 75 ? 9 - d : d ? 6 : 0; return 0; }"""
+    library = tmp_path / "libcuda.so.1"
+    compile_library(library, driver % "", tmp_path)
+    image = probe(pyz, LD_LIBRARY_PATH=str(tmp_path), PYTHONPATH=str(tmp_path))
+    assert image.devices.need("devices") == (Sm(9, 0), Sm(8, 6))
+    library.unlink()
+    compile_library(library, driver % "*(volatile int *)0 = 1;", tmp_path)
+    image = probe(pyz, LD_LIBRARY_PATH=str(tmp_path), PYTHONPATH=str(tmp_path))
+    assert image.devices.missing == "asking the driver for its devices: was killed by SIGSEGV"
+    assert image.wheels.need("wheels")
+
+
+@pytest.mark.skipif(not TORCH_PYTHON, reason="ENVKIT_TORCH_PYTHON names no Python with torch")
+def test_a_real_healthy_torch_passes_every_check(pyz: Path) -> None:
+    image = probe(pyz, TORCH_PYTHON)
+    said = {result.check: result.outcome for result in judge.judge(image, facts.load())}
+    unpromised = {"image-torch-not-promised", "image-wheels-not-locked"}
+    assert {check for check, outcome in said.items() if outcome is Outcome.SKIP} >= unpromised
+    assert set(said.values()) <= {Outcome.PASS, Outcome.SKIP}
+    owned = [lib for lib in image.libraries.need("libraries") if lib.owner.startswith("nvidia-")]
+    assert len(owned) >= 10
+    assert [lib.path for lib in owned if lib.found_via == "unknown"] == []
+
+
+# the reader
+
+
+def document() -> dict[str, Any]:
+    """A document as the payload prints it, from a recorded image."""
+    plain = json.loads((DATA / "torch-2.6-cu124.json").read_text())
+    image = {key: value for key, value in plain.items() if key not in ("name", "digest", "promise")}
+    return {
+        "schema": "envkit.payload/1",
+        "kind": "probe",
+        "image": image,
+        "elapsed_s": 1.0,
+        "payload_sha256": "",
+    }
+
+
+def test_a_document_becomes_the_image_with_its_name_digest_and_promise() -> None:
+    promise = Observed.of(Promise("2.6.0", "12.4", (), (Sm(9, 0),)), "label")
+    image = read(document(), "mine", "sha256:0", promise)
+    assert (image.name, image.digest, image.promise) == ("mine", "sha256:0", promise)
+    assert codec.from_plain(Image, codec.to_plain(image)) == image
+    assert image.libraries.need("libraries")[0].found_via
+
+
+def test_the_payload_and_the_subject_have_the_same_fields() -> None:
+    assert set(inner.fields()) == {field.name for field in fields(Image)} - {"name", "digest", "promise"}
+
+
+def broken(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    made = document()
+    change(made)
+    return made
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {},
+        broken(lambda d: d.update(schema="envkit.payload/2")),
+        broken(lambda d: d.update(kind="smoke")),
+        broken(lambda d: d.update(image=[])),
+        broken(lambda d: d["image"].pop("late")),
+        broken(lambda d: d["image"].update(extra={"value": 1, "via": "", "missing": ""})),
+        broken(lambda d: d["image"].update(promise={"value": None, "via": "", "missing": "x"})),
+        broken(lambda d: d["image"].update(wheels=[])),
+        broken(lambda d: d["image"]["wheels"].update(value=None)),
+        broken(lambda d: d["image"]["wheels"].update(missing="and yet there")),
+        broken(lambda d: d["image"]["torch"]["value"].pop("cudnn")),
+        broken(lambda d: d["image"]["torch"]["value"].update(cudnn="9.1")),
+        broken(lambda d: d["image"]["devices"].update(value=["sm_x"])),
+        broken(lambda d: d["image"]["libraries"]["value"][0].update(path=7)),
+    ],
+)
+def test_a_garbled_document_is_undecided_and_shows_its_tail(bad: dict[str, Any]) -> None:
+    with pytest.raises(Undecided, match="malformed") as caught:
+        read(bad, "mine", "", NONE)
+    assert "it ends with `" in caught.value.message
+    assert len(caught.value.message) < 900

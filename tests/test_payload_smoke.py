@@ -1,0 +1,185 @@
+"""The suite as a program: what it says with no torch, with a broken one, and, where there is one, with a real one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envkit import payload
+from envkit.checks import smoke as checks
+from envkit.image.smoke import read
+from envkit.model import Finding, Skip
+from envkit.payload.smoke import TESTS, bench
+from envkit.subjects.smoke import SmokeRun
+
+ROOT = Path(payload.__file__).parents[2]
+TORCH_PYTHON = os.environ.get("ENVKIT_TORCH_PYTHON", "")
+needs_torch = pytest.mark.skipif(not TORCH_PYTHON, reason="ENVKIT_TORCH_PYTHON names no Python with torch")
+
+
+def suite(*words: str, python: str = sys.executable, path: Path | None = None, root: Path = ROOT, **env: str) -> Any:
+    """The document of one run; ``path`` comes before everything on the way to torch."""
+    where = os.pathsep.join(str(entry) for entry in (path, root) if entry)
+    done = subprocess.run(
+        [python, "-m", "envkit.payload.smoke", *words],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd="/",
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": where, "PYTHONDONTWRITEBYTECODE": "1", **env},
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def ends(document: Any) -> dict[tuple[str, str], str]:
+    return {(test["name"], test["device"]): test["ended"] for test in document["tests"]}
+
+
+def fake_torch(folder: Path, source: str) -> Path:
+    (folder / "torch").mkdir()
+    (folder / "torch" / "__init__.py").write_text(source)
+    return folder
+
+
+def found(run: SmokeRun, name: str) -> list[Finding]:
+    return list(getattr(checks, "smoke_" + name.replace("-", "_"))(run))
+
+
+def test_worse_keeps_nan() -> None:
+    nan = float("nan")
+    assert bench.worse(1.0, 2.0) == bench.worse(2.0, 1.0) == 2.0
+    assert bench.worse(nan, 1.0) != bench.worse(nan, 1.0)
+    assert bench.worse(1.0, nan) != bench.worse(1.0, nan)
+
+
+def test_numbers_that_json_does_not_know_travel_as_text() -> None:
+    values = {"a": float("nan"), "b": float("inf"), "c": float("-inf"), "d": 1.0}
+    assert bench.travelling(values) == {"a": "nan", "b": "inf", "c": "-inf", "d": 1.0}
+
+
+def test_python_without_torch_is_unfit_for_torch(tmp_path: Path) -> None:
+    missing = "raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n"
+    document = suite("--device", "cpu", path=fake_torch(tmp_path, missing))
+    assert set(ends(document)) == {(test.name, "cpu") for test in TESTS if test.cpu}
+    assert set(ends(document).values()) == {"unfit"}
+    run = read(document, "x")
+    with pytest.raises(Skip, match="no torch"):
+        found(run, "gemm-exact")
+    with pytest.raises(Skip, match="no torch"):
+        found(run, "import-leaves-cuda-alone")
+
+
+@pytest.mark.parametrize(
+    ("source", "ended", "words"),
+    [
+        ("raise ImportError('libcudnn.so: undefined symbol: x')", "raised", "undefined symbol"),
+        ("raise ModuleNotFoundError('No module named sympy', name='sympy')", "raised", "sympy"),
+        ("import os; os.kill(os.getpid(), 11)", "killed", "SIGSEGV"),
+        ("import time; time.sleep(100)", "hung", "no answer within"),
+        ("import os; os._exit(0)", "garbled", "without its document"),
+    ],
+)
+def test_a_torch_that_cannot_be_imported_fails_every_test_of_it(
+    tmp_path: Path, source: str, ended: str, words: str
+) -> None:
+    broken = fake_torch(tmp_path, source + "\n")
+    document = suite("--device", "cpu", "--import-seconds", "1", "--test-seconds", "2", path=broken)
+    assert set(ends(document).values()) == {ended}
+    assert words in document["torch_error"]
+    run = read(document, "x")
+    for test in TESTS:
+        if test.cpu:
+            (finding,) = found(run, test.name)
+            assert words in finding.message
+
+
+def test_a_torch_that_touches_cuda_when_imported_is_told(tmp_path: Path) -> None:
+    source = "import types\n__version__ = '0'\ncuda = types.SimpleNamespace(is_initialized=lambda: True)\n"
+    document = suite("--device", "cpu", "--only", "fft", path=fake_torch(tmp_path, source))
+    assert document["cuda_before_fork"] is True
+    (finding,) = found(read(document, "x"), "import-leaves-cuda-alone")
+    assert "initialised CUDA" in finding.message
+    assert ends(document) == {("fft", "cpu"): "raised"}
+
+
+def test_a_driver_that_is_there_and_broken_is_no_absence(tmp_path: Path) -> None:
+    (tmp_path / "libcuda.so.1").write_bytes(b"")
+    document = suite("--device", "cuda", LD_LIBRARY_PATH=str(tmp_path))
+    assert document["gpus"] is None
+    assert "file too short" in document["gpus_error"]
+    assert ends(document) == {(test.name, "cuda"): "raised" for test in TESTS}
+    for test in TESTS:
+        (finding,) = found(read(document, "x"), test.name)
+        assert "the driver could not be asked" in finding.message
+
+
+def test_a_wrong_word_is_a_usage_error() -> None:
+    words = [sys.executable, "-m", "envkit.payload.smoke", "--only", "nonsense"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, timeout=30)
+    assert done.returncode == 2
+    assert "nonsense" in done.stderr
+
+
+@needs_torch
+def test_a_sound_torch_passes_every_test_of_the_cpu() -> None:
+    document = suite("--device", "cpu", python=TORCH_PYTHON)
+    run = read(document, "x")
+    assert set(ends(document).values()) == {"ran"}, document["tests"]
+    assert run.cuda_before_fork.value is False
+    for test in TESTS:
+        if test.cpu:
+            assert found(run, test.name) == []
+
+
+@needs_torch
+@pytest.mark.parametrize("mode", bench.SABOTAGE)
+def test_a_saboteur_turns_every_test_red(mode: str) -> None:
+    run = read(suite("--device", "cpu", "--sabotage", mode, python=TORCH_PYTHON), "x")
+    assert run.sabotage == mode
+    for test in TESTS:
+        if test.cpu:
+            assert found(run, test.name), f"{test.name} did not see the saboteur {mode}"
+
+
+@needs_torch
+def test_the_suite_runs_from_a_zip_and_leaves_the_image_alone(tmp_path: Path) -> None:
+    archive = tmp_path / "payload.pyz"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.write(ROOT / "envkit" / "__init__.py", "envkit/__init__.py")
+        for path in (ROOT / "envkit" / "payload").rglob("*.py"):
+            file.write(path, path.relative_to(ROOT))
+    only = ("--only", "dataloader", "--only", "sparse")  # one in a fresh interpreter, one forked
+    document = suite("--device", "cpu", *only, python=TORCH_PYTHON, root=archive)
+    assert ends(document) == {("dataloader", "cpu"): "ran", ("sparse", "cpu"): "ran"}
+    assert sorted(os.listdir(tmp_path)) == ["payload.pyz"]
+
+
+FREIVALDS = """
+import torch
+from envkit.payload.smoke.gemm_exact import wrong_in_product
+random = torch.Generator().manual_seed(1)
+left = torch.randint(-9, 10, (300, 200), generator=random)
+right = torch.randint(-9, 10, (200, 250), generator=random)
+for change in (0.0, 1.0, -1.0, 0.5, float("nan"), float("inf")):
+    product = (left @ right).float()
+    product[17, 249] += change
+    print(wrong_in_product(left, right, product, random))
+product = (left @ right).float()
+product[3], product[5] = product[5].clone(), product[3].clone()
+print(wrong_in_product(left, right, product, random))
+print(wrong_in_product(left, right, torch.zeros(300, 250), random))
+"""
+
+
+@needs_torch
+def test_freivalds_sees_one_element() -> None:
+    done = subprocess.run([TORCH_PYTHON, "-c", FREIVALDS], capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert done.stdout.split() == ["0", "1", "1", "1", "1", "1", "2", "300"], done.stderr

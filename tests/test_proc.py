@@ -1,0 +1,84 @@
+"""Child processes: their output, their budgets, and that they are never left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from envkit import proc
+from envkit.errors import Interrupted
+
+
+def python(body: str, *, timeout_s: float = 20, stdin: str | None = None, hold_stdin: bool = False) -> proc.Completed:
+    return proc.run([sys.executable, "-c", body], timeout_s=timeout_s, stdin=stdin, hold_stdin=hold_stdin)
+
+
+def test_streams_exit_and_lines() -> None:
+    lines: list[str] = []
+    run = proc.run(
+        [sys.executable, "-c", "import sys; print('out'); print('a\\nb', file=sys.stderr); sys.exit(4)"],
+        timeout_s=20,
+        on_line=lines.append,
+    )
+    assert (run.exit, run.stdout, run.stderr, lines) == (4, "out\n", "a\nb\n", ["a", "b"])
+
+
+def test_stdin_is_given_or_empty() -> None:
+    body = "import sys; print(repr(sys.stdin.read()))"
+    assert python(body, stdin="word").stdout == "'word'\n"
+    assert python(body).stdout == "''\n"
+
+
+def test_stdin_that_nobody_reads_is_no_error() -> None:
+    assert python("pass", stdin="x" * 1_000_000).exit == 0
+    assert python("import sys; sys.exit(5)", stdin="x" * 1_000_000, hold_stdin=True).exit == 5
+
+
+def test_held_stdin_stays_open() -> None:
+    body = "import select, sys; print(sys.stdin.readline(), select.select([sys.stdin], [], [], 0.5)[0])"
+    assert python(body, stdin="word\n", hold_stdin=True).stdout == "word\n []\n"
+
+
+def gone(pid: int) -> bool:
+    """Whether the process has ended; one that waits for its reaper has."""
+    try:
+        return not Path(f"/proc/{pid}/cmdline").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def test_budget_ends_the_whole_group() -> None:
+    body = """
+import subprocess, time
+print(subprocess.Popen(["sleep", "600"]).pid, flush=True)
+time.sleep(600)
+"""
+    run = python(body, timeout_s=1)
+    assert run.timed_out and run.exit == -signal.SIGTERM
+    deadline = time.monotonic() + 5
+    while not gone(int(run.stdout)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert gone(int(run.stdout))
+
+
+def test_missing_program() -> None:
+    with pytest.raises(FileNotFoundError):
+        proc.run(["envkit-no-such-program"], timeout_s=5)
+
+
+def test_sigterm_raises_and_the_handler_comes_back() -> None:
+    former = signal.getsignal(signal.SIGTERM)
+
+    def terminated() -> None:
+        with proc.sigterm_raises():
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+
+    with pytest.raises(Interrupted, match="SIGTERM"):
+        terminated()
+    assert signal.getsignal(signal.SIGTERM) is former
