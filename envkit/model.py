@@ -103,6 +103,11 @@ class Result:
     findings: tuple[Finding, ...] = ()
     reason: str = ""
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for a failure that names no finding, or a finding that is no failure."""
+        if (self.outcome is Outcome.FAIL) != bool(self.findings):
+            raise ValueError(f"{self.check}: outcome {self.outcome} with {len(self.findings)} findings")
+
 
 @dataclass(frozen=True, slots=True)
 class Subject:

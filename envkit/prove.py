@@ -23,7 +23,7 @@ from envkit.lock import Lock
 from envkit.model import Observed
 from envkit.proc import Completed
 from envkit.subjects import Image, SmokeRun
-from envkit.subjects.image import Promise, Wheel
+from envkit.subjects.image import NO_PROMISE, Promise, Wheel
 from envkit.versions import Sm
 
 LOCK_LABEL = "io.envkit.lock"
@@ -69,7 +69,7 @@ class InEngine:
         """The lock in the image's label, if envkit built it."""
         text = self.engine.labels(self.name).get(LOCK_LABEL, "")
         if not text:
-            return Observed.lost("the image has no label " + LOCK_LABEL)
+            return Observed.lost(NO_PROMISE)
         return Observed.of(promise_of(locks.parse(text, f"the label {LOCK_LABEL} of {self.name}")), LOCK_LABEL)
 
     def run(self, argv: list[str], timeout_s: float, say: Say) -> Completed:
@@ -95,7 +95,7 @@ class Here:
 
     def promise(self) -> Observed[Promise]:
         """Nothing was promised of it."""
-        return Observed.lost("it was not built by envkit")
+        return Observed.lost(NO_PROMISE)
 
     def run(self, argv: list[str], timeout_s: float, say: Say) -> Completed:
         """Runs the payload as a child of this process."""
@@ -117,6 +117,7 @@ def promise_of(lock: Lock) -> Promise:
         wheels=tuple(Wheel(pin.name, pin.version) for pin in lock.wheels),
         gpus=tuple(Sm.parse(capability) for _, capability, _ in lock.gpus),
         lock_sha256=sha256(locks.dump(lock).encode()).hexdigest(),
+        whole=not lock.preinstalled,
     )
 
 

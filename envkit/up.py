@@ -20,6 +20,7 @@ from envkit.model import Report, Result, Subject
 from envkit.report import Table
 from envkit.spec import Platform, Spec
 from envkit.subjects import Image, SmokeRun, codec
+from envkit.subjects.image import Library
 
 BUILD_S = 3600.0  # three gigabytes of wheels over a slow line
 
@@ -144,9 +145,13 @@ def judge_all(image: Image, run: SmokeRun, facts: Facts) -> tuple[Result, ...]:
 
 
 def library_table(image: Image) -> Table:
-    """The CUDA libraries as loaded: version, how it was asked for, path and how it came in."""
+    """The CUDA libraries as loaded: what each says of its version (its wheel's where it says nothing), and its path."""
+
+    def version(lib: Library) -> str:
+        return lib.version or (f"{lib.owner_version} (wheel)" if lib.owner_version else "not said")
+
     rows = tuple(
-        (lib.name, lib.version or "not said", lib.found_via or "unknown", lib.path)
+        (lib.name, version(lib), lib.found_via or "unknown", lib.path)
         for lib in sorted(image.libraries.value or (), key=lambda lib: (lib.name, lib.path))
     )
     return Table(f"libraries as loaded in {image.name}", ("library", "version", "found by", "path"), rows)

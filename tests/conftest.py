@@ -30,10 +30,15 @@ def engine() -> DockerEngine:
 
 
 @pytest.fixture(scope="session")
-def python_base(engine: DockerEngine) -> BaseFound:
-    """Debian with its own python3: from the registry-less machine's packages, made once a day and then kept."""
+def python_base(engine: DockerEngine) -> Iterator[BaseFound]:
+    """Debian with its own python3, made from packages once a day and then kept in envkit's cache."""
     wish = BaseWish("envkit-test-base:none", "bookworm", "", ("ca-certificates", "python3"), 1700000000)
-    return engine.resolve_base(wish, lambda line: None)
+    said: list[str] = []
+    base = engine.resolve_base(wish, said.append)
+    fresh = any(line.startswith("loading ") for line in said)
+    yield base
+    if fresh:
+        engine.remove(base.ref)
 
 
 @pytest.fixture

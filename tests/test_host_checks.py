@@ -13,7 +13,7 @@ from envkit import facts, judge
 from envkit.model import Observed, Outcome, Report, Result, Severity, Subject
 from envkit.subjects import Host
 from envkit.subjects.codec import from_plain, to_plain
-from envkit.subjects.host import DeviceNode, Toolkit
+from envkit.subjects.host import CudaDirectory, DeviceNode, Toolkit
 
 FACTS = facts.load()
 CHECKS = {name: check for name, check in judge.checks().items() if check.subject is Host}
@@ -254,13 +254,13 @@ def test_engine_that_reads_other_cdi_directories_is_not_accused() -> None:
     )
     bare = replace(host, docker=Observed.of(docker, "socket"), toolkit=Observed.of(Toolkit(), "directories"))
     assert said("host-docker-reaches-gpu", bare).outcome is Outcome.UNKNOWN
-    known = replace(
-        docker, cdi_dirs=Observed.of(("/etc/cdi",), "/info CDISpecDirs")
-    )  # the spec lies elsewhere
-    assert (
-        said("host-docker-reaches-gpu", replace(bare, docker=Observed.of(known, "socket"))).outcome
-        is Outcome.FAIL
-    )
+    for directory, outcome in (
+        ("/etc/cdi", Outcome.FAIL),
+        ("/run/cdi/", Outcome.PASS),
+    ):  # the spec's is /var/run
+        usual = replace(docker, cdi_dirs=Observed.of((directory,), "/info CDISpecDirs"))
+        known = replace(bare, docker=Observed.of(usual, "socket"))
+        assert said("host-docker-reaches-gpu", known).outcome is outcome
 
 
 def test_ecc_off_is_a_note_on_gpus_that_are_sold_so() -> None:
@@ -271,3 +271,17 @@ def test_ecc_off_is_a_note_on_gpus_that_are_sold_so() -> None:
         named = replace(off, name=Observed.of(name, "x"))
         result = said("host-ecc-on", replace(host, nvml=Observed.of(replace(nvml, gpus=(named,)), "NVML")))
         assert [finding.severity for finding in result.findings] == [severity]
+
+
+def test_stub_on_the_search_path_is_found_though_the_driver_is_unknown() -> None:
+    host = without(recorded("healthy-h100.json"), "module", "nvml")
+    stub = CudaDirectory("/x/stubs", {"libcuda.so.1": "/x/stubs/libcuda.so"})
+    old = CudaDirectory("/old", {"libcuda.so.1": "/old/libcuda.so.470.82.01"})
+    both: tuple[CudaDirectory, ...] = (stub, old)
+    result = said("host-library-path-clean", replace(host, cuda_on_path=Observed.of(both, "LD_LIBRARY_PATH")))
+    assert [finding.where for finding in result.findings] == ["/x/stubs"]
+    alone: tuple[CudaDirectory, ...] = (old,)
+    result = said(
+        "host-library-path-clean", replace(host, cuda_on_path=Observed.of(alone, "LD_LIBRARY_PATH"))
+    )
+    assert result.outcome is Outcome.UNKNOWN

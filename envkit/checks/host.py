@@ -247,8 +247,7 @@ def host_driver_loaded(host: Host) -> Iterator[Finding]:
             "no module version": host.module.missing or host.module.via,
         },
         fix="install the driver and run `modprobe nvidia`; if that fails, `dkms status` and `dmesg | grep -i "
-        "nvidia` "
-        "say why; check it with `cat /proc/driver/nvidia/version`",
+        "nvidia` say why; check it with `cat /proc/driver/nvidia/version`",
     )
 
 
@@ -269,8 +268,7 @@ def host_nouveau_absent(host: Host) -> Iterator[Finding]:
         "/sys/module/nouveau",
         {"nouveau is loaded": host.modules.via},
         "write `blacklist nouveau` and `options nouveau modeset=0` to /etc/modprobe.d/nouveau.conf, rebuild "
-        "the "
-        "initramfs and reboot; check it with `lsmod | grep nouveau`",
+        "the initramfs and reboot; check it with `lsmod | grep nouveau`",
     )
 
 
@@ -526,8 +524,7 @@ def host_persistence_on(host: Host) -> Iterator[Finding]:
                 f"GPU {gpu.index}",
                 {mode: gpu.persistence.via},
                 "without it every first CUDA call starts the GPU anew and its state is lost between jobs: "
-                "run "
-                "`systemctl enable --now nvidia-persistenced`; check it with `nvidia-smi -q | grep "
+                "run `systemctl enable --now nvidia-persistenced`; check it with `nvidia-smi -q | grep "
                 "Persistence`",
             )
 
@@ -779,8 +776,7 @@ def host_toolkit_installed(host: Host) -> Iterator[Finding]:
         "/usr/bin/nvidia-ctk",
         {"none of its programs": host.toolkit.via},
         "install nvidia-container-toolkit, run `nvidia-ctk runtime configure --runtime=docker` and restart "
-        "Docker; "
-        "check it with `nvidia-ctk --version`",
+        "Docker; check it with `nvidia-ctk --version`",
     )
 
 
@@ -800,7 +796,11 @@ def host_docker_reaches_gpu(host: Host) -> Iterator[Finding]:
     else:
         specs = host.cdi.need("the CDI specifications") if dirs else ()
         usual = {"/etc/cdi", "/var/run/cdi", "/run/cdi"}
-        by_cdi = any(_nvidia_devices(spec) and spec.path.rpartition("/")[0] in dirs for spec in specs)
+        read = {directory.rstrip("/").removeprefix("/var") for directory in dirs}  # /var/run is /run
+        places = {
+            spec.path.rpartition("/")[0].removeprefix("/var") for spec in specs if _nvidia_devices(spec)
+        }
+        by_cdi = bool(places & read)
         others = [directory for directory in dirs if directory.rstrip("/") not in usual]
         doubt = f"the engine also reads CDI specifications in {', '.join(others)}" if others else ""
     hook = "nvidia-container-runtime-hook" in host.toolkit.need("the container toolkit").programs
@@ -936,8 +936,7 @@ def host_shm_size(host: Host) -> Iterator[Finding]:
             "/dev/shm",
             {f"{size} bytes": host.shm.via},
             "data loaders and NCCL share memory there: `mount -o remount,size=16G /dev/shm`, and give "
-            "containers "
-            "`--shm-size` or `--ipc=host`; check it with `df -h /dev/shm`",
+            "containers `--shm-size` or `--ipc=host`; check it with `df -h /dev/shm`",
         )
 
 
@@ -997,8 +996,7 @@ def host_limits(host: Host) -> Iterator[Finding]:
             "RLIMIT_NOFILE",
             {str(files.soft): host.limits.via},
             f"set nofile in /etc/security/limits.conf, and `--ulimit nofile={_NOFILE_WANTED}` for "
-            "containers; "
-            "check it with `ulimit -n`",
+            "containers; check it with `ulimit -n`",
         )
     if 0 <= stack.soft < _STACK_WANTED:
         yield Finding(
@@ -1121,11 +1119,10 @@ def host_library_path_clean(host: Host) -> Iterator[Finding]:
     _need_driver(host)
     findings: list[Finding] = []
     doubt = ""
+    versioned: list[tuple[str, str, str]] = []
     for directory in host.cuda_on_path.need("the libraries on LD_LIBRARY_PATH"):
         for name, real in directory.files.items():
             version = re.search(r"\.so\.([0-9]{3}(?:\.[0-9]+)+)\Z", real)
-            fix = f"take {directory.path} out of LD_LIBRARY_PATH; {_AGAIN}"
-            evidence = {real: f"{directory.path}/{name}"}
             if "stubs" in real.split("/") or "stubs" in directory.path.split("/"):
                 findings.append(
                     Finding(
@@ -1133,25 +1130,27 @@ def host_library_path_clean(host: Host) -> Iterator[Finding]:
                         # programs load libcuda.so.1; some load libcuda.so first
                         Severity.ERROR if name == "libcuda.so.1" else Severity.WARNING,
                         directory.path,
-                        evidence,
-                        f"a stub is for linking only and finds no GPU: {fix}",
+                        {real: f"{directory.path}/{name}"},
+                        f"a stub is for linking only and finds no GPU: take {directory.path} out of "
+                        f"LD_LIBRARY_PATH; {_AGAIN}",
                     )
                 )
             elif not version:
-                doubt = f"{real} does not say its driver version"
-            elif host.module.value is None:
-                doubt = f"the loaded driver was not observed: {host.module.missing}"
-            elif Driver(version[1]) != Driver(host.module.value.version):
-                older = Driver(version[1]) < Driver(host.module.value.version)
+                doubt = "" if _wsl(host) else f"{real} does not say its driver version"
+            else:
+                versioned.append((directory.path, real, version[1]))
+    if versioned and (not findings or host.module.value is not None):
+        driver, via = _driver(host)
+        for path, real, version_there in versioned:
+            if Driver(version_there) != driver:
                 findings.append(
                     Finding(
-                        f"LD_LIBRARY_PATH leads to libcuda {version[1]} and driver "
-                        f"{host.module.value.version} is loaded",
-                        Severity.ERROR if older else Severity.WARNING,
-                        directory.path,
-                        {**evidence, host.module.value.version: host.module.via},
-                        f"{fix}; a newer libcuda (cuda-compat) works on data-center GPUs alone, an older one "
-                        "nowhere",
+                        f"LD_LIBRARY_PATH leads to libcuda {version_there} and driver {driver} is loaded",
+                        Severity.ERROR if Driver(version_there) < driver else Severity.WARNING,
+                        path,
+                        {real: path, str(driver): via},
+                        f"take {path} out of LD_LIBRARY_PATH; {_AGAIN}; a newer libcuda (cuda-compat) works "
+                        "on data-center GPUs alone, an older one nowhere",
                     )
                 )
     if not findings and doubt:

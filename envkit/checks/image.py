@@ -441,7 +441,7 @@ def image_wheels_not_locked(image: Image) -> Iterator[Finding]:
                 evidence={f"{name}=={versions[0]}": image.wheels.via, f"{name}=={version}": image.promise.via},
                 fix=_REINSTALL,
             )
-    for name in sorted(set(found) - set(locked)):
+    for name in sorted(set(found) - set(locked)) if promise.whole else ():
         if name.startswith("nvidia-"):
             yield Finding(
                 f"{name} {found[name][0]} is installed and not locked",

@@ -104,13 +104,17 @@ NO_PROMISE = "the image carries no promise of what it holds"
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What the image was built to hold, read from its label, and the GPUs and driver it was declared for."""
+    """What the image was built to hold, read from its label, and the GPUs and driver it was declared for.
+
+    ``whole`` is False where the base image brought wheels of its own, so that ``wheels`` are only those put on top.
+    """
 
     torch: str
     cuda: str
     wheels: tuple[Wheel, ...]
     gpus: tuple[Sm, ...] = ()
     lock_sha256: str = ""
+    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
