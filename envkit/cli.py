@@ -6,6 +6,8 @@ Data goes to stdout, talk to stderr.  Every module that costs time is imported b
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import sys
 import time
@@ -68,7 +70,6 @@ def _checked_format(format: str) -> str:
 
 def _finish(report: Report, format: str, fail_on: str, observed: bool, tables: tuple[Table, ...] = ()) -> None:
     """Prints the report and exits by it."""
-    import os
     import shutil
     from dataclasses import replace
 
@@ -354,11 +355,11 @@ def judge_saved(
     _checked_format(format)
     try:
         document = json.loads(saved.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{saved} cannot be read: {error}", "name a file that --save wrote") from error
     kinds: dict[str, type] = {"host": Host, "image": Image, "smoke": SmokeRun}
     kind = document.get("kind") if isinstance(document, dict) else None
-    if kind not in kinds or document.get("schema") != "envkit.subject/1":
+    if not isinstance(kind, str) or kind not in kinds or document.get("schema") != "envkit.subject/1":
         raise UsageError(f"{saved} is no saved observation", "name a file that --save wrote")
     subject: Any = codec.from_plain(kinds[kind], document.get("subject"))
     results = judge.judge(subject, facts.load())
@@ -369,7 +370,7 @@ def judge_saved(
 
 @app.command(name="facts")
 def facts_about(
-    topic: Annotated[str, typer.Argument(help="torch, gpu, cuda, driver, cudnn, image or os.")],
+    topic: Annotated[str, typer.Argument(help="torch, gpu, cuda, driver, cudnn, image, os or tool.")],
     query: Annotated[str, typer.Argument(help='What about it: "2.6", "RTX 4090", ...')] = "",
     format: Annotated[str, typer.Option("--format", "-f", help="console or json.")] = "console",
 ) -> None:
@@ -422,12 +423,28 @@ def run(command: Callable[[], object]) -> int:
         sys.stderr.close()  # whoever read stdout is gone; there is nobody to tell
         return 3
     except SystemExit as exit:
-        return exit.code if isinstance(exit.code, int) else 2
-    except Exception:  # a fault of envkit: the default exit code 1 would read as "found"
+        if isinstance(exit.__context__, BrokenPipeError):  # click ends with 1 there, which would read as "found"
+            return 3
+        return _flushed(exit.code if isinstance(exit.code, int) else 2)
+    except Exception as error:  # a fault of envkit: the default exit code 1 would read as "found"
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            say(f"envkit: the disk is full: {error}")
+            return 3
         traceback.print_exc()
         say("envkit: this is a fault of envkit itself; please report it with the lines above")
         return 3
-    return 0
+    return _flushed(0)
+
+
+def _flushed(code: int) -> int:
+    """``code`` once stdout has taken all of the answer; 3 if it did not."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        say(f"envkit: stdout does not take the answer: {error.strerror}")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes what is left in the buffer once more at its end
+        return 3
+    return code
 
 
 def main() -> None:

@@ -13,11 +13,16 @@ from envkit.errors import Undecided, UsageError
 def write(path: Path, text: str) -> None:
     """Replaces ``path`` by ``text`` in one step: a temporary file beside it, synced, then renamed over it.
 
-    Whatever happens on the way, ``path`` holds the old text or the new one.  Raises Undecided on a full disk and
-    UsageError where the folder is missing or may not be written.
+    Whatever happens on the way, ``path`` holds the old text or the new one.  A link stays one, what it leads to is
+    replaced; a device or pipe ("/dev/stdout") is written to, for a file in its place would take it away.  Raises
+    Undecided on a full disk and UsageError where the folder is missing or may not be written.
     """
     temporary = ""
     try:
+        path = Path(os.path.realpath(path))
+        if path.exists() and not path.is_file() and not path.is_dir():
+            path.write_text(text, encoding="utf-8")
+            return
         with tempfile.NamedTemporaryFile(
             "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
         ) as file:

@@ -11,14 +11,17 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
 
 from envkit import files
 from envkit.errors import UsageError
-from envkit.spec import Spec
+from envkit.spec import APT, Base, Flavor, Platform, Spec, one_line
 
 FORMAT = 1
+
+_LATEST = 1 << 32  # the last second that a zip, a gzip header and 32-bit tools can all hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,26 +137,31 @@ def parse(text: str, where: str) -> Lock:
     """The lock in ``text``; raises UsageError naming ``where`` if it is not one of this format."""
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{where} is not TOML: {error}", "write it anew with `envkit lock`") from error
+    except (ValueError, RecursionError) as error:  # the two others: a number or a nesting past what Python reads
+        raise UsageError(f"{where} is not TOML: {one_line(str(error))}", "write it anew with `envkit lock`") from error
     try:
         if table["format"] != FORMAT:
-            raise UsageError(f"{where} has format {table['format']}, not {FORMAT}", "write it anew with `envkit lock`")
+            raise UsageError(
+                f"{where} has format {table['format']!r}, not {FORMAT}", "write it anew with `envkit lock`"
+            )
         return Lock(
-            **{key: _held(table, key, _IMAGE if key == "image" else _PLAIN) for key in _TEXTS},
-            preinstalled=bool(table["preinstalled"]),
-            epoch=int(table["epoch"]),
+            **{key: _held(table, key, _TEXT_GRAMMAR.get(key, _PLAIN)) for key in _TEXTS},
+            preinstalled=_flag(table, "preinstalled"),
+            epoch=_epoch(table),
             gpus=tuple(
-                (_held(row, "name", _PLAIN), _held(row, "sm", _PLAIN), _held(row, "by", _PLAIN))
+                (_held(row, "name", _PLAIN), _held(row, "sm", _SM), _held(row, "by", _PLAIN))
                 for row in table.get("gpu", [])
             ),
-            apt=tuple(_held({"apt": item}, "apt", _PLAIN) for item in table["apt"]),
-            tools=tuple((_held(row, "name", _PLAIN), _held(row, "path", _PLAIN)) for row in table.get("tool", [])),
+            apt=tuple(_held({"apt": item}, "apt", APT) for item in _list(table, "apt")),
+            tools=tuple(
+                (_held(row, "name", _PROGRAM), _held(row, "path", _PROGRAM_PATH)) for row in table.get("tool", [])
+            ),
             installer=_pin(table["installer"]),
             wheels=tuple(_pin(row) for row in table.get("wheel", [])),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"{where} is no envkit lock: {error!r}", "write it anew with `envkit lock`") from error
+        why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise UsageError(f"{where} is no envkit lock: {one_line(why)}", "write it anew with `envkit lock`") from error
 
 
 def _text(table: Mapping[str, object], key: str) -> str:
@@ -172,12 +180,52 @@ _GRAMMAR = {
 }
 _IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:-]*(?::[A-Za-z0-9._-]+)?(?:@sha256:[0-9a-f]{64})?")
 _PLAIN = re.compile(r"[A-Za-z0-9 ._+:/~=-]*")
+_SM = re.compile(r"sm_[0-9]{2,3}[af]?")
+_PROGRAM = re.compile(r"[a-z][a-z0-9-]*")
+_PROGRAM_PATH = re.compile(r"(?:(?!\.)[A-Za-z0-9._+-]+(?:/(?!\.)[A-Za-z0-9._+-]+)*)?")  # never up, never absolute
+
+
+def _one_of(kind: type[StrEnum]) -> re.Pattern[str]:
+    return re.compile("|".join(re.escape(member.value) for member in kind))
+
+
+_TEXT_GRAMMAR = {
+    "image": _IMAGE,
+    "digest": re.compile(r"(?:sha256:[0-9a-f]{64})?"),
+    "backend": re.compile(r"(?:cu[0-9]+)?"),
+    "python": re.compile(r"3\.[0-9]{1,3}"),
+    "suite": re.compile(r"[a-z]*"),
+    "platform": _one_of(Platform),
+    "base": _one_of(Base),
+    "flavor": _one_of(Flavor),
+}
 
 
 def _held(table: Mapping[str, object], key: str, grammar: re.Pattern[str]) -> str:
     value = _text(table, key)
     if not grammar.fullmatch(value):
         raise ValueError(f"{key} is {value!r}")
+    return value
+
+
+def _flag(table: Mapping[str, object], key: str) -> bool:
+    value = table[key]
+    if not isinstance(value, bool):
+        raise TypeError(f"{key} is neither true nor false")
+    return value
+
+
+def _epoch(table: Mapping[str, object]) -> int:
+    value = table["epoch"]
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _LATEST:
+        raise ValueError("epoch is no time in seconds since 1970")
+    return value
+
+
+def _list(table: Mapping[str, object], key: str) -> list[object]:
+    value = table[key]
+    if not isinstance(value, list):
+        raise TypeError(f"{key} is no list")
     return value
 
 
@@ -203,5 +251,9 @@ def load(spec: Spec) -> Lock | None:
     path = path_of(spec)
     if not path.exists():
         return None
-    lock = parse(path.read_text(encoding="utf-8"), str(path))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}", "check the file and its permissions") from error
+    lock = parse(text, str(path))
     return lock if lock.spec == digest_of(spec) else None

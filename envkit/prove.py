@@ -21,6 +21,8 @@ from envkit.image import probe as probe_document
 from envkit.image import smoke as smoke_document
 from envkit.lock import Lock
 from envkit.model import Observed
+from envkit.payload.smoke import TESTS
+from envkit.payload.smoke.bench import SABOTAGE
 from envkit.proc import Completed
 from envkit.subjects import Image, SmokeRun
 from envkit.subjects.image import NO_PROMISE, Promise, Wheel
@@ -161,8 +163,16 @@ def smoke(
 ) -> SmokeRun:
     """The smoke suite in ``place``, or the tests ``names`` of it.
 
-    ``sabotage`` ("ulp", "one" or "nan") disturbs each result on purpose, to show that the checks go red.
+    ``sabotage`` ("ulp", "one" or "nan") disturbs each result on purpose, to show that the checks go red.  Raises
+    UsageError for a test or sabotage that does not exist, Undecided if the suite leaves no document.
     """
+    for given, kind, known in (
+        (names, "smoke test", [test.name for test in TESTS]),
+        ((sabotage,) if sabotage else (), "sabotage", list(SABOTAGE)),
+    ):
+        for word in given:
+            if word not in known:
+                raise UsageError(f"there is no {kind} `{word}`", f"one of: {', '.join(known)}")
     say(f"running the smoke suite in {place.name}")
     argv = ["smoke", "--budget", f"{timeout_s:.0f}", *(word for name in names for word in ("--only", name))]
     argv += ["--sabotage", sabotage] if sabotage else []

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from envkit.errors import Unsatisfiable, UsageError
-from envkit.facts import Facts, GpuRow, OsRow, ToolRow, TorchRow
-from envkit.spec import Base, Flavor, Spec
+from envkit.facts import Facts, GpuRow, NgcRow, OsRow, ToolRow, TorchRow
+from envkit.spec import Base, Flavor, Platform, Spec
 from envkit.versions import Cuda, Driver, Glibc, Sm
 
 # What a flavor needs of the distribution.  The runtime holds a C compiler and Python's headers because Triton builds a
@@ -99,6 +100,8 @@ def resolve(spec: Spec, facts: Facts) -> Choice:
     oses = _oses(spec, facts)
     if spec.base is Base.NGC:
         return _ngc(spec, facts, oses)
+    if spec.base is Base.PYTORCH and spec.os != "auto":
+        raise UsageError("the system inside the images of base `pytorch` was not read", "drop `os`")
     gpus = tuple((name, facts.gpu(name)) for name in spec.gpus)
     wished = [row for row in facts.torch(spec.torch) if _cuda_fits(spec, row)]
     for row in sorted(wished, key=lambda row: (row.torch, row.default, row.cuda), reverse=True):
@@ -140,11 +143,15 @@ def _obstacles(
     tagged = (
         row if row.pythons is not None else next((twin for twin in facts.torch(str(row.torch)) if twin.pythons), row)
     )
-    if tagged.runs_on_python(spec.python) is False:
+    runs = tagged.runs_on_python(spec.python)
+    if runs is False:
         tags = [tag for tag in tagged.pythons or () if not tag.endswith("t")]
         text = (
             f"torch {row.torch} has no wheel for Python {spec.python}: it has {', '.join(tags) or row.requires_python}"
         )
+        yield _Obstacle(_Weight.PYTHON, text, tagged)
+    elif runs is None:
+        text = f"nothing read so far proves that torch {row.torch} has a wheel for Python {spec.python}"
         yield _Obstacle(_Weight.PYTHON, text, tagged)
     if spec.base is not Base.PYTORCH and os.python != spec.python:
         text = f"{os.name} ships Python {os.python}, not {spec.python}{_has_python(spec, facts)}"
@@ -201,6 +208,8 @@ def _tag(spec: Spec, facts: Facts, row: TorchRow, os: OsRow) -> tuple[str, str]:
     flavor = "runtime" if spec.flavor is Flavor.RUNTIME else "devel"
     if spec.base is Base.WHEELS:
         return os.image, _refused_tag(spec)
+    if spec.platform is not Platform.AMD64:
+        return "", f"nothing read so far proves that base `{spec.base}` has images for {spec.platform}"
     image, wanted = "nvidia/cuda", f"a {flavor} image of CUDA {row.cuda} with cuDNN on {os.name}"
     if spec.base is Base.NVIDIA:
         # A runtime image under wheels would hold every CUDA library twice, so the smallest one is taken there.
@@ -301,6 +310,12 @@ def _tools(spec: Spec, facts: Facts, cuda: Cuda, os: OsRow) -> tuple[ToolRow, ..
     return tuple(found)
 
 
+def _torch_in_packages(spec: Spec) -> SpecifierSet:
+    """What the spec's packages ask of torch besides its own key."""
+    asked = [Requirement(text) for text in spec.packages]
+    return SpecifierSet(",".join(str(one.specifier) for one in asked if canonicalize_name(one.name) == "torch"))
+
+
 def _packages(spec: Spec, torch: Version) -> tuple[str, ...]:
     """The spec's packages; raises UsageError for a torch among them that the spec's own torch is not."""
     kept = []
@@ -315,6 +330,23 @@ def _packages(spec: Spec, torch: Version) -> tuple[str, ...]:
             continue
         kept.append(text)
     return tuple(kept)
+
+
+def _ngc_answers(spec: Spec, facts: Facts, row: NgcRow) -> Iterator[tuple[str, str, str, bool]]:
+    """What an NGC image has of each thing that the spec names: (thing, asked, held, whether it fits)."""
+    wish = SpecifierSet(f"=={spec.torch}.*" if spec.torch[0].isdigit() else spec.torch)
+    fits = row.torch is not None and wish.contains(Version(row.torch).base_version)
+    yield "holds torch", spec.torch, row.torch or "unknown", fits
+    yield "holds Python", str(spec.python), str(row.python or "unknown"), row.python == spec.python
+    same = row.cuda is not None and (spec.cuda is None or spec.cuda.upto(2) == row.cuda.upto(2))
+    yield "holds CUDA", str(spec.cuda), str(row.cuda or "unknown"), same
+    if spec.os != "auto":
+        asked = facts.os(spec.os).name
+        yield "stands on", asked, row.os or "an unknown system", row.os == asked
+    if spec.driver is not None:
+        floor = facts.driver_min(row.cuda).compat if row.cuda else None
+        needed = f"{floor} or newer" if floor else "unknown"
+        yield "needs driver", str(spec.driver), needed, floor is not None and spec.driver >= floor
 
 
 def _ngc(spec: Spec, facts: Facts, oses: tuple[OsRow, ...]) -> Choice:
@@ -333,23 +365,24 @@ def _ngc(spec: Spec, facts: Facts, oses: tuple[OsRow, ...]) -> Choice:
         raise UsageError(
             f"the kernels in {row.image}:{row.tag} were not read, so `gpus` cannot be answered", "drop `gpus`"
         )
+    if spec.platform is not Platform.AMD64:
+        raise UsageError(f"whether {row.image} has images for {spec.platform} was not read", "drop `platform`")
     held = Version(row.torch)
-    wish = Requirement(f"torch{spec.torch if spec.torch[0] in '<>=!~' else f'=={spec.torch}.*'}").specifier
-    for what, asked, have, fits in (
-        ("torch", spec.torch, row.torch, wish.contains(held.base_version)),
-        ("Python", str(spec.python), str(row.python), spec.python == row.python),
-        ("CUDA", str(spec.cuda), str(row.cuda), spec.cuda is None or spec.cuda.upto(2) == row.cuda.upto(2)),
-    ):
+    floor = facts.driver_min(row.cuda).compat
+    if floor is None:
+        raise UsageError(f"the oldest driver for CUDA {row.cuda} is not known", "choose another `tag`")
+    for what, asked, have, fits in _ngc_answers(spec, facts, row):
         if not fits:
+            nearest = [
+                f"tag {other.tag} with torch {other.torch} and CUDA {other.cuda}"
+                for other in facts.ngcs
+                if all(fits for *_, fits in _ngc_answers(spec, facts, other))
+            ]
             raise Unsatisfiable(
-                f"{row.image}:{row.tag} holds {what} {have}, asked for is {asked}",
+                f"{row.image}:{row.tag} {what} {have}, asked for is {asked}",
                 (f"{row.tag}: torch {row.torch}, CUDA {row.cuda}, Python {row.python} [{row.source}; {row.seen}]",),
-                tuple(
-                    other.tag
-                    for other in facts.ngcs
-                    if other.torch and wish.contains(Version(other.torch).base_version)
-                ),
-                "choose another `tag`",
+                tuple(nearest[-3:]),
+                "choose another `tag`" if nearest else "change the wish",
             )
     os = next((os for os in oses if os.name == row.os), oses[0])
     return Choice(
@@ -365,7 +398,7 @@ def _ngc(spec: Spec, facts: Facts, oses: tuple[OsRow, ...]) -> Choice:
         suite="",
         backend="",
         preinstalled=True,
-        driver=str(facts.driver_min(row.cuda).compat or ""),
+        driver=str(floor),
         targets=(),
         apt=_apt(spec, True),
         tools=_tools(spec, facts, row.cuda, os),
@@ -403,11 +436,12 @@ def _explain(spec: Spec, facts: Facts, oses: tuple[OsRow, ...], gpus: tuple[tupl
     else:
         first = max(best, key=lambda obstacle: obstacle.weight)
         message = first.text + (_needs(facts, spec, best_row, gpus) if first.weight is _Weight.GPU else "")
+    nearest = _nearest(spec, facts, oses, gpus)
     return Unsatisfiable(
         message,
         tuple(dict.fromkeys(chain)),
-        _nearest(spec, facts, oses, gpus),
-        "take one of the nearest, or change the wish",
+        nearest,
+        "take one of the nearest, or change the wish" if nearest else "change the wish",
     )
 
 
@@ -440,8 +474,9 @@ def _nearest(
     order = sorted({row.torch for row in facts.torches})
     wished = {row.torch for row in facts.torch(spec.torch)}
     ranked = []
+    beside = _torch_in_packages(spec)
     for row in facts.torches:
-        if any(not any(_obstacles(spec, facts, row, os, gpus)) for os in oses):
+        if beside.contains(str(row.torch)) and any(not any(_obstacles(spec, facts, row, os, gpus)) for os in oses):
             steps = min(abs(order.index(row.torch) - order.index(torch)) for torch in wished)
             changes = (row.torch not in wished) + (not _cuda_fits(spec, row))
             ranked.append((changes, steps, not row.default, f"torch {row.torch} with CUDA {row.cuda}"))

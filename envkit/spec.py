@@ -23,11 +23,12 @@ from envkit.versions import Cuda, Driver, Python
 
 Kind = TypeVar("Kind", bound=StrEnum)
 
-# What Docker allows in a repository name, less the separators that mean something to it.
-_NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?\Z")
-# Debian Policy 5.6.1 for the name, 5.6.12 for a version behind "=".
-_APT = re.compile(r"[a-z0-9][a-z0-9+.-]+(?:=[A-Za-z0-9.+:~-]+)?\Z")
-_PLAIN = re.compile(r"[A-Za-z0-9 ._+-]{1,64}\Z")
+# One component of a repository name (OCI distribution specification): its separators never stand side by side.
+_NAME = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*\Z")
+# Debian Policy 5.6.1 for the name, 5.6.12 for a version behind "="; a dash at the end would tell apt-get to remove.
+APT = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.](?:=[A-Za-z0-9.+:~-]*[A-Za-z0-9.+:~])?\Z")
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}\Z")
+_LONGEST = 200  # characters of one value; the longest requirements with markers are half of it
 
 
 class Base(StrEnum):
@@ -94,6 +95,12 @@ def nearest(word: str, known: list[str]) -> str:
     return f"; did you mean `{close[0]}`?" if close else ""
 
 
+def one_line(text: str) -> str:
+    """``text`` fit for one line of a message: escapes for what is not printable, and no more than a line of it."""
+    shown = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return shown if len(shown) <= _LONGEST else shown[:_LONGEST] + "..."
+
+
 def load(path: Path) -> Spec:
     """The spec in the file ``path``, or in envkit.toml of the directory ``path``.
 
@@ -116,11 +123,13 @@ def parse(text: str, path: Path) -> Spec:
     """The spec in ``text``; ``path`` names it in messages and gives its default name."""
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path} is not TOML: {error}", "mend the line named above") from error
+    except (ValueError, RecursionError) as error:  # the two others: a number or a nesting past what Python reads
+        raise UsageError(f"{path} is not TOML: {one_line(str(error))}", "mend the line named above") from error
     for key in table:
         if key not in _KEYS:
-            raise UsageError(f"{path}: unknown key `{key}`{nearest(key, list(_KEYS))}", f"known: {', '.join(_KEYS)}")
+            raise UsageError(
+                f"{path}: unknown key `{one_line(key)}`{nearest(key, list(_KEYS))}", f"known: {', '.join(_KEYS)}"
+            )
     return Spec(
         path=path,
         name=_word(table, "name", _default_name(path), _NAME, "lower-case letters, digits, dots and dashes"),
@@ -140,8 +149,11 @@ def parse(text: str, path: Path) -> Spec:
 
 
 def _default_name(path: Path) -> str:
-    raw = re.sub(r"[^a-z0-9._-]+", "-", path.resolve().parent.name.lower()).strip("._-")
-    return raw or "image"
+    def joined(found: re.Match[str]) -> str:
+        return found[0] if found[0] in (".", "_", "-") else "-"
+
+    raw = re.sub(r"[^a-z0-9]+", joined, path.resolve().parent.name.lower())
+    return raw[:64].strip("._-") or "image"
 
 
 def _text(table: Mapping[str, object], key: str, default: str | None) -> str:
@@ -151,17 +163,26 @@ def _text(table: Mapping[str, object], key: str, default: str | None) -> str:
         return default
     value = table[key]
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        raise UsageError(f"`{key}` is the number {value}; versions are text", f'write {key} = "{value}"')
+        shown = f"{value}" if isinstance(value, float) or abs(value) < 10**18 else "..."  # Python prints no huge one
+        raise UsageError(f"`{key}` is the number {shown}; versions are text", f'write {key} = "{shown}"')
     if not isinstance(value, str):
         raise UsageError(f"`{key}` must be text, not {type(value).__name__}", f'write {key} = "..."')
-    return value.strip()
+    return _plain(key, value)
+
+
+def _plain(key: str, text: str) -> str:
+    """The text without blanks around it; refuses what no value needs and what could begin a line of its own."""
+    text = text.strip()
+    if len(text) > _LONGEST or not text.isprintable():
+        raise UsageError(f"`{key}` holds `{one_line(text)}`", f"at most {_LONGEST} printable characters, in one line")
+    return text
 
 
 def _list(table: Mapping[str, object], key: str) -> list[str]:
     value = table.get(key, [])
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise UsageError(f"`{key}` must be a list of texts", f'write {key} = ["...", "..."]')
-    return [item.strip() for item in value]
+    return [_plain(key, item) for item in value]
 
 
 def _word(table: Mapping[str, object], key: str, default: str, grammar: re.Pattern[str], expected: str) -> str:
@@ -180,14 +201,18 @@ def _choice(table: Mapping[str, object], key: str, kind: type[Kind], default: Ki
 
 
 def _torch(text: str) -> str:
-    try:
-        SpecifierSet(text if re.match(r"[<>=!~]", text) else f"=={text}")
-    except InvalidSpecifier as error:
-        raise UsageError(f"`torch` is `{text}`, no version or specifier", "write a release or a range") from error
     if "+" in text:
         raise UsageError(
             f"`torch` is `{text}`; the build is chosen by `cuda`", "drop what follows the + and set `cuda`"
         )
+    if re.fullmatch(r"[0-9]+(\.[0-9]+){0,2}", text):
+        return text
+    try:
+        SpecifierSet(text)
+    except InvalidSpecifier as error:
+        raise UsageError(f"`torch` is `{text}`, no release or range", "write a release or a range") from error
+    if not text or "===" in text:
+        raise UsageError(f"`torch` is `{text}`, no release or range", "write a release or a range")
     return text
 
 
@@ -195,9 +220,12 @@ def _cuda(text: str) -> Cuda | None:
     if text == "auto":
         return None
     try:
-        return Cuda(text)
+        version = Cuda(text)
     except ValueError:
-        raise UsageError(f"`cuda` is `{text}`", '`cuda` is "auto" or a version of two or three numbers') from None
+        version = Cuda("0")
+    if len(version.parts) not in (2, 3):
+        raise UsageError(f"`cuda` is `{text}`", '`cuda` is "auto" or a version of two or three numbers')
+    return version
 
 
 def _python(text: str) -> Python:
@@ -223,14 +251,17 @@ def _package(text: str) -> str:
     try:
         requirement = Requirement(text)
     except InvalidRequirement as error:
-        raise UsageError(f"`packages` holds `{text}`: {error}", "write name==version") from error
+        said = str(error).splitlines()[0]
+        raise UsageError(f"`packages` holds `{text}`: {said}", "write name==version") from error
+    if "===" in str(requirement.specifier):
+        raise UsageError(f"`packages` holds `{text}`: === compares text, not versions", "write name==version")
     if requirement.url:
         raise UsageError(f"`packages` holds a URL for {requirement.name}", "name it as name==version from an index")
     return str(requirement)
 
 
 def _apt(text: str) -> str:
-    if not _APT.match(text):
+    if not APT.match(text):
         raise UsageError(f"`apt` holds `{text}`, which is no Debian package name", "write name or name=version")
     return text
 

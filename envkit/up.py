@@ -83,7 +83,7 @@ def write_dockerfile(spec: Spec, lock: Lock) -> Path:
     """Renders the Dockerfile beside the spec, untouched if it is the same already."""
     path = spec.path.with_name("Dockerfile")
     text = render.dockerfile(lock)
-    if not path.exists() or path.read_text(encoding="utf-8") != text:
+    if not path.is_file() or path.read_bytes() != text.encode():
         files.write(path, text)
     return path
 

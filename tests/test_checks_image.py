@@ -56,11 +56,7 @@ def test_a_healthy_torch_passes_every_check_whatever_versions_it_holds(name: str
 
 
 def test_the_healthy_newest_torch_really_holds_many_cuda_versions() -> None:
-    versions = {
-        lib.version
-        for lib in recorded("torch-2.15-cu132").libraries.need("libraries")
-        if lib.owner != "torch"
-    }
+    versions = {lib.version for lib in recorded("torch-2.15-cu132").libraries.need("libraries") if lib.owner != "torch"}
     assert {"13.2", "13.5", "13.4.1", "12.7.10", "12.2.0"} <= versions
 
 
@@ -119,9 +115,7 @@ def test_a_recorded_fault_is_named_with_library_path_and_versions(
     assert [word for word in words if word not in text] == []
 
 
-@pytest.mark.parametrize(
-    "name", sorted(path.stem for path in DATA.glob("*.json") if path.stem not in HEALTHY)
-)
+@pytest.mark.parametrize("name", sorted(path.stem for path in DATA.glob("*.json") if path.stem not in HEALTHY))
 def test_no_recorded_fault_is_green_and_no_check_breaks_on_it(name: str) -> None:
     said = results(recorded(name))
     assert Outcome.BROKE not in {result.outcome for result in said.values()}
@@ -246,9 +240,7 @@ def test_only_the_bound_copy_of_two_is_compared_with_the_build() -> None:
     bound = {
         path: image(
             libraries=libraries(old, own),
-            bindings=Observed.of(
-                (Binding("cudart", "cudaRuntimeGetVersion", "libtorch_cuda.so", path),), "dladdr"
-            ),
+            bindings=Observed.of((Binding("cudart", "cudaRuntimeGetVersion", "libtorch_cuda.so", path),), "dladdr"),
         )
         for path in ("/old", "/own")
     }
@@ -284,10 +276,7 @@ def test_declared_gpus_are_held_against_the_build(archs: tuple[str, ...], gpu: s
 
 
 def test_present_devices_stand_in_for_declared_ones_and_none_at_all_is_a_skip() -> None:
-    assert (
-        one("image-arch-not-covered", image(devices=Observed.of((Sm(12, 0),), "driver"))).outcome
-        is Outcome.FAIL
-    )
+    assert one("image-arch-not-covered", image(devices=Observed.of((Sm(12, 0),), "driver"))).outcome is Outcome.FAIL
     assert one("image-arch-not-covered", image(devices=Observed.of((), "no driver"))).outcome is Outcome.SKIP
     assert one("image-arch-not-covered", image()).outcome is Outcome.UNKNOWN
 
@@ -301,12 +290,8 @@ def test_present_devices_stand_in_for_declared_ones_and_none_at_all_is_a_skip() 
         (promised(cuda=""), build(), "a torch without CUDA was promised"),
     ],
 )
-def test_another_torch_than_the_promised_one_is_named(
-    promise: Observed[Any], has: TorchBuild, word: str
-) -> None:
-    assert word in message(
-        "image-torch-not-promised", image(promise=promise, torch=Observed.of(has, "torch"))
-    )
+def test_another_torch_than_the_promised_one_is_named(promise: Observed[Any], has: TorchBuild, word: str) -> None:
+    assert word in message("image-torch-not-promised", image(promise=promise, torch=Observed.of(has, "torch")))
 
 
 def test_a_promised_torch_that_is_absent_fails_and_an_unpromised_one_is_skipped() -> None:
@@ -340,9 +325,7 @@ def test_a_torch_for_the_cpu_has_no_cuda_questions() -> None:
         (Library("cuda", "libcuda.so.1", "/a", "13.1"), Outcome.PASS),
     ],
 )
-def test_a_library_for_another_cuda_major_is_found_by_wheel_or_version(
-    library: Library, outcome: Outcome
-) -> None:
+def test_a_library_for_another_cuda_major_is_found_by_wheel_or_version(library: Library, outcome: Outcome) -> None:
     assert one("image-library-of-other-cuda", image(libraries=libraries(library))).outcome is outcome
 
 

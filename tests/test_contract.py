@@ -266,9 +266,7 @@ def test_a_breach_is_seen(rule: Callable[[str, str], list[str]], module: str, so
         (is_unsafe, "envkit.up", "try: pass\nexcept BaseException:\n    raise"),
     ],
 )
-def test_what_is_allowed_is_not_complained_of(
-    rule: Callable[[str, str], list[str]], module: str, source: str
-) -> None:
+def test_what_is_allowed_is_not_complained_of(rule: Callable[[str, str], list[str]], module: str, source: str) -> None:
     assert rule(module, source + "\n") == []
 
 

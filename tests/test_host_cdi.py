@@ -135,9 +135,7 @@ def test_other_vendor_is_left_alone(tmp_path: Path) -> None:
         '{"kind": "nvidia.com/gpu", ',
     ],
 )
-def test_text_that_is_not_understood_is_an_error_and_not_an_empty_specification(
-    text: str, tmp_path: Path
-) -> None:
+def test_text_that_is_not_understood_is_an_error_and_not_an_empty_specification(text: str, tmp_path: Path) -> None:
     spec = cdi.parse_spec(text, "/etc/cdi/nvidia.yaml", tmp_path)
     assert spec is not None
     assert spec.error
@@ -158,9 +156,7 @@ WORDS = st.text("abcdefghijklmnop/.-_0123456789", min_size=1, max_size=12).filte
 )
 TREES = st.recursive(
     WORDS,
-    lambda inner: (
-        st.lists(inner, min_size=1, max_size=3) | st.dictionaries(WORDS, inner, min_size=1, max_size=3)
-    ),
+    lambda inner: st.lists(inner, min_size=1, max_size=3) | st.dictionaries(WORDS, inner, min_size=1, max_size=3),
     max_leaves=12,
 )
 
@@ -170,9 +166,7 @@ def block_style(tree: object, indent: int = 0) -> str:
     pad = " " * indent
     if isinstance(tree, dict):
         return "".join(
-            f"{pad}{key}: {value}\n"
-            if isinstance(value, str)
-            else f"{pad}{key}:\n{block_style(value, indent + 2)}"
+            f"{pad}{key}: {value}\n" if isinstance(value, str) else f"{pad}{key}:\n{block_style(value, indent + 2)}"
             for key, value in tree.items()
         )
     if isinstance(tree, list):

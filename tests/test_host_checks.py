@@ -168,9 +168,7 @@ def test_nothing_observed_passes_nothing_and_finds_nothing() -> None:
 def test_machine_without_gpu_is_one_error_and_no_doubt() -> None:
     results = judge.judge(recorded("no-gpu.json"), FACTS)
     errors = [
-        result.check
-        for result in results
-        if any(finding.severity >= Severity.ERROR for finding in result.findings)
+        result.check for result in results if any(finding.severity >= Severity.ERROR for finding in result.findings)
     ]
     assert errors == ["host-gpu-present"]
     assert [result for result in results if result.outcome in (Outcome.UNKNOWN, Outcome.BROKE)] == []
@@ -281,7 +279,5 @@ def test_stub_on_the_search_path_is_found_though_the_driver_is_unknown() -> None
     result = said("host-library-path-clean", replace(host, cuda_on_path=Observed.of(both, "LD_LIBRARY_PATH")))
     assert [finding.where for finding in result.findings] == ["/x/stubs"]
     alone: tuple[CudaDirectory, ...] = (old,)
-    result = said(
-        "host-library-path-clean", replace(host, cuda_on_path=Observed.of(alone, "LD_LIBRARY_PATH"))
-    )
+    result = said("host-library-path-clean", replace(host, cuda_on_path=Observed.of(alone, "LD_LIBRARY_PATH")))
     assert result.outcome is Outcome.UNKNOWN

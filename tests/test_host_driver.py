@@ -18,9 +18,7 @@ OPEN = """\
 NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (nixbld@)
 GCC version:  gcc version 15.3.0 (GCC)
 """
-AARCH64 = (
-    "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  570.86.10  Release Build  (root@host)  Thu\n"
-)
+AARCH64 = "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  570.86.10  Release Build  (root@host)  Thu\n"
 
 
 @pytest.mark.parametrize(
@@ -36,9 +34,7 @@ def test_module_version_of_both_flavors(text: str, version: str, flavor: str) ->
     assert driver.parse_module_version(text) == KernelModule(version, flavor)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "GCC version:  gcc version 11.4.0", "NVRM version: something else 12.3"]
-)
+@pytest.mark.parametrize("text", ["", "GCC version:  gcc version 11.4.0", "NVRM version: something else 12.3"])
 def test_module_version_refuses_other_text(text: str) -> None:
     with pytest.raises(ValueError, match="NVRM version"):
         driver.parse_module_version(text)

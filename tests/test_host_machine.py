@@ -120,9 +120,7 @@ def test_daemon_config(tmp_path: Path) -> None:
     runtimes = {"nvidia": {"path": "nvidia-container-runtime"}, "x": {"path": "/x"}}
     text = json.dumps({"features": {"cdi": True}, "runtimes": runtimes})
     config = files.parse_daemon_config(text, "/d", tmp_path)
-    assert config == DaemonConfig(
-        "/d", True, "", {"nvidia": "nvidia-container-runtime", "x": "/x"}, ("/x",), True
-    )
+    assert config == DaemonConfig("/d", True, "", {"nvidia": "nvidia-container-runtime", "x": "/x"}, ("/x",), True)
     assert files.parse_daemon_config("", "/d", tmp_path) == DaemonConfig("/d")
 
 

@@ -201,9 +201,7 @@ def test_library_that_refuses_names_its_error(with_library: Callable[[str], dict
     ("start", "ended"),
     [("sleep(600); return 0;", "did not answer within 0.5 s"), ("abort();", "was killed by SIGABRT")],
 )
-def test_library_that_hangs_or_dies(
-    with_library: Callable[[str], dict[str, str]], start: str, ended: str
-) -> None:
+def test_library_that_hangs_or_dies(with_library: Callable[[str], dict[str, str]], start: str, ended: str) -> None:
     answer = read_in_child("nvml", ["/"], with_library(start), 0.5)
     assert (answer.values, answer.ended) == ({}, ended)
 

@@ -160,9 +160,7 @@ def test_wanted_cuda_is_kept_and_must_be_a_version() -> None:
 def test_recorded_tree_through_the_real_readers(tmp_path: Path) -> None:
     (tmp_path / "dev/shm").mkdir(parents=True)
     (tmp_path / "dev/nvidia0").touch()
-    (tmp_path / "dev/kmsg").write_text(
-        "4,1,1,-;NVRM: Xid (PCI:0000:65:00): 79, GPU has fallen off the bus.\n"
-    )
+    (tmp_path / "dev/kmsg").write_text("4,1,1,-;NVRM: Xid (PCI:0000:65:00): 79, GPU has fallen off the bus.\n")
     (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
     (tmp_path / "proc/driver/nvidia/version").write_text(
         "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\n"
@@ -198,9 +196,7 @@ def test_this_machine_within_its_budget() -> None:
     host = observe_host(budget_s=8.0)
     assert time.monotonic() - began < 8.0
     lost = [
-        item.name
-        for item in fields(Host)
-        if getattr(getattr(host, item.name), "missing", "").startswith("the reader")
+        item.name for item in fields(Host) if getattr(getattr(host, item.name), "missing", "").startswith("the reader")
     ]
     assert lost == []
     assert from_plain(Host, json.loads(json.dumps(to_plain(host)))) == host
@@ -212,9 +208,7 @@ def test_this_machine_within_its_budget() -> None:
 
 def test_small_budget_is_kept() -> None:
     began = time.monotonic()
-    observe_host(
-        budget_s=1.0, environ={**os.environ, "DOCKER_HOST": "unix:///nonexistent"}, read=read_in_child
-    )
+    observe_host(budget_s=1.0, environ={**os.environ, "DOCKER_HOST": "unix:///nonexistent"}, read=read_in_child)
     assert time.monotonic() - began < 3.0
 
 

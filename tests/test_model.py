@@ -55,9 +55,7 @@ def test_the_exit_code(results: tuple[Result, ...], code: int, verdict: Verdict)
     assert report(*results).verdict() is verdict
 
 
-@pytest.mark.parametrize(
-    ("fail_on", "code"), [(Severity.NOTE, 1), (Severity.WARNING, 1), (Severity.ERROR, 0)]
-)
+@pytest.mark.parametrize(("fail_on", "code"), [(Severity.NOTE, 1), (Severity.WARNING, 1), (Severity.ERROR, 0)])
 def test_the_threshold(fail_on: Severity, code: int) -> None:
     assert report(failed(Severity.WARNING)).exit_code(fail_on) == code
 

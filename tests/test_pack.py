@@ -101,9 +101,7 @@ def alive(marker: str) -> list[int]:
     return found
 
 
-SLOW_TORCH = (
-    "import os, subprocess, sys, time\nsubprocess.Popen(['sleep', '{mark}'], {how})\nopen({flag!r}, 'w')\n"
-)
+SLOW_TORCH = "import os, subprocess, sys, time\nsubprocess.Popen(['sleep', '{mark}'], {how})\nopen({flag!r}, 'w')\n"
 
 
 def slow_environment(directory: Path, mark: str, how: str) -> dict[str, str]:

@@ -133,9 +133,7 @@ SHIM = origin.Searches("libcudnn.so.9", ("libc.so.6",), (), ("/c",))
         ("/nowhere/libcudart.so.12", (), "unknown"),
     ],
 )
-def test_how_a_library_came_in_follows_the_linkers_order(
-    path: str, entries: tuple[str, ...], how: str
-) -> None:
+def test_how_a_library_came_in_follows_the_linkers_order(path: str, entries: tuple[str, ...], how: str) -> None:
     opened = {"/opened/libcudart.so.12": "ctypes in x.py"}
     earlier = [RPATH, RUNPATH, SHIM]
     assert origin.derive(path, earlier, {"/early/libcudart.so.12"}, opened, entries) == how
@@ -257,9 +255,7 @@ def test_size_is_compared_of_all_files_and_the_hash_of_mapped_ones(tmp_path: Pat
     (tmp_path / "torch/gone.h").unlink()
     (tmp_path / "torch/lib/libgone.so").unlink()
     mapped = os.path.realpath(tmp_path / "torch/lib/libmapped.so")
-    found = {
-        Path(str(one["path"])).name: one["found"] for one in wheels.overwritten([torch, other], [mapped], {})
-    }
+    found = {Path(str(one["path"])).name: one["found"] for one in wheels.overwritten([torch, other], [mapped], {})}
     assert found == {
         "a.py": "6 bytes, none of their sizes",
         "libmapped.so": "none of their hashes",
@@ -305,17 +301,13 @@ def test_a_torch_that_fails_to_import_is_a_finding_and_the_rest_is_still_told(
     assert "\n" not in result.findings[0].message
 
 
-def test_noise_on_stdout_and_an_exit_behind_our_back_do_not_become_observations(
-    pyz: Path, tmp_path: Path
-) -> None:
+def test_noise_on_stdout_and_an_exit_behind_our_back_do_not_become_observations(pyz: Path, tmp_path: Path) -> None:
     forged = json.dumps({"schema": "envkit.payload/1", "kind": "probe", "image": {}})
     noise = f"import os; print({forged!r}, flush=True); os._exit(0)"
     image = probe(pyz, **with_torch(tmp_path, noise))
     for lost in (image.torch_import, image.torch, image.libraries):
         assert lost.missing == "the observed process exited with code 0 while import torch"
-    said = {
-        result.outcome for result in judge.judge(image, facts.load()) if "overwritten" not in result.check
-    }
+    said = {result.outcome for result in judge.judge(image, facts.load()) if "overwritten" not in result.check}
     assert Outcome.PASS not in said
 
 
@@ -367,9 +359,7 @@ def fake_cuda(tmp_path: Path) -> Path:
     own.mkdir()
     for name, text in C_SOURCES.items():
         target = (own if "torch" in name else lib) / name
-        compile_library(
-            target, text % {"cudart": 12040} if "cudart" in name and "torch" not in name else text, lib
-        )
+        compile_library(target, text % {"cudart": 12040} if "cudart" in name and "torch" not in name else text, lib)
     (tmp_path / "torch.py").write_text(FAKE_TORCH)
     return tmp_path
 
@@ -429,9 +419,7 @@ def test_what_is_mapped_bound_and_said_is_told_with_how(pyz: Path, fake_cuda: Pa
 
 
 @needs_compiler
-def test_ld_library_path_mixes_cudnn_but_does_not_replace_what_rpath_finds(
-    pyz: Path, fake_cuda: Path
-) -> None:
+def test_ld_library_path_mixes_cudnn_but_does_not_replace_what_rpath_finds(pyz: Path, fake_cuda: Path) -> None:
     other = fake_cuda / "other"
     other.mkdir()
     for name in ("libcudart.so.12", "libcudnn_graph.so.9"):

@@ -115,9 +115,7 @@ def test_every_document_fits_the_schema_and_tells_all(made: Report, fail_on: Sev
 
 @settings(max_examples=25)
 @given(REPORTS, st.sampled_from(Severity))
-def test_junit_is_well_formed_and_red_exactly_when_the_exit_code_is_not_zero(
-    made: Report, fail_on: Severity
-) -> None:
+def test_junit_is_well_formed_and_red_exactly_when_the_exit_code_is_not_zero(made: Report, fail_on: Severity) -> None:
     found = suite(made, fail_on)
     red = found.findall("testcase/failure") + found.findall("testcase/error")
     assert bool(red) == (made.exit_code(fail_on) != 0)

@@ -45,8 +45,7 @@ _TROUBLE = (
     (
         re.compile(r"RmInitAdapter failed|rm_init_adapter failed", re.IGNORECASE),
         "the driver could not start a GPU",
-        "power the machine off and on, check power cables and that Above 4G Decoding is on, then replace the "
-        "GPU",
+        "power the machine off and on, check power cables and that Above 4G Decoding is on, then replace the GPU",
     ),
     (
         re.compile(r"fallen off the bus", re.IGNORECASE),
@@ -224,8 +223,7 @@ def host_gpu_present(host: Host) -> Iterator[Finding]:
             "no /dev/nvidia0": "listing of /dev",
             f"NVML: {nvml.detail or 'answered, 0 GPUs'}": host.nvml.via,
         },
-        fix="run on a machine with an NVIDIA GPU, or hand one to this virtual machine; "
-        "check it with `lspci -d 10de:`",
+        fix="run on a machine with an NVIDIA GPU, or hand one to this virtual machine; check it with `lspci -d 10de:`",
     )
 
 
@@ -261,9 +259,7 @@ def host_nouveau_absent(host: Host) -> Iterator[Finding]:
         return
     bound = [gpu.address for gpu in host.pci_gpus.value or () if gpu.driver == "nouveau"]
     yield Finding(
-        f"nouveau is loaded and drives {', '.join(bound)}"
-        if bound
-        else "nouveau is loaded beside the NVIDIA driver",
+        f"nouveau is loaded and drives {', '.join(bound)}" if bound else "nouveau is loaded beside the NVIDIA driver",
         Severity.ERROR if bound or not _loaded(host) else Severity.WARNING,
         "/sys/module/nouveau",
         {"nouveau is loaded": host.modules.via},
@@ -286,14 +282,11 @@ def host_gpus_bound_to_nvidia(host: Host) -> Iterator[Finding]:
             continue
         passed_on = gpu.driver in ("vfio-pci", "pci-stub")
         yield Finding(
-            f"GPU {gpu.address} is bound to {gpu.driver}"
-            if gpu.driver
-            else f"no driver is bound to GPU {gpu.address}",
+            f"GPU {gpu.address} is bound to {gpu.driver}" if gpu.driver else f"no driver is bound to GPU {gpu.address}",
             Severity.WARNING if passed_on else Severity.ERROR,
             f"/sys/bus/pci/devices/{gpu.address}",
             {f"driver: {gpu.driver or 'none'}": host.pci_gpus.via},
-            "it is set aside for a virtual machine; give it back with `driverctl unset-override` if it shall "
-            "run here"
+            "it is set aside for a virtual machine; give it back with `driverctl unset-override` if it shall run here"
             if passed_on
             else "load the driver with `modprobe nvidia`; `dmesg | grep NVRM` says why it left this GPU out; "
             f"check it with `lspci -k -s {gpu.address}`",
@@ -313,9 +306,7 @@ def host_driver_libraries_present(host: Host) -> Iterator[Finding]:
     for name in ("libcuda", "libnvidia-ml"):
         copies = [library for library in libraries if library.name == name]
         if not copies and nvml is not None and nvml.ended == "answered":
-            doubt = (
-                f"{name}.so.1 is in none of the usual directories, and yet NVML answered: it lies elsewhere"
-            )
+            doubt = f"{name}.so.1 is in none of the usual directories, and yet NVML answered: it lies elsewhere"
         elif not copies:
             findings.append(
                 Finding(
@@ -382,8 +373,7 @@ def host_nvml_answers(host: Host) -> Iterator[Finding]:
                     f"NVML lists GPU {gpu.index} and cannot say which it is: {gpu.uuid.missing}",
                     where=f"GPU {gpu.index}",
                     evidence={gpu.uuid.missing: gpu.uuid.via or host.nvml.via},
-                    fix="read `dmesg | grep NVRM` for this GPU, then reset it or reboot; check it with "
-                    "`nvidia-smi -L`",
+                    fix="read `dmesg | grep NVRM` for this GPU, then reset it or reboot; check it with `nvidia-smi -L`",
                 )
         return
     fixes = {
@@ -397,11 +387,7 @@ def host_nvml_answers(host: Host) -> Iterator[Finding]:
         9: "load the kernel module with `modprobe nvidia`",
         18: "library and kernel module are of two versions: reboot, or reload the module",
     }
-    fix = (
-        fixes.get(nvml.ended)
-        or by_code.get(nvml.code)
-        or "read `dmesg | grep NVRM` for the driver's own words"
-    )
+    fix = fixes.get(nvml.ended) or by_code.get(nvml.code) or "read `dmesg | grep NVRM` for the driver's own words"
     yield Finding(
         f"NVML does not answer: {nvml.detail or nvml.ended}",
         where="libnvidia-ml.so.1",
@@ -487,9 +473,7 @@ def host_driver_meets_cuda(host: Host, facts: Facts) -> Iterator[Finding]:
     driver, via = _driver(host)
     floor = facts.driver_min(wanted)
     evidence = {str(driver): via, f"CUDA {wanted}": host.wanted_cuda.via}
-    upgrade = (
-        f"install driver {floor.own or floor.compat} or newer, or use an image for an older CUDA; {_AGAIN}"
-    )
+    upgrade = f"install driver {floor.own or floor.compat} or newer, or use an image for an older CUDA; {_AGAIN}"
     if floor.own is not None and driver >= floor.own:
         return
     if floor.compat is not None and driver < floor.compat:
@@ -546,8 +530,7 @@ def host_ecc_on(host: Host) -> Iterator[Finding]:
             return
         workstation = re.search(r"GeForce|RTX|TITAN|Quadro", gpu.name.value or "")
         yield Finding(
-            f"ECC of {_gpu_name(gpu)} is {mode}"
-            + ("" if pending == mode else f" and will be {pending} after a reset"),
+            f"ECC of {_gpu_name(gpu)} is {mode}" + ("" if pending == mode else f" and will be {pending} after a reset"),
             Severity.NOTE if workstation else Severity.WARNING,  # these are sold with ECC off
             f"GPU {gpu.index}",
             {f"now {mode}": gpu.ecc.via, f"pending {pending}": gpu.ecc_pending.via or gpu.ecc.via},
@@ -555,9 +538,7 @@ def host_ecc_on(host: Host) -> Iterator[Finding]:
             "check it with `nvidia-smi -q -d ECC`",
         )
 
-    yield from _judge_gpus(
-        host, "an ECC mode", lambda gpu: gpu.ecc, judge, lambda mode: mode == "unsupported"
-    )
+    yield from _judge_gpus(host, "an ECC mode", lambda gpu: gpu.ecc, judge, lambda mode: mode == "unsupported")
 
 
 def host_ecc_no_uncorrected(host: Host) -> Iterator[Finding]:
@@ -574,8 +555,7 @@ def host_ecc_no_uncorrected(host: Host) -> Iterator[Finding]:
                 Severity.ERROR,
                 f"GPU {gpu.index}",
                 {str(count): gpu.ecc_uncorrected.via},
-                "drain the machine and reset the GPU; if they return, replace it; "
-                "check it with `nvidia-smi -q -d ECC`",
+                "drain the machine and reset the GPU; if they return, replace it; check it with `nvidia-smi -q -d ECC`",
             )
 
     yield from _judge_gpus(
@@ -619,9 +599,7 @@ def host_row_remap_healthy(host: Host) -> Iterator[Finding]:
                 f"reset the GPU between two jobs with `nvidia-smi --gpu-reset -i {gpu.index}`; {check}",
             )
 
-    yield from _judge_gpus(
-        host, "row remapping", lambda gpu: gpu.remap, judge, lambda rows: not rows.supported
-    )
+    yield from _judge_gpus(host, "row remapping", lambda gpu: gpu.remap, judge, lambda rows: not rows.supported)
 
 
 def host_no_recovery_action(host: Host) -> Iterator[Finding]:
@@ -797,9 +775,7 @@ def host_docker_reaches_gpu(host: Host) -> Iterator[Finding]:
         specs = host.cdi.need("the CDI specifications") if dirs else ()
         usual = {"/etc/cdi", "/var/run/cdi", "/run/cdi"}
         read = {directory.rstrip("/").removeprefix("/var") for directory in dirs}  # /var/run is /run
-        places = {
-            spec.path.rpartition("/")[0].removeprefix("/var") for spec in specs if _nvidia_devices(spec)
-        }
+        places = {spec.path.rpartition("/")[0].removeprefix("/var") for spec in specs if _nvidia_devices(spec)}
         by_cdi = bool(places & read)
         others = [directory for directory in dirs if directory.rstrip("/") not in usual]
         doubt = f"the engine also reads CDI specifications in {', '.join(others)}" if others else ""
@@ -839,8 +815,7 @@ def host_cdi_present(host: Host) -> Iterator[Finding]:
         Severity.WARNING if other_way else Severity.ERROR,
         "/etc/cdi",
         {"no device nvidia.com/gpu": host.cdi.via},
-        "write one with `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`; check it with `nvidia-ctk "
-        "cdi list`",
+        "write one with `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`; check it with `nvidia-ctk cdi list`",
     )
 
 
@@ -913,8 +888,7 @@ def host_cdi_fresh(host: Host) -> Iterator[Finding]:
                         f"{spec.path} was written for driver {version} and {driver} is loaded",
                         where=spec.path,
                         evidence={version: f"library paths in {spec.path}", str(driver): via},
-                        fix=f"{again}{spec.path}`, and enable nvidia-cdi-refresh to have it done by itself; "
-                        f"{_AGAIN}",
+                        fix=f"{again}{spec.path}`, and enable nvidia-cdi-refresh to have it done by itself; {_AGAIN}",
                     )
                 )
     yield from findings
@@ -955,9 +929,7 @@ def host_disk_free(host: Host) -> Iterator[Finding]:
         least, wanted = needs.get(disk.use, (0, 0))
         free, total = disk.free.value, disk.total.value
         if free is None or total is None:
-            doubts.append(
-                f"the room at {disk.path} was not observed: {disk.free.missing or disk.total.missing}"
-            )
+            doubts.append(f"the room at {disk.path} was not observed: {disk.free.missing or disk.total.missing}")
         elif free < wanted:
             findings.append(
                 Finding(
@@ -1004,8 +976,7 @@ def host_limits(host: Host) -> Iterator[Finding]:
             Severity.WARNING,
             "RLIMIT_STACK",
             {str(stack.soft): host.limits.via},
-            "raise it with `ulimit -s`, and `--ulimit stack=67108864` for containers; check it with `ulimit "
-            "-s`",
+            "raise it with `ulimit -s`, and `--ulimit stack=67108864` for containers; check it with `ulimit -s`",
         )
     if infiniband and 0 <= memlock.soft < _MEMLOCK_RDMA:
         yield Finding(

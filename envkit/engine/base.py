@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import tarfile
 import tempfile
@@ -29,7 +30,7 @@ SUITES = ("bookworm", "trixie")
 
 _BUDGET_S = 900.0  # 15 to 25 s with a near mirror; a slow line needs minutes for 60 MB of packages
 _FRESH_S = 24 * 3600.0  # an unpinned base is made anew after a day, so that security updates come in
-_RECIPE = 1  # part of the cache's key: count up when a hook below changes
+_RECIPE = 2  # part of the cache's key: count up when a hook below changes
 _CHUNK = 1 << 20
 
 # What this machine may say to apt while it downloads; none of it stays in the tree.
@@ -71,28 +72,27 @@ def _ask(*argv: str) -> str:
 
 
 def _mirrors(suite: str) -> list[str]:
-    """The sources to download from: this machine's own Debian mirrors where apt has some, else Debian's."""
+    """The sources to download from: this machine's own Debian mirrors, none (mmdebstrap's default) if apt has none."""
     uris = _ask("apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages").split()
-    main = next((uri for uri in uris if uri.endswith("/debian/")), "http://deb.debian.org/debian/")
-    security = next((u for u in uris if u.endswith("/debian-security/")), "http://deb.debian.org/debian-security/")
-    return _sources(suite, main, security)
+    main = next((uri.rstrip("/") for uri in uris if uri.endswith("/debian/")), "")
+    security = next((uri.rstrip("/") for uri in uris if uri.endswith("/debian-security/")), "")
+    lines = [f"deb {main} {suite} main", f"deb {main} {suite}-updates main"] if main else []
+    return lines + ([f"deb {security} {suite}-security main"] if main and security else [])
 
 
-def _sources(suite: str, main: str, security: str) -> list[str]:
-    return [
-        f"deb {main.rstrip('/')} {suite} main",
-        f"deb {main.rstrip('/')} {suite}-updates main",
-        f"deb {security.rstrip('/')} {suite}-security main",
+def _clean(mirrors: list[str]) -> list[str]:
+    """The hooks that take this machine and this moment out of the tree; ``$1`` is its root.
+
+    The tree keeps the mirrors it came from, without a user and password that their addresses may hold.
+    """
+    public = " ".join(shlex.quote(re.sub(r"//[^/@\s]*@", "//", line)) for line in mirrors)
+    sources = [
+        'rm -f "$1/etc/apt/sources.list.d/"*.list',
+        f'printf "%s\\n" {public} > "$1/etc/apt/sources.list"',
     ]
-
-
-def _clean(suite: str) -> list[str]:
-    """The hooks that make the tree the same on every machine; ``$1`` is its root."""
-    lines = _sources(suite, "http://deb.debian.org/debian", "http://deb.debian.org/debian-security")
-    sources = " ".join(f"'{line}'" for line in lines)
     return [
-        'rm -f "$1/etc/apt/apt.conf.d/99mmdebstrap" "$1/etc/apt/sources.list.d/"*.list',
-        f'printf "%s\\n" {sources} > "$1/etc/apt/sources.list"',
+        'rm -f "$1/etc/apt/apt.conf.d/99mmdebstrap"',
+        *(sources if mirrors else []),
         # The engine mounts its own files over these two; a regular, empty file is what it expects to find.
         'for f in hostname resolv.conf; do rm -f "$1/etc/$f"; : > "$1/etc/$f"; chmod 644 "$1/etc/$f"; done',
         'rm -f "$1/var/lib/dbus/machine-id"; : > "$1/etc/machine-id"; chmod 444 "$1/etc/machine-id"',
@@ -167,14 +167,15 @@ def bootstrap(
         argv = ["mmdebstrap", "--variant=minbase", f"--architectures={arch}"]
         argv += [f"--include={','.join(sorted(include))}"] if include else []
         argv += [f"--aptopt={option}" for option in options]
-        argv += [f"--customize-hook={hook}" for hook in _clean(suite)]
+        mirrors = _mirrors(suite)
+        argv += [f"--customize-hook={hook}" for hook in _clean(mirrors)]
 
         def progress(line: str) -> None:
             if line.startswith("I: ") and "tempdir" not in line and line.endswith("..."):
                 say(f"{suite}: {line[3:].rstrip('.')}")
 
         done = proc.run(
-            [*argv, suite, str(draft), *_mirrors(suite)],
+            [*argv, suite, str(draft), *mirrors],
             timeout_s=_BUDGET_S,
             env={**os.environ, "SOURCE_DATE_EPOCH": str(epoch), "LC_ALL": "C.UTF-8"},
             on_line=progress,

@@ -142,18 +142,25 @@ def build(
     timeout_s: float,
     no_cache: bool,
     builder: str,
+    unpacked: bool,
     where: str,
     free: int | None,
 ) -> str:
     """Builds ``context`` into the engine's image store under ``tag`` and returns the image's id.
 
-    ``builder`` is buildx's name of the one that works in that store, ``where`` names the store and ``free`` its free
-    bytes, for the message of a full disk.  Raises Undecided or UsageError as ``explain`` sorts them, Undecided with
+    ``builder`` is buildx's name of the one that works in that store.  ``unpacked`` says that the store is containerd's,
+    which holds a layer twice, as files and as it would be sent; it is then left uncompressed, for gzip took 150 s over
+    the 5.5 GB of a torch image and copying 37 s (4 cores).  ``where`` names the store and ``free`` its free bytes, for
+    the message of a full disk.  Raises Undecided or UsageError as ``explain`` sorts them, Undecided with
     the failing step's last lines otherwise, and Undecided after ``timeout_s`` seconds.  BuildKit may have written
     ``tag`` even though it failed: the caller passes a name of its own and renames.
     """
     # Without provenance: an attestation holds the build's time and would make every image differ.
-    argv = [client(), "buildx", "build", "--progress=plain", "--provenance=false", "--load", f"--tag={tag}"]
+    argv = [client(), "buildx", "build", "--progress=plain", "--provenance=false"]
+    if unpacked:
+        argv.append(f"--output=type=image,name={tag},compression=uncompressed,unpack=true")
+    else:
+        argv += ["--load", f"--tag={tag}"]
     argv += [f"--builder={builder}"]
     argv += ["--no-cache"] if no_cache else []
     argv += [f"--build-arg={name}={value}" for name, value in sorted(args.items())]

@@ -195,7 +195,7 @@ class DockerEngine:
                     )
                 if unreachable(text):
                     return text
-                raise explain([text], **self._room()) or Undecided(f"pulling {ref} failed: {text.rstrip('.')}")
+                raise explain([text], *self._room()) or Undecided(f"pulling {ref} failed: {text.rstrip('.')}")
             assert not isinstance(event, Exception)
             patience = _STALL_S
             status = f"{event.get('status', '')} {event.get('id', '')}".strip()
@@ -254,13 +254,14 @@ class DockerEngine:
 
     # -- images
 
-    def _room(self) -> dict[str, Any]:
-        """Where the engine keeps images and how much is free there, if that is on this machine."""
+    def _room(self) -> tuple[str, int | None]:
+        """Where the engine keeps images and how many bytes are free there, None if that is not on this machine."""
         root = str(self._info.get("DockerRootDir", ""))
         try:
-            return {"where": f"the engine's store {root}", "free": shutil.disk_usage(root).free}
+            free = shutil.disk_usage(root).free
         except OSError:
-            return {"where": f"the engine's store {root}", "free": None}
+            free = None
+        return f"the engine's store {root}", free
 
     def build(
         self,
@@ -278,6 +279,7 @@ class DockerEngine:
         image before it has unpacked it, so it is built under a name of its own first."""
         started = time.monotonic()
         draft = f"envkit-draft:{uuid.uuid4().hex}"
+        where, free = self._room()
         try:
             with proc.sigterm_raises():
                 buildx.build(
@@ -290,7 +292,9 @@ class DockerEngine:
                     timeout_s=timeout_s,
                     no_cache=no_cache,
                     builder=_builder(),
-                    **self._room(),
+                    unpacked="containerd" in str(self._info.get("DriverStatus", "")),
+                    where=where,
+                    free=free,
                 )
             with _asking():
                 facts = self._client.api.inspect_image(draft)

@@ -342,7 +342,11 @@ class Facts:
         """
         name, _, tag = reference.strip().partition("@")[0].rpartition(":")
         wanted = f"{name.removeprefix('docker.io/')}:{tag}"
-        return next((tag for row in self.images for tag in _tags(row) if tag.reference == wanted), None)
+        return self._images_by_reference.get(wanted)
+
+    @cached_property
+    def _images_by_reference(self) -> Mapping[str, ImageTag]:
+        return {tag.reference: tag for row in reversed(self.images) for tag in _tags(row)}
 
     def coverage(self, row: TorchRow, sm: Sm, tegra: bool = False, machine: str = "x86_64") -> Coverage:
         """Whether the build ``row`` has code for a GPU of capability ``sm`` on a ``machine`` ("x86_64",

@@ -69,9 +69,7 @@ def _node(lines: _Lines, indent: int) -> Any:
 
 def _list(lines: _Lines, indent: int) -> list[Any]:
     items: list[Any] = []
-    while (
-        (row := lines.now()) is not None and row[0] == indent and (row[1] == "-" or row[1].startswith("- "))
-    ):
+    while (row := lines.now()) is not None and row[0] == indent and (row[1] == "-" or row[1].startswith("- ")):
         rest = row[1][1:].lstrip(" ")
         if rest:
             lines.rows[lines.at] = (indent + len(row[1]) - len(rest), rest)

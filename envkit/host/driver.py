@@ -48,9 +48,7 @@ def module(root: Path) -> Observed[KernelModule]:
     """The loaded kernel module, by /proc/driver/nvidia/version or /sys/module/nvidia/version."""
     proc, sys = root / "proc/driver/nvidia/version", root / "sys/module/nvidia/version"
     try:
-        return Observed.of(
-            parse_module_version(proc.read_text(errors="replace")), "/proc/driver/nvidia/version"
-        )
+        return Observed.of(parse_module_version(proc.read_text(errors="replace")), "/proc/driver/nvidia/version")
     except (OSError, ValueError) as error:
         why = f"/proc/driver/nvidia/version: {_short(error)}"
     try:
@@ -76,11 +74,7 @@ def pci_gpus(root: Path) -> Observed[tuple[PciGpu, ...]]:
             if (device / "vendor").read_text().strip() != _NVIDIA:
                 continue
             if (device / "class").read_text().startswith(_DISPLAY):
-                driver = (
-                    os.path.basename(os.path.realpath(device / "driver"))
-                    if (device / "driver").exists()
-                    else ""
-                )
+                driver = os.path.basename(os.path.realpath(device / "driver")) if (device / "driver").exists() else ""
                 found.append(PciGpu(device.name, (device / "device").read_text().strip(), driver))
     except OSError as error:
         return Observed.lost(f"/sys/bus/pci/devices: {_short(error)}")

@@ -69,9 +69,7 @@ def parse_daemon_config(text: str, path: str, root: Path) -> DaemonConfig:
     features = data.get("features", {}) if isinstance(data, dict) else None
     if not isinstance(runtimes, dict) or not isinstance(features, dict):
         return DaemonConfig(path, error="it, its runtimes or its features are no JSON object")
-    programs = {
-        name: str(entry.get("path", "")) for name, entry in runtimes.items() if isinstance(entry, dict)
-    }
+    programs = {name: str(entry.get("path", "")) for name, entry in runtimes.items() if isinstance(entry, dict)}
     places = {
         name: [program] if "/" in program else [f"/{d}/{program}" for d in _DIRECTORIES]
         for name, program in programs.items()

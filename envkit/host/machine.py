@@ -77,9 +77,7 @@ def parse_limits(text: str) -> dict[str, Limit]:
     for line in text.splitlines():
         for label, name in _LIMITS.items():
             if line.startswith(label):
-                soft, hard = (
-                    -1 if word == "unlimited" else int(word) for word in line[len(label) :].split()[:2]
-                )
+                soft, hard = (-1 if word == "unlimited" else int(word) for word in line[len(label) :].split()[:2])
                 found[name] = Limit(soft, hard)
     if len(found) != len(_LIMITS):
         raise ValueError(f"only {len(found)} of {len(_LIMITS)} limits are listed")

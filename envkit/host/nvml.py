@@ -198,9 +198,7 @@ def _read_gpu(api: Api, index: int) -> Gpu:
         pci=_seen(lambda: _sysfs_address(api.pci(index)), "nvmlDeviceGetPciInfo"),
         sm=_seen(lambda: str(Sm(*api.capability(index))), "nvmlDeviceGetCudaComputeCapability"),
         memory=_seen(lambda: api.memory(index), "nvmlDeviceGetMemoryInfo"),
-        persistence=_seen(
-            lambda: _mode(api.persistence(index)), "nvmlDeviceGetPersistenceMode", "unsupported"
-        ),
+        persistence=_seen(lambda: _mode(api.persistence(index)), "nvmlDeviceGetPersistenceMode", "unsupported"),
         ecc=_seen(lambda: _mode(api.ecc(index)[0]), "nvmlDeviceGetEccMode", "unsupported"),
         ecc_pending=_seen(lambda: _mode(api.ecc(index)[1]), "nvmlDeviceGetEccMode", "unsupported"),
         ecc_uncorrected=_seen(lambda: api.ecc_uncorrected(index), "nvmlDeviceGetTotalEccErrors", -1),

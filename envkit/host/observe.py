@@ -127,8 +127,7 @@ def _nodes(answer: Answer) -> Observed[tuple[DeviceNode, ...]]:
             break
         nodes.append(DeviceNode(path, answer.values[path]))
     nodes += [
-        DeviceNode(path, "it was not tried, for another one's opening ended the try")
-        for path in paths[len(nodes) :]
+        DeviceNode(path, "it was not tried, for another one's opening ended the try") for path in paths[len(nodes) :]
     ]
     return Observed.of(tuple(nodes), "open")
 
@@ -194,9 +193,7 @@ def observe_host(
     found = files.result()
     return Host(
         machine_name,
-        wanted_cuda=Observed.of(wanted_cuda, "declared")
-        if wanted_cuda
-        else Observed.lost("none was declared"),
+        wanted_cuda=Observed.of(wanted_cuda, "declared") if wanted_cuda else Observed.lost("none was declared"),
         kernel=kernel,
         os=os_name,
         glibc=glibc,
@@ -210,9 +207,7 @@ def observe_host(
         ),
         nvml=_nvml(nvml.result()) if nvml else Observed.lost("a recorded tree has no NVML to ask"),
         docker=engine,
-        daemon_config=_unwrap(
-            _take(found, "daemon_config", Observed[DaemonConfig], "Docker's configuration")
-        ),
+        daemon_config=_unwrap(_take(found, "daemon_config", Observed[DaemonConfig], "Docker's configuration")),
         cdi=_unwrap(_take(found, "cdi", Observed[tuple[CdiSpec, ...]], "the CDI specifications")),
         toolkit=_unwrap(_take(found, "toolkit", Observed[Toolkit], "the container toolkit")),
         shm=_unwrap(_take(disks, "shm", Observed[int], "/dev/shm")),
@@ -221,7 +216,5 @@ def observe_host(
         infiniband=machine.infiniband(root),
         log=_unwrap(_take(log.result(), "log", Observed[tuple[LogLine, ...]], "the kernel log")),
         environment=machine.environment(variables),
-        cuda_on_path=_unwrap(
-            _take(found, "cuda_on_path", Observed[tuple[CudaDirectory, ...]], "LD_LIBRARY_PATH")
-        ),
+        cuda_on_path=_unwrap(_take(found, "cuda_on_path", Observed[tuple[CudaDirectory, ...]], "LD_LIBRARY_PATH")),
     )

@@ -33,7 +33,7 @@ def read(path: str) -> Dynamic:
         head = _at(file, 0, 64)
         if head[:6] != b"\x7fELF\x02\x01":
             raise ValueError("not a 64-bit little-endian ELF file")
-        start, = struct.unpack_from("<Q", head, 32)
+        (start,) = struct.unpack_from("<Q", head, 32)
         entry, count = struct.unpack_from("<HH", head, 54)
         table = _at(file, start, entry * count)
         loads: list[tuple[int, int, int]] = []

@@ -1,0 +1,461 @@
+"""A wish against the facts: what is granted, and that every refusal says why and what would be granted instead."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envkit.errors import Unsatisfiable, UsageError
+from envkit.facts import Facts
+from envkit.facts import load as load_facts
+from envkit.resolve import Choice, resolve
+from envkit.spec import parse
+
+FACTS = load_facts()
+TABLES = Path(__file__).parent.parent / "envkit" / "facts"
+
+
+def choose(facts: Facts = FACTS, **wish: object) -> Choice:
+    table = {"torch": "2.6.0", "python": "3.11", **wish}
+    text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items())
+    return resolve(parse(text, Path("/srv/job/envkit.toml")), facts)
+
+
+def refused(facts: Facts = FACTS, **wish: object) -> Unsatisfiable:
+    with pytest.raises(Unsatisfiable) as caught:
+        choose(facts, **wish)
+    error = caught.value
+    assert error.code == 2
+    assert error.chain
+    assert all(re.search(r"\[.+; .*[0-9]{4}-[0-9]{2}-[0-9]{2}\]$|^CUDA .* went with", fact) for fact in error.chain)
+    assert error.message.isprintable()
+    assert "nearest" in error.fix if error.nearest else error.fix
+    return error
+
+
+def grant(nearest: str, **wish: object) -> Choice:
+    """What the wish with the refusal's advice taken gives."""
+    found = re.fullmatch(r"torch ([0-9.]+) with CUDA ([0-9.]+)", nearest)
+    assert found, nearest
+    return choose(**{**wish, "torch": found[1], "cuda": found[2]})
+
+
+def test_the_reference_environment() -> None:
+    made = choose(cuda="12.4", os="debian12", gpus=["V100", "L4"], driver="550")
+    assert (made.torch, made.cuda, made.cudnn, made.nccl) == ("2.6.0", "12.4", "9.1.0.70", "2.21.5")
+    assert (made.os, made.suite, made.backend, made.preinstalled) == ("debian12", "bookworm", "", False)
+    assert made.driver == "525.60.13"
+    assert [(each.name, str(each.sm), each.by) for each in made.targets] == [
+        ("V100", "sm_70", "machine code of sm_70"),
+        ("L4", "sm_89", "machine code of sm_86"),
+    ]
+    assert made.requirements == ("torch==2.6.0",)
+    assert {"gcc", "libc6-dev", "libpython3-dev"} <= set(made.apt)
+
+
+def test_a_build_off_the_default_index_is_named_whole_with_its_backend() -> None:
+    made = choose(cuda="12.6")
+    assert (made.requirements, made.backend) == (("torch==2.6.0+cu126",), "cu126")
+
+
+def test_the_default_build_wins_over_a_newer_cuda_of_its_release() -> None:
+    made = choose()
+    assert (made.cuda, made.backend) == ("12.4", "")
+
+
+def test_the_newest_release_of_a_range_wins() -> None:
+    assert choose(torch=">=2.4,<2.6").torch == "2.5.1"
+    assert choose(torch="2.7").torch == "2.7.1"
+
+
+def test_a_patch_of_cuda_means_its_minor() -> None:
+    assert choose(cuda="12.4.1").cuda == "12.4"
+
+
+def test_packages_and_tools_are_solved_with_torch() -> None:
+    made = choose(flavor="debug", packages=["numpy", "einops>=0.8", "Torch>=2"])
+    assert made.requirements[:3] == ("torch==2.6.0", "numpy", "einops>=0.8")
+    wanted = {tool.tool: tool for tool in made.tools}
+    assert set(wanted) == {"compute-sanitizer", "cuobjdump", "nvdisasm", "py-spy"}
+    for tool in made.tools:
+        assert f"{tool.package}=={tool.version}" in made.requirements
+        assert tool.cuda_major in (None, 12)
+    assert {"gdb", "strace", "g++"} <= set(made.apt)
+
+
+def test_a_devel_base_brings_its_own_cuda_tools() -> None:
+    made = choose(base="nvidia", os="ubuntu22.04", python="3.10", flavor="debug")
+    assert [tool.tool for tool in made.tools] == ["py-spy"]
+
+
+# Explained refusals.
+
+
+def test_a_cuda_that_this_release_never_had() -> None:
+    error = refused(cuda="12.1")
+    assert error.message == "torch 2.6.0 was not published for CUDA 12.1; it was for 11.8, 12.4 and 12.6"
+    assert len([fact for fact in error.chain if fact.startswith("torch 2.6.0+cu")]) == 3
+    assert any(re.match(r"CUDA 12\.1 went with torch 2\.1\.0.* and 2\.5\.1$", fact) for fact in error.chain)
+    assert error.nearest[:2] == ("torch 2.6.0 with CUDA 12.4", "torch 2.6.0 with CUDA 11.8")
+
+
+def test_a_cuda_that_no_release_of_a_range_had() -> None:
+    assert refused(torch=">=2.6,<2.8", cuda="12.1").message.startswith(
+        "no torch >=2.6,<2.8 was published for CUDA 12.1"
+    )
+
+
+def test_a_gpu_younger_than_the_build() -> None:
+    error = refused(gpus=["RTX 5090"])
+    assert error.message == (
+        "torch 2.6.0+cu124 has no kernels for sm_120 (RTX 5090): needs torch >= 2.7.0 with CUDA >= 12.8"
+    )
+    made = grant(error.nearest[0], gpus=["RTX 5090"])
+    assert (made.torch, made.cuda, made.backend) == ("2.7.0", "12.8", "cu128")
+
+
+@pytest.mark.parametrize(
+    ("torch", "cuda", "variant"),
+    [
+        ("2.7.0", "12.6", ""),
+        ("2.8.0", "12.8", ""),
+        ("2.9.1", "12.8", ""),
+        ("2.10.0", "12.8", ""),
+        ("2.11.0", "12.6", "cu126"),
+        ("2.14.1", "12.6", "cu126"),
+    ],
+)
+def test_an_old_gpu_is_served_by_the_build_that_kept_it(torch: str, cuda: str, variant: str) -> None:
+    made = choose(torch=torch, gpus=["V100"])
+    assert (made.cuda, made.backend) == (cuda, variant)
+    assert made.targets[0].by == "machine code of sm_70"
+
+
+@pytest.mark.parametrize(
+    ("torch", "cuda", "serving"),
+    [("2.7.0", "12.8", "11.8 and 12.6"), ("2.9.0", "13.0", "12.6 and 12.8"), ("2.11.0", "12.8", "12.6"),
+     ("2.11.0", "13.0", "12.6")],
+)  # fmt: skip
+def test_an_old_gpu_under_a_build_that_dropped_it(torch: str, cuda: str, serving: str) -> None:
+    error = refused(torch=torch, cuda=cuda, gpus=["V100"])
+    assert f"has no kernels for sm_70 (V100): torch {torch} has them for CUDA {serving}" in error.message
+
+
+def test_an_old_gpu_under_a_release_that_dropped_it_names_the_last_one() -> None:
+    error = refused(torch="2.15.0", gpus=["V100"])
+    assert error.message.endswith(": the last torch with them is 2.14.1")
+
+
+def test_gpus_that_no_build_serves_together() -> None:
+    error = refused(gpus=["K80", "RTX 5090"])
+    assert error.nearest == ()
+    assert error.fix == "change the wish"
+
+
+def test_a_python_that_the_release_has_no_wheels_for() -> None:
+    error = refused(python="3.14")
+    assert error.message.startswith("torch 2.6.0 has no wheel for Python 3.14: it has cp39,")
+    assert error.nearest[0].startswith("torch 2.9.0 ")
+
+
+def test_a_python_that_no_system_ships() -> None:
+    with pytest.raises(UsageError, match=r"no operating system known here ships Python 3\.9") as caught:
+        choose(python="3.9")
+    assert "3.11 (debian12)" in caught.value.fix
+
+
+def test_a_system_with_another_python() -> None:
+    error = refused(os="debian13")
+    assert error.message == "debian13 ships Python 3.13, not 3.11 (as debian12 does)"
+    assert error.nearest == ()
+
+
+def test_a_system_older_than_the_wheels(tmp_path: Path) -> None:
+    def aged(row: dict[str, object]) -> None:
+        row["glibc"] = "2.17" if row["name"] == "debian12" else row["glibc"]
+
+    error = refused(altered(tmp_path, "os", aged), torch="2.9.0", os="debian12")
+    assert "needs glibc 2.28" in error.message
+    assert "debian12 has 2.17" in error.message
+
+
+def test_a_driver_too_old() -> None:
+    error = refused(driver="450")
+    assert error.message == "torch 2.6.0+cu124 needs driver 525.60.13 or newer, declared is 450"
+    assert refused(torch="2.11.0", driver="550", cuda="13.0").message == (
+        "torch 2.11.0+cu130 needs driver 580.65.06 or newer, declared is 550"
+    )
+
+
+def test_ptx_needs_a_driver_as_new_as_its_toolkit() -> None:
+    """sm_121 has no machine code of its own in these builds but runs that of sm_120; PTX alone serves what is newer."""
+    rows = {(str(row.torch), row.variant) for row in FACTS.torches if row.ptx}
+    assert ("2.9.0", "cu130") in rows
+    sass = choose(torch="2.9.0", cuda="13.0", gpus=["sm_120"], driver="580.65.06")
+    assert sass.targets[0].by == "machine code of sm_120"
+
+
+def test_names_that_the_facts_do_not_hold() -> None:
+    for wish in ({"gpus": ["RTX 9999"]}, {"os": "plan9"}, {"torch": "9.9.9"}, {"torch": ">99"}):
+        with pytest.raises(UsageError) as caught:
+            choose(**wish)
+        assert not isinstance(caught.value, Unsatisfiable)
+        assert caught.value.fix
+
+
+# Base images.
+
+JAMMY = {"base": "nvidia", "os": "ubuntu22.04", "python": "3.10"}
+
+
+def test_a_runtime_on_nvidia_takes_the_smallest_image() -> None:
+    assert choose(**JAMMY).image == "nvidia/cuda:12.4.1-base-ubuntu22.04"
+
+
+def test_a_devel_on_nvidia_takes_the_one_with_cudnn() -> None:
+    assert choose(**JAMMY, flavor="devel").image == "nvidia/cuda:12.4.1-cudnn-devel-ubuntu22.04"
+
+
+@pytest.mark.parametrize(
+    "tag",
+    ["12.4.0-cudnn-devel-ubuntu22.04", "12.4.0-cudnn9-devel-ubuntu22.04", "12.2.0-cudnn8-devel-ubuntu22.04"],
+)
+def test_a_tag_that_never_existed(tag: str) -> None:
+    error = refused(**JAMMY, flavor="devel", cuda="12.4", tag=tag)
+    assert f"nvidia/cuda:{tag} was never published as far as read" in error.message
+    assert "nvidia/cuda:12.4.1-cudnn-devel-ubuntu22.04" in error.message
+
+
+def test_a_tag_that_exists_and_does_not_fit() -> None:
+    error = refused(**JAMMY, flavor="devel", cuda="12.4", tag="12.2.0-devel-ubuntu22.04")
+    assert "nvidia/cuda:12.2.0-devel-ubuntu22.04 does not fit the wish" in error.message
+
+
+def test_a_tag_that_fits_is_taken() -> None:
+    made = choose(**JAMMY, flavor="devel", tag="12.4.1-cudnn-devel-ubuntu22.04")
+    assert made.image == "nvidia/cuda:12.4.1-cudnn-devel-ubuntu22.04"
+
+
+def test_the_wheels_base_takes_no_tag() -> None:
+    assert refused(tag="bookworm").message == "`tag` is bookworm, and base `wheels` takes none"
+
+
+def test_nvidia_has_no_image_of_that_system() -> None:
+    error = refused(torch="2.6.0", base="nvidia", os="debian12")
+    assert "was never published as far as read in nvidia/cuda" in error.message
+
+
+def test_pytorch_images_bring_torch() -> None:
+    made = choose(base="pytorch", cuda="12.4", flavor="devel", packages=["einops"])
+    assert made.image == "pytorch/pytorch:2.6.0-cuda12.4-cudnn9-devel"
+    assert (made.preinstalled, made.os, made.suite, made.backend) == (True, "", "", "")
+    assert made.base_requirements == ("torch==2.6.0",)
+    assert made.glibc == min(row.glibc for row in FACTS.oses)
+    assert "python3" not in made.apt
+
+
+def test_a_pytorch_tag_that_was_not_read() -> None:
+    error = refused(base="pytorch", flavor="devel", cuda="12.4", tag="2.6.0-cuda12.4-cudnn8-devel")
+    assert "pytorch/pytorch:2.6.0-cuda12.4-cudnn8-devel was never published" in error.message
+    assert "pytorch/pytorch:2.6.0-cuda12.4-cudnn9-devel" in error.message
+
+
+def test_the_system_of_a_pytorch_image_is_not_promised() -> None:
+    with pytest.raises(UsageError, match="was not read"):
+        choose(base="pytorch", os="debian12")
+
+
+NGC = {"base": "ngc", "tag": "26.07-py3", "torch": "2.13", "python": "3.12"}
+
+
+def test_an_ngc_image_as_it_is() -> None:
+    made = choose(**NGC, packages=["einops"])
+    assert made.row is None
+    assert (made.image, made.torch, made.cuda) == ("nvcr.io/nvidia/pytorch:26.07-py3", "2.13.0a0", "13.3")
+    assert (made.preinstalled, made.requirements, made.driver) == (True, ("einops",), "580.65.06")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"torch": "2.6.0"}, "holds torch 2.13.0a0+9186a08b2c, asked for is 2.6.0"),
+        ({"torch": "<2.13"}, "holds torch"),
+        ({"python": "3.10"}, "holds Python 3.12, asked for is 3.10"),
+        ({"cuda": "12.4"}, "holds CUDA 13.3.1, asked for is 12.4"),
+        ({"os": "ubuntu22.04", "python": "3.12"}, "stands on ubuntu24.04, asked for is ubuntu22.04"),
+        ({"driver": "550"}, "needs driver 580.65.06 or newer, asked for is 550"),
+    ],
+)
+def test_an_ngc_image_that_holds_something_else(change: dict[str, object], said: str) -> None:
+    error = refused(**{**NGC, **change})
+    assert said in error.message
+    for nearest in error.nearest:
+        found = re.match(r"tag (\S+) with torch", nearest)
+        assert found
+        assert choose(**{**NGC, **change, "tag": found[1]}).image.endswith(f":{found[1]}")
+
+
+def test_an_ngc_refusal_names_a_tag_where_there_is_one() -> None:
+    assert refused(**{**NGC, "torch": "2.14"}).nearest
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"tag": ""}, "does not say which image"),
+        ({"tag": "99.01-py3"}, "is no image that was read of"),
+        ({"tag": "26.08-py3"}, "was not read in full"),
+        ({"gpus": ["H100"]}, "`gpus` cannot be answered"),
+        ({"platform": "linux/arm64"}, "was not read"),
+    ],
+)
+def test_what_cannot_be_said_of_an_ngc_image(change: dict[str, object], said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        choose(**{**NGC, **change})
+
+
+# Contradictions.
+
+
+@pytest.mark.parametrize("package", ["torch==2.5.1", "Torch<2.6", "torch!=2.6.0"])
+def test_a_second_torch_among_the_packages(package: str) -> None:
+    with pytest.raises(UsageError, match="`packages` asks for") as caught:
+        choose(packages=[package])
+    assert "drop it" in caught.value.fix
+
+
+def test_advice_does_not_contradict_the_packages() -> None:
+    wish: dict[str, object] = {"cuda": "12.1", "packages": ["torch>=2.6"]}
+    error = refused(**wish)
+    assert error.nearest
+    for nearest in error.nearest:
+        grant(nearest, **wish)
+
+
+# arm64.
+
+
+def test_arm64_of_a_release_that_has_it() -> None:
+    made = choose(torch="2.11.0", platform="linux/arm64", gpus=["H100"])
+    assert (made.cuda, made.targets[0].by) == ("13.0", "machine code of sm_90")
+
+
+def test_arm64_of_a_release_whose_arm_wheels_have_no_cuda() -> None:
+    error = refused(platform="linux/arm64")
+    assert "nothing read so far proves that torch 2.6.0+cu124 has CUDA on aarch64" in error.message
+    for nearest in error.nearest:
+        grant(nearest, platform="linux/arm64")
+
+
+def test_arm64_coverage_is_that_of_the_arm_wheel() -> None:
+    """The x86_64 wheel of this release has sm_86, the aarch64 one was read to have fewer."""
+    row = next(row for row in FACTS.torches if str(row.torch) == "2.4.1" and row.variant == "cu124")
+    assert row.archs_aarch64 is not None
+    assert len(row.archs_aarch64) == 1
+    assert (
+        "has no kernels for sm_70" in refused(torch="2.4.1", cuda="12.4", platform="linux/arm64", gpus=["V100"]).message
+    )
+
+
+@pytest.mark.parametrize("wish", [JAMMY, {"base": "pytorch"}])
+def test_images_that_were_not_read_for_arm64_are_not_promised(wish: dict[str, object]) -> None:
+    assert "linux/arm64" in refused(**wish, torch="2.11.0", platform="linux/arm64", flavor="devel").message
+
+
+# Unknown is never a yes.
+
+
+def altered(folder: Path, table: str, change: Callable[[dict[str, object]], None]) -> Facts:
+    """The shipped facts with one table changed row by row."""
+    for source in TABLES.glob("*.jsonl"):
+        lines = source.read_text(encoding="utf-8").splitlines()
+        if source.stem == table:
+            rows = [json.loads(line) for line in lines]
+            for row in rows:
+                change(row)
+            lines = [json.dumps(row) for row in rows]
+        (folder / source.name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return Facts(folder)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (("published",), "was published"),
+        (("archs", "ptx"), "is not known"),
+        (("pythons",), "has a wheel for Python"),
+    ],
+)
+def test_a_field_that_was_not_read_admits_nothing(tmp_path: Path, fields: tuple[str, ...], said: str) -> None:
+    def forget(row: dict[str, object]) -> None:
+        row.update(dict.fromkeys(fields))
+
+    error = refused(altered(tmp_path, "torch", forget), gpus=["H100"])
+    assert said in error.message
+    assert error.nearest == ()
+
+
+def test_a_cuda_without_a_driver_row_admits_nothing(tmp_path: Path) -> None:
+    def other(row: dict[str, object]) -> None:
+        row["cuda"] = "99.9" if row["torch"] == "2.6.0" else row["cuda"]
+        row["toolkit"] = None
+
+    error = refused(altered(tmp_path, "torch", other))
+    assert "the oldest driver for CUDA 99.9 is not known" in error.message
+
+
+def test_a_planned_build_is_not_offered() -> None:
+    planned = [row for row in FACTS.torches if row.published is not True]
+    assert planned
+    for row in planned:
+        error = refused(torch=str(row.torch), cuda=str(row.cuda), python="3.12")
+        assert f"torch {row.torch} with CUDA {row.cuda}" not in error.nearest
+
+
+# Advice is kept.
+
+WISHES = st.fixed_dictionaries(
+    {
+        "torch": st.sampled_from(sorted({str(row.torch) for row in FACTS.torches}) + [">=2.6", "<2.5", "2.9"]),
+        "python": st.sampled_from(["3.10", "3.11", "3.12", "3.13", "3.14"]),
+        "cuda": st.sampled_from(["auto", *sorted({str(row.cuda) for row in FACTS.torches}), "12.2"]),
+        "os": st.sampled_from(["auto", *(row.name for row in FACTS.oses)]),
+        "base": st.sampled_from(["wheels", "wheels", "nvidia", "pytorch"]),
+        "flavor": st.sampled_from(["runtime", "devel", "debug"]),
+        "platform": st.sampled_from(["linux/amd64", "linux/amd64", "linux/arm64"]),
+        "gpus": st.lists(
+            st.sampled_from(["V100", "T4", "A100", "L4", "H100", "B200", "RTX 5090", "GTX 1080", "K80"]), max_size=3
+        ),
+        "driver": st.sampled_from(["", "", "470", "525.60.13", "550", "580", "595"]),
+        "packages": st.sampled_from([[], ["numpy"], ["torch>=2.6"]]),
+    }
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(WISHES)
+def test_what_a_refusal_offers_is_granted(wish: dict[str, object]) -> None:
+    try:
+        made = choose(**wish)
+    except Unsatisfiable as error:
+        assert len(error.nearest) <= 3
+        assert error.chain
+        for nearest in error.nearest:
+            grant(nearest, **wish)
+        return
+    except UsageError:
+        return
+    assert made.row is not None
+    assert made.row.published is True
+    assert made.driver
+    assert len(made.targets) == len(wish["gpus"])  # type: ignore[arg-type]  # the strategy above makes it a list
+
+
+def test_the_same_wish_gives_the_same_answer() -> None:
+    assert choose(gpus=["H100"]) == choose(gpus=["H100"])

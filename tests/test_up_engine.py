@@ -1,0 +1,328 @@
+"""The main job on real wheels in a real engine, and the same image made wrong on purpose.
+
+One torch 2.6 and one torch 2.15 image are built for the whole module; a fault is a small layer on top of one of them,
+put there by the same installer that a user would use.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jsonschema
+import pytest
+
+from envkit import lock as locks
+from envkit import solve
+from envkit.engine import buildx
+from envkit.engine.docker import RUN_LABEL, DockerEngine
+from envkit.prove import LOCK_LABEL
+
+pytestmark = pytest.mark.engine
+
+ROOT = Path(__file__).parent.parent
+SCHEMA = ROOT / "envkit" / "report" / "report-1.schema.json"
+SITE = "/opt/venv/lib/python3.{minor}/site-packages/nvidia"
+
+
+class Run(NamedTuple):
+    """One call of the command line."""
+
+    exit: int
+    out: str
+    err: str
+
+
+class Up(NamedTuple):
+    """One ``envkit up`` and the report it wrote."""
+
+    tag: str
+    run: Run
+    report: dict[str, Any]
+
+
+def envkit(*argv: str, cwd: Path = ROOT, env: dict[str, str] | None = None, timeout_s: float = 1200) -> Run:
+    done = subprocess.run(
+        [sys.executable, "-m", "envkit", *argv],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+        timeout=timeout_s,
+        check=False,
+    )
+    return Run(done.returncode, done.stdout, done.stderr)
+
+
+def up(name: str, folder: Path) -> Up:
+    """Brings up images/``name`` under a tag of its own, from a copy of its spec and lock."""
+    spec = folder / name
+    shutil.copytree(ROOT / "images" / name, spec)
+    tag = f"envkit-test/{name}:{uuid.uuid4().hex[:12]}"
+    report = folder / "report.json"
+    run = envkit("up", str(spec), "--tag", tag, "--report", str(report))
+    assert report.exists(), run.err
+    return Up(tag, run, json.loads(report.read_text()))
+
+
+@pytest.fixture(scope="module")
+def torch26(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """The reference environment, brought up."""
+    made = up("torch-2.6-cu124", tmp_path_factory.mktemp("torch26"))
+    yield made
+    engine.remove(made.tag)
+
+
+@pytest.fixture(scope="module")
+def torch215(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """The newest torch, brought up."""
+    made = up("torch-2.15-cu132", tmp_path_factory.mktemp("torch215"))
+    yield made
+    engine.remove(made.tag)
+
+
+def with_wheel(engine: DockerEngine, base: str, wheel: str, folder: Path) -> str:
+    """``base`` after somebody installed ``wheel`` into it; the labels, and with them the promise, stay."""
+    shutil.copy(solve.uv_path(), folder / "uv")
+    (folder / "Dockerfile").write_text(
+        f"FROM {base}\n"
+        "RUN --mount=type=bind,source=uv,target=/tmp/uv --mount=type=secret,id=ca,required=false "
+        "if [ -s /run/secrets/ca ]; then export SSL_CERT_FILE=/run/secrets/ca; fi; "
+        f"/tmp/uv --no-cache pip install --python /opt/venv/bin/python --no-deps {wheel}\n"
+    )
+    tag = f"envkit-test/fault:{uuid.uuid4().hex[:12]}"
+    ca = buildx.ca_bundle(os.environ)
+    engine.build(
+        folder, tag, args={}, labels={}, secrets={"ca": ca} if ca else {}, say=lambda line: None, timeout_s=600
+    )
+    return tag
+
+
+def libraries(report: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for library in report["observed"]["image"]["libraries"]["value"]:
+        found.setdefault(library["name"], []).append(library)
+    return found
+
+
+def test_up_ends_with_the_report_of_a_real_image(torch26: Up) -> None:
+    assert torch26.run.exit == 0, torch26.run.out + torch26.run.err
+    jsonschema.validate(torch26.report, json.loads(SCHEMA.read_text()))
+    assert torch26.report["verdict"] == "pass"
+    build = torch26.report["observed"]["image"]["torch"]["value"]
+    assert (build["version"], build["cuda"]) == ("2.6.0+cu124", "12.4")
+    loaded = libraries(torch26.report)
+    site = SITE.format(minor=11)
+    for name, version, path in (
+        ("cudnn", "9.1.0", "cudnn/lib/libcudnn.so.9"),
+        ("nccl", "2.21.5", "nccl/lib/libnccl.so.2"),
+        ("cudart", "12.4", "cuda_runtime/lib/libcudart.so.12"),
+    ):
+        assert [(one["version"], one["path"]) for one in loaded[name]] == [(version, f"{site}/{path}")]
+        assert f"{site}/{path}" in torch26.run.out
+    wanted = (
+        "cudart cublas cublasLt cudnn cudnn_graph cudnn_ops cudnn_cnn cudnn_adv nccl nvrtc nvjitlink cusparse cusolver"
+        " cufft"
+    )
+    for name in wanted.split():
+        assert loaded[name][0]["found_via"], name
+
+
+def test_up_says_what_a_machine_without_gpu_did_not_prove(torch26: Up) -> None:
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("this machine has a GPU")
+    skipped = {row["check"]: row["reason"] for row in torch26.report["results"] if row["outcome"] == "skip"}
+    for name in ("smoke-streams-events", "smoke-vector-add-nvrtc", "smoke-triton-add"):
+        assert "no GPU" in skipped[name]
+    assert "not proven here" in torch26.run.out
+
+
+def test_ten_smoke_tests_have_run_or_said_why_not(torch26: Up) -> None:
+    tests = torch26.report["observed"]["smoke"]["tests"]["value"]
+    assert len({test["name"] for test in tests}) >= 10
+    ended = {test["ended"] for test in tests}
+    assert ended <= {"ran", "unfit"}
+    assert "ran" in ended
+
+
+def test_the_lock_is_in_the_image_as_label_and_as_file(engine: DockerEngine, torch26: Up, tmp_path: Path) -> None:
+    text = engine.labels(torch26.tag)[LOCK_LABEL]
+    checked_in = (ROOT / "images" / "torch-2.6-cu124" / "envkit.lock").read_text()
+    assert text == checked_in
+    assert locks.parse(text, "label").torch == "2.6.0"
+    (tmp_path / "Dockerfile").write_text(f"FROM {torch26.tag}\nRUN sha256sum /usr/share/envkit/envkit.lock >&2\n")
+    file = subprocess.run(
+        ["docker", "run", "--rm", "--network=none", torch26.tag, "cat", "/usr/share/envkit/envkit.lock"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert file.stdout == checked_in
+
+
+def test_the_ca_bundle_is_in_no_layer(torch26: Up) -> None:
+    ca = buildx.ca_bundle(os.environ)
+    if ca is None:
+        pytest.skip("this machine has no CA bundle of its own")
+    history = subprocess.run(
+        ["docker", "history", "--no-trunc", "--format", "{{.CreatedBy}}", torch26.tag],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert str(ca) not in history.stdout
+    left = subprocess.run(
+        [
+            "docker",
+            "run",
+            "--rm",
+            "--network=none",
+            torch26.tag,
+            "sh",
+            "-c",
+            "ls -A /run/secrets /tools 2>/dev/null; true",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert left.stdout == ""
+
+
+@pytest.mark.parametrize("wheel", ["nvidia-cudnn-cu12==9.0.0.312"])
+def test_an_older_cudnn_forced_in_is_named_with_path_and_both_versions(
+    engine: DockerEngine, torch26: Up, tmp_path: Path, wheel: str
+) -> None:
+    tag = with_wheel(engine, torch26.tag, wheel, tmp_path)
+    try:
+        red = envkit("probe", tag, "--format", "json")
+    finally:
+        engine.remove(tag)
+    assert red.exit == 1, red.out + red.err
+    failed = {row["check"]: row["findings"] for row in json.loads(red.out)["results"] if row["outcome"] == "fail"}
+    (older, *_) = failed["image-cudnn-older-than-build"]
+    path = SITE.format(minor=11) + "/cudnn/lib/libcudnn.so.9"
+    assert "9.0.0" in older["message"] and "9.1.0" in older["message"]
+    assert path in older["message"] + older["where"]
+    assert older["fix"]
+    assert any("nvidia-cudnn-cu12" in finding["message"] for finding in failed["image-wheels-not-locked"])
+    twin = envkit("probe", torch26.tag)
+    assert twin.exit == 0, twin.out + twin.err
+
+
+def test_a_cuda_12_nccl_over_a_cuda_13_one_is_named_with_path_and_both_versions(
+    engine: DockerEngine, torch215: Up, tmp_path: Path
+) -> None:
+    assert torch215.run.exit == 0, torch215.run.out + torch215.run.err
+    (right,) = libraries(torch215.report)["nccl"]
+    tag = with_wheel(engine, torch215.tag, "nvidia-nccl-cu12==2.21.5", tmp_path)
+    try:
+        red = envkit("probe", tag, "--format", "json")
+    finally:
+        engine.remove(tag)
+    assert red.exit == 1, red.out + red.err
+    failed = {row["check"]: row["findings"] for row in json.loads(red.out)["results"] if row["outcome"] == "fail"}
+    (finding, *_) = [one for one in failed["image-files-overwritten"] if one["where"].endswith("libnccl.so.2")]
+    said = finding["message"] + finding["where"] + json.dumps(finding["evidence"])
+    assert right["path"] in said
+    assert "2.21.5" in said and right["owner_version"] in said
+    assert "nvidia-nccl-cu12" in said and "nvidia-nccl-cu13" in said
+    twin = envkit("probe", torch215.tag)
+    assert twin.exit == 0, twin.out + twin.err
+
+
+def test_a_sabotaged_suite_is_red(torch26: Up) -> None:
+    red = envkit("smoke", torch26.tag, "--test", "gemm-exact", "--test", "fft", "--sabotage", "ulp", "--format", "json")
+    assert red.exit == 1, red.out + red.err
+    outcomes = {row["check"]: row["outcome"] for row in json.loads(red.out)["results"]}
+    assert outcomes["smoke-gemm-exact"] == outcomes["smoke-fft"] == "fail"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_when_a_probe_is_stopped(engine: DockerEngine, torch26: Up, number: signal.Signals) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "envkit", "smoke", torch26.tag],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if " ran " in line:  # a test has ended, the next is under way
+            break
+    assert left_containers() != ""
+    process.send_signal(number)
+    process.wait(30)
+    process.stderr.close()
+    assert process.returncode == (-number if number is signal.SIGKILL else 130)
+    deadline = time.monotonic() + 15
+    while left_containers() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert left_containers() == ""
+
+
+def left_containers() -> str:
+    listed = subprocess.run(
+        ["docker", "ps", "--all", "--quiet", "--filter", f"label={RUN_LABEL}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return listed.stdout.strip()
+
+
+def test_a_build_that_is_interrupted_leaves_no_image(engine: DockerEngine, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "images" / "torch-2.6-cu124", tmp_path / "spec")
+    tag = f"envkit-test/stopped:{uuid.uuid4().hex[:12]}"
+    before = sorted((tmp_path / "spec").iterdir())
+    process = subprocess.Popen(
+        [sys.executable, "-m", "envkit", "build", str(tmp_path / "spec"), "--tag", tag, "--no-cache"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "RUN" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    said = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(60) == 130, said
+    assert sorted((tmp_path / "spec").iterdir()) == before
+    listed = subprocess.run(["docker", "images", "-q", tag], capture_output=True, text=True, check=True, timeout=60)
+    assert listed.stdout == ""
+    drafts = subprocess.run(
+        ["docker", "images", "-q", "envkit-draft"], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert drafts.stdout == ""
+
+
+def test_the_same_lock_runs_without_an_engine(engine: DockerEngine, tmp_path: Path) -> None:
+    if shutil.which("python3.11") is None:
+        pytest.skip("the reference environment needs python3.11 on this machine")
+    report = tmp_path / "report.json"
+    done = envkit(
+        "up", "images/torch-2.6-cu124", "--engine", "local", "--report", str(report),
+        env={"XDG_CACHE_HOME": str(tmp_path / "cache")},
+    )  # fmt: skip
+    shutil.rmtree(tmp_path / "cache")
+    assert done.exit == 0, done.out + done.err
+    made = json.loads(report.read_text())
+    jsonschema.validate(made, json.loads(SCHEMA.read_text()))
+    assert [one["version"] for one in libraries(made)["cudnn"]] == ["9.1.0"]
