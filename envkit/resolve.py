@@ -138,8 +138,8 @@ def _obstacles(
         yield _Obstacle(
             _Weight.PUBLISHED, f"nothing read so far proves that torch {row.name} has CUDA on {machine}", row
         )
-    # The wheel tags of a build off the default index were not read; the same release is built for the same Pythons, so
-    # its default build stands in here, and the lock is the proof.
+    # The wheel tags of a build off the default index were not read; the same release is built for the same Pythons and
+    # on the same system, so its default build stands in here, and the lock is the proof.
     tagged = (
         row if row.pythons is not None else next((twin for twin in facts.torch(str(row.torch)) if twin.pythons), row)
     )
@@ -156,8 +156,11 @@ def _obstacles(
     if spec.base is not Base.PYTORCH and os.python != spec.python:
         text = f"{os.name} ships Python {os.python}, not {spec.python}{_has_python(spec, facts)}"
         yield _Obstacle(_Weight.OS, text, os)
-    if row.glibc is not None and os.glibc < row.glibc:
-        text = f"torch {row.name} needs glibc {row.glibc} ({row.platform}), {os.name} has {os.glibc}"
+    if tagged.glibc is None:
+        text = f"nothing read so far says which glibc torch {row.name} needs"
+        yield _Obstacle(_Weight.OS, text, row)
+    elif os.glibc < tagged.glibc:
+        text = f"torch {row.name} needs glibc {tagged.glibc} ({tagged.platform}), {os.name} has {os.glibc}"
         yield _Obstacle(_Weight.OS, text, os)
     _, trouble = _tag(spec, facts, row, os)
     if trouble:
@@ -382,7 +385,7 @@ def _ngc(spec: Spec, facts: Facts, oses: tuple[OsRow, ...]) -> Choice:
                 f"{row.image}:{row.tag} {what} {have}, asked for is {asked}",
                 (f"{row.tag}: torch {row.torch}, CUDA {row.cuda}, Python {row.python} [{row.source}; {row.seen}]",),
                 tuple(nearest[-3:]),
-                "choose another `tag`" if nearest else "change the wish",
+                "take one of the nearest, or change the wish" if nearest else "change the wish",
             )
     os = next((os for os in oses if os.name == row.os), oses[0])
     return Choice(

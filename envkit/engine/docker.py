@@ -195,7 +195,8 @@ class DockerEngine:
                     )
                 if unreachable(text):
                     return text
-                raise explain([text], *self._room()) or Undecided(f"pulling {ref} failed: {text.rstrip('.')}")
+                where, free = self._room()
+                raise explain([text], where=where, free=free) or Undecided(f"pulling {ref} failed: {text.rstrip('.')}")
             assert not isinstance(event, Exception)
             patience = _STALL_S
             status = f"{event.get('status', '')} {event.get('id', '')}".strip()
