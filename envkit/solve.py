@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from envkit import proc
@@ -112,6 +113,8 @@ _UNREACHED = re.compile(
     r"network is unreachable|request failed",
     re.IGNORECASE,
 )
+# uv goes on without an index that wants a password, as if it were empty, and says so in a hint alone.
+_REFUSED = re.compile(r"could not be queried|returned a 403 Forbidden")
 _UNTRUSTED = re.compile(r"invalid peer certificate|certificate verify failed|UnknownIssuer", re.IGNORECASE)
 
 
@@ -130,6 +133,10 @@ def _failure(stderr: str) -> Unsatisfiable | Undecided:
     if _UNREACHED.search(stderr):
         return Undecided(
             f"the package index cannot be reached: {said[-1] if said else 'no answer'}", "check the network"
+        )
+    if _REFUSED.search(stderr):
+        return Undecided(
+            "the package index refuses to answer: it wants credentials", "give them in the index's address or in netrc"
         )
     if "no space left" in stderr.lower():
         return Undecided("the disk is full: uv could not write its cache", "free some space, or move UV_CACHE_DIR")
@@ -156,8 +163,12 @@ def lock(spec: Spec, facts: Facts, say: Say) -> Lock:
 
     wheels, epoch = ask(choice.requirements, choice.backend) if choice.requirements else ((), 0)
     if choice.preinstalled:
-        held = {pin.name for pin in ask(choice.base_requirements)[0]} if choice.base_requirements else set[str]()
-        wheels = tuple(pin for pin in wheels if pin.name not in held and not _of_the_base(pin.name))
+        # The base brings torch and what torch needs; of that only what was asked for by name goes on top.
+        torch = tuple(f"torch=={pin.version}" for pin in wheels if pin.name == "torch")
+        brought = choice.base_requirements or torch
+        held = {pin.name for pin in ask(brought)[0]} if brought else set[str]()
+        asked = {canonicalize_name(Requirement(text).name) for text in spec.packages} - {"torch"}
+        wheels = tuple(pin for pin in wheels if pin.name in asked or pin.name not in held)
     _one_line(choice, wheels)
     (installer,), _ = ask((f"uv=={uv_version()}",))
     return Lock(
@@ -187,11 +198,6 @@ def lock(spec: Spec, facts: Facts, say: Say) -> Lock:
         installer=installer,
         wheels=wheels,
     )
-
-
-def _of_the_base(name: str) -> bool:
-    """Whether a base that brings torch brings this wheel's content too, in a build of its own."""
-    return name in ("torch", "triton", "pytorch-triton") or name.startswith("nvidia-")
 
 
 def _one_line(choice: Choice, wheels: tuple[Pin, ...]) -> None:

@@ -371,7 +371,6 @@ class DockerEngine:
                 tmpfs={"/tmp": "rw,exec,nosuid,nodev,mode=1777"},
                 shm_size=1 << 30,  # NCCL and the data loader; the engine's own default of 64 MiB is too small
                 pids_limit=4096,
-                init=True,
                 # A volume of its own, which goes with the container: an engine elsewhere has none of our files.
                 mounts=[docker.types.Mount(_PAYLOAD_DIR, None, type="volume", labels={RUN_LABEL: "1"})],
                 device_requests=[docker.types.DeviceRequest(driver="cdi", device_ids=devices)] if gpus else None,
@@ -406,7 +405,7 @@ class DockerEngine:
                 with _asking(docker.errors.APIError):
                     api.start(container)
             except docker.errors.APIError as error:
-                raise _cannot_start(error) from error
+                raise _cannot_start(error, command[0], image) from error
             cut = not self._wait(output, deadline)
             if cut:
                 self._kill(container)
@@ -419,8 +418,6 @@ class DockerEngine:
             code = self._exit_code(container)
         finally:
             connection.close()
-        if code == 127 and f"exec {command[0]} failed" in output.text(2):
-            raise _no_python(command[0], image)
         number = 128 - code if 128 < code <= 192 else code
         return Completed(tuple(command), number, output.text(1), output.text(2), cut)
 
@@ -493,24 +490,17 @@ def _no_image(image: str) -> UsageError:
     )
 
 
-def _no_python(python: str, image: str) -> Undecided:
-    return Undecided(
-        f"the image {image} has no {python} to run the payload with",
-        "name its interpreter with --python; an image with no Python cannot be probed, only audited",
-    )
-
-
-def _cannot_start(error: docker.errors.APIError) -> EnvkitError:
+def _cannot_start(error: docker.errors.APIError, python: str, image: str) -> EnvkitError:
     text = str(error.explanation or error).strip().rstrip(".")
+    if f'exec: "{python}"' in text:
+        return Undecided(
+            f"the image {image} has no {python} to run the payload with",
+            "an image without Python cannot be probed: choose one that has it on PATH",
+        )
     if "CDI" in text or "device driver" in text:
         return Undecided(
             f"the docker engine cannot give the container these GPUs: {text}",
             "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, enable the engine's CDI feature, restart it",
-        )
-    if "docker-init" in text:
-        return Undecided(
-            f"the docker engine has no init program to run containers under: {text}",
-            "install the package tini (Debian) or moby-init on the engine's machine",
         )
     known = explain([text], where="the engine's store")
     return known or Undecided(f"the container could not be started: {text}", "see the engine's log")

@@ -74,7 +74,8 @@ def guard(work: Callable[[], int], watch_stdin: bool, budget_s: float | None) ->
         signal.signal(number, lambda said, frame: asked.append(said))
     deadline = None if budget_s is None else time.monotonic() + budget_s
     while True:
-        pid, status = os.waitpid(worker, os.WNOHANG)
+        # As a container's first process this inherits every orphan; whoever ends is reaped, one a turn.
+        pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == worker:
             kill_session(worker)  # whatever the worker left behind
             return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)

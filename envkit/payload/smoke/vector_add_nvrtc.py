@@ -70,6 +70,11 @@ def _library() -> str:
 class _Compiler:
     def __init__(self) -> None:
         self.path = _library()
+        # NVRTC opens its built-in functions by name alone, and some wheels give it no path to the folder they share;
+        # torch opens them first for the same reason.
+        for builtins in glob.glob(os.path.join(glob.escape(os.path.dirname(self.path)), "libnvrtc-builtins.so*")):
+            if ".alt." not in builtins:
+                ctypes.CDLL(builtins)
         self.library: Any = ctypes.CDLL(self.path)
         self.library.nvrtcGetErrorString.restype = ctypes.c_char_p
 

@@ -1,0 +1,217 @@
+"""How long envkit takes and how much memory it needs, against budgets.
+
+    python benchmarks/run.py [--runs N] [--json FILE] [--only WORD]
+
+Each thing is measured N times (ten by default) after one run that is not counted; the median stands for it.  The exit
+code is 0 when every median is within its budget, 1 when one is not, 2 when envkit itself failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+REFERENCE = ROOT / "images" / "torch-2.6-cu124"
+ENVKIT = [sys.executable, "-m", "envkit"]
+
+
+class Failed(Exception):
+    """What was to be measured did not do its work; a time of it would say nothing."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One thing measured: the median, least and most of ``runs`` values, in ``unit``; ``budget`` None is no limit."""
+
+    name: str
+    unit: str
+    median: float
+    least: float
+    most: float
+    runs: int
+    budget: float | None
+
+    @property
+    def kept(self) -> bool:
+        """Whether the median is within the budget."""
+        return self.budget is None or self.median <= self.budget
+
+
+def measure(name: str, unit: str, values: list[float], budget: float | None) -> Measure:
+    """The measure of ``values``."""
+    return Measure(name, unit, statistics.median(values), min(values), max(values), len(values), budget)
+
+
+def timed(argv: list[str], codes: tuple[int, ...] = (0,), env: dict[str, str] | None = None) -> tuple[float, float]:
+    """Runs ``argv`` and gives its wall time in seconds and the most memory of its largest process in MiB.
+
+    Raises Failed when it ends with another exit code than ``codes``.
+    """
+    with tempfile.TemporaryFile() as err:
+        started = time.perf_counter()
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err, env=env)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - started
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode not in codes:
+            err.seek(0)
+            tail = err.read().decode("utf-8", "replace")[-500:]
+            raise Failed(f"{' '.join(argv)} ended with {process.returncode}: {tail}")
+    return seconds, usage.ru_maxrss / 1024
+
+
+def repeated(work: Callable[[], float], runs: int) -> list[float]:
+    """The values of ``runs`` calls; one call before them warms the caches of the disk and is left out."""
+    work()
+    return [work() for _ in range(runs)]
+
+
+def commands(runs: int) -> Iterator[Measure]:
+    """Verbs from the start of the interpreter to the exit code."""
+    yield measure("envkit --help", "s", repeated(lambda: timed([*ENVKIT, "--help"])[0], runs), 0.15)
+    render = [*ENVKIT, "render", str(REFERENCE), "-o", "-"]
+    yield measure("envkit render -o -", "s", repeated(lambda: timed(render)[0], runs), 0.4)
+    doctor = [*ENVKIT, "doctor", "--format", "json"]
+    both = [timed(doctor, codes=(0, 1, 3)) for _ in range(runs + 1)][1:]
+    yield measure("envkit doctor", "s", [seconds for seconds, _ in both], 3.0)
+    yield measure("envkit doctor, largest process", "MiB", [memory for _, memory in both], 100.0)
+
+
+def inside(runs: int) -> Iterator[Measure]:
+    """Parts of envkit in a process that has imported them, in milliseconds."""
+    from envkit.errors import Unsatisfiable
+    from envkit.facts import Facts
+    from envkit.facts import load as load_facts
+    from envkit.lock import dump, parse
+    from envkit.render import dockerfile
+    from envkit.resolve import resolve
+    from envkit.spec import load as load_spec
+    from envkit.spec import parse as parse_spec
+
+    def clock(work: Callable[[], object]) -> float:
+        started = time.perf_counter()
+        work()
+        return (time.perf_counter() - started) * 1e3
+
+    def all_facts() -> None:
+        facts = Facts()
+        for table in ("torches", "cudas", "archs", "gpus", "drivers", "cudnns", "images", "oses", "ngcs", "tools"):
+            if not getattr(facts, table):
+                raise Failed(f"the table {table} is empty")
+
+    yield measure("load all facts", "ms", repeated(lambda: clock(all_facts), runs), 50.0)
+    facts, spec = load_facts(), load_spec(REFERENCE)
+    yield measure("resolve, granted", "ms", repeated(lambda: clock(lambda: resolve(spec, facts)), runs), 50.0)
+    nvidia = 'base = "nvidia"\nos = "ubuntu22.04"\nflavor = "devel"\ntag = "12.4.0-cudnn-devel-ubuntu22.04"\n'
+    refusals = {
+        "resolve, refused for CUDA": 'python = "3.11"\ncuda = "12.1"\n',
+        "resolve, refused for a GPU": 'python = "3.11"\ngpus = ["V100", "T4", "H100", "RTX 5090"]\n',
+        "resolve, refused for a tag": 'python = "3.10"\n' + nvidia,
+    }
+    for name, text in refusals.items():
+        wish = parse_spec('torch = "2.6.0"\n' + text, REFERENCE / "envkit.toml")
+
+        def refuse() -> None:
+            try:
+                resolve(wish, facts)  # noqa: B023  called before the loop goes on
+            except Unsatisfiable:
+                return
+            raise Failed("a wish that must be refused was granted")
+
+        yield measure(name, "ms", repeated(lambda: clock(refuse), runs), 50.0)
+    text = (REFERENCE / "envkit.lock").read_text()
+    lock = parse(text, "envkit.lock")
+    yield measure("read and write a lock", "ms", repeated(lambda: clock(lambda: dump(parse(text, "x"))), runs), 20.0)
+    yield measure("render, warm", "ms", repeated(lambda: clock(lambda: dockerfile(lock)), runs), 20.0)
+
+
+def locking(runs: int) -> Iterator[Measure]:
+    """``envkit lock`` and uv alone on the same wish, both with a warm cache; nothing where no index is in reach."""
+    from envkit.facts import load as load_facts
+    from envkit.resolve import resolve
+    from envkit.solve import platform_tag, uv_path
+    from envkit.spec import load as load_spec
+
+    with tempfile.TemporaryDirectory(prefix="envkit-bench-") as scratch:
+        folder = Path(scratch, REFERENCE.name)
+        folder.mkdir()
+        shutil.copy(REFERENCE / "envkit.toml", folder)
+        spec = load_spec(folder)
+        choice = resolve(spec, load_facts())
+        wish = Path(scratch, "wish.in")
+        wish.write_text("".join(line + "\n" for line in choice.requirements))
+        uv = [
+            uv_path(), "pip", "compile", "--quiet", "--no-config", "--no-header", "--only-binary", ":all:",
+            "--python-version", str(spec.python),
+            "--python-platform", platform_tag(spec.platform.machine, choice.glibc),
+            "--output-file", str(Path(scratch, "pylock.toml")), str(wish),
+        ]  # fmt: skip
+        try:
+            timed(uv)
+        except Failed as error:
+            print(f"locking is not measured, uv alone fails: {str(error)[-200:].strip()}", file=sys.stderr)
+            return
+        alone = measure("uv alone", "s", repeated(lambda: timed(uv)[0], runs), None)
+        lock = [*ENVKIT, "lock", "--force", str(folder)]
+        whole = measure("envkit lock --force", "s", repeated(lambda: timed(lock)[0], runs), None)
+    yield alone
+    yield whole
+    # Beside the same solve, envkit asks for the installer's hash: one more start of uv and one more request.
+    over = whole.median - alone.median
+    yield Measure("envkit lock, beyond uv alone", "s", over, over, over, runs, 1.0)
+
+
+PARTS: dict[str, Callable[[int], Iterator[Measure]]] = {"commands": commands, "inside": inside, "locking": locking}
+
+
+def line(made: Measure) -> str:
+    """One row of the table."""
+    budget = "" if made.budget is None else f"{made.budget:g} {made.unit}"
+    word = "" if made.budget is None else "kept" if made.kept else "BROKEN"
+    numbers = "".join(f"{value:>11.4g}" for value in (made.median, made.least, made.most))
+    return f"{made.name:<34}{numbers} {made.unit:<4}{budget:>10}  {word}".rstrip()
+
+
+def main() -> int:
+    """Measures, prints the table, writes the JSON; returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--runs", type=int, default=10, help="how often each thing is measured (default 10)")
+    parser.add_argument("--json", type=Path, help="write the measures to this file as well")
+    parser.add_argument("--only", choices=sorted(PARTS), action="append", help="only this part; may be given again")
+    asked = parser.parse_args()
+    if asked.runs < 1:
+        parser.error("--runs is at least 1")
+    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, median of {asked.runs}")
+    print(f"{'':<34}{'median':>11}{'least':>11}{'most':>11} {'':<4}{'budget':>10}")
+    made: list[Measure] = []
+    try:
+        for name, part in PARTS.items():
+            if asked.only and name not in asked.only:
+                continue
+            for each in part(asked.runs):
+                made.append(each)
+                print(line(each), flush=True)
+    except Failed as error:
+        print(f"nothing to measure: {error}", file=sys.stderr)
+        return 2
+    if asked.json:
+        machine = {"machine": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version()}
+        rows = [{**asdict(each), "kept": each.kept} for each in made]
+        asked.json.write_text(json.dumps({**machine, "measures": rows}, indent=1) + "\n")
+    return 0 if all(each.kept for each in made) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,544 @@
+"""The command line as a person meets it: verbs, exit codes, messages, and what is left when it is stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from envkit import __version__, cli
+from envkit import lock as locks
+from envkit.errors import EnvkitError, Interrupted, Undecided, Unsatisfiable, UsageError
+from envkit.facts import load as load_facts
+from envkit.facts.show import TOPICS
+from envkit.resolve import resolve
+from envkit.spec import load as load_spec
+
+ROOT = Path(__file__).parent.parent
+DATA = Path(__file__).parent / "data"
+IMAGES = ROOT / "images"
+VERBS = ("init", "lock", "render", "base", "build", "up", "probe", "smoke", "doctor", "judge", "facts")
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def envkit(capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    """Runs a command line in this process; signal handlers come back afterwards."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def run(*words: object) -> Ended:
+        capsys.readouterr()
+        code = cli.run(lambda: cli.app([str(word) for word in words]))
+        told = capsys.readouterr()
+        assert "Traceback" not in told.err, told.err
+        return Ended(code, told.out, told.err)
+
+    yield run
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+def spawn(*words: object, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "envkit", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+def saved(folder: Path, kind: str, name: str) -> Path:
+    """A recorded subject as --save writes it."""
+    subject = json.loads((DATA / kind / f"{name}.json").read_text())
+    path = folder / f"{kind}-{name}.json"
+    path.write_text(json.dumps({"schema": "envkit.subject/1", "kind": kind, "subject": subject}))
+    return path
+
+
+def wish(folder: Path, text: str = "") -> Path:
+    path = folder / "envkit.toml"
+    path.write_text('torch = "2.6.0"\npython = "3.11"\n' + text)
+    return path
+
+
+def told(ended: Ended, code: int) -> str:
+    """The message of a refusal: data nowhere, one message line, a fix."""
+    assert ended.code == code, ended.err
+    assert ended.out == ""
+    first, *rest = [line for line in ended.err.splitlines() if line.startswith("envkit: ")]
+    assert rest == []
+    assert not first.endswith(".")
+    assert "\n  fix: " in ended.err
+    return first.removeprefix("envkit: ")
+
+
+# Help.
+
+
+def test_help_lists_every_verb(envkit: Run) -> None:
+    ended = envkit("--help")
+    assert ended.code == 0
+    for verb in VERBS:
+        assert re.search(rf"(?m)^  {verb} ", ended.out)
+    assert ended.err == ""
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(verb: str, envkit: Run) -> None:
+    ended = envkit(verb, "-h")
+    assert ended.code == 0
+    assert f"Usage: envkit {verb}" in ended.out or f" {verb} " in ended.out.splitlines()[0]
+    assert ended.err == ""
+
+
+def test_the_version(envkit: Run) -> None:
+    assert envkit("--version") == Ended(0, f"envkit {__version__}\n", "")
+
+
+def test_no_verb_is_wrong_usage(envkit: Run) -> None:
+    assert envkit().code == 2
+
+
+@pytest.mark.parametrize(
+    "words", [("frobnicate",), ("judge",), ("facts",), ("--nope",), ("lock", "--nope"), ("doctor", "--budget", "soon")]
+)
+def test_wrong_words_are_exit_2(words: tuple[str, ...], envkit: Run) -> None:
+    ended = envkit(*words)
+    assert (ended.code, ended.out) == (2, "")
+    assert "Usage" in ended.err or "Error" in ended.err
+
+
+def test_help_loads_neither_docker_nor_nvml_nor_templates() -> None:
+    code = (
+        "import sys\nfrom envkit import cli\ncode = cli.run(lambda: cli.app(['--help']))\n"
+        "print(sorted({'docker', 'pynvml', 'jinja2', 'msgspec', 'rich'} & set(sys.modules)), code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.splitlines()[-1] == "[] 0", done.stderr
+
+
+# Judging what was recorded.
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code", "verdict"),
+    [
+        ("image", "torch-2.6-cu124", 0, "pass"),
+        ("image", "torch-2.15-cu132", 0, "pass"),
+        ("image", "torch-2.6-cudnn-8", 1, "fail"),
+        ("image", "torch-2.15-cudart-twice", 1, "fail"),
+        ("image", "no-torch", 3, "undecided"),
+        ("host", "healthy-h100", 0, "pass"),
+        ("host", "no-gpu", 1, "fail"),
+        ("smoke", "torch-2.6-cu124-cpu", 0, "pass"),
+        ("smoke", "torch-2.6-cu124-cpu-sabotage-ulp", 1, "fail"),
+    ],
+)
+def test_the_exit_code_is_the_verdict(
+    kind: str, name: str, code: int, verdict: str, tmp_path: Path, envkit: Run
+) -> None:
+    path = saved(tmp_path, kind, name)
+    for format in ("console", "json", "junit"):
+        ended = envkit("judge", path, "--format", format)
+        assert ended.code == code, ended.out
+        assert ended.err == ""
+    document = json.loads(envkit("judge", path, "--format", "json").out)
+    assert (document["schema"], document["verdict"]) == ("envkit.report/1", verdict)
+    assert not document.get("observed")
+    whole = json.loads(envkit("judge", path, "--format", "json", "--observed").out)
+    assert whole["observed"]["name"] == json.loads(path.read_text())["subject"]["name"]
+
+
+def test_nothing_observed_is_never_green(tmp_path: Path, envkit: Run) -> None:
+    for kind in ("host", "image", "smoke"):
+        path = tmp_path / f"{kind}.json"
+        path.write_text(
+            json.dumps({"schema": "envkit.subject/1", "kind": kind, "subject": {"name": "x", "digest": ""}})
+        )
+        assert envkit("judge", path).code == 3
+
+
+def test_fail_on_moves_the_line(tmp_path: Path, envkit: Run) -> None:
+    path = saved(tmp_path, "image", "torch-2.6-cudnn-8")
+    codes = [envkit("judge", path, "--fail-on", word).code for word in ("note", "warning", "error", "ERROR")]
+    assert codes[-1] == codes[-2] == 1
+    assert codes == sorted(codes, reverse=True)
+    message = told(envkit("judge", path, "--fail-on", "fatal"), 2)
+    assert message == "there is no severity `fatal`"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"7",
+        b"null",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"schema": "envkit.subject/1", "kind": "cat", "subject": {}}',
+        b'{"schema": "envkit.subject/1", "kind": [], "subject": {}}',
+        b'{"schema": "envkit.subject/1", "kind": {"a": 1}, "subject": {}}',
+        b'{"schema": "envkit.subject/1", "kind": "host"}',
+        b'{"schema": "envkit.subject/1", "kind": "host", "subject": 7}',
+        b'{"schema": "envkit.subject/1", "kind": "image", "subject": {"name": 7}}',
+        b'{"schema": "envkit.subject/2", "kind": "host", "subject": {}}',
+        b'{"kind": "host", "subject": {"name": "x"}}',
+    ],
+)
+def test_what_was_not_saved_cannot_be_judged(content: bytes, tmp_path: Path, envkit: Run) -> None:
+    path = tmp_path / "x.json"
+    path.write_bytes(content)
+    ended = envkit("judge", path)
+    assert ended.code == 2, ended.err
+    assert ended.out == ""
+    assert ended.err.startswith("envkit: ")
+
+
+def test_a_missing_file_cannot_be_judged(tmp_path: Path, envkit: Run) -> None:
+    assert "none.json cannot be read" in told(envkit("judge", tmp_path / "none.json"), 2)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("judge", "x.json"), ("probe",), ("smoke",), ("doctor",),
+        ("up", str(IMAGES / "torch-2.6-cu124"), "--engine", "local"),
+    ],
+)  # fmt: skip
+def test_a_format_that_does_not_exist_is_told_before_any_work(words: tuple[str, ...], envkit: Run) -> None:
+    ended = envkit(*words, "--format", "yaml")
+    assert told(ended, 2) == "there is no format `yaml`"
+    assert "console, json, junit" in ended.err
+
+
+# Locking and rendering.
+
+
+def test_a_missing_spec(tmp_path: Path, envkit: Run) -> None:
+    for verb in ("lock", "render", "build", "up"):
+        message = told(envkit(verb, tmp_path), 2)
+        assert message == f"there is no spec at {tmp_path / 'envkit.toml'}"
+
+
+def test_an_unknown_key(tmp_path: Path, envkit: Run) -> None:
+    message = told(envkit("lock", wish(tmp_path, 'pakages = ["numpy"]\n')), 2)
+    assert message.endswith("unknown key `pakages`; did you mean `packages`?")
+
+
+def test_a_refused_lock_says_why_and_what_is_near(tmp_path: Path, envkit: Run) -> None:
+    ended = envkit("lock", wish(tmp_path, 'cuda = "12.1"\n'))
+    assert told(ended, 2) == "torch 2.6.0 was not published for CUDA 12.1; it was for 11.8, 12.4 and 12.6"
+    assert len(re.findall(r"(?m)^  because: .*CUDA ", ended.err)) >= 3
+    assert re.findall(r"(?m)^  nearest: (.*)$", ended.err)[0] == "torch 2.6.0 with CUDA 12.4"
+    assert os.listdir(tmp_path) == ["envkit.toml"]
+
+
+def test_a_lock_that_answers_is_kept(tmp_path: Path, envkit: Run) -> None:
+    folder = tmp_path / "torch-2.6-cu124"
+    folder.mkdir()
+    for name in ("envkit.toml", "envkit.lock"):
+        (folder / name).write_bytes((IMAGES / "torch-2.6-cu124" / name).read_bytes())
+    before = (folder / "envkit.lock").stat().st_mtime_ns
+    ended = envkit("lock", folder)
+    assert (ended.code, (folder / "envkit.lock").stat().st_mtime_ns) == (0, before)
+    assert "the lock answers this spec already" in ended.err
+    assert "torch 2.6.0 for CUDA 12.4" in ended.out
+
+
+def test_an_index_out_of_reach_is_undecided(tmp_path: Path, envkit: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:1/simple")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    ended = envkit("lock", wish(tmp_path))
+    assert "the package index cannot be reached" in told(ended, 3)
+    assert not (tmp_path / "envkit.lock").exists()
+
+
+def test_render_needs_a_lock(tmp_path: Path, envkit: Run) -> None:
+    message = told(envkit("render", wish(tmp_path)), 2)
+    assert message.endswith("envkit.lock does not exist")
+    (tmp_path / "envkit.lock").write_bytes((IMAGES / "torch-2.6-cu124" / "envkit.lock").read_bytes())
+    ended = envkit("render", tmp_path)
+    assert told(ended, 2).endswith("envkit.lock answers another spec")
+    assert "envkit lock" in ended.err
+
+
+def test_render_prints_the_checked_in_dockerfile(envkit: Run) -> None:
+    ended = envkit("render", IMAGES / "torch-2.6-cu124", "-o", "-")
+    assert ended == Ended(0, (IMAGES / "torch-2.6-cu124" / "Dockerfile").read_text(), "")
+
+
+def test_render_writes_where_it_is_told(tmp_path: Path, envkit: Run) -> None:
+    out = tmp_path / "D"
+    ended = envkit("render", IMAGES / "torch-2.6-cu124", "-o", out)
+    assert (ended.code, ended.out) == (0, f"{out}\n")
+    assert out.read_text() == (IMAGES / "torch-2.6-cu124" / "Dockerfile").read_text()
+
+
+def test_an_output_that_cannot_be_written_leaves_nothing(tmp_path: Path, envkit: Run) -> None:
+    ended = envkit("render", IMAGES / "torch-2.6-cu124", "-o", tmp_path / "none" / "D")
+    assert "cannot be written" in told(ended, 2)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_size_limit_leaves_the_old_file_whole(tmp_path: Path) -> None:
+    out = tmp_path / "D"
+    out.write_text("old")
+    code = (
+        "import resource, sys\nfrom envkit import cli\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
+        f"sys.exit(cli.run(lambda: cli.app(['render', {str(IMAGES / 'torch-2.6-cu124')!r}, '-o', {str(out)!r}])))\n"
+    )
+    done = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "cannot be written: File too large" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (out.read_text(), os.listdir(tmp_path)) == ("old", ["D"])
+
+
+# init.
+
+
+def test_init_writes_a_spec_that_resolves_and_never_overwrites(tmp_path: Path, envkit: Run) -> None:
+    ended = envkit("init", tmp_path)
+    path = tmp_path / "envkit.toml"
+    assert ended == Ended(0, f"{path}\n", "")
+    written = path.read_text()
+    facts = load_facts()
+    choice = resolve(load_spec(path), facts)
+    assert choice.torch == str(max(row.torch for row in facts.torches if row.default))
+    assert "is there already" in told(envkit("init", tmp_path), 2)
+    assert path.read_text() == written
+
+
+@pytest.mark.parametrize("commented", ["driver"])
+def test_what_init_leaves_commented_out_parses_too(commented: str, tmp_path: Path, envkit: Run) -> None:
+    envkit("init", tmp_path)
+    path = tmp_path / "envkit.toml"
+    text = path.read_text()
+    assert f"# {commented} = " in text
+    path.write_text(text.replace(f"# {commented} = ", f"{commented} = "))
+    assert resolve(load_spec(path), load_facts()).torch
+
+
+def test_init_into_nowhere(tmp_path: Path, envkit: Run) -> None:
+    assert "cannot be written" in told(envkit("init", tmp_path / "none"), 2)
+
+
+# Facts.
+
+
+@pytest.mark.parametrize(
+    ("topic", "query", "word"),
+    [
+        ("torch", "2.6.0", "torch 2.6.0+cu124"),
+        ("gpu", "RTX 4090", "sm_89"),
+        ("cuda", "12.4", "CUDA 12.4"),
+        ("driver", "550", "driver branch 550"),
+        ("cudnn", "9.1", "cuDNN 9.1"),
+        ("image", "nvidia/cuda:12.4.1-base-ubuntu22.04", "12.4.1"),
+        ("os", "debian12", "bookworm"),
+        ("tool", "py-spy", "py-spy"),
+    ],
+)
+def test_facts_name_their_source(topic: str, query: str, word: str, envkit: Run) -> None:
+    ended = envkit("facts", topic, query)
+    assert (ended.code, ended.err) == (0, "")
+    assert word in ended.out
+    assert re.search(r"(?m)^  source: .+", ended.out)
+    rows = json.loads(envkit("facts", topic, query, "-f", "json").out)
+    assert rows
+    assert all(row["source"] and row["seen"] for row in rows)
+
+
+def test_the_topics_are_all_tried_above() -> None:
+    assert set(TOPICS) == {"torch", "gpu", "cuda", "driver", "cudnn", "image", "os", "tool"}
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+@pytest.mark.parametrize("query", ["", "zzz", "$(id)", "\n"])
+def test_facts_about_nothing_known_say_so(topic: str, query: str, envkit: Run) -> None:
+    ended = envkit("facts", topic, query)
+    assert (ended.code, ended.out) == (2, "")
+    assert "there are no facts about" in ended.err
+
+
+def test_a_topic_or_format_that_does_not_exist(envkit: Run) -> None:
+    assert told(envkit("facts", "weather", "x"), 2) == "there is no topic `weather`"
+    assert told(envkit("facts", "os", "debian12", "-f", "xml"), 2) == "there is no format `xml` here"
+
+
+# Probe and smoke of this Python.
+
+
+def test_an_image_and_a_python_are_one_too_many(envkit: Run) -> None:
+    assert told(envkit("probe", "debian:12", "--python", "/usr/bin/python3"), 2)
+
+
+def test_a_probe_is_saved_and_judged_to_the_same_code(tmp_path: Path, envkit: Run) -> None:
+    path = tmp_path / "here.json"
+    first = envkit("probe", "--save", path, "--format", "json")
+    again = envkit("judge", path, "--format", "json")
+    assert first.code == again.code
+    assert json.loads(first.out)["results"] == json.loads(again.out)["results"]
+
+
+def test_a_smoke_test_that_does_not_exist(envkit: Run) -> None:
+    assert told(envkit("smoke", "--test", "gem"), 2) == "there is no smoke test `gem`"
+    assert told(envkit("smoke", "--sabotage", "rust"), 2) == "there is no sabotage `rust`"
+
+
+def test_an_engine_that_does_not_exist(envkit: Run) -> None:
+    assert told(envkit("probe", "debian:12", "--engine", "moby"), 2) == "there is no engine `moby`"
+
+
+def test_an_engine_that_does_not_answer_is_undecided(
+    envkit: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    ended = envkit("probe", "debian:12")
+    told(ended, 3)
+    assert "--engine local" in ended.err
+
+
+# Errors become codes.
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UsageError("a", "b"), 2),
+        (Unsatisfiable("a", ("c",), ("d",), "b"), 2),
+        (Undecided("a", "b"), 3),
+        (EnvkitError("a", "b"), 3),
+        (Interrupted("SIGINT"), 130),
+        (OSError(28, "No space left on device"), 3),
+        (SystemExit(0), 0),
+        (SystemExit("text"), 2),
+    ],
+)
+def test_errors_have_their_codes(error: BaseException, code: int, envkit: Run) -> None:
+    def fail() -> None:
+        raise error
+
+    assert cli.run(fail) == code
+
+
+def test_a_fault_of_envkit_is_never_found_or_green(envkit: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError("a fault")
+
+    assert cli.run(fail) == 3
+    assert "fault of envkit itself" in capsys.readouterr().err
+
+
+# The outside world.
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_went_away_is_not_found_or_green(unbuffered: str) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as gone:
+        done = subprocess.run(
+            [sys.executable, "-m", "envkit", "facts", "torch", ">=2", "-f", "json"],
+            stdout=gone, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        )  # fmt: skip
+    assert done.returncode == 3
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_stdout_is_not_green(unbuffered: str) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "envkit", "--version"],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        )  # fmt: skip
+    assert done.returncode == 3
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def silent_index() -> Iterator[str]:
+    """An index that takes a request and never answers: whoever asks it waits."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(8)
+        taken: list[socket.socket] = []
+
+        def take() -> None:
+            while True:
+                try:
+                    taken.append(listener.accept()[0])
+                except OSError:
+                    return
+
+        threading.Thread(target=take, daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/simple"
+        for each in taken:
+            each.close()
+
+
+def children(pid: int) -> list[int]:
+    return [
+        int(each) for task in Path(f"/proc/{pid}/task").iterdir() for each in (task / "children").read_text().split()
+    ]
+
+
+@pytest.mark.parametrize(("number", "times"), [(signal.SIGINT, 1), (signal.SIGTERM, 1), (signal.SIGINT, 3)])
+def test_a_signal_in_a_long_step_ends_all_of_it(
+    number: signal.Signals, times: int, tmp_path: Path, silent_index: str
+) -> None:
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    job = tmp_path / "job"
+    job.mkdir()
+    process = spawn(
+        "lock", wish(job), UV_DEFAULT_INDEX=silent_index, UV_CACHE_DIR=str(tmp_path / "uv"), TMPDIR=str(scratch)
+    )
+    until = time.monotonic() + 20
+    while not (started := children(process.pid)) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert started, "the solver did not start"
+    time.sleep(0.2)
+    for _ in range(times):
+        process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert f"stopped by {number.name}" in err
+    assert "Traceback" not in err
+    assert not any(Path(f"/proc/{pid}").exists() for pid in started)
+    assert list(scratch.glob("envkit-*")) == []
+    assert os.listdir(job) == ["envkit.toml"]
+
+
+def test_the_lock_of_a_wish_is_found_beside_it() -> None:
+    assert locks.path_of(load_spec(IMAGES / "torch-2.6-cu124")).is_file()

@@ -1,0 +1,64 @@
+"""What ran on real GPUs, judged again: the recorded numbers stay green, the sabotaged ones red."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envkit import facts, judge
+from envkit.model import Outcome, Result
+from envkit.subjects import Image, SmokeRun, codec
+
+GPU = Path(__file__).parent / "data" / "gpu"
+GPU_TESTS = {"smoke-streams-events", "smoke-triton-add", "smoke-vector-add-nvrtc"}
+
+
+def recorded(name: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((GPU / f"{name}.json").read_text())
+    return document
+
+
+def judged(name: str) -> dict[str, Result]:
+    document = recorded(name)
+    kind = {"image": Image, "smoke": SmokeRun}[document["kind"]]
+    results = judge.judge(codec.from_plain(kind, document["subject"]), facts.load())
+    return {result.check: result for result in results}
+
+
+@pytest.mark.parametrize("path", sorted(GPU.glob("*.json")), ids=lambda path: path.stem)
+def test_evidence_says_where_and_when_it_was_taken(path: Path) -> None:
+    assert {"gpu", "driver", "torch", "date"} <= set(json.loads(path.read_text())["recorded"])
+
+
+def test_an_h100_passes_every_smoke_check() -> None:
+    results = judged("h100-torch-2.11-cu130-smoke")
+    assert {result.outcome for result in results.values()} == {Outcome.PASS}
+    assert set(results) >= GPU_TESTS
+    tests = recorded("h100-torch-2.11-cu130-smoke")["subject"]["tests"]["value"]
+    assert sum(test["device"] == "cuda:0" and test["ended"] == "ran" for test in tests) == 12
+
+
+@pytest.mark.parametrize("sabotage", ["ulp", "nan"])
+def test_a_sabotaged_h100_fails_every_kernel_test_on_every_device(sabotage: str) -> None:
+    name = f"h100-torch-2.11-cu130-smoke-{sabotage}"
+    results = judged(name)
+    spared = {check for check, result in results.items() if result.outcome is not Outcome.FAIL}
+    assert spared == {"smoke-import-leaves-cuda-alone"}  # it measures no kernel, so nothing is disturbed
+    for test in recorded(name)["subject"]["tests"]["value"]:
+        assert test["device"] in {finding.where for finding in results[f"smoke-{test['name']}"].findings}
+
+
+def test_an_h100_image_binds_what_its_torch_was_built_for() -> None:
+    results = judged("h100-torch-2.11-cu130-probe")
+    outcomes = {result.outcome for result in results.values()}
+    assert outcomes == {Outcome.PASS, Outcome.SKIP}
+    assert {check for check, result in results.items() if result.outcome is Outcome.SKIP} == {
+        "image-torch-not-promised",
+        "image-wheels-not-locked",
+    }
+    image = codec.from_plain(Image, recorded("h100-torch-2.11-cu130-probe")["subject"])
+    assert [lib.owner_version for lib in image.mapped("cudnn")] == ["9.19.0.56"]
+    assert image.mapped("cuda")

@@ -1,0 +1,344 @@
+"""The payload goes in, a document comes out; anything else is undecided, with the last words of what went wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envkit import prove
+from envkit.engine import BaseFound, BaseWish, BuiltImage, Engine, Say
+from envkit.errors import Undecided, UsageError
+from envkit.lock import Lock, dump, parse
+from envkit.proc import Completed
+from envkit.prove import Here, InEngine
+from envkit.subjects.image import NO_PROMISE
+from envkit.versions import Sm
+
+DATA = Path(__file__).parent / "data"
+IMAGES = Path(__file__).parent.parent / "images"
+LOCK: Lock = parse((IMAGES / "torch-2.6-cu124" / "envkit.lock").read_text(), "envkit.lock")
+
+
+def quiet(line: str) -> None:
+    pass
+
+
+def probe_document(name: str = "torch-2.6-cu124") -> dict[str, Any]:
+    """The recorded image as the payload prints it: without what is known outside alone."""
+    image = json.loads((DATA / "image" / f"{name}.json").read_text())
+    return {
+        "schema": "envkit.payload/1",
+        "kind": "probe",
+        "payload_sha256": "",
+        "image": {key: value for key, value in image.items() if key not in ("name", "digest", "promise")},
+    }
+
+
+def smoke_document() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((DATA / "smoke" / "torch-2.6-cu124-cpu.document.json").read_text())
+    return found
+
+
+def said(document: Mapping[str, Any], stderr: str = "") -> Completed:
+    return Completed((), 0, f"chatter of the image\n{json.dumps(document)}\n", stderr)
+
+
+@dataclass
+class FakeEngine:
+    """An engine that keeps in memory what it was told; ``answers`` are the runs by the payload's first word.
+
+    An answer that is an exception is raised.  With ``python`` the payload is really run, under that interpreter.
+    """
+
+    answers: dict[str, Completed | Exception] = field(default_factory=dict)
+    python: str = ""
+    name: str = "fake"
+    images: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    contexts: list[dict[str, str]] = field(default_factory=list)
+    builds: list[dict[str, Any]] = field(default_factory=list)
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    wishes: list[BaseWish] = field(default_factory=list)
+    failure: Exception | None = None
+
+    def resolve_base(self, wish: BaseWish, say: Say) -> BaseFound:
+        self.wishes.append(wish)
+        say(f"base {wish.ref}")
+        return BaseFound(wish.ref, "sha256:" + "b" * 64, "local", "sha256:" + "c" * 64)
+
+    def build(
+        self,
+        context: Path,
+        tag: str,
+        *,
+        args: Mapping[str, str],
+        labels: Mapping[str, str],
+        secrets: Mapping[str, Path],
+        say: Say,
+        timeout_s: float,
+        no_cache: bool = False,
+    ) -> BuiltImage:
+        self.contexts.append({path.name: path.read_text() for path in context.iterdir()})
+        self.builds.append(
+            {"tag": tag, "args": dict(args), "labels": dict(labels), "secrets": dict(secrets), "no_cache": no_cache}
+        )
+        say("building")
+        if self.failure is not None:
+            raise self.failure
+        self.images[tag] = labels
+        return BuiltImage("sha256:" + "a" * 64, tag, 1_500_000_000, 12.5)
+
+    def labels(self, image: str) -> Mapping[str, str]:
+        if image not in self.images:
+            raise UsageError(f"there is no image {image}", "build it")
+        return self.images[image]
+
+    def run(
+        self,
+        image: str,
+        argv: Sequence[str],
+        *,
+        payload: bytes,
+        gpus: tuple[str, ...] = (),
+        env: Mapping[str, str] | None = None,
+        python: str = "python3",
+        timeout_s: float,
+        say: Say,
+    ) -> Completed:
+        self.runs.append({"image": image, "argv": list(argv), "gpus": gpus, "timeout_s": timeout_s})
+        assert payload[:2] == b"PK"
+        if self.python:
+            return Here(Path(self.python)).run(list(argv), timeout_s, say)
+        answer = self.answers[argv[0]]
+        if isinstance(answer, Exception):
+            raise answer
+        for line in answer.stderr.splitlines():
+            say(line)
+        return answer
+
+    def remove(self, image: str) -> None:
+        self.images.pop(image, None)
+
+
+def place(engine: Engine, name: str = "job:1") -> InEngine:
+    return InEngine(engine, name, "sha256:" + "a" * 64, ("all",))
+
+
+def engine_with(probe: Completed | Exception | None = None, smoke: Completed | Exception | None = None) -> FakeEngine:
+    made = FakeEngine({"probe": probe or said(probe_document()), "smoke": smoke or said(smoke_document())})
+    made.images["job:1"] = {prove.LOCK_LABEL: dump(LOCK)}
+    return made
+
+
+# Probe.
+
+
+def test_a_probe_is_read_with_its_name_digest_and_promise() -> None:
+    fake = engine_with()
+    image = prove.probe(place(fake), quiet)
+    assert (image.name, image.digest) == ("job:1", "sha256:" + "a" * 64)
+    assert str(image.torch.need("torch").version).startswith("2.6.0")
+    assert image.promise.need("the promise") == prove.promise_of(LOCK)
+    assert fake.runs[0]["argv"] == ["probe", "--budget", "300"]
+    assert fake.runs[0]["gpus"] == ("all",)
+    assert fake.runs[0]["timeout_s"] > 300
+
+
+def test_progress_is_told_line_by_line() -> None:
+    heard: list[str] = []
+    prove.probe(place(engine_with(said(probe_document(), "one\n\n two\n"))), heard.append)
+    assert heard == ["probing job:1", "probe: one", "probe:  two"]
+
+
+def test_an_image_without_the_label_promises_nothing() -> None:
+    fake = engine_with()
+    fake.images["job:1"] = {}
+    assert prove.probe(place(fake), quiet).promise.missing == NO_PROMISE
+
+
+@pytest.mark.parametrize("label", ["garbage", dump(LOCK).replace("sm_70", "sm_70; id"), dump(LOCK)[:-200]])
+def test_a_label_that_is_no_lock_is_told_and_no_traceback(label: str) -> None:
+    fake = engine_with()
+    fake.images["job:1"] = {prove.LOCK_LABEL: label}
+    with pytest.raises(UsageError, match=re.escape(f"the label {prove.LOCK_LABEL} of job:1")):
+        prove.probe(place(fake), quiet)
+
+
+def test_a_promise_is_what_the_lock_holds() -> None:
+    promise = prove.promise_of(LOCK)
+    assert (str(promise.torch), str(promise.cuda)) == ("2.6.0", "12.4")
+    assert [wheel.name for wheel in promise.wheels] == [pin.name for pin in LOCK.wheels]
+    assert promise.gpus == tuple(Sm.parse(capability) for _, capability, _ in LOCK.gpus)
+    assert promise != prove.promise_of(replace(LOCK, epoch=1))
+
+
+# Documents that are none.
+
+NO_DOCUMENTS = {
+    "nothing": "",
+    "blank lines": "\n \n",
+    "talk": "hello\n",
+    "half a document": json.dumps(probe_document())[:-5] + "\n",
+    "a list": "[1]\n",
+    "a number": "7\n",
+    "text after the document": json.dumps(probe_document()) + "\nbye\n",
+}
+
+
+@pytest.mark.parametrize("stdout", NO_DOCUMENTS.values(), ids=NO_DOCUMENTS.keys())
+@pytest.mark.parametrize("verb", ["probe", "smoke"])
+def test_no_document_is_undecided_with_the_last_words(verb: str, stdout: str) -> None:
+    words = "".join(f"line {number}\n" for number in range(40)) + "Segmentation fault\n"
+    done = Completed((), 139, stdout, words)
+    with pytest.raises(Undecided) as caught:
+        (prove.probe if verb == "probe" else prove.smoke)(place(engine_with(done, done)), quiet)
+    message = caught.value.message
+    assert "ended with 139 and left no document" in message
+    assert message.endswith("| Segmentation fault")
+    assert "line 25" not in message
+    assert "line 39" in message
+
+
+def test_without_stderr_the_end_of_stdout_is_shown() -> None:
+    with pytest.raises(Undecided, match="exec format error"):
+        prove.probe(place(engine_with(Completed((), 1, "exec format error\n", ""))), quiet)
+
+
+def test_a_run_past_its_budget_says_so() -> None:
+    with pytest.raises(Undecided, match="was stopped at its budget and left no document"):
+        prove.probe(place(engine_with(Completed((), -9, "", "", timed_out=True))), quiet)
+
+
+def garbled() -> dict[str, dict[str, Any]]:
+    whole = probe_document()
+    image = whole["image"]
+    return {
+        "another schema": {**whole, "schema": "envkit.payload/2"},
+        "another kind": {**whole, "kind": "smoke"},
+        "no image": {key: value for key, value in whole.items() if key != "image"},
+        "an image of text": {**whole, "image": "x"},
+        "a field less": {**whole, "image": {key: value for key, value in image.items() if key != "torch"}},
+        "a field more": {**whole, "image": {**image, "promise": {"value": None, "via": "", "missing": "x"}}},
+        "both value and missing": {**whole, "image": {**image, "torch": {**image["torch"], "missing": "x"}}},
+        "neither": {**whole, "image": {**image, "torch": {"value": None, "via": "", "missing": ""}}},
+        "another type": {**whole, "image": {**image, "libraries": {"value": 7, "via": "", "missing": ""}}},
+        "a strange device": {**whole, "image": {**image, "devices": {"value": ["x"], "via": "", "missing": ""}}},
+    }
+
+
+@pytest.mark.parametrize("document", garbled().values(), ids=garbled().keys())
+def test_a_garbled_document_is_undecided(document: dict[str, Any]) -> None:
+    with pytest.raises(Undecided, match="the probe's document is malformed"):
+        prove.probe(place(engine_with(said(document))), quiet)
+
+
+def test_an_engine_that_fails_is_not_swallowed() -> None:
+    with pytest.raises(Undecided, match="the engine went away"):
+        prove.probe(place(engine_with(Undecided("the engine went away"))), quiet)
+
+
+# Smoke.
+
+
+def test_a_smoke_run_is_read() -> None:
+    fake = engine_with()
+    run = prove.smoke(place(fake), quiet)
+    assert run.name == "job:1"
+    tests = run.tests.need("the tests")
+    assert {test.name for test in tests} >= {"gemm-exact", "conv", "attention"}
+    assert fake.runs[0]["argv"] == ["smoke", "--budget", "900"]
+
+
+def test_tests_and_sabotage_are_passed_on() -> None:
+    fake = engine_with()
+    prove.smoke(place(fake), quiet, ("gemm-exact", "conv"), 60.0, "ulp")
+    assert fake.runs[0]["argv"] == [
+        "smoke", "--budget", "60", "--only", "gemm-exact", "--only", "conv", "--sabotage", "ulp",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("names", "sabotage", "said_of_it"),
+    [
+        (("gem",), "", "smoke test `gem`"),
+        (("--seconds",), "", "smoke test `--seconds`"),
+        ((), "rust", "sabotage `rust`"),
+    ],
+)
+def test_a_test_or_sabotage_that_does_not_exist(names: tuple[str, ...], sabotage: str, said_of_it: str) -> None:
+    fake = engine_with()
+    with pytest.raises(UsageError, match=re.escape(f"there is no {said_of_it}")) as caught:
+        prove.smoke(place(fake), quiet, names, sabotage=sabotage)
+    assert caught.value.fix.startswith("one of: ")
+    assert fake.runs == []
+
+
+def test_a_smoke_document_that_does_not_fit_is_not_observed() -> None:
+    run = prove.smoke(place(engine_with(smoke=said({**smoke_document(), "tests": 7}))), quiet)
+    assert "does not fit" in run.tests.missing
+
+
+# GPUs.
+
+
+@pytest.mark.parametrize(
+    ("wish", "shown"),
+    [("all", ("all",)), ("none", ()), ("0", ("0",)), ("0, 2,", ("0", "2"))],
+)
+def test_the_gpus_to_show(wish: str, shown: tuple[str, ...]) -> None:
+    assert prove.default_gpus(wish) == shown
+
+
+def test_auto_shows_gpus_where_the_driver_has_its_node() -> None:
+    assert prove.default_gpus("auto") == (("all",) if os.path.exists("/dev/nvidiactl") else ())
+
+
+# The real payload, under this Python.
+
+
+def test_the_real_payload_under_this_python() -> None:
+    here = prove.this_python()
+    assert (here.name, here.digest) == (sys.executable, "")
+    assert here.promise().missing
+    image = prove.probe(here, quiet)
+    assert image.name == sys.executable
+    assert image.promise.missing == NO_PROMISE
+    assert image.python.need("the Python").startswith(f"{sys.version_info.major}.{sys.version_info.minor}.")
+
+
+def test_the_real_payload_through_an_engine() -> None:
+    fake = FakeEngine(python=sys.executable)
+    fake.images["job:1"] = {prove.LOCK_LABEL: dump(LOCK)}
+    image = prove.probe(place(fake), quiet)
+    assert image.promise.need("the promise").torch == LOCK.torch
+
+
+def test_a_python_that_is_none() -> None:
+    with pytest.raises(UsageError, match="there is no /nonexistent/python3"):
+        prove.probe(Here(Path("/nonexistent/python3")), quiet)
+
+
+def test_a_program_that_is_no_python_is_undecided() -> None:
+    with pytest.raises(Undecided, match="left no document"):
+        prove.probe(Here(Path("/bin/true")), quiet)
+
+
+def test_a_payload_past_its_budget_is_killed_with_all_its_children(tmp_path: Path) -> None:
+    slow = tmp_path / "python"
+    slow.write_text("#!/bin/sh\nsleep 3001 &\nexec sleep 3001\n")
+    slow.chmod(0o755)
+    started = time.monotonic()
+    done = Here(slow).run(["probe"], 0.5, quiet)
+    assert done.timed_out
+    assert time.monotonic() - started < 15
+    listed = subprocess.run(["pgrep", "-f", "sleep 3001"], capture_output=True, text=True, check=False)
+    assert listed.stdout == ""
