@@ -154,7 +154,7 @@ def locking(runs: int) -> Iterator[Measure]:
         wish.write_text("".join(line + "\n" for line in choice.requirements))
         uv = [
             uv_path(), "pip", "compile", "--quiet", "--no-config", "--no-header", "--only-binary", ":all:",
-            "--python-version", str(spec.python),
+            "--python", sys.executable, "--python-version", str(spec.python),
             "--python-platform", platform_tag(spec.platform.machine, choice.glibc),
             "--output-file", str(Path(scratch, "pylock.toml")), str(wish),
         ]  # fmt: skip

@@ -60,12 +60,16 @@ def _severity(word: str) -> Severity:
     return Severity[word.upper()]
 
 
-def _checked_format(format: str) -> str:
+def _printable(format: str, fail_on: str, *files: Path | None) -> None:
+    """Refuses, before the work rather than after it, what its result could not be printed or written by."""
     from envkit.report import FORMATS
 
+    _severity(fail_on)
     if format not in FORMATS:
         raise UsageError(f"there is no format `{format}`", f"one of: {', '.join(FORMATS)}")
-    return format
+    for file in files:
+        if file is not None and (file.is_dir() or not os.access(file.parent, os.W_OK)):
+            raise UsageError(f"{file} cannot be written", "name a file in a folder that exists and may be written to")
 
 
 def _finish(report: Report, format: str, fail_on: str, observed: bool, tables: tuple[Table, ...] = ()) -> None:
@@ -216,14 +220,13 @@ def up(
     from envkit import up as pipeline
     from envkit.spec import load
 
-    least = _severity(fail_on)
-    _checked_format(format)
+    _printable(format, fail_on, report)
     wish = load(spec)
     connected = pipeline.connect(engine, say)
     made, tables = pipeline.up(
         wish, facts.load(), connected, say, gpus=prove.default_gpus(gpus), tag=tag, no_cache=no_cache
     )
-    files.write(report, reports.render(made, "json", fail_on=least))
+    files.write(report, reports.render(made, "json", fail_on=_severity(fail_on)))
     say(f"wrote {report}")
     _finish(made, format, fail_on, observed, tables)
 
@@ -271,7 +274,7 @@ def probe(
     from envkit.subjects import codec
 
     started = time.monotonic()
-    _checked_format(format)
+    _printable(format, fail_on, save)
     place = _place(image, python, engine, gpus)
     seen = prove.probe(place, say)
     _save(save, "image", seen)
@@ -303,7 +306,7 @@ def smoke(
     from envkit.subjects import codec
 
     started = time.monotonic()
-    _checked_format(format)
+    _printable(format, fail_on, save)
     place = _place(image, python, engine, gpus)
     run = prove.smoke(place, say, tuple(test or ()), sabotage=sabotage)
     _save(save, "smoke", run)
@@ -329,7 +332,7 @@ def doctor(
     from envkit.subjects import codec
 
     started = time.monotonic()
-    _checked_format(format)
+    _printable(format, fail_on, save)
     host = observe_host(budget_s=budget, wanted_cuda=cuda)
     _save(save, "host", host)
     results = judge.judge(host, facts.load())
@@ -352,7 +355,7 @@ def judge_saved(
     from envkit.subjects import Host, Image, SmokeRun, codec
 
     started = time.monotonic()
-    _checked_format(format)
+    _printable(format, fail_on)
     try:
         document = json.loads(saved.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -10,7 +10,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
@@ -85,7 +85,7 @@ def requirements(pins: Iterable[Pin]) -> str:
 
 
 def digest_of(spec: Spec) -> str:
-    """The sha256 of what a spec wishes, whatever its comments, order and place."""
+    """The sha256 of what a spec wishes, whatever its comments, order, name and place."""
     wish = {
         "torch": spec.torch,
         "cuda": str(spec.cuda or "auto"),
@@ -99,7 +99,6 @@ def digest_of(spec: Spec) -> str:
         "apt": sorted(spec.apt),
         "gpus": sorted(spec.gpus),
         "driver": str(spec.driver or ""),
-        "name": spec.name,
     }
     return sha256(json.dumps(wish, sort_keys=True).encode()).hexdigest()
 
@@ -256,4 +255,4 @@ def load(spec: Spec) -> Lock | None:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}", "check the file and its permissions") from error
     lock = parse(text, str(path))
-    return lock if lock.spec == digest_of(spec) else None
+    return replace(lock, name=spec.name) if lock.spec == digest_of(spec) else None

@@ -72,6 +72,7 @@ def closure(
         wish.write_text("".join(line + "\n" for line in requirements), encoding="utf-8")
         argv = [
             uv_path(), "pip", "compile", "--quiet", "--no-config", "--no-header", "--only-binary", ":all:",
+            "--python", sys.executable,  # or uv starts every Python of this machine in search of that version
             "--python-version", str(python), "--python-platform", platform_tag(machine, glibc),
             *(["--torch-backend", backend] if backend else []),
             "--output-file", str(answer), str(wish),

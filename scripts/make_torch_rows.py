@@ -96,7 +96,18 @@ class _Remote(io.RawIOBase):
 
 def reachable(timeout_s: float = 10.0) -> str:
     """Empty if uv can resolve a small package within ``timeout_s`` seconds, else why it cannot."""
-    argv = [find_uv_bin(), "pip", "compile", "-", "--no-deps", "--quiet", "--refresh-package", "packaging"]
+    argv = [
+        find_uv_bin(),
+        "pip",
+        "compile",
+        "-",
+        "--python",
+        sys.executable,
+        "--no-deps",
+        "--quiet",
+        "--refresh-package",
+        "packaging",
+    ]
     done = proc.run(argv, timeout_s=timeout_s, stdin="packaging\n")
     if done.timed_out:
         return f"uv did not answer within {timeout_s:g} s"
@@ -105,7 +116,18 @@ def reachable(timeout_s: float = 10.0) -> str:
 
 def _wheels(release: str, python: str) -> list[str]:
     """The addresses of all wheels of a release that are for ``python`` or newer; none if uv finds no solution."""
-    argv = [find_uv_bin(), "pip", "compile", "-", "--no-deps", "--universal", "--quiet", "--no-header"]
+    argv = [
+        find_uv_bin(),
+        "pip",
+        "compile",
+        "-",
+        "--python",
+        sys.executable,
+        "--no-deps",
+        "--universal",
+        "--quiet",
+        "--no-header",
+    ]
     argv += ["--format", "pylock.toml", "--python-version", python]
     done = proc.run(argv, timeout_s=_TIMEOUT_S, stdin=f"torch=={release}\n")
     if done.timed_out:
