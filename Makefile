@@ -17,11 +17,12 @@ run: $(VENV)/run.ready
 	scripts/bootstrapper
 	$(BIN)/envkit up $(SPEC) --engine auto
 
-test: $(VENV)/test.ready lint
-	$(BIN)/python -m pytest --durations=10
+# The engine's tests share two images of 6 GB, so they run in one process, after all others.
+test: $(VENV)/test.ready lint unit
+	$(BIN)/python -m pytest -m engine --durations=10
 
 unit: $(VENV)/test.ready
-	$(BIN)/python -m pytest -m 'not engine'
+	$(BIN)/python -m pytest -m 'not engine' -n auto
 
 lint: $(VENV)/test.ready
 	$(BIN)/ruff check .
