@@ -116,6 +116,7 @@ def test_pinned_tree_is_taken_from_the_cache_and_a_spoiled_one_is_not(
 
 @pytest.mark.engine
 @pytest.mark.skipif(shutil.which("mmdebstrap") is None, reason="mmdebstrap is not installed")
+@pytest.mark.usefixtures("engine")
 def test_same_packages_give_the_same_bytes(tmp_path: Path) -> None:
     """Two runs that share no cache; and nothing of this machine is in the tree."""
     said: list[str] = []
