@@ -61,7 +61,7 @@ def connect(name: str, say: Say) -> Engine:
         return DockerEngine(cache_dir())
     except Undecided as error:
         if name == "docker":
-            raise Undecided(error.message, f"{error.fix}; or use --engine local") from error
+            raise
         say(f"{error.message}; going on with a private virtual environment (--engine local)")
         return connect("local", say)
 

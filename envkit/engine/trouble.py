@@ -57,10 +57,15 @@ def _last(lines: Sequence[str], pattern: re.Pattern[str]) -> str:
     return next((_quote(line) for line in reversed(lines) if pattern.search(line)), "")
 
 
+# The words that matter in the chain of exceptions that the SDK shows for a daemon it cannot reach.
+_CORE = re.compile(r"\[Errno \d+\] [^'\")]+|Error\(\d+, '([^']+)'\)|timed out|Connection (?:refused|reset)[^'\")]*")
+
+
 def no_engine(detail: str) -> Undecided:
     """The error for a daemon that does not answer."""
+    core = _CORE.search(detail)
     return Undecided(
-        f"no docker engine answers: {_quote(detail)}",
+        f"no docker engine answers: {_quote((core[1] or core[0]) if core else detail).lower()}",
         "start it (systemctl start docker), or set DOCKER_HOST or the docker context to one that runs, "
         "or use --engine local",
     )
