@@ -83,7 +83,8 @@ def _finish(report: Report, format: str, fail_on: str, observed: bool, tables: t
     shown = report if observed else replace(report, observed={})
     width = shutil.get_terminal_size((100, 24)).columns
     color = wants_color(sys.stdout, os.environ)
-    sys.stdout.write(render(shown, format, fail_on=least, tables=tables, color=color, width=width))
+    filled = tuple(table for table in tables if table.rows)
+    sys.stdout.write(render(shown, format, fail_on=least, tables=filled, color=color, width=width))
     sys.stdout.flush()
     raise typer.Exit(report.exit_code(least))
 
