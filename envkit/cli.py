@@ -48,8 +48,10 @@ PythonPath = Annotated[Path | None, typer.Option("--python", help="Another Pytho
 
 
 def say(line: str) -> None:
-    """One line of progress on stderr."""
-    print(line, file=sys.stderr, flush=True)
+    """One line of progress on stderr; what an image or another program put into it cannot steer the terminal."""
+    from envkit.report.text import visible
+
+    print(visible(line), file=sys.stderr, flush=True)
 
 
 def _severity(word: str) -> Severity:
@@ -238,11 +240,12 @@ def _place(image: str, python: Path | None, engine: str, gpus: str) -> Any:
 
     if image and python:
         raise UsageError("an image and --python were both given", "name one of them")
+    shown = prove.default_gpus(gpus)
     if python:
-        return prove.Here(python)
+        return prove.Here(python, shown)
     if not image:
-        return prove.this_python()
-    return prove.InEngine(pipeline.connect(engine, say), image, "", prove.default_gpus(gpus))
+        return prove.this_python(shown)
+    return prove.InEngine(pipeline.connect(engine, say), image, "", shown)
 
 
 def _save(path: Path | None, kind: str, subject: object) -> None:
@@ -434,6 +437,10 @@ def run(command: Callable[[], object]) -> int:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             say(f"envkit: the disk is full: {error}")
             return 3
+        if isinstance(error, FileNotFoundError) and "usable temporary directory" in str(error):  # tempfile's words
+            say("envkit: no folder for temporary files may be written to, or their disk is full")
+            say("  fix: point TMPDIR at one that may")
+            return 3
         traceback.print_exc()
         say("envkit: this is a fault of envkit itself; please report it with the lines above")
         return 3
@@ -453,4 +460,9 @@ def _flushed(code: int) -> int:
 
 def main() -> None:
     """The console script."""
+    if sys.stderr is None:  # closed by the caller; what is printed to no file would go to stdout
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if sys.stdout is None:
+        say("envkit: stdout is closed, so that no answer can be given")
+        sys.exit(3)
     sys.exit(run(app))

@@ -10,6 +10,23 @@ from pathlib import Path
 from envkit.errors import Undecided, UsageError
 
 
+def folder(path: Path) -> Path:
+    """``path`` as a folder, made with its parents if it is not there.
+
+    Raises Undecided on a full disk and UsageError where it may not be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise Undecided(f"the disk is full: {path} was not made", "free some space there") from error
+        raise UsageError(
+            f"the folder {path} cannot be made: {error.strerror}",
+            "point XDG_CACHE_HOME at a folder that may be written to",
+        ) from error
+    return path
+
+
 def write(path: Path, text: str) -> None:
     """Replaces ``path`` by ``text`` in one step: a temporary file beside it, synced, then renamed over it.
 

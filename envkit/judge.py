@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, TypeVar, get_type_hints
 
 from envkit.facts import Facts
-from envkit.model import Finding, Outcome, Result, Skip, Unknown
+from envkit.model import Finding, Outcome, Result, Severity, Skip, Unknown
 
 Judge = TypeVar("Judge", bound=Callable[..., Iterator[Finding]])
 
@@ -62,15 +62,21 @@ def checks() -> dict[str, Check]:
 
 def run(check: Check, subject: object, facts: Facts) -> Result:
     """What one check says of one subject; a check that dies is an outcome, never a crash and never a pass."""
+    findings: list[Finding] = []
     try:
-        findings = tuple(check.judge(subject, facts) if check.wants_facts else check.judge(subject))
+        findings.extend(check.judge(subject, facts) if check.wants_facts else check.judge(subject))
     except Skip as skip:
+        if findings:  # extend keeps what came before the exception
+            return Result(check.id, Outcome.BROKE, reason=f"skipped ({skip}) after a finding: {findings[0].message}")
         return Result(check.id, Outcome.SKIP, reason=str(skip))
     except Unknown as unknown:
+        # An error that was found is certain, whatever else stayed open; less than that must not hide the doubt.
+        if any(finding.severity is Severity.ERROR for finding in findings):
+            return Result(check.id, Outcome.FAIL, tuple(findings), str(unknown))
         return Result(check.id, Outcome.UNKNOWN, reason=str(unknown))
     except Exception as error:  # the one broad except of the program: a broken check is a result, not a traceback
         return Result(check.id, Outcome.BROKE, reason=f"{type(error).__name__}: {error}")
-    return Result(check.id, Outcome.FAIL if findings else Outcome.PASS, findings)
+    return Result(check.id, Outcome.FAIL if findings else Outcome.PASS, tuple(findings))
 
 
 def judge(subject: Any, facts: Facts, only: frozenset[str] = frozenset()) -> tuple[Result, ...]:

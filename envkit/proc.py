@@ -39,21 +39,23 @@ class Completed:
 def sigterm_raises() -> Iterator[None]:
     """While it holds, SIGTERM raises Interrupted in the main thread, so that ``finally`` clauses run.
 
-    In any other thread it changes nothing, for Python lets only the main one set a handler.  The former handler
-    comes back at the end.
+    It does nothing where somebody handles SIGTERM already, as the command line does, and in any other thread, for
+    Python lets only the main one set a handler.  At the end SIGTERM kills again.
     """
-    if threading.current_thread() is not threading.main_thread():
+    handled = signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    if handled or threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise Interrupted("stopped by SIGTERM")
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would cut the cleaning up short
+        raise Interrupted("SIGTERM")
 
-    former = signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGTERM, stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, former)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _die_with_parent() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -33,6 +34,7 @@ LOCK_LABEL = "io.envkit.lock"
 PROBE_S = 300.0  # importing torch from a cold disk takes up to a minute, mapping its libraries a few seconds
 SMOKE_S = 900.0  # the suite takes about a minute; each test has a budget of its own, far below this
 
+_LABEL_LIMIT = 1 << 20  # characters; the lock of a whole image has twenty thousand
 _TAIL = 15  # lines of a dead payload's stderr that are shown
 
 
@@ -47,6 +49,11 @@ class Place(Protocol):
     @property
     def digest(self) -> str:
         """Its content's name, empty if it has none."""
+        ...
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """The GPUs that a run there is given: "all", or one name each."""
         ...
 
     def promise(self) -> Observed[Promise]:
@@ -72,6 +79,11 @@ class InEngine:
         text = self.engine.labels(self.name).get(LOCK_LABEL, "")
         if not text:
             return Observed.lost(NO_PROMISE)
+        if len(text) > _LABEL_LIMIT:
+            raise UsageError(
+                f"the label {LOCK_LABEL} of {self.name} has {len(text)} characters, which no lock has",
+                "build the image with `envkit build`",
+            )
         return Observed.of(promise_of(locks.parse(text, f"the label {LOCK_LABEL} of {self.name}")), LOCK_LABEL)
 
     def run(self, argv: list[str], timeout_s: float, say: Say) -> Completed:
@@ -81,9 +93,13 @@ class InEngine:
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """A Python of this machine, in this machine's own environment."""
+    """A Python of this machine, in this machine's own environment.
+
+    ``gpus`` are the GPUs that it must see; names of single ones narrow what it can see.
+    """
 
     python: Path
+    gpus: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -105,8 +121,11 @@ class Here:
             file = Path(scratch, "envkit.pyz")
             file.write_bytes(pack.pack())
             command = [str(self.python), str(file), *argv, "--watch-stdin"]
+            environment = dict(os.environ)
+            if self.gpus and self.gpus != ("all",):
+                environment["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus)
             try:
-                return proc.run(command, timeout_s=timeout_s, hold_stdin=True, on_line=say)
+                return proc.run(command, timeout_s=timeout_s, env=environment, hold_stdin=True, on_line=say)
             except FileNotFoundError:
                 raise UsageError(f"there is no {self.python}", "name a Python interpreter") from None
 
@@ -130,32 +149,44 @@ def default_gpus(wish: str) -> tuple[str, ...]:
     return () if wish == "none" else tuple(part.strip() for part in wish.split(",") if part.strip())
 
 
-def _document(done: Completed, what: str) -> Mapping[str, Any]:
-    """The payload's JSON document: the last line of its stdout that is not empty."""
+def _ask(place: Place, what: str, kind: str, words: list[str], timeout_s: float, say: Say) -> Mapping[str, Any]:
+    """Runs the payload in ``place`` and gives its document: the last line of its stdout that is not empty.
+
+    A document counts only if the run ended well and if it repeats this run's nonce and the sha256 of the payload that
+    was sent: what the image's own code printed at Python's start or end, or left over from elsewhere, is none.  An
+    image that forges on purpose can read the nonce and repeat it; the seal is against accidents and cheap lies.
+    """
+    nonce = secrets.token_hex(16)
+    argv = [kind, "--budget", f"{timeout_s:.0f}", *words, "--nonce", nonce]
+    done = place.run(argv, timeout_s + 10, lambda line: say(f"{kind}: {line}") if line.strip() else None)
     lines = [line for line in done.stdout.splitlines() if line.strip()]
     try:
         document = json.loads(lines[-1]) if lines else None
-    except ValueError:
+    except (ValueError, RecursionError):
         document = None
+    left = "left no document"
     if isinstance(document, dict):
-        return document
+        seal = {"nonce": nonce, "payload_sha256": sha256(pack.pack()).hexdigest()}
+        wrong = [key for key, value in seal.items() if document.get(key) != value]
+        if not wrong and done.exit == 0 and not done.timed_out:
+            return document
+        left = f"left a document whose {' and '.join(wrong)} is not this run's" if wrong else "yet left a document"
     how = "was stopped at its budget" if done.timed_out else f"ended with {done.exit}"
     tail = "\n".join(f"  | {line}" for line in (done.stderr or done.stdout).splitlines()[-_TAIL:])
     raise Undecided(
-        f"the {what} {how} and left no document" + (f":\n{tail}" if tail else ""),
-        "see the lines above; is the image's Python 3.8 or newer?",
+        f"the {what} {how} and {left}" + (f":\n{tail}" if tail else ""),
+        "see the lines above; does the image print when its Python starts or ends (sitecustomize, a .pth file)?"
+        if isinstance(document, dict)
+        else "see the lines above; is the image's Python 3.8 or newer?",
     )
-
-
-def _talk(what: str, say: Say) -> Callable[[str], None]:
-    return lambda line: say(f"{what}: {line}") if line.strip() else None
 
 
 def probe(place: Place, say: Say, timeout_s: float = PROBE_S) -> Image:
     """What the process in ``place`` really maps and binds.  Raises Undecided if it cannot be learned."""
+    promise = place.promise()
     say(f"probing {place.name}")
-    done = place.run(["probe", "--budget", f"{timeout_s:.0f}"], timeout_s + 10, _talk("probe", say))
-    return probe_document.read(_document(done, "probe"), place.name, place.digest, place.promise())
+    document = _ask(place, "probe", "probe", [], timeout_s, say)
+    return probe_document.read(document, place.name, place.digest, promise, place.gpus)
 
 
 def smoke(
@@ -173,13 +204,20 @@ def smoke(
         for word in given:
             if word not in known:
                 raise UsageError(f"there is no {kind} `{word}`", f"one of: {', '.join(known)}")
+    promise = place.promise().value
+    asked = SmokeRun(
+        place.name,
+        place.digest,
+        sabotage=sabotage,
+        only=names,
+        gpus_given=place.gpus,
+        torch_promised=promise.torch if promise else "",
+    )
     say(f"running the smoke suite in {place.name}")
-    argv = ["smoke", "--budget", f"{timeout_s:.0f}", *(word for name in names for word in ("--only", name))]
-    argv += ["--sabotage", sabotage] if sabotage else []
-    done = place.run(argv, timeout_s + 10, _talk("smoke", say))
-    return smoke_document.read(_document(done, "smoke suite"), place.name, place.digest)
+    words = [word for name in names for word in ("--only", name)] + (["--sabotage", sabotage] if sabotage else [])
+    return smoke_document.read(_ask(place, "smoke suite", "smoke", words, timeout_s, say), asked)
 
 
-def this_python() -> Here:
-    """The Python that envkit itself runs under."""
-    return Here(Path(sys.executable))
+def this_python(gpus: tuple[str, ...] = ()) -> Here:
+    """The Python that envkit itself runs under, which must see the GPUs in ``gpus``."""
+    return Here(Path(sys.executable), gpus)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from envkit.model import Observed, Outcome, Result
 from envkit.subjects import Image, codec
 from envkit.subjects.image import (
     NO_PROMISE,
+    NO_RECORD,
     Binding,
     LateLoad,
     Library,
@@ -51,8 +52,9 @@ def message(check: str, image: Image) -> str:
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_healthy_torch_passes_every_check_whatever_versions_it_holds(name: str) -> None:
     said = results(recorded(name))
-    assert {check: result.outcome for check, result in said.items()} == dict.fromkeys(said, Outcome.PASS)
-    assert len(said) == 12
+    assert {check for check, result in said.items() if result.outcome is not Outcome.PASS} == {"image-gpu-not-seen"}
+    assert said["image-gpu-not-seen"].outcome is Outcome.SKIP
+    assert len(said) == 13
 
 
 def test_the_healthy_newest_torch_really_holds_many_cuda_versions() -> None:
@@ -148,21 +150,157 @@ TORCH = BOUND | {"arch-not-covered", "torch-not-promised"}
 NEEDED = {
     "torch_import": TORCH | {"library-twice", "torch-importable"},
     "torch": TORCH,
-    "libraries": BOUND | {"library-twice"},
+    "libraries": BOUND | {"library-twice", "torch-not-promised"},
     "late": {"cudnn-mixed"},
     "wheels": {"files-overwritten", "torch-requires-unmet", "wheels-not-locked"},
     "requires": {"torch-requires-unmet"},
+    "python": {"torch-requires-unmet"},
+    "platform": {"torch-requires-unmet"},
+    "libc": set(),
+    "unmapped": set(),  # names files in messages only
+    "bindings": set(),  # without them every mapped copy is judged
+    "devices": set(),  # the declared GPUs are judged
     "overwritten": {"files-overwritten"},
     "promise": {"arch-not-covered", "torch-not-promised", "wheels-not-locked"},
 }
 
 
+def not_green(image: Image) -> dict[str, Outcome]:
+    """The checks that do not pass, without their common prefix and the one that needs a GPU."""
+    said = {check.removeprefix("image-"): result.outcome for check, result in results(image).items()}
+    return {name: end for name, end in said.items() if end is not Outcome.PASS and name != "gpu-not-seen"}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
 @pytest.mark.parametrize("field", sorted(NEEDED))
-def test_what_was_not_observed_is_unknown_and_never_a_pass(field: str) -> None:
+def test_what_was_not_observed_is_unknown_and_never_a_pass(name: str, field: str) -> None:
     gone: dict[str, Any] = {field: Observed.lost("the probe died")}
-    lacking = replace(recorded("torch-2.6-cu124"), **gone)
-    unknown = {check for check, result in results(lacking).items() if result.outcome is Outcome.UNKNOWN}
-    assert unknown == {f"image-{name}" for name in NEEDED[field]}
+    assert not_green(replace(recorded(name), **gone)) == dict.fromkeys(NEEDED[field], Outcome.UNKNOWN)
+
+
+def test_every_observed_field_is_taken_away_once() -> None:
+    assert set(NEEDED) == {field.name for field in fields(Image)} - {"name", "digest", "gpus_given"}
+
+
+# Each list emptied in turn, as of a probe that saw nothing and says so: whoever compared with it must not pass.
+EMPTIED = {
+    "libraries": BOUND | {"library-twice", "torch-not-promised"},
+    "late": {"cudnn-mixed"},
+    "wheels": {"files-overwritten", "torch-requires-unmet", "wheels-not-locked"},
+    "requires": {"torch-requires-unmet"},
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+@pytest.mark.parametrize("field", sorted(EMPTIED))
+def test_a_list_that_came_empty_leaves_nothing_green_that_needs_it(name: str, field: str) -> None:
+    emptied: dict[str, Any] = {field: Observed.of((), "an empty list")}
+    assert set(not_green(replace(recorded(name), **emptied))) == EMPTIED[field]
+
+
+# Each family of libraries taken away in turn.
+FAMILIES = {
+    "cudart": {"cudart-not-build"},
+    "cudnn": {"cudnn-older-than-build"},
+    "nccl": {"nccl-older-than-build"},
+    "every": BOUND | {"library-twice", "torch-not-promised"},
+    "torch": {"torch-not-promised"},
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_a_library_that_was_not_seen_is_no_pass(name: str, family: str) -> None:
+    image = recorded(name)
+    gone = {"every": {""}, "torch": {"torch_cpu", "c10"}}.get(family, {family})
+    left = tuple(lib for lib in image.libraries.need("libraries") if lib.name not in gone and "" not in gone)
+    assert set(not_green(replace(image, libraries=Observed.of(left, "maps")))) == FAMILIES[family]
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_each_wheel_that_was_not_seen_is_no_pass(name: str) -> None:
+    image = recorded(name)
+    wheels = image.wheels.need("wheels")
+    for gone in image.promise.need("promise").wheels:
+        left = Observed.of(tuple(wheel for wheel in wheels if wheel.name != gone.name), "metadata")
+        assert "wheels-not-locked" in not_green(replace(image, wheels=left)), gone
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "check"),
+    [
+        ("version", "", "torch-not-promised"),
+        ("cuda", "", "torch-not-promised"),
+        ("cudnn", 0, "cudnn-older-than-build"),
+        ("nccl", "", "nccl-older-than-build"),
+        ("archs", (), "arch-not-covered"),
+    ],
+)
+@pytest.mark.parametrize("name", HEALTHY)
+def test_each_part_of_torchs_build_that_is_empty_is_no_pass(name: str, field: str, value: Any, check: str) -> None:
+    image = recorded(name)
+    changed: dict[str, Any] = {field: value}
+    assert check in not_green(replace(image, torch=Observed.of(replace(image.torch.need("t"), **changed), "torch")))
+
+
+def test_a_second_torch_of_the_same_version_is_told_by_the_files_that_are_mapped() -> None:
+    image = recorded("torch-2.6-cu124")
+    libs = tuple(
+        replace(lib, path=lib.path.replace(SITE, "/src"), owner="", owner_version="") if lib.owner == "torch" else lib
+        for lib in image.libraries.need("libraries")
+    )
+    second = replace(image, libraries=Observed.of(libs, "maps"))
+    assert "/src/torch/lib/" in message("image-torch-not-promised", second)
+    unlocked = replace(image.promise.need("p"), wheels=(), whole=False)  # the base brought its own torch
+    assert one("image-torch-not-promised", replace(second, promise=Observed.of(unlocked, "l"))).outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize(("whole", "outcome"), [(False, Outcome.SKIP), (True, Outcome.FAIL)])
+def test_a_lock_without_wheels_proves_nothing(whole: bool, outcome: Outcome) -> None:
+    empty = Observed.of(Promise("", "", (), whole=whole), "label")
+    assert one("image-wheels-not-locked", replace(recorded("torch-2.6-cu124"), promise=empty)).outcome is outcome
+    bare = image(promise=empty, wheels=Observed.of((Wheel("pip", "1"),), "metadata"))
+    assert one("image-wheels-not-locked", bare).outcome is Outcome.SKIP
+
+
+def test_a_wheel_that_is_installed_twice_is_judged_twice() -> None:
+    lines = Observed.of((Requirement("torch", "2.6.0", "nvidia-cudnn-cu12 (==9.1.0.70)"),), "METADATA")
+    both = tuple(Wheel("nvidia-cudnn-cu12", version) for version in ("9.1.0.70", "8.9.2.26"))
+    found = image(requires=lines, wheels=Observed.of((Wheel("torch", "2.6.0"), *both), "metadata"))
+    assert "8.9.2.26 is installed" in message("image-torch-requires-unmet", found)
+
+
+def test_torch_without_a_record_cannot_be_compared() -> None:
+    bare = Overwritten("/usr/lib/python3/dist-packages", ("torch==2.6.0",), NO_RECORD)
+    gone = Overwritten("/s/libnccl.so.2", ("nvidia-nccl-cu12==2",), "the file is missing")
+    changed = Overwritten("/s/libnccl.so.2", ("nvidia-nccl-cu12==2",), "none of their hashes")
+    wheels = Observed.of((Wheel("torch", "2.6.0"),), "metadata")
+    for files, outcome in (((bare,), "unknown"), ((bare, gone), "unknown"), ((bare, changed), "fail")):
+        found = image(overwritten=Observed.of(files, "RECORD"), wheels=wheels)
+        assert one("image-files-overwritten", found).outcome == outcome
+
+
+def test_a_gpu_at_hand_is_judged_beside_the_declared_ones() -> None:
+    found = image(promise=promised(gpus=(Sm(9, 0),)), devices=Observed.of((Sm(12, 0),), "driver"))
+    assert "no code for sm_120" in message("image-arch-not-covered", found)
+
+
+@pytest.mark.parametrize(
+    ("given", "seen", "outcome"),
+    [
+        ((), (), Outcome.SKIP),
+        (("all",), (Sm(9, 0),), Outcome.PASS),
+        (("all",), (), Outcome.FAIL),
+        (("0", "1"), (Sm(9, 0),), Outcome.FAIL),
+        (("all",), None, Outcome.UNKNOWN),
+    ],
+)
+def test_gpus_that_were_given_must_be_seen(
+    given: tuple[str, ...], seen: tuple[Sm, ...] | None, outcome: Outcome
+) -> None:
+    devices: Observed[Any] = Observed.lost("803") if seen is None else Observed.of(seen, "driver")
+    found = replace(recorded("torch-2.6-cu124"), devices=devices, gpus_given=given)
+    assert one("image-gpu-not-seen", found).outcome is outcome
 
 
 def build(cuda: str = "12.4", archs: tuple[str, ...] = ("sm_80", "sm_90"), cudnn: int = 90100) -> TorchBuild:
@@ -321,8 +459,9 @@ def test_a_torch_for_the_cpu_has_no_cuda_questions() -> None:
         (Library("nccl", "libnccl.so.2", "/a", "2.21.5", owner="nvidia-nccl-cu13"), Outcome.FAIL),
         (Library("nccl", "libnccl.so.2", "/a", "2.21.5", owner="nvidia-nccl-cu12"), Outcome.PASS),
         (Library("cublas", "libcublas.so.13", "/a", "13.1.0"), Outcome.FAIL),
-        (Library("cusolver", "libcusolver.so.11", "/a", "11.6.1"), Outcome.PASS),
-        (Library("cuda", "libcuda.so.1", "/a", "13.1"), Outcome.PASS),
+        (Library("cusolver", "libcusolver.so.11", "/a", "11.6.1"), Outcome.UNKNOWN),
+        (Library("cuda", "libcuda.so.1", "/a", "13.1"), Outcome.UNKNOWN),
+        (Library("cublas", "libcublas.so.12", "/a", "12.4.5"), Outcome.PASS),
     ],
 )
 def test_a_library_for_another_cuda_major_is_found_by_wheel_or_version(library: Library, outcome: Outcome) -> None:

@@ -6,12 +6,14 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from envkit import facts, judge
 from envkit.checks import smoke
 from envkit.image.smoke import read
-from envkit.model import Finding, Observed, Severity, Skip, Unknown
+from envkit.model import Finding, Observed, Outcome, Report, Severity, Skip, Subject, Unknown
 from envkit.payload.smoke import TESTS, Case
 from envkit.subjects.codec import from_plain, to_plain
 from envkit.subjects.smoke import SmokeRun, SmokeTest
@@ -28,7 +30,10 @@ def recorded(name: str) -> SmokeRun:
 
 
 def of(*tests: SmokeTest) -> SmokeRun:
-    return SmokeRun("x", tests=Observed.of(tests, "by hand"))
+    """A run of these tests, which saw as many GPUs as they name."""
+    on = [test.device.partition(":")[2] for test in tests]
+    gpus = tuple("a GPU" for _ in range(1 + max([-1, *(int(index) for index in on if index)])))
+    return SmokeRun("x", tests=Observed.of(tests, "by hand"), gpus=Observed.of(gpus, "by hand"))
 
 
 def healthy(name: str, device: str) -> SmokeTest:
@@ -62,16 +67,28 @@ def test_what_needs_a_gpu_is_skipped_without_one(name: str) -> None:
 def test_the_document_reads_as_the_recorded_run() -> None:
     document = json.loads((DATA / "torch-2.6-cu124-cpu.document.json").read_text())
     run = recorded("torch-2.6-cu124-cpu")
-    assert read(document, run.name) == run
+    assert read(document, SmokeRun(run.name)) == run
     assert from_plain(SmokeRun, to_plain(run)) == run
 
 
 @pytest.mark.parametrize(
-    "change", [{"tests": "x"}, {"tests": [{"name": 1}]}, {"gpus": 3}, {"seconds": "x"}, {"tests": None}]
+    "change",
+    [
+        {"tests": "x"},
+        {"tests": [{"name": 1}]},
+        {"gpus": 3},
+        {"seconds": "x"},
+        {"tests": None},
+        {"schema": "envkit.payload/2"},
+        {"kind": "probe"},
+        {"sabotage": "ulp"},
+        {"tests": [{"name": "fft", "device": "cpu", "ended": "ran", "measures": {"fp32.complex.worst": None}}]},
+        {"tests": [{"name": "fft", "device": "cpu", "ended": "ran", "measures": {"fp32.complex.worst": [0]}}]},
+    ],
 )
 def test_a_document_that_does_not_fit_is_not_observed(change: dict[str, object]) -> None:
     document = json.loads((DATA / "torch-2.6-cu124-cpu.document.json").read_text())
-    run = read({**document, **change}, "x")
+    run = read({**document, **change}, SmokeRun("x"))
     with pytest.raises(Unknown):
         list(smoke.smoke_fft(run))
 
@@ -79,26 +96,26 @@ def test_a_document_that_does_not_fit_is_not_observed(change: dict[str, object])
 def test_an_unknown_ending_is_not_observed() -> None:
     document = json.loads((DATA / "torch-2.6-cu124-cpu.document.json").read_text())
     document["tests"][0]["ended"] = "passed"
-    assert "'passed'" in read(document, "x").tests.missing
+    assert "'passed'" in read(document, SmokeRun("x")).tests.missing
 
 
 @pytest.mark.parametrize("test", TESTS, ids=lambda test: test.name)
 def test_every_limit_is_reached_by_going_just_beyond_it(test: Case) -> None:
-    name, judge = test.name, JUDGES[test.name]
-    devices = ["cuda:1"] + (["cpu"] if name in ON_CPU else [])
+    name, check = test.name, JUDGES[test.name]
+    devices = ["cuda:0"] + (["cpu"] if name in ON_CPU else [])
     for device in devices:
-        clean = healthy(name, device)
+        clean, others = healthy(name, device), [healthy(name, other) for other in devices if other != device]
         rows = [row for row in smoke.limits() if row.test == name and row.device == device.partition(":")[0]]
         assert rows
-        assert list(judge(of(clean))) == []
+        assert list(check(of(clean, *others))) == []
         for row in rows:
             beyond = (row.most or 0.0) * 1.01 + 1e-30 if row.most is not None else (row.least or 0.0) - 0.5
-            for bad in (beyond, "nan", "inf" if row.most is not None else "-inf", None):
+            for bad in (beyond, "nan", "inf", "-inf", -1.0, -0.001, "", "zero", "1e999", None):
                 measures = {measure: value for measure, value in clean.measures.items() if measure != row.measure}
                 if bad is not None:
                     measures[row.measure] = bad
-                run = of(replace(clean, measures=measures))
-                hits = [found for found in judge(run) if row.measure in found.message]
+                run = of(replace(clean, measures=measures), *others)
+                hits = [found for found in check(run) if row.measure in found.message]
                 assert [found.where for found in hits][:1] == [device], (row, bad)
 
 
@@ -128,16 +145,25 @@ def test_ptx_that_the_driver_cannot_compile_is_a_warning() -> None:
 def test_a_death_is_told_with_its_last_words(ended: str, words: str) -> None:
     signal = "SIGSEGV" if ended == "killed" else ""
     dead = SmokeTest("conv", "cuda:3", ended, "no answer", signal, stderr_tail="CUDNN_STATUS_EXECUTION_FAILED\n")
-    (finding,) = smoke.smoke_conv(of(healthy("conv", "cpu"), dead))
+    sound = [healthy("conv", device) for device in ("cpu", "cuda:0", "cuda:1", "cuda:2")]
+    (finding,) = smoke.smoke_conv(of(*sound, dead))
     assert words in finding.message
     assert (finding.severity, finding.where) == (Severity.ERROR, "cuda:3")
     assert "CUDNN_STATUS_EXECUTION_FAILED" in finding.evidence
     assert finding.fix
 
 
-def test_what_was_not_run_is_skipped_and_a_lost_run_is_unknown() -> None:
-    with pytest.raises(Skip, match="not run"):
-        list(smoke.smoke_fft(of(healthy("conv", "cpu"))))
+def test_a_device_that_offers_nothing_never_passes() -> None:
+    for name, check in JUDGES.items():
+        for device in ["cuda:0"] + (["cpu"] if name in ON_CPU else []):
+            rows = [row for row in smoke.limits() if row.test == name and row.device == device.partition(":")[0]]
+            waived = {row.when: 0.0 for row in rows if row.when}
+            assert any(f.severity is Severity.ERROR for f in check(of(SmokeTest(name, device, "ran", measures=waived))))
+
+
+def test_what_was_not_asked_for_is_skipped_and_a_lost_run_is_unknown() -> None:
+    with pytest.raises(Skip, match="not asked for"):
+        list(smoke.smoke_fft(replace(of(healthy("conv", "cpu")), only=("conv",))))
     with pytest.raises(Unknown, match="the runner died"):
         list(smoke.smoke_fft(SmokeRun("x", tests=Observed.lost("the runner died"))))
 
@@ -154,11 +180,11 @@ def test_a_device_without_limits_never_passes() -> None:
 
 
 def test_importing_torch_must_leave_cuda_alone() -> None:
-    judge = smoke.smoke_import_leaves_cuda_alone
-    assert list(judge(recorded("torch-2.6-cu124-cpu"))) == []
-    assert list(judge(replace(of(), cuda_before_fork=Observed.of(True, "torch.cuda.is_initialized"))))
+    check = smoke.smoke_import_leaves_cuda_alone
+    assert list(check(recorded("torch-2.6-cu124-cpu"))) == []
+    assert list(check(replace(of(), cuda_before_fork=Observed.of(True, "torch.cuda.is_initialized"))))
     with pytest.raises(Unknown):
-        list(judge(replace(of(), cuda_before_fork=Observed.lost("raised ImportError: x"))))
+        list(check(replace(of(), cuda_before_fork=Observed.lost("raised ImportError: x"))))
 
 
 def test_every_row_belongs_to_a_test_and_bounds_something() -> None:
@@ -170,3 +196,89 @@ def test_every_row_belongs_to_a_test_and_bounds_something() -> None:
         assert Severity[row.severity.upper()]
     keys = [(row.test, row.measure, row.device) for row in smoke.limits()]
     assert len(keys) == len(set(keys))
+
+
+# What a run lacks, and what it was told outside the image.
+
+
+@pytest.mark.parametrize("name", JUDGES)
+@pytest.mark.parametrize("only", [(), "itself"])
+def test_a_test_that_was_asked_for_and_is_not_there_is_unknown(name: str, only: object) -> None:
+    run = replace(of(), only=(name,) if only else ())
+    with pytest.raises(Unknown, match=f"{name} has no end on"):
+        list(JUDGES[name](run))
+
+
+def test_an_empty_run_is_no_pass() -> None:
+    run = replace(recorded("torch-2.6-cu124-cpu"), tests=Observed.of((), "the smoke suite"))
+    assert Report(Subject("smoke", "x"), judge.judge(run, facts.load())).exit_code() == 3
+
+
+@pytest.mark.parametrize("name", ON_CPU)
+def test_a_gpu_that_was_seen_and_has_no_end_is_unknown_and_a_fault_elsewhere_still_told(name: str) -> None:
+    run = replace(of(healthy(name, "cpu")), gpus=Observed.of(("a GPU",), "by hand"))
+    with pytest.raises(Unknown, match=f"{name} has no end on cuda:0"):
+        list(JUDGES[name](run))
+    assert list(JUDGES[name](replace(run, tests=Observed.of((SmokeTest(name, "cpu", "hung"),), "by hand"))))
+    with pytest.raises(Unknown, match="the GPUs that the run saw"):
+        list(JUDGES[name](replace(run, gpus=Observed.lost("the driver hung"))))
+
+
+@pytest.mark.parametrize("name", ON_CPU)
+def test_a_saboteur_that_changed_nothing_is_no_evidence(name: str) -> None:
+    with pytest.raises(Unknown, match="the saboteur 'ulp' was at work and changed nothing"):
+        list(JUDGES[name](replace(recorded("torch-2.6-cu124-cpu"), sabotage="ulp")))
+
+
+@pytest.mark.parametrize("field", ["gpus", "tests"])
+def test_a_field_of_a_sound_run_that_is_lost_leaves_no_kernel_test_green(field: str) -> None:
+    gone: dict[str, Any] = {field: Observed.lost("gone")}
+    results = judge.judge(replace(recorded("torch-2.6-cu124-cpu"), **gone), facts.load())
+    assert {result.check for result in results if result.outcome is Outcome.PASS} == {"smoke-import-leaves-cuda-alone"}
+
+
+@pytest.mark.parametrize("name", ON_CPU)
+def test_a_sound_run_without_one_test_or_one_measure_is_not_green_there(name: str) -> None:
+    run = recorded("torch-2.6-cu124-cpu")
+    tests = run.tests.need("the tests")
+    without = replace(run, tests=Observed.of(tuple(test for test in tests if test.name != name), "by hand"))
+    with pytest.raises(Unknown):
+        list(JUDGES[name](without))
+    (test,) = [test for test in tests if test.name == name]
+    measured = [measure for measure in test.measures if not measure.endswith(".offered")]
+    for measure in measured:
+        rest = {key: value for key, value in test.measures.items() if key != measure}
+        assert list(JUDGES[name](replace(of(replace(test, measures=rest)), gpus=run.gpus)))
+
+
+def outcome(check: str, run: SmokeRun) -> Outcome:
+    return judge.run(judge.checks()[check], run, facts.load()).outcome
+
+
+@pytest.mark.parametrize(
+    ("given", "seen", "expected"),
+    [
+        ((), (), Outcome.SKIP),
+        (("all",), ("a",), Outcome.PASS),
+        (("0", "2"), ("a", "b"), Outcome.PASS),
+        (("all",), (), Outcome.FAIL),
+        (("0", "2"), ("a",), Outcome.FAIL),
+        (("all",), None, Outcome.UNKNOWN),
+    ],
+)
+def test_gpus_that_were_given_must_be_seen(
+    given: tuple[str, ...], seen: tuple[str, ...] | None, expected: Outcome
+) -> None:
+    gpus = Observed.lost("cuInit returned 803") if seen is None else Observed.of(seen, "cuDeviceGetName")
+    run = replace(recorded("torch-2.6-cu124-cpu"), gpus=gpus, gpus_given=given)
+    assert outcome("smoke-gpu-not-seen", run) is expected
+    exits = {Outcome.FAIL: 1, Outcome.UNKNOWN: 3}
+    if expected in exits:  # whatever the tests of the cpu say
+        assert Report(Subject("smoke", "x"), judge.judge(run, facts.load())).exit_code() == exits[expected]
+
+
+def test_a_promised_torch_that_is_absent_is_a_fault_and_no_skip() -> None:
+    absent: Observed[Any] = Observed.lost("unfit there is no torch in this Python")
+    run = replace(of(healthy("vector-add-nvrtc", "cuda:0")), torch=absent, cuda_before_fork=absent)
+    assert outcome("smoke-torch-not-promised", run) is Outcome.SKIP
+    assert outcome("smoke-torch-not-promised", replace(run, torch_promised="2.6.0")) is Outcome.FAIL

@@ -436,6 +436,7 @@ def test_an_engine_that_does_not_answer_is_undecided(
         (EnvkitError("a", "b"), 3),
         (Interrupted("SIGINT"), 130),
         (OSError(28, "No space left on device"), 3),
+        (FileNotFoundError(2, "No usable temporary directory found in ['/tmp']"), 3),
         (SystemExit(0), 0),
         (SystemExit("text"), 2),
     ],
@@ -456,6 +457,25 @@ def test_a_fault_of_envkit_is_never_found_or_green(envkit: Run, capsys: pytest.C
 
 
 # The outside world.
+
+
+@pytest.mark.parametrize("closed", [1, 2])
+def test_a_closed_stream_is_told_or_survived(closed: int) -> None:
+    shell = f'exec "$0" -m envkit facts torch ">=2" {closed}>&-'
+    done = subprocess.run(["sh", "-c", shell, sys.executable], capture_output=True, text=True, timeout=60, check=False)
+    if closed == 1:
+        assert (done.returncode, done.stderr.count("\n")) == (3, 1) and "stdout is closed" in done.stderr
+    else:
+        assert done.returncode == 0 and "torch" in done.stdout
+
+
+def test_no_folder_for_temporary_files_is_one_sentence(envkit: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
+
+    assert cli.run(fail) == 3
+    told = capsys.readouterr().err
+    assert "TMPDIR" in told and "Traceback" not in told
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
@@ -542,3 +562,8 @@ def test_a_signal_in_a_long_step_ends_all_of_it(
 
 def test_the_lock_of_a_wish_is_found_beside_it() -> None:
     assert locks.path_of(load_spec(IMAGES / "torch-2.6-cu124")).is_file()
+
+
+def test_a_line_of_progress_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.say("probe: \x1b]0;owned\x07\rPASS: image: all good\x9b2J")
+    assert capsys.readouterr().err == "probe: \\x1b]0;owned\\x07\\x0dPASS: image: all good\\x9b2J\n"

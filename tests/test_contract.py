@@ -228,7 +228,7 @@ def test_the_payload_runs_on_a_bare_python() -> None:
         (against_the_direction, "envkit.report.json", "from envkit import cli"),
         (against_the_direction, "envkit.host.nvml", "from envkit.judge import judge"),
         (against_the_direction, "envkit.up", "from envkit.cli import main"),
-        (against_the_direction, "envkit.checks.host", "from envkit import proc"),
+        (against_the_direction, "envkit.checks.host_gpu", "from envkit import proc"),
         (outside_their_place, "envkit.host.docker", "import docker.errors"),
         (outside_their_place, "envkit.host.observe", "from pynvml import nvmlInit"),
         (outside_their_place, "envkit.up", "def f():\n    from subprocess import run"),

@@ -22,7 +22,7 @@ import docker
 import pytest
 
 from envkit.engine import BaseFound, BaseWish, BuiltImage
-from envkit.engine.docker import RUN_LABEL, DockerEngine, abandoned
+from envkit.engine.docker import RUN_LABEL, DockerEngine, abandoned, stale_drafts
 from envkit.errors import Undecided, UsageError
 
 pytestmark = pytest.mark.engine
@@ -323,6 +323,19 @@ def test_container_that_was_never_started_goes_with_the_next_run() -> None:
         {"Id": "own", "State": "created", "Created": 2000},
     ]
     assert abandoned(listed, "own") == ["left"]
+
+
+def test_draft_of_a_killed_build_goes_after_a_day() -> None:
+    old, young, other = "envkit-draft:1000-0f", "envkit-draft:80000-1e", "envkit-draft:mine"
+    assert stale_drafts([old, young, other], 1000 + 24 * 3600.0 + 1) == [old]
+    assert stale_drafts([old], 1000 + 24 * 3600.0 - 1) == []
+
+
+def test_base_without_a_name_is_made_without_asking_a_registry(engine: DockerEngine, python_base: BaseFound) -> None:
+    said: list[str] = []
+    found = engine.resolve_base(BaseWish("", "bookworm", "", ("ca-certificates", "python3"), 1700000000), said.append)
+    assert (found.id, found.how) == (python_base.id, "bootstrapped")
+    assert not any("registry" in line for line in said)
 
 
 class Relay:

@@ -35,6 +35,13 @@ def test_a_new_file_is_one_like_any_other(tmp_path: Path) -> None:
     assert left(tmp_path) == ["a.toml"]
 
 
+def test_a_folder_that_cannot_be_made_is_told_in_a_sentence(tmp_path: Path) -> None:
+    assert files.folder(tmp_path / "a" / "b").is_dir() and files.folder(tmp_path / "a").is_dir()
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"file/bases cannot be made: Not a directory"):
+        files.folder(tmp_path / "file" / "bases")
+
+
 def test_an_old_file_is_replaced_in_one_step(tmp_path: Path) -> None:
     path = tmp_path / "a"
     files.write(path, "old")

@@ -35,13 +35,24 @@ def skipping(host: Host) -> Iterator[Finding]:
 
 def doubting(host: Host) -> Iterator[Finding]:
     lost: Observed[str] = Observed.lost("no such file")
-    yield Finding("found before the doubt")
+    yield Finding("found before the doubt", Severity.WARNING)
+    lost.need("the driver")
+
+
+def certain(host: Host) -> Iterator[Finding]:
+    lost: Observed[str] = Observed.lost("no such file")
+    yield Finding("certain whatever the driver is")
     lost.need("the driver")
 
 
 def dying(host: Host) -> Iterator[Finding]:
     yield Finding("found before the end")
     raise KeyError("gpu")
+
+
+def backing_out(host: Host) -> Iterator[Finding]:
+    yield Finding("found before the skip")
+    raise Skip("no GPU")
 
 
 def informed(host: Host, facts: Facts) -> Iterator[Finding]:
@@ -56,7 +67,9 @@ def informed(host: Host, facts: Facts) -> Iterator[Finding]:
         (finding, Outcome.FAIL, ["node is down"], ""),
         (skipping, Outcome.SKIP, [], "no GPU"),
         (doubting, Outcome.UNKNOWN, [], "the driver was not observed: no such file"),
+        (certain, Outcome.FAIL, ["certain whatever the driver is"], "the driver was not observed: no such file"),
         (dying, Outcome.BROKE, [], "KeyError: 'gpu'"),
+        (backing_out, Outcome.BROKE, [], "skipped (no GPU) after a finding: found before the skip"),
         (informed, Outcome.FAIL, ["the facts came"], ""),
     ],
 )

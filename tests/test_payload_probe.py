@@ -29,7 +29,7 @@ from envkit.model import Observed, Outcome
 from envkit.payload.probe import elf, inner, libs, maps, origin, wheels
 from envkit.payload.probe.ask import ask
 from envkit.subjects import Image, codec
-from envkit.subjects.image import NO_PROMISE, Promise
+from envkit.subjects.image import NO_PROMISE, NO_RECORD, Promise
 from envkit.versions import Sm
 
 DATA = Path(__file__).parent / "data" / "image"
@@ -237,6 +237,13 @@ def test_a_file_of_two_wheels_names_both_and_the_one_it_is_of(tmp_path: Path) ->
     }
     owned = wheels.owners([new, old])
     assert wheels.owner_of(str(tmp_path / library), owned, {}) == ("nvidia-nccl-cu12", "2.20.5")
+
+
+def test_a_distribution_of_the_cuda_stack_without_a_record_is_told(tmp_path: Path) -> None:
+    bare = wheels.Dist("torch", "2.6.0", (), "", str(tmp_path))
+    other = wheels.Dist("numpy", "2.0", (), "", str(tmp_path))
+    (found,) = wheels.overwritten([bare, other], [], {})
+    assert found == {"path": str(tmp_path), "owners": ["torch==2.6.0"], "found": NO_RECORD}
 
 
 def test_size_is_compared_of_all_files_and_the_hash_of_mapped_ones(tmp_path: Path) -> None:
@@ -462,6 +469,9 @@ int cuDeviceGetAttribute(int *v, int a, int d) { *v = a == 75 ? 9 - d : d ? 6 : 
     image = probe(pyz, LD_LIBRARY_PATH=str(tmp_path), PYTHONPATH=str(tmp_path))
     assert image.devices.missing == "asking the driver for its devices: was killed by SIGSEGV"
     assert image.wheels.need("wheels")
+    library.write_bytes(b"")
+    image = probe(pyz, LD_LIBRARY_PATH=str(tmp_path), PYTHONPATH=str(tmp_path))
+    assert "file too short" in image.devices.missing  # it is there and cannot be loaded: no absence
 
 
 @pytest.mark.skipif(not TORCH_PYTHON, reason="ENVKIT_TORCH_PYTHON names no Python with torch")
@@ -482,7 +492,7 @@ def test_a_real_healthy_torch_passes_every_check(pyz: Path) -> None:
 def document() -> dict[str, Any]:
     """A document as the payload prints it, from a recorded image."""
     plain = json.loads((DATA / "torch-2.6-cu124.json").read_text())
-    image = {key: value for key, value in plain.items() if key not in ("name", "digest", "promise")}
+    image = {key: value for key, value in plain.items() if key not in ("name", "digest", "promise", "gpus_given")}
     return {
         "schema": "envkit.payload/1",
         "kind": "probe",
@@ -501,7 +511,7 @@ def test_a_document_becomes_the_image_with_its_name_digest_and_promise() -> None
 
 
 def test_the_payload_and_the_subject_have_the_same_fields() -> None:
-    assert set(inner.fields()) == {field.name for field in fields(Image)} - {"name", "digest", "promise"}
+    assert set(inner.fields()) == {field.name for field in fields(Image)} - {"name", "digest", "promise", "gpus_given"}
 
 
 def broken(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import pytest
 
 from envkit import payload
 from envkit.checks import smoke as checks
+from envkit.image.pack import pack
 from envkit.image.smoke import read
 from envkit.model import Finding, Skip
 from envkit.payload.smoke import TESTS, bench
@@ -36,7 +37,7 @@ def suite(*words: str, python: str = sys.executable, path: Path | None = None, r
         env={"PATH": os.environ["PATH"], "PYTHONPATH": where, "PYTHONDONTWRITEBYTECODE": "1", **env},
     )
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return {**json.loads(done.stdout), "schema": "envkit.payload/1", "kind": "smoke"}
 
 
 def ends(document: Any) -> dict[tuple[str, str], str]:
@@ -70,7 +71,7 @@ def test_python_without_torch_is_unfit_for_torch(tmp_path: Path) -> None:
     document = suite("--device", "cpu", path=fake_torch(tmp_path, missing))
     assert set(ends(document)) == {(test.name, "cpu") for test in TESTS if test.cpu}
     assert set(ends(document).values()) == {"unfit"}
-    run = read(document, "x")
+    run = read(document, SmokeRun("x"))
     with pytest.raises(Skip, match="no torch"):
         found(run, "gemm-exact")
     with pytest.raises(Skip, match="no torch"):
@@ -94,7 +95,7 @@ def test_a_torch_that_cannot_be_imported_fails_every_test_of_it(
     document = suite("--device", "cpu", "--import-seconds", "1", "--test-seconds", "2", path=broken)
     assert set(ends(document).values()) == {ended}
     assert words in document["torch_error"]
-    run = read(document, "x")
+    run = read(document, SmokeRun("x"))
     for test in TESTS:
         if test.cpu:
             (finding,) = found(run, test.name)
@@ -105,9 +106,21 @@ def test_a_torch_that_touches_cuda_when_imported_is_told(tmp_path: Path) -> None
     source = "import types\n__version__ = '0'\ncuda = types.SimpleNamespace(is_initialized=lambda: True)\n"
     document = suite("--device", "cpu", "--only", "fft", path=fake_torch(tmp_path, source))
     assert document["cuda_before_fork"] is True
-    (finding,) = found(read(document, "x"), "import-leaves-cuda-alone")
+    (finding,) = found(read(document, SmokeRun("x")), "import-leaves-cuda-alone")
     assert "initialised CUDA" in finding.message
     assert ends(document) == {("fft", "cpu"): "raised"}
+
+
+def test_a_fresh_interpreter_takes_no_module_from_the_working_directory(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('the wrong json')\n")
+    pyz = tmp_path / "payload" / "envkit.pyz"
+    pyz.parent.mkdir()
+    pyz.write_bytes(pack())
+    words = [sys.executable, str(pyz), "smoke", "--only", "dataloader", "--device", "cpu"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100, cwd=tmp_path)
+    (test,) = json.loads(done.stdout.splitlines()[-1])["tests"]
+    assert "the wrong json" not in test["stderr_tail"]
+    assert test["ended"] in ("unfit", "ran"), test
 
 
 def test_a_driver_that_is_there_and_broken_is_no_absence(tmp_path: Path) -> None:
@@ -117,7 +130,7 @@ def test_a_driver_that_is_there_and_broken_is_no_absence(tmp_path: Path) -> None
     assert "file too short" in document["gpus_error"]
     assert ends(document) == {(test.name, "cuda"): "raised" for test in TESTS}
     for test in TESTS:
-        (finding,) = found(read(document, "x"), test.name)
+        (finding,) = found(read(document, SmokeRun("x")), test.name)
         assert "the driver could not be asked" in finding.message
 
 
@@ -131,7 +144,7 @@ def test_a_wrong_word_is_a_usage_error() -> None:
 @needs_torch
 def test_a_sound_torch_passes_every_test_of_the_cpu() -> None:
     document = suite("--device", "cpu", python=TORCH_PYTHON)
-    run = read(document, "x")
+    run = read(document, SmokeRun("x"))
     assert set(ends(document).values()) == {"ran"}, document["tests"]
     assert run.cuda_before_fork.value is False
     for test in TESTS:
@@ -142,7 +155,7 @@ def test_a_sound_torch_passes_every_test_of_the_cpu() -> None:
 @needs_torch
 @pytest.mark.parametrize("mode", bench.SABOTAGE)
 def test_a_saboteur_turns_every_test_red(mode: str) -> None:
-    run = read(suite("--device", "cpu", "--sabotage", mode, python=TORCH_PYTHON), "x")
+    run = read(suite("--device", "cpu", "--sabotage", mode, python=TORCH_PYTHON), SmokeRun("x", sabotage=mode))
     assert run.sabotage == mode
     for test in TESTS:
         if test.cpu:

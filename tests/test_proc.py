@@ -82,3 +82,16 @@ def test_sigterm_raises_and_the_handler_comes_back() -> None:
     with pytest.raises(Interrupted, match="SIGTERM"):
         terminated()
     assert signal.getsignal(signal.SIGTERM) is former
+
+
+def test_a_handler_that_is_there_already_stays() -> None:
+    """The command line has one of its own, with its own words and a deaf ear for a second signal."""
+    met: list[int] = []
+    former = signal.signal(signal.SIGTERM, lambda number, frame: met.append(number))
+    try:
+        with proc.sigterm_raises():
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.05)
+    finally:
+        signal.signal(signal.SIGTERM, former)
+    assert met == [signal.SIGTERM]

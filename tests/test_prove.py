@@ -7,9 +7,10 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def probe_document(name: str = "torch-2.6-cu124") -> dict[str, Any]:
         "schema": "envkit.payload/1",
         "kind": "probe",
         "payload_sha256": "",
-        "image": {key: value for key, value in image.items() if key not in ("name", "digest", "promise")},
+        "image": {key: value for key, value in image.items() if key not in ("name", "digest", "promise", "gpus_given")},
     }
 
 
@@ -49,8 +50,13 @@ def smoke_document() -> dict[str, Any]:
     return found
 
 
-def said(document: Mapping[str, Any], stderr: str = "") -> Completed:
-    return Completed((), 0, f"chatter of the image\n{json.dumps(document)}\n", stderr)
+def said(document: Mapping[str, Any], stderr: str = "", exit: int = 0) -> Completed:
+    """An answer that the fake engine seals as the payload does."""
+    sealed = {**document, "nonce": NONCE, "payload_sha256": SHA256}
+    return Completed((), exit, f"chatter of the image\n{json.dumps(sealed)}\n", stderr)
+
+
+NONCE, SHA256 = "the nonce of the run", "the sha256 of the payload"
 
 
 @dataclass
@@ -123,7 +129,8 @@ class FakeEngine:
             raise answer
         for line in answer.stderr.splitlines():
             say(line)
-        return answer
+        nonce = argv[argv.index("--nonce") + 1]
+        return replace(answer, stdout=answer.stdout.replace(NONCE, nonce).replace(SHA256, sha256(payload).hexdigest()))
 
     def remove(self, image: str) -> None:
         self.images.pop(image, None)
@@ -148,7 +155,8 @@ def test_a_probe_is_read_with_its_name_digest_and_promise() -> None:
     assert (image.name, image.digest) == ("job:1", "sha256:" + "a" * 64)
     assert str(image.torch.need("torch").version).startswith("2.6.0")
     assert image.promise.need("the promise") == prove.promise_of(LOCK)
-    assert fake.runs[0]["argv"] == ["probe", "--budget", "300"]
+    assert fake.runs[0]["argv"][:-1] == ["probe", "--budget", "300", "--nonce"]
+    assert image.gpus_given == ("all",)
     assert fake.runs[0]["gpus"] == ("all",)
     assert fake.runs[0]["timeout_s"] > 300
 
@@ -208,6 +216,62 @@ def test_no_document_is_undecided_with_the_last_words(verb: str, stdout: str) ->
     assert "line 39" in message
 
 
+@pytest.mark.parametrize("verb", ["probe", "smoke"])
+@pytest.mark.parametrize(
+    ("forge", "told"),
+    [
+        (lambda text: text.replace(NONCE, "0" * 32), "left a document whose nonce is not this run's"),
+        (lambda text: text.replace(SHA256, "0" * 64), "left a document whose payload_sha256 is not this run's"),
+        (lambda text: '{"kind": "smoke"}', "left a document whose nonce and payload_sha256 is not this run's"),
+        (lambda text: "[" * 100_000, "left no document"),
+    ],
+)
+def test_a_document_that_does_not_answer_this_run_is_none(verb: str, forge: Callable[[str], str], told: str) -> None:
+    documents = {"probe": probe_document(), "smoke": smoke_document()}
+    answer = said(documents[verb])
+    forged = replace(answer, stdout=forge(answer.stdout))
+    with pytest.raises(Undecided, match=f"ended with 0 and {told}"):
+        (prove.probe if verb == "probe" else prove.smoke)(place(engine_with(forged, forged)), quiet)
+
+
+@pytest.mark.parametrize(("end", "cut"), [(1, False), (-9, False), (0, True)])
+def test_a_run_that_did_not_end_well_is_undecided_whatever_it_left(end: int, cut: bool) -> None:
+    done = replace(said(probe_document(), exit=end), timed_out=cut)
+    with pytest.raises(Undecided, match="yet left a document"):
+        prove.probe(place(engine_with(done)), quiet)
+
+
+FORGER = """
+import atexit, json, sys
+document = json.dumps({document})
+atexit.register(lambda: print(document, flush=True))
+print(document, flush=True)
+"""
+
+
+@pytest.mark.parametrize("inspect", ["", "1"])
+def test_what_the_image_prints_at_pythons_start_and_end_is_no_document(tmp_path: Path, inspect: str) -> None:
+    (tmp_path / "sitecustomize.py").write_text(FORGER.replace("{document}", repr(smoke_document())))
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} PYTHONINSPECT={inspect} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    run = prove.smoke(Here(python), quiet, ("triton-add",))
+    assert [test.name for test in run.tests.need("the tests")] == ["triton-add"]
+    died = tmp_path / "died"
+    died.write_text(f"#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} -c pass\n")
+    died.chmod(0o755)
+    with pytest.raises(Undecided, match="left a document whose nonce and payload_sha256 is not this run's"):
+        prove.smoke(Here(died), quiet)
+
+
+def test_a_label_too_large_for_a_lock_is_told() -> None:
+    fake = engine_with()
+    fake.images["job:1"] = {prove.LOCK_LABEL: dump(LOCK) + "# " + "x" * (1 << 20)}
+    with pytest.raises(UsageError, match="which no lock has"):
+        prove.probe(place(fake), quiet)
+    assert fake.runs == []
+
+
 def test_without_stderr_the_end_of_stdout_is_shown() -> None:
     with pytest.raises(Undecided, match="exec format error"):
         prove.probe(place(engine_with(Completed((), 1, "exec format error\n", ""))), quiet)
@@ -255,15 +319,18 @@ def test_a_smoke_run_is_read() -> None:
     assert run.name == "job:1"
     tests = run.tests.need("the tests")
     assert {test.name for test in tests} >= {"gemm-exact", "conv", "attention"}
-    assert fake.runs[0]["argv"] == ["smoke", "--budget", "900"]
+    assert fake.runs[0]["argv"][:-1] == ["smoke", "--budget", "900", "--nonce"]
+    assert (run.gpus_given, run.only, run.torch_promised) == (("all",), (), LOCK.torch)
 
 
 def test_tests_and_sabotage_are_passed_on() -> None:
     fake = engine_with()
-    prove.smoke(place(fake), quiet, ("gemm-exact", "conv"), 60.0, "ulp")
-    assert fake.runs[0]["argv"] == [
-        "smoke", "--budget", "60", "--only", "gemm-exact", "--only", "conv", "--sabotage", "ulp",
+    run = prove.smoke(place(fake), quiet, ("gemm-exact", "conv"), 60.0, "ulp")
+    assert fake.runs[0]["argv"][:-1] == [
+        "smoke", "--budget", "60", "--only", "gemm-exact", "--only", "conv", "--sabotage", "ulp", "--nonce",
     ]  # fmt: skip
+    assert run.only == ("gemm-exact", "conv")
+    assert "sabotage 'ulp' was asked for" in run.tests.missing  # the recorded document says that there was none
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def test_a_smoke_run_that_was_not_observed_is_undecided(spec: Spec, facts: Facts
 
 def test_a_sabotaged_smoke_run_is_red(spec: Spec, facts: Facts) -> None:
     recorded = json.loads((Path(__file__).parent / "data" / "smoke" / f"{REFERENCE}-cpu-sabotage-nan.json").read_text())
-    document = {**smoke_document(), "tests": recorded["tests"]["value"], "sabotage": recorded["sabotage"]}
+    document = {**smoke_document(), "tests": recorded["tests"]["value"]}
     fake = FakeEngine({"probe": said(probe_document()), "smoke": said(document)})
     assert run(spec, facts, fake).exit_code() == 1
 

@@ -17,7 +17,7 @@ from packaging.version import InvalidVersion, Version
 from envkit.facts import Facts
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Image
-from envkit.subjects.image import NO_PROMISE, Library, Promise, TorchBuild, Wheel
+from envkit.subjects.image import NO_PROMISE, NO_RECORD, Library, Promise, TorchBuild, Wheel
 from envkit.versions import Cuda, Cudnn, Nccl, Sm
 
 _REINSTALL = "install what the lock names into a fresh environment: `envkit build`"
@@ -125,20 +125,7 @@ def image_torch_importable(image: Image) -> Iterator[Finding]:
     )
 
 
-def image_torch_not_promised(image: Image) -> Iterator[Finding]:
-    """The torch that runs is the promised release, built for the promised CUDA.
-
-    Source: the promise in the image's label, against torch.__version__ and torch.version.cuda.
-    """
-    promise = _promise(image)
-    if not promise.torch:
-        raise Skip("no torch was promised")
-    if _torch_done(image) == "absent":
-        yield Finding(
-            f"torch {promise.torch} was promised and there is none", where="torch", evidence={}, fix=_REINSTALL
-        )
-        return
-    build = image.torch.need("torch's build")
+def _other_build(image: Image, build: TorchBuild, promise: Promise) -> Iterator[Finding]:
     has, wanted = build.version.partition("+")[0], promise.torch.partition("+")[0]
     if Version(has) != Version(wanted):
         yield Finding(
@@ -168,6 +155,38 @@ def image_torch_not_promised(image: Image) -> Iterator[Finding]:
             build.path,
             {build.cuda: "torch.version.cuda"},
             _REINSTALL,
+        )
+
+
+def image_torch_not_promised(image: Image) -> Iterator[Finding]:
+    """The torch that runs is the promised release, built for the promised CUDA, and the locked wheel's own.
+
+    Source: the promise in the image's label, against torch.__version__ and torch.version.cuda; and the RECORD that
+    lists the mapped libtorch_cpu and libc10: a second torch of the same version elsewhere on sys.path has none.
+    """
+    promise = _promise(image)
+    if not promise.torch:
+        raise Skip("no torch was promised")
+    if _torch_done(image) == "absent":
+        yield Finding(
+            f"torch {promise.torch} was promised and there is none", where="torch", evidence={}, fix=_REINSTALL
+        )
+        return
+    build = image.torch.need("torch's build")
+    others = list(_other_build(image, build, promise))
+    yield from others
+    if others or all(wheel.name != "torch" for wheel in promise.wheels):
+        return
+    own = [lib for lib in image.libraries.need("the mapped libraries") if lib.name in ("torch_cpu", "c10")]
+    if not own:
+        raise Unknown("neither libtorch_cpu nor libc10 is mapped, so that it is open whose torch was imported")
+    strange = next((lib for lib in own if lib.owner != "torch"), None)
+    if strange is not None:
+        yield Finding(
+            f"torch {build.version} is imported from {build.path}, and {strange.path} is no file of the locked wheel",
+            where=strange.path,
+            evidence=_evidence([strange]),
+            fix="take the other torch out of PYTHONPATH, .pth files and the user's site-packages; " + _REINSTALL,
         )
 
 
@@ -302,6 +321,8 @@ def image_cudnn_mixed(image: Image) -> Iterator[Finding]:
             evidence=_evidence(parts),
             fix=_OWN_WHEEL,
         )
+    elif not said and releases == {("", "")}:
+        raise Unknown("no part of cuDNN says its version and no wheel owns one")
     elif failed or not late:
         raise Unknown(f"cuDNN's sub-libraries could not be loaded: {'; '.join(failed) or 'nothing was tried'}")
 
@@ -340,6 +361,8 @@ def image_library_twice(image: Image) -> Iterator[Finding]:
         )
     if clean and ended != "done":
         raise Unknown(f"import torch {ended}, so that not all libraries were mapped")
+    if not families:
+        raise Unknown("torch was imported and none of its libraries is mapped")
 
 
 def _path_and_version(library: Library) -> str:
@@ -357,12 +380,14 @@ def image_library_of_other_cuda(image: Image) -> Iterator[Finding]:
     """
     build = _cuda_build(image)
     major = Cuda(build.cuda).major
+    said = False
     for library in image.libraries.need("the mapped libraries"):
         head, ending, number = library.owner.rpartition("-cu")
         made_for = int(number) if head and ending and number.isdigit() else None
         via = f"the name of {library.owner}"
         if library.name in _CUDA_NUMBERED and library.version:
             made_for, via = int(library.version.partition(".")[0]), library.version_via
+        said = said or made_for is not None
         if made_for is not None and made_for != major:
             yield Finding(
                 f"torch {build.version} is built with CUDA {build.cuda} and {library.path} is made for CUDA {made_for} "
@@ -371,6 +396,8 @@ def image_library_of_other_cuda(image: Image) -> Iterator[Finding]:
                 evidence={**_evidence([library]), f"CUDA {made_for}": via, build.cuda: "torch.version.cuda"},
                 fix=f"remove the wheels for CUDA {made_for} and reinstall torch's own; " + _REINSTALL,
             )
+    if not said:
+        raise Unknown("no mapped library says which CUDA it is made for: they may be linked statically")
 
 
 def image_nccl_older_than_build(image: Image) -> Iterator[Finding]:
@@ -399,6 +426,9 @@ def image_nccl_older_than_build(image: Image) -> Iterator[Finding]:
     wanted = Nccl(build.nccl)
     copies = _bound(image, "nccl")
     if not copies:
+        pin = _pin(image, "nvidia-nccl")
+        if pin is not None:
+            raise Unknown(f"no libnccl is mapped, though torch requires {pin[0]}")
         raise Skip("no libnccl is mapped: torch has NCCL linked in")
     for copy in copies:
         has = Nccl(_version_of(copy))
@@ -422,6 +452,8 @@ def image_wheels_not_locked(image: Image) -> Iterator[Finding]:
     for wheel in image.wheels.need("the installed distributions"):
         found.setdefault(wheel.name, []).append(wheel.version)
     locked = {wheel.name: wheel.version for wheel in promise.wheels}
+    if not locked and not (promise.whole and any(name.startswith("nvidia-") for name in found)):
+        raise Skip("the lock in the label pins no wheel")
     for name, version in sorted(locked.items()):
         versions = found.get(name, [])
         if not versions:
@@ -431,7 +463,7 @@ def image_wheels_not_locked(image: Image) -> Iterator[Finding]:
                 evidence={f"{name}=={version}": image.promise.via},
                 fix=_REINSTALL,
             )
-        elif any(not _same_version(one, version) for one in versions):
+        elif any(not _same_version(one, version) for one in versions):  # two, if an installation was cut short
             files = _on_disk(image, name)
             where = files[0].path if files else name
             yield Finding(
@@ -498,15 +530,17 @@ def image_torch_requires_unmet(image: Image) -> Iterator[Finding]:
         if not name.startswith(("nvidia-", "cuda-", "triton", "pytorch-triton")) or (by, str(wanted)) in seen:
             continue
         seen.add((by, str(wanted)))
-        wheel = _wheel(image, name)
-        if wheel is None:
+        wheels = [wheel for wheel in image.wheels.need("the installed distributions") if wheel.name == name]
+        if not wheels:
             yield Finding(
                 f"{by} requires {name}{wanted.specifier} and it is not installed",
                 where=name,
                 evidence={f"{name}{wanted.specifier}": f"Requires-Dist of {by}"},
                 fix=_REINSTALL,
             )
-        elif not wanted.specifier.contains(wheel.version, prereleases=True):
+        for wheel in wheels:  # two, if an installation was cut short
+            if wanted.specifier.contains(wheel.version, prereleases=True):
+                continue
             files = _on_disk(image, name)
             where = files[0].path if files else name
             yield Finding(
@@ -517,6 +551,8 @@ def image_torch_requires_unmet(image: Image) -> Iterator[Finding]:
                 {f"{name}=={wheel.version}": image.wheels.via, f"{name}{wanted.specifier}": f"Requires-Dist of {by}"},
                 _REINSTALL,
             )
+    if not seen:
+        raise Skip("torch's METADATA asks for no wheel of NVIDIA's and for no triton")
 
 
 def _is_newer(version: str, specifiers: Sequence[Specifier]) -> bool:
@@ -536,6 +572,11 @@ def image_files_overwritten(image: Image) -> Iterator[Finding]:
     wheels = image.wheels.need("the installed distributions")
     if not files and not any(wheel.name == "torch" or wheel.name.startswith("nvidia-") for wheel in wheels):
         raise Skip("no wheel of torch or of NVIDIA is installed")
+    bare = sorted(owner for one in files if one.found == NO_RECORD for owner in one.owners)
+    files = tuple(one for one in files if one.found != NO_RECORD)
+    changed = [one for one in files if ".so" in posixpath.basename(one.path) and one.found != "the file is missing"]
+    if bare and not changed:
+        raise Unknown(f"{' and '.join(bare)} lists no files in a RECORD to compare with")
     libraries = [one for one in files if ".so" in posixpath.basename(one.path)]
     others = [one for one in files if one not in libraries]
     by_path = {library.path: library for library in image.libraries.value or ()}
@@ -573,12 +614,13 @@ def image_files_overwritten(image: Image) -> Iterator[Finding]:
 def image_arch_not_covered(image: Image, facts: Facts) -> Iterator[Finding]:
     """torch holds machine code, or PTX that its driver can compile, for every GPU it was declared for or meets.
 
-    Source: CUDA C++ Programming Guide, binary and PTX compatibility; torch's own list of architectures.  The declared
-    GPUs are judged, and the present ones where none were declared.
+    Source: CUDA C++ Programming Guide, binary and PTX compatibility; torch's own list of architectures.  Declared
+    GPUs and present ones are judged alike; which are present may stay open where some were declared.
     """
     build = _cuda_build(image)
     declared = () if image.promise.missing == NO_PROMISE else image.promise.need("the image's promise").gpus
-    gpus = declared or image.devices.need("the devices at hand")
+    here = image.devices.value or () if declared else image.devices.need("the devices at hand")
+    gpus = (*declared, *here)
     if not gpus:
         raise Skip(f"no GPU was declared and none is here ({image.devices.via})")
     if not build.archs:
@@ -594,7 +636,24 @@ def image_arch_not_covered(image: Image, facts: Facts) -> Iterator[Finding]:
             where=build.path,
             evidence={
                 " ".join(build.archs): "torch._C._cuda_getArchFlags",
-                str(gpu): image.promise.via if declared else image.devices.via,
+                str(gpu): image.promise.via if gpu in declared else image.devices.via,
             },
             fix=f"take a torch that is built for {gpu}: `envkit facts gpu {gpu}` names them",
+        )
+
+
+def image_gpu_not_seen(image: Image) -> Iterator[Finding]:
+    """A run that was given GPUs sees them.
+
+    Source: cuInit and cuDeviceGetCount in the run, against what envkit gave to it.
+    """
+    if not image.gpus_given:
+        raise Skip("no GPU was given to the run")
+    seen = image.devices.need("the devices at hand")
+    given = " and ".join(image.gpus_given)
+    if len(seen) < (1 if "all" in image.gpus_given else len(image.gpus_given)):
+        yield Finding(
+            f"the run was given GPU {given} and sees {len(seen) or 'none'} ({image.devices.via})",
+            evidence={" ".join(map(str, seen)) or "none": image.devices.via, given: "given by envkit"},
+            fix="unset CUDA_VISIBLE_DEVICES in the image, run `envkit doctor` on the host, or give none: `--gpus none`",
         )

@@ -14,8 +14,9 @@ from functools import cache
 from importlib import resources
 
 import msgspec
+from packaging.version import Version
 
-from envkit.model import Finding, Severity, Skip
+from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects.smoke import SmokeRun, SmokeTest
 
 _FIXES = {
@@ -52,7 +53,7 @@ def _number(test: SmokeTest, measure: str) -> float:
     """The measure; NaN when it is missing or is no number."""
     try:
         return float(test.measures.get(measure, math.nan))
-    except ValueError:
+    except (ValueError, OverflowError):
         return math.nan
 
 
@@ -63,14 +64,16 @@ def _beyond(limit: Limit, test: SmokeTest) -> Finding | None:
     if limit.measure not in test.measures:
         return Finding(f"{test.name} did not measure {limit.measure}", severity, where, fix=limit.fix)
     value = _number(test, limit.measure)
-    if limit.most is not None and not value <= limit.most:
+    if not math.isfinite(value):
+        said = "not a finite number"
+    elif value < 0.0:
+        said = "below zero, where no count and no distance lies"
+    elif limit.most is not None and value > limit.most:
         said = f"above its limit of {limit.most:g}"
-    elif limit.least is not None and not value >= limit.least:
+    elif limit.least is not None and value < limit.least:
         said = f"below its limit of {limit.least:g}"
     else:
         return None
-    if not math.isfinite(value):
-        said = "not a finite number"
     evidence = {f"{value:g}": f"{limit.measure} of smoke test {test.name}", limit.why: "the limit's reason"}
     message = f"{test.name}: {limit.measure} is {value:.4g}, {said}"
     return Finding(message, severity, where, evidence, limit.fix)
@@ -85,21 +88,44 @@ def _death(test: SmokeTest) -> Finding:
     return Finding(message, where=test.device, evidence=evidence, fix=_FIXES[test.ended])
 
 
+def _of_one(test: SmokeTest) -> Iterator[Finding]:
+    if test.ended == "unfit":
+        return
+    if test.ended != "ran":
+        yield _death(test)
+        return
+    rows = [limit for limit in limits() if limit.test == test.name and limit.device == test.device.partition(":")[0]]
+    if not rows:
+        yield Finding(f"{test.name} has no limit for the device {test.device}", where=test.device)
+    yield from filter(None, (_beyond(limit, test) for limit in rows))
+
+
+def _not_reached(name: str, run: SmokeRun, ended: set[str]) -> str:
+    """The devices on which a test should have an end and has none, empty if it has them all."""
+    kinds = {limit.device for limit in limits() if limit.test == name}
+    wanted = {"cpu"} & kinds
+    if "cuda" in kinds:
+        wanted |= {f"cuda:{index}" for index in range(len(run.gpus.need("the GPUs that the run saw")))}
+    lacking = sorted(wanted - ended)
+    if lacking:
+        return " and ".join(lacking)
+    return "" if ended else "any device"
+
+
 def _judge(name: str, run: SmokeRun) -> Iterator[Finding]:
+    if run.only and name not in run.only:
+        raise Skip("not asked for")
     mine = [test for test in run.tests.need("the run of the smoke suite") if test.name == name]
-    if not mine:
-        raise Skip("not run")
-    if all(test.ended == "unfit" for test in mine):
-        raise Skip("; ".join(dict.fromkeys(test.detail for test in mine)))
-    for test in mine:
-        if test.ended not in ("ran", "unfit"):
-            yield _death(test)
-        elif test.ended == "ran":
-            kind = test.device.partition(":")[0]
-            rows = [limit for limit in limits() if limit.test == name and limit.device == kind]
-            if not rows:
-                yield Finding(f"{name} has no limit for the device {test.device}", where=test.device)
-            yield from filter(None, (_beyond(limit, test) for limit in rows))
+    findings = [finding for test in mine for finding in _of_one(test)]
+    if not any(finding.severity is Severity.ERROR for finding in findings):  # a fault is certain, whatever is open
+        where = _not_reached(name, run, {test.device for test in mine})
+        if where:
+            raise Unknown(f"{name} has no end on {where}")
+        if all(test.ended == "unfit" for test in mine):
+            raise Skip("; ".join(dict.fromkeys(test.detail for test in mine)))
+        if run.sabotage:
+            raise Unknown(f"the saboteur {run.sabotage!r} was at work and changed nothing")
+    yield from findings
 
 
 def smoke_gemm_exact(run: SmokeRun) -> Iterator[Finding]:
@@ -166,11 +192,58 @@ def smoke_import_leaves_cuda_alone(run: SmokeRun) -> Iterator[Finding]:
     """Importing torch does not initialise CUDA, so that a process can still fork its workers."""
     if run.torch.value is None and run.torch.missing.startswith("unfit"):
         raise Skip("there is no torch in this Python")
-    if run.cuda_before_fork.missing == "torch was not imported" and run.tests.value is not None:
+    if run.cuda_before_fork.missing == "torch was not imported" and run.only and run.tests.value is not None:
         raise Skip("no test that forks from an imported torch was run")
     if run.cuda_before_fork.need("whether importing torch initialises CUDA"):
         yield Finding(
             "importing torch initialised CUDA before any test had started",
             evidence={"true": run.cuda_before_fork.via},
             fix="look for a sitecustomize, a .pth file or a plugin that calls torch.cuda when torch is imported",
+        )
+
+
+def smoke_gpu_not_seen(run: SmokeRun) -> Iterator[Finding]:
+    """A run that was given GPUs sees them; otherwise each GPU test is skipped and the CPU's results look like a pass.
+
+    Source: cuInit and cuDeviceGetCount in the run, against what envkit gave to it.
+    """
+    if not run.gpus_given:
+        raise Skip("no GPU was given to the run")
+    seen = run.gpus.need("the GPUs that the run saw")
+    given = " and ".join(run.gpus_given)
+    if len(seen) < (1 if "all" in run.gpus_given else len(run.gpus_given)):
+        unfit = (test.detail for test in run.tests.value or () if test.ended == "unfit" and test.device == "cuda")
+        why = next(unfit, "")
+        yield Finding(
+            f"the run was given GPU {given} and sees {len(seen) or 'none'}" + (f": {why}" if why else ""),
+            evidence={", ".join(seen) or "none": run.gpus.via, given: "given by envkit"},
+            fix="unset CUDA_VISIBLE_DEVICES in the image, run `envkit doctor` on the host, or give none: `--gpus none`",
+        )
+
+
+def smoke_torch_not_promised(run: SmokeRun) -> Iterator[Finding]:
+    """The torch under test is the promised release; a promised torch that is absent is no reason to skip its tests.
+
+    Source: the promise in the image's label, against torch.__version__.
+    """
+    if not run.torch_promised:
+        raise Skip("no torch was promised")
+    if run.only and run.torch.missing == "torch was not imported":
+        raise Skip("no test that imports torch in common was asked for")
+    promised = run.torch_promised
+    if run.torch.missing.startswith("unfit"):
+        yield Finding(
+            f"torch {promised} was promised and there is none",
+            where="torch",
+            evidence={run.torch.missing: "import torch", promised: "the image's label"},
+            fix="install what the lock names into a fresh environment: `envkit build`",
+        )
+        return
+    has = run.torch.need("the version of torch")
+    if Version(has.partition("+")[0]) != Version(promised.partition("+")[0]):
+        yield Finding(
+            f"torch {promised} was promised and torch {has} was tested",
+            where="torch",
+            evidence={has: run.torch.via, promised: "the image's label"},
+            fix="install what the lock names into a fresh environment: `envkit build`",
         )

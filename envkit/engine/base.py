@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from envkit import proc
+from envkit import files, proc
 from envkit.engine import Say
 from envkit.engine.trouble import explain
 from envkit.errors import Undecided, UsageError
@@ -100,6 +100,17 @@ def _clean(mirrors: list[str]) -> list[str]:
     ]
 
 
+def _own_mounts() -> list[str]:
+    """What to put before mmdebstrap as root so that its mounts end with its processes, even if envkit is killed and
+    mmdebstrap with it; any other user has a mount namespace by ``unshare`` mode."""
+    prefix = ["unshare", "--mount"]
+    try:
+        allowed = os.geteuid() == 0 and proc.run([*prefix, "true"], timeout_s=30).exit == 0
+    except FileNotFoundError:
+        return []
+    return prefix if allowed else []
+
+
 def _failed(completed: proc.Completed, suite: str, cache: Path) -> Exception:
     lines = [line for line in completed.stderr.splitlines() if not line.startswith("I: ")][-20:]
     if completed.timed_out:
@@ -107,7 +118,8 @@ def _failed(completed: proc.Completed, suite: str, cache: Path) -> Exception:
             f"making the base from {suite} did not end within {_BUDGET_S:.0f} s",
             "check the speed of the Debian mirror in /etc/apt",
         )
-    known = explain(lines, where=f"{cache} or {tempfile.gettempdir()}", free=shutil.disk_usage(cache).free)
+    places = (str(cache), tempfile.gettempdir())
+    known = explain(lines, where=" or ".join(places), free=min(shutil.disk_usage(place).free for place in places))
     if known is not None:
         return known
     text = " ".join(lines).strip() or f"exit code {completed.exit}"
@@ -148,8 +160,7 @@ def bootstrap(
     """
     if suite not in SUITES:
         raise UsageError(f"{suite} is no Debian suite that can be made from packages", f"one of: {', '.join(SUITES)}")
-    store = cache / "bases"
-    store.mkdir(parents=True, exist_ok=True)
+    store = files.folder(cache / "bases")
     arch = _ask("dpkg", "--print-architecture").strip()
     key = json.dumps([_RECIPE, suite, sorted(include), epoch, arch])
     record = store / (hashlib.sha256(key.encode()).hexdigest()[:16] + ".latest")
@@ -162,22 +173,30 @@ def bootstrap(
             "apt-get install mmdebstrap, or bring the image with docker load",
         )
     options = [line for line in _ask("apt-config", "dump").splitlines() if _APT_OPTIONS.match(line)]
-    with tempfile.TemporaryDirectory(prefix=".making-", dir=store) as scratch:
+    for ruin in store.glob(".making-*"):  # of an envkit that was killed
+        if time.time() - ruin.stat().st_mtime > _FRESH_S:
+            shutil.rmtree(ruin, ignore_errors=True)
+    with (
+        tempfile.TemporaryDirectory(prefix=".making-", dir=store) as scratch,
+        # mmdebstrap clears its own files away, but for those of its first second
+        tempfile.TemporaryDirectory(prefix="envkit-base-", ignore_cleanup_errors=True) as work,
+    ):
+        os.chmod(work, 0o755)  # the sub-ids of an ordinary user must get through it
         draft = Path(scratch, "base.tar")
-        argv = ["mmdebstrap", "--variant=minbase", f"--architectures={arch}"]
+        argv = [*_own_mounts(), "mmdebstrap", "--variant=minbase", f"--architectures={arch}"]
         argv += [f"--include={','.join(sorted(include))}"] if include else []
         argv += [f"--aptopt={option}" for option in options]
         mirrors = _mirrors(suite)
         argv += [f"--customize-hook={hook}" for hook in _clean(mirrors)]
 
         def progress(line: str) -> None:
-            if line.startswith("I: ") and "tempdir" not in line and line.endswith("..."):
+            if line.startswith("I: ") and not re.search("tempdir|received signal", line) and line.endswith("..."):
                 say(f"{suite}: {line[3:].rstrip('.')}")
 
         done = proc.run(
             [*argv, suite, str(draft), *mirrors],
             timeout_s=_BUDGET_S,
-            env={**os.environ, "SOURCE_DATE_EPOCH": str(epoch), "LC_ALL": "C.UTF-8"},
+            env={**os.environ, "SOURCE_DATE_EPOCH": str(epoch), "LC_ALL": "C.UTF-8", "TMPDIR": work},
             on_line=progress,
         )
         if done.exit != 0 or done.timed_out:

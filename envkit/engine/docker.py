@@ -11,12 +11,13 @@ from __future__ import annotations
 import io
 import os
 import queue
+import re
 import shutil
 import tarfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ from envkit.proc import Completed
 RUN_LABEL = "io.envkit.run"  # on every container envkit starts
 TREE_LABEL = "io.envkit.base.sha256"  # on a bootstrapped base: the hash of its file tree
 
+_DRAFT = "envkit-draft"  # what an image is named while it is built, with the time and a number of its own
+_DRAFT_S = 24 * 3600.0  # far beyond any build's budget
 _API_S = 60.0  # any one call; the longest seen is the removal of a 6 GB container, under two seconds
 _FIRST_WORD_S = 8.0  # a registry in reach names the manifest in under two; a closed network may stay silent for minutes
 _STALL_S = 120.0  # while pulling; unpacking one layer of 5 GB says nothing for up to a minute
@@ -217,7 +220,7 @@ class DockerEngine:
             found = self._local(ref, wish.digest)
             if found is not None:
                 return found
-        why = self._pull(pinned, say)
+        why = self._pull(pinned, say) if pinned else "no name was given"
         if not why:
             pulled = self._local(pinned, wish.digest)
             if pulled is None:
@@ -228,7 +231,8 @@ class DockerEngine:
                 f"the base image {pinned} is not here and no registry serves it: {why.strip().rstrip('.')}",
                 "give the machine access to the registry, or load the image with docker load, or choose a Debian base",
             )
-        say(f"no registry serves {wish.ref}; making it from the packages of {wish.suite}")
+        if wish.ref:
+            say(f"no registry serves {wish.ref}; making it from the packages of {wish.suite}")
         made = base.bootstrap(wish.suite, wish.include, wish.epoch, self._cache, say, wish.digest)
         if wish.digest and made.sha256 != wish.digest:
             raise Undecided(
@@ -279,7 +283,8 @@ class DockerEngine:
         """Builds ``context`` with BuildKit.  ``tag`` names the image only when all of it is there: BuildKit names an
         image before it has unpacked it, so it is built under a name of its own first."""
         started = time.monotonic()
-        draft = f"envkit-draft:{uuid.uuid4().hex}"
+        self._drop_drafts()
+        draft = f"{_DRAFT}:{int(time.time())}-{uuid.uuid4().hex}"
         where, free = self._room()
         try:
             with proc.sigterm_raises():
@@ -305,6 +310,12 @@ class DockerEngine:
             with suppress(Undecided):  # an engine that has just died is not the news; why the build failed is
                 self.remove(draft)
         return BuiltImage(facts["Id"], tag, self._size(tag, facts), time.monotonic() - started)
+
+    def _drop_drafts(self) -> None:
+        with _asking():
+            listed = self._client.api.images(name=_DRAFT)
+        for draft in stale_drafts((tag for entry in listed for tag in entry.get("RepoTags") or ()), time.time()):
+            self.remove(draft)
 
     def _size(self, tag: str, facts: Mapping[str, Any]) -> int:
         """The bytes that ``tag`` takes in the store; the list counts unpacked files, the single view of a
@@ -474,6 +485,15 @@ def abandoned(listed: Sequence[Mapping[str, Any]], own: str) -> list[str]:
     made = {str(entry["Id"]): int(entry["Created"]) for entry in listed}
     never_started = [str(entry["Id"]) for entry in listed if entry["State"] == "created"]
     return [one for one in never_started if made[one] < made.get(own, 0) - 60]
+
+
+def stale_drafts(tags: Iterable[str], now: float) -> list[str]:
+    """The drafts that a killed envkit left a day and more ago; ``now`` is in seconds since 1970.
+
+    A younger one may be another envkit's that builds now.
+    """
+    begun = [(tag, re.fullmatch(rf"{_DRAFT}:([0-9]+)-[0-9a-f]+", tag)) for tag in tags]
+    return [tag for tag, time_of in begun if time_of and now - int(time_of[1]) > _DRAFT_S]
 
 
 def _builder() -> str:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from envkit import proc
+from envkit import files, proc
 from envkit.engine import BaseFound, BaseWish, BuiltImage, Say
 from envkit.engine.trouble import explain
 from envkit.errors import Undecided, UsageError
@@ -57,10 +57,8 @@ class LocalEngine:
     name = "local"
 
     def __init__(self, root: Path) -> None:
-        self._venvs = root / "venvs"
-        self._tags = root / "tags"
-        for directory in (self._venvs, self._tags):
-            directory.mkdir(parents=True, exist_ok=True)
+        self._venvs = files.folder(root / "venvs")
+        self._tags = files.folder(root / "tags")
 
     def resolve_base(self, wish: BaseWish, say: Say) -> BaseFound:
         """This machine as it is: there is no other base here, and nothing of it is pinned."""

@@ -82,9 +82,10 @@ def forbidden(detail: str) -> Undecided:
 def disk_full(detail: str, where: str, free: int | None) -> Undecided:
     """The error for a full disk; ``free`` is in bytes, None if it cannot be seen from here."""
     left = "" if free is None else f", where {free / 1e6:.0f} MB are free"
+    how = " (docker buildx prune, docker image rm)" if "engine" in where else ""
     return Undecided(
         f"the disk is full: {_quote(detail)} ({where}{left})",
-        "make room there (docker buildx prune, docker image rm) and run again; finished steps are kept",
+        f"make room there{how} and run again; finished steps are kept",
     )
 
 

@@ -8,11 +8,16 @@ from pathlib import Path
 
 _PAYLOAD = Path(__file__).parent.parent / "payload"
 _STAMP = (1980, 1, 1, 0, 0, 0)  # the earliest a zip can hold
-_START = """import sys
+# Left by os._exit: nothing that the image hangs on Python's end (atexit, PYTHONINSPECT) runs after the document.
+_START = """import os
+import sys
 
 from envkit.payload.main import main
 
-sys.exit(main(sys.argv[1:]))
+code = main(sys.argv[1:])
+sys.stdout.flush()
+sys.stderr.flush()
+os._exit(code)
 """
 
 

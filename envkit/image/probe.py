@@ -13,7 +13,7 @@ from envkit.subjects.image import Image, Promise
 from envkit.versions import Sm
 
 SCHEMA = "envkit.payload/1"
-_OURS = {"name", "digest", "promise"}  # known outside the image, never taken from within
+_OURS = {"name", "digest", "promise", "gpus_given"}  # known outside the image, never taken from within
 _TAIL = 400
 
 
@@ -25,8 +25,11 @@ def _garbled(why: str, document: object) -> Undecided:
     )
 
 
-def read(document: Mapping[str, Any], name: str, digest: str, promise: Observed[Promise]) -> Image:
-    """The image that ``document`` describes, named ``name`` with content ``digest`` and its ``promise``.
+def read(
+    document: Mapping[str, Any], name: str, digest: str, promise: Observed[Promise], gpus_given: tuple[str, ...] = ()
+) -> Image:
+    """The image that ``document`` describes, named ``name`` with content ``digest`` and its ``promise``, from a run
+    that was given the GPUs ``gpus_given``.
 
     Raises Undecided, with the document's tail, if a field is missing, unknown, of another type, or both observed and
     missing: a garbled observation is none.
@@ -45,7 +48,7 @@ def read(document: Mapping[str, Any], name: str, digest: str, promise: Observed[
             raise _garbled(f"{key} is not an observation", value)
         if (value["value"] is None) != bool(value["missing"]):
             raise _garbled(f"{key} must have either a value or a reason for its absence", value)
-    plain = {**image, "name": name, "digest": digest, "promise": codec.to_plain(promise)}
+    plain = {**image, "name": name, "digest": digest, "promise": codec.to_plain(promise), "gpus_given": gpus_given}
     try:
         plain["devices"] = {**image["devices"], "value": _devices(image["devices"]["value"])}
         return codec.from_plain(Image, plain)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from envkit.errors import UsageError
+from envkit.image.probe import SCHEMA
 from envkit.model import Observed
 from envkit.subjects.codec import from_plain
 from envkit.subjects.smoke import SmokeRun
@@ -17,16 +19,18 @@ def _seen(value: object, via: str, missing: str) -> dict[str, object]:
     return {"value": value, "via": via, "missing": missing if value is None else ""}
 
 
-def read(document: Mapping[str, Any], name: str, digest: str = "") -> SmokeRun:
-    """The run that ``document`` describes, of the image ``name`` with ``digest`` (empty for no image).
+def read(document: Mapping[str, Any], asked: SmokeRun) -> SmokeRun:
+    """The run that ``document`` describes; what is known outside the image is taken from ``asked`` alone.
 
-    What the document does not hold is not observed; of a document that does not fit, nothing is.  Raises nothing.
+    What the document does not hold is not observed; of a document that does not fit, or that answers another wish than
+    ``asked``, nothing is.  Raises nothing.
     """
+    if document.get("schema") != SCHEMA or document.get("kind") != "smoke":
+        return replace(asked, tests=Observed.lost(f"the smoke suite's document is none of schema {SCHEMA}, kind smoke"))
     no_torch = str(document.get("torch_error") or "torch was not imported")
     no_driver = str(document.get("gpus_error") or "the driver was not asked")
     plain = {
-        "name": name,
-        "digest": digest,
+        "name": asked.name,
         "python": _seen(document.get("python"), "sys.version_info", "the document names no python"),
         "torch": _seen(document.get("torch"), "torch.__version__", no_torch),
         "gpus": _seen(document.get("gpus"), "cuDeviceGetName", no_driver),
@@ -38,8 +42,17 @@ def read(document: Mapping[str, Any], name: str, digest: str = "") -> SmokeRun:
     try:
         run = from_plain(SmokeRun, plain)
     except UsageError as error:
-        return SmokeRun(name, digest, tests=Observed.lost(f"the smoke suite's document does not fit: {error.message}"))
+        return replace(asked, tests=Observed.lost(f"the smoke suite's document does not fit: {error.message}"))
     strange = sorted({test.ended for test in run.tests.value or ()} - ENDED)
     if strange:
-        return SmokeRun(name, digest, tests=Observed.lost(f"a smoke test ended in an unknown way: {strange[0]!r}"))
-    return run
+        return replace(asked, tests=Observed.lost(f"a smoke test ended in an unknown way: {strange[0]!r}"))
+    if run.sabotage != asked.sabotage:
+        wish = f"sabotage {asked.sabotage!r} was asked for and the document says {run.sabotage!r}"
+        return replace(asked, tests=Observed.lost(wish))
+    return replace(
+        run,
+        digest=asked.digest,
+        only=asked.only,
+        gpus_given=asked.gpus_given,
+        torch_promised=asked.torch_promised,
+    )

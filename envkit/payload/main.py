@@ -1,4 +1,4 @@
-"""``python3 envkit.pyz probe|smoke [--watch-stdin] [--budget SECONDS] [ARGS]``.
+"""``python3 envkit.pyz probe|smoke [--watch-stdin] [--budget SECONDS] [--nonce WORD] [ARGS]``.
 
 The last line of stdout is one JSON document; all talk goes to stderr.
 """
@@ -14,12 +14,13 @@ from typing import Any
 from envkit.payload import watchdog
 
 SCHEMA = "envkit.payload/1"
-USAGE = """usage: python3 envkit.pyz probe|smoke [--watch-stdin] [--budget SECONDS] [ARGS]
+USAGE = """usage: python3 envkit.pyz probe|smoke [--watch-stdin] [--budget SECONDS] [--nonce WORD] [ARGS]
 
 probe            what this Python's torch maps and binds
 smoke            whether its kernels compute right
 --watch-stdin    kill everything when stdin ends
 --budget S       kill everything after S seconds
+--nonce WORD     repeat WORD in the document, so that it is known to answer this run
 """
 
 
@@ -31,8 +32,8 @@ def own_sha256() -> str:
         return hashlib.sha256(file.read()).hexdigest()
 
 
-def _split(argv: list[str]) -> tuple[bool, float | None, list[str]]:
-    watch, position = False, 0
+def _split(argv: list[str]) -> tuple[bool, float | None, str, list[str]]:
+    watch, nonce, position = False, "", 0
     budget: float | None = None
     rest: list[str] = []
     while position < len(argv):
@@ -42,12 +43,15 @@ def _split(argv: list[str]) -> tuple[bool, float | None, list[str]]:
         elif word == "--budget" and position + 1 < len(argv):
             position += 1
             budget = float(argv[position])
+        elif word == "--nonce" and position + 1 < len(argv):
+            position += 1
+            nonce = argv[position]
         elif word.startswith("--budget="):
             budget = float(word.partition("=")[2])
         else:
             rest.append(word)
         position += 1
-    return watch, budget, rest
+    return watch, budget, nonce, rest
 
 
 def _document(kind: str, argv: list[str]) -> dict[str, Any]:
@@ -60,11 +64,13 @@ def _document(kind: str, argv: list[str]) -> dict[str, Any]:
     return dict(smoke.main(argv))
 
 
-def _print_document(kind: str, argv: list[str]) -> int:
+def _print_document(kind: str, argv: list[str], nonce: str) -> int:
     document = _document(kind, argv)
-    document.update(schema=SCHEMA, kind=kind, payload_sha256=own_sha256())
-    sys.stdout.write("\n" + json.dumps(document, sort_keys=True) + "\n")
+    document.update(schema=SCHEMA, kind=kind, payload_sha256=own_sha256(), nonce=nonce)
+    data = ("\n" + json.dumps(document, sort_keys=True) + "\n").encode("ascii")
     sys.stdout.flush()
+    while data:  # past sys.stdout, which the image may have replaced or given another encoding
+        data = data[os.write(1, data) :]
     return 0
 
 
@@ -75,7 +81,7 @@ def main(argv: list[str]) -> int:
         sys.stdout.write(USAGE)
         return 0
     try:
-        watch, budget, rest = _split(words)
+        watch, budget, nonce, rest = _split(words)
     except ValueError as error:
         sys.stderr.write(f"{error}\n{USAGE}")
         return 2
@@ -90,5 +96,5 @@ def main(argv: list[str]) -> int:
         sys.stderr.write(f"unknown words: {' '.join(rest)}\n{USAGE}")
         return 2
     if watch or budget is not None:
-        return watchdog.guard(lambda: _print_document(kind, rest), watch, budget)
-    return _print_document(kind, rest)
+        return watchdog.guard(lambda: _print_document(kind, rest, nonce), watch, budget)
+    return _print_document(kind, rest, nonce)

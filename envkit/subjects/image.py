@@ -91,7 +91,7 @@ class Overwritten:
     """A file that its wheel's RECORD lists and that is not the file the wheel brought.
 
     ``owners`` are all distributions ("name==version") whose RECORD lists ``path``; ``found`` says which of their
-    hashes the file on disk has, or that it has none of them.
+    hashes the file on disk has, or that it has none of them; it is NO_RECORD where the distribution lists no files.
     """
 
     path: str
@@ -99,6 +99,7 @@ class Overwritten:
     found: str
 
 
+NO_RECORD = "no RECORD"
 NO_PROMISE = "the image carries no promise of what it holds"
 
 
@@ -123,7 +124,8 @@ class Image:
 
     ``torch_import`` is "done", "absent" (no such module), "raised" and the error's text, or how the process died.
     ``unmapped`` are the CUDA libraries that wheels brought and the process did not map.  ``devices`` is empty where
-    there is no driver.  ``promise`` is missing with the reason NO_PROMISE where the image makes none.
+    there is no driver.  ``promise`` is missing with the reason NO_PROMISE where the image makes none.  ``gpus_given``
+    are the GPUs that the run was given ("all" or one name each), known outside the image; empty where it got none.
     """
 
     name: str
@@ -142,6 +144,7 @@ class Image:
     overwritten: Observed[tuple[Overwritten, ...]] = field(default_factory=Observed)
     promise: Observed[Promise] = field(default_factory=Observed)
     devices: Observed[tuple[Sm, ...]] = field(default_factory=Observed)
+    gpus_given: tuple[str, ...] = ()
 
     def mapped(self, name: str) -> tuple[Library, ...]:
         """The mapped copies of the library family ``name``; raises Unknown if the process was not observed."""

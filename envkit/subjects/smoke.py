@@ -34,6 +34,10 @@ class SmokeRun:
 
     ``cuda_before_fork`` says whether importing torch alone had initialised CUDA.  ``sabotage`` names the saboteur
     that disturbed the results on purpose; it is empty in every run that says something about an image.
+
+    Known outside the image: ``only`` are the tests that were asked for, empty for all; ``gpus_given`` the GPUs that the
+    run was given ("all" or one name each), empty where it got none; ``torch_promised`` the torch that the image was
+    built to hold, empty where it promises none.
     """
 
     name: str
@@ -45,3 +49,6 @@ class SmokeRun:
     tests: Observed[tuple[SmokeTest, ...]] = field(default_factory=Observed)
     sabotage: str = ""
     seconds: float = 0.0
+    only: tuple[str, ...] = ()
+    gpus_given: tuple[str, ...] = ()
+    torch_promised: str = ""

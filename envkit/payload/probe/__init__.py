@@ -59,6 +59,8 @@ def _run(extra: list[str], budget_s: float) -> tuple[dict[str, Any], str]:
             line = json.loads(raw)
         except ValueError:
             continue  # the last line of a process that died while writing it
+        if not isinstance(line, dict):
+            continue  # something else wrote into the pipe; a field that this cost is missing below
         doing = line.get("doing", doing)
         ended = ended or "end" in line
         if "field" in line:

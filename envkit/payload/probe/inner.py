@@ -51,6 +51,8 @@ def _devices() -> list[str]:
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
+        if "libcuda.so.1: cannot open shared object file" not in str(error):
+            raise  # something claims to be the driver and cannot be loaded: that is no absence
         return ["", str(error)]
     count, major, minor, device = ctypes.c_int(), ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
     code = driver.cuInit(0)

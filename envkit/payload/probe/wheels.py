@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from typing import NamedTuple
 
+NO_RECORD = "no RECORD"  # said in place of what was found, where there is nothing to compare with
 _CHUNK = 1 << 20
 _THREADS = 4  # hashlib releases the GIL; a CUDA stack of 3 GB takes 5 s in one thread
 
@@ -118,13 +119,18 @@ def overwritten(dists: list[Dist], mapped: Iterable[str], known: dict[str, str])
 
     Every listed file is compared by size; the hash is read of the libraries in ``mapped`` (real paths) and of files
     that two distributions list with different hashes.  Shared libraries that are gone count; other missing
-    files do not, because images are slimmed by removing headers and tests.  Raises OSError if a file cannot be read.
+    files do not, because images are slimmed by removing headers and tests.  A distribution whose RECORD lists no file
+    with a hash is told as such.  Raises OSError if a file cannot be read.
     """
     listed: dict[str, list[Entry]] = {}
+    found: list[dict[str, object]] = []
     for dist in dists:
         if is_cuda(dist.name):
-            for entry in entries(dist, only_libraries=False):
+            lines = entries(dist, only_libraries=False)
+            for entry in lines:
                 listed.setdefault(entry.path, []).append(entry)
+            if not lines:
+                found.append({"path": dist.base, "owners": [f"{dist.name}=={dist.version}"], "found": NO_RECORD})
     wanted = set(mapped)
     sizes: dict[str, int] = {}
     real: dict[str, str] = {}
@@ -146,7 +152,6 @@ def overwritten(dists: list[Dist], mapped: Iterable[str], known: dict[str, str])
     with ThreadPoolExecutor(_THREADS) as pool:
         waiting = {real[path]: pool.submit(digest, path) for path in to_hash}
     known.update({path: digested.result() for path, digested in waiting.items()})
-    found: list[dict[str, object]] = []
     for path, who in sorted(listed.items()):
         size = sizes.get(path)
         if size is None:

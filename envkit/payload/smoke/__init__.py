@@ -90,7 +90,9 @@ def alone(name: str, device: str, sabotage: str, threads: str, budget: str, fd: 
 
 def _task(test: Case, device: str, sabotage: str, threads: int, budget_s: float) -> isolate.Task:
     if test.start == "fresh":
-        code = f"import sys; sys.path.insert(0, {_root()!r}); from {__name__} import alone; alone(*sys.argv[1:])"
+        # "-c" puts the working directory first, where the image's files may bear a module's name
+        path = f"sys.path[:] = [{_root()!r}] + [entry for entry in sys.path if entry]"
+        code = f"import sys; {path}; from {__name__} import alone; alone(*sys.argv[1:])"
         words = (test.name, device, sabotage, str(threads), str(budget_s))
         return isolate.Task(test.name, device, budget_s, argv=(sys.executable, "-c", code, *words))
     return isolate.Task(test.name, device, budget_s, lambda _: _measure(test, device, sabotage, threads))

@@ -8,31 +8,17 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+from hosts import CHECKS, FACTS, recorded, said, without
 
-from envkit import facts, judge
-from envkit.model import Observed, Outcome, Report, Result, Severity, Subject
+from envkit import judge
+from envkit.model import Observed, Outcome, Report, Severity, Subject
 from envkit.subjects import Host
 from envkit.subjects.codec import from_plain, to_plain
-from envkit.subjects.host import CudaDirectory, DeviceNode, Toolkit
+from envkit.subjects.host import DeviceNode
 
-FACTS = facts.load()
-CHECKS = {name: check for name, check in judge.checks().items() if check.subject is Host}
 PAGES = Path(judge.__file__).parent / "kb"
-DATA = Path(__file__).parent / "data/host"
 OUTCOMES = {"fails": "fail", "passes": "pass", "skips": "skip", "unknown": "unknown"}
 SOURCES = [field.name for field in fields(Host) if field.name not in ("name", "wanted_cuda")]
-
-
-def recorded(name: str) -> Host:
-    return from_plain(Host, json.loads((DATA / name).read_text()))
-
-
-def without(host: Host, *sources: str) -> Host:
-    """The host as it had been seen with these sources taken away."""
-    plain = to_plain(host)
-    for source in sources:
-        plain[source] = {"value": None, "via": "", "missing": "taken away"}
-    return from_plain(Host, plain)
 
 
 def blocks(check: str) -> list[tuple[str, Host]]:
@@ -47,10 +33,6 @@ CASES = [
     for number, (kind, host) in enumerate(blocks(check))
 ]
 FAULTS = [case for case in CASES if case.values[1] == "fails"]
-
-
-def said(check: str, host: Host) -> Result:
-    return judge.run(CHECKS[check], host, FACTS)
 
 
 @pytest.mark.parametrize(("check", "kind", "host"), CASES)
@@ -213,18 +195,6 @@ def test_severity_of_a_page_fault(check: str, number: int, severity: Severity) -
     assert {finding.severity for finding in said(check, faults[number]).findings} == {severity}
 
 
-def test_fault_of_one_gpu_outranks_a_doubt_about_another() -> None:
-    host = recorded("healthy-h100.json")
-    nvml = host.nvml.need("NVML")
-    sick = replace(nvml.gpus[0], ecc_uncorrected=Observed.of(3, "nvmlDeviceGetTotalEccErrors"))
-    dark = replace(nvml.gpus[0], index=1, ecc_uncorrected=Observed.lost("no answer"))
-    both = replace(host, nvml=Observed.of(replace(nvml, gpus=(dark, sick)), "NVML"))
-    result = said("host-ecc-no-uncorrected", both)
-    assert result.outcome is Outcome.FAIL
-    only = replace(host, nvml=Observed.of(replace(nvml, gpus=(dark, nvml.gpus[0])), "NVML"))
-    assert said("host-ecc-no-uncorrected", only).outcome is Outcome.UNKNOWN
-
-
 def test_wsl_is_judged_without_the_kernel_driver_it_does_not_have() -> None:
     host = recorded("healthy-h100.json")
     nodes: tuple[DeviceNode, ...] = (DeviceNode("/dev/dxg"),)
@@ -240,44 +210,3 @@ def test_wsl_is_judged_without_the_kernel_driver_it_does_not_have() -> None:
     for check in ("host-gpu-present", "host-driver-loaded", "host-device-nodes-open"):
         assert outcomes[check] is Outcome.PASS
     assert Outcome.UNKNOWN not in outcomes.values()
-
-
-def test_engine_that_reads_other_cdi_directories_is_not_accused() -> None:
-    host = recorded("healthy-h100.json")
-    docker = replace(
-        host.docker.need("Docker"),
-        runtimes=("runc",),
-        cdi_dirs=Observed.of(("/opt/cdi",), "/info CDISpecDirs"),
-        cdi_devices=Observed.lost("too old"),
-    )
-    bare = replace(host, docker=Observed.of(docker, "socket"), toolkit=Observed.of(Toolkit(), "directories"))
-    assert said("host-docker-reaches-gpu", bare).outcome is Outcome.UNKNOWN
-    for directory, outcome in (
-        ("/etc/cdi", Outcome.FAIL),
-        ("/run/cdi/", Outcome.PASS),
-    ):  # the spec's is /var/run
-        usual = replace(docker, cdi_dirs=Observed.of((directory,), "/info CDISpecDirs"))
-        known = replace(bare, docker=Observed.of(usual, "socket"))
-        assert said("host-docker-reaches-gpu", known).outcome is outcome
-
-
-def test_ecc_off_is_a_note_on_gpus_that_are_sold_so() -> None:
-    host = recorded("healthy-h100.json")
-    nvml = host.nvml.need("NVML")
-    off = replace(nvml.gpus[0], ecc=Observed.of("off", "x"), ecc_pending=Observed.of("off", "x"))
-    for name, severity in (("NVIDIA GeForce RTX 4090", Severity.NOTE), ("NVIDIA H100", Severity.WARNING)):
-        named = replace(off, name=Observed.of(name, "x"))
-        result = said("host-ecc-on", replace(host, nvml=Observed.of(replace(nvml, gpus=(named,)), "NVML")))
-        assert [finding.severity for finding in result.findings] == [severity]
-
-
-def test_stub_on_the_search_path_is_found_though_the_driver_is_unknown() -> None:
-    host = without(recorded("healthy-h100.json"), "module", "nvml")
-    stub = CudaDirectory("/x/stubs", {"libcuda.so.1": "/x/stubs/libcuda.so"})
-    old = CudaDirectory("/old", {"libcuda.so.1": "/old/libcuda.so.470.82.01"})
-    both: tuple[CudaDirectory, ...] = (stub, old)
-    result = said("host-library-path-clean", replace(host, cuda_on_path=Observed.of(both, "LD_LIBRARY_PATH")))
-    assert [finding.where for finding in result.findings] == ["/x/stubs"]
-    alone: tuple[CudaDirectory, ...] = (old,)
-    result = said("host-library-path-clean", replace(host, cuda_on_path=Observed.of(alone, "LD_LIBRARY_PATH")))
-    assert result.outcome is Outcome.UNKNOWN

@@ -1,0 +1,78 @@
+"""The checks of the driver where a machine differs from the ordinary on purpose."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hosts import recorded, said, without
+
+from envkit.model import Observed, Outcome, Severity
+from envkit.subjects.host import DeviceNode, DriverLibrary, LogLine
+
+HEALTHY = recorded("healthy-h100.json")
+LOADED = HEALTHY.module.need("the module").version
+
+
+@pytest.mark.parametrize(
+    ("path", "version", "severities"),
+    [
+        ("/usr/local/cuda/compat/libcuda.so.1", "999.10.01", [Severity.WARNING]),
+        ("/usr/local/cuda/compat/libcuda.so.1", "470.82.01", [Severity.ERROR]),
+        ("/usr/lib/libcuda.so.1", "999.10.01", [Severity.ERROR]),
+        ("/usr/lib/libcuda.so.1", LOADED, []),
+    ],
+)
+def test_newer_libcuda_of_cuda_compat_is_no_broken_driver(path: str, version: str, severities: list[Severity]) -> None:
+    both: tuple[DriverLibrary, ...] = (
+        DriverLibrary("libcuda", "/usr/lib64/libcuda.so.1", LOADED),
+        DriverLibrary("libcuda", path, version),
+    )
+    host = replace(HEALTHY, driver_libraries=Observed.of(both, "library directories"))
+    result = said("host-driver-libraries-match-module", host)
+    assert [finding.severity for finding in result.findings] == severities
+
+
+def test_cuda_compat_alone_does_not_tell_the_drivers_libraries() -> None:
+    alone: tuple[DriverLibrary, ...] = (DriverLibrary("libcuda", "/usr/local/cuda/compat/libcuda.so.1", LOADED),)
+    host = replace(HEALTHY, driver_libraries=Observed.of(alone, "library directories"))
+    assert said("host-driver-libraries-match-module", host).outcome is Outcome.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("modules", "severity"),
+    [
+        (("nvidia",), Severity.WARNING),  # booted, and no CUDA program has run yet
+        (("nvidia", "nvidia_uvm"), Severity.ERROR),  # a container that was not given the node
+        (None, Severity.ERROR),
+    ],
+)
+def test_missing_uvm_node_is_an_error_where_its_module_is_loaded(
+    modules: tuple[str, ...] | None, severity: Severity
+) -> None:
+    nodes: tuple[DeviceNode, ...] = (DeviceNode("/dev/nvidia0"), DeviceNode("/dev/nvidiactl"))
+    host = replace(without(HEALTHY, "modules"), device_nodes=Observed.of(nodes, "open"))
+    if modules is not None:
+        host = replace(host, modules=Observed.of(modules, "/sys/module"))
+    assert [finding.severity for finding in said("host-device-nodes-open", host).findings] == [severity]
+
+
+@pytest.mark.parametrize(
+    ("text", "severity"),
+    [
+        ("NVRM: API mismatch: the client has the version 1, but this kernel module has 2", Severity.WARNING),
+        ("NVRM: GPU 0000:65:00.0: RmInitAdapter failed! (0x26:0xffff:1290)", Severity.ERROR),
+        ("NVRM: BAR1 is 0M @ 0x0 (PCI:0000:65:00.0)", Severity.ERROR),
+    ],
+)
+def test_trouble_in_the_log_weighs_what_it_says_of_the_machine(text: str, severity: Severity) -> None:
+    lines: tuple[LogLine, ...] = (LogLine(text),)
+    result = said("host-driver-log-clean", replace(HEALTHY, log=Observed.of(lines, "/dev/kmsg")))
+    assert [finding.severity for finding in result.findings] == [severity]
+
+
+def test_unreadable_log_says_who_may_read_it() -> None:
+    for check in ("host-driver-log-clean", "host-xid-free"):
+        result = said(check, without(HEALTHY, "log"))
+        assert result.outcome is Outcome.UNKNOWN
+        assert "systemd-journal" in result.reason

@@ -1,0 +1,96 @@
+"""The checks of a machine's GPUs where one GPU is not like the other, and where not all of them are ours."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hosts import recorded, said, with_gpus, without
+
+from envkit.model import Observed, Outcome, Severity
+from envkit.subjects import Host
+from envkit.subjects.host import DeviceNode, DriverLibrary, Gpu, Nvml, PciGpu
+
+
+def gpu() -> Gpu:
+    return recorded("healthy-h100.json").nvml.need("NVML").gpus[0]
+
+
+def test_fault_of_one_gpu_outranks_a_doubt_about_another() -> None:
+    host = recorded("healthy-h100.json")
+    sick = replace(gpu(), ecc_uncorrected=Observed.of(3, "nvmlDeviceGetTotalEccErrors"))
+    dark = replace(gpu(), index=1, ecc_uncorrected=Observed.lost("no answer"))
+    assert said("host-ecc-no-uncorrected", with_gpus(host, dark, sick)).outcome is Outcome.FAIL
+    assert said("host-ecc-no-uncorrected", with_gpus(host, dark, gpu())).outcome is Outcome.UNKNOWN
+
+
+def test_pending_mode_of_one_gpu_that_is_not_known_hides_no_other_gpus_fault() -> None:
+    host = recorded("healthy-h100.json")
+    dark = replace(gpu(), ecc_pending=Observed.lost("no answer"))
+    off = replace(gpu(), index=1, ecc=Observed.of("off", "x"), ecc_pending=Observed.of("off", "x"))
+    for order in ((dark, off), (off, dark)):
+        result = said("host-ecc-on", with_gpus(host, *order))
+        assert [finding.where for finding in result.findings] == ["GPU 1"]
+    assert said("host-ecc-on", with_gpus(host, dark)).outcome is Outcome.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("name", "severity"),
+    [("NVIDIA GeForce RTX 4090 Laptop GPU", Severity.NOTE), ("NVIDIA H100", Severity.WARNING)],
+)
+def test_modes_that_workstation_gpus_are_sold_with_are_notes(name: str, severity: Severity) -> None:
+    off = Observed.of("off", "x")
+    made = replace(gpu(), name=Observed.of(name, "x"), ecc=off, ecc_pending=off, persistence=off)
+    host = with_gpus(recorded("healthy-h100.json"), made)
+    for check in ("host-ecc-on", "host-persistence-on"):
+        assert [finding.severity for finding in said(check, host).findings] == [severity]
+
+
+def eight(errors: list[str]) -> Host:
+    """A machine with eight GPUs on the bus, a node for each of ``errors``, and one GPU in NVML."""
+    nodes = tuple(DeviceNode(f"/dev/nvidia{number}", error) for number, error in enumerate(errors))
+    ours: tuple[DeviceNode, ...] = (*nodes, DeviceNode("/dev/nvidiactl"), DeviceNode("/dev/nvidia-uvm"))
+    bus = tuple(PciGpu(f"0000:{number:02x}:00.0", "0x2330", "nvidia") for number in range(8))
+    host = recorded("healthy-h100.json")
+    return replace(host, device_nodes=Observed.of(ours, "open"), pci_gpus=Observed.of(bus, "/sys/bus/pci/devices"))
+
+
+@pytest.mark.parametrize(
+    ("errors", "severity"),
+    [
+        ([""], Severity.WARNING),  # a container with one of the GPUs
+        ([*["operation not permitted"] * 7, ""], Severity.WARNING),  # a scheduler's job with one of the GPUs
+        ([""] * 8, Severity.ERROR),  # seven GPUs failed to start
+        ([*["input/output error"] * 7, ""], Severity.ERROR),  # seven GPUs fell off the bus
+    ],
+)
+def test_gpus_handed_to_others_are_told_from_gpus_that_failed(errors: list[str], severity: Severity) -> None:
+    assert [finding.severity for finding in said("host-gpu-counts-agree", eight(errors)).findings] == [severity]
+
+
+def test_gpus_withheld_by_a_scheduler_are_no_errors_unless_all_are() -> None:
+    some = said("host-device-nodes-open", eight([*["operation not permitted"] * 7, ""]))
+    assert {finding.severity for finding in some.findings} == {Severity.WARNING}
+    every = said("host-device-nodes-open", eight(["operation not permitted"] * 8))
+    assert {finding.severity for finding in every.findings} == {Severity.ERROR}
+
+
+def test_wsl_on_a_machine_with_another_makers_gpu_has_none() -> None:
+    nodes: tuple[DeviceNode, ...] = (DeviceNode("/dev/dxg"),)
+    gone: tuple[DriverLibrary, ...] = ()
+    host = replace(
+        without(recorded("healthy-h100.json"), "module"),
+        device_nodes=Observed.of(nodes, "open"),
+        pci_gpus=Observed.of((), "/sys/bus/pci/devices"),
+        nvml=Observed.of(Nvml("no library", "libnvidia-ml.so.1 is not there"), "NVML"),
+        driver_libraries=Observed.of(gone, "library directories"),
+        modules=Observed.of((), "/sys/module"),
+    )
+    assert said("host-gpu-present", host).outcome is Outcome.FAIL
+    assert said("host-driver-loaded", host).outcome is Outcome.SKIP
+    assert said("host-gpu-present", without(host, "driver_libraries")).outcome is Outcome.UNKNOWN
+    ours: tuple[DriverLibrary, ...] = (DriverLibrary("libcuda", "/usr/lib/wsl/lib/libcuda.so.1"),)
+    nvidia = replace(host, driver_libraries=Observed.of(ours, "library directories"))
+    assert said("host-gpu-present", nvidia).outcome is Outcome.PASS
+    (finding,) = said("host-driver-loaded", nvidia).findings
+    assert "modprobe" not in finding.fix
