@@ -570,8 +570,10 @@ def image_files_overwritten(image: Image) -> Iterator[Finding]:
     """
     files = image.overwritten.need("the comparison of files with RECORD")
     wheels = image.wheels.need("the installed distributions")
-    if not files and not any(wheel.name == "torch" or wheel.name.startswith("nvidia-") for wheel in wheels):
-        raise Skip("no wheel of torch or of NVIDIA is installed")
+    # NVML's bindings are plain Python under an NVIDIA name; they are there on hosts without any CUDA library.
+    names = {wheel.name for wheel in wheels} - {"nvidia-ml-py"}
+    if not files and not any(name == "torch" or name.startswith("nvidia-") for name in names):
+        raise Skip("no wheel of torch or of CUDA is installed")
     bare = sorted(owner for one in files if one.found == NO_RECORD for owner in one.owners)
     files = tuple(one for one in files if one.found != NO_RECORD)
     changed = [one for one in files if ".so" in posixpath.basename(one.path) and one.found != "the file is missing"]
