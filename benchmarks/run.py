@@ -140,8 +140,9 @@ def inside(runs: int) -> Iterator[Measure]:
 def locking(runs: int) -> Iterator[Measure]:
     """``envkit lock`` and uv alone on the same wish, both with a warm cache; nothing where no index is in reach."""
     from envkit.facts import load as load_facts
+    from envkit.proc import uv_path
     from envkit.resolve import resolve
-    from envkit.solve import platform_tag, uv_path
+    from envkit.solve import platform_tag
     from envkit.spec import load as load_spec
 
     with tempfile.TemporaryDirectory(prefix="envkit-bench-") as scratch:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from envkit.errors import Interrupted
+from envkit.errors import Interrupted, Undecided
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -56,6 +57,19 @@ def sigterm_raises() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def uv_path() -> str:
+    """The uv that came with envkit, else the one on PATH; raises Undecided if there is none."""
+    from uv import find_uv_bin  # costs 3 ms, and most verbs never need it
+
+    try:
+        return str(find_uv_bin())
+    except FileNotFoundError:
+        found = shutil.which("uv")
+    if not found:
+        raise Undecided("uv was not found beside this Python nor on PATH", "install it: pip install uv")
+    return found
 
 
 def _die_with_parent() -> None:

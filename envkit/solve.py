@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 import tempfile
 import tomllib
@@ -31,18 +30,9 @@ _BUDGET_S = 300.0  # a cold resolve of torch's closure takes about a second; the
 _MANYLINUX = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)
 
 
-def uv_path() -> str:
-    """The uv beside this Python, or on PATH; raises Undecided if there is none."""
-    beside = Path(sys.executable).with_name("uv")
-    found = str(beside) if beside.exists() else shutil.which("uv")
-    if not found:
-        raise Undecided("uv was not found beside this Python nor on PATH", "install it: pip install uv")
-    return found
-
-
 def uv_version() -> str:
     """The version of that uv."""
-    said = proc.run([uv_path(), "--version"], timeout_s=30)
+    said = proc.run([proc.uv_path(), "--version"], timeout_s=30)
     match = re.search(r"uv (\S+)", said.stdout)
     if said.exit != 0 or not match:
         raise Undecided(f"uv does not say its version: {said.stderr.strip()[-200:]}", "install uv anew")
@@ -71,7 +61,7 @@ def closure(
         wish, answer = Path(folder, "wish.in"), Path(folder, "pylock.toml")
         wish.write_text("".join(line + "\n" for line in requirements), encoding="utf-8")
         argv = [
-            uv_path(), "pip", "compile", "--quiet", "--no-config", "--no-header", "--only-binary", ":all:",
+            proc.uv_path(), "pip", "compile", "--quiet", "--no-config", "--no-header", "--only-binary", ":all:",
             "--python", sys.executable,  # or uv starts every Python of this machine in search of that version
             "--python-version", str(python), "--python-platform", platform_tag(machine, glibc),
             *(["--torch-backend", backend] if backend else []),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from envkit import solve
+from envkit import proc, solve
 from envkit.errors import Undecided, Unsatisfiable, UsageError
 from envkit.facts import load as load_facts
 from envkit.lock import Pin, digest_of, dump
@@ -309,7 +309,7 @@ def test_a_glibc_older_than_any_wheel_is_refused() -> None:
 
 def test_uv_says_its_version() -> None:
     assert solve.uv_version()[0].isdigit()
-    assert Path(solve.uv_path()).exists()
+    assert Path(proc.uv_path()).exists()
 
 
 # The whole way.

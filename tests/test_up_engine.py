@@ -22,7 +22,7 @@ import jsonschema
 import pytest
 
 from envkit import lock as locks
-from envkit import solve
+from envkit import proc
 from envkit.engine import buildx
 from envkit.engine.docker import RUN_LABEL, DockerEngine
 from envkit.prove import LOCK_LABEL
@@ -92,7 +92,7 @@ def torch215(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def with_wheel(engine: DockerEngine, base: str, wheel: str, folder: Path) -> str:
     """``base`` after somebody installed ``wheel`` into it; the labels, and with them the promise, stay."""
-    shutil.copy(solve.uv_path(), folder / "uv")
+    shutil.copy(proc.uv_path(), folder / "uv")
     (folder / "Dockerfile").write_text(
         f"FROM {base}\n"
         "RUN --mount=type=bind,source=uv,target=/tmp/uv --mount=type=secret,id=ca,required=false "

@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,15 +26,6 @@ from envkit.proc import Completed
 
 ISOLATION_LABEL = "io.envkit.isolation"
 _COMPLETE = "envkit-complete.json"  # written last; an environment without it is a ruin and is made anew
-
-
-def uv() -> str:
-    """The path of uv: the one installed beside this Python, else the one on PATH; Undecided if there is none."""
-    beside = Path(sys.executable).parent / "uv"
-    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("uv")
-    if found is None:
-        raise Undecided("there is no uv beside this python or on PATH", "pip install uv")
-    return found
 
 
 @contextmanager
@@ -130,7 +120,7 @@ class LocalEngine:
         environment = dict(os.environ)
         if ca is not None:
             environment["SSL_CERT_FILE"] = str(ca)
-        tool = uv()
+        tool = proc.uv_path()
         draft = self._venvs / f".making-{venv.name}"  # ours alone by the lock; a killed envkit's ruin goes first
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir()
