@@ -36,14 +36,14 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-SpecPath = Annotated[Path, typer.Argument(metavar="[SPEC]", help="envkit.toml, or the directory that holds it.")]
+SpecPath = Annotated[Path, typer.Argument(metavar="SPEC", help="envkit.toml, or the directory that holds it.")]
 EngineName = Annotated[str, typer.Option("--engine", help="docker, local (a private virtual environment) or auto.")]
 Format = Annotated[str, typer.Option("--format", "-f", help="console, json or junit.")]
 FailOn = Annotated[str, typer.Option("--fail-on", help="Lowest severity that makes the exit code 1.")]
 WithObserved = Annotated[bool, typer.Option("--observed", help="Put all that was observed into the JSON.")]
 Gpus = Annotated[str, typer.Option("--gpus", help="auto, all, none, or indexes with commas.")]
 Save = Annotated[Path | None, typer.Option("--save", help="Write what was observed to this file, for `envkit judge`.")]
-Target = Annotated[str, typer.Argument(metavar="[IMAGE]", help="An image; without one, the Python envkit runs under.")]
+Target = Annotated[str, typer.Argument(metavar="IMAGE", help="An image; without one, the Python envkit runs under.")]
 PythonPath = Annotated[Path | None, typer.Option("--python", help="Another Python of this machine.")]
 
 
@@ -111,7 +111,7 @@ def _envkit(
 
 @app.command()
 def init(
-    directory: Annotated[Path, typer.Argument(metavar="[DIRECTORY]", help="Where to write it.")] = Path(),
+    directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Where to write it.")] = Path(),
 ) -> None:
     """Write a commented envkit.toml to start from."""
     from envkit import facts, files, render
