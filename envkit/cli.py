@@ -378,7 +378,7 @@ def judge_saved(
 @app.command(name="facts")
 def facts_about(
     topic: Annotated[str, typer.Argument(help="torch, gpu, cuda, driver, cudnn, image, os or tool.")],
-    query: Annotated[str, typer.Argument(help='What about it: "2.6", "RTX 4090", ...')] = "",
+    query: Annotated[str, typer.Argument(help='What about it: a release, "RTX 4090", a branch, ...')] = "",
     format: Annotated[str, typer.Option("--format", "-f", help="console or json.")] = "console",
 ) -> None:
     """Print what is known, each row with its source."""

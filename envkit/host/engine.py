@@ -19,7 +19,7 @@ from envkit.model import Observed
 from envkit.subjects.codec import to_plain
 from envkit.subjects.host import Docker
 
-_ANSWER_S = 2.0  # /info takes under 0.1 s on an idle engine; a busy one answers within a second
+_ANSWER_S = 2  # /info takes under 0.1 s on an idle engine; a busy one answers within a second
 
 
 class _UnixConnection(http.client.HTTPConnection):

@@ -14,7 +14,7 @@ from envkit.proc import run
 from envkit.subjects.codec import to_plain
 from envkit.subjects.host import LogLine
 
-_JOURNAL_S = 2.0  # journalctl reads the current boot's kernel lines in well under a second on a healthy disk
+_JOURNAL_S = 2  # journalctl reads the current boot's kernel lines in well under a second on a healthy disk
 _DRIVER = re.compile(r"NVRM|nvidia|nouveau", re.IGNORECASE)
 # "NVRM: Xid (PCI:0000:01:00): 79, pid=..., ..." and, on MIG, "NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, ..."
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)(?: GPU-I:[0-9]+)?\)\s*: ([0-9]+)")

@@ -14,7 +14,7 @@ from envkit.payload.probe import inner
 from envkit.payload.probe.ask import how_it_died
 
 _BUDGET_S = 300.0  # importing torch from a cold network disk has been seen to take minutes
-_END_S = 10.0  # from the last line to the end of the process
+_END_S = 10  # from the last line to the end of the process
 
 
 def _command() -> list[str]:
