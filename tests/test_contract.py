@@ -242,7 +242,7 @@ def test_the_payload_runs_on_a_bare_python() -> None:
         (unfit_for_the_payload, "envkit.payload.main", "def f(x: int | None): pass"),
         (names_a_version, "envkit.up", "# as in 12.4"),
         (names_a_version, "envkit.up", "x = 'torch 2.6'"),
-        (names_a_version, "envkit.up", "x = 'for example \\"2.6\\"'"),
+        (names_a_version, "envkit.up", "x = 'for example 2.6'"),
         (names_a_version, "envkit.up", "x = 'needs 550.54.14.'"),
         (names_a_version, "envkit.up", "x = f'{1} 2.6.0+cu124'"),
         (names_a_version, "envkit.up", "x = 'whl/cu118'"),
