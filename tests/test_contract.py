@@ -157,10 +157,11 @@ def unfit_for_the_payload(module: str, source: str) -> list[str]:
 VERSIONS = re.compile(
     r"(?<![\w.+-])(?:"
     r"[3-6][0-9]{2}\.[0-9]{2,3}(?:\.[0-9]{1,3})?"  # a driver
-    r"|(?:1\.1[0-3]|2\.[0-9]{1,2})(?:\.[0-9]{1,2})?(?:\+\w+)?"  # a torch
+    r"|(?:1\.1[0-3]|2\.[0-9]{1,2})\.[0-9]{1,2}(?:\+\w+)?"  # a torch
     r"|(?:9|1[0-3])\.[0-9]{1,2}(?:\.[0-9]{1,3})?"  # a CUDA
     r")(?!\w)(?!\.\w)"
     r"|\btorch[ =<>~!`]*[12]\.[0-9]"
+    r"|[\"'`]2\.[0-9]{1,2}[\"'`]"  # a torch by its first two numbers, as a user types it
     r"|\bcu(?:9|1[0-9])[0-9]\b",
 )
 
@@ -242,7 +243,7 @@ def test_the_payload_runs_on_a_bare_python() -> None:
         (unfit_for_the_payload, "envkit.payload.main", "def f(x: int | None): pass"),
         (names_a_version, "envkit.up", "# as in 12.4"),
         (names_a_version, "envkit.up", "x = 'torch 2.6'"),
-        (names_a_version, "envkit.up", "x = 'for example 2.6'"),
+        (names_a_version, "envkit.up", "x = '2.6'"),
         (names_a_version, "envkit.up", "x = 'needs 550.54.14.'"),
         (names_a_version, "envkit.up", "x = f'{1} 2.6.0+cu124'"),
         (names_a_version, "envkit.up", "x = 'whl/cu118'"),
