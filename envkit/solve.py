@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from envkit import proc
@@ -75,28 +76,52 @@ def closure(
         if done.exit != 0:
             raise _failure(done.stderr)
         table = tomllib.loads(answer.read_text(encoding="utf-8"))
-    pins, newest = [], 0
+    pins, newest, ranks = [], 0, _ranks(python, machine, glibc)
     for package in table.get("packages", []):
-        pin, uploaded = _wheel(package)
+        pin, uploaded = _wheel(package, ranks)
         pins.append(pin)
         newest = max(newest, uploaded)
     return tuple(sorted(pins, key=lambda pin: pin.name)), newest
 
 
-def _wheel(package: Mapping[str, object]) -> tuple[Pin, int]:
-    name, wheels = str(package.get("name")), package.get("wheels")
-    if not isinstance(wheels, list) or len(wheels) != 1:
+def _ranks(python: Python, machine: str, glibc: Glibc) -> Mapping[Tag, int]:
+    """The wheel tags that Python on that machine takes, the best one lowest, as every installer orders them.
+
+    The newest manylinux comes first; the older names stand beside the version they mean (PEP 600).
+    """
+    legacy = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+    platforms = []
+    for minor in range(glibc.minor, 4, -1):
+        platforms.append(f"manylinux_2_{minor}_{machine}")
+        platforms += [f"{legacy[minor]}_{machine}"] if minor in legacy else []
+    platforms.append(f"linux_{machine}")
+    version = (python.major, python.minor)
+    interpreter = f"cp{python.major}{python.minor}"
+    ordered = [*cpython_tags(version, platforms=platforms), *compatible_tags(version, interpreter, platforms)]
+    return {tag: rank for rank, tag in reversed(list(enumerate(ordered)))}
+
+
+def _wheel(package: Mapping[str, object], ranks: Mapping[Tag, int]) -> tuple[Pin, int]:
+    """The pin of the wheel that an installer on the target would take, and when it was uploaded."""
+    name, offered = str(package.get("name")), package.get("wheels")
+    fitting = []
+    for wheel in offered if isinstance(offered, list) else []:
+        file = str(wheel.get("name") or str(wheel.get("url", wheel.get("path", ""))).rsplit("/", 1)[-1])
+        file = file.replace("%2B", "+")
+        # The version is the file's: an index page may leave out the local part ("+cu...").
+        _, version, _, tags = parse_wheel_filename(file)
+        known = [ranks[tag] for tag in tags if tag in ranks]
+        if known:
+            fitting.append((min(known), file, str(version), wheel))
+    if not fitting:
         raise UsageError(f"{name} comes from no wheel of an index, so it cannot be pinned", f"name a release of {name}")
-    wheel = wheels[0]
-    file = str(wheel.get("name") or str(wheel.get("url", wheel.get("path", ""))).rsplit("/", 1)[-1])
-    digest = wheel.get("hashes", {}).get("sha256", "")
+    _, file, release, best = min(fitting, key=lambda one: one[:2])
+    digest = best.get("hashes", {}).get("sha256", "")
     if not digest:
         raise UsageError(f"the index gives no sha256 for {file}", "use an index that does")
-    # The version is the file's: an index page may leave out the local part ("+cu...").
-    _, version, _, _ = parse_wheel_filename(file.replace("%2B", "+"))
-    uploaded = wheel.get("upload-time")
+    uploaded = best.get("upload-time")
     seconds = int(uploaded.timestamp()) if isinstance(uploaded, datetime) else 0
-    return Pin(canonicalize_name(name), str(version), file.replace("%2B", "+"), digest), seconds
+    return Pin(canonicalize_name(name), release, file, digest), seconds
 
 
 _UNREACHED = re.compile(

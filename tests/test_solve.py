@@ -170,6 +170,21 @@ def test_wheels_fit_the_python_and_the_glibc_of_the_target_not_of_this_machine(i
         closure("a", python="3.10", glibc="2.17")
 
 
+@pytest.mark.parametrize(
+    ("glibc", "tag"),
+    [
+        ("2.36", "cp311-cp311-manylinux_2_34_x86_64"),
+        ("2.31", "cp311-cp311-manylinux_2_28_x86_64"),
+        ("2.17", "cp38-abi3-manylinux2014_x86_64.manylinux_2_17_x86_64"),
+    ],
+)
+def test_of_several_wheels_that_fit_the_one_an_installer_takes_is_pinned(index: Index, glibc: str, tag: str) -> None:
+    tags = ("cp311-cp311-manylinux_2_28_x86_64", "cp311-cp311-manylinux_2_34_x86_64", "py3-none-any",
+            "cp38-abi3-manylinux2014_x86_64.manylinux_2_17_x86_64", "cp311-cp311-musllinux_1_2_x86_64")  # fmt: skip
+    pins = {each: index.add("a", "1.0", tag=each) for each in tags}
+    assert closure("a", glibc=glibc)[0] == (pins[tag],)
+
+
 def test_a_local_version_is_kept_in_the_pin(index: Index) -> None:
     pin = index.add("a", "1.0+cu126")
     assert closure("a==1.0+cu126")[0] == (pin,)
