@@ -251,7 +251,8 @@ def _choice(spec: Spec, facts: Facts, row: TorchRow, os: OsRow, gpus: tuple[tupl
     floor, _ = _floor(facts, row, gpus, machine)
     image, _ = _tag(spec, facts, row, os)
     preinstalled = spec.base is Base.PYTORCH
-    torch = f"torch=={row.torch}" if row.default else f"torch=={row.name}"
+    # On a base that holds torch it only keeps its companions in step, for which any build of the release will do.
+    torch = f"torch=={row.torch}" if row.default or preinstalled else f"torch=={row.name}"
     packages = _packages(spec, Version(str(row.torch)))
     tools = _tools(spec, facts, row.cuda, os)
     wheels = tuple(f"{tool.package}=={tool.version}" for tool in tools if tool.version)

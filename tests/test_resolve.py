@@ -486,3 +486,11 @@ def test_what_a_refusal_offers_is_granted(wish: dict[str, Any]) -> None:
 
 def test_the_same_wish_gives_the_same_answer() -> None:
     assert choose(gpus=["H100"]) == choose(gpus=["H100"])
+
+
+def test_a_base_with_torch_needs_no_index_but_the_default_one() -> None:
+    choice = choose(torch="2.6.0", python="3.11", base="pytorch", cuda="12.6")
+    assert choice.preinstalled and choice.row is not None and not choice.row.default
+    assert choice.requirements[0] == "torch==2.6.0"
+    assert choice.base_requirements == ("torch==2.6.0",)
+    assert choice.backend == ""
