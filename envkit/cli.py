@@ -6,7 +6,6 @@ Data goes to stdout, talk to stderr.  Every module that costs time is imported b
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import sys
@@ -434,7 +433,9 @@ def run(command: Callable[[], object]) -> int:
             return 3
         return _flushed(exit.code if isinstance(exit.code, int) else 2)
     except Exception as error:  # a fault of envkit: the default exit code 1 would read as "found"
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        from envkit.files import is_full
+
+        if isinstance(error, OSError) and is_full(error):
             say(f"envkit: the disk is full: {error}")
             return 3
         if isinstance(error, FileNotFoundError) and "usable temporary directory" in str(error):  # tempfile's words

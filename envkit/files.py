@@ -10,6 +10,11 @@ from pathlib import Path
 from envkit.errors import Undecided, UsageError
 
 
+def is_full(error: OSError) -> bool:
+    """Whether the disk, or what this user may hold of it, is full."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 def folder(path: Path) -> Path:
     """``path`` as a folder, made with its parents if it is not there.
 
@@ -18,7 +23,7 @@ def folder(path: Path) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if is_full(error):
             raise Undecided(f"the disk is full: {path} was not made", "free some space there") from error
         raise UsageError(
             f"the folder {path} cannot be made: {error.strerror}",
@@ -51,7 +56,7 @@ def write(path: Path, text: str) -> None:
         os.replace(temporary, path)
         temporary = ""
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if is_full(error):
             raise Undecided(f"the disk is full: {path} was not written", f"free some space on {path.parent}") from error
         raise UsageError(f"{path} cannot be written: {error.strerror}", f"check the folder {path.parent}") from error
     finally:

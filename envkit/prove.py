@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,6 +37,12 @@ SMOKE_S = 900.0  # the suite takes about a minute; each test has a budget of its
 
 _LABEL_LIMIT = 1 << 20  # characters; the lock of a whole image has twenty thousand
 _TAIL = 15  # lines of a dead payload's stderr that are shown
+
+
+@cache
+def _payload() -> bytes:
+    """The payload as this process sends it, packed once."""
+    return pack.pack()
 
 
 class Place(Protocol):
@@ -88,7 +95,7 @@ class InEngine:
 
     def run(self, argv: list[str], timeout_s: float, say: Say) -> Completed:
         """Runs the payload in a container of its own."""
-        return self.engine.run(self.name, argv, payload=pack.pack(), gpus=self.gpus, timeout_s=timeout_s, say=say)
+        return self.engine.run(self.name, argv, payload=_payload(), gpus=self.gpus, timeout_s=timeout_s, say=say)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +126,7 @@ class Here:
         """Runs the payload as a child of this process."""
         with tempfile.TemporaryDirectory(prefix="envkit-run-") as scratch:
             file = Path(scratch, "envkit.pyz")
-            file.write_bytes(pack.pack())
+            file.write_bytes(_payload())
             command = [str(self.python), str(file), *argv, "--watch-stdin"]
             environment = dict(os.environ)
             if self.gpus and self.gpus != ("all",):
@@ -166,7 +173,7 @@ def _ask(place: Place, what: str, kind: str, words: list[str], timeout_s: float,
         document = None
     left = "left no document"
     if isinstance(document, dict):
-        seal = {"nonce": nonce, "payload_sha256": sha256(pack.pack()).hexdigest()}
+        seal = {"nonce": nonce, "payload_sha256": sha256(_payload()).hexdigest()}
         wrong = [key for key, value in seal.items() if document.get(key) != value]
         if not wrong and done.exit == 0 and not done.timed_out:
             return document

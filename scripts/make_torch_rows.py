@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 from packaging.utils import parse_wheel_filename
-from uv import find_uv_bin
 
 from envkit import proc
 from envkit.errors import Undecided
@@ -94,21 +93,15 @@ class _Remote(io.RawIOBase):
         return len(got)
 
 
+def _compile(*words: str) -> list[str]:
+    """uv, asked to resolve what stands on its stdin, without what that depends on."""
+    # Without --python uv starts every Python of this machine in search of one.
+    return [proc.uv_path(), "pip", "compile", "-", "--python", sys.executable, "--no-deps", "--quiet", *words]
+
+
 def reachable(timeout_s: float = 10.0) -> str:
     """Empty if uv can resolve a small package within ``timeout_s`` seconds, else why it cannot."""
-    argv = [
-        find_uv_bin(),
-        "pip",
-        "compile",
-        "-",
-        "--python",
-        sys.executable,
-        "--no-deps",
-        "--quiet",
-        "--refresh-package",
-        "packaging",
-    ]
-    done = proc.run(argv, timeout_s=timeout_s, stdin="packaging\n")
+    done = proc.run(_compile("--refresh-package", "packaging"), timeout_s=timeout_s, stdin="packaging\n")
     if done.timed_out:
         return f"uv did not answer within {timeout_s:g} s"
     return "" if done.exit == 0 else f"uv says: {done.stderr.strip().splitlines()[-1].strip()}"
@@ -116,19 +109,7 @@ def reachable(timeout_s: float = 10.0) -> str:
 
 def _wheels(release: str, python: str) -> list[str]:
     """The addresses of all wheels of a release that are for ``python`` or newer; none if uv finds no solution."""
-    argv = [
-        find_uv_bin(),
-        "pip",
-        "compile",
-        "-",
-        "--python",
-        sys.executable,
-        "--no-deps",
-        "--universal",
-        "--quiet",
-        "--no-header",
-    ]
-    argv += ["--format", "pylock.toml", "--python-version", python]
+    argv = _compile("--universal", "--no-header", "--format", "pylock.toml", "--python-version", python)
     done = proc.run(argv, timeout_s=_TIMEOUT_S, stdin=f"torch=={release}\n")
     if done.timed_out:
         raise Undecided(f"uv did not resolve torch {release} within {_TIMEOUT_S:g} s", "look at the network")

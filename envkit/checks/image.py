@@ -14,6 +14,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import Specifier
 from packaging.version import InvalidVersion, Version
 
+from envkit.checks._given import FIX, must_see
 from envkit.facts import Facts
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Image
@@ -649,13 +650,12 @@ def image_gpu_not_seen(image: Image) -> Iterator[Finding]:
 
     Source: cuInit and cuDeviceGetCount in the run, against what envkit gave to it.
     """
-    if not image.gpus_given:
-        raise Skip("no GPU was given to the run")
+    least = must_see(image.gpus_given)
     seen = image.devices.need("the devices at hand")
     given = " and ".join(image.gpus_given)
-    if len(seen) < (1 if "all" in image.gpus_given else len(image.gpus_given)):
+    if len(seen) < least:
         yield Finding(
             f"the run was given GPU {given} and sees {len(seen) or 'none'} ({image.devices.via})",
             evidence={" ".join(map(str, seen)) or "none": image.devices.via, given: "given by envkit"},
-            fix="unset CUDA_VISIBLE_DEVICES in the image, run `envkit doctor` on the host, or give none: `--gpus none`",
+            fix=FIX,
         )

@@ -16,6 +16,7 @@ from importlib import resources
 import msgspec
 from packaging.version import Version
 
+from envkit.checks._given import FIX, must_see
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects.smoke import SmokeRun, SmokeTest
 
@@ -207,17 +208,16 @@ def smoke_gpu_not_seen(run: SmokeRun) -> Iterator[Finding]:
 
     Source: cuInit and cuDeviceGetCount in the run, against what envkit gave to it.
     """
-    if not run.gpus_given:
-        raise Skip("no GPU was given to the run")
+    least = must_see(run.gpus_given)
     seen = run.gpus.need("the GPUs that the run saw")
     given = " and ".join(run.gpus_given)
-    if len(seen) < (1 if "all" in run.gpus_given else len(run.gpus_given)):
+    if len(seen) < least:
         unfit = (test.detail for test in run.tests.value or () if test.ended == "unfit" and test.device == "cuda")
         why = next(unfit, "")
         yield Finding(
             f"the run was given GPU {given} and sees {len(seen) or 'none'}" + (f": {why}" if why else ""),
             evidence={", ".join(seen) or "none": run.gpus.via, given: "given by envkit"},
-            fix="unset CUDA_VISIBLE_DEVICES in the image, run `envkit doctor` on the host, or give none: `--gpus none`",
+            fix=FIX,
         )
 
 
