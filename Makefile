@@ -9,13 +9,13 @@ help:
 	@echo 'make run     envkit up $(SPEC), on the Docker Engine or, without one, in a private virtual environment'
 	@echo 'make test    lint, types, unit tests, and the real-engine tests where an engine is in reach'
 	@echo 'make unit    the tests that need neither engine nor network'
-	@echo 'make images  lock what changed under images/ and render every Dockerfile'
+	@echo 'make images  lock what changed under images/, render every Dockerfile and list them'
 	@echo 'make bench   measure speed and memory'
 	@echo 'make clean   remove what make made here'
 
 run: $(VENV)/run.ready
 	scripts/bootstrapper
-	$(BIN)/envkit up $(SPEC) --engine auto
+	$(BIN)/envkit up $(SPEC) --engine auto --refresh-os
 
 # The engine's tests share two images of 6 GB, so they run in one process, after all others.
 test: $(VENV)/test.ready lint unit
@@ -31,6 +31,7 @@ lint: $(VENV)/test.ready
 
 images: $(VENV)/run.ready
 	set -e; for spec in images/*/envkit.toml; do $(BIN)/envkit lock $$spec; $(BIN)/envkit render $$spec; done
+	$(BIN)/python scripts/make_images.py
 
 bench: $(VENV)/test.ready
 	$(BIN)/python benchmarks/run.py

@@ -152,12 +152,15 @@ def locking(runs: int) -> Iterator[Measure]:
         spec = load_spec(folder)
         choice = resolve(spec, load_facts())
         wish = Path(scratch, "wish.in")
-        wish.write_text("".join(line + "\n" for line in choice.requirements))
+        # All that the lock holds: what the three flavors need beside the runtime too.
+        asked = [*choice.requirements, *(line for lines in choice.extras.wheels.values() for line in lines)]
+        wish.write_text("".join(line + "\n" for line in asked))
         uv = [
-            uv_path(), "pip", "compile", "--quiet", "--no-config", "--no-header", "--only-binary", ":all:",
+            uv_path(), "pip", "compile", "--generate-hashes", "--quiet", "--no-config", "--no-header",
+            "--only-binary", ":all:",
             "--python", sys.executable, "--python-version", str(spec.python),
             "--python-platform", platform_tag(spec.platform.machine, choice.glibc),
-            "--output-file", str(Path(scratch, "pylock.toml")), str(wish),
+            "--output-file", str(Path(scratch, "locked.txt")), str(wish),
         ]  # fmt: skip
         try:
             timed(uv)
@@ -165,16 +168,108 @@ def locking(runs: int) -> Iterator[Measure]:
             print(f"locking is not measured, uv alone fails: {str(error)[-200:].strip()}", file=sys.stderr)
             return
         alone = measure("uv alone", "s", repeated(lambda: timed(uv)[0], runs), None)
-        lock = [*ENVKIT, "lock", "--force", str(folder)]
-        whole = measure("envkit lock --force", "s", repeated(lambda: timed(lock)[0], runs), None)
+        lock = [*ENVKIT, "lock", str(folder)]
+        resolved = folder / "envkit.lock"
+
+        def once() -> float:
+            resolved.unlink(missing_ok=True)
+            return timed(lock)[0]
+
+        whole = measure("envkit lock", "s", repeated(once, runs), None)
     yield alone
     yield whole
-    # Beside the same solve, envkit asks for the installer's hash: one more start of uv and one more request.
-    over = whole.median - alone.median
-    yield Measure("envkit lock, beyond uv alone", "s", over, over, over, runs, 1.0)
+    times = whole.median / alone.median
+    yield Measure("envkit lock, times uv alone", "x", times, times, times, runs, 1.2)
 
 
-PARTS: dict[str, Callable[[int], Iterator[Measure]]] = {"commands": commands, "inside": inside, "locking": locking}
+PLAIN = """\
+ARG BASE
+FROM ${BASE} AS base
+RUN apt-get update && apt-get install -y --no-install-recommends python3 python3-venv && rm -rf /var/lib/apt/lists/*
+FROM base
+RUN --mount=type=secret,id=ca,required=false if [ -s /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi \\
+    && python3 -m venv /opt/venv && /opt/venv/bin/pip install --no-cache-dir torch==2.6.0 numpy
+"""
+
+
+def building(runs: int) -> Iterator[Measure]:
+    """The reference image against a plain ``pip install`` on the same base in the same run, cold, by turns; and a warm
+    build after a change of the spec's packages.  Needs the Docker engine, a package index and 30 GB; takes minutes.
+
+    The plain build gets its Python, and the downloads of it, for nothing: that stage is built before and kept.
+    """
+    if shutil.which("docker") is None:
+        print("building is not measured: there is no docker client", file=sys.stderr)
+        return
+    from envkit.engine import buildx
+    from envkit.lock import load as load_lock
+    from envkit.spec import load as load_spec
+    from envkit.up import base_wish, connect
+
+    def quiet(line: str) -> None:
+        pass
+
+    def size(image: str) -> float:
+        out = subprocess.run(
+            ["docker", "image", "inspect", "--format", "{{.Size}}", image], capture_output=True, text=True
+        )
+        return int(out.stdout) / 1e9
+
+    def forget() -> None:
+        subprocess.run(["docker", "builder", "prune", "--all", "--force"], capture_output=True, check=True)
+
+    with tempfile.TemporaryDirectory(prefix="envkit-bench-") as scratch:
+        folder = Path(scratch, REFERENCE.name)
+        shutil.copytree(REFERENCE, folder)
+        timed([*ENVKIT, "lock", "--refresh-os", str(folder)])
+        lock = load_lock(load_spec(folder))
+        assert lock is not None
+        base = connect("docker", quiet).resolve_base(base_wish(lock), quiet)
+        context = Path(scratch, "plain")
+        context.mkdir()
+        (context / "Dockerfile").write_text(PLAIN)
+        ca = buildx.ca_bundle(os.environ)
+        docker = ["docker", "buildx", "build", "--load", f"--build-arg=BASE={base.ref}", str(context)]
+        docker += [f"--secret=id=ca,src={ca}"] if ca else []
+        build = [*ENVKIT, "build", str(folder), "--tag", "envkit-bench:own"]
+        plains: list[float] = []
+        owns: list[float] = []
+        try:
+            for _ in range(runs):
+                forget()
+                timed([*docker, "--target=base", "--tag=envkit-bench:base"])
+                plains.append(timed([*docker, "--no-cache-filter=stage-1", "--tag=envkit-bench:plain"])[0])
+                held = size("envkit-bench:plain")
+                subprocess.run(["docker", "rmi", "envkit-bench:plain"], capture_output=True, check=True)
+                forget()
+                owns.append(timed([*build, "--no-cache"])[0])
+            spec = folder / "envkit.toml"
+            text = spec.read_text()
+            spec.write_text(text.replace('packages = ["numpy"', 'packages = ["einops", "numpy"'))
+            timed([*ENVKIT, "lock", str(folder)])
+            warm = timed(build)[0]
+            own = size("envkit-bench:own")
+        finally:
+            for name in ("own", "plain", "base"):
+                subprocess.run(["docker", "rmi", f"envkit-bench:{name}"], capture_output=True)
+            forget()
+    plain, cold = measure("plain build, cold", "s", plains, None), measure("envkit build, cold", "s", owns, None)
+    yield plain
+    yield cold
+    ratio = cold.median / plain.median
+    yield Measure("envkit build, times plain", "x", ratio, ratio, ratio, runs, 0.3)
+    yield Measure("envkit build, a package added", "s", warm, warm, warm, 1, 3.0)
+    yield Measure("plain image", "GB", held, held, held, 1, None)
+    yield Measure("envkit image", "GB", own, own, own, 1, None)
+    yield Measure("envkit image, times plain", "x", own / held, own / held, own / held, 1, 0.9)
+
+
+PARTS: dict[str, Callable[[int], Iterator[Measure]]] = {
+    "commands": commands,
+    "inside": inside,
+    "locking": locking,
+    "building": building,
+}
 
 
 def line(made: Measure) -> str:
@@ -199,7 +294,7 @@ def main() -> int:
     made: list[Measure] = []
     try:
         for name, part in PARTS.items():
-            if asked.only and name not in asked.only:
+            if name not in (asked.only or ("commands", "inside", "locking")):
                 continue
             for each in part(asked.runs):
                 made.append(each)

@@ -24,6 +24,7 @@ from envkit.errors import EnvkitError, Interrupted, Unsatisfiable, UsageError
 if TYPE_CHECKING:
     from envkit.model import Report, Severity
     from envkit.report import Table
+    from envkit.spec import Flavor
 
 app = typer.Typer(
     name="envkit",
@@ -45,6 +46,13 @@ Save = Annotated[Path | None, typer.Option("--save", help="Write what was observ
 Target = Annotated[str, typer.Argument(metavar="IMAGE", help="An image; without one, the Python envkit runs under.")]
 PythonPath = Annotated[Path | None, typer.Option("--python", help="Another Python of this machine.")]
 
+Tag = Annotated[str, typer.Option("--tag", "-t", help="The image's name; by default envkit/NAME:latest.")]
+FlavorName = Annotated[str, typer.Option("--flavor", help="runtime, devel or debug; by default the spec's.")]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Build every layer anew.")]
+RefreshOs = Annotated[
+    bool, typer.Option("--refresh-os", help="Take today's base and Debian packages into the lock; wheels stay.")
+]
+
 
 def say(line: str) -> None:
     """One line of progress on stderr; what an image or another program put into it cannot steer the terminal."""
@@ -59,6 +67,16 @@ def _severity(word: str) -> Severity:
     if word.upper() not in Severity.__members__:
         raise UsageError(f"there is no severity `{word}`", "one of: note, warning, error")
     return Severity[word.upper()]
+
+
+def _flavor(word: str) -> Flavor | None:
+    """The flavor asked for, None where the spec's is meant; raises UsageError for one that does not exist."""
+    from envkit.spec import Flavor
+
+    known = [flavor.value for flavor in Flavor]
+    if word and word not in known:
+        raise UsageError(f"there is no flavor `{word}`", f"one of: {', '.join(known)}")
+    return Flavor(word) if word else None
 
 
 def _printable(format: str, fail_on: str, *files: Path | None) -> None:
@@ -132,44 +150,83 @@ def init(
 
 
 @app.command()
-def lock(spec: SpecPath = Path(), force: Annotated[bool, typer.Option("--force", help="Lock anew.")] = False) -> None:
-    """Choose versions by the facts, pin every wheel by its hash, write envkit.lock."""
-    from envkit import facts, solve
+def lock(
+    spec: SpecPath = Path(),
+    engine: Annotated[str, typer.Option("--engine", help="docker, none, or auto: whose base is locked.")] = "auto",
+    upgrade: Annotated[bool, typer.Option("--upgrade", help="Solve everything anew.")] = False,
+    upgrade_package: Annotated[
+        list[str] | None, typer.Option("--upgrade-package", "-P", help="Solve only this one anew; may be given again.")
+    ] = None,
+    refresh_os: RefreshOs = False,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 when spec and lock disagree.")] = False,
+) -> None:
+    """Choose versions by the facts; pin the base, every wheel and every Debian package in envkit.lock."""
+    from envkit import facts
     from envkit import lock as locks
+    from envkit import up as pipeline
     from envkit.spec import load
 
     wish = load(spec)
-    made = None if force else locks.load(wish)
     path = locks.path_of(wish)
-    if made is None:
-        made = solve.lock(wish, facts.load(), say)
-        locks.save(made, path)
+    try:
+        found = locks.read(wish)
+    except UsageError as error:
+        if check:
+            raise
+        say(f"{error.message}; locking anew")
+        found = None
+    if check:
+        disagreements = locks.problems(wish, found) if found else [f"{path} does not exist"]
+        for line in disagreements:
+            print(line)
+        raise typer.Exit(1 if disagreements else 0)
+    names = None if not (upgrade or upgrade_package) else () if upgrade else tuple(upgrade_package or ())
+    if found and names is None and not refresh_os and not locks.problems(wish, found):
+        say("the lock answers this spec already; --upgrade solves anew")
+        made = found
     else:
-        say("the lock answers this spec already; --force locks anew")
-    print(f"{path}: torch {made.torch} for CUDA {made.cuda}, {len(made.wheels)} wheels, base {made.image}")
+        connected = None if engine == "none" else pipeline.connect(engine, say)
+        if refresh_os and names != ():
+            names = (*(names or ()), *pipeline.debs_of(found)) or None
+        made = pipeline.make_lock(wish, facts.load(), connected, say, previous=found, upgrade=names)
+    debs = f"{len(made.debs)} Debian packages of {made.archive}" if made.archive else "Debian packages by name"
+    print(f"{path}: torch {made.torch} for CUDA {made.cuda}, {len(made.wheels)} wheels, {debs}, base {made.image}")
 
 
 @app.command()
 def render(
     spec: SpecPath = Path(),
     output: Annotated[str, typer.Option("--output", "-o", help="A file, or - for stdout.")] = "",
+    kind: Annotated[str, typer.Option("--as", help="dockerfile, compose, devcontainer or apptainer.")] = "dockerfile",
+    flavor: FlavorName = "",
 ) -> None:
-    """Write the Dockerfile of a locked spec."""
-    from envkit import files
+    """Write the Dockerfile of a locked spec, or what runs its image elsewhere, from the same lock."""
+    from envkit import files, outputs
     from envkit import lock as locks
     from envkit import render as renderer
-    from envkit.spec import load
+    from envkit.spec import Flavor, load
 
+    target = _flavor(flavor)
     wish = load(spec)
     found = locks.load(wish)
     if found is None:
         state = "answers another spec" if locks.path_of(wish).exists() else "does not exist"
         raise UsageError(f"{locks.path_of(wish)} {state}", f"run `envkit lock {spec}` first")
-    text = renderer.dockerfile(found)
+    kinds: dict[str, tuple[str, Callable[[], str]]] = {
+        "dockerfile": ("Dockerfile", lambda: renderer.dockerfile(found)),
+        "compose": ("compose.yaml", lambda: outputs.compose(found, target or Flavor(found.flavor))),
+        "devcontainer": (".devcontainer/devcontainer.json", lambda: outputs.devcontainer(found)),
+        "apptainer": (f"{found.name}.def", lambda: outputs.apptainer(found)),
+    }
+    if kind not in kinds:
+        raise UsageError(f"there is no output `{kind}`", f"one of: {', '.join(kinds)}")
+    name, text = kinds[kind][0], kinds[kind][1]()
     if output == "-":
         sys.stdout.write(text)
         return
-    path = Path(output) if output else wish.path.with_name("Dockerfile")
+    path = Path(output) if output else wish.path.parent / name
+    if not output:
+        files.folder(path.parent)
     files.write(path, text)
     print(path)
 
@@ -188,20 +245,78 @@ def base(suite: Annotated[str, typer.Argument(help="A Debian suite.")] = "bookwo
 def build(
     spec: SpecPath = Path(),
     engine: EngineName = "docker",
-    tag: Annotated[str, typer.Option("--tag", "-t", help="The image's name; by default envkit/NAME:latest.")] = "",
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Build every layer anew.")] = False,
+    tag: Tag = "",
+    flavor: FlavorName = "",
+    no_cache: NoCache = False,
+    refresh_os: RefreshOs = False,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify", help="Build twice without a cache and compare layer by layer; exit 1 on a difference."
+        ),
+    ] = False,
+    vendored: Annotated[
+        Path | None, typer.Option("--from", help="Build from what `envkit vendor` saved there, with the network off.")
+    ] = None,
+    apt_mirror: Annotated[
+        str,
+        typer.Option(
+            "--apt-mirror", help="A Debian archive that keeps old versions; {date} and {archive} are filled in."
+        ),
+    ] = "",
 ) -> None:
     """Lock, render and build an image."""
-    from envkit import facts
+    import shlex
+
+    from envkit import facts, outputs, vendor
+    from envkit import up as pipeline
+    from envkit.spec import Flavor, load
+
+    target = _flavor(flavor)
+    wish = load(spec)
+    connected = pipeline.connect(engine, say)
+    if vendored:
+        made = vendor.load(vendored, say)
+    else:
+        made = pipeline.ensure_lock(wish, facts.load(), connected, say, refresh_os=refresh_os)
+        pipeline.write_dockerfile(wish, made)
+    verdict = None
+    if verify:
+        built, verdict = pipeline.verify(
+            made, connected, say, tag=tag, flavor=flavor, vendored=vendored, apt_mirror=apt_mirror
+        )
+    else:
+        built = pipeline.build(
+            made, connected, say, tag=tag, flavor=flavor, no_cache=no_cache, vendored=vendored, apt_mirror=apt_mirror
+        )
+    for flag in outputs.run_flags(made, target or Flavor(made.flavor)):
+        say(f"run it with {shlex.join(flag.arguments)}: {flag.why}")
+    print(f"{built.image.tag} {built.image.id}")
+    if verdict is not None:
+        for number, layer in enumerate(verdict.layers[0]):
+            print(f"layer {number} {layer}")
+        for line in verdict.differences:
+            print(f"differs: {line}")
+        print("the same, built twice" if verdict.same else "NOT the same, built twice")
+        raise typer.Exit(0 if verdict.same else 1)
+
+
+@app.command(name="vendor")
+def save_inputs(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to save them: a new or an empty folder.")],
+    spec: SpecPath = Path(),
+    engine: EngineName = "docker",
+) -> None:
+    """Save all that a build needs: base, wheels, Debian packages, installer; for `envkit build --from DIR`."""
+    from envkit import facts, vendor
     from envkit import up as pipeline
     from envkit.spec import load
 
     wish = load(spec)
     connected = pipeline.connect(engine, say)
-    made = pipeline.ensure_lock(wish, facts.load(), say)
-    pipeline.write_dockerfile(wish, made)
-    built = pipeline.build(made, connected, say, tag=tag, no_cache=no_cache)
-    print(f"{built.image.tag} {built.image.id}")
+    made = pipeline.ensure_lock(wish, facts.load(), connected, say)
+    vendor.save(made, directory, connected, facts.load(), say)
+    print(directory)
 
 
 @app.command()
@@ -209,8 +324,10 @@ def up(
     spec: SpecPath = Path(),
     engine: EngineName = "docker",
     gpus: Gpus = "auto",
-    tag: Annotated[str, typer.Option("--tag", "-t", help="The image's name; by default envkit/NAME:latest.")] = "",
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Build every layer anew.")] = False,
+    tag: Tag = "",
+    flavor: FlavorName = "",
+    no_cache: NoCache = False,
+    refresh_os: RefreshOs = False,
     report: Annotated[Path, typer.Option("--report", help="Where the JSON report goes.")] = Path("report.json"),
     format: Format = "console",
     fail_on: FailOn = "error",
@@ -223,14 +340,45 @@ def up(
     from envkit.spec import load
 
     _printable(format, fail_on, report)
+    _flavor(flavor)
     wish = load(spec)
     connected = pipeline.connect(engine, say)
     made, tables = pipeline.up(
-        wish, facts.load(), connected, say, gpus=prove.default_gpus(gpus), tag=tag, no_cache=no_cache
+        wish,
+        facts.load(),
+        connected,
+        say,
+        gpus=prove.default_gpus(gpus),
+        tag=tag,
+        flavor=flavor,
+        no_cache=no_cache,
+        refresh_os=refresh_os,
     )
     files.write(report, reports.render(made, "json", fail_on=_severity(fail_on)))
     say(f"wrote {report}")
     _finish(made, format, fail_on, observed, tables)
+
+
+@app.command()
+def diff(
+    old: Annotated[str, typer.Argument(metavar="A", help="A lock, a spec, an image, or what `probe --save` wrote.")],
+    new: Annotated[str, typer.Argument(metavar="B", help="Another one of the same kind.")],
+    probe: Annotated[bool, typer.Option("--probe", help="Of two images, compare also what runs inside.")] = False,
+    engine: EngineName = "docker",
+    format: Annotated[str, typer.Option("--format", "-f", help="console or json.")] = "console",
+) -> None:
+    """Say what a change means: GPUs lost, drivers needed, libraries moved. Exit 0: the same, 1: not."""
+    from envkit import compare, facts
+    from envkit import diff as meaning
+
+    if format not in ("console", "json"):
+        raise UsageError(f"there is no format `{format}` here", "one of: console, json")
+    kind, changes = compare.changes(old, new, facts.load(), engine, probe, say)
+    if format == "json":
+        print(meaning.to_json(changes, kind, old, new))
+    else:
+        sys.stdout.write(meaning.render_text(changes, old, new))
+    raise typer.Exit(1 if changes else 0)
 
 
 def _place(image: str, python: Path | None, engine: str, gpus: str) -> Any:

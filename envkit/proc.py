@@ -17,9 +17,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import TypeVar
 
-from envkit.errors import Interrupted, Undecided
+from envkit.errors import EnvkitError, Interrupted, Undecided
 
+Result = TypeVar("Result")
+
+_FINDING = threading.Lock()  # sysconfig, which is asked there, gives None to a thread that asks while another fills it
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _GRACE_S = 5.0  # between SIGTERM and SIGKILL; mmdebstrap and buildx need under two seconds to clean up
@@ -64,7 +68,8 @@ def uv_path() -> str:
     from uv import find_uv_bin  # costs 3 ms, and most verbs never need it
 
     try:
-        return str(find_uv_bin())
+        with _FINDING:
+            return str(find_uv_bin())
     except FileNotFoundError:
         found = shutil.which("uv")
     if not found:
@@ -161,3 +166,32 @@ def run(
     for reader in readers:
         reader.join(grace_s)  # a grandchild that escaped the group may hold the pipe; do not wait for it for ever
     return Completed(tuple(argv), process.returncode, "".join(out), "".join(err), timed_out)
+
+
+def beside(work: Callable[[], Result]) -> Callable[[], Result]:
+    """Starts ``work`` in a thread; what is returned waits for it and gives its result, or raises what it raised.
+
+    The thread keeps nobody alive: when envkit goes, it goes, and the programs it runs with it.  A fault of envkit's own
+    in it is shown by Python as it happens, and is a RuntimeError to who waits.
+    """
+    done: list[Result] = []
+    failed: list[EnvkitError | OSError] = []
+
+    def begin() -> None:
+        try:
+            done.append(work())
+        except (EnvkitError, OSError) as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=begin, daemon=True)
+    thread.start()
+
+    def wait() -> Result:
+        thread.join()
+        if failed:
+            raise failed[0]
+        if not done:
+            raise RuntimeError("a thread ended without a result")
+        return done[0]
+
+    return wait

@@ -26,11 +26,13 @@ from envkit.model import Observed
 from envkit.payload.smoke import TESTS
 from envkit.payload.smoke.bench import SABOTAGE
 from envkit.proc import Completed
+from envkit.spec import one_line
 from envkit.subjects import Image, SmokeRun
 from envkit.subjects.image import NO_PROMISE, Promise, Wheel
 from envkit.versions import Sm
 
 LOCK_LABEL = "io.envkit.lock"
+FLAVOR_LABEL = "io.envkit.flavor"
 
 PROBE_S = 300.0  # importing torch from a cold disk takes up to a minute, mapping its libraries a few seconds
 SMOKE_S = 900.0  # the suite takes about a minute; each test has a budget of its own, far below this
@@ -83,7 +85,8 @@ class InEngine:
 
     def promise(self) -> Observed[Promise]:
         """The lock in the image's label, if envkit built it."""
-        text = self.engine.labels(self.name).get(LOCK_LABEL, "")
+        labels = self.engine.labels(self.name)
+        text = labels.get(LOCK_LABEL, "")
         if not text:
             return Observed.lost(NO_PROMISE)
         if len(text) > _LABEL_LIMIT:
@@ -91,7 +94,13 @@ class InEngine:
                 f"the label {LOCK_LABEL} of {self.name} has {len(text)} characters, which no lock has",
                 "build the image with `envkit build`",
             )
-        return Observed.of(promise_of(locks.parse(text, f"the label {LOCK_LABEL} of {self.name}")), LOCK_LABEL)
+        flavor = labels.get(FLAVOR_LABEL, "")
+        if flavor not in locks.FLAVORS:
+            raise UsageError(
+                f"the label {FLAVOR_LABEL} of {self.name} is {one_line(repr(flavor))}, which is no flavor",
+                "build the image with `envkit build`",
+            )
+        return Observed.of(promise_of(locks.parse(text, f"the label {LOCK_LABEL} of {self.name}"), flavor), LOCK_LABEL)
 
     def run(self, argv: list[str], timeout_s: float, say: Say) -> Completed:
         """Runs the payload in a container of its own."""
@@ -137,12 +146,13 @@ class Here:
                 raise UsageError(f"there is no {self.python}", "name a Python interpreter") from None
 
 
-def promise_of(lock: Lock) -> Promise:
-    """What an image built from ``lock`` must hold."""
+def promise_of(lock: Lock, flavor: str) -> Promise:
+    """What an image of ``flavor`` built from ``lock`` must hold."""
+    wheels, _ = locks.upto(lock, flavor)
     return Promise(
         torch=lock.torch,
         cuda=lock.cuda,
-        wheels=tuple(Wheel(pin.name, pin.version) for pin in lock.wheels),
+        wheels=tuple(Wheel(pin.name, pin.version) for pin in wheels),
         gpus=tuple(Sm.parse(capability) for _, capability, _ in lock.gpus),
         lock_sha256=sha256(locks.dump(lock).encode()).hexdigest(),
         whole=not lock.preinstalled,
@@ -219,9 +229,11 @@ def smoke(
         only=names,
         gpus_given=place.gpus,
         torch_promised=promise.torch if promise else "",
+        gpus_promised=tuple(dict.fromkeys(f"sm_{sm.major}{sm.minor}" for sm in promise.gpus)) if promise else (),
     )
     say(f"running the smoke suite in {place.name}")
     words = [word for name in names for word in ("--only", name)] + (["--sabotage", sabotage] if sabotage else [])
+    words += [word for sm in asked.gpus_promised for word in ("--sm", sm.removeprefix("sm_"))]
     return smoke_document.read(_ask(place, "smoke suite", "smoke", words, timeout_s, say), asked)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -13,17 +14,89 @@ from pathlib import Path
 import jinja2
 
 from envkit import __version__
+from envkit.flavors import stand_in
 from envkit.lock import Lock, dump, requirements
+
+# NVIDIA's libraries that are released apart from CUDA.  They are half of the bytes, and so a layer of their own: layers
+# are hashed, sent and unpacked side by side.
+_OF_THEIR_OWN = re.compile(r"nvidia-(cudnn|cusparselt|nccl|nvshmem)\b")
+
+# What torch's METADATA asks for besides CUDA.  A change of the spec's own packages leaves these layers alone.
+_TORCH = frozenset(("torch", "triton"))
+_TORCH_NEEDS = frozenset(
+    ("filelock", "fsspec", "jinja2", "markupsafe", "mpmath", "networkx", "setuptools", "sympy", "typing-extensions")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Wheels that make one layer of the image: the build stage's name, the flavor that first holds it, requirement
+    lines with hashes, and the programs inside (name, path in site-packages) that get a name on PATH.
+
+    ``apart``: made in a stage of its own beside the others and copied, which doubles the writing; else made in place.
+    CUDA's libraries are most of the bytes and need no work once unpacked, so they are made in place meanwhile.
+    ``files``: of so many files that a copy by several threads is worth a step of its own (benchmarks/README.md has
+    the figures)."""
+
+    stage: str
+    layer: str
+    requirements: str
+    apart: bool
+    files: bool = False
+    programs: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """What the template needs beside the lock."""
 
+    lock: Lock
     installer: str
-    requirements: str
-    programs: tuple[tuple[str, str], ...]
+    groups: tuple[Group, ...]
+    apt_epoch: int
+    components: str
+    stand_in: str
+    cuda_home: bool
     lock_sha256: str
+
+    def debs(self, layer: str) -> tuple[str, ...]:
+        """The packages of a layer as apt-get takes them, with their versions where the lock holds these."""
+        pinned = tuple(f"{deb.name}={deb.version}" for deb in self.lock.debs if deb.layer == layer)
+        return pinned if self.lock.archive else self.lock.apt.get(layer, ())
+
+    def step(self, name: str) -> str:
+        """The text of a file that goes into a build as it is."""
+        return (templates_dir() / name).read_text(encoding="utf-8")
+
+
+def groups(lock: Lock) -> tuple[Group, ...]:
+    """The layers of wheels, in the order of the image: what changes least comes first."""
+    return tuple(_groups(lock))
+
+
+def _groups(lock: Lock) -> Iterator[Group]:
+    runtime = [pin for pin in lock.wheels if pin.layer == "runtime"]
+    if lock.preinstalled:
+        kinds = {"wheels": runtime}
+    else:
+        cuda = [pin for pin in runtime if pin.name.startswith("nvidia-")]
+        kinds = {
+            "torch-needs": [pin for pin in runtime if pin.name in _TORCH_NEEDS],
+            "cuda": [pin for pin in cuda if not _OF_THEIR_OWN.match(pin.name)],
+            "cuda-libraries": [pin for pin in cuda if _OF_THEIR_OWN.match(pin.name)],
+        }
+        kinds["torch"] = [pin for pin in runtime if pin.name in _TORCH]
+        used = {pin for pins in kinds.values() for pin in pins}
+        kinds["packages"] = [pin for pin in runtime if pin not in used]
+    for stage, pins in kinds.items():
+        if pins:
+            apart = not lock.preinstalled and stage != "cuda"
+            yield Group(stage, "runtime", requirements(pins), apart, files=stage == "torch")
+    for layer in ("devel", "debug"):
+        pins = [pin for pin in lock.wheels if pin.layer == layer]
+        programs = tuple((name, path) for of, name, path in lock.programs if of == layer and "/" in path)
+        if pins:
+            yield Group(f"{layer}-wheels", layer, requirements(pins), True, programs=programs)
 
 
 def templates_dir() -> Path:
@@ -57,12 +130,22 @@ def template(name: str, values: Mapping[str, object]) -> str:
     return _environment().get_template(name).render(values)
 
 
+def apt_epoch(lock: Lock) -> int:
+    """The time that files of the layers of Debian packages bear, in seconds since 1970: the archive's, where it is
+    known; no change of a wheel touches these layers then."""
+    return int(datetime.fromisoformat(lock.archive).timestamp()) if lock.archive else lock.epoch
+
+
 def dockerfile(lock: Lock) -> str:
     """The Dockerfile for ``lock``: the same text for the same lock and envkit."""
     plan = _Plan(
+        lock=lock,
         installer=requirements([lock.installer]),
-        requirements=lock.requirements,
-        programs=tuple((name, path) for name, path in lock.tools if path.startswith("nvidia/")),
+        groups=groups(lock),
+        apt_epoch=apt_epoch(lock),
+        components=" ".join(part for part in lock.components if part != "main") or "-",
+        stand_in=stand_in(lock.given),
+        cuda_home=not lock.preinstalled and "nvcc" not in {tool for tool, _ in lock.missing},
         lock_sha256=sha256(dump(lock).encode()).hexdigest(),
     )
     return template("Dockerfile.j2", {"lock": lock, "plan": plan, "version": __version__})

@@ -1,4 +1,5 @@
-"""A wish to a lock: the facts choose the versions, uv finds the closure of wheels and their hashes."""
+"""A wish to a lock: the facts choose the versions, uv finds the closure of wheels and their hashes, and apt-get that of
+Debian packages, side by side."""
 
 from __future__ import annotations
 
@@ -8,19 +9,22 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
-from envkit import proc
+from envkit import apt, flavors, proc
+from envkit.apt import Base
 from envkit.errors import Undecided, Unsatisfiable, UsageError
 from envkit.facts import Facts
-from envkit.lock import Lock, Pin, digest_of
+from envkit.lock import FLAVORS, LAYERS, TOOLS, Deb, Lock, Pin, in_order, wish_of
 from envkit.resolve import Choice, resolve
-from envkit.spec import Spec
+from envkit.spec import Platform, Spec, nearest
 from envkit.versions import Glibc, Python
 
 Say = Callable[[str], None]
@@ -48,24 +52,102 @@ def platform_tag(machine: str, glibc: Glibc) -> str:
     return f"{machine}-manylinux_2_{fitting[-1]}"
 
 
-def closure(
-    requirements: tuple[str, ...], *, python: Python, machine: str, glibc: Glibc, backend: str, say: Say
-) -> tuple[tuple[Pin, ...], int]:
-    """Every wheel that ``requirements`` need on that Python and machine, and the newest upload time among them.
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What wheels are solved for; ``backend`` ("cuXYZ" or empty) takes torch and its kin from PyTorch's own index."""
 
-    ``backend`` ("cuXYZ" or empty) takes torch and its kin from PyTorch's own index.  The pins are sorted by name; the
-    time is in seconds since 1970, 0 if the index gives none.  Raises Unsatisfiable when no set of wheels meets the wish
-    and Undecided when the index could not be asked.
+    python: Python
+    machine: str
+    glibc: Glibc
+    backend: str = ""
+
+
+def closure(
+    wanted: Mapping[str, tuple[str, ...]],
+    place: Place,
+    say: Say,
+    *,
+    kept: tuple[Pin, ...] = (),
+) -> tuple[tuple[Pin, ...], int]:
+    """Every wheel that the requirements of all layers need together, and the newest upload time among them.
+
+    ``wanted`` are requirements by flavor; a wheel is of the first flavor that needs it.  A release of ``kept`` is taken
+    again where it still fits.  The pins are in a lock's order; the time is in seconds since 1970, 0 if the index gives
+    none.  Raises Unsatisfiable when no set of wheels meets the wish and Undecided when
+    the index could not be asked.
     """
-    say(f"solving {len(requirements)} requirements for Python {python} on {machine}")
-    with tempfile.TemporaryDirectory(prefix="envkit-lock-") as folder:
-        wish, answer = Path(folder, "wish.in"), Path(folder, "pylock.toml")
+    every = tuple(line for flavor in FLAVORS for line in wanted.get(flavor, ()))
+    if not every:
+        return (), 0
+    say(f"solving {len(every)} requirements for Python {place.python} on {place.machine}")
+    with tempfile.TemporaryDirectory(prefix="envkit-lock-", ignore_cleanup_errors=True) as folder:
+        target = _target(place)
+        uv = _Uv(Path(folder), place)
+        packages = uv.compile("all", every, *target, kept=kept)
+        ranks, newest, pins = _ranks(place.python, place.machine, place.glibc), 0, []
+        for package in packages:
+            pin, uploaded = _wheel(package, ranks)
+            pins.append(pin)
+            newest = max(newest, uploaded)
+        exact = tuple(f"{pin.name}=={pin.version}" for pin in pins)
+        # The index was asked a moment ago, so that uv's cache holds every answer to what follows.
+        below = {
+            flavor: proc.beside(partial(uv.again, flavor, _upto(wanted, flavor), *target, constraints=exact))
+            for flavor in FLAVORS[:-1]
+            if _upto(wanted, flavor) and len(_upto(wanted, flavor)) < len(every)
+        }
+        elsewhere = proc.beside(partial(_elsewhere, uv, pins, exact))
+        names = {flavor: {canonicalize_name(str(one.get("name"))) for one in rows()} for flavor, rows in below.items()}
+        others = elsewhere()
+
+    def layer(pin: Pin) -> str:
+        for flavor in FLAVORS:
+            if pin.name in names.get(flavor, ()) or len(_upto(wanted, flavor)) == len(every):
+                return flavor
+        raise AssertionError("the last flavor holds all")
+
+    return in_order(replace(pin, layer=layer(pin), others=others.get(pin.name, ())) for pin in pins), newest
+
+
+def _upto(wanted: Mapping[str, tuple[str, ...]], flavor: str) -> tuple[str, ...]:
+    """The requirements of a flavor and of those below it."""
+    held = FLAVORS[: FLAVORS.index(flavor) + 1]
+    return tuple(line for each in held for line in wanted.get(each, ()))
+
+
+def _target(place: Place) -> tuple[str, str]:
+    return "--python-platform", platform_tag(place.machine, place.glibc)
+
+
+@dataclass(frozen=True, slots=True)
+class _Uv:
+    """uv's resolver for one place; its questions and answers are files in ``folder``."""
+
+    folder: Path
+    place: Place
+
+    def compile(
+        self,
+        name: str,
+        requirements: tuple[str, ...],
+        *flags: str,
+        kept: tuple[Pin, ...] = (),
+        constraints: tuple[str, ...] = (),
+    ) -> list[Mapping[str, object]]:
+        """The packages of the lock that uv writes for ``requirements``; raises what became of its failure."""
+        wish, bounds, answer = (self.folder / file for file in (f"{name}.in", f"{name}.bounds", f"pylock.{name}.toml"))
         wish.write_text("".join(line + "\n" for line in requirements), encoding="utf-8")
+        bounds.write_text("".join(line + "\n" for line in constraints), encoding="utf-8")
+        answer.unlink(missing_ok=True)
+        if kept:  # uv prefers what the file that it is to write says already
+            held = "".join(f'[[packages]]\nname = "{pin.name}"\nversion = "{pin.version}"\n' for pin in kept)
+            answer.write_text(f'lock-version = "1.0"\ncreated-by = "envkit"\n{held}', encoding="utf-8")
         argv = [
             proc.uv_path(), "pip", "compile", "--quiet", "--no-config", "--no-header", "--only-binary", ":all:",
             "--python", sys.executable,  # or uv starts every Python of this machine in search of that version
-            "--python-version", str(python), "--python-platform", platform_tag(machine, glibc),
-            *(["--torch-backend", backend] if backend else []),
+            "--python-version", str(self.place.python), *flags,
+            *(["--constraints", str(bounds)] if constraints else []),
+            *(["--torch-backend", self.place.backend] if self.place.backend else []),
             "--output-file", str(answer), str(wish),
         ]  # fmt: skip
         done = proc.run(argv, timeout_s=_BUDGET_S, env={**os.environ, "NO_COLOR": "1"})
@@ -75,13 +157,40 @@ def closure(
             )
         if done.exit != 0:
             raise _failure(done.stderr)
-        table = tomllib.loads(answer.read_text(encoding="utf-8"))
-    pins, newest, ranks = [], 0, _ranks(python, machine, glibc)
-    for package in table.get("packages", []):
-        pin, uploaded = _wheel(package, ranks)
-        pins.append(pin)
-        newest = max(newest, uploaded)
-    return tuple(sorted(pins, key=lambda pin: pin.name)), newest
+        found = tomllib.loads(answer.read_text(encoding="utf-8")).get("packages", [])
+        return [package for package in found if isinstance(package, dict)]
+
+    def again(
+        self, name: str, requirements: tuple[str, ...], *flags: str, constraints: tuple[str, ...] = ()
+    ) -> list[Mapping[str, object]]:
+        """The same of what was just asked: from the cache, and from the index if the cache may not be used."""
+        try:
+            return self.compile(name, requirements, *flags, "--offline", constraints=constraints)
+        except (Unsatisfiable, Undecided):
+            return self.compile(name, requirements, *flags, constraints=constraints)
+
+
+def _elsewhere(uv: _Uv, pins: list[Pin], exact: tuple[str, ...]) -> dict[str, tuple[tuple[str, str], ...]]:
+    """By distribution, the wheels of the same releases that this Python takes on the other platforms."""
+    try:
+        packages = uv.again("others", exact, "--universal", "--no-deps")
+    except (Unsatisfiable, Undecided):
+        return {}  # a lock is none the worse for this platform
+    own = {pin.name: pin for pin in pins}
+    place = uv.place
+    machines = [each.machine for each in Platform if each.machine != place.machine]
+    elsewhere = [_ranks(place.python, machine, place.glibc) for machine in machines]
+    found: dict[str, dict[str, str]] = {}
+    for package in packages:
+        name = canonicalize_name(str(package.get("name")))
+        for ranks in elsewhere:
+            try:
+                pin, _ = _wheel(package, ranks)
+            except UsageError:
+                continue  # it has none there
+            if name in own and pin.version == own[name].version and pin.file != own[name].file:
+                found.setdefault(name, {})[pin.file] = pin.sha256
+    return {name: tuple(sorted(files.items())) for name, files in found.items()}
 
 
 def _ranks(python: Python, machine: str, glibc: Glibc) -> Mapping[Tag, int]:
@@ -121,7 +230,8 @@ def _wheel(package: Mapping[str, object], ranks: Mapping[Tag, int]) -> tuple[Pin
         raise UsageError(f"the index gives no sha256 for {file}", "use an index that does")
     uploaded = best.get("upload-time")
     seconds = int(uploaded.timestamp()) if isinstance(uploaded, datetime) else 0
-    return Pin(canonicalize_name(name), release, file, digest), seconds
+    size = best.get("size")
+    return Pin(canonicalize_name(name), release, file, digest, size if isinstance(size, int) else 0), seconds
 
 
 _UNREACHED = re.compile(
@@ -159,37 +269,52 @@ def _failure(stderr: str) -> Unsatisfiable | Undecided:
     return Unsatisfiable("no set of wheels meets the spec", said, (), "loosen one of the requirements named above")
 
 
-def lock(spec: Spec, facts: Facts, say: Say) -> Lock:
+def lock(
+    spec: Spec,
+    facts: Facts,
+    say: Say,
+    *,
+    base: Base | None = None,
+    previous: Lock | None = None,
+    upgrade: tuple[str, ...] | None = None,
+    cache: Path | None = None,
+) -> Lock:
     """The lock that answers ``spec`` today.
 
-    Raises Unsatisfiable or UsageError when nothing can, Undecided when the package index could not be asked.
+    ``base`` is what the Debian packages are solved against; without it they are locked by name only.  What
+    ``previous`` pins stays where it still fits: ``upgrade`` names wheels and Debian packages to solve anew, all of
+    them if it is empty.  The Debian archive's lists are kept under ``cache``.  Raises Unsatisfiable or UsageError when
+    nothing can answer, Undecided when the package index or the Debian archive could not be asked.
     """
     choice = resolve(spec, facts)
     say(f"torch {choice.torch} for CUDA {choice.cuda} on {choice.image}")
-
-    def ask(requirements: tuple[str, ...], backend: str = "") -> tuple[tuple[Pin, ...], int]:
-        return closure(
-            requirements,
-            python=spec.python,
-            machine=spec.platform.machine,
-            glibc=choice.glibc,
-            backend=backend,
-            say=say,
-        )
-
-    wheels, epoch = ask(choice.requirements, choice.backend) if choice.requirements else ((), 0)
+    extras = choice.extras
+    if previous is not None and upgrade:
+        _known(upgrade, previous)
+    old = None if upgrade == () else previous
+    place = Place(spec.python, spec.platform.machine, choice.glibc, choice.backend)
+    debs = proc.beside(partial(_debs, spec, choice, base, old, upgrade, cache, say))
+    installer = proc.beside(partial(_installer, place))
+    asked_of_base = choice.base_requirements
+    brought = proc.beside(partial(closure, {"runtime": asked_of_base}, place, say)) if asked_of_base else None
+    wanted = {"runtime": choice.requirements, **extras.wheels}
+    kept = old.wheels if old else ()
+    anew = {canonicalize_name(name) for name in upgrade or ()}
+    kept = tuple(pin for pin in kept if pin.name not in anew)
+    wheels, epoch = closure(wanted, place, say, kept=kept)
     if choice.preinstalled:
         # The base brings torch and what torch needs; of that only what was asked for by name goes on top.
         torch = tuple(f"torch=={pin.version}" for pin in wheels if pin.name == "torch")
-        brought = choice.base_requirements or torch
-        held = {pin.name for pin in ask(brought)[0]} if brought else set[str]()
-        asked = {canonicalize_name(Requirement(text).name) for text in spec.packages} - {"torch"}
+        held_pins, _ = brought() if brought else closure({"runtime": torch}, place, say)
+        held = {pin.name for pin in held_pins}
+        named = (*spec.packages, *(line for lines in extras.wheels.values() for line in lines))
+        asked = {canonicalize_name(Requirement(text).name) for text in named} - {"torch"}
         wheels = tuple(pin for pin in wheels if pin.name in asked or pin.name not in held)
     _one_line(choice, wheels)
-    (installer,), _ = ask((f"uv=={uv_version()}",))
+    archive, packages = debs()
     return Lock(
         name=spec.name,
-        spec=digest_of(spec),
+        wish=wish_of(spec),
         torch=choice.torch,
         variant=choice.row.variant if choice.row else "",
         cuda=choice.cuda,
@@ -203,17 +328,81 @@ def lock(spec: Spec, facts: Facts, say: Say) -> Lock:
         flavor=spec.flavor.value,
         image=choice.image,
         suite=choice.suite,
-        digest="",
+        digest=base.digest if base else "",
+        origin=base.origin if base else "",
         backend=choice.backend,
         preinstalled=choice.preinstalled,
         driver=choice.driver,
         epoch=epoch,
+        archive=archive,
+        components=extras.components,
+        given=extras.given,
         gpus=tuple((target.name, str(target.sm), target.by) for target in choice.targets),
-        apt=choice.apt,
-        tools=tuple((tool.tool, tool.path or "") for tool in choice.tools),
-        installer=installer,
+        apt={layer: extras.apt[layer] for layer in LAYERS if extras.apt.get(layer)},
+        debs=packages,
+        programs=extras.programs,
+        missing=extras.missing,
+        installer=installer(),
         wheels=wheels,
     )
+
+
+def _known(names: tuple[str, ...], previous: Lock) -> None:
+    """Refuses to upgrade what the lock does not hold."""
+    held = sorted({pin.name for pin in previous.wheels} | {deb.name for deb in previous.debs})
+    for name in names:
+        if name not in held and canonicalize_name(name) not in held:
+            raise UsageError(f"the lock holds no {name} to upgrade{nearest(name, held)}", "name what it holds")
+
+
+def _installer(place: Place) -> Pin:
+    """The wheel of this machine's uv, which installs all the others."""
+    with tempfile.TemporaryDirectory(prefix="envkit-lock-", ignore_cleanup_errors=True) as folder:
+        uv = _Uv(Path(folder), replace(place, backend=""))
+        (package,) = uv.compile("installer", (f"uv=={uv_version()}",), *_target(place))
+    pin, _ = _wheel(package, _ranks(place.python, place.machine, place.glibc))
+    return replace(pin, layer=TOOLS)
+
+
+def _debs(
+    spec: Spec,
+    choice: Choice,
+    base: Base | None,
+    old: Lock | None,
+    upgrade: tuple[str, ...] | None,
+    cache: Path | None,
+    say: Say,
+) -> tuple[str, tuple[Deb, ...]]:
+    """The archive's date and the Debian packages on top of the base; none, and why, where they cannot be solved."""
+    extras = choice.extras
+    wanted = {layer: names for layer, names in extras.apt.items() if names}
+    if not wanted:
+        return "", ()
+    why = "" if base else "no base was at hand to solve them for"
+    if not choice.suite:
+        why = f"{choice.image} is no plain Debian"
+    if base and not why:
+        changed = old is None or (old.digest, old.suite, old.platform, old.components, old.given, dict(old.apt)) != (
+            base.digest, choice.suite, spec.platform.value, extras.components, extras.given, wanted
+        )  # fmt: skip
+        if old and old.archive and not changed and not {deb.name for deb in old.debs} & {*(upgrade or ())}:
+            return old.archive, old.debs
+        with tempfile.TemporaryDirectory(prefix="envkit-lists-") as folder:
+            try:
+                return apt.solve(
+                    (base.status.rstrip(b"\n") + b"\n\n").lstrip(b"\n") + flavors.stand_in(extras.given).encode(),
+                    choice.suite,
+                    extras.components,
+                    wanted,
+                    spec.platform.machine,
+                    cache or Path(folder),
+                    say,
+                    fresh=upgrade is not None,
+                )
+            except apt.NoApt as error:
+                why = error.message
+    say(f"Debian packages are locked by name only: {why}")
+    return "", ()
 
 
 def _one_line(choice: Choice, wheels: tuple[Pin, ...]) -> None:

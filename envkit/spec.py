@@ -65,7 +65,8 @@ class Spec:
     """What a person wrote.
 
     ``torch`` is a release ("X.Y", "X.Y.Z") or a specifier; ``cuda`` None means the newest that fits; ``gpus`` are
-    product names or capabilities as typed; ``packages`` are PEP 508 requirements by name.
+    product names or capabilities as typed; ``packages`` are PEP 508 requirements by name; ``drivers`` are all those of
+    the fleet, releases or bare branches.
     """
 
     path: Path
@@ -80,8 +81,13 @@ class Spec:
     packages: tuple[str, ...]
     apt: tuple[str, ...]
     gpus: tuple[str, ...]
-    driver: Driver | None
+    drivers: tuple[Driver, ...]
     tag: str = ""
+
+    @property
+    def driver(self) -> Driver | None:
+        """The oldest driver of the fleet by number, None where none is declared."""
+        return min(self.drivers, default=None)
 
 
 _KEYS = (
@@ -143,7 +149,7 @@ def parse(text: str, path: Path) -> Spec:
         packages=tuple(_package(item) for item in _list(table, "packages")),
         apt=tuple(_apt(item) for item in _list(table, "apt")),
         gpus=tuple(_gpu(item) for item in _list(table, "gpus")),
-        driver=_driver(_text(table, "driver", "")),
+        drivers=_drivers(table),
         tag=_word(table, "tag", "", re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._-]{0,127})?\Z"), "a tag of the base image"),
     )
 
@@ -238,9 +244,18 @@ def _python(text: str) -> Python:
     return version
 
 
-def _driver(text: str) -> Driver | None:
+def _drivers(table: Mapping[str, object]) -> tuple[Driver, ...]:
+    """One driver as text or several as a list, each once; an empty text is none."""
+    one = table.get("driver", "")
+    if not isinstance(one, list):
+        text = _text(table, "driver", "")
+        return (_driver(text),) if text else ()
+    return tuple(dict.fromkeys(_driver(item) for item in _list(table, "driver")))
+
+
+def _driver(text: str) -> Driver:
     try:
-        return Driver(text) if text else None
+        return Driver(text)
     except ValueError:
         raise UsageError(
             f"`driver` is `{text}`", "write the driver's number or branch as nvidia-smi shows it"

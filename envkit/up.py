@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import tempfile
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 
-from envkit import __version__, files, judge, prove, render, solve
+from envkit import __version__, files, judge, layers, proc, prove, render, solve
 from envkit import lock as locks
-from envkit.engine import BaseFound, BaseWish, BuiltImage, Engine, Say, buildx
+from envkit.apt import Base
+from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage, Engine, Say, buildx
+from envkit.engine.base import bootstrap
 from envkit.errors import Undecided, UsageError
 from envkit.facts import Facts
 from envkit.lock import Lock
 from envkit.model import Report, Result, Subject
 from envkit.report import Table
+from envkit.resolve import resolve
 from envkit.spec import Platform, Spec
 from envkit.subjects import Image, SmokeRun, codec
 from envkit.subjects.image import Library
@@ -27,6 +32,8 @@ BUILD_S = 3600.0  # three gigabytes of wheels over a slow line
 # A bootstrapped base is the same for all locks; its files are as old as a zip file can say, the youngest age that
 # every tool can write.
 BASE_EPOCH = 315532800
+
+VENDORED_BASE = "base.tar"  # in the folder that envkit.vendor fills
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +73,55 @@ def connect(name: str, say: Say) -> Engine:
         return connect("local", say)
 
 
-def ensure_lock(spec: Spec, facts: Facts, say: Say) -> Lock:
-    """The lock beside the spec if it answers the spec; else a new one, written there."""
-    found = locks.load(spec)
-    if found is not None:
-        return found
+def base_of(spec: Spec, facts: Facts, engine: Engine | None, say: Say) -> Base | None:
+    """The base that a lock of ``spec`` made now starts from; None without a container engine, which says nothing of
+    any base."""
+    if engine is None or engine.name == "local":
+        return None
+    choice = resolve(spec, facts)
+    found = engine.resolve_base(BaseWish(ref=choice.image, suite=choice.suite, epoch=BASE_EPOCH), say)
+    origin = "packages" if found.how == "bootstrapped" else "registry"
+    return Base(found.sha256, origin if found.sha256 else "", engine.file(found.ref, "/var/lib/dpkg/status"))
+
+
+def make_lock(
+    spec: Spec,
+    facts: Facts,
+    engine: Engine | None,
+    say: Say,
+    *,
+    previous: Lock | None = None,
+    upgrade: tuple[str, ...] | None = None,
+) -> Lock:
+    """A lock for ``spec`` as of now, written beside it; see ``envkit.solve.lock`` for what stays of ``previous``."""
+    base = base_of(spec, facts, engine, say)
+    made = solve.lock(spec, facts, say, base=base, previous=previous, upgrade=upgrade, cache=cache_dir())
     path = locks.path_of(spec)
-    say(f"{path} {'answers another spec, locking again' if path.exists() else 'is not there yet, locking'}")
-    made = solve.lock(spec, facts, say)
     locks.save(made, path)
-    say(f"wrote {path}: {len(made.wheels)} wheels")
+    say(f"wrote {path}: {len(made.wheels)} wheels, {len(made.debs)} Debian packages")
     return made
+
+
+def ensure_lock(spec: Spec, facts: Facts, engine: Engine | None, say: Say, *, refresh_os: bool = False) -> Lock:
+    """The lock beside the spec if it answers the spec; else a new one, written there.
+
+    With ``refresh_os`` its base and Debian packages become today's, for archives that keep no old versions; its wheels
+    stay.  Without a container engine there is nothing of the system to refresh.
+    """
+    held = locks.read(spec)
+    answers = held is not None and not locks.problems(spec, held)
+    if held is not None and answers and not refresh_os:
+        return held
+    path = locks.path_of(spec)
+    if not answers:
+        say(f"{path} {'answers another spec, locking again' if held else 'is not there yet, locking'}")
+    upgrade = debs_of(held) if refresh_os else ()
+    return make_lock(spec, facts, engine, say, previous=held, upgrade=upgrade or None)
+
+
+def debs_of(lock: Lock | None) -> tuple[str, ...]:
+    """The names of the Debian packages that ``lock`` holds, which is all that `--refresh-os` solves anew."""
+    return tuple(sorted({deb.name for deb in lock.debs})) if lock else ()
 
 
 def write_dockerfile(spec: Spec, lock: Lock) -> Path:
@@ -88,12 +133,26 @@ def write_dockerfile(spec: Spec, lock: Lock) -> Path:
     return path
 
 
-def build(lock: Lock, engine: Engine, say: Say, *, tag: str = "", no_cache: bool = False) -> Built:
+def build(
+    lock: Lock,
+    engine: Engine,
+    say: Say,
+    *,
+    tag: str = "",
+    flavor: str = "",
+    no_cache: bool = False,
+    vendored: Path | None = None,
+    apt_mirror: str = "",
+) -> Built:
     """Builds the image of ``lock`` and names it ``tag`` (by default envkit/NAME:latest).
 
-    Raises Undecided when the engine, the network or the disk does not serve.
+    ``flavor`` is the target, by default the lock's.  ``vendored`` is a folder that ``envkit.vendor`` filled: everything
+    comes from there, and no step has a network.  ``apt_mirror`` is the address of a Debian archive to use in place of
+    the base's own, "{date}" in it becoming the time of the lock and "{archive}" the archive's name.  Raises Undecided
+    when the engine, the network or the disk does not serve.
     """
     machine = Platform(lock.platform).machine
+    flavor = flavor or lock.flavor
     if machine != platform.machine():
         raise UsageError(
             f"the lock is for {lock.platform}, this machine is {platform.machine()}",
@@ -104,39 +163,137 @@ def build(lock: Lock, engine: Engine, say: Say, *, tag: str = "", no_cache: bool
             f"base `{lock.base}` brings torch inside {lock.image}, which needs a container engine",
             "use --engine docker, or base `wheels`",
         )
-    wish = BaseWish(ref=lock.image, suite=lock.suite, digest=lock.digest, epoch=BASE_EPOCH)
-    base = engine.resolve_base(wish, say)
+    if vendored:
+        base = engine.load(vendored / VENDORED_BASE, base_wish(lock))
+    else:
+        base = engine.resolve_base(base_wish(lock), say)
     say(f"base {base.ref} ({base.how})")
     text = locks.dump(lock)
-    args = {"BASE": base.ref, "SOURCE_DATE_EPOCH": str(lock.epoch)}
+    args = {"BASE": base.ref, "SOURCE_DATE_EPOCH": str(max(lock.epoch, render.apt_epoch(lock)))}
     if engine.name == "local":
         args["PYTHON"] = lock.python
+    if apt_mirror:
+        args["APT_MIRROR"] = apt_mirror
     labels = {
         prove.LOCK_LABEL: text,
-        "io.envkit.base.how": base.how,
-        "org.opencontainers.image.base.name": base.ref,
+        prove.FLAVOR_LABEL: flavor,
+        "org.opencontainers.image.base.name": lock.image,
         "org.opencontainers.image.base.digest": base.sha256,
         "org.opencontainers.image.created": datetime.fromtimestamp(lock.epoch, UTC).isoformat(),
         "org.opencontainers.image.version": lock.torch,
     }
     ca = buildx.ca_bundle(os.environ)
     with tempfile.TemporaryDirectory(prefix="envkit-context-") as folder:
-        context = Path(folder)
+        context = Path(folder, "context")
+        context.mkdir()
         (context / "Dockerfile").write_text(render.dockerfile(lock), encoding="utf-8")
         (context / "envkit.lock").write_text(text, encoding="utf-8")
-        (context / "requirements.txt").write_text(lock.requirements, encoding="utf-8")
+        wheels, _ = locks.upto(lock, flavor)
+        (context / "requirements.txt").write_text(locks.requirements(wheels), encoding="utf-8")
         image = engine.build(
-            context,
-            tag or f"envkit/{lock.name}:latest",
-            args=args,
-            labels=labels,
-            secrets={"ca": ca} if ca else {},
-            say=say,
-            timeout_s=BUILD_S,
-            no_cache=no_cache,
+            BuildWish(
+                context=context,
+                tag=tag or f"envkit/{lock.name}:{'latest' if flavor == lock.flavor else flavor}",
+                timeout_s=BUILD_S,
+                target=flavor,
+                args=args,
+                labels=labels,
+                secrets={"ca": ca} if ca else {},
+                contexts=_contexts(lock, Path(folder), vendored),
+                offline=vendored is not None,
+                no_cache=no_cache,
+            ),
+            say,
         )
     say(f"built {image.tag} in {image.seconds:.0f} s, {image.size_bytes / 1e9:.2f} GB")
     return Built(lock, base, image)
+
+
+def base_wish(lock: Lock) -> BaseWish:
+    """The base that ``lock`` pins."""
+    return BaseWish(ref=lock.image, suite=lock.suite, digest=lock.digest, epoch=BASE_EPOCH)
+
+
+def _contexts(lock: Lock, folder: Path, vendored: Path | None) -> dict[str, Path]:
+    """The folders that stand in for stages of the Dockerfile: what was vendored, and this machine's own uv, if it is
+    the very version that the lock pins, which saves the build its installation."""
+    found = {"vendor": vendored} if vendored else {}
+    if solve.uv_version() == lock.installer.version:
+        tools = folder / "installer"
+        tools.mkdir()
+        shutil.copy(proc.uv_path(), tools / "uv")
+        found["installer"] = tools
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What building twice showed: the two images' ids and their layers' hashes, the base's first, and for each layer
+    that differs the first file that does."""
+
+    ids: tuple[str, str]
+    layers: tuple[tuple[str, ...], tuple[str, ...]]
+    differences: tuple[str, ...]
+
+    @property
+    def same(self) -> bool:
+        """Whether every layer and the image's id are the same."""
+        return self.ids[0] == self.ids[1] and self.layers[0] == self.layers[1] and not self.differences
+
+
+def verify(
+    lock: Lock,
+    engine: Engine,
+    say: Say,
+    *,
+    tag: str = "",
+    flavor: str = "",
+    vendored: Path | None = None,
+    apt_mirror: str = "",
+) -> tuple[Built, Verdict]:
+    """Builds ``lock`` twice, without any cache, and compares the two layer by layer; a base made from packages is made
+    once more as well.  The second image goes again, the first keeps ``tag``."""
+    if engine.name == "local":
+        raise UsageError("a virtual environment has no layers to compare", "use --engine docker")
+
+    def once(name: str) -> Built:
+        return build(
+            lock, engine, say, tag=name, flavor=flavor, no_cache=True, vendored=vendored, apt_mirror=apt_mirror
+        )
+
+    first = once(tag)
+    differences: list[str] = []
+    if lock.origin == "packages" and vendored is None:
+        say("making the base once more")
+        with tempfile.TemporaryDirectory(prefix="envkit-verify-") as folder:
+            wish = base_wish(lock)
+            again = bootstrap(wish.suite, wish.include, wish.epoch, Path(folder), say).sha256
+        if again != first.base.sha256:
+            differences.append(f"the base made from packages is {again} now, {first.base.sha256} is locked")
+    second = once(f"envkit-verify:{lock.name}")
+    try:
+        ids = (first.image.id, second.image.id)
+        held = (engine.layers(first.image.tag), engine.layers(second.image.tag))
+        if held[0] != held[1]:
+            differences += compare_images(engine, first.image.tag, second.image.tag)
+        elif ids[0] != ids[1]:
+            differences.append("the layers are the same, the images' settings differ")
+    finally:
+        engine.remove(second.image.tag)
+    return first, Verdict(ids, held, tuple(differences))
+
+
+def compare_images(engine: Engine, old: str, new: str) -> list[str]:
+    """For each layer in which two images differ, which file is the first that does, and in what."""
+    wanted = layers.differing(engine.layers(old), engine.layers(new))
+    read = []
+    for image in (old, new):
+        with tempfile.TemporaryDirectory(prefix="envkit-layers-") as folder:
+            saved = Path(folder, "image.tar")
+            engine.save(image, saved)
+            with saved.open("rb") as stream:
+                read.append(layers.read(stream, wanted))
+    return [f"layer {one.number}: {one.what}" for one in layers.compare(*read)]
 
 
 def judge_all(image: Image, run: SmokeRun, facts: Facts) -> tuple[Result, ...]:
@@ -168,16 +325,25 @@ def smoke_table(run: SmokeRun) -> Table:
 
 
 def up(
-    spec: Spec, facts: Facts, engine: Engine, say: Say, *, gpus: tuple[str, ...], tag: str = "", no_cache: bool = False
+    spec: Spec,
+    facts: Facts,
+    engine: Engine,
+    say: Say,
+    *,
+    gpus: tuple[str, ...],
+    tag: str = "",
+    flavor: str = "",
+    no_cache: bool = False,
+    refresh_os: bool = False,
 ) -> tuple[Report, tuple[Table, ...]]:
     """Lock, render, build, probe and smoke; one report with all that was observed, and the tables worth seeing.
 
     Raises what its steps raise; a step that fails leaves no container and no half-written file.
     """
     started = time.monotonic()
-    lock = ensure_lock(spec, facts, say)
+    lock = ensure_lock(spec, facts, engine, say, refresh_os=refresh_os)
     write_dockerfile(spec, lock)
-    built = build(lock, engine, say, tag=tag, no_cache=no_cache)
+    built = build(lock, engine, say, tag=tag, flavor=flavor, no_cache=no_cache)
     place = prove.InEngine(engine, built.image.tag, built.image.id, gpus)
     image = prove.probe(place, say)
     run = prove.smoke(place, say)
@@ -193,7 +359,7 @@ def up(
                 "size_bytes": built.image.size_bytes,
                 "seconds": round(built.image.seconds, 3),
                 "base": codec.to_plain(built.base),
-                "lock_sha256": prove.promise_of(lock).lock_sha256,
+                "lock_sha256": sha256(locks.dump(lock).encode()).hexdigest(),
                 "envkit": __version__,
             },
             "image": codec.to_plain(image),

@@ -25,26 +25,26 @@ class _Fixed:
 
 @total_ordering
 class _Dotted(_Fixed):
-    """Numbers between dots; missing trailing numbers count as zero when two are compared."""
+    """Numbers between dots; missing trailing numbers count as zero when two are compared.
 
-    __slots__ = ("text",)
+    ``parts`` are the numbers, most significant first; they are read once, for a refusal compares some ten thousand.
+    """
+
+    __slots__ = ("parts", "text")
     text: str
+    parts: tuple[int, ...]
 
     def __init__(self, text: str) -> None:
         if not isinstance(text, str) or not _DOTTED.match(text):
             raise ValueError(f"`{text}` is not a {type(self).__name__} version: expected numbers between dots")
         object.__setattr__(self, "text", text)
+        object.__setattr__(self, "parts", tuple(int(part) for part in text.split(".")))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.text,)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.text!r})"
-
-    @property
-    def parts(self) -> tuple[int, ...]:
-        """The numbers, most significant first."""
-        return tuple(int(part) for part in self.text.split("."))
 
     @property
     def major(self) -> int:
@@ -67,6 +67,8 @@ class _Dotted(_Fixed):
         if type(other) is not type(self):
             raise TypeError(f"a {type(self).__name__} version cannot be compared with {type(other).__name__}")
         assert isinstance(other, _Dotted)
+        if len(self.parts) == len(other.parts):
+            return self.parts, other.parts
         length = max(len(self.parts), len(other.parts))
         return self._padded(length), other._padded(length)
 

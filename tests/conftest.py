@@ -1,13 +1,16 @@
-"""Shared fixtures: a real Docker engine, and a small base image with Python in it."""
+"""Shared fixtures: a real Docker engine, a small base image with Python in it, and a package index."""
 
 from __future__ import annotations
 
 import os
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from fake_docker import FakeDocker
+from index import Index, Publish, publish
 
 from envkit.engine import BaseFound, BaseWish
 from envkit.engine.docker import DockerEngine
@@ -47,3 +50,44 @@ def tag(engine: DockerEngine) -> Iterator[str]:
     name = f"envkit-test:{uuid.uuid4().hex[:12]}"
     yield name
     engine.remove(name)
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
+    """An empty index that uv asks in place of any other."""
+    made = Index()
+    made.folder = tmp_path / "wheels"
+    made.folder.mkdir()
+    for name in ("UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("UV_DEFAULT_INDEX", made.url)
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+@pytest.fixture
+def published(index: Index) -> Publish:
+    """``index.publish`` over this test's own index."""
+    return partial(publish, index)
+
+
+@pytest.fixture
+def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDocker]:
+    """An engine that this test plays, in the place of any other."""
+    made = FakeDocker(tmp_path / "docker")
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{made.folder}/s")
+    monkeypatch.setenv("PATH", f"{made.folder}/bin:{os.environ['PATH']}")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def no_mirrors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An apt-get that knows no Debian mirror, and caches of this test's own."""
+    (tmp_path / "apt.conf").write_text('Dir::Etc::sourcelist "/dev/null";\nDir::Etc::sourceparts "/dev/null";\n')
+    monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))

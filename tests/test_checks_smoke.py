@@ -22,7 +22,10 @@ DATA = Path(__file__).parent / "data" / "smoke"
 Judge = Callable[[SmokeRun], Iterator[Finding]]
 JUDGES: dict[str, Judge] = {test.name: getattr(smoke, "smoke_" + test.name.replace("-", "_")) for test in TESTS}
 ON_CPU = [test.name for test in TESTS if test.cpu]
+ON_GPU = [test.name for test in TESTS if test.gpu]
+ON_BOTH = [name for name in ON_CPU if name in ON_GPU]
 GPU_ONLY = [test.name for test in TESTS if not test.cpu]
+DEVICES = {test.name: ["cuda:0"] * test.gpu + ["cpu"] * test.cpu for test in TESTS}
 
 
 def recorded(name: str) -> SmokeRun:
@@ -102,7 +105,7 @@ def test_an_unknown_ending_is_not_observed() -> None:
 @pytest.mark.parametrize("test", TESTS, ids=lambda test: test.name)
 def test_every_limit_is_reached_by_going_just_beyond_it(test: Case) -> None:
     name, check = test.name, JUDGES[test.name]
-    devices = ["cuda:0"] + (["cpu"] if name in ON_CPU else [])
+    devices = DEVICES[name]
     for device in devices:
         clean, others = healthy(name, device), [healthy(name, other) for other in devices if other != device]
         rows = [row for row in smoke.limits() if row.test == name and row.device == device.partition(":")[0]]
@@ -155,7 +158,7 @@ def test_a_death_is_told_with_its_last_words(ended: str, words: str) -> None:
 
 def test_a_device_that_offers_nothing_never_passes() -> None:
     for name, check in JUDGES.items():
-        for device in ["cuda:0"] + (["cpu"] if name in ON_CPU else []):
+        for device in DEVICES[name]:
             rows = [row for row in smoke.limits() if row.test == name and row.device == device.partition(":")[0]]
             waived = {row.when: 0.0 for row in rows if row.when}
             assert any(f.severity is Severity.ERROR for f in check(of(SmokeTest(name, device, "ran", measures=waived))))
@@ -214,7 +217,7 @@ def test_an_empty_run_is_no_pass() -> None:
     assert Report(Subject("smoke", "x"), judge.judge(run, facts.load())).exit_code() == 3
 
 
-@pytest.mark.parametrize("name", ON_CPU)
+@pytest.mark.parametrize("name", ON_BOTH)
 def test_a_gpu_that_was_seen_and_has_no_end_is_unknown_and_a_fault_elsewhere_still_told(name: str) -> None:
     run = replace(of(healthy(name, "cpu")), gpus=Observed.of(("a GPU",), "by hand"))
     with pytest.raises(Unknown, match=f"{name} has no end on cuda:0"):
@@ -234,7 +237,9 @@ def test_a_saboteur_that_changed_nothing_is_no_evidence(name: str) -> None:
 def test_a_field_of_a_sound_run_that_is_lost_leaves_no_kernel_test_green(field: str) -> None:
     gone: dict[str, Any] = {field: Observed.lost("gone")}
     results = judge.judge(replace(recorded("torch-2.6-cu124-cpu"), **gone), facts.load())
-    assert {result.check for result in results if result.outcome is Outcome.PASS} == {"smoke-import-leaves-cuda-alone"}
+    needs_none = {f"smoke-{name}" for name in ON_CPU if name not in ON_GPU} if field == "gpus" else set()
+    passed = {result.check for result in results if result.outcome is Outcome.PASS}
+    assert passed == {"smoke-import-leaves-cuda-alone", *needs_none}
 
 
 @pytest.mark.parametrize("name", ON_CPU)
@@ -282,3 +287,48 @@ def test_a_promised_torch_that_is_absent_is_a_fault_and_no_skip() -> None:
     run = replace(of(healthy("vector-add-nvrtc", "cuda:0")), torch=absent, cuda_before_fork=absent)
     assert outcome("smoke-torch-not-promised", run) is Outcome.SKIP
     assert outcome("smoke-torch-not-promised", replace(run, torch_promised="2.6.0")) is Outcome.FAIL
+
+
+# Triton's targets: what was promised is known outside the run.
+
+
+def targets(*promised: str, detail: str = "", **offered: float) -> SmokeRun:
+    """A run whose kernels ``sm_NN_kernel`` were made or not, in an image built for the ``promised`` architectures."""
+    sound = healthy("triton-targets", "cpu")
+    said = {f"{name.rpartition('_')[0]}.{name.rpartition('_')[2]}.offered": value for name, value in offered.items()}
+    test = replace(sound, detail=detail, measures={**sound.measures, **said})
+    return replace(of(test), gpus_promised=promised)
+
+
+def test_a_promised_gpu_must_get_machine_code() -> None:
+    line = "sm_120 add: RuntimeError: ptxas fatal   : Value 'sm_120' is not defined for option 'gpu-name'"
+    run = targets("sm_90", "sm_120", detail=line, sm_90_add=1.0, sm_90_dot=1.0, sm_120_add=0.0, sm_120_dot=0.0)
+    (finding,) = smoke.smoke_triton_targets(run)
+    assert (finding.severity, finding.where) == (Severity.ERROR, "sm_120")
+    assert finding.message.endswith("for sm_120: " + line.partition(": ")[2])
+    assert outcome("smoke-triton-targets", replace(run, gpus_promised=("sm_90",))) is Outcome.PASS
+
+
+@pytest.mark.parametrize("value", [None, 0.0, 0.5, 2.0, float("nan")])
+def test_a_promised_gpu_that_was_not_tried_is_no_pass(value: float | None) -> None:
+    run = targets("sm_90", sm_90_dot=1.0) if value is None else targets("sm_90", sm_90_add=value, sm_90_dot=1.0)
+    (finding,) = smoke.smoke_triton_targets(run)
+    assert (finding.severity, finding.where) == (Severity.ERROR, "sm_90")
+
+
+def test_a_promised_gpu_without_a_matrix_product_is_a_warning() -> None:
+    (finding,) = smoke.smoke_triton_targets(targets("sm_75", sm_75_add=1.0, sm_75_dot=0.0))
+    assert (finding.severity, finding.where) == (Severity.WARNING, "sm_75")
+    assert "a matrix product" in finding.message
+
+
+def test_a_gpu_that_nobody_promised_is_a_note_at_most() -> None:
+    (finding,) = smoke.smoke_triton_targets(targets(sm_50_add=0.0, sm_50_dot=0.0, sm_90_add=1.0, sm_90_dot=0.0))
+    assert (finding.severity, finding.where) == (Severity.NOTE, "sm_50")
+
+
+def test_what_was_promised_is_not_taken_from_the_document() -> None:
+    document = json.loads((DATA / "torch-2.6-cu124-cpu.document.json").read_text())
+    run = read({**document, "gpus_promised": []}, SmokeRun("x", gpus_promised=("sm_120",)))
+    assert run.gpus_promised == ("sm_120",)
+    assert outcome("smoke-triton-targets", run) is Outcome.FAIL

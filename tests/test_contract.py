@@ -10,7 +10,7 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -47,8 +47,8 @@ def imports(module: str, source: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, f"{base}.{alias.name}"
 
 
-# A module may import its own package and what stands in an earlier row.
-LAYERS = (
+# In each chain a module may import its own package and what stands in an earlier row.
+JUDGING = (
     ("envkit.model", "envkit.versions", "envkit.errors"),
     ("envkit.subjects", "envkit.facts"),
     ("envkit.checks", "envkit.resolve"),
@@ -56,31 +56,56 @@ LAYERS = (
     ("envkit.report",),
     ("envkit.cli",),
 )
-RANKS = {package: rank for rank, row in enumerate(LAYERS) for package in row}
+MAKING = (
+    ("envkit.errors", "envkit.versions"),
+    ("envkit.facts", "envkit.proc"),
+    ("envkit.spec", "envkit.layers"),
+    ("envkit.lock", "envkit.flavors"),
+    ("envkit.apt", "envkit.resolve", "envkit.render"),
+    ("envkit.solve", "envkit.outputs", "envkit.diff"),
+    ("envkit.engine",),
+    ("envkit.prove",),
+    ("envkit.up",),
+    ("envkit.vendor", "envkit.compare"),
+    ("envkit.cli",),
+)
+CHAINS = tuple({package: rank for rank, row in enumerate(rows) for package in row} for rows in (JUDGING, MAKING))
+# apt-get's words about disks and networks are read by what reads the engine's.
+ALLOWED = {("envkit.apt", "envkit.engine.trouble")}
 # Observers decide nothing, and the packages that hold no opinion do not know those that do.
 OBSERVERS = ("envkit.engine", "envkit.host", "envkit.image", "envkit.proc")
 JUDGES = ("envkit.checks", "envkit.judge", "envkit.report", "envkit.cli")
+# What is a function of its arguments reaches the world through nobody.
+PURE = (
+    "envkit.checks", "envkit.subjects", "envkit.facts", "envkit.spec", "envkit.lock", "envkit.flavors",
+    "envkit.resolve", "envkit.render", "envkit.outputs", "envkit.diff", "envkit.layers",
+)  # fmt: skip
 
 
-def layer(module: str) -> str | None:
-    return next((package for package in RANKS if is_in(module, package)), None)
+def of(module: str, packages: Iterable[str]) -> str | None:
+    """The one of ``packages`` that a module is in."""
+    return next((package for package in packages if is_in(module, package)), None)
+
+
+def upward(module: str, name: str) -> bool:
+    """Whether an import goes to the same or a later row of a chain that both stand in."""
+    for ranks in CHAINS:
+        mine, theirs = of(module, ranks), of(name, ranks)
+        if mine and theirs and mine != theirs and ranks[theirs] >= ranks[mine]:
+            return True
+    return False
 
 
 def against_the_direction(module: str, source: str) -> list[str]:
-    """Imports of a later or the same row, and of judges by observers."""
-    mine = layer(module)
+    """Imports of a later or the same row, of judges by observers, and of observers by what is pure."""
     complaints = []
     for line, name in imports(module, source):
-        theirs = layer(name)
-        upward = mine and theirs and mine != theirs and RANKS[theirs] >= RANKS[mine]
-        opinion = any(is_in(module, each) for each in OBSERVERS) and any(is_in(name, each) for each in JUDGES)
-        # What has no row of its own (up, lock, render, ...) lies between report and cli.
-        loose = mine is None and theirs == "envkit.cli" and module != "envkit.__main__"
-        # A judge reaches the world through nobody.
-        touching = mine in ("envkit.checks", "envkit.subjects", "envkit.facts") and any(
-            is_in(name, each) for each in OBSERVERS
-        )
-        if upward or opinion or loose or touching:
+        opinion = of(module, OBSERVERS) and of(name, JUDGES)
+        # Whatever stands in no chain lies below the command line.
+        loose = is_in(name, "envkit.cli") and module not in ("envkit.__main__", "envkit.cli")
+        touching = of(module, PURE) and of(name, OBSERVERS)
+        allowed = any(module == one and is_in(name, other) for one, other in ALLOWED)
+        if (upward(module, name) or opinion or loose or touching) and not allowed:
             complaints.append(f"{module}:{line} imports {name}")
     return complaints
 
@@ -230,6 +255,18 @@ def test_the_payload_runs_on_a_bare_python() -> None:
         (against_the_direction, "envkit.host.nvml", "from envkit.judge import judge"),
         (against_the_direction, "envkit.up", "from envkit.cli import main"),
         (against_the_direction, "envkit.checks.host_gpu", "from envkit import proc"),
+        (against_the_direction, "envkit.flavors", "from envkit.resolve import Choice"),
+        (against_the_direction, "envkit.resolve", "from envkit import solve"),
+        (against_the_direction, "envkit.apt", "from envkit.solve import lock"),
+        (against_the_direction, "envkit.apt", "from envkit.engine.docker import DockerEngine"),
+        (against_the_direction, "envkit.layers", "from envkit.lock import Lock"),
+        (against_the_direction, "envkit.layers", "from envkit import proc"),
+        (against_the_direction, "envkit.diff", "from envkit.compare import changes"),
+        (against_the_direction, "envkit.diff", "from envkit.engine import Engine"),
+        (against_the_direction, "envkit.outputs", "from envkit.up import build"),
+        (against_the_direction, "envkit.up", "from envkit import vendor"),
+        (against_the_direction, "envkit.vendor", "from envkit import compare"),
+        (against_the_direction, "envkit.engine.buildx", "from envkit.up import build"),
         (outside_their_place, "envkit.host.docker", "import docker.errors"),
         (outside_their_place, "envkit.host.observe", "from pynvml import nvmlInit"),
         (outside_their_place, "envkit.up", "def f():\n    from subprocess import run"),
@@ -262,6 +299,8 @@ def test_a_breach_is_seen(rule: Callable[[str, str], list[str]], module: str, so
     ("rule", "module", "source"),
     [
         (against_the_direction, "envkit.checks.image", "from envkit.facts import Facts\nfrom . import host"),
+        (against_the_direction, "envkit.apt", "from envkit.engine.trouble import explain\nfrom envkit import proc"),
+        (against_the_direction, "envkit.compare", "from envkit import diff, up"),
         (outside_their_place, "envkit.engine.docker", "import docker"),
         (unfit_for_the_payload, "envkit.payload.smoke.gemm", "import os\nfrom envkit.payload import isolate"),
         (names_a_version, "envkit.up", "x = 12.4  # seconds; RFC 3986, glibc 2.17, 127.0.0.1, cu12"),
@@ -309,3 +348,10 @@ def test_no_file_names_a_package_registry_or_one_machine() -> None:
 @pytest.mark.parametrize("name", [*HOSTS, *OF_THIS_MACHINE])
 def test_a_stray_name_is_seen(name: str) -> None:
     assert strays(f"see https://{name}/simple") != []
+
+
+def test_every_module_of_the_generator_stands_in_a_chain() -> None:
+    """The modules right below the package are each in a chain, or known to be of use to all."""
+    above = {name for name in SOURCES if name.count(".") == 1}
+    free = {"envkit.__main__", "envkit.files", "envkit.host", "envkit.image", "envkit.payload"}
+    assert {name for name in above if not any(of(name, ranks) for ranks in CHAINS)} == free

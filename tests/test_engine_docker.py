@@ -21,9 +21,10 @@ from pathlib import Path
 import docker
 import pytest
 
-from envkit.engine import BaseFound, BaseWish, BuiltImage
+from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage
 from envkit.engine.docker import RUN_LABEL, DockerEngine, abandoned, stale_drafts
 from envkit.errors import Undecided, UsageError
+from envkit.layers import read
 
 pytestmark = pytest.mark.engine
 
@@ -54,7 +55,7 @@ def write(directory: Path, dockerfile: str) -> Path:
 
 def build(engine: DockerEngine, context: Path, tag: str, **secrets: Path) -> BuiltImage:
     labels = {"io.envkit.spec": "test one"}
-    return engine.build(context, tag, args={}, labels=labels, secrets=secrets, say=quiet, timeout_s=300)
+    return engine.build(BuildWish(context, tag, 300, labels=labels, secrets=secrets), quiet)
 
 
 def containers(image: str) -> list[str]:
@@ -83,10 +84,8 @@ def image(engine: DockerEngine, python_base: BaseFound, tag: str) -> str:
 def test_build_tags_labels_and_tells(engine: DockerEngine, python_base: BaseFound, tag: str, tmp_path: Path) -> None:
     write(tmp_path, f"FROM {python_base.ref}\nARG WORD\nRUN echo $WORD > /word\n")
     said: list[str] = []
-    built = engine.build(
-        tmp_path, tag, args={"WORD": "hi"}, labels={"io.envkit.spec": "a b=c"}, secrets={}, say=said.append,
-        timeout_s=300, no_cache=True,
-    )  # fmt: skip
+    wish = BuildWish(tmp_path, tag, 300, args={"WORD": "hi"}, labels={"io.envkit.spec": "a b=c"}, no_cache=True)
+    built = engine.build(wish, said.append)
     assert built.id.startswith("sha256:") and built.tag == tag and built.size_bytes > 50_000_000
     assert engine.labels(tag)["io.envkit.spec"] == "a b=c"
     assert said[0] == f"[1/2] FROM {python_base.ref}"
@@ -153,8 +152,62 @@ def test_build_has_a_budget(engine: DockerEngine, python_base: BaseFound, tag: s
     write(tmp_path, f"FROM {python_base.ref}\nRUN sleep 60\n")
     started = time.monotonic()
     with pytest.raises(Undecided, match=r"did not end within 3 s in the step \[2/2\] RUN sleep 60"):
-        engine.build(tmp_path, tag, args={}, labels={}, secrets={}, say=quiet, timeout_s=3)
+        engine.build(BuildWish(tmp_path, tag, 3), quiet)
     assert time.monotonic() - started < 15
+
+
+def test_a_stage_is_built_offline_with_a_folder_in_anothers_place(
+    engine: DockerEngine, python_base: BaseFound, tag: str, tmp_path: Path
+) -> None:
+    (tmp_path / "given").mkdir()
+    (tmp_path / "given" / "word").write_text("given")
+    context = tmp_path / "context"
+    context.mkdir()
+    write(
+        context,
+        f"""
+        FROM scratch AS words
+        FROM {python_base.ref} AS wanted
+        COPY --from=words /word /word
+        RUN ls /sys/class/net > /net
+        FROM wanted AS unwanted
+        RUN exit 9
+        """,
+    )
+    wish = BuildWish(context, tag, 300, target="wanted", contexts={"words": tmp_path / "given"}, offline=True)
+    engine.build(wish, quiet)
+    assert engine.file(tag, "/word") == b"given"
+    assert engine.file(tag, "/net").split() == [b"lo"]
+    with pytest.raises(UsageError, match="has no file /none"):
+        engine.file(tag, "/none")
+    with pytest.raises(Undecided, match="exit code 9"):
+        engine.build(BuildWish(context, tag, 300, contexts=wish.contexts), quiet)
+    assert containers(tag) == []
+
+
+def test_an_image_is_saved_and_its_layers_are_what_was_saved(
+    engine: DockerEngine, python_base: BaseFound, tag: str, tmp_path: Path
+) -> None:
+    build(engine, write(tmp_path, f"FROM {python_base.ref}\nRUN echo one > /n\n"), tag)
+    engine.save(tag, tmp_path / "image.tar")
+    with (tmp_path / "image.tar").open("rb") as stream:
+        layers = read(stream, ())
+    assert tuple(layer.diff_id for layer in layers) == engine.layers(tag)
+    assert engine.layers(tag)[: len(engine.layers(python_base.ref))] == engine.layers(python_base.ref)
+    with pytest.raises(UsageError, match="has no image envkit-test:none"):
+        engine.save("envkit-test:none", tmp_path / "none.tar")
+
+
+def test_a_saved_base_is_taken_in_by_its_own_hash_alone(
+    engine: DockerEngine, python_base: BaseFound, tmp_path: Path
+) -> None:
+    saved = tmp_path / "base.tar"
+    engine.save(python_base.ref, saved)
+    pinned = BaseWish("debian:bookworm-slim", "bookworm", python_base.sha256)
+    found = engine.load(saved, pinned)
+    assert (found.id, found.how, found.sha256) == (python_base.id, "vendored", python_base.sha256)
+    with pytest.raises(UsageError, match="holds another base than sha256:0000"):
+        engine.load(saved, BaseWish("debian:bookworm-slim", "bookworm", "sha256:" + "0" * 64))
 
 
 def _holds(image: str, needle: bytes) -> list[str]:
@@ -404,7 +457,7 @@ def test_engine_that_dies_in_a_build(relay: Relay, python_base: BaseFound, tag: 
     write(context, f"FROM {python_base.ref}\nRUN sleep 30; echo {tag}\n")
     engine = DockerEngine(tmp_path)
     with pytest.raises(Undecided, match="no docker engine answers"):
-        engine.build(context, tag, args={}, labels={}, secrets={}, timeout_s=60, say=lambda line: relay.die())
+        engine.build(BuildWish(context, tag, 60), lambda line: relay.die())
 
 
 # -- bases

@@ -14,6 +14,8 @@ from envkit.subjects import Image, SmokeRun, codec
 
 GPU = Path(__file__).parent / "data" / "gpu"
 UNTOLD = {"smoke-torch-not-promised"}  # the image was not built by envkit and promises nothing
+# These need no GPU and came after the recordings, which hold no end of theirs.
+LATER = {"smoke-torch-compile", "smoke-aoti-cpu", "smoke-triton-targets"}
 GPU_TESTS = {"smoke-streams-events", "smoke-triton-add", "smoke-vector-add-nvrtc"}
 
 
@@ -36,8 +38,9 @@ def test_evidence_says_where_and_when_it_was_taken(path: Path) -> None:
 
 def test_an_h100_passes_every_smoke_check() -> None:
     results = judged("h100-torch-2.11-cu130-smoke")
-    assert {check for check, result in results.items() if result.outcome is not Outcome.PASS} == UNTOLD
+    assert {check for check, result in results.items() if result.outcome is not Outcome.PASS} == UNTOLD | LATER
     assert {results[check].outcome for check in UNTOLD} == {Outcome.SKIP}
+    assert {results[check].outcome for check in LATER} == {Outcome.UNKNOWN}
     assert set(results) >= GPU_TESTS
     tests = recorded("h100-torch-2.11-cu130-smoke")["subject"]["tests"]["value"]
     assert sum(test["device"] == "cuda:0" and test["ended"] == "ran" for test in tests) == 12
@@ -49,7 +52,7 @@ def test_a_sabotaged_h100_fails_every_kernel_test_on_every_device(sabotage: str)
     results = judged(name)
     spared = {check for check, result in results.items() if result.outcome is not Outcome.FAIL}
     # These measure no kernel, so nothing of theirs is disturbed.
-    assert spared == {"smoke-import-leaves-cuda-alone", "smoke-gpu-not-seen"} | UNTOLD
+    assert spared == {"smoke-import-leaves-cuda-alone", "smoke-gpu-not-seen"} | UNTOLD | LATER
     for test in recorded(name)["subject"]["tests"]["value"]:
         assert test["device"] in {finding.where for finding in results[f"smoke-{test['name']}"].findings}
 

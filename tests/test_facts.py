@@ -17,7 +17,7 @@ import envkit.facts
 from envkit.errors import UsageError
 from envkit.facts import Coverage, Facts, load, show
 from envkit.facts.rows import OsRow, TorchRow, read_table
-from envkit.versions import Cuda, Driver, Python, Sm, Torch
+from envkit.versions import Cuda, Cudnn, Driver, Python, Sm, Torch
 
 FACTS = load()
 HOME = Path(envkit.facts.__file__).parent
@@ -157,6 +157,21 @@ def test_driver_floors_rise_with_cuda() -> None:
     assert all(row.driver >= row.floor for row in FACTS.cudas if row.driver)
 
 
+def test_compat_packages_serve_branches_up_to_their_own_cuda() -> None:
+    branches = {row.branch: row for row in FACTS.drivers}
+    read = [row for row in FACTS.cudas if row.compat is not None]
+    assert len(read) > 20
+    for row in FACTS.cudas:
+        assert (row.compat is None) == (not row.compat_source), row.version
+    for row in read:
+        assert row.compat
+        assert list(row.compat) == sorted(set(row.compat))
+        for branch in row.compat:
+            native = branches[branch].cuda
+            assert native is None or native <= row.version.upto(2), (row.version, branch)
+    assert {row.version.major for row in read if 470 in (row.compat or ())} == {11, 12}
+
+
 def test_driver_branches_speak_ever_newer_cuda() -> None:
     native = [row.cuda for row in FACTS.drivers if row.cuda]
     assert native == sorted(native)
@@ -193,6 +208,64 @@ def test_image_tags_are_well_formed() -> None:
 def test_cuda_images_that_never_had_cudnn(cuda: str) -> None:
     assert FACTS.image_tags("nvidia/cuda", cuda=Cuda(cuda), cudnn=False)
     assert FACTS.image_tags("nvidia/cuda", cuda=Cuda(cuda), cudnn=True) == ()
+
+
+@pytest.mark.parametrize(
+    ("cudnn", "cuda", "sm", "machine", "state"),
+    [
+        ("9.1.0.70", "12.4", "sm_70", "x86_64", "has"),
+        ("9.10.2.21", "12.8", "sm_103", "x86_64", "has"),
+        ("9.24.0.43", "13.0", "sm_70", "x86_64", "unseen"),
+        ("9.24.1.1", "12.9", "sm_61", "x86_64", "unseen"),
+        ("9.17.0.29", "12.8", "sm_70", "x86_64", "none"),
+        ("9.17.0.29", "12.8", "sm_70", "aarch64", "none"),
+        ("9.17.0.29", "12.8", "sm_75", "x86_64", "has"),
+        ("9.17.0.29", "12.8", "sm_90", "aarch64", "unknown"),
+        ("9.17.0.29", "11.8", "sm_75", "x86_64", "unknown"),
+        ("8.9.7.29", "12.1", "sm_70", "x86_64", "unknown"),
+        ("8.5.0.96", "11.7", "sm_37", "x86_64", "unknown"),
+        ("9.99.0.1", "13.0", "sm_90", "x86_64", "unknown"),
+    ],
+)
+def test_what_a_cudnn_has_for_a_gpu(cudnn: str, cuda: str, sm: str, machine: str, state: str) -> None:
+    found = FACTS.cudnn_code(Cudnn(cudnn), Cuda(cuda), Sm.parse(sm), machine=machine)
+    assert found.state == state
+    assert found.row is None or found.row.version == Cudnn(cudnn)
+
+
+def test_no_late_cudnn_has_code_below_turing() -> None:
+    late = [row for row in FACTS.cudnns if row.version >= Cudnn("9.24")]
+    assert late
+    for row in late:
+        for line in row.archs or {}:
+            states = {
+                str(arch.sm): FACTS.cudnn_code(row.version, Cuda(f"{line[2:]}.0"), arch.sm, arch.tegra).state
+                for arch in FACTS.archs
+            }
+            below = {state for sm, state in states.items() if Sm.parse(sm) < Sm(7, 5)}
+            assert below == {"unseen"}, row.version
+            assert states["sm_75"] == states["sm_89"] == states["sm_103"] == "has"
+
+
+def test_a_bare_branch_is_its_oldest_release() -> None:
+    assert FACTS.oldest_release(Driver("580")) == Driver("580.65.06")
+    assert FACTS.oldest_release(Driver("580.178.04")) == Driver("580.178.04")
+    assert FACTS.oldest_release(Driver("999")) == Driver("999")
+
+
+def test_the_compat_package_of_a_minor_is_that_of_its_newest_release_read() -> None:
+    row = FACTS.forward_compat(Cuda("13.0"))
+    assert row is not None
+    assert (str(row.version), row.compat) == ("13.0.2", (535, 550, 565, 570, 575))
+    assert FACTS.forward_compat(Cuda("13.4")) is None
+    assert FACTS.forward_compat(Cuda("99.0")) is None
+
+
+def test_the_list_of_an_image_is_its_publishers() -> None:
+    assert FACTS.image_list("nvidia/cuda").retired is not None
+    assert FACTS.image_list("pytorch/pytorch").image == "pytorch/pytorch"
+    with pytest.raises(UsageError, match="no facts about the image"):
+        FACTS.image_list("plan9/cuda")
 
 
 def test_cudnn_left_old_gpus_at_the_recorded_release() -> None:

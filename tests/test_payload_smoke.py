@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import subprocess
 import sys
 import zipfile
@@ -16,8 +17,8 @@ from envkit import payload
 from envkit.checks import smoke as checks
 from envkit.image.pack import pack
 from envkit.image.smoke import read
-from envkit.model import Finding, Skip
-from envkit.payload.smoke import TESTS, bench
+from envkit.model import Finding, Severity, Skip
+from envkit.payload.smoke import TESTS, bench, triton_targets
 from envkit.subjects.smoke import SmokeRun
 
 ROOT = Path(payload.__file__).parents[2]
@@ -128,8 +129,10 @@ def test_a_driver_that_is_there_and_broken_is_no_absence(tmp_path: Path) -> None
     document = suite("--device", "cuda", LD_LIBRARY_PATH=str(tmp_path))
     assert document["gpus"] is None
     assert "file too short" in document["gpus_error"]
-    assert ends(document) == {(test.name, "cuda"): "raised" for test in TESTS}
+    assert ends(document) == {(test.name, "cuda"): "raised" for test in TESTS if test.gpu}
     for test in TESTS:
+        if not test.gpu:
+            continue
         (finding,) = found(read(document, SmokeRun("x")), test.name)
         assert "the driver could not be asked" in finding.message
 
@@ -139,6 +142,110 @@ def test_a_wrong_word_is_a_usage_error() -> None:
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, timeout=30)
     assert done.returncode == 2
     assert "nonsense" in done.stderr
+
+
+def test_an_architecture_is_a_number(tmp_path: Path) -> None:
+    for wrong in ("sm_90", "9.0", "9", "90a", "-1"):
+        words = [sys.executable, "-m", "envkit.payload.smoke", "--sm=" + wrong, "--only", "fft"]
+        done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, timeout=30)
+        assert done.returncode == 2
+        assert "is no compute capability" in done.stderr
+
+
+def cubin(
+    kernel: str = "add", flags: int = 0x5A0D5A, abi: int = 7, machine: int = 190, code: bytes = b"\1" * 16
+) -> bytes:
+    """An ELF file as ptxas writes it, as far as it is read: a section of names and one of code."""
+    names = b"\0.shstrtab\0.text." + kernel.encode() + b"\0"
+    sections = [
+        (0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
+        (1, 3, 0, 0, 64, len(names), 0, 0, 1, 0),
+        (11, 1, 6, 0, 64 + len(names), len(code), 0, 0, 1, 0),
+    ]
+    at = 64 + len(names) + len(code)
+    head = struct.pack(
+        "<4s5B7x2HI3QI6H", b"\x7fELF", 2, 1, 1, 51, abi, 2, machine, 1, 0, 0, at, flags, 64, 0, 0, 64, len(sections), 1
+    )
+    return head + names + code + b"".join(struct.pack("<2I4Q2I2Q", *section) for section in sections)
+
+
+@pytest.mark.parametrize(
+    ("flags", "abi", "expected"),
+    [
+        (0x5A0D5A, 7, "sm_90"),  # Triton 3.0 to 3.6, sm_90a
+        (0x590559, 7, "sm_89"),
+        (0x900640A, 8, "sm_100"),  # Triton 3.4, sm_100a
+        (0x9005A04, 8, "sm_90"),  # Triton 3.9, sm_90a
+        (0x9007902, 8, "sm_121"),
+    ],
+)
+def test_the_architecture_of_machine_code_is_read_from_its_flags(flags: int, abi: int, expected: str) -> None:
+    assert triton_targets.architecture(cubin(flags=flags, abi=abi), "add") == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "no 64-bit ELF file"),
+        (b"\x7fELF\x01" + cubin()[5:], "no 64-bit ELF file"),
+        (cubin(machine=62), "machine is 62"),
+        (cubin(abi=0), "ABI version 0"),
+        (cubin(kernel="dot"), "no code for the kernel add"),
+        (cubin(kernel="add2"), "no code for the kernel add"),
+        (cubin(code=b""), "code for the kernel add is empty"),
+        (cubin(code=b"\0" * 16), "code for the kernel add is empty"),
+        (cubin()[:-1], "table of sections is not whole"),
+        (cubin()[:64], "table of sections is not whole"),
+    ],
+)
+def test_what_is_no_machine_code_is_told(content: bytes, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        triton_targets.architecture(content, "add")
+
+
+def test_the_target_of_ptx_is_read_without_its_suffix() -> None:
+    assert triton_targets.named_target("//\n.version 8.7\n.target sm_90a\n.address_size 64") == "sm_90"
+    assert triton_targets.named_target(".target sm_120, debug") == "sm_120"
+    assert triton_targets.named_target("// .target sm_90") == ""
+
+
+def test_a_compiler_is_lacking_only_where_none_is_named(tmp_path: Path) -> None:
+    code = "from envkit.payload.smoke.compilers import lacking_cpp; print(lacking_cpp('x builds'))"
+
+    def said(**env: str) -> str:
+        words = [sys.executable, "-c", code]
+        done = subprocess.run(
+            words, capture_output=True, text=True, cwd=ROOT, env={"PATH": str(tmp_path), **env}, timeout=30
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    assert said() == "x builds with g++, which is not in PATH"
+    assert "g++" not in said(CXX="/no/such/compiler")  # the build says so itself
+    (tmp_path / "g++").write_text("#!/bin/sh\n")
+    (tmp_path / "g++").chmod(0o755)
+    assert "g++" not in said()
+
+
+@needs_torch
+def test_what_was_switched_off_is_no_compiled_model() -> None:
+    words = ("--device", "cpu", "--only", "torch-compile")
+    run = read(suite(*words, python=TORCH_PYTHON, TORCHDYNAMO_DISABLE="1"), SmokeRun("x"))
+    messages = [finding.message for finding in found(run, "torch-compile")]
+    assert messages == [
+        "torch-compile: graphs.compiled is 0, below its limit of 1",
+        "torch-compile: objects.mapped is 0, below its limit of 1",
+    ]
+
+
+@needs_torch
+def test_a_gpu_that_no_compiler_knows_is_told_and_the_others_are_made() -> None:
+    document = suite("--device", "cpu", "--only", "triton-targets", "--sm", "89", "--sm", "999", python=TORCH_PYTHON)
+    run = read(document, SmokeRun("x", gpus_promised=("sm_89", "sm_999")))
+    errors = [finding.where for finding in found(run, "triton-targets") if finding.severity is Severity.ERROR]
+    assert errors == ["sm_999"]
+    (test,) = run.tests.need("the tests")
+    assert (test.ended, test.measures["sm_89.add.offered"], test.measures["made"]) == ("ran", 1.0, 2.0)
 
 
 @needs_torch

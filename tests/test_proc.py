@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from envkit import proc
-from envkit.errors import Interrupted
+from envkit.errors import Interrupted, Undecided
 
 
 def python(body: str, *, timeout_s: float = 20, stdin: str | None = None, hold_stdin: bool = False) -> proc.Completed:
@@ -95,3 +96,29 @@ def test_a_handler_that_is_there_already_stays() -> None:
     finally:
         signal.signal(signal.SIGTERM, former)
     assert met == [signal.SIGTERM]
+
+
+def test_work_beside_runs_at_once_and_hands_over_what_it_made_or_raised() -> None:
+    both = threading.Barrier(2, timeout=10)
+
+    def meet() -> int:
+        both.wait()  # neither gets further without the other
+        return 7
+
+    def fail() -> int:
+        both.wait()
+        raise Undecided("no answer")
+
+    one, other = proc.beside(meet), proc.beside(fail)
+    assert (one(), one()) == (7, 7)
+    with pytest.raises(Undecided, match="no answer"):
+        other()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_fault_in_work_beside_is_never_taken_for_a_result() -> None:
+    def fault() -> int:
+        raise ZeroDivisionError("a fault")
+
+    with pytest.raises(RuntimeError, match="ended without a result"):
+        proc.beside(fault)()

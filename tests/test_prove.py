@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import sys
+import tarfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +19,7 @@ from typing import Any
 import pytest
 
 from envkit import prove
-from envkit.engine import BaseFound, BaseWish, BuiltImage, Engine, Say
+from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage, Engine, Say
 from envkit.errors import Undecided, UsageError
 from envkit.lock import Lock, dump, parse
 from envkit.proc import Completed
@@ -47,7 +49,33 @@ def probe_document(name: str = "torch-2.6-cu124") -> dict[str, Any]:
 
 def smoke_document() -> dict[str, Any]:
     found: dict[str, Any] = json.loads((DATA / "smoke" / "torch-2.6-cu124-cpu.document.json").read_text())
+    found["payload_sha256"] = ""  # another run's, whatever payload was recorded
     return found
+
+
+def content_id(content: tuple[bytes, ...]) -> str:
+    """An image's id, which depends on nothing but its layers."""
+    return f"sha256:{sha256(b''.join(sha256(layer).digest() for layer in content)).hexdigest()}"
+
+
+def layer(**files: bytes) -> bytes:
+    """A layer with these files, as a tar."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return out.getvalue()
+
+
+def saved_image(content: tuple[bytes, ...], *tags: str) -> bytes:
+    """An image as `docker save` writes it."""
+    named = {f"blobs/sha256/{sha256(one).hexdigest()}": one for one in content}
+    config = {"rootfs": {"type": "layers", "diff_ids": [f"sha256:{name.rpartition('/')[2]}" for name in named]}}
+    manifest = [{"Config": "config.json", "RepoTags": list(tags), "Layers": list(named)}]
+    named |= {"config.json": json.dumps(config).encode(), "manifest.json": json.dumps(manifest).encode()}
+    return layer(**named)
 
 
 def said(document: Mapping[str, Any], stderr: str = "", exit: int = 0) -> Completed:
@@ -64,14 +92,22 @@ class FakeEngine:
     """An engine that keeps in memory what it was told; ``answers`` are the runs by the payload's first word.
 
     An answer that is an exception is raised.  With ``python`` the payload is really run, under that interpreter.
+    ``base`` is the base that it finds, with its ``files``.  ``makes`` are the images that its builds make, one after
+    the other and the last one again, as the tars of their layers, the base's first.
     """
 
     answers: dict[str, Completed | Exception] = field(default_factory=dict)
     python: str = ""
     name: str = "fake"
     images: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    base: BaseFound | None = None
+    files: dict[str, bytes] = field(default_factory=dict)
+    makes: tuple[tuple[bytes, ...], ...] = ((b"",),)
     contexts: list[dict[str, str]] = field(default_factory=list)
-    builds: list[dict[str, Any]] = field(default_factory=list)
+    builds: list[BuildWish] = field(default_factory=list)
+    contents: dict[str, tuple[bytes, ...]] = field(default_factory=dict)
+    loads: list[Path] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
     runs: list[dict[str, Any]] = field(default_factory=list)
     wishes: list[BaseWish] = field(default_factory=list)
     failure: Exception | None = None
@@ -79,29 +115,40 @@ class FakeEngine:
     def resolve_base(self, wish: BaseWish, say: Say) -> BaseFound:
         self.wishes.append(wish)
         say(f"base {wish.ref}")
-        return BaseFound(wish.ref, "sha256:" + "b" * 64, "local", "sha256:" + "c" * 64)
+        return self.base or BaseFound(wish.ref, "sha256:" + "b" * 64, "local", "sha256:" + "c" * 64)
 
-    def build(
-        self,
-        context: Path,
-        tag: str,
-        *,
-        args: Mapping[str, str],
-        labels: Mapping[str, str],
-        secrets: Mapping[str, Path],
-        say: Say,
-        timeout_s: float,
-        no_cache: bool = False,
-    ) -> BuiltImage:
-        self.contexts.append({path.name: path.read_text() for path in context.iterdir()})
-        self.builds.append(
-            {"tag": tag, "args": dict(args), "labels": dict(labels), "secrets": dict(secrets), "no_cache": no_cache}
-        )
+    def build(self, wish: BuildWish, say: Say) -> BuiltImage:
+        self.contexts.append({path.name: path.read_text() for path in wish.context.iterdir()})
+        assert all(path.is_dir() for path in wish.contexts.values())
+        content = self.makes[min(len(self.builds), len(self.makes) - 1)]
+        self.builds.append(wish)
         say("building")
         if self.failure is not None:
             raise self.failure
-        self.images[tag] = labels
-        return BuiltImage("sha256:" + "a" * 64, tag, 1_500_000_000, 12.5)
+        self.images[wish.tag] = wish.labels
+        self.contents[wish.tag] = content
+        return BuiltImage(content_id(content), wish.tag, 1_500_000_000, 12.5)
+
+    def layers(self, image: str) -> tuple[str, ...]:
+        return tuple(f"sha256:{sha256(layer).hexdigest()}" for layer in self._content(image))
+
+    def file(self, image: str, path: str) -> bytes:
+        if path not in self.files:
+            raise UsageError(f"the image {image} has no file {path}", "choose an image with it")
+        return self.files[path]
+
+    def save(self, image: str, target: Path) -> None:
+        target.write_bytes(saved_image(self._content(image)))
+
+    def load(self, saved: Path, wish: BaseWish) -> BaseFound:
+        self.loads.append(saved)
+        self.wishes.append(wish)
+        return BaseFound("vendored:base", "sha256:" + "b" * 64, "vendored", wish.digest)
+
+    def _content(self, image: str) -> tuple[bytes, ...]:
+        if image not in self.contents:
+            raise UsageError(f"there is no image {image}", "build it")
+        return self.contents[image]
 
     def labels(self, image: str) -> Mapping[str, str]:
         if image not in self.images:
@@ -133,7 +180,9 @@ class FakeEngine:
         return replace(answer, stdout=answer.stdout.replace(NONCE, nonce).replace(SHA256, sha256(payload).hexdigest()))
 
     def remove(self, image: str) -> None:
+        self.removed.append(image)
         self.images.pop(image, None)
+        self.contents.pop(image, None)
 
 
 def place(engine: Engine, name: str = "job:1") -> InEngine:
@@ -142,7 +191,7 @@ def place(engine: Engine, name: str = "job:1") -> InEngine:
 
 def engine_with(probe: Completed | Exception | None = None, smoke: Completed | Exception | None = None) -> FakeEngine:
     made = FakeEngine({"probe": probe or said(probe_document()), "smoke": smoke or said(smoke_document())})
-    made.images["job:1"] = {prove.LOCK_LABEL: dump(LOCK)}
+    made.images["job:1"] = {prove.LOCK_LABEL: dump(LOCK), prove.FLAVOR_LABEL: "runtime"}
     return made
 
 
@@ -154,7 +203,7 @@ def test_a_probe_is_read_with_its_name_digest_and_promise() -> None:
     image = prove.probe(place(fake), quiet)
     assert (image.name, image.digest) == ("job:1", "sha256:" + "a" * 64)
     assert str(image.torch.need("torch").version).startswith("2.6.0")
-    assert image.promise.need("the promise") == prove.promise_of(LOCK)
+    assert image.promise.need("the promise") == prove.promise_of(LOCK, "runtime")
     assert fake.runs[0]["argv"][:-1] == ["probe", "--budget", "300", "--nonce"]
     assert image.gpus_given == ("all",)
     assert fake.runs[0]["gpus"] == ("all",)
@@ -176,17 +225,31 @@ def test_an_image_without_the_label_promises_nothing() -> None:
 @pytest.mark.parametrize("label", ["garbage", dump(LOCK).replace("sm_70", "sm_70; id"), dump(LOCK)[:-200]])
 def test_a_label_that_is_no_lock_is_told_and_no_traceback(label: str) -> None:
     fake = engine_with()
-    fake.images["job:1"] = {prove.LOCK_LABEL: label}
+    fake.images["job:1"] = {prove.LOCK_LABEL: label, prove.FLAVOR_LABEL: "runtime"}
     with pytest.raises(UsageError, match=re.escape(f"the label {prove.LOCK_LABEL} of job:1")):
         prove.probe(place(fake), quiet)
 
 
+@pytest.mark.parametrize("flavor", ["", "tools", "Debug", "x\n\x1b[2J"])
+def test_a_label_that_is_no_flavor_is_told_and_no_traceback(flavor: str) -> None:
+    fake = engine_with()
+    fake.images["job:1"] = {prove.LOCK_LABEL: dump(LOCK), prove.FLAVOR_LABEL: flavor}
+    with pytest.raises(UsageError, match="which is no flavor") as caught:
+        prove.probe(place(fake), quiet)
+    assert caught.value.message.isprintable()
+    assert fake.runs == []
+
+
 def test_a_promise_is_what_the_lock_holds() -> None:
-    promise = prove.promise_of(LOCK)
+    promise = prove.promise_of(LOCK, "runtime")
     assert (str(promise.torch), str(promise.cuda)) == ("2.6.0", "12.4")
-    assert [wheel.name for wheel in promise.wheels] == [pin.name for pin in LOCK.wheels]
+    below = [pin.name for pin in LOCK.wheels if pin.layer == "runtime"]
+    assert [wheel.name for wheel in promise.wheels] == below
+    assert (
+        [wheel.name for wheel in prove.promise_of(LOCK, "debug").wheels] == [pin.name for pin in LOCK.wheels] != below
+    )
     assert promise.gpus == tuple(Sm.parse(capability) for _, capability, _ in LOCK.gpus)
-    assert promise != prove.promise_of(replace(LOCK, epoch=1))
+    assert promise != prove.promise_of(replace(LOCK, epoch=1), "runtime")
 
 
 # Documents that are none.
@@ -319,15 +382,18 @@ def test_a_smoke_run_is_read() -> None:
     assert run.name == "job:1"
     tests = run.tests.need("the tests")
     assert {test.name for test in tests} >= {"gemm-exact", "conv", "attention"}
-    assert fake.runs[0]["argv"][:-1] == ["smoke", "--budget", "900", "--nonce"]
+    promised = tuple(dict.fromkeys(capability for _, capability, _ in LOCK.gpus))
+    words = [word for sm in promised for word in ("--sm", sm.removeprefix("sm_"))]
+    assert fake.runs[0]["argv"][:-1] == ["smoke", "--budget", "900", *words, "--nonce"]
     assert (run.gpus_given, run.only, run.torch_promised) == (("all",), (), LOCK.torch)
+    assert run.gpus_promised == promised != ()
 
 
 def test_tests_and_sabotage_are_passed_on() -> None:
     fake = engine_with()
     run = prove.smoke(place(fake), quiet, ("gemm-exact", "conv"), 60.0, "ulp")
-    assert fake.runs[0]["argv"][:-1] == [
-        "smoke", "--budget", "60", "--only", "gemm-exact", "--only", "conv", "--sabotage", "ulp", "--nonce",
+    assert fake.runs[0]["argv"][:10] == [
+        "smoke", "--budget", "60", "--only", "gemm-exact", "--only", "conv", "--sabotage", "ulp", "--sm",
     ]  # fmt: skip
     assert run.only == ("gemm-exact", "conv")
     assert "sabotage 'ulp' was asked for" in run.tests.missing  # the recorded document says that there was none
@@ -384,7 +450,7 @@ def test_the_real_payload_under_this_python() -> None:
 
 def test_the_real_payload_through_an_engine() -> None:
     fake = FakeEngine(python=sys.executable)
-    fake.images["job:1"] = {prove.LOCK_LABEL: dump(LOCK)}
+    fake.images["job:1"] = {prove.LOCK_LABEL: dump(LOCK), prove.FLAVOR_LABEL: "runtime"}
     image = prove.probe(place(fake), quiet)
     assert image.promise.need("the promise").torch == LOCK.torch
 

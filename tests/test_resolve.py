@@ -35,10 +35,24 @@ def refused(facts: Facts = FACTS, /, **wish: object) -> Unsatisfiable:
     error = caught.value
     assert error.code == 2
     assert error.chain
-    assert all(re.search(r"\[.+; .*[0-9]{4}-[0-9]{2}-[0-9]{2}\]$|^CUDA .* went with", fact) for fact in error.chain)
+    said = r"^(cannot hold together|cannot be met, whatever else changes): |^CUDA .* went with"
+    assert all(re.search(rf"\[.+; .*[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}\]$|{said}", fact) for fact in error.chain)
+    assert all(fact.isprintable() for fact in error.chain)
+    assert len(error.chain) <= 9
+    assert len(set(error.chain)) == len(error.chain)
     assert error.message.isprintable()
     assert "nearest" in error.fix if error.nearest else error.fix
     return error
+
+
+def conflict(error: Unsatisfiable) -> set[str]:
+    """The keys that the refusal says cannot hold together."""
+    said, _, keys = error.chain[0].partition(": ")
+    found = set(re.findall(r"(?:^|, | and )([a-z]+) = ", keys))
+    assert found, error.chain[0]
+    assert said in ("cannot hold together", "cannot be met, whatever else changes")
+    assert said == "cannot hold together" or len(found) == 1
+    return found
 
 
 def grant(nearest: str, **wish: object) -> Choice:
@@ -57,13 +71,14 @@ def test_the_reference_environment() -> None:
         ("V100", "sm_70", "machine code of sm_70"),
         ("L4", "sm_89", "machine code of sm_86"),
     ]
-    assert made.requirements == ("torch==2.6.0",)
-    assert {"gcc", "libc6-dev", "libpython3-dev"} <= set(made.apt)
+    assert made.requirements == ("torch==2.6.0", "setuptools")
+    assert {"g++", "libpython3-dev"} <= set(made.extras.apt["runtime"])
+    assert made.notes == ()
 
 
 def test_a_build_off_the_default_index_is_named_whole_with_its_backend() -> None:
     made = choose(cuda="12.6")
-    assert (made.requirements, made.backend) == (("torch==2.6.0+cu126",), "cu126")
+    assert (made.requirements, made.backend) == (("torch==2.6.0+cu126", "setuptools"), "cu126")
 
 
 def test_the_default_build_wins_over_a_newer_cuda_of_its_release() -> None:
@@ -80,35 +95,63 @@ def test_a_patch_of_cuda_means_its_minor() -> None:
     assert choose(cuda="12.4.1").cuda == "12.4"
 
 
-def test_packages_and_tools_are_solved_with_torch() -> None:
+def test_the_runtime_asks_for_torch_what_its_compilers_import_and_the_packages() -> None:
     made = choose(flavor="debug", packages=["numpy", "einops>=0.8", "Torch>=2"])
-    assert made.requirements[:3] == ("torch==2.6.0", "numpy", "einops>=0.8")
-    assert {"gdb", "strace", "g++"} <= set(made.apt)
+    assert made.requirements == ("torch==2.6.0", "setuptools", "numpy", "einops>=0.8")
+    assert choose(packages=["numpy", "einops>=0.8", "Torch>=2"]).requirements == made.requirements
 
 
-@pytest.mark.parametrize(
-    ("wish", "major", "tools"),
-    [
-        ({"torch": "2.6.0"}, 12, {"compute-sanitizer", "py-spy"}),
-        ({"torch": "2.15.0"}, 13, {"compute-sanitizer", "cuobjdump", "nvdisasm", "py-spy"}),
-    ],
-)
-def test_debugging_tools_are_of_the_cuda_of_the_build(wish: dict[str, object], major: int, tools: set[str]) -> None:
-    made = choose(**wish, flavor="debug")
-    assert {tool.tool for tool in made.tools} == tools
-    for tool in made.tools:
-        assert f"{tool.package}=={tool.version}" in made.requirements
-        assert tool.cuda_major in (None, major)
+def test_the_newest_release_that_the_packages_admit_wins() -> None:
+    assert choose(torch=">=2.4", packages=["torch<2.6"]).torch == "2.5.1"
 
 
-def test_the_sanitizer_is_not_newer_than_the_build_where_there_is_a_choice() -> None:
-    made = choose(torch="2.15.0", cuda="13.2", flavor="debug")
-    assert next(tool.version for tool in made.tools if tool.tool == "compute-sanitizer") == "13.2.87"
+# Notes: what is granted and may still disappoint.
 
 
-def test_a_devel_base_brings_its_own_cuda_tools() -> None:
-    made = choose(base="nvidia", os="ubuntu22.04", python="3.10", flavor="debug")
-    assert [tool.tool for tool in made.tools] == ["py-spy"]
+def test_a_gpu_that_torch_serves_and_its_cudnn_does_not_is_told() -> None:
+    made = choose(torch="2.5.1", cuda="11.8", gpus=["K80", "V100"])
+    assert [each.by for each in made.targets] == ["machine code of sm_37", "machine code of sm_70"]
+    (note,) = made.notes
+    assert note.startswith("cuDNN 9.1.0.70 has no code for sm_37 (K80) in the library of it that was read")
+    assert re.search(r"\[.+; seen 20[0-9-]+\]$", note)
+
+
+def test_cudnn_is_not_spoken_of_where_no_library_of_it_was_read() -> None:
+    assert choose(torch="2.3.1", cuda="11.8", gpus=["K80"]).notes == ()
+    assert choose(torch="2.11.0", platform="linux/arm64", gpus=["Jetson T5000"]).notes == ()
+
+
+def test_a_newer_cudnn_under_an_old_gpu(tmp_path: Path) -> None:
+    def newer(row: dict[str, object]) -> None:
+        if row["torch"] == "2.10.0":
+            row["cudnn"] = "9.24.0.43"
+
+    assert choose(torch="2.10.0", gpus=["V100"]).notes == ()
+    facts = altered(tmp_path, "torch", newer)
+    (note,) = choose(facts, torch="2.10.0", cuda="12.8", gpus=["V100", "T4"]).notes
+    assert note.startswith("cuDNN 9.24.0.43 has no code for sm_70 (V100)")
+
+
+def test_a_cudnn_whose_matrix_begins_above_a_gpu_is_in_the_way(tmp_path: Path) -> None:
+    """A build made up for it: the matrix of 9.17.0 begins at capability 7.5, and torch keeps its sm_70."""
+
+    def newer(row: dict[str, object]) -> None:
+        if (row["torch"], row["variant"]) == ("2.10.0", "cu128"):
+            row["cudnn"] = "9.17.0.29"
+
+    facts = altered(tmp_path, "torch", newer)
+    assert choose(facts, torch="2.10.0", cuda="12.8", gpus=["T4"]).notes == ()
+    error = refused(facts, torch="2.10.0", cuda="12.8", gpus=["V100"])
+    assert error.message.startswith("cuDNN 9.17.0.29 of torch 2.10.0+cu128 is for 7.5-12.0, not for sm_70 (V100)")
+    assert "NVIDIA cuDNN support matrix" in error.chain[1]
+
+
+def test_a_driver_of_an_older_cuda_of_the_same_major_is_told() -> None:
+    made = choose(torch="2.11.0", cuda="12.6", driver="535", gpus=["A100"])
+    assert made.driver == "525.60.13"
+    (note,) = made.notes
+    assert note.startswith("driver 535 is of CUDA 12.2 and runs 12.6 by minor-version compatibility")
+    assert choose(torch="2.11.0", cuda="12.6", driver="560").notes == ()
 
 
 # Explained refusals.
@@ -166,13 +209,19 @@ def test_an_old_gpu_under_a_build_that_dropped_it(torch: str, cuda: str, serving
 
 def test_an_old_gpu_under_a_release_that_dropped_it_names_the_last_one() -> None:
     error = refused(torch="2.15.0", gpus=["V100"])
-    assert error.message.endswith(": the last torch with them is 2.14.1")
+    assert error.message.endswith(": the last torch with them is 2.14.1+cu126")
+    assert conflict(error) == {"gpus", "torch"}
 
 
 def test_gpus_that_no_build_serves_together() -> None:
-    error = refused(gpus=["K80", "RTX 5090"])
+    error = refused(gpus=["K80", "RTX 5090", "A100"])
     assert error.nearest == ()
     assert error.fix == "change the wish"
+    assert error.chain[0] == 'cannot hold together: gpus = ["K80", "RTX 5090"]'
+    assert error.message.endswith("no build that was read has kernels for all of the GPUs")
+    assert any("sm_37 (K80)" in fact for fact in error.chain[1:])
+    assert any("sm_120 (RTX 5090)" in fact for fact in error.chain[1:])
+    assert not any("A100" in fact for fact in error.chain)
 
 
 def test_a_python_that_the_release_has_no_wheels_for() -> None:
@@ -191,6 +240,8 @@ def test_a_system_with_another_python() -> None:
     error = refused(os="debian13")
     assert error.message == "debian13 ships Python 3.13, not 3.11 (as debian12 does)"
     assert error.nearest == ()
+    assert conflict(error) == {"os", "python"}
+    assert len(error.chain) == 2
 
 
 def test_a_system_older_than_the_wheels(tmp_path: Path) -> None:
@@ -208,6 +259,114 @@ def test_a_driver_too_old() -> None:
     assert refused(torch="2.11.0", driver="550", cuda="13.0").message == (
         "torch 2.11.0+cu130 needs driver 580.65.06 or newer, declared is 550"
     )
+
+
+def test_the_oldest_driver_of_a_fleet_counts_and_all_are_named() -> None:
+    wish: dict[str, object] = {"torch": "2.11.0", "cuda": "13.0"}
+    error = refused(**wish, driver=["595.45.04", "535", "550.54.15"])
+    assert error.message.endswith("declared are 595.45.04, 535 and 550.54.15")
+    assert conflict(error) == {"driver", "cuda"}
+    assert 'driver = ["595.45.04", "535", "550.54.15"]' in error.chain[0]
+    assert choose(**wish, driver=["595.45.04", "580.65.06"]).driver == "580.65.06"
+    for nearest in error.nearest:
+        grant(nearest, driver=["595.45.04", "535", "550.54.15"])
+
+
+def test_a_bare_branch_means_its_oldest_release() -> None:
+    assert choose(torch="2.11.0", cuda="13.0", driver="580").driver == "580.65.06"
+    assert refused(cuda="12.4", driver="525").message.endswith("declared is 525, and branch 525 begins with 525.53")
+    assert choose(cuda="12.4", driver="525.60.13").cuda == "12.4"
+
+
+# Forward compatibility: it never grants, and is told where a driver is too old.
+
+
+@pytest.mark.parametrize(
+    ("wish", "said"),
+    [
+        ({"gpus": ["A100", "H100"], "driver": "535"},
+         "would serve driver 535 on the declared GPUs; it is in no wheel, and envkit's images do not hold it"),
+        ({"gpus": ["A100"], "driver": ["535", "550", "580.65.06"]}, "would serve driver 535 and 550 on the declared"),
+        ({"gpus": ["A100"], "driver": "525.60.13"},
+         "cuda-compat-13-0 does not help driver 525.60.13: it serves 535, 550, 565, 570 and 575"),
+        ({"gpus": ["A100"], "driver": ["535", "545"]}, "cuda-compat-13-0 does not help driver 545: it serves 535,"),
+        ({"gpus": ["A100", "RTX 4090"], "driver": "535"},
+         "cuda-compat-13-0 does not help: it is for data-center GPUs, and RTX 4090 is none"),
+        ({"gpus": ["A100", "GB10", "sm_90"], "driver": "535"}, "and GB10 and sm_90 are not known to be one"),
+        ({"driver": "535"}, "would serve driver 535 on data-center GPUs alone, and `gpus` names none"),
+        ({"driver": "535", "base": "nvidia", "os": "ubuntu22.04", "python": "3.10"}, "the base image brings it"),
+    ],
+)  # fmt: skip
+def test_what_the_forward_compatibility_package_would_do(wish: dict[str, object], said: str) -> None:
+    error = refused(**{"torch": "2.11.0", "cuda": "13.0", **wish})
+    assert "needs driver 580.65.06 or newer" in error.message
+    assert said in error.chain[-1]
+    assert "NVIDIA CUDA compatibility" in error.chain[-1]
+
+
+def test_a_compat_package_whose_drivers_were_not_read() -> None:
+    error = refused(**NGC, driver="550")
+    assert error.chain[-1].startswith("which drivers NVIDIA's cuda-compat-13-3 serves was not read [")
+
+
+def test_forward_compatibility_is_no_word_where_the_driver_is_not_in_the_way() -> None:
+    assert not any("cuda-compat" in fact for fact in refused(gpus=["RTX 5090"], driver="550").chain)
+
+
+# The conflict is minimal.
+
+
+@pytest.mark.parametrize(
+    ("wish", "keys"),
+    [
+        ({"gpus": ["RTX 5090"], "driver": "535", "os": "debian12"}, {"gpus", "torch"}),
+        ({"torch": "2.9.0", "cuda": "13.0", "gpus": ["V100", "H100"], "driver": "580"}, {"gpus", "cuda"}),
+        ({"python": "3.14", "gpus": ["H100"]}, {"python", "torch"}),
+        ({"torch": ">=2.7", "driver": "450", "gpus": ["H100"]}, {"driver"}),
+        ({"cuda": "12.1", "gpus": ["H100"], "driver": "535"}, {"cuda", "torch"}),
+        ({"torch": ">=2.4", "packages": ["torch<2.6"], "gpus": ["B200"]}, {"gpus", "packages"}),
+        ({"torch": "2.9", "platform": "linux/arm64", "gpus": ["GH200"], "driver": "580"}, {"platform", "torch"}),
+        ({"torch": "2.15.0", "base": "pytorch", "driver": "595"}, {"base", "torch"}),
+        # dropping one key after the other ends with three here; two suffice
+        ({"torch": "2.4.1", "cuda": "12.4", "python": "3.13", "platform": "linux/arm64"}, {"python", "torch"}),
+    ],
+)
+def test_only_keys_that_matter_are_named(wish: dict[str, object], keys: set[str]) -> None:
+    assert conflict(refused(**wish)) == keys
+
+
+def test_a_conflict_of_three_keys(tmp_path: Path) -> None:
+    """Tables made up for it: each of three builds is kept from the wish by another key of it."""
+
+    def three(row: dict[str, object]) -> None:
+        change = {
+            ("2.9.0", "cu128"): {"pythons": ["cp312"], "archs": ["sm_70"]},
+            ("2.10.0", "cu128"): {"pythons": ["cp311"], "archs": ["sm_75"]},
+            ("2.11.0", "cu130"): {"pythons": ["cp311"], "archs": ["sm_70"]},
+        }.get((str(row["torch"]), str(row["variant"])), {"published": False})
+        row.update(change)
+
+    facts = altered(tmp_path, "torch", three)
+    wish: dict[str, object] = {"torch": ">=2.8", "gpus": ["V100"], "driver": "550", "python": "3.11", "os": "auto"}
+    error = refused(facts, **wish)
+    assert conflict(error) == {"gpus", "driver", "python"}
+    for said in (
+        "2.9.0 has no wheel for Python 3.11",
+        "2.10.0+cu128 has no kernels for sm_70",
+        "2.11.0+cu130 needs driver",
+    ):
+        assert len([fact for fact in error.chain if said in fact]) == 1
+    assert choose(facts, **{**wish, "python": "3.12"}).torch == "2.9.0"
+    assert choose(facts, **{**wish, "gpus": ["T4"]}).torch == "2.10.0"
+    assert choose(facts, **{**wish, "driver": "580"}).torch == "2.11.0"
+
+
+def test_a_conflict_has_no_spare_key() -> None:
+    """Every key of a conflict is needed: without it, or with what it says put off, the rest is met."""
+    error = refused(torch="2.9.0", cuda="13.0", gpus=["V100"], driver="580", os="debian12")
+    assert conflict(error) == {"gpus", "cuda"}
+    assert choose(torch=">=2", gpus=["V100"], driver="580", os="debian12").torch == "2.14.1"
+    assert choose(torch=">=2", cuda="13.0", driver="580", os="debian12").cuda == "13.0"
 
 
 def test_ptx_needs_a_driver_as_new_as_its_toolkit(tmp_path: Path) -> None:
@@ -255,6 +414,8 @@ def test_a_devel_on_nvidia_takes_the_one_with_cudnn() -> None:
 )
 def test_a_tag_that_never_existed(tag: str) -> None:
     error = refused(**JAMMY, flavor="devel", cuda="12.4", tag=tag)
+    assert conflict(error) == {"tag"}
+    assert len(error.chain) == 2
     assert f"nvidia/cuda:{tag} was never published as far as read" in error.message
     assert "nvidia/cuda:12.4.1-cudnn-devel-ubuntu22.04" in error.message
 
@@ -262,6 +423,22 @@ def test_a_tag_that_never_existed(tag: str) -> None:
 def test_a_tag_that_exists_and_does_not_fit() -> None:
     error = refused(**JAMMY, flavor="devel", cuda="12.4", tag="12.2.0-devel-ubuntu22.04")
     assert "nvidia/cuda:12.2.0-devel-ubuntu22.04 does not fit the wish" in error.message
+
+
+def test_a_retired_tag_is_taken_only_where_there_is_no_other(tmp_path: Path) -> None:
+    made = choose(**JAMMY, torch="2.5.1", cuda="11.8")
+    assert made.image == "nvidia/cuda:11.8.0-base-ubuntu22.04"
+    (note,) = made.notes
+    assert note.startswith("nvidia/cuda:11.8.0-base-ubuntu22.04 was moved to its publisher's end-of-life folder")
+    assert choose(**JAMMY).notes == ()
+
+    def retire(row: dict[str, object]) -> None:
+        row["retired"] = row["cuda"] != "12.4.0"
+
+    facts = altered(tmp_path, "image", retire)
+    assert choose(facts, **JAMMY).image == "nvidia/cuda:12.4.0-base-ubuntu22.04"
+    asked = choose(facts, **JAMMY, tag="12.4.1-base-ubuntu22.04")
+    assert (asked.image, len(asked.notes)) == ("nvidia/cuda:12.4.1-base-ubuntu22.04", 1)
 
 
 def test_a_tag_that_fits_is_taken() -> None:
@@ -284,7 +461,7 @@ def test_pytorch_images_bring_torch() -> None:
     assert (made.preinstalled, made.os, made.suite, made.backend) == (True, "", "", "")
     assert made.base_requirements == ("torch==2.6.0",)
     assert made.glibc == min(row.glibc for row in FACTS.oses)
-    assert "python3" not in made.apt
+    assert "python3" not in made.extras.apt.get("runtime", ())
 
 
 def test_a_pytorch_tag_that_was_not_read() -> None:
@@ -375,7 +552,10 @@ def test_arm64_of_a_release_that_has_it() -> None:
 
 def test_arm64_of_a_release_whose_arm_wheels_have_no_cuda() -> None:
     error = refused(platform="linux/arm64")
-    assert "nothing read so far proves that torch 2.6.0+cu124 has CUDA on aarch64" in error.message
+    assert error.message == (
+        "the aarch64 wheel of torch 2.6.0 on the default index is for CPUs alone: from torch 2.11.0 on it has CUDA"
+    )
+    assert conflict(error) == {"platform", "torch"}
     for nearest in error.nearest:
         grant(nearest, platform="linux/arm64")
 
@@ -437,6 +617,16 @@ def test_a_cuda_without_a_driver_row_admits_nothing(tmp_path: Path) -> None:
     assert "the oldest driver for CUDA 99.9 is not known" in error.message
 
 
+def test_a_plan_is_told_as_a_plan() -> None:
+    chain = refused(torch="2.15.0", gpus=["V100"]).chain
+    assert [fact.split(" [")[0] for fact in chain[1:]] == [
+        "torch 2.15.0+cu132 has no kernels for sm_70 (V100)",
+        "nothing read so far proves that torch 2.15.0+cu134 was published",
+        "nothing read so far proves that torch 2.15.0+cu130 was published",
+        "that torch 2.15.0+cu126 would not be published was announced",
+    ]
+
+
 def test_a_planned_build_is_not_offered() -> None:
     planned = [row for row in FACTS.torches if row.published is not True]
     assert planned
@@ -459,7 +649,9 @@ WISHES = st.fixed_dictionaries(
         "gpus": st.lists(
             st.sampled_from(["V100", "T4", "A100", "L4", "H100", "B200", "RTX 5090", "GTX 1080", "K80"]), max_size=3
         ),
-        "driver": st.sampled_from(["", "", "470", "525.60.13", "550", "580", "595"]),
+        "driver": st.sampled_from(
+            ["", "", "470", "525.60.13", "550", "580", ["595", "535.54.03"], ["595", "580.65.06"]]
+        ),
         "packages": st.sampled_from([[], ["numpy"], ["torch>=2.6"]]),
     }
 )
@@ -472,6 +664,7 @@ def test_what_a_refusal_offers_is_granted(wish: dict[str, Any]) -> None:
         made = choose(**wish)
     except Unsatisfiable:
         error = refused(**wish)
+        conflict(error)
         assert len(error.nearest) <= 3
         for nearest in error.nearest:
             grant(nearest, **wish)
@@ -481,7 +674,49 @@ def test_what_a_refusal_offers_is_granted(wish: dict[str, Any]) -> None:
     assert made.row is not None
     assert made.row.published is True
     assert made.driver
-    assert len(made.targets) == len(list(wish["gpus"]))
+    assert [each.name for each in made.targets] == list(dict.fromkeys(wish["gpus"]))
+
+
+ANYTHING: dict[str, object] = {
+    "torch": ">=2", "cuda": "auto", "os": "auto", "base": "wheels", "platform": "linux/amd64", "gpus": [], "driver": "",
+    "packages": [],
+}  # fmt: skip
+
+
+def met(wish: dict[str, Any], keys: set[str], gpus: list[str]) -> bool:
+    """Whether these keys of the wish, and those GPUs of it, are met by anything at all."""
+    kept = {**ANYTHING, **{key: wish[key] for key in keys if key in ANYTHING}, "flavor": wish["flavor"], "gpus": gpus}
+    pythons = [wish["python"]] if "python" in keys else [str(row.python) for row in FACTS.oses]
+    for python in pythons:
+        try:
+            choose(**{**kept, "python": python})
+            return True
+        except UsageError:
+            continue
+    return False
+
+
+@settings(max_examples=60, deadline=None)
+@given(WISHES)
+def test_a_conflict_is_one_and_has_no_spare(wish: dict[str, Any]) -> None:
+    """Asked alone, the keys of a refusal are refused; without any one of them, the others are met."""
+    try:
+        choose(**wish)
+        return
+    except Unsatisfiable as error:
+        refusal = error
+    except UsageError:
+        return
+    keys = conflict(refusal)
+    named = re.search(r"gpus = (\[.*?\])", refusal.chain[0])
+    gpus: list[str] = json.loads(named[1]) if named else []
+    assert set(gpus) <= set(wish["gpus"])
+    assert not met(wish, keys, gpus)
+    for key in keys - {"gpus"}:
+        assert met(wish, keys - {key}, gpus), key
+    for gpu in gpus:
+        left = [other for other in gpus if FACTS.gpu(other).sm != FACTS.gpu(gpu).sm]
+        assert met(wish, keys, left), gpu
 
 
 def test_the_same_wish_gives_the_same_answer() -> None:

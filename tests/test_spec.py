@@ -65,7 +65,7 @@ def test_the_least_spec_and_its_defaults() -> None:
         packages=(),
         apt=(),
         gpus=(),
-        driver=None,
+        drivers=(),
         tag="",
     )
 
@@ -178,8 +178,29 @@ def test_a_number_in_place_of_text_is_told_how_to_write_it(key: str, number: str
 @pytest.mark.parametrize("key", TEXT_KEYS)
 @pytest.mark.parametrize("value", ["true", "[]", '["x"]', "{a = 1}", "2024-01-01", "12:00:00"])
 def test_other_kinds_in_place_of_text_are_refused(key: str, value: str) -> None:
+    if key == "driver" and value.startswith("["):
+        return  # a fleet's drivers are a list, see below
     rest = "".join(line + "\n" for line in LEAST.splitlines() if not line.startswith(key))
     assert f"`{key}` must be text" in refused(rest + f"{key} = {value}").message
+
+
+def test_the_drivers_of_a_fleet() -> None:
+    fleet = spec(LEAST + 'driver = ["550.54.15", "535", "550.54.15"]')
+    assert fleet.drivers == (Driver("550.54.15"), Driver("535"))
+    assert fleet.driver == Driver("535")
+    assert spec(LEAST + "driver = []").drivers == spec(LEAST + 'driver = ""').drivers == ()
+    assert spec(LEAST + 'driver = "550"').drivers == (Driver("550"),)
+    assert spec(LEAST).driver is None
+
+
+@pytest.mark.parametrize(
+    "value", ['["x"]', '["550", ""]', '["550\\nRUN x"]', "[550]", '["550", ["535"]]', '["' + "9" * 5000 + '"]']
+)
+def test_a_list_that_holds_no_drivers_is_refused(value: str) -> None:
+    error = refused(LEAST + f"driver = {value}")
+    assert "`driver`" in error.message
+    assert error.message.isprintable()
+    assert error.fix
 
 
 @pytest.mark.parametrize("key", LIST_KEYS)

@@ -10,11 +10,16 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from test_prove import FakeEngine, probe_document, quiet, said, smoke_document
+from archive import DATED, Archive, installed, needs_apt
+from index import Index, Publish
+from test_prove import FakeEngine, content_id, layer, probe_document, quiet, said, smoke_document
 
 from envkit import lock as locks
-from envkit import prove, render
+from envkit import prove, render, solve
 from envkit import up as pipeline
+from envkit.apt import Base
+from envkit.apt import solve as solve_debs
+from envkit.engine import BaseFound, BuildWish, BuiltImage, Say
 from envkit.errors import Interrupted, Undecided, Unsatisfiable, UsageError
 from envkit.facts import Facts
 from envkit.facts import load as load_facts
@@ -23,6 +28,7 @@ from envkit.lock import Lock
 from envkit.model import Outcome, Report
 from envkit.proc import Completed
 from envkit.report import render as report_text
+from envkit.resolve import resolve
 from envkit.spec import Spec
 from envkit.spec import load as load_spec
 from envkit.subjects import Image, SmokeRun, codec
@@ -44,10 +50,13 @@ def spec(tmp_path: Path) -> Spec:
     return copied(tmp_path / REFERENCE)
 
 
-def copied(folder: Path, name: str = REFERENCE) -> Spec:
+def copied(folder: Path) -> Spec:
+    """The spec, and its lock without setuptools, which the image did not have yet when it was recorded."""
     folder.mkdir()
-    for part in ("envkit.toml", "envkit.lock"):
-        (folder / part).write_text((IMAGES / name / part).read_text())
+    (folder / "envkit.toml").write_text((IMAGES / REFERENCE / "envkit.toml").read_text())
+    whole = locks.parse((IMAGES / REFERENCE / "envkit.lock").read_text(), REFERENCE)
+    then = tuple(pin for pin in whole.wheels if pin.name != "setuptools")
+    locks.save(replace(whole, wheels=then), folder / "envkit.lock")
     return load_spec(folder)
 
 
@@ -58,7 +67,9 @@ def locked(spec: Spec) -> Lock:
 
 
 def healthy() -> FakeEngine:
-    return FakeEngine({"probe": said(probe_document()), "smoke": said(smoke_document())})
+    made = FakeEngine({"probe": said(probe_document()), "smoke": said(smoke_document())})
+    made.files["/var/lib/dpkg/status"] = installed(("libc6", "2.36"))
+    return made
 
 
 def names(spec: Spec) -> list[str]:
@@ -83,15 +94,16 @@ def test_up_builds_what_was_rendered_and_judges_image_and_smoke(spec: Spec, fact
         {
             "Dockerfile": render.dockerfile(made),
             "envkit.lock": locks.dump(made),
-            "requirements.txt": made.requirements,
+            "requirements.txt": locks.requirements(pin for pin in made.wheels if pin.layer == "runtime"),
         }
     ]
     (built,) = fake.builds
-    assert built["tag"] == f"envkit/{REFERENCE}:latest"
-    assert built["args"] == {"BASE": made.image, "SOURCE_DATE_EPOCH": str(made.epoch)}
-    assert locks.parse(built["labels"][prove.LOCK_LABEL], "label") == made
+    assert (built.tag, built.target) == (f"envkit/{REFERENCE}:latest", "runtime")
+    newest = max(made.epoch, render.apt_epoch(made))
+    assert built.args == {"BASE": made.image, "SOURCE_DATE_EPOCH": str(newest)}
+    assert locks.parse(built.labels[prove.LOCK_LABEL], "label") == made
     assert [run["argv"][0] for run in fake.runs] == ["probe", "smoke"]
-    assert {(run["image"], run["gpus"]) for run in fake.runs} == {(built["tag"], ("0",))}
+    assert {(run["image"], run["gpus"]) for run in fake.runs} == {(built.tag, ("0",))}
     kinds = {check.id: check.subject for check in checks().values()}
     judged = {kinds[result.check] for result in report.results}
     assert judged == {Image, SmokeRun}
@@ -115,7 +127,7 @@ def test_the_report_holds_what_was_observed(spec: Spec, facts: Facts) -> None:
     document = json.loads(report_text(report, "json"))
     assert document["subject"] == {"kind": "up", "name": REFERENCE}
     observed = document["observed"]
-    assert codec.from_plain(Image, observed["image"]).digest == "sha256:" + "a" * 64
+    assert codec.from_plain(Image, observed["image"]).digest == content_id((b"",))
     assert codec.from_plain(SmokeRun, observed["smoke"]).name == f"envkit/{REFERENCE}:latest"
     assert observed["build"]["engine"] == "fake"
     assert observed["build"]["size_bytes"] == 1_500_000_000
@@ -209,6 +221,7 @@ def test_a_wish_that_the_facts_forbid_builds_nothing(tmp_path: Path, facts: Fact
     assert (fake.builds, fake.wishes, sorted(os.listdir(tmp_path))) == ([], [], ["envkit.toml"])
 
 
+@pytest.mark.usefixtures("no_mirrors")
 def test_a_lock_that_cannot_be_made_leaves_the_old_one(
     spec: Spec, facts: Facts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,7 +240,7 @@ def test_a_lock_that_cannot_be_made_leaves_the_old_one(
 
 
 def test_ensure_lock_takes_the_one_that_answers(spec: Spec, facts: Facts) -> None:
-    assert pipeline.ensure_lock(spec, facts, quiet) == locked(spec)
+    assert pipeline.ensure_lock(spec, facts, None, quiet) == locked(spec)
 
 
 def test_a_lock_for_another_machine_is_not_built_here(spec: Spec) -> None:
@@ -235,8 +248,8 @@ def test_a_lock_for_another_machine_is_not_built_here(spec: Spec) -> None:
         pipeline.build(replace(locked(spec), platform="linux/arm64"), healthy(), quiet)
 
 
-def test_a_base_with_torch_inside_needs_a_container_engine(tmp_path: Path) -> None:
-    made = locked(copied(tmp_path / "torch-2.6-cu124-pytorch", "torch-2.6-cu124-pytorch"))
+def test_a_base_with_torch_inside_needs_a_container_engine(spec: Spec) -> None:
+    made = replace(locked(spec), base="pytorch", preinstalled=True)
     fake = healthy()
     fake.name = "local"
     with pytest.raises(UsageError, match="needs a container engine"):
@@ -248,24 +261,257 @@ def test_the_local_engine_is_told_the_python(spec: Spec) -> None:
     fake = healthy()
     fake.name = "local"
     pipeline.build(locked(spec), fake, quiet)
-    assert fake.builds[0]["args"]["PYTHON"] == "3.11"
+    assert fake.builds[0].args["PYTHON"] == "3.11"
 
 
 def test_a_build_takes_tag_and_no_cache(spec: Spec) -> None:
     fake = healthy()
     built = pipeline.build(locked(spec), fake, quiet, tag="mine:7", no_cache=True)
-    assert (built.image.tag, fake.builds[0]["no_cache"]) == ("mine:7", True)
+    assert (built.image.tag, fake.builds[0].tag, fake.builds[0].no_cache) == ("mine:7", "mine:7", True)
     assert built.base.ref == locked(spec).image
 
 
 def test_the_labels_say_where_the_base_came_from(spec: Spec) -> None:
     fake = healthy()
     pipeline.build(locked(spec), fake, quiet)
-    labels = fake.builds[0]["labels"]
-    assert labels["io.envkit.base.how"] == "local"
+    labels = fake.builds[0].labels
+    assert labels["io.envkit.flavor"] == "runtime"
+    assert labels["org.opencontainers.image.base.name"] == locked(spec).image
     assert labels["org.opencontainers.image.base.digest"] == "sha256:" + "c" * 64
     assert labels["org.opencontainers.image.created"].endswith("+00:00")
     assert all(value for value in labels.values())
+
+
+@pytest.mark.parametrize(("flavor", "tag"), [("", "latest"), ("runtime", "latest"), ("debug", "debug")])
+def test_a_flavor_is_a_target_with_a_tag_and_wheels_of_its_own(spec: Spec, flavor: str, tag: str) -> None:
+    fake, made = healthy(), locked(spec)
+    pipeline.build(made, fake, quiet, flavor=flavor)
+    (wish,) = fake.builds
+    target = flavor or "runtime"
+    assert (wish.target, wish.tag) == (target, f"envkit/{REFERENCE}:{tag}")
+    assert wish.labels["io.envkit.flavor"] == target
+    names = {line.partition("==")[0] for line in fake.contexts[0]["requirements.txt"].splitlines()}
+    assert names == {pin.name for pin in made.wheels if pin.layer == "runtime" or target == "debug"}
+    assert {pin.layer for pin in made.wheels} == {"runtime", "debug"}
+    assert fake.contexts[0]["Dockerfile"] == render.dockerfile(made)
+
+
+def test_this_machines_uv_stands_in_for_the_installer_if_it_is_the_locked_one(spec: Spec) -> None:
+    fake, made = healthy(), locked(spec)
+    for version in (solve.uv_version(), "0.0.1"):
+        pipeline.build(replace(made, installer=replace(made.installer, version=version)), fake, quiet)
+    assert [set(wish.contexts) for wish in fake.builds] == [{"installer"}, set()]
+    assert not fake.builds[0].offline
+    assert not fake.builds[0].contexts["installer"].exists()  # it was there for the build, as the fake has seen
+
+
+def test_a_vendored_build_has_no_network_and_asks_no_registry(spec: Spec, tmp_path: Path) -> None:
+    fake, made = healthy(), locked(spec)
+    folder = tmp_path / "vendored"
+    folder.mkdir()
+    built = pipeline.build(made, fake, quiet, vendored=folder)
+    (wish,) = fake.builds
+    assert wish.offline
+    assert wish.contexts["vendor"] == folder
+    assert fake.loads == [folder / "base.tar"]
+    assert (built.base.how, wish.args["BASE"]) == ("vendored", "vendored:base")
+    assert fake.wishes == [pipeline.base_wish(made)]  # load's alone
+
+
+def test_a_mirror_for_old_packages_is_told_to_the_build(spec: Spec) -> None:
+    fake = healthy()
+    pipeline.build(locked(spec), fake, quiet, apt_mirror="http://mirror.invalid/{archive}/{date}")
+    pipeline.build(locked(spec), fake, quiet)
+    assert fake.builds[0].args["APT_MIRROR"] == "http://mirror.invalid/{archive}/{date}"
+    assert "APT_MIRROR" not in fake.builds[1].args
+
+
+# Locking.
+
+
+def test_the_base_of_a_lock_is_what_the_engine_holds(spec: Spec, facts: Facts) -> None:
+    fake = healthy()
+    fake.files["/var/lib/dpkg/status"] = b"Package: a\n"
+    digest = "sha256:" + "c" * 64
+    assert pipeline.base_of(spec, facts, fake, quiet) == Base(digest, "registry", b"Package: a\n")
+    (wish,) = fake.wishes
+    assert (wish.ref, wish.suite, wish.digest) == ("debian:12-slim", "bookworm", "")  # today's, not the locked one
+    for how, content, origin in (
+        ("bootstrapped", digest, "packages"),
+        ("local", "", ""),
+        ("registry", digest, "registry"),
+    ):
+        fake.base = BaseFound("base", "sha256:" + "b" * 64, how, content)
+        found = pipeline.base_of(spec, facts, fake, quiet)
+        assert found is not None
+        assert (found.digest, found.origin) == (content, origin)
+
+
+def test_without_a_container_engine_nothing_is_known_of_a_base(spec: Spec, facts: Facts) -> None:
+    fake = healthy()
+    fake.name = "local"
+    assert pipeline.base_of(spec, facts, fake, quiet) is None
+    assert pipeline.base_of(spec, facts, None, quiet) is None
+    assert fake.wishes == []
+
+
+def test_a_base_without_a_package_list_is_refused(spec: Spec, facts: Facts) -> None:
+    with pytest.raises(UsageError, match="has no file /var/lib/dpkg/status"):
+        pipeline.base_of(spec, facts, FakeEngine(), quiet)
+
+
+WISH = 'torch = "2.6.0"\npython = "3.11"\n'
+
+
+def wished(folder: Path, index: Index, published: Publish, text: str = "") -> Spec:
+    """A spec in ``folder`` that the index can answer."""
+    published("2.6.0", "3.11", "nvidia-cudnn-cu12", text=text)
+    folder.mkdir(exist_ok=True)
+    (folder / "envkit.toml").write_text(WISH + text)
+    return load_spec(folder)
+
+
+def test_a_lock_is_made_and_written_and_then_kept(
+    index: Index, published: Publish, tmp_path: Path, facts: Facts
+) -> None:
+    spec = wished(tmp_path / "job", index, published)
+    said_lines: list[str] = []
+    made = pipeline.ensure_lock(spec, facts, None, said_lines.append)
+    assert locks.load(spec) == made
+    assert (made.digest, made.archive, made.debs) == ("", "", ())
+    assert any("is not there yet, locking" in line for line in said_lines)
+    assert f"{len(made.wheels)} wheels, 0 Debian packages" in said_lines[-1]
+    index.status = 500  # whoever asks it now fails
+    assert pipeline.ensure_lock(spec, facts, None, quiet) == made
+
+
+def test_a_lock_for_another_wish_is_made_again_and_keeps_what_fits(
+    index: Index, published: Publish, tmp_path: Path, facts: Facts
+) -> None:
+    spec = wished(tmp_path / "job", index, published)
+    first = pipeline.ensure_lock(spec, facts, None, quiet)
+    index.add("setuptools", "81.0.0")
+    index.add("einops", "0.8.1")
+    spec.path.write_text(WISH + 'packages = ["einops"]\n')
+    said_lines: list[str] = []
+    again = pipeline.ensure_lock(load_spec(spec.path), facts, None, said_lines.append)
+    assert any("answers another spec, locking again" in line for line in said_lines)
+    assert {pin.name for pin in again.wheels} - {pin.name for pin in first.wheels} == {"einops"}
+    assert set(first.wheels) < set(again.wheels)
+
+
+@needs_apt
+@pytest.mark.usefixtures("no_mirrors")
+def test_a_new_base_brings_new_debian_packages_and_the_wheels_stay(
+    index: Index, published: Publish, tmp_path: Path, facts: Facts
+) -> None:
+    """First by name alone, then against a base, then against today's; the lists are those of a hand-made archive."""
+    spec = wished(tmp_path / "job", index, published)
+    by_name = pipeline.ensure_lock(spec, facts, None, quiet)
+    index.add("setuptools", "81.0.0")
+    extras = resolve(spec, facts).extras
+    archive = Archive(tmp_path / "archive")
+    for name in sorted({name for names in extras.apt.values() for name in names}):
+        archive.add(name, "1.0")
+    archive.publish()
+    solve_debs(b"", "bookworm", extras.components, {}, "x86_64", pipeline.cache_dir(), quiet, mirrors=archive.lines)
+    fake = healthy()
+    assert pipeline.ensure_lock(spec, facts, fake, quiet) == by_name  # it answers; nothing is asked
+    assert fake.wishes == []
+    seen = pipeline.ensure_lock(spec, facts, fake, quiet, refresh_os=True)
+    assert (seen.digest, seen.origin, seen.archive) == ("sha256:" + "c" * 64, "registry", DATED)
+    assert {deb.name for deb in seen.debs} == {name for names in extras.apt.values() for name in names}
+    assert seen.wheels == by_name.wheels
+    assert locks.load(spec) == seen
+    assert pipeline.debs_of(seen) == tuple(sorted({deb.name for deb in seen.debs}))
+    # What is a day young is not good enough for the next one: the mirrors are asked, of which there are none here.
+    said_lines: list[str] = []
+    pipeline.ensure_lock(spec, facts, fake, said_lines.append, refresh_os=True)
+    assert any("apt-get knows no Debian mirror" in line for line in said_lines)
+
+
+# Building twice.
+
+BASE = layer(os=b"debian")
+FIRST = (BASE, layer(a=b"1", b=b"2"))
+OTHER = (BASE, layer(a=b"1", b=b"3"))
+
+
+def of_registry(spec: Spec) -> Lock:
+    """The reference lock on a base that is not made here, so that it is not made once more."""
+    return replace(locked(spec), origin="registry")
+
+
+def test_two_builds_that_are_the_same(spec: Spec) -> None:
+    fake = healthy()
+    fake.makes = (FIRST,)
+    built, verdict = pipeline.verify(of_registry(spec), fake, quiet, flavor="devel", apt_mirror="http://m.invalid/")
+    assert verdict.same
+    assert verdict.differences == ()
+    assert verdict.layers[0] == verdict.layers[1] == fake.layers(built.image.tag)
+    assert len(verdict.layers[0]) == 2
+    assert [wish.no_cache for wish in fake.builds] == [True, True]
+    assert {(wish.target, wish.args["APT_MIRROR"]) for wish in fake.builds} == {("devel", "http://m.invalid/")}
+    assert list(fake.images) == [built.image.tag] == [f"envkit/{REFERENCE}:devel"]
+    assert fake.removed == [fake.builds[1].tag]
+
+
+def test_two_builds_that_differ_name_the_first_file_that_does(spec: Spec) -> None:
+    fake = healthy()
+    fake.makes = (FIRST, OTHER)
+    _, verdict = pipeline.verify(of_registry(spec), fake, quiet)
+    assert not verdict.same
+    (difference,) = verdict.differences
+    assert difference.startswith("layer 2: b: ")
+    assert verdict.ids == (content_id(FIRST), content_id(OTHER))
+    assert len(fake.removed) == 1
+
+
+def test_two_builds_whose_settings_differ(spec: Spec) -> None:
+    class Restless(FakeEngine):
+        def build(self, wish: BuildWish, say: Say) -> BuiltImage:
+            return replace(super().build(wish, say), id=f"sha256:{len(self.builds):064x}")
+
+    _, verdict = pipeline.verify(of_registry(spec), Restless(), quiet)
+    assert not verdict.same
+    assert verdict.differences == ("the layers are the same, the images' settings differ",)
+
+
+def test_the_second_image_goes_even_if_it_cannot_be_compared(spec: Spec) -> None:
+    class Blind(FakeEngine):
+        def layers(self, image: str) -> tuple[str, ...]:
+            raise Undecided("the engine went away")
+
+    fake = Blind()
+    with pytest.raises(Undecided, match="went away"):
+        pipeline.verify(of_registry(spec), fake, quiet)
+    assert fake.removed == [fake.builds[1].tag]
+
+
+def test_an_environment_without_layers_is_not_built_twice(spec: Spec) -> None:
+    fake = healthy()
+    fake.name = "local"
+    with pytest.raises(UsageError, match="has no layers to compare"):
+        pipeline.verify(locked(spec), fake, quiet)
+    assert fake.builds == []
+
+
+def test_a_vendored_base_is_not_made_once_more(spec: Spec, tmp_path: Path) -> None:
+    """The reference base is one that was made from packages, which a machine without a network cannot do."""
+    fake = healthy()
+    assert locked(spec).origin == "packages"
+    (tmp_path / "vendored").mkdir()
+    _, verdict = pipeline.verify(locked(spec), fake, quiet, vendored=tmp_path / "vendored")
+    assert verdict.same
+    assert [wish.offline for wish in fake.builds] == [True, True]
+
+
+def test_images_are_compared_layer_by_layer() -> None:
+    fake = FakeEngine(contents={"old": FIRST, "new": (*OTHER, layer(c=b"4")), "same": FIRST})
+    assert pipeline.compare_images(fake, "old", "same") == []
+    changed, added = pipeline.compare_images(fake, "old", "new")
+    assert changed.startswith("layer 2: b: ")
+    assert added == "layer 3: only in the second"
 
 
 def test_the_base_is_asked_for_as_pinned(spec: Spec) -> None:

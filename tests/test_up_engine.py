@@ -23,7 +23,7 @@ import pytest
 
 from envkit import lock as locks
 from envkit import proc
-from envkit.engine import buildx
+from envkit.engine import BuildWish, buildx
 from envkit.engine.docker import RUN_LABEL, DockerEngine
 from envkit.prove import LOCK_LABEL
 
@@ -69,7 +69,8 @@ def up(name: str, folder: Path) -> Up:
     shutil.copytree(ROOT / "images" / name, spec)
     tag = f"envkit-test/{name}:{uuid.uuid4().hex[:12]}"
     report = folder / "report.json"
-    run = envkit("up", str(spec), "--tag", tag, "--report", str(report))
+    # The archive moves on: today's base and packages, the locked wheels.
+    run = envkit("up", str(spec), "--refresh-os", "--tag", tag, "--report", str(report))
     assert report.exists(), run.err
     return Up(tag, run, json.loads(report.read_text()))
 
@@ -101,9 +102,7 @@ def with_wheel(engine: DockerEngine, base: str, wheel: str, folder: Path) -> str
     )
     tag = f"envkit-test/fault:{uuid.uuid4().hex[:12]}"
     ca = buildx.ca_bundle(os.environ)
-    engine.build(
-        folder, tag, args={}, labels={}, secrets={"ca": ca} if ca else {}, say=lambda line: None, timeout_s=600
-    )
+    engine.build(BuildWish(folder, tag, 600, secrets={"ca": ca} if ca else {}), lambda line: None)
     return tag
 
 

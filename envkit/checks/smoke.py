@@ -179,6 +179,51 @@ def smoke_triton_add(run: SmokeRun) -> Iterator[Finding]:
     yield from _judge("triton-add", run)
 
 
+def smoke_torch_compile(run: SmokeRun) -> Iterator[Finding]:
+    """torch.compile makes machine code with the image's C++ compiler, uses it, and it computes right."""
+    yield from _judge("torch-compile", run)
+
+
+def smoke_aoti_cpu(run: SmokeRun) -> Iterator[Finding]:
+    """An AOTInductor package is built, loaded, computes right, and refuses inputs it was not compiled for."""
+    yield from _judge("aoti-cpu", run)
+
+
+def _target_lost(test: SmokeTest, target: str, kernel: str, severity: Severity) -> Finding | None:
+    offered = _number(test, f"{target}.{kernel}.offered")
+    if offered == 1.0:
+        return None
+    said = next((line for line in test.detail.splitlines() if line.startswith(f"{target} {kernel}: ")), "")
+    why = f": {said.partition(': ')[2]}" if said else "" if offered == 0.0 else ": it was not tried"
+    what = "a matrix product" if kernel == "dot" else "an addition"
+    return Finding(
+        f"triton made no machine code of {what} for {target}{why}",
+        severity,
+        target,
+        {f"{offered:g}": f"{target}.{kernel}.offered of smoke test {test.name}"},
+        "take a torch whose triton knows this GPU, or leave the GPU out of `gpus`",
+    )
+
+
+def smoke_triton_targets(run: SmokeRun) -> Iterator[Finding]:
+    """Triton makes machine code for every GPU that the image was built for, whatever GPU is here.
+
+    A GPU that was promised and gets none is an error, one that only torch holds kernels for a note; a promised GPU that
+    gets additions and no matrix product is a warning, because compiled models take theirs from cuBLAS as a rule.
+    """
+    yield from _judge("triton-targets", run)
+    for test in run.tests.value or ():
+        if test.name != "triton-targets" or test.ended != "ran":
+            continue
+        told = sorted({name.partition(".")[0] for name in test.measures if name.endswith(".add.offered")})
+        for target in run.gpus_promised or told:
+            missing = _target_lost(test, target, "add", Severity.ERROR if run.gpus_promised else Severity.NOTE)
+            if missing is None and run.gpus_promised:
+                missing = _target_lost(test, target, "dot", Severity.WARNING)
+            if missing is not None:
+                yield missing
+
+
 def smoke_dataloader(run: SmokeRun) -> Iterator[Finding]:
     """Forked and spawned workers deliver exactly the right batches."""
     yield from _judge("dataloader", run)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -36,15 +36,36 @@ class BaseWish:
 class BaseFound:
     """A base that the engine holds now.
 
-    ``ref`` is what FROM takes, ``id`` the engine's own name for the content, ``how`` is "local", "registry" or
-    "bootstrapped".  ``sha256`` ("sha256:...") is what a lock should pin: the registry's manifest digest, or for a
-    bootstrapped base the hash of its file tree as one tar; empty if the image never had one.
+    ``ref`` is what FROM takes, ``id`` the engine's own name for the content, ``how`` is "local", "registry",
+    "bootstrapped" or "vendored".  ``sha256`` ("sha256:...") is what a lock should pin: the registry's manifest digest,
+    or for a bootstrapped base the hash of its file tree as one tar; empty if the image never had one.
     """
 
     ref: str
     id: str
     how: str
     sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class BuildWish:
+    """What to build: the Dockerfile in ``context``, its stage ``target`` (the last one if empty), named ``tag``.
+
+    ``args`` and ``labels`` are texts by name, ``secrets`` files that steps may read and no layer holds.  ``contexts``
+    are folders that take the place of the stages they are named after.  ``offline`` gives no step a network;
+    ``no_cache`` runs every step anew.  ``timeout_s`` is for the whole build, in seconds.
+    """
+
+    context: Path
+    tag: str
+    timeout_s: float
+    target: str = ""
+    args: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, Path] = field(default_factory=dict)
+    contexts: Mapping[str, Path] = field(default_factory=dict)
+    offline: bool = False
+    no_cache: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +91,20 @@ class Engine(Protocol):
         """The base as pinned: what is here already, else the registry's, else one made from packages."""
         ...
 
-    def build(
-        self,
-        context: Path,
-        tag: str,
-        *,
-        args: Mapping[str, str],
-        labels: Mapping[str, str],
-        secrets: Mapping[str, Path],
-        say: Say,
-        timeout_s: float,
-        no_cache: bool = False,
-    ) -> BuiltImage:
-        """Builds ``context`` and names the result ``tag``; a build that fails leaves ``tag`` as it was."""
+    def build(self, wish: BuildWish, say: Say) -> BuiltImage:
+        """Builds the image; a build that fails leaves its tag as it was."""
+        ...
+
+    def layers(self, image: str) -> tuple[str, ...]:
+        """The hashes of the layers' content ("sha256:..."), the base's first."""
+        ...
+
+    def file(self, image: str, path: str) -> bytes:
+        """The content of the file ``path`` in ``image``; UsageError if there is none."""
+        ...
+
+    def save(self, image: str, target: Path) -> None:
+        """Writes ``image`` with all its layers into the file ``target``, as ``docker load`` reads it."""
         ...
 
     def labels(self, image: str) -> Mapping[str, str]:
@@ -107,6 +129,10 @@ class Engine(Protocol):
         it never outlives envkit.  ``gpus`` are "all", indexes or UUIDs; with none the run sees no GPU.  ``say`` gets
         each line of its stderr.  After ``timeout_s`` seconds everything in it is killed.
         """
+        ...
+
+    def load(self, saved: Path, wish: BaseWish) -> BaseFound:
+        """Takes in what ``save`` wrote of the base that ``wish`` pins; UsageError if it is no image."""
         ...
 
     def remove(self, image: str) -> None:

@@ -30,8 +30,18 @@ SUITES = ("bookworm", "trixie")
 
 _BUDGET_S = 900.0  # 15 to 25 s with a near mirror; a slow line needs minutes for 60 MB of packages
 _FRESH_S = 24 * 3600.0  # an unpinned base is made anew after a day, so that security updates come in
-_RECIPE = 2  # part of the cache's key: count up when a hook below changes
+_RECIPE = 3  # part of the cache's key: count up when a hook below changes
 _CHUNK = 1 << 20
+
+# What is never unpacked, as in Debian's own slim images; copyright files stay.
+_UNPACKED = (
+    "path-exclude=/usr/share/doc/*",
+    "path-include=/usr/share/doc/*/copyright",
+    "path-exclude=/usr/share/info/*",
+    "path-exclude=/usr/share/lintian/*",
+    "path-exclude=/usr/share/locale/*",
+    "path-exclude=/usr/share/man/*",
+)
 
 # What this machine may say to apt while it downloads; none of it stays in the tree.
 _APT_OPTIONS = re.compile(r"^Acquire::(https?::Proxy|https::CaInfo|Check-Valid-Until|Check-Date|Retries)\b")
@@ -91,7 +101,7 @@ def _clean(mirrors: list[str]) -> list[str]:
         f'printf "%s\\n" {public} > "$1/etc/apt/sources.list"',
     ]
     return [
-        'rm -f "$1/etc/apt/apt.conf.d/99mmdebstrap"',
+        'rm -f "$1/etc/apt/apt.conf.d/99mmdebstrap" "$1/etc/dpkg/dpkg.cfg.d/99mmdebstrap"',
         *(sources if mirrors else []),
         # The engine mounts its own files over these two; a regular, empty file is what it expects to find.
         'for f in hostname resolv.conf; do rm -f "$1/etc/$f"; : > "$1/etc/$f"; chmod 644 "$1/etc/$f"; done',
@@ -184,8 +194,12 @@ def bootstrap(
         os.chmod(work, 0o755)  # the sub-ids of an ordinary user must get through it
         draft = Path(scratch, "base.tar")
         argv = [*_own_mounts(), "mmdebstrap", "--variant=minbase", f"--architectures={arch}"]
-        argv += [f"--include={','.join(sorted(include))}"] if include else []
+        argv += [f"--include={','.join(sorted({*include, 'usr-is-merged'}))}"]
         argv += [f"--aptopt={option}" for option in options]
+        argv += ['--aptopt=APT::Install-Recommends "false"']
+        # The merged /usr is laid out at once; else bookworm takes the package that converts it, and perl with it.
+        argv += ["--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr"]
+        argv += [f"--dpkgopt={option}" for option in _UNPACKED]
         mirrors = _mirrors(suite)
         argv += [f"--customize-hook={hook}" for hook in _clean(mirrors)]
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from envkit import proc
-from envkit.engine import Say
+from envkit.engine import BuildWish, Say
 from envkit.engine.trouble import explain
 from envkit.errors import Undecided
 
@@ -131,51 +131,45 @@ def _failure(progress: Progress, completed: proc.Completed, where: str, free: in
     )
 
 
-def build(
-    context: Path,
-    tag: str,
-    *,
-    args: Mapping[str, str],
-    labels: Mapping[str, str],
-    secrets: Mapping[str, Path],
-    say: Say,
-    timeout_s: float,
-    no_cache: bool,
-    builder: str,
-    unpacked: bool,
-    where: str,
-    free: int | None,
-) -> str:
-    """Builds ``context`` into the engine's image store under ``tag`` and returns the image's id.
+def build(wish: BuildWish, say: Say, *, builder: str, unpacked: bool, where: str, free: int | None) -> str:
+    """Builds what ``wish`` says into the engine's image store and returns the image's id.
 
     ``builder`` is buildx's name of the one that works in that store.  ``unpacked`` says that the store is containerd's,
     which holds a layer twice, as files and as it would be sent; it is then left uncompressed, for gzip took 150 s over
     the 5.5 GB of a torch image and copying 37 s (4 cores).  ``where`` names the store and ``free`` its free bytes, for
     the message of a full disk.  Raises Undecided or UsageError as ``explain`` sorts them, Undecided with
-    the failing step's last lines otherwise, and Undecided after ``timeout_s`` seconds.  BuildKit may have written
-    ``tag`` even though it failed: the caller passes a name of its own and renames.
+    the failing step's last lines otherwise, and Undecided after ``wish.timeout_s`` seconds.  BuildKit may have written
+    the tag even though it failed: the caller passes a name of its own and renames.
     """
     # Without provenance: an attestation holds the build's time and would make every image differ.
     argv = [client(), "buildx", "build", "--progress=plain", "--provenance=false"]
     if unpacked:
-        argv.append(f"--output=type=image,name={tag},compression=uncompressed,unpack=true")
+        argv.append(f"--output=type=image,name={wish.tag},compression=uncompressed,unpack=true")
     else:
-        argv += ["--load", f"--tag={tag}"]
+        argv += ["--load", f"--tag={wish.tag}"]
     argv += [f"--builder={builder}"]
-    argv += ["--no-cache"] if no_cache else []
-    argv += [f"--build-arg={name}={value}" for name, value in sorted(args.items())]
-    argv += [f"--label={name}={value}" for name, value in sorted(labels.items())]
-    argv += [f"--secret=id={name},src={path}" for name, path in sorted(secrets.items())]
+    argv += ["--no-cache"] if wish.no_cache else []
+    argv += ["--network=none"] if wish.offline else []
+    argv += [f"--target={wish.target}"] if wish.target else []
+    argv += [f"--build-arg={name}={value}" for name, value in sorted(wish.args.items())]
+    argv += [f"--build-context={name}={path}" for name, path in sorted(wish.contexts.items())]
+    argv += [f"--label={name}={value}" for name, value in sorted(wish.labels.items())]
+    argv += [f"--secret=id={name},src={path}" for name, path in sorted(wish.secrets.items())]
     progress = Progress(say)
     with tempfile.TemporaryDirectory(prefix="envkit-build-") as scratch:
         iid = Path(scratch, "iid")
         environment = {**os.environ, "DOCKER_BUILDKIT": "1", "BUILDKIT_PROGRESS": "plain", "NO_COLOR": "1"}
         completed = proc.run(
-            [*argv, f"--iidfile={iid}", str(context)], timeout_s=timeout_s, env=environment, on_line=progress.line
+            [*argv, f"--iidfile={iid}", str(wish.context)],
+            timeout_s=wish.timeout_s,
+            env=environment,
+            on_line=progress.line,
         )
         if completed.timed_out:
             at = f" in the step {progress.running}" if progress.running else ""
-            raise Undecided(f"the build did not end within {timeout_s:.0f} s{at}", "allow more time with --timeout")
+            raise Undecided(
+                f"the build did not end within {wish.timeout_s:.0f} s{at}", "allow more time with --timeout"
+            )
         if completed.exit != 0:
             raise _failure(progress, completed, where, free)
         return iid.read_text().strip()

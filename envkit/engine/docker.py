@@ -19,6 +19,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from docker.context.config import get_current_context_name
 from docker.utils.socket import frames_iter
 
 from envkit import proc
-from envkit.engine import BaseFound, BaseWish, BuiltImage, Say, base, buildx
+from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage, Say, base, buildx
 from envkit.engine.trouble import absent, explain, forbidden, no_engine, unreachable
 from envkit.errors import EnvkitError, Undecided, UsageError
 from envkit.proc import Completed
@@ -268,39 +269,18 @@ class DockerEngine:
             free = None
         return f"the engine's store {root}", free
 
-    def build(
-        self,
-        context: Path,
-        tag: str,
-        *,
-        args: Mapping[str, str],
-        labels: Mapping[str, str],
-        secrets: Mapping[str, Path],
-        say: Say,
-        timeout_s: float,
-        no_cache: bool = False,
-    ) -> BuiltImage:
-        """Builds ``context`` with BuildKit.  ``tag`` names the image only when all of it is there: BuildKit names an
+    def build(self, wish: BuildWish, say: Say) -> BuiltImage:
+        """Builds with BuildKit.  ``wish.tag`` names the image only when all of it is there: BuildKit names an
         image before it has unpacked it, so it is built under a name of its own first."""
         started = time.monotonic()
         self._drop_drafts()
-        draft = f"{_DRAFT}:{int(time.time())}-{uuid.uuid4().hex}"
+        tag, draft = wish.tag, f"{_DRAFT}:{int(time.time())}-{uuid.uuid4().hex}"
         where, free = self._room()
+        unpacked = "containerd" in str(self._info.get("DriverStatus", ""))
         try:
             with proc.sigterm_raises():
                 buildx.build(
-                    context,
-                    draft,
-                    args=args,
-                    labels=labels,
-                    secrets=secrets,
-                    say=say,
-                    timeout_s=timeout_s,
-                    no_cache=no_cache,
-                    builder=_builder(),
-                    unpacked="containerd" in str(self._info.get("DriverStatus", "")),
-                    where=where,
-                    free=free,
+                    replace(wish, tag=draft), say, builder=_builder(), unpacked=unpacked, where=where, free=free
                 )
             with _asking():
                 facts = self._client.api.inspect_image(draft)
@@ -323,6 +303,50 @@ class DockerEngine:
         with _asking():
             listed = self._client.api.images(filters={"reference": tag})
         return max([int(facts.get("Size", 0)), *(int(entry.get("Size", 0)) for entry in listed)])
+
+    def layers(self, image: str) -> tuple[str, ...]:
+        """The content hashes of the layers of ``image``; UsageError if the engine has no such image."""
+        facts = self._inspect(image)
+        if facts is None:
+            raise _no_image(image)
+        return tuple(facts["RootFS"].get("Layers") or ())
+
+    def file(self, image: str, path: str) -> bytes:
+        """The content of a file of ``image``, read from a container that is never started."""
+        with proc.sigterm_raises():
+            container = self._create(image, ["true"], (), {})
+            try:
+                with _asking(docker.errors.NotFound):
+                    pieces, _ = self._client.api.get_archive(container, path)
+                    with tarfile.open(fileobj=io.BytesIO(b"".join(pieces))) as archive:
+                        member = archive.extractfile(archive.next() or "")
+                        return member.read() if member else b""
+            except (docker.errors.NotFound, KeyError):
+                raise UsageError(f"the image {image} has no file {path}", "choose an image with it") from None
+            finally:
+                self._discard(container)
+
+    def load(self, saved: Path, wish: BaseWish) -> BaseFound:
+        """Loads a saved base.  A registry's digest does not come along with it: that one is the folder's word, as its
+        lock is; a base made from packages is held to its own."""
+        with _asking(), saved.open("rb") as stream:
+            loaded = self._client.images.load(stream)
+        if len(loaded) != 1 or not loaded[0].tags:
+            raise UsageError(f"{saved} holds {len(loaded)} images, not one with a name", "fill it with `envkit vendor`")
+        ref = str(loaded[0].tags[0])
+        found = self._local(ref, "")
+        if found is None or (found.how == "bootstrapped" and found.sha256 != wish.digest):
+            raise UsageError(f"{saved} holds another base than {wish.digest}", "fill it anew with `envkit vendor`")
+        return BaseFound(ref, found.id, "vendored", wish.digest)
+
+    def save(self, image: str, target: Path) -> None:
+        """Writes ``image`` as the engine exports it; UsageError if the engine has no such image."""
+        try:
+            with _asking(docker.errors.NotFound), target.open("wb") as file:
+                for piece in self._client.api.get_image(image, chunk_size=1 << 20):
+                    file.write(piece)
+        except docker.errors.NotFound:
+            raise _no_image(image) from None
 
     def labels(self, image: str) -> Mapping[str, str]:
         """The labels of ``image``; UsageError if the engine has no such image."""

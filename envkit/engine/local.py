@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from envkit import files, proc
-from envkit.engine import BaseFound, BaseWish, BuiltImage, Say
+from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage, Say
 from envkit.engine.trouble import explain
 from envkit.errors import Undecided, UsageError
 from envkit.proc import Completed
@@ -73,42 +73,32 @@ class LocalEngine:
             "build it first: envkit up SPEC --engine local",
         )
 
-    def build(
-        self,
-        context: Path,
-        tag: str,
-        *,
-        args: Mapping[str, str],
-        labels: Mapping[str, str],
-        secrets: Mapping[str, Path],
-        say: Say,
-        timeout_s: float,
-        no_cache: bool = False,
-    ) -> BuiltImage:
-        """Makes the environment of ``context/requirements.txt`` (every line with its hashes) for the Python version
-        ``args["PYTHON"]``; the same requirements are installed once and shared by all tags.
+    def build(self, wish: BuildWish, say: Say) -> BuiltImage:
+        """Makes the environment of ``requirements.txt`` in the context (every line with its hashes) for the Python
+        version ``args["PYTHON"]``; the same requirements are installed once and shared by all tags.
 
         ``secrets["ca"]`` is the CA bundle for uv.  Raises UsageError without requirements or version, Undecided if uv
         fails or ``timeout_s`` seconds pass.
         """
         started = time.monotonic()
-        requirements = context / "requirements.txt"
+        requirements = wish.context / "requirements.txt"
         if not requirements.is_file():
             raise UsageError(f"{requirements} does not exist", "run envkit lock and envkit render first")
-        if not args.get("PYTHON"):
+        python = wish.args.get("PYTHON", "")
+        if not python:
             raise UsageError("the local engine was not told which python to use", "name python in the spec")
         text = requirements.read_bytes()
-        key = hashlib.sha256(text + b"\0" + args["PYTHON"].encode()).hexdigest()[:32]
+        key = hashlib.sha256(text + b"\0" + python.encode()).hexdigest()[:32]
         venv = self._venvs / key
-        deadline = started + timeout_s
+        deadline = started + wish.timeout_s
         with proc.sigterm_raises(), _locked(self._venvs / f"{key}.lock"):
-            if no_cache or not (venv / _COMPLETE).is_file():
-                self._make(venv, requirements, args["PYTHON"], secrets.get("ca"), say, deadline)
+            if wish.no_cache or not (venv / _COMPLETE).is_file():
+                self._make(venv, requirements, python, wish.secrets.get("ca"), say, deadline)
             else:
                 say(f"the environment {key[:12]} is here already")
             size = json.loads((venv / _COMPLETE).read_text())["size_bytes"]
-        self._name(tag, key, {**labels, ISOLATION_LABEL: "none"})
-        return BuiltImage(f"venv:{key}", tag, size, time.monotonic() - started)
+        self._name(wish.tag, key, {**wish.labels, ISOLATION_LABEL: "none"})
+        return BuiltImage(f"venv:{key}", wish.tag, size, time.monotonic() - started)
 
     def _name(self, tag: str, key: str, labels: Mapping[str, str]) -> None:
         with tempfile.NamedTemporaryFile("w", dir=self._tags, delete=False) as draft:
@@ -155,6 +145,22 @@ class LocalEngine:
             raise known
         fence = "".join(f"\n{line}" for line in ["```", *lines[-30:], "```"])
         raise Undecided(f"uv {argv[1]} ended with exit code {done.exit}{fence}", "mend what it names and run again")
+
+    def layers(self, image: str) -> tuple[str, ...]:
+        """There are none: a virtual environment has no layers."""
+        raise UsageError(f"the environment {image} has no layers", "use --engine docker")
+
+    def file(self, image: str, path: str) -> bytes:
+        """Not possible: what is not in the virtual environment is this machine's own."""
+        raise UsageError(f"the environment {image} is no image", "use --engine docker")
+
+    def load(self, saved: Path, wish: BaseWish) -> BaseFound:
+        """Not possible: there is no other base here than this machine."""
+        raise UsageError("a saved base needs a container engine", "use --engine docker")
+
+    def save(self, image: str, target: Path) -> None:
+        """Not possible: a virtual environment is no image."""
+        raise UsageError(f"the environment {image} is no image", "use --engine docker")
 
     def labels(self, image: str) -> Mapping[str, str]:
         """The labels of ``image``, which say that it isolates nothing."""

@@ -35,6 +35,7 @@ __all__ = [
     "ArchRow",
     "Coverage",
     "CudaRow",
+    "CudnnCode",
     "CudnnRow",
     "DriverFloor",
     "DriverRow",
@@ -81,6 +82,18 @@ class DriverFloor:
     own_source: str
     compat: Driver | None
     compat_source: str
+
+
+@dataclass(frozen=True, slots=True)
+class CudnnCode:
+    """Whether a cuDNN has code for a GPU, and the row that says so.
+
+    ``has``: it was read in its libraries; ``none``: NVIDIA's support matrix of the release begins above the GPU;
+    ``unseen``: the one library that was read has none, which is a hint and no proof; ``unknown``: nothing was read.
+    """
+
+    state: Literal["has", "none", "unseen", "unknown"]
+    row: CudnnRow | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,9 +317,24 @@ class Facts:
             compat_source=major[0].floor_source if major else "",
         )
 
+    def forward_compat(self, cuda: Cuda) -> CudaRow | None:
+        """The newest release of the minor of ``cuda`` of whose cuda-compat package the driver branches were read."""
+        minor = [row for row in self.cudas if row.version.parts[:2] == cuda.upto(2).parts and row.compat is not None]
+        return minor[-1] if minor else None
+
+    def oldest_release(self, driver: Driver) -> Driver:
+        """``driver``, or for a bare branch the oldest release of it, as far as one was read."""
+        branch = self.branch(driver) if len(driver.parts) == 1 else None
+        return branch.first if branch is not None and branch.first is not None else driver
+
+    def branch(self, driver: Driver) -> DriverRow | None:
+        """The row of the branch of ``driver``, None if there is none."""
+        return next((row for row in self.drivers if row.branch == driver.major), None)
+
     def native_cuda(self, driver: Driver) -> Cuda | None:
         """The newest CUDA that the branch of ``driver`` speaks natively; None if that was not read."""
-        return next((row.cuda for row in self.drivers if row.branch == driver.major), None)
+        branch = self.branch(driver)
+        return branch.cuda if branch is not None else None
 
     def image_tags(
         self,
@@ -324,7 +352,7 @@ class Facts:
         still exists: see ``row.retired``.
         """
         found = []
-        for row in self.images:
+        for row in self._images_of.get((image, cuda.upto(2)), ()) if cuda is not None else self.images:
             if row.image != image or (os is not None and row.os != os):
                 continue
             if torch is not None and row.torch != torch:
@@ -335,6 +363,28 @@ class Facts:
         fitting = [tag for tag in found if cudnn is None or tag.cudnn == cudnn]
         newest = sorted(fitting, key=lambda tag: (tag.row.torch or Torch("0"), tag.row.cuda), reverse=True)
         return tuple(newest)
+
+    def image_list(self, image: str) -> ImageRow:
+        """The newest row of ``image`` that names its publisher's own list, for where the list came from.
+
+        Raises UsageError when there is none of that name.
+        """
+        if image not in self._image_lists:
+            raise _unknown("image", image, self._image_lists)
+        return self._image_lists[image]
+
+    @cached_property
+    def _image_lists(self) -> Mapping[str, ImageRow]:
+        ranked = sorted(self.images, key=lambda row: (row.retired is not None, row.cuda))
+        return {row.image: row for row in ranked}
+
+    @cached_property
+    def _images_of(self) -> Mapping[tuple[str, Cuda], tuple[ImageRow, ...]]:
+        """The rows of each image and CUDA minor: a refusal asks for the tags of some hundred combinations."""
+        found: dict[tuple[str, Cuda], list[ImageRow]] = {}
+        for row in self.images:
+            found.setdefault((row.image, row.cuda.upto(2)), []).append(row)
+        return {key: tuple(rows) for key, rows in found.items()}
 
     def image_tag(self, reference: str) -> ImageTag | None:
         """The facts about an image reference ("name:tag", a registry host or digest aside); None if it has
@@ -367,6 +417,29 @@ class Facts:
             return Coverage("unknown")
         compiling = [arch for arch in ptx if sm.compiles(arch)]
         return Coverage("ptx", max(compiling)) if compiling else Coverage("none")
+
+    def cudnn_code(self, version: Cudnn, cuda: Cuda, sm: Sm, tegra: bool = False, machine: str = "x86_64") -> CudnnCode:
+        """Whether the cuDNN ``version`` for ``cuda`` has code for a GPU of capability ``sm``.
+
+        Only libraries of the x86_64 wheels were read.  The matrix names a range; a capability above its end may run
+        the code of a lower one, so only its beginning forbids.
+        """
+        row = self._cudnns_by_version.get(version)
+        if row is None:
+            return CudnnCode("unknown")
+        line = f"cu{cuda.major}"
+        sass, ptx = (row.archs or {}).get(line), (row.ptx or {}).get(line)
+        read = machine == "x86_64" and sass is not None
+        if read and (any(sm.runs(arch, tegra) for arch in sass or ()) or any(sm.compiles(arch) for arch in ptx or ())):
+            return CudnnCode("has", row)
+        least = re.search(r"[0-9]{1,2}\.[0-9]", row.capability or "")
+        if least and sm < Sm.parse(least[0]):
+            return CudnnCode("none", row)
+        return CudnnCode("unseen" if read and ptx is not None else "unknown", row)
+
+    @cached_property
+    def _cudnns_by_version(self) -> Mapping[Cudnn, CudnnRow]:
+        return {row.version: row for row in self.cudnns}
 
 
 def _tags(row: ImageRow) -> list[ImageTag]:

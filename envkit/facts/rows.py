@@ -94,9 +94,10 @@ class CudaRow:
     """One CUDA toolkit release.
 
     ``driver`` is the oldest Linux driver that NVIDIA names for exactly this release, ``bundled_driver`` the
-    one in its installer, ``floor`` the oldest of minor-version compatibility within the major.  ``archs`` is
-    what its assembler can target; ``gcc_max`` and ``clang_max`` are the newest host compilers its header
-    accepts.
+    one in its installer, ``floor`` the oldest of minor-version compatibility within the major.  ``compat`` are the
+    driver branches on which its forward-compatibility package (cuda-compat) is meant to work, on data-center GPUs
+    alone.  ``archs`` is what its assembler can target; ``gcc_max`` and ``clang_max`` are the newest host compilers its
+    header accepts.
     """
 
     version: Cuda
@@ -105,6 +106,8 @@ class CudaRow:
     bundled_driver: Driver | None
     floor: Driver
     floor_source: str
+    compat: tuple[int, ...] | None
+    compat_source: str
     archs: tuple[Sm, ...]
     gcc_max: str | None
     clang_max: str | None
@@ -179,7 +182,7 @@ class CudnnRow:
     """One cuDNN release.
 
     ``wheels`` are the PyPI packages that carry it; ``archs`` and ``ptx`` are by CUDA line ("cu12") and come
-    from one library of the wheel, so an absent capability there is a hint and a present one a proof.
+    from one library of the x86_64 wheel, so an absent capability there is a hint and a present one a proof.
     ``cuda``, ``min_driver`` and ``capability`` are the words of NVIDIA's support matrix; ``images`` are the
     CUDA versions of nvidia/cuda images that hold it.
     """
@@ -267,7 +270,9 @@ class ToolRow:
 
     ``how`` is "wheel", "apt" (the distribution) or "apt-nvidia"; ``cuda_major`` None means any CUDA, ``os`` None any
     system.  ``path`` lies in site-packages for a wheel of NVIDIA, in the environment's bin for others; ``needs`` are
-    packages that must come with it; ``in_devel_image`` says whether nvidia/cuda devel images hold it.
+    packages that must come with it, of the same CUDA minor where they name no version; ``given`` is what a stand-in
+    package must provide (entries of Debian's Provides) so that the package comes without a driver and without second
+    copies of what the wheels bring; ``in_devel_image`` says whether nvidia/cuda devel images hold it.
     """
 
     tool: str
@@ -278,6 +283,7 @@ class ToolRow:
     os: str | None
     path: str | None
     needs: tuple[str, ...]
+    given: tuple[str, ...]
     in_devel_image: bool | None
     note: str
     source: str

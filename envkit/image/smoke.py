@@ -55,4 +55,5 @@ def read(document: Mapping[str, Any], asked: SmokeRun) -> SmokeRun:
         only=asked.only,
         gpus_given=asked.gpus_given,
         torch_promised=asked.torch_promised,
+        gpus_promised=asked.gpus_promised,
     )

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-TAIL_BYTES = 16384  # of a child's last words: a whole stack as faulthandler writes it (100 frames at most), newest first
+TAIL_BYTES = 16384  # of a child's last words: a whole stack as faulthandler writes it, newest first, 100 frames at most
 _TICK_S = 0.02  # how often a child's end is looked for when its pipes are silent
 _DEATH_S = 5.0  # a process in an uninterruptible driver call outlives SIGKILL; do not wait for it for ever
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h

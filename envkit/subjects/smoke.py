@@ -37,7 +37,8 @@ class SmokeRun:
 
     Known outside the image: ``only`` are the tests that were asked for, empty for all; ``gpus_given`` the GPUs that the
     run was given ("all" or one name each), empty where it got none; ``torch_promised`` the torch that the image was
-    built to hold, empty where it promises none.
+    built to hold, empty where it promises none; ``gpus_promised`` the architectures, as "sm_90", of the GPUs that it
+    was built for.
     """
 
     name: str
@@ -52,3 +53,4 @@ class SmokeRun:
     only: tuple[str, ...] = ()
     gpus_given: tuple[str, ...] = ()
     torch_promised: str = ""
+    gpus_promised: tuple[str, ...] = ()

@@ -10,7 +10,10 @@ import argparse
 import faulthandler
 import importlib
 import os
+import re
+import shutil
 import sys
+import tempfile
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,15 +21,21 @@ from envkit.payload import isolate
 from envkit.payload.smoke.bench import SABOTAGE, Bench, travelling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 
 class Case(NamedTuple):
-    """One test: where it runs and how it starts ("fork" from the parent with torch, "fresh", "bare": no torch)."""
+    """One test: where it runs and how it starts ("fork" from the parent with torch, "fresh", "bare": no torch).
+
+    One that ``builds`` waits for compilers more than it computes: it runs beside the other tests of its device, and
+    has more time.
+    """
 
     name: str
     cpu: bool = True
     start: str = "fork"
+    gpu: bool = True
+    builds: bool = False
 
     @property
     def module(self) -> str:
@@ -43,6 +52,9 @@ TESTS = (
     Case("solve"),
     Case("sparse"),
     Case("freeze-unfreeze"),
+    Case("torch-compile", gpu=False, builds=True),
+    Case("aoti-cpu", gpu=False, builds=True),
+    Case("triton-targets", gpu=False, builds=True),
     Case("streams-events", cpu=False),
     Case("triton-add", cpu=False),
     Case("dataloader", start="fresh"),
@@ -50,6 +62,7 @@ TESTS = (
 )
 _DEVICES_S = 30.0
 _IMPORT_S = 120.0  # a cold import from a slow disk takes over a minute
+_BUILD_S = 120.0  # inductor runs the C++ compiler up to ten times: 16 s alone on four cores, more beside others
 _MARGIN_S = 8.0  # so that the parent with torch reports before it is itself ended
 _NO_CUDA = "cuda"  # the device that a GPU test names where there is none
 
@@ -58,7 +71,9 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _measure(test: Case, device: str, sabotage: str, threads: int) -> dict[str, Any]:
+def _measure(
+    test: Case, device: str, sabotage: str, threads: int, targets: Sequence[str] = (), scratch: str = ""
+) -> dict[str, Any]:
     """Runs one test here and now: its measures and its detail."""
     if test.start != "bare":
         try:
@@ -68,7 +83,7 @@ def _measure(test: Case, device: str, sabotage: str, threads: int) -> dict[str, 
                 raise isolate.Unfit("there is no torch in this Python") from None
             raise
         torch.set_num_threads(threads)
-    bench = Bench(device, sabotage)
+    bench = Bench(device, sabotage, targets, scratch)
     importlib.import_module(test.module).run(bench)
     return {"measures": travelling(bench.measures), "detail": bench.detail}
 
@@ -88,14 +103,19 @@ def alone(name: str, device: str, sabotage: str, threads: str, budget: str, fd: 
     isolate.perform(lambda _: _measure(test, device, sabotage, int(threads)), int(fd), float(budget))
 
 
-def _task(test: Case, device: str, sabotage: str, threads: int, budget_s: float) -> isolate.Task:
+def _task(test: Case, device: str, asked: argparse.Namespace, threads: int, scratch: str) -> isolate.Task:
+    budget_s = asked.test_seconds + (asked.import_seconds if test.start == "fresh" else 0.0)
+    budget_s += _BUILD_S if test.builds else 0.0
+    sabotage, targets = asked.sabotage, asked.sm
     if test.start == "fresh":
         # "-c" puts the working directory first, where the image's files may bear a module's name
         path = f"sys.path[:] = [{_root()!r}] + [entry for entry in sys.path if entry]"
         code = f"import sys; {path}; from {__name__} import alone; alone(*sys.argv[1:])"
         words = (test.name, device, sabotage, str(threads), str(budget_s))
         return isolate.Task(test.name, device, budget_s, argv=(sys.executable, "-c", code, *words))
-    return isolate.Task(test.name, device, budget_s, lambda _: _measure(test, device, sabotage, threads))
+    return isolate.Task(
+        test.name, device, budget_s, lambda _: _measure(test, device, sabotage, threads, targets, scratch)
+    )
 
 
 def _as_result(task: isolate.Task, ending: isolate.Ending) -> dict[str, Any]:
@@ -135,6 +155,21 @@ def _warm_parent(say: Callable[[Any], None], lanes: list[list[isolate.Task]], de
     say({"cuda_before_fork": bool(torch.cuda.is_initialized())})
 
 
+def _target(text: str) -> str:
+    """An architecture as "sm_90", from "90"."""
+    if not re.fullmatch(r"[0-9]{2,3}", text):
+        raise argparse.ArgumentTypeError(f"`{text}` is no compute capability: expected a form like 90")
+    return "sm_" + text
+
+
+def _scratch() -> str:
+    """A folder for the whole run, empty where none can be made: what needs it says so itself."""
+    try:
+        return tempfile.mkdtemp(prefix="envkit-smoke-")
+    except OSError:
+        return ""
+
+
 def _arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="smoke", description="whether the kernels of this Python compute right")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", choices=[test.name for test in TESTS])
@@ -142,6 +177,9 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=300.0, help="for the whole run (default 300)")
     parser.add_argument("--test-seconds", type=float, default=60.0, help="for one test (default 60)")
     parser.add_argument("--import-seconds", type=float, default=_IMPORT_S, help="for importing torch (default 120)")
+    parser.add_argument(
+        "--sm", action="append", default=[], type=_target, metavar="NN", help="a GPU that kernels are compiled for"
+    )
     parser.add_argument("--sabotage", nargs="?", const="ulp", default="", choices=("", *SABOTAGE))
     return parser.parse_args(argv)
 
@@ -186,6 +224,15 @@ class _Report:
 def main(argv: list[str]) -> dict[str, Any]:
     """Runs the suite as ``argv`` asks; returns its document, in which every test asked for has an end."""
     asked = _arguments(argv)
+    scratch = _scratch()
+    try:
+        return _run(asked, scratch)
+    finally:
+        if scratch:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _run(asked: argparse.Namespace, scratch: str) -> dict[str, Any]:
     started = time.monotonic()
     report = _Report()
     found = _find_gpus()
@@ -198,12 +245,12 @@ def main(argv: list[str]) -> dict[str, Any]:
     threads = max(1, _cores() // len(devices))
     for device in devices:
         for test in TESTS:
-            if (asked.only and test.name not in asked.only) or (device == "cpu" and not test.cpu):
+            if (asked.only and test.name not in asked.only) or not (test.cpu if device == "cpu" else test.gpu):
                 continue
-            budget_s = asked.test_seconds + (asked.import_seconds if test.start == "fresh" else 0.0)
-            task = _task(test, device, asked.sabotage, threads, budget_s)
+            task = _task(test, device, asked, threads, scratch)
             if device != _NO_CUDA:
-                (lanes if test.start == "fork" else beside).setdefault(device, []).append(task)
+                lane = f"{device} {test.name}" if test.builds else device
+                (lanes if test.start == "fork" else beside).setdefault(lane, []).append(task)
             elif gpus is None:  # something claims to be a GPU and cannot be asked: that is a fault, not an absence
                 lost = f"the driver could not be asked: {found['error']}"
                 report.add(_as_result(task, isolate.Ending("raised", lost)))

@@ -30,11 +30,16 @@ def worse(one: float, other: float) -> float:
 
 
 class Bench:
-    """One test on one device."""
+    """One test on one device.
 
-    def __init__(self, device: str, sabotage: str = "") -> None:
+    ``targets`` are the architectures, as "sm_90", that the run was told its kernels are for, whatever GPU is here.
+    """
+
+    def __init__(self, device: str, sabotage: str = "", targets: Sequence[str] = (), scratch: str = "") -> None:
         self.device = device
         self.sabotage = sabotage
+        self.targets = targets
+        self.scratch = scratch
         self.measures: dict[str, float] = {}
         self.detail = ""
 
@@ -48,6 +53,12 @@ class Bench:
         import torch
 
         return torch.Generator().manual_seed(SEED)
+
+    def folder(self) -> str:
+        """A folder of the whole run's, which goes with it.  Raises RuntimeError where none could be made."""
+        if not self.scratch:
+            raise RuntimeError("no folder for temporary files can be written to")
+        return self.scratch
 
     def unfit(self, reason: str) -> None:
         """Ends the test because this machine lacks what it needs."""

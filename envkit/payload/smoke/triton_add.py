@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
-import sysconfig
 import tempfile
 
 from envkit.payload.smoke.bench import Bench
+from envkit.payload.smoke.compilers import lacking_c
 
 _SIZE = (1 << 18) + 13
 _BLOCK = 1024
@@ -23,14 +22,6 @@ def add(left, right, out, size, BLOCK: tl.constexpr):
     inside = place < size
     tl.store(out + place, tl.load(left + place, mask=inside) + tl.load(right + place, mask=inside), mask=inside)
 """
-
-
-def _lacking() -> str:
-    compiler = os.environ.get("CC") or next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), "")
-    if not compiler:
-        return "triton builds its launcher with a C compiler and none is in PATH"
-    header = os.path.join(sysconfig.get_paths()["include"], "Python.h")
-    return "" if os.path.exists(header) else f"triton builds its launcher against {header}, which is absent"
 
 
 def run(bench: Bench) -> None:
@@ -56,8 +47,9 @@ def run(bench: Bench) -> None:
             grid = ((_SIZE + _BLOCK - 1) // _BLOCK,)
             module.add[grid](left.to(bench.device), right.to(bench.device), out, _SIZE, BLOCK=_BLOCK)
         except Exception as error:  # which one says "no compiler" differs between releases
-            if _lacking():
-                bench.unfit(f"{_lacking()} ({type(error).__name__})")
+            lacking = lacking_c("triton builds its launcher")
+            if lacking:
+                bench.unfit(f"{lacking} ({type(error).__name__})")
             raise
         got = out.cpu()
     bench.exact("add.wrong", got[:_SIZE], left + right)

@@ -1,0 +1,126 @@
+"""All inputs of a build in one folder, so that it works after a mirror has moved on, and with the network off.
+
+The folder holds envkit.lock, ``base.tar`` as ``docker load`` reads it, ``wheels/`` (the installer's among them) and
+``debs/``, a Debian repository with no other index than its ``Packages``.  Every file is compared with the lock's hash
+when it comes in and again when it is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from envkit import apt, files, proc, up
+from envkit import lock as locks
+from envkit.engine import Engine, Say
+from envkit.errors import Undecided, UsageError
+from envkit.facts import Facts
+from envkit.lock import Lock
+from envkit.spec import Platform
+
+_BUDGET_S = 3600.0  # three gigabytes of wheels over a slow line
+
+_LOCK, _WHEELS, _DEBS = "envkit.lock", "wheels", "debs"
+
+
+def save(lock: Lock, directory: Path, engine: Engine, facts: Facts, say: Say) -> None:
+    """Fills ``directory``, which is new or empty, with all that the three flavors of ``lock`` are built from.
+
+    The folder is filled beside its place and renamed.  Raises UsageError for a folder with something in it and for a
+    lock without versions of its Debian packages, Undecided when network, engine or disk does not serve.
+    """
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise UsageError(f"{directory} is there already, and not empty", "name a new folder")
+    if not lock.archive or not lock.digest:
+        raise UsageError(
+            "the lock holds Debian packages by name only, or no base: there is no telling which to save",
+            "lock again on a Debian machine with an engine: envkit lock --refresh-os",
+        )
+    base = engine.resolve_base(up.base_wish(lock), say)
+    parent = files.folder(directory.resolve().parent)
+    with tempfile.TemporaryDirectory(prefix=".envkit-vendor-", dir=parent) as scratch:
+        draft = Path(scratch, "draft")
+        for part in (_WHEELS, _DEBS):
+            files.folder(draft / part)
+        debs = proc.beside(lambda: _fetch_debs(lock, draft / _DEBS, say))
+        say(f"downloading {len(lock.wheels) + 1} wheels, {sum(pin.size for pin in lock.wheels) / 1e9:.1f} GB")
+        _fetch_wheels(lock, draft / _WHEELS, facts)
+        debs()
+        engine.save(base.ref, draft / up.VENDORED_BASE)
+        locks.save(lock, draft / _LOCK)
+        check(lock, draft)
+        if directory.exists():
+            directory.rmdir()
+        draft.chmod(0o755)
+        draft.rename(directory.resolve())
+    say(f"wrote {directory}")
+
+
+def _fetch_debs(lock: Lock, target: Path, say: Say) -> None:
+    machine = Platform(lock.platform).machine
+    apt.fetch(lock.debs, lock.suite, lock.components, machine, up.cache_dir(), target, say)
+
+
+def _fetch_wheels(lock: Lock, target: Path, facts: Facts) -> None:
+    """The wheels by pip, which uv brings here: uv itself downloads nothing without installing it."""
+    with tempfile.TemporaryDirectory(prefix="envkit-wheels-") as folder:
+        wanted = Path(folder, "requirements.txt")
+        wanted.write_text(locks.requirements((*lock.wheels, lock.installer)), encoding="utf-8")
+        command = [proc.uv_path(), "tool", "run", "--no-config", "--python", sys.executable, "pip", "download"]
+        command += ["--quiet", "--disable-pip-version-check", "--no-cache-dir", "--no-deps", "--require-hashes"]
+        command += ["--only-binary=:all:", f"--python-version={lock.python}", f"--dest={target}", f"-r{wanted}"]
+        command += [f"--platform={tag}" for tag in _platforms(lock)]
+        if lock.backend:
+            row = next((row for row in facts.torch(lock.torch) if row.variant == lock.backend), None)
+            command += [f"--extra-index-url={row.index}"] if row else []
+        done = proc.run(command, timeout_s=_BUDGET_S)
+    if done.exit != 0 or done.timed_out:
+        said = " ".join(line for line in done.stderr.splitlines() if line.startswith("ERROR"))[-400:]
+        raise Undecided(
+            f"the wheels could not be downloaded: {said or f'pip ended with exit code {done.exit}'}",
+            "check the network and the package index",
+        )
+
+
+def _platforms(lock: Lock) -> list[str]:
+    """The platform tags of the wheels that the lock holds, for pip takes none but those it is told."""
+    pins = (*lock.wheels, lock.installer)
+    return sorted({tag for pin in pins for tag in pin.file.removesuffix(".whl").split("-")[-1].split(".")} - {"any"})
+
+
+def load(directory: Path, say: Say) -> Lock:
+    """The lock in ``directory``, its files compared with it.
+
+    Raises UsageError for a folder that ``save`` did not fill or in which a file is missing or another one.
+    """
+    path = directory / _LOCK
+    if not path.is_file():
+        raise UsageError(f"{directory} holds no {_LOCK}", "name a folder that `envkit vendor` filled")
+    lock = locks.parse(path.read_text(encoding="utf-8"), str(path))
+    say(f"comparing {directory} with its lock")
+    check(lock, directory)
+    return lock
+
+
+def check(lock: Lock, directory: Path) -> None:
+    """Compares every file with the hash in the lock; raises UsageError naming those that are missing or differ."""
+    wanted = {f"{_WHEELS}/{pin.file}": pin.sha256 for pin in (*lock.wheels, lock.installer)}
+    wanted |= {f"{_DEBS}/{apt.file_of(deb)}": deb.sha256 for deb in lock.debs}
+    with ThreadPoolExecutor() as pool:
+        found = dict(zip(wanted, pool.map(lambda name: _hash(directory / name), wanted), strict=True))
+    bad = [name for name, sha256 in wanted.items() if found[name] != sha256]
+    if bad or not (directory / up.VENDORED_BASE).is_file():
+        raise UsageError(
+            f"{directory} does not hold what its lock says: {', '.join(bad[:5]) or up.VENDORED_BASE}",
+            "fill it anew with `envkit vendor`",
+        )
+
+
+def _hash(path: Path) -> str:
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

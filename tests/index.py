@@ -1,0 +1,120 @@
+"""A package index of hand-made wheels, for the real uv."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import zipfile
+from collections.abc import Callable
+from datetime import datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from envkit import solve
+from envkit.facts import load as load_facts
+from envkit.lock import Pin
+from envkit.resolve import resolve
+from envkit.spec import Spec, parse
+
+UPLOADED = "2025-01-02T03:04:05.000000Z"
+UPLOADED_S = int(datetime.fromisoformat(UPLOADED).timestamp())
+
+Publish = Callable[..., Spec]
+
+
+class Index:
+    """A package index on a port of this machine; ``wheels`` by file name."""
+
+    def __init__(self) -> None:
+        self.wheels: dict[str, bytes] = {}
+        self.hashed = True
+        self.sized = False
+        self.status = 200
+        index = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+            def do_HEAD(self) -> None:
+                self.do_GET()
+
+            def do_GET(self) -> None:
+                body, kind = index.answer(self.path)
+                self.send_response(index.status if index.status != 200 else 200 if body is not None else 404)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body or b"")))
+                self.end_headers()
+                if self.command == "GET":
+                    self.wfile.write(body or b"")
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/simple"
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def answer(self, path: str) -> tuple[bytes | None, str]:
+        if path.startswith("/files/"):
+            return self.wheels.get(path.removeprefix("/files/").replace("%2B", "+")), "application/octet-stream"
+        name = path.removeprefix("/simple/").strip("/")
+        listed = [
+            {
+                "filename": file,
+                "url": f"/files/{file.replace('+', '%2B')}",
+                "hashes": {"sha256": hashlib.sha256(data).hexdigest()} if self.hashed else {},
+                "upload-time": UPLOADED,
+                **({"size": len(data)} if self.sized else {}),
+            }
+            for file, data in sorted(self.wheels.items())
+            if file.split("-")[0].lower().replace("_", "-") == name
+        ]
+        if not listed:
+            return None, "text/plain"
+        page = {"meta": {"api-version": "1.1"}, "name": name, "files": listed, "versions": []}
+        return json.dumps(page).encode(), "application/vnd.pypi.simple.v1+json"
+
+    def add(self, name: str, version: str, *requires: str, tag: str = "py3-none-any") -> Pin:
+        """Publishes a wheel without content and gives its pin."""
+        stem = name.replace("-", "_")
+        file = Path(f"{stem}-{version}-{tag}.whl")
+        info = f"{stem}-{version}.dist-info"
+        lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+        lines += [f"Requires-Dist: {each}" for each in requires]
+        with (self.folder / file).open("wb") as out, zipfile.ZipFile(out, "w") as archive:
+            for member, text in (
+                (f"{info}/METADATA", "\n".join(lines) + "\n"),
+                (f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: {tag}\n"),
+                (f"{info}/RECORD", ""),
+            ):
+                archive.writestr(zipfile.ZipInfo(member), text)
+        data = (self.folder / file).read_bytes()
+        self.wheels[file.name] = data
+        return Pin(name, version, file.name, hashlib.sha256(data).hexdigest())
+
+    folder: Path
+
+
+def publish(index: Index, torch: str, python: str, cudnn: str, *packages: str, text: str = "") -> Spec:
+    """Publishes a torch of CUDA 12 or 13, what the flavors add to it and the solver's own wheel; gives the spec that
+    asks for it."""
+    tag = f"cp{python.replace('.', '')}"
+    index.add("torch", torch, cudnn, tag=f"{tag}-{tag}-manylinux_2_28_x86_64")
+    index.add(cudnn, "9.1.0.70")
+    index.add("setuptools", "80.9.0")
+    index.add("uv", solve.uv_version(), tag="py3-none-manylinux_2_17_x86_64")
+    listed = ", ".join(f'"{each}"' for each in packages)
+    spec = parse(f'torch = "{torch}"\npython = "{python}"\npackages = [{listed}]\n{text}', Path("/srv/job/envkit.toml"))
+    for requirement in map(Requirement, extra_wheels(spec)):
+        bounds = sorted(
+            (bound.version.replace("*", "0") for bound in requirement.specifier if bound.operator in ("==", ">=")),
+            key=Version,
+        )
+        index.add(requirement.name, bounds[-1] if bounds else "1.0")
+    return spec
+
+
+def extra_wheels(spec: Spec) -> list[str]:
+    return [line for lines in resolve(spec, load_facts()).extras.wheels.values() for line in lines]
