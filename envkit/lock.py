@@ -20,7 +20,7 @@ from pathlib import Path
 
 from envkit import files
 from envkit.errors import UsageError
-from envkit.spec import APT, Base, Flavor, Platform, Spec, one_line
+from envkit.spec import APT, NAME, Base, Flavor, Platform, Spec, one_line
 
 FORMAT = 2
 
@@ -390,9 +390,10 @@ _PROGRAM_PATH = re.compile(r"(?:(?!\.)[A-Za-z0-9._+-]+(?:/(?!\.)[A-Za-z0-9._+-]+
 _PROVIDED = re.compile(r"[a-z0-9][a-z0-9+.-]+(?: \(= [A-Za-z0-9.+:~-]+\))?")
 _COMPONENT = re.compile(r"[a-z]+(?:-[a-z]+)*")
 _LAYER = re.compile("|".join(LAYERS))
-# Debian Policy 5.6.1, 5.6.12 (an upstream version holds no colon) and 5.6.8.
+# Debian Policy 5.6.1, 5.6.12 (an upstream version holds no colon) and 5.6.8; a dash at the end of name=version would
+# tell apt-get to remove.
 _DEB = re.compile(r"[a-z0-9][a-z0-9+.-]+")
-_DEB_VERSION = re.compile(r"(?:[0-9]{1,9}:)?[A-Za-z0-9][A-Za-z0-9.+~-]*")
+_DEB_VERSION = re.compile(r"(?:[0-9]{1,9}:)?[A-Za-z0-9](?:[A-Za-z0-9.+~-]*[A-Za-z0-9.+~])?")
 _DEB_ARCH = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _ARCHIVE = re.compile(r"(?:[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?")
 _WISH = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,400}")  # shown to a person and compared, never rendered
@@ -403,6 +404,7 @@ def _one_of(kind: type[StrEnum]) -> re.Pattern[str]:
 
 
 _TEXT_GRAMMAR = {
+    "name": NAME,  # of an image and of its volumes: one with a slash in front would be a folder of the host
     "image": _IMAGE,
     "digest": re.compile(r"(?:sha256:[0-9a-f]{64})?"),
     "origin": re.compile(r"(?:packages|registry)?"),

@@ -24,7 +24,7 @@ from envkit.versions import Cuda, Driver, Python
 Kind = TypeVar("Kind", bound=StrEnum)
 
 # One component of a repository name (OCI distribution specification): its separators never stand side by side.
-_NAME = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*\Z")
+NAME = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*\Z")
 # Debian Policy 5.6.1 for the name, 5.6.12 for a version behind "="; a dash at the end would tell apt-get to remove.
 APT = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.](?:=[A-Za-z0-9.+:~-]*[A-Za-z0-9.+:~])?\Z")
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}\Z")
@@ -138,7 +138,7 @@ def parse(text: str, path: Path) -> Spec:
             )
     return Spec(
         path=path,
-        name=_word(table, "name", _default_name(path), _NAME, "lower-case letters, digits, dots and dashes"),
+        name=_word(table, "name", _default_name(path), NAME, "lower-case letters, digits, dots and dashes"),
         torch=_torch(_text(table, "torch", None)),
         cuda=_cuda(_text(table, "cuda", "auto")),
         python=_python(_text(table, "python", None)),

@@ -131,7 +131,7 @@ def pins(*layers: str) -> st.SearchStrategy[Pin]:
 DEBS = st.builds(
     Deb,
     name=st.from_regex(r"[a-z0-9][a-z0-9+.-]{1,12}", fullmatch=True),
-    version=st.from_regex(r"([0-9]{1,3}:)?[A-Za-z0-9][A-Za-z0-9.+~-]{0,9}", fullmatch=True),
+    version=st.from_regex(r"([0-9]{1,3}:)?[A-Za-z0-9]([A-Za-z0-9.+~-]{0,8}[A-Za-z0-9.+~])?", fullmatch=True),
     arch=st.sampled_from(["amd64", "arm64", "all"]),
     sha256=SHAS,
     size=SIZES,
@@ -142,7 +142,8 @@ PROGRAMS = st.from_regex(r"[a-z][a-z0-9-]{0,8}", fullmatch=True)
 PRINTABLE = st.text(st.characters(exclude_categories=["C", "Z"]), max_size=12)
 LOCKS = st.builds(
     Lock,
-    **dict.fromkeys(("name", "torch", "variant", "cuda", "cudnn", "nccl", "triton", "os", "driver"), WORDS),
+    name=NAMES,
+    **dict.fromkeys(("torch", "variant", "cuda", "cudnn", "nccl", "triton", "os", "driver"), WORDS),
     wish=st.fixed_dictionaries(
         {
             **dict.fromkeys(("torch", "cuda", "python", "os", "base", "tag", "platform"), PRINTABLE),

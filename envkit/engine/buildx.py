@@ -168,7 +168,7 @@ def build(wish: BuildWish, say: Say, *, builder: str, unpacked: bool, where: str
         if completed.timed_out:
             at = f" in the step {progress.running}" if progress.running else ""
             raise Undecided(
-                f"the build did not end within {wish.timeout_s:.0f} s{at}", "allow more time with --timeout"
+                f"the build did not end within {wish.timeout_s:.0f} s{at}", "run again: finished steps are kept"
             )
         if completed.exit != 0:
             raise _failure(progress, completed, where, free)

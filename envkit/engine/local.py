@@ -136,7 +136,7 @@ class LocalEngine:
         budget = max(1.0, deadline - time.monotonic())
         done = proc.run(argv, timeout_s=budget, env=environment, on_line=lambda line: say(f"uv: {line.strip()}"))
         if done.timed_out:
-            raise Undecided(f"uv did not end within {budget:.0f} s", "allow more time with --timeout")
+            raise Undecided(f"uv did not end within {budget:.0f} s", "check the speed of the network, and run again")
         if done.exit == 0:
             return
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]

@@ -22,6 +22,7 @@ import csv
 import fnmatch
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -53,6 +54,7 @@ def install(requirements: Path, python: str, options: list[str]) -> None:
     env = {
         **os.environ,
         "UV_CACHE_DIR": str(CACHE),
+        "UV_HTTP_TIMEOUT": "300",  # seconds of silence: a mirror that itself fetches a large wheel pauses for a minute
         "UV_LINK_MODE": "hardlink",
         "UV_NO_CONFIG": "1",
         "UV_PYTHON_DOWNLOADS": "never",
@@ -67,16 +69,20 @@ def install(requirements: Path, python: str, options: list[str]) -> None:
 
 
 def symbols(path: Path) -> float:
-    """The part of an ELF file that is never loaded (0 to 1); 0 for anything else.
+    """The part of an ELF file that is never loaded (0 to 1); 0 for anything else, one that ends too early among it.
 
     Reads the section headers of a 64-bit little-endian file (System V ABI, chapter 4).
     """
+    whole = path.stat().st_size
     with path.open("rb") as file:
         head = file.read(64)
-        if head[:6] != b"\x7fELF\x02\x01":
+        if len(head) < 64 or head[:6] != b"\x7fELF\x02\x01":
             return 0.0
-        file.seek(int.from_bytes(head[40:48], "little"))
+        at = int.from_bytes(head[40:48], "little")
         width, count = int.from_bytes(head[58:60], "little"), int.from_bytes(head[60:62], "little")
+        if width < 64 or at + width * count > whole:
+            return 0.0
+        file.seek(at)
         table = file.read(width * count)
     unloaded = 0
     for start in range(0, len(table), width):
@@ -84,7 +90,7 @@ def symbols(path: Path) -> float:
         flags = int.from_bytes(table[start + 8 : start + 16], "little")
         if kind != 8 and not flags & 2:  # SHT_NOBITS takes no room; SHF_ALLOC is what the loader maps
             unloaded += int.from_bytes(table[start + 32 : start + 40], "little")
-    return unloaded / path.stat().st_size
+    return unloaded / whole if unloaded <= whole else 0.0
 
 
 def strip(path: Path) -> tuple[str, str]:
@@ -99,10 +105,11 @@ Rows = list[list[str]]  # of a RECORD: path below site-packages, hash, size
 
 def records(requirements: Path, site: Path) -> Iterator[tuple[str, Path, Rows]]:
     """The name, the RECORD and its rows of each distribution of the list, in its order."""
-    infos = {info.name.split("-")[0].replace("_", "-").lower(): info for info in site.glob("*.dist-info")}
+    # Wheels write their names as they like, with dots and capitals; the list has them normalised.
+    infos = {re.sub(r"[-_.]+", "-", info.name.split("-")[0]).lower(): info for info in site.glob("*.dist-info")}
     for line in requirements.read_text().splitlines():
         name = line.split("==")[0]
-        record = infos[name.replace(".", "-")] / "RECORD"
+        record = infos[re.sub(r"[-_.]+", "-", name).lower()] / "RECORD"
         with record.open(newline="", encoding="utf-8") as file:
             yield name, record, list(csv.reader(file))
 
@@ -200,8 +207,8 @@ def move() -> None:
     VENV.rename(target)
 
 
-def copy(source: Path) -> None:
-    """A tree into /; links, permissions and times are kept."""
+def copy(source: Path, root: str = "/") -> None:
+    """A tree into ``root``; links, permissions and times are kept."""
     links: dict[int, str] = {}
 
     def one(pair: tuple[str, str]) -> None:
@@ -209,7 +216,7 @@ def copy(source: Path) -> None:
 
     pairs, folders = [], []
     for folder, _, names in os.walk(source):
-        target = os.path.join("/", os.path.relpath(folder, source))
+        target = os.path.normpath(os.path.join(root, os.path.relpath(folder, source)))
         os.makedirs(target, exist_ok=True)
         folders.append((folder, target))
         for name in names:
