@@ -239,7 +239,7 @@ def _python(text: str) -> Python:
         version = Python(text)
     except ValueError:
         version = Python("0")
-    if version.major != 3 or len(version.parts) != 2:
+    if version.major != 3 or not re.fullmatch(r"3\.(0|[1-9][0-9]{0,2})", text):
         raise UsageError(f"`python` is `{text}`", "write the major and minor version, two numbers with a dot")
     return version
 

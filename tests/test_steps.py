@@ -117,7 +117,7 @@ def wheel(site: Path, info: str, files: dict[str, bytes]) -> None:
     record = site / f"{info}.dist-info" / "RECORD"
     record.parent.mkdir(parents=True)
     with record.open("w", newline="") as file:
-        csv.writer(file).writerows([*rows, [f"{info}.dist-info/RECORD", "", ""]])
+        csv.writer(file, lineterminator="\n").writerows([*rows, [f"{info}.dist-info/RECORD", "", ""]])
 
 
 def rows_of(site: Path, info: str) -> list[list[str]]:
@@ -253,7 +253,7 @@ def test_a_wheel_that_was_not_installed_ends_the_build(tmp_path: Path) -> None:
 
 def test_only_its_own_wheel_may_lose_a_file(tmp_path: Path) -> None:
     rows = [["numpy/tests/test_a.py", "", ""], ["mine/tests/test_a.py", "", ""]]
-    assemble.clear("mine", tmp_path, rows)
+    assemble.clear("mine", tmp_path, rows, False)
     assert len(rows) == 2
 
 
@@ -373,7 +373,7 @@ sys.addaudithook(hook)
 works = {
     "mpmath": "import mpmath; assert str(mpmath.mp.sqrt(4)) == '2.0'",
     "networkx": "import networkx as n; assert n.shortest_path_length(n.path_graph(4), 0, 3) == 3",
-    "numpy": "import numpy as n, numpy.testing, numpy.linalg; numpy.testing.assert_allclose(n.linalg.inv([[2.0]]), [[0.5]])",
+    "numpy": "import numpy as n, numpy.testing as t; t.assert_allclose(n.linalg.inv([[2.0]]), [[0.5]])",
     "sympy": "import sympy as s; x = s.Symbol('x'); assert s.lambdify(x, s.diff(x**2))(3) == 6",
     "torch": "import torch; assert torch.fx.symbolic_trace(torch.nn.ReLU())(torch.tensor([-1.0])).item() == 0",
     "triton": "import triton, triton.language, triton.compiler",
