@@ -372,7 +372,7 @@ def _stacks(old: _Stack, new: _Stack, facts: Facts) -> Iterator[Change]:
     if all(stack.torch not in ("", _NO_TORCH) for stack in (old, new)):  # without torch nothing of it can move
         yield from _architectures(old, new, facts)
         yield from _driver(old.driver, new.driver, facts)
-        yield from _fleet(old, new)
+        yield from _fleet(old, new, facts)
         yield from _cudas(old.cuda, new.cuda)
     yield from _pair("torch", "torch", old.torch, new.torch, Weight.BREAKING)
     same_minor = old.python.split(".")[:2] == new.python.split(".")[:2]
@@ -421,14 +421,18 @@ def _driver(old: str, new: str, facts: Facts) -> Iterator[Change]:
     yield Change("driver", text, old, new, Weight.BREAKING if raised else Weight.NOTABLE)
 
 
-def _fleet(old: _Stack, new: _Stack) -> Iterator[Change]:
-    """The drivers that one side declares and only the other side's minimum refuses."""
+def _fleet(old: _Stack, new: _Stack, facts: Facts) -> Iterator[Change]:
+    """The drivers that one side declares and only the other side's minimum refuses.
+
+    A bare branch is its oldest release, as it is for the solver.
+    """
     if old.driver and new.driver:
         for driver in map(Driver, dict.fromkeys((*old.drivers, *new.drivers))):
-            if Driver(old.driver) <= driver < Driver(new.driver):
+            oldest = facts.oldest_release(driver)
+            if Driver(old.driver) <= oldest < Driver(new.driver):
                 text = f"driver {driver}, declared, is too old for it"
                 yield Change("driver", text, str(driver), "", Weight.BREAKING)
-            elif Driver(new.driver) <= driver < Driver(old.driver):
+            elif Driver(new.driver) <= oldest < Driver(old.driver):
                 text = f"driver {driver}, declared, is new enough for it"
                 yield Change("driver", text, "", str(driver), Weight.NOTABLE)
 

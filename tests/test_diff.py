@@ -14,7 +14,7 @@ from envkit import diff, facts
 from envkit import spec as spec_module
 from envkit.diff import Change, Weight
 from envkit.facts import Facts
-from envkit.lock import Deb, Lock, Pin
+from envkit.lock import Deb, Lock, Pin, parse
 from envkit.model import Observed
 from envkit.spec import Platform, Spec
 from envkit.subjects import codec
@@ -487,3 +487,14 @@ def test_the_facts_of_another_day_change_the_words_and_no_code(tmp_path: Path) -
         (tmp_path / table.name).write_text(text.replace("Tesla V100", "Tesla V999") if table.stem == "gpu" else text)
     changes = diff.locks(lock("2.10.0+cu128", {}), lock("2.11.0+cu128", {}), Facts(tmp_path))
     assert any("Tesla V999" in text for text in texts(changes))
+
+
+def test_a_declared_branch_is_judged_by_its_oldest_release_as_the_solver_does() -> None:
+    root = Path(__file__).parent.parent / "images"
+    old, new = (
+        parse((root / name / "envkit.lock").read_text(), name) for name in ("torch-2.10-cu128", "torch-2.11-cu130")
+    )
+    assert (old.wish["drivers"], new.wish["drivers"]) == (("570",), ("580",))
+    said = [change.text for change in diff.locks(old, new, FACTS)]
+    assert "driver 570, declared, is too old for it" in said
+    assert not [text for text in said if "580, declared" in text]
