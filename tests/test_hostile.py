@@ -14,6 +14,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,7 @@ class Instruction:
     bodies: tuple[tuple[str, ...], ...]
 
 
+@lru_cache(64)  # the plain twins are few
 def dockerfile(text: str) -> list[Instruction]:
     """The instructions as BuildKit reads them: comments, continued lines, quoted heredocs."""
     lines = re.split(r"\r?\n", text.removesuffix("\n"))
@@ -159,6 +161,7 @@ def dockerfile(text: str) -> list[Instruction]:
     return found
 
 
+@lru_cache(1024)  # most commands are the same in all of them
 def words(text: str) -> list[str]:
     """The words of a shell's command, its operators words of their own."""
     lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
