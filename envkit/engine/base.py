@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from envkit import files, proc
+from envkit import apt, files, proc
 from envkit.engine import Say
 from envkit.engine.trouble import explain
 from envkit.errors import Undecided, UsageError
@@ -79,15 +79,6 @@ def _ask(*argv: str) -> str:
             "do it on a Debian machine with mmdebstrap installed, or load the base image with docker load",
         )
     return done.stdout
-
-
-def _mirrors(suite: str) -> list[str]:
-    """The sources to download from: this machine's own Debian mirrors, none (mmdebstrap's default) if apt has none."""
-    uris = _ask("apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages").split()
-    main = next((uri.rstrip("/") for uri in uris if uri.endswith("/debian/")), "")
-    security = next((uri.rstrip("/") for uri in uris if uri.endswith("/debian-security/")), "")
-    lines = [f"deb {main} {suite} main", f"deb {main} {suite}-updates main"] if main else []
-    return lines + ([f"deb {security} {suite}-security main"] if main and security else [])
 
 
 def _clean(mirrors: list[str]) -> list[str]:
@@ -200,7 +191,7 @@ def bootstrap(
         # The merged /usr is laid out at once; else bookworm takes the package that converts it, and perl with it.
         argv += ["--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr"]
         argv += [f"--dpkgopt={option}" for option in _UNPACKED]
-        mirrors = _mirrors(suite)
+        mirrors = apt.sources(suite)
         argv += [f"--customize-hook={hook}" for hook in _clean(mirrors)]
 
         def progress(line: str) -> None:
