@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from envkit import __version__
 from envkit.errors import UsageError
-from envkit.facts import ArchRow, Facts, GpuRow, TorchRow
+from envkit.facts import ArchRow, Facts, GpuRow, TorchRow, served
 from envkit.lock import Deb, Lock, Pin
 from envkit.model import Observed
 from envkit.report.text import visible
@@ -437,20 +437,13 @@ def _fleet(old: _Stack, new: _Stack, facts: Facts) -> Iterator[Change]:
                 yield Change("driver", text, "", str(driver), Weight.NOTABLE)
 
 
-def _served(archs: Sequence[Sm] | None, ptx: Sequence[Sm] | None, sm: Sm, tegra: bool) -> tuple[str, Sm | None]:
-    """How code serves a GPU ("machine code", "PTX", "none", "unknown"), and the architecture that does.
+_WAYS = {"sass": "machine code", "ptx": "PTX", "none": "none", "unknown": "unknown"}
 
-    The rule is the one of envkit.facts.Facts.coverage, for lists that need not be a row's.
-    """
-    if archs is None:
-        return "unknown", None
-    running = [arch for arch in archs if sm.runs(arch, tegra)]
-    if running:
-        return "machine code", max(running)
-    if ptx is None:
-        return "unknown", None
-    compiling = [arch for arch in ptx if sm.compiles(arch)]
-    return ("PTX", max(compiling)) if compiling else ("none", None)
+
+def _served(archs: Sequence[Sm] | None, ptx: Sequence[Sm] | None, sm: Sm, tegra: bool) -> tuple[str, Sm | None]:
+    """How code serves a GPU, in this module's words, and the architecture that does."""
+    covered = served(archs, ptx, sm, tegra)
+    return _WAYS[covered.state], covered.by
 
 
 def _architectures(old: _Stack, new: _Stack, facts: Facts) -> Iterator[Change]:

@@ -48,6 +48,7 @@ __all__ = [
     "ToolRow",
     "TorchRow",
     "load",
+    "served",
 ]
 
 _PLAIN_VERSION = re.compile(r"[0-9]+(\.[0-9]+)*\Z")
@@ -408,15 +409,7 @@ class Facts:
         if machine not in ("x86_64", "aarch64"):
             return Coverage("unknown")
         sass, ptx = (row.archs, row.ptx) if machine == "x86_64" else (row.archs_aarch64, row.ptx_aarch64)
-        if sass is None:
-            return Coverage("unknown")
-        running = [arch for arch in sass if sm.runs(arch, tegra)]
-        if running:
-            return Coverage("sass", max(running))
-        if ptx is None:
-            return Coverage("unknown")
-        compiling = [arch for arch in ptx if sm.compiles(arch)]
-        return Coverage("ptx", max(compiling)) if compiling else Coverage("none")
+        return served(sass, ptx, sm, tegra)
 
     def cudnn_code(self, version: Cudnn, cuda: Cuda, sm: Sm, tegra: bool = False, machine: str = "x86_64") -> CudnnCode:
         """Whether the cuDNN ``version`` for ``cuda`` has code for a GPU of capability ``sm``.
@@ -440,6 +433,20 @@ class Facts:
     @cached_property
     def _cudnns_by_version(self) -> Mapping[Cudnn, CudnnRow]:
         return {row.version: row for row in self.cudnns}
+
+
+def served(sass: Iterable[Sm] | None, ptx: Iterable[Sm] | None, sm: Sm, tegra: bool) -> Coverage:
+    """How code serves a GPU of capability ``sm``: ``sass`` is machine code, ``ptx`` what a driver could compile, each
+    None where it was not read."""
+    if sass is None:
+        return Coverage("unknown")
+    running = [arch for arch in sass if sm.runs(arch, tegra)]
+    if running:
+        return Coverage("sass", max(running))
+    if ptx is None:
+        return Coverage("unknown")
+    compiling = [arch for arch in ptx if sm.compiles(arch)]
+    return Coverage("ptx", max(compiling)) if compiling else Coverage("none")
 
 
 def _tags(row: ImageRow) -> list[ImageTag]:
