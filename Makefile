@@ -3,12 +3,13 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SPEC ?= images/torch-2.6-cu124/envkit.toml
 
-.PHONY: help run test unit lint images bench clean
+.PHONY: help run test unit faults lint images bench clean
 
 help:
 	@echo 'make run     envkit up $(SPEC), on the Docker Engine or, without one, in a private virtual environment'
-	@echo 'make test    lint, types, unit tests, and the real-engine tests where an engine is in reach'
+	@echo 'make test    lint, types, unit tests, planted faults, and the real-engine tests where an engine is in reach'
 	@echo 'make unit    the tests that need neither engine nor network'
+	@echo 'make faults  every probe against a real torch with its fault planted, and against a clean twin; writes docs/faults.md'
 	@echo 'make images  lock what changed under images/, render every Dockerfile and list them'
 	@echo 'make bench   measure speed and memory'
 	@echo 'make clean   remove what make made here'
@@ -19,10 +20,17 @@ run: $(VENV)/run.ready
 
 # The engine's tests share two images of 6 GB, so they run in one process, after all others.
 test: $(VENV)/test.ready lint unit
+	scripts/compiler
+	$(BIN)/python -m pytest -m faults -n 4 tests/faults
 	$(BIN)/python -m pytest -m engine --durations=10
 
+# Four real torch environments are made once in the cache folder; 13 GB.
+faults: $(VENV)/test.ready
+	scripts/compiler
+	$(BIN)/python -m pytest -m faults -n 4 tests/faults --fault-table docs/faults.md
+
 unit: $(VENV)/test.ready
-	$(BIN)/python -m pytest -m 'not engine' -n auto
+	$(BIN)/python -m pytest -m 'not engine and not faults' -n auto
 
 lint: $(VENV)/test.ready
 	$(BIN)/ruff check .

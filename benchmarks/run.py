@@ -137,6 +137,34 @@ def inside(runs: int) -> Iterator[Measure]:
     yield measure("render, warm", "ms", repeated(lambda: clock(lambda: dockerfile(lock)), runs), 20.0)
 
 
+def proving(runs: int) -> Iterator[Measure]:
+    """The probe beside a bare ``import torch`` in one container after the other, and the audit of the same image.
+
+    Needs the engine and the reference image, which ``envkit build images/torch-2.6-cu124`` makes.
+    """
+    from envkit.image import pack
+
+    image = f"envkit/{REFERENCE.name}:latest"
+    with tempfile.TemporaryDirectory() as folder:
+        payload = Path(folder, "envkit.pyz")
+        payload.write_bytes(pack.pack())
+        inside = ["docker", "run", "--rm", "--network", "none", "-v", f"{payload}:/envkit.pyz:ro", image, "python3"]
+        bare = ["docker", "run", "--rm", "--network", "none", image, "true"]
+        asked = {"bare": ["-c", "import torch"], "probe": ["/envkit.pyz", "probe"]}
+        ratios: list[float] = []
+        for _ in range(runs + 1):  # one after the other, so that what else the machine does falls on both
+            empty = timed(bare)[0]
+            took = {name: timed([*inside, *words])[0] - empty for name, words in asked.items()}
+            ratios.append(took["probe"] / took["bare"])
+        yield measure("probe, import torch alone = 1", "x", ratios[1:], 1.15)
+        static = [timed([*inside, "/envkit.pyz", "probe", "--static"])[0] - timed(bare)[0] for _ in range(runs + 1)]
+        yield measure("probe --static", "s", static[1:], 1.0)
+    audit = [*ENVKIT, "audit", image, "--format", "json"]
+    both = [timed(audit, codes=(0, 1)) for _ in range(runs + 1)][1:]
+    yield measure("envkit audit", "s", [seconds for seconds, _ in both], 3.0)
+    yield measure("envkit audit, largest process", "MiB", [memory for _, memory in both], 500.0)
+
+
 def locking(runs: int) -> Iterator[Measure]:
     """``envkit lock`` and uv alone on the same wish, both with a warm cache; nothing where no index is in reach."""
     from envkit.facts import load as load_facts
@@ -267,6 +295,7 @@ def building(runs: int) -> Iterator[Measure]:
 PARTS: dict[str, Callable[[int], Iterator[Measure]]] = {
     "commands": commands,
     "inside": inside,
+    "proving": proving,
     "locking": locking,
     "building": building,
 }

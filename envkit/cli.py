@@ -91,7 +91,7 @@ def _printable(format: str, fail_on: str, *files: Path | None) -> None:
             raise UsageError(f"{file} cannot be written", "name a file in a folder that exists and may be written to")
 
 
-def _finish(report: Report, format: str, fail_on: str, observed: bool, tables: tuple[Table, ...] = ()) -> None:
+def _finish(report: Report, tables: tuple[Table, ...] = (), *, format: str, fail_on: str, observed: bool) -> None:
     """Prints the report and exits by it."""
     import shutil
     from dataclasses import replace
@@ -356,7 +356,7 @@ def up(
     )
     files.write(report, reports.render(made, "json", fail_on=_severity(fail_on)))
     say(f"wrote {report}")
-    _finish(made, format, fail_on, observed, tables)
+    _finish(made, tables, format=format, fail_on=fail_on, observed=observed)
 
 
 @app.command()
@@ -407,10 +407,73 @@ def _save(path: Path | None, kind: str, subject: object) -> None:
         say(f"wrote {path}")
 
 
+def _judged(kind: str, seen: Any, started: float, tables: tuple[Table, ...] = ()) -> tuple[Report, tuple[Table, ...]]:
+    """The report on one subject, all of its checks run."""
+    from envkit import facts, judge
+    from envkit.model import Report, Subject
+    from envkit.subjects import codec
+
+    results = judge.judge(seen, facts.load())
+    elapsed = round(time.monotonic() - started, 3)
+    return Report(Subject(kind, seen.name), results, elapsed, codec.to_plain(seen)), tables
+
+
+@app.command()
+def audit(
+    target: Annotated[
+        str, typer.Argument(metavar="IMAGE", help="An image, a file that `docker save` wrote, or a directory.")
+    ],
+    gpu: Annotated[
+        list[str] | None, typer.Option("--gpu", help="A GPU it must run on (H100, sm_90); may be given again.")
+    ] = None,
+    hash_all: Annotated[
+        bool, typer.Option("--hash", help="Compare all files of torch and CUDA with their wheels' hashes; slow.")
+    ] = False,
+    engine: EngineName = "docker",
+    save: Save = None,
+    format: Format = "console",
+    fail_on: FailOn = "error",
+    observed: WithObserved = False,
+) -> None:
+    """Read what an image holds, its own files only: nothing of it is run and no GPU is needed."""
+    from envkit import facts, prove, tables
+    from envkit import up as pipeline
+
+    started = time.monotonic()
+    _printable(format, fail_on, save)
+    known = facts.load()
+    gpus = tuple(sorted({known.gpu(name).sm for name in gpu or ()}))
+    seen = prove.audit(target, lambda: pipeline.connect(engine, say), say, gpus=gpus, hash_all=hash_all)
+    _save(save, "audit", seen)
+    _finish(*_judged("audit", seen, started, tables.audit(seen)), format=format, fail_on=fail_on, observed=observed)
+
+
 @app.command()
 def probe(
     image: Target = "",
     python: PythonPath = None,
+    static: Annotated[bool, typer.Option("--static", help="Import nothing: what is installed and set.")] = False,
+    placement: Annotated[
+        str,
+        typer.Option(
+            "--placement", metavar="MODULE:FACTORY", help="Where the tensors live of the model and inputs it returns."
+        ),
+    ] = "",
+    aoti: Annotated[
+        Path | None, typer.Option("--aoti", metavar="PACKAGE", help="How an AOTInductor package loads and runs there.")
+    ] = None,
+    inputs: Annotated[
+        str, typer.Option("--inputs", metavar="MODULE:FUNCTION", help="With --aoti: what returns the arguments.")
+    ] = "",
+    code: Annotated[
+        Path | None, typer.Option("--code", help="The folder that MODULE lies in, read-only in a container.")
+    ] = None,
+    how: Annotated[
+        str, typer.Option("--how", help="With --placement: run (on a GPU), fake or trace (without one), or auto.")
+    ] = "auto",
+    ranks: Annotated[
+        Path | None, typer.Option("--ranks", help="With --placement: a folder in which a job's ranks meet.")
+    ] = None,
     engine: EngineName = "docker",
     gpus: Gpus = "auto",
     save: Save = None,
@@ -418,21 +481,29 @@ def probe(
     fail_on: FailOn = "error",
     observed: WithObserved = False,
 ) -> None:
-    """Prove which CUDA libraries a process in the image really binds."""
-    from envkit import facts, judge, prove
-    from envkit import up as pipeline
-    from envkit.model import Report, Subject
-    from envkit.subjects import codec
+    """Prove which CUDA libraries a process in the image really binds, or where a model's tensors live."""
+    from envkit import prove, tables
 
     started = time.monotonic()
     _printable(format, fail_on, save)
+    if (static, bool(placement), aoti is not None).count(True) > 1:
+        raise UsageError("--static, --placement and --aoti were given together", "take one of them")
+    if inputs and aoti is None:
+        raise UsageError("--inputs belongs to --aoti", "name the package with --aoti, or use --placement")
     place = _place(image, python, engine, gpus)
-    seen = prove.probe(place, say)
-    _save(save, "image", seen)
-    results = judge.judge(seen, facts.load())
-    elapsed = round(time.monotonic() - started, 3)
-    report = Report(Subject("image", seen.name), results, elapsed, codec.to_plain(seen))
-    _finish(report, format, fail_on, observed, (pipeline.library_table(seen),))
+    if placement:
+        followed = prove.placement(place, placement, say, code or Path(), how, ranks)
+        _save(save, "placement", followed)
+        made = _judged("placement", followed, started, tables.placement(followed))
+    elif aoti is not None:
+        ran = prove.aoti(place, say, aoti, inputs=inputs, code=code or (Path() if inputs else None))
+        _save(save, "aoti", ran)
+        made = _judged("aoti", ran, started, tables.aoti(ran))
+    else:
+        seen = prove.probe(place, say, static=static)
+        _save(save, "image", seen)
+        made = _judged("image", seen, started, tables.image(seen))
+    _finish(*made, format=format, fail_on=fail_on, observed=observed)
 
 
 @app.command()
@@ -451,20 +522,14 @@ def smoke(
     observed: WithObserved = False,
 ) -> None:
     """Run the standard kernel tests, each in a process of its own."""
-    from envkit import facts, judge, prove
-    from envkit import up as pipeline
-    from envkit.model import Report, Subject
-    from envkit.subjects import codec
+    from envkit import prove, tables
 
     started = time.monotonic()
     _printable(format, fail_on, save)
     place = _place(image, python, engine, gpus)
     run = prove.smoke(place, say, tuple(test or ()), sabotage=sabotage)
     _save(save, "smoke", run)
-    results = judge.judge(run, facts.load())
-    elapsed = round(time.monotonic() - started, 3)
-    report = Report(Subject("smoke", run.name), results, elapsed, codec.to_plain(run))
-    _finish(report, format, fail_on, observed, (pipeline.smoke_table(run),))
+    _finish(*_judged("smoke", run, started, tables.smoke(run)), format=format, fail_on=fail_on, observed=observed)
 
 
 @app.command()
@@ -477,18 +542,13 @@ def doctor(
     observed: WithObserved = False,
 ) -> None:
     """Examine this machine: driver, GPUs, container engine, limits."""
-    from envkit import facts, judge
     from envkit.host.observe import observe_host
-    from envkit.model import Report, Subject
-    from envkit.subjects import codec
 
     started = time.monotonic()
     _printable(format, fail_on, save)
     host = observe_host(budget_s=budget, wanted_cuda=cuda)
     _save(save, "host", host)
-    results = judge.judge(host, facts.load())
-    elapsed = round(time.monotonic() - started, 3)
-    _finish(Report(Subject("host", host.name), results, elapsed, codec.to_plain(host)), format, fail_on, observed)
+    _finish(*_judged("host", host, started), format=format, fail_on=fail_on, observed=observed)
 
 
 @app.command(name="judge")
@@ -501,9 +561,7 @@ def judge_saved(
     """Judge a saved observation, from any machine."""
     import json
 
-    from envkit import facts, judge
-    from envkit.model import Report, Subject
-    from envkit.subjects import Host, Image, SmokeRun, codec
+    from envkit.subjects import KINDS, codec
 
     started = time.monotonic()
     _printable(format, fail_on)
@@ -511,15 +569,11 @@ def judge_saved(
         document = json.loads(saved.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{saved} cannot be read: {error}", "name a file that --save wrote") from error
-    kinds: dict[str, type] = {"host": Host, "image": Image, "smoke": SmokeRun}
     kind = document.get("kind") if isinstance(document, dict) else None
-    if not isinstance(kind, str) or kind not in kinds or document.get("schema") != "envkit.subject/1":
+    if not isinstance(kind, str) or kind not in KINDS or document.get("schema") != "envkit.subject/1":
         raise UsageError(f"{saved} is no saved observation", "name a file that --save wrote")
-    subject: Any = codec.from_plain(kinds[kind], document.get("subject"))
-    results = judge.judge(subject, facts.load())
-    elapsed = round(time.monotonic() - started, 3)
-    report = Report(Subject(kind, subject.name), results, elapsed, document["subject"])
-    _finish(report, format, fail_on, observed)
+    subject: Any = codec.from_plain(KINDS[kind], document.get("subject"))
+    _finish(*_judged(kind, subject, started), format=format, fail_on=fail_on, observed=observed)
 
 
 @app.command(name="facts")

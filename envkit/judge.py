@@ -1,7 +1,7 @@
 """Runs every check that fits a subject; the only place that knows all checks, and it finds them by itself.
 
-A check is a function with one subject as its parameter, named by its type, and the facts as a second one where
-it needs them.  Its name, with dashes, is its id for ever; ``kb/<id>.md`` is its page.
+A check is a function with one subject as its parameter, named by its type (``Image | Audit`` where both show what it
+asks for), and the facts as a second one where it needs them.  Its name, with dashes, is its id for ever; ``kb/<id>.md`` is its page.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import ModuleType
-from typing import Any, TypeVar, get_type_hints
+from types import ModuleType, UnionType
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from envkit.facts import Facts
 from envkit.model import Finding, Outcome, Result, Severity, Skip, Unknown
@@ -21,10 +21,10 @@ Judge = TypeVar("Judge", bound=Callable[..., Iterator[Finding]])
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A judge and its name; ``subject`` is the type it judges."""
+    """A judge and its name; ``subjects`` are the types it judges."""
 
     id: str
-    subject: type
+    subjects: tuple[type, ...]
     judge: Callable[..., Iterator[Finding]]
     wants_facts: bool
 
@@ -34,7 +34,8 @@ def _read(function: Callable[..., Iterator[Finding]]) -> Check:
     subjects = [kind for kind in hints.values() if kind is not Facts]
     if len(subjects) != 1:
         raise TypeError(f"{function.__name__} must take one subject, and the facts if it needs them")
-    return Check(function.__name__.replace("_", "-"), subjects[0], function, Facts in hints.values())
+    kinds = get_args(subjects[0]) if isinstance(subjects[0], UnionType) else (subjects[0],)
+    return Check(function.__name__.replace("_", "-"), kinds, function, Facts in hints.values())
 
 
 def _modules() -> Iterator[ModuleType]:
@@ -85,5 +86,5 @@ def judge(subject: Any, facts: Facts, only: frozenset[str] = frozenset()) -> tup
     return tuple(
         run(check, subject, facts)
         for name, check in fitting
-        if check.subject is type(subject) and (not only or name in only)
+        if type(subject) in check.subjects and (not only or name in only)
     )

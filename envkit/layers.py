@@ -1,6 +1,7 @@
 """An image's layers, file by file, read from what ``docker save`` writes, and the first file where two layers differ.
 
 The stream is read once and from front to back, nothing lands on disk, and what stays in memory is one record a file.
+(``envkit.image.tree``, which can seek, has ``Source`` pass over the contents.)
 The tar archives are taken apart here and not by the standard library, whose reader ends in silence at a damaged header
 where this one must say so, and which keeps no header's bytes, by which two equal files can still make unequal layers.
 """
@@ -23,8 +24,8 @@ from envkit.errors import UsageError
 _BLOCK = 512
 _CHUNK = 1 << 20
 _BEHIND = 8  # chunks that may wait for the hash of a whole layer
-_DOCUMENT = 8 << 20  # bytes of one manifest or configuration
-_DOCUMENTS = 64 << 20  # bytes of all of them together
+DOCUMENT = 8 << 20  # bytes of one manifest or configuration
+DOCUMENTS = 64 << 20  # bytes of all of them together
 _EXTENSION = 1 << 20  # bytes of one extended header, as Go's archive/tar limits it
 _LONGEST = 200  # characters of a path in a message
 _NANO = 1_000_000_000
@@ -32,7 +33,7 @@ _NANO = 1_000_000_000
 Read = Callable[[int], bytes]  # at most so many bytes; none only at the end
 
 
-class _Broken(Exception):
+class Broken(Exception):
     """The bytes are no tar archive, or no image; the text says why and fits behind a colon."""
 
 
@@ -99,8 +100,8 @@ def read(stream: BinaryIO, wanted: Container[str] | None = None) -> tuple[Layer,
     """
     try:
         with ThreadPoolExecutor(1) as hasher:
-            return _Archive(hasher, wanted).layers(_Source(stream.read))
-    except _Broken as broken:
+            return _Archive(hasher, wanted).layers(Source(stream.read))
+    except Broken as broken:
         raise UsageError(
             f"this is no image as `docker save` writes one: {broken}", "save one image anew with `docker save`"
         ) from broken
@@ -120,13 +121,13 @@ def first_difference(a: Layer, b: Layer) -> str | None:
     for path in sorted(a.entries.keys() | b.entries.keys()):
         what = _differs(a.entries.get(path), b.entries.get(path))
         if what:
-            return f"{_shown(path)}: {what}"
+            return f"{shown(path)}: {what}"
     for number, (mine, theirs) in enumerate(zip(a.entries, b.entries, strict=True), 1):
         if mine != theirs:
-            return f"the same entries in another order, from entry {number} on: {_shown(mine)} / {_shown(theirs)}"
+            return f"the same entries in another order, from entry {number} on: {shown(mine)} / {shown(theirs)}"
     for path, entry in a.entries.items():
         if entry.header != b.entries[path].header:
-            return f"{_shown(path)}: only the tar header differs"
+            return f"{shown(path)}: only the tar header differs"
     return "all entries agree, and the archives differ outside of them (padding, or a path that comes twice)"
 
 
@@ -165,7 +166,7 @@ def _differs(a: Entry | None, b: Entry | None) -> str:
             + (f", {a.size} / {b.size} bytes" if a.size != b.size else "")
         )
     if a.link != b.link:
-        found.append(f"leads to {_shown(a.link)} / {_shown(b.link)}")
+        found.append(f"leads to {shown(a.link)} / {shown(b.link)}")
     if a.mode != b.mode:
         found.append(f"mode {a.mode:04o} / {b.mode:04o}")
     if (a.uid, a.gid) != (b.uid, b.gid):
@@ -174,7 +175,7 @@ def _differs(a: Entry | None, b: Entry | None) -> str:
         found.append(f"mtime {_day(a.mtime)} / {_day(b.mtime)}")
     if sorted(a.xattrs) != sorted(b.xattrs):
         names = sorted({name for name, _ in set(a.xattrs) ^ set(b.xattrs)})
-        found.append(f"extended attributes ({', '.join(_shown(name) for name in names)})")
+        found.append(f"extended attributes ({', '.join(shown(name) for name in names)})")
     return ", ".join(found)
 
 
@@ -187,37 +188,63 @@ def _day(nanoseconds: int) -> str:
     return f"{text}{f'.{rest:09d}'.rstrip('0') if rest else ''}Z"
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
     """``text`` fit for one line of a message."""
     seen = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
     return seen if len(seen) <= _LONGEST else seen[:_LONGEST] + "..."
 
 
-class _Source:
-    """Bytes in order, taken in pieces of any length; ``seen`` is called with every chunk as it comes in."""
+class Source:
+    """Bytes in order, taken in pieces of any length; ``at`` is how many were taken or passed over.
 
-    def __init__(self, read: Read, seen: Callable[[bytes], None] | None = None) -> None:
+    ``seen`` is called with every chunk of ``chunk`` bytes as it comes in.  ``skip``, for what can be sought in, passes
+    over so many bytes that ``read`` would give next, and is False where the end comes sooner; without it they are read.
+    """
+
+    def __init__(
+        self,
+        read: Read,
+        seen: Callable[[bytes], None] | None = None,
+        skip: Callable[[int], bool] | None = None,
+        chunk: int = _CHUNK,
+    ) -> None:
         self._read = read
         self._seen = seen
+        self._skip = skip
+        self._size = chunk
         self._chunk = memoryview(b"")
+        self.at = 0
 
     def take(self, most: int) -> memoryview:
         """At least one and at most ``most`` bytes; none at the end."""
         if not self._chunk:
-            chunk = self._read(_CHUNK)
+            chunk = self._read(self._size)
             if self._seen and chunk:
                 self._seen(chunk)
             self._chunk = memoryview(chunk)
         piece, self._chunk = self._chunk[:most], self._chunk[most:]
+        self.at += len(piece)
         return piece
 
+    def skip(self, count: int) -> bool:
+        """Passes over ``count`` bytes; False where the end comes sooner."""
+        while count:
+            if not self._chunk and self._skip is not None:
+                self.at += count
+                return self._skip(count)
+            piece = self.take(min(count, len(self._chunk) or count))
+            if not piece:
+                return False
+            count -= len(piece)
+        return True
+
     def exactly(self, count: int, what: str) -> bytes:
-        """``count`` bytes; raises _Broken where the end comes sooner."""
+        """``count`` bytes; raises Broken where the end comes sooner."""
         pieces: list[bytes] = []
         while count:
             piece = self.take(count)
             if not piece:
-                raise _Broken(f"it ends within {what}")
+                raise Broken(f"it ends within {what}")
             pieces.append(bytes(piece))
             count -= len(piece)
         return b"".join(pieces)
@@ -232,7 +259,7 @@ class _Source:
         if first.strip(b"\0"):
             return first
         if self.exactly(_BLOCK, "the end mark").strip(b"\0"):
-            raise _Broken("a header is missing: there are zeros in its place")
+            raise Broken("a header is missing: there are zeros in its place")
         return b""
 
     def drain(self) -> None:
@@ -241,30 +268,32 @@ class _Source:
             pass
 
 
-class _Body:
-    """The content of one member; what nobody took of it is passed over before the next header."""
+class Body:
+    """The content of one member, which begins at ``start`` in its source; what nobody took of it is passed over before
+    the next header."""
 
-    def __init__(self, source: _Source, size: int, name: str) -> None:
+    def __init__(self, source: Source, size: int, name: str) -> None:
         self._source = source
         self._name = name
         self._padding = -size % _BLOCK
+        self.start = source.at
         self.left = size
 
     def read(self, most: int = _CHUNK) -> memoryview:
-        """At most ``most`` bytes; none at the content's end.  Raises _Broken where the archive ends before that."""
+        """At most ``most`` bytes; none at the content's end.  Raises Broken where the archive ends before that."""
         if not self.left:
             return memoryview(b"")
         piece = self._source.take(min(most, self.left))
         if not piece:
-            raise _Broken(f"it ends within {_shown(self._name)}")
+            raise Broken(f"it ends within {shown(self._name)}")
         self.left -= len(piece)
         return piece
 
     def close(self) -> None:
         """To the next header."""
-        while self.read():
-            pass
-        self._source.exactly(self._padding, f"{_shown(self._name)}")
+        if not self._source.skip(self.left + self._padding):
+            raise Broken(f"it ends within {shown(self._name)}")
+        self.left = 0
 
 
 _KINDS = {
@@ -282,7 +311,7 @@ _XATTRS = ("SCHILY.xattr.", "LIBARCHIVE.xattr.")
 
 
 @dataclass(frozen=True, slots=True)
-class _Head:
+class Head:
     """A member's header with its extensions applied, as ``Entry`` names the fields."""
 
     path: str
@@ -297,7 +326,7 @@ class _Head:
     raw: bytes
 
 
-def _members(source: _Source) -> Iterator[tuple[_Head, _Body]]:
+def members(source: Source) -> Iterator[tuple[Head, Body]]:
     """The members of a tar archive (POSIX ustar and pax, and GNU's long names), in order."""
     common: dict[str, bytes] = {}
     own: dict[str, bytes] = {}
@@ -315,22 +344,22 @@ def _members(source: _Source) -> Iterator[tuple[_Head, _Body]]:
             else:
                 own["path" if kind == b"L" else "linkpath"] = text.rstrip(b"\0")
             if len(raw) > 4 * _EXTENSION:
-                raise _Broken("a header has more extensions than any file needs")
+                raise Broken("a header has more extensions than any file needs")
             continue
         head = _head(block, common | own, raw)
-        body = _Body(source, head.size, head.path)
+        body = Body(source, head.size, head.path)
         yield head, body
         body.close()
         own, raw = {}, b""
     if raw:
-        raise _Broken("it ends after a header's extension")
+        raise Broken("it ends after a header's extension")
 
 
-def _extension(source: _Source, block: bytes) -> bytes:
+def _extension(source: Source, block: bytes) -> bytes:
     _summed(block)
     size = _number(block[124:136])
     if not 0 <= size <= _EXTENSION:
-        raise _Broken(f"a header's extension says that it has {size} bytes")
+        raise Broken(f"a header's extension says that it has {size} bytes")
     text = source.exactly(size, "a header's extension")
     source.exactly(-size % _BLOCK, "a header's extension")
     return text
@@ -345,20 +374,20 @@ def _records(text: bytes) -> dict[str, bytes]:
         record = text[len(digits) + 1 : length]
         key, equals, value = record.partition(b"=")
         if not equals or len(text) < length or not record.endswith(b"\n"):
-            raise _Broken("a header's extension does not parse")
+            raise Broken("a header's extension does not parse")
         name = key.decode("utf-8", "surrogateescape")
         if name.startswith("GNU.sparse."):
-            raise _Broken("it holds a sparse file, which images do not")
+            raise Broken("it holds a sparse file, which images do not")
         found[name] = value[:-1]
         text = text[length:]
     return found
 
 
 def _summed(block: bytes) -> None:
-    """Raises _Broken for a header whose checksum does not fit: anything else than a header of a tar archive."""
+    """Raises Broken for a header whose checksum does not fit: anything else than a header of a tar archive."""
     # The checksum's own place counts as blanks.
     if _number(block[148:156]) != sum(block) - sum(block[148:156]) + 8 * 0x20:
-        raise _Broken("a header's checksum does not fit")
+        raise Broken("a header's checksum does not fit")
 
 
 def _number(text: bytes) -> int:
@@ -370,7 +399,7 @@ def _number(text: bytes) -> int:
     try:
         return int(digits, 8) if digits else 0
     except ValueError:
-        raise _Broken(f"a header holds {digits!r} for a number") from None
+        raise Broken(f"a header holds {digits!r} for a number") from None
 
 
 def _decimal(text: bytes) -> int:
@@ -379,17 +408,17 @@ def _decimal(text: bytes) -> int:
     negative = whole.startswith(b"-")
     digits = whole[1:] if negative else whole
     if not digits.isdigit() or (rest and not rest.isdigit()) or len(text) > 40:
-        raise _Broken(f"a header's extension holds {text[:40]!r} for a number")
+        raise Broken(f"a header's extension holds {text[:40]!r} for a number")
     value = int(digits) * _NANO + int(rest[:9].ljust(9, b"0"))
     return -value if negative else value
 
 
-def _head(block: bytes, more: Mapping[str, bytes], raw: bytes) -> _Head:
+def _head(block: bytes, more: Mapping[str, bytes], raw: bytes) -> Head:
     _summed(block)
     letter = block[156:157]
     kind = _KINDS.get(letter)
     if kind is None:
-        raise _Broken(f"it holds a member of the unknown type {letter!r}")
+        raise Broken(f"it holds a member of the unknown type {letter!r}")
     name = block[:100].partition(b"\0")[0]
     if block[257:263] == b"ustar\0":
         prefix = block[345:500].partition(b"\0")[0]
@@ -407,9 +436,9 @@ def _head(block: bytes, more: Mapping[str, bytes], raw: bytes) -> _Head:
 
     size = count("size", 124, 136)
     if size < 0:
-        raise _Broken(f"{_shown(path)} has {size} bytes")
+        raise Broken(f"{shown(path)} has {size} bytes")
     xattrs = [(key, value) for key, value in more.items() if key.startswith(_XATTRS)]
-    return _Head(
+    return Head(
         path=path,
         kind=kind,
         mode=_number(block[100:108]) & 0o7777,
@@ -423,10 +452,10 @@ def _head(block: bytes, more: Mapping[str, bytes], raw: bytes) -> _Head:
     )
 
 
-def _entries(source: _Source) -> dict[str, Entry]:
+def _entries(source: Source) -> dict[str, Entry]:
     """Every entry of a layer's archive, the contents hashed as they pass."""
     entries: dict[str, Entry] = {}
-    for head, body in _members(source):
+    for head, body in members(source):
         content = ""
         if head.kind == "file":
             digest = sha256()
@@ -473,8 +502,8 @@ class _Digest:
         return f"sha256:{self._digest.hexdigest()}"
 
 
-def _gunzipped(read: Read) -> Read:
-    """What ``read`` gives, unpacked; raises _Broken where it is damaged or cut off."""
+def gunzipped(read: Read) -> Read:
+    """What ``read`` gives, unpacked; raises Broken where it is damaged or cut off."""
     unpack = zlib.decompressobj(31)
     rest = b""
 
@@ -491,11 +520,11 @@ def _gunzipped(read: Read) -> Read:
             try:
                 chunk = unpack.decompress(packed, most)
             except zlib.error as error:
-                raise _Broken(f"a layer does not unpack: {error}") from error
+                raise Broken(f"a layer does not unpack: {error}") from error
             if chunk:
                 return chunk
             if not packed and not unpack.eof:
-                raise _Broken("a packed layer ends too soon")
+                raise Broken("a packed layer ends too soon")
 
     return more
 
@@ -511,9 +540,9 @@ class _Archive:
         self._broken: dict[str, str] = {}
         self._links: dict[str, str] = {}
 
-    def layers(self, source: _Source) -> tuple[Layer, ...]:
+    def layers(self, source: Source) -> tuple[Layer, ...]:
         """The image's layers, lowest first, once the whole of ``source`` was read."""
-        for head, body in _members(source):
+        for head, body in members(source):
             if head.kind == "link":
                 self._links[head.path] = posixpath.normpath(posixpath.join(posixpath.dirname(head.path), head.link))
             elif head.kind == "hard link":
@@ -521,16 +550,17 @@ class _Archive:
             elif head.kind == "file":
                 self._file(head.path, body)
         source.drain()
-        names, config = self._manifest()
-        diff_ids = self._diff_ids(config)
+        documents = Documents(self._documents)
+        names, config = documents.image()
+        diff_ids = documents.diff_ids(config)
         if len(names) != len(diff_ids):
-            raise _Broken(f"its manifest names {len(names)} layers and its configuration {len(diff_ids)}")
+            raise Broken(f"its manifest names {len(names)} layers and its configuration {len(diff_ids)}")
         return tuple(
             self._layer(number, name, diff_id)
             for number, (name, diff_id) in enumerate(zip(names, diff_ids, strict=True), 1)
         )
 
-    def _file(self, name: str, body: _Body) -> None:
+    def _file(self, name: str, body: Body) -> None:
         size = body.left
         first = b""
         while len(first) < _BLOCK and body.left:
@@ -544,17 +574,17 @@ class _Archive:
             return bytes(body.read(most))
 
         if first[:2] == b"\x1f\x8b":
-            self._archive(name, _gunzipped(content))
+            self._archive(name, gunzipped(content))
         elif first[:4] == b"\x28\xb5\x2f\xfd":
             self._layers[name] = Layer("", size, unread="it is packed with zstd")
-        elif _is_tar(first):
+        elif is_tar(first):
             if self._wanted is not None and _blob(name) and _blob(name) not in self._wanted:
                 self._layers[name] = Layer(_blob(name), size, unread="it was not asked for")
             else:
                 self._archive(name, content)
         elif first.lstrip()[:1] in (b"{", b"["):
-            if size > _DOCUMENT or sum(map(len, self._documents.values())) + size > _DOCUMENTS:
-                raise _Broken(f"{_shown(name)} has {size} bytes, too many for a manifest")
+            if size > DOCUMENT or sum(map(len, self._documents.values())) + size > DOCUMENTS:
+                raise Broken(f"{shown(name)} has {size} bytes, too many for a manifest")
             parts = []
             while piece := content(_CHUNK):
                 parts.append(piece)
@@ -562,11 +592,11 @@ class _Archive:
 
     def _archive(self, name: str, read: Read) -> None:
         digest = _Digest(self._hasher)
-        source = _Source(read, digest.add)
+        source = Source(read, digest.add)
         try:
             entries = _entries(source)
             source.drain()
-        except _Broken as broken:
+        except Broken as broken:
             # Said only if the manifest names it: the archive holds other files whose first bytes may look like these.
             self._broken[name] = str(broken)
             return
@@ -575,75 +605,108 @@ class _Archive:
     def _layer(self, number: int, name: str, diff_id: str) -> Layer:
         name = self._links.get(name, name)
         if name in self._broken:
-            raise _Broken(f"layer {number}, {_shown(name)}: {self._broken[name]}")
+            raise Broken(f"layer {number}, {shown(name)}: {self._broken[name]}")
         layer = self._layers.get(name)
         if layer is None:
-            raise _Broken(f"layer {number}, {_shown(name)}, is not in it or no tar archive")
+            raise Broken(f"layer {number}, {shown(name)}, is not in it or no tar archive")
         if layer.diff_id and layer.diff_id != diff_id:
-            raise _Broken(f"layer {number} is {layer.diff_id}, its configuration names {_shown(diff_id)}")
+            raise Broken(f"layer {number} is {layer.diff_id}, its configuration names {shown(diff_id)}")
         if self._wanted is not None and diff_id not in self._wanted:
             return Layer(diff_id, layer.size, unread="it was not asked for")
         return Layer(diff_id, layer.size, layer.entries, layer.unread)
 
-    def _manifest(self) -> tuple[list[str], str]:
-        """The names of the layers' files and of the configuration's, by the one or the other layout."""
-        if "manifest.json" in self._documents:
+
+class Documents:
+    """The JSON files of a saved image, by name, and which of the other files they say is what.
+
+    What is missing or malformed is told as Broken.
+    """
+
+    def __init__(self, held: Mapping[str, bytes]) -> None:
+        self._held = held
+        self._read: set[str] = set()  # the indexes that were gone through, for many may name one
+
+    def image(self) -> tuple[list[str], str]:
+        """The names of the one image's layers, lowest first, and of its configuration, by the one or the other
+        layout."""
+        if "manifest.json" in self._held:
             images = _each(self._json("manifest.json"), "manifest.json")
             if len(images) != 1:
-                raise _Broken(f"it holds {len(images)} images, expected one")
+                raise _several(str(image.get("RepoTags") or "no name") for image in images)
             (image,) = images
             names = [posixpath.normpath(_text(name, "a layer")) for name in _each(image.get("Layers"), "Layers", str)]
             return names, posixpath.normpath(_text(image.get("Config"), "Config"))
-        if "index.json" not in self._documents:
-            raise _Broken("it has neither manifest.json nor index.json")
-        found = list(dict.fromkeys(self._images("index.json", 0)))
+        if "index.json" not in self._held:
+            raise Broken("it has neither manifest.json nor index.json")
+        found = dict(self._images("index.json", 0))
         if len(found) != 1:
-            raise _Broken(f"it holds {len(found)} images, expected one")
-        manifest = self._table(found[0])
+            raise _several(found.values())
+        manifest = self.table(next(iter(found)))
         layers = _each(manifest.get("layers"), "layers")
         return [_place(layer) for layer in layers], _place(_mapping(manifest.get("config"), "config"))
 
-    def _images(self, name: str, depth: int) -> Iterator[str]:
-        """The manifests of images that an index names, through indexes in it; what attests to an image is none.
+    def _images(self, name: str, depth: int) -> Iterator[tuple[str, str]]:
+        """The manifests of images that an index names, through indexes in it, each with what it is called; what
+        attests to an image is none.
 
         A platform of which the saved archive has no manifest was not saved, as with an engine that pulled one of many.
         """
         if depth > 4:
-            raise _Broken("its indexes name one another")
-        for one in _each(self._table(name).get("manifests"), "manifests"):
+            raise Broken("its indexes name one another")
+        for one in _each(self.table(name).get("manifests"), "manifests"):
             place = _place(one)
             notes = one.get("annotations")
             attests = isinstance(notes, dict) and "vnd.docker.reference.type" in notes
-            if attests or place not in self._documents:
+            if attests or place not in self._held or place in self._read:
                 continue
-            if "manifests" in self._table(place):
+            if "manifests" in self.table(place):
                 yield from self._images(place, depth + 1)
+                self._read.add(place)
             else:
-                yield place
+                yield place, _called(one)
 
-    def _diff_ids(self, config: str) -> list[str]:
-        rootfs = _mapping(self._table(config).get("rootfs"), "rootfs")
+    def diff_ids(self, config: str) -> list[str]:
+        """The digests of the layers' content that the configuration of this name gives, lowest first."""
+        rootfs = _mapping(self.table(config).get("rootfs"), "rootfs")
         return [_text(one, "a diff_id") for one in _each(rootfs.get("diff_ids"), "diff_ids", str)]
 
-    def _table(self, name: str) -> dict[str, Any]:
-        return _mapping(self._json(name), _shown(name))
+    def table(self, name: str) -> dict[str, Any]:
+        """The file of this name, which holds one JSON object."""
+        return _mapping(self._json(name), shown(name))
 
     def _json(self, name: str) -> object:
-        if name not in self._documents:
-            raise _Broken(f"{_shown(name)} is not in it")
+        if name not in self._held:
+            raise Broken(f"{shown(name)} is not in it")
         try:
-            return json.loads(self._documents[name])
+            return json.loads(self._held[name])
         except (ValueError, RecursionError) as error:
-            raise _Broken(f"{_shown(name)} is not JSON: {_shown(str(error))}") from error
+            raise Broken(f"{shown(name)} is not JSON: {shown(str(error))}") from error
 
 
-def _is_tar(first: bytes) -> bool:
+def _several(names: Iterable[str]) -> Broken:
+    """The error for a saved archive of another number of images than one."""
+    found = list(names)
+    listed = f" ({shown(', '.join(found))})" if found else ""
+    return Broken(f"it holds {len(found)} images{listed}, expected one")
+
+
+def _called(descriptor: Mapping[str, Any]) -> str:
+    """What an index calls an image: its name or else its platform, as those who save images write them."""
+    notes, platform = descriptor.get("annotations"), descriptor.get("platform")
+    notes = notes if isinstance(notes, dict) else {}
+    platform = platform if isinstance(platform, dict) else {}
+    name = notes.get("io.containerd.image.name") or notes.get("org.opencontainers.image.ref.name")
+    machine = "/".join(str(platform[key]) for key in ("os", "architecture", "variant") if key in platform)
+    return str(name or machine or descriptor.get("digest"))
+
+
+def is_tar(first: bytes) -> bool:
     """Whether a file that begins so is a tar archive, the empty one of nothing but zeros included."""
     if len(first) < _BLOCK:
         return False
     try:
         _summed(first)
-    except _Broken:
+    except Broken:
         return not first.strip(b"\0")
     return True
 
@@ -661,19 +724,19 @@ def _place(descriptor: Mapping[str, Any]) -> str:
 
 def _text(value: object, what: str) -> str:
     if not isinstance(value, str):
-        raise _Broken(f"{what} in its manifest is not text")
+        raise Broken(f"{what} in its manifest is not text")
     return value
 
 
 def _mapping(value: object, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise _Broken(f"{what} in its manifest is no table")
+        raise Broken(f"{what} in its manifest is no table")
     return value
 
 
 def _each(value: object, what: str, kind: type = dict) -> list[Any]:
     if not isinstance(value, list) or not all(isinstance(one, kind) for one in value):
-        raise _Broken(f"{what} in its manifest is no list of what it should be")
+        raise Broken(f"{what} in its manifest is no list of what it should be")
     return value
 
 

@@ -168,6 +168,27 @@ def run(
     return Completed(tuple(argv), process.returncode, "".join(out), "".join(err), timed_out)
 
 
+@contextmanager
+def outlived_by(argv: Sequence[str]) -> Iterator[None]:
+    """While it holds, ``argv`` runs in a session of its own and reads stdin: a line comes if this block is left, and
+    nothing but the end if envkit is killed in it, whatever kills it.  What it prints goes nowhere."""
+    process = subprocess.Popen(
+        list(argv),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    try:
+        yield
+    finally:
+        with suppress(BrokenPipeError):  # somebody ended it
+            process.stdin.write(b"\n")
+            process.stdin.close()
+        process.wait()
+
+
 def beside(work: Callable[[], Result]) -> Callable[[], Result]:
     """Starts ``work`` in a thread; what is returned waits for it and gives its result, or raises what it raised.
 

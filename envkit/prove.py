@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import secrets
+import signal
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -16,29 +19,45 @@ from typing import Any, Protocol
 
 from envkit import lock as locks
 from envkit import proc
-from envkit.engine import Engine, Say
+from envkit.engine import Engine, Say, where_they_lie
 from envkit.errors import Undecided, UsageError
+from envkit.image import aoti as aoti_document
 from envkit.image import pack
+from envkit.image import placement as placement_document
 from envkit.image import probe as probe_document
 from envkit.image import smoke as smoke_document
+from envkit.image.audit import observe as observe_files
+from envkit.image.document import Answer, find
+from envkit.image.tree import open_tree
 from envkit.lock import Lock
 from envkit.model import Observed
+from envkit.payload.begin import OLDEST
+from envkit.payload.placement import WAYS
 from envkit.payload.smoke import TESTS
 from envkit.payload.smoke.bench import SABOTAGE
 from envkit.proc import Completed
 from envkit.spec import one_line
-from envkit.subjects import Image, SmokeRun
+from envkit.subjects import Audit, Image, SmokeRun
+from envkit.subjects.aoti import AotiRun
 from envkit.subjects.image import NO_PROMISE, Promise, Wheel
+from envkit.subjects.placement import Placement
 from envkit.versions import Sm
 
 LOCK_LABEL = "io.envkit.lock"
 FLAVOR_LABEL = "io.envkit.flavor"
 
 PROBE_S = 300.0  # importing torch from a cold disk takes up to a minute, mapping its libraries a few seconds
+PLACEMENT_S = 300.0  # torch is imported up to twice, and the model is the user's
+AOTI_S = 900.0  # a package is loaded up to three times, each time behind an import of torch
 SMOKE_S = 900.0  # the suite takes about a minute; each test has a budget of its own, far below this
 
 _LABEL_LIMIT = 1 << 20  # characters; the lock of a whole image has twenty thousand
-_TAIL = 15  # lines of a dead payload's stderr that are shown
+_CODE_DIR = "/envkit-code"  # where a container sees the user's folder
+_GRACE_S = 10.0  # beyond the payload's own budget, in which it ends itself and says so
+_TALK = 300  # lines of a run's stderr that are passed on as they come; the smoke suite says one a test
+_TAIL = 15  # lines of a flood's end that are passed on as well
+_LINE = 1000  # characters of one line that are passed on
+_WORDS = 300  # characters of a dead payload's last words that stand in the message
 
 
 @cache
@@ -69,8 +88,10 @@ class Place(Protocol):
         """What it was built to hold."""
         ...
 
-    def run(self, argv: list[str], timeout_s: float, say: Say) -> Completed:
-        """Runs the payload with ``argv`` there."""
+    def run(
+        self, argv: list[str], timeout_s: float, say: Say, mounts: Mapping[str, Path] | None = None
+    ) -> Completed:
+        """Runs the payload with ``argv`` there; ``mounts`` is what it may read here, by the path it sees."""
         ...
 
 
@@ -85,26 +106,15 @@ class InEngine:
 
     def promise(self) -> Observed[Promise]:
         """The lock in the image's label, if envkit built it."""
-        labels = self.engine.labels(self.name)
-        text = labels.get(LOCK_LABEL, "")
-        if not text:
-            return Observed.lost(NO_PROMISE)
-        if len(text) > _LABEL_LIMIT:
-            raise UsageError(
-                f"the label {LOCK_LABEL} of {self.name} has {len(text)} characters, which no lock has",
-                "build the image with `envkit build`",
-            )
-        flavor = labels.get(FLAVOR_LABEL, "")
-        if flavor not in locks.FLAVORS:
-            raise UsageError(
-                f"the label {FLAVOR_LABEL} of {self.name} is {one_line(repr(flavor))}, which is no flavor",
-                "build the image with `envkit build`",
-            )
-        return Observed.of(promise_of(locks.parse(text, f"the label {LOCK_LABEL} of {self.name}"), flavor), LOCK_LABEL)
+        return promised(self.engine.labels(self.name), self.name)
 
-    def run(self, argv: list[str], timeout_s: float, say: Say) -> Completed:
+    def run(
+        self, argv: list[str], timeout_s: float, say: Say, mounts: Mapping[str, Path] | None = None
+    ) -> Completed:
         """Runs the payload in a container of its own."""
-        return self.engine.run(self.name, argv, payload=_payload(), gpus=self.gpus, timeout_s=timeout_s, say=say)
+        return self.engine.run(
+            self.name, argv, payload=_payload(), gpus=self.gpus, mounts=mounts, timeout_s=timeout_s, say=say
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +141,14 @@ class Here:
         """Nothing was promised of it."""
         return Observed.lost(NO_PROMISE)
 
-    def run(self, argv: list[str], timeout_s: float, say: Say) -> Completed:
+    def run(
+        self, argv: list[str], timeout_s: float, say: Say, mounts: Mapping[str, Path] | None = None
+    ) -> Completed:
         """Runs the payload as a child of this process."""
         with tempfile.TemporaryDirectory(prefix="envkit-run-") as scratch:
             file = Path(scratch, "envkit.pyz")
             file.write_bytes(_payload())
-            command = [str(self.python), str(file), *argv, "--watch-stdin"]
+            command = [str(self.python), str(file), *where_they_lie(argv, mounts or {}), "--watch-stdin"]
             environment = dict(os.environ)
             if self.gpus and self.gpus != ("all",):
                 environment["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus)
@@ -144,6 +156,25 @@ class Here:
                 return proc.run(command, timeout_s=timeout_s, env=environment, hold_stdin=True, on_line=say)
             except FileNotFoundError:
                 raise UsageError(f"there is no {self.python}", "name a Python interpreter") from None
+
+
+def promised(labels: Mapping[str, str], name: str) -> Observed[Promise]:
+    """What the labels of the image ``name`` promise, if envkit built it; raises UsageError for a label that is no lock."""
+    text = labels.get(LOCK_LABEL, "")
+    if not text:
+        return Observed.lost(NO_PROMISE)
+    if len(text) > _LABEL_LIMIT:
+        raise UsageError(
+            f"the label {LOCK_LABEL} of {name} has {len(text)} characters, which no lock has",
+            "build the image with `envkit build`",
+        )
+    flavor = labels.get(FLAVOR_LABEL, "")
+    if flavor not in locks.FLAVORS:
+        raise UsageError(
+            f"the label {FLAVOR_LABEL} of {name} is {one_line(repr(flavor))}, which is no flavor",
+            "build the image with `envkit build`",
+        )
+    return Observed.of(promise_of(locks.parse(text, f"the label {LOCK_LABEL} of {name}"), flavor), LOCK_LABEL)
 
 
 def promise_of(lock: Lock, flavor: str) -> Promise:
@@ -166,43 +197,152 @@ def default_gpus(wish: str) -> tuple[str, ...]:
     return () if wish == "none" else tuple(part.strip() for part in wish.split(",") if part.strip())
 
 
-def _ask(place: Place, what: str, kind: str, words: list[str], timeout_s: float, say: Say) -> Mapping[str, Any]:
-    """Runs the payload in ``place`` and gives its document: the last line of its stdout that is not empty.
+def _ask(
+    place: Place,
+    what: str,
+    kind: str,
+    words: list[str],
+    timeout_s: float,
+    say: Say,
+    mounts: Mapping[str, Path] | None = None,
+) -> Mapping[str, Any]:
+    """Runs the payload in ``place`` and gives its document.
 
-    A document counts only if the run ended well and if it repeats this run's nonce and the sha256 of the payload that
-    was sent: what the image's own code printed at Python's start or end, or left over from elsewhere, is none.  An
-    image that forges on purpose can read the nonce and repeat it; the seal is against accidents and cheap lies.
+    A document counts only if the run ended well and if exactly one repeats this run's nonce and the sha256 of the
+    payload that was sent: what the image's own code printed at Python's start or end, or left over from elsewhere, is
+    none.  An image that forges on purpose can read the nonce and print in the payload's place; the seal is against
+    accidents and cheap lies.  Raises Undecided without a document.
     """
-    nonce = secrets.token_hex(16)
-    argv = [kind, "--budget", f"{timeout_s:.0f}", *words, "--nonce", nonce]
-    done = place.run(argv, timeout_s + 10, lambda line: say(f"{kind}: {line}") if line.strip() else None)
-    lines = [line for line in done.stdout.splitlines() if line.strip()]
-    try:
-        document = json.loads(lines[-1]) if lines else None
-    except (ValueError, RecursionError):
-        document = None
-    left = "left no document"
-    if isinstance(document, dict):
-        seal = {"nonce": nonce, "payload_sha256": sha256(_payload()).hexdigest()}
-        wrong = [key for key, value in seal.items() if document.get(key) != value]
-        if not wrong and done.exit == 0 and not done.timed_out:
-            return document
-        left = f"left a document whose {' and '.join(wrong)} is not this run's" if wrong else "yet left a document"
-    how = "was stopped at its budget" if done.timed_out else f"ended with {done.exit}"
-    tail = "\n".join(f"  | {line}" for line in (done.stderr or done.stdout).splitlines()[-_TAIL:])
-    raise Undecided(
-        f"the {what} {how} and {left}" + (f":\n{tail}" if tail else ""),
-        "see the lines above; does the image print when its Python starts or ends (sitecustomize, a .pth file)?"
-        if isinstance(document, dict)
-        else "see the lines above; is the image's Python 3.8 or newer?",
+    seal = {"nonce": secrets.token_hex(16), "payload_sha256": sha256(_payload()).hexdigest()}
+    argv = [kind, "--budget", f"{timeout_s:.0f}", *words, "--nonce", seal["nonce"]]
+    started = time.monotonic()
+    talk = _Talk(kind, say)
+    done = place.run(argv, timeout_s + _GRACE_S, talk.hear, mounts)
+    talk.end()
+    answer = find(done.stdout, seal)
+    late = done.timed_out or (done.exit != 0 and time.monotonic() - started >= timeout_s)
+    if answer.document is not None and done.exit == 0 and not late:
+        return answer.document
+    raise _no_answer(place.name, what, done, answer, timeout_s if late else 0.0)
+
+
+class _Talk:
+    """Passes on what a run says on stderr, of a flood its beginning and its end."""
+
+    def __init__(self, kind: str, say: Say) -> None:
+        self._kind, self._say = kind, say
+        self._told = 0
+        self._held: deque[str] = deque(maxlen=_TAIL)
+        self._silent = 0
+
+    def hear(self, line: str) -> None:
+        """Takes one line."""
+        if not line.strip():
+            return
+        line = line if len(line) <= _LINE else line[:_LINE] + "..."
+        if self._told < _TALK:
+            self._told += 1
+            self._say(f"{self._kind}: {line}")
+            return
+        self._silent += len(self._held) == _TAIL
+        self._held.append(line)
+
+    def end(self) -> None:
+        """Tells what was held back."""
+        if self._silent:
+            self._say(f"{self._kind}: ({self._silent} lines are left out)")
+        for line in self._held:
+            self._say(f"{self._kind}: {line}")
+
+
+def _no_answer(name: str, what: str, done: Completed, answer: Answer, late_s: float) -> Undecided:
+    """Why a run has no document that counts; ``late_s`` is the budget that it went past, 0 if it did not."""
+    if late_s:
+        how = f"did not end within {late_s:g} s"
+    elif done.exit < 0:
+        how = f"was killed by {_signal(-done.exit)}"
+    else:
+        how = f"ended with exit code {done.exit}"
+    words = _last_words(done.stderr.strip() or ("" if answer.began else done.stdout[-_LINE:]))
+    because = f": {words}" if words else ""
+    began = answer.began
+    if answer.forged:
+        return Undecided(
+            f"the {what} in {name} {how} and {answer.missing}",
+            "something in the image prints answers in the payload's place: look at what its Python runs at its start "
+            "and end (sitecustomize, usercustomize, .pth files)",
+        )
+    if answer.document is not None:
+        return Undecided(
+            f"the {what} in {name} left a document and then {how}{because}",
+            "run it again; if it stays, look at what the image's Python runs at its end",
+        )
+    if began is None:
+        return Undecided(
+            f"the Python of {name} {how} before it ran a line of the payload{because}",
+            "start it alone, as in `docker run --rm IMAGE python3 -c pass`, and mend that: PYTHONHOME, sitecustomize "
+            "and .pth files come before any program, and a Python of another machine or C library runs none",
+        )
+    if began.get("libc") == "musl":
+        return Undecided(
+            f"the Python of {name} runs on musl, and torch, CUDA and the payload need glibc",
+            "build the image on a distribution with glibc, such as Debian, Ubuntu or Rocky Linux, in place of Alpine",
+        )
+    oldest = ".".join(map(str, OLDEST))
+    if _older(began.get("python", ""), OLDEST):
+        return Undecided(
+            f"the Python of {name} is {one_line(began.get('python', ''))}, and the payload needs {oldest} or newer",
+            f"put a Python of {oldest} or newer first on the image's PATH as python3",
+        )
+    budget = "; if it needs longer than that, something in the image hangs" if late_s else ""
+    memory = "; SIGKILL from elsewhere is most often the kernel's, for want of memory" if done.exit == -9 else ""
+    return Undecided(
+        f"the {what} in {name} {how} and {answer.missing}{because}",
+        f"look at what the image's Python says on stderr, which stands above{memory}{budget}",
     )
 
 
-def probe(place: Place, say: Say, timeout_s: float = PROBE_S) -> Image:
-    """What the process in ``place`` really maps and binds.  Raises Undecided if it cannot be learned."""
+def _older(version: str, oldest: tuple[int, ...]) -> bool:
+    found = re.fullmatch(r"(\d{1,3})\.(\d{1,3})\.\d{1,3}", version)
+    return found is not None and (int(found[1]), int(found[2])) < oldest
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _last_words(stderr: str) -> str:
+    """The line that says most of why a program ended: the last that names an error, else the last one."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip() and not line.startswith("envkit payload:")]
+    telling = [line for line in lines if re.search(r"error|fault|fatal|abort|exception|cannot|killed", line, re.I)]
+    last = (telling or lines or [""])[-1]
+    return one_line(last[:_WORDS].rstrip(".") + ("..." if len(last) > _WORDS else ""))
+
+
+def audit(
+    target: str, engine: Callable[[], Engine], say: Say, *, gpus: tuple[Sm, ...] = (), hash_all: bool = False
+) -> Audit:
+    """What the files of ``target`` show: a directory, a saved image, or an image of what ``engine`` gives.
+
+    ``gpus`` are those it must run on besides the ones it was declared for.  ``hash_all`` compares every file of torch
+    and CUDA with its wheel's hash.  Raises what ``open_tree`` raises.
+    """
+    say(f"reading {target}")
+    with open_tree(target, engine, say) as tree:
+        promise = promised(tree.config.get("Labels") or {}, target)
+        return observe_files(tree, gpus=gpus, promise=promise, hash_all=hash_all, say=say)
+
+
+def probe(place: Place, say: Say, timeout_s: float = PROBE_S, static: bool = False) -> Image:
+    """What the process in ``place`` really maps and binds; with ``static`` nothing is imported there and only what needs
+    no torch is seen.  Raises Undecided if it cannot be learned.
+    """
     promise = place.promise()
     say(f"probing {place.name}")
-    document = _ask(place, "probe", "probe", [], timeout_s, say)
+    document = _ask(place, "probe", "probe", ["--static"] if static else [], timeout_s, say)
     return probe_document.read(document, place.name, place.digest, promise, place.gpus)
 
 
@@ -235,6 +375,86 @@ def smoke(
     words = [word for name in names for word in ("--only", name)] + (["--sabotage", sabotage] if sabotage else [])
     words += [word for sm in asked.gpus_promised for word in ("--sm", sm.removeprefix("sm_"))]
     return smoke_document.read(_ask(place, "smoke suite", "smoke", words, timeout_s, say), asked)
+
+
+def aoti(
+    place: Place,
+    say: Say,
+    package: Path,
+    *,
+    inputs: str = "",
+    code: Path | None = None,
+    model: str = "",
+    runner: str = "",
+    timeout_s: float = AOTI_S,
+) -> AotiRun:
+    """What the AOTInductor package or library at ``package`` was made for, and how it loads and runs in ``place``.
+
+    ``inputs`` ("module:function") makes the arguments, with ``code`` put before sys.path; without it they are made from
+    the package's own description.  ``model`` names one of its models, ``runner`` ("cpu" or "cuda") the runner class
+    that is meant to load it.  Raises UsageError for a file or folder that is not there, Undecided without a document.
+    """
+    if not package.is_file():
+        raise UsageError(f"there is no package {package}", "name a .pt2 file, or the library that torch compiled")
+    if code is not None and not code.is_dir():
+        raise UsageError(f"there is no folder {code}", "name the folder that holds the module of --inputs")
+    if inputs and not re.fullmatch(r"[\w.]+:[A-Za-z_]\w*", inputs):
+        raise UsageError(f"`{inputs}` names no function", "write it as module:function")
+    if runner not in ("", "cpu", "cuda"):
+        raise UsageError(f"there is no runner `{runner}`", "cpu or cuda")
+    inside = "/envkit-aoti/package" + (package.suffix if package.suffix in (".pt2", ".so") else ".pt2")
+    mounts = {inside: package}
+    words = [inside, "--seconds", f"{max(2.0, timeout_s / 3 - 5):.0f}"]
+    if code is not None:
+        mounts["/envkit-code"] = code
+        words += ["--code", "/envkit-code"]
+    for option, value in (("--inputs", inputs), ("--model", model), ("--runner", runner)):
+        words += [option, value] if value else []
+    say(f"loading {package} in {place.name}")
+    document = _ask(place, "package's run", "aoti", words, timeout_s, say, mounts)
+    asked = AotiRun(place.name, place.digest, runner, inputs, place.gpus)
+    return aoti_document.read(document, asked, str(package))
+
+
+def placement(
+    place: Place,
+    target: str,
+    say: Say,
+    code: Path | None = None,
+    how: str = "auto",
+    rank_folder: Path | None = None,
+    timeout_s: float = PLACEMENT_S,
+) -> Placement:
+    """Where the tensors of the model that ``target`` ("module:factory") makes live, followed through one run.
+
+    ``code`` is the folder of this machine that the module lies in; without it the module is the image's own, found
+    from its working directory.  ``how`` is "auto", "run", "fake" or "trace" (envkit.payload.placement).
+    ``rank_folder`` is a folder that all ranks of a distributed job write to; it is for a Python of this machine, for
+    a container writes nowhere.  Raises UsageError for a wish that makes no sense, Undecided if the run leaves no
+    document.
+    """
+    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", target):
+        raise UsageError(f"{one_line(repr(target))} is no module:factory", "as in train.model:example")
+    if how not in WAYS:
+        raise UsageError(f"there is no way {one_line(repr(how))} to follow a model", f"one of: {', '.join(WAYS)}")
+    if code is not None and not code.is_dir():
+        raise UsageError(f"there is no folder {code}", "name the folder that the module lies in")
+    if rank_folder is not None and isinstance(place, InEngine):
+        raise UsageError(
+            "ranks cannot be compared in a container, which writes nowhere",
+            "start envkit in the job's own container, once for each rank",
+        )
+    if rank_folder is not None and not rank_folder.is_dir():
+        raise UsageError(f"there is no folder {rank_folder}", "make one that all ranks of the job can write to")
+    asked = Placement(
+        place.name, place.digest, target, gpus_given=place.gpus, ranks_asked=rank_folder is not None
+    )
+    words = [target, "--how", how, "--seconds", f"{max(1.0, timeout_s - 5):.0f}"]
+    words += ["--code", _CODE_DIR] if code is not None else []
+    words += ["--rank-folder", str(rank_folder.resolve())] if rank_folder is not None else []
+    say(f"following {target} in {place.name}")
+    mounts = {_CODE_DIR: code} if code is not None else None
+    return placement_document.read(_ask(place, "placement", "placement", words, timeout_s, say, mounts), asked)
 
 
 def this_python(gpus: tuple[str, ...] = ()) -> Here:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 
-from envkit import __version__, files, judge, layers, proc, prove, render, solve
+from envkit import __version__, files, judge, layers, proc, prove, render, solve, tables
 from envkit import lock as locks
 from envkit.apt import Base
 from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage, Engine, Say, buildx
@@ -24,8 +24,7 @@ from envkit.model import Report, Result, Subject
 from envkit.report import Table
 from envkit.resolve import resolve
 from envkit.spec import Platform, Spec
-from envkit.subjects import Image, SmokeRun, codec
-from envkit.subjects.image import Library
+from envkit.subjects import Audit, Image, SmokeRun, codec
 
 BUILD_S = 3600.0  # three gigabytes of wheels over a slow line
 
@@ -296,32 +295,13 @@ def compare_images(engine: Engine, old: str, new: str) -> list[str]:
     return [f"layer {one.number}: {one.what}" for one in layers.compare(*read)]
 
 
-def judge_all(image: Image, run: SmokeRun, facts: Facts) -> tuple[Result, ...]:
-    """What every check says of an image and of its smoke run."""
-    return (*judge.judge(image, facts), *judge.judge(run, facts))
+def judge_all(audit: Audit, image: Image, run: SmokeRun, facts: Facts) -> tuple[Result, ...]:
+    """What every check says of an image's files, of a process in it and of its smoke run.
 
-
-def library_table(image: Image) -> Table:
-    """The CUDA libraries as loaded: what each says of its version (its wheel's where it says nothing), and its path."""
-
-    def version(lib: Library) -> str:
-        return lib.version or (f"{lib.owner_version} (wheel)" if lib.owner_version else "not said")
-
-    rows = tuple(
-        (lib.name, version(lib), lib.found_via or "unknown", lib.path)
-        for lib in sorted(image.libraries.value or (), key=lambda lib: (lib.name, lib.path))
-    )
-    return Table(f"libraries as loaded in {image.name}", ("library", "version", "found by", "path"), rows)
-
-
-def smoke_table(run: SmokeRun) -> Table:
-    """The smoke tests: device, how each ended and in how many seconds."""
-    rows = tuple(
-        (test.name, test.device, test.ended, f"{test.seconds:.1f}")
-        for test in run.tests.value or ()
-        if test.ended != "unfit"
-    )
-    return Table("smoke tests, each in a process of its own", ("test", "device", "ended", "seconds"), rows)
+    What can be asked of the files and of the process alike is asked of the process, which is nearer to the truth.
+    """
+    of_files = frozenset(name for name, check in judge.checks().items() if check.subjects == (Audit,))
+    return (*judge.judge(audit, facts, of_files), *judge.judge(image, facts), *judge.judge(run, facts))
 
 
 def up(
@@ -336,7 +316,7 @@ def up(
     no_cache: bool = False,
     refresh_os: bool = False,
 ) -> tuple[Report, tuple[Table, ...]]:
-    """Lock, render, build, probe and smoke; one report with all that was observed, and the tables worth seeing.
+    """Lock, render, build, audit, probe and smoke; one report with all that was observed, and the tables worth seeing.
 
     Raises what its steps raise; a step that fails leaves no container and no half-written file.
     """
@@ -344,12 +324,13 @@ def up(
     lock = ensure_lock(spec, facts, engine, say, refresh_os=refresh_os)
     write_dockerfile(spec, lock)
     built = build(lock, engine, say, tag=tag, flavor=flavor, no_cache=no_cache)
+    files_seen = prove.audit(built.image.tag, lambda: engine, say)
     place = prove.InEngine(engine, built.image.tag, built.image.id, gpus)
     image = prove.probe(place, say)
     run = prove.smoke(place, say)
     report = Report(
         Subject("up", lock.name),
-        judge_all(image, run, facts),
+        judge_all(files_seen, image, run, facts),
         round(time.monotonic() - started, 3),
         {
             "build": {
@@ -362,8 +343,9 @@ def up(
                 "lock_sha256": sha256(locks.dump(lock).encode()).hexdigest(),
                 "envkit": __version__,
             },
+            "audit": codec.to_plain(files_seen),
             "image": codec.to_plain(image),
             "smoke": codec.to_plain(run),
         },
     )
-    return report, (library_table(image), smoke_table(run))
+    return report, (*tables.image(image), *tables.smoke(run))

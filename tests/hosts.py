@@ -13,7 +13,7 @@ from envkit.subjects.codec import from_plain, to_plain
 from envkit.subjects.host import Gpu
 
 FACTS = facts.load()
-CHECKS = {name: check for name, check in judge.checks().items() if check.subject is Host}
+CHECKS = {name: check for name, check in judge.checks().items() if Host in check.subjects}
 DATA = Path(__file__).parent / "data/host"
 
 

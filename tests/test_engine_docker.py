@@ -302,7 +302,7 @@ def test_run_has_a_budget(engine: DockerEngine, image: str) -> None:
 
 
 def test_flood_of_output_is_stopped(engine: DockerEngine, image: str) -> None:
-    with pytest.raises(Undecided, match="wrote more than 64 MiB"):
+    with pytest.raises(Undecided, match="wrote more than 32 MiB to stdout"):
         engine.run(image, [], payload=payload("while True: print('x' * 65536)"), timeout_s=60, say=quiet)
     assert containers(image) == []
 
@@ -311,6 +311,28 @@ def test_image_without_python(engine: DockerEngine, python_base: BaseFound, imag
     with pytest.raises(Undecided, match="has no python9"):
         engine.run(image, [], payload=payload(""), python="python9", timeout_s=60, say=quiet)
     assert containers(image) == []
+
+
+def test_a_mount_is_read_and_not_written(engine: DockerEngine, image: str, tmp_path: Path) -> None:
+    code = tmp_path / "my code"
+    code.mkdir()
+    (code / "word").write_text("here")
+    (tmp_path / "link").symlink_to(code)
+    body = """
+    import errno
+    print(sys.argv[1], open(sys.argv[1]).read())
+    for path in ("/given/code/word", "/given/code/new", "/given/one"):
+        try:
+            open(path, "w").close()
+        except OSError as error:
+            print(errno.errorcode[error.errno])
+    """
+    mounts = {"/given/code": tmp_path / "link", "/given/one": code / "word"}
+    run = engine.run(image, ["/given/code/word"], payload=payload(body), mounts=mounts, timeout_s=60, say=quiet)
+    assert run.stdout.split() == ["/given/code/word", "here", "EROFS", "EROFS", "EROFS"], run.stderr
+    assert (code / "word").read_text() == "here" and containers(image) == []
+    with pytest.raises(UsageError, match=r"there is no .*/gone"):
+        engine.run(image, [], payload=payload(""), mounts={"/given": tmp_path / "gone"}, timeout_s=60, say=quiet)
 
 
 def test_missing_image(engine: DockerEngine) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from envkit import facts, judge
 from envkit.model import Outcome, Result
-from envkit.subjects import Image, SmokeRun, codec
+from envkit.subjects import Image, Placement, SmokeRun, codec
 
 GPU = Path(__file__).parent / "data" / "gpu"
 UNTOLD = {"smoke-torch-not-promised"}  # the image was not built by envkit and promises nothing
@@ -68,3 +68,44 @@ def test_an_h100_image_binds_what_its_torch_was_built_for() -> None:
     image = codec.from_plain(Image, recorded("h100-torch-2.11-cu130-probe")["subject"])
     assert [lib.owner_version for lib in image.mapped("cudnn")] == ["9.19.0.56"]
     assert image.mapped("cuda")
+
+
+PLACED = {
+    "cpu_input": ("placement-two-devices", "models.py:26", "input 0"),
+    "two_gpus": ("placement-two-devices", "models.py:27", "two.weight"),
+    "embedding": ("placement-two-devices", "models.py:37", "input 0"),
+    "half_float": ("placement-dtype-mix", "models.py:27", "two.weight"),
+    "frozen_mixed": ("placement-two-devices", "models.py:119", "frozen.weight"),
+}
+CLEAN = ("clean", "embedding_clean", "half_clean", "frozen_clean", "autocast", "moved", "context")
+
+
+def followed(case: str) -> dict[str, Result]:
+    plain = recorded("h200x2-torch-2.11-cu130-placement")["subjects"][case]
+    results = judge.judge(codec.from_plain(Placement, plain), facts.load())
+    return {result.check: result for result in results}
+
+
+@pytest.mark.parametrize("how", ["run", "fake", "trace"])
+@pytest.mark.parametrize("case", PLACED)
+def test_a_misplaced_tensor_is_found_with_its_line_on_gpus_and_without(how: str, case: str) -> None:
+    check, line, name = PLACED[case]
+    result = followed(f"{how}-{case}")[check]
+    assert result.outcome is Outcome.FAIL
+    assert [finding.where.split()[0] for finding in result.findings] == [line]
+    assert name in str(result.findings)
+
+
+@pytest.mark.parametrize("case", CLEAN)
+def test_a_model_in_its_place_is_clean_on_gpus(case: str) -> None:
+    found = {check for check, result in followed(f"run-{case}").items() if result.outcome is not Outcome.PASS}
+    skipped = {check for check in found if followed(f"run-{case}")[check].outcome is Outcome.SKIP}
+    assert found == skipped
+    assert "placement-two-devices" not in skipped and "placement-dtype-mix" not in skipped
+
+
+def test_copies_and_waits_are_told_with_their_lines_on_gpus() -> None:
+    results = followed("run-reader")
+    assert {finding.where.split()[0] for finding in results["placement-waits"].findings} >= {"models.py:133", "models.py:135"}
+    assert [finding.where.split()[0] for finding in results["placement-host-copies"].findings] == ["models.py:136"]
+    assert followed("run-forks")["placement-fork-after-cuda"].outcome is Outcome.FAIL

@@ -21,7 +21,7 @@ from envkit.versions import Cuda, Cudnn, Driver, Python, Sm, Torch
 
 FACTS = load()
 HOME = Path(envkit.facts.__file__).parent
-TABLES = {
+TABLES: dict[str, tuple[Any, ...]] = {
     "torch": FACTS.torches,
     "cuda": FACTS.cudas,
     "arch": FACTS.archs,
@@ -32,8 +32,16 @@ TABLES = {
     "os": FACTS.oses,
     "ngc": FACTS.ngcs,
     "tool": FACTS.tools,
+    "cuda_error": FACTS.cuda_errors,
+    "variant": FACTS.variants,
+    "known_bad": FACTS.known_bad,
+    "ptx": FACTS.ptx_isas,
 }
 KEYS: dict[str, Any] = {
+    "cuda_error": lambda row: row.code,
+    "variant": lambda row: row.package,
+    "known_bad": lambda row: row.id,
+    "ptx": lambda row: row.cuda,
     "torch": lambda row: (row.torch, row.cuda),
     "cuda": lambda row: row.version,
     "arch": lambda row: row.sm,

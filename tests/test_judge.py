@@ -14,7 +14,9 @@ from envkit import facts as tables
 from envkit.facts import Facts
 from envkit.judge import Check, checks, judge, run
 from envkit.model import Finding, Observed, Outcome, Severity, Skip, Unknown
-from envkit.subjects import Host, Image, SmokeRun
+from envkit.subjects import KINDS, Audit, Host, Image, SmokeRun
+from envkit.subjects.aoti import AotiRun
+from envkit.subjects.placement import Placement
 
 FACTS: Facts = tables.load()
 HOST = Host("node")
@@ -113,16 +115,20 @@ def test_every_check_is_found() -> None:
 
 
 def test_a_check_is_named_by_its_subject() -> None:
-    prefixes = {Host: "host-", Image: "image-", SmokeRun: "smoke-"}
+    prefixes = {subject: f"{word}-" for word, subject in KINDS.items()}
     for name, check in checks().items():
-        assert name.startswith(prefixes[check.subject])
+        assert name.startswith(prefixes[check.subjects[0]])
 
 
-@pytest.mark.parametrize("subject", [HOST, Image("i"), SmokeRun("s")], ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize(
+    "subject",
+    [HOST, Image("i"), SmokeRun("s"), AotiRun("a"), Audit("d"), Placement("p")],
+    ids=lambda each: type(each).__name__,
+)
 def test_a_subject_of_which_nothing_was_observed_is_never_green(subject: Any) -> None:
     results = judge(subject, FACTS)
     assert [result.check for result in results] == sorted(
-        name for name, check in checks().items() if check.subject is type(subject)
+        name for name, check in checks().items() if type(subject) in check.subjects
     )
     assert results
     wrong = (Outcome.PASS, Outcome.BROKE)
@@ -130,7 +136,7 @@ def test_a_subject_of_which_nothing_was_observed_is_never_green(subject: Any) ->
 
 
 def test_only_some_checks_run_when_named() -> None:
-    one = sorted(name for name, check in checks().items() if check.subject is Host)[0]
+    one = sorted(name for name, check in checks().items() if Host in check.subjects)[0]
     assert [result.check for result in judge(HOST, FACTS, frozenset({one, "image-x"}))] == [one]
 
 

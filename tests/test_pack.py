@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from envkit.image.pack import pack
 
 OLD = sorted(Path.home().glob(".pyenv/versions/3.*/bin/python3"))
 PYTHONS = [path for path in OLD if int(path.parts[-3].split(".")[1]) >= 8]
+TOO_OLD = [path for path in OLD if path not in PYTHONS]
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +83,24 @@ def test_it_runs_under_other_pythons(pyz: Path, python: Path) -> None:
     assert document["payload_sha256"] == hashlib.sha256(pyz.read_bytes()).hexdigest()
     assert (document["schema"], document["kind"]) == ("envkit.payload/1", "probe")
     assert done.stderr == ""
+
+
+@pytest.mark.skipif(not TOO_OLD, reason="no Python older than 3.8 is installed under ~/.pyenv/versions")
+@pytest.mark.parametrize("python", TOO_OLD, ids=lambda path: path.parts[-3])
+def test_an_older_python_is_told_so_and_prints_no_document(pyz: Path, python: Path) -> None:
+    done = run(python, pyz, "probe", "--nonce", "n")
+    (said,) = [json.loads(line) for line in done.stdout.splitlines() if line]
+    assert said["began"]["python"] == python.parts[-3] and said["began"]["libc"].startswith("glibc ")
+    assert (said["nonce"], done.returncode, done.stderr) == ("n", 3, "")
+    assert run(python, pyz, "probe").stderr.startswith(f"this is Python {python.parts[-3]} on glibc")
+
+
+def test_the_first_line_says_which_python_it_is(pyz: Path) -> None:
+    done = run(sys.executable, pyz, "probe", "--static", "--nonce", "n")
+    first, last = [json.loads(line) for line in done.stdout.splitlines() if line]
+    assert first["began"] == {"python": platform.python_version(), "libc": " ".join(platform.libc_ver())}
+    assert first["nonce"] == last["nonce"] == "n"
+    assert last["payload_sha256"] == hashlib.sha256(pyz.read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize("words", [[], ["prob"], ["probe", "--budget", "soon"], ["probe", "all"]])

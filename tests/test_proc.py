@@ -122,3 +122,17 @@ def test_a_fault_in_work_beside_is_never_taken_for_a_result() -> None:
 
     with pytest.raises(RuntimeError, match="ended without a result"):
         proc.beside(fault)()
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_program_that_outlives_envkit_hears_whether_it_was_killed(tmp_path: Path, dies: bool) -> None:
+    heard = tmp_path / "heard"
+    waits = [sys.executable, "-c", f"import sys; open({str(heard)!r}, 'w').write(repr(sys.stdin.readline()))"]
+    end = "os.kill(0 - os.getpgrp(), 9)" if dies else "pass"
+    code = f"import os\nfrom envkit import proc\nwith proc.outlived_by({waits!r}):\n    {end}\n"
+    done = proc.run([sys.executable, "-c", code], timeout_s=30, cwd=Path(__file__).parent.parent)
+    assert done.exit == (-9 if dies else 0), done.stderr
+    limit = time.monotonic() + 10
+    while not (heard.exists() and heard.read_text()) and time.monotonic() < limit:
+        time.sleep(0.02)
+    assert heard.read_text() == ("''" if dies else "'\\n'")

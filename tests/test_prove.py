@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from envkit import prove
-from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage, Engine, Say
+from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage, Engine, Say, Stored, where_they_lie
 from envkit.errors import Undecided, UsageError
 from envkit.lock import Lock, dump, parse
 from envkit.proc import Completed
@@ -102,7 +102,7 @@ class FakeEngine:
     images: dict[str, Mapping[str, str]] = field(default_factory=dict)
     base: BaseFound | None = None
     files: dict[str, bytes] = field(default_factory=dict)
-    makes: tuple[tuple[bytes, ...], ...] = ((b"",),)
+    makes: tuple[tuple[bytes, ...], ...] = ((layer(),),)
     contexts: list[dict[str, str]] = field(default_factory=list)
     builds: list[BuildWish] = field(default_factory=list)
     contents: dict[str, tuple[bytes, ...]] = field(default_factory=dict)
@@ -131,6 +131,10 @@ class FakeEngine:
 
     def layers(self, image: str) -> tuple[str, ...]:
         return tuple(f"sha256:{sha256(layer).hexdigest()}" for layer in self._content(image))
+
+    def stored(self, image: str) -> Stored:
+        content = self._content(image)
+        return Stored(content_id(content), sum(map(len, content)))
 
     def file(self, image: str, path: str) -> bytes:
         if path not in self.files:
@@ -164,13 +168,16 @@ class FakeEngine:
         gpus: tuple[str, ...] = (),
         env: Mapping[str, str] | None = None,
         python: str = "python3",
+        mounts: Mapping[str, Path] | None = None,
         timeout_s: float,
         say: Say,
     ) -> Completed:
         self.runs.append({"image": image, "argv": list(argv), "gpus": gpus, "timeout_s": timeout_s})
+        if mounts:
+            self.runs[-1]["mounts"] = dict(mounts)
         assert payload[:2] == b"PK"
         if self.python:
-            return Here(Path(self.python)).run(list(argv), timeout_s, say)
+            return Here(Path(self.python)).run(list(argv), timeout_s, say, mounts)
         answer = self.answers[argv[0]]
         if isinstance(answer, Exception):
             raise answer
@@ -193,6 +200,25 @@ def engine_with(probe: Completed | Exception | None = None, smoke: Completed | E
     made = FakeEngine({"probe": probe or said(probe_document()), "smoke": smoke or said(smoke_document())})
     made.images["job:1"] = {prove.LOCK_LABEL: dump(LOCK), prove.FLAVOR_LABEL: "runtime"}
     return made
+
+
+# Mounts.
+
+
+def test_a_run_in_no_container_is_told_where_a_mount_lies(tmp_path: Path) -> None:
+    mounts = {"/given/code": tmp_path, "/given/one": tmp_path / "file"}
+    argv = ["probe", "/given/code", "/given/code/a/b", "/given/codes", "/given/one", "x/given/code"]
+    assert where_they_lie(argv, mounts) == [
+        "probe", str(tmp_path), f"{tmp_path}/a/b", "/given/codes", f"{tmp_path}/file", "x/given/code",
+    ]  # fmt: skip
+    done = Here(Path(sys.executable)).run(["probe", "/given/code/a"], 60, quiet, mounts)
+    assert done.exit == 2 and f"unknown words: {tmp_path}/a\n" in done.stderr
+
+
+def test_an_engine_is_given_the_mounts(tmp_path: Path) -> None:
+    fake = engine_with()
+    place(fake).run(["probe", "--nonce", "n"], 10, quiet, {"/given": tmp_path})
+    assert fake.runs[0]["mounts"] == {"/given": tmp_path}
 
 
 # Probe.
@@ -268,39 +294,73 @@ NO_DOCUMENTS = {
 @pytest.mark.parametrize("stdout", NO_DOCUMENTS.values(), ids=NO_DOCUMENTS.keys())
 @pytest.mark.parametrize("verb", ["probe", "smoke"])
 def test_no_document_is_undecided_with_the_last_words(verb: str, stdout: str) -> None:
-    words = "".join(f"line {number}\n" for number in range(40)) + "Segmentation fault\n"
-    done = Completed((), 139, stdout, words)
+    words = "".join(f"line {number}\n" for number in range(40)) + "Segmentation fault.\n"
+    ask = prove.probe if verb == "probe" else prove.smoke
+    done = Completed((), -11, stdout, words)
     with pytest.raises(Undecided) as caught:
-        (prove.probe if verb == "probe" else prove.smoke)(place(engine_with(done, done)), quiet)
-    message = caught.value.message
-    assert "ended with 139 and left no document" in message
-    assert message.endswith("| Segmentation fault")
-    assert "line 25" not in message
-    assert "line 39" in message
+        ask(place(engine_with(done, done)), quiet)
+    how = "was killed by SIGSEGV before it ran a line of the payload: Segmentation fault"
+    assert caught.value.message == f"the Python of job:1 {how}"
+    began = replace(done, stdout=BEGAN.format("3.11.2", "glibc 2.36") + stdout)
+    with pytest.raises(Undecided) as caught:
+        ask(place(engine_with(began, began)), quiet)
+    assert caught.value.message.endswith(" in job:1 was killed by SIGSEGV and left no document: Segmentation fault")
+    assert caught.value.fix
+
+
+BEGAN = '{{"began": {{"python": "{}", "libc": "{}"}}, "nonce": "the nonce of the run"}}\n'
+
+
+@pytest.mark.parametrize(
+    ("python", "libc", "said"),
+    [
+        ("3.7.17", "glibc 2.36", "the Python of job:1 is 3.7.17, and the payload needs 3.8 or newer"),
+        ("3.13.1", "musl", "the Python of job:1 runs on musl, and torch, CUDA and the payload need glibc"),
+        ("3.10.1", "", "the probe in job:1 ended with exit code 3 and left no document"),
+        ("\\u001b[2J", "", "the probe in job:1 ended with exit code 3 and left no document"),
+        ("9" * 9999 + ".1.1", "", "the probe in job:1 ended with exit code 3 and left no document"),
+    ],
+)
+def test_a_python_that_is_not_fit_says_so_itself(python: str, libc: str, said: str) -> None:
+    done = Completed((), 3, BEGAN.format(python, libc), "")
+    with pytest.raises(Undecided) as caught:
+        prove.probe(place(engine_with(done)), quiet)
+    assert caught.value.message == said
+
+
+def test_of_a_flood_the_beginning_and_the_end_are_told() -> None:
+    heard: list[str] = []
+    stderr = "".join(f"{number} {'x' * 3000}\n" for number in range(1000))
+    prove.probe(place(engine_with(said(probe_document(), stderr))), heard.append)
+    numbers = [int(line.split()[1]) for line in heard if line.endswith("x...")]
+    assert numbers == [*range(300), *range(985, 1000)]
+    assert "probe: (685 lines are left out)" in heard and max(map(len, heard)) < 1100
 
 
 @pytest.mark.parametrize("verb", ["probe", "smoke"])
 @pytest.mark.parametrize(
     ("forge", "told"),
     [
-        (lambda text: text.replace(NONCE, "0" * 32), "left a document whose nonce is not this run's"),
-        (lambda text: text.replace(SHA256, "0" * 64), "left a document whose payload_sha256 is not this run's"),
-        (lambda text: '{"kind": "smoke"}', "left a document whose nonce and payload_sha256 is not this run's"),
-        (lambda text: "[" * 100_000, "left no document"),
+        (lambda text: text.replace(NONCE, "0" * 32), "and left a document whose nonce is not this run's"),
+        (lambda text: text.replace(SHA256, "0" * 64), "and left a document whose payload_sha256 is not this run's"),
+        (lambda text: '{"kind": "smoke"}', "and left a document whose nonce and payload_sha256 is not this run's"),
+        (lambda text: "[" * 100_000, r"before it ran a line of the payload: \[+\.\.\."),
+        (lambda text: text + text, "and left 2 documents for one run"),
+        (lambda text: text.replace('{"', '{"a": NaN, "', 1), "and left a document that cannot be read: NaN, .*"),
     ],
 )
 def test_a_document_that_does_not_answer_this_run_is_none(verb: str, forge: Callable[[str], str], told: str) -> None:
     documents = {"probe": probe_document(), "smoke": smoke_document()}
     answer = said(documents[verb])
     forged = replace(answer, stdout=forge(answer.stdout))
-    with pytest.raises(Undecided, match=f"ended with 0 and {told}"):
+    with pytest.raises(Undecided, match=f"ended with exit code 0 {told}$"):
         (prove.probe if verb == "probe" else prove.smoke)(place(engine_with(forged, forged)), quiet)
 
 
 @pytest.mark.parametrize(("end", "cut"), [(1, False), (-9, False), (0, True)])
 def test_a_run_that_did_not_end_well_is_undecided_whatever_it_left(end: int, cut: bool) -> None:
     done = replace(said(probe_document(), exit=end), timed_out=cut)
-    with pytest.raises(Undecided, match="yet left a document"):
+    with pytest.raises(Undecided, match="in job:1 left a document and then"):
         prove.probe(place(engine_with(done)), quiet)
 
 
@@ -341,7 +401,7 @@ def test_without_stderr_the_end_of_stdout_is_shown() -> None:
 
 
 def test_a_run_past_its_budget_says_so() -> None:
-    with pytest.raises(Undecided, match="was stopped at its budget and left no document"):
+    with pytest.raises(Undecided, match="did not end within 300 s before it ran a line of the payload"):
         prove.probe(place(engine_with(Completed((), -9, "", "", timed_out=True))), quiet)
 
 
@@ -461,7 +521,7 @@ def test_a_python_that_is_none() -> None:
 
 
 def test_a_program_that_is_no_python_is_undecided() -> None:
-    with pytest.raises(Undecided, match="left no document"):
+    with pytest.raises(Undecided, match="/bin/true ended with exit code 0 before it ran a line"):
         prove.probe(Here(Path("/bin/true")), quiet)
 
 
@@ -483,3 +543,19 @@ def test_a_payload_past_its_budget_is_killed_with_all_its_children(tmp_path: Pat
     assert done.timed_out
     assert time.monotonic() - started < 15
     assert "sleep\0003001" not in commands()
+
+
+@pytest.mark.parametrize(
+    ("error", "missing"),
+    [
+        ("killed SIGABRT", "import torch was killed by SIGABRT"),
+        ("hung no answer within 120 s", "import torch did not end: no answer within 120 s"),
+        ("garbled it left with status 0", "import torch ended the process: it left with status 0"),
+    ],
+)
+def test_a_torch_that_dies_in_the_import_leaves_every_kernel_unknown(error: str, missing: str) -> None:
+    died = {**smoke_document(), "torch": None, "torch_error": error}
+    run = prove.smoke(place(engine_with(smoke=said(died))), quiet)
+    assert (run.tests.value, run.tests.missing) == (None, missing)
+    raised = {**died, "torch_error": "raised ImportError: libgone.so.1"}
+    assert prove.smoke(place(engine_with(smoke=said(raised))), quiet).tests.value

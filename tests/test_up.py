@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 from archive import DATED, Archive, installed, needs_apt
+from elves import packed
 from index import Index, Publish
+from test_audit import stack, system
 from test_prove import FakeEngine, content_id, layer, probe_document, quiet, said, smoke_document
 
 from envkit import lock as locks
@@ -31,10 +33,11 @@ from envkit.report import render as report_text
 from envkit.resolve import resolve
 from envkit.spec import Spec
 from envkit.spec import load as load_spec
-from envkit.subjects import Image, SmokeRun, codec
+from envkit.subjects import Audit, Image, SmokeRun, codec
 
 IMAGES = Path(__file__).parent.parent / "images"
 REFERENCE = "torch-2.6-cu124"
+SOUND = (packed(system()), packed(dict(stack())))  # the layers of a small image in which all is as it should be
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the recorded images are of x86_64")
 
@@ -68,6 +71,7 @@ def locked(spec: Spec) -> Lock:
 
 def healthy() -> FakeEngine:
     made = FakeEngine({"probe": said(probe_document()), "smoke": said(smoke_document())})
+    made.makes = (SOUND,)
     made.files["/var/lib/dpkg/status"] = installed(("libc6", "2.36"))
     return made
 
@@ -104,9 +108,9 @@ def test_up_builds_what_was_rendered_and_judges_image_and_smoke(spec: Spec, fact
     assert locks.parse(built.labels[prove.LOCK_LABEL], "label") == made
     assert [run["argv"][0] for run in fake.runs] == ["probe", "smoke"]
     assert {(run["image"], run["gpus"]) for run in fake.runs} == {(built.tag, ("0",))}
-    kinds = {check.id: check.subject for check in checks().values()}
+    kinds = {check.id: check.subjects[0] for check in checks().values()}
     judged = {kinds[result.check] for result in report.results}
-    assert judged == {Image, SmokeRun}
+    assert judged == {Audit, Image, SmokeRun}
     assert sum(kinds[result.check] is Image for result in report.results) == sum(
         kind is Image for kind in kinds.values()
     )
@@ -127,7 +131,7 @@ def test_the_report_holds_what_was_observed(spec: Spec, facts: Facts) -> None:
     document = json.loads(report_text(report, "json"))
     assert document["subject"] == {"kind": "up", "name": REFERENCE}
     observed = document["observed"]
-    assert codec.from_plain(Image, observed["image"]).digest == content_id((b"",))
+    assert codec.from_plain(Image, observed["image"]).digest == content_id(SOUND)
     assert codec.from_plain(SmokeRun, observed["smoke"]).name == f"envkit/{REFERENCE}:latest"
     assert observed["build"]["engine"] == "fake"
     assert observed["build"]["size_bytes"] == 1_500_000_000
@@ -136,7 +140,8 @@ def test_the_report_holds_what_was_observed(spec: Spec, facts: Facts) -> None:
 
 def test_an_image_that_is_not_what_was_locked_is_found(spec: Spec, facts: Facts) -> None:
     """The probe saw cuDNN of another release than the lock's."""
-    fake = FakeEngine({"probe": said(probe_document("torch-2.6-cudnn-9.0")), "smoke": said(smoke_document())})
+    fake = healthy()
+    fake.answers["probe"] = said(probe_document("torch-2.6-cudnn-9.0"))
     report = run(spec, facts, fake)
     assert report.exit_code() == 1
     assert any(result.outcome is Outcome.FAIL and "cudnn" in result.check for result in report.results), report.results
@@ -202,7 +207,7 @@ def test_a_stop_on_the_way_goes_through(spec: Spec, facts: Facts, tmp_path: Path
 def test_a_payload_that_dies_is_undecided_with_its_last_words(spec: Spec, facts: Facts, verb: str) -> None:
     fake = healthy()
     fake.answers[verb] = Completed((), 137, "", "libgomp: cannot allocate\n")
-    with pytest.raises(Undecided, match=r"ended with 137 and left no document:\n  \| libgomp: cannot allocate"):
+    with pytest.raises(Undecided, match=r"ended with exit code 137 before it ran a line of the payload: libgomp: cannot allocate"):
         run(spec, facts, fake)
 
 

@@ -9,96 +9,32 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator, Sequence
 
-from packaging.markers import default_environment
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import Specifier
 from packaging.version import InvalidVersion, Version
 
 from envkit.checks._given import FIX, must_see
+from envkit.checks._torch import (
+    OWN_WHEEL,
+    REINSTALL,
+    bound_copies,
+    cuda_build,
+    evidence_of,
+    files_of,
+    path_and_version,
+    pin_of,
+    promise_of,
+    release_of,
+    requirements_of,
+    told_of,
+    torch_ended,
+    version_of,
+    wheel_of,
+)
 from envkit.facts import Facts
 from envkit.model import Finding, Severity, Skip, Unknown
-from envkit.subjects import Image
-from envkit.subjects.image import NO_PROMISE, NO_RECORD, Library, Promise, TorchBuild, Wheel
+from envkit.subjects import Audit, Image
+from envkit.subjects.image import NO_PROMISE, NO_RECORD, Binding, Library, Promise, TorchBuild
 from envkit.versions import Cuda, Cudnn, Nccl, Sm
-
-_REINSTALL = "install what the lock names into a fresh environment: `envkit build`"
-_OWN_WHEEL = "take the other copy out of LD_LIBRARY_PATH, LD_PRELOAD and sys.path, so that torch finds its own"
-
-
-def _torch_done(image: Image) -> str:
-    """How import torch ended; raises Skip where there is no torch and none was promised."""
-    ended = " ".join(image.torch_import.need("how import torch ended").split())  # errors may have several lines
-    if ended == "absent" and not _promised(image):
-        raise Skip("there is no torch here")
-    return ended
-
-
-def _promised(image: Image) -> bool:
-    return not image.promise.missing and image.promise.value is not None and bool(image.promise.value.torch)
-
-
-def _cuda_build(image: Image) -> TorchBuild:
-    """What torch says of its build; raises Skip for no torch and for a torch without CUDA."""
-    _torch_done(image)
-    build = image.torch.need("torch's build")
-    if not build.cuda:
-        raise Skip(f"torch {build.version} is built without CUDA")
-    return build
-
-
-def _promise(image: Image) -> Promise:
-    """The promise; raises Skip where the image makes none and Unknown where it could not be read."""
-    if image.promise.missing == NO_PROMISE:
-        raise Skip(NO_PROMISE)
-    return image.promise.need("the image's promise")
-
-
-def _told(library: Library) -> str:
-    """How one library was found and who said its version, for the evidence."""
-    owner = f"{library.owner}=={library.owner_version}" if library.owner else "no wheel's RECORD"
-    version = f"{library.version} by {library.version_via}" if library.version else "says no version"
-    return f"{library.found_via or 'unknown origin'}; {version}; owner {owner}"
-
-
-def _evidence(libraries: Sequence[Library]) -> dict[str, str]:
-    return {library.path: _told(library) for library in libraries}
-
-
-def _bound(image: Image, name: str) -> tuple[Library, ...]:
-    """The mapped copies of ``name`` that torch's own scope binds; all mapped ones where no binding was seen."""
-    copies = image.mapped(name)
-    paths = {one.path for one in image.bindings.value or () if one.name == name}
-    return tuple(copy for copy in copies if copy.path in paths) or copies
-
-
-def _version_of(library: Library) -> str:
-    """The version that the library says, else its wheel's; raises Unknown without either."""
-    if library.version or library.owner_version:
-        return library.version or library.owner_version
-    raise Unknown(f"{library.path} says no version ({library.version_via}) and no wheel owns it")
-
-
-def _pin(image: Image, prefix: str) -> tuple[str, str] | None:
-    """The distribution and version that torch's METADATA pins, the first name starting with ``prefix``."""
-    for line in image.requires.need("what torch's METADATA requires"):
-        try:
-            wanted = Requirement(line.text)
-        except InvalidRequirement:
-            continue
-        pins = [specifier for specifier in wanted.specifier if specifier.operator == "=="]
-        if line.of == "torch" and wanted.name.startswith(prefix) and pins:
-            return wanted.name, pins[0].version
-    return None
-
-
-def _wheel(image: Image, name: str) -> Wheel | None:
-    return next((wheel for wheel in image.wheels.need("the installed distributions") if wheel.name == name), None)
-
-
-def _on_disk(image: Image, owner: str) -> list[Library]:
-    """The libraries of the distribution ``owner``, mapped or not, the shortest name, its main one, first."""
-    every = (*(image.libraries.value or ()), *(image.unmapped.value or ()))
-    return sorted((lib for lib in every if lib.owner == owner), key=lambda lib: (len(lib.soname), lib.path))
 
 
 def image_torch_importable(image: Image) -> Iterator[Finding]:
@@ -106,23 +42,25 @@ def image_torch_importable(image: Image) -> Iterator[Finding]:
 
     Source: observed; the text is Python's or the dynamic linker's own.
     """
-    ended = _torch_done(image)
+    ended = torch_ended(image)
     if ended == "done":
         return
+    if ended.startswith("was killed"):
+        raise Unknown(f"import torch {ended}, by the image or by this machine (its processor, its memory)")
     if ended == "absent":
-        promise = _promise(image)
+        promise = promise_of(image)
         yield Finding(
             f"torch {promise.torch} was promised and there is no module named torch",
             where="torch",
             evidence={"absent": image.torch_import.via},
-            fix=_REINSTALL,
+            fix=REINSTALL,
         )
         return
     yield Finding(
         f"import torch {ended}",
         where="torch",
         evidence={ended: image.torch_import.via},
-        fix="look at the findings beside this one for the library that does not fit; " + _REINSTALL,
+        fix="look at the findings beside this one for the library that does not fit; " + REINSTALL,
     )
 
 
@@ -133,21 +71,21 @@ def _other_build(image: Image, build: TorchBuild, promise: Promise) -> Iterator[
             f"torch {wanted} was promised and torch {build.version} is imported",
             where=build.path,
             evidence={build.version: "torch.__version__", wanted: image.promise.via},
-            fix=_REINSTALL,
+            fix=REINSTALL,
         )
     if promise.cuda and not build.cuda:
         yield Finding(
             f"CUDA {promise.cuda} was promised and torch {build.version} is built without CUDA: it runs on the CPU",
             where=build.path,
             evidence={"None": "torch.version.cuda", promise.cuda: image.promise.via},
-            fix="install torch from the index of the promised CUDA; " + _REINSTALL,
+            fix="install torch from the index of the promised CUDA; " + REINSTALL,
         )
     elif promise.cuda and Cuda(promise.cuda).upto(2) != Cuda(build.cuda).upto(2):
         yield Finding(
             f"CUDA {promise.cuda} was promised and torch {build.version} is built for CUDA {build.cuda}",
             where=build.path,
             evidence={build.cuda: "torch.version.cuda", promise.cuda: image.promise.via},
-            fix="install torch from the index of the promised CUDA; " + _REINSTALL,
+            fix="install torch from the index of the promised CUDA; " + REINSTALL,
         )
     elif not promise.cuda and build.cuda:
         yield Finding(
@@ -155,7 +93,7 @@ def _other_build(image: Image, build: TorchBuild, promise: Promise) -> Iterator[
             Severity.WARNING,
             build.path,
             {build.cuda: "torch.version.cuda"},
-            _REINSTALL,
+            REINSTALL,
         )
 
 
@@ -165,12 +103,12 @@ def image_torch_not_promised(image: Image) -> Iterator[Finding]:
     Source: the promise in the image's label, against torch.__version__ and torch.version.cuda; and the RECORD that
     lists the mapped libtorch_cpu and libc10: a second torch of the same version elsewhere on sys.path has none.
     """
-    promise = _promise(image)
+    promise = promise_of(image)
     if not promise.torch:
         raise Skip("no torch was promised")
-    if _torch_done(image) == "absent":
+    if torch_ended(image) == "absent":
         yield Finding(
-            f"torch {promise.torch} was promised and there is none", where="torch", evidence={}, fix=_REINSTALL
+            f"torch {promise.torch} was promised and there is none", where="torch", evidence={}, fix=REINSTALL
         )
         return
     build = image.torch.need("torch's build")
@@ -186,8 +124,8 @@ def image_torch_not_promised(image: Image) -> Iterator[Finding]:
         yield Finding(
             f"torch {build.version} is imported from {build.path}, and {strange.path} is no file of the locked wheel",
             where=strange.path,
-            evidence=_evidence([strange]),
-            fix="take the other torch out of PYTHONPATH, .pth files and the user's site-packages; " + _REINSTALL,
+            evidence=evidence_of([strange]),
+            fix="take the other torch out of PYTHONPATH, .pth files and the user's site-packages; " + REINSTALL,
         )
 
 
@@ -197,9 +135,9 @@ def image_cudart_not_build(image: Image) -> Iterator[Finding]:
     Source: NVIDIA, CUDA Compatibility, minor version compatibility: within one major a program may meet a newer
     runtime library than it was built with, never an older one, and never another major.
     """
-    build = _cuda_build(image)
+    build = cuda_build(image)
     wanted = Cuda(build.cuda).upto(2)
-    copies = _bound(image, "cudart")
+    copies = bound_copies(image, "cudart")
     if not copies:
         raise Unknown("no libcudart is mapped, though torch is built with CUDA: it may be linked statically")
     for copy in copies:
@@ -212,8 +150,8 @@ def image_cudart_not_build(image: Image) -> Iterator[Finding]:
         yield Finding(
             f"torch {build.version} is built with CUDA {wanted} and binds libcudart {has} from {copy.path}, {how}",
             where=copy.path,
-            evidence={**_evidence([copy]), str(wanted): "torch.version.cuda"},
-            fix=_OWN_WHEEL,
+            evidence={**evidence_of([copy]), str(wanted): "torch.version.cuda"},
+            fix=OWN_WHEEL,
         )
 
 
@@ -226,28 +164,28 @@ def _from_pin(image: Image, prefix: str, family: str) -> tuple[str, str, str, st
 
     Raises Unknown if METADATA pins nothing or nothing of the family is there.
     """
-    pin = _pin(image, prefix)
+    pin = pin_of(image, prefix)
     if pin is None:
         raise Unknown(f"torch's build was not observed ({image.torch.missing}) and its METADATA pins no {prefix}")
     name, wanted = pin
     mapped = image.mapped(family)
     if mapped:
         library = mapped[0]
-        has, path, evidence = _version_of(library), library.path, _evidence([library])
+        has, path, evidence = version_of(library), library.path, evidence_of([library])
         what = f"{family} {has} is mapped from {path}"
     else:
-        wheel = _wheel(image, name)
+        wheel = wheel_of(image, name)
         if wheel is None:
             raise Unknown(f"no {family} library is mapped and {name} is not installed")
-        files = _on_disk(image, name)
+        files = files_of(image, name)
         has, path = wheel.version, files[0].path if files else name
-        evidence = {**_evidence(files[:1]), f"{name}=={has}": "importlib.metadata"}
+        evidence = {**evidence_of(files[:1]), f"{name}=={has}": "importlib.metadata"}
         what = f"{name} {has} is installed with {path}"
     return wanted, has, path, what, {**evidence, f"{name}=={wanted}": "Requires-Dist of torch"}
 
 
 def _no_torch_reason(image: Image) -> str:
-    wheel = _wheel(image, "torch")
+    wheel = wheel_of(image, "torch")
     return f"torch {wheel.version}" if wheel else "torch"
 
 
@@ -258,7 +196,7 @@ def image_cudnn_older_than_build(image: Image) -> Iterator[Finding]:
     later minors of its major; torch.backends.cudnn refuses the rest with the same rule, but only when asked.
     Where torch cannot be imported, its METADATA's pin stands for the build.
     """
-    ended = _torch_done(image)
+    ended = torch_ended(image)
     if ended != "done":
         pinned, text, path, what, evidence = _from_pin(image, "nvidia-cudnn", "cudnn")
         if not _cudnn_fits(Cudnn(text), Cudnn(pinned)):
@@ -266,24 +204,24 @@ def image_cudnn_older_than_build(image: Image) -> Iterator[Finding]:
                 f"{what}, and {_no_torch_reason(image)} is built with cuDNN {pinned}",
                 where=path,
                 evidence=evidence,
-                fix=_REINSTALL,
+                fix=REINSTALL,
             )
             return
         raise Unknown(f"import torch {ended}; {what}, which fits, but what torch binds was not seen")
-    build = _cuda_build(image)
+    build = cuda_build(image)
     if not build.cudnn:
         raise Skip(f"torch {build.version} is built without cuDNN")
     wanted = Cudnn.from_int(build.cudnn)
-    copies = _bound(image, "cudnn")
+    copies = bound_copies(image, "cudnn")
     if not copies:
         raise Unknown("no libcudnn is mapped, though torch is built with cuDNN: it may be linked statically")
     for copy in copies:
-        has = Cudnn(_version_of(copy))
+        has = Cudnn(version_of(copy))
         if not _cudnn_fits(has, wanted):
             yield Finding(
                 f"torch {build.version} is built with cuDNN {wanted} and binds cuDNN {has} from {copy.path}",
                 where=copy.path,
-                evidence={**_evidence([copy]), str(wanted): "torch._C._cudnn.getCompileVersion"},
+                evidence={**evidence_of([copy]), str(wanted): "torch._C._cudnn.getCompileVersion"},
                 fix=f"install the cuDNN wheel that torch requires ({wanted} or a later minor of its major)",
             )
 
@@ -294,7 +232,7 @@ def image_cudnn_mixed(image: Image) -> Iterator[Finding]:
     Source: reproduced, and pytorch issue 188892: cuDNN's shim opens its sub-libraries by name, LD_LIBRARY_PATH before
     its own directory, and its version checks return success for a mix of minors.
     """
-    _cuda_build(image)
+    cuda_build(image)
     parts = [lib for lib in image.libraries.need("the mapped libraries") if lib.name.split("_")[0] == "cudnn"]
     if not parts:
         raise Skip("no cuDNN is mapped")
@@ -316,11 +254,11 @@ def image_cudnn_mixed(image: Image) -> Iterator[Finding]:
             parts[-1],
         )
         yield Finding(
-            f"cuDNN is mixed: {shim.soname} of {_release(shim)} from {posixpath.dirname(shim.path)} with "
-            f"{odd.soname} of {_release(odd)} from {posixpath.dirname(odd.path)}",
+            f"cuDNN is mixed: {shim.soname} of {release_of(shim)} from {posixpath.dirname(shim.path)} with "
+            f"{odd.soname} of {release_of(odd)} from {posixpath.dirname(odd.path)}",
             where=odd.path,
-            evidence=_evidence(parts),
-            fix=_OWN_WHEEL,
+            evidence=evidence_of(parts),
+            fix=OWN_WHEEL,
         )
     elif not said and releases == {("", "")}:
         raise Unknown("no part of cuDNN says its version and no wheel owns one")
@@ -328,9 +266,18 @@ def image_cudnn_mixed(image: Image) -> Iterator[Finding]:
         raise Unknown(f"cuDNN's sub-libraries could not be loaded: {'; '.join(failed) or 'nothing was tried'}")
 
 
-def _release(library: Library) -> str:
-    owned = f"{library.owner} {library.owner_version}" if library.owner else ""
-    return owned or (f"version {library.version}" if library.version else "no known version")
+_OPENMP = ("gomp", "iomp5", "omp")
+
+
+def _who_binds(bindings: Sequence[Binding]) -> str:
+    """Which file each caller gets, libtorch_cuda.so named before the others."""
+    callers: dict[str, list[str]] = {}
+    for one in sorted(bindings, key=lambda one: one.caller != "libtorch_cuda.so"):
+        callers.setdefault(one.path, []).append(one.caller)
+    return "; ".join(
+        f"{names[0]} and {len(names) - 1} others bind {path}" if len(names) > 1 else f"{names[0]} binds {path}"
+        for path, names in callers.items()
+    )
 
 
 def image_library_twice(image: Image) -> Iterator[Finding]:
@@ -340,10 +287,11 @@ def image_library_twice(image: Image) -> Iterator[Finding]:
     soname, joins silently; which one a call reaches is said by dlsym and dladdr, not by the maps.  Two sonames are a
     warning: two majors can live side by side as long as no pointer crosses.
     """
-    ended = _torch_done(image)
+    ended = torch_ended(image)
     families: dict[str, list[Library]] = {}
     for library in image.libraries.need("the mapped libraries"):
-        families.setdefault(library.name, []).append(library)
+        if library.name not in _OPENMP:  # wheels carry copies of their own, under other sonames
+            families.setdefault(library.name, []).append(library)
     clean = True
     for name, copies in families.items():
         paths = {copy.path for copy in copies}
@@ -351,13 +299,13 @@ def image_library_twice(image: Image) -> Iterator[Finding]:
             continue
         clean = False
         bindings = [one for one in image.bindings.need("what torch binds") if one.name == name]
-        binds = "; ".join(f"{one.caller} binds {one.path}" for one in bindings) or "neither is bound by torch"
+        binds = _who_binds(bindings) or "neither is bound by torch"
         same = len({copy.soname for copy in copies}) < len(copies)
         yield Finding(
-            f"{name} is mapped twice, from {' and '.join(_path_and_version(copy) for copy in copies)}; {binds}",
+            f"{name} is mapped twice, from {' and '.join(path_and_version(copy) for copy in copies)}; {binds}",
             Severity.ERROR if same else Severity.WARNING,
             copies[-1].path,
-            {**_evidence(copies), **{f"{one.caller}: {one.symbol}": f"dladdr: {one.path}" for one in bindings}},
+            {**evidence_of(copies), **{f"{one.caller}: {one.symbol}": f"dladdr: {one.path}" for one in bindings}},
             "find who opens the second copy (LD_PRELOAD, another package's import, a .pth file) and remove it",
         )
     if clean and ended != "done":
@@ -366,36 +314,41 @@ def image_library_twice(image: Image) -> Iterator[Finding]:
         raise Unknown("torch was imported and none of its libraries is mapped")
 
 
-def _path_and_version(library: Library) -> str:
-    return f"{library.path} ({library.version or library.owner_version or 'no version'})"
-
-
 _CUDA_NUMBERED = ("cublas", "cublasLt", "nvrtc", "nvjitlink")  # numbered as their toolkit; others have own majors
+
+
+def _made_for(library: Library) -> Iterator[tuple[int, str]]:
+    """The CUDA majors that a library says it is made for, and who says so."""
+    head, ending, number = library.owner.rpartition("-cu")
+    if head and ending and number.isdigit():
+        yield int(number), f"the name of {library.owner}"
+    if library.name in _CUDA_NUMBERED and library.version:
+        yield int(library.version.partition(".")[0]), library.version_via
+    if library.built_with:
+        yield int(library.built_with.partition(".")[0]), library.built_with_via
 
 
 def image_library_of_other_cuda(image: Image) -> Iterator[Finding]:
     """No mapped library was made for another CUDA major than torch.
 
     Sonames such as libnccl.so.2, libcudnn.so.9 and libcusparse.so.12 are the same for two CUDA majors.  Source: the
-    ending -cuNN of NVIDIA's wheel names; and the version of cuBLAS, NVRTC and nvJitLink, whose major is CUDA's.
+    ending -cuNN of NVIDIA's wheel names; the version of cuBLAS, NVRTC and nvJitLink, whose major is CUDA's; and the
+    CUDA that cuDNN, cuBLAS and NCCL say they were built with (cudnnGetCudartVersion, NCCL's version text).
     """
-    build = _cuda_build(image)
+    build = cuda_build(image)
     major = Cuda(build.cuda).major
     said = False
     for library in image.libraries.need("the mapped libraries"):
-        head, ending, number = library.owner.rpartition("-cu")
-        made_for = int(number) if head and ending and number.isdigit() else None
-        via = f"the name of {library.owner}"
-        if library.name in _CUDA_NUMBERED and library.version:
-            made_for, via = int(library.version.partition(".")[0]), library.version_via
-        said = said or made_for is not None
-        if made_for is not None and made_for != major:
+        claims = list(_made_for(library))
+        said = said or bool(claims)
+        made_for, via = next((claim for claim in claims if claim[0] != major), (major, ""))
+        if made_for != major:
             yield Finding(
                 f"torch {build.version} is built with CUDA {build.cuda} and {library.path} is made for CUDA {made_for} "
-                f"({_release(library)})",
+                f"({release_of(library)})",
                 where=library.path,
-                evidence={**_evidence([library]), f"CUDA {made_for}": via, build.cuda: "torch.version.cuda"},
-                fix=f"remove the wheels for CUDA {made_for} and reinstall torch's own; " + _REINSTALL,
+                evidence={**evidence_of([library]), f"CUDA {made_for}": via, build.cuda: "torch.version.cuda"},
+                fix=f"remove the wheels for CUDA {made_for} and reinstall torch's own; " + REINSTALL,
             )
     if not said:
         raise Unknown("no mapped library says which CUDA it is made for: they may be linked statically")
@@ -409,7 +362,7 @@ def image_nccl_older_than_build(image: Image) -> Iterator[Finding]:
     library serves an older build and not the reverse.  Where torch cannot be imported, its METADATA's pin stands for
     the build.
     """
-    ended = _torch_done(image)
+    ended = torch_ended(image)
     if ended != "done":
         pinned, text, path, what, evidence = _from_pin(image, "nvidia-nccl", "nccl")
         if Nccl(text).major != Nccl(pinned).major or Nccl(text).upto(2) < Nccl(pinned).upto(2):
@@ -417,38 +370,38 @@ def image_nccl_older_than_build(image: Image) -> Iterator[Finding]:
                 f"{what}, and {_no_torch_reason(image)} is built with NCCL {pinned}",
                 where=path,
                 evidence=evidence,
-                fix=_REINSTALL,
+                fix=REINSTALL,
             )
             return
         raise Unknown(f"import torch {ended}; {what}, which fits, but what torch binds was not seen")
-    build = _cuda_build(image)
+    build = cuda_build(image)
     if not build.nccl:
         raise Skip(f"torch {build.version} is built without NCCL")
     wanted = Nccl(build.nccl)
-    copies = _bound(image, "nccl")
+    copies = bound_copies(image, "nccl")
     if not copies:
-        pin = _pin(image, "nvidia-nccl")
+        pin = pin_of(image, "nvidia-nccl")
         if pin is not None:
             raise Unknown(f"no libnccl is mapped, though torch requires {pin[0]}")
         raise Skip("no libnccl is mapped: torch has NCCL linked in")
     for copy in copies:
-        has = Nccl(_version_of(copy))
+        has = Nccl(version_of(copy))
         if has.major == wanted.major and has.upto(2) >= wanted.upto(2):
             continue
         yield Finding(
             f"torch {build.version} is built with NCCL {wanted} and binds NCCL {has} from {copy.path}",
             where=copy.path,
-            evidence={**_evidence([copy]), str(wanted): "torch.cuda.nccl.version"},
+            evidence={**evidence_of([copy]), str(wanted): "torch.cuda.nccl.version"},
             fix=f"install the NCCL wheel that torch requires ({wanted})",
         )
 
 
-def image_wheels_not_locked(image: Image) -> Iterator[Finding]:
+def image_wheels_not_locked(image: Image | Audit) -> Iterator[Finding]:
     """The installed distributions are the locked ones, and no further NVIDIA wheel is there.
 
     Source: the lock as the image's label holds it, against importlib.metadata.
     """
-    promise = _promise(image)
+    promise = promise_of(image)
     found: dict[str, list[str]] = {}
     for wheel in image.wheels.need("the installed distributions"):
         found.setdefault(wheel.name, []).append(wheel.version)
@@ -462,17 +415,17 @@ def image_wheels_not_locked(image: Image) -> Iterator[Finding]:
                 f"{name} {version} is locked and not installed",
                 where=name,
                 evidence={f"{name}=={version}": image.promise.via},
-                fix=_REINSTALL,
+                fix=REINSTALL,
             )
         elif any(not _same_version(one, version) for one in versions):  # two, if an installation was cut short
-            files = _on_disk(image, name)
+            files = files_of(image, name)
             where = files[0].path if files else name
             yield Finding(
                 f"{name} {version} is locked and {' and '.join(versions)} is installed"
                 + (f", with {where}" if files else ""),
                 where=where,
                 evidence={f"{name}=={versions[0]}": image.wheels.via, f"{name}=={version}": image.promise.via},
-                fix=_REINSTALL,
+                fix=REINSTALL,
             )
     for name in sorted(set(found) - set(locked)) if promise.whole else ():
         if name.startswith("nvidia-"):
@@ -491,42 +444,16 @@ def _same_version(one: str, other: str) -> bool:
         return one == other
 
 
-def _asked(image: Image) -> Iterator[tuple[str, Requirement]]:
-    """The requirements of torch, and of the metapackage it names with extras, that apply to this image."""
-    environment = {
-        **{key: str(value) for key, value in default_environment().items()},
-        "platform_system": "Linux",
-        "sys_platform": "linux",
-        "os_name": "posix",
-        "implementation_name": "cpython",
-        "platform_python_implementation": "CPython",
-        "platform_machine": image.platform.need("the machine"),
-        "python_full_version": image.python.need("the Python version"),
-        "python_version": ".".join(image.python.need("the Python version").split(".")[:2]),
-    }
-    lines = image.requires.need("what torch's METADATA requires")
-    extras: dict[str, set[str]] = {"torch": set()}
-    for of in ("torch", "cuda-toolkit"):
-        for line in lines:
-            if line.of != of or of not in extras:
-                continue
-            wanted = Requirement(line.text)
-            marker = wanted.marker
-            if marker is None or any(marker.evaluate({**environment, "extra": e}) for e in extras[of] | {""}):
-                extras.setdefault(wanted.name, set()).update(wanted.extras)
-                yield f"{line.of} {line.of_version}", wanted
-
-
-def image_torch_requires_unmet(image: Image) -> Iterator[Finding]:
+def image_torch_requires_unmet(image: Image | Audit) -> Iterator[Finding]:
     """The NVIDIA wheels and triton are those that torch's own METADATA asks for.
 
     Source: Requires-Dist of the installed torch, markers evaluated for the image.  A later release of the same major
     than the pinned one is a warning, for NVIDIA's libraries are made to be replaced so; everything else is an error.
     """
-    if _wheel(image, "torch") is None:
+    if wheel_of(image, "torch") is None:
         raise Skip("no distribution named torch is installed")
     seen: set[tuple[str, str]] = set()
-    for by, wanted in _asked(image):
+    for by, wanted in requirements_of(image):
         name = wanted.name.lower().replace("_", "-").replace(".", "-")
         if not name.startswith(("nvidia-", "cuda-", "triton", "pytorch-triton")) or (by, str(wanted)) in seen:
             continue
@@ -537,12 +464,12 @@ def image_torch_requires_unmet(image: Image) -> Iterator[Finding]:
                 f"{by} requires {name}{wanted.specifier} and it is not installed",
                 where=name,
                 evidence={f"{name}{wanted.specifier}": f"Requires-Dist of {by}"},
-                fix=_REINSTALL,
+                fix=REINSTALL,
             )
         for wheel in wheels:  # two, if an installation was cut short
             if wanted.specifier.contains(wheel.version, prereleases=True):
                 continue
-            files = _on_disk(image, name)
+            files = files_of(image, name)
             where = files[0].path if files else name
             yield Finding(
                 f"{by} requires {name}{wanted.specifier} and {wheel.version} is installed"
@@ -550,7 +477,7 @@ def image_torch_requires_unmet(image: Image) -> Iterator[Finding]:
                 Severity.WARNING if _is_newer(wheel.version, list(wanted.specifier)) else Severity.ERROR,
                 where,
                 {f"{name}=={wheel.version}": image.wheels.via, f"{name}{wanted.specifier}": f"Requires-Dist of {by}"},
-                _REINSTALL,
+                REINSTALL,
             )
     if not seen:
         raise Skip("torch's METADATA asks for no wheel of NVIDIA's and for no triton")
@@ -562,7 +489,7 @@ def _is_newer(version: str, specifiers: Sequence[Specifier]) -> bool:
     return bool(pins) and all(has > pin and has.release[0] == pin.release[0] for pin in pins)
 
 
-def image_files_overwritten(image: Image) -> Iterator[Finding]:
+def image_files_overwritten(image: Image | Audit) -> Iterator[Finding]:
     """The files of torch and of the CUDA wheels are those their RECORD lists.
 
     Wheels for two CUDA majors share paths, nvidia/nccl/lib/libnccl.so.2 for one; the last one installed wins, `pip
@@ -582,7 +509,7 @@ def image_files_overwritten(image: Image) -> Iterator[Finding]:
         raise Unknown(f"{' and '.join(bare)} lists no files in a RECORD to compare with")
     libraries = [one for one in files if ".so" in posixpath.basename(one.path)]
     others = [one for one in files if one not in libraries]
-    by_path = {library.path: library for library in image.libraries.value or ()}
+    by_path = {lib.path: lib for lib in image.libraries.value or ()} if isinstance(image, Image) else {}
     for one in libraries:
         mapped = by_path.get(one.path)
         name = posixpath.basename(one.path)
@@ -592,7 +519,7 @@ def image_files_overwritten(image: Image) -> Iterator[Finding]:
                 Severity.WARNING,
                 one.path,
                 {one.path: "RECORD, stat"},
-                _REINSTALL,
+                REINSTALL,
             )
             continue
         found = f"is of {one.found}" if "==" in one.found else f"has {one.found}"
@@ -600,7 +527,7 @@ def image_files_overwritten(image: Image) -> Iterator[Finding]:
         yield Finding(
             f"{name} is not what its wheel brought: {lists}, and the file at {one.path} {found}",
             where=one.path,
-            evidence={one.path: _told(mapped) if mapped else "RECORD", **dict.fromkeys(one.owners, "RECORD")},
+            evidence={one.path: told_of(mapped) if mapped else "RECORD", **dict.fromkeys(one.owners, "RECORD")},
             fix="remove every wheel that lists the file, then install the one that torch requires",
         )
     if others:
@@ -610,7 +537,7 @@ def image_files_overwritten(image: Image) -> Iterator[Finding]:
             Severity.WARNING,
             others[0].path,
             {one.path: one.found for one in others[:10]},
-            _REINSTALL,
+            REINSTALL,
         )
 
 
@@ -620,7 +547,7 @@ def image_arch_not_covered(image: Image, facts: Facts) -> Iterator[Finding]:
     Source: CUDA C++ Programming Guide, binary and PTX compatibility; torch's own list of architectures.  Declared
     GPUs and present ones are judged alike; which are present may stay open where some were declared.
     """
-    build = _cuda_build(image)
+    build = cuda_build(image)
     declared = () if image.promise.missing == NO_PROMISE else image.promise.need("the image's promise").gpus
     here = image.devices.value or () if declared else image.devices.need("the devices at hand")
     gpus = (*declared, *here)

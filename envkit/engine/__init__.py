@@ -78,6 +78,35 @@ class BuiltImage:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What an engine holds of an image.
+
+    ``id`` is the engine's own name for the content, ``size`` the bytes that it says it takes.  ``roots`` are the
+    folders of its layers, the lowest first, in the form of the kernel's overlay, and ``config`` is its OCI
+    configuration; both are empty where this process cannot read them as the engine does, and ``save`` is the way.  An
+    environment that is one folder has that for its only root, and no ``config``.
+    """
+
+    id: str
+    size: int
+    config: bytes = b""
+    roots: tuple[Path, ...] = ()
+
+
+def where_they_lie(argv: Sequence[str], mounts: Mapping[str, Path]) -> list[str]:
+    """``argv`` for a run that is in no container: a word that is a mount's path, or lies below one, becomes the path of
+    that file or folder on this machine."""
+
+    def place(word: str) -> str:
+        for inside, outside in mounts.items():
+            if word == inside or word.startswith(inside + "/"):
+                return str(outside.resolve()) + word[len(inside) :]
+        return word
+
+    return [place(word) for word in argv]
+
+
 class Engine(Protocol):
     """One way to make an environment and to look into it.
 
@@ -97,6 +126,10 @@ class Engine(Protocol):
 
     def layers(self, image: str) -> tuple[str, ...]:
         """The hashes of the layers' content ("sha256:..."), the base's first."""
+        ...
+
+    def stored(self, image: str) -> Stored:
+        """What is held of ``image``, and where."""
         ...
 
     def file(self, image: str, path: str) -> bytes:
@@ -120,14 +153,17 @@ class Engine(Protocol):
         gpus: tuple[str, ...] = (),
         env: Mapping[str, str] | None = None,
         python: str = "python3",
+        mounts: Mapping[str, Path] | None = None,
         timeout_s: float,
         say: Say,
     ) -> Completed:
         """Runs the zipapp ``payload`` with the arguments ``argv`` under the image's own ``python``.
 
         ``--watch-stdin`` is appended to the arguments: the payload must kill itself when its stdin ends, so that
-        it never outlives envkit.  ``gpus`` are "all", indexes or UUIDs; with none the run sees no GPU.  ``say`` gets
-        each line of its stderr.  After ``timeout_s`` seconds everything in it is killed.
+        it never outlives envkit.  ``gpus`` are "all", indexes or UUIDs; with none the run sees no GPU.  ``mounts`` are
+        files and folders of this machine by the path that the run sees each at, read-only; where there is no
+        container, the words of ``argv`` name them where they lie (``where_they_lie``).  ``say`` gets each line of its
+        stderr.  After ``timeout_s`` seconds everything in it is killed.
         """
         ...
 

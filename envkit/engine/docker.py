@@ -2,8 +2,9 @@
 
 A container that runs the payload has no network, no capabilities, no way to new privileges, a read-only root and at
 most 4096 processes; it may write to /tmp alone, a memory file system whose files may be executed, for torch.compile
-and Triton load the libraries they have just compiled there.  It dies with envkit: the engine closes its stdin when
-envkit's connection ends, however envkit ends, the payload kills itself at that, and the engine removes what has ended.
+and Triton load the libraries they have just compiled there.  It dies with envkit, however envkit ends: the engine
+closes its stdin with envkit's connection, the payload kills itself at that, and the engine removes what has ended;
+where the image's Python never came to the payload, a process that outlives envkit removes it (``undertaker``).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +33,12 @@ from docker.context.config import get_current_context_name
 from docker.utils.socket import frames_iter
 
 from envkit import proc
-from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage, Say, base, buildx
+from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage, Say, Stored, base, buildx, undertaker
 from envkit.engine.trouble import absent, explain, forbidden, no_engine, unreachable
 from envkit.errors import EnvkitError, Undecided, UsageError
+from envkit.files import is_full
 from envkit.proc import Completed
+from envkit.spec import one_line
 
 RUN_LABEL = "io.envkit.run"  # on every container envkit starts
 TREE_LABEL = "io.envkit.base.sha256"  # on a bootstrapped base: the hash of its file tree
@@ -45,9 +49,13 @@ _API_S = 60.0  # any one call; the longest seen is the removal of a 6 GB contain
 _FIRST_WORD_S = 8.0  # a registry in reach names the manifest in under two; a closed network may stay silent for minutes
 _STALL_S = 120.0  # while pulling; unpacking one layer of 5 GB says nothing for up to a minute
 _GONE_S = 10  # from the end of a container's output to its removal; 0.1 s is usual
-_OUTPUT_LIMIT = 64 << 20  # bytes of one run's stdout or stderr; a probe's document is under one MiB
+_STDOUT_LIMIT = 32 << 20  # bytes of one run, all kept; a probe's document is under one MiB, a large model's about ten
+_STDERR_LIMIT = 64 << 20  # bytes of one run, passed on as they come; a suite says a few KiB, verbose libraries some MiB
+_STDERR_KEPT = 64 << 10  # bytes of its end, for the message that says why a run died
+_LINE = 16 << 10  # bytes after which a line is passed on though it has not ended
 _PAYLOAD_DIR = "/envkit"
-_NOBODY = 65532  # owns the payload inside; below 65536, the range of a rootless engine's user namespace
+_PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64"}  # as an engine says them -> as an image does
+_NOBODY = 64321  # owns the payload inside: nobody's number, and below 65536, the range of a rootless engine's namespace
 
 
 def _engine_error(error: Exception) -> EnvkitError:
@@ -56,6 +64,13 @@ def _engine_error(error: Exception) -> EnvkitError:
     if "PermissionError" in text or "Permission denied" in text:
         return forbidden(text)
     if isinstance(error, docker.errors.APIError):
+        if "invalid reference format" in text:  # it was never asked for the image
+            return UsageError(f"no image can have this name: {text.strip().rstrip('.')}", "check the name")
+        if "bind source path does not exist" in text:  # a mount that was seen here a moment ago
+            return Undecided(
+                f"the docker engine does not see this machine's files: {text.strip().rstrip('.')}",
+                "use the docker engine of this machine (DOCKER_HOST, docker context)",
+            )
         known = explain([text], where="the engine's store")
         return known or Undecided(f"the docker engine refused: {text.strip().rstrip('.')}", "see the engine's log")
     return no_engine(text)
@@ -84,13 +99,18 @@ def _payload_tar(payload: bytes) -> bytes:
 
 
 class _Output:
-    """Reads an attached container's two streams in a thread of its own, until they end."""
+    """Reads an attached container's two streams in a thread of its own, until they end.
+
+    Of stdout all is kept up to its limit, of stderr its end; whatever a container writes, no more than that is held.
+    """
 
     def __init__(self, connection: Any, say: Say) -> None:
         self._connection = connection
         self._say = say
-        self.streams = {1: bytearray(), 2: bytearray()}
-        self.overflow = threading.Event()
+        self._stdout = bytearray()
+        self._stderr = bytearray()
+        self._seen = {1: 0, 2: 0}
+        self.overflow = ""  # what was too much
         self._partial = b""
         self._thread = threading.Thread(target=self._read, daemon=True)
 
@@ -98,20 +118,34 @@ class _Output:
         # A connection cut short ends the streams; the container's own end tells the rest.
         with suppress(OSError, ValueError):
             for stream, chunk in frames_iter(self._connection, tty=False):
-                held = self.streams[stream]
-                if len(held) + len(chunk) > _OUTPUT_LIMIT:
-                    self.overflow.set()  # and read on: the engine cannot kill a container whose output is stuck
-                if self.overflow.is_set():
-                    continue
-                held += chunk
-                if stream == 2:
-                    *lines, self._partial = (self._partial + chunk).split(b"\n")
-                    for line in lines:
-                        self._tell(line.decode("utf-8", "replace"))
+                if self.overflow:
+                    continue  # and read on: the engine cannot kill a container whose output is stuck
+                self._seen[stream] += len(chunk)
+                if stream == 1:
+                    self._stdout += chunk
+                    if self._seen[1] > _STDOUT_LIMIT:
+                        self.overflow = f"{_STDOUT_LIMIT >> 20} MiB to stdout"
+                else:
+                    self._take(chunk)
+                    if self._seen[2] > _STDERR_LIMIT:
+                        self.overflow = f"{_STDERR_LIMIT >> 20} MiB to stderr"
+        if self._partial:
+            self._tell(self._partial)
 
-    def _tell(self, line: str) -> None:
+    def _take(self, chunk: bytes) -> None:
+        self._stderr += chunk
+        if len(self._stderr) > 2 * _STDERR_KEPT:
+            del self._stderr[:-_STDERR_KEPT]
+        *lines, self._partial = (self._partial + chunk).split(b"\n")
+        for line in lines:
+            self._tell(line)
+        if len(self._partial) > _LINE:
+            self._tell(self._partial)
+            self._partial = b""
+
+    def _tell(self, line: bytes) -> None:
         try:
-            self._say(line)
+            self._say(line.decode("utf-8", "replace"))
         except OSError:  # the listener has gone (a closed pipe); the run goes on
             self._say = lambda line: None
 
@@ -124,9 +158,13 @@ class _Output:
         self._thread.join(max(0.0, seconds))
         return not self._thread.is_alive()
 
-    def text(self, stream: int) -> str:
-        """What came on ``stream`` (1 or 2), bad bytes replaced."""
-        return bytes(self.streams[stream]).decode("utf-8", "replace")
+    def stdout(self) -> str:
+        """All of it, bad bytes replaced."""
+        return self._stdout.decode("utf-8", "replace")
+
+    def stderr(self) -> str:
+        """Its end, bad bytes replaced."""
+        return self._stderr[-_STDERR_KEPT:].decode("utf-8", "replace")
 
 
 class DockerEngine:
@@ -311,10 +349,48 @@ class DockerEngine:
             raise _no_image(image)
         return tuple(facts["RootFS"].get("Layers") or ())
 
+    def stored(self, image: str) -> Stored:
+        """The id and the size of ``image``, and its layers' folders where this process may read the engine's store;
+        UsageError if the engine has no such image."""
+        facts = self._inspect(image)
+        if facts is None:
+            raise _no_image(image)
+        config, roots = self._unpacked(facts)
+        return Stored(str(facts["Id"]), int(facts.get("Size") or 0), config, roots)
+
+    def _unpacked(self, facts: Mapping[str, Any]) -> tuple[bytes, tuple[Path, ...]]:
+        """The configuration and the layers' folders in the store of the driver overlay2, or nothing.
+
+        The store is this engine's only if a configuration in it has the image's id for its hash: the engine may run on
+        another machine that has the same paths.
+        """
+        driver = facts.get("GraphDriver") or {}
+        places = driver.get("Data") or {}
+        status = {pair[0]: pair[1] for pair in self._info.get("DriverStatus") or () if len(pair) == 2}
+        # Owners are shifted by the first two, and redirected directories or files without content by the others.
+        options = " ".join(map(str, self._info.get("SecurityOptions") or ()))
+        shifted = "name=rootless" in options or "name=userns" in options
+        plain = status.get("Native Overlay Diff") == "true" and status.get("Using metacopy") == "false"
+        if driver.get("Name") != "overlay2" or shifted or not plain or not _sees_trusted():
+            return b"", ()
+        stack = [places.get("UpperDir") or "", *(places.get("LowerDir") or "").split(":")]
+        roots = tuple(Path(path) for path in reversed(stack) if path)
+        digest = str(facts["Id"]).removeprefix("sha256:")
+        kept = Path(str(self._info.get("DockerRootDir", "")), "image/overlay2/imagedb/content/sha256", digest)
+        try:
+            config = kept.read_bytes()
+        except OSError:
+            return b"", ()
+        layers = facts["RootFS"].get("Layers") or ()
+        readable = all(os.access(root, os.R_OK | os.X_OK) for root in roots)
+        if sha256(config).hexdigest() != digest or len(roots) != len(layers) or not readable:
+            return b"", ()
+        return config, roots
+
     def file(self, image: str, path: str) -> bytes:
         """The content of a file of ``image``, read from a container that is never started."""
         with proc.sigterm_raises():
-            container = self._create(image, ["true"], (), {})
+            container = self._create(image, ["true"])
             try:
                 with _asking(docker.errors.NotFound):
                     pieces, _ = self._client.api.get_archive(container, path)
@@ -340,13 +416,19 @@ class DockerEngine:
         return BaseFound(ref, found.id, "vendored", wish.digest)
 
     def save(self, image: str, target: Path) -> None:
-        """Writes ``image`` as the engine exports it; UsageError if the engine has no such image."""
+        """Writes ``image`` as the engine exports it; UsageError if the engine has no such image, or ``target`` cannot
+        be written."""
         try:
-            with _asking(docker.errors.NotFound), target.open("wb") as file:
-                for piece in self._client.api.get_image(image, chunk_size=1 << 20):
-                    file.write(piece)
-        except docker.errors.NotFound:
-            raise _no_image(image) from None
+            file = target.open("wb", buffering=0)
+        except OSError as error:
+            raise _unwritable(target, error) from error
+        with file:
+            try:
+                with _asking(docker.errors.NotFound):
+                    for piece in self._client.api.get_image(image, chunk_size=1 << 20):
+                        _write(file, piece, target)
+            except docker.errors.NotFound:
+                raise _no_image(image) from None
 
     def labels(self, image: str) -> Mapping[str, str]:
         """The labels of ``image``; UsageError if the engine has no such image."""
@@ -374,28 +456,60 @@ class DockerEngine:
         gpus: tuple[str, ...] = (),
         env: Mapping[str, str] | None = None,
         python: str = "python3",
+        mounts: Mapping[str, Path] | None = None,
         timeout_s: float,
         say: Say,
     ) -> Completed:
         """Runs the payload in a container of its own, which is gone when this returns or raises.
 
-        ``gpus`` enter as CDI devices of the kind nvidia.com/gpu.  A container's exit code above 128 is returned as the
-        negative number of the signal.  Raises UsageError if the image does not exist, Undecided if it
-        has no ``python``, if the engine has no such GPU, or if the engine goes away.
+        ``mounts`` are bound read-only, so the engine must run on this machine.  ``gpus`` enter as CDI devices of the
+        kind nvidia.com/gpu.  A container's exit code above 128 is returned as the negative number of the signal.
+        Raises UsageError if the image or a mount does not exist, Undecided if the image has no ``python``, if the
+        engine has no such GPU, or if the engine goes away.
         """
         command = [python, f"{_PAYLOAD_DIR}/envkit.pyz", *argv, "--watch-stdin"]
+        self._same_platform(image)
         with proc.sigterm_raises():
-            container = self._create(image, command, gpus, dict(env or {}))
-            try:
-                return self._attended(container, image, command, payload, timeout_s, say)
-            finally:
-                self._discard(container)
+            container = self._create(image, command, gpus, env, mounts)
+            with proc.outlived_by(undertaker.command(container)):
+                try:
+                    return self._attended(container, image, command, payload, timeout_s, say)
+                finally:
+                    self._discard(container)
 
-    def _create(self, image: str, command: list[str], gpus: tuple[str, ...], env: dict[str, str]) -> str:
+    def _same_platform(self, image: str) -> None:
+        """Raises Undecided for an image of another platform, which an emulator might run and no GPU would serve."""
+        facts = self._inspect(image)
+        if facts is None:
+            raise _no_image(image)
+        processor = str(self._info.get("Architecture", ""))
+        own = (str(self._info.get("OSType", "")), _PROCESSORS.get(processor, processor))
+        given = (str(facts.get("Os", "")), str(facts.get("Architecture", "")))
+        if all(own) and all(given) and own != given:
+            raise Undecided(
+                f"the image {image} is for {one_line('/'.join(given))} and this engine runs {'/'.join(own)}",
+                f"build or pull it for this machine (--platform {'/'.join(own)}), or run envkit on a machine of that "
+                "kind",
+            )
+
+    def _create(
+        self,
+        image: str,
+        command: list[str],
+        gpus: tuple[str, ...] = (),
+        env: Mapping[str, str] | None = None,
+        mounts: Mapping[str, Path] | None = None,
+    ) -> str:
         if self._inspect(image) is None:
             raise _no_image(image)
+        bound = []
+        for at, path in (mounts or {}).items():
+            if not path.exists():
+                raise UsageError(f"there is no {path}", "name a file or folder that exists")
+            bound.append(docker.types.Mount(at, str(path.resolve()), "bind", read_only=True))
         devices = [f"nvidia.com/gpu={gpu}" for gpu in gpus]
         api = self._client.api
+        memory = int(self._info.get("MemTotal") or 0)
         with _asking():
             host = api.create_host_config(
                 auto_remove=True,
@@ -403,11 +517,15 @@ class DockerEngine:
                 cap_drop=["ALL"],
                 security_opt=["no-new-privileges"],
                 read_only=True,
-                tmpfs={"/tmp": "rw,exec,nosuid,nodev,mode=1777"},
+                tmpfs={"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={_tmp_size(memory)}"},
+                # A run that takes all memory dies in its own group, and before anything else of the machine does.
+                mem_limit=memory * 7 // 8 or None,
+                memswap_limit=memory * 7 // 8 or None,
+                oom_score_adj=500,
                 shm_size=1 << 30,  # NCCL and the data loader; the engine's own default of 64 MiB is too small
                 pids_limit=4096,
                 # A volume of its own, which goes with the container: an engine elsewhere has none of our files.
-                mounts=[docker.types.Mount(_PAYLOAD_DIR, None, type="volume", labels={RUN_LABEL: "1"})],
+                mounts=[docker.types.Mount(_PAYLOAD_DIR, None, type="volume", labels={RUN_LABEL: "1"}), *bound],
                 device_requests=[docker.types.DeviceRequest(driver="cdi", device_ids=devices)] if gpus else None,
             )
             created = api.create_container(
@@ -415,7 +533,7 @@ class DockerEngine:
                 command,
                 entrypoint="",  # an image's entry point may ask, install or print; the payload runs alone
                 stdin_open=True,
-                environment=env,
+                environment=dict(env or {}),
                 labels={RUN_LABEL: "1"},
                 host_config=host,
             )
@@ -445,21 +563,25 @@ class DockerEngine:
             if cut:
                 self._kill(container)
                 output.ended(_GONE_S)
-            if output.overflow.is_set():
+            if output.overflow:
                 raise Undecided(
-                    f"the run in the image wrote more than {_OUTPUT_LIMIT >> 20} MiB",
-                    "look at what the image prints when its python starts (sitecustomize, a .pth file)",
+                    f"the run in the image {image} wrote more than {output.overflow} and was stopped",
+                    "look at what the image prints when its Python starts (sitecustomize, a .pth file) and when it "
+                    "imports torch",
                 )
             code = self._exit_code(container)
         finally:
             connection.close()
         number = 128 - code if 128 < code <= 192 else code
-        return Completed(tuple(command), number, output.text(1), output.text(2), cut)
+        stdout, stderr = output.stdout(), output.stderr()
+        if not stdout and code in (1, 255):
+            _started(stderr, image)
+        return Completed(tuple(command), number, stdout, stderr, cut)
 
     def _wait(self, output: _Output, deadline: float) -> bool:
         """Waits for the output's end; False at the deadline or when there is too much of it."""
         while not output.ended(min(0.2, deadline - time.monotonic())):
-            if time.monotonic() >= deadline or output.overflow.is_set():
+            if time.monotonic() >= deadline or output.overflow:
                 return False
         return True
 
@@ -503,6 +625,39 @@ class DockerEngine:
                 return
 
 
+def _tmp_size(memory: int) -> int:
+    """The bytes that /tmp may hold on a machine with ``memory`` bytes, 0 if that is not known: half of them, as the
+    kernel allows unasked, and 8 GiB at most; the compilers of the smoke suite leave under 100 MB there."""
+    return min(memory // 2 or 1 << 30, 8 << 30)
+
+
+def _write(file: io.FileIO, piece: bytes, target: Path) -> None:
+    """Writes ``piece``; the disk's word is not mistaken for the engine's."""
+    left = memoryview(piece)
+    try:
+        while left:
+            left = left[file.write(left) :]
+    except OSError as error:
+        raise _unwritable(target, error) from error
+
+
+def _unwritable(target: Path, error: OSError) -> EnvkitError:
+    if is_full(error):
+        return Undecided("the disk is full: the image was not saved", "free some space and run again")
+    return UsageError(f"{target} cannot be written: {error.strerror}", "check the folder it is in")
+
+
+def _sees_trusted() -> bool:
+    """Whether the kernel shows this process the attributes named trusted.*, by which overlay marks directories: that
+    takes CAP_SYS_ADMIN (bit 21 of linux/capability.h) in the first user namespace, xattr(7)."""
+    try:
+        status, mapped = Path("/proc/self/status").read_text(), Path("/proc/self/uid_map").read_text()
+    except OSError:
+        return False
+    held = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.M)
+    return held is not None and bool(int(held[1], 16) >> 21 & 1) and mapped.split() == ["0", "0", str(2**32 - 1)]
+
+
 def abandoned(listed: Sequence[Mapping[str, Any]], own: str) -> list[str]:
     """The containers in the engine's list that were made and never started, a minute and more before ``own``: their
     envkit was killed in the tenth of a second between the two, before the engine's own removal could hold."""
@@ -531,6 +686,30 @@ def _builder() -> str:
 def _no_image(image: str) -> UsageError:
     return UsageError(
         f"the docker engine has no image {image}", "check its name (docker image ls), or build or pull it"
+    )
+
+
+def _started(stderr: str, image: str) -> None:
+    """Raises Undecided if ``stderr`` is the runtime's word that the kernel did not take the program."""
+    said = re.fullmatch(r"exec (/\S+): (exec format error|no such file or directory|permission denied)\s*", stderr)
+    if said is None:
+        return
+    path, why = one_line(said[1]), said[2]
+    raise Undecided(
+        *{
+            "exec format error": (
+                f"{path} in the image {image} is no program for this machine's processor",
+                "build the image for the platform of this machine (docker build --platform)",
+            ),
+            "no such file or directory": (
+                f"{path} in the image {image} cannot start: the loader or interpreter it names is not in the image",
+                "look at `file` and `ldd` of it: a program of another distribution, or a broken link, was copied in",
+            ),
+            "permission denied": (
+                f"{path} in the image {image} may not be executed by the image's user",
+                "make it executable for that user (chmod a+rx), its folders included",
+            ),
+        }[why]
     )
 
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from envkit import files, proc
-from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage, Say
+from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage, Say, Stored, where_they_lie
 from envkit.engine.trouble import explain
 from envkit.errors import Undecided, UsageError
 from envkit.proc import Completed
@@ -150,6 +150,12 @@ class LocalEngine:
         """There are none: a virtual environment has no layers."""
         raise UsageError(f"the environment {image} has no layers", "use --engine docker")
 
+    def stored(self, image: str) -> Stored:
+        """The environment behind ``image``, which is one folder."""
+        venv, _ = self._find(image)
+        size = json.loads((venv / _COMPLETE).read_text())["size_bytes"]
+        return Stored(f"venv:{venv.name}", size, roots=(venv,))
+
     def file(self, image: str, path: str) -> bytes:
         """Not possible: what is not in the virtual environment is this machine's own."""
         raise UsageError(f"the environment {image} is no image", "use --engine docker")
@@ -175,6 +181,7 @@ class LocalEngine:
         gpus: tuple[str, ...] = (),
         env: Mapping[str, str] | None = None,
         python: str = "python3",
+        mounts: Mapping[str, Path] | None = None,
         timeout_s: float,
         say: Say,
     ) -> Completed:
@@ -196,7 +203,7 @@ class LocalEngine:
             file = Path(scratch, "envkit.pyz")
             file.write_bytes(payload)
             file.chmod(0o400)
-            command = [str(interpreter), str(file), *argv, "--watch-stdin"]
+            command = [str(interpreter), str(file), *where_they_lie(argv, mounts or {}), "--watch-stdin"]
             with proc.sigterm_raises():
                 return proc.run(
                     command, timeout_s=timeout_s, env=environment, cwd=Path(scratch), hold_stdin=True, on_line=say

@@ -18,15 +18,19 @@ from typing import Literal
 from envkit.errors import UsageError
 from envkit.facts.rows import (
     ArchRow,
+    CudaErrorRow,
     CudaRow,
     CudnnRow,
     DriverRow,
     GpuRow,
     ImageRow,
+    KnownBadRow,
     NgcRow,
     OsRow,
+    PtxRow,
     ToolRow,
     TorchRow,
+    VariantRow,
     read_table,
 )
 from envkit.versions import Cuda, Cudnn, Driver, Sm, Torch
@@ -34,6 +38,7 @@ from envkit.versions import Cuda, Cudnn, Driver, Sm, Torch
 __all__ = [
     "ArchRow",
     "Coverage",
+    "CudaErrorRow",
     "CudaRow",
     "CudnnCode",
     "CudnnRow",
@@ -43,10 +48,13 @@ __all__ = [
     "GpuRow",
     "ImageRow",
     "ImageTag",
+    "KnownBadRow",
     "NgcRow",
     "OsRow",
+    "PtxRow",
     "ToolRow",
     "TorchRow",
+    "VariantRow",
     "load",
     "served",
 ]
@@ -201,6 +209,26 @@ class Facts:
     def tools(self) -> tuple[ToolRow, ...]:
         """Where debugging tools come from, by tool."""
         return read_table(ToolRow, self._directory / "tool.jsonl")
+
+    @cached_property
+    def variants(self) -> tuple[VariantRow, ...]:
+        """Distributions that share an import package, by its name."""
+        return read_table(VariantRow, self._directory / "variant.jsonl")
+
+    @cached_property
+    def known_bad(self) -> tuple[KnownBadRow, ...]:
+        """Combinations that version order alone would let pass, by id."""
+        return read_table(KnownBadRow, self._directory / "known_bad.jsonl")
+
+    @cached_property
+    def cuda_errors(self) -> tuple[CudaErrorRow, ...]:
+        """The driver's and the runtime's error codes, lowest first."""
+        return read_table(CudaErrorRow, self._directory / "cuda_error.jsonl")
+
+    @cached_property
+    def ptx_isas(self) -> tuple[PtxRow, ...]:
+        """PTX ISA versions and the toolkits that brought them, oldest first."""
+        return read_table(PtxRow, self._directory / "ptx.jsonl")
 
     def torch(self, text: str) -> tuple[TorchRow, ...]:
         """All builds of the torch releases that ``text`` means, newest release and CUDA first.

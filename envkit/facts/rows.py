@@ -290,6 +290,68 @@ class ToolRow:
     seen: str
 
 
+@dataclass(frozen=True, slots=True)
+class VariantRow:
+    """One distribution that installs the import package ``root``; two of one root overwrite each other.
+
+    ``gpu`` says whether it is a build that can use NVIDIA GPUs, None where that is not told by the name.
+    """
+
+    package: str
+    root: str
+    gpu: bool | None
+    note: str
+    source: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class KnownBadRow:
+    """One combination that version order alone would let pass.
+
+    ``libraries`` maps families ("cublas", "cudnn") to the versions concerned, as specifiers (">=1.2,<1.4"): all must
+    hold.  ``sms`` are the GPUs concerned, empty for all; ``gpus_min`` is the number of GPUs from which on it shows.
+    ``severity`` is "error" or "warning"; ``what`` happens and ``fix`` are sentences.
+    """
+
+    id: str
+    libraries: Mapping[str, str]
+    sms: tuple[Sm, ...]
+    gpus_min: int
+    severity: str
+    what: str
+    fix: str
+    note: str
+    source: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class CudaErrorRow:
+    """One code of CUresult and cudaError_t: its names, what it means, what causes it, what mends it."""
+
+    code: int
+    name: str
+    runtime_name: str | None
+    means: str
+    cause: str
+    fix: str
+    note: str
+    source: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class PtxRow:
+    """One PTX ISA and the first CUDA toolkit that writes it, whose drivers and later ones can compile it."""
+
+    isa: str
+    cuda: Cuda
+    note: str
+    source: str
+    seen: str
+
+
 _VERSIONS: tuple[type, ...] = (Cuda, Cudnn, Driver, Glibc, Nccl, Python, Torch)
 _sm = lru_cache(maxsize=None)(Sm.parse)
 

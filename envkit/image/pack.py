@@ -8,13 +8,18 @@ from pathlib import Path
 
 _PAYLOAD = Path(__file__).parent.parent / "payload"
 _STAMP = (1980, 1, 1, 0, 0, 0)  # the earliest a zip can hold
-# Left by os._exit: nothing that the image hangs on Python's end (atexit, PYTHONINSPECT) runs after the document.
+# Read by any Python 3, which is told whether the rest is for it.  Left by os._exit: nothing that the image hangs on
+# Python's end (atexit, PYTHONINSPECT) runs after the document.
 _START = """import os
 import sys
 
-from envkit.payload.main import main
+from envkit.payload.begin import begin
 
-code = main(sys.argv[1:])
+code = 3
+if begin(sys.argv[1:]):
+    from envkit.payload.main import main
+
+    code = main(sys.argv[1:])
 sys.stdout.flush()
 sys.stderr.flush()
 os._exit(code)

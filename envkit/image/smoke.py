@@ -14,6 +14,9 @@ from envkit.subjects.smoke import SmokeRun
 
 ENDED = frozenset({"ran", "raised", "killed", "hung", "unfit", "garbled"})
 
+# How the payload says that the process which imports torch ended without an error of Python's -> in a sentence.
+_DIED = {"killed": "was killed by ", "hung": "did not end: ", "garbled": "ended the process: "}
+
 
 def _seen(value: object, via: str, missing: str) -> dict[str, object]:
     return {"value": value, "via": via, "missing": missing if value is None else ""}
@@ -28,6 +31,10 @@ def read(document: Mapping[str, Any], asked: SmokeRun) -> SmokeRun:
     if document.get("schema") != SCHEMA or document.get("kind") != "smoke":
         return replace(asked, tests=Observed.lost(f"the smoke suite's document is none of schema {SCHEMA}, kind smoke"))
     no_torch = str(document.get("torch_error") or "torch was not imported")
+    died = ""
+    if document.get("torch") is None and no_torch.partition(" ")[0] in _DIED:
+        # every test died of it: one thing that is not known about the image, not a fault of each kernel
+        died = f"import torch {_DIED[no_torch.partition(' ')[0]]}{no_torch.partition(' ')[2]}"
     no_driver = str(document.get("gpus_error") or "the driver was not asked")
     plain = {
         "name": asked.name,
@@ -35,7 +42,9 @@ def read(document: Mapping[str, Any], asked: SmokeRun) -> SmokeRun:
         "torch": _seen(document.get("torch"), "torch.__version__", no_torch),
         "gpus": _seen(document.get("gpus"), "cuDeviceGetName", no_driver),
         "cuda_before_fork": _seen(document.get("cuda_before_fork"), "torch.cuda.is_initialized", no_torch),
-        "tests": _seen(document.get("tests"), "the smoke suite", "the document holds no tests"),
+        "tests": _seen(
+            None if died else document.get("tests"), "the smoke suite", died or "the document holds no tests"
+        ),
         "sabotage": document.get("sabotage", ""),
         "seconds": document.get("seconds", 0.0),
     }

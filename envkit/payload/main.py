@@ -1,23 +1,22 @@
-"""``python3 envkit.pyz probe|smoke [--watch-stdin] [--budget SECONDS] [--nonce WORD] [ARGS]``.
+"""``python3 envkit.pyz probe|smoke|placement|aoti [--watch-stdin] [--budget SECONDS] [--nonce WORD] [ARGS]``.
 
 The last line of stdout is one JSON document; all talk goes to stderr.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sys
 from typing import Any
 
-from envkit.payload import watchdog
-
 SCHEMA = "envkit.payload/1"
-USAGE = """usage: python3 envkit.pyz probe|smoke [--watch-stdin] [--budget SECONDS] [--nonce WORD] [ARGS]
+USAGE = """usage: python3 envkit.pyz probe|smoke|placement|aoti [--watch-stdin] [--budget SECONDS] [--nonce WORD] [ARGS]
 
-probe            what this Python's torch maps and binds
+probe            what this Python's torch maps and binds; with --static only what needs no import of torch
 smoke            whether its kernels compute right
+placement        where a model's tensors live, and where two devices or dtypes meet
+aoti             what an AOTInductor package was made for, and how it loads and runs
 --watch-stdin    kill everything when stdin ends
 --budget S       kill everything after S seconds
 --nonce WORD     repeat WORD in the document, so that it is known to answer this run
@@ -28,6 +27,8 @@ def own_sha256() -> str:
     """The sha256 of the zip this runs from, empty when it runs from a source tree."""
     if not os.path.isfile(sys.argv[0]) or not sys.argv[0].endswith(".pyz"):
         return ""
+    import hashlib  # the processes that are observed have no use for it
+
     with open(sys.argv[0], "rb") as file:
         return hashlib.sha256(file.read()).hexdigest()
 
@@ -56,9 +57,17 @@ def _split(argv: list[str]) -> tuple[bool, float | None, str, list[str]]:
 
 def _document(kind: str, argv: list[str]) -> dict[str, Any]:
     if kind == "probe":
-        from envkit.payload import probe
+        from envkit.payload.probe import outer
 
-        return probe.main(argv)
+        return outer.main(argv)
+    if kind == "placement":
+        from envkit.payload import placement
+
+        return placement.main(argv)
+    if kind == "aoti":
+        from envkit.payload import aoti
+
+        return aoti.main(argv)
     from envkit.payload import smoke
 
     return dict(smoke.main(argv))
@@ -85,16 +94,18 @@ def main(argv: list[str]) -> int:
     except ValueError as error:
         sys.stderr.write(f"{error}\n{USAGE}")
         return 2
-    if kind not in ("probe", "smoke"):
+    if kind not in ("probe", "smoke", "placement", "aoti"):
         sys.stderr.write(USAGE)
         return 2
     if kind == "probe" and rest and rest[0] == "--inner":
         from envkit.payload.probe import inner
 
         inner.main(rest[1:])
-    if kind == "probe" and rest:
+    if kind == "probe" and rest and rest != ["--static"]:
         sys.stderr.write(f"unknown words: {' '.join(rest)}\n{USAGE}")
         return 2
     if watch or budget is not None:
+        from envkit.payload import watchdog
+
         return watchdog.guard(lambda: _print_document(kind, rest, nonce), watch, budget)
     return _print_document(kind, rest, nonce)

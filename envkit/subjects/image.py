@@ -16,7 +16,8 @@ class Library:
     asked or did not answer, ``version_via`` the function that said it or why none did; ``owner`` is the
     distribution ("nvidia-cudnn-cu12") and ``owner_version`` its version, both empty if no installed
     distribution lists the file; ``found_via`` says how it came into the process ("rpath of libtorch_cuda.so",
-    "ld_library_path", "mapped before torch").
+    "ld_library_path", "mapped before torch").  ``built_with`` is the CUDA that the library says it was built with,
+    empty if it does not say, and ``built_with_via`` the function or string that says so.
     """
 
     name: str
@@ -27,19 +28,23 @@ class Library:
     owner: str = ""
     owner_version: str = ""
     found_via: str = ""
+    built_with: str = ""
+    built_with_via: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """The copy of a library that a caller really gets: where ``symbol`` resolves (dlsym, then dladdr).
+    """The copy of a library that a caller really gets: the file that ``symbol`` leads to.
 
-    ``caller`` is "libtorch_cuda.so" for its own scope or "process" for the global one.
+    ``caller`` is the file name of a mapped object, or "process" for the global scope.  ``via`` is "relocation" where
+    the address was read out of the caller's own table, "dlsym" where the linker was asked anew in its scope.
     """
 
     name: str
     symbol: str
     caller: str
     path: str
+    via: str = "dlsym"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,126 @@ class Overwritten:
     found: str
 
 
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One environment variable that steers the dynamic linker, CUDA, NCCL or a framework; no other is recorded."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One device node of the driver; ``error`` is why it could not be opened, empty if it could."""
+
+    path: str
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverSeen:
+    """The driver as a process in the image meets it.
+
+    ``library`` is the real path of the libcuda.so.1 that dlopen gives, empty where there is none and ``load_error``
+    says why.  ``init`` is cuInit's code, None if it was not called.  ``cuda`` is cuDriverGetVersion ("13.0"), ``file``
+    the version in the library's file name, ``module`` that of the loaded kernel module, each empty if there is none.
+    ``owner`` is the wheel or Debian package that brought the library into the image, empty where it came from outside.
+    ``in_cache`` says whether ld.so.cache names it.  ``compat`` are the libcuda files of forward-compatibility packages
+    in the image, ``stubs`` the stub libcuda files.  ``count`` is cuDeviceGetCount, ``nvml_count`` NVML's, None where
+    they were not asked or did not answer; ``nvml`` is NVML's driver version or why it said none.
+    """
+
+    library: str = ""
+    load_error: str = ""
+    init: int | None = None
+    cuda: str = ""
+    file: str = ""
+    module: str = ""
+    owner: str = ""
+    in_cache: bool | None = None
+    compat: tuple[str, ...] = ()
+    stubs: tuple[str, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    count: int | None = None
+    nvml_count: int | None = None
+    nvml: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Toolkit:
+    """One CUDA compiler that an extension build would take.
+
+    ``via`` is how it is found ("CUDA_HOME", "PATH", "/usr/local/cuda", "nvidia-cuda-nvcc"), ``path`` the real path of
+    nvcc, ``version`` what ``nvcc --version`` says, empty with ``error`` where it did not say.
+    """
+
+    via: str
+    path: str
+    version: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Assembler:
+    """One ptxas that a package brings for itself (Triton's); ``version`` as it says, ``owner`` the distribution."""
+
+    path: str
+    version: str
+    owner: str
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """One shared object outside torch and NVIDIA's wheels that holds device code or calls the CUDA runtime.
+
+    ``cudart`` is the libcudart that it needs ("libcudart.so.12"), "static" where it carries its own, "" where it calls
+    none.  ``built_with`` is the newest toolkit that its machine code names, empty if none does.  ``sass`` and ``ptx``
+    are architectures as the tools print them ("sm_90a", "compute_90"), both empty where it has no device code.
+    ``for_torch`` says whether it needs a library of torch's.
+    """
+
+    path: str
+    owner: str
+    owner_version: str
+    cudart: str
+    built_with: str
+    sass: tuple[str, ...]
+    ptx: tuple[str, ...]
+    for_torch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """One installed package that uses CUDA or torch, imported in a process of its own after torch.
+
+    ``ended`` is "done", "raised" and the error's text, or how the process died.  ``built_torch`` and ``built_cuda``
+    are what it says it was built for, empty where it does not say, ``built_via`` who said it.  ``gpu`` is "yes" where
+    its build can use NVIDIA GPUs, "no" where it cannot, "" where it does not say.  ``libraries`` are the CUDA libraries
+    and OpenMP runtimes that its import mapped on top of torch's.
+    """
+
+    name: str
+    version: str
+    ended: str
+    built_torch: str = ""
+    built_cuda: str = ""
+    built_via: str = ""
+    gpu: str = ""
+    libraries: tuple[Library, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CudnnSet:
+    """One directory with cuDNN libraries: the names that their strings refer to, and those of them that are not there."""
+
+    directory: str
+    owner: str
+    owner_version: str
+    referenced: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
 NO_RECORD = "no RECORD"
 NO_PROMISE = "the image carries no promise of what it holds"
 
@@ -124,7 +249,7 @@ class Image:
 
     ``torch_import`` is "done", "absent" (no such module), "raised" and the error's text, or how the process died.
     ``unmapped`` are the CUDA libraries that wheels brought and the process did not map.  ``devices`` is empty where
-    there is no driver.  ``promise`` is missing with the reason NO_PROMISE where the image makes none.  ``gpus_given``
+    there is no driver.  ``compiler`` is the version of the host compiler that nvcc would take.  ``promise`` is missing with the reason NO_PROMISE where the image makes none.  ``gpus_given``
     are the GPUs that the run was given ("all" or one name each), known outside the image; empty where it got none.
     """
 
@@ -144,6 +269,14 @@ class Image:
     overwritten: Observed[tuple[Overwritten, ...]] = field(default_factory=Observed)
     promise: Observed[Promise] = field(default_factory=Observed)
     devices: Observed[tuple[Sm, ...]] = field(default_factory=Observed)
+    variables: Observed[tuple[Variable, ...]] = field(default_factory=Observed)
+    driver: Observed[DriverSeen] = field(default_factory=Observed)
+    toolkits: Observed[tuple[Toolkit, ...]] = field(default_factory=Observed)
+    compiler: Observed[str] = field(default_factory=Observed)
+    assemblers: Observed[tuple[Assembler, ...]] = field(default_factory=Observed)
+    extensions: Observed[tuple[Extension, ...]] = field(default_factory=Observed)
+    frameworks: Observed[tuple[Framework, ...]] = field(default_factory=Observed)
+    cudnn: Observed[tuple[CudnnSet, ...]] = field(default_factory=Observed)
     gpus_given: tuple[str, ...] = ()
 
     def mapped(self, name: str) -> tuple[Library, ...]:

@@ -1,18 +1,16 @@
-"""The process that is observed: it imports torch as a user's process would and reports line by line.
+"""The two processes that are observed, which report line by line, so that a crash loses only what was not yet seen.
 
-Each finished field is a line of JSON on its own pipe, so that a crash loses only what was not yet seen.
+One imports torch as a user's process would; the other one never does and reads, meanwhile, what needs no torch.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import platform
 import sys
 from typing import NoReturn
 
-from envkit.payload.probe import libs, maps, origin, torchside, wheels
-from envkit.payload.probe.ask import ask
+LATE = "loading "  # what a step of the late loads is announced with
 
 
 def observed(value: object, via: str) -> dict[str, object]:
@@ -45,148 +43,86 @@ class Pipe:
         self.send({"field": name, "observed": value})
 
 
-def _devices() -> list[str]:
-    import ctypes
+def _report_static(pipe: Pipe) -> None:
+    """Every field that needs no torch.  This runs beside the import of torch, so that its time costs none."""
+    import platform
 
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError as error:
-        if "libcuda.so.1: cannot open shared object file" not in str(error):
-            raise  # something claims to be the driver and cannot be loaded: that is no absence
-        return ["", str(error)]
-    count, major, minor, device = ctypes.c_int(), ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
-    code = driver.cuInit(0)
-    if code == 100:  # CUDA_ERROR_NO_DEVICE of cuda.h
-        return ["", "cuInit returned 100, no device"]
-    code = code or driver.cuDeviceGetCount(ctypes.byref(count))
-    found: list[str] = []
-    for index in range(count.value):
-        code = code or driver.cuDeviceGet(ctypes.byref(device), index)
-        # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
-        code = code or driver.cuDeviceGetAttribute(ctypes.byref(major), 75, device)
-        code = code or driver.cuDeviceGetAttribute(ctypes.byref(minor), 76, device)
-        found.append(f"sm_{major.value}{minor.value}")
-    if code:
-        raise OSError(f"the driver returned {code}")
-    return found
+    from envkit.payload.probe import driver, environ, extensions, present, toolchain, wheels
 
-
-def devices() -> dict[str, object]:
-    """The capabilities of the devices that the driver shows; none, if there is no driver."""
-    found, why = ask(_devices, 60.0)
-    if why:
-        return lost(f"asking the driver for its devices: {why}")
-    if found[:1] == [""]:
-        return observed([], found[1])
-    return observed(found, "cuDeviceGetAttribute")
-
-
-def _requires(dists: list[wheels.Dist]) -> list[dict[str, str]]:
-    return [
-        {"of": dist.name, "of_version": dist.version, "text": text}
-        for dist in dists
-        if dist.name in ("torch", "cuda-toolkit")
-        for text in dist.requires
-    ]
-
-
-def _libraries(
-    spelled: list[str],
-    before: list[str],
-    opened: dict[str, str],
-    owned: dict[str, list[wheels.Entry]],
-    known: dict[str, str],
-) -> list[dict[str, str]]:
-    entries, gone = origin.library_path(), maps.deleted()
-    earlier: list[origin.Searches] = []
-    told: list[dict[str, str]] = []
-    for path in spelled:
-        name = libs.family(path)
-        how = origin.derive(path, earlier, set(before), opened, entries) if name else ""
-        lists = origin.searches(path)
-        if lists:
-            earlier.append(lists)
-        if not name:
-            continue
-        real = os.path.realpath(path)
-        version, via = ("", "") if libs.is_torch(name) else libs.version(name, path)
-        owner, owner_version = wheels.owner_of(real, owned, known)
-        told.append(
-            {
-                "name": name,
-                "soname": os.path.basename(path),
-                "path": real + (" (deleted)" if real in gone or path in gone else ""),
-                "version": version,
-                "version_via": via,
-                "owner": owner,
-                "owner_version": owner_version,
-                "found_via": how,
-            }
-        )
-    return told
-
-
-def _unmapped(mapped: set[str], owned: dict[str, list[wheels.Entry]]) -> list[dict[str, str]]:
-    """The libraries of CUDA families that a RECORD lists, that are on disk and that were not mapped."""
-    told: list[dict[str, str]] = []
-    for real, listed in sorted(owned.items()):
-        name = libs.family(real)
-        if name and not libs.is_torch(name) and real not in mapped and os.path.exists(real):
-            told.append(
-                {
-                    "name": name,
-                    "soname": os.path.basename(real),
-                    "path": real,
-                    "owner": listed[0].owner,
-                    "owner_version": listed[0].version,
-                    "found_via": "on disk, not mapped",
-                }
-            )
-    return told
-
-
-def _report(pipe: Pipe, with_torch: bool) -> None:
+    seen = driver.Seen()  # children, that work meanwhile
+    pipe.field("variables", observed(environ.variables(os.environ), "os.environ"))
     pipe.field("python", observed(platform.python_version(), sys.executable))
     pipe.field("platform", observed(platform.machine(), "uname"))
     libc, number = platform.libc_ver()
     pipe.field("libc", observed(f"{libc} {number}", "confstr") if number else lost("this libc does not say"))
     pipe.doing("reading the installed distributions")
     dists = wheels.distributions()
-    pipe.field("wheels", observed([{"name": d.name, "version": d.version} for d in dists], "importlib.metadata"))
-    pipe.field("requires", observed(_requires(dists), "METADATA"))
-    pipe.doing("asking the driver for its devices")
-    pipe.field("devices", devices())
+    tools = toolchain.Tools(dists)
+    pipe.field("wheels", observed([{"name": d.name, "version": d.version} for d in dists], "METADATA"))
+    pipe.field("requires", observed(wheels.requirements(dists), "METADATA"))
     owned = wheels.owners(dists)
     known: dict[str, str] = {}
-    real: list[str] = []
-    if with_torch:
-        before = maps.mapped()
-        pipe.doing("import torch")
-        ended, opened = torchside.import_torch()
-        pipe.field("torch_import", observed(ended, "importlib.import_module"))
-        pipe.doing("asking torch for its build")
-        pipe.field("torch", _build(ended))
-        torch_cuda = [path for path in maps.mapped() if libs.family(path) == "torch_cuda"]
-        pipe.doing("loading what torch loads late")
-        if torch_cuda:
-            pipe.field("late", observed(torchside.load_late(torch_cuda[0], opened), "dlopen"))
-        else:
-            pipe.field("late", observed([], "libtorch_cuda.so is not mapped"))
-        pipe.doing("asking the mapped libraries for their versions")
-        told = _libraries(maps.mapped(), before, opened, owned, known)
-        pipe.field("libraries", observed(told, "dl_iterate_phdr"))
-        pipe.field("unmapped", observed(_unmapped({library["path"] for library in told}, owned), "RECORD"))
-        families = sorted({library["name"] for library in told})
-        pipe.field("bindings", observed(libs.bindings(families, torch_cuda[0] if torch_cuda else ""), "dlsym, dladdr"))
-        real = [library["path"] for library in told if not libs.is_torch(library["name"])]
+    # For the outer process, which says of what the other one maps whose it is and that it is mapped.
+    pipe.field("owned", observed({path: wheels.owner_of(path, owned, known) for path in owned}, "RECORD"))
+    pipe.field("unmapped", observed([*wheels.on_disk(owned), *present.libraries(set(owned))], present.VIA))
+    pipe.doing("reading what cuDNN refers to")
+    pipe.field("cudnn", observed(wheels.cudnn_sets(owned), "names in .rodata, RECORD"))
+    pipe.doing("asking the compilers for their versions")
+    pipe.field("toolkits", observed(tools.toolkits(), "nvcc --version"))
+    pipe.field("compiler", tools.compiler())
+    pipe.field("assemblers", observed(tools.assemblers(), "ptxas --version"))
+    pipe.doing("reading the extensions' device code")
+    try:
+        pipe.field("extensions", observed(extensions.extensions(dists), "RECORD, ELF headers"))
+    except ValueError as error:
+        pipe.field("extensions", lost(f"reading the extensions' device code: {error}"))
     pipe.doing("comparing files with RECORD")
     try:
-        pipe.field("overwritten", observed(wheels.overwritten(dists, real, known), "RECORD"))
+        pipe.field("overwritten", observed(wheels.overwritten(dists), wheels.COMPARED))
     except OSError as error:
         pipe.field("overwritten", lost(f"comparing files with RECORD: {error}"))
+    # last, for a driver that hangs is waited for as long as its budget is
+    pipe.doing("asking the driver for its devices")
+    devices, driver_seen = seen.collect(lambda path: wheels.owner_of(path, owned, {})[0])
+    pipe.field("devices", devices)
+    pipe.field("driver", driver_seen)
+
+
+def _report_torch(pipe: Pipe, without: frozenset[str], until: str) -> None:
+    """How the import of torch ends, then what it and its late loads map.
+
+    Of the late loads those named in ``without`` are left out, and those from ``until`` on.  Nothing is rehearsed: the
+    outer process sees which one killed this process or hangs, and runs another one without it.
+    """
+    from envkit.payload.probe import maps, torchside
+
+    before = maps.mapped()
+    pipe.doing("import torch")
+    ended, opened = torchside.import_torch()
+    pipe.field("torch_import", observed(ended, "importlib.import_module"))
+    pipe.doing("asking torch for its build")
+    pipe.field("torch", _build(ended))
+    from envkit.payload.probe import bound, libs
+
+    torch_cuda = next((path for path in maps.mapped() if libs.family(path) == "torch_cuda"), "")
+    done: list[dict[str, str]] = []
+    for what, step in torchside.late_steps(torch_cuda, opened) if torch_cuda else ():
+        if what == until:
+            break
+        if what not in without:
+            pipe.doing(LATE + what)
+            done.append({"what": what, "error": step()})
+    pipe.field("late", observed(done, "dlopen" if torch_cuda else "libtorch_cuda.so is not mapped"))
+    pipe.doing("asking the mapped libraries for their versions")
+    told = libs.libraries(before, opened)
+    pipe.field("libraries", observed(told, "dl_iterate_phdr"))
+    bindings = bound.bindings(sorted({one["name"] for one in told}))
+    pipe.field("bindings", observed(bindings, "relocations, dlsym, dladdr"))
 
 
 def _build(ended: str) -> dict[str, object]:
+    from envkit.payload.probe import torchside
+
     if ended != "done":
         return lost(f"import torch: {ended}")
     try:
@@ -196,15 +132,38 @@ def _build(ended: str) -> dict[str, object]:
 
 
 def main(argv: list[str]) -> NoReturn:
-    """Observes this process; ``argv`` is the number of the pipe and, to leave torch out, "--no-torch"."""
-    pipe = Pipe(int(argv[0]))
-    _report(pipe, "--no-torch" not in argv)
+    """Observes this process.
+
+    ``argv`` is the number of the pipe and then "--static" for the process without torch, "--framework" and a name for
+    one that imports it after torch, or "--without" and the late loads to leave out, with commas, and "--until" and the
+    one at which to stop.
+    """
+    pipe, words = Pipe(int(argv[0])), argv[1:]
+    if "--static" in words:
+        _report_static(pipe)
+    elif "--framework" in words:
+        from envkit.payload.probe import frameworks
+
+        frameworks.report(pipe, words[words.index("--framework") + 1])
+    else:
+        left_out = words[words.index("--without") + 1] if "--without" in words else ""
+        _report_torch(pipe, frozenset(left_out.split(",")), words[-1] if "--until" in words else "")
     pipe.send({"end": True})
     sys.stderr.flush()
     os._exit(0)  # unloading a broken CUDA stack is nobody's question and has been seen to crash
 
 
+def with_torch() -> tuple[str, ...]:
+    """The fields that the process which imports torch reports."""
+    return ("torch_import", "torch", "late", "libraries", "bindings")
+
+
+def without_torch() -> tuple[str, ...]:
+    """The fields that the process which does not import torch reports."""
+    first = ("python", "platform", "libc", "wheels", "requires", "unmapped", "devices", "variables", "driver")
+    return (*first, "cudnn", "overwritten", "toolkits", "compiler", "assemblers", "extensions")
+
+
 def fields() -> tuple[str, ...]:
-    """The names of all fields, in the order in which they are reported."""
-    first = ("python", "platform", "libc", "wheels", "requires", "devices")
-    return (*first, "torch_import", "torch", "late", "libraries", "unmapped", "bindings", "overwritten")
+    """The names of all fields."""
+    return (*without_torch(), *with_torch(), "frameworks")

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
 
-from envkit.payload.probe import maps
-from envkit.payload.probe.ask import ask
+from envkit.payload.probe import maps, origin
+from envkit.payload.probe.ask import ask_all
 
 _FAMILY = re.compile(
     r"lib(cudart|cublasLt|cublas|cudnn(?:_[a-z_]+)?|nccl|nvrtc-builtins|nvrtc|nvJitLink|cusparseLt|cusparse"
     r"|cusolverMg|cusolver|cufftw|cufft|curand|cupti|nvToolsExt|nvtx3interop|cufile|nvshmem_host|nvidia-ml|cuda"
-    r"|caffe2_nvrtc|c10_cuda|c10|torch_cuda_linalg|torch_cuda|torch_cpu|torch_python|torch_nvshmem)"
-    r"(?:-[0-9a-f]{8})?\.so(?:\.|\Z)"  # older wheels carry copies renamed with a hash
+    r"|caffe2_nvrtc|c10_cuda|c10|torch_cuda_linalg|torch_cuda|torch_cpu|torch_python|torch_nvshmem"
+    r"|cutensor|gomp|iomp5|omp)"
+    r"(?:[-.][0-9a-f]{8,})?\.so(?:\.|\Z)"  # wheels carry copies renamed with a hash, of 8 digits by auditwheel
 )
 _NAMES = {"nvJitLink": "nvjitlink", "nvToolsExt": "nvtx", "nvtx3interop": "nvtx", "nvidia-ml": "nvml"}
 
@@ -29,6 +32,16 @@ def family(path: str) -> str:
 def is_torch(name: str) -> bool:
     """Whether the family ``name`` is a part of torch rather than of CUDA."""
     return name.startswith(("torch", "c10", "caffe2"))
+
+
+def is_openmp(name: str) -> bool:
+    """Whether the family ``name`` is an OpenMP runtime: GNU's, Intel's or LLVM's."""
+    return name in ("gomp", "iomp5", "omp")
+
+
+def is_cuda(name: str) -> bool:
+    """Whether ``name`` is a family of CUDA's libraries."""
+    return bool(name) and not is_torch(name) and not is_openmp(name)
 
 
 class Refused(Exception):
@@ -83,6 +96,8 @@ def _single(function: Any) -> str:
     return str(_out(function, (ctypes.c_uint32,))[0])
 
 
+_ASK_S = 10.0  # for one version function, which takes microseconds, CUPTI's a second; a hanging driver takes it all
+
 # family: the function that says the version, and how its answer is read
 ASKED: dict[str, tuple[str, Callable[[Any], str]]] = {
     "cuda": ("cuDriverGetVersion", _thousands),
@@ -108,6 +123,26 @@ ASKED: dict[str, tuple[str, Callable[[Any], str]]] = {
 # (read in the .rodata of the first and of later releases of major 9, where it agrees with cudnnGetVersion).
 CONSTANTS = {"cudnn_ops": "cudnn_ops_infer_version", "cudnn_adv": "cudnn_adv_infer_version"}
 
+# family: the function that says the CUDA runtime it was built with, as CUDART_VERSION (cudnn.h, cublas_api.h)
+BUILT = {
+    "cudnn": "cudnnGetCudartVersion",
+    "cudnn_graph": "cudnnGetCudartVersion",
+    "cublas": "cublasGetCudartVersion",
+    "cublasLt": "cublasLtGetCudartVersion",
+    "cutensor": "cutensorGetCudartVersion",
+}
+_NCCL_TAG = re.compile(rb"NCCL version [0-9.]+\+cuda([0-9]+\.[0-9]+)\0")  # what it prints at the start of a job
+_NCCL_MOST = 64 << 20  # .rodata stands before the device code, within the first 3 MB of the releases looked at
+
+
+class Said(NamedTuple):
+    """What one library says of itself; ``via`` and ``built_via`` say who said it or why nobody did."""
+
+    version: str = ""
+    via: str = ""
+    built: str = ""
+    built_via: str = ""
+
 
 def _own_symbol(symbol: str, path: str) -> ctypes.CDLL | None:
     """The handle of ``path`` if it defines ``symbol`` itself; a dependency's answer would be another library's."""
@@ -116,46 +151,148 @@ def _own_symbol(symbol: str, path: str) -> ctypes.CDLL | None:
     return library if where and os.path.realpath(where) == os.path.realpath(path) else None
 
 
-def _constant(symbol: str, path: str) -> str:
-    library = maps.handle(path)
+def _constant(symbol: str, library: ctypes.CDLL) -> str:
     number = ctypes.c_uint32.from_address(maps.address(symbol, library._handle)).value
     return f"{number >> 16}.{number >> 8 & 255}.{number & 255}"
 
 
+def _cudart(function: Any) -> str:
+    function.restype = ctypes.c_size_t
+    number = int(function())
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+class NoDriver(Exception):
+    """The question is not put where there is no driver."""
+
+
+def _cupti(library: ctypes.CDLL) -> str:
+    """CUPTI 13 looks for the driver for a second and then crashes where there is none (reproduced): it is not asked."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        raise NoDriver("was not called: without a driver it crashes") from None
+    return _single(library.cuptiGetVersion)
+
+
+def nccl_tag(path: str) -> str:
+    """The CUDA that the NCCL in the file ``path`` names in its version text, empty if it names none."""
+    try:
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
+            found = _NCCL_TAG.search(data, 0, min(len(data), _NCCL_MOST))
+            return found.group(1).decode() if found else ""
+    except (OSError, ValueError):
+        return ""
+
+
+def _say(name: str, symbol: str, library: ctypes.CDLL) -> str:
+    if name == "cupti":
+        return _cupti(library)
+    if name in ASKED:
+        return ASKED[name][1](getattr(library, symbol))
+    return _constant(symbol, library)
+
+
+def _say_built(symbol: str, library: ctypes.CDLL) -> str:
+    return _cudart(getattr(library, symbol))
+
+
+class _Question(NamedTuple):
+    """One call into a mapped library: the place of the library in the list, and whether it asks for its build."""
+
+    place: int
+    is_built: bool
+    symbol: str
+    call: Callable[[], str]
+
+
+def _questions(index: int, name: str, path: str) -> Iterator[_Question | Said]:
+    """The calls that a library is asked with, or why it cannot be."""
+    symbol = ASKED[name][0] if name in ASKED else CONSTANTS.get(name, "")
+    try:
+        library = _own_symbol(symbol, path) if symbol else None
+        built = _own_symbol(BUILT[name], path) if name in BUILT else None
+    except OSError as error:
+        yield Said(via=str(error))
+        return
+    if symbol and library is None:
+        yield Said(via=f"it does not define {symbol}")
+    if symbol and library is not None:
+        yield _Question(index, False, symbol, partial(_say, name, symbol, library))
+    if built is not None:
+        yield _Question(index, True, BUILT[name], partial(_say_built, BUILT[name], built))
+
+
+def versions(asked: list[tuple[str, str]]) -> list[Said]:
+    """What each mapped library, given by family and path, says of itself; one child answers for all that survive it."""
+    said = [Said(via="it offers no version function") for _ in asked]
+    questions: list[_Question] = []
+    for index, (name, path) in enumerate(asked):
+        for one in _questions(index, name, path):
+            if isinstance(one, _Question):
+                questions.append(one)
+            else:
+                said[index] = one
+        if name == "nccl":
+            tag = nccl_tag(path)
+            said[index] = said[index]._replace(built=tag, built_via="its version text" if tag else "")
+    answers = ask_all([question.call for question in questions], _ASK_S)
+    for number, question in enumerate(questions):
+        answer, why = answers[number]
+        via = f"{question.symbol} {why.replace('Refused: ', '').replace('NoDriver: ', '')}" if why else question.symbol
+        value = "" if why else str(answer)
+        before = said[question.place]
+        said[question.place] = (
+            before._replace(built=value, built_via=via)
+            if question.is_built
+            else before._replace(version=value, via=via)
+        )
+    return said
+
+
 def version(name: str, path: str) -> tuple[str, str]:
     """The version that the mapped library ``path`` of family ``name`` says, and who said it or why nobody did."""
-    symbol = ASKED[name][0] if name in ASKED else CONSTANTS.get(name, "")
-    if not symbol:
-        return "", "it offers no version function"
-    try:
-        library = _own_symbol(symbol, path)
-    except OSError as error:
-        return "", str(error)
-    if library is None:
-        return "", f"it does not define {symbol}"
-    if name in ASKED:
-        read = ASKED[name][1]
-        said, why = ask(lambda: read(getattr(library, symbol)), 20.0)
-    else:
-        said, why = ask(lambda: _constant(symbol, path), 20.0)
-    return (str(said), symbol) if not why else ("", "{} {}".format(symbol, why.replace("Refused: ", "")))
+    (said,) = versions([(name, path)])
+    return said.version, said.via
 
 
-# the symbol by which a copy of each family is recognised when a caller binds it
-BOUND = {name: symbol for name, (symbol, _) in ASKED.items() if name not in ("cudnn_graph", "cupti")}
+def libraries(
+    before: list[str], opened: dict[str, str], owner_of: Callable[[str], tuple[str, str]] = lambda path: ("", "")
+) -> list[dict[str, str]]:
+    """The mapped libraries of CUDA, torch and OpenMP in load order, as fields of a Library.
 
-
-def bindings(families: list[str], torch_cuda: str) -> list[dict[str, str]]:
-    """Where each family's symbol resolves: in the global scope, and in the scope of libtorch_cuda.so if mapped."""
-    scopes = [("process", 0)]
-    if torch_cuda:
-        scopes.append(("libtorch_cuda.so", maps.handle(torch_cuda)._handle))
-    found: list[dict[str, str]] = []
-    for name in families:
-        if name not in BOUND:
+    ``before`` are the objects mapped before torch, ``opened`` says who opened which path by its full name,
+    ``owner_of`` names the distribution and version that brought the file at a real path.
+    """
+    spelled, entries, gone = maps.mapped(), origin.library_path(), maps.deleted()
+    asked = [(family(path), path) for path in spelled if is_cuda(family(path))]
+    said = {asked[index][1]: one for index, one in enumerate(versions(asked))}
+    early = set(before)
+    earlier: list[origin.Searches] = []
+    told: list[dict[str, str]] = []
+    for path in spelled:
+        name = family(path)
+        how = origin.derive(path, earlier, early, opened, entries) if name else ""
+        lists = origin.searches(path)
+        if lists:
+            earlier.append(lists)
+        if not name:
             continue
-        for caller, scope in scopes:
-            path = maps.resolves(BOUND[name], scope)
-            if path:
-                found.append({"name": name, "symbol": BOUND[name], "caller": caller, "path": os.path.realpath(path)})
-    return found
+        real = os.path.realpath(path)
+        one = said.get(path, Said())
+        owner, owner_version = owner_of(real)
+        told.append(
+            {
+                "name": name,
+                "soname": os.path.basename(path),
+                "path": real + (" (deleted)" if real in gone or path in gone else ""),
+                "version": one.version,
+                "version_via": one.via,
+                "owner": owner,
+                "owner_version": owner_version,
+                "found_via": how,
+                "built_with": one.built,
+                "built_with_via": one.built_via,
+            }
+        )
+    return told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from typing import NamedTuple
 
 _LIBC = ctypes.CDLL(None)
 
@@ -19,6 +20,30 @@ class _PhdrInfo(ctypes.Structure):
         ("adds", ctypes.c_ulonglong),
         ("subs", ctypes.c_ulonglong),
     ]
+
+
+class _Phdr(ctypes.Structure):
+    """Elf64_Phdr of elf.h."""
+
+    _fields_ = [
+        ("kind", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
+        ("offset", ctypes.c_uint64),
+        ("address", ctypes.c_uint64),
+        ("physical", ctypes.c_uint64),
+        ("in_file", ctypes.c_uint64),
+        ("in_memory", ctypes.c_uint64),
+        ("align", ctypes.c_uint64),
+    ]
+
+
+class Loaded(NamedTuple):
+    """One mapped object: its name as the linker spelled it, its base address, and where its dynamic section lies."""
+
+    path: str
+    base: int
+    dynamic: int
+    dynamic_size: int
 
 
 class _DlInfo(ctypes.Structure):
@@ -43,17 +68,26 @@ def mapped() -> list[str]:
 
     The spelling matters: it still shows the search directory, "torch/lib/../../nvidia/cublas/lib".
     """
-    names: list[str] = []
+    return [one.path for one in loaded()]
+
+
+def loaded() -> list[Loaded]:
+    """All mapped objects in load order."""
+    found: list[Loaded] = []
     kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_PhdrInfo), ctypes.c_size_t, ctypes.c_void_p)
 
     def visit(info: object, size: int, data: object) -> int:
-        name = info.contents.name  # type: ignore[attr-defined]  # ctypes types a callback's pointer as object
-        if name and b"/" in name:
-            names.append(os.fsdecode(name))
+        one = info.contents  # type: ignore[attr-defined]  # ctypes types a callback's pointer as object
+        if one.name and b"/" in one.name:
+            base, dynamic, length = one.address or 0, 0, 0
+            for header in (_Phdr * one.count).from_address(one.headers or 0) if one.headers else ():
+                if header.kind == 2:  # PT_DYNAMIC
+                    dynamic, length = base + header.address, header.in_memory
+            found.append(Loaded(os.fsdecode(one.name), base, dynamic, length))
         return 0
 
     _LIBC.dl_iterate_phdr(kind(visit), None)
-    return names
+    return found
 
 
 def deleted() -> set[str]:
@@ -75,7 +109,11 @@ def resolves(symbol: str, scope: int = 0) -> str:
 
     ``scope`` is a dlopen handle, or 0 for the process's global scope (RTLD_DEFAULT).
     """
-    address = _LIBC.dlsym(scope, symbol.encode())
+    return file_at(int(_LIBC.dlsym(scope, symbol.encode()) or 0))
+
+
+def file_at(address: int) -> str:
+    """The mapped file in which ``address`` lies, empty if in none."""
     info = _DlInfo()
     if not address or not _LIBC.dladdr(address, ctypes.byref(info)) or not info.file:
         return ""

@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from envkit.payload.probe import elf
+from envkit.payload import elf
 
-_CACHE = "/etc/ld.so.cache"
+CACHE = "/etc/ld.so.cache"
 _DEFAULT = ("/lib", "/usr/lib", "/lib64", "/usr/lib64")
 
 
@@ -28,7 +28,7 @@ class Searches(NamedTuple):
 def searches(path: str) -> Searches | None:
     """The search lists of the object at ``path``, expanded; None if it cannot be read."""
     try:
-        dynamic = elf.read(path)
+        dynamic = elf.read(elf.mapped(path))
     except (OSError, ValueError):
         return None
     rpath = () if dynamic.runpath else elf.expand(dynamic.rpath, path)
@@ -41,13 +41,13 @@ def library_path() -> tuple[str, ...]:
     return tuple(entry.rstrip("/") for entry in value.replace(";", ":").split(":") if entry)
 
 
-def in_cache(path: str) -> bool:
-    """Whether ld.so.cache names ``path``."""
+def cached(cache: str = CACHE) -> list[str]:
+    """The paths that the linker's cache names, in its order; none where there is no cache."""
     try:
-        with open(_CACHE, "rb") as file:
-            return b"\0" + os.fsencode(path) + b"\0" in file.read()
+        with open(cache, "rb") as file:
+            return [os.fsdecode(word) for word in file.read().split(b"\0") if word.startswith(b"/")]
     except OSError:
-        return False
+        return []
 
 
 def _through(path: str, objects: list[Searches], entries: tuple[str, ...]) -> str:
@@ -89,6 +89,6 @@ def derive(
     through = _through(path, earlier, entries)
     if through:
         return through
-    if in_cache(path):
+    if path in cached():
         return "ld.so.cache"
     return "default directory" if path.rpartition("/")[0] in _DEFAULT else "unknown"

@@ -7,11 +7,10 @@ import functools
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from envkit.payload.probe import maps
-from envkit.payload.probe.ask import ask
 
 _LATE = ("libtorch_cuda_linalg.so", "libcaffe2_nvrtc.so")  # at::DynamicLibrary opens them beside libtorch_cuda.so
 # The cuDNN shim opens one sub-library in each of these; the last names are those of major 8.
@@ -111,29 +110,22 @@ def _engines(library: ctypes.CDLL) -> str:
     return ""
 
 
-def load_late(torch_cuda: str, opened: dict[str, str]) -> list[dict[str, str]]:
-    """Loads what torch would load later, and says of each step how it went: "" or the error.
+def late_steps(torch_cuda: str, opened: dict[str, str]) -> Iterator[tuple[str, Callable[[], str]]]:
+    """Each thing that torch would load later, with what loads it now and returns "" or the error.
 
-    ``torch_cuda`` is the path of the mapped libtorch_cuda.so; ``opened`` receives who opened which path.  Each step is
-    rehearsed in a forked child and skipped here if it killed that.
+    ``torch_cuda`` is the path of the mapped libtorch_cuda.so; ``opened`` receives who opened which path.  A step may
+    kill the process: nothing is rehearsed, because forking a process that holds torch takes longer than the loads.
     """
-    steps: list[tuple[str, Callable[[], str]]] = []
     for name in _LATE:
         path = os.path.join(os.path.dirname(torch_cuda), name)
         if os.path.exists(path):
             opened[path] = "opened beside libtorch_cuda.so, as torch does late"
-            steps.append((name, functools.partial(_open, path)))
-    scope = maps.handle(torch_cuda)._handle
-    shim = maps.resolves("cudnnGetVersion") or maps.resolves("cudnnGetVersion", scope)
+            yield name, functools.partial(_open, path)
+    shim = maps.resolves("cudnnGetVersion") or maps.resolves("cudnnGetVersion", maps.handle(torch_cuda)._handle)
     if shim:
         library = maps.handle(shim)
         for name in _CHECKS:
             if hasattr(library, name):
-                steps.append((name, functools.partial(_call, library, name)))
+                yield name, functools.partial(_call, library, name)
         if hasattr(library, "cudnnBackendFinalize"):
-            steps.append(("cudnnBackendFinalize", functools.partial(_engines, library)))
-    done: list[dict[str, str]] = []
-    for what, step in steps:
-        _said, why = ask(step)
-        done.append({"what": what, "error": why or step()})
-    return done
+            yield "cudnnBackendFinalize", functools.partial(_engines, library)

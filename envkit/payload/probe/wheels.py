@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import base64
 import csv
+import glob
 import hashlib
 import os
 import re
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
-from importlib import metadata
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property, partial
 from typing import NamedTuple
 
+from envkit.payload import cudnn, elf
+from envkit.payload.probe import libs, origin
+
 NO_RECORD = "no RECORD"  # said in place of what was found, where there is nothing to compare with
+COMPARED = "RECORD: sizes, and sha256 of what two wheels list or what is newer than its RECORD"
+_SYSTEM = ("/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/local/cuda/lib64", "/usr/local/cuda/targets/*/lib")
 _CHUNK = 1 << 20
 _THREADS = 4  # hashlib releases the GIL; a CUDA stack of 3 GB takes 5 s in one thread
+_HEAD = 1 << 12  # Name and Version stand in METADATA's first lines, before the description
+# An installer writes RECORD last.  A file that is newer by more than a file system's coarsest clock was written later.
+_SLACK_NS = 2_000_000_000
 
 
 class Entry(NamedTuple):
@@ -27,14 +36,35 @@ class Entry(NamedTuple):
     version: str
 
 
-class Dist(NamedTuple):
-    """One installed distribution; ``name`` normalised as PEP 503 says."""
+class Dist:
+    """One installed distribution; ``name`` normalised as PEP 503 says, ``info`` its .dist-info directory.
 
-    name: str
-    version: str
-    requires: tuple[str, ...]
-    record: str
-    base: str
+    RECORD and METADATA are read when they are asked for: an environment has hundreds, a question concerns a few.
+    """
+
+    def __init__(self, name: str, version: str, info: str) -> None:
+        self.name, self.version, self.info = name, version, info
+        self.base = os.path.dirname(info)
+
+    @cached_property
+    def record(self) -> str:
+        """The text of RECORD, empty if there is none."""
+        return _text(os.path.join(self.info, "RECORD"))
+
+    @cached_property
+    def requires(self) -> tuple[str, ...]:
+        """The Requires-Dist lines of METADATA."""
+        head = _text(os.path.join(self.info, "METADATA")).partition("\n\n")[0]
+        found = re.findall(r"^Requires-Dist:[ \t]*(.+?)[ \t]*$", head, re.MULTILINE | re.IGNORECASE)
+        return tuple(str(line) for line in found)
+
+
+def _text(path: str, most: int = -1) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read(most)
+    except OSError:
+        return ""
 
 
 def normalise(name: str) -> str:
@@ -42,19 +72,47 @@ def normalise(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def distributions() -> list[Dist]:
-    """All distributions that an import would find, the first directory on sys.path winning."""
+def _named(directory: str) -> Iterator[tuple[str, str, str]]:
+    """Name, version and path of each .dist-info and .egg-info in ``directory``."""
+    try:
+        with os.scandir(directory) as entries:
+            paths = sorted(one.path for one in entries if one.name.endswith((".dist-info", ".egg-info")))
+    except OSError:
+        return
+    for path in paths:
+        file = os.path.join(path, "METADATA" if path.endswith(".dist-info") else "PKG-INFO")
+        head = _text(file if os.path.isdir(path) else path, _HEAD)  # distutils wrote .egg-info as one file
+        name = re.search(r"^Name:[ \t]*(\S+)", head, re.MULTILINE | re.IGNORECASE)
+        version = re.search(r"^Version:[ \t]*(\S+)", head, re.MULTILINE | re.IGNORECASE)
+        if name:  # else the remains of a broken installation
+            yield name.group(1), version.group(1) if version else "", path
+
+
+def distributions(directories: Iterable[str] | None = None) -> list[Dist]:
+    """All distributions that an import would find, the first of ``directories`` winning; None stands for sys.path."""
     found: list[Dist] = []
     base_of: dict[str, str] = {}
-    for one in metadata.distributions():
-        name = one.metadata["Name"]
-        if not name:
-            continue  # the remains of a broken installation
-        name, base = normalise(name), str(one.locate_file(""))
-        if base_of.setdefault(name, base) != base:
-            continue  # shadowed by a directory further ahead
-        found.append(Dist(name, one.version or "", tuple(one.requires or ()), one.read_text("RECORD") or "", base))
+    for directory in sys.path if directories is None else directories:
+        for name, version, info in _named(os.path.abspath(directory or ".")):
+            name, base = normalise(name), os.path.dirname(info)
+            if base_of.setdefault(name, base) == base and not any(one.info == info for one in found):
+                found.append(Dist(name, version, info))  # else shadowed by a directory further ahead
     return sorted(found, key=lambda dist: (dist.name, dist.version))
+
+
+# torch, what it names with extras, and what is built for one torch and says so by a pin
+_ASKED = ("torch", "cuda-toolkit", "torchvision", "torchaudio", "xformers", "vllm", "flash-attn", "deepspeed")
+
+
+def requirements(dists: list[Dist]) -> list[dict[str, str]]:
+    """The Requires-Dist lines of torch and of the distributions that are built for one torch."""
+    return [
+        {"of": dist.name, "of_version": dist.version, "text": text}
+        for dist in dists
+        if dist.name in _ASKED
+        for text in dist.requires
+        if dist.name in _ASKED[:2] or text.lower().startswith("torch")
+    ]
 
 
 def is_cuda(name: str) -> bool:
@@ -64,23 +122,90 @@ def is_cuda(name: str) -> bool:
 
 def entries(dist: Dist, only_libraries: bool) -> list[Entry]:
     """The lines of a distribution's RECORD that carry a sha256, with absolute paths."""
-    lines = (line for line in dist.record.splitlines() if not only_libraries or ".so" in line)
+    return _entries(dist, lambda file: ".so" in file) if only_libraries else _entries(dist, lambda file: True)
+
+
+def _entries(dist: Dist, wanted: Callable[[str], object]) -> list[Entry]:
     found: list[Entry] = []
-    for row in csv.reader(lines):
-        if len(row) == 3 and row[1].startswith("sha256="):
-            path = os.path.normpath(os.path.join(dist.base, row[0]))
+    for line in dist.record.splitlines():
+        row = next(csv.reader([line]), []) if '"' in line else line.split(",")
+        if len(row) == 3 and row[1].startswith("sha256=") and wanted(row[0]):
+            path = os.path.join(dist.base, row[0])
+            path = os.path.normpath(path) if "./" in path or "//" in path else path
             size = int(row[2]) if row[2].isdigit() else -1
             found.append(Entry(path, row[1][len("sha256=") :], size, dist.name, dist.version))
     return found
 
 
 def owners(dists: list[Dist]) -> dict[str, list[Entry]]:
-    """All entries for each shared library that any distribution owns, by its real path."""
+    """All entries for each library of a known family that any distribution owns, by its real path."""
     found: dict[str, list[Entry]] = {}
     for dist in dists:
-        for entry in entries(dist, only_libraries=True):
+        for entry in _entries(dist, libs.family):
             found.setdefault(os.path.realpath(entry.path), []).append(entry)
     return found
+
+
+def on_disk(owned: dict[str, list[Entry]]) -> list[dict[str, str]]:
+    """The libraries of CUDA families that a RECORD lists and that are on disk, as fields of a Library."""
+    told: list[dict[str, str]] = []
+    for real, listed in sorted(owned.items()):
+        name = libs.family(real)
+        if not libs.is_cuda(name) or not os.path.exists(real):
+            continue
+        told.append(
+            {
+                "name": name,
+                "soname": os.path.basename(real),
+                "path": real,
+                "owner": listed[0].owner,
+                "owner_version": listed[0].version,
+                "found_via": "on disk, not mapped",
+            }
+        )
+    return told
+
+
+def _refers(directory: str, name: str) -> set[str]:
+    try:
+        data = elf.mapped(os.path.join(directory, name))
+        header = elf.read(data)
+    except (OSError, ValueError):
+        return set()
+    return cudnn.refers(header, cudnn.opened(name, data, header))
+
+
+def _has(directory: str, name: str) -> bool:
+    return os.path.exists(os.path.join(directory, name))
+
+
+def cudnn_sets(owned: dict[str, list[Entry]]) -> list[dict[str, object]]:
+    """Each directory with cuDNN: those of wheels, of LD_LIBRARY_PATH, and of Debian's and NVIDIA's packages."""
+    found = [os.path.dirname(path) for path in owned if libs.family(path) == "cudnn"]
+    found += [os.path.realpath(entry) for entry in origin.library_path()]
+    for pattern in _SYSTEM:
+        found += [os.path.realpath(path) for path in sorted(glob.glob(pattern))]
+    told: list[dict[str, object]] = []
+    for directory in dict.fromkeys(found):
+        try:
+            names = [name for name in os.listdir(directory) if libs.family(name).startswith("cudnn")]
+        except OSError:
+            continue
+        if not any(libs.family(name) == "cudnn" for name in names):
+            continue
+        referenced, missing = cudnn.closure(names, partial(_refers, directory), partial(_has, directory))
+        real = (os.path.realpath(os.path.join(directory, name)) for name in names if libs.family(name) == "cudnn")
+        owner = next((owned[path][0] for path in real if path in owned), None)
+        told.append(
+            {
+                "directory": directory,
+                "owner": owner.owner if owner else "",
+                "owner_version": owner.version if owner else "",
+                "referenced": referenced,
+                "missing": missing,
+            }
+        )
+    return told
 
 
 def digest(path: str) -> str:
@@ -94,13 +219,6 @@ def digest(path: str) -> str:
             total.update(chunk)
 
 
-def _digest_or_error(path: str) -> tuple[str, str]:
-    try:
-        return digest(path), ""
-    except OSError as error:
-        return "", str(error)
-
-
 def owner_of(path: str, owned: dict[str, list[Entry]], known: dict[str, str]) -> tuple[str, str]:
     """The distribution and version that brought the file at the real path ``path``, empty if none is known.
 
@@ -109,65 +227,77 @@ def owner_of(path: str, owned: dict[str, list[Entry]], known: dict[str, str]) ->
     listed = owned.get(path, [])
     if len({entry.sha256 for entry in listed}) > 1:
         if path not in known:
-            known[path] = _digest_or_error(path)[0]
+            try:
+                known[path] = digest(path)
+            except OSError:
+                known[path] = ""
         listed = [entry for entry in listed if entry.sha256 == known[path]]
     return (listed[0].owner, listed[0].version) if listed else ("", "")
 
 
-def overwritten(dists: list[Dist], mapped: Iterable[str], known: dict[str, str]) -> list[dict[str, object]]:
+def _hashes(paths: Iterable[str]) -> dict[str, str]:
+    wanted = {path: os.path.realpath(path) for path in paths}
+    if not wanted:
+        return {}
+    from concurrent.futures import ThreadPoolExecutor  # a healthy environment has no suspect and need not import it
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        waiting = {real: pool.submit(digest, real) for real in set(wanted.values())}
+    return {path: waiting[real].result() for path, real in wanted.items()}
+
+
+def overwritten(dists: list[Dist]) -> list[dict[str, object]]:
     """The files of the CUDA stack that are not what each owner's RECORD says.
 
-    Every listed file is compared by size; the hash is read of the libraries in ``mapped`` (real paths) and of files
-    that two distributions list with different hashes.  Shared libraries that are gone count; other missing
+    Every listed file is compared by size; the hash is read of suspects: what two distributions list with different
+    hashes, and what was modified after its RECORD was written.  Shared libraries that are gone count; other missing
     files do not, because images are slimmed by removing headers and tests.  A distribution whose RECORD lists no file
     with a hash is told as such.  Raises OSError if a file cannot be read.
     """
     listed: dict[str, list[Entry]] = {}
+    written: dict[str, int] = {}
     found: list[dict[str, object]] = []
     for dist in dists:
-        if is_cuda(dist.name):
-            lines = entries(dist, only_libraries=False)
-            for entry in lines:
-                listed.setdefault(entry.path, []).append(entry)
-            if not lines:
-                found.append({"path": dist.base, "owners": [f"{dist.name}=={dist.version}"], "found": NO_RECORD})
-    wanted = set(mapped)
+        if not is_cuda(dist.name):
+            continue
+        lines = entries(dist, only_libraries=False)
+        if not lines:
+            found.append({"path": dist.base, "owners": [f"{dist.name}=={dist.version}"], "found": NO_RECORD})
+            continue
+        recorded = os.stat(os.path.join(dist.info, "RECORD")).st_mtime_ns
+        for entry in lines:
+            listed.setdefault(entry.path, []).append(entry)
+            written[entry.path] = min(recorded, written.get(entry.path, recorded))
     sizes: dict[str, int] = {}
-    real: dict[str, str] = {}
-    for path in listed:
+    suspects: list[str] = []
+    for path, who in listed.items():
         try:
-            sizes[path] = os.stat(path).st_size
+            status = os.stat(path)
         except OSError:
             if ".so" in os.path.basename(path):
                 sizes[path] = -1
             continue
-        real[path] = os.path.realpath(path)
-    to_hash = [
-        path
-        for path, who in listed.items()
-        if sizes.get(path, -1) >= 0
-        and real[path] not in known
-        and (real[path] in wanted or len({entry.sha256 for entry in who}) > 1)
-    ]
-    with ThreadPoolExecutor(_THREADS) as pool:
-        waiting = {real[path]: pool.submit(digest, path) for path in to_hash}
-    known.update({path: digested.result() for path, digested in waiting.items()})
-    for path, who in sorted(listed.items()):
-        size = sizes.get(path)
-        if size is None:
-            continue
-        sha256 = known.get(real[path], "") if path in real else ""
-        if size < 0:
-            has = "the file is missing"
-        elif sha256:
-            if all(entry.sha256 == sha256 for entry in who):
-                continue
-            fitting = [f"{entry.owner}=={entry.version}" for entry in who if entry.sha256 == sha256]
-            has = fitting[0] if fitting else "none of their hashes"
-        elif all(entry.size in (-1, size) for entry in who):
-            continue
-        else:
-            fitting = [f"{entry.owner}=={entry.version}" for entry in who if entry.size == size]
-            has = fitting[0] + " by size" if fitting else f"{size} bytes, none of their sizes"
-        found.append({"path": path, "owners": [f"{e.owner}=={e.version}" for e in who], "found": has})
+        sizes[path] = status.st_size
+        if status.st_mtime_ns > written[path] + _SLACK_NS or len({entry.sha256 for entry in who}) > 1:
+            suspects.append(path)
+    known = _hashes(suspects)
+    for path, size in sorted(sizes.items()):
+        has = _is_of(listed[path], size, known.get(path, ""))
+        if has:
+            found.append({"path": path, "owners": [f"{e.owner}=={e.version}" for e in listed[path]], "found": has})
     return found
+
+
+def _is_of(who: list[Entry], size: int, sha256: str) -> str:
+    """Whose the file is, in words, empty if it is what all of ``who`` list; ``size`` is -1 where it is missing."""
+    if size < 0:
+        return "the file is missing"
+    if sha256:
+        if all(entry.sha256 == sha256 for entry in who):
+            return ""
+        fitting = [f"{entry.owner}=={entry.version}" for entry in who if entry.sha256 == sha256]
+        return fitting[0] if fitting else "none of their hashes"
+    if all(entry.size in (-1, size) for entry in who):
+        return ""
+    fitting = [f"{entry.owner}=={entry.version}" for entry in who if entry.size == size]
+    return fitting[0] + " by size" if fitting else f"{size} bytes, none of their sizes"

@@ -1,0 +1,453 @@
+"""What is asked of an image's files: whether its libraries would be found, fit and serve, and what should not be there.
+
+Nothing of the image was run, so a finding says what the files make ld.so, Python and CUDA do, not what was seen.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Iterator
+
+from envkit.facts import Facts, served
+from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.subjects import Audit
+from envkit.subjects.audit import NO_LIBC, NO_TORCH, DriverFile, Edge, SharedObject, TorchFiles, Unmet
+from envkit.subjects.image import NO_PROMISE
+from envkit.versions import Cuda, Sm
+
+_REINSTALL = "install what the lock names into a fresh environment: `envkit build`"
+_SHOWN = 5
+
+
+def _torch(audit: Audit) -> TorchFiles:
+    """What torch's files say; raises Skip where there is no torch."""
+    if audit.torch.missing == NO_TORCH:
+        raise Skip(NO_TORCH)
+    return audit.torch.need("torch's version")
+
+
+def _cuda_torch(audit: Audit) -> TorchFiles:
+    torch = _torch(audit)
+    if not torch.cuda:
+        raise Skip(f"torch {torch.version} is built without CUDA")
+    return torch
+
+
+def _whose(one: SharedObject) -> str:
+    return f"{one.owner}=={one.owner_version}" if one.owner else "no package"
+
+
+def _some(names: Iterable[str]) -> str:
+    every = list(dict.fromkeys(names))
+    more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
+    return ", ".join(every[:_SHOWN]) + more
+
+
+def audit_library_unresolved(audit: Audit) -> Iterator[Finding]:
+    """Every library that an import loads is found by the search of ld.so.
+
+    Source: DT_NEEDED, DT_RPATH and DT_RUNPATH of the files, /etc/ld.so.cache and LD_LIBRARY_PATH, followed as ld.so(8)
+    says.  An error is what ``import torch`` or a package's only module needs; a warning where the package has other
+    modules that load, or another package has the library; a note where the package itself has it, for such packages
+    open it by path first, and where no import leads to the object.
+    """
+    objects = audit.objects.need("the libraries that the shared objects ask for")
+    if not objects:
+        raise Skip("no shared object of CUDA or torch is here, and no other lacks a library")
+    torch = {one.path for one in objects if one.owner == "torch"}
+    named = {one.soname: one for one in objects if one.soname}
+    missing: dict[tuple[str, str, Severity], list[tuple[SharedObject, Edge]]] = {}
+    for one in objects:
+        for edge in one.edges:
+            if edge.error:
+                of_torch = one.reached in torch or (one.owner == "torch" and bool(edge.family))
+                severity = Severity.ERROR
+                beside = edge.name in named and one.owner and named[edge.name].owner == one.owner
+                if not of_torch and (not one.reached or beside):
+                    severity = Severity.NOTE
+                elif not of_torch and (one.others_load or edge.name in named):
+                    severity = Severity.WARNING
+                missing.setdefault((edge.name, edge.error, severity), []).append((one, edge))
+    for (name, error, severity), asking in missing.items():
+        names = list(dict.fromkeys(posixpath.basename(one.path) for one, _ in asking))
+        reached = next((one.reached for one, _ in asking if one.reached), "")
+        after = f"{reached} loads {'it' if len(names) == 1 else 'them'}" if reached else "no import leads there"
+        lies = f"; {named[name].path} has that name and no search leads to it" if name in named else ""
+        yield Finding(
+            f"{_some(names)} {'needs' if len(names) == 1 else 'need'} {name}: {error}; {after}{lies}",
+            severity,
+            asking[0][0].path,
+            {one.path: f"of {_whose(one)}; {edge.kind}" for one, edge in asking[:10]},
+            f"{'reinstall' if asking[0][1].family else 'install'} the package that brings {name}",
+        )
+
+
+def _unmet(audit: Audit, kind: str) -> tuple[Unmet, ...]:
+    found = audit.unmet.need("what the shared objects ask of their libraries")
+    return tuple(one for one in found if one.kind == kind)
+
+
+def audit_symbol_unmet(audit: Audit) -> Iterator[Finding]:
+    """What cuSPARSE, cuSOLVER and extensions of torch take from nvJitLink and torch by name is defined there.
+
+    nvJitLink's symbols carry its release in their names, so an older file under the same soname lacks them; torch's
+    change from release to release.  Source: the dynamic symbol tables of both files.
+    """
+    found = _unmet(audit, "symbol")
+    objects = audit.objects.need("the libraries that the shared objects ask for")
+    if not found and not any(edge.family for one in objects for edge in one.edges):
+        raise Skip("no shared object links to CUDA or torch")
+    for one in found:
+        yield Finding(
+            f"{posixpath.basename(one.path)} needs {one.what[0]}"
+            + (f" and {one.count - 1} more" if one.count > 1 else "")
+            + f", which {one.provider} does not define",
+            # What links to torch and is no module is opened by torch.ops.load_library.
+            Severity.ERROR if one.reached or one.what[0].startswith("_Z") else Severity.WARNING,
+            one.path,
+            {**dict.fromkeys(one.what, "undefined in its .dynsym"), one.provider: "the file that it would bind"},
+            f"reinstall {one.owner or 'it'} in a release built for what is installed, or the library it was built for",
+        )
+
+
+def audit_version_unmet(audit: Audit) -> Iterator[Finding]:
+    """The system's C and C++ libraries define every version that the installed shared objects ask for.
+
+    ld.so refuses an object whose library lacks a version that it names.  Source: DT_VERNEED of the object, DT_VERDEF of
+    the file that it would get.
+    """
+    found = _unmet(audit, "version")
+    if not found and audit.libc.missing == NO_LIBC:
+        raise Skip(NO_LIBC)
+    for one in found:
+        newest = f", whose newest is {one.newest}" if one.newest else ""
+        yield Finding(
+            f"{posixpath.basename(one.path)} needs {_some(one.what)} of {one.provider}{newest}",
+            Severity.ERROR if one.reached else Severity.NOTE,
+            one.path,
+            {**dict.fromkeys(one.what, "DT_VERNEED"), **({one.newest: "DT_VERDEF"} if one.newest else {})},
+            "take a newer base image, or a release of the package that was built for an older one",
+        )
+    if not found:
+        audit.libc.need("the C library")
+
+
+def audit_cudnn_incomplete(audit: Audit) -> Iterator[Finding]:
+    """Every cuDNN library that one of them opens by name lies beside it.
+
+    What is not there is taken from wherever else the search leads, of any release (pytorch issue 188892), or fails at
+    the first call that needs it.  Source: the names in the libraries' own strings.
+    """
+    sets = audit.cudnn.need("the cuDNN libraries")
+    if not sets:
+        raise Skip("no cuDNN library is here")
+    objects = audit.objects.need("the libraries that the shared objects ask for")
+    used = {posixpath.dirname(one.path) for one in objects if one.reached}
+    for one in sets:
+        if one.missing:
+            owner = f"{one.owner}=={one.owner_version}" if one.owner else "no package"
+            yield Finding(
+                f"cuDNN in {one.directory} ({owner}) opens {_some(one.missing)}, and "
+                f"{'it is' if len(one.missing) == 1 else 'they are'} not there",
+                Severity.ERROR if one.directory in used else Severity.WARNING,
+                one.directory,
+                dict.fromkeys(one.missing, "strings of the libraries beside it"),
+                "reinstall it, or take another release: `envkit facts cudnn`",
+            )
+
+
+def audit_arch_not_covered(audit: Audit, facts: Facts) -> Iterator[Finding]:
+    """torch's library holds machine code, or PTX that a driver can compile, for every GPU that was named or promised.
+
+    Source: CUDA C++ Programming Guide, binary and PTX compatibility; the architectures of the fat binaries themselves.
+    """
+    torch = _cuda_torch(audit)
+    named = dict.fromkeys(audit.gpus_given, "named by the user")
+    if audit.promise.missing != NO_PROMISE:
+        named.update(dict.fromkeys(audit.promise.need("the image's promise").gpus, audit.promise.via))
+    if not named:
+        raise Skip("no GPU was named, and the image promises none")
+    code = audit.code.need("torch's device code")
+    sass, ptx = [Sm.parse(arch) for arch in code.sass], [Sm.parse(arch) for arch in code.ptx]
+    tegra = {row.sm for row in facts.archs if row.tegra}
+    said = " ".join((*code.sass, *code.ptx))
+    for gpu, via in sorted(named.items()):
+        if served(sass, ptx, gpu, gpu in tegra).state == "none":
+            yield Finding(
+                f"torch {torch.version} has no code for {gpu}: its library holds {said}",
+                where=code.path,
+                evidence={said: audit.code.via, str(gpu): via},
+                fix=f"take a torch that is built for {gpu}: `envkit facts gpu {gpu}` names them",
+            )
+
+
+def audit_library_shadowed(audit: Audit) -> Iterator[Finding]:
+    """What the wheels' libraries ask for is taken from the wheels, where these have it.
+
+    DT_RUNPATH comes after LD_LIBRARY_PATH, DT_RPATH before it: NVIDIA's wheels have the first, torch's the second, so
+    that a foreign directory catches cuDNN's inner libraries and spares the outer one.  Source: the search of ld.so(8).
+    """
+    objects = audit.objects.need("the libraries that the shared objects ask for")
+    wheels: dict[str, set[str]] = {}
+    for one in objects:
+        if one.owner_kind == "wheel" and one.family:
+            for name in (one.soname, posixpath.basename(one.path)):
+                wheels.setdefault(name, set()).add(one.path)
+    if not wheels:
+        raise Skip("no wheel brings a library of CUDA or torch")
+    caught: dict[tuple[str, str], list[tuple[SharedObject, str]]] = {}
+    for one in objects:
+        for edge in one.edges:
+            own = wheels.get(edge.name)
+            if one.owner_kind == "wheel" and edge.family and edge.path and own and edge.path not in own:
+                caught.setdefault((posixpath.dirname(edge.path), edge.by), []).append((one, edge.name))
+    for (directory, by), asking in sorted(caught.items()):
+        names = sorted({name for _, name in asking})
+        askers = sorted({posixpath.basename(one.path) for one, _ in asking})
+        yield Finding(
+            f"{_some(names)} would come from {directory}, by {by}, for {_some(askers)}, though the wheels bring "
+            f"{'it' if len(names) == 1 else 'them'}",
+            Severity.ERROR if any(one.reached for one, _ in asking) else Severity.WARNING,
+            directory,
+            {path: "brought by a wheel" for name in names for path in sorted(wheels[name])},
+            f"take {directory} out of {by}, or remove the libraries there",
+        )
+
+
+def audit_cuda_twice(audit: Audit) -> Iterator[Finding]:
+    """The image holds the CUDA libraries once.
+
+    A base image with a toolkit, and wheels that bring the libraries again, are gigabytes to pull and two candidates for
+    every search.  Source: the library files by family, and the package that lists each.
+    """
+    copies = audit.copies.need("the CUDA libraries on disk")
+    if not copies:
+        raise Skip("no CUDA library is here")
+    doubled: dict[str, list[str]] = {}
+    wasted = 0
+    for family in sorted({copy.family for copy in copies}):
+        places = {copy.place for copy in copies if copy.family == family}
+        sizes = {place: sum(c.size for c in copies if c.family == family and c.place == place) for place in places}
+        kept = "wheel" if "wheel" in places else max(sizes, key=lambda place: (sizes[place], place))
+        for place in places - {kept}:
+            doubled.setdefault(place, []).append(family)
+            wasted += sizes[place]
+    if doubled:
+        count = len({family for families in doubled.values() for family in families})
+        where = ", ".join(f"{_some(families)} from {place}" for place, families in sorted(doubled.items())[:_SHOWN])
+        yield Finding(
+            f"{count} CUDA {'library is' if count == 1 else 'libraries are'} in the image more than once, "
+            f"{wasted / 1e9:.2f} GB in all: {where}",
+            Severity.WARNING,
+            next(copy.path for copy in copies if copy.place in doubled),
+            {copy.path: f"{copy.size} bytes, {copy.place}" for copy in copies if copy.place in doubled},
+            "build on a base image without CUDA's libraries, since the wheels bring them",
+        )
+
+
+_NUMBERED = ("cudart", "cublas", "cublasLt", "nvrtc", "nvjitlink")  # their sonames carry the toolkit's major
+
+
+def audit_library_of_other_cuda(audit: Audit) -> Iterator[Finding]:
+    """Nothing that torch loads, and nothing that links to torch, is made for another CUDA major than torch.
+
+    Sonames such as libnccl.so.2, libcudnn.so.9 and libcusparse.so.12 are the same for two CUDA majors.  Source: the
+    ending -cuNN of NVIDIA's wheel names, and the majors in the sonames that a library needs (libcublas.so.NN).
+    """
+    torch = _cuda_torch(audit)
+    major = Cuda(torch.cuda).major
+    objects = audit.objects.need("the libraries that the shared objects ask for")
+    modules = {one.path for one in objects if one.owner == "torch"}
+    said = False
+    for one in objects:
+        links = one.owner == "torch" or any(edge.family.startswith(("torch", "c10")) for edge in one.edges)
+        if one.reached not in modules and not links:
+            continue
+        made: dict[int, str] = {}
+        suffix = re.search(r"-cu([0-9]+)\Z", one.owner)
+        if suffix:
+            made[int(suffix[1])] = f"the name of {one.owner}"
+        for edge in one.edges:
+            number = re.search(r"\.so\.([0-9]+)", edge.name)
+            if edge.family in _NUMBERED and number:
+                made.setdefault(int(number[1]), f"it needs {edge.name}")
+        said = said or bool(made)
+        for other in sorted(set(made) - {major}):
+            yield Finding(
+                f"torch {torch.version} is built with CUDA {torch.cuda} and {one.path} is made for CUDA {other}: "
+                f"{made[other]}",
+                where=one.path,
+                evidence={f"CUDA {other}": made[other], torch.cuda: audit.torch.via},
+                fix=f"remove what is made for CUDA {other}; " + _REINSTALL,
+            )
+    if not said:
+        raise Unknown("no library of torch's process says which CUDA it is made for: they may be linked statically")
+
+
+def _driver_files(audit: Audit, kind: str) -> list[DriverFile]:
+    return [one for one in audit.drivers.need("the driver's libraries in the image") if one.kind == kind]
+
+
+def _names(files: list[DriverFile]) -> str:
+    return _some(posixpath.basename(one.path) for one in files)
+
+
+def _by_directory(files: list[DriverFile]) -> dict[str, list[DriverFile]]:
+    found: dict[str, list[DriverFile]] = {}
+    for one in files:
+        found.setdefault(posixpath.dirname(one.path), []).append(one)
+    return found
+
+
+def audit_driver_inside(audit: Audit) -> Iterator[Finding]:
+    """The image brings no library of the driver.
+
+    libcuda and libnvidia-ml must be of the release of the host's kernel module; the engine puts the host's into the
+    container, and a copy of the image's own is found before it or beside it.  Source: file names, and the search of
+    ld.so.
+    """
+    for directory, files in sorted(_by_directory(_driver_files(audit, "driver")).items()):
+        owners = sorted({one.owner for one in files if one.owner})
+        searched = next((one.searched for one in files if one.searched), "")
+        yield Finding(
+            f"{_names(files)} {'is' if len(files) == 1 else 'are'} part of the image, in {directory}"
+            + (f", which ld.so searches ({searched})" if searched else ""),
+            Severity.ERROR if searched else Severity.NOTE,
+            directory,
+            {one.path: f"of {one.owner}" if one.owner else "no package lists it" for one in files},
+            f"remove {_some(owners)} from the image" if owners else "remove them: the engine brings the host's",
+        )
+
+
+def audit_stub_on_path(audit: Audit) -> Iterator[Finding]:
+    """No directory with stub libraries is searched at run time.
+
+    A stub is there to link against and answers every call with an error.  Source: CUDA Installation Guide for Linux;
+    the search of ld.so.
+    """
+    for directory, files in sorted(_by_directory(_driver_files(audit, "stub")).items()):
+        searched = next((one.searched for one in files if one.searched), "")
+        if searched:
+            yield Finding(
+                f"{directory} holds stubs ({_names(files)}) and ld.so searches it ({searched})",
+                where=directory,
+                evidence={one.path: searched for one in files},
+                fix=f"take {directory} out of {searched}; name it with -L or LIBRARY_PATH where programs are linked",
+            )
+
+
+def audit_compat_registered(audit: Audit, facts: Facts) -> Iterator[Finding]:
+    """No forward-compatibility driver is searched always.
+
+    It serves data-center GPUs on an older driver, and fails on others (CUDA error 804) and beside a newer driver; the
+    engine's hook decides that at start.  A note where every GPU named or promised is a data-center one.  Source:
+    NVIDIA, CUDA Compatibility, forward compatibility.
+    """
+    found = [one for one in _driver_files(audit, "compat") if one.searched]
+    gpus = audit.gpus_given or (audit.promise.value.gpus if audit.promise.value else ())
+    fitting = bool(gpus) and all(
+        (rows := [row for row in facts.gpus if row.sm == gpu]) and all(row.datacenter for row in rows) for gpu in gpus
+    )
+    for directory, files in sorted(_by_directory(found).items()):
+        yield Finding(
+            f"{directory} holds a forward-compatibility driver ({_names(files)}) and ld.so always searches it "
+            f"({files[0].searched})",
+            Severity.NOTE if fitting else Severity.WARNING,
+            directory,
+            {one.path: one.searched for one in files},
+            f"take {directory} out of {files[0].searched}: the container toolkit registers it where it serves",
+        )
+
+
+def audit_secret_inside(audit: Audit) -> Iterator[Finding]:
+    """No credential is a part of the image: not in a file, a variable, a command, or a layer below.
+
+    Whoever can pull the image has them all, those of removed files too.  Source: file names and forms of keys; what a
+    package lists is published with it and does not count.
+    """
+    secrets = audit.secrets.need("the search for credentials")
+    tests = [one for one in secrets if one.for_tests]
+    if tests:
+        yield Finding(
+            f"{len(tests)} private {'key lies' if len(tests) == 1 else 'keys lie'} in directories of tests, "
+            f"the first is {tests[0].where}",
+            Severity.NOTE,
+            tests[0].where,
+            {one.where: one.kind for one in tests[:10]},
+            "leave out the tests, or see that the keys guard nothing",
+        )
+    for one in (each for each in secrets if not each.for_tests):
+        yield Finding(
+            f"{one.where} holds {one.kind}",
+            where=one.where,
+            evidence={one.where: one.kind},
+            fix="withdraw it, and give it to the build as a secret mount and to the run as a file or variable",
+        )
+    unread = audit.unread.need("which files could not be read")
+    if unread:
+        raise Unknown(f"{len(unread)} files or directories could not be read, the first is {unread[0]}")
+
+
+def audit_world_writable(audit: Audit) -> Iterator[Finding]:
+    """Nothing that is run, imported or searched for libraries may be written by every user.
+
+    Source: file modes; a directory with the sticky bit is left out.
+    """
+    found = audit.writable.need("the modes of the files")
+    by_reason: dict[str, list[str]] = {}
+    for one in found:
+        by_reason.setdefault(one.why, []).append(one.path)
+    modes = {one.path: one.mode for one in found}
+    for why, paths in sorted(by_reason.items()):
+        yield Finding(
+            f"every user may write {_some(paths)} ({why})",
+            Severity.WARNING,
+            paths[0],
+            {path: f"mode {modes[path]}" for path in paths[:10]},
+            "take the right to write from others: chmod -R o-w",
+        )
+
+
+def audit_cpu_torch(audit: Audit) -> Iterator[Finding]:
+    """torch is built with CUDA where the image is made for GPUs.
+
+    A torch without CUDA runs everything on the CPU and says nothing.  An error where a GPU was named or promised; a
+    warning where only CUDA's libraries or NVIDIA's variables speak for it.  Source: torch/version.py.
+    """
+    torch = _torch(audit)
+    if torch.cuda:
+        return
+    copies = audit.copies.need("the CUDA libraries on disk")
+    names = [one.name for one in audit.variables.need("the image's variables") if one.name.startswith("NVIDIA_")]
+    promised = audit.promise.value is not None and bool(audit.promise.value.gpus or audit.promise.value.cuda)
+    asked = "a GPU was named" if audit.gpus_given else "CUDA was promised" if promised else ""
+    holds = f"the image holds {copies[0].path}" if copies else f"the image sets {_some(names)}" if names else ""
+    if not asked and not holds:
+        raise Skip(f"torch {torch.version} is built without CUDA, and nothing in the image asks for a GPU")
+    yield Finding(
+        f"torch {torch.version} is built without CUDA and runs on the CPU, though {asked or holds}",
+        Severity.ERROR if asked else Severity.WARNING,
+        torch.path,
+        {"None": audit.torch.via},
+        "install torch from the index of the CUDA that the image is for; " + _REINSTALL,
+    )
+
+
+def audit_other_architecture(audit: Audit) -> Iterator[Finding]:
+    """The Python in the image is for the machine that the image's configuration names.
+
+    Source: architecture of the OCI image configuration, and e_machine of the program.
+    """
+    platform = audit.platform.need("the image's architecture")
+    machine = audit.interpreter.need("the image's Python").machine
+    if not machine:
+        raise Skip("the program of its Python lies outside")
+    if machine != platform:
+        yield Finding(
+            f"the image says it is for {platform} and its Python is for {machine}",
+            Severity.NOTE,
+            audit.interpreter.need("the image's Python").path,
+            {platform: audit.platform.via, machine: "ELF header"},
+            "build with --platform, or mend the manifest: an engine picks the image by what it says",
+        )

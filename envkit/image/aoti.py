@@ -1,0 +1,58 @@
+"""Reads the document that the payload printed about an AOTInductor package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from envkit.errors import Undecided, UsageError
+from envkit.image.probe import SCHEMA
+from envkit.subjects import codec
+from envkit.subjects.aoti import AotiRun
+
+_OURS = {"name", "digest", "runner", "factory", "gpus_given"}  # known outside, never taken from within
+_ENDED = {"done", "loaded", "raised", "killed", "hung", "unfit", "garbled"}
+
+
+def _garbled(why: str) -> Undecided:
+    return Undecided(
+        f"the document about the package is malformed: {why}",
+        "run it again; if it stays, something in the image rewrites the payload's output",
+    )
+
+
+def read(document: Mapping[str, Any], asked: AotiRun, path: str) -> AotiRun:
+    """The run that ``document`` describes; what is known outside is taken from ``asked`` alone.
+
+    ``path`` is what the user calls the package, which lies elsewhere inside a container.
+
+    Raises Undecided for a document that lacks a field or does not fit.
+    """
+    if document.get("schema") != SCHEMA or document.get("kind") != "aoti":
+        raise _garbled(f"expected schema {SCHEMA} and kind aoti")
+    said = document.get("aoti")
+    expected = {field.name for field in fields(AotiRun)} - _OURS
+    if not isinstance(said, Mapping) or set(said) != expected:
+        odd = sorted(str(key) for key in expected ^ set(said if isinstance(said, Mapping) else ()))
+        raise _garbled(f"fields missing or unknown: {', '.join(odd)}")
+    for key, value in said.items():
+        if not isinstance(value, Mapping) or (value.get("value") is None) != bool(value.get("missing")):
+            raise _garbled(f"{key} must have either a value or a reason for its absence")
+    try:
+        run = codec.from_plain(AotiRun, {**said, "name": asked.name})
+    except UsageError as error:
+        raise _garbled(error.message) from error
+    if run.run.value is not None and run.run.value.ended not in _ENDED:
+        raise _garbled(f"the run ended in an unknown way: {run.run.value.ended!r}")
+    package = run.package
+    if package.value is not None:
+        package = replace(package, value=replace(package.value, path=path))
+    return replace(
+        run,
+        package=package,
+        digest=asked.digest,
+        runner=asked.runner,
+        factory=asked.factory,
+        gpus_given=asked.gpus_given,
+    )

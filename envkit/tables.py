@@ -1,0 +1,96 @@
+"""What a person wants to see of each subject beside the verdict."""
+
+from __future__ import annotations
+
+from textwrap import shorten
+
+from envkit.report import Table
+from envkit.subjects import AotiRun, Audit, Image, Placement, SmokeRun
+from envkit.subjects.image import Library
+
+_LARGEST = 5
+_GB = 1e9
+_COMMAND = 80  # characters of a layer's command; a list of packages would fill the page
+
+
+def image(seen: Image) -> tuple[Table, ...]:
+    """The CUDA libraries as loaded: what each says of its version (its wheel's where it says nothing), and its path."""
+
+    def version(lib: Library) -> str:
+        return lib.version or (f"{lib.owner_version} (wheel)" if lib.owner_version else "not said")
+
+    rows = tuple(
+        (lib.name, version(lib), lib.found_via or "unknown", lib.path)
+        for lib in sorted(seen.libraries.value or (), key=lambda lib: (lib.name, lib.path))
+    )
+    return (Table(f"libraries as loaded in {seen.name}", ("library", "version", "found by", "path"), rows),)
+
+
+def smoke(run: SmokeRun) -> tuple[Table, ...]:
+    """The smoke tests: device, how each ended and in how many seconds."""
+    rows = tuple(
+        (test.name, test.device, test.ended, f"{test.seconds:.1f}")
+        for test in run.tests.value or ()
+        if test.ended != "unfit"
+    )
+    return (Table("smoke tests, each in a process of its own", ("test", "device", "ended", "seconds"), rows),)
+
+
+def audit(seen: Audit) -> tuple[Table, ...]:
+    """The largest packages, the layers, and for which GPUs there is code."""
+    packages = tuple(
+        (f"{one.size / _GB:.2f} GB", f"{one.name} {one.version}", one.kind)
+        for one in (seen.packages.value or ())[:_LARGEST]
+    )
+    layers = tuple(
+        (f"{layer.size / _GB:.2f} GB", str(number), shorten(layer.command, _COMMAND, placeholder=" ...") or "not told")
+        for number, layer in enumerate(seen.layers.value or (), 1)
+        if layer.size
+    )
+    code = [(seen.code.value.path, seen.code.value.sass, seen.code.value.ptx)] if seen.code.value else []
+    code += [(one.path, one.sass, one.ptx) for one in seen.extensions.value or ()]
+    return (
+        Table(f"largest of {len(seen.packages.value or ())} packages", ("size", "package", "kind"), packages),
+        Table("layers", ("size", "number", "made by"), layers),
+        Table(
+            "code for GPUs",
+            ("machine code", "for a driver to compile", "file"),
+            tuple((" ".join(sass) or "none", " ".join(ptx) or "none", path) for path, sass, ptx in code),
+        ),
+    )
+
+
+def placement(seen: Placement) -> tuple[Table, ...]:
+    """Tensors by device and dtype, and the lines that cross between host and device."""
+    groups = tuple(
+        (one.what + (" (trained)" if one.trained else ""), one.device, one.dtype, str(one.tensors), f"{one.elements:,}")
+        for one in seen.groups.value or ()
+    )
+    lines = tuple(
+        (one.where or "unknown", one.kind, str(one.count), f"{one.bytes:,}", one.source)
+        for one in seen.lines.value or ()
+    )
+    return (
+        Table("tensors", ("what", "device", "dtype", "tensors", "elements"), groups),
+        Table("between host and device, in one run", ("line", "what", "times", "bytes", "source"), lines),
+    )
+
+
+def aoti(seen: AotiRun) -> tuple[Table, ...]:
+    """What the package says that it was made for, beside this machine."""
+    said = seen.package.value
+    if said is None:
+        return ()
+    here = {
+        "device": " ".join(str(sm) for sm in seen.gpus.value or ()) or "no GPU",
+        "machine": seen.machine.value or "unknown",
+        "instructions": "see /proc/cpuinfo" if seen.flags.value else "unknown",
+        "form": f"torch {seen.torch.value.version}" if seen.torch.value else "no torch",
+    }
+    rows = (
+        ("device", " ".join(part for part in (said.device, said.capability) if part) or "not told", here["device"]),
+        ("machine", said.machine or "not told", here["machine"]),
+        ("instructions", said.isa or "not told", here["instructions"]),
+        ("form", said.form or "unreadable", here["form"]),
+    )
+    return (Table(f"{said.path} and this place", ("what", "made for", "here"), rows),)

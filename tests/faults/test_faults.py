@@ -1,0 +1,63 @@
+"""Every recipe fires its check on a real stack, its twin does not, and a clean stack has no finding at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from catalogue import FAULTS
+from fault import Case, Fault, auditing, failed, probing, report, worst
+from stacks import RELEASES, Bench, pristine
+
+pytestmark = pytest.mark.faults
+
+
+def told(results: dict[str, object]) -> str:
+    """What was found, for a person who must see why."""
+    lines = [f"{name}: {message}" for name, said in failed(results).items() for message in said[:3]]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_it_fires(fault: Fault, bench: Bench, record_property: Callable[[str, object], None]) -> None:
+    case = fault.plant(bench)
+    assert case.traces, "the recipe does not say what its finding must name"
+    code, results = report(case)
+    result = results[fault.check]
+    assert result["outcome"] == "fail", f"{result['outcome']} {result['reason']}\n{told(results)}"
+    said = str(result["findings"])
+    assert [trace for trace in case.traces if trace not in said] == [], said
+    assert worst(result) == fault.severity, said
+    if not fault.of_machine:
+        record_property("also", sorted(set(failed(results, "warning")) - {fault.check}))
+        assert set(failed(results, "warning")) - {fault.check} == fault.also, told(results)
+    assert [name for name, one in results.items() if one["outcome"] == "broke"] == []
+    assert (code == 1) == bool(failed(results, "error"))
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_its_twin_is_quiet(fault: Fault, bench: Bench, record_property: Callable[[str, object], None]) -> None:
+    _, results = report(fault.twin(bench))
+    result = results[fault.check]
+    allowed = ("pass", "skip") if fault.twin_skips else ("pass",)
+    assert result["outcome"] in allowed, f"{result['outcome']} {result['reason']}\n{told(results)}"
+    if not fault.of_machine:
+        record_property("also", sorted(failed(results, "warning")))
+        assert set(failed(results, "warning")) == fault.twin_also, told(results)
+    assert [name for name, one in results.items() if one["outcome"] == "broke"] == []
+
+
+def clean(verb: str, name: str) -> Case:
+    """A run over the stack ``name`` as it was installed."""
+    return probing(pristine(name)) if verb == "probe" else auditing(pristine(name).root)
+
+
+@pytest.mark.parametrize("verb", ["probe", "audit"])
+@pytest.mark.parametrize("name", RELEASES)
+def test_a_clean_stack_has_no_finding(name: str, verb: str) -> None:
+    code, results = report(clean(verb, name))
+    assert failed(results, "warning") == {}, told(results)
+    undecided = {name: one["reason"] for name, one in results.items() if one["outcome"] in ("unknown", "broke")}
+    assert undecided == {}
+    assert code == 0
+    assert [name for name, one in results.items() if one["outcome"] == "pass"] != []

@@ -1,0 +1,130 @@
+"""What packages say of their build, and real imports of packages made here, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envkit.image.pack import pack
+from envkit.image.probe import read
+from envkit.model import Observed
+from envkit.payload.probe import frameworks, wheels
+from envkit.subjects.image import NO_PROMISE, Framework, Image
+
+
+def distribution(base: Path, name: str, version: str, files: dict[str, str], *requires: str) -> wheels.Dist:
+    """An installed distribution with ``files`` and Requires-Dist lines."""
+    for file, text in files.items():
+        (base / file).parent.mkdir(parents=True, exist_ok=True)
+        (base / file).write_text(text)
+    info = base / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir(parents=True)
+    lines = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {line}" for line in requires)]
+    (info / "METADATA").write_text("\n".join(["Metadata-Version: 2.1", *lines, "", "text"]))
+    (info / "RECORD").write_text("".join(f"{file},,\n" for file in files))
+    return wheels.Dist(name, version, str(info))
+
+
+CPP_LIB = json.dumps({"version": {"cuda": 1204, "torch": "2.6.0+cu124", "python": "3.11.7"}, "env": {}})
+TORCH_INFO = "version='0.16'\ntorch_info={'version': '2.6', 'cuda_version': '12.4', 'bf16_support': True}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "files", "requires", "others", "says"),
+    [
+        ("xformers", "0.0.29", {"xformers/cpp_lib.json": CPP_LIB}, (), (), ("2.6.0+cu124", "12.4", "yes")),
+        ("xformers", "0.0.29", {"xformers/cpp_lib.json": "[]"}, (), (), ("", "", "")),
+        ("xformers", "0.0.29", {"xformers/cpp_lib.json": "{"}, ("torch==2.6.0",), (), ("2.6.0", "", "")),
+        ("flash-attn", "2.7.4.post1+cu12torch2.6cxx11abiFALSE", {}, ("torch",), (), ("2.6", "12", "yes")),
+        ("deepspeed", "0.16", {"deepspeed/git_version_info_installed.py": TORCH_INFO}, (), (), ("2.6", "12.4", "yes")),
+        (
+            "deepspeed",
+            "0.16",
+            {"deepspeed/git_version_info_installed.py": "torch_info={'version': '0.0', 'cuda_version': '0.0'}"},
+            (),
+            (),
+            ("", "", ""),
+        ),
+        ("torchaudio", "2.6.0+cu124", {}, ("torch (==2.6.0)",), (), ("2.6.0", "12.4", "yes")),
+        ("torchvision", "0.21.0+cpu", {}, ("torch==2.6.0",), (), ("2.6.0", "", "no")),
+        ("vllm", "0.8.0", {}, ("torch==2.6.0", "torch==2.5.0 ; extra == 'old'"), (), ("2.6.0", "", "")),
+        ("vllm", "0.8.0", {}, ("torch>=2.6", "torchvision==0.21.0", "torch==2.*"), (), ("", "", "")),
+        ("cupy-cuda12x", "13.3.0", {}, (), (), ("", "12", "yes")),
+        ("jax", "0.5.0", {}, (), ("jaxlib", "jax-cuda13-plugin"), ("", "13", "yes")),
+        ("jax", "0.5.0", {}, (), ("jaxlib",), ("", "", "no")),
+    ],
+)
+def test_what_a_distribution_says_of_its_build(
+    tmp_path: Path,
+    name: str,
+    version: str,
+    files: dict[str, str],
+    requires: tuple[str, ...],
+    others: tuple[str, ...],
+    says: tuple[str, str, str],
+) -> None:
+    claim = frameworks.claim_of(distribution(tmp_path, name, version, files, *requires), {name, *others})
+    assert (claim.torch, claim.cuda, claim.gpu) == says
+    assert bool(claim.via) == bool(claim.torch or claim.cuda)
+
+
+def probed(tmp_path: Path) -> Image:
+    pyz = tmp_path / "envkit.pyz"
+    pyz.write_bytes(pack())
+    done = subprocess.run(
+        [sys.executable, str(pyz), "probe"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+    )
+    return read(json.loads(done.stdout.splitlines()[-1]), "here", "", Observed.lost(NO_PROMISE))
+
+
+def found(image: Image) -> dict[str, Framework]:
+    return {one.name: one for one in image.frameworks.need("frameworks")}
+
+
+FAKE_TORCH = "__version__ = '2.6.0'\nclass version: cuda = None\nclass _C: _has_cudnn = False\n"
+
+
+def test_each_package_is_imported_after_torch_and_one_death_costs_only_itself(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text(FAKE_TORCH)
+    sources = {
+        "torchvision": "import sys; assert 'torch' in sys.modules; print('noise')",
+        "bitsandbytes": "import ctypes; ctypes.string_at(0)",
+        "torchaudio": "raise ImportError('libcudart.so.99: cannot open\\n shared object file')",
+        "xformers": "import sys; sys.exit(3)",
+    }
+    for name, text in sources.items():
+        distribution(tmp_path, name, "1.0", {f"{name}/__init__.py": text}, "torch==2.5.0")
+    (tmp_path / "torchvision" / "version.py").write_text("cuda = 12040\n")
+    said = found(probed(tmp_path))
+    assert said["torchvision"].ended == "done"
+    assert (said["torchvision"].built_torch, said["torchvision"].built_cuda) == ("2.5.0", "12.4")
+    assert said["bitsandbytes"].ended == "was killed by SIGSEGV"
+    assert said["bitsandbytes"].built_torch == "2.5.0"  # its files were read before it was imported
+    assert said["torchaudio"].ended.startswith("raised ImportError: libcudart.so.99")
+    assert said["xformers"].ended == "raised SystemExit: 3"
+
+
+def test_a_package_without_its_modules_is_broken_and_a_broken_torch_leaves_all_open(tmp_path: Path) -> None:
+    distribution(tmp_path, "onnxruntime", "1.0", {})
+    (tmp_path / "torch.py").write_text(FAKE_TORCH)
+    assert found(probed(tmp_path))["onnxruntime"].ended.startswith("raised ModuleNotFoundError")
+    (tmp_path / "torch.py").write_text("raise ImportError('no')")
+    assert "raised ImportError: no" in probed(tmp_path).frameworks.missing
+
+
+def test_no_package_that_uses_cuda_costs_no_process(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text(FAKE_TORCH + "open('/dev/null')\n")
+    image: Any = probed(tmp_path)
+    assert image.frameworks.need("frameworks") == ()
