@@ -1,7 +1,8 @@
 """Runs every check that fits a subject; the only place that knows all checks, and it finds them by itself.
 
 A check is a function with one subject as its parameter, named by its type (``Image | Audit`` where both show what it
-asks for), and the facts as a second one where it needs them.  Its name, with dashes, is its id for ever; ``kb/<id>.md`` is its page.
+asks for), and the facts as a second one where it needs them.  Its name, with dashes, is its id for ever;
+``kb/<id>.md`` is its page.
 """
 
 from __future__ import annotations

@@ -88,9 +88,7 @@ class Place(Protocol):
         """What it was built to hold."""
         ...
 
-    def run(
-        self, argv: list[str], timeout_s: float, say: Say, mounts: Mapping[str, Path] | None = None
-    ) -> Completed:
+    def run(self, argv: list[str], timeout_s: float, say: Say, mounts: Mapping[str, Path] | None = None) -> Completed:
         """Runs the payload with ``argv`` there; ``mounts`` is what it may read here, by the path it sees."""
         ...
 
@@ -108,9 +106,7 @@ class InEngine:
         """The lock in the image's label, if envkit built it."""
         return promised(self.engine.labels(self.name), self.name)
 
-    def run(
-        self, argv: list[str], timeout_s: float, say: Say, mounts: Mapping[str, Path] | None = None
-    ) -> Completed:
+    def run(self, argv: list[str], timeout_s: float, say: Say, mounts: Mapping[str, Path] | None = None) -> Completed:
         """Runs the payload in a container of its own."""
         return self.engine.run(
             self.name, argv, payload=_payload(), gpus=self.gpus, mounts=mounts, timeout_s=timeout_s, say=say
@@ -141,9 +137,7 @@ class Here:
         """Nothing was promised of it."""
         return Observed.lost(NO_PROMISE)
 
-    def run(
-        self, argv: list[str], timeout_s: float, say: Say, mounts: Mapping[str, Path] | None = None
-    ) -> Completed:
+    def run(self, argv: list[str], timeout_s: float, say: Say, mounts: Mapping[str, Path] | None = None) -> Completed:
         """Runs the payload as a child of this process."""
         with tempfile.TemporaryDirectory(prefix="envkit-run-") as scratch:
             file = Path(scratch, "envkit.pyz")
@@ -159,7 +153,7 @@ class Here:
 
 
 def promised(labels: Mapping[str, str], name: str) -> Observed[Promise]:
-    """What the labels of the image ``name`` promise, if envkit built it; raises UsageError for a label that is no lock."""
+    """What the labels of the image ``name`` promise, if envkit built it; raises UsageError for one that is no lock."""
     text = labels.get(LOCK_LABEL, "")
     if not text:
         return Observed.lost(NO_PROMISE)
@@ -337,8 +331,9 @@ def audit(
 
 
 def probe(place: Place, say: Say, timeout_s: float = PROBE_S, static: bool = False) -> Image:
-    """What the process in ``place`` really maps and binds; with ``static`` nothing is imported there and only what needs
-    no torch is seen.  Raises Undecided if it cannot be learned.
+    """What the process in ``place`` really maps and binds; raises Undecided if it cannot be learned.
+
+    With ``static`` nothing is imported there, and only what needs no torch is seen.
     """
     promise = place.promise()
     say(f"probing {place.name}")
@@ -446,9 +441,7 @@ def placement(
         )
     if rank_folder is not None and not rank_folder.is_dir():
         raise UsageError(f"there is no folder {rank_folder}", "make one that all ranks of the job can write to")
-    asked = Placement(
-        place.name, place.digest, target, gpus_given=place.gpus, ranks_asked=rank_folder is not None
-    )
+    asked = Placement(place.name, place.digest, target, gpus_given=place.gpus, ranks_asked=rank_folder is not None)
     words = [target, "--how", how, "--seconds", f"{max(1.0, timeout_s - 5):.0f}"]
     words += ["--code", _CODE_DIR] if code is not None else []
     words += ["--rank-folder", str(rank_folder.resolve())] if rank_folder is not None else []

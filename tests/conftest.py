@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import uuid
 from collections.abc import Iterator
 from functools import partial
@@ -30,6 +32,34 @@ def engine() -> DockerEngine:
         if os.environ.get("ENVKIT_REQUIRE_ENGINE") == "1":
             pytest.fail(f"ENVKIT_REQUIRE_ENGINE=1 and {error.message}")
         pytest.skip(error.message)
+
+
+ROOM = 40  # GB: two images of torch (5 and 9), as much again of their builds, what uv unpacks (5), and some air
+
+
+@pytest.fixture(scope="session")
+def room(engine: DockerEngine) -> None:
+    """Fails at once where the tests that build torch would fill the disk an hour later."""
+    told = subprocess.run(
+        ["docker", "info", "--format", "{{.DockerRootDir}}"], capture_output=True, text=True, check=True, timeout=60
+    )
+    root = Path(told.stdout.strip())
+    if root.exists() and (free := shutil.disk_usage(root).free / 1e9) < ROOM:
+        pytest.fail(f"the engine tests that build torch need {ROOM} GB free: {root} has {free:.0f}", pytrace=False)
+
+
+def drop_cache() -> None:
+    """Takes away what builds left; in CI alone, for BuildKit cannot tell whose it is."""
+    if os.environ.get("ENVKIT_REQUIRE_ENGINE") == "1":
+        subprocess.run(["docker", "builder", "prune", "--all", "--force"], capture_output=True, check=False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_cache_of_a_module(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A module's images go before this does: only then is their cache nobody's."""
+    yield
+    if any(mark.name == "engine" for mark in request.node.iter_markers()):
+        drop_cache()
 
 
 @pytest.fixture(scope="session")

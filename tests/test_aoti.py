@@ -615,7 +615,7 @@ def test_a_real_package_with_a_cpp_runtime_of_its_own(tmp_path: Path, hidden: bo
         assert found["aoti-cxx-runtime-inside"].outcome is Outcome.PASS
         return
     assert "exports its own C++ runtime" in only(run, "aoti-cxx-runtime-inside")
-    if run.torch.value.cxx11_abi and run.run.value.ended in ("raised", "killed"):
+    if run.run.value.ended in ("raised", "killed"):  # it depends on the release of torch
         ended = "aoti-raised" if run.run.value.ended == "raised" else "aoti-crashed"
         assert "likely cause: the package carries its own C++ runtime" in only(run, ended)
     else:

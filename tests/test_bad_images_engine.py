@@ -251,7 +251,7 @@ def test_an_image_that_is_not_there_is_the_users_mistake(engine: DockerEngine, v
             "ended with exit code 9 {}: a fault \\x1b[2J in red",
         ),
         ({"/usr/bin/python3": b"#!/bin/sh\nkill -9 $$; exit 4\n"}, [], "ended with exit code 4 {}"),
-        ({"/usr/bin/python3": b"#!/bin/sh\necho hello\n"}, [], "ended with exit code 0 {}"),
+        ({"/usr/bin/python3": b"#!/bin/sh\necho hello\n"}, [], "ended with exit code 0 {}: hello"),
     ],
     ids=["home", "leaves", "fails", "segfault", "exits", "colour", "pid-1", "no-python"],
 )

@@ -23,7 +23,6 @@ from envkit.subjects.aoti import (
     Run,
     Scratch,
     Tensor,
-    TorchSeen,
     Trail,
 )
 from envkit.subjects.image import Variable
@@ -216,27 +215,26 @@ def test_of_a_package_that_cannot_be_read_nothing_else_is_asked(check: Any) -> N
 
 INSIDE = replace(CPU, carries=("std::locale::classic()", "__cxa_throw"), std=3908)
 SHARED = Mapped("/usr/lib/libstdc++.so.6", "import torch")
-NEW_ABI = TorchSeen("2", "", "/t/torch", True)
-OLD_ABI = replace(NEW_ABI, cxx11_abi=False)
 WRAPPER = Compiler("/opt/gcc/bin/g++", "g++ 13", True, "inside")
 PLAIN = Compiler("/usr/bin/g++", "g++ 11", False, "shared")
 CAUSE = "the package carries its own C++ runtime beside /usr/lib/libstdc++.so.6 of the process"
 
 
 @pytest.mark.parametrize(
-    ("torch", "ended", "severity", "words"),
+    ("ended", "severity", "words"),
     [
-        (NEW_ABI, died(), Severity.ERROR, "std::locale of one looks up the facets of the other"),
-        (NEW_ABI, Run("unfit", "import torch"), Severity.ERROR, "std::locale of one"),
-        (NEW_ABI, Run("done", "end"), Severity.WARNING, "this package loaded with both"),
-        (NEW_ABI, Run("loaded", "end"), Severity.WARNING, "this package loaded with both"),
-        (OLD_ABI, died(), Severity.WARNING, "torch's old C++ ABI was seen to bear it"),
+        (died(), Severity.ERROR, "std::locale of one looks up the facets of the other"),
+        (Run("raised", "load"), Severity.ERROR, "std::locale of one looks up the facets of the other"),
+        (Run("hung", "load"), Severity.ERROR, "std::locale of one looks up the facets of the other"),
+        (Run("done", "end"), Severity.WARNING, "it loaded with both this time"),
+        (Run("raised", "run"), Severity.WARNING, "it loaded with both this time"),
+        (died(stage="run"), Severity.WARNING, "it loaded with both this time"),
+        (Run("loaded", "end"), Severity.WARNING, "it loaded with both this time"),
+        (Run("unfit", "import torch"), Severity.WARNING, "whether it loads with both was not seen"),
     ],
 )
-def test_two_cpp_runtimes_are_as_grave_as_what_is_proven(
-    torch: TorchSeen, ended: Run, severity: Severity, words: str
-) -> None:
-    subject = run(package(INSIDE), mapped=(SHARED,), torch=torch, run=ended)
+def test_two_cpp_runtimes_are_as_grave_as_what_was_seen(ended: Run, severity: Severity, words: str) -> None:
+    subject = run(package(INSIDE), mapped=(SHARED,), run=ended)
     (finding,) = checks.aoti_cxx_runtime_inside(subject)
     assert finding.severity is severity
     assert words in finding.message
@@ -263,32 +261,33 @@ def test_a_cpp_runtime_inside_needs_another_one_to_clash_with() -> None:
     ],
 )
 def test_the_fix_names_a_compiler_that_was_tried(compilers: tuple[Compiler, ...], fix: str) -> None:
-    subject = run(package(INSIDE), mapped=(SHARED,), torch=NEW_ABI, run=died(), compilers=compilers)
+    subject = run(package(INSIDE), mapped=(SHARED,), run=died(), compilers=compilers)
     (finding,) = checks.aoti_cxx_runtime_inside(subject)
     assert finding.fix.startswith(fix)
     assert crash(subject).fix == finding.fix
 
 
 def test_a_cpp_runtime_inside_is_the_cause_of_a_death() -> None:
-    subject = run(package(INSIDE), mapped=(SHARED,), torch=NEW_ABI, run=died(), compilers=(WRAPPER, PLAIN))
+    subject = run(package(INSIDE), mapped=(SHARED,), run=died(), compilers=(WRAPPER, PLAIN))
     message = crash(subject).message
     assert f"SIGSEGV while loading; likely cause: {CAUSE}" in message
     assert "m.so was linked with -static-libstdc++, as the script /opt/gcc/bin/g++ here does" in message
-    other = crash(run(package(INSIDE), mapped=(SHARED,), torch=NEW_ABI, run=died(), compilers=(PLAIN,)))
+    other = crash(run(package(INSIDE), mapped=(SHARED,), run=died(), compilers=(PLAIN,)))
     assert "-static-libstdc++" in other.message
     assert "here does" not in other.message
 
 
-def test_with_the_old_abi_a_cpp_runtime_inside_is_a_runner_up() -> None:
+def test_after_a_load_that_went_well_a_cpp_runtime_inside_is_a_runner_up() -> None:
     trail = Trail("SIGSEGV", (Frame("/t/m.so", 16, "planted()"),))
-    finding = crash(run(package(INSIDE), mapped=(SHARED,), torch=OLD_ABI, run=died(), trail=trail))
+    finding = crash(run(package(INSIDE), mapped=(SHARED,), run=died(stage="run"), trail=trail))
     assert "likely cause: it died in planted() of m.so" in finding.message
     assert any(CAUSE in key for key in finding.evidence)
 
 
 def test_a_cpp_runtime_inside_is_the_cause_of_what_was_raised() -> None:
     ended = Run("raised", "load", "RuntimeError: API call failed", stderr_tail="Error: std::bad_cast\n")
-    (finding,) = checks.aoti_raised(run(package(INSIDE), mapped=(SHARED,), torch=NEW_ABI, run=ended))
+    (finding,) = checks.aoti_raised(run(package(INSIDE), mapped=(SHARED,), run=ended))
     assert f"it printed: std::bad_cast; likely cause: {CAUSE}" in finding.message
-    (plain,) = checks.aoti_raised(run(package(INSIDE), mapped=(SHARED,), torch=OLD_ABI, run=ended))
+    later = replace(ended, stage="run")
+    (plain,) = checks.aoti_raised(run(package(INSIDE), mapped=(SHARED,), run=later))
     assert "likely cause" not in plain.message

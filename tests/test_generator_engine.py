@@ -3,28 +3,26 @@ differs where two images do.  The reference image is built four times here, whic
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conftest import drop_cache
 
 from envkit.engine import BaseWish, BuildWish
 from envkit.engine.docker import DockerEngine
 from tests.test_up_engine import ROOT, envkit
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("room")]
 
 
 @pytest.fixture(autouse=True)
 def no_cache_left() -> Iterator[None]:
-    """Each build without a cache leaves 11 GB of it; in CI, where nobody else builds, it goes."""
+    """Each build without a cache leaves 11 GB of it."""
     yield
-    if os.environ.get("ENVKIT_REQUIRE_ENGINE"):
-        subprocess.run(["docker", "builder", "prune", "--all", "--force"], capture_output=True, check=False)
+    drop_cache()
 
 
 def test_two_builds_are_the_same_and_so_is_one_with_the_network_off(engine: DockerEngine, tmp_path: Path) -> None:

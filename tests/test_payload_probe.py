@@ -25,13 +25,14 @@ from envkit.errors import Undecided
 from envkit.image.pack import pack
 from envkit.image.probe import read
 from envkit.model import Observed, Outcome
-from envkit.payload.probe import inner, libs, maps, origin, wheels
+from envkit.payload.probe import inner, libs, maps, origin, outer, present, wheels
 from envkit.payload.probe.ask import ask, ask_all
 from envkit.subjects import Image, codec
 from envkit.subjects.image import NO_PROMISE, NO_RECORD, Promise
 from envkit.versions import Sm
 
 DATA = Path(__file__).parent / "data" / "image"
+ROOT = Path(__file__).parent.parent
 NONE: Observed[Promise] = Observed.lost(NO_PROMISE)
 TORCH_PYTHON = os.environ.get("ENVKIT_TORCH_PYTHON", "")
 needs_compiler = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
@@ -138,6 +139,9 @@ def test_how_a_library_came_in_follows_the_linkers_order(path: str, entries: tup
     [
         ("libcudart.so.12", "cudart"),
         ("libcudart-d0da41ae.so.11.0", "cudart"),
+        ("libcudart.41118559.so.12", "cudart"),
+        ("libcudnn_ops.0d2a9b3c.so.9", "cudnn_ops"),
+        ("libcudart.now.so.12", ""),
         ("libcublasLt.so.13", "cublasLt"),
         ("libcudnn_engines_runtime_compiled.so.9", "cudnn_engines_runtime_compiled"),
         ("libnvrtc-builtins.so.13.2", "nvrtc-builtins"),
@@ -462,6 +466,78 @@ def test_a_late_load_that_kills_the_process_is_named_and_costs_only_itself(pyz: 
     assert {"cudnn_graph", "cudnn_ops"} <= {lib.name for lib in image.libraries.need("libraries")}
 
 
+HANGS = ("int cudnnOpsVersionCheck(void) { return dlopen", "int cudnnOpsVersionCheck(void) { for (;;) pause(); dlopen")
+
+
+@needs_compiler
+def test_a_late_load_that_hangs_is_ended_within_its_own_budget_and_the_rest_is_told(fake_cuda: Path) -> None:
+    lib = fake_cuda / "nvidia" / "lib"
+    hanging = C_SOURCES["libcudnn.so.9"].replace(*HANGS).replace("#include <stdlib.h>", "#include <unistd.h>")
+    compile_library(lib / "libcudnn.so.9", hanging.replace("abort();", "return 0;"), lib)
+    started = time.monotonic()
+    found = observe(fake_cuda, late_s=1.0)
+    assert time.monotonic() - started < 20
+    assert found["late"]["value"] == [
+        {"what": "cudnnGraphVersionCheck", "error": ""},
+        {"what": "cudnnOpsVersionCheck", "error": "did not end within 1 s"},
+    ]
+    assert found["torch_import"]["value"] == "done"
+    assert {"cudart", "cudnn", "cudnn_graph"} <= {one["name"] for one in found["libraries"]["value"]}
+    assert found["bindings"]["value"]
+    assert [name for name in inner.fields() if found[name]["missing"]] == []
+
+
+@needs_compiler
+def test_what_torch_maps_is_told_where_every_late_load_dies(fake_cuda: Path) -> None:
+    lib = fake_cuda / "nvidia" / "lib"
+    names = ("Graph", "Ops", "Cnn", "Adv")
+    dying = "".join(f"int cudnn{name}VersionCheck(void) {{ abort(); }}\n" for name in names)
+    source = f"#include <stdlib.h>\nunsigned long cudnnGetVersion(void) {{ return 90100; }}\n{dying}"
+    compile_library(lib / "libcudnn.so.9", source, lib)
+    found = observe(fake_cuda)
+    errors = {step["what"]: step["error"] for step in found["late"]["value"]}
+    assert errors == dict.fromkeys([f"cudnn{name}VersionCheck" for name in names[:3]], "was killed by SIGABRT")
+    assert {"cudart", "cudnn", "nccl"} <= {one["name"] for one in found["libraries"]["value"]}
+
+
+def observe(torch: Path, late_s: float = 30.0) -> dict[str, Any]:
+    """All fields as the payload's outer process puts them together, with the torch in the directory ``torch``."""
+    code = f"import json; from envkit.payload.probe import outer; print(json.dumps(outer.observe(False, {late_s})))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+        env={**os.environ, "PYTHONPATH": f"{torch}:{ROOT}"},
+        stdin=subprocess.DEVNULL,
+    )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@needs_compiler
+def test_a_second_copy_is_told_as_present_with_its_release_and_how_it_would_be_found(
+    pyz: Path, fake_cuda: Path
+) -> None:
+    """The wheel's is bound through RPATH; the other one lies in LD_LIBRARY_PATH under a full file name."""
+    other = fake_cuda / "other"
+    other.mkdir()
+    shutil.copy(fake_cuda / "nvidia" / "lib" / "libcudart.so.12", other / "libcudart.so.12.8.90")
+    (other / "libcudart.so.12").symlink_to("libcudart.so.12.8.90")
+    (other / "libcudnn_graph.so.9").symlink_to("gone")
+    image = probe(pyz, PYTHONPATH=str(fake_cuda), LD_LIBRARY_PATH=str(other))
+    (bound,) = image.mapped("cudart")
+    assert (bound.version, bound.found_via) == ("12.4", "rpath of libtorch_cuda.so")
+    here = [lib for lib in image.unmapped.need("unmapped") if lib.path.startswith(os.path.realpath(other))]
+    assert [(lib.name, lib.version, lib.version_via, lib.found_via, lib.owner) for lib in here] == [
+        ("cudart", "12.8.90", "its file name", "on disk, in LD_LIBRARY_PATH", "")
+    ]
+    assert bound.path not in {lib.path for lib in image.unmapped.need("unmapped")}
+    said = {result.check for result in judge.judge(image, facts.load()) if result.outcome is Outcome.FAIL}
+    assert "image-library-twice" not in said
+
+
 @needs_compiler
 def test_cupti_is_asked_where_there_is_a_driver_and_its_crash_is_told(pyz: Path, fake_cuda: Path) -> None:
     compile_library(fake_cuda / "libcuda.so.1", "int cuInit(int f) { return 100; }", fake_cuda)
@@ -569,6 +645,79 @@ int cuDeviceGetAttribute(int *v, int a, int d) { *v = a == 75 ? 9 - d : d ? 6 : 
     library.write_bytes(b"")
     image = probe(pyz, LD_LIBRARY_PATH=str(tmp_path), PYTHONPATH=str(tmp_path))
     assert "file too short" in image.devices.missing  # it is there and cannot be loaded: no absence
+
+
+# copies outside wheels
+
+
+def test_libraries_outside_wheels_are_found_where_the_linker_looks_and_owned_by_their_package(tmp_path: Path) -> None:
+    system, toolkit = tmp_path / "system", tmp_path / "cuda-12.8" / "lib64"
+    for directory, names in (
+        (system, ("libcudnn.so.9.14.0", "libnccl.so.2", "libcuda.so.1", "libz.so.1", "libcudart.so.12")),
+        (toolkit, ("libcudart.so.12.8.90", "libcudart_static.a")),
+    ):
+        directory.mkdir(parents=True)
+        for name in names:
+            (directory / name).touch()
+    (system / "libcudnn.so.9").symlink_to("libcudnn.so.9.14.0")
+    named = ("libcudnn.so.9", "libnccl.so.2", "libcuda.so.1", "libz.so.1", "libcudart.so.12", "libcufft.so.11")
+    cache = tmp_path / "ld.so.cache"
+    cache.write_bytes(b"glibc-ld.so.cache1.1\0" + b"".join(f"{n}\0{system / n}\0".encode() for n in named))
+    info = tmp_path / "dpkg" / "info"
+    info.mkdir(parents=True)
+    (info / "libcudnn9-cuda-12.list").write_text(f"/.\n{system}/libcudnn.so.9.14.0\n{system}/libcudnn.so.9\n")
+    (info / "libnccl2:amd64.list").write_text(f"/.\n{system}/libnccl.so.2\n")
+    status = "Package: libcudnn9-cuda-12\nVersion: 9.14.0.64-1\n\nPackage: libnccl2\nVersion: 2.28.3-1+cuda12.9\n"
+    (tmp_path / "dpkg" / "status").write_text(status)
+    wheels_own = {str(system / "libcudart.so.12")}
+    asked = (str(cache), (str(tmp_path / "cuda*/lib64"),), str(tmp_path / "dpkg"))
+    found = present.libraries(wheels_own, *asked)
+    rows = [
+        (one["name"], one["version"], one.get("owner"), one.get("owner_version"), one["found_via"]) for one in found
+    ]
+    assert rows == [
+        ("cudart", "12.8.90", None, None, "on disk, in a toolkit's directory"),
+        ("cudnn", "9.14.0", "libcudnn9-cuda-12", "9.14.0.64-1", "on disk, in ld.so.cache"),
+        ("nccl", "", "libnccl2", "2.28.3-1+cuda12.9", "on disk, in ld.so.cache"),
+    ]
+    assert [one["path"] for one in found][1] == str(system / "libcudnn.so.9.14.0")
+
+
+def test_where_no_library_lies_outside_wheels_dpkg_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "info").mkdir()
+    (tmp_path / "info" / "libnccl2.list").write_text(f"{tmp_path}/libnccl.so.2\n")
+    cache = tmp_path / "cache"
+    cache.write_bytes(f"\0{tmp_path}/libnccl.so.2\0".encode())
+
+    def opened() -> list[str]:
+        code = (
+            "import sys; from envkit.payload.probe import present\n"
+            "opened = []; sys.addaudithook(lambda event, words: event == 'open' and opened.append(str(words[0])))\n"
+            f"present.libraries(set(), {str(cache)!r}, (), {str(tmp_path)!r}); print(*opened, sep='\\n')"
+        )
+        env = {"PYTHONPATH": str(ROOT)}
+        done = subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True, text=True)
+        return [os.path.basename(path) for path in done.stdout.split()]
+
+    assert opened() == ["cache"]
+    (tmp_path / "libnccl.so.2").touch()
+    assert opened() == ["cache", "libnccl2.list", "status"]
+
+
+@pytest.mark.parametrize("owned", [None, {}, {"/w/libcudart.so.12": ["nvidia-cuda-runtime-cu12", "12.4.127"]}])
+def test_a_mapped_library_is_owned_by_what_the_other_process_read_and_by_nothing_unread(
+    owned: dict[str, list[str]] | None,
+) -> None:
+    mapped = {"name": "cudart", "path": "/w/libcudart.so.12 (deleted)", "owner": "", "owner_version": ""}
+    lies = [{"name": "cudart", "path": path} for path in ("/w/libcudart.so.12", "/usr/lib/libcudart.so.12")]
+    found: dict[str, Any] = {"libraries": inner.observed([mapped], "x"), "unmapped": inner.observed(lies, "x")}
+    outer.tell_owners(found, owned, "it was killed by SIGKILL")
+    if owned is None:
+        assert found["libraries"]["missing"] == "whose files the mapped libraries are: it was killed by SIGKILL"
+        return
+    (library,) = found["libraries"]["value"]
+    assert [library["owner"], library["owner_version"]] == owned.get("/w/libcudart.so.12", ["", ""])
+    assert [one["path"] for one in found["unmapped"]["value"]] == ["/usr/lib/libcudart.so.12"]
 
 
 JUDGES = ("image", "libraries", "frameworks")

@@ -207,7 +207,9 @@ def test_a_stop_on_the_way_goes_through(spec: Spec, facts: Facts, tmp_path: Path
 def test_a_payload_that_dies_is_undecided_with_its_last_words(spec: Spec, facts: Facts, verb: str) -> None:
     fake = healthy()
     fake.answers[verb] = Completed((), 137, "", "libgomp: cannot allocate\n")
-    with pytest.raises(Undecided, match=r"ended with exit code 137 before it ran a line of the payload: libgomp: cannot allocate"):
+    with pytest.raises(
+        Undecided, match=r"ended with exit code 137 before it ran a line of the payload: libgomp: cannot allocate"
+    ):
         run(spec, facts, fake)
 
 

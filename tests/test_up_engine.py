@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import jsonschema
 import pytest
+from conftest import drop_cache
 
 from envkit import lock as locks
 from envkit import proc
@@ -27,7 +28,7 @@ from envkit.engine import BuildWish, buildx
 from envkit.engine.docker import RUN_LABEL, DockerEngine
 from envkit.prove import LOCK_LABEL
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("room")]
 
 ROOT = Path(__file__).parent.parent
 SCHEMA = ROOT / "envkit" / "report" / "report-1.schema.json"
@@ -63,6 +64,13 @@ def envkit(*argv: str, cwd: Path = ROOT, env: dict[str, str] | None = None, time
     return Run(done.returncode, done.stdout, done.stderr)
 
 
+@pytest.fixture(autouse=True)
+def no_cache_left() -> Iterator[None]:
+    """A build leaves as much again as its image; the image itself stays for the next test."""
+    yield
+    drop_cache()
+
+
 def up(name: str, folder: Path) -> Up:
     """Brings up images/``name`` under a tag of its own, from a copy of its spec and lock."""
     spec = folder / name
@@ -83,10 +91,10 @@ def torch26(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> I
     engine.remove(made.tag)
 
 
-@pytest.fixture(scope="module")
-def torch215(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """The newest torch, brought up."""
-    made = up("torch-2.15-cu132", tmp_path_factory.mktemp("torch215"))
+@pytest.fixture
+def torch215(engine: DockerEngine, tmp_path: Path) -> Iterator[Up]:
+    """The newest torch, brought up, and gone with its only test."""
+    made = up("torch-2.15-cu132", tmp_path)
     yield made
     engine.remove(made.tag)
 
@@ -316,11 +324,14 @@ def test_the_same_lock_runs_without_an_engine(engine: DockerEngine, tmp_path: Pa
     if shutil.which("python3.11") is None:
         pytest.skip("the reference environment needs python3.11 on this machine")
     report = tmp_path / "report.json"
-    done = envkit(
-        "up", "images/torch-2.6-cu124", "--engine", "local", "--report", str(report),
-        env={"XDG_CACHE_HOME": str(tmp_path / "cache")},
-    )  # fmt: skip
-    shutil.rmtree(tmp_path / "cache")
+    cache = tmp_path / "cache"
+    try:
+        done = envkit(
+            "up", "images/torch-2.6-cu124", "--engine", "local", "--report", str(report),
+            env={"XDG_CACHE_HOME": str(cache), "UV_CACHE_DIR": str(cache / "uv")},
+        )  # fmt: skip
+    finally:
+        shutil.rmtree(cache, ignore_errors=True)  # 5 GB, which pytest would keep for three runs
     assert done.exit == 0, done.out + done.err
     made = json.loads(report.read_text())
     jsonschema.validate(made, json.loads(SCHEMA.read_text()))

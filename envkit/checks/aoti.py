@@ -304,16 +304,16 @@ def _own_runtime(run: AotiRun, package: Package) -> str:
     )
 
 
-def _old_abi(run: AotiRun) -> bool:
-    """Whether torch, and so the package, was compiled with libstdc++'s old ABI, with which two runtimes got along."""
-    return run.torch.value is not None and not run.torch.value.cxx11_abi
+def _fails_to_load(ended: Run | None) -> bool:
+    return ended is not None and ended.stage == "load" and ended.ended in ("raised", "killed", "hung")
 
 
 def aoti_cxx_runtime_inside(run: AotiRun) -> Iterator[Finding]:
     """The package's library takes its C++ runtime from the process and brings none of its own.
 
     Source: .dynsym of the model's libraries, for names that libstdc++ alone defines, and the libraries that the process
-    maps; measured with a compiler that adds -static-libstdc++.  A warning where this package loaded all the same.
+    maps; measured with a compiler that adds -static-libstdc++.  An error only where this package fails to load, for
+    some load: which facets of its locale a runtime has touched before decides it.
     """
     package = _package(run)
     if not package.libraries:
@@ -330,15 +330,17 @@ def aoti_cxx_runtime_inside(run: AotiRun) -> Iterator[Finding]:
     if not shared:
         return
     ended = run.run.value
-    lives = ended is not None and ended.ended in ("done", "loaded")
-    how = "std::locale of one looks up the facets of the other"
-    if lives or _old_abi(run):
-        how = "this package loaded with both" if lives else "torch's old C++ ABI was seen to bear it"
+    fails = _fails_to_load(ended)
+    how = "whether it loads with both was not seen"
+    if fails:
+        how = "std::locale of one looks up the facets of the other"
+    elif ended is not None and ended.stage in ("run", "unload", "end"):
+        how = "it loaded with both this time"
     evidence = {shared: run.mapped.via, ", ".join(library.carries): "the library's dynamic symbols"}
     evidence.update({_compiler_words(one): "a library linked with it" for one in run.compilers.value or ()})
     yield Finding(
         f"{carried}, and the process holds {shared}: {how}",
-        Severity.WARNING if lives or _old_abi(run) else Severity.ERROR,
+        Severity.ERROR if fails else Severity.WARNING,
         where=package.path,
         evidence=evidence,
         fix=_relink(run),
@@ -603,7 +605,7 @@ def _causes(run: AotiRun, ended: Run, package: Package) -> list[str]:
         elif here and library.machine and library.machine != here:
             causes.append(f"{library.name} is for {library.machine}")
     own = _own_runtime(run, package)
-    if own and not _old_abi(run):
+    if own and _fails_to_load(ended):
         causes.append(own)
     if run.mapped.value is not None:
         for library_name, provider, lacking_versions, copy in _unmet(run, package):
@@ -619,7 +621,7 @@ def _causes(run: AotiRun, ended: Run, package: Package) -> list[str]:
     if ended.ended == "killed" and trail:
         causes.append(f"it died in {trail}")
     causes.extend(words for name, words in _copies(run.mapped.value or ()) if name in _OPENMP)
-    if own and _old_abi(run):
+    if own and not _fails_to_load(ended):
         causes.append(own)
     causes.extend(_preloads(run))
     return causes
@@ -690,7 +692,7 @@ def aoti_raised(run: AotiRun) -> Iterator[Finding]:
         if faults:
             raise Skip(f"{other} names the reason")
     said = _printed(ended.stderr_tail)
-    own = _own_runtime(run, package) if not _old_abi(run) else ""
+    own = _own_runtime(run, package) if _fails_to_load(ended) else ""
     yield Finding(
         f"the package ends the call: {_end(ended)}"
         + (f"; it printed: {said}" if said else "")

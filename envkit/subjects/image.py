@@ -125,7 +125,7 @@ class DriverSeen:
     """The driver as a process in the image meets it.
 
     ``library`` is the real path of the libcuda.so.1 that dlopen gives, empty where there is none and ``load_error``
-    says why.  ``init`` is cuInit's code, None if it was not called.  ``cuda`` is cuDriverGetVersion ("13.0"), ``file``
+    says why.  ``init`` is cuInit's code, None if it was not called.  ``cuda`` is cuDriverGetVersion, ``file``
     the version in the library's file name, ``module`` that of the loaded kernel module, each empty if there is none.
     ``owner`` is the wheel or Debian package that brought the library into the image, empty where it came from outside.
     ``in_cache`` says whether ld.so.cache names it.  ``compat`` are the libcuda files of forward-compatibility packages
@@ -215,7 +215,7 @@ class Framework:
 
 @dataclass(frozen=True, slots=True)
 class CudnnSet:
-    """One directory with cuDNN libraries: the names that their strings refer to, and those of them that are not there."""
+    """One directory with cuDNN libraries: those that they ask the linker for, and those of them that are not there."""
 
     directory: str
     owner: str
@@ -248,9 +248,12 @@ class Image:
     """An image or environment; ``name`` is what the user called it, ``digest`` its content's name.
 
     ``torch_import`` is "done", "absent" (no such module), "raised" and the error's text, or how the process died.
-    ``unmapped`` are the CUDA libraries that wheels brought and the process did not map.  ``devices`` is empty where
-    there is no driver.  ``compiler`` is the version of the host compiler that nvcc would take.  ``promise`` is missing with the reason NO_PROMISE where the image makes none.  ``gpus_given``
-    are the GPUs that the run was given ("all" or one name each), known outside the image; empty where it got none.
+    ``unmapped`` are the CUDA libraries that are there and that the process did not map: those of wheels, and those that
+    the linker's cache, LD_LIBRARY_PATH or a toolkit's directory holds, with the version in the file's name and the
+    Debian package that owns it; ``found_via`` says which ("on disk, in ld.so.cache").  ``devices`` is empty where there
+    is no driver.  ``compiler`` is the version of the host compiler that nvcc would take.  ``promise`` is missing with
+    the reason NO_PROMISE where the image makes none.  ``gpus_given`` are the GPUs that the run was given ("all" or one
+    name each), known outside the image; empty where it got none.
     """
 
     name: str

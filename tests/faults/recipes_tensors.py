@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from fault import Case, Fault
-from stacks import Bench, cache, made_once, pristine, run
+from stacks import Bench, cache, made_once, pristine, run, wheel
 
 MODELS = """
 import os
@@ -172,6 +172,26 @@ def package() -> Path:
     return folder / "model.pt2"
 
 
+def relinked(*words: str) -> Callable[[Bench], Case]:
+    """A package for the CPU that torch 2.11 made with a g++ that adds ``words`` to each link, run as it says itself."""
+
+    def make(bench: Bench) -> Case:
+        tools = wheel("setuptools==79.0.1").site  # this torch imports it to compile and to load
+        (bench.folder / "make.py").write_text(MAKE)
+        cxx = bench.folder / "g++"
+        link = f'case " $* " in *" -shared "*) exec /usr/bin/g++ "$@" {" ".join(words)} ;; esac'
+        cxx.write_text(f'#!/bin/sh\n{link}\nexec /usr/bin/g++ "$@"\n')
+        cxx.chmod(0o755)
+        model = bench.folder / "model.pt2"
+        steered = (f"CXX={cxx}", f"PYTHONPATH={tools}", f"TORCHINDUCTOR_CACHE_DIR={bench.folder / 'cache'}")
+        run("env", *steered, pristine("t211").python, bench.folder / "make.py", model)
+        argv = ("probe", "--python", str(pristine("t211").python), "--gpus", "none", "--aoti", str(model))
+        traces = ("std::locale::classic()", "libstdc++.so.6", str(cxx), "set CXX=/usr/bin/g++")
+        return Case(argv, {"CXX": str(cxx), "PYTHONPATH": str(tools)}, traces)
+
+    return make
+
+
 def edited(bench: Bench, changes: dict[str, str]) -> Path:
     """The package with other words in its metadata."""
     target = bench.folder / "model.pt2"
@@ -315,6 +335,15 @@ FAULTS = (
         "both say CPU",
         packaged({}, "floats"),
         also=frozenset({"aoti-no-such-device"}),
+    ),
+    Fault(
+        "F05",
+        "aoti-cxx-runtime-inside",
+        "a package made with a compiler that links libstdc++ statically, beside torch's shared one",
+        relinked("-static-libstdc++"),
+        "the compiler hides the copy that it links in",
+        relinked("-static-libstdc++", "-Wl,--exclude-libs,libstdc++.a"),
+        also=frozenset({"aoti-raised"}),
     ),
     Fault(
         "F08",

@@ -191,9 +191,7 @@ def follow(wish: Wish, say: Callable[[Any], None]) -> dict[str, Any]:
     if claims:
         claims.install(watch)
     answer: dict[str, Any] = {"how": how, "error": None, "refusal": None, "backward": "not run", "doubt": ""}
-    answer["forks"] = _forks(
-        watch, places, lambda: torch.cuda.is_initialized() if how == "run" else watch.gpu_used
-    )
+    answer["forks"] = _forks(watch, places, lambda: torch.cuda.is_initialized() if how == "run" else watch.gpu_used)
     real_cuda = how == "run" and torch.cuda.is_available()
     stage = "import"
     mode = make_mode(watch, claims.call if claims else None)

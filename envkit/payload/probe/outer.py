@@ -34,9 +34,9 @@ def command() -> list[str]:
 
 
 class Child:
-    """One observed process and what it has told so far; it has ``budget_s`` in all, and _LATE_S for each late load."""
+    """One observed process and what it has told so far; it has ``budget_s`` in all, ``late_s`` for each late load."""
 
-    def __init__(self, words: list[str], budget_s: float) -> None:
+    def __init__(self, words: list[str], budget_s: float, late_s: float) -> None:
         self.pipe, writing = os.pipe()
         self.process = subprocess.Popen(
             [*command(), "probe", "--inner", str(writing), *words],
@@ -45,7 +45,7 @@ class Child:
             pass_fds=(writing,),
         )
         os.close(writing)
-        self.budget_s = budget_s
+        self._budget_s, self._late_s = budget_s, min(budget_s, late_s)
         self._ends_at = self.deadline = time.monotonic() + budget_s
         self._data = b""
         self._ended = False
@@ -75,7 +75,7 @@ class Child:
         if "doing" in line:
             self.doing = str(line["doing"])
             late = self.doing.startswith(inner.LATE)
-            self.deadline = min(self._ends_at, time.monotonic() + _LATE_S) if late else self._ends_at
+            self.deadline = min(self._ends_at, time.monotonic() + self._late_s) if late else self._ends_at
 
     def close(self, hung: bool) -> None:
         """Waits for its end; one that ``hung`` is killed."""
@@ -94,18 +94,21 @@ class Child:
             self.how = how_it_died(-code if code < 0 else code << 8)
             if self.hung:
                 late = self.doing.startswith(inner.LATE)
-                self.how = f"did not end within {min(self.budget_s, _LATE_S) if late else self.budget_s:g} s"
+                self.how = f"did not end within {self._late_s if late else self._budget_s:g} s"
             self.failed = f"the observed process {self.how} while {self.doing}"
 
 
 def run_all(
-    commands: list[list[str]], budget_s: float, again: Callable[[Child], list[str]] = lambda child: []
+    commands: list[list[str]],
+    budget_s: float,
+    again: Callable[[Child], list[str]] = lambda child: [],
+    late_s: float = _LATE_S,
 ) -> list[Child]:
     """Runs the inner processes side by side and ends each at its deadline; the last one run for each command.
 
     ``again`` gives the words of a process to be run in the place of one that ended, none if there is to be none.
     """
-    children = [Child(words, budget_s) for words in commands]
+    children = [Child(words, budget_s, late_s) for words in commands]
     with selectors.DefaultSelector() as selector:
         for index, child in enumerate(children):
             selector.register(child.pipe, selectors.EVENT_READ, index)
@@ -119,7 +122,7 @@ def run_all(
                 children[index].close(index not in ended)
                 words = again(children[index])
                 if words:
-                    children[index] = Child(words, budget_s)
+                    children[index] = Child(words, budget_s, late_s)
                     selector.register(children[index].pipe, selectors.EVENT_READ, index)
     return children
 
@@ -158,7 +161,7 @@ def _together(static: Child, torch: Child | None, late: list[dict[str, str]]) ->
         if late:
             done = found.get("late", {"value": []})["value"]
             found["late"] = inner.observed([*done, *late], "dlopen")
-        _owners(found, owned, static.failed)
+        tell_owners(found, owned, static.failed)
     else:
         failed = STATIC
     reasons.update(dict.fromkeys(inner.with_torch(), failed))
@@ -167,7 +170,7 @@ def _together(static: Child, torch: Child | None, late: list[dict[str, str]]) ->
     return found
 
 
-def _owners(found: dict[str, Any], owned: dict[str, list[str]] | None, why: str) -> None:
+def tell_owners(found: dict[str, Any], owned: dict[str, list[str]] | None, why: str) -> None:
     """Says of each mapped library whose it is, which the other process has read, and takes it out of ``unmapped``."""
     if "libraries" not in found:
         return
@@ -184,17 +187,18 @@ def _owners(found: dict[str, Any], owned: dict[str, list[str]] | None, why: str)
 
 
 def main(argv: list[str]) -> dict[str, Any]:
-    """The document of a probe: every field of the image, observed or lost with the reason.
-
-    With "--static" in ``argv`` torch is not imported.
-    """
+    """The document of a probe; with "--static" in ``argv`` torch is not imported."""
     started = time.monotonic()
-    only_static = "--static" in argv
+    return {"image": observe("--static" in argv), "elapsed_s": round(time.monotonic() - started, 3)}
+
+
+def observe(only_static: bool, late_s: float = _LATE_S) -> dict[str, Any]:
+    """Every field of the image, observed or lost with the reason; ``late_s`` is what one late load may take."""
     late = _LateLoads()
-    children = run_all([["--static"]] if only_static else [[], ["--static"]], _BUDGET_S, late.again)
+    children = run_all([["--static"]] if only_static else [[], ["--static"]], _BUDGET_S, late.again, late_s)
     found = _together(children[-1], None if only_static else children[0], late.failed)
     found["frameworks"] = inner.lost(STATIC) if only_static else _frameworks(found)
-    return {"image": found, "elapsed_s": round(time.monotonic() - started, 3)}
+    return found
 
 
 def _frameworks(found: dict[str, Any]) -> dict[str, Any]:
