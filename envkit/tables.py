@@ -14,16 +14,27 @@ _COMMAND = 80  # characters of a layer's command; a list of packages would fill 
 
 
 def image(seen: Image) -> tuple[Table, ...]:
-    """The CUDA libraries as loaded: what each says of its version (its wheel's where it says nothing), and its path."""
+    """The CUDA libraries as loaded, with the version that each says or its package does; and other copies of them on
+    this system, which nothing binds."""
 
     def version(lib: Library) -> str:
-        return lib.version or (f"{lib.owner_version} (wheel)" if lib.owner_version else "not said")
+        return lib.version or (f"{lib.owner} {lib.owner_version}" if lib.owner_version else "not said")
 
     rows = tuple(
         (lib.name, version(lib), lib.found_via or "unknown", lib.path)
         for lib in sorted(seen.libraries.value or (), key=lambda lib: (lib.name, lib.path))
     )
-    return (Table(f"libraries as loaded in {seen.name}", ("library", "version", "found by", "path"), rows),)
+    loaded = {lib.name for lib in seen.libraries.value or ()}
+    idle = tuple(
+        (lib.name, version(lib), lib.found_via, lib.path)
+        for lib in sorted(seen.unmapped.value or (), key=lambda lib: (lib.name, lib.path))
+        if lib.name in loaded
+    )
+    columns = ("library", "version", "found by", "path")
+    return (
+        Table(f"libraries as loaded in {seen.name}", columns, rows),
+        Table("copies of them that are there and were not loaded", columns, idle),
+    )
 
 
 def smoke(run: SmokeRun) -> tuple[Table, ...]:

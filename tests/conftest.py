@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from buildcache import drop_cache
 from fake_docker import FakeDocker
 from index import Index, Publish, publish
 
@@ -46,12 +47,6 @@ def room(engine: DockerEngine) -> None:
     root = Path(told.stdout.strip())
     if root.exists() and (free := shutil.disk_usage(root).free / 1e9) < ROOM:
         pytest.fail(f"the engine tests that build torch need {ROOM} GB free: {root} has {free:.0f}", pytrace=False)
-
-
-def drop_cache() -> None:
-    """Takes away what builds left; in CI alone, for BuildKit cannot tell whose it is."""
-    if os.environ.get("ENVKIT_REQUIRE_ENGINE") == "1":
-        subprocess.run(["docker", "builder", "prune", "--all", "--force"], capture_output=True, check=False)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import drop_cache
+from buildcache import drop_cache
 
 from envkit.engine import BaseWish, BuildWish
 from envkit.engine.docker import DockerEngine

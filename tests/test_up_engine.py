@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import jsonschema
 import pytest
-from conftest import drop_cache
+from buildcache import drop_cache
 
 from envkit import lock as locks
 from envkit import proc

@@ -48,9 +48,9 @@ def audit_library_unresolved(audit: Audit) -> Iterator[Finding]:
     """Every library that an import loads is found by the search of ld.so.
 
     Source: DT_NEEDED, DT_RPATH and DT_RUNPATH of the files, /etc/ld.so.cache and LD_LIBRARY_PATH, followed as ld.so(8)
-    says.  An error is what ``import torch`` or a package's only module needs; a warning where the package has other
-    modules that load, or another package has the library; a note where the package itself has it, for such packages
-    open it by path first, and where no import leads to the object.
+    says.  An error is what ``import torch`` or a package's only module needs.  A note is what the package has other
+    modules beside, for this one may serve what is optional; what a wheel has, for packages open such a library by path
+    first; and what no import leads to.
     """
     objects = audit.objects.need("the libraries that the shared objects ask for")
     if not objects:
@@ -63,11 +63,8 @@ def audit_library_unresolved(audit: Audit) -> Iterator[Finding]:
             if edge.error:
                 of_torch = one.reached in torch or (one.owner == "torch" and bool(edge.family))
                 severity = Severity.ERROR
-                beside = edge.name in named and one.owner and named[edge.name].owner == one.owner
-                if not of_torch and (not one.reached or beside):
+                if not of_torch and (not one.reached or one.others_load or edge.name in named):
                     severity = Severity.NOTE
-                elif not of_torch and (one.others_load or edge.name in named):
-                    severity = Severity.WARNING
                 missing.setdefault((edge.name, edge.error, severity), []).append((one, edge))
     for (name, error, severity), asking in missing.items():
         names = list(dict.fromkeys(posixpath.basename(one.path) for one, _ in asking))
@@ -182,11 +179,17 @@ def audit_arch_not_covered(audit: Audit, facts: Facts) -> Iterator[Finding]:
             )
 
 
+def _of_torch(one: SharedObject) -> bool:
+    return one.owner == "torch" or one.owner.startswith("nvidia-")
+
+
 def audit_library_shadowed(audit: Audit) -> Iterator[Finding]:
     """What the wheels' libraries ask for is taken from the wheels, where these have it.
 
     DT_RUNPATH comes after LD_LIBRARY_PATH, DT_RPATH before it: NVIDIA's wheels have the first, torch's the second, so
-    that a foreign directory catches cuDNN's inner libraries and spares the outer one.  Source: the search of ld.so(8).
+    that a foreign directory catches cuDNN's inner libraries and spares the outer one.  An error is what torch would
+    take from elsewhere; a warning what only another package would, if torch is not imported before it.
+    Source: the search of ld.so(8).
     """
     objects = audit.objects.need("the libraries that the shared objects ask for")
     wheels: dict[str, set[str]] = {}
@@ -208,7 +211,7 @@ def audit_library_shadowed(audit: Audit) -> Iterator[Finding]:
         yield Finding(
             f"{_some(names)} would come from {directory}, by {by}, for {_some(askers)}, though the wheels bring "
             f"{'it' if len(names) == 1 else 'them'}",
-            Severity.ERROR if any(one.reached for one, _ in asking) else Severity.WARNING,
+            Severity.ERROR if any(one.reached and _of_torch(one) for one, _ in asking) else Severity.WARNING,
             directory,
             {path: "brought by a wheel" for name in names for path in sorted(wheels[name])},
             f"take {directory} out of {by}, or remove the libraries there",

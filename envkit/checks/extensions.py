@@ -120,12 +120,18 @@ def image_extension_arch_not_covered(image: Image | Audit, facts: Facts) -> Iter
         raise Unknown("; ".join(doubts))
 
 
+_NAMED = re.compile(r"(?:-cu|-cuda)([0-9]{2})x?\Z")  # "cupy-cuda13x", "nvidia-x-cu12"
+
+
 def _major(one: Extension) -> int | None:
-    """The CUDA major of the runtime that a file calls, None where it does not say."""
+    """The CUDA major of the runtime that a file calls, None where neither it nor its distribution's name says it."""
     soname = _SONAME.match(one.cudart)
     if soname:
         return int(soname[1])
-    return Cuda(one.built_with).major if one.built_with else None
+    if one.built_with:
+        return Cuda(one.built_with).major
+    named = _NAMED.search(one.owner)
+    return int(named[1]) if named else None
 
 
 def _runtime(one: Extension) -> str:

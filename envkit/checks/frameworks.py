@@ -12,7 +12,7 @@ from envkit.facts import Facts
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Image
 from envkit.subjects.audit import Audit
-from envkit.subjects.image import Framework, TorchBuild
+from envkit.subjects.image import Framework, Library, TorchBuild
 from envkit.versions import Cuda
 
 # built against torch's own headers, so that they share its CUDA; the others bring theirs
@@ -160,12 +160,17 @@ def image_framework_without_gpu(image: Image) -> Iterator[Finding]:
             )
 
 
+def _first(library: Library) -> str:
+    return library.version.partition(".")[0]
+
+
 def image_framework_library_clash(image: Image) -> Iterator[Finding]:
     """No package's import brings a second copy of a CUDA library that torch has mapped.
 
     Source: what the import maps in a process that has imported torch.  Two files of one soname are an error: which one
     a call reaches depends on who came first.  Another major beside torch's is a warning: both live side by side as long
-    as no pointer crosses.
+    as no pointer crosses.  A copy under a name of its own and of torch's major, as torchvision's wheel brings of the
+    runtime, is a note: it takes memory and nothing else.
     """
     frameworks = _frameworks(image)
     _torch(image)
@@ -178,10 +183,11 @@ def image_framework_library_clash(image: Image) -> Iterator[Finding]:
             if not mine or lib.name in _OPENMP:
                 continue
             same = any(other.soname == lib.soname for other in mine)
+            alike = any(_first(other) == _first(lib) != "" for other in mine)
             yield Finding(
                 f"import {one.name} maps {lib.name} from {path_and_version(lib)} beside torch's "
                 f"{path_and_version(mine[0])}",
-                Severity.ERROR if same else Severity.WARNING,
+                Severity.ERROR if same else Severity.NOTE if alike else Severity.WARNING,
                 lib.path,
                 evidence_of([lib, *mine]),
                 f"install the {one.name} that is made for torch's CUDA, or run the two in processes of their own",
