@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from envkit.image.pack import pack
 from envkit.image.probe import read
 from envkit.model import Observed
-from envkit.payload.probe import frameworks, wheels
+from envkit.payload.probe import frameworks, outer, wheels
 from envkit.subjects.image import NO_PROMISE, Framework, Image
 
 
@@ -74,16 +75,22 @@ def test_what_a_distribution_says_of_its_build(
     assert bool(claim.via) == bool(claim.torch or claim.cuda)
 
 
-def probed(tmp_path: Path) -> Image:
+ON_ONE_CPU = (
+    "import os, sys; os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1]); os.execv(sys.argv[1], sys.argv[1:])"
+)
+
+
+def probed(tmp_path: Path, one_cpu: bool = False, **env: str) -> Image:
     pyz = tmp_path / "envkit.pyz"
     pyz.write_bytes(pack())
+    first = [sys.executable, "-c", ON_ONE_CPU] if one_cpu else []
     done = subprocess.run(
-        [sys.executable, str(pyz), "probe"],
+        [*first, sys.executable, str(pyz), "probe"],
         capture_output=True,
         text=True,
         timeout=120,
         check=True,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        env={**os.environ, "PYTHONPATH": str(tmp_path), **env},
         stdin=subprocess.DEVNULL,
     )
     return read(json.loads(done.stdout.splitlines()[-1]), "here", "", Observed.lost(NO_PROMISE))
@@ -128,3 +135,101 @@ def test_no_package_that_uses_cuda_costs_no_process(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text(FAKE_TORCH + "open('/dev/null')\n")
     image: Any = probed(tmp_path)
     assert image.frameworks.need("frameworks") == ()
+
+
+SEES = """import os, time
+def sees(path):
+    ends = time.monotonic() + 30
+    while not os.path.exists(path):
+        if time.monotonic() > ends: raise ImportError('alone: ' + path)
+        time.sleep(0.01)
+"""
+
+
+def test_the_imports_run_beside_that_of_torch(tmp_path: Path) -> None:
+    torch = "import sys; from sees import sees\nif '--framework' not in sys.argv: sees({marker!r})\n"
+    marker = str(tmp_path / "marker")
+    (tmp_path / "sees.py").write_text(SEES)
+    (tmp_path / "torch.py").write_text(torch.format(marker=marker) + FAKE_TORCH)
+    distribution(tmp_path, "torchaudio", "1.0", {"torchaudio/__init__.py": f"open({marker!r}, 'w')"})
+    image = probed(tmp_path)
+    assert image.torch_import.need("ending") == "done"
+    assert found(image)["torchaudio"].ended == "done"
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU")
+def test_the_imports_run_side_by_side(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text(FAKE_TORCH)
+    (tmp_path / "sees.py").write_text(SEES)
+    for name, other in (("torchaudio", "xformers"), ("xformers", "torchaudio")):
+        text = f"from sees import sees; open({str(tmp_path / name) + '.marker'!r}, 'w')\n"
+        text += f"sees({str(tmp_path / other) + '.marker'!r})"
+        distribution(tmp_path, name, "1.0", {f"{name}/__init__.py": text})
+    assert {name: one.ended for name, one in found(probed(tmp_path)).items()} == {
+        "torchaudio": "done",
+        "xformers": "done",
+    }
+
+
+def test_on_one_cpu_they_run_one_after_the_other_and_each_tells_of_itself(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text(FAKE_TORCH)
+    lock = str(tmp_path / "lock")
+    alone = f"import os, time; os.mkdir({lock!r}); time.sleep(0.2); os.rmdir({lock!r})"
+    versions = {"torchaudio": "1.0", "vllm": "2.0", "xformers": "3.0"}
+    for name, version in versions.items():
+        distribution(tmp_path, name, version, {f"{name}/__init__.py": alone})
+    rows = probed(tmp_path, one_cpu=True).frameworks.need("frameworks")
+    assert [(one.name, one.version, one.ended) for one in rows] == [(*one, "done") for one in versions.items()]
+
+
+def test_where_torch_is_broken_nobody_waits_for_an_import(tmp_path: Path) -> None:
+    hangs = "import sys, time\nif '--framework' in sys.argv: time.sleep(100)\nraise ImportError('no')"
+    (tmp_path / "torch.py").write_text(hangs)
+    distribution(tmp_path, "torchaudio", "1.0", {"torchaudio/__init__.py": ""})
+    started = time.monotonic()
+    assert "raised ImportError: no" in probed(tmp_path).frameworks.missing
+    assert time.monotonic() - started < 50
+
+
+def test_an_import_that_hangs_is_ended_within_its_own_budget_which_torch_does_not_use_up(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("import time; time.sleep(1.5)\n" + FAKE_TORCH)
+    distribution(tmp_path, "torchaudio", "1.0", {"torchaudio/__init__.py": "import time; time.sleep(100)"})
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    abreast, started = outer.Abreast(), time.monotonic()
+    child = abreast.start(outer.Child(["--framework", "torchaudio"], 0.5, ("import torchaudio",), env))
+    while abreast.running:
+        abreast.wait()
+    assert (child.doing, child.how) == ("import torchaudio", "did not end within 0.5 s")
+    assert 2.0 <= time.monotonic() - started < 50
+
+
+AT_HOME = """import os, site
+os.mkdir(os.path.expanduser('~/.x'))
+open({told!r}, 'w').write(os.path.expanduser('~') + ' ' + site.getuserbase())
+"""
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_only_an_unwritable_home_is_replaced_for_the_imports_and_the_users_site_stays(
+    tmp_path: Path, writable: bool
+) -> None:
+    home, told = tmp_path / "home", tmp_path / "told"
+    if writable:
+        home.mkdir()
+    else:
+        home.write_text("")  # in which not even root can make anything
+    # the observed torch has the home that a user's has
+    same = f"import os, sys; assert '--framework' in sys.argv or os.environ['HOME'] == {str(home)!r}\n"
+    (tmp_path / "torch.py").write_text(same + FAKE_TORCH)
+    distribution(tmp_path, "cupy-cuda12x", "1.0", {"cupy/__init__.py": AT_HOME.format(told=str(told))})
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    image = probed(tmp_path, HOME=str(home), TMPDIR=str(temporary))
+    assert image.torch_import.need("ending") == "done"
+    assert found(image)["cupy-cuda12x"].ended == "done"
+    seen, base = told.read_text().split()
+    assert base == os.environ.get("PYTHONUSERBASE", f"{home}/.local")
+    assert (seen == str(home)) == writable
+    assert seen.startswith(str(home if writable else temporary))
+    assert list(temporary.iterdir()) == []  # it is gone
+    assert not writable or [one.name for one in home.iterdir()] == [".x"]

@@ -114,7 +114,7 @@ def test_up_builds_what_was_rendered_and_judges_image_and_smoke(spec: Spec, fact
     assert sum(kinds[result.check] is Image for result in report.results) == sum(
         kind is Image for kind in kinds.values()
     )
-    assert [table.title.split()[0] for table in tables] == ["libraries", "smoke"]
+    assert [table.title.split()[0] for table in tables] == ["libraries", "copies", "smoke"]
     assert all(table.rows for table in tables)
     assert any("probing" in line for line in said_lines)
 

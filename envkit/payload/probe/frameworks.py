@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from envkit.payload.probe import wheels
     from envkit.payload.probe.inner import Pipe
+    from envkit.payload.probe.outer import Abreast, Child
 
-_BUDGET_S = 60.0
+_STEP_S = 60.0  # for the import of one, and for asking it; torch before it has what torch has
 _IMPORT = "import "
+_ASK = "asking "
 
 # distribution: the package whose import is observed.  Triton alone is a part of torch and is nothing to be imported.
 FRAMEWORKS = {
@@ -177,13 +179,13 @@ def report(pipe: Pipe, name: str) -> None:
     ended, _packages = _imported(name, names)
     pipe.field("ended", {"ended": ended})
     if ended == "done":
-        pipe.doing("asking it for its build")
+        pipe.doing(_ASK + "it for its build")
         try:
             _asked(FRAMEWORKS[name], claim)
         except Exception as error:  # one that cannot name its build is data
             claim.via.append(f"it does not name its build: {type(error).__name__}: {error}")
         pipe.field("claim", dict(_told(claim)))
-    pipe.doing("asking the libraries that it mapped for their versions")
+    pipe.doing(_ASK + "the libraries that it mapped for their versions")
     known = {os.path.realpath(path) for path in torchs}
     owner_of = partial(wheels.owner_of, owned=wheels.owners(dists), known={})
     told = libs.libraries(torchs, opened, owner_of)
@@ -191,22 +193,93 @@ def report(pipe: Pipe, name: str) -> None:
     pipe.field("libraries", {"libraries": more})
 
 
-def observe(wanted: list[dict[str, str]]) -> dict[str, object]:
-    """The field ``frameworks``: each of ``wanted`` is imported in a child, as many at once as there are CPUs."""
-    from envkit.payload.probe import inner
-    from envkit.payload.probe.outer import run_all
+def _writable(directory: str) -> bool:
+    """Whether a file can be made there; os.access does not say that root cannot, as in /proc."""
+    import tempfile
 
-    at_once = max(1, len(os.sched_getaffinity(0)))
-    told: list[dict[str, object]] = []
-    for start in range(0, len(wanted), at_once):
-        batch = wanted[start : start + at_once]
-        children = run_all([["--framework", one["name"]] for one in batch], _BUDGET_S)
-        for index, child in enumerate(children):
-            one = batch[index]
+    try:
+        with tempfile.TemporaryFile(dir=directory):  # without a name where the file system can, so nothing is seen
+            return True
+    except OSError:
+        return False
+
+
+def _fresh_home() -> str:
+    """A new temporary directory where the home directory cannot be written, else empty.
+
+    The probe's container has a read-only root.  A package that makes a directory in the home at its import would fail
+    here for that alone, and its failure would say nothing of how it fits torch.
+    """
+    import tempfile
+
+    if _writable(os.path.expanduser("~")):
+        return ""
+    try:
+        return tempfile.mkdtemp(prefix="envkit-home-")
+    except OSError:  # nothing at all can be written
+        return ""
+
+
+def _environment(home: str) -> dict[str, str] | None:
+    """The environment of a process whose home is ``home``; None, for nothing changes, where that is empty."""
+    if not home:
+        return None
+    import site
+
+    # The user's packages are still those of the home that was.
+    return {**os.environ, "HOME": home, "PYTHONUSERBASE": site.getuserbase()}
+
+
+class Imports:
+    """The imports of those of ``installed`` that are frameworks, each in a child, as many at once as there are CPUs.
+
+    They run beside the import of torch in its own child, whose end nobody waits for.
+    """
+
+    def __init__(self, installed: list[dict[str, str]], abreast: Abreast) -> None:
+        self.wanted = [wheel for wheel in installed if wheel["name"] in FRAMEWORKS]
+        self._waiting = list(self.wanted)
+        self._abreast = abreast
+        self._children: list[Child] = []
+        self._home = _fresh_home() if self.wanted else ""
+        self._env = _environment(self._home)
+        self._at_once = max(1, len(os.sched_getaffinity(0)))
+
+    def _running(self) -> list[Child]:
+        return [child for child in self._children if child in self._abreast.running]
+
+    def go_on(self) -> None:
+        """Starts as many of the waiting ones as there is room for."""
+        from envkit.payload.probe.outer import Child
+
+        while self._waiting and len(self._running()) < self._at_once:
+            name = self._waiting.pop(0)["name"]
+            child = Child(["--framework", name], _STEP_S, (_IMPORT + name, _ASK), self._env)
+            self._children.append(self._abreast.start(child))
+
+    def give_up(self) -> None:
+        """Ends those that run and starts no other."""
+        self._waiting.clear()
+        for child in self._running():
+            self._abreast.stop(child, kill=True)
+
+    def close(self) -> None:
+        """Ends those that still run and removes the home that was made for them."""
+        self.give_up()
+        if self._home:
+            import shutil
+
+            shutil.rmtree(self._home, ignore_errors=True)
+
+    def told(self) -> list[dict[str, object]]:
+        """What each child told, once all have ended."""
+        rows: list[dict[str, object]] = []
+        for index, child in enumerate(self._children):
+            one = self.wanted[index]
             row: dict[str, object] = {"name": one["name"], "version": one["version"], "ended": child.failed}
             for part in ("claim", "ended", "libraries"):
                 row.update(child.found.get(part, {}))
             if child.failed and child.doing == _IMPORT + one["name"]:
                 row["ended"] = child.how
-            told.append(row)
-    return inner.observed(told, "import in a child after torch")
+            rows.append(row)
+        return rows

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from envkit.payload.probe import inner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from envkit.payload.probe.frameworks import Imports
 
 # Importing torch from a cold network disk has been seen to take minutes.  It is less than the whole run is given, so
 # that a process which hangs still leaves a document.
-_BUDGET_S = 240.0
+BUDGET_S = 240.0
 _LATE_S = 30.0  # for one late load, which takes milliseconds, and seconds from a cold disk: a hanging driver ends it
 _END_S = 10  # from the last line to the end of the process
 _MOST_DEATHS = 3  # late loads that may kill the observed process before the rest of them is given up
@@ -34,19 +34,30 @@ def command() -> list[str]:
 
 
 class Child:
-    """One observed process and what it has told so far; it has ``budget_s`` in all, ``late_s`` for each late load."""
+    """One observed process and what it has told so far.
 
-    def __init__(self, words: list[str], budget_s: float, late_s: float) -> None:
+    It has BUDGET_S in all, and ``step_s`` for each step that is announced with one of ``steps``; ``env`` is its
+    environment, None for this process's own.
+    """
+
+    def __init__(
+        self,
+        words: list[str],
+        step_s: float,
+        steps: tuple[str, ...] = (inner.LATE,),
+        env: dict[str, str] | None = None,
+    ) -> None:
         self.pipe, writing = os.pipe()
         self.process = subprocess.Popen(
             [*command(), "probe", "--inner", str(writing), *words],
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr.fileno(),  # whatever an import prints must not reach our document
             pass_fds=(writing,),
+            env=env,
         )
         os.close(writing)
-        self._budget_s, self._late_s = budget_s, min(budget_s, late_s)
-        self._ends_at = self.deadline = time.monotonic() + budget_s
+        self._step_s, self._steps = min(BUDGET_S, step_s), steps
+        self._ends_at = self.deadline = time.monotonic() + BUDGET_S
         self._data = b""
         self._ended = False
         self.found: dict[str, Any] = {}
@@ -74,8 +85,8 @@ class Child:
             self.found[line["field"]] = line["observed"]
         if "doing" in line:
             self.doing = str(line["doing"])
-            late = self.doing.startswith(inner.LATE)
-            self.deadline = min(self._ends_at, time.monotonic() + self._late_s) if late else self._ends_at
+            short = self.doing.startswith(self._steps)
+            self.deadline = min(self._ends_at, time.monotonic() + self._step_s) if short else self._ends_at
 
     def close(self, hung: bool) -> None:
         """Waits for its end; one that ``hung`` is killed."""
@@ -93,38 +104,40 @@ class Child:
 
             self.how = how_it_died(-code if code < 0 else code << 8)
             if self.hung:
-                late = self.doing.startswith(inner.LATE)
-                self.how = f"did not end within {self._late_s if late else self._budget_s:g} s"
+                short = self.doing.startswith(self._steps)
+                self.how = f"did not end within {self._step_s if short else BUDGET_S:g} s"
             self.failed = f"the observed process {self.how} while {self.doing}"
 
 
-def run_all(
-    commands: list[list[str]],
-    budget_s: float,
-    again: Callable[[Child], list[str]] = lambda child: [],
-    late_s: float = _LATE_S,
-) -> list[Child]:
-    """Runs the inner processes side by side and ends each at its deadline; the last one run for each command.
+class Abreast:
+    """Children that run side by side, each of which is ended at its deadline."""
 
-    ``again`` gives the words of a process to be run in the place of one that ended, none if there is to be none.
-    """
-    children = [Child(words, budget_s, late_s) for words in commands]
-    with selectors.DefaultSelector() as selector:
-        for index, child in enumerate(children):
-            selector.register(child.pipe, selectors.EVENT_READ, index)
-        while selector.get_map():
-            now = time.monotonic()
-            waiting = [key.data for key in selector.get_map().values()]
-            ready = selector.select(max(0.0, min(children[index].deadline for index in waiting) - now))
-            ended = {key.data for key, _ in ready if not children[key.data].hear()}
-            for index in ended | {index for index in waiting if time.monotonic() >= children[index].deadline}:
-                selector.unregister(children[index].pipe)
-                children[index].close(index not in ended)
-                words = again(children[index])
-                if words:
-                    children[index] = Child(words, budget_s, late_s)
-                    selector.register(children[index].pipe, selectors.EVENT_READ, index)
-    return children
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self.running: list[Child] = []
+
+    def start(self, child: Child) -> Child:
+        """Takes ``child`` among those that are heard; returns it."""
+        self._selector.register(child.pipe, selectors.EVENT_READ, child)
+        self.running.append(child)
+        return child
+
+    def wait(self) -> list[Child]:
+        """Waits until one of them tells something or is late; those that ended by that."""
+        until = min(child.deadline for child in self.running)
+        ready = [key.data for key, _ in self._selector.select(max(0.0, until - time.monotonic()))]
+        ended = [child for child in ready if not child.hear()]
+        now = time.monotonic()
+        late = [child for child in self.running if child not in ended and now >= child.deadline]
+        for child in ended + late:
+            self.stop(child, child in late)
+        return ended + late
+
+    def stop(self, child: Child, kill: bool) -> None:
+        """Hears ``child`` no more and waits for its end, which ``kill`` brings about."""
+        self._selector.unregister(child.pipe)
+        self.running.remove(child)
+        child.close(kill)
 
 
 class _LateLoads:
@@ -194,21 +207,44 @@ def main(argv: list[str]) -> dict[str, Any]:
 
 def observe(only_static: bool, late_s: float = _LATE_S) -> dict[str, Any]:
     """Every field of the image, observed or lost with the reason; ``late_s`` is what one late load may take."""
-    late = _LateLoads()
-    children = run_all([["--static"]] if only_static else [[], ["--static"]], _BUDGET_S, late.again, late_s)
-    found = _together(children[-1], None if only_static else children[0], late.failed)
-    found["frameworks"] = inner.lost(STATIC) if only_static else _frameworks(found)
+    late, abreast = _LateLoads(), Abreast()
+    torch = None if only_static else abreast.start(Child([], late_s))
+    static = abreast.start(Child(["--static"], late_s))
+    imports: Imports | None = None
+    try:
+        while abreast.running:
+            for child in abreast.wait():
+                words = late.again(child) if child is torch else []
+                if words:
+                    torch = abreast.start(Child(words, late_s))
+            if torch is None:
+                continue
+            if imports is None and "wheels" in static.found:  # told long before torch is imported
+                from envkit.payload.probe import frameworks
+
+                imports = frameworks.Imports(static.found["wheels"]["value"], abreast)
+            if imports is not None:
+                imports.give_up() if _broken(torch) else imports.go_on()
+    finally:
+        if imports is not None:
+            imports.close()
+    found = _together(static, torch, late.failed)
+    found["frameworks"] = _frameworks(found, imports)
     return found
 
 
-def _frameworks(found: dict[str, Any]) -> dict[str, Any]:
-    """The field ``frameworks``; where none is installed, this costs nothing."""
-    if found["wheels"]["missing"]:
-        return inner.lost(found["wheels"]["missing"])
-    from envkit.payload.probe import frameworks
+def _broken(torch: Child) -> bool:
+    """Whether it is known already that torch cannot be imported; one that is not installed is not broken."""
+    if "torch_import" in torch.found:
+        return torch.found["torch_import"]["value"] not in ("done", "absent")
+    return bool(torch.failed)
 
+
+def _frameworks(found: dict[str, Any], imports: Imports | None) -> dict[str, Any]:
+    """The field ``frameworks``, from the other ones and from the imports, None where there was to be none."""
+    if imports is None:
+        return inner.lost(found["wheels"]["missing"] or STATIC)
     ended = found["torch_import"]["value"] or found["torch_import"]["missing"]
-    wanted = [wheel for wheel in found["wheels"]["value"] if wheel["name"] in frameworks.FRAMEWORKS]
-    if wanted and ended not in ("done", "absent"):
+    if imports.wanted and ended not in ("done", "absent"):
         return inner.lost(f"import torch {ended}")
-    return frameworks.observe(wanted)
+    return inner.observed(imports.told(), "import in a child after torch")
