@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from envkit import facts, judge
-from envkit.model import Outcome, Result
+from envkit.model import Outcome, Result, Severity
 from envkit.subjects import Image, Placement, SmokeRun, codec
 
 GPU = Path(__file__).parent / "data" / "gpu"
@@ -59,14 +59,30 @@ def test_a_sabotaged_h100_fails_every_kernel_test_on_every_device(sabotage: str)
 
 def test_an_h100_image_binds_what_its_torch_was_built_for() -> None:
     results = judged("h100-torch-2.11-cu130-probe")
-    outcomes = {result.outcome for result in results.values()}
-    assert outcomes == {Outcome.PASS, Outcome.SKIP}
-    assert {check for check, result in results.items() if result.outcome is Outcome.SKIP} == {
-        "image-torch-not-promised",
-        "image-wheels-not-locked",
+    assert {result.outcome for result in results.values()} == {Outcome.PASS, Outcome.SKIP, Outcome.FAIL}
+    found = {
+        check: {finding.severity for finding in result.findings} for check, result in results.items() if result.findings
     }
+    assert found == {
+        "image-extension-other-cuda": {Severity.NOTE},  # CuPy's runtime of its own
+        "image-framework-library-clash": {Severity.NOTE},  # and torchvision's
+        "image-framework-without-gpu": {Severity.WARNING},  # the ONNX Runtime there is the build for the CPU
+    }
+    driver = {check for check, result in results.items() if "driver" in check or "device" in check}
+    assert {results[check].outcome for check in driver} == {Outcome.PASS}
+
+
+def test_an_h100_image_shows_the_cudnn_that_is_bound_and_the_one_that_is_not() -> None:
     image = codec.from_plain(Image, recorded("h100-torch-2.11-cu130-probe")["subject"])
-    assert [lib.owner_version for lib in image.mapped("cudnn")] == ["9.19.0.56"]
+    (bound,) = image.mapped("cudnn")
+    assert (bound.version, bound.owner) == ("9.19.0", "nvidia-cudnn-cu13")
+    assert {one.path for one in image.bindings.need("bindings") if one.name == "cudnn"} == {bound.path}
+    (idle,) = [lib for lib in image.unmapped.need("what is not mapped") if lib.name == "cudnn"]
+    assert (idle.version, idle.path, idle.found_via) == (
+        "9.14.0",
+        "/usr/lib/x86_64-linux-gnu/libcudnn.so.9.14.0",
+        "on disk, in ld.so.cache",
+    )
     assert image.mapped("cuda")
 
 
@@ -80,8 +96,11 @@ PLACED = {
 CLEAN = ("clean", "embedding_clean", "half_clean", "frozen_clean", "autocast", "moved", "context")
 
 
-def followed(case: str) -> dict[str, Result]:
-    plain = recorded("h200x2-torch-2.11-cu130-placement")["subjects"][case]
+TWO, ONE = "h200x2-torch-2.11-cu130-placement", "h100-torch-2.11-cu130-placement"
+
+
+def followed(case: str, machine: str = TWO) -> dict[str, Result]:
+    plain = recorded(machine)["subjects"][case]
     results = judge.judge(codec.from_plain(Placement, plain), facts.load())
     return {result.check: result for result in results}
 
@@ -96,12 +115,29 @@ def test_a_misplaced_tensor_is_found_with_its_line_on_gpus_and_without(how: str,
     assert name in str(result.findings)
 
 
+@pytest.mark.parametrize("case", [case for case in PLACED if case != "two_gpus"])
+def test_a_misplaced_tensor_is_found_with_its_line_on_an_h100(case: str) -> None:
+    check, line, name = PLACED[case]
+    for run in [f"run-{case}"] + ["container-cpu_input"] * (case == "cpu_input"):
+        (finding,) = followed(run, ONE)[check].findings
+        assert finding.where.split()[0] == line
+        assert name in finding.message
+
+
+@pytest.mark.parametrize("machine", [ONE, TWO])
 @pytest.mark.parametrize("case", CLEAN)
-def test_a_model_in_its_place_is_clean_on_gpus(case: str) -> None:
-    found = {check for check, result in followed(f"run-{case}").items() if result.outcome is not Outcome.PASS}
-    skipped = {check for check in found if followed(f"run-{case}")[check].outcome is Outcome.SKIP}
+def test_a_model_in_its_place_is_clean_on_gpus(case: str, machine: str) -> None:
+    results = followed(f"run-{case}", machine)
+    found = {check for check, result in results.items() if result.outcome is not Outcome.PASS}
+    skipped = {check for check in found if results[check].outcome is Outcome.SKIP}
     assert found == skipped
     assert "placement-two-devices" not in skipped and "placement-dtype-mix" not in skipped
+
+
+def test_two_ranks_on_one_gpu_are_found_and_one_each_is_clean() -> None:
+    (finding,) = followed("ranks-on-one-gpu")["placement-ranks-share-gpu"].findings
+    assert "0 and 1" in finding.message
+    assert followed("ranks-on-one-each")["placement-ranks-share-gpu"].outcome is Outcome.PASS
 
 
 def test_copies_and_waits_are_told_with_their_lines_on_gpus() -> None:
