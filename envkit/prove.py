@@ -326,7 +326,9 @@ def audit(
     """
     say(f"reading {target}")
     with open_tree(target, engine, say) as tree:
-        promise = promised(tree.config.get("Labels") or {}, target)
+        labels = tree.config.get("Labels")
+        texts = {str(key): str(text) for key, text in labels.items()} if isinstance(labels, dict) else {}
+        promise = promised(texts, target)
         return observe_files(tree, gpus=gpus, promise=promise, hash_all=hash_all, say=say)
 
 

@@ -250,6 +250,58 @@ def test_a_cuda_12_nccl_over_a_cuda_13_one_is_named_with_path_and_both_versions(
     assert twin.exit == 0, twin.out + twin.err
 
 
+def audited(image: str) -> tuple[int, dict[str, list[dict[str, Any]]], dict[str, Any]]:
+    """The exit code of an audit, the findings by check, and what was observed."""
+    run = envkit("audit", image, "--format", "json", "--observed")
+    assert run.exit in (0, 1), run.err
+    report = json.loads(run.out)
+    found = {result["check"]: result["findings"] for result in report["results"] if result["findings"]}
+    return run.exit, found, report["observed"]
+
+
+def test_the_audit_lists_what_the_real_image_holds_and_finds_nothing(torch26: Up) -> None:
+    code, found, seen = audited(torch26.tag)
+    assert (code, found) == (0, {})
+    sass = set(seen["code"]["value"]["sass"])
+    assert sass == {"sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90", "sm_90a"}  # by cuobjdump --list-elf
+    assert [package["name"] for package in seen["packages"]["value"][:5]] == [
+        "torch",
+        "nvidia-cudnn-cu12",
+        "nvidia-cublas-cu12",
+        "nvidia-cufft-cu12",
+        "nvidia-cusparse-cu12",
+    ]
+    assert len(seen["layers"]["value"]) > 1 and seen["size"]["value"] > 4e9
+
+
+def test_the_audit_finds_five_planted_faults(engine: DockerEngine, torch26: Up, tmp_path: Path) -> None:
+    site = SITE.format(minor=11)
+    key = "-----BEGIN OPENSSH PRIVATE " + "KEY-----"
+    planted = {
+        "audit-library-unresolved": f"rm {site}/curand/lib/libcurand.so.10",
+        "audit-secret-inside": f"mkdir -p /root/.ssh && echo '{key}' > /root/.ssh/id_rsa",
+        "audit-driver-inside": f"cp {site}/nvtx/lib/libnvToolsExt.so.1 /usr/lib/x86_64-linux-gnu/libcuda.so.1",
+        "audit-library-shadowed": f"mkdir /opt/own && cp {site}/nvjitlink/lib/libnvJitLink.so.12 /opt/own",
+        "image-files-overwritten": f"echo >> {site}/nccl/lib/libnccl.so.2",
+    }
+    steps = "".join(f"RUN {step}\n" for step in planted.values())
+    (tmp_path / "Dockerfile").write_text(f"FROM {torch26.tag}\n{steps}ENV LD_LIBRARY_PATH=/opt/own\n")
+    tag = f"envkit-test/fault:{uuid.uuid4().hex[:12]}"
+    engine.build(BuildWish(tmp_path, tag, 600), lambda line: None)
+    try:
+        code, found, _ = audited(tag)
+    finally:
+        engine.remove(tag)
+    assert code == 1
+    assert planted.keys() <= found.keys()
+    named = {check: str(found[check]) for check in planted}
+    assert "libcurand.so.10" in named["audit-library-unresolved"]
+    assert "/root/.ssh/id_rsa" in named["audit-secret-inside"] and key not in named["audit-secret-inside"]
+    assert "/usr/lib/x86_64-linux-gnu/libcuda.so.1" in named["audit-driver-inside"]
+    assert "/opt/own" in named["audit-library-shadowed"]
+    assert "libnccl.so.2" in named["image-files-overwritten"]
+
+
 def test_a_sabotaged_suite_is_red(torch26: Up) -> None:
     red = envkit("smoke", torch26.tag, "--test", "gemm-exact", "--test", "fft", "--sabotage", "ulp", "--format", "json")
     assert red.exit == 1, red.out + red.err
