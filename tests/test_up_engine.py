@@ -281,7 +281,7 @@ def test_the_audit_finds_five_planted_faults(engine: DockerEngine, torch26: Up, 
         "audit-library-unresolved": f"rm {site}/curand/lib/libcurand.so.10",
         "audit-secret-inside": f"mkdir -p /root/.ssh && echo '{key}' > /root/.ssh/id_rsa",
         "audit-driver-inside": f"cp {site}/nvtx/lib/libnvToolsExt.so.1 /usr/lib/x86_64-linux-gnu/libcuda.so.1",
-        "audit-library-shadowed": f"mkdir /opt/own && cp {site}/nvjitlink/lib/libnvJitLink.so.12 /opt/own",
+        "audit-library-shadowed": f"mkdir /opt/own && cp {site}/cudnn/lib/libcudnn_ops.so.9 /opt/own",
         "image-files-overwritten": f"echo >> {site}/nccl/lib/libnccl.so.2",
     }
     steps = "".join(f"RUN {step}\n" for step in planted.values())
