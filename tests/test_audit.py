@@ -18,7 +18,7 @@ import pytest
 from archive import installed
 from binaries import CUBIN, PTX, cubin, entry, fat
 from elves import SITE, elf_file, image, no_engine, wheel
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from envkit import facts, judge
@@ -639,8 +639,8 @@ def test_writable_is_what_others_may_write_on_the_way_to_what_runs(tmp_path: Pat
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 1 << 30), st.integers(0, 255))
+@example(444, 0)  # device code for an architecture 0
 def test_a_damaged_library_is_told_or_read_and_breaks_nothing(at: int, value: int) -> None:
-
     data = bytearray(TORCH["torch/lib/libtorch_cuda.so"])
     data[at % len(data)] = value
     with tempfile.TemporaryDirectory() as folder:

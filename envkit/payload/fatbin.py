@@ -102,6 +102,8 @@ def _entries(view: memoryview, start: int, end: int) -> Iterator[_Entry]:
                 raise ValueError(f"an entry at {at} is cut off" if left else f"more than {_MOST_ENTRIES} entries")
             left -= 1
             kind, _, header, size, packed, _, minor, major, arch = struct.unpack_from("<HHIQIIHHI", view, at)
+            if kind in (_PTX, _CUBIN) and not 10 <= arch <= 999:  # sm_10 was the first
+                raise ValueError(f"device code for an architecture {arch} that is none")
             (flags,) = struct.unpack_from("<Q", view, at + 40)
             if header < 64 or header + size > start - at:
                 raise ValueError(f"an entry at {at} has {header} and {size} bytes, of which {start - at} are there")
