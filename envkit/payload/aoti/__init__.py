@@ -15,14 +15,13 @@ from typing import Any
 
 from envkit.payload import elf, isolate
 from envkit.payload.aoti import compilers, live, package
-from envkit.payload.probe import inner
+from envkit.payload.probe import environ, inner
 from envkit.payload.smoke.driver import Driver, NoGpu
 
 BUDGET_S = 300.0  # for the run; importing torch from a cold network disk alone has been seen to take minutes
 _LINK_S = 120.0
 _DRIVER_S = 60.0
 _WORDS = ("--model", "--inputs", "--code", "--runner", "--seconds")
-_VARIABLES = re.compile(r"(LD_|GLIBC|OMP_|KMP_|MKL_|CUDA_|NVIDIA_|TORCH|AOTI_|(CC|CXX|TMPDIR|PYTHONPATH)\Z)")
 _FLAGS = 300  # a recent x86-64 lists some 130
 _VERSIONED = re.compile(r"(lib[\w+-]+|ld-linux[\w-]*)\.so")
 
@@ -149,7 +148,6 @@ def main(argv: list[str]) -> dict[str, Any]:
     said, places = package.read(path, options["--model"])
     gone = f"the package cannot be read: {said['error']}" if said["error"] else ""
     lost = inner.lost(gone or "it was not tried")
-    steering = [(key, value) for key, value in sorted(os.environ.items()) if _VARIABLES.match(key)]
     document: dict[str, Any] = {
         "package": inner.observed(said, "its bytes"),
         "machine": inner.observed(platform.machine(), "uname"),
@@ -157,7 +155,7 @@ def main(argv: list[str]) -> dict[str, Any]:
         "gpus": _capabilities(),
         "scratch": _scratch(),
         "compilers": compilers.observe(),
-        "variables": inner.observed([{"name": key, "value": value[:2000]} for key, value in steering], "environ"),
+        "variables": inner.observed(environ.variables(os.environ), "environ"),
         **dict.fromkeys(("torch", "mapped", "link", "inputs", "run"), lost),
         "trail": inner.lost(gone or "nothing died"),
     }

@@ -273,7 +273,7 @@ def make_mode(watch: Watch, call: Callable[..., Any] | None = None) -> Any:
             else:
                 watch.unjudged[f"{namespace}::{name}"] = watch.unjudged.get(f"{namespace}::{name}", 0) + 1
             return call(func, name, args, kwargs) if call else func(*args, **kwargs)
-        except Exception as error:
+        except Exception as error:  # whatever torch raises is looked at and goes on
             watch.refused_by_torch(name, args, tensors, error, frame)
             raise
 

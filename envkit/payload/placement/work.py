@@ -320,7 +320,7 @@ def follow_here(model: Any, inputs: Any, optimizer: Any = None) -> dict[str, Any
             finally:
                 watch.watching = False
         answer["groups"] += census.group("outputs", census.numbered(outputs), watch.device_of)
-    except Exception as error:
+    except Exception as error:  # whatever the model raises is the answer
         answer["error"] = _error(error, places, stage)
         answer["refusal"] = _refusal(error, watch, places) if stage == "forward" else None
     return {
