@@ -23,7 +23,7 @@ from envkit.errors import EnvkitError, Interrupted, Unsatisfiable, UsageError
 
 if TYPE_CHECKING:
     from envkit.model import Report, Severity
-    from envkit.report import Table
+    from envkit.report import Bar, Table
     from envkit.spec import Flavor
 
 app = typer.Typer(
@@ -38,7 +38,7 @@ app = typer.Typer(
 
 SpecPath = Annotated[Path, typer.Argument(metavar="SPEC", help="envkit.toml, or the directory that holds it.")]
 EngineName = Annotated[str, typer.Option("--engine", help="docker, local (a private virtual environment) or auto.")]
-Format = Annotated[str, typer.Option("--format", "-f", help="console, json or junit.")]
+Format = Annotated[str, typer.Option("--format", "-f", help="console, json, junit or html.")]
 FailOn = Annotated[str, typer.Option("--fail-on", help="Lowest severity that makes the exit code 1.")]
 WithObserved = Annotated[bool, typer.Option("--observed", help="Put all that was observed into the JSON.")]
 Gpus = Annotated[str, typer.Option("--gpus", help="auto, all, none, or indexes with commas.")]
@@ -91,7 +91,15 @@ def _printable(format: str, fail_on: str, *files: Path | None) -> None:
             raise UsageError(f"{file} cannot be written", "name a file in a folder that exists and may be written to")
 
 
-def _finish(report: Report, tables: tuple[Table, ...] = (), *, format: str, fail_on: str, observed: bool) -> None:
+def _finish(
+    report: Report,
+    tables: tuple[Table, ...] = (),
+    *,
+    bars: tuple[Bar, ...] = (),
+    format: str,
+    fail_on: str,
+    observed: bool,
+) -> None:
     """Prints the report and exits by it."""
     import shutil
     from dataclasses import replace
@@ -103,7 +111,7 @@ def _finish(report: Report, tables: tuple[Table, ...] = (), *, format: str, fail
     width = shutil.get_terminal_size((100, 24)).columns
     color = wants_color(sys.stdout, os.environ)
     filled = tuple(table for table in tables if table.rows)
-    sys.stdout.write(render(shown, format, fail_on=least, tables=filled, color=color, width=width))
+    sys.stdout.write(render(shown, format, fail_on=least, tables=filled, bars=bars, color=color, width=width))
     sys.stdout.flush()
     raise typer.Exit(report.exit_code(least))
 
@@ -509,12 +517,25 @@ def probe(
 @app.command()
 def smoke(
     image: Target = "",
-    test: Annotated[list[str] | None, typer.Option("--test", help="Only this test; may be given again.")] = None,
+    level: Annotated[str, typer.Option("--level", help="quick, full, or stress (with --minutes).")] = "quick",
+    minutes: Annotated[float, typer.Option("--minutes", help="How long --level stress repeats its tests.")] = 0.0,
+    only: Annotated[list[str] | None, typer.Option("--only", help="Only this test; may be given again.")] = None,
+    exclude: Annotated[list[str] | None, typer.Option("--exclude", help="Not this test; may be given again.")] = None,
+    extra: Annotated[
+        list[Path] | None, typer.Option("--extra", help="A file of your own: its functions smoke_*(bench) are tests.")
+    ] = None,
+    list_them: Annotated[bool, typer.Option("--list", help="List the tests of the level and run none.")] = False,
     python: PythonPath = None,
     engine: EngineName = "docker",
-    gpus: Gpus = "auto",
+    gpus: Annotated[str, typer.Option("--gpus", "--gpu", help="auto, all, none, or indexes with commas.")] = "auto",
     sabotage: Annotated[
-        str, typer.Option("--sabotage", help="Disturb every result on purpose (ulp or nan): all tests must go red.")
+        str,
+        typer.Option(
+            "--sabotage", help="Disturb each result on purpose: a kind, or all. Every test must go red (exit 1)."
+        ),
+    ] = "",
+    sanitize: Annotated[
+        str, typer.Option("--sanitize", help="Under compute-sanitizer: memcheck, racecheck, initcheck or synccheck.")
     ] = "",
     save: Save = None,
     format: Format = "console",
@@ -522,14 +543,29 @@ def smoke(
     observed: WithObserved = False,
 ) -> None:
     """Run the standard kernel tests, each in a process of its own."""
-    from envkit import prove, tables
+    from envkit import facts, prove, tables
 
     started = time.monotonic()
     _printable(format, fail_on, save)
-    place = _place(image, python, engine, gpus)
-    run = prove.smoke(place, say, tuple(test or ()), sabotage=sabotage)
+    wish = prove.SmokeWish(
+        level, tuple(only or ()), tuple(exclude or ()), tuple(extra or ()), sabotage, sanitize, minutes
+    )
+    wish.check()
+    if list_them:
+        for line in tables.smoke_list(level, wish.only, wish.exclude):
+            print(line)
+        return
+    run = prove.smoke(_place(image, python, engine, gpus), say, wish)
     _save(save, "smoke", run)
-    _finish(*_judged("smoke", run, started, tables.smoke(run)), format=format, fail_on=fail_on, observed=observed)
+    known = facts.load()
+    shown = (*tables.smoke(run), *tables.speeds(run, known))
+    _finish(
+        *_judged("smoke", run, started, shown),
+        bars=tables.bars(run, known),
+        format=format,
+        fail_on=fail_on,
+        observed=observed,
+    )
 
 
 @app.command()
@@ -561,6 +597,7 @@ def judge_saved(
     """Judge a saved observation, from any machine."""
     import json
 
+    from envkit import facts, tables
     from envkit.subjects import KINDS, codec
 
     started = time.monotonic()
@@ -573,7 +610,15 @@ def judge_saved(
     if not isinstance(kind, str) or kind not in KINDS or document.get("schema") != "envkit.subject/1":
         raise UsageError(f"{saved} is no saved observation", "name a file that --save wrote")
     subject: Any = codec.from_plain(KINDS[kind], document.get("subject"))
-    _finish(*_judged(kind, subject, started), format=format, fail_on=fail_on, observed=observed)
+    known = facts.load()
+    smoke = kind == "smoke"
+    _finish(
+        *_judged(kind, subject, started, (*tables.smoke(subject), *tables.speeds(subject, known)) if smoke else ()),
+        bars=tables.bars(subject, known) if smoke else (),
+        format=format,
+        fail_on=fail_on,
+        observed=observed,
+    )
 
 
 @app.command(name="facts")

@@ -42,8 +42,9 @@ def _read(function: Callable[..., Iterator[Finding]]) -> Check:
 def _modules() -> Iterator[ModuleType]:
     import envkit.checks as package
 
-    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
-        yield importlib.import_module(module.name)
+    for module in pkgutil.iter_modules(package.__path__):
+        if not module.name.startswith("_"):  # what checks share
+            yield importlib.import_module(f"{package.__name__}.{module.name}")
 
 
 def checks() -> dict[str, Check]:

@@ -34,7 +34,8 @@ from envkit.model import Observed
 from envkit.payload.begin import OLDEST
 from envkit.payload.placement import WAYS
 from envkit.payload.smoke import TESTS
-from envkit.payload.smoke.bench import SABOTAGE
+from envkit.payload.smoke.case import LEVELS, SABOTAGE, chosen
+from envkit.payload.smoke.sanitize import TOOLS
 from envkit.proc import Completed
 from envkit.spec import one_line
 from envkit.subjects import Audit, Image, SmokeRun
@@ -49,7 +50,11 @@ FLAVOR_LABEL = "io.envkit.flavor"
 PROBE_S = 300.0  # importing torch from a cold disk takes up to a minute, mapping its libraries a few seconds
 PLACEMENT_S = 300.0  # torch is imported up to twice, and the model is the user's
 AOTI_S = 900.0  # a package is loaded up to three times, each time behind an import of torch
-SMOKE_S = 900.0  # the suite takes about a minute; each test has a budget of its own, far below this
+# Far above what a level takes (about 15 s and 2 minutes on a GPU): each test has a budget of its own.
+SMOKE_S = {"quick": 600.0, "full": 1200.0, "stress": 600.0}
+_SLOWER = 3.0  # each test under each of its saboteurs, or under compute-sanitizer
+_SMOKE_MARGIN_S = 10.0
+_EXTRA_DIR = "/envkit-extra"  # where a container sees the user's own tests
 
 _LABEL_LIMIT = 1 << 20  # characters; the lock of a whole image has twenty thousand
 _CODE_DIR = "/envkit-code"  # where a container sees the user's folder
@@ -139,10 +144,12 @@ class Here:
 
     def run(self, argv: list[str], timeout_s: float, say: Say, mounts: Mapping[str, Path] | None = None) -> Completed:
         """Runs the payload as a child of this process."""
-        with tempfile.TemporaryDirectory(prefix="envkit-run-") as scratch:
+        # the payload removes the folder as well, should this process be killed
+        with tempfile.TemporaryDirectory(prefix="envkit-run-", ignore_cleanup_errors=True) as scratch:
             file = Path(scratch, "envkit.pyz")
             file.write_bytes(_payload())
-            command = [str(self.python), str(file), *where_they_lie(argv, mounts or {}), "--watch-stdin"]
+            words = [*where_they_lie(argv, mounts or {}), "--watch-stdin", "--scratch", scratch]
+            command = [str(self.python), str(file), *words]
             environment = dict(os.environ)
             if self.gpus and self.gpus != ("all",):
                 environment["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus)
@@ -343,35 +350,85 @@ def probe(place: Place, say: Say, timeout_s: float = PROBE_S, static: bool = Fal
     return probe_document.read(document, place.name, place.digest, promise, place.gpus)
 
 
-def smoke(
-    place: Place, say: Say, names: tuple[str, ...] = (), timeout_s: float = SMOKE_S, sabotage: str = ""
-) -> SmokeRun:
-    """The smoke suite in ``place``, or the tests ``names`` of it.
+@dataclass(frozen=True, slots=True)
+class SmokeWish:
+    """Which tests of the smoke suite to run, and how.
 
-    ``sabotage`` ("ulp", "one" or "nan") disturbs each result on purpose, to show that the checks go red.  Raises
-    UsageError for a test or sabotage that does not exist, Undecided if the suite leaves no document.
+    ``level`` is "quick", "full" or "stress", the last for ``minutes``; ``only`` names tests of any level, ``exclude``
+    takes some away.  ``extra`` are files whose functions smoke_* are tests too.  ``sabotage`` ("all" or one kind)
+    disturbs each result on purpose, to show that the checks go red; ``sanitize`` names a tool of compute-sanitizer.
     """
-    for given, kind, known in (
-        (names, "smoke test", [test.name for test in TESTS]),
-        ((sabotage,) if sabotage else (), "sabotage", list(SABOTAGE)),
-    ):
-        for word in given:
-            if word not in known:
-                raise UsageError(f"there is no {kind} `{word}`", f"one of: {', '.join(known)}")
+
+    level: str = "quick"
+    only: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    extra: tuple[Path, ...] = ()
+    sabotage: str = ""
+    sanitize: str = ""
+    minutes: float = 0.0
+
+    def check(self) -> None:
+        """Raises UsageError for a level, test, saboteur, tool or file that does not exist, and for no sense."""
+        names = [test.name for test in TESTS]
+        for given, kind, known in (
+            ((self.level,), "level", list(LEVELS)),
+            (self.only, "smoke test", names),
+            (self.exclude, "smoke test", names),
+            ((self.sabotage,) if self.sabotage else (), "sabotage", ["all", *SABOTAGE]),
+            ((self.sanitize,) if self.sanitize else (), "tool of compute-sanitizer", list(TOOLS)),
+        ):
+            for word in given:
+                if word not in known:
+                    raise UsageError(f"there is no {kind} `{word}`", f"one of: {', '.join(known)}")
+        for file in self.extra:
+            if not file.is_file():
+                raise UsageError(f"there is no file {file}", "name a Python file with functions smoke_*(bench)")
+        if (self.level == "stress") != (self.minutes > 0.0):
+            raise UsageError(
+                "stress and its minutes belong together", "as in `envkit smoke --level stress --minutes 10`"
+            )
+        if self.sabotage and self.sanitize:
+            raise UsageError("--sabotage and --sanitize were given together", "take one of them")
+        if not chosen(TESTS, self.level, self.only, self.exclude) and not self.extra:
+            raise UsageError("no smoke test is left to run", "exclude fewer, or name another level")
+
+
+def smoke(place: Place, say: Say, wish: SmokeWish | None = None, timeout_s: float = 0.0) -> SmokeRun:
+    """The smoke suite in ``place``, as far as ``wish`` asks for it (by default the quick tests).
+
+    Raises UsageError for a wish that makes no sense, Undecided if the suite leaves no document.
+    """
+    wish = wish or SmokeWish()
+    wish.check()
     promise = place.promise().value
     asked = SmokeRun(
         place.name,
         place.digest,
-        sabotage=sabotage,
-        only=names,
+        sabotage=wish.sabotage,
+        sanitize=wish.sanitize,
+        level=wish.level,
+        only=wish.only,
+        exclude=wish.exclude,
         gpus_given=place.gpus,
         torch_promised=promise.torch if promise else "",
         gpus_promised=tuple(dict.fromkeys(f"sm_{sm.major}{sm.minor}" for sm in promise.gpus)) if promise else (),
     )
     say(f"running the smoke suite in {place.name}")
-    words = [word for name in names for word in ("--only", name)] + (["--sabotage", sabotage] if sabotage else [])
+    budget_s = (
+        timeout_s or (SMOKE_S[wish.level] * (_SLOWER if wish.sabotage or wish.sanitize else 1.0)) + 60 * wish.minutes
+    )
+    words = ["--level", wish.level, "--seconds", f"{budget_s - _SMOKE_MARGIN_S:.0f}"]
+    words += [word for name in wish.only for word in ("--only", name)]
+    words += [word for name in wish.exclude for word in ("--exclude", name)]
+    for option, value in (("--sabotage", wish.sabotage), ("--sanitize", wish.sanitize)):
+        words += [option, value] if value else []
+    words += ["--stress-seconds", f"{60 * wish.minutes:g}"] if wish.minutes else []
+    words += [] if place.gpus else ["--device", "cpu"]
     words += [word for sm in asked.gpus_promised for word in ("--sm", sm.removeprefix("sm_"))]
-    return smoke_document.read(_ask(place, "smoke suite", "smoke", words, timeout_s, say), asked)
+    inside = {f"{_EXTRA_DIR}/{number}-{file.name}": file for number, file in enumerate(wish.extra)}
+    words += [word for at in inside for word in ("--extra", at)]
+    document = _ask(place, "smoke suite", "smoke", words, budget_s, say, inside or None)
+    return smoke_document.read(document, asked)
 
 
 def aoti(

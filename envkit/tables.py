@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from textwrap import shorten
 
-from envkit.report import Table
+from envkit.facts import Facts
+from envkit.figures import figures
+from envkit.payload.smoke import TESTS
+from envkit.payload.smoke.case import chosen
+from envkit.report import Bar, Table
 from envkit.subjects import AotiRun, Audit, Image, Placement, SmokeRun
 from envkit.subjects.image import Library
 
@@ -38,13 +43,55 @@ def image(seen: Image) -> tuple[Table, ...]:
 
 
 def smoke(run: SmokeRun) -> tuple[Table, ...]:
-    """The smoke tests: device, how each ended and in how many seconds."""
+    """The smoke tests, one line each: device, saboteur, how it ended and in how many seconds."""
     rows = tuple(
-        (test.name, test.device, test.ended, f"{test.seconds:.1f}")
+        (
+            test.name,
+            test.device,
+            test.sabotage or (f"{test.rounds} rounds" if test.rounds > 1 else "-"),
+            " ".join(filter(None, (test.ended, test.signal, test.cuda))),
+            f"{test.seconds:.1f}",
+        )
         for test in run.tests.value or ()
         if test.ended != "unfit"
     )
-    return (Table("smoke tests, each in a process of its own", ("test", "device", "ended", "seconds"), rows),)
+    columns = ("test", "device", "saboteur" if run.sabotage else "rounds", "ended", "seconds")
+    return (Table("smoke tests, each in a process of its own", columns, rows),)
+
+
+def speeds(run: SmokeRun, facts: Facts) -> tuple[Table, ...]:
+    """The speeds of a smoke run, in percent of the datasheet's peak and of what a healthy GPU reached."""
+
+    def share(value: float, whole: float | None) -> str:
+        return f"{value / whole:.0%}" if whole else "-"
+
+    rows = tuple(
+        (
+            f"{one.test.removeprefix('speed-')} {one.what}",
+            one.device,
+            f"{one.value:,.4g} {one.unit}",
+            share(one.value, one.peak),
+            share(one.value, one.good),
+        )
+        for one in figures(run, facts)
+    )
+    return (Table("speed", ("what", "device", "figure", "of the peak", "of a healthy one"), rows),)
+
+
+def bars(run: SmokeRun, facts: Facts) -> tuple[Bar, ...]:
+    """The same speeds for a page with bars."""
+    return tuple(
+        Bar(f"{one.test} {one.what} {one.device}", one.value, one.unit, one.peak, one.good)
+        for one in figures(run, facts)
+    )
+
+
+def smoke_list(level: str, only: tuple[str, ...] = (), exclude: tuple[str, ...] = ()) -> Iterator[str]:
+    """The tests of a run, a line each: name, level, where it runs, its saboteurs."""
+    for case in chosen(TESTS, level, only, exclude):
+        places = [name for name, there in (("cpu", case.cpu), ("gpu", case.gpu and not case.several)) if there]
+        places += [f"{case.several} gpus"] if case.several else []
+        yield f"{case.name:22} {case.level:6} {','.join(places):10} {','.join(case.saboteurs)}"
 
 
 def audit(seen: Audit) -> tuple[Table, ...]:

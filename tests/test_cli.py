@@ -175,14 +175,14 @@ def test_help_loads_neither_docker_nor_nvml_nor_templates() -> None:
         ("host", "healthy-h100", 0, "pass"),
         ("host", "no-gpu", 1, "fail"),
         ("smoke", "torch-2.6-cu124-cpu", 0, "pass"),
-        ("smoke", "torch-2.6-cu124-cpu-sabotage-ulp", 1, "fail"),
+        ("smoke", "torch-2.6-cu124-cpu-sabotage-all", 1, "fail"),
     ],
 )
 def test_the_exit_code_is_the_verdict(
     kind: str, name: str, code: int, verdict: str, tmp_path: Path, envkit: Run
 ) -> None:
     path = saved(tmp_path, kind, name)
-    for format in ("console", "json", "junit"):
+    for format in ("console", "json", "junit", "html"):
         ended = envkit("judge", path, "--format", format)
         assert ended.code == code, ended.out
         assert ended.err == ""
@@ -681,6 +681,7 @@ def test_init_into_nowhere(tmp_path: Path, envkit: Run) -> None:
         ("image", "nvidia/cuda:12.4.1-base-ubuntu22.04", "12.4.1"),
         ("os", "debian12", "bookworm"),
         ("tool", "py-spy", "py-spy"),
+        ("peak", "NVIDIA H200", "peaks of H200 SXM"),
     ],
 )
 def test_facts_name_their_source(topic: str, query: str, word: str, envkit: Run) -> None:
@@ -694,7 +695,7 @@ def test_facts_name_their_source(topic: str, query: str, word: str, envkit: Run)
 
 
 def test_the_topics_are_all_tried_above() -> None:
-    assert set(TOPICS) == {"torch", "gpu", "cuda", "driver", "cudnn", "image", "os", "tool"}
+    assert set(TOPICS) == {"torch", "gpu", "cuda", "driver", "cudnn", "image", "os", "tool", "peak"}
 
 
 @pytest.mark.parametrize("topic", TOPICS)
@@ -726,7 +727,7 @@ def test_a_probe_is_saved_and_judged_to_the_same_code(tmp_path: Path, envkit: Ru
 
 
 def test_a_smoke_test_that_does_not_exist(envkit: Run) -> None:
-    assert told(envkit("smoke", "--test", "gem"), 2) == "there is no smoke test `gem`"
+    assert told(envkit("smoke", "--only", "gem"), 2) == "there is no smoke test `gem`"
     assert told(envkit("smoke", "--sabotage", "rust"), 2) == "there is no sabotage `rust`"
 
 

@@ -51,6 +51,7 @@ def imports(module: str, source: str) -> Iterator[tuple[int, str]]:
 JUDGING = (
     ("envkit.model", "envkit.versions", "envkit.errors"),
     ("envkit.subjects", "envkit.facts"),
+    ("envkit.figures",),
     ("envkit.checks", "envkit.resolve"),
     ("envkit.judge",),
     ("envkit.report", "envkit.placement"),
@@ -79,7 +80,7 @@ JUDGES = ("envkit.checks", "envkit.judge", "envkit.report", "envkit.cli")
 # What is a function of its arguments reaches the world through nobody.
 PURE = (
     "envkit.checks", "envkit.subjects", "envkit.facts", "envkit.spec", "envkit.lock", "envkit.flavors",
-    "envkit.resolve", "envkit.render", "envkit.outputs", "envkit.diff", "envkit.layers",
+    "envkit.figures", "envkit.resolve", "envkit.render", "envkit.outputs", "envkit.diff", "envkit.layers",
 )  # fmt: skip
 
 
@@ -166,7 +167,8 @@ def unfit_for_the_payload(module: str, source: str) -> list[str]:
                 asked = top in IN_THE_CHILD and node in lazy
                 if not (standard or asked or is_in(name, PAYLOAD)):
                     complaints.append(f"{module}:{node.lineno} imports {name}")
-        if isinstance(node, ast.Attribute) and node.attr in YOUNG_NAMES:
+        torchs = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in IN_THE_CHILD
+        if isinstance(node, ast.Attribute) and node.attr in YOUNG_NAMES and not torchs:
             complaints.append(f"{module}:{node.lineno} uses .{node.attr}")
         if isinstance(node, ast.Call):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")

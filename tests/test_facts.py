@@ -36,12 +36,16 @@ TABLES: dict[str, tuple[Any, ...]] = {
     "variant": FACTS.variants,
     "known_bad": FACTS.known_bad,
     "ptx": FACTS.ptx_isas,
+    "peak": FACTS.peaks,
+    "good": FACTS.goods,
 }
 KEYS: dict[str, Any] = {
     "cuda_error": lambda row: row.code,
     "variant": lambda row: row.package,
     "known_bad": lambda row: row.id,
     "ptx": lambda row: row.cuda,
+    "peak": lambda row: row.gpu,
+    "good": lambda row: (row.gpu, row.test, row.measure),
     "torch": lambda row: (row.torch, row.cuda),
     "cuda": lambda row: row.version,
     "arch": lambda row: row.sm,
@@ -487,6 +491,29 @@ def test_an_image_tells_what_it_cannot_hold_from_what_is_unknown() -> None:
     assert dict(show.describe(FACTS, "image", "nvidia/cuda:12.4.1-devel-ubuntu22.04"))["retired"] == "no"
 
 
+def test_peaks_are_found_by_the_whole_name() -> None:
+    sxm, pcie = FACTS.peak("NVIDIA H100 80GB HBM3"), FACTS.peak("NVIDIA H100 PCIe")
+    assert sxm is not None and pcie is not None
+    assert (sxm.memory_gbs, pcie.memory_gbs) == (3350.0, 2000.0)
+    for name in ("NVIDIA H100", "NVIDIA H100 NVL", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", ""):
+        assert FACTS.peak(name) is None
+    good = FACTS.good("NVIDIA H100 80GB HBM3", "speed-gemm", "bf16.tflops")
+    assert good is not None and good.value > 700.0
+    assert FACTS.good("NVIDIA H100 PCIe", "speed-gemm", "bf16.tflops") is None
+
+
+def test_no_name_has_two_peaks_and_what_was_reached_is_below_the_peak() -> None:
+    names = [name for row in FACTS.peaks for name in row.names]
+    assert len(set(names)) == len(names)
+    peaks = {row.gpu: row for row in FACTS.peaks}
+    fields_of = {"copy": "memory_gbs", "triad": "memory_gbs", "h2d": "pcie_gbs", "d2h": "pcie_gbs"}
+    for good in FACTS.goods:
+        assert good.gpu in peaks
+        what = good.measure.partition(".")[0]
+        peak = getattr(peaks[good.gpu], fields_of.get(what, what), None)
+        assert peak is None or 0.3 * peak < good.value < peak, good
+
+
 def test_ngc_images_are_shown_with_their_torch() -> None:
     (entry,) = show.data(FACTS, "image", "nvcr.io/nvidia/pytorch:24.04-py3")
     assert entry["torch"].startswith("2.3.0a0")
@@ -567,6 +594,7 @@ QUERIES = {
     "image": "nvidia/cuda:12.4.1-cudnn-devel-ubuntu22.04",
     "os": "noble",
     "tool": "nsys",
+    "peak": "NVIDIA H100 80GB HBM3",
 }
 
 

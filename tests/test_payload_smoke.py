@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import struct
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from envkit import payload
-from envkit.checks import smoke as checks
+from envkit import facts, judge, payload
 from envkit.image.pack import pack
 from envkit.image.smoke import read
 from envkit.model import Finding, Severity, Skip, Unknown
-from envkit.payload.smoke import TESTS, bench, triton_targets
+from envkit.payload import cuda_error, shared_memory, smoke
+from envkit.payload.smoke import TESTS, bench
+from envkit.payload.smoke.case import LEVELS, Case, chosen, devices
+from envkit.payload.smoke.compilers import triton_targets
 from envkit.subjects.smoke import SmokeRun
 
 ROOT = Path(payload.__file__).parents[2]
 TORCH_PYTHON = os.environ.get("ENVKIT_TORCH_PYTHON", "")
 needs_torch = pytest.mark.skipif(not TORCH_PYTHON, reason="ENVKIT_TORCH_PYTHON names no Python with torch")
+# Tests of one device that import torch in common; a test of several has its own way to do without a GPU.
+WITH_TORCH = [test for test in TESTS if test.cpu and not test.several and test.start == "fork"]
+ON_CPU = [test for test in TESTS if test.cpu and not test.several]
 
 
 def suite(*words: str, python: str = sys.executable, path: Path | None = None, root: Path = ROOT, **env: str) -> Any:
@@ -52,7 +59,12 @@ def fake_torch(folder: Path, source: str) -> Path:
 
 
 def found(run: SmokeRun, name: str) -> list[Finding]:
-    return list(getattr(checks, "smoke_" + name.replace("-", "_"))(run))
+    check = judge.checks()["smoke-" + name]
+    return list(check.judge(run, facts.load()) if check.wants_facts else check.judge(run))
+
+
+def only(tests: list[Any]) -> list[str]:
+    return [word for test in tests for word in ("--only", test.name)]
 
 
 def test_worse_keeps_nan() -> None:
@@ -69,8 +81,8 @@ def test_numbers_that_json_does_not_know_travel_as_text() -> None:
 
 def test_python_without_torch_is_unfit_for_torch(tmp_path: Path) -> None:
     missing = "raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n"
-    document = suite("--device", "cpu", path=fake_torch(tmp_path, missing))
-    assert set(ends(document)) == {(test.name, "cpu") for test in TESTS if test.cpu}
+    document = suite("--device", "cpu", *only(WITH_TORCH), path=fake_torch(tmp_path, missing))
+    assert set(ends(document)) == {(test.name, "cpu") for test in WITH_TORCH}
     assert set(ends(document).values()) == {"unfit"}
     run = read(document, SmokeRun("x"))
     with pytest.raises(Skip, match="no torch"):
@@ -93,15 +105,15 @@ def test_a_torch_that_cannot_be_imported_fails_every_test_of_it_and_one_that_die
     tmp_path: Path, source: str, ended: str, words: str
 ) -> None:
     broken = fake_torch(tmp_path, source + "\n")
-    document = suite("--device", "cpu", "--import-seconds", "1", "--test-seconds", "2", path=broken)
+    document = suite("--device", "cpu", "--import-seconds", "1", *only(WITH_TORCH), path=broken)
     assert set(ends(document).values()) == {ended}
     assert words in document["torch_error"]
-    run = read(document, SmokeRun("x"))
-    for test in TESTS:
-        if test.cpu and ended != "raised":
+    run = read(document, SmokeRun("x", level="full"))
+    for test in WITH_TORCH:
+        if ended != "raised":
             with pytest.raises(Unknown, match=f"import torch .*{words}"):
                 found(run, test.name)
-        elif test.cpu:
+        else:
             (finding,) = found(run, test.name)
             assert words in finding.message
 
@@ -132,10 +144,10 @@ def test_a_driver_that_is_there_and_broken_is_no_absence(tmp_path: Path) -> None
     document = suite("--device", "cuda", LD_LIBRARY_PATH=str(tmp_path))
     assert document["gpus"] is None
     assert "file too short" in document["gpus_error"]
-    assert ends(document) == {(test.name, "cuda"): "raised" for test in TESTS if test.gpu}
-    for test in TESTS:
-        if not test.gpu:
-            continue
+    quick = [test for test in TESTS if test.gpu and test.level == "quick"]
+    known = {place: ended for place, ended in ends(document).items() if place[1] != "cpu"}
+    assert known == {(test.name, "cuda"): "raised" for test in quick}
+    for test in quick:
         (finding,) = found(read(document, SmokeRun("x")), test.name)
         assert "the driver could not be asked" in finding.message
 
@@ -213,7 +225,7 @@ def test_the_target_of_ptx_is_read_without_its_suffix() -> None:
 
 
 def test_a_compiler_is_lacking_only_where_none_is_named(tmp_path: Path) -> None:
-    code = "from envkit.payload.smoke.compilers import lacking_cpp; print(lacking_cpp('x builds'))"
+    code = "from envkit.payload.smoke.compilers.lacking import lacking_cpp; print(lacking_cpp('x builds'))"
 
     def said(**env: str) -> str:
         words = [sys.executable, "-c", code]
@@ -255,21 +267,10 @@ def test_a_gpu_that_no_compiler_knows_is_told_and_the_others_are_made() -> None:
 def test_a_sound_torch_passes_every_test_of_the_cpu() -> None:
     document = suite("--device", "cpu", python=TORCH_PYTHON)
     run = read(document, SmokeRun("x"))
-    assert set(ends(document).values()) == {"ran"}, document["tests"]
     assert run.cuda_before_fork.value is False
-    for test in TESTS:
-        if test.cpu:
+    for test in ON_CPU:
+        if test.level == "quick":
             assert found(run, test.name) == []
-
-
-@needs_torch
-@pytest.mark.parametrize("mode", bench.SABOTAGE)
-def test_a_saboteur_turns_every_test_red(mode: str) -> None:
-    run = read(suite("--device", "cpu", "--sabotage", mode, python=TORCH_PYTHON), SmokeRun("x", sabotage=mode))
-    assert run.sabotage == mode
-    for test in TESTS:
-        if test.cpu:
-            assert found(run, test.name), f"{test.name} did not see the saboteur {mode}"
 
 
 @needs_torch
@@ -279,15 +280,15 @@ def test_the_suite_runs_from_a_zip_and_leaves_the_image_alone(tmp_path: Path) ->
         file.write(ROOT / "envkit" / "__init__.py", "envkit/__init__.py")
         for path in (ROOT / "envkit" / "payload").rglob("*.py"):
             file.write(path, path.relative_to(ROOT))
-    only = ("--only", "dataloader", "--only", "sparse")  # one in a fresh interpreter, one forked
-    document = suite("--device", "cpu", *only, python=TORCH_PYTHON, root=archive)
+    two = ("--only", "dataloader", "--only", "sparse")  # one in a fresh interpreter, one forked
+    document = suite("--device", "cpu", *two, python=TORCH_PYTHON, root=archive)
     assert ends(document) == {("dataloader", "cpu"): "ran", ("sparse", "cpu"): "ran"}
     assert sorted(os.listdir(tmp_path)) == ["payload.pyz"]
 
 
 FREIVALDS = """
 import torch
-from envkit.payload.smoke.gemm_exact import wrong_in_product
+from envkit.payload.smoke.gemm.gemm_exact import wrong_in_product
 random = torch.Generator().manual_seed(1)
 left = torch.randint(-9, 10, (300, 200), generator=random)
 right = torch.randint(-9, 10, (200, 250), generator=random)
@@ -306,3 +307,78 @@ print(wrong_in_product(left, right, torch.zeros(300, 250), random))
 def test_freivalds_sees_one_element() -> None:
     done = subprocess.run([TORCH_PYTHON, "-c", FREIVALDS], capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert done.stdout.split() == ["0", "1", "1", "1", "1", "1", "2", "300"], done.stderr
+
+
+def test_a_test_runs_on_every_gpu_or_else_where_it_means_something() -> None:
+    both, gpu, cpu = Case("a"), Case("b", cpu=False), Case("c", gpu=False)
+    assert (devices(both, 0), devices(both, 2)) == (("cpu",), ("cuda:0", "cuda:1"))
+    assert (devices(gpu, 0), devices(gpu, 1)) == (("cuda",), ("cuda:0",))
+    assert (devices(cpu, 0), devices(cpu, 3)) == (("cpu",), ("cpu",))
+    assert devices(Case("d", several=2), 0) == devices(Case("d", several=2), 8) == ("gpus",)
+
+
+def test_a_level_holds_the_one_below_and_stress_its_own() -> None:
+    tests = (Case("q"), Case("f", level="full"), Case("s", level="stress"))
+    names = {level: [case.name for case in chosen(tests, level)] for level in LEVELS}
+    assert names == {"quick": ["q"], "full": ["q", "f"], "stress": ["s"]}
+    assert [case.name for case in chosen(tests, "quick", ("s", "q"), ("q",))] == ["s"]
+
+
+def test_of_several_rounds_the_worst_counts() -> None:
+    first = {"ended": "ran", "seconds": 1.0, "rounds": 1, "measures": {"x.wrong": 0.0, "y.gbs": 5.0, "z.worst": "nan"}}
+    second = {"ended": "ran", "seconds": 1.0, "measures": {"x.wrong": 2.0, "y.gbs": 4.0, "z.worst": 0.0}}
+    kept = smoke._rounds(first, second)
+    assert (kept["measures"], kept["rounds"]) == ({"x.wrong": 2.0, "y.gbs": 4.0, "z.worst": "nan"}, 2)
+    died = smoke._rounds(kept, {"ended": "killed", "seconds": 1.0, "detail": "", "measures": {}})
+    assert (died["ended"], died["rounds"], died["detail"]) == ("killed", 3, "in round 3: ")
+    assert smoke._rounds(died, {**second, "detail": ""})["ended"] == "killed"
+
+
+def test_what_must_be_alone_waits_for_the_others(tmp_path: Path) -> None:
+    setting = smoke.Setting(1, (), str(tmp_path), 2, "quick")
+    shared, lone = smoke.Job(Case("a"), "cuda:0"), smoke.Job(Case("b", alone=True), "cuda:0")
+    with smoke._turn(shared, setting), smoke._turn(shared, setting):
+        code = "import fcntl,os,sys\nfd = os.open(sys.argv[1], os.O_RDWR)\nfcntl.flock(fd, 2 | 4)"
+        busy = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path / "lock-cuda-0")], capture_output=True, text=True
+        )
+        assert "BlockingIOError" in busy.stderr
+    with smoke._turn(lone, setting) as waited:
+        assert waited < 1.0
+    several = smoke.Job(Case("c", several=2), "gpus")
+    with smoke._turn(several, setting):
+        assert {path.name for path in tmp_path.iterdir()} == {"lock-cuda-0", "lock-cuda-1"}
+
+
+def test_shared_memory_that_nobody_uses_is_removed_and_what_is_used_or_older_stays() -> None:
+    mine = Path("/dev/shm", f"torch_{os.getpid()}_test")
+    used = Path("/dev/shm", f"nccl-{os.getpid()}")
+    other = Path("/dev/shm", f"envkit-test-{os.getpid()}")
+    try:
+        for path in (mine, used, other):
+            path.write_bytes(b"x" * 4096)
+        with used.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ):
+            assert mine.name not in shared_memory.sweep(time.time() + 60)
+            removed = shared_memory.sweep(time.time() - 5)
+        assert mine.name in removed and not {used.name, other.name} & set(removed)
+        assert (mine.exists(), used.exists(), other.exists()) == (False, True, True)
+    finally:
+        for path in (mine, used, other):
+            path.unlink(missing_ok=True)
+
+
+def test_an_extra_file_without_tests_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "x.py"
+    file.write_text("def other(bench): pass\n")
+    assert "no function whose name begins with smoke_" in suite("--device", "cpu", "--extra", str(file))["refused"]
+    file.write_text("def smoke_(\n")
+    assert suite("--device", "cpu", "--extra", str(file))["refused"]
+
+
+def test_errors_that_are_none_of_cuda_have_no_code() -> None:
+    assert cuda_error.code_of(ValueError("CUDA out of luck")) == (0, "")
+    told = type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory. Tried to allocate 3 GiB")
+    assert cuda_error.code_of(told)[0] == 2
+    fault = RuntimeError("cuCtxSynchronize returned 700")
+    fault.cuda_code, fault.cuda_name = 700, "CUDA_ERROR_ILLEGAL_ADDRESS"  # type: ignore[attr-defined]
+    assert cuda_error.code_of(fault) == (700, "CUDA_ERROR_ILLEGAL_ADDRESS")

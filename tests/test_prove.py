@@ -23,7 +23,7 @@ from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage, Engine, Sa
 from envkit.errors import Undecided, UsageError
 from envkit.lock import Lock, dump, parse
 from envkit.proc import Completed
-from envkit.prove import Here, InEngine
+from envkit.prove import Here, InEngine, SmokeWish
 from envkit.subjects.image import NO_PROMISE
 from envkit.versions import Sm
 
@@ -378,7 +378,7 @@ def test_what_the_image_prints_at_pythons_start_and_end_is_no_document(tmp_path:
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} PYTHONINSPECT={inspect} exec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    run = prove.smoke(Here(python), quiet, ("triton-add",))
+    run = prove.smoke(Here(python), quiet, SmokeWish(only=("triton-add",)))
     assert [test.name for test in run.tests.need("the tests")] == ["triton-add"]
     died = tmp_path / "died"
     died.write_text(f"#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} -c pass\n")
@@ -444,34 +444,44 @@ def test_a_smoke_run_is_read() -> None:
     assert {test.name for test in tests} >= {"gemm-exact", "conv", "attention"}
     promised = tuple(dict.fromkeys(capability for _, capability, _ in LOCK.gpus))
     words = [word for sm in promised for word in ("--sm", sm.removeprefix("sm_"))]
-    assert fake.runs[0]["argv"][:-1] == ["smoke", "--budget", "900", *words, "--nonce"]
+    assert fake.runs[0]["argv"][:-1] == [
+        "smoke", "--budget", "600", "--level", "quick", "--seconds", "590", *words, "--nonce",
+    ]  # fmt: skip
     assert (run.gpus_given, run.only, run.torch_promised) == (("all",), (), LOCK.torch)
     assert run.gpus_promised == promised != ()
 
 
 def test_tests_and_sabotage_are_passed_on() -> None:
     fake = engine_with()
-    run = prove.smoke(place(fake), quiet, ("gemm-exact", "conv"), 60.0, "ulp")
-    assert fake.runs[0]["argv"][:10] == [
-        "smoke", "--budget", "60", "--only", "gemm-exact", "--only", "conv", "--sabotage", "ulp", "--sm",
+    run = prove.smoke(place(fake), quiet, SmokeWish(only=("gemm-exact", "conv"), sabotage="ulp"), 60.0)
+    assert fake.runs[0]["argv"][:14] == [
+        "smoke", "--budget", "60", "--level", "quick", "--seconds", "50", "--only", "gemm-exact", "--only", "conv",
+        "--sabotage", "ulp", "--sm",
     ]  # fmt: skip
     assert run.only == ("gemm-exact", "conv")
     assert "sabotage 'ulp' was asked for" in run.tests.missing  # the recorded document says that there was none
 
 
 @pytest.mark.parametrize(
-    ("names", "sabotage", "said_of_it"),
+    ("wish", "said_of_it"),
     [
-        (("gem",), "", "smoke test `gem`"),
-        (("--seconds",), "", "smoke test `--seconds`"),
-        ((), "rust", "sabotage `rust`"),
+        (SmokeWish(only=("gem",)), "there is no smoke test `gem`"),
+        (SmokeWish(exclude=("--seconds",)), "there is no smoke test `--seconds`"),
+        (SmokeWish(sabotage="rust"), "there is no sabotage `rust`"),
+        (SmokeWish("loud"), "there is no level `loud`"),
+        (SmokeWish(sanitize="leakcheck"), "there is no tool of compute-sanitizer `leakcheck`"),
+        (SmokeWish(extra=(Path("/nowhere/x.py"),)), "there is no file /nowhere/x.py"),
+        (SmokeWish("stress"), "stress and its minutes belong together"),
+        (SmokeWish(minutes=1.0), "stress and its minutes belong together"),
+        (SmokeWish(sabotage="ulp", sanitize="memcheck"), "were given together"),
+        (SmokeWish(only=("fft",), exclude=("fft",)), "no smoke test is left to run"),
     ],
 )
-def test_a_test_or_sabotage_that_does_not_exist(names: tuple[str, ...], sabotage: str, said_of_it: str) -> None:
+def test_a_wish_that_makes_no_sense_is_refused_before_anything_runs(wish: SmokeWish, said_of_it: str) -> None:
     fake = engine_with()
-    with pytest.raises(UsageError, match=re.escape(f"there is no {said_of_it}")) as caught:
-        prove.smoke(place(fake), quiet, names, sabotage=sabotage)
-    assert caught.value.fix.startswith("one of: ")
+    with pytest.raises(UsageError, match=re.escape(said_of_it)) as caught:
+        prove.smoke(place(fake), quiet, wish)
+    assert caught.value.fix
     assert fake.runs == []
 
 

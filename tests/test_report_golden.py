@@ -8,10 +8,10 @@ import pytest
 
 from envkit import __version__
 from envkit.model import Finding, Outcome, Report, Result, Severity, Subject
-from envkit.report import FORMATS, Table, render
+from envkit.report import FORMATS, Bar, Table, render
 
 GOLDEN = Path(__file__).parent / "golden"
-FILES = {"console": "report.txt", "json": "report.json", "junit": "report.xml"}
+FILES = {"console": "report.txt", "json": "report.json", "junit": "report.xml", "html": "report.html"}
 
 PACKAGES = "/usr/local/lib/python3.11/site-packages/nvidia"
 NO_GPU = "no GPU was given to this run"
@@ -72,8 +72,15 @@ TABLES = (
 )
 
 
+BARS = (
+    Bar("speed-copy copy cuda:0", 2990.0, "GB/s", 3350.0, 2987.0),
+    Bar("speed-gemm bf16 cuda:0", 530.0, "TFLOP/s", 989.0),
+    Bar("speed-launch graph cuda:0", 3.4, "us"),
+)
+
+
 def rendered(format: str) -> str:
-    return render(REPORT, format, tables=TABLES).replace(f'"{__version__}"', '"VERSION"')
+    return render(REPORT, format, tables=TABLES, bars=BARS).replace(f'"{__version__}"', '"VERSION"')
 
 
 def test_every_format_has_a_golden_file() -> None:

@@ -22,11 +22,13 @@ from envkit.facts.rows import (
     CudaRow,
     CudnnRow,
     DriverRow,
+    GoodRow,
     GpuRow,
     ImageRow,
     KnownBadRow,
     NgcRow,
     OsRow,
+    PeakRow,
     PtxRow,
     ToolRow,
     TorchRow,
@@ -45,12 +47,14 @@ __all__ = [
     "DriverFloor",
     "DriverRow",
     "Facts",
+    "GoodRow",
     "GpuRow",
     "ImageRow",
     "ImageTag",
     "KnownBadRow",
     "NgcRow",
     "OsRow",
+    "PeakRow",
     "PtxRow",
     "ToolRow",
     "TorchRow",
@@ -229,6 +233,26 @@ class Facts:
     def ptx_isas(self) -> tuple[PtxRow, ...]:
         """PTX ISA versions and the toolkits that brought them, oldest first."""
         return read_table(PtxRow, self._directory / "ptx.jsonl")
+
+    @cached_property
+    def peaks(self) -> tuple[PeakRow, ...]:
+        """Datasheet peaks, by GPU."""
+        return read_table(PeakRow, self._directory / "peak.jsonl")
+
+    @cached_property
+    def goods(self) -> tuple[GoodRow, ...]:
+        """Speeds that healthy GPUs reached, by GPU, test and measure."""
+        return read_table(GoodRow, self._directory / "good.jsonl")
+
+    def peak(self, name: str) -> PeakRow | None:
+        """The datasheet peaks of the GPU that cuDeviceGetName calls exactly ``name``; None if there is none."""
+        return next((row for row in self.peaks if name in row.names), None)
+
+    def good(self, name: str, test: str, measure: str) -> GoodRow | None:
+        """What a healthy GPU that cuDeviceGetName calls ``name`` reached; None where nothing is recorded."""
+        peak = self.peak(name)
+        wanted = (peak.gpu, test, measure) if peak else None
+        return next((row for row in self.goods if (row.gpu, row.test, row.measure) == wanted), None)
 
     def torch(self, text: str) -> tuple[TorchRow, ...]:
         """All builds of the torch releases that ``text`` means, newest release and CUDA first.

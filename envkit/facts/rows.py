@@ -352,6 +352,46 @@ class PtxRow:
     seen: str
 
 
+@dataclass(frozen=True, slots=True)
+class PeakRow:
+    """What the datasheet of one GPU promises, each None where no source was read.
+
+    ``names`` are cuDeviceGetName's, whole: a GPU of one chip in another package has another memory and another name.
+    ``memory_gbs`` is in GB/s of bytes read and written together, ``pcie_gbs`` and ``nvlink_gbs`` in GB/s of one
+    direction, the others in TFLOP/s (int8: Top/s) of dense products that accumulate in fp32 (int8: in int32); ``fp32``
+    is without tensor cores, ``fp64`` with them where there are any.
+    """
+
+    gpu: str
+    names: tuple[str, ...]
+    memory_gbs: float | None
+    bf16: float | None
+    fp16: float | None
+    tf32: float | None
+    fp8: float | None
+    fp32: float | None
+    fp64: float | None
+    int8: float | None
+    pcie_gbs: float | None
+    nvlink_gbs: float | None
+    note: str
+    source: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class GoodRow:
+    """What a healthy ``gpu`` (of a peak row) reached in one ``measure`` of one smoke test, in the measure's unit."""
+
+    gpu: str
+    test: str
+    measure: str
+    value: float
+    note: str
+    source: str
+    seen: str
+
+
 _VERSIONS: tuple[type, ...] = (Cuda, Cudnn, Driver, Glibc, Nccl, Python, Torch)
 _sm = lru_cache(maxsize=None)(Sm.parse)
 

@@ -11,7 +11,7 @@ from envkit.errors import UsageError
 from envkit.facts import DriverRow, Facts, ImageRow, TorchRow
 from envkit.versions import Cuda, Cudnn, Driver, Glibc, Nccl, Python, Sm, Torch
 
-TOPICS = ("torch", "gpu", "cuda", "driver", "cudnn", "image", "os", "tool")
+TOPICS = ("torch", "gpu", "cuda", "driver", "cudnn", "image", "os", "tool", "peak")
 
 _VERSIONS = (Cuda, Cudnn, Driver, Glibc, Nccl, Python, Sm, Torch)
 
@@ -142,6 +142,22 @@ def _tool(facts: Facts, query: str) -> list[Entry]:
     return [Entry(f"{row.tool} from {row.how} package {row.package}", row) for row in found]
 
 
+def _peak(facts: Facts, query: str) -> list[Entry]:
+    wanted = query.strip().lower()
+    found = [row for row in facts.peaks if wanted in (row.gpu.lower(), *(name.lower() for name in row.names))]
+    if not found:
+        names = ", ".join(row.gpu for row in facts.peaks)
+        raise UsageError(f"there are no facts about the peaks of `{query}`", f"known GPUs: {names}")
+
+    def reached(gpu: str) -> tuple[tuple[str, object], ...]:
+        goods = [row for row in facts.goods if row.gpu == gpu]
+        return tuple(
+            (f"reached: {row.test} {row.measure}", f"{row.value:g} ({row.source}, {row.seen})") for row in goods
+        )
+
+    return [Entry(f"peaks of {row.gpu}", row, reached(row.gpu)) for row in found]
+
+
 def entries(facts: Facts, topic: str, query: str) -> list[Entry]:
     """What is known of ``query`` under ``topic`` (one of TOPICS), newest first.
 
@@ -156,6 +172,7 @@ def entries(facts: Facts, topic: str, query: str) -> list[Entry]:
         "image": _image,
         "os": _os,
         "tool": _tool,
+        "peak": _peak,
     }
     if topic not in readers:
         raise UsageError(f"there is no topic `{topic}`", f"topics: {', '.join(TOPICS)}")

@@ -12,7 +12,7 @@ from envkit.model import Observed
 from envkit.subjects.codec import from_plain
 from envkit.subjects.smoke import SmokeRun
 
-ENDED = frozenset({"ran", "raised", "killed", "hung", "unfit", "garbled"})
+ENDED = frozenset({"ran", "raised", "cuda", "memory", "killed", "hung", "unfit", "garbled"})
 
 # How the payload says that the process which imports torch ended without an error of Python's -> in a sentence.
 _DIED = {"killed": "was killed by ", "hung": "did not end: ", "garbled": "ended the process: "}
@@ -26,10 +26,12 @@ def read(document: Mapping[str, Any], asked: SmokeRun) -> SmokeRun:
     """The run that ``document`` describes; what is known outside the image is taken from ``asked`` alone.
 
     What the document does not hold is not observed; of a document that does not fit, or that answers another wish than
-    ``asked``, nothing is.  Raises nothing.
+    ``asked``, nothing is.  Raises UsageError where the suite refused a file of --extra.
     """
     if document.get("schema") != SCHEMA or document.get("kind") != "smoke":
         return replace(asked, tests=Observed.lost(f"the smoke suite's document is none of schema {SCHEMA}, kind smoke"))
+    if document.get("refused"):
+        raise UsageError(f"the smoke suite refused: {document['refused']}", "mend the file that --extra names")
     no_torch = str(document.get("torch_error") or "torch was not imported")
     died = ""
     if document.get("torch") is None and no_torch.partition(" ")[0] in _DIED:
@@ -47,6 +49,8 @@ def read(document: Mapping[str, Any], asked: SmokeRun) -> SmokeRun:
         ),
         "sabotage": document.get("sabotage", ""),
         "seconds": document.get("seconds", 0.0),
+        "import_s": _seen(document.get("import_s"), "time.monotonic", no_torch),
+        "parent_kb": _seen(document.get("parent_kb"), "VmHWM in /proc/self/status", no_torch),
     }
     try:
         run = from_plain(SmokeRun, plain)
@@ -59,10 +63,13 @@ def read(document: Mapping[str, Any], asked: SmokeRun) -> SmokeRun:
         wish = f"sabotage {asked.sabotage!r} was asked for and the document says {run.sabotage!r}"
         return replace(asked, tests=Observed.lost(wish))
     return replace(
-        run,
-        digest=asked.digest,
-        only=asked.only,
-        gpus_given=asked.gpus_given,
-        torch_promised=asked.torch_promised,
-        gpus_promised=asked.gpus_promised,
+        asked,
+        python=run.python,
+        torch=run.torch,
+        gpus=run.gpus,
+        cuda_before_fork=run.cuda_before_fork,
+        tests=run.tests,
+        seconds=run.seconds,
+        import_s=run.import_s,
+        parent_kb=run.parent_kb,
     )

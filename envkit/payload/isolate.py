@@ -29,6 +29,8 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from envkit.payload import cuda_error
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -47,7 +49,8 @@ class Task(NamedTuple):
 
     Either ``work`` is called in a fork of this process with a function that sends an intermediate document, or
     ``argv`` is executed with the number of the pipe as its last argument (see ``perform``).  ``heard`` gets the
-    intermediate documents; a task that was heard once may use the rest of the whole run's budget.
+    intermediate documents; a task that was heard once may use the rest of the whole run's budget.  ``label`` is the
+    caller's own.
     """
 
     name: str
@@ -56,10 +59,14 @@ class Task(NamedTuple):
     work: Callable[[Callable[[Any], None]], Any] | None = None
     argv: tuple[str, ...] = ()
     heard: Callable[[Any], None] | None = None
+    label: str = ""
 
 
 class Ending(NamedTuple):
-    """How a task ended; ``value`` is what it returned when it ran, ``seconds`` its wall time."""
+    """How a task ended; ``value`` is what it returned when it ran, ``seconds`` its wall time.
+
+    ``cuda`` is the CUDA error behind an exception, as "700 cudaErrorIllegalAddress".
+    """
 
     ended: str
     detail: str = ""
@@ -67,6 +74,7 @@ class Ending(NamedTuple):
     value: Any = None
     seconds: float = 0.0
     stderr_tail: str = ""
+    cuda: str = ""
 
 
 class _Running:
@@ -111,7 +119,7 @@ class _Running:
                 document = json.loads(line.decode("utf-8"))
             except ValueError:
                 document = None
-            if not isinstance(document, dict) or len(document) != 1 or self.final is not None:
+            if not isinstance(document, dict) or not document or self.final is not None:
                 self.noise = self.noise or line[:80].decode("utf-8", "replace")
             elif "said" in document:
                 self.deadline = run_deadline
@@ -133,7 +141,7 @@ class _Running:
             detail = f"its pipe holds something that is no document: {noise!r}"
             return Ending("garbled", detail, "", None, seconds, tail)
         if "raised" in final:
-            return Ending("raised", str(final["raised"]), "", None, seconds, tail)
+            return Ending("raised", str(final["raised"]), "", None, seconds, tail, str(final.get("cuda", "")))
         if "unfit" in final:
             return Ending("unfit", str(final["unfit"]), "", None, seconds, tail)
         if "value" in final and code == 0:
@@ -172,6 +180,9 @@ def perform(work: Callable[[Callable[[Any], None]], Any], fd: int, budget_s: flo
             traceback.print_exc()
             text = str(error).strip()
             document = {"raised": type(error).__name__ + (f": {text[:2000]}" if text else "")}
+            code, name = cuda_error.code_of(error)
+            if code:
+                document["cuda"] = f"{code} {name}".strip()
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         _send(fd, document)
@@ -265,6 +276,7 @@ def run(
     ``done`` is called with every task exactly once; a task that the budget left no time for is "hung".  ``before``
     is called just before each fork.
     """
+    faulthandler.cancel_dump_traceback_later()  # a forked child would wait for its thread, which it does not have
     deadline = time.monotonic() + budget_s
     waiting = [list(lane) for lane in lanes]
     running: dict[int, _Running] = {}

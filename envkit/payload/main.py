@@ -1,4 +1,4 @@
-"""``python3 envkit.pyz probe|smoke|placement|aoti [--watch-stdin] [--budget SECONDS] [--nonce WORD] [ARGS]``.
+"""``python3 envkit.pyz probe|smoke|placement|aoti [OPTIONS] [ARGS]``.
 
 The last line of stdout is one JSON document; all talk goes to stderr.
 """
@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 SCHEMA = "envkit.payload/1"
-USAGE = """usage: python3 envkit.pyz probe|smoke|placement|aoti [--watch-stdin] [--budget SECONDS] [--nonce WORD] [ARGS]
+USAGE = """usage: python3 envkit.pyz probe|smoke|placement|aoti [OPTIONS] [ARGS]
 
 probe            what this Python's torch maps and binds; with --static only what needs no import of torch
 smoke            whether its kernels compute right
@@ -19,6 +19,7 @@ placement        where a model's tensors live, and where two devices or dtypes m
 aoti             what an AOTInductor package was made for, and how it loads and runs
 --watch-stdin    kill everything when stdin ends
 --budget S       kill everything after S seconds
+--scratch DIR    put temporary files into DIR, and remove it at the end, however that comes
 --nonce WORD     repeat WORD in the document, so that it is known to answer this run
 """
 
@@ -33,8 +34,8 @@ def own_sha256() -> str:
         return hashlib.sha256(file.read()).hexdigest()
 
 
-def _split(argv: list[str]) -> tuple[bool, float | None, str, list[str]]:
-    watch, nonce, position = False, "", 0
+def _split(argv: list[str]) -> tuple[bool, float | None, str, str, list[str]]:
+    watch, nonce, scratch, position = False, "", "", 0
     budget: float | None = None
     rest: list[str] = []
     while position < len(argv):
@@ -47,12 +48,15 @@ def _split(argv: list[str]) -> tuple[bool, float | None, str, list[str]]:
         elif word == "--nonce" and position + 1 < len(argv):
             position += 1
             nonce = argv[position]
+        elif word == "--scratch" and position + 1 < len(argv):
+            position += 1
+            scratch = argv[position]
         elif word.startswith("--budget="):
             budget = float(word.partition("=")[2])
         else:
             rest.append(word)
         position += 1
-    return watch, budget, nonce, rest
+    return watch, budget, scratch, nonce, rest
 
 
 def _document(kind: str, argv: list[str]) -> dict[str, Any]:
@@ -90,7 +94,7 @@ def main(argv: list[str]) -> int:
         sys.stdout.write(USAGE)
         return 0
     try:
-        watch, budget, nonce, rest = _split(words)
+        watch, budget, scratch, nonce, rest = _split(words)
     except ValueError as error:
         sys.stderr.write(f"{error}\n{USAGE}")
         return 2
@@ -107,5 +111,5 @@ def main(argv: list[str]) -> int:
     if watch or budget is not None:
         from envkit.payload import watchdog
 
-        return watchdog.guard(lambda: _print_document(kind, rest, nonce), watch, budget)
+        return watchdog.guard(lambda: _print_document(kind, rest, nonce), watch, budget, scratch)
     return _print_document(kind, rest, nonce)

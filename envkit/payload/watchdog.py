@@ -10,11 +10,14 @@ import contextlib
 import ctypes
 import os
 import select
+import shutil
 import signal
 import sys
 import time
 import traceback
 from collections.abc import Callable
+
+from envkit.payload import shared_memory
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _TICK_S = 0.05
@@ -50,14 +53,29 @@ def _worker(work: Callable[[], int]) -> None:
     os._exit(code)
 
 
-def guard(work: Callable[[], int], watch_stdin: bool, budget_s: float | None) -> int:
-    """The exit code of ``work``, run in a session of its own.
+def guard(work: Callable[[], int], watch_stdin: bool, budget_s: float | None, scratch: str = "") -> int:
+    """The exit code of ``work``, run in a session of its own; nothing of it is left behind.
+
+    Temporary files go into the folder ``scratch``, if one is given, which is removed at the end with all in it; so is
+    the shared memory of processes that died before they could give it back.
 
     Everything is killed when ``budget_s`` seconds have passed, on SIGTERM and SIGINT, or, with ``watch_stdin``, when
     stdin ends: the client went away.  A killed worker gives 128 plus the signal's number, as a shell would.
     """
     sys.stdout.flush()
     sys.stderr.flush()
+    started = time.time()
+    if scratch:
+        os.environ["TMPDIR"] = scratch
+    try:
+        return _attended(work, watch_stdin, budget_s)
+    finally:
+        shared_memory.sweep(started)
+        if scratch:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _attended(work: Callable[[], int], watch_stdin: bool, budget_s: float | None) -> int:
     worker = os.fork()
     if worker == 0:
         try:

@@ -6,17 +6,23 @@ Every reporter gets the report after credentials were taken out of it, so none o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from envkit.errors import UsageError
 from envkit.model import Report, Severity
-from envkit.report import console, json, junit
+from envkit.report import console, html, json, junit
 from envkit.report.console import Table, wants_color
+from envkit.report.html import Bar
 from envkit.report.redact import redacted, redacted_text
 
-DOCUMENTS: Mapping[str, Callable[[Report, Severity], str]] = {"json": json.render, "junit": junit.render}
+DOCUMENTS: Mapping[str, Callable[[Report, Severity], str]] = {
+    "json": json.render,
+    "junit": junit.render,
+    "html": html.render,
+}
 FORMATS: tuple[str, ...] = ("console", *DOCUMENTS)
 
-__all__ = ["DOCUMENTS", "FORMATS", "Table", "redacted", "redacted_text", "render", "wants_color"]
+__all__ = ["DOCUMENTS", "FORMATS", "Bar", "Table", "redacted", "redacted_text", "render", "wants_color"]
 
 
 def render(
@@ -25,17 +31,21 @@ def render(
     *,
     fail_on: Severity = Severity.ERROR,
     tables: tuple[Table, ...] = (),
+    bars: tuple[Bar, ...] = (),
     color: bool = False,
     width: int = 80,
 ) -> str:
     """The report in one of ``FORMATS``, ending in a newline.
 
     ``fail_on`` is what the exit code goes by, so that the printed verdict is the same.  ``tables``, ``color``
-    and ``width`` (in columns) are for the console alone.  Raises UsageError for a format that does not exist.
+    and ``width`` (in columns) are for the console alone, ``bars`` for the page of HTML.
+    Raises UsageError for a format that does not exist.
     """
     safe = redacted(report)
     if format == "console":
         return console.render(safe, fail_on, tuple(map(_without_credentials, tables)), color, width)
+    if format == "html":
+        return html.render(safe, fail_on, tuple(replace(bar, label=redacted_text(bar.label)) for bar in bars))
     if format not in DOCUMENTS:
         raise UsageError(f"there is no format `{format}`", f"choose one of {', '.join(FORMATS)}")
     return DOCUMENTS[format](safe, fail_on)

@@ -10,12 +10,15 @@ from envkit.model import Observed
 
 @dataclass(frozen=True, slots=True)
 class SmokeTest:
-    """One test in its own process.
+    """One test in its own process, on one device, under at most one saboteur.
 
-    ``ended`` is "ran" (it returned its measures), "raised" (a Python exception), "killed" (by a signal),
-    "hung" (its budget ran out), "unfit" (this machine lacks what it needs; ``detail`` says what) or "garbled"
-    (it ended without its document).  ``device`` is "cpu" or "cuda:N".  ``measures`` are its numbers by name; a
-    measure that is not a finite number travels as the text "nan", "inf" or "-inf".
+    ``ended`` is "ran" (it returned its measures), "raised" (a Python exception), "cuda" (a CUDA error; ``cuda`` is its
+    number and name, as "700 cudaErrorIllegalAddress"), "memory" (the GPU's memory did not suffice), "killed" (by a
+    signal), "hung" (its budget ran out), "unfit" (this machine lacks what it needs; ``detail`` says what) or
+    "garbled" (it ended without its document).  ``device`` is "cpu", "cuda:N" or "gpus" (several at once).
+    ``measures`` are its numbers by name; a measure that is not a finite number travels as the text "nan", "inf" or
+    "-inf".  ``limits`` are those of a test from outside the suite.  ``rounds``: how often it ran; ``measures`` are then
+    the worst of all rounds.
     """
 
     name: str
@@ -23,6 +26,10 @@ class SmokeTest:
     ended: str
     detail: str = ""
     signal: str = ""
+    cuda: str = ""
+    sabotage: str = ""
+    rounds: int = 1
+    limits: Mapping[str, float] = field(default_factory=dict)
     measures: Mapping[str, float | str] = field(default_factory=dict)
     seconds: float = 0.0
     stderr_tail: str = ""
@@ -32,10 +39,13 @@ class SmokeTest:
 class SmokeRun:
     """All tests of one run; ``tests`` is lost, with the reason, when not even the runner came up.
 
-    ``cuda_before_fork`` says whether importing torch alone had initialised CUDA.  ``sabotage`` names the saboteur
-    that disturbed the results on purpose; it is empty in every run that says something about an image.
+    ``cuda_before_fork`` says whether importing torch alone had initialised CUDA; ``import_s`` how long the import took;
+    ``parent_kb`` the most memory that the process held from which the tests are forked.
 
-    Known outside the image: ``only`` are the tests that were asked for, empty for all; ``gpus_given`` the GPUs that the
+    Known outside the image: ``sabotage`` names the saboteur that disturbed the results on purpose ("all" for every
+    test's own), and is empty in every run that says something about an image; ``sanitize`` the tool of
+    compute-sanitizer that the tests ran under.  ``level`` and ``only``, the tests that were asked for (empty for all
+    of the level), less ``exclude``; ``gpus_given`` the GPUs that the
     run was given ("all" or one name each), empty where it got none; ``torch_promised`` the torch that the image was
     built to hold, empty where it promises none; ``gpus_promised`` the architectures, as "sm_90", of the GPUs that it
     was built for.
@@ -48,9 +58,14 @@ class SmokeRun:
     gpus: Observed[tuple[str, ...]] = field(default_factory=Observed)
     cuda_before_fork: Observed[bool] = field(default_factory=Observed)
     tests: Observed[tuple[SmokeTest, ...]] = field(default_factory=Observed)
+    import_s: Observed[float] = field(default_factory=Observed)
+    parent_kb: Observed[int] = field(default_factory=Observed)
     sabotage: str = ""
     seconds: float = 0.0
+    level: str = "quick"
     only: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    sanitize: str = ""
     gpus_given: tuple[str, ...] = ()
     torch_promised: str = ""
     gpus_promised: tuple[str, ...] = ()

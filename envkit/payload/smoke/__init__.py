@@ -1,14 +1,19 @@
-"""The smoke suite: each kernel test in a process of its own, on the CPU and on every GPU, as numbers.
+"""The smoke suite: each kernel test in a process of its own, on every GPU or, where there is none, on the CPU.
 
 One parent imports torch once, without touching CUDA, and forks a child for each test; a test that needs a fresh
-interpreter or no torch gets one beside it.  Tests of one device follow one another, devices run side by side.
+interpreter or no torch gets one beside it, while torch is still being imported.  Tests of one device follow one
+another, devices run side by side.  A test that measures speed has its device alone, by a lock that dies with it.
 """
 
 from __future__ import annotations
 
 import argparse
-import faulthandler
+import ast
+import contextlib
+import fcntl
 import importlib
+import importlib.util
+import json
 import os
 import re
 import shutil
@@ -18,74 +23,136 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from envkit.payload import isolate
-from envkit.payload.smoke.bench import SABOTAGE, Bench, travelling
+from envkit.payload.smoke import (
+    compilers,
+    drills,
+    driver_only,
+    gemm,
+    kernels,
+    libraries,
+    runtime,
+    sanitize,
+    several_gpus,
+    speed,
+    training,
+)
+from envkit.payload.smoke.bench import Bench, travelling
+from envkit.payload.smoke.case import GPUS, LEVELS, SABOTAGE, Case, chosen, devices
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+EXTRA = "extra-"  # how the names of tests from outside begin
 
-class Case(NamedTuple):
-    """One test: where it runs and how it starts ("fork" from the parent with torch, "fresh", "bare": no torch).
-
-    One that ``builds`` waits for compilers more than it computes: it runs beside the other tests of its device, and
-    has more time.
-    """
-
-    name: str
-    cpu: bool = True
-    start: str = "fork"
-    gpu: bool = True
-    builds: bool = False
-
-    @property
-    def module(self) -> str:
-        """The module that holds its ``run``."""
-        return f"{__name__}.{self.name.replace('-', '_')}"
-
-
-TESTS = (
-    Case("gemm-exact"),
-    Case("gemm-random"),
-    Case("conv"),
-    Case("attention"),
-    Case("fft"),
-    Case("solve"),
-    Case("sparse"),
-    Case("freeze-unfreeze"),
-    Case("torch-compile", gpu=False, builds=True),
-    Case("aoti-cpu", gpu=False, builds=True),
-    Case("triton-targets", gpu=False, builds=True),
-    Case("streams-events", cpu=False),
-    Case("triton-add", cpu=False),
-    Case("dataloader", start="fresh"),
-    Case("vector-add-nvrtc", cpu=False, start="bare"),
+TESTS: tuple[Case, ...] = tuple(
+    case._replace(group=group.__name__.rpartition(".")[2])
+    for group in (
+        driver_only,
+        kernels,
+        gemm,
+        libraries,
+        runtime,
+        training,
+        compilers,
+        several_gpus,
+        drills,
+        speed,
+    )
+    for case in group.CASES
 )
 _DEVICES_S = 30.0
 _IMPORT_S = 120.0  # a cold import from a slow disk takes over a minute
-_BUILD_S = 120.0  # inductor runs the C++ compiler up to ten times: 16 s alone on four cores, more beside others
 _MARGIN_S = 8.0  # so that the parent with torch reports before it is itself ended
 _NO_CUDA = "cuda"  # the device that a GPU test names where there is none
+_SANITIZED = 20.0  # how many times longer a test may take under compute-sanitizer
+_THREADS = 4
+_MANY = 40  # jobs; the quick tests are fewer, and take less time together than the import
+_FIGURES = (".gbs", ".tflops", ".offered")  # of several rounds the least of these counts, of other measures the most
+
+
+class Job(NamedTuple):
+    """One test on one device under at most one saboteur; ``source`` is the file that a test from outside is in."""
+
+    case: Case
+    device: str
+    sabotage: str = ""
+    source: str = ""
+
+
+class Setting(NamedTuple):
+    """What all jobs of a run share."""
+
+    threads: int
+    targets: tuple[str, ...]
+    scratch: str
+    gpus: int
+    level: str
 
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _measure(
-    test: Case, device: str, sabotage: str, threads: int, targets: Sequence[str] = (), scratch: str = ""
-) -> dict[str, Any]:
-    """Runs one test here and now: its measures and its detail."""
-    if test.start != "bare":
+@contextlib.contextmanager
+def _turn(job: Job, setting: Setting) -> Iterator[float]:
+    """Waits until the job may use its device; the seconds that it waited.
+
+    A file for each device is locked, by many tests at once or by one that must be alone.  The kernel undoes the lock
+    of a process that dies.
+    """
+    if job.case.builds:  # it waits for compilers, and touches the device for moments
+        yield 0.0
+        return
+    kind = fcntl.LOCK_EX if job.case.alone or job.case.several else fcntl.LOCK_SH
+    names = [f"cuda:{index}" for index in range(setting.gpus)] if job.device == GPUS else [job.device]
+    with contextlib.ExitStack() as files:
+        started = time.monotonic()
+        for name in names if setting.scratch else ():
+            path = os.path.join(setting.scratch, "lock-" + name.replace(":", "-"))
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            files.callback(os.close, file)
+            fcntl.flock(file, kind)
+        yield time.monotonic() - started
+
+
+def _outside(job: Job, bench: Bench) -> None:
+    """Runs a test from outside: a function of a file, or an entry point of the group envkit.smoke."""
+    name = job.case.name[len(EXTRA) :]
+    if job.source:
+        spec = importlib.util.spec_from_file_location("envkit_extra", job.source)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        getattr(module, name)(bench)
+        return
+    next(point for point in _entry_points() if point.name == name).load()(bench)
+
+
+def _entry_points() -> Any:
+    from importlib.metadata import entry_points
+
+    found: Any = entry_points()
+    return found.select(group="envkit.smoke") if hasattr(found, "select") else found.get("envkit.smoke", ())
+
+
+def _measure(job: Job, setting: Setting) -> dict[str, Any]:
+    """Runs one test here and now: its measures, its detail, and how long it waited for its device."""
+    if job.case.start != "bare":
         try:
             import torch
         except ModuleNotFoundError as error:
             if error.name == "torch":
                 raise isolate.Unfit("there is no torch in this Python") from None
             raise
-        torch.set_num_threads(threads)
-    bench = Bench(device, sabotage, targets, scratch)
-    importlib.import_module(test.module).run(bench)
-    return {"measures": travelling(bench.measures), "detail": bench.detail}
+        torch.set_num_threads(setting.threads)
+    bench = Bench(job.device, job.sabotage, setting.targets, setting.scratch, setting.gpus, setting.level)
+    with _turn(job, setting) as waited_s:
+        if job.case.group:
+            importlib.import_module(job.case.module).run(bench)
+        else:
+            _outside(job, bench)
+    measures = travelling(bench.measures)
+    return {"measures": measures, "detail": bench.detail, "limits": bench.limits, "waited": waited_s}
 
 
 def _root() -> str:
@@ -96,44 +163,67 @@ def _root() -> str:
     return path
 
 
-def alone(name: str, device: str, sabotage: str, threads: str, budget: str, fd: str) -> None:
-    """What a fresh interpreter does: one test, its end sent to the pipe ``fd``."""
-    test = next(test for test in TESTS if test.name == name)
+def alone(words: str, budget: str, fd: str) -> None:
+    """What a fresh interpreter does: the one job that ``words`` (JSON) describe, its end sent to the pipe ``fd``."""
+    said = json.loads(words)
+    job = Job(Case(**{**said["case"], "saboteurs": (), "needs": (), "sanitize": ()}), *said["job"])
+    setting = Setting(*said["setting"])
     os.set_inheritable(int(fd), False)
-    isolate.perform(lambda _: _measure(test, device, sabotage, int(threads)), int(fd), float(budget))
+    isolate.perform(lambda _: _measure(job, setting), int(fd), float(budget))
 
 
-def _task(test: Case, device: str, asked: argparse.Namespace, threads: int, scratch: str) -> isolate.Task:
-    budget_s = asked.test_seconds + (asked.import_seconds if test.start == "fresh" else 0.0)
-    budget_s += _BUILD_S if test.builds else 0.0
-    sabotage, targets = asked.sabotage, asked.sm
-    if test.start == "fresh":
-        # "-c" puts the working directory first, where the image's files may bear a module's name
-        path = f"sys.path[:] = [{_root()!r}] + [entry for entry in sys.path if entry]"
-        code = f"import sys; {path}; from {__name__} import alone; alone(*sys.argv[1:])"
-        words = (test.name, device, sabotage, str(threads), str(budget_s))
-        return isolate.Task(test.name, device, budget_s, argv=(sys.executable, "-c", code, *words))
-    return isolate.Task(
-        test.name, device, budget_s, lambda _: _measure(test, device, sabotage, threads, targets, scratch)
-    )
+def _task(job: Job, asked: argparse.Namespace, setting: Setting) -> isolate.Task:
+    case = job.case
+    budget_s = min(case.seconds, asked.test_seconds) if asked.test_seconds else case.seconds
+    budget_s += asked.import_seconds if case.start == "fresh" else 0.0
+    if case.start == "fork" and not asked.sanitize:
+        return isolate.Task(case.name, job.device, budget_s, lambda _: _measure(job, setting), label=job.sabotage)
+    if case.start == "bare" and not asked.sanitize:
+        return isolate.Task(case.name, job.device, budget_s, lambda _: _measure(job, setting), label=job.sabotage)
+    # "-c" puts the working directory first, where the image's files may bear a module's name
+    path = f"sys.path[:] = [{_root()!r}] + [entry for entry in sys.path if entry]"
+    code = f"import sys; {path}; from {__name__} import alone; alone(*sys.argv[1:])"
+    words = {"case": case._asdict(), "job": list(job[1:]), "setting": list(setting)}
+    argv: tuple[str, ...] = (sys.executable, "-c", code)
+    if asked.sanitize:
+        budget_s = (case.seconds + asked.import_seconds) * _SANITIZED
+        argv = sanitize.command(asked.sanitize, argv, _log(job, setting))
+    argv = (*argv, json.dumps(words), str(budget_s))
+    return isolate.Task(case.name, job.device, budget_s, argv=argv, label=job.sabotage)
+
+
+def _log(job: Job, setting: Setting) -> str:
+    """Where compute-sanitizer writes what it found in a job."""
+    return os.path.join(setting.scratch, f"sanitizer-{job.case.name}-{job.device.replace(':', '-')}.log")
 
 
 def _as_result(task: isolate.Task, ending: isolate.Ending) -> dict[str, Any]:
     value = ending.value or {}
+    ended = ending.ended
+    if ending.cuda:
+        ended = "memory" if ending.cuda.startswith("2 ") else "cuda"
     return {
         "name": task.name,
         "device": task.device,
-        "ended": ending.ended,
+        "sabotage": task.label,
+        "ended": ended,
         "detail": ending.detail or value.get("detail", ""),
         "signal": ending.signal,
+        "cuda": ending.cuda,
         "measures": value.get("measures", {}),
-        "seconds": ending.seconds,
+        "limits": value.get("limits", {}),
+        "seconds": round(ending.seconds - value.get("waited", 0.0), 3),
         "stderr_tail": ending.stderr_tail,
     }
 
 
-def _warm_parent(say: Callable[[Any], None], lanes: list[list[isolate.Task]], deadline: float) -> None:
-    """Imports torch, then forks the tests; says what it imported and every test's end."""
+def _warm_parent(
+    say: Callable[[Any], None], lanes: list[list[isolate.Task]], deadline: float, stress_s: float, slow: bool
+) -> None:
+    """Imports torch, then forks the tests, again and again for ``stress_s``; says what it imported and every end.
+
+    ``slow``: the run has tests enough for what only some of them import to be worth its seconds.
+    """
     started = time.monotonic()
     try:
         import torch
@@ -141,7 +231,9 @@ def _warm_parent(say: Callable[[Any], None], lanes: list[list[isolate.Task]], de
         if error.name == "torch":
             raise isolate.Unfit("there is no torch in this Python") from None
         raise
-    faulthandler.cancel_dump_traceback_later()  # its thread must be gone before anything is forked
+    if slow:  # checkpoints, optimizers and others import it, each for seconds: here it is done once
+        with contextlib.suppress(Exception):  # a test that needs it tells what is wrong with it
+            importlib.import_module("torch._dynamo")
     say({"torch": str(torch.__version__), "import_s": round(time.monotonic() - started, 3)})
 
     def before(_: isolate.Task) -> None:
@@ -151,8 +243,14 @@ def _warm_parent(say: Callable[[Any], None], lanes: list[list[isolate.Task]], de
     def done(task: isolate.Task, ending: isolate.Ending) -> None:
         say({"test": _as_result(task, ending)})
 
-    isolate.run(lanes, max(1.0, deadline - time.monotonic()), done, before)
-    say({"cuda_before_fork": bool(torch.cuda.is_initialized())})
+    stressed = time.monotonic()
+    while True:
+        isolate.run(lanes, max(1.0, deadline - time.monotonic()), done, before)
+        if time.monotonic() - stressed >= stress_s:
+            break
+    with open("/proc/self/status", encoding="utf-8") as file:
+        peak = next((int(line.split()[1]) for line in file if line.startswith("VmHWM:")), 0)
+    say({"cuda_before_fork": bool(torch.cuda.is_initialized()), "parent_kb": peak})
 
 
 def _target(text: str) -> str:
@@ -171,16 +269,22 @@ def _scratch() -> str:
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
+    names = [test.name for test in TESTS]
     parser = argparse.ArgumentParser(prog="smoke", description="whether the kernels of this Python compute right")
-    parser.add_argument("--only", action="append", default=[], metavar="NAME", choices=[test.name for test in TESTS])
-    parser.add_argument("--device", choices=("all", "cpu", "cuda"), default="all")
-    parser.add_argument("--seconds", type=float, default=300.0, help="for the whole run (default 300)")
-    parser.add_argument("--test-seconds", type=float, default=60.0, help="for one test (default 60)")
+    parser.add_argument("--level", choices=LEVELS, default="quick")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", choices=names)
+    parser.add_argument("--exclude", action="append", default=[], metavar="NAME", choices=names)
+    parser.add_argument("--extra", action="append", default=[], metavar="FILE", help="a file whose smoke_* are tests")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--seconds", type=float, default=600.0, help="for the whole run (default 600)")
+    parser.add_argument("--stress-seconds", type=float, default=0.0, help="repeat the tests for so long")
+    parser.add_argument("--test-seconds", type=float, default=0.0, help="at most for one test (default: its own)")
     parser.add_argument("--import-seconds", type=float, default=_IMPORT_S, help="for importing torch (default 120)")
     parser.add_argument(
         "--sm", action="append", default=[], type=_target, metavar="NN", help="a GPU that kernels are compiled for"
     )
-    parser.add_argument("--sabotage", nargs="?", const="ulp", default="", choices=("", *SABOTAGE))
+    parser.add_argument("--sabotage", default="", choices=("", "all", *SABOTAGE))
+    parser.add_argument("--sanitize", default="", choices=("", *sanitize.TOOLS))
     return parser.parse_args(argv)
 
 
@@ -198,17 +302,43 @@ def _find_gpus() -> dict[str, Any]:
     return found[0]
 
 
+def _rounds(kept: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """One result of two rounds: the first that did not run, else the worst of each measure."""
+    rounds = kept["rounds"] + 1
+    if kept["ended"] != "ran" or new["ended"] != "ran":
+        first = kept if kept["ended"] != "ran" else {**new, "detail": f"in round {rounds}: {new['detail']}"}
+        return {**first, "rounds": rounds, "seconds": kept["seconds"] + new["seconds"]}
+    measures = dict(kept["measures"])
+    for name, value in new["measures"].items():
+        before = measures.get(name, value)
+        if isinstance(before, str) or isinstance(value, str):  # no finite number stays none
+            measures[name] = before if isinstance(before, str) else value
+        else:
+            measures[name] = min(before, value) if name.endswith(_FIGURES) else max(before, value)
+    return {**kept, "measures": measures, "rounds": rounds, "seconds": round(kept["seconds"] + new["seconds"], 3)}
+
+
 class _Report:
     """The document as it grows; each end is told on stderr as it comes."""
 
     def __init__(self) -> None:
         self.document: dict[str, Any] = {"torch": None, "torch_error": "", "import_s": None, "cuda_before_fork": None}
-        self.tests: list[dict[str, Any]] = []
+        self.tests: dict[tuple[str, str, str], dict[str, Any]] = {}
 
     def add(self, result: dict[str, Any]) -> None:
-        self.tests.append(result)
-        words = (result["name"], result["device"], result["ended"], result["signal"], f"{result['seconds']:.1f} s")
-        sys.stderr.write(" ".join(filter(None, words)) + "\n")
+        key = (result["name"], result["device"], result["sabotage"])
+        self.tests[key] = _rounds(self.tests[key], result) if key in self.tests else {**result, "rounds": 1}
+        if self.tests[key]["rounds"] > 1 and result["ended"] == "ran":
+            return
+        words = (
+            result["name"],
+            result["device"],
+            result["sabotage"],
+            result["ended"],
+            result["signal"],
+            result["cuda"],
+        )
+        sys.stderr.write(" ".join(filter(None, (*words, f"{result['seconds']:.1f} s"))) + "\n")
         sys.stderr.flush()
 
     def heard(self, said: dict[str, Any]) -> None:
@@ -216,7 +346,8 @@ class _Report:
         if "test" in said:
             self.add(said["test"])
         elif "cuda_before_fork" in said:  # once seen, it stays
-            self.document["cuda_before_fork"] = bool(self.document["cuda_before_fork"]) or said["cuda_before_fork"]
+            said["cuda_before_fork"] = bool(self.document["cuda_before_fork"]) or said["cuda_before_fork"]
+            self.document.update(said)
         else:
             self.document.update(said)
 
@@ -232,46 +363,99 @@ def main(argv: list[str]) -> dict[str, Any]:
             shutil.rmtree(scratch, ignore_errors=True)
 
 
+def extras(files: Sequence[str]) -> list[tuple[Case, str]]:
+    """The tests of ``files``, functions named smoke_*, and the entry points, each with its file.
+
+    The files are read, not run: what they do belongs to the tests' own processes.  Raises ValueError for a file without
+    such a function, SyntaxError for one that is no Python.
+    """
+    found = []
+    for path in files:
+        with open(path, encoding="utf-8") as file:
+            tree = ast.parse(file.read(), path)
+        names = [
+            node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("smoke_")
+        ]
+        if not names:
+            raise ValueError(f"{path} has no function whose name begins with smoke_")
+        found += [(Case(EXTRA + name), path) for name in names]
+    return found + [(Case(EXTRA + point.name), "") for point in _entry_points()]
+
+
+def _jobs(asked: argparse.Namespace, gpus: int | None) -> list[Job]:
+    """What there is to do; ``gpus`` is None where the driver is there and could not be asked."""
+    cases = [(case, "") for case in chosen(TESTS, asked.level, tuple(asked.only), tuple(asked.exclude))]
+    cases += [] if asked.only and not asked.extra else extras(asked.extra)
+    if asked.sanitize:
+        cases = [(case, source) for case, source in cases if asked.sanitize in case.sanitize]
+    jobs = []
+    for case, source in cases:
+        kinds = case.saboteurs if asked.sabotage else ("",)
+        if asked.sabotage not in ("", "all"):
+            kinds = tuple(kind for kind in kinds if kind == asked.sabotage)
+        where = devices(case, gpus or 0)
+        if where == ("cpu",) and case.gpu and (gpus is None or asked.device == "cuda"):
+            where = (_NO_CUDA,)
+        jobs += [Job(case, device, kind, source) for device in where for kind in kinds]
+    return jobs
+
+
 def _run(asked: argparse.Namespace, scratch: str) -> dict[str, Any]:
     started = time.monotonic()
     report = _Report()
-    found = _find_gpus()
+    found = {"gpus": [], "reason": "none was given to this run"} if asked.device == "cpu" else _find_gpus()
     gpus = found["gpus"]
+    count = len(gpus or ())
+    # More threads than this gain nothing on the references, and stand in the way of the compilers beside them.
+    threads = max(1, min(_THREADS, _cores() // max(1, count)))
+    setting = Setting(threads, tuple(asked.sm), scratch, count, asked.level)
     lanes: dict[str, list[isolate.Task]] = {}
     beside: dict[str, list[isolate.Task]] = {}
-    devices = [] if asked.device == "cuda" else ["cpu"]
-    if asked.device != "cpu":
-        devices += [f"cuda:{index}" for index in range(len(gpus or []))] or [_NO_CUDA]
-    threads = max(1, _cores() // len(devices))
-    for device in devices:
-        for test in TESTS:
-            if (asked.only and test.name not in asked.only) or not (test.cpu if device == "cpu" else test.gpu):
-                continue
-            task = _task(test, device, asked, threads, scratch)
-            if device != _NO_CUDA:
-                lane = f"{device} {test.name}" if test.builds else device
-                (lanes if test.start == "fork" else beside).setdefault(lane, []).append(task)
-            elif gpus is None:  # something claims to be a GPU and cannot be asked: that is a fault, not an absence
-                lost = f"the driver could not be asked: {found['error']}"
-                report.add(_as_result(task, isolate.Ending("raised", lost)))
-            elif not test.cpu or asked.device == "cuda":
-                report.add(_as_result(task, isolate.Ending("unfit", f"there is no GPU: {found['reason']}")))
+    try:
+        jobs = _jobs(asked, None if gpus is None else count)
+    except (OSError, ValueError, SyntaxError) as error:
+        return {"refused": str(error)}
+    # what must be alone comes after what need not, what needs all GPUs at the very end
+    for job in sorted(jobs, key=lambda job: (bool(job.case.several), job.case.alone and job.case.start != "bare")):
+        case = job.case
+        try:
+            task = _task(job, asked, setting)
+        except isolate.Unfit as lacking:
+            report.add(_as_result(isolate.Task(case.name, job.device, 0.0), isolate.Ending("unfit", str(lacking))))
+            continue
+        if gpus is None and job.device in (_NO_CUDA, GPUS):
+            # something claims to be a GPU and cannot be asked: that is a fault, not an absence
+            lost = f"the driver could not be asked: {found['error']}"
+            report.add(_as_result(task, isolate.Ending("raised", lost)))
+        elif job.device == _NO_CUDA:
+            report.add(_as_result(task, isolate.Ending("unfit", f"there is no GPU: {found['reason']}")))
+        elif asked.sanitize:
+            beside.setdefault(job.device, []).append(task)
+        else:
+            device = "cuda:0" if job.device == GPUS and count else job.device
+            lane = f"{device} {case.name}" if case.builds else device
+            place = lanes if case.start == "fork" else beside
+            if case.start != "fork":
+                lane += " " + case.start
+            place.setdefault(lane, []).append(task)
 
     def done(task: isolate.Task, ending: isolate.Ending) -> None:
         if task.name:
-            report.add(_as_result(task, ending))
+            result = _as_result(task, ending)
+            if asked.sanitize:
+                _add_sanitized(result, next(job for job in jobs if (job.case.name, job.device) == task[:2]), setting)
+            report.add(result)
             return
         if ending.ended != "ran":
             lost = " ".join(filter(None, (ending.ended, ending.signal, ending.detail)))
             report.document["torch_error"] = lost
             where = "import torch" if report.document["torch"] is None else "the parent of the tests"
-            reported = {(test["name"], test["device"]) for test in report.tests}
             for lane in lanes.values():
                 for test in lane:
-                    if (test.name, test.device) not in reported:
+                    if (test.name, test.device, test.label) not in report.tests:
                         report.add(_as_result(test, ending._replace(detail=f"{where}: {ending.detail or lost}")))
 
-    deadline = started + asked.seconds
+    deadline = started + max(asked.seconds, asked.stress_seconds + asked.import_seconds)
     together = list(beside.values())
     if lanes:
         forked = list(lanes.values())
@@ -279,7 +463,7 @@ def _run(asked: argparse.Namespace, scratch: str) -> dict[str, Any]:
             "",
             "",
             asked.import_seconds,
-            lambda say: _warm_parent(say, forked, deadline - _MARGIN_S),
+            lambda say: _warm_parent(say, forked, deadline - _MARGIN_S, asked.stress_seconds, len(jobs) > _MANY),
             heard=report.heard,
         )
         together.insert(0, [warm])
@@ -292,5 +476,25 @@ def _run(asked: argparse.Namespace, scratch: str) -> dict[str, Any]:
         "gpus_error": found.get("error", ""),
         "sabotage": asked.sabotage,
         "seconds": round(time.monotonic() - started, 3),
-        "tests": sorted(report.tests, key=lambda test: (order.index(test["name"]), test["device"])),
+        "tests": sorted(
+            report.tests.values(),
+            key=lambda test: (
+                order.index(test["name"]) if test["name"] in order else len(order),
+                test["name"],
+                test["device"],
+                test["sabotage"],
+            ),
+        ),
     }
+
+
+def _add_sanitized(result: dict[str, Any], job: Job, setting: Setting) -> None:
+    """Puts what compute-sanitizer found beside the test's own measures."""
+    try:
+        with open(_log(job, setting), encoding="utf-8", errors="replace") as file:
+            found = sanitize.read(file.read())
+    except (OSError, ValueError) as error:
+        result["detail"] = "; ".join(filter(None, (result["detail"], f"compute-sanitizer left no log: {error}")))
+        return
+    result["measures"] = {**result["measures"], "sanitizer.errors": float(found.errors)}
+    result["detail"] = "; ".join(filter(None, (result["detail"], found.first)))

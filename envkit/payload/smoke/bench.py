@@ -5,9 +5,12 @@ A test returns numbers and judges nothing.  Two kinds of number exist.  A count 
 the norm of the reference, and ``.worst``, the largest difference of one element by that element's size plus the root
 mean square of all, which sees a single wrong element that the norm hides.  Both are NaN when anything compared is.
 
-The saboteur changes one element of the result before it is compared, so that the way from a wrong element to a red
-verdict is proven for every test: "ulp" changes it by the least the test promises to see (one unit in the last place
-where the test is exact, a ``.worst`` of about 1 elsewhere), "one" adds 1 where the test is exact, "nan" makes it NaN.
+A saboteur disturbs the result before it is compared, so that the way from a wrong element to a red verdict is proven
+for every test.  Some are done here to any result: "ulp" changes one element by the least the test promises to see (one
+unit in the last place where the test is exact, a ``.worst`` of about 1 elsewhere), "one" adds 1 to one element, "nan"
+makes one NaN (of a type that has it), "scale" makes the whole an eighth larger, "block" leaves a sixteenth of it
+unwritten.  Others are the test's own: "order" drops a barrier or a wait, "device" puts a tensor on the wrong device,
+"fault" leaves out the fault that a drill plants.
 """
 
 from __future__ import annotations
@@ -16,11 +19,11 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from envkit.payload.isolate import Unfit
+from envkit.payload.smoke.case import GENERIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-SABOTAGE = ("ulp", "one", "nan")
 SEED = 1618033
 
 
@@ -32,15 +35,27 @@ def worse(one: float, other: float) -> float:
 class Bench:
     """One test on one device.
 
-    ``targets`` are the architectures, as "sm_90", that the run was told its kernels are for, whatever GPU is here.
+    ``targets`` are the architectures, as "sm_90", that the run was told its kernels are for, whatever GPU is here;
+    ``gpus`` is how many GPUs the run sees; ``level`` is the run's.
     """
 
-    def __init__(self, device: str, sabotage: str = "", targets: Sequence[str] = (), scratch: str = "") -> None:
+    def __init__(
+        self,
+        device: str,
+        sabotage: str = "",
+        targets: Sequence[str] = (),
+        scratch: str = "",
+        gpus: int = 0,
+        level: str = "quick",
+    ) -> None:
         self.device = device
         self.sabotage = sabotage
         self.targets = targets
         self.scratch = scratch
+        self.gpus = gpus
+        self.level = level
         self.measures: dict[str, float] = {}
+        self.limits: dict[str, float] = {}
         self.detail = ""
 
     @property
@@ -69,19 +84,28 @@ class Bench:
         value = float(value)
         self.measures[name] = worse(self.measures[name], value) if name in self.measures else value
 
+    def limit(self, name: str, most: float) -> None:
+        """Bounds a measure of a test from outside the suite, which has no limits anywhere else; counts have 0."""
+        self.limits[name] = float(most)
+
     def count(self, name: str, wrong: int) -> None:
         """Records how many things are wrong; several counts under one name add up."""
         self.measures[name] = self.measures.get(name, 0.0) + wrong
 
     def disturb(self, got: Any, exact: bool) -> Any:
-        """The tensor as it is, or with one element changed when a saboteur is asked for."""
+        """The tensor as it is, or changed when one of the saboteurs that change results is asked for."""
         import torch
 
-        if not self.sabotage or not got.numel():
+        if self.sabotage not in GENERIC or not got.numel():
             return got
         flat = got.detach().cpu().contiguous().clone().reshape(-1)
         place = flat.numel() // 2
         real = flat.is_floating_point()
+        if self.sabotage == "scale":
+            return ((flat.double() if real else flat) * 9 / 8).to(flat.dtype).reshape(got.shape)
+        if self.sabotage == "block":
+            flat[place : place + max(1, flat.numel() // 16)] = 0
+            return flat.reshape(got.shape)
         if self.sabotage == "nan" and (real or flat.is_complex()):
             flat[place] = math.nan
         elif not exact:

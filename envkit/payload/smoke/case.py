@@ -1,0 +1,65 @@
+"""What the runner must know of a test before it runs: where, when, beside what, and what it must go red under."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+LEVELS = ("quick", "full", "stress")
+GENERIC = ("ulp", "one", "nan", "scale", "block")  # done to any result that is compared, by the bench
+OWN = ("order", "device", "fault")  # done by the test itself
+SABOTAGE = (*GENERIC, *OWN)
+GPUS = "gpus"  # the device that a test of several GPUs names
+
+
+class Case(NamedTuple):
+    """One test.
+
+    ``cpu``: it means something without a GPU.  ``gpu``: it runs on each GPU.  ``several``: it runs once over at least
+    that many GPUs.  ``start``: "fork" from the parent with torch, "fresh" (a new interpreter), "bare" (forked from a
+    parent without torch).  ``level``: the lowest level that has it.  ``builds``: it waits for compilers more than it
+    computes, so it runs beside the other tests of its device.  ``alone``: nothing else runs on its device meanwhile.
+    ``saboteurs``: under each of these it must go red.  ``needs``: tests whose fault explains its own.  ``seconds``:
+    its budget.  ``sanitize``: the tools of compute-sanitizer that it is fit to run under.
+    """
+
+    name: str
+    cpu: bool = True
+    gpu: bool = True
+    several: int = 0
+    start: str = "fork"
+    level: str = "quick"
+    builds: bool = False
+    alone: bool = False
+    saboteurs: tuple[str, ...] = ("ulp", "nan")
+    needs: tuple[str, ...] = ()
+    seconds: float = 60.0
+    sanitize: tuple[str, ...] = ()
+    group: str = ""
+
+    @property
+    def module(self) -> str:
+        """The module that holds its ``run``."""
+        return f"envkit.payload.smoke.{self.group}.{self.name.replace('-', '_')}"
+
+
+def devices(case: Case, gpus: int) -> tuple[str, ...]:
+    """Where ``case`` must come to an end on a machine with ``gpus`` GPUs.
+
+    Where there is a GPU, what can run on it runs there and nowhere else.  "cuda" and "gpus" stand for GPUs that are
+    not there: such a test ends as unfit.
+    """
+    if case.several:
+        return (GPUS,)
+    if case.gpu and gpus:
+        return tuple(f"cuda:{index}" for index in range(gpus))
+    return ("cpu",) if case.cpu else ("cuda",)
+
+
+def chosen(
+    cases: tuple[Case, ...], level: str, only: tuple[str, ...] = (), exclude: tuple[str, ...] = ()
+) -> tuple[Case, ...]:
+    """The tests of a run: those of ``level`` or the named ones, less the excluded.  A level holds the one below it,
+    save "stress", which holds its own alone."""
+    levels = ("stress",) if level == "stress" else LEVELS[: LEVELS.index(level) + 1]
+    taken = [case for case in cases if (case.name in only if only else case.level in levels)]
+    return tuple(case for case in taken if case.name not in exclude)

@@ -1,0 +1,58 @@
+"""AOTInductor on the CPU: a model exported, compiled into a package, loaded, and run with right and wrong inputs.
+
+A package's machine code trusts its inputs: unless it is told to check them, it reads a tensor of another type, shape
+or layout as the one it was compiled for, and gives garbage or reads beyond the tensor's end.  Here it is told, and
+each wrong input must end in an error.  Loading can end the process, so another one does it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from envkit.payload.isolate import Task
+from envkit.payload.smoke.bench import Bench
+from envkit.payload.smoke.compilers import packages, stages
+from envkit.payload.smoke.compilers.torch_compile import compare, inputs
+
+
+def wrong_inputs(given: tuple[Any, ...]) -> dict[str, tuple[Any, ...]]:
+    """Inputs that the package was not compiled for, by what is wrong with the first of them."""
+    first, *rest = given
+    return {
+        "type": (first.double(), *rest),
+        "shape": (first[:-3], *rest),
+        "layout": (first.t().contiguous().t(), *rest),
+    }
+
+
+def _use(bench: Bench, path: str, given: tuple[Any, ...]) -> dict[str, Any]:
+    import torch
+
+    loaded = packages.load(bench, path)
+    accepted = []
+    with torch.no_grad():
+        compare(bench, loaded(*given), given)
+        for name, wrong in wrong_inputs(given).items():
+            try:
+                loaded(*wrong)
+            except RuntimeError:
+                continue
+            accepted.append(name)
+    bench.count("inputs.accepted", len(accepted))
+    if accepted:
+        bench.detail = f"a wrong {' and a wrong '.join(accepted)} of the input was accepted"
+    return stages.told(bench)
+
+
+def run(bench: Bench) -> None:
+    """Measures ``exact.wrong``, the distances ``fp32``, ``objects.packed`` and ``inputs.accepted`` of wrong ones."""
+    lacking = packages.lacking()
+    if lacking:
+        bench.unfit(lacking)
+    if packages.checks_of_old():
+        bench.detail = "this release builds the checks of inputs only into packages that are not optimised"
+    given = inputs(bench)
+    path = packages.built(bench, given, "cpu")
+    bench.note("objects.packed", packages.libraries(path))
+    loading = Task("loading the package", bench.device, packages.LOAD_S, lambda _: _use(bench, path, given))
+    stages.take(bench, stages.part(loading, lambda: packages.why_deadly(path)))

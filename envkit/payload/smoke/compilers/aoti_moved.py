@@ -1,0 +1,90 @@
+"""An AOTInductor package away from home: loaded where no compiler is in PATH and triton cannot be imported.
+
+A package is built in one image and served in another.  A fresh interpreter loads a copy in another folder, after the
+folder that it was made in is gone, with an empty PATH and an empty cache; whatever the package still takes from where
+it was built is missing there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import Any
+
+from envkit.payload import isolate
+from envkit.payload.smoke.bench import Bench
+from envkit.payload.smoke.compilers import packages, stages
+from envkit.payload.smoke.compilers.lacking import compiler_names
+from envkit.payload.smoke.compilers.torch_compile import compare, inputs
+
+
+def _root() -> str:
+    """The entry of sys.path that this package came from: a folder or a zip."""
+    path = os.path.abspath(__file__)
+    for _ in range(__name__.count(".") + 1):
+        path = os.path.dirname(path)
+    return path
+
+
+def _use(path: str, sabotage: str) -> dict[str, Any]:
+    modules: dict[str, Any] = sys.modules  # whose own type does not know the word for "cannot be imported"
+    modules["triton"] = None
+    import torch
+    import torch._inductor
+
+    bench = Bench("cpu", sabotage)
+    given = inputs(bench)
+    loaded = torch._inductor.aoti_load_package(path)
+    with torch.no_grad():
+        compare(bench, loaded(*given), given)
+    found = [name for name in compiler_names() if shutil.which(name)]
+    found += [name for name, module in sys.modules.items() if name.partition(".")[0] == "triton" and module]
+    bench.count("compilers.found", len(found))
+    bench.detail = f"within reach were {', '.join(found)}" if found else ""
+    return stages.told(bench)
+
+
+def away(path: str, sabotage: str, budget: str, fd: str) -> None:
+    """What the fresh interpreter does: its end is sent to the pipe ``fd``."""
+    os.set_inheritable(int(fd), False)
+    isolate.perform(lambda _: _use(path, sabotage), int(fd), float(budget))
+
+
+def _moved(bench: Bench, path: str) -> str:
+    """A copy of the package in a folder of this test's, which becomes the whole world of the next process."""
+    folder = stages.own_folder(bench, "aoti-moved")
+    for name in ("bin", "tmp", "cache"):
+        os.makedirs(os.path.join(folder, name), exist_ok=True)
+    for name in ("CC", "CXX", "CUDAHOSTCXX", "TORCHINDUCTOR_COMPILE_THREADS"):
+        os.environ.pop(name, None)
+    os.environ["PATH"] = os.path.join(folder, "bin")
+    os.environ["TMPDIR"] = os.path.join(folder, "tmp")
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(folder, "cache")
+    return shutil.copy(path, os.path.join(folder, "moved.pt2"))
+
+
+def run(bench: Bench) -> None:
+    """Measures ``exact.wrong``, the distances ``fp32`` and ``compilers.found``, which should have been out of reach."""
+    lacking = packages.lacking()
+    if lacking:
+        bench.unfit(lacking)
+    path = packages.built(bench, inputs(bench), "cpu")
+    home = dict(os.environ)
+    moved = _moved(bench, path)
+
+    def why() -> str:
+        os.environ.update(home)  # the compiler that built the package is asked
+        return packages.why_deadly(moved)
+
+    # "-c" puts the working directory first, where the image's files may bear a module's name
+    where = f"sys.path[:] = [{_root()!r}] + [entry for entry in sys.path if entry]"
+    code = f"import sys; {where}; from {__name__} import away; away(*sys.argv[1:])"
+    words = (moved, bench.sabotage, str(packages.LOAD_S))
+    loading = isolate.Task(
+        "loading the package in a fresh interpreter",
+        bench.device,
+        packages.LOAD_S,
+        argv=(sys.executable, "-c", code, *words),
+    )
+    stages.take(bench, stages.part(loading, why))

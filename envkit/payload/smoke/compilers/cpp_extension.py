@@ -1,0 +1,70 @@
+"""A C++ extension of torch, built here, loaded and called: the road that every custom operator on the CPU takes.
+
+It hands strings and vectors over the border to torch's libraries, which works only where both sides agree on the layout
+of the C++ library's types.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from envkit.payload.isolate import Task
+from envkit.payload.smoke.bench import Bench
+from envkit.payload.smoke.compilers import extensions, stages
+
+SOURCE = """
+#include <string>
+#include <vector>
+
+std::vector<torch::Tensor> apply(const std::vector<torch::Tensor>& given) {
+  std::vector<torch::Tensor> made;
+  for (const auto& tensor : given) {
+    TORCH_CHECK(tensor.is_contiguous(), "not contiguous: ", tensor.toString());
+    auto out = torch::full_like(tensor, -1);
+    AT_DISPATCH_ALL_TYPES(tensor.scalar_type(), "apply", [&] {
+      const scalar_t* from = tensor.data_ptr<scalar_t>();
+      scalar_t* to = out.data_ptr<scalar_t>();
+      for (int64_t at = 0; at < tensor.numel(); ++at) to[at] = from[at] * 2 + 1;
+    });
+    made.push_back(out);
+  }
+  return made;
+}
+
+std::string kind(const torch::Tensor& tensor) { return tensor.toString(); }
+
+int64_t new_abi() { return _GLIBCXX_USE_CXX11_ABI; }
+"""
+_SIZE = (1 << 16) + 13
+
+
+def _use(bench: Bench) -> dict[str, Any]:
+    import torch
+
+    made = extensions.build("smoke_cpp_extension", [SOURCE], [], ["apply", "kind", "new_abi"])
+    random = bench.random()
+    whole = [torch.randint(-(2**20), 2**20, (_SIZE,), generator=random) for _ in range(2)]
+    given = [whole[0].float(), whole[1]]
+    got = made.apply(given)
+    bench.exact("fp32.wrong", got[0], given[0] * 2 + 1)
+    bench.exact("int64.wrong", got[1], given[1] * 2 + 1)
+    # how torch calls a kind of tensor differs between releases and tensors, its type is in all of the names
+    bench.count("words.wrong", int("Long" not in made.kind(given[1])) + int("Float" not in made.kind(given[0])))
+    refused = ""
+    try:
+        made.apply([given[0].view(-1, 1).expand(-1, 2)])
+    except RuntimeError as error:
+        refused = str(error)
+    bench.count("error.lost", int(not ("not contiguous" in refused and "Float" in refused)))
+    bench.count("abi.wrong", int(made.new_abi() != int(torch.compiled_with_cxx11_abi())))
+    return stages.told(bench)
+
+
+def run(bench: Bench) -> None:
+    """Measures ``fp32.wrong``, ``int64.wrong``, ``words.wrong`` of a string, ``error.lost`` and ``abi.wrong``."""
+    lacking = extensions.lacking_extension("torch builds its extensions")
+    if lacking:
+        bench.unfit(lacking)
+    folder = extensions.build_folder(bench, "cpp-extension")
+    task = Task("building and calling the extension", bench.device, extensions.BUILD_S, lambda _: _use(bench))
+    stages.take(bench, stages.part(task, lambda: extensions.why_deadly(folder)))

@@ -1,0 +1,67 @@
+"""What tests of torch's C++ extensions share: what they lack, where they build, why loading one ends a process."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import shutil
+import sys
+from typing import TYPE_CHECKING, Any
+
+from envkit.payload.smoke.compilers import packages, stages
+from envkit.payload.smoke.compilers.lacking import lacking_headers
+
+if TYPE_CHECKING:
+    from envkit.payload.smoke.bench import Bench
+
+BUILD_S = 240.0
+
+
+def lacking_extension(what: str) -> str:
+    """Why ``what`` cannot be built here as an extension of torch; empty where nothing is missing.
+
+    The compiler is CXX, else c++ (torch/utils/cpp_extension.py, ``get_cxx_compiler``), the builder ninja.
+    """
+    import torch
+
+    if not os.environ.get("CXX") and not shutil.which("c++"):
+        return f"{what} with c++, which is not in PATH"
+    if not shutil.which("ninja"):
+        return f"{what} with ninja, which is not in PATH"
+    header = os.path.join(os.path.dirname(torch.__file__), "include", "torch", "extension.h")
+    if not os.path.exists(header):
+        return f"{what} against {header}, which is absent"
+    return lacking_headers(what)
+
+
+def build_folder(bench: Bench, name: str) -> str:
+    """Where torch builds the extensions of this test from now on."""
+    folder = stages.own_folder(bench, name)
+    os.environ["TORCH_EXTENSIONS_DIR"] = folder
+    return folder
+
+
+def essence(said: str) -> str:
+    """The first errors of a compiler, a linker or a loader among what a build printed, else its last line."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    errors = [line for line in lines if re.search(r"error[: ]|undefined |cannot find|not found", line)]
+    return "; ".join(dict.fromkeys(errors[:3] or lines[-1:]))
+
+
+def build(name: str, sources: list[str], cuda_sources: list[str], functions: list[str]) -> Any:
+    """Builds and loads an extension.  Raises RuntimeError with the compiler's first errors; all is on stderr."""
+    from torch.utils import cpp_extension
+
+    try:
+        return cpp_extension.load_inline(name, sources, cuda_sources or None, functions=functions)
+    except RuntimeError as error:
+        sys.stderr.write(f"{error}\n")
+        text = str(error)
+        raise RuntimeError(essence(text) if text.startswith("Error building extension") else text) from None
+
+
+def why_deadly(folder: str) -> str:
+    """Why loading what was built below ``folder`` ended its process, if its files tell."""
+    reasons = map(packages.why_deadly, glob.glob(os.path.join(folder, "*", "*.so")))
+    return next(filter(None, reasons), "")

@@ -1,0 +1,92 @@
+"""A CUDA extension of torch, built by nvcc for this GPU and called on torch's streams.
+
+It launches on the stream that is current, on the device of its operand.  One that takes the default stream instead is
+right in every simple test and wrong beside other work; so its input is written on a stream of its own behind a long
+wait, and only a launch on that stream reads what was written.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from envkit.payload.isolate import Task
+from envkit.payload.smoke.bench import Bench
+from envkit.payload.smoke.compilers import extensions, stages
+from envkit.payload.smoke.compilers.lacking import lacking_nvcc
+
+DECLARATION = "void apply(torch::Tensor given, torch::Tensor out, bool current);"
+SOURCE = """
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+__global__ void twice_plus_one(const float* given, float* out, int64_t size) {
+  int64_t at = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (at < size) out[at] = given[at] * 2.0f + 1.0f;
+}
+
+void apply(torch::Tensor given, torch::Tensor out, bool current) {
+  TORCH_CHECK(given.is_cuda() && out.device() == given.device(), "apply: expected two tensors of one GPU");
+  TORCH_CHECK(given.is_contiguous() && out.is_contiguous() && out.numel() == given.numel(), "apply: shapes differ");
+  const c10::cuda::CUDAGuard guard(given.device());
+  cudaStream_t stream = current ? c10::cuda::getCurrentCUDAStream().stream() : nullptr;
+  const int64_t size = given.numel();
+  twice_plus_one<<<(size + 255) / 256, 256, 0, stream>>>(given.data_ptr<float>(), out.data_ptr<float>(), size);
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+"""
+_SIZE = (1 << 20) + 13
+_CYCLES = 200_000_000  # about a tenth of a second
+
+
+def _on_stream(bench: Bench, made: Any, fresh: Any) -> Any:
+    """What the extension makes of an input that is written on the current stream long after the call returned."""
+    import torch
+
+    source = fresh.to(bench.device)
+    given, out = (torch.full_like(source, float("nan")) for _ in range(2))
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream(bench.device)):
+        torch.cuda._sleep(_CYCLES)
+        given.copy_(source)
+        made.apply(given, out, bench.sabotage != "order")
+    torch.cuda.synchronize()
+    return out
+
+
+def _use(bench: Bench) -> dict[str, Any]:
+    import torch
+
+    torch.cuda.set_device(bench.device)
+    major, minor = torch.cuda.get_device_capability(bench.device)
+    os.environ["TORCH_CUDA_ARCH_LIST"] = f"{major}.{minor}"
+    made = extensions.build("smoke_nvcc_extension", [DECLARATION], [SOURCE], ["apply"])
+    random = bench.random()
+    fresh = [torch.randint(-(2**20), 2**20, (_SIZE,), generator=random).float() for _ in range(3)]
+    out = torch.full((_SIZE,), float("nan"), device=bench.device)
+    made.apply(fresh[0].to(bench.device), out, True)
+    torch.cuda.synchronize()
+    bench.exact("default.wrong", out, fresh[0] * 2 + 1)
+    bench.exact("stream.wrong", _on_stream(bench, made, fresh[1]), fresh[1] * 2 + 1)
+    index, seen = torch.device(bench.device).index or 0, torch.cuda.device_count()
+    bench.note("guard.offered", seen > 1)
+    if seen > 1:
+        given = fresh[2].to(bench.device)
+        out = torch.full_like(given, float("nan"))
+        with torch.cuda.device((index + 1) % seen):
+            made.apply(given, out, True)
+        torch.cuda.synchronize(bench.device)
+        bench.exact("guard.wrong", out, fresh[2] * 2 + 1)
+    return stages.told(bench)
+
+
+def run(bench: Bench) -> None:
+    """Measures ``default.wrong`` and ``stream.wrong`` of two streams, ``guard.wrong`` with another device current."""
+    what = "torch builds CUDA extensions"
+    lacking = lacking_nvcc(what) or extensions.lacking_extension(what)
+    if lacking:
+        bench.unfit(lacking)
+    folder = extensions.build_folder(bench, "nvcc-extension")
+    task = Task("building and calling the extension", bench.device, extensions.BUILD_S, lambda _: _use(bench))
+    stages.take(bench, stages.part(task, lambda: extensions.why_deadly(folder)))

@@ -1,0 +1,42 @@
+"""How tests bring a Triton kernel of their own to life."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from typing import TYPE_CHECKING, Any
+
+from envkit.payload.smoke.compilers import stages
+from envkit.payload.smoke.compilers.lacking import lacking_c
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from envkit.payload.smoke.bench import Bench
+
+
+def kernels(bench: Bench, name: str, source: str) -> Any:
+    """The module ``source``, with Triton's cache in a folder of this test's own: nothing comes out of an older one."""
+    if importlib.util.find_spec("triton") is None:
+        bench.unfit("triton is not installed")
+    folder = stages.own_folder(bench, name)
+    os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "cache")
+    path = os.path.join(folder, "smoke_" + name.replace("-", "_") + ".py")
+    with open(path, "w") as file:  # triton reads a kernel's source from its file
+        file.write(source)
+    spec = importlib.util.spec_from_file_location(os.path.basename(path)[:-3], path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def launched(bench: Bench, launch: Callable[[], Any]) -> None:
+    """Launches for the first time, which compiles; without a C compiler that is no fault of Triton's."""
+    try:
+        launch()
+    except Exception as error:  # which one says "no compiler" differs between releases
+        lacking = lacking_c("triton builds its launcher")
+        if lacking:
+            bench.unfit(f"{lacking} ({type(error).__name__})")
+        raise

@@ -1,0 +1,126 @@
+"""Reductions, scans and atomics in Triton, over rows that no block divides.
+
+These are what compiled models are made of besides products: they need the threads of a block to wait for one another,
+and atomics the blocks of a whole grid to add up.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from envkit.payload.smoke.bench import Bench
+from envkit.payload.smoke.compilers.triton_kernels import kernels, launched
+
+SOURCE = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def larger(one, other):
+    return tl.maximum(one, other)
+
+
+@triton.jit
+def softmax(given, out, width, stride, BLOCK: tl.constexpr):
+    place = tl.arange(0, BLOCK)
+    inside = place < width
+    row = tl.load(given + tl.program_id(0) * stride + place, mask=inside, other=-float("inf"))
+    power = tl.exp(row - tl.max(row, axis=0))
+    tl.store(out + tl.program_id(0) * stride + place, power / tl.sum(power, axis=0), mask=inside)
+
+
+@triton.jit
+def scan(given, sums, peaks, places, width, stride, BLOCK: tl.constexpr):
+    place = tl.arange(0, BLOCK)
+    inside = place < width
+    row = tl.program_id(0)
+    values = tl.load(given + row * stride + place, mask=inside, other=0)
+    tl.store(sums + row * stride + place, tl.cumsum(values, axis=0), mask=inside)
+    known = tl.where(inside, values, -2147483648)
+    tl.store(peaks + row * stride + place, tl.associative_scan(known, 0, larger), mask=inside)
+    tl.store(places + row, tl.argmax(known, axis=0))
+
+
+@triton.jit
+def tally(bins, counts, peaks, size, ATOMIC: tl.constexpr, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < size
+    bin = tl.load(bins + place, mask=inside, other=0)
+    if ATOMIC:
+        tl.atomic_add(counts + bin, 1, mask=inside)
+    else:
+        tl.store(counts + bin, tl.load(counts + bin, mask=inside, other=0) + 1, mask=inside)
+    tl.atomic_max(peaks + bin, place, mask=inside)
+"""
+BLOCK = 1024
+_ROWS, _WIDTH, _STRIDE = 301, 1000, 1031
+_SIZE, _BINS = (1 << 18) + 13, 37
+_POISON = -(2**31)
+
+
+def _strided(tensor: Any, fill: float, device: str) -> Any:
+    """The rows on the device, further apart than they are wide, ``fill`` between them."""
+    import torch
+
+    storage = torch.full((tensor.shape[0], _STRIDE), fill, dtype=tensor.dtype)
+    storage[:, :_WIDTH] = tensor
+    return storage.to(device)
+
+
+def _softmax(bench: Bench, module: Any) -> None:
+    import torch
+
+    given = torch.randn(_ROWS, _WIDTH, generator=bench.random()) * 4
+    there = _strided(given, float("nan"), bench.device)
+    out = torch.full_like(there, float("nan"))
+    launched(bench, lambda: module.softmax[(_ROWS,)](there, out, _WIDTH, _STRIDE, BLOCK=BLOCK))
+    got = out.cpu()
+    bench.close("softmax", got[:, :_WIDTH], torch.softmax(given.double(), dim=1))
+    bench.count("softmax.beside.wrong", int((~got[:, _WIDTH:].isnan()).sum()))
+
+
+def _scan(bench: Bench, module: Any) -> None:
+    import torch
+
+    given = torch.randint(-(2**20), 2**20, (_ROWS, _WIDTH), generator=bench.random()).int()
+    there = _strided(given, 2**20, bench.device)
+    sums, peaks = (torch.full_like(there, _POISON) for _ in range(2))
+    places = torch.full((_ROWS,), -1, dtype=torch.int32, device=bench.device)
+    module.scan[(_ROWS,)](there, sums, peaks, places, _WIDTH, _STRIDE, BLOCK=BLOCK)
+    bench.exact("sums.wrong", sums.cpu()[:, :_WIDTH], given.long().cumsum(1).int())
+    bench.exact("peaks.wrong", peaks.cpu()[:, :_WIDTH], given.cummax(1).values)
+    # where several are largest any of them will do
+    found = places.cpu().long()
+    bench.count("places.wrong", int(((found < 0) | (found >= _WIDTH)).sum()))
+    picked = given.gather(1, found.clamp(0, _WIDTH - 1)[:, None])[:, 0]
+    bench.exact("places.wrong", picked, given.max(1).values)
+    beside = sum(int((tensor.cpu()[:, _WIDTH:] != _POISON).sum()) for tensor in (sums, peaks))
+    bench.count("scan.beside.wrong", beside)
+
+
+def _tally(bench: Bench, module: Any) -> None:
+    import torch
+
+    bins = torch.randint(0, _BINS, (_SIZE,), generator=bench.random()).int()
+    there = bins.to(bench.device)
+    counts = torch.zeros(_BINS, dtype=torch.int32, device=bench.device)  # a sum begins at zero
+    peaks = torch.full_like(counts, -1)
+    grid = (-(-_SIZE // BLOCK),)
+    # Without atomics, all threads of a block read a count before one of them writes it: far too few are counted.
+    module.tally[grid](there, counts, peaks, _SIZE, ATOMIC=bench.sabotage != "order", BLOCK=BLOCK)
+    bench.exact("counts.wrong", counts.cpu(), torch.bincount(bins.long(), minlength=_BINS).int())
+    last = torch.stack([(bins == bin).nonzero().max() for bin in range(_BINS)]).int()
+    bench.exact("last.wrong", peaks.cpu(), last)
+
+
+def run(bench: Bench) -> None:
+    """Measures the distances ``softmax``, and ``.wrong`` of ``sums``, ``peaks``, ``places``, ``counts``, ``last``, and
+    ``.beside.wrong``, what was written between the rows."""
+    import torch
+
+    module = kernels(bench, "triton-reduce", SOURCE)
+    torch.cuda.set_device(bench.device)
+    _softmax(bench, module)
+    _scan(bench, module)
+    _tally(bench, module)

@@ -1,0 +1,63 @@
+"""Products of awkward shapes: sizes that no tile divides, transposed and strided operands, bases moved by one element.
+
+Integers as in ``gemm-exact``, so that nothing may differ.  What lies beside an operand is NaN, so that reading it is
+seen, and so is what lies around the result, so that writing there is seen too.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import product
+from typing import Any
+
+from envkit.payload.smoke.bench import Bench
+from envkit.payload.smoke.gemm.freivalds import operand, source, wrong_in_product
+
+_SIZES = (1, 7, 63, 129, 4095)
+_CPU_SIZES = (1, 7, 129)
+_LAYOUTS = (  # is the first operand stored transposed, is the second, and does everything lie inside something larger
+    (False, False, False),
+    (True, False, False),
+    (False, True, False),
+    (False, False, True),
+    (True, True, True),
+)
+
+
+def _stored(matrix: Any, transposed: bool, inside: bool) -> Any:
+    """The same matrix, stored as asked; inside something larger its base is aligned to one element only."""
+    import torch
+
+    rows = (matrix.t() if transposed else matrix).contiguous()
+    if inside:
+        rows = torch.nn.functional.pad(rows, (1, 2), value=torch.nan)[:, 1:-2]
+    return rows.t() if transposed else rows
+
+
+def _measure(bench: Bench, name: str, dtype: Any, top: int) -> None:
+    import torch
+
+    sizes = _SIZES if bench.on_gpu else _CPU_SIZES
+    random = source(bench)
+    one, two = operand(sizes[-1], sizes[-1], top, random), operand(sizes[-1], sizes[-1], top, random)
+    for rows, depth, columns in product(sizes, repeat=3):
+        left, right = one[:rows, :depth], two[:depth, :columns]
+        typed = left.to(dtype), right.to(dtype)
+        for first, second, inside in _LAYOUTS:
+            around = torch.full((rows + 2, columns + 3), torch.nan, dtype=dtype, device=bench.device)
+            out = around[1:-1, 1:-2] if inside else torch.full_like(around[1:-1, 1:-2], torch.nan)
+            torch.mm(_stored(typed[0], first, inside), _stored(typed[1], second, inside), out=out)
+            got = bench.disturb(out, exact=True)
+            bench.count(name + ".wrong", wrong_in_product(left, right, got, random))
+            if inside:
+                out.fill_(torch.nan)
+                bench.count(name + ".outside", int((~around.isnan()).sum()))
+
+
+def run(bench: Bench) -> None:
+    """Measures ``<dtype>.wrong``, ``<dtype>.outside`` (elements written around the result) and ``<dtype>.offered``."""
+    import torch
+
+    bench.plain_math()
+    for name, dtype, top in (("fp32", torch.float32, 2**6), ("fp16", torch.float16, 2), ("bf16", torch.bfloat16, 1)):
+        bench.attempt(name, partial(_measure, bench, name, dtype, top))

@@ -1,0 +1,109 @@
+"""Integers reduced by a tree in shared memory and by atomics: sum, exclusive or, least and greatest, all exact.
+
+A barrier keeps the tree from reading what is not written yet.  One warp comes late to it on purpose, and what it has
+not written yet is a pattern, so that a barrier that does not hold shows in every block.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import operator
+from typing import TYPE_CHECKING
+
+from envkit.payload.smoke import raw
+from envkit.payload.smoke.driver import Driver, number_of
+from envkit.payload.smoke.nvrtc import load
+
+if TYPE_CHECKING:
+    from envkit.payload.smoke.bench import Bench
+
+_THREADS = 256
+_BLOCKS = 64
+_SIZES = (1, 31, 257, (1 << 18) + 77)
+_NAMES = ("sum", "xor", "min", "max")
+_LATE_CYCLES = 20000  # 10 us at 2 GHz; the other warps would be through the whole tree by then
+_SOURCE = """
+typedef unsigned long long u64;
+
+#ifdef LOST
+#define BARRIER
+#else
+#define BARRIER __syncthreads()
+#endif
+
+extern "C" __global__ void reduce_tree(const unsigned* x, unsigned n, u64* out)
+{
+    __shared__ u64 sums[THREADS];
+    __shared__ unsigned xors[THREADS], least[THREADS], most[THREADS];
+    unsigned me = threadIdx.x;
+    sums[me] = 0xA5A5A5A5A5A5A5A5ull;
+    xors[me] = least[me] = most[me] = 0xA5A5A5A5u;
+    __syncthreads();
+    u64 sum = 0;
+    unsigned bits = 0, low = 0xFFFFFFFFu, high = 0;
+    for (unsigned i = blockIdx.x * blockDim.x + me; i < n; i += gridDim.x * blockDim.x) {
+        unsigned value = x[i];
+        sum += value;
+        bits ^= value;
+        low = value < low ? value : low;
+        high = value > high ? value : high;
+    }
+    if (me / 32 == THREADS / 32 - 1) {
+        long long start = clock64(), now = start;
+        while (now - start < LATE) now = clock64();
+        sum += now < start;  // never true; it keeps the compiler from writing the sum before the wait
+    }
+    sums[me] = sum;
+    xors[me] = bits;
+    least[me] = low;
+    most[me] = high;
+    BARRIER;
+    for (unsigned half = THREADS / 2; half; half /= 2) {
+        if (me < half) {
+            sums[me] += sums[me + half];
+            xors[me] ^= xors[me + half];
+            least[me] = least[me + half] < least[me] ? least[me + half] : least[me];
+            most[me] = most[me + half] > most[me] ? most[me + half] : most[me];
+        }
+        BARRIER;
+    }
+    if (me == 0) {
+        atomicAdd(out, sums[0]);
+        atomicXor(out + 1, (u64)xors[0]);
+        atomicMin(out + 2, (u64)least[0]);
+        atomicMax(out + 3, (u64)most[0]);
+    }
+}
+"""
+
+
+def reduced(data: bytes) -> bytes:
+    """The four results of 32-bit numbers, each as 64 bits."""
+    numbers = raw.words(data)
+    values = (sum(numbers), functools.reduce(operator.xor, numbers), min(numbers), max(numbers))
+    return b"".join(value.to_bytes(8, "little") for value in values)
+
+
+def run(bench: Bench) -> None:
+    """Measures in bytes ``sum.wrong``, ``xor.wrong``, ``min.wrong`` and ``max.wrong``.
+
+    Saboteurs: "ulp", "one", and "order", a kernel without the barriers.
+    """
+    driver, index = Driver(), number_of(bench.device)
+    driver.context(index)
+    options = [f"-DTHREADS={_THREADS}", f"-DLATE={_LATE_CYCLES}", *(["-DLOST"] if bench.sabotage == "order" else [])]
+    kernel = load(driver, index, _SOURCE, ["reduce_tree"], options)["reduce_tree"]
+    start = bytes(16) + b"\xff" * 8 + bytes(8)  # what the atomics begin with
+    for size in _SIZES:
+        data = raw.fresh(4 * size, size)
+        want = reduced(data)
+        with driver.room(len(data), len(want)) as (x, out):
+            driver.write(x, data)
+            driver.write(out, start)
+            driver.launch(kernel, _BLOCKS, _THREADS, [ctypes.c_uint64(x), ctypes.c_uint(size), ctypes.c_uint64(out)])
+            driver.synchronize()
+            got = driver.read(out, len(want))
+        for place, name in enumerate(_NAMES):
+            here = slice(8 * place, 8 * place + 8)
+            raw.compare(bench, name + ".wrong", got[here], want[here])

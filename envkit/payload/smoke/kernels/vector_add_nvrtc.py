@@ -1,0 +1,96 @@
+"""A kernel compiled by NVRTC and launched through the driver, with no framework between: exact.
+
+Compiled twice, to machine code for this GPU and to PTX that the driver compiles.  The kernels add unsigned integers,
+one by one and four by four, from bases that are aligned to 4 bytes only, and must leave what lies around the result.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import operator
+from typing import TYPE_CHECKING, Any
+
+from envkit.payload.smoke import raw
+from envkit.payload.smoke.driver import CudaFault, Driver, number_of
+from envkit.payload.smoke.nvrtc import Compiler, targets_for
+
+if TYPE_CHECKING:
+    from envkit.payload.smoke.bench import Bench
+
+_PTX_TOO_NEW = 222  # CUDA_ERROR_UNSUPPORTED_PTX_VERSION, cuda.h
+_SIZE = (1 << 17) + 13
+_GUARD = 64
+_SOURCE = """
+extern "C" __global__ void add_one(const unsigned* a, const unsigned* b, unsigned* c, unsigned n)
+{
+    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) c[i] = a[i] + b[i];
+}
+
+extern "C" __global__ void add_four(const unsigned* a, const unsigned* b, unsigned* c, unsigned n)
+{
+    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    unsigned head = (unsigned)((16ull - ((unsigned long long)a & 15ull)) & 15ull) / 4u;
+    if (head > n) head = n;
+    unsigned quads = (n - head) / 4u;
+    unsigned tail = head + quads * 4u;
+    if (i < head) c[i] = a[i] + b[i];
+    if (i < quads) {
+        uint4 x = *(const uint4*)(a + head + 4u * i);
+        uint4 y = *(const uint4*)(b + head + 4u * i);
+        *(uint4*)(c + head + 4u * i) = make_uint4(x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w);
+    }
+    if (tail + i < n) c[tail + i] = a[tail + i] + b[tail + i];
+}
+"""
+
+
+def _wrong(driver: Driver, kernel: Any, operands: list[bytes], want: bytes, shift: int, sabotage: str) -> int:
+    """Bytes that differ after one launch from bases moved by ``shift`` elements, the guards included."""
+    room = 4 * (_SIZE + 2 * _GUARD)
+    start = 4 * (_GUARD + shift)
+    with driver.room(room, room, room) as bases:
+        for base in bases:
+            driver.fill(base, raw.POISON, room)
+        for place, values in enumerate(operands):
+            driver.write(bases[place] + start, values)
+        arguments = [*(ctypes.c_uint64(base + start) for base in bases), ctypes.c_uint(_SIZE)]
+        blocks = (_SIZE + 255) // 256 - (sabotage == "block")
+        driver.launch(kernel, blocks, 256, arguments)
+        driver.synchronize()
+        got = driver.read(bases[2], room)
+    before, after = bytes([raw.POISON]) * start, bytes([raw.POISON]) * (room - start - len(want))
+    return raw.differing(raw.disturbed(got, sabotage), before + want + after)
+
+
+def run(bench: Bench) -> None:
+    """Measures ``cubin.wrong`` and ``ptx.wrong``, and by ``.offered`` whether either form can be used here.
+
+    Machine code is not offered where this NVRTC does not know the GPU; PTX is not offered where it is newer than the
+    driver can compile.  Saboteurs: "ulp", and "block", which launches one block fewer.
+    """
+    index = number_of(bench.device)
+    driver, compiler = Driver(), Compiler()
+    driver.context(index)
+    bench.detail = f"nvrtc {compiler.version()} from {compiler.path}"
+    one, two = raw.fresh(4 * _SIZE, 1), raw.fresh(4 * _SIZE, 2)
+    sums = map(operator.add, raw.words(one), raw.words(two))
+    want = array.array("I", [each & raw.WORD for each in sums]).tobytes()
+    machine, virtual = targets_for(compiler.targets(), driver.capability(index))
+    for form, target in (("cubin", machine), ("ptx", virtual)):
+        if not target:
+            bench.note(form + ".offered", 0)
+            continue
+        try:
+            module = driver.module(compiler.compile(_SOURCE, "add.cu", target, form.upper()), f"{form} for {target}")
+        except CudaFault as fault:
+            if form != "ptx" or fault.cuda_code != _PTX_TOO_NEW:
+                raise
+            bench.note(form + ".offered", 0)
+            continue
+        bench.note(form + ".offered", 1)
+        for name in ("add_one", "add_four"):
+            kernel = driver.kernel(module, name)
+            for shift in range(4):
+                bench.count(form + ".wrong", _wrong(driver, kernel, [one, two], want, shift, bench.sabotage))

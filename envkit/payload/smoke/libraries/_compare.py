@@ -1,0 +1,33 @@
+"""What the tests of libraries share: NaN in the memory that results are written to, and lists of results compared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from envkit.payload.smoke.bench import Bench
+
+_LARGE = 64 << 20  # bytes; a block of the caching allocator's pool for what is larger than 1 MiB
+_SMALL, _BLOCKS = 1 << 20, 16  # blocks of its other pool
+
+
+def stale(bench: Bench) -> None:
+    """Writes the byte 0xFF over blocks of both pools and gives them back; NaN in every floating type, -1 in integers.
+
+    A CPU's allocator promises no reuse, so nothing is done there.
+    """
+    import torch
+
+    if not bench.on_gpu:
+        return
+    blocks: list[Any] = [torch.full((_LARGE,), 255, dtype=torch.uint8, device=bench.device)]
+    blocks += [torch.full((_SMALL,), 255, dtype=torch.uint8, device=bench.device) for _ in range(_BLOCKS)]
+    torch.cuda.synchronize()
+
+
+def all_close(bench: Bench, name: str, results: list[Any], wanted: list[Any]) -> None:
+    """``bench.close`` for each of several results.  Raises AssertionError where one is missing."""
+    if len(results) != len(wanted):
+        raise AssertionError(f"{name}: {len(results)} results, expected {len(wanted)}")
+    for place, want in enumerate(wanted):
+        bench.close(name, results[place], want)

@@ -1,0 +1,88 @@
+"""What runs along one axis: normalisations, softmax, sums, means, extremes and running sums.
+
+Rows that fit the kernels which keep a row in registers, and rows that do not; along the last axis and along the first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from envkit.payload.smoke.bench import Bench, rounded
+from envkit.payload.smoke.libraries._compare import all_close, stale
+
+_SHAPES = ((384, 771), (5, 30011))
+
+
+def _kinds() -> dict[str, tuple[int, Any]]:
+    """What is done to a tensor, its scale and its shift, and how many of the three it uses."""
+    import torch
+
+    functional = torch.nn.functional
+    kinds: dict[str, tuple[int, Any]] = {
+        "layer-norm": (3, lambda x, scale, shift: functional.layer_norm(x, x.shape[-1:], scale, shift)),
+        "batch-norm": (3, lambda x, scale, shift: functional.batch_norm(x, None, None, scale, shift, training=True)),
+        "softmax": (1, lambda x, scale, shift: x.softmax(-1)),
+        "log-softmax": (1, lambda x, scale, shift: x.log_softmax(-1)),
+    }
+    if hasattr(functional, "rms_norm"):
+        kinds["rms-norm"] = (2, lambda x, scale, shift: functional.rms_norm(x, x.shape[-1:], scale))
+    return kinds
+
+
+def _results(used: int, work: Any, tensors: list[Any], device: str) -> list[Any]:
+    import torch
+
+    leaves = [tensor.detach().to(device).requires_grad_() for tensor in tensors[:3]]
+    out = work(*leaves)
+    return [out, *torch.autograd.grad(out, leaves[:used], tensors[3].to(device))]
+
+
+def _integers(bench: Bench, random: Any) -> None:
+    import torch
+
+    for shape in _SHAPES:
+        small = torch.randint(-9, 10, shape, generator=random)
+        tiny = torch.randint(-1, 2, (256, 256), generator=random)  # every partial sum is a bf16 number
+        wide = torch.arange(small.numel()).roll(small.numel() // 3).reshape(shape).flip(0)  # no two are equal
+        stale(bench)
+        here = small.to(bench.device)
+        for axis in (0, 1):
+            for dtype in (torch.float32, torch.int32):
+                given = here.to(dtype)
+                kept = dtype if dtype.is_floating_point else torch.int64
+                bench.exact("sum.wrong", given.sum(axis), small.sum(axis).to(kept))
+                bench.exact("cumsum.wrong", given.cumsum(axis), small.cumsum(axis).to(kept))
+            bench.exact("sum.wrong", tiny.to(bench.device).bfloat16().sum(axis), tiny.sum(axis).bfloat16())
+            bench.exact("cumsum.wrong", tiny.to(bench.device).bfloat16().cumsum(axis), tiny.cumsum(axis).bfloat16())
+            values, places = wide.to(bench.device).float().max(axis)
+            want = wide.max(axis)
+            bench.exact("max.wrong", values, want.values.float())
+            bench.exact("max.wrong", places, want.indices)
+            bench.exact("max.wrong", wide.to(bench.device).argmin(axis), wide.argmin(axis))
+        bench.exact("sum.wrong", here.float().sum(), small.sum().float())
+
+
+def run(bench: Bench) -> None:
+    """Measures the distances ``<kind>.<dtype>`` with gradients, and ``sum.wrong``, ``cumsum.wrong``, ``max.wrong``."""
+    import torch
+
+    bench.plain_math()
+    random = bench.random()
+    kinds = _kinds()
+    bench.note("rms-norm.offered", "rms-norm" in kinds)
+    for shape in _SHAPES:
+        sizes = (shape, shape[1:], shape[1:], shape)
+        full = [torch.randn(*size, generator=random, dtype=torch.float64) for size in sizes]
+        for dtype_name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+            inputs = rounded(full, dtype)
+            plain = [tensor.double() for tensor in inputs]
+            stale(bench)
+            for name, (used, work) in kinds.items():
+                results = _results(used, work, inputs, bench.device)
+                all_close(bench, f"{name}.{dtype_name}", results, _results(used, work, plain, "cpu"))
+            here = inputs[0].to(bench.device)
+            for axis in (0, 1):
+                bench.close(f"reduce.{dtype_name}", here.sum(axis), plain[0].sum(axis))
+                bench.close(f"reduce.{dtype_name}", here.mean(axis), plain[0].mean(axis))
+                bench.close(f"reduce.{dtype_name}", here.float().var(axis), plain[0].var(axis))
+    _integers(bench, random)

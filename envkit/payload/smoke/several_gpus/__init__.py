@@ -1,0 +1,31 @@
+"""Several GPUs and the processes that share them.
+
+Where fewer than two GPUs are seen, tests whose logic means something there run as two processes on the CPU with gloo;
+their measures then bear its name and say nothing about NCCL.
+"""
+
+from __future__ import annotations
+
+from envkit.payload.smoke.case import Case
+
+_CLOSE = ("ulp", "nan", "scale", "block", "order")
+_EXACT = ("ulp", "one", "nan", "scale", "block")
+
+CASES = (
+    Case("rank-versions", several=2, level="full", saboteurs=("one",)),
+    Case("p2p-copies", cpu=False, several=2, level="full", saboteurs=(*_EXACT, "order"), seconds=120.0),
+    Case("devices-alike", cpu=False, several=2, level="full", saboteurs=(*_EXACT, "device")),
+    Case("nccl-allreduce", several=2, level="full", saboteurs=(*_EXACT, "order"), seconds=90.0),
+    Case(
+        "nccl-collectives",
+        several=2,
+        level="full",
+        saboteurs=(*_EXACT, "order"),
+        needs=("nccl-allreduce",),
+    ),
+    Case("transport-matrix", cpu=False, several=2, level="full", saboteurs=_EXACT, seconds=130.0),
+    Case("hang-drill", several=2, level="full", saboteurs=("fault",), seconds=150.0),
+    Case("ddp", several=2, level="full", saboteurs=_CLOSE, needs=("nccl-allreduce",)),
+    Case("ddp-unfreeze", several=2, level="full", saboteurs=_CLOSE, needs=("ddp",)),
+    Case("fsdp", several=2, level="full", saboteurs=_CLOSE, needs=("nccl-collectives",)),
+)

@@ -1,0 +1,112 @@
+"""A report as one HTML page for a browser or a build's artifacts: no script, nothing loaded from elsewhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from envkit import __version__
+from envkit.model import Finding, Outcome, Report, Result, Severity
+from envkit.report.text import visible
+
+_ORDER = (Outcome.FAIL, Outcome.BROKE, Outcome.UNKNOWN, Outcome.PASS, Outcome.SKIP)
+_MARGIN = 1.05  # so that a mark at the right end is seen
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One measured figure beside its limits: ``limit`` is what the hardware can do, ``good`` what a healthy one
+    reached, both in ``unit`` and each None where it is not known."""
+
+    label: str
+    value: float
+    unit: str
+    limit: float | None = None
+    good: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """A bar in percent of its width; a figure with nothing to be compared with is a number without a bar."""
+
+    label: str
+    text: str
+    shares: str
+    filled: float | None
+    limit: float | None
+    good: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One check in one line, and what it found."""
+
+    outcome: str
+    severity: str
+    check: str
+    reason: str
+    findings: tuple[Finding, ...]
+
+
+def render(report: Report, fail_on: Severity = Severity.ERROR, bars: tuple[Bar, ...] = ()) -> str:
+    """The page: the verdict, the bars, then one line a check, what failed first.  The verdict is the exit code's."""
+    # Imported here: it takes longer than the whole of the other formats.
+    import jinja2
+
+    from envkit.render import templates_dir
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(templates_dir()),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["visible"] = visible
+    said = Counter(result.outcome for result in report.results)
+    counts = [f"{said[outcome]} {outcome.value}" for outcome in _ORDER if said[outcome]]
+    if not said[Outcome.PASS] + said[Outcome.FAIL]:
+        counts.insert(0, "nothing was judged")
+    text = environment.get_template("report.html.j2").render(
+        title=f"{report.subject.kind} {report.subject.name}".strip(),
+        version=__version__,
+        verdict=report.verdict(fail_on).value,
+        counts=", ".join(counts),
+        seconds=f"{report.elapsed_s:.1f}",
+        bars=[_drawn(bar) for bar in bars],
+        lines=[_line(result) for result in sorted(report.results, key=_first)],
+    )
+    return str(text)
+
+
+def _drawn(bar: Bar) -> _Drawn:
+    limits = [limit for limit in (bar.limit, bar.good) if limit]
+    whole = max(bar.value, *limits) * _MARGIN if limits else None
+    shares = [
+        f"{bar.value / limit:.0%} of {name}"
+        for name, limit in (("the peak", bar.limit), ("a healthy one", bar.good))
+        if limit
+    ]
+
+    def percent(value: float | None) -> float | None:
+        return round(100.0 * max(value, 0.0) / whole, 2) if value is not None and whole else None
+
+    text = f"{bar.value:.4g} {bar.unit}"
+    return _Drawn(
+        bar.label, text, ", ".join(shares), percent(bar.value), percent(bar.limit or None), percent(bar.good or None)
+    )
+
+
+def _worst(result: Result) -> int:
+    return max((finding.severity for finding in result.findings), default=0)
+
+
+def _first(result: Result) -> tuple[int, int, str]:
+    return _ORDER.index(result.outcome), -_worst(result), result.check
+
+
+def _line(result: Result) -> _Line:
+    severity = Severity(_worst(result)).name.lower() if result.findings else ""
+    findings = tuple(sorted(result.findings, key=lambda finding: -finding.severity))
+    return _Line(result.outcome.value, severity, result.check, result.reason, findings)
