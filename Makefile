@@ -18,16 +18,18 @@ run: $(VENV)/run.ready
 	scripts/bootstrapper
 	$(BIN)/envkit up $(SPEC) --engine auto --refresh-os
 
-# The engine's tests share two images of 6 GB, so they run in one process, after all others.
+# The engine's tests share two images of 6 GB, so they run in one process, after all others; the smoke suite takes every
+# processor by itself.
 test: $(VENV)/test.ready lint unit
 	scripts/compiler
-	$(BIN)/python -m pytest -m faults -n 4 tests/faults
+	$(BIN)/python -m pytest -m faults -n 4 tests/faults --ignore tests/faults/test_smoke.py
+	$(BIN)/python -m pytest -m faults --durations=5 tests/faults/test_smoke.py
 	$(BIN)/python -m pytest -m engine --durations=10
 
 # Four real torch environments are made once in the cache folder; 13 GB.
 faults: $(VENV)/test.ready
 	scripts/compiler
-	$(BIN)/python -m pytest -m faults -n 4 tests/faults --fault-table docs/faults.md
+	$(BIN)/python -m pytest -m faults -n 4 tests/faults --ignore tests/faults/test_smoke.py --fault-table docs/faults.md
 
 unit: $(VENV)/test.ready
 	$(BIN)/python -m pytest -m 'not engine and not faults' -n auto

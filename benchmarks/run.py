@@ -165,6 +165,29 @@ def proving(runs: int) -> Iterator[Measure]:
     yield measure("envkit audit, largest process", "MiB", [memory for _, memory in both], 500.0)
 
 
+def smoking(runs: int) -> Iterator[Measure]:
+    """The smoke suite in an image, from its start to the exit code, and the parent that its tests are forked from.
+
+    The image is the reference, or what ENVKIT_SMOKE_IMAGE names.  The budgets hold where there is a GPU; without one
+    the time is that of this machine's processors.  Needs the engine and the image.
+    """
+    image = os.environ.get("ENVKIT_SMOKE_IMAGE") or f"envkit/{REFERENCE.name}:latest"
+    gpu = os.path.exists("/dev/nvidiactl")
+    memory: list[float] = []
+    for level, budget in (("quick", 15.0), ("full", 120.0)):
+        argv = [*ENVKIT, "smoke", image, "--level", level, "--format", "json", "--observed"]
+        seconds = []
+        for _ in range(runs):  # the first is from cold, and counts
+            started = time.perf_counter()
+            done = subprocess.run(argv, capture_output=True, text=True, cwd=ROOT)
+            seconds.append(time.perf_counter() - started)
+            if done.returncode != 0:
+                raise Failed(f"envkit smoke --level {level} ended with {done.returncode}: {done.stderr[-400:]}")
+            memory.append(json.loads(done.stdout)["observed"]["parent_kb"]["value"] / 1024)
+        yield measure(f"envkit smoke --level {level}", "s", seconds, budget if gpu else None)
+    yield measure("the parent of the tests", "MiB", memory, 1536.0)
+
+
 def locking(runs: int) -> Iterator[Measure]:
     """``envkit lock`` and uv alone on the same wish, both with a warm cache; nothing where no index is in reach."""
     from envkit.facts import load as load_facts
@@ -296,6 +319,7 @@ PARTS: dict[str, Callable[[int], Iterator[Measure]]] = {
     "commands": commands,
     "inside": inside,
     "proving": proving,
+    "smoking": smoking,
     "locking": locking,
     "building": building,
 }

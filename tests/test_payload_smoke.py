@@ -317,10 +317,10 @@ def test_a_test_runs_on_every_gpu_or_else_where_it_means_something() -> None:
     assert devices(Case("d", several=2), 0) == devices(Case("d", several=2), 8) == ("gpus",)
 
 
-def test_a_level_holds_the_one_below_and_stress_its_own() -> None:
-    tests = (Case("q"), Case("f", level="full"), Case("s", level="stress"))
+def test_full_holds_quick_and_stress_what_loads_a_gpu() -> None:
+    tests = (Case("q"), Case("f", level="full", stress=True), Case("s", level="stress"))
     names = {level: [case.name for case in chosen(tests, level)] for level in LEVELS}
-    assert names == {"quick": ["q"], "full": ["q", "f"], "stress": ["s"]}
+    assert names == {"quick": ["q"], "full": ["q", "f"], "stress": ["f", "s"]}
     assert [case.name for case in chosen(tests, "quick", ("s", "q"), ("q",))] == ["s"]
 
 

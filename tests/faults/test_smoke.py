@@ -26,6 +26,9 @@ pytestmark = pytest.mark.faults
 ROOT = Path(__file__).parents[2]
 RELEASES = ("t24", "t26", "t211", "t215")
 KILLS = 20
+# Inductor wants setuptools, which not every torch brings along; what builds is tried in the image, under every saboteur
+# in its recorded run.
+BUILDS = tuple(case.name for case in TESTS if case.builds)
 
 
 def quiet(line: str) -> None:
@@ -41,20 +44,20 @@ def outcomes(run: SmokeRun) -> dict[str, Outcome]:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_sound_torch_passes_every_test_that_means_something_without_a_gpu(release: str) -> None:
-    run = smoke(Here(stacks.pristine(release).python), quiet, SmokeWish("full"))
+    exclude = () if (stacks.pristine(release).site / "setuptools").exists() else BUILDS
+    run = smoke(Here(stacks.pristine(release).python), quiet, SmokeWish("full", exclude=exclude))
     judged = judge.judge(run, facts.load())
     bad = {result.check: result for result in judged if result.outcome not in (Outcome.PASS, Outcome.SKIP)}
     assert bad == {}
     ran = {test.name for test in run.tests.need("the tests") if test.ended == "ran"}
-    assert len(ran) >= 30
+    assert len(ran) >= 40
     assert run.cuda_before_fork.value is False
 
 
-@pytest.mark.parametrize("release", ["t26", "t215"])
-def test_every_test_sees_each_of_its_saboteurs(release: str) -> None:
-    run = smoke(Here(stacks.pristine(release).python), quiet, SmokeWish("full", sabotage="all"))
+def test_every_test_sees_each_of_its_saboteurs() -> None:
+    run = smoke(Here(stacks.pristine("t26").python), quiet, SmokeWish("full", exclude=BUILDS, sabotage="all"))
     ran = {test.name for test in run.tests.need("the tests") if test.ended != "unfit"}
-    assert len(ran) >= 30
+    assert len(ran) >= 40
     said = outcomes(run)
     assert {name for name in ran if said[name] is not Outcome.FAIL} == set()
 
@@ -100,7 +103,7 @@ def test_a_run_that_is_killed_leaves_nothing() -> None:
             cwd=ROOT,
             env={**os.environ, MARK.decode().partition("=")[0]: MARK.decode().partition("=")[2]},
         )
-        time.sleep(dice.uniform(0.2, 14.0))
+        time.sleep(dice.uniform(0.2, 9.0))
         process.send_signal(signal.SIGKILL)
         process.wait(30)
         deadline = time.monotonic() + 10

@@ -434,8 +434,9 @@ def _run(asked: argparse.Namespace, scratch: str) -> dict[str, Any]:
         else:
             device = "cuda:0" if job.device == GPUS and count else job.device
             lane = f"{device} {case.name}" if case.builds else device
-            place = lanes if case.start == "fork" else beside
-            if case.start != "fork":
+            forked = case.start == "fork" or (case.start == "bare" and asked.level == "stress")  # to be repeated
+            place = lanes if forked else beside
+            if not forked:
                 lane += " " + case.start
             place.setdefault(lane, []).append(task)
 

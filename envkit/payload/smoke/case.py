@@ -19,7 +19,8 @@ class Case(NamedTuple):
     parent without torch).  ``level``: the lowest level that has it.  ``builds``: it waits for compilers more than it
     computes, so it runs beside the other tests of its device.  ``alone``: nothing else runs on its device meanwhile.
     ``saboteurs``: under each of these it must go red.  ``needs``: tests whose fault explains its own.  ``seconds``:
-    its budget.  ``sanitize``: the tools of compute-sanitizer that it is fit to run under.
+    its budget.  ``sanitize``: the tools of compute-sanitizer that it is fit to run under.  ``stress``: it loads a GPU,
+    and is repeated at the level "stress" whatever its own.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Case(NamedTuple):
     needs: tuple[str, ...] = ()
     seconds: float = 60.0
     sanitize: tuple[str, ...] = ()
+    stress: bool = False
     group: str = ""
 
     @property
@@ -58,8 +60,15 @@ def devices(case: Case, gpus: int) -> tuple[str, ...]:
 def chosen(
     cases: tuple[Case, ...], level: str, only: tuple[str, ...] = (), exclude: tuple[str, ...] = ()
 ) -> tuple[Case, ...]:
-    """The tests of a run: those of ``level`` or the named ones, less the excluded.  A level holds the one below it,
-    save "stress", which holds its own alone."""
-    levels = ("stress",) if level == "stress" else LEVELS[: LEVELS.index(level) + 1]
-    taken = [case for case in cases if (case.name in only if only else case.level in levels)]
+    """The tests of a run: those of ``level`` or the named ones, less the excluded.
+
+    The level "full" holds "quick"; "stress" holds what loads a GPU, of any level.
+    """
+    levels = LEVELS[: LEVELS.index(level) + 1]
+    if only:
+        taken = [case for case in cases if case.name in only]
+    elif level == "stress":
+        taken = [case for case in cases if case.stress or case.level == "stress"]
+    else:
+        taken = [case for case in cases if case.level in levels]
     return tuple(case for case in taken if case.name not in exclude)

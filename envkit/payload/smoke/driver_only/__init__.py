@@ -13,6 +13,7 @@ CASES = (
     Case("driver-events", cpu=False, start="bare", saboteurs=("ulp", "order"), needs=("driver-ptx",)),
     Case(
         "driver-memory",
+        stress=True,
         cpu=False,
         start="bare",
         level="full",

@@ -13,9 +13,9 @@ _EXACT = ("ulp", "one", "nan", "scale", "block")
 
 CASES = (
     Case("rank-versions", several=2, level="full", saboteurs=("one",)),
-    Case("p2p-copies", cpu=False, several=2, level="full", saboteurs=(*_EXACT, "order"), seconds=120.0),
+    Case("p2p-copies", stress=True, cpu=False, several=2, level="full", saboteurs=(*_EXACT, "order"), seconds=120.0),
     Case("devices-alike", cpu=False, several=2, level="full", saboteurs=(*_EXACT, "device")),
-    Case("nccl-allreduce", several=2, level="full", saboteurs=(*_EXACT, "order"), seconds=90.0),
+    Case("nccl-allreduce", stress=True, several=2, level="full", saboteurs=(*_EXACT, "order"), seconds=90.0),
     Case(
         "nccl-collectives",
         several=2,

@@ -3,7 +3,7 @@
 from envkit.payload.smoke.case import Case
 
 CASES = (
-    Case("speed-copy", cpu=False, alone=True, saboteurs=("ulp", "one", "scale", "block")),
+    Case("speed-copy", stress=True, cpu=False, alone=True, saboteurs=("ulp", "one", "scale", "block")),
     Case("speed-gemm", cpu=False, alone=True, saboteurs=("ulp", "one", "nan", "scale", "block"), needs=("gemm-exact",)),
     Case("speed-triad", cpu=False, alone=True, level="full", saboteurs=("ulp", "one", "nan", "scale", "block")),
     Case("speed-host-copies", cpu=False, alone=True, level="full", saboteurs=("ulp", "one", "scale", "block")),
