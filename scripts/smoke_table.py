@@ -20,10 +20,14 @@ from envkit.subjects.codec import from_plain
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "smoke.md"
+DATA = ROOT / "tests" / "data"
 RUNS = {
-    "CPU": ROOT / "tests" / "data" / "smoke" / "torch-2.6-cu124-cpu-sabotage-all.json",
-    "H100": ROOT / "tests" / "data" / "gpu" / "h100-torch-2.11-cu130-smoke-sabotage-all.json",
-    "2 x H200": ROOT / "tests" / "data" / "gpu" / "h200x2-torch-2.11-cu130-smoke-sabotage-all.json",
+    "CPU": ("smoke/torch-2.6-cu124-cpu-sabotage-all.json",),
+    "H100": (
+        "gpu/h100-torch-2.11-cu130-smoke-sabotage-all.json",
+        "gpu/h100-torch-2.11-cu130-smoke-sabotage-rest.json",
+    ),
+    "2 x H200": ("gpu/h200x2-torch-2.11-cu130-smoke-sabotage-all.json",),
 }
 
 
@@ -32,7 +36,7 @@ def seen() -> dict[str, dict[str, dict[str, bool]]]:
     found: dict[str, dict[str, dict[str, bool]]] = {}
     checks = judge.checks()
     known = facts.load()
-    for place, path in RUNS.items():
+    for place, path in ((place, DATA / name) for place, names in RUNS.items() for name in names):
         document = json.loads(path.read_text(encoding="utf-8"))
         run = from_plain(SmokeRun, document.get("subject", document))
         for test in run.tests.need("the tests"):

@@ -283,3 +283,10 @@ def test_a_drill_that_does_not_miss_its_fault_is_blind(case: Case) -> None:
 
 def test_every_drill_has_its_check() -> None:
     assert {f"smoke_{case.name.replace('-', '_')}" for case in drills.CASES} <= set(vars(smoke_drills))
+
+
+def test_a_debugger_that_goes_on_with_random_addresses_was_not_refused() -> None:
+    warning = "warning: Error disabling address space randomization: Operation not permitted"
+    assert drill_debugger.refusal(warning + "\n[Inferior 1 exited normally]") == ""
+    refused = "ptrace: Operation not permitted."
+    assert drill_debugger.refusal(f"{warning}\n{refused}\n") == refused

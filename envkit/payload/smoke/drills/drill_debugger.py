@@ -30,7 +30,10 @@ extern "C" __global__ void envkit_watched(volatile unsigned* out)
 _TOOL_S = 90.0
 _COUNTER = "sm__cycles_elapsed.max"
 _READ = re.compile(re.escape(_COUNTER) + r"\s+\S+\s+([\d.,]+)")
-_REFUSED = re.compile(r".*(?:ERR_NVGPUCTRPERM|ptrace|[Oo]peration not permitted).*")
+# A debugger that cannot turn off the address space's randomization says so and goes on: that is no refusal.
+_REFUSED = re.compile(
+    r"^(?!.*address space randomization).*(?:ERR_NVGPUCTRPERM|ptrace|[Oo]peration not permitted).*$", re.M
+)
 
 
 def launch(device: str, planted: str) -> None:
