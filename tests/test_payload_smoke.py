@@ -382,3 +382,33 @@ def test_errors_that_are_none_of_cuda_have_no_code() -> None:
     fault = RuntimeError("cuCtxSynchronize returned 700")
     fault.cuda_code, fault.cuda_name = 700, "CUDA_ERROR_ILLEGAL_ADDRESS"  # type: ignore[attr-defined]
     assert cuda_error.code_of(fault) == (700, "CUDA_ERROR_ILLEGAL_ADDRESS")
+
+
+STUB = """import types
+__version__ = '0'
+cuda = types.SimpleNamespace(is_initialized=lambda: False)
+def set_num_threads(count): pass
+"""
+
+
+def test_an_installed_package_brings_its_own_tests(tmp_path: Path) -> None:
+    info = tmp_path / "mine-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[envkit.smoke]\nmine-sum = mine:check\n")
+    (tmp_path / "mine.py").write_text(
+        "def check(bench):\n    bench.count('sum.wrong', 0 if bench.device == 'cpu' else 1)\n"
+    )
+    document = suite("--device", "cpu", "--exclude", "drill-crash", path=fake_torch(tmp_path, STUB))
+    (own,) = [test for test in document["tests"] if test["name"] == "extra-mine-sum"]
+    assert (own["ended"], own["measures"]) == ("ran", {"sum.wrong": 0.0})
+    assert found(read(document, SmokeRun("x")), "extra") == []
+
+
+def test_a_file_of_ones_own_is_judged_by_its_own_limits(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text("def smoke_far(bench):\n    bench.limit('far', 0.5)\n    bench.note('far', 0.7)\n")
+    words = ("--device", "cpu", "--only", "fft", "--extra", str(file))
+    run = read(suite(*words, path=fake_torch(tmp_path, STUB)), SmokeRun("x", only=("fft",)))
+    (finding,) = found(run, "extra")
+    assert finding.message == "extra-smoke_far: far is 0.7, above its limit of 0.5"
