@@ -162,7 +162,7 @@ ASSEMBLERS = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
 def _triton(giver: str, *traces: str) -> Case:
     """The smoke test of Triton's targets with the assembler of another Triton."""
     ptxas = str(pristine(giver).site / "triton/backends/nvidia/bin/ptxas")
-    words = ("smoke", "--python", str(pristine("t215").python), "--gpus", "none", "--test", "triton-targets")
+    words = ("smoke", "--python", str(pristine("t215").python), "--gpus", "none", "--only", "triton-targets")
     return Case(words, dict.fromkeys(ASSEMBLERS, ptxas), traces)
 
 
