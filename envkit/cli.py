@@ -548,7 +548,13 @@ def smoke(
     started = time.monotonic()
     _printable(format, fail_on, save)
     wish = prove.SmokeWish(
-        level, tuple(only or ()), tuple(exclude or ()), tuple(extra or ()), sabotage, sanitize, minutes
+        level,
+        tuple(only or ()),
+        tuple(exclude or ()),
+        tuple(extra or ()),
+        sabotage,
+        sanitize,
+        minutes or float(list_them and level == "stress"),  # a list takes no time
     )
     wish.check()
     if list_them:

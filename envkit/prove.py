@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -379,7 +380,9 @@ class SmokeWish:
         ):
             for word in given:
                 if word not in known:
-                    raise UsageError(f"there is no {kind} `{word}`", f"one of: {', '.join(known)}")
+                    near = get_close_matches(word, known, 4, 0.4) if kind == "smoke test" else known
+                    named = f"one of: {', '.join(near)}" if near else "`envkit smoke --list --level full` names all"
+                    raise UsageError(f"there is no {kind} `{word}`", named)
         for file in self.extra:
             if not file.is_file():
                 raise UsageError(f"there is no file {file}", "name a Python file with functions smoke_*(bench)")
