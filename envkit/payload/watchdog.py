@@ -21,25 +21,37 @@ from envkit.payload import shared_memory
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _TICK_S = 0.05
+_DEATH_S = 5.0  # a process in an uninterruptible call of a driver outlives SIGKILL
 _KILLED = 128 + signal.SIGKILL
 
 
 def _session_of(pid: int) -> int:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[3])  # fields after the name: state ppid pgrp session
+            fields = file.read().rpartition(b")")[2].split()  # after the name: state ppid pgrp session
+            return int(fields[3]) if fields[0] != b"Z" else -1
     except (OSError, ValueError, IndexError):
         return -1  # it is gone
 
 
 def kill_session(leader: int) -> None:
-    """Kills every process of the session ``leader``; process groups made within it do not escape."""
-    for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) != leader and _session_of(int(name)) == leader:
-            with contextlib.suppress(OSError):  # it ended by itself
-                os.kill(int(name), signal.SIGKILL)
-    with contextlib.suppress(OSError):
+    """Kills every process of the session ``leader``; process groups made within it do not escape.
+
+    The leader first, and then again and again until nobody is left: a process that is not listed yet may have been
+    forked by one that is just being killed.  One that does not die of SIGKILL is given up after some seconds.
+    """
+    with contextlib.suppress(OSError):  # it ended by itself
         os.kill(leader, signal.SIGKILL)
+    limit = time.monotonic() + _DEATH_S
+    while time.monotonic() < limit:
+        members = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        left = [pid for pid in members if pid != leader and _session_of(pid) == leader]
+        if not left:
+            return
+        for pid in left:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_TICK_S / 10)
 
 
 def _worker(work: Callable[[], int]) -> None:
