@@ -102,7 +102,7 @@ def test_the_quick_level_passes_and_stress_repeats() -> None:
 
 
 def test_speeds_on_an_h100_and_two_h200_agree_with_nvidias_tools() -> None:
-    """Within 3 % of nvbandwidth in the same session, and of nccl-tests."""
+    """Within 3 % of nvbandwidth and of nccl-tests in the same hour."""
     known = facts.load()
     run = codec.from_plain(SmokeRun, recorded(H100)["subject"])
     seen = {(one.test, one.what): one.value for one in figures(run, known)}
