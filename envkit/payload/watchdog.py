@@ -19,23 +19,24 @@ from collections.abc import Callable
 
 from envkit.payload import shared_memory
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _TICK_S = 0.05
 _DEATH_S = 5.0  # a process in an uninterruptible call of a driver outlives SIGKILL
 _KILLED = 128 + signal.SIGKILL
 
 
-def _session_of(pid: int) -> int:
+def _parent_and_session(pid: int) -> tuple[int, int]:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()  # after the name: state ppid pgrp session
-            return int(fields[3]) if fields[0] != b"Z" else -1
+            return (int(fields[1]), int(fields[3])) if fields[0] != b"Z" else (-1, -1)
     except (OSError, ValueError, IndexError):
-        return -1  # it is gone
+        return -1, -1  # it is gone
 
 
 def kill_session(leader: int) -> None:
-    """Kills every process of the session ``leader``; process groups made within it do not escape.
+    """Kills every process of the session ``leader`` and every child of this process: as it takes over all orphans below
+    it, neither process groups nor sessions made within it escape.
 
     The leader first, and then again and again until nobody is left: a process that is not listed yet may have been
     forked by one that is just being killed.  One that does not die of SIGKILL is given up after some seconds.
@@ -44,8 +45,8 @@ def kill_session(leader: int) -> None:
         os.kill(leader, signal.SIGKILL)
     limit = time.monotonic() + _DEATH_S
     while time.monotonic() < limit:
-        members = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-        left = [pid for pid in members if pid != leader and _session_of(pid) == leader]
+        told = {int(name): _parent_and_session(int(name)) for name in os.listdir("/proc") if name.isdigit()}
+        left = [pid for pid, (parent, session) in told.items() if leader == session or parent == os.getpid()]
         if not left:
             return
         for pid in left:
@@ -54,9 +55,13 @@ def kill_session(leader: int) -> None:
         time.sleep(_TICK_S / 10)
 
 
-def _worker(work: Callable[[], int]) -> None:
+def _worker(work: Callable[[], int], guard: int) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
     os.setsid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != guard:  # it went before the kernel was asked
+        os._exit(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     code = work()
@@ -88,10 +93,15 @@ def guard(work: Callable[[], int], watch_stdin: bool, budget_s: float | None, sc
 
 
 def _attended(work: Callable[[], int], watch_stdin: bool, budget_s: float | None) -> int:
+    asked: list[int] = []  # a container's first process has no default for these signals
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda said, frame: asked.append(said))
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    guard = os.getpid()
     worker = os.fork()
     if worker == 0:
         try:
-            _worker(work)
+            _worker(work, guard)
         except SystemExit as end:
             os._exit(end.code if isinstance(end.code, int) else 1)
         except BaseException:  # the fork must never return into the caller's code
@@ -99,9 +109,6 @@ def _attended(work: Callable[[], int], watch_stdin: bool, budget_s: float | None
             sys.stderr.flush()
         finally:
             os._exit(1)
-    asked: list[int] = []  # a container's first process has no default for these signals
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda said, frame: asked.append(said))
     deadline = None if budget_s is None else time.monotonic() + budget_s
     while True:
         # As a container's first process this inherits every orphan; whoever ends is reaped, one a turn.
