@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from envkit.model import Report, Severity
     from envkit.report import Bar, Table
     from envkit.spec import Flavor
+    from envkit.subjects import SmokeRun
 
 app = typer.Typer(
     name="envkit",
@@ -99,7 +100,7 @@ def _finish(
     format: str,
     fail_on: str,
     observed: bool,
-) -> None:
+) -> NoReturn:
     """Prints the report and exits by it."""
     import shutil
     from dataclasses import replace
@@ -426,6 +427,15 @@ def _judged(kind: str, seen: Any, started: float, tables: tuple[Table, ...] = ()
     return Report(Subject(kind, seen.name), results, elapsed, codec.to_plain(seen)), tables
 
 
+def _finish_smoke(run: SmokeRun, started: float, *, format: str, fail_on: str, observed: bool) -> NoReturn:
+    """Judges a smoke run, prints it with its speeds, and exits by it."""
+    from envkit import facts, tables
+
+    known = facts.load()
+    judged = _judged("smoke", run, started, (*tables.smoke(run), *tables.speeds(run, known)))
+    _finish(*judged, bars=tables.bars(run, known), format=format, fail_on=fail_on, observed=observed)
+
+
 @app.command()
 def audit(
     target: Annotated[
@@ -543,7 +553,7 @@ def smoke(
     observed: WithObserved = False,
 ) -> None:
     """Run the standard kernel tests, each in a process of its own."""
-    from envkit import facts, prove, tables
+    from envkit import prove, tables
 
     started = time.monotonic()
     _printable(format, fail_on, save)
@@ -563,15 +573,7 @@ def smoke(
         return
     run = prove.smoke(_place(image, python, engine, gpus), say, wish)
     _save(save, "smoke", run)
-    known = facts.load()
-    shown = (*tables.smoke(run), *tables.speeds(run, known))
-    _finish(
-        *_judged("smoke", run, started, shown),
-        bars=tables.bars(run, known),
-        format=format,
-        fail_on=fail_on,
-        observed=observed,
-    )
+    _finish_smoke(run, started, format=format, fail_on=fail_on, observed=observed)
 
 
 @app.command()
@@ -603,7 +605,6 @@ def judge_saved(
     """Judge a saved observation, from any machine."""
     import json
 
-    from envkit import facts, tables
     from envkit.subjects import KINDS, codec
 
     started = time.monotonic()
@@ -616,15 +617,9 @@ def judge_saved(
     if not isinstance(kind, str) or kind not in KINDS or document.get("schema") != "envkit.subject/1":
         raise UsageError(f"{saved} is no saved observation", "name a file that --save wrote")
     subject: Any = codec.from_plain(KINDS[kind], document.get("subject"))
-    known = facts.load()
-    smoke = kind == "smoke"
-    _finish(
-        *_judged(kind, subject, started, (*tables.smoke(subject), *tables.speeds(subject, known)) if smoke else ()),
-        bars=tables.bars(subject, known) if smoke else (),
-        format=format,
-        fail_on=fail_on,
-        observed=observed,
-    )
+    if kind == "smoke":
+        _finish_smoke(subject, started, format=format, fail_on=fail_on, observed=observed)
+    _finish(*_judged(kind, subject, started), format=format, fail_on=fail_on, observed=observed)
 
 
 @app.command(name="facts")

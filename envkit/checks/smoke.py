@@ -102,7 +102,8 @@ def smoke_extra(run: SmokeRun) -> Iterator[Finding]:
                 )
             for name, limit in most.items():
                 row = Limit(test.name, (name,), (test.device.partition(":")[0],), "set by the test itself", most=limit)
-                found += filter(None, (beyond(row, name, test),))
+                finding = beyond(row, name, test)
+                found += [finding] if finding else []
         if run.sabotage and test.ended != "unfit" and not found:
             blind.append(f"{test.name} on {test.device} does not see the saboteur {test.sabotage}")
         yield from found

@@ -10,6 +10,8 @@ import ctypes
 import os
 import re
 
+from envkit.payload import mapped
+
 _CODES = 1000  # cudaErrorUnknown, 999, is the highest but for one of the driver's start (driver_types.h)
 _MEMORY = 2  # cudaErrorMemoryAllocation and CUDA_ERROR_OUT_OF_MEMORY
 
@@ -17,14 +19,20 @@ _MEMORY = 2  # cudaErrorMemoryAllocation and CUDA_ERROR_OUT_OF_MEMORY
 def _runtime() -> str:
     """The path of the CUDA runtime mapped here, empty without one."""
     try:
-        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
-            for line in file:
-                path = line.split(None, 5)[5].strip() if len(line.split(None, 5)) == 6 else ""
-                if os.path.basename(path).startswith("libcudart.so"):
-                    return path
+        return next((path for path in mapped.paths() if os.path.basename(path).startswith("libcudart.so")), "")
     except OSError:
-        pass
-    return ""
+        return ""
+
+
+class Failed(RuntimeError):
+    """Something failed; ``cuda_code`` and ``cuda_name`` are the CUDA error behind it, 0 and empty for none."""
+
+    def __init__(self, text: str, cuda: str = "") -> None:
+        """``cuda`` is the error as an ending tells it: "700 cudaErrorIllegalAddress"."""
+        super().__init__(text)
+        code, _, name = cuda.partition(" ")
+        self.cuda_code = int(code) if code.isdigit() else 0
+        self.cuda_name = name
 
 
 def code_of(error: BaseException) -> tuple[int, str]:

@@ -6,6 +6,8 @@ import ctypes
 import os
 from typing import NamedTuple
 
+from envkit.payload import mapped as mapped_files
+
 _LIBC = ctypes.CDLL(None)
 
 
@@ -93,10 +95,7 @@ def loaded() -> list[Loaded]:
 def deleted() -> set[str]:
     """The paths of mapped files that are no longer on disk under their name."""
     mark = " (deleted)"
-    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
-        lines = [line.rstrip("\n") for line in file if line.rstrip("\n").endswith(mark)]
-    fields = [line.split(None, 5) for line in lines]  # address perms offset dev inode path
-    return {part[5][: -len(mark)] for part in fields if len(part) == 6 and part[5].startswith("/")}
+    return {path[: -len(mark)] for path in mapped_files.paths() if path.startswith("/") and path.endswith(mark)}
 
 
 def handle(path: str) -> ctypes.CDLL:

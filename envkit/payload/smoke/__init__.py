@@ -174,11 +174,8 @@ def alone(words: str, budget: str, fd: str) -> None:
 
 def _task(job: Job, asked: argparse.Namespace, setting: Setting) -> isolate.Task:
     case = job.case
-    budget_s = min(case.seconds, asked.test_seconds) if asked.test_seconds else case.seconds
-    budget_s += asked.import_seconds if case.start == "fresh" else 0.0
-    if case.start == "fork" and not asked.sanitize:
-        return isolate.Task(case.name, job.device, budget_s, lambda _: _measure(job, setting), label=job.sabotage)
-    if case.start == "bare" and not asked.sanitize:
+    budget_s = case.seconds + (asked.import_seconds if case.start == "fresh" else 0.0)
+    if case.start != "fresh" and not asked.sanitize:
         return isolate.Task(case.name, job.device, budget_s, lambda _: _measure(job, setting), label=job.sabotage)
     # "-c" puts the working directory first, where the image's files may bear a module's name
     path = f"sys.path[:] = [{_root()!r}] + [entry for entry in sys.path if entry]"
@@ -187,14 +184,14 @@ def _task(job: Job, asked: argparse.Namespace, setting: Setting) -> isolate.Task
     argv: tuple[str, ...] = (sys.executable, "-c", code)
     if asked.sanitize:
         budget_s = (case.seconds + asked.import_seconds) * _SANITIZED
-        argv = sanitize.command(asked.sanitize, argv, _log(job, setting))
+        argv = sanitize.command(asked.sanitize, argv, _log(case.name, job.device, setting))
     argv = (*argv, json.dumps(words), str(budget_s))
     return isolate.Task(case.name, job.device, budget_s, argv=argv, label=job.sabotage)
 
 
-def _log(job: Job, setting: Setting) -> str:
-    """Where compute-sanitizer writes what it found in a job."""
-    return os.path.join(setting.scratch, f"sanitizer-{job.case.name}-{job.device.replace(':', '-')}.log")
+def _log(name: str, device: str, setting: Setting) -> str:
+    """Where compute-sanitizer writes what it found in a test."""
+    return os.path.join(setting.scratch, f"sanitizer-{name}-{device.replace(':', '-')}.log")
 
 
 def _as_result(task: isolate.Task, ending: isolate.Ending) -> dict[str, Any]:
@@ -278,7 +275,6 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--seconds", type=float, default=600.0, help="for the whole run (default 600)")
     parser.add_argument("--stress-seconds", type=float, default=0.0, help="repeat the tests for so long")
-    parser.add_argument("--test-seconds", type=float, default=0.0, help="at most for one test (default: its own)")
     parser.add_argument("--import-seconds", type=float, default=_IMPORT_S, help="for importing torch (default 120)")
     parser.add_argument(
         "--sm", action="append", default=[], type=_target, metavar="NN", help="a GPU that kernels are compiled for"
@@ -330,14 +326,7 @@ class _Report:
         self.tests[key] = _rounds(self.tests[key], result) if key in self.tests else {**result, "rounds": 1}
         if self.tests[key]["rounds"] > 1 and result["ended"] == "ran":
             return
-        words = (
-            result["name"],
-            result["device"],
-            result["sabotage"],
-            result["ended"],
-            result["signal"],
-            result["cuda"],
-        )
+        words = [result[key] for key in ("name", "device", "sabotage", "ended", "signal", "cuda")]
         sys.stderr.write(" ".join(filter(None, (*words, f"{result['seconds']:.1f} s"))) + "\n")
         sys.stderr.flush()
 
@@ -444,7 +433,7 @@ def _run(asked: argparse.Namespace, scratch: str) -> dict[str, Any]:
         if task.name:
             result = _as_result(task, ending)
             if asked.sanitize:
-                _add_sanitized(result, next(job for job in jobs if (job.case.name, job.device) == task[:2]), setting)
+                _add_sanitized(result, setting)
             report.add(result)
             return
         if ending.ended != "ran":
@@ -489,10 +478,10 @@ def _run(asked: argparse.Namespace, scratch: str) -> dict[str, Any]:
     }
 
 
-def _add_sanitized(result: dict[str, Any], job: Job, setting: Setting) -> None:
+def _add_sanitized(result: dict[str, Any], setting: Setting) -> None:
     """Puts what compute-sanitizer found beside the test's own measures."""
     try:
-        with open(_log(job, setting), encoding="utf-8", errors="replace") as file:
+        with open(_log(result["name"], result["device"], setting), encoding="utf-8", errors="replace") as file:
             found = sanitize.read(file.read())
     except (OSError, ValueError) as error:
         result["detail"] = "; ".join(filter(None, (result["detail"], f"compute-sanitizer left no log: {error}")))

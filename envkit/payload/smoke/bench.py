@@ -69,6 +69,12 @@ class Bench:
 
         return torch.Generator().manual_seed(SEED)
 
+    def random_here(self) -> Any:
+        """The same on the bench's own device: large operands are drawn where they are used."""
+        import torch
+
+        return torch.Generator(self.device).manual_seed(SEED)
+
     def folder(self) -> str:
         """A folder of the whole run's, which goes with it.  Raises RuntimeError where none could be made."""
         if not self.scratch:
@@ -117,8 +123,8 @@ class Bench:
         return flat.reshape(got.shape)
 
     def exact(self, name: str, got: Any, want: Any) -> None:
-        """Counts the elements that differ; NaN differs from everything."""
-        got = self.disturb(got.detach().cpu(), exact=True)
+        """Counts the elements that differ, on the device of ``want``; NaN differs from everything."""
+        got = self.disturb(got.detach(), exact=True).to(want.device)
         if got.shape != want.shape:
             raise AssertionError(f"{name}: shape {tuple(got.shape)}, expected {tuple(want.shape)}")
         self.count(name, int((~(got == want)).sum()))

@@ -22,7 +22,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from envkit.payload import isolate
+from envkit.payload import cuda_error, isolate
 from envkit.payload.smoke.bench import Bench
 
 if TYPE_CHECKING:
@@ -38,14 +38,8 @@ _IFF_UP, _IFF_LOOPBACK = 0x1, 0x8  # linux/if.h
 _NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 
 
-class RanksFailed(RuntimeError):
-    """Ranks did not come to their end; ``cuda_code`` and ``cuda_name`` are the CUDA error of the first that met one."""
-
-    def __init__(self, text: str, cuda: str = "") -> None:
-        super().__init__(text)
-        code, _, name = cuda.partition(" ")
-        self.cuda_code = int(code) if code.isdigit() else 0
-        self.cuda_name = name
+class RanksFailed(cuda_error.Failed):
+    """Ranks did not come to their end, perhaps for the CUDA error of the first that met one."""
 
 
 class Notes:
@@ -245,13 +239,6 @@ class Rank(NamedTuple):
     def step(self, name: str, what: str = "") -> contextlib.AbstractContextManager[None]:
         """Encloses what all ranks do together; what it began on a GPU has ended when it is left."""
         return self.notes.step(name, what)
-
-    def exact(self, name: str, got: Any, want: Any) -> None:
-        """Counts the elements that differ, on ``want``'s device: some results are too large to be fetched."""
-        got = self.bench.disturb(got, exact=True).to(want.device)
-        if got.shape != want.shape:
-            raise AssertionError(f"{name}: shape {tuple(got.shape)}, expected {tuple(want.shape)}")
-        self.bench.count(name, int((~(got == want)).sum()))
 
 
 class Outcome(NamedTuple):

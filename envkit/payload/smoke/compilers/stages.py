@@ -13,7 +13,7 @@ import resource
 import sys
 from typing import TYPE_CHECKING, Any
 
-from envkit.payload import isolate
+from envkit.payload import cuda_error, isolate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,15 +21,12 @@ if TYPE_CHECKING:
     from envkit.payload.smoke.bench import Bench
 
 
-class Ended(RuntimeError):
-    """A part of a test did not come to its end; ``cuda_code`` and ``cuda_name`` tell of a CUDA error behind it."""
+class Ended(cuda_error.Failed):
+    """A part of a test did not come to its end."""
 
     def __init__(self, text: str, ending: isolate.Ending) -> None:
-        super().__init__(text)
+        super().__init__(text, ending.cuda)
         self.ending = ending
-        number, _, name = ending.cuda.partition(" ")
-        self.cuda_code = int(number) if number.isdigit() else 0
-        self.cuda_name = name
 
 
 def try_part(task: isolate.Task) -> isolate.Ending:

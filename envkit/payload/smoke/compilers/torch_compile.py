@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from envkit.payload import mapped
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers.lacking import lacking_cpp
 
@@ -32,9 +33,8 @@ def inductor_cache(bench: Bench) -> str:
 
 def mapped_below(folder: str) -> int:
     """How many shared objects that lie below ``folder`` this process has mapped."""
-    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
-        paths = {line.split(None, 5)[5].strip() for line in file if len(line.split(None, 5)) == 6}
-    return sum(path.startswith(os.path.realpath(folder) + os.sep) and ".so" in path for path in paths)
+    below = os.path.realpath(folder) + os.sep
+    return sum(path.startswith(below) and ".so" in path for path in set(mapped.paths()))
 
 
 def layer(whole: Any, weight: Any, real: Any, mix: Any) -> tuple[Any, Any]:

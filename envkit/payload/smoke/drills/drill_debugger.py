@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from envkit.payload.smoke import drill, nvrtc, sanitize
 from envkit.payload.smoke.bench import Bench
+from envkit.payload.smoke.compilers.stages import own_folder
 from envkit.payload.smoke.drills.drill_sanitizer import interpreter
 
 if TYPE_CHECKING:
@@ -102,8 +103,7 @@ def run(bench: Bench) -> None:
     if not here:
         bench.unfit(f"there is none of {', '.join(TOOLS)} in PATH or in a CUDA toolkit")
     nvrtc.Compiler()  # which says that there is none before anything is started
-    folder = os.path.join(bench.folder(), f"drill-debugger-{bench.device.replace(':', '')}{bench.sabotage}")
-    os.makedirs(folder, exist_ok=True)
+    folder = own_folder(bench, "drill-debugger")
     argv = interpreter("launch", [bench.device, str(int(drill.planted(bench)))], __name__)
 
     def work(tool: str) -> Callable[[], Any]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from envkit.payload.smoke import drill, nvrtc, sanitize
 from envkit.payload.smoke.bench import Bench
+from envkit.payload.smoke.compilers.stages import own_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,8 +158,7 @@ def run(bench: Bench) -> None:
     if not sanitize.found("compute-sanitizer"):
         bench.unfit("there is no compute-sanitizer in PATH, in a CUDA toolkit or among the wheels")
     nvrtc.Compiler()  # which says that there is none before anything is started
-    folder = os.path.join(bench.folder(), f"drill-sanitizer-{bench.device.replace(':', '')}{bench.sabotage}")
-    os.makedirs(folder, exist_ok=True)
+    folder = own_folder(bench, "drill-sanitizer")
 
     def work(program: _Program) -> Callable[[], Any]:
         return lambda: _watched(program, folder)

@@ -10,17 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from envkit.payload.smoke.bench import SEED, Bench
-
 _VECTORS = 8
 _AT_ONCE = 1 << 25  # elements of an intermediate result: 256 MiB
-
-
-def source(bench: Bench) -> Any:
-    """A generator on the bench's device with the suite's seed: large operands are drawn where they are used."""
-    import torch
-
-    return torch.Generator(bench.device).manual_seed(SEED)
 
 
 def operand(rows: int, columns: int, top: int, random: Any, zeros: int = 2) -> Any:

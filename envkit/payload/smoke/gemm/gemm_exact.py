@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any
 
 from envkit.payload.smoke.bench import Bench
-from envkit.payload.smoke.gemm.freivalds import operand, source, wrong_in_product
+from envkit.payload.smoke.gemm.freivalds import operand, wrong_in_product
 
 
 def _measure(bench: Bench, name: str, dtype: Any, top: int, size: int) -> None:
     import torch
 
-    random = source(bench)
+    random = bench.random_here()
     for rows, depth, columns, odd in ((size, size, size, False), (129, 1023, 63, True)):
         left, right = operand(rows, depth, top, random), operand(depth, columns, top, random)
         out = torch.full((rows, columns), torch.nan, dtype=dtype, device=bench.device)  # what is not written is seen

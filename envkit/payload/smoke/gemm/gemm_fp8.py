@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from envkit.payload.smoke.bench import Bench
-from envkit.payload.smoke.gemm.freivalds import operand, source, wrong_in_product
+from envkit.payload.smoke.gemm.freivalds import operand, wrong_in_product
 
 _DEPTH = 1024
 _SCALES = (0.5, 4.0)  # powers of two, so that scaling rounds nothing
@@ -46,7 +46,7 @@ def run(bench: Bench) -> None:
 
     _must_offer(bench)
     bench.plain_math()
-    random = source(bench)
+    random = bench.random_here()
     size = 4096 if bench.on_gpu else 256
     scale = _SCALES[0] * _SCALES[1]
     eight = torch.float8_e4m3fn

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from envkit.payload.smoke.bench import Bench
-from envkit.payload.smoke.gemm.freivalds import source, wrong_in_product
+from envkit.payload.smoke.gemm.freivalds import wrong_in_product
 
 _POISON = -0x5A5A5A5A
 
@@ -20,7 +20,7 @@ def run(bench: Bench) -> None:
         bench.unfit("this torch has no product of 8-bit integers")
     if bench.on_gpu and torch.cuda.get_device_capability(bench.device) < (8, 0):
         bench.unfit("torch offers products of 8-bit integers from compute capability 8.0 on")
-    random = source(bench)
+    random = bench.random_here()
     size = 4096 if bench.on_gpu else 512
     for rows, depth, columns in ((size, size, size), (137, 1032, 72)):
         left, right = (

@@ -7,7 +7,7 @@ is checked on the GPU, in 64-bit integers and without a product of matrices.
 from __future__ import annotations
 
 from envkit.payload.smoke.bench import Bench
-from envkit.payload.smoke.gemm.freivalds import operand, source, wrong_in_product
+from envkit.payload.smoke.gemm.freivalds import operand, wrong_in_product
 
 _SIZE = 8192
 
@@ -18,7 +18,7 @@ def run(bench: Bench) -> None:
 
     bench.plain_math()
     torch.set_float32_matmul_precision("high")
-    random = source(bench)
+    random = bench.random_here()
     # deviations of the sums: 23 where bf16 holds integers to 256, 181 of 2048 in fp16, 130000 of 16777216 in tf32
     for name, dtype, top in (("bf16", torch.bfloat16, 1), ("fp16", torch.float16, 2), ("tf32", torch.float32, 64)):
         left, right = (operand(_SIZE, _SIZE, top, random, 6) for _ in range(2))

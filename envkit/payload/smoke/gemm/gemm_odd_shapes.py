@@ -11,7 +11,7 @@ from itertools import product
 from typing import Any
 
 from envkit.payload.smoke.bench import Bench
-from envkit.payload.smoke.gemm.freivalds import operand, source, wrong_in_product
+from envkit.payload.smoke.gemm.freivalds import operand, wrong_in_product
 
 _SIZES = (1, 7, 63, 129, 4095)
 _CPU_SIZES = (1, 7, 129)
@@ -38,7 +38,7 @@ def _measure(bench: Bench, name: str, dtype: Any, top: int) -> None:
     import torch
 
     sizes = _SIZES if bench.on_gpu else _CPU_SIZES
-    random = source(bench)
+    random = bench.random_here()
     one, two = operand(sizes[-1], sizes[-1], top, random), operand(sizes[-1], sizes[-1], top, random)
     for rows, depth, columns in product(sizes, repeat=3):
         left, right = one[:rows, :depth], two[:depth, :columns]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from envkit.payload.smoke.bench import Bench
-from envkit.payload.smoke.gemm.freivalds import source
 
 _SIZE = 4096
 _TIMES = 100
@@ -37,7 +36,7 @@ def run(bench: Bench) -> None:
     import torch
 
     bench.plain_math()
-    random = source(bench)
+    random = bench.random_here()
     left, right = (
         torch.randn(_SIZE, _SIZE, generator=random, device=bench.device).to(torch.bfloat16) for _ in range(2)
     )

@@ -7,7 +7,7 @@ below 16384.  That tf32 was used at all is seen by 2049, which it cannot hold.
 from __future__ import annotations
 
 from envkit.payload.smoke.bench import Bench
-from envkit.payload.smoke.gemm.freivalds import operand, source, wrong_in_product
+from envkit.payload.smoke.gemm.freivalds import operand, wrong_in_product
 
 _TOP = 1 << 10
 _BEYOND = float((1 << 11) + 1)
@@ -21,7 +21,7 @@ def run(bench: Bench) -> None:
     if torch.cuda.get_device_capability(bench.device) < (8, 0):
         bench.unfit("tf32 begins with compute capability 8.0")
     torch.set_float32_matmul_precision("high")
-    random = source(bench)
+    random = bench.random_here()
     for rows, depth, columns in ((4096, 4096, 4096), (132, 1028, 68)):
         left, right = operand(rows, depth, _TOP, random), operand(depth, columns, 1, random)
         out = torch.full((rows, columns), torch.nan, device=bench.device)

@@ -59,7 +59,7 @@ def _reduce(rank: Rank, name: str, dtype: Any, op: str, size_bytes: int, shift: 
         dist.all_reduce(whole[shift : shift + count], ops[op])
     want = torch.full((count + 2,), 77, dtype=dtype, device=rank.device)
     want[shift : shift + count] = expected(op, rank.size, count, salt, rank.device).to(dtype)
-    rank.exact(f"{name}.wrong", whole, want)
+    rank.bench.exact(f"{name}.wrong", whole, want)
 
 
 def _early(rank: Rank) -> None:
@@ -79,7 +79,7 @@ def _early(rank: Rank) -> None:
             work.wait()
         seen = data.clone()
         work.wait()
-    rank.exact("async.wrong", seen, want)
+    rank.bench.exact("async.wrong", seen, want)
 
 
 def _rates(rank: Rank) -> None:

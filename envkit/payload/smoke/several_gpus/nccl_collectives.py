@@ -49,24 +49,24 @@ def _moves(rank: Rank, count: int) -> None:
     out = _empty(count * size, rank)
     with rank.step("all_gather", str(count)):
         dist.all_gather_into_tensor(out, block(me, 0, count, device))
-    rank.exact("all_gather.wrong", out, torch.cat([block(part, 0, count, device) for part in parts]))
+    rank.bench.exact("all_gather.wrong", out, torch.cat([block(part, 0, count, device) for part in parts]))
 
     out = _empty(count * size, rank)
     with rank.step("all_to_all", str(count)):
         dist.all_to_all_single(out, _whole(rank, count))
-    rank.exact("all_to_all.wrong", out, torch.cat([block(part, me, count, device) for part in parts]))
+    rank.bench.exact("all_to_all.wrong", out, torch.cat([block(part, me, count, device) for part in parts]))
 
     for root in parts:
         data = block(root, 3, count, device) if me == root else _empty(count, rank)
         with rank.step("broadcast", f"{count} from {root}"):
             dist.broadcast(data, root)
-        rank.exact("broadcast.wrong", data, block(root, 3, count, device))
+        rank.bench.exact("broadcast.wrong", data, block(root, 3, count, device))
 
         slots = [_empty(count, rank) for _ in parts] if me == root else None
         with rank.step("gather", f"{count} to {root}"):
             dist.gather(block(me, root, count, device), slots, root)
         if slots is not None:
-            rank.exact(
+            rank.bench.exact(
                 "gather.wrong", torch.cat(slots), torch.cat([block(part, root, count, device) for part in parts])
             )
 
@@ -74,7 +74,7 @@ def _moves(rank: Rank, count: int) -> None:
         given = [block(root, part, count, device) for part in parts] if me == root else None
         with rank.step("scatter", f"{count} from {root}"):
             dist.scatter(out, given, root)
-        rank.exact("scatter.wrong", out, block(root, me, count, device))
+        rank.bench.exact("scatter.wrong", out, block(root, me, count, device))
 
     after, before = (me + 1) % size, (me - 1) % size
     out = _empty(count, rank)
@@ -85,7 +85,7 @@ def _moves(rank: Rank, count: int) -> None:
         ]
         for work in dist.batch_isend_irecv(pair):
             work.wait()
-    rank.exact("send_recv.wrong", out, block(before, me, count, device))
+    rank.bench.exact("send_recv.wrong", out, block(before, me, count, device))
 
 
 def _reduce_scatter(rank: Rank, count: int) -> None:
@@ -96,7 +96,7 @@ def _reduce_scatter(rank: Rank, count: int) -> None:
     with rank.step("reduce_scatter", str(count)):
         dist.reduce_scatter_tensor(out, _whole(rank, count))
     want = torch.stack([block(part, rank.rank, count, rank.device) for part in range(rank.size)]).sum(0)
-    rank.exact("reduce_scatter.wrong", out, want.to(torch.int32))
+    rank.bench.exact("reduce_scatter.wrong", out, want.to(torch.int32))
 
 
 def _barrier(rank: Rank) -> tuple[float, float]:

@@ -10,6 +10,7 @@ import ctypes
 import os
 from typing import Any
 
+from envkit.payload import mapped
 from envkit.payload.smoke import ranks
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.ranks import Rank
@@ -17,22 +18,12 @@ from envkit.payload.smoke.ranks import Rank
 _DRIVER = "/sys/module/nvidia/version"
 
 
-def mapped(prefix: str) -> str:
-    """The path of the first library mapped here whose name begins with ``prefix``, empty without one."""
-    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
-        for line in file:
-            path = line.split(None, 5)[5].strip() if len(line.split(None, 5)) == 6 else ""
-            if os.path.basename(path).startswith(prefix):
-                return path
-    return ""
-
-
 def asked(prefix: str, function: str) -> str:
     """What a mapped library's version function says, "absent" where the library is not mapped.
 
     Raises RuntimeError where the function fails.
     """
-    path = mapped(prefix)
+    path = next((path for path in mapped.paths() if os.path.basename(path).startswith(prefix)), "")
     if not path:
         return "absent"
     number = ctypes.c_int()

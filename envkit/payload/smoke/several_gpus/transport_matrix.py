@@ -84,7 +84,7 @@ def _work(rank: Rank) -> None:
         data = values(rank.rank, rank.size, count, 3, rank.device).float()
         with rank.step("all_reduce", f"{count} fp32"):
             dist.all_reduce(data, dist.ReduceOp.SUM)
-        rank.exact("wrong", data, expected("sum", rank.size, count, 3, rank.device).to(torch.float32))
+        rank.bench.exact("wrong", data, expected("sum", rank.size, count, 3, rank.device).to(torch.float32))
 
 
 def _lost(ending: Any, outcome: ranks.Outcome) -> str:

@@ -82,7 +82,7 @@ def randoms(kind: Kind, size: int, bench: Bench) -> tuple[Any, Any]:
     """Two square matrices of fresh random numbers: normal ones, or all int8 alike."""
     import torch
 
-    random = timing.generator(bench)
+    random = bench.random_here()
     made = []
     for _ in range(2):
         if kind.name == "int8":
@@ -100,7 +100,7 @@ def integers(kind: Kind, size: int, bench: Bench) -> tuple[Any, Any]:
     so that 256, to which bf16 holds every integer, is eight deviations away."""
     import torch
 
-    random = timing.generator(bench)
+    random = bench.random_here()
     made = []
     for zeros in (6, 2):
         choice = torch.tensor([1.0, -1.0] + [0.0] * zeros, device=bench.device)

@@ -35,7 +35,7 @@ def _measure(bench: Bench, name: str, causal: bool, watch: clocks.Clocks) -> dic
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    random = timing.generator(bench)
+    random = bench.random_here()
     shape = (_BATCH, _HEADS, _LENGTH, _WIDTH)
     query, key, value, grad = (
         torch.randn(shape, dtype=torch.bfloat16, generator=random, device=bench.device) for _ in range(4)

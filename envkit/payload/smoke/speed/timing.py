@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from envkit.payload.smoke.bench import SEED, Bench
+from envkit.payload.smoke.bench import Bench
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,13 +62,6 @@ def typical(work: Callable[[], None], launches: int = LAUNCHES, meanwhile: Calla
     """The median seconds of one call of ``work``, after a warm-up."""
     warm(work)
     return median(each(work, launches, meanwhile))
-
-
-def generator(bench: Bench) -> Any:
-    """A torch generator on the bench's GPU with the suite's seed: the CPU would take longer than the test may."""
-    import torch
-
-    return torch.Generator(device=bench.device).manual_seed(SEED)
 
 
 def disturb(bench: Bench, result: Any) -> None:
