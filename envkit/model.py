@@ -13,6 +13,8 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
+UNSUPPORTED = "not supported"  # why a value is missing that the thing itself does not have: no doubt, nothing to judge
+
 
 class Severity(IntEnum):
     """How much a finding matters; ``--fail-on`` names the lowest one that makes the exit code 1."""

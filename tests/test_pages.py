@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import machines
 import pytest
 
 import envkit
@@ -57,10 +59,17 @@ BLOCKS = [block for page, path in PAGES.items() for block in blocks(page, path.r
 
 def judged(block: Block) -> Result:
     """What the page's check says of the block's subject."""
-    _, kind, _ = block.info.split()
+    kind = block.info.split()[1]
     check = checks()[block.page]
     assert KINDS[kind] in check.subjects
-    return run(check, from_plain(KINDS[kind], json.loads(block.text)), tables.load())
+    return run(check, subject_of(kind, json.loads(block.text)), tables.load())
+
+
+def subject_of(kind: str, data: dict[str, Any]) -> object:
+    """What a block shows: a whole subject, or a healthy machine (``on``) and what is changed in it."""
+    if kind == "host" and "on" in data:
+        return machines.host(data.pop("on"), data)
+    return from_plain(KINDS[kind], data)
 
 
 def test_every_check_has_a_page_and_every_page_a_check() -> None:
@@ -79,14 +88,14 @@ def test_a_page_has_its_parts(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_shows_the_fault_and_its_absence(page: str) -> None:
-    shown = [block.info.split()[-1] for block in BLOCKS if block.page == page]
+    shown = [block.info.split()[2] for block in BLOCKS if block.page == page]
     assert {"fails", "passes"} <= set(shown) <= set(OUTCOMES)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"{block.page}:{block.line}")
 def test_a_block_gives_what_it_says(block: Block) -> None:
     result = judged(block)
-    assert result.outcome is OUTCOMES[block.info.split()[-1]], (result.reason, result.findings)
+    assert result.outcome is OUTCOMES[block.info.split()[2]], (result.reason, result.findings)
     assert bool(result.reason) == (result.outcome in (Outcome.SKIP, Outcome.UNKNOWN))
     for finding in result.findings:
         assert re.fullmatch(r"\S(.*\S)?", finding.message), "a message is one line"

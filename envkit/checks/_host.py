@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from envkit.model import Finding, Observed, Skip, Unknown
+from envkit.model import UNSUPPORTED, Finding, Observed, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import CdiSpec, Docker, Gpu, LogLine, Nvml
 from envkit.versions import Driver
@@ -126,11 +126,12 @@ def judge_gpus(
     what: str,
     of: Callable[[Gpu], Observed[T]],
     judge: Callable[[Gpu, T], Iterator[Finding]],
-    lacks: Callable[[T], bool],
+    lacks: Callable[[T], bool] = lambda value: False,
 ) -> list[Finding]:
     """Judges one value of every GPU.  A fault of one GPU outranks a doubt about another.
 
-    Raises Unknown if nothing is wrong and a value is missing, Skip if no GPU has such a thing (``lacks``).
+    Raises Unknown if nothing is wrong and a value is missing, Skip if no GPU has such a thing (``lacks``, or a value
+    that is missing as UNSUPPORTED).
     """
     findings: list[Finding] = []
     doubts: list[str] = []
@@ -140,6 +141,8 @@ def judge_gpus(
         raise Unknown("NVML lists no GPU")
     for gpu in gpus:
         seen = of(gpu)
+        if seen.missing == UNSUPPORTED:
+            continue
         if seen.missing or seen.value is None:
             doubts.append(f"{what} of {gpu_name(gpu)} was not observed: {seen.missing or 'no value'}")
         elif not lacks(seen.value):

@@ -1,18 +1,16 @@
-"""Room on file systems; runs as a child, for statvfs hangs on a network file system whose server is gone.
-
-Prints one value a line, so that a hang costs only what comes after it.
-"""
+"""Room on file systems: statvfs hangs on a network file system whose server is gone."""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 
+from envkit.host.place import Place, Source
 from envkit.model import Observed
-from envkit.subjects.codec import to_plain
 from envkit.subjects.host import Disk
+
+_DOCKER_ROOT = "/var/lib/docker"
 
 
 def shm(root: Path) -> Observed[int]:
@@ -40,9 +38,22 @@ def room(use: str, path: str, root: Path) -> Disk:
     return Disk(use, path, Observed.of(free, "statvfs"), Observed.of(total, "statvfs"))
 
 
-if __name__ == "__main__":
-    base = Path(sys.argv[1])
-    print(json.dumps({"shm": to_plain(shm(base))}), flush=True)
-    for wish in sys.argv[2:]:
-        purpose, _, where = wish.partition("=")
-        print(json.dumps({purpose: to_plain(room(purpose, where, base))}), flush=True)
+def docker_root(place: Place) -> str:
+    """Where Docker keeps its images: daemon.json's data-root or the default."""
+    try:
+        root = json.loads(place.word("etc/docker/daemon.json")).get("data-root")
+    except (OSError, ValueError, AttributeError):  # what is wrong with that file is another source's to say
+        root = None
+    return root if isinstance(root, str) and root else _DOCKER_ROOT
+
+
+SOURCES: dict[str, Source] = {
+    "shm": lambda place: shm(place.root),
+    "disks": lambda place: Observed.of(
+        (
+            room("temporary", place.environ.get("TMPDIR") or "/tmp", place.root),
+            room("images", docker_root(place), place.root),
+        ),
+        "statvfs",
+    ),
+}

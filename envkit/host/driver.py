@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from envkit.host.place import Source, short
 from envkit.model import Observed
 from envkit.subjects.host import DriverLibrary, KernelModule, PciGpu
 from envkit.versions import Driver
@@ -50,11 +51,11 @@ def module(root: Path) -> Observed[KernelModule]:
     try:
         return Observed.of(parse_module_version(proc.read_text(errors="replace")), "/proc/driver/nvidia/version")
     except (OSError, ValueError) as error:
-        why = f"/proc/driver/nvidia/version: {_short(error)}"
+        why = f"/proc/driver/nvidia/version: {short(error)}"
     try:
         return Observed.of(KernelModule(str(Driver(sys.read_text().strip()))), "/sys/module/nvidia/version")
     except (OSError, ValueError) as error:
-        return Observed.lost(f"{why}; /sys/module/nvidia/version: {_short(error)}")
+        return Observed.lost(f"{why}; /sys/module/nvidia/version: {short(error)}")
 
 
 def modules(root: Path) -> Observed[tuple[str, ...]]:
@@ -77,7 +78,7 @@ def pci_gpus(root: Path) -> Observed[tuple[PciGpu, ...]]:
                 driver = os.path.basename(os.path.realpath(device / "driver")) if (device / "driver").exists() else ""
                 found.append(PciGpu(device.name, (device / "device").read_text().strip(), driver))
     except OSError as error:
-        return Observed.lost(f"/sys/bus/pci/devices: {_short(error)}")
+        return Observed.lost(f"/sys/bus/pci/devices: {short(error)}")
     return Observed.of(tuple(found), "/sys/bus/pci/devices")
 
 
@@ -98,7 +99,7 @@ def loadable(path: Path) -> str:
     except OSError as error:
         if path.is_symlink() and not path.exists():
             return f"its link leads to {os.readlink(path)}, which does not exist"
-        return _short(error)
+        return short(error)
     return "" if magic == b"\x7fELF" else "it is empty" if not magic else "it is not an ELF file"
 
 
@@ -116,6 +117,8 @@ def libraries(root: Path) -> tuple[DriverLibrary, ...]:
     return tuple(found.values())
 
 
-def _short(error: Exception) -> str:
-    """An error in a few words, without the path that the reader already has."""
-    return error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)
+SOURCES: dict[str, Source] = {
+    "module": lambda place: module(place.root),
+    "modules": lambda place: modules(place.root),
+    "pci_gpus": lambda place: pci_gpus(place.root),
+}

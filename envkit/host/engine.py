@@ -1,4 +1,4 @@
-"""Asks the Docker Engine for /version and /info over its socket; runs as a child, for an engine can hang.
+"""Asks the Docker Engine for /version and /info over its socket.
 
 The standard library's HTTP client does: importing the docker package takes longer than the answer.
 """
@@ -10,13 +10,13 @@ import http.client
 import json
 import os
 import socket
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from envkit.host.place import Source
 from envkit.model import Observed
-from envkit.subjects.codec import to_plain
+from envkit.payload.isolate import Ending
 from envkit.subjects.host import Docker
 
 _ANSWER_S = 2  # /info takes under 0.1 s on an idle engine; a busy one answers within a second
@@ -129,6 +129,15 @@ def installed(root: Path) -> bool:
     return any((root / place / name).exists() for place in places for name in ("docker", "dockerd"))
 
 
-if __name__ == "__main__":
-    base = Path(sys.argv[1])
-    print(json.dumps({"docker": to_plain(ask(endpoint(base, os.environ), installed(base)))}))
+SOURCES: dict[str, Source] = {
+    "docker": lambda place: Observed.of(
+        ask(endpoint(place.root, place.environ), installed(place.root)), "the engine's socket"
+    ),
+}
+
+
+def join(found: Mapping[str, Observed[Any]], ending: Ending | None) -> Mapping[str, Observed[Any]]:
+    """That the engine does not answer is itself an observation."""
+    if ending is not None and ending.ended == "hung" and found["docker"].value is None:
+        return {"docker": Observed.of(Docker("hung", ending.detail), "the engine's socket")}
+    return found

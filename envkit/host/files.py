@@ -1,22 +1,17 @@
-"""Files of the driver, of CDI and of the container toolkit; runs as a child, for a search path can lead
-anywhere.
-
-Prints one value a line, the directories of LD_LIBRARY_PATH last: they are the ones that may hang.
-"""
+"""Files of the driver, of CDI and of the container toolkit."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from envkit.host import cdi, driver
+from envkit.host.place import Source
 from envkit.model import Observed
 from envkit.proc import run
-from envkit.subjects.codec import to_plain
 from envkit.subjects.host import CudaDirectory, DaemonConfig, Toolkit
 
 _VERSION_S = 1.0  # nvidia-ctk --version only prints
@@ -113,11 +108,11 @@ def search_path(environment: Mapping[str, str]) -> Observed[tuple[CudaDirectory,
     return Observed.of(cuda_on_path(environment.get("LD_LIBRARY_PATH", "")), "LD_LIBRARY_PATH")
 
 
-if __name__ == "__main__":
-    base = Path(sys.argv[1])
-    libraries = Observed.of(driver.libraries(base), "library directories")
-    print(json.dumps({"driver_libraries": to_plain(libraries)}), flush=True)
-    print(json.dumps({"cdi": to_plain(Observed.of(cdi.specs(base), "/etc/cdi, /var/run/cdi"))}), flush=True)
-    print(json.dumps({"daemon_config": to_plain(daemon_config(base))}), flush=True)
-    print(json.dumps({"toolkit": to_plain(Observed.of(toolkit(base), "program directories"))}), flush=True)
-    print(json.dumps({"cuda_on_path": to_plain(search_path(os.environ))}), flush=True)
+SOURCES: dict[str, Source] = {
+    "driver_libraries": lambda place: Observed.of(driver.libraries(place.root), "library directories"),
+    "cdi": lambda place: Observed.of(cdi.specs(place.root), "/etc/cdi, /var/run/cdi"),
+    "daemon_config": lambda place: daemon_config(place.root),
+    "toolkit": lambda place: Observed.of(toolkit(place.root), "program directories"),
+    # the last one, for a search path can lead to a file system that hangs
+    "cuda_on_path": lambda place: search_path(place.environ),
+}

@@ -1,17 +1,15 @@
-"""The driver's lines in the kernel log; runs as a child, for the log can be long and reading it can block."""
+"""The driver's lines in the kernel log."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from envkit.host.place import Source
 from envkit.model import Observed
 from envkit.proc import run
-from envkit.subjects.codec import to_plain
 from envkit.subjects.host import LogLine
 
 _JOURNAL_S = 2  # journalctl reads the current boot's kernel lines in well under a second on a healthy disk
@@ -84,5 +82,4 @@ def kernel_log(root: Path) -> Observed[tuple[LogLine, ...]]:
     return Observed.lost("; ".join(why), "/dev/kmsg")
 
 
-if __name__ == "__main__":
-    print(json.dumps({"log": to_plain(kernel_log(Path(sys.argv[1])))}))
+SOURCES: dict[str, Source] = {"log": lambda place: kernel_log(place.root)}

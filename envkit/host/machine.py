@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from envkit.host.place import Source
 from envkit.model import Observed
 from envkit.subjects.host import Limit
 
@@ -104,3 +105,14 @@ def infiniband(root: Path) -> Observed[tuple[str, ...]]:
 def environment(variables: Mapping[str, str]) -> Observed[Mapping[str, str]]:
     """The variables that decide what CUDA sees, as far as they are set."""
     return Observed.of({name: variables[name] for name in _VARIABLES if name in variables}, "environment")
+
+
+SOURCES: dict[str, Source] = {
+    "kernel": lambda place: kernel(place.root),
+    "os": lambda place: os_name(place.root),
+    "glibc": lambda place: glibc(place.root),
+    "cgroup": lambda place: cgroup(place.root),
+    "limits": lambda place: limits(place.root),
+    "infiniband": lambda place: infiniband(place.root),
+    "environment": lambda place: environment(place.environ),
+}

@@ -1,16 +1,18 @@
-"""Opens the driver's device files, one after the other; runs as a child, for an open can hang in the driver.
-
-Prints the list of paths first and then how each open went, so that a hang names its file.
-"""
+"""Opens the driver's device files, one after the other, for an open can hang in the driver."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import stat
-import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+from envkit.host.place import Place, Source, short
+from envkit.model import Observed
+from envkit.payload.isolate import Ending
+from envkit.subjects.host import DeviceNode
 
 # /dev/nvidia0 ...; nvidiactl and nvidia-uvm are what CUDA opens besides; /dev/dxg is the GPU of WSL
 _NODE = re.compile(r"nvidia[0-9]+|nvidiactl|nvidia-uvm|nvidia-modeset|dxg")
@@ -32,9 +34,39 @@ def try_open(path: Path) -> str:
     return ""
 
 
-if __name__ == "__main__":
-    base = Path(sys.argv[1])
-    nodes = paths(base)
-    print(json.dumps({"nodes": ["/" + str(node.relative_to(base)) for node in nodes]}), flush=True)
-    for node in nodes:
-        print(json.dumps({"/" + str(node.relative_to(base)): try_open(node)}), flush=True)
+KIND = Observed[DeviceNode]
+
+
+def sources(place: Place) -> dict[str, Source]:
+    """One source a device file, so that a hang names its file."""
+    try:
+        found = paths(place.root)
+    except OSError as error:
+        why = f"/dev: {short(error)}"
+        return {"": lambda place: Observed.lost(why)}
+    return {_shown(place, path): _opener(path) for path in found}
+
+
+def _shown(place: Place, path: Path) -> str:
+    return "/" + str(path.relative_to(place.root))
+
+
+def _opener(path: Path) -> Source:
+    return lambda place: Observed.of(DeviceNode(_shown(place, path), try_open(path)), "open")
+
+
+def join(found: Mapping[str, Observed[Any]], ending: Ending | None) -> dict[str, Observed[Any]]:
+    """The nodes in one; the first without a result is the one whose open hung or killed the child."""
+    if "" in found:
+        return {"device_nodes": found[""]}
+    nodes: list[DeviceNode] = []
+    blamed = False
+    for path, seen in found.items():
+        if seen.value is not None:
+            nodes.append(seen.value)
+        elif blamed:
+            nodes.append(DeviceNode(path, "it was not tried, for another one's opening ended the try"))
+        else:
+            nodes.append(DeviceNode(path, f"its opening did not end: {seen.missing}"))
+            blamed = True
+    return {"device_nodes": Observed.of(tuple(nodes), "open")}

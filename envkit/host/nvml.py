@@ -1,18 +1,18 @@
 """Asks NVML; the only module that imports pynvml (the nvidia-ml-py package).
 
-Runs as a child (``python -m envkit.host.nvml``), since a sick driver answers with a hang or kills its caller.
+Runs in a child, since a sick driver answers with a hang or kills its caller.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
 
 import pynvml
 
+from envkit.host.place import Source
 from envkit.model import Observed
-from envkit.subjects.codec import to_plain
+from envkit.payload.isolate import Ending
 from envkit.subjects.host import Gpu, Nvml, RowRemap
 from envkit.versions import Cuda, Sm
 
@@ -231,5 +231,12 @@ def read(api: Api) -> Nvml:
     return Nvml("answered", driver=driver, cuda=cuda, gpus=gpus)
 
 
-if __name__ == "__main__":
-    print(json.dumps({"nvml": to_plain(read(Library()))}))
+SOURCES: dict[str, Source] = {"nvml": lambda place: Observed.of(read(Library()), "NVML")}
+
+
+def join(found: Mapping[str, Observed[Any]], ending: Ending | None) -> Mapping[str, Observed[Any]]:
+    """That the driver hung or killed its caller is itself an observation."""
+    if found["nvml"].value is None and ending is not None and ending.ended in ("hung", "killed"):
+        what = ending.detail if ending.ended == "hung" else f"the process that asked NVML died of {ending.signal}"
+        return {"nvml": Observed.of(Nvml(ending.ended, what), "NVML")}
+    return found

@@ -49,8 +49,8 @@ class Task(NamedTuple):
 
     Either ``work`` is called in a fork of this process with a function that sends an intermediate document, or
     ``argv`` is executed with the number of the pipe as its last argument (see ``perform``).  ``heard`` gets the
-    intermediate documents; a task that was heard once may use the rest of the whole run's budget.  ``label`` is the
-    caller's own.
+    intermediate documents; a task that was heard once may use the rest of the whole run's budget, unless it is
+    ``strict``.  ``label`` is the caller's own.
     """
 
     name: str
@@ -60,6 +60,7 @@ class Task(NamedTuple):
     argv: tuple[str, ...] = ()
     heard: Callable[[Any], None] | None = None
     label: str = ""
+    strict: bool = False
 
 
 class Ending(NamedTuple):
@@ -122,7 +123,8 @@ class _Running:
             if not isinstance(document, dict) or not document or self.final is not None:
                 self.noise = self.noise or line[:80].decode("utf-8", "replace")
             elif "said" in document:
-                self.deadline = run_deadline
+                if not self.task.strict:
+                    self.deadline = run_deadline
                 if self.task.heard is not None:
                     self.task.heard(document["said"])
             else:

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from envkit.model import Observed
+from envkit.subjects.host.gpu import Gpu, Nvml, RowRemap
+
+__all__ = ["Gpu", "Nvml", "RowRemap"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,58 +53,6 @@ class DriverLibrary:
     path: str
     version: str = ""
     error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class RowRemap:
-    """The row remapper of a GPU: rows remapped so far, a remap that waits for a reset, one that failed."""
-
-    supported: bool = True
-    correctable: int = 0
-    uncorrectable: int = 0
-    pending: bool = False
-    failed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """One GPU as NVML shows it; a mode is "on", "off" or "unsupported".
-
-    ``memory`` is in bytes; ``ecc_uncorrected`` counts uncorrected errors since the driver was loaded, -1
-    where ECC is not supported; ``recovery`` is NVML's recovery action ("none", "gpu reset", ...) or
-    "unsupported"; ``sm`` is a compute capability ("sm_86").
-    """
-
-    index: int
-    uuid: Observed[str] = field(default_factory=Observed)
-    name: Observed[str] = field(default_factory=Observed)
-    pci: Observed[str] = field(default_factory=Observed)
-    sm: Observed[str] = field(default_factory=Observed)
-    memory: Observed[int] = field(default_factory=Observed)
-    persistence: Observed[str] = field(default_factory=Observed)
-    ecc: Observed[str] = field(default_factory=Observed)
-    ecc_pending: Observed[str] = field(default_factory=Observed)
-    ecc_uncorrected: Observed[int] = field(default_factory=Observed)
-    remap: Observed[RowRemap] = field(default_factory=Observed)
-    recovery: Observed[str] = field(default_factory=Observed)
-    mig: Observed[str] = field(default_factory=Observed)
-
-
-@dataclass(frozen=True, slots=True)
-class Nvml:
-    """How the conversation with NVML ended.
-
-    ``ended`` is "answered", "no library" (libnvidia-ml.so.1 cannot be loaded), "error" (it returned an error;
-    ``code`` is its number, ``detail`` its name and the call), "hung" or "killed" (``detail`` says after what,
-    by what). ``cuda`` is the highest CUDA the driver supports, which is not the toolkit's.
-    """
-
-    ended: str
-    detail: str = ""
-    code: int = 0
-    driver: str = ""
-    cuda: str = ""
-    gpus: tuple[Gpu, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,13 +162,27 @@ class CudaDirectory:
 
 
 @dataclass(frozen=True, slots=True)
+class Service:
+    """A unit of systemd, in its own words: whether it is known ("loaded", "not-found", "masked"), ``active`` ("active",
+    "inactive", "failed", ...), ``enabled`` (UnitFileState, empty if it has none) and how often it was restarted.
+    """
+
+    load: str
+    active: str
+    enabled: str = ""
+    restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Host:
     """One machine; ``name`` is what the report calls it.
 
     ``wanted_cuda`` is the toolkit version that somebody declared for this machine.  ``modules`` are the
     loaded kernel modules among those that matter here, ``infiniband`` the RDMA devices, ``limits`` maps
     "memlock", "nofile" and "stack" to this process's limits, ``environment`` holds the GPU variables that are
-    set, ``log`` the driver's lines in the kernel log.  ``shm`` is the size of /dev/shm in bytes.
+    set, ``log`` the driver's lines in the kernel log.  ``shm`` is the size of /dev/shm in bytes.  ``services`` are
+    systemd's units by name, without ".service"; ``packages`` the installed packages that matter here and their
+    versions.
     """
 
     name: str
@@ -243,3 +208,5 @@ class Host:
     log: Observed[tuple[LogLine, ...]] = field(default_factory=Observed)
     environment: Observed[Mapping[str, str]] = field(default_factory=Observed)
     cuda_on_path: Observed[tuple[CudaDirectory, ...]] = field(default_factory=Observed)
+    services: Observed[Mapping[str, Service]] = field(default_factory=Observed)
+    packages: Observed[Mapping[str, str]] = field(default_factory=Observed)
