@@ -11,10 +11,11 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
 import typer
 
@@ -43,6 +44,7 @@ Format = Annotated[str, typer.Option("--format", "-f", help="console, json, juni
 FailOn = Annotated[str, typer.Option("--fail-on", help="Lowest severity that makes the exit code 1.")]
 WithObserved = Annotated[bool, typer.Option("--observed", help="Put all that was observed into the JSON.")]
 Gpus = Annotated[str, typer.Option("--gpus", help="auto, all, none, or indexes with commas.")]
+ExitStyle = Annotated[str, typer.Option("--exit-style", help="envkit, nagios or slurm: whose exit codes.")]
 Save = Annotated[Path | None, typer.Option("--save", help="Write what was observed to this file, for `envkit judge`.")]
 Target = Annotated[str, typer.Argument(metavar="IMAGE", help="An image; without one, the Python envkit runs under.")]
 PythonPath = Annotated[Path | None, typer.Option("--python", help="Another Python of this machine.")]
@@ -68,6 +70,21 @@ def _severity(word: str) -> Severity:
     if word.upper() not in Severity.__members__:
         raise UsageError(f"there is no severity `{word}`", "one of: note, warning, error")
     return Severity[word.upper()]
+
+
+@contextmanager
+def _exits(style: str) -> Iterator[None]:
+    """Inside, wrong input ends with the code that ``style`` has for it."""
+    from envkit import exits
+
+    exits.check(style)
+    try:
+        yield
+    except EnvkitError as error:
+        if style == "envkit":
+            raise
+        _tell(error)
+        raise typer.Exit(exits.wrong_input(style)) from error
 
 
 def _flavor(word: str) -> Flavor | None:
@@ -100,21 +117,25 @@ def _finish(
     format: str,
     fail_on: str,
     observed: bool,
+    style: str = "envkit",
+    out: TextIO | None = None,
 ) -> NoReturn:
     """Prints the report and exits by it."""
     import shutil
     from dataclasses import replace
 
+    from envkit.exits import styled
     from envkit.report import render, wants_color
 
     least = _severity(fail_on)
     shown = report if observed else replace(report, observed={})
     width = shutil.get_terminal_size((100, 24)).columns
-    color = wants_color(sys.stdout, os.environ)
+    stream = out or sys.stdout
+    color = wants_color(stream, os.environ)
     filled = tuple(table for table in tables if table.rows)
-    sys.stdout.write(render(shown, format, fail_on=least, tables=filled, bars=bars, color=color, width=width))
-    sys.stdout.flush()
-    raise typer.Exit(report.exit_code(least))
+    stream.write(render(shown, format, fail_on=least, tables=filled, bars=bars, color=color, width=width))
+    stream.flush()
+    raise typer.Exit(styled(report, least, style))
 
 
 def _version(wanted: bool) -> None:
@@ -405,14 +426,11 @@ def _place(image: str, python: Path | None, engine: str, gpus: str) -> Any:
 
 
 def _save(path: Path | None, kind: str, subject: object) -> None:
-    import json
-
-    from envkit import files
+    from envkit import files, saved
     from envkit.subjects import codec
 
     if path is not None:
-        saved = {"schema": "envkit.subject/1", "kind": kind, "subject": codec.to_plain(subject)}
-        files.write(path, json.dumps(saved, indent=1, sort_keys=True) + "\n")
+        files.write(path, saved.text(kind, codec.to_plain(subject)))
         say(f"wrote {path}")
 
 
@@ -579,20 +597,184 @@ def smoke(
 @app.command()
 def doctor(
     cuda: Annotated[str, typer.Option("--cuda", help="The CUDA version that shall run here.")] = "",
+    expect: Annotated[
+        Path | None, typer.Option("--expect", help="A contract in TOML: what must be there; see docs/doctor.md.")
+    ] = None,
     budget: Annotated[float, typer.Option("--budget", help="Seconds for all sources together.")] = 8.0,
+    root: Annotated[
+        Path, typer.Option("--root", help="Where this machine's / lies, if elsewhere: in a container, or a recording.")
+    ] = Path("/"),
+    saved: Annotated[
+        Path | None, typer.Option("--from", help="Judge what --save wrote on a machine instead of this one.")
+    ] = None,
     save: Save = None,
-    format: Format = "console",
+    redact: Annotated[
+        bool, typer.Option("--redact", help="Stand-ins for serials, UUIDs, names and addresses, in file and report.")
+    ] = False,
+    list_them: Annotated[bool, typer.Option("--list", help="List the checks and look at nothing.")] = False,
+    format: Annotated[
+        str, typer.Option("--format", "-f", help="console, json, junit, html, prometheus or nagios.")
+    ] = "console",
     fail_on: FailOn = "error",
+    exit_style: ExitStyle = "envkit",
     observed: WithObserved = False,
 ) -> None:
-    """Examine this machine: driver, GPUs, container engine, limits."""
-    from envkit.host.observe import observe_host
+    """Examine this machine: driver, GPUs, fabric, container engine, kernel log, limits; nothing on it is changed."""
+    from envkit import examine
 
     started = time.monotonic()
-    _printable(format, fail_on, save)
-    host = observe_host(budget_s=budget, wanted_cuda=cuda)
-    _save(save, "host", host)
-    _finish(*_judged("host", host, started), format=format, fail_on=fail_on, observed=observed)
+    with _exits(exit_style):
+        if list_them:
+            for line in examine.listing():
+                print(line)
+            return
+        _printable(format, fail_on, save)
+        host = examine.host(root, budget, cuda, expect, saved, redact)
+        _save(save, "host", host)
+        report, tables = examine.report(host, started)
+    _finish(report, tables, format=format, fail_on=fail_on, observed=observed, style=exit_style)
+
+
+@app.command()
+def explain(
+    check: Annotated[
+        str, typer.Argument(metavar="CHECK", help="A check's id, as reports and `doctor --list` name it.")
+    ],
+) -> None:
+    """Print a check's page: why it matters, what to do, its source, and the faults that prove it."""
+    from envkit import pages
+
+    sys.stdout.write(pages.told(pages.load(check)))
+
+
+@app.command()
+def preflight(
+    context: typer.Context,
+    image: Target = "",
+    level: Annotated[
+        str, typer.Option("--level", help="passive, probe, quick or full: each holds those before it.")
+    ] = ("quick"),
+    host: Annotated[
+        Path | None, typer.Option("--host", help="A machine that `doctor --save` wrote, in place of this one.")
+    ] = None,
+    python: PythonPath = None,
+    expect: Annotated[Path | None, typer.Option("--expect", help="The contract of the machine, as for doctor.")] = None,
+    gpus: Annotated[
+        str | None, typer.Option("--gpus", help="As `docker run` takes it: all, a count, or device=0,1.")
+    ] = None,
+    way: Annotated[str | None, typer.Option("--way", help="How GPUs enter the container: cdi, hook or none.")] = None,
+    nodes: Annotated[int | None, typer.Option("--nodes", help="Machines of the job.")] = None,
+    ranks: Annotated[int | None, typer.Option("--ranks", help="Processes of the job on this machine.")] = None,
+    workers: Annotated[int | None, typer.Option("--workers", help="Data loader processes of one rank.")] = None,
+    env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=VALUE; may be given again.")] = None,
+    env_file: Annotated[list[Path] | None, typer.Option("--env-file", help="Lines NAME=VALUE, as docker's.")] = None,
+    shm_size: Annotated[str | None, typer.Option("--shm-size", help="Size of /dev/shm, such as 16g.")] = None,
+    memory: Annotated[str | None, typer.Option("--memory", "-m", help="Memory limit, such as 64g.")] = None,
+    ipc: Annotated[str | None, typer.Option("--ipc", help="private or host.")] = None,
+    network: Annotated[str | None, typer.Option("--network", help="bridge, host or none.")] = None,
+    ulimit: Annotated[list[str] | None, typer.Option("--ulimit", help="As memlock=-1; may be given again.")] = None,
+    user: Annotated[str | None, typer.Option("--user", "-u", help="UID, UID:GID or a name.")] = None,
+    volume: Annotated[list[str] | None, typer.Option("--volume", "-v", help="SOURCE:TARGET[:ro].")] = None,
+    tmpfs: Annotated[list[str] | None, typer.Option("--tmpfs", help="A path inside.")] = None,
+    device: Annotated[list[str] | None, typer.Option("--device", help="A device of the machine.")] = None,
+    cap_add: Annotated[list[str] | None, typer.Option("--cap-add", help="A capability.")] = None,
+    privileged: Annotated[bool, typer.Option("--privileged", help="The container has all privileges.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="The container's root is read-only.")] = False,
+    checkpoint: Annotated[str | None, typer.Option("--checkpoint", help="Where the job writes, as it sees it.")] = None,
+    checkpoint_size: Annotated[str | None, typer.Option("--checkpoint-size", help="How much, such as 200g.")] = None,
+    may_be_unknown: Annotated[
+        list[str] | None, typer.Option("--may-be-unknown", help="A check that may stay open here; may be given again.")
+    ] = None,
+    budget: Annotated[float, typer.Option("--budget", help="Seconds for all levels; 0: what they need.")] = 0.0,
+    engine: EngineName = "docker",
+    report: Annotated[Path | None, typer.Option("--report", help="Where the JSON report goes.")] = None,
+    format: Annotated[
+        str, typer.Option("--format", "-f", help="console, json, junit, html, prometheus or nagios.")
+    ] = "console",
+    fail_on: FailOn = "error",
+    exit_style: ExitStyle = "envkit",
+    observed: WithObserved = False,
+) -> None:
+    """Decide before a job starts whether image, machine and job fit; `-- COMMAND` starts it on a pass only.
+
+    Options of the job are those of `docker run`. With a command, the report goes to stderr, and on a pass the command
+    takes this process's place.
+    """
+    from envkit import files, launch, prove
+    from envkit import preflight as flights
+    from envkit import report as reports
+    from envkit import up as pipeline
+
+    command: tuple[str, ...] = context.obj or ()
+    with _exits(exit_style):
+        _printable(format, fail_on, report)
+        _startable(command)
+        job = launch.job_from(
+            gpus=gpus,
+            way=way,
+            nodes=nodes,
+            ranks=ranks,
+            workers=workers,
+            env=env or (),
+            env_files=env_file or (),
+            shm=shm_size,
+            memory=memory,
+            ipc=ipc,
+            network=network,
+            ulimits=ulimit,
+            user=user,
+            mounts=volume,
+            tmpfs=tmpfs,
+            devices=device,
+            capabilities=cap_add,
+            privileged=privileged or None,
+            read_only=read_only or None,
+            checkpoint=checkpoint,
+            checkpoint_size=checkpoint_size,
+        )
+        shown = job.gpus.value if job.gpus.value is not None else prove.default_gpus("auto")
+        wish = flights.Wish(image, job, level, host, python, expect, budget, tuple(may_be_unknown or ()))
+        made = flights.run(wish, lambda: pipeline.connect(engine, say), shown, say)
+        if report:
+            files.write(report, reports.render(made, "json", fail_on=_severity(fail_on)))
+            say(f"wrote {report}")
+    found = flights.cause(made, _severity(fail_on))
+    if found:
+        say(f"cause: {found.message}")
+        say(f"fix: {found.fix}")
+    elif made.exit_code(_severity(fail_on)) == 3:
+        say(f"undecided: {flights.doubt(made) or 'nothing was judged'}")
+    if command and made.exit_code(_severity(fail_on)) == 0:
+        say(f"passed in {made.elapsed_s:.1f} s; starting {command[0]}")
+        _become(command)
+    _finish(
+        made,
+        format=format,
+        fail_on=fail_on,
+        observed=observed,
+        style=exit_style,
+        out=sys.stderr if command else sys.stdout,
+    )
+
+
+def _startable(command: tuple[str, ...]) -> None:
+    """Raises UsageError for a command that does not exist, before anything is looked at."""
+    import shutil
+
+    if command and not shutil.which(command[0]):
+        raise UsageError(f"there is no program `{command[0]}`", "name one that is on PATH, or its path")
+
+
+def _become(command: tuple[str, ...]) -> NoReturn:
+    """This process becomes the command: same pid, process group and files; signals act as they do by default."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores the last two
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        raise UsageError(f"{command[0]} cannot be started: {error.strerror}", "check its permissions") from error
 
 
 @app.command(name="judge")
@@ -603,20 +785,13 @@ def judge_saved(
     observed: WithObserved = False,
 ) -> None:
     """Judge a saved observation, from any machine."""
-    import json
-
+    from envkit import saved as files
     from envkit.subjects import KINDS, codec
 
     started = time.monotonic()
     _printable(format, fail_on)
-    try:
-        document = json.loads(saved.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{saved} cannot be read: {error}", "name a file that --save wrote") from error
-    kind = document.get("kind") if isinstance(document, dict) else None
-    if not isinstance(kind, str) or kind not in KINDS or document.get("schema") != "envkit.subject/1":
-        raise UsageError(f"{saved} is no saved observation", "name a file that --save wrote")
-    subject: Any = codec.from_plain(KINDS[kind], document.get("subject"))
+    kind, plain = files.document(saved)
+    subject: Any = codec.from_plain(KINDS[kind], plain)
     if kind == "smoke":
         _finish_smoke(subject, started, format=format, fail_on=fail_on, observed=observed)
     _finish(*_judged(kind, subject, started), format=format, fail_on=fail_on, observed=observed)
@@ -714,4 +889,9 @@ def main() -> None:
     if sys.stdout is None:
         say("envkit: stdout is closed, so that no answer can be given")
         sys.exit(3)
-    sys.exit(run(app))
+    argv = sys.argv[1:]
+    command: tuple[str, ...] = ()
+    if argv[:1] == ["preflight"] and "--" in argv:
+        at = argv.index("--")
+        argv, command = argv[:at], tuple(argv[at + 1 :])
+    sys.exit(run(lambda: app(args=argv, obj=command)))

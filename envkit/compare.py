@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from envkit import diff, lock, prove, spec, up
+from envkit import diff, host_diff, lock, prove, saved, spec, up
 from envkit.diff import Change, Weight
 from envkit.engine import Engine, Say
 from envkit.errors import UsageError
 from envkit.facts import Facts
-from envkit.subjects import Image, codec
+from envkit.host.observe import observe_host
+from envkit.subjects import Host, Image
+
+_THIS_MACHINE = "@host"
 
 
 def changes(old: str, new: str, facts: Facts, engine: str, probe: bool, say: Say) -> tuple[str, tuple[Change, ...]]:
     """The kind of thing that ``old`` and ``new`` are, and what changes between them.
 
     A name is looked for on this machine first: a folder or .toml file is a spec, a .lock file a lock, a .json file a
-    saved probe; any other name is an image of ``engine``.  Of two images the locks inside and the layers are
-    compared, and with ``probe``, or without a lock in both, what runs in them.  Raises UsageError for two kinds.
+    saved probe or a saved host, and ``@host`` is this machine; any other name is an image of ``engine``.  Of two images
+    the locks inside and the layers are compared, and with ``probe``, or without a lock in both, what runs in them.
+    Raises UsageError for two kinds.
     """
     kinds = (_kind(old), _kind(new))
     if kinds[0] != kinds[1]:
@@ -29,15 +32,25 @@ def changes(old: str, new: str, facts: Facts, engine: str, probe: bool, say: Say
     if kind == "spec":
         return kind, diff.specs(spec.load(Path(old)), spec.load(Path(new)), facts)
     if kind == "probe":
-        return kind, diff.images(_probe(old), _probe(new), facts)
+        return kind, diff.images(saved.of_kind(old, Image), saved.of_kind(new, Image), facts)
+    if kind == "host":
+        return kind, host_diff.changes(_host(old), _host(new), facts)
     return kind, _images(old, new, facts, up.connect(engine, say), probe, say)
 
 
+def _host(name: str) -> Host:
+    return observe_host() if name == _THIS_MACHINE else saved.of_kind(name, Host)
+
+
 def _kind(name: str) -> str:
+    if name == _THIS_MACHINE:
+        return "host"
     path = Path(name)
     if path.is_dir() or path.suffix == ".toml":
         return "spec"
-    return {".lock": "lock", ".json": "probe"}.get(path.suffix, "image")
+    if path.suffix == ".json":
+        return "host" if saved.kind(name) == "host" else "probe"
+    return "lock" if path.suffix == ".lock" else "image"
 
 
 def _lock(name: str) -> lock.Lock:
@@ -49,19 +62,6 @@ def _text(name: str) -> str:
         return Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{name} cannot be read: {error}", "check the name and the file's permissions") from error
-
-
-def _probe(name: str) -> Image:
-    try:
-        document = json.loads(_text(name))
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{name} is no JSON: {error}", "name a file that `envkit probe --save` wrote") from error
-    if not isinstance(document, dict) or (document.get("schema"), document.get("kind")) != (
-        "envkit.subject/1",
-        "image",
-    ):
-        raise UsageError(f"{name} is no saved probe", "name a file that `envkit probe --save` wrote")
-    return codec.from_plain(Image, document.get("subject"))
 
 
 def _images(old: str, new: str, facts: Facts, engine: Engine, probe: bool, say: Say) -> tuple[Change, ...]:

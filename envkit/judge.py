@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from types import ModuleType, UnionType
+from functools import cache
+from types import FunctionType, MappingProxyType, ModuleType, UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from envkit.facts import Facts
@@ -30,37 +31,50 @@ class Check:
     wants_facts: bool
 
 
-def _read(function: Callable[..., Iterator[Finding]]) -> Check:
-    hints = {name: kind for name, kind in get_type_hints(function).items() if name != "return"}
-    subjects = [kind for kind in hints.values() if kind is not Facts]
+# These subjects have modules of their own, which begin so; modules with other names judge none of them.
+_OWN = {"Host": "host_", "Launch": "launch_", "SmokeRun": "smoke"}
+
+
+def _read(function: Callable[..., Iterator[Finding]], hints: dict[str, Any]) -> Check:
+    subjects = [kind for name, kind in hints.items() if name != "return" and kind is not Facts]
     if len(subjects) != 1:
         raise TypeError(f"{function.__name__} must take one subject, and the facts if it needs them")
     kinds = get_args(subjects[0]) if isinstance(subjects[0], UnionType) else (subjects[0],)
     return Check(function.__name__.replace("_", "-"), kinds, function, Facts in hints.values())
 
 
-def _modules() -> Iterator[ModuleType]:
+def _modules(subject: type | None) -> Iterator[ModuleType]:
     import envkit.checks as package
 
+    own = _OWN.get(subject.__name__) if subject else None
     for module in pkgutil.iter_modules(package.__path__):
-        if not module.name.startswith("_"):  # what checks share
-            yield importlib.import_module(f"{package.__name__}.{module.name}")
+        if module.name.startswith("_"):  # what checks share
+            continue
+        if subject and (not module.name.startswith(own) if own else module.name.startswith(tuple(_OWN.values()))):
+            continue
+        yield importlib.import_module(f"{package.__name__}.{module.name}")
 
 
-def checks() -> dict[str, Check]:
-    """Every check by id: the public functions of the modules in ``envkit.checks`` that yield findings."""
+@cache
+def checks(subject: Any = None) -> Mapping[str, Check]:
+    """Every check by id, or those of the type ``subject`` alone, whose modules are imported and no others.
+
+    A check is a public function of a module in ``envkit.checks`` that yields findings.
+    """
     found: dict[str, Check] = {}
-    for module in _modules():
+    for module in _modules(subject):
         for name, value in vars(module).items():
-            if name.startswith("_") or getattr(value, "__module__", "") != module.__name__ or not callable(value):
+            if name.startswith("_") or not isinstance(value, FunctionType) or value.__module__ != module.__name__:
                 continue
-            if isinstance(value, type) or get_type_hints(value).get("return") != Iterator[Finding]:
+            hints = get_type_hints(value)
+            if hints.get("return") != Iterator[Finding]:
                 continue
-            check = _read(value)
+            check = _read(value, hints)
             if check.id in found:
                 raise ValueError(f"two checks are named {check.id}")
-            found[check.id] = check
-    return found
+            if subject is None or subject in check.subjects:
+                found[check.id] = check
+    return MappingProxyType(found)
 
 
 def run(check: Check, subject: object, facts: Facts) -> Result:
@@ -84,9 +98,6 @@ def run(check: Check, subject: object, facts: Facts) -> Result:
 
 def judge(subject: Any, facts: Facts, only: frozenset[str] = frozenset()) -> tuple[Result, ...]:
     """The results of all checks for the type of ``subject``, sorted by id; ``only`` names a part of them."""
-    fitting = sorted(checks().items())
-    return tuple(
-        run(check, subject, facts)
-        for name, check in fitting
-        if type(subject) in check.subjects and (not only or name in only)
-    )
+    kind: Any = type(subject)
+    fitting = sorted(checks(kind).items())
+    return tuple(run(check, subject, facts) for name, check in fitting if not only or name in only)

@@ -80,6 +80,7 @@ class Lock:
     layer.  ``gpus`` are (name as declared, capability, how the build covers it); ``programs`` (layer, program, path
     in site-packages) of the tools that came as wheels; ``missing`` (tool, why) the tools that no source had.  ``given``
     is what a stand-in package provides (entries of Debian's Provides) on which ``debs`` were solved, see flavors.py.
+    ``guard``, which is today's spec's too, means that payload/guard.py is the entry point of runtime and devel images.
     ``wheels`` and ``debs`` are in the order of LAYERS, then by name.
     """
 
@@ -114,6 +115,7 @@ class Lock:
     installer: Pin
     wheels: tuple[Pin, ...]
     given: tuple[str, ...] = ()
+    guard: bool = False
 
     @property
     def requirements(self) -> str:
@@ -216,6 +218,7 @@ def dump(lock: Lock) -> str:
     lines.append(f"given = {_texts(lock.given)}\n")
     lines.append(f"preinstalled = {str(lock.preinstalled).lower()}\n")
     lines.append(f"epoch = {lock.epoch}\n")
+    lines += ["guard = true\n"] if lock.guard else []  # a lock without one reads as it did before there were any
     for title, rows in (
         ("gpus", [_inline(name=name, sm=sm, by=by) for name, sm, by in lock.gpus]),
         ("programs", [_inline(layer=layer, name=name, path=path) for layer, name, path in lock.programs]),
@@ -315,6 +318,7 @@ def _lock(table: Mapping[str, object]) -> Lock:
         missing=tuple((_held(row, "name", _PROGRAM), _held(row, "why", _SENTENCE)) for row in _rows(table, "missing")),
         installer=installer,
         wheels=tuple(wheels),
+        guard=_flag(table, "guard") if "guard" in table else False,
     )
 
 
@@ -517,7 +521,7 @@ def save(lock: Lock, path: Path) -> None:
 
 
 def read(spec: Spec) -> Lock | None:
-    """The lock beside ``spec`` whatever it was made for, with the spec's name and flavor; None if there is none.
+    """The lock beside ``spec`` whatever it was made for, with the spec's name, flavor and guard; None if none.
 
     Raises UsageError for a lock that cannot be read.
     """
@@ -528,7 +532,7 @@ def read(spec: Spec) -> Lock | None:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}", "check the file and its permissions") from error
-    return replace(parse(text, str(path)), name=spec.name, flavor=spec.flavor.value)
+    return replace(parse(text, str(path)), name=spec.name, flavor=spec.flavor.value, guard=spec.guard)
 
 
 def load(spec: Spec) -> Lock | None:

@@ -58,6 +58,7 @@ class _Plan:
     stand_in: str
     cuda_home: bool
     lock_sha256: str
+    guard: str
 
     def debs(self, layer: str) -> tuple[str, ...]:
         """The packages of a layer as apt-get takes them, with their versions where the lock holds these."""
@@ -125,6 +126,11 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
+def guard_text() -> str:
+    """The entry point of images with a guard, as it goes into them."""
+    return (Path(__file__).parent / "payload" / "guard.py").read_text(encoding="utf-8")
+
+
 def template(name: str, values: Mapping[str, object]) -> str:
     """The template ``name`` filled with ``values``."""
     return _environment().get_template(name).render(values)
@@ -147,5 +153,6 @@ def dockerfile(lock: Lock) -> str:
         stand_in=stand_in(lock.given),
         cuda_home=not lock.preinstalled and "nvcc" not in {tool for tool, _ in lock.missing},
         lock_sha256=sha256(dump(lock).encode()).hexdigest(),
+        guard=guard_text() if lock.guard else "",
     )
     return template("Dockerfile.j2", {"lock": lock, "plan": plan, "version": __version__})

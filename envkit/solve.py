@@ -326,6 +326,7 @@ def lock(
         platform=spec.platform.value,
         base=spec.base.value,
         flavor=spec.flavor.value,
+        guard=spec.guard,
         image=choice.image,
         suite=choice.suite,
         digest=base.digest if base else "",

@@ -66,7 +66,7 @@ class Spec:
 
     ``torch`` is a release ("X.Y", "X.Y.Z") or a specifier; ``cuda`` None means the newest that fits; ``gpus`` are
     product names or capabilities as typed; ``packages`` are PEP 508 requirements by name; ``drivers`` are all those of
-    the fleet, releases or bare branches.
+    the fleet, releases or bare branches.  ``guard``: the image looks whether its GPUs work before it runs its command.
     """
 
     path: Path
@@ -83,6 +83,7 @@ class Spec:
     gpus: tuple[str, ...]
     drivers: tuple[Driver, ...]
     tag: str = ""
+    guard: bool = False
 
     @property
     def driver(self) -> Driver | None:
@@ -92,6 +93,7 @@ class Spec:
 
 _KEYS = (
     "name", "torch", "cuda", "python", "os", "base", "tag", "flavor", "platform", "packages", "apt", "gpus", "driver",
+    "guard",
 )  # fmt: skip
 
 
@@ -151,7 +153,20 @@ def parse(text: str, path: Path) -> Spec:
         gpus=tuple(_gpu(item) for item in _list(table, "gpus")),
         drivers=_drivers(table),
         tag=_word(table, "tag", "", re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._-]{0,127})?\Z"), "a tag of the base image"),
+        guard=_guard(table),
     )
+
+
+def _guard(table: Mapping[str, object]) -> bool:
+    """Whether the image gets a guard; only where its entry point and its Python are envkit's own to choose."""
+    value = table.get("guard", False)
+    if not isinstance(value, bool):
+        raise UsageError(f"`guard` must be true or false, not {type(value).__name__}", "write guard = true")
+    if value and table.get("base", Base.WHEELS.value) != Base.WHEELS.value:
+        raise UsageError("`guard` is true and the base has an entry point of its own", 'set base = "wheels"')
+    if value and table.get("flavor") == Flavor.DEBUG.value:
+        raise UsageError("`guard` is true and a debug image has none", "set another `flavor`, or guard = false")
+    return value
 
 
 def _default_name(path: Path) -> str:

@@ -153,6 +153,12 @@ class Glibc(_Dotted):
     __slots__ = ()
 
 
+class ContainerToolkit(_Dotted):
+    """A version of the NVIDIA Container Toolkit."""
+
+    __slots__ = ()
+
+
 class Python(_Dotted):
     """A CPython version."""
 

@@ -6,28 +6,24 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from machines import without
+
 from envkit import facts, judge
 from envkit.model import Observed, Result
 from envkit.subjects import Host
-from envkit.subjects.codec import from_plain, to_plain
+from envkit.subjects.codec import from_plain
 from envkit.subjects.host import Gpu
 
 FACTS = facts.load()
 CHECKS = {name: check for name, check in judge.checks().items() if Host in check.subjects}
+__all__ = ["CHECKS", "FACTS", "recorded", "said", "with_gpus", "without"]
+
 DATA = Path(__file__).parent / "data/host"
 
 
 def recorded(name: str) -> Host:
     """The machine that was recorded in ``name``."""
     return from_plain(Host, json.loads((DATA / name).read_text()))
-
-
-def without(host: Host, *sources: str) -> Host:
-    """The host as it had been seen with these sources taken away."""
-    plain = to_plain(host)
-    for source in sources:
-        plain[source] = {"value": None, "via": "", "missing": "taken away"}
-    return from_plain(Host, plain)
 
 
 def with_gpus(host: Host, *gpus: Gpu) -> Host:

@@ -9,19 +9,38 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from envkit.subjects import Host
+from envkit.model import Observed
+from envkit.subjects import Audit, Host, Launch
 from envkit.subjects.codec import from_plain, to_plain
+from envkit.subjects.launch import Job
 
 DATA = Path(__file__).parent / "data" / "machine"
+LAUNCHES = Path(__file__).parent / "data" / "launch"
+LAUNCH_NAMES = tuple(sorted(path.name for path in LAUNCHES.iterdir()))
 NAMES = tuple(sorted(path.name for path in DATA.iterdir()))
 TAKEN = "taken away"
 
 
+@cache
+def _whole(name: str) -> bytes:
+    """The machine ``name`` as pickled plain data, which is copied faster than it is read."""
+    return pickle.dumps(_read(name))
+
+
 def plain(name: str) -> dict[str, Any]:
+    """The machine ``name`` as plain data of the caller's own."""
+    found: dict[str, Any] = pickle.loads(_whole(name))
+    return found
+
+
+def _read(name: str) -> dict[str, Any]:
     """The machine ``name`` as plain data; a field that two of its files hold is an error."""
     found: dict[str, Any] = {"name": name}
     for file in sorted((DATA / name).glob("*.json")):
@@ -33,7 +52,7 @@ def plain(name: str) -> dict[str, Any]:
 
 def changed(machine: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """The machine with ``changes`` made to it."""
-    made = copy.deepcopy(dict(machine))
+    made: dict[str, Any] = pickle.loads(pickle.dumps(dict(machine)))
     for path, value in changes.items():
         _change(made, path.split("."), copy.deepcopy(value), path)
     return made
@@ -88,3 +107,25 @@ def host(name: str, changes: Mapping[str, Any] | None = None) -> Host:
     read = from_plain(Host, made)
     _kept(made, to_plain(read), name)
     return read
+
+
+def launch(name: str, changes: Mapping[str, Any] | None = None) -> Launch:
+    """The healthy launch ``name`` on the machine of that name, with ``changes`` made to it.
+
+    Paths begin with "host", "image" or "job", or name another field of Launch.
+    """
+    whole: dict[str, Any] = {"name": f"trainer:1 on {name}", "host": plain(name)}
+    for file in sorted((LAUNCHES / name).glob("*.json")):
+        whole |= json.loads(file.read_text(encoding="utf-8"))
+    whole["job"] = to_plain(Job()) | whole["job"]
+    whole["image"]["value"] = to_plain(Audit("")) | whole["image"]["value"]
+    made = changed(whole, changes or {})
+    read = from_plain(Launch, made)
+    _kept(made, to_plain(read), name)
+    return read
+
+
+def without(subject: Any, *fields: str) -> Any:
+    """The subject as if these of its observed fields had not been observed."""
+    taken: dict[str, Any] = {name: Observed.lost(TAKEN) for name in fields}
+    return replace(subject, **taken)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import machines
 import pytest
-from hosts import recorded, said, without
+from hosts import said, without
 
 from envkit.model import Observed, Outcome, Severity
 from envkit.subjects.host import DeviceNode, DriverLibrary, LogLine
 
-HEALTHY = recorded("healthy-h100.json")
+HEALTHY = machines.host("h100")
 LOADED = HEALTHY.module.need("the module").version
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hosts import recorded, said, without
+import machines
+import pytest
+from hosts import said, without
 
-from envkit.model import Observed, Outcome
+from envkit.checks.host_environment import _wrong_settings
+from envkit.model import Observed, Outcome, Severity
 from envkit.subjects.host import CudaDirectory, Disk
 
 
 def test_stub_on_the_search_path_is_found_though_the_driver_is_unknown() -> None:
-    host = without(recorded("healthy-h100.json"), "module", "nvml")
+    host = without(machines.host("h100"), "module", "nvml")
     stub = CudaDirectory("/x/stubs", {"libcuda.so.1": "/x/stubs/libcuda.so"})
     old = CudaDirectory("/old", {"libcuda.so.1": "/old/libcuda.so.470.82.01"})
     both: tuple[CudaDirectory, ...] = (stub, old)
@@ -28,6 +31,88 @@ def test_full_temporary_directory_is_not_mended_by_docker() -> None:
         Disk("images", "/var/lib/docker", room, room),
         Disk("temporary", "/tmp", Observed.of(1 << 20, "statvfs"), room),
     )
-    result = said("host-disk-free", replace(recorded("no-gpu.json"), disks=Observed.of(disks, "statvfs")))
+    result = said("host-disk-free", replace(machines.host("bare"), disks=Observed.of(disks, "statvfs")))
     (finding,) = result.findings
     assert finding.where == "/tmp" and "TMPDIR" in finding.fix and "docker" not in finding.fix
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "expandable_segments:True",
+        "max_split_size_mb:512, garbage_collection_threshold:0.6",
+        "roundup_power2_divisions:4",
+        "roundup_power2_divisions:[64:8,256:4,1024:0,>:1],backend:native",
+        "backend:cudaMallocAsync",
+        "expandable_segments:True,",
+        "max_split_size_mb:512MB",
+        "per_process_memory_fraction:1.0",
+    ],
+)
+def test_settings_of_the_allocator_that_pytorch_reads(text: str) -> None:
+    assert list(_wrong_settings(text)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "severity"),
+    [
+        ("expandable_segments=True", Severity.ERROR),
+        ("expandable_segments:", Severity.ERROR),
+        ("expandable_segments:1", Severity.ERROR),
+        ("max_split_size_mb:19", Severity.ERROR),
+        ("max_split_size_mb:1g", Severity.ERROR),
+        ("max_split_size_mb:all", Severity.ERROR),
+        ("garbage_collection_threshold:1.0", Severity.ERROR),
+        ("garbage_collection_threshold:0", Severity.ERROR),
+        ("roundup_power2_divisions:3", Severity.ERROR),
+        ("roundup_power2_divisions:[256:3]", Severity.ERROR),
+        ("roundup_power2_divisions:[256:1", Severity.ERROR),
+        ("backend:cuda", Severity.ERROR),
+        ("expandable_segments:True,,backend:native", Severity.ERROR),
+        ("max_split_size_mb:-1", Severity.ERROR),
+        ("expandable_segment:True", Severity.WARNING),
+    ],
+)
+def test_settings_of_the_allocator_that_pytorch_refuses(text: str, severity: Severity) -> None:
+    assert [found for _, found in _wrong_settings(text)] == [severity]
+
+
+def test_a_fault_of_one_disk_outranks_a_doubt_about_another() -> None:
+    full = {"disks.0.inodes_free": 1, "disks.1.inodes_free": None}
+    result = said("host-inodes-free", machines.host("h100", full))
+    assert [finding.where for finding in result.findings] == ["/tmp"]
+    assert said("host-inodes-free", machines.host("h100", {"disks": []})).outcome is Outcome.UNKNOWN
+
+
+def test_a_unit_and_its_alias_are_one_fault() -> None:
+    dead = {"load": "loaded", "active": "failed", "enabled": "enabled", "restarts": 0}
+    result = said("host-services-well", machines.host("h100", {"services.ssh": dead, "services.sshd": dead}))
+    assert [finding.where for finding in result.findings] == ["ssh.service"]
+
+
+def test_two_names_of_one_time_service_are_one() -> None:
+    assert said("host-one-time-service", machines.host("h100")).outcome is Outcome.PASS
+
+
+def test_a_governor_that_cannot_be_judged_is_no_pass() -> None:
+    schedutil = {"scaling.frequencies.0.governor": "schedutil"}
+    assert said("host-cpu-governor", machines.host("desk", schedutil)).outcome is Outcome.PASS
+    assert said("host-cpu-governor", machines.host("desk", {**schedutil, "nvml": None})).outcome is Outcome.UNKNOWN
+    fixed = {"scaling.frequencies.0.driver": "acpi-cpufreq", "nvml": None}
+    assert said("host-cpu-governor", machines.host("desk", fixed)).outcome is Outcome.FAIL
+
+
+def test_the_tighter_of_machine_and_group_is_named() -> None:
+    changes = {"control_group.memory": 8 << 30, "control_group.memory_used": 7 << 30}
+    (finding,) = said("host-memory-available", machines.host("h100", changes)).findings
+    assert "1.0 GiB" in finding.message and "/sys/fs/cgroup" in next(iter(finding.evidence.values()))
+
+
+def test_a_star_spares_every_name() -> None:
+    changes = {"environment.http_proxy": "http://proxy:3128", "environment.no_proxy": "*"}
+    assert said("host-proxy-spares-localhost", machines.host("desk", changes)).outcome is Outcome.PASS
+
+
+def test_a_cuda_home_that_is_no_absolute_path_is_found_though_nothing_was_looked_at() -> None:
+    (finding,) = said("host-cuda-home-valid", machines.host("desk", {"environment.CUDA_HOME": "cuda"})).findings
+    assert "no absolute path" in finding.message

@@ -18,6 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import machines
 import pytest
 from archive import installed
 from fake_docker import FakeDocker
@@ -34,13 +35,14 @@ from envkit.prove import FLAVOR_LABEL, LOCK_LABEL
 from envkit.render import dockerfile as render
 from envkit.resolve import resolve
 from envkit.spec import load as load_spec
+from envkit.subjects.codec import to_plain
 
 ROOT = Path(__file__).parent.parent
 DATA = Path(__file__).parent / "data"
 IMAGES = ROOT / "images"
 VERBS = (
-    "init", "lock", "render", "base", "build", "vendor", "up", "diff", "audit", "probe", "smoke", "doctor", "judge",
-    "facts",
+    "init", "lock", "render", "base", "build", "vendor", "up", "diff", "audit", "probe", "smoke", "doctor", "preflight",
+    "explain", "judge", "facts",
 )  # fmt: skip
 
 
@@ -83,7 +85,10 @@ def spawn(*words: object, **environment: str) -> subprocess.Popen[str]:
 
 def saved(folder: Path, kind: str, name: str) -> Path:
     """A recorded subject as --save writes it."""
-    subject = json.loads((DATA / kind / f"{name}.json").read_text())
+    if name.startswith("healthy "):
+        subject = to_plain(machines.host(name.removeprefix("healthy ")))
+    else:
+        subject = json.loads((DATA / kind / f"{name}.json").read_text())
     path = folder / f"{kind}-{name}.json"
     path.write_text(json.dumps({"schema": "envkit.subject/1", "kind": kind, "subject": subject}))
     return path
@@ -172,8 +177,9 @@ def test_help_loads_neither_docker_nor_nvml_nor_templates() -> None:
         ("image", "torch-2.6-cudnn-8", 1, "fail"),
         ("image", "torch-2.15-cudart-twice", 1, "fail"),
         ("image", "no-torch", 3, "undecided"),
-        ("host", "healthy-h100", 0, "pass"),
-        ("host", "no-gpu", 1, "fail"),
+        ("host", "healthy h100", 0, "pass"),
+        ("host", "healthy bare", 1, "fail"),
+        ("host", "h100-of-an-older-envkit", 3, "undecided"),
         ("smoke", "torch-2.6-cu124-cpu", 0, "pass"),
         ("smoke", "torch-2.6-cu124-cpu-sabotage-all", 1, "fail"),
     ],
@@ -695,7 +701,7 @@ def test_facts_name_their_source(topic: str, query: str, word: str, envkit: Run)
 
 
 def test_the_topics_are_all_tried_above() -> None:
-    assert set(TOPICS) == {"torch", "gpu", "cuda", "driver", "cudnn", "image", "os", "tool", "peak"}
+    assert set(TOPICS) == {"torch", "gpu", "cuda", "driver", "cudnn", "image", "os", "tool", "peak", "xid"}
 
 
 @pytest.mark.parametrize("topic", TOPICS)

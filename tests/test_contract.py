@@ -54,8 +54,10 @@ JUDGING = (
     ("envkit.figures",),
     ("envkit.checks", "envkit.resolve"),
     ("envkit.judge",),
+    ("envkit.saved", "envkit.pages", "envkit.expect", "envkit.pseudonyms"),
+    ("envkit.exits",),
     ("envkit.report", "envkit.placement"),
-    ("envkit.tables",),
+    ("envkit.tables", "envkit.examine"),
     ("envkit.cli",),
 )
 MAKING = (
@@ -68,7 +70,8 @@ MAKING = (
     ("envkit.engine",),
     ("envkit.prove", "envkit.tables"),
     ("envkit.up",),
-    ("envkit.vendor", "envkit.compare"),
+    ("envkit.vendor", "envkit.host_diff", "envkit.launch"),
+    ("envkit.compare", "envkit.preflight"),
     ("envkit.cli",),
 )
 CHAINS = tuple({package: rank for rank, row in enumerate(rows) for package in row} for rows in (JUDGING, MAKING))
@@ -358,5 +361,5 @@ def test_a_stray_name_is_seen(name: str) -> None:
 def test_every_module_of_the_generator_stands_in_a_chain() -> None:
     """The modules right below the package are each in a chain, or known to be of use to all."""
     above = {name for name in SOURCES if name.count(".") == 1}
-    free = {"envkit.__main__", "envkit.files", "envkit.host", "envkit.image", "envkit.payload"}
+    free = {"envkit.__main__", "envkit.files", "envkit.host", "envkit.image", "envkit.payload", "envkit.require"}
     assert {name for name in above if not any(of(name, ranks) for ranks in CHAINS)} == free

@@ -222,3 +222,11 @@ def test_the_page_of_the_suite_is_what_the_recorded_runs_say() -> None:
     root = Path(__file__).parent.parent
     done = subprocess.run([sys.executable, "scripts/smoke_table.py", "--check"], cwd=root, timeout=60)
     assert done.returncode == 0, "run `python scripts/smoke_table.py`"
+
+
+def test_the_table_of_checks_is_current_and_each_has_its_fault_and_its_twin() -> None:
+    root = Path(__file__).parent.parent
+    done = subprocess.run([sys.executable, "scripts/check_table.py", "--check"], cwd=root, timeout=60)
+    assert done.returncode == 0, "run `python scripts/check_table.py`"
+    rows = [line for line in (root / "docs" / "checks.md").read_text().splitlines() if line.startswith("| [")]
+    assert len(rows) >= 200

@@ -33,14 +33,18 @@ TABLES: dict[str, tuple[Any, ...]] = {
     "ngc": FACTS.ngcs,
     "tool": FACTS.tools,
     "cuda_error": FACTS.cuda_errors,
+    "xid": FACTS.xids,
     "variant": FACTS.variants,
     "known_bad": FACTS.known_bad,
     "ptx": FACTS.ptx_isas,
     "peak": FACTS.peaks,
     "good": FACTS.goods,
+    "toolkit_fault": FACTS.toolkit_faults,
 }
 KEYS: dict[str, Any] = {
+    "toolkit_fault": lambda row: row.cve,
     "cuda_error": lambda row: row.code,
+    "xid": lambda row: row.code,
     "variant": lambda row: row.package,
     "known_bad": lambda row: row.id,
     "ptx": lambda row: row.cuda,
@@ -595,6 +599,7 @@ QUERIES = {
     "os": "noble",
     "tool": "nsys",
     "peak": "NVIDIA H100 80GB HBM3",
+    "xid": "79",
 }
 
 
@@ -642,3 +647,17 @@ def test_a_wrong_query_is_a_usage_error(topic: str, query: str, fix: str) -> Non
     with pytest.raises(UsageError) as caught:
         show.describe(FACTS, topic, query)
     assert fix in caught.value.fix
+
+
+def test_xids_are_sorted_into_known_groups_and_severities() -> None:
+    assert {row.severity for row in FACTS.xids} == {"note", "warning", "error"}
+    assert [row.code for row in FACTS.xids] == sorted(row.code for row in FACTS.xids)
+    for row in FACTS.xids:
+        if row.action in ("RESET_GPU", "RESTART_BM", "RESTART_VM", "CHECK_MECHANICALS") and row.group != "retirement":
+            assert row.severity == "error", row.code
+        if row.group == "program":  # a program's fault never condemns a machine
+            assert row.severity != "error", row.code
+    fallen = FACTS.xid(79)
+    assert fallen is not None
+    assert (fallen.group, fallen.action) == ("bus", "RESTART_BM")
+    assert FACTS.xid(100_000) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -190,3 +191,43 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         cdi.parse_yaml(text)
     except ValueError:
         return
+
+
+def test_directory_that_is_none_is_not_an_empty_one(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/cdi").write_text("no directory")
+    with pytest.raises(NotADirectoryError):
+        cdi.specs(tmp_path)
+    assert cdi.specs(tmp_path / "nothing") == ()
+
+
+def test_hostile_files_are_named_or_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "etc/cdi"
+    (folder / "folder-nvidia.yaml").mkdir(parents=True)
+    os.mkfifo(folder / "pipe-nvidia.yaml")  # opening it would wait for ever
+    (folder / "big-nvidia.yaml").write_bytes(b"kind: nvidia.com/gpu\n" + b"#" * (2 << 20))
+    (folder / "deep.json").write_text('{"kind": "nvidia.com/gpu", "devices": ' + "[" * 100_000)
+    (folder / "garbage-nvidia.yaml").write_bytes(bytes(range(256)))
+    (folder / "link.yaml").symlink_to("link.yaml")
+    found = {spec.path: spec.error for spec in cdi.specs(tmp_path)}
+    assert set(found) == {"/etc/cdi/big-nvidia.yaml", "/etc/cdi/deep.json"}
+    assert found["/etc/cdi/big-nvidia.yaml"] == "/etc/cdi/big-nvidia.yaml has more than 1 MiB"
+    assert found["/etc/cdi/deep.json"]
+
+
+def test_links_are_followed_below_the_root(tmp_path: Path) -> None:
+    (tmp_path / "etc/cdi").mkdir(parents=True)
+    (tmp_path / "srv").mkdir()
+    (tmp_path / "srv/spec.yaml").write_text(BY_HAND)
+    (tmp_path / "etc/cdi/nvidia.yaml").symlink_to("/srv/spec.yaml")
+    (spec,) = cdi.specs(tmp_path)
+    assert spec.path == "/etc/cdi/nvidia.yaml"
+    assert spec.devices
+
+
+def test_file_that_may_not_be_looked_at_is_not_missing(tmp_path: Path) -> None:
+    touch(tmp_path, "/dev/nvidiactl", "/usr/local/nvidia/x")
+    (tmp_path / "dev/nvidia0").symlink_to("nvidia0")  # a circle cannot be looked at, whoever asks
+    spec = cdi.parse_spec(BY_HAND, "/etc/cdi/nvidia.yaml", tmp_path)
+    assert spec is not None
+    assert (spec.missing, spec.unseen) == ((), ("/dev/nvidia0",))

@@ -92,8 +92,28 @@ def test_devices_of_a_newer_engine(served: Engine, path: Path) -> None:
     assert docker.cdi_devices.value == ("nvidia.com/gpu=0",)
 
 
+def test_podman_in_dockers_place_says_nothing_of_cdi(served: Engine, path: Path) -> None:
+    said = {**VERSION, "Components": [{"Name": "Podman Engine", "Version": "4.9.3"}]}
+    served.bodies["/version"] = (200, json.dumps(said).encode())
+    served.bodies["/info"] = (200, json.dumps({"Runtimes": {"crun": {}}, "Driver": "overlay"}).encode())
+    docker = engine.ask(f"unix://{path}", installed=True)
+    assert (docker.product, docker.storage) == ("podman", "overlay")
+    assert docker.cdi_dirs.value is None
+
+
+def test_what_the_engine_says_of_itself(served: Engine, path: Path) -> None:
+    more = {"OperatingSystem": "Docker Desktop", "Driver": "vfs", "CgroupDriver": "systemd", "Warnings": ["CDI: no"]}
+    served.bodies["/info"] = (200, json.dumps({**INFO, **more}).encode())
+    path.chmod(0o660)
+    docker = engine.ask(f"unix://{path}", installed=True)
+    assert (docker.product, docker.system, docker.storage) == ("docker", "Docker Desktop", "vfs")
+    assert (docker.cgroup_driver, docker.warnings, docker.mode.value) == ("systemd", ("CDI: no",), 0o660)
+
+
 @pytest.mark.parametrize(
-    "body", [(500, b"{}"), (200, b"not json"), (200, b"[]")], ids=["status", "no json", "no object"]
+    "body",
+    [(500, b"{}"), (200, b"not json"), (200, b"[]"), (200, b'{"Runtimes": 7}'), (200, b'{"DiscoveredDevices": [7]}')],
+    ids=["status", "no json", "no object", "runtimes", "devices"],
 )
 def test_answer_that_is_none_is_an_error(served: Engine, path: Path, body: tuple[int, bytes]) -> None:
     served.bodies["/info"] = body

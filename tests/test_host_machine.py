@@ -16,6 +16,8 @@ Max cpu time              unlimited            unlimited            seconds
 Max stack size            8388608              unlimited            bytes
 Max open files            1024                 524288               files
 Max locked memory         8388608              8388608              bytes
+Max processes             96363                96363                processes
+Max address space         unlimited            unlimited            bytes
 """
 
 
@@ -24,8 +26,10 @@ def test_limits() -> None:
         "stack": Limit(8388608, -1),
         "nofile": Limit(1024, 524288),
         "memlock": Limit(8388608, 8388608),
+        "nproc": Limit(96363, 96363),
+        "as": Limit(-1, -1),
     }
-    with pytest.raises(ValueError, match="only 2 of 3"):
+    with pytest.raises(ValueError, match="only 4 of 5"):
         machine.parse_limits(LIMITS.replace("Max open files", "Max other"))
 
 
@@ -61,23 +65,27 @@ def test_cgroup_version(tmp_path: Path, made: tuple[str, ...], version: str | No
     assert machine.cgroup(tmp_path).value == version
 
 
-def test_infiniband_devices(tmp_path: Path) -> None:
-    assert machine.infiniband(tmp_path).value is None
-    (tmp_path / "sys/class").mkdir(parents=True)
-    assert machine.infiniband(tmp_path).value == ()
-    (tmp_path / "sys/class/infiniband/mlx5_0").mkdir(parents=True)
-    assert machine.infiniband(tmp_path).value == ("mlx5_0",)
-
-
 def test_glibc_of_a_recorded_tree_is_lost_and_of_this_machine_known(tmp_path: Path) -> None:
     assert machine.glibc(tmp_path).value is None
     live = machine.glibc(Path("/"))
     assert live.value or "glibc" in live.missing
 
 
-def test_environment_keeps_the_variables_that_matter() -> None:
-    seen = machine.environment({"CUDA_VISIBLE_DEVICES": "", "SECRET_TOKEN": "x", "LD_PRELOAD": "a.so"})
-    assert seen.value == {"CUDA_VISIBLE_DEVICES": "", "LD_PRELOAD": "a.so"}
+def test_environment_keeps_the_variables_that_matter_and_no_secret() -> None:
+    set_ = {
+        "CUDA_VISIBLE_DEVICES": "",
+        "AWS_SECRET": "x",
+        "NVIDIA_API_KEY": "nvapi-1",
+        "LD_PRELOAD": "a.so",
+        "https_proxy": "http://ada:p@ss@proxy:3128",
+        "HTTP_PROXY": "ada:pass@proxy:3128/",
+    }
+    assert machine.environment(set_).value == {
+        "CUDA_VISIBLE_DEVICES": "",
+        "LD_PRELOAD": "a.so",
+        "https_proxy": "http://proxy:3128",
+        "HTTP_PROXY": "proxy:3128/",
+    }
 
 
 def test_disk_of_a_path_that_does_not_exist_yet_is_its_parents(tmp_path: Path) -> None:
@@ -94,7 +102,7 @@ def test_device_nodes_are_named_and_must_be_devices(tmp_path: Path) -> None:
     for name in ("nvidia0", "nvidia12", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "null"):
         (tmp_path / "dev" / name).touch()
     found = nodes.paths(tmp_path)
-    assert [path.name for path in found] == ["nvidia-uvm", "nvidia0", "nvidia12", "nvidiactl"]
+    assert [path.name for path in found] == ["nvidia-uvm", "nvidia-uvm-tools", "nvidia0", "nvidia12", "nvidiactl"]
     assert nodes.try_open(found[0]) == "it is not a character device"
     assert nodes.try_open(tmp_path / "dev/gone") == "no such file or directory"
     assert nodes.try_open(Path("/dev/null")) == ""

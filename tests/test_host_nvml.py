@@ -1,213 +1,439 @@
-"""The conversation with NVML: over an implementation that tests can break, and over a real shared library."""
+"""The conversation with NVML, held by the unmodified pynvml with the stand-in library."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
+import standin
 
-from envkit.host import nvml
-from envkit.host.nvml import NvmlFault
-from envkit.host.observe import read_in_child
-from envkit.subjects.host import RowRemap
+from envkit.model import UNSUPPORTED, Observed
+from envkit.subjects.codec import from_plain
+from envkit.subjects.host import Nvml, RowRemap
+from envkit.subjects.host.gpu import Bar1, Clocks, Gpu, NvLink, PcieLink, Process, RetiredPages, SpareRows, Temperature
 
-
-@dataclass
-class Machine:
-    """NVML of a machine with healthy GPUs; ``faults`` maps a method, or a method and a GPU, to the error it
-    returns.
-    """
-
-    gpus: int = 1
-    faults: dict[str | tuple[str, int], tuple[int, str]] = field(default_factory=dict)
-
-    def _fail(self, method: str, gpu: int = -1) -> None:
-        for key in (method, (method, gpu)):
-            if key in self.faults:
-                raise NvmlFault(*self.faults[key])
-
-    def start(self) -> None:
-        self._fail("start")
-
-    def driver(self) -> str:
-        self._fail("driver")
-        return "550.54.15"
-
-    def cuda(self) -> int:
-        self._fail("cuda")
-        return 12040
-
-    def count(self) -> int:
-        self._fail("count")
-        return self.gpus
-
-    def uuid(self, gpu: int) -> str:
-        self._fail("uuid", gpu)
-        return f"GPU-{gpu}"
-
-    def name(self, gpu: int) -> str:
-        self._fail("name", gpu)
-        return "NVIDIA H100 80GB HBM3"
-
-    def pci(self, gpu: int) -> str:
-        self._fail("pci", gpu)
-        return f"00000000:6{gpu}:00.0"
-
-    def capability(self, gpu: int) -> tuple[int, int]:
-        self._fail("capability", gpu)
-        return (9, 0)
-
-    def memory(self, gpu: int) -> int:
-        self._fail("memory", gpu)
-        return 85520809984
-
-    def persistence(self, gpu: int) -> bool:
-        self._fail("persistence", gpu)
-        return True
-
-    def ecc(self, gpu: int) -> tuple[bool, bool]:
-        self._fail("ecc", gpu)
-        return (True, False)
-
-    def ecc_uncorrected(self, gpu: int) -> int:
-        self._fail("ecc_uncorrected", gpu)
-        return 0
-
-    def remap(self, gpu: int) -> tuple[int, int, bool, bool]:
-        self._fail("remap", gpu)
-        return (1, 2, True, False)
-
-    def recovery(self, gpu: int) -> int:
-        self._fail("recovery", gpu)
-        return 2
-
-    def mig(self, gpu: int) -> bool:
-        self._fail("mig", gpu)
-        return False
-
-
-def test_healthy_machine_is_read_whole() -> None:
-    seen = nvml.read(Machine(2))
-    assert (seen.ended, seen.driver, seen.cuda, len(seen.gpus)) == ("answered", "550.54.15", "12.4", 2)
-    gpu = seen.gpus[1]
-    assert gpu.pci.value == "0000:61:00.0"
-    assert gpu.sm.value == "sm_90"
-    assert (gpu.ecc.value, gpu.ecc_pending.value) == ("on", "off")
-    assert gpu.remap.value == RowRemap(True, 1, 2, True, False)
-    assert gpu.recovery.value == "node reboot"
-    assert gpu.mig.value == "off"
-
-
-@pytest.mark.parametrize(
-    ("method", "code", "name", "ended"),
-    [
-        ("start", 12, "NVML_ERROR_LIBRARY_NOT_FOUND", "no library"),
-        ("start", 9, "NVML_ERROR_DRIVER_NOT_LOADED", "error"),
-        ("start", 18, "NVML_ERROR_LIB_RM_VERSION_MISMATCH", "error"),
-        ("count", 999, "NVML_ERROR_UNKNOWN", "error"),
-    ],
-)
-def test_error_of_the_whole_is_named_with_its_call(method: str, code: int, name: str, ended: str) -> None:
-    seen = nvml.read(Machine(faults={method: (code, name)}))
-    assert (seen.ended, seen.code, seen.gpus) == (ended, code, ())
-    assert f"{name} ({code})" in seen.detail
-    assert seen.detail.startswith("nvml")
-
-
-def test_error_of_one_value_costs_that_value_alone() -> None:
-    seen = nvml.read(Machine(2, {("uuid", 1): (15, "NVML_ERROR_GPU_IS_LOST")}))
-    assert seen.ended == "answered"
-    assert seen.gpus[0].uuid.value == "GPU-0"
-    assert seen.gpus[1].uuid.value is None
-    assert "NVML_ERROR_GPU_IS_LOST (15)" in seen.gpus[1].uuid.missing
-    assert seen.gpus[1].name.value is not None
-
-
-@pytest.mark.parametrize("code", [3, 13])
-def test_what_gpu_or_driver_lacks_is_unsupported_and_not_lost(code: int) -> None:
-    names = ("persistence", "ecc", "ecc_uncorrected", "remap", "recovery", "mig")
-    gpu = nvml.read(Machine(faults=dict.fromkeys(names, (code, "n")))).gpus[0]
-    assert (gpu.persistence.value, gpu.ecc.value, gpu.recovery.value, gpu.mig.value) == ("unsupported",) * 4
-    assert gpu.ecc_uncorrected.value == -1
-    assert gpu.remap.value == RowRemap(supported=False)
-
-
-@pytest.mark.parametrize("name", ["persistence", "ecc", "ecc_uncorrected", "remap", "recovery", "mig"])
-def test_other_error_of_a_mode_is_lost_and_never_a_value(name: str) -> None:
-    gpu = nvml.read(Machine(faults={name: (4, "NVML_ERROR_NO_PERMISSION")})).gpus[0]
-    seen = getattr(gpu, name)
-    assert seen.value is None
-    assert "NVML_ERROR_NO_PERMISSION" in seen.missing
-
-
-LIBRARY = """
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-int nvmlInitWithFlags(unsigned f) { %s }
-int nvmlSystemGetDriverVersion(char *s, unsigned n) { strncpy(s, "550.54.15", n); return 0; }
-int nvmlSystemGetCudaDriverVersion_v2(int *v) { *v = 12040; return 0; }
-int nvmlDeviceGetCount_v2(unsigned *n) { *n = 1; return 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **h) { *h = (void *)1; return 0; }
-int nvmlDeviceGetUUID(void *h, char *s, unsigned n) { strncpy(s, "GPU-1", n); return 0; }
-int nvmlDeviceGetName(void *h, char *s, unsigned n) { return 15; }
-int nvmlDeviceGetPersistenceMode(void *h, unsigned *m) { *m = 1; return 0; }
-"""
+Conversation = Callable[..., Nvml]
 
 
 @pytest.fixture
-def with_library(tmp_path: Path) -> Callable[[str], dict[str, str]]:
-    """Builds a libnvidia-ml.so.1 whose start does what the C statements say; gives the environment that finds
-    it.
-    """
-    compiler = shutil.which("cc")
-    if compiler is None:
+def ask(tmp_path: Path) -> Conversation:
+    """Asks the stand-in with a profile and lines that change it."""
+    folder = standin.library()
+    if folder is None:
         pytest.skip("there is no C compiler")
 
-    def build(start: str) -> dict[str, str]:
-        source = tmp_path / "nvml.c"
-        source.write_text(LIBRARY % start)
-        library = str(tmp_path / "libnvidia-ml.so.1")
-        subprocess.run([compiler, "-w", "-shared", "-fPIC", "-o", library, str(source)], check=True)
-        return {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
+    def conversation(profile: str, lines: str = "", limit_s: float = 20.0) -> Nvml:
+        overlay = tmp_path / "overlay.profile"
+        overlay.write_text(lines)
+        plain = standin.ask(folder, [standin.PROFILES / f"{profile}.profile", overlay], Path("/"), limit_s)
+        return from_plain(Observed[Nvml], plain).need("NVML")
 
-    return build
-
-
-def test_real_library_in_a_child(with_library: Callable[[str], dict[str, str]]) -> None:
-    answer = read_in_child("nvml", ["/"], with_library("return 0;"), 10.0)
-    assert answer.ended == ""
-    gpu = answer.values["nvml"]["gpus"][0]
-    assert answer.values["nvml"]["driver"] == "550.54.15"
-    assert gpu["uuid"]["value"] == "GPU-1"
-    assert gpu["name"]["value"] is None
-    assert "NVML_ERROR_GPU_IS_LOST (15)" in gpu["name"]["missing"]
-    assert gpu["persistence"]["value"] == "on"
-    assert gpu["ecc"]["value"] == "unsupported"  # this library does not have the function
+    return conversation
 
 
-def test_library_that_refuses_names_its_error(with_library: Callable[[str], dict[str, str]]) -> None:
-    answer = read_in_child("nvml", ["/"], with_library("return 18;"), 10.0)
-    assert answer.values["nvml"]["ended"] == "error"
-    assert "NVML_ERROR_LIB_RM_VERSION_MISMATCH (18)" in answer.values["nvml"]["detail"]
+def missing(gpu: Gpu) -> dict[str, str]:
+    """The values that were lost, and why; those that the GPU lacks are none of them."""
+    found = {item.name: getattr(gpu, item.name) for item in fields(gpu) if item.name != "index"}
+    return {name: seen.missing for name, seen in found.items() if seen.missing not in ("", UNSUPPORTED)}
+
+
+def lacking(gpu: Gpu) -> set[str]:
+    return {item.name for item in fields(gpu) if getattr(getattr(gpu, item.name), "missing", "") == UNSUPPORTED}
+
+
+LACKS = {
+    "a100": {"retired", "fabric", "license"},
+    "h100": {"retired", "license"},
+    "h200": {"retired", "license"},
+    "b200": {"retired", "license"},
+    "l4": {"retired", "license", "links", "fabric", "mig_pending", "mig_instances"},
+    "t4": {"license", "links", "fabric", "mig_pending", "mig_instances", "spare_rows", "sram"},
+    "rtx4090": {
+        "ecc_corrected",
+        "ecc_uncorrected_ever",
+        "fabric",
+        "license",
+        "links",
+        "mig_instances",
+        "mig_pending",
+        "part_number",
+        "retired",
+        "serial",
+        "spare_rows",
+        "sram",
+    },
+}
+
+
+def test_every_profile_is_known_here() -> None:
+    assert set(LACKS) == {path.stem for path in standin.PROFILES.glob("*.profile")}
+
+
+@pytest.mark.parametrize("profile", LACKS)
+def test_product_has_what_it_has_and_lacks_the_rest(ask: Conversation, profile: str) -> None:
+    seen = ask(profile)
+    assert (seen.ended, seen.driver, seen.library, seen.cuda) == ("answered", "580.159.04", "13.580.159.04", "13.0")
+    assert len(seen.gpus) == (1 if profile in ("l4", "t4", "rtx4090") else 8)
+    for gpu in seen.gpus:
+        assert missing(gpu) == {}
+        assert gpu.state.value == "answers"
+        assert lacking(gpu) == LACKS[profile]
+    assert len({gpu.uuid.value for gpu in seen.gpus}) == len({gpu.pci.value for gpu in seen.gpus}) == len(seen.gpus)
+
+
+def test_values_are_nvmls(ask: Conversation) -> None:
+    gpu = ask("h100").gpus[4]
+    assert (gpu.pci.value, gpu.sm.value, gpu.minor.value) == ("0000:9d:00.0", "sm_90", 4)
+    assert (gpu.brand.value, gpu.architecture.value, gpu.gsp.value) == ("NVIDIA", "Hopper", "580.159.04")
+    assert (gpu.memory.value, gpu.memory_used.value) == (81559 << 20, 1 << 20)
+    assert gpu.bar1.value == Bar1(128 << 30, 1 << 20)
+    # 87 C is the limit: slowdown and shutdown lie 2 and 8 degrees above it
+    assert gpu.temperature.value == Temperature(31, 89, 95, 43, 95)
+    assert gpu.clocks.value == Clocks(345, 2619, 1980, 2619, 0)
+    assert gpu.pcie.value == PcieLink(5, 16, 5, 16, 0)
+    assert gpu.links.need("links")[17] == NvLink(
+        17, True, 4, 26562, "switch", {"replay": 0, "recovery": 0, "crc_flit": 0}
+    )
+    assert gpu.spare_rows.value == SpareRows(full=2560)
+    assert gpu.p2p.value == dict.fromkeys("0123567", "ok")
+    assert gpu.fabric.need("fabric").cluster == "00000000-0000-0000-0000-000000000000"
+
+
+def test_older_and_newer_links_have_their_own_counters(ask: Conversation) -> None:
+    old = ask("a100", "gpu.3.nvlink.5.crc_data = 7\n").gpus[3].links.need("links")[5]
+    assert old == NvLink(5, True, 3, 25000, "switch", {"replay": 0, "recovery": 0, "crc_flit": 0, "crc_data": 7})
+    new = ask("b200", "gpu.3.field.214.5 = 2\ngpu.3.field.215.5 = 9\n").gpus[3].links.need("links")[5]
+    assert (new.version, new.speed) == (5, 53125)
+    assert new.errors == {"recovery": 9, "recovery_failed": 2, "receive": 0, "integrity": 0}
+
+
+def test_link_that_is_down_is_told_without_the_rest(ask: Conversation) -> None:
+    links = ask("h100", "gpu.0.nvlink.2.state = 0\n").gpus[0].links.need("links")
+    assert links[2] == NvLink(2, active=False)
+    assert len(links) == 18
+    assert all(link.active for link in links if link.link != 2)
+
+
+def test_health_of_the_fabric(ask: Conversation) -> None:
+    lines = """
+        gpu.0.fabric.health = 0x1a9
+        gpu.1.fabric.health = 0x5aa
+        gpu.2.fabric.state = 2
+        gpu.3.fabric.cluster = 00112233445566778899aabbccddeeff
+        gpu.4.fabric.status = 999
+        gpu.5.fabric.state = 0
+    """
+    gpus = ask("b200", lines).gpus
+    healths = [gpu.fabric.need("the fabric").health for gpu in gpus[:2]]
+    well = dict.fromkeys(
+        ("bandwidth degraded", "route recovery", "route unhealthy", "access timeout recovery"), "false"
+    )
+    assert healths[0] == {**well, "bandwidth degraded": "true", "incorrect configuration": "false"}
+    assert healths[1] == {**well, "incorrect configuration": "true"}
+    assert gpus[2].fabric.need("the fabric").state == "in progress"
+    assert gpus[3].fabric.need("the fabric").cluster == "00112233-4455-6677-8899-aabbccddeeff"
+    assert gpus[4].fabric.need("the fabric").status == 999
+    assert gpus[5].fabric.missing == UNSUPPORTED
+
+
+def test_old_gpu_retires_pages(ask: Conversation) -> None:
+    gpu = ask("t4", "gpu.retired.single = 3\ngpu.retired.double = 1\ngpu.retired.pending = 1\n").gpus[0]
+    assert gpu.retired.value == RetiredPages(3, 1, True)
+    assert (gpu.remap.value, gpu.mig.value) == (RowRemap(supported=False), "unsupported")
+    # the default of its application clocks lies far below the most: it is not held
+    assert gpu.clocks.need("clocks").application_sm == 0
+
+
+def test_clocks_that_somebody_holds(ask: Conversation) -> None:
+    assert ask("a100", "gpu.0.clock.application.graphics = 765\n").gpus[0].clocks.need("x").application_sm == 765
+
+
+def test_process_is_told_once_and_by_whom(ask: Conversation) -> None:
+    me = os.getpid()
+    lines = f"""
+        gpu.0.processes.graphics = {me} 1000, 4194305 5
+        gpu.0.processes.compute = {me} 4000, {me} 6000, 4194306 18446744073709551615
+        gpu.0.processes.mps = 4194306 9
+    """
+    found = ask("h100", lines).gpus[0].processes.need("processes")
+    own = Process(me, "compute", 10000, Path("/proc/self/comm").read_text().strip(), True)
+    assert found == (own, Process(4194305, "graphics", 5), Process(4194306, "mps", 9))
+
+
+def test_mig_and_vgpu(ask: Conversation) -> None:
+    lines = "gpu.0.mig = 1\ngpu.0.mig.instances = 3\ngpu.1.mig.pending = 1\ngpu.2.virtual = 2\ngpu.2.licensed = 0\n"
+    gpus = ask("h100", lines + "gpu.3.virtual = 2\ngpu.3.licensed = 1\ngpu.4.virtual = 2\n").gpus
+    assert (gpus[0].mig.value, gpus[0].mig_instances.value) == ("on", 3)
+    assert (gpus[1].mig.value, gpus[1].mig_pending.value, gpus[1].mig_instances.value) == ("off", "on", 0)
+    assert [gpu.license.value for gpu in gpus[1:5]] == [None, "unlicensed", "licensed", None]
+    assert gpus[4].license.missing == UNSUPPORTED
+
+
+@pytest.mark.parametrize(("feature", "ready", "word"), [(0, 0, "off"), (1, 0, "not ready"), (1, 1, "on")])
+def test_confidential_computing(ask: Conversation, feature: int, ready: int, word: str) -> None:
+    assert ask("h100", f"confidential = {feature}\nconfidential.ready = {ready}\n").confidential.value == word
+
+
+def test_throttling_by_its_names(ask: Conversation) -> None:
+    lines = "gpu.0.throttle = 0x68\ngpu.1.throttle = 0x804\ngpu.0.field.271 = 5000999\n"
+    gpus = ask("h100", lines).gpus
+    assert gpus[0].throttle.value == ("hw slowdown", "sw thermal slowdown", "hw thermal slowdown")
+    assert gpus[1].throttle.value == ("sw power cap", "reason 0x800")
+    assert gpus[0].throttled_us.need("x")["hw power brake"] == 5000
+
+
+# What a driver of another age answers
+
+
+def test_older_driver_is_asked_in_its_own_words(ask: Conversation) -> None:
+    newer = (
+        "nvmlDeviceGetMemoryInfo_v2",
+        "nvmlDeviceGetCurrentClocksEventReasons",
+        "nvmlDeviceGetMarginTemperature",
+        "nvmlDeviceGetSramEccErrorStatus",
+        "nvmlSystemGetNVMLVersion",
+        "nvmlSystemGetConfComputeState",
+    )
+    lines = "".join(f"{name} = error 13\n" for name in newer) + "nvmlDeviceGetGpuFabricInfoV = error 25\n"
+    # a field that the driver does not know
+    lines += "".join(f"gpu.field.{field} = error 2\n" for field in (230, 269, 270, 271)) + "gpu.field.75 = 7000\n"
+    seen = ask("h100", lines)
+    gpu = seen.gpus[0]
+    assert missing(gpu) == {}
+    assert gpu.memory_used.value == (454 << 20) + (1 << 20)
+    assert gpu.throttle.value == ("gpu idle",)
+    assert gpu.throttled_us.value == {"power": 0, "thermal": 7, "sync boost": 0}
+    assert gpu.fabric.need("the fabric").state == "completed"
+    assert set(gpu.fabric.need("the fabric").health.values()) == {"not supported"}
+    assert gpu.recovery.value == "unsupported"
+    assert gpu.temperature.value == Temperature(31, -1, -1, 43, 95)
+    assert seen.confidential.missing == UNSUPPORTED
+    assert "sram" in lacking(gpu)
+
+
+def test_action_of_a_newer_driver_is_an_action(ask: Conversation) -> None:
+    gpus = ask("h100", "gpu.0.field.230 = 2\ngpu.1.field.230 = 99\n").gpus
+    assert (gpus[0].recovery.value, gpus[1].recovery.value) == ("node reboot", "action 99")
+
+
+# Errors
 
 
 @pytest.mark.parametrize(
-    ("start", "ended"),
-    [("sleep(600); return 0;", "did not answer within 0.5 s"), ("abort();", "was killed by SIGABRT")],
+    ("lines", "ended", "code", "detail"),
+    [
+        ("nvmlInit = error 9", "error", 9, "nvmlInit returned NVML_ERROR_DRIVER_NOT_LOADED (9)"),
+        ("nvmlInit = error 18", "error", 18, "nvmlInit returned NVML_ERROR_LIB_RM_VERSION_MISMATCH (18)"),
+        ("nvmlInit = error 12", "no library", 12, "nvmlInit returned NVML_ERROR_LIBRARY_NOT_FOUND (12)"),
+        ("nvmlDeviceGetCount_v2 = error 999", "error", 999, "nvmlDeviceGetCount returned NVML_ERROR_UNKNOWN (999)"),
+        ("nvmlInit = error 777", "error", 777, "nvmlInit returned an unnamed NVML error (777)"),
+        ("count = 4294967295", "error", 0, "nvmlDeviceGetCount returned 4294967295, which cannot be"),
+    ],
 )
-def test_library_that_hangs_or_dies(with_library: Callable[[str], dict[str, str]], start: str, ended: str) -> None:
-    answer = read_in_child("nvml", ["/"], with_library(start), 0.5)
-    assert (answer.values, answer.ended) == ({}, ended)
+def test_error_of_the_whole_is_named_with_its_call(
+    ask: Conversation, lines: str, ended: str, code: int, detail: str
+) -> None:
+    seen = ask("t4", lines)
+    assert (seen.ended, seen.code, seen.detail, seen.gpus) == (ended, code, detail, ())
+
+
+def test_machine_without_gpus_answers(ask: Conversation) -> None:
+    seen = ask("t4", "count = 0")
+    assert (seen.ended, seen.gpus) == ("answered", ())
+
+
+def test_lost_gpu_costs_itself_alone(ask: Conversation) -> None:
+    gpus = ask("h100", "gpu.2.lost = 1\ngpu.5.nvmlDeviceGetHandleByIndex_v2 = error 15\n").gpus
+    for index in (2, 5):
+        assert gpus[index].state.value == "lost"
+        everything = {item.name for item in fields(Gpu)} - {"index", "state"}
+        assert set(missing(gpus[index])) == everything
+        assert all("NVML_ERROR_GPU_IS_LOST (15)" in why for why in missing(gpus[index]).values())
+    assert [gpu.state.value for gpu in gpus].count("answers") == 6
+    # its peers cannot reach it, as far as NVML says
+    assert gpus[0].p2p.need("p2p")["2"] == "unknown"
+    assert "5" not in gpus[0].p2p.need("p2p")
+    assert missing(gpus[0]) == {}
+
+
+def test_gpu_that_falls_off_in_the_middle_is_lost(ask: Conversation) -> None:
+    gpu = ask("h100", "gpu.1.nvmlDeviceGetPowerUsage = error 15\n").gpus[1]
+    assert (gpu.state.value, gpu.name.value) == ("lost", "NVIDIA H100 80GB HBM3")
+    assert gpu.pcie.missing == (
+        "nvmlDeviceGetCurrPcieLinkGeneration was not asked, since another call for this GPU returned "
+        "NVML_ERROR_GPU_IS_LOST (15)"
+    )
+
+
+def test_gpu_that_needs_a_reset_says_so(ask: Conversation) -> None:
+    gpus = ask("h100", "gpu.3.reset = 1\n").gpus
+    assert gpus[3].state.value == "needs reset"
+    assert gpus[3].temperature.missing == "nvmlDeviceGetTemperature returned NVML_ERROR_RESET_REQUIRED (16)"
+    assert gpus[2].state.value == "answers"
+
+
+def test_gpu_that_may_not_be_asked_says_so(ask: Conversation) -> None:
+    gpu = ask("t4", "nvmlDeviceGetHandleByIndex_v2 = error 4\n").gpus[0]
+    assert gpu.state.value == "NVML_ERROR_NO_PERMISSION (4)"
+    assert "NVML_ERROR_NO_PERMISSION (4)" in gpu.uuid.missing
+
+
+@pytest.mark.parametrize("code", [6, 8, 10, 17, 19, 21, 777, 999])
+def test_gpu_that_answers_nothing_is_named_by_its_error(ask: Conversation, code: int) -> None:
+    symbols = {*CALLS.values(), "nvmlDeviceGetInforomImageVersion", "nvmlDeviceGetNvLinkErrorCounter"}
+    symbols |= {"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v3"}
+    symbols |= {"nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetPcieReplayCounter", "nvmlDeviceGetPowerUsage"}
+    symbols |= {"nvmlDeviceGetPowerManagementLimitConstraints", "nvmlDeviceGetApplicationsClock"}
+    gpus = ask("h100", "".join(f"gpu.1.{symbol} = error {code}\n" for symbol in symbols)).gpus
+    assert gpus[1].state.need("the state").endswith(f"({code})")
+    assert set(missing(gpus[1])) == set(CALLS)
+    assert gpus[0].state.value == "answers"
+    assert missing(gpus[0]) == {}
+
+
+def test_limits_are_signed_however_a_driver_types_them(ask: Conversation) -> None:
+    gpu = ask("h100", "gpu.0.field.194 = 4294967294\n").gpus[0]
+    assert gpu.temperature.value == Temperature(31, 89, 95, 43, 95)
+
+
+# one call of those that each value is made of
+CALLS = {
+    "uuid": "nvmlDeviceGetUUID",
+    "name": "nvmlDeviceGetName",
+    "pci": "nvmlDeviceGetPciInfo_v3",
+    "sm": "nvmlDeviceGetCudaComputeCapability",
+    "memory": "nvmlDeviceGetMemoryInfo_v2",
+    "persistence": "nvmlDeviceGetPersistenceMode",
+    "ecc": "nvmlDeviceGetEccMode",
+    "ecc_pending": "nvmlDeviceGetEccMode",
+    "ecc_uncorrected": "nvmlDeviceGetTotalEccErrors",
+    "remap": "nvmlDeviceGetRemappedRows",
+    "recovery": "nvmlDeviceGetFieldValues",
+    "mig": "nvmlDeviceGetMigMode",
+    "mig_pending": "nvmlDeviceGetMigMode",
+    "mig_instances": "nvmlDeviceGetMigMode",
+    "minor": "nvmlDeviceGetMinorNumber",
+    "serial": "nvmlDeviceGetSerial",
+    "brand": "nvmlDeviceGetBrand",
+    "architecture": "nvmlDeviceGetArchitecture",
+    "part_number": "nvmlDeviceGetBoardPartNumber",
+    "vbios": "nvmlDeviceGetVbiosVersion",
+    "inforom": "nvmlDeviceValidateInforom",
+    "gsp": "nvmlDeviceGetGspFirmwareMode",
+    "memory_used": "nvmlDeviceGetMemoryInfo_v2",
+    "bar1": "nvmlDeviceGetBAR1MemoryInfo",
+    "ecc_corrected": "nvmlDeviceGetTotalEccErrors",
+    "ecc_uncorrected_ever": "nvmlDeviceGetTotalEccErrors",
+    "sram": "nvmlDeviceGetSramEccErrorStatus",
+    "retired": "nvmlDeviceGetRetiredPages",
+    "spare_rows": "nvmlDeviceGetRowRemapperHistogram",
+    "temperature": "nvmlDeviceGetTemperature",
+    "power": "nvmlDeviceGetEnforcedPowerLimit",
+    "clocks": "nvmlDeviceGetMaxClockInfo",
+    "throttle": "nvmlDeviceGetCurrentClocksEventReasons",
+    "throttled_us": "nvmlDeviceGetFieldValues",
+    "pstate": "nvmlDeviceGetPerformanceState",
+    "compute_mode": "nvmlDeviceGetComputeMode",
+    "utilization": "nvmlDeviceGetUtilizationRates",
+    "processes": "nvmlDeviceGetGraphicsRunningProcesses_v3",
+    "display": "nvmlDeviceGetDisplayActive",
+    "accounting": "nvmlDeviceGetAccountingMode",
+    "pcie": "nvmlDeviceGetMaxPcieLinkWidth",
+    "links": "nvmlDeviceGetNvLinkState",
+    "fabric": "nvmlDeviceGetGpuFabricInfoV",
+    "license": "nvmlDeviceGetVirtualizationMode",
+    "virtual": "nvmlDeviceGetVirtualizationMode",
+    "p2p": "nvmlDeviceGetP2PStatus",
+}
+
+
+def test_every_value_is_lost_with_its_call_and_alone(ask: Conversation) -> None:
+    """GPU n of the machine may not ask the n-th call; no value of another call is missing with it."""
+    assert set(CALLS) == {item.name for item in fields(Gpu)} - {"index", "state"}
+    calls = sorted(set(CALLS.values()))
+    for start in range(0, len(calls), 8):
+        some = calls[start : start + 8]
+        gpus = ask("h100", "".join(f"gpu.{index}.{call} = error 4\n" for index, call in enumerate(some))).gpus
+        for gpu, call in zip(gpus, some, strict=False):
+            lost = missing(gpu)
+            expected = {name for name, asked in CALLS.items() if asked == call}
+            # fields serve as parts of others
+            more = {"temperature", "links"} if call == "nvmlDeviceGetFieldValues" else set()
+            assert set(lost) == expected | more, call
+            assert all("NVML_ERROR_NO_PERMISSION (4)" in why for why in lost.values())
+            assert gpu.state.value == "answers"
+
+
+GARBAGE = r"""
+gpu.0.name = \xff\xfe\x80
+gpu.0.vbios = \x1b[31mred
+gpu.0.serial = \xc3
+gpu.0.pci = not an address
+gpu.0.memory = 18446744073709551615
+gpu.0.temperature = 4294967295
+gpu.0.power = 4294967295
+gpu.0.clock.sm = 4294967295
+gpu.0.utilization = 4000
+gpu.0.pstate = 32
+gpu.0.compute_mode = 77
+gpu.0.persistence = 12
+gpu.0.ecc.uncorrected = -1
+gpu.0.ecc.corrected = 9223372036854775809
+gpu.0.remap.uncorrectable = -3
+gpu.0.banks.low = 4294967290
+gpu.0.throttle = 0xffffffffffffffff
+gpu.0.field.74 = -5
+gpu.0.pcie.width = 0
+gpu.0.processes.compute = many 4294967295
+gpu.0.nvlink.count = 4294967295
+gpu.0.fabric.state = 200
+gpu.0.mig.pending = 9
+gpu.0.sm.major = -1
+gpu.0.minor = 4294967295
+gpu.0.p2p = 4242
+gpu.0.bar1 = 18446744073709551615
+gpu.0.uuid =
+"""
+
+
+def test_garbage_costs_its_value_and_nothing_else(ask: Conversation) -> None:
+    seen = ask("h100", GARBAGE + "driver = \\xffdriver\ncuda = 4294967295\nlibrary = \\x00\n")
+    assert (seen.ended, seen.driver, seen.cuda, seen.library) == ("answered", "", "", "")
+    gpu = seen.gpus[0]
+    lost = {"name", "vbios", "serial", "pci", "memory", "temperature", "power", "clocks", "utilization", "pstate"}
+    lost |= {"compute_mode", "persistence", "ecc_corrected", "remap", "spare_rows", "throttle", "throttled_us", "pcie"}
+    lost |= {"processes", "fabric", "mig_pending", "sm", "minor", "p2p", "bar1"}
+    assert set(missing(gpu)) == lost
+    assert gpu.name.missing == "nvmlDeviceGetName returned text that is not UTF-8"
+    assert gpu.pstate.missing == "nvmlDeviceGetPerformanceState returned 32, which cannot be"
+    # all bits set is NVML's way to say that it has no such number, no text that it has none
+    assert (gpu.ecc_uncorrected.value, gpu.uuid.missing) == (-1, UNSUPPORTED)
+    assert len(gpu.links.need("links")) == 36
+    assert gpu.state.value == "answers"
+    assert all(missing(other) == {} for other in seen.gpus[1:])
+
+
+@pytest.mark.parametrize(
+    ("lines", "ended", "detail"),
+    [
+        ("nvmlInit = hang", "hung", "no answer within"),
+        ("nvmlInit = crash", "killed", "SIGSEGV"),
+        ("gpu.0.nvmlDeviceGetTemperature = hang", "hung", "no answer within"),
+        ("gpu.0.nvmlDeviceGetTemperature = crash", "killed", "SIGSEGV"),
+    ],
+)
+def test_library_that_hangs_or_dies(ask: Conversation, lines: str, ended: str, detail: str) -> None:
+    seen = ask("t4", lines, limit_s=0.5)
+    assert seen.ended == ended
+    assert detail in seen.detail
 
 
 def test_library_that_cannot_be_loaded(tmp_path: Path) -> None:
     (tmp_path / "libnvidia-ml.so.1").write_text("no ELF file")
-    answer = read_in_child("nvml", ["/"], {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}, 10.0)
-    assert answer.values["nvml"]["ended"] == "no library"
-    assert "NVML_ERROR_LIBRARY_NOT_FOUND (12)" in answer.values["nvml"]["detail"]
+    plain: Any = standin.ask(tmp_path, [])
+    seen = from_plain(Observed[Nvml], plain).need("NVML")
+    assert (seen.ended, seen.detail) == ("no library", "nvmlInit returned NVML_ERROR_LIBRARY_NOT_FOUND (12)")

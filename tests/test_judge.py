@@ -147,3 +147,10 @@ def test_judging_twice_says_the_same() -> None:
 def test_an_unknown_is_no_error_of_python() -> None:
     """A check that catches its own ValueErrors must not swallow a doubt."""
     assert not issubclass(Unknown, (ValueError, LookupError, TypeError, OSError))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_checks_of_one_subject_are_all_of_its_checks(kind: str) -> None:
+    """Only some modules are imported for a subject; no check of it may lie in another one."""
+    subject = KINDS[kind]
+    assert set(checks(subject)) == {name for name, check in checks().items() if subject in check.subjects}

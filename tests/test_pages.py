@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,14 @@ import pytest
 
 import envkit
 from envkit import facts as tables
+from envkit import pages
+from envkit.errors import UsageError
 from envkit.judge import checks, run
-from envkit.model import Outcome, Result
-from envkit.subjects import KINDS
+from envkit.model import Observed, Outcome, Result
+from envkit.pages import Example
+from envkit.subjects import KINDS, Host
 from envkit.subjects.codec import from_plain
+from envkit.subjects.host import Gpu
 
 PAGES = {path.stem: path for path in sorted((Path(envkit.__file__).parent / "kb").glob("*.md"))}
 OUTCOMES = {
@@ -27,49 +31,30 @@ OUTCOMES = {
     "unknown": Outcome.UNKNOWN,
 }
 HEADINGS = ["## Why", "## Fix", "## Source"]
+BLOCKS = [
+    pytest.param(page, block, id=f"{page}:{block.line}")
+    for page in pages.names()
+    for block in pages.load(page).examples
+]
+CHECKS = checks()
+FACTS = tables.load()
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """One example: ``info`` is what stands behind the fence, ``line`` where."""
-
-    page: str
-    line: int
-    info: str
-    text: str
-
-
-def blocks(page: str, text: str) -> Iterator[Block]:
-    """The fenced json blocks of a page; a fence left open is an error."""
-    start, info, body = 0, "", list[str]()
-    for number, line in enumerate(text.splitlines(), 1):
-        if not start and line.startswith("```"):
-            start, info, body = number, line.removeprefix("```"), []
-        elif start and line.rstrip() == "```":
-            if info.split()[:1] == ["json"]:
-                yield Block(page, start, info, "\n".join(body))
-            start = 0
-        else:
-            body.append(line)
-    assert not start, f"{page}.md:{start} opens a block and does not close it"
-
-
-BLOCKS = [block for page, path in PAGES.items() for block in blocks(page, path.read_text(encoding="utf-8"))]
-
-
-def judged(block: Block) -> Result:
+def judged(page: str, block: Example) -> Result:
     """What the page's check says of the block's subject."""
-    kind = block.info.split()[1]
-    check = checks()[block.page]
-    assert KINDS[kind] in check.subjects
-    return run(check, subject_of(kind, json.loads(block.text)), tables.load())
+    check = CHECKS[page]
+    assert KINDS[block.kind] in check.subjects
+    return run(check, subject_of(block), FACTS)
 
 
-def subject_of(kind: str, data: dict[str, Any]) -> object:
+def subject_of(block: Example) -> Any:
     """What a block shows: a whole subject, or a healthy machine (``on``) and what is changed in it."""
-    if kind == "host" and "on" in data:
+    data = json.loads(block.text)
+    if block.kind == "host" and "on" in data:
         return machines.host(data.pop("on"), data)
-    return from_plain(KINDS[kind], data)
+    if block.kind == "launch" and "on" in data:
+        return machines.launch(data.pop("on"), data)
+    return from_plain(KINDS[block.kind], data)
 
 
 def test_every_check_has_a_page_and_every_page_a_check() -> None:
@@ -82,20 +67,19 @@ def test_a_page_has_its_parts(page: str) -> None:
     lines = PAGES[page].read_text(encoding="utf-8").splitlines()
     assert re.match(r"# \S", lines[0])
     assert [line for line in lines if line.startswith("## ")] == HEADINGS
-    prose = re.sub(r"```.*?```", "", "\n".join(lines), flags=re.DOTALL)
-    assert all(part.strip() for part in re.split(r"^## .*$", prose, flags=re.MULTILINE))
+    assert all(pages.load(page).sections.values())
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_shows_the_fault_and_its_absence(page: str) -> None:
-    shown = [block.info.split()[2] for block in BLOCKS if block.page == page]
-    assert {"fails", "passes"} <= set(shown) <= set(OUTCOMES)
+    shown = {block.outcome for block in pages.load(page).examples}
+    assert {"fails", "passes"} <= shown <= set(OUTCOMES)
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"{block.page}:{block.line}")
-def test_a_block_gives_what_it_says(block: Block) -> None:
-    result = judged(block)
-    assert result.outcome is OUTCOMES[block.info.split()[2]], (result.reason, result.findings)
+@pytest.mark.parametrize(("page", "block"), BLOCKS)
+def test_a_block_gives_what_it_says(page: str, block: Example) -> None:
+    result = judged(page, block)
+    assert result.outcome is OUTCOMES[block.outcome], (result.reason, result.findings)
     assert bool(result.reason) == (result.outcome in (Outcome.SKIP, Outcome.UNKNOWN))
     for finding in result.findings:
         assert re.fullmatch(r"\S(.*\S)?", finding.message), "a message is one line"
@@ -104,11 +88,109 @@ def test_a_block_gives_what_it_says(block: Block) -> None:
         assert quoted or not finding.message.endswith("."), "a message has no final period"
 
 
+MACHINE_PAGES = [page for page in PAGES if set(CHECKS[page].subjects) & {Host, KINDS.get("launch")}]
+
+
+@pytest.mark.parametrize("page", MACHINE_PAGES)
+def test_a_page_of_a_machine_says_what_is_read_and_from_where_its_threshold_comes(page: str) -> None:
+    told = pages.load(page)
+    assert set(told.told) == {"reads", "threshold", "severity"}
+    assert "origin:" in told.told["threshold"]
+    fails = [block for block in told.examples if block.outcome == "fails"]
+    assert all(block.fault for block in fails), "the words after `fails` name the planted fault"
+    given = {finding.severity.name.lower() for block in fails for finding in judged(page, block).findings}
+    assert set(told.told["severity"].split(", ")) == given
+
+
+class Watched:
+    """A subject that writes down which of its fields are read."""
+
+    def __init__(self, subject: object, read: set[str]) -> None:
+        self._subject = subject
+        self._read = read
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._subject, name)
+        if isinstance(value, Observed):
+            self._read.add(name)
+        return Watched(value, self._read) if isinstance(value, Host) else value
+
+
+class Iterated(tuple[Gpu, ...]):
+    """GPUs that tell when they are looked at one by one; a check that only asks whether there are any does not."""
+
+    looked: list[str]
+
+    def __iter__(self) -> Iterator[Gpu]:
+        self.looked.append("nvml")
+        return super().__iter__()
+
+
+def watched_gpus(host: Host) -> tuple[Host, list[str]]:
+    """The host with such GPUs, and the list that is not empty once they were looked at."""
+    looked: list[str] = []
+    if host.nvml.value is None:
+        return host, looked
+    gpus = Iterated(host.nvml.value.gpus)
+    gpus.looked = looked
+    return replace(host, nvml=replace(host.nvml, value=replace(host.nvml.value, gpus=gpus))), looked
+
+
+# Each of these shows by itself that there is a GPU, or a driver, to ask about.
+_GATES = {"pci_gpus", "device_nodes", "module", "modules"}
+_DECLARED = {"wanted_cuda", "expected"}
+
+
+@pytest.mark.parametrize(
+    ("page", "block"), [one for one in BLOCKS if one.values[1].outcome == "passes" and one.values[1].kind == "host"]
+)
+def test_nothing_passes_on_what_was_taken_away(page: str, block: Example) -> None:
+    host, looked = watched_gpus(subject_of(block))
+    read: set[str] = set()
+    run(CHECKS[page], Watched(host, read), FACTS)
+    fields = read - _DECLARED
+    gpus_judged = bool(looked)
+    taken: set[str] = set()
+    while (read - _DECLARED) - taken:  # without its first source a check may ask another one
+        taken |= read - _DECLARED
+        dark = machines.without(host, *taken)
+        outcome = run(CHECKS[page], Watched(dark, read), FACTS).outcome
+    assert outcome is not Outcome.PASS
+    needed = fields - _GATES
+    if not gpus_judged and fields != {"nvml"}:  # NVML is then one of several signs of a GPU or a driver
+        needed -= {"nvml"}
+    for name in sorted(needed):
+        assert run(CHECKS[page], machines.without(host, name), FACTS).outcome is not Outcome.PASS, name
+
+
 def test_a_wrong_block_is_seen() -> None:
-    page = next(block for block in BLOCKS if block.info.endswith(" fails"))
-    assert judged(page).outcome is not OUTCOMES["passes"]
+    page, block = next(one.values for one in BLOCKS if one.values[1].outcome == "fails")
+    assert judged(page, block).outcome is not OUTCOMES["passes"]
 
 
 def test_an_open_block_is_seen() -> None:
-    with pytest.raises(AssertionError, match=r"x\.md:2 opens"):
-        list(blocks("x", "# x\n```json host fails\n{}\n"))
+    with pytest.raises(ValueError, match=r"x\.md:2 opens"):
+        pages.parse("x", "# x\n```json host fails\n{}\n")
+
+
+def test_a_block_without_its_outcome_is_seen() -> None:
+    with pytest.raises(ValueError, match=r"x\.md:2 does not say"):
+        pages.parse("x", "# x\n```json host\n{}\n```\n")
+
+
+def test_a_page_that_is_not_there_names_the_nearest() -> None:
+    with pytest.raises(UsageError) as error:
+        pages.load("host-shm-sizes")
+    assert "host-shm-size" in error.value.fix
+
+
+@pytest.mark.parametrize("machine", machines.NAMES)
+def test_a_healthy_machine_passes(machine: str) -> None:
+    subject = machines.host(machine)
+    results = [run(check, subject, FACTS) for check in CHECKS.values() if Host in check.subjects]
+    found = {
+        result.check: result.reason or result.findings[0].message
+        for result in results
+        if result.outcome not in (Outcome.PASS, Outcome.SKIP)
+    }
+    assert set(found) == ({"host-gpu-present"} if machine == "bare" else set()), found

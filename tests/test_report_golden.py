@@ -11,7 +11,14 @@ from envkit.model import Finding, Outcome, Report, Result, Severity, Subject
 from envkit.report import FORMATS, Bar, Table, render
 
 GOLDEN = Path(__file__).parent / "golden"
-FILES = {"console": "report.txt", "json": "report.json", "junit": "report.xml", "html": "report.html"}
+FILES = {
+    "console": "report.txt",
+    "json": "report.json",
+    "junit": "report.xml",
+    "html": "report.html",
+    "prometheus": "report.prom",
+    "nagios": "report.nagios",
+}
 
 PACKAGES = "/usr/local/lib/python3.11/site-packages/nvidia"
 NO_GPU = "no GPU was given to this run"

@@ -20,17 +20,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import binaries
 import jsonschema
+import machines
 import pytest
 from buildcache import drop_cache
 
 from envkit import lock as locks
-from envkit import proc
+from envkit import proc, saved
 from envkit.engine import BuildWish, buildx
 from envkit.engine.docker import RUN_LABEL, DockerEngine
 from envkit.payload.smoke import TESTS
 from envkit.payload.smoke.case import chosen
 from envkit.prove import LOCK_LABEL
+from envkit.subjects.codec import to_plain
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("room")]
 
@@ -228,6 +231,105 @@ def test_the_lock_is_in_the_image_as_label_and_as_file(engine: DockerEngine, tor
         timeout=120,
     )
     assert file.stdout == torch26.lock
+
+
+@pytest.fixture(scope="module")
+def h100(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A healthy machine with eight H100, as `doctor --save` would have written it."""
+    path = tmp_path_factory.mktemp("h100") / "host.json"
+    path.write_text(saved.text("host", to_plain(machines.host("h100"))))
+    return path
+
+
+def flight(image: str, host: Path, *argv: str) -> tuple[Run, list[str]]:
+    """A passive preflight of ``image`` on a saved machine, and the causes it names."""
+    run = envkit("preflight", image, "--level", "passive", "--host", str(host), *argv)
+    return run, [line.removeprefix("cause: ") for line in run.err.splitlines() if line.startswith("cause: ")]
+
+
+def test_preflight_lets_the_image_onto_an_h100(torch26: Up, h100: Path) -> None:
+    run, causes = flight(
+        torch26.tag, h100, "--gpus", "all", "--shm-size", "16g", "--workers", "8", "--ulimit", "memlock=-1"
+    )
+    report = json.loads(envkit("preflight", torch26.tag, "--level", "passive", "--host", str(h100), "-f", "json").out)
+    unknown = [one["check"] for one in report["results"] if one["outcome"] in ("unknown", "broke")]
+    assert (run.exit, causes, unknown) == (0, [], [])
+
+
+def changed_host(folder: Path, **changes: Any) -> Path:
+    path = folder / "host.json"
+    paths = {name.replace("__", "."): value for name, value in changes.items()}
+    path.write_text(saved.text("host", to_plain(machines.host("h100", paths))))
+    return path
+
+
+def test_preflight_names_kernels_that_the_image_lacks(torch26: Up, tmp_path: Path) -> None:
+    b200 = changed_host(tmp_path, nvml__gpus__0__sm="sm_100", nvml__gpus__0__name="NVIDIA B200")
+    run, causes = flight(torch26.tag, b200, "--gpus", "all")
+    assert run.exit == 1
+    assert "sm_100" in causes[0]
+
+
+def test_preflight_names_a_driver_that_is_too_old(torch26: Up, tmp_path: Path) -> None:
+    old = changed_host(tmp_path, module__version="470.256.02", nvml__driver="470.256.02", nvml__cuda="11.4")
+    run, causes = flight(torch26.tag, old, "--gpus", "all")
+    assert run.exit == 1
+    assert "470.256.02" in causes[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (("--shm-size", "64m", "--workers", "8"), "64"),
+        (("-e", "CUDA_VISIBLE_DEVICES=9", "--shm-size", "16g"), "CUDA_VISIBLE_DEVICES"),
+    ],
+)
+def test_preflight_names_what_the_job_says_wrong(torch26: Up, h100: Path, words: tuple[str, ...], names: str) -> None:
+    run, causes = flight(torch26.tag, h100, "--gpus", "all", *words)
+    assert run.exit == 1
+    assert names in causes[0]
+
+
+def test_preflight_names_a_forward_compatibility_library_of_the_wrong_branch(
+    engine: DockerEngine, torch26: Up, h100: Path, tmp_path: Path
+) -> None:
+    """The compat libcuda of a branch older than the machine's driver, on the image's library path."""
+    (tmp_path / "libcuda.so.550.54.15").write_bytes(binaries.library())
+    (tmp_path / "Dockerfile").write_text(
+        f"FROM {torch26.tag}\nCOPY libcuda.so.550.54.15 /usr/local/cuda/compat/\n"
+        "RUN ln -s libcuda.so.550.54.15 /usr/local/cuda/compat/libcuda.so.1\n"
+        "ENV LD_LIBRARY_PATH=/usr/local/cuda/compat\n"
+    )
+    tag = f"envkit-test/compat:{uuid.uuid4().hex[:12]}"
+    engine.build(BuildWish(tmp_path, tag, 600), lambda line: None)
+    try:
+        run, causes = flight(tag, h100, "--gpus", "all", "--shm-size", "16g")
+    finally:
+        engine.remove(tag)
+    assert run.exit == 1
+    assert "compat" in causes[0]
+    assert "550.54.15" in causes[0]
+
+
+def test_preflight_goes_into_the_image_and_the_command_starts_after_it(torch26: Up, tmp_path: Path) -> None:
+    """This machine has no GPU, so the verdict is no pass and the command must not run."""
+    started, report = tmp_path / "started", tmp_path / "report.json"
+    run = envkit(
+        "preflight",
+        torch26.tag,
+        "--gpus",
+        "none",
+        "--level",
+        "probe",
+        "--report",
+        str(report),
+        "--",
+        "touch",
+        str(started),
+    )
+    assert run.exit == 1
+    assert not started.exists()
+    assert json.loads(report.read_text())["verdict"] == "fail"
 
 
 def test_the_ca_bundle_is_in_no_layer(torch26: Up) -> None:

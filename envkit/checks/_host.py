@@ -18,6 +18,7 @@ from envkit.versions import Driver
 T = TypeVar("T")
 
 AGAIN = "check it with `envkit doctor`"
+DRIVER_WORDS = re.compile(r"NVRM|nvidia|nouveau", re.IGNORECASE)
 
 
 def gpu_signs(host: Host) -> tuple[dict[str, str], list[str]]:
@@ -165,7 +166,7 @@ def kernel_log(host: Host) -> tuple[LogLine, ...]:
             f"the kernel log was not observed: {host.log.missing or 'no value'}; "
             "root may read it, and members of the group systemd-journal"
         )
-    return host.log.value
+    return tuple(line for line in host.log.value if DRIVER_WORDS.search(line.text))
 
 
 def docker_engine(host: Host) -> Docker:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
 
+from envkit.checks._variables import LEFT_ON
 from envkit.model import Finding, Severity, Skip
 from envkit.subjects.audit import Audit
 from envkit.subjects.image import Image, Variable
@@ -66,49 +66,6 @@ def image_loader_variables(image: Image | Audit) -> Iterator[Finding]:
             )
 
 
-class _Left(NamedTuple):
-    """A variable that helps to find a fault and costs a job something; ``on`` says for which values."""
-
-    on: Callable[[str], bool]
-    costs: str
-
-
-def _set(value: str) -> bool:
-    return value.strip().lower() not in ("", "0", "false", "off", "no")
-
-
-# Sources: CUDA C++ Programming Guide, environment variables; NCCL, environment variables; PyTorch, CUDA environment
-# variables and torch.distributed; Triton, README; each as its own documentation words the effect.
-_LEFT: dict[str, _Left] = {
-    "CUDA_LAUNCH_BLOCKING": _Left(
-        _set, "every kernel launch waits for its end, so that host and GPU no longer overlap"
-    ),
-    "CUDA_MODULE_LOADING": _Left(
-        lambda value: value.strip().upper() == "EAGER",
-        "every kernel is loaded at the start, which costs time and memory",
-    ),
-    "CUDA_FORCE_PTX_JIT": _Left(_set, "all machine code is ignored and PTX compiled at every start"),
-    "CUDA_DISABLE_PTX_JIT": _Left(_set, "nothing that has only PTX for this GPU runs"),
-    "CUDA_CACHE_DISABLE": _Left(_set, "what the driver compiled from PTX is compiled again at every start"),
-    "NCCL_DEBUG": _Left(
-        lambda value: value.strip().upper() == "TRACE", "NCCL writes a line for nearly every call of every rank"
-    ),
-    "NCCL_P2P_DISABLE": _Left(_set, "GPUs no longer reach one another by NVLink or PCI and copy through the host"),
-    "NCCL_SHM_DISABLE": _Left(_set, "processes of one machine talk through the network"),
-    "NCCL_IB_DISABLE": _Left(_set, "NCCL leaves InfiniBand and RoCE and talks TCP"),
-    "PYTORCH_NO_CUDA_MEMORY_CACHING": _Left(_set, "every tensor costs a cudaMalloc and a cudaFree, which synchronise"),
-    "TORCH_DISTRIBUTED_DEBUG": _Left(
-        lambda value: value.strip().upper() == "DETAIL", "every collective is checked across all ranks before it runs"
-    ),
-    "TORCH_SHOW_DISPATCH_TRACE": _Left(_set, "every operator writes a line"),
-    "TORCHDYNAMO_DISABLE": _Left(_set, "torch.compile does nothing"),
-    "TRITON_DEBUG": _Left(_set, "kernels are compiled with their asserts"),
-    "TRITON_INTERPRET": _Left(_set, "Triton kernels run in Python on the CPU"),
-    "TRITON_ALWAYS_COMPILE": _Left(_set, "Triton's cache is not used"),
-    "DISABLE_PTXAS_OPT": _Left(_set, "Triton's kernels are assembled without optimisation"),
-}
-
-
 def image_debug_variables_left_on(image: Image | Audit) -> Iterator[Finding]:
     """No variable that serves to find faults is left on in the environment of every process.
 
@@ -118,7 +75,7 @@ def image_debug_variables_left_on(image: Image | Audit) -> Iterator[Finding]:
     if not variables:
         raise Skip("no variable that steers CUDA or a framework is set")
     for one in variables:
-        left = _LEFT.get(one.name)
+        left = LEFT_ON.get(one.name)
         if left is not None and left.on(one.value):
             yield Finding(
                 f"{one.name} is `{one.value}`: {left.costs}",

@@ -1,21 +1,15 @@
-"""What is asked of a machine's container engine: that it answers, and has a way to the GPUs."""
+"""What is asked of Docker on this machine: that it answers, runs as its file says, and has a way to the GPUs."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from envkit.checks._host import (
-    AGAIN,
-    docker_engine,
-    loaded_driver,
-    need_docker_installed,
-    need_gpu,
-    nvidia_devices,
-)
-from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.checks._containers import api, canonical, docker_itself, gpus_by_cdi, is_rootless
+from envkit.checks._host import AGAIN, need_docker_installed, need_gpu, wsl
+from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
-from envkit.subjects.host import CdiSpec, Docker
-from envkit.versions import Driver
+from envkit.subjects.host import DaemonConfig, Docker
 
 _UNANSWERED = {
     "no socket": "start it with `systemctl start docker`",
@@ -24,6 +18,17 @@ _UNANSWERED = {
     "use rootless Docker, or `--engine local`",
     "hung": "restart it with `systemctl restart docker` and read `journalctl -u docker`",
     "unsupported": "point DOCKER_HOST at a Unix socket",
+}
+_API_GPUS = (1, 40)  # DeviceRequests, which --gpus becomes (Docker Engine API version history)
+_API_CDI = (1, 44)  # CDISpecDirs; the engine that speaks it is the first with CDI
+_API_CDI_GPUS = (1, 52)  # the engine that speaks it hands --gpus on to CDI (moby, daemon/devices_nvidia_linux.go)
+# below the root that was looked at; an engine of one user listens in /run/user/<id> or below ~/.docker
+_SYSTEM_SOCKET = re.compile(r"unix://(?!.*/\.docker/).*/run/docker\.sock")
+_SLOW_STORAGE = {
+    "vfs": "copies every layer whole",
+    "devicemapper": "is gone from newer engines",
+    "aufs": "is gone from newer engines",
+    "overlay": "is gone from newer engines",
 }
 
 
@@ -75,31 +80,178 @@ def host_docker_config_valid(host: Host) -> Iterator[Finding]:
             fix="install nvidia-container-toolkit or take the runtime out of the file, and restart Docker; "
             f"check it with `ls -l {program}`",
         )
+    default = config.default_runtime
+    # runc is built in, and a name with a point or slash is that of a shim
+    if default not in ("", "runc", *config.runtimes) and not re.search(r"[./]", default):
+        yield Finding(
+            f"{config.path} makes {default} the default runtime and defines no runtime of that name",
+            where=config.path,
+            evidence={default: host.daemon_config.via},
+            fix="the engine will not start again with it: define the runtime with `nvidia-ctk runtime configure "
+            "--runtime=docker`, or take the line out; check it with `docker info | grep -i runtime`",
+        )
 
 
-def host_toolkit_installed(host: Host) -> Iterator[Finding]:
-    """The NVIDIA Container Toolkit is installed.
+def host_docker_config_in_force(host: Host) -> Iterator[Finding]:
+    """The engine runs with what its daemon.json says: it was restarted after the last change.
 
-    A warning where a CDI specification is there without it, or an engine that brings its own (Docker Desktop).
+    Compared are runtimes, default runtime, data root and CDI with the engine's own words (/info).
+    """
+    docker = docker_itself(host)
+    config = host.daemon_config.need("Docker's configuration")
+    if not _SYSTEM_SOCKET.fullmatch(docker.endpoint) or is_rootless(docker):
+        raise Skip(f"the engine at {docker.endpoint} may read another file than {config.path}")
+    if docker.root.startswith("/var/snap/"):
+        raise Skip("Docker comes from a snap and reads a file of its own")
+    if not config.present or config.error:
+        raise Skip(f"{config.path} says nothing" if not config.error else f"{config.path} cannot be used")
+    for said, runs in _not_in_force(config, docker):
+        yield Finding(
+            f"{config.path} says {said} and the engine runs with {runs}",
+            Severity.WARNING,
+            config.path,
+            {said: host.daemon_config.via, runs: "/info"},
+            "restart the engine with `systemctl restart docker`, which stops containers unless live-restore is on; "
+            f"{AGAIN}",
+        )
+
+
+def _not_in_force(config: DaemonConfig, docker: Docker) -> Iterator[tuple[str, str]]:
+    absent = sorted(set(config.runtimes) - set(docker.runtimes))
+    if absent:
+        yield f"runtimes {', '.join(absent)}", f"runtimes {', '.join(docker.runtimes) or 'none'}"
+    if config.default_runtime and config.default_runtime != docker.default_runtime:
+        yield f"default runtime {config.default_runtime}", f"default runtime {docker.default_runtime}"
+    if config.data_root and canonical(config.data_root) != canonical(docker.root):
+        yield f"data root {config.data_root}", f"data root {docker.root}"
+    if config.cdi is not None and api(docker) >= _API_CDI:
+        dirs = docker.cdi_dirs.need("whether the engine reads CDI specifications")
+        if config.cdi != bool(dirs) and config.cdi_dirs != ("",):
+            yield f"cdi {'on' if config.cdi else 'off'}", f"CDI directories {', '.join(dirs) or 'none'}"
+
+
+def host_docker_new_enough(host: Host) -> Iterator[Finding]:
+    """Docker is new enough to hand out GPUs, by --gpus and by CDI.
+
+    An error below --gpus, a warning below CDI.
     """
     need_gpu(host)
-    need_docker_installed(host)
-    if host.toolkit.need("the container toolkit").programs:
+    docker = docker_itself(host)
+    spoken = api(docker)
+    if spoken >= _API_CDI:
         return
-    docker = host.docker.value
-    other = ""
-    if any(nvidia_devices(spec) for spec in host.cdi.need("the CDI specifications")):
-        other = ": only the CDI specification that is there brings GPUs into containers"
-    elif docker is not None and "nvidia" in docker.runtimes:
-        other = ": only the engine's own nvidia runtime brings GPUs into containers"
+    lacks = "--gpus" if spoken < _API_GPUS else "CDI"
     yield Finding(
-        f"the NVIDIA Container Toolkit is not installed{other}",
-        Severity.WARNING if other else Severity.ERROR,
-        "/usr/bin/nvidia-ctk",
-        {"none of its programs": host.toolkit.via},
-        "install nvidia-container-toolkit, run `nvidia-ctk runtime configure --runtime=docker` and restart "
-        "Docker; check it with `nvidia-ctk --version`",
+        f"Docker {docker.version} speaks API {docker.api} and does not know {lacks}",
+        Severity.ERROR if spoken < _API_GPUS else Severity.WARNING,
+        docker.endpoint,
+        {docker.api: "/version ApiVersion"},
+        "install a newer Docker Engine; check it with `docker version`",
     )
+
+
+def host_docker_native(host: Host) -> Iterator[Finding]:
+    """Docker runs on this machine itself, where the GPUs and their driver are.
+
+    Docker Desktop runs containers in a virtual machine without GPUs; a snap sees its own files in place of the driver's
+    and the toolkit's.
+    """
+    need_gpu(host)
+    docker = docker_itself(host)
+    if not docker.system or not docker.root:
+        raise Unknown("the engine told neither its operating system nor its directory")
+    if docker.system == "Docker Desktop" and not wsl(host):
+        yield Finding(
+            "Docker is Docker Desktop, whose containers run in a virtual machine without this machine's GPUs",
+            where=docker.endpoint,
+            evidence={docker.system: "/info OperatingSystem"},
+            fix="install Docker Engine and switch to it with `docker context use default`; check it with `docker info`",
+        )
+    if docker.root.startswith("/var/snap/"):
+        yield Finding(
+            f"Docker comes from a snap ({docker.root}): it does not see the toolkit and the files of this machine",
+            Severity.WARNING,
+            docker.root,
+            {docker.root: "/info DockerRootDir"},
+            "take the snap out with `snap remove docker` and install Docker Engine; check it with `docker info`",
+        )
+
+
+def host_docker_local(host: Host) -> Iterator[Finding]:
+    """The Docker Engine that answers is that of this machine.
+
+    Otherwise what is said here of containers is true of another machine.
+    """
+    docker = docker_itself(host)
+    if not docker.endpoint:
+        raise Unknown("the endpoint of the engine was not observed")
+    found = re.match(r"(?:tcp|http)://(\[[^]]*\]|[^:/]*)", docker.endpoint)
+    if found and not re.fullmatch(r"localhost|127(\.[0-9]+){3}|\[::1\]", found[1]):
+        yield Finding(
+            f"the Docker Engine is that of {found[1]}, and the GPUs examined here are this machine's",
+            Severity.WARNING,
+            docker.endpoint,
+            {docker.endpoint: "DOCKER_HOST, or Docker's context"},
+            f"run this on that machine, or unset DOCKER_HOST; {AGAIN}",
+        )
+
+
+def host_docker_socket_guarded(host: Host) -> Iterator[Finding]:
+    """Docker's socket is not open to everybody."""
+    docker = docker_itself(host)
+    if docker.mode.missing == UNSUPPORTED:
+        raise Skip(f"{docker.endpoint} is no file")
+    mode = docker.mode.need("the mode of Docker's socket")
+    if mode & 0o002:
+        yield Finding(
+            f"every user of this machine may write to Docker's socket (mode {mode:o}), which is as much as root",
+            Severity.WARNING,
+            docker.endpoint,
+            {f"{mode:o}": docker.mode.via},
+            "take it back with `chmod 660 /var/run/docker.sock` and put users into the group docker; "
+            "check it with `ls -l /var/run/docker.sock`",
+        )
+
+
+def host_docker_storage_driver(host: Host) -> Iterator[Finding]:
+    """Docker keeps images with a storage driver that shares layers and has a future."""
+    docker = docker_itself(host)
+    if not docker.storage:
+        raise Unknown("Docker's storage driver was not observed")
+    if docker.storage in _SLOW_STORAGE:
+        yield Finding(
+            f"Docker keeps images with {docker.storage}, which {_SLOW_STORAGE[docker.storage]}",
+            Severity.WARNING,
+            docker.root,
+            {docker.storage: "/info Driver"},
+            "let it use overlay2 (storage-driver in /etc/docker/daemon.json), restart it and load the images again; "
+            "check it with `docker info | grep -i storage`",
+        )
+
+
+def host_docker_memlock_for_rdma(host: Host) -> Iterator[Finding]:
+    """Containers may lock memory for RDMA without being told so one by one.
+
+    A note, on machines with RDMA devices: `--ulimit memlock=-1` does the same for one container.
+    """
+    docker = docker_itself(host)
+    if not host.infiniband.need("the RDMA devices"):
+        raise Skip("no RDMA device on this machine")
+    config = host.daemon_config.need("Docker's configuration")
+    if is_rootless(docker):
+        raise Skip("rootless Docker cannot raise the limit")
+    hard = config.ulimits.get("memlock")
+    if hard != -1:
+        yield Finding(
+            f"Docker's default for locked memory is {'not set' if hard is None else f'{hard} bytes'}, and RDMA locks "
+            "what it sends",
+            Severity.NOTE,
+            config.path,
+            {f"memlock {hard}": host.daemon_config.via},
+            'give containers `--ulimit memlock=-1`, or set {"default-ulimits": {"memlock": {"Name": "memlock", '
+            '"Hard": -1, "Soft": -1}}} in /etc/docker/daemon.json and restart Docker; check it with '
+            "`docker run --rm IMAGE sh -c 'ulimit -l'`",
+        )
 
 
 def host_docker_reaches_gpu(host: Host) -> Iterator[Finding]:
@@ -108,7 +260,7 @@ def host_docker_reaches_gpu(host: Host) -> Iterator[Finding]:
     By the nvidia runtime, by the hook of --gpus, or by CDI; one of them is enough.
     """
     need_gpu(host)
-    docker = docker_engine(host)
+    docker = docker_itself(host)
     if "nvidia" in docker.runtimes:
         return
     dirs = docker.cdi_dirs.need("whether the engine reads CDI specifications")
@@ -135,134 +287,34 @@ def _reaches_by_cdi(host: Host, docker: Docker, dirs: tuple[str, ...]) -> tuple[
     """Whether the engine has a CDI device of a GPU, and what stays open if it has none."""
     if docker.cdi_devices.value is not None:
         return any(device.startswith("nvidia.com/gpu=") for device in docker.cdi_devices.value), ""
-    specs = host.cdi.need("the CDI specifications") if dirs else ()
-    read = {_canonical(directory) for directory in dirs}
-    places = {_directory(spec) for spec in specs if nvidia_devices(spec)}
-    others = [directory for directory in dirs if _canonical(directory) not in ("/etc/cdi", "/run/cdi")]
-    doubt = f"the engine also reads CDI specifications in {', '.join(others)}" if others else ""
-    return bool(places & read), doubt
+    found, doubt = gpus_by_cdi(host, dirs) if dirs else ([], "")
+    return bool(found), doubt
 
 
-def _canonical(directory: str) -> str:
-    return directory.rstrip("/").removeprefix("/var")  # /var/run is /run
+def host_docker_gpus_option(host: Host) -> Iterator[Finding]:
+    """`docker run --gpus` finds a device driver.
 
-
-def _directory(spec: CdiSpec) -> str:
-    return _canonical(spec.path.rpartition("/")[0])
-
-
-def host_cdi_present(host: Host) -> Iterator[Finding]:
-    """There is a CDI specification of the GPUs.
-
-    A warning where the nvidia runtime is there.
+    Docker looks for the toolkit's hook when it starts, a newer one for CDI too; without either it could not select a
+    device driver.  A warning, for --runtime=nvidia and CDI devices do without.
     """
     need_gpu(host)
-    need_docker_installed(host)
-    specs = host.cdi.need("the CDI specifications")
-    if any(nvidia_devices(spec) for spec in specs):
+    docker = docker_itself(host)
+    programs = host.toolkit.need("the container toolkit").programs
+    if "nvidia-container-runtime-hook" in programs:
         return
-    docker = host.docker.value
-    other_way = docker is not None and "nvidia" in docker.runtimes
+    doubt = ""
+    if "nvidia-cdi-hook" in programs and api(docker) >= _API_CDI_GPUS:
+        dirs = docker.cdi_dirs.need("whether the engine reads CDI specifications")
+        by_cdi, doubt = _reaches_by_cdi(host, docker, dirs)
+        if by_cdi:
+            return
+    if doubt:
+        raise Unknown(doubt)
     yield Finding(
-        "there is no CDI specification of this machine's GPUs",
-        Severity.WARNING if other_way else Severity.ERROR,
-        "/etc/cdi",
-        {"no device nvidia.com/gpu": host.cdi.via},
-        "envkit hands GPUs to containers by it: write one with `nvidia-ctk cdi generate "
-        "--output=/etc/cdi/nvidia.yaml`; check it with `nvidia-ctk cdi list`",
-    )
-
-
-def host_cdi_enabled(host: Host) -> Iterator[Finding]:
-    """Docker reads the CDI specifications that are there.
-
-    Skipped if there is no specification to read.
-    """
-    need_gpu(host)
-    docker = docker_engine(host)
-    if not any(nvidia_devices(spec) for spec in host.cdi.need("the CDI specifications")):
-        raise Skip("there is no CDI specification of a GPU")
-    if docker.cdi_dirs.need("whether the engine reads CDI specifications"):
-        return
-    yield Finding(
-        f"Docker {docker.version} does not read the CDI specifications that are there",
-        Severity.WARNING if "nvidia" in docker.runtimes else Severity.ERROR,
-        docker.endpoint,
-        {"no CDI directory": docker.cdi_dirs.via},
-        'set {"features": {"cdi": true}} in /etc/docker/daemon.json and restart Docker; '
-        "check it with `docker info | grep -i cdi`",
-    )
-
-
-def host_cdi_fresh(host: Host) -> Iterator[Finding]:
-    """The CDI specification fits the driver that is loaded.
-
-    Its library names hold the driver's version, its files exist, each device has one definition in a directory.  A
-    specification in /etc/cdi all of whose devices /run/cdi defines anew is not used, and no more than a warning.
-    """
-    need_gpu(host)
-    specs = host.cdi.need("the CDI specifications")
-    if not specs:
-        raise Skip("there is no CDI specification")
-    findings = [finding for spec in specs for finding in _unusable(spec, _worst(spec, specs))]
-    findings += _defined_twice(specs)
-    stale = [(spec, version) for spec in specs for version in spec.versions]
-    if stale and (not findings or host.module.value is not None):
-        driver, via = loaded_driver(host)
-        findings += [
-            _stale(spec, _worst(spec, specs), version, driver, via)
-            for spec, version in stale
-            if Driver(version) != driver
-        ]
-    yield from findings
-
-
-def _worst(spec: CdiSpec, specs: tuple[CdiSpec, ...]) -> Severity:
-    """How bad a fault of ``spec`` is: /run/cdi outranks /etc/cdi, device by device (CDI, Device Precedence)."""
-    if _directory(spec) != "/etc/cdi" or not spec.devices:
-        return Severity.ERROR
-    above = {device for other in specs if _directory(other) == "/run/cdi" for device in other.devices}
-    return Severity.WARNING if set(spec.devices) <= above else Severity.ERROR
-
-
-def _write_anew(spec: CdiSpec) -> str:
-    return f"write it anew with `nvidia-ctk cdi generate --output={spec.path}`"
-
-
-def _unusable(spec: CdiSpec, severity: Severity) -> Iterator[Finding]:
-    fix = f"{_write_anew(spec)}; {AGAIN}"
-    if spec.error:
-        yield Finding(f"{spec.path} cannot be read: {spec.error}", severity, spec.path, fix=fix)
-    if spec.missing:
-        yield Finding(
-            f"{spec.path} names {len(spec.missing)} of {spec.files} files that do not exist, "
-            f"the first is {spec.missing[0]}",
-            severity,
-            spec.path,
-            dict.fromkeys(spec.missing[:5], "not on disk"),
-            fix,
-        )
-
-
-def _defined_twice(specs: tuple[CdiSpec, ...]) -> Iterator[Finding]:
-    owners: dict[tuple[str, str], str] = {}
-    for spec in specs:
-        for device in spec.devices:
-            owner = owners.setdefault((_directory(spec), device), spec.path)
-            if owner != spec.path:
-                yield Finding(
-                    f"{device} is defined by {owner} and by {spec.path}",
-                    where=spec.path,
-                    evidence={device: f"{owner}, {spec.path}"},
-                    fix=f"engines refuse a device that one directory defines twice: delete the older file; {AGAIN}",
-                )
-
-
-def _stale(spec: CdiSpec, severity: Severity, version: str, driver: Driver, via: str) -> Finding:
-    return Finding(
-        f"{spec.path} was written for driver {version} and {driver} is loaded",
-        severity,
-        spec.path,
-        {version: f"library paths in {spec.path}", str(driver): via},
-        f"{_write_anew(spec)}, and enable nvidia-cdi-refresh to have it done by itself; {AGAIN}",
+        "`docker run --gpus` will end with `could not select device driver`: there is no nvidia-container-runtime-hook",
+        Severity.WARNING,
+        "/usr/bin/nvidia-container-runtime-hook",
+        {", ".join(sorted(programs)) or "no program of the toolkit": host.toolkit.via},
+        "install nvidia-container-toolkit and restart Docker, or name devices by `--device nvidia.com/gpu=all`; "
+        "check it with `which nvidia-container-runtime-hook`",
     )

@@ -93,7 +93,7 @@ def host_driver_loaded(host: Host) -> Iterator[Finding]:
         where="/dev/dxg" if wsl(host) else "/sys/module/nvidia",
         evidence={
             f"modules: {', '.join(modules) or 'none of interest'}": host.modules.via,
-            "no module version": host.module.missing or host.module.via,
+            "no module version": host.module.via or host.module.missing,
         },
         fix="install NVIDIA's driver in Windows, none in WSL, and run `wsl --shutdown`; check it with `nvidia-smi`"
         if wsl(host)
@@ -250,8 +250,9 @@ def _nameless(nvml: Nvml, via: str) -> Iterator[Finding]:
 def host_device_nodes_open(host: Host) -> Iterator[Finding]:
     """The driver's device nodes exist and can be opened.
 
-    A warning are nvidia-modeset, which serves displays; nvidia-uvm before the first CUDA program has loaded its
-    module; and GPUs that a scheduler withholds while it leaves others.
+    A warning are nvidia-modeset, which serves displays; nvidia-uvm-tools, which serves profilers and debuggers;
+    nvidia-uvm before the first CUDA program has loaded its module; and GPUs that a scheduler withholds while it leaves
+    others.
     """
     need_driver(host)
     nodes = {node.path: node for node in host.device_nodes.need("the device nodes")}
@@ -259,7 +260,8 @@ def host_device_nodes_open(host: Host) -> Iterator[Finding]:
         wanted = ["/dev/nvidiactl", "/dev/nvidia-uvm", *([] if gpu_nodes(host) else ["/dev/nvidia0"])]
         yield from (_absent_node(path, host) for path in wanted if path not in nodes)
     withheld = withheld_nodes(host)
-    mild = {"/dev/nvidia-modeset"} | (set(withheld) if len(withheld) < len(gpu_nodes(host)) else set())
+    mild = {"/dev/nvidia-modeset", "/dev/nvidia-uvm-tools"}
+    mild |= set(withheld) if len(withheld) < len(gpu_nodes(host)) else set()
     for node in nodes.values():
         if node.error:
             yield _closed_node(node, Severity.WARNING if node.path in mild else Severity.ERROR, host.device_nodes.via)

@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 
+from envkit.checks._gpus import each_gpu, each_product, is_laptop, known, told, where
 from envkit.checks._host import (
     gpu_name,
     gpu_nodes,
     gpu_signs,
     is_workstation,
-    judge_gpus,
-    kernel_log,
     need_driver,
-    need_gpu,
     nvml_answers,
     withheld_nodes,
     wsl,
 )
-from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.model import UNSUPPORTED, Finding, Observed, Severity, Skip, Unknown
 from envkit.subjects import Host
-from envkit.subjects.host import Gpu, RowRemap
+from envkit.subjects.host import Gpu
 
-_REMAPPED_ROWS_MOST = 512  # NVIDIA DCGM, common/DcgmGPUHardwareLimits.h
+_MEMORY_ALIKE = 0.9  # variants differ by a quarter or more; ECC in GDDR memory takes 1/16
 
-# NVIDIA's Xid catalogue names the application as the first suspect, or says that the driver has dealt with it
-_XID_MILD = frozenset({8, 11, 13, 25, 31, 32, 37, 43, 44, 45, 63, 66, 68, 69, 80, 92, 93, 94, 154})
+_SILENT_FIX = "drain the machine, reset the GPU, and reboot if that does not help; `dmesg | grep NVRM` says more"
+_SILENT = {
+    "lost": (
+        "fell off the bus",
+        "drain the machine and power it off and on; if it comes back, check risers, power and cooling, then replace "
+        "the GPU; `dmesg | grep Xid` says when it went",
+    ),
+    "needs reset": (
+        "answers nothing until it is reset",
+        "stop all GPU programs and run `nvidia-smi --gpu-reset`, or reboot",
+    ),
+}
+_RECOVERY = {
+    "gpu reset": "drain the machine and run `nvidia-smi --gpu-reset`",
+    "node reboot": "drain the machine and reboot it",
+    "system reboot": "drain the machine and reboot it",
+    "drain peer-to-peer traffic": "stop the jobs whose GPUs talk to this one, and start them anew",
+    "drain and reset": "drain the machine, let all jobs end, and run `nvidia-smi --gpu-reset`",
+    "recover imex domain": "restart nvidia-imex on all nodes of the domain",
+    "bus reset": "drain the machine and reset the GPU, or reboot",
+}
 
 
 def host_gpu_present(host: Host) -> Iterator[Finding]:
@@ -81,156 +99,225 @@ def host_gpu_counts_agree(host: Host) -> Iterator[Finding]:
     )
 
 
+def host_gpus_answer(host: Host) -> Iterator[Finding]:
+    """Every GPU that NVML lists answers its questions.
+
+    One that fell off the bus, needs a reset or lacks power answers none.
+    """
+
+    def judge(gpu: Gpu) -> Iterator[Finding]:
+        state = gpu.state.need("whether it answers")
+        if state == "answers":
+            return
+        words, fix = _SILENT.get(state, (f"answers no question: {state}", _SILENT_FIX))
+        if "power" in state.lower():
+            fix = "its power cables are not plugged in, or the supply is too weak: check them with the power off"
+        yield Finding(
+            f"{gpu_name(gpu)} {words}",
+            Severity.ERROR,
+            where(gpu),
+            {state: gpu.state.via},
+            f"{fix}; check it with `nvidia-smi -L`",
+        )
+
+    yield from each_gpu(host, judge)
+
+
+def host_gpus_alike(host: Host) -> Iterator[Finding]:
+    """The GPUs of the machine are of one product and one memory size.
+
+    A note where one of them is a workstation GPU or drives a screen, which is how workstations are built.
+    """
+    need_driver(host)
+    gpus = nvml_answers(host).gpus
+    if len(gpus) < 2:
+        raise Skip("there is one GPU") if gpus else Unknown("NVML lists no GPU")
+    named = [(gpu, gpu.name.need(f"the name of GPU {gpu.index}")) for gpu in gpus]
+    names = Counter(name for _, name in named)
+    if len(names) > 1:
+        shown = ", ".join(f"{count} x {name}" for name, count in names.most_common())
+        mild = any(is_workstation(gpu) or gpu.display.value == "on" for gpu in gpus)
+        yield Finding(
+            f"the GPUs are not of one product: {shown}",
+            Severity.NOTE if mild else Severity.WARNING,
+            "NVML",
+            {shown: gpus[0].name.via},
+            "a job over all of them waits for the slowest and has the memory of the smallest: choose GPUs of one kind "
+            "with CUDA_VISIBLE_DEVICES; check it with `nvidia-smi -L`",
+        )
+    for name in names:
+        sizes = {gpu.index: gpu.memory.need(f"the memory of GPU {gpu.index}") for gpu, own in named if own == name}
+        most = max(sizes.values())
+        small = [f"GPU {index} has {size >> 20} MiB" for index, size in sizes.items() if size < most * _MEMORY_ALIKE]
+        if small:
+            yield Finding(
+                f"of {len(sizes)} x {name} with {most >> 20} MiB of memory {', '.join(small)}",
+                Severity.WARNING,
+                "NVML",
+                dict.fromkeys(small, "nvmlDeviceGetMemoryInfo"),
+                "it is another variant, or a part of its memory is given away (vGPU); "
+                "check it with `nvidia-smi -q -d MEMORY`",
+            )
+
+
+def host_vbios_alike(host: Host) -> Iterator[Finding]:
+    """GPUs of one board have one VBIOS.
+
+    Workstation GPUs come from many makers, each with its own, and are skipped; boards are told apart by part number.
+    """
+
+    def judge(product: str, gpus: list[Gpu]) -> Iterator[Finding]:
+        if is_workstation(gpus[0]):
+            raise Skip("workstation GPUs have their makers' VBIOS")
+        boards: dict[str, dict[str, list[int]]] = {}
+        for gpu in gpus:
+            version = told(gpu.vbios, "its VBIOS")
+            part = known(gpu.part_number, "the part number", "")
+            boards.setdefault(part, {}).setdefault(version, []).append(gpu.index)
+        for part, versions in boards.items():
+            if len(versions) > 1:
+                shown = "; ".join(f"{version} on GPU {_numbers(own)}" for version, own in sorted(versions.items()))
+                yield Finding(
+                    f"{product}{f' of part {part}' if part else ''} has {len(versions)} VBIOS versions: {shown}",
+                    Severity.WARNING,
+                    "NVML",
+                    dict.fromkeys(versions, gpus[0].vbios.via),
+                    "their limits of power and clocks may differ: bring all to the version that the machine's vendor "
+                    "released; check it with `nvidia-smi --query-gpu=index,vbios_version --format=csv`",
+                )
+
+    yield from each_product(host, judge)
+
+
+def host_gpu_settings_alike(host: Host) -> Iterator[Finding]:
+    """GPUs of one product have the same settings: persistence, ECC, MIG, compute mode, power limit, clocks, accounting.
+
+    A setting of one GPU that differs from all others was most often left behind by somebody's experiment.
+    """
+
+    def judge(product: str, gpus: list[Gpu]) -> Iterator[Finding]:
+        for what, severity, of in _SETTINGS:
+            shown: dict[str, list[int]] = {}
+            via = ""
+            for gpu in gpus:
+                value, via = of(gpu)
+                shown.setdefault(value, []).append(gpu.index)
+            if len(shown) > 1:
+                words = "; ".join(f"{value} on GPU {_numbers(own)}" for value, own in shown.items())
+                yield Finding(
+                    f"the {what} of {len(gpus)} x {product} differs: {words}",
+                    severity,
+                    "NVML",
+                    dict.fromkeys(shown, via),
+                    "give all of them one setting, at boot; check it with `nvidia-smi -q`",
+                )
+
+    yield from each_product(host, judge)
+
+
+def _numbers(indices: list[int]) -> str:
+    return ", ".join(str(index) for index in indices)
+
+
+def _worded(of: Callable[[Gpu], Observed[str]], what: str) -> Callable[[Gpu], tuple[str, str]]:
+    return lambda gpu: (known(of(gpu), what, "unsupported"), of(gpu).via)
+
+
+def _power_limit(gpu: Gpu) -> tuple[str, str]:
+    if gpu.power.missing == UNSUPPORTED:
+        return "unsupported", gpu.power.via
+    # laptops move it with the processor's load
+    return ("" if is_laptop(gpu) else f"{gpu.power.need('the power limit').limit / 1000:g} W"), gpu.power.via
+
+
+def _application_clock(gpu: Gpu) -> tuple[str, str]:
+    if gpu.clocks.missing == UNSUPPORTED:
+        return "unsupported", gpu.clocks.via
+    held = gpu.clocks.need("the clocks").application_sm
+    return f"{held} MHz" if held else "free", gpu.clocks.via
+
+
+_SETTINGS: tuple[tuple[str, Severity, Callable[[Gpu], tuple[str, str]]], ...] = (
+    ("persistence mode", Severity.NOTE, _worded(lambda gpu: gpu.persistence, "persistence mode")),
+    ("ECC mode", Severity.WARNING, _worded(lambda gpu: gpu.ecc, "the ECC mode")),
+    ("MIG mode", Severity.NOTE, _worded(lambda gpu: gpu.mig, "the MIG mode")),
+    ("compute mode", Severity.WARNING, _worded(lambda gpu: gpu.compute_mode, "the compute mode")),
+    ("accounting mode", Severity.NOTE, _worded(lambda gpu: gpu.accounting, "the accounting mode")),
+    ("power limit", Severity.WARNING, _power_limit),
+    ("application clock", Severity.WARNING, _application_clock),
+)
+
+
+def host_inforom_valid(host: Host) -> Iterator[Finding]:
+    """The GPU's InfoROM, which holds its identity and its record of errors, is valid.
+
+    Skipped where the driver cannot validate it, as on most workstation GPUs.
+    """
+
+    def judge(gpu: Gpu) -> Iterator[Finding]:
+        inforom = told(gpu.inforom, "whether its InfoROM is valid")
+        if inforom not in ("valid", "corrupt"):
+            raise Skip("no GPU here tells whether its InfoROM is valid")
+        if inforom == "corrupt":
+            yield Finding(
+                f"the InfoROM of {gpu_name(gpu)} is corrupt",
+                Severity.ERROR,
+                where(gpu),
+                {"corrupt": gpu.inforom.via},
+                "its counters of errors and its limits cannot be trusted: drain the machine, power it off and on, and "
+                "if that does not help have the vendor repair or replace the GPU; "
+                "check it with `nvidia-smi -q | grep -i inforom`",
+            )
+
+    yield from each_gpu(host, judge)
+
+
 def host_persistence_on(host: Host) -> Iterator[Finding]:
     """Persistence mode is on.
 
-    A warning: it costs time, not results; a note on workstation GPUs, where a laptop wants to let the GPU sleep.
+    A warning: it costs time, not results; a note on workstation GPUs, and none where a screen keeps the driver awake
+    or a laptop wants to let the GPU sleep.
     """
-    need_driver(host)
 
-    def judge(gpu: Gpu, mode: str) -> Iterator[Finding]:
-        if mode != "on":
-            yield Finding(
-                f"persistence mode of {gpu_name(gpu)} is {mode}",
-                Severity.NOTE if is_workstation(gpu) else Severity.WARNING,
-                f"GPU {gpu.index}",
-                {mode: gpu.persistence.via},
-                "without it every first CUDA call starts the GPU anew and its state is lost between jobs: "
-                "run `systemctl enable --now nvidia-persistenced`; check it with `nvidia-smi -q | grep Persistence`",
-            )
-
-    yield from judge_gpus(
-        host, "persistence mode", lambda gpu: gpu.persistence, judge, lambda mode: mode == "unsupported"
-    )
-
-
-def host_ecc_on(host: Host) -> Iterator[Finding]:
-    """ECC is on where the GPU has it.
-
-    Now and after the next reset; GPUs without ECC are skipped.
-    """
-    need_driver(host)
-
-    def judge(gpu: Gpu, mode: str) -> Iterator[Finding]:
-        pending = gpu.ecc_pending.need("the pending ECC mode") if mode == "on" else mode
-        if mode == "on" and pending == "on":
+    def judge(gpu: Gpu) -> Iterator[Finding]:
+        mode = told(gpu.persistence, "persistence mode")
+        if mode == "unsupported":
+            raise Skip("no GPU here tells persistence mode")
+        if mode == "on":
             return
+        if is_workstation(gpu) and (is_laptop(gpu) or gpu.display.value == "on"):
+            raise Skip("the GPU of a laptop or a screen needs no persistence mode")
         yield Finding(
-            f"ECC of {gpu_name(gpu)} is {mode}" + ("" if pending == mode else f" and will be {pending} after a reset"),
+            f"persistence mode of {gpu_name(gpu)} is {mode}",
             Severity.NOTE if is_workstation(gpu) else Severity.WARNING,
-            f"GPU {gpu.index}",
-            {f"now {mode}": gpu.ecc.via, f"pending {pending}": gpu.ecc_pending.via or gpu.ecc.via},
-            "without it a flipped bit changes results silently: run `nvidia-smi -e 1` and reset the GPU; "
-            "check it with `nvidia-smi -q -d ECC`",
+            where(gpu),
+            {mode: gpu.persistence.via},
+            "without it every first CUDA call starts the GPU anew and its state is lost between jobs: "
+            "run `systemctl enable --now nvidia-persistenced`; check it with `nvidia-smi -q | grep Persistence`",
         )
 
-    yield from judge_gpus(host, "an ECC mode", lambda gpu: gpu.ecc, judge, lambda mode: mode == "unsupported")
-
-
-def host_ecc_no_uncorrected(host: Host) -> Iterator[Finding]:
-    """No uncorrected memory error since the driver was loaded.
-
-    GPUs without ECC are skipped.
-    """
-    need_driver(host)
-
-    def judge(gpu: Gpu, count: int) -> Iterator[Finding]:
-        if count:
-            yield Finding(
-                f"{gpu_name(gpu)} met {count} uncorrected memory errors since the driver was loaded",
-                Severity.ERROR,
-                f"GPU {gpu.index}",
-                {str(count): gpu.ecc_uncorrected.via},
-                "drain the machine and reset the GPU; if they return, replace it; check it with `nvidia-smi -q -d ECC`",
-            )
-
-    yield from judge_gpus(
-        host, "uncorrected memory errors", lambda gpu: gpu.ecc_uncorrected, judge, lambda count: count < 0
-    )
-
-
-def host_row_remap_healthy(host: Host) -> Iterator[Finding]:
-    """No GPU memory row waits for a remap or failed to be remapped.
-
-    The limit of remapped rows is DCGM's.
-    """
-    need_driver(host)
-    yield from judge_gpus(host, "row remapping", lambda gpu: gpu.remap, _rows, lambda rows: not rows.supported)
-
-
-def _rows(gpu: Gpu, rows: RowRemap) -> Iterator[Finding]:
-    where, via, name = f"GPU {gpu.index}", gpu.remap.via, gpu_name(gpu)
-    check = "check it with `nvidia-smi -q -d ROW_REMAPPER`"
-    if rows.failed:
-        yield Finding(
-            f"{name} could not remap a faulty memory row",
-            Severity.ERROR,
-            where,
-            {"remapping failed": via},
-            f"its memory is worn out: replace the GPU; {check}",
-        )
-    if rows.uncorrectable > _REMAPPED_ROWS_MOST:
-        yield Finding(
-            f"{name} has {rows.uncorrectable} rows remapped after uncorrectable errors, more than "
-            f"{_REMAPPED_ROWS_MOST}",
-            Severity.ERROR,
-            where,
-            {str(rows.uncorrectable): via},
-            f"replace the GPU; {check}",
-        )
-    if rows.pending:
-        yield Finding(
-            f"{name} waits for a reset to remap a faulty memory row",
-            Severity.WARNING,
-            where,
-            {"remapping pending": via},
-            f"reset the GPU between two jobs with `nvidia-smi --gpu-reset -i {gpu.index}`; {check}",
-        )
+    yield from each_gpu(host, judge)
 
 
 def host_no_recovery_action(host: Host) -> Iterator[Finding]:
     """The driver asks for no recovery of a GPU.
 
-    GPUs and drivers that do not know the question are skipped.
+    GPUs and drivers that do not know the question are skipped.  What only drains peer traffic is a warning, as in
+    NVIDIA's DCGM.
     """
-    need_driver(host)
 
-    def judge(gpu: Gpu, action: str) -> Iterator[Finding]:
+    def judge(gpu: Gpu) -> Iterator[Finding]:
+        action = told(gpu.recovery, "a recovery action")
+        if action == "unsupported":
+            raise Skip("no GPU here tells a recovery action")
         if action != "none":
             yield Finding(
                 f"the driver asks for a recovery of {gpu_name(gpu)}: {action}",
-                Severity.ERROR,
-                f"GPU {gpu.index}",
+                Severity.WARNING if action.startswith("drain peer") else Severity.ERROR,
+                where(gpu),
                 {action: gpu.recovery.via},
-                f"drain the machine and do what the driver asks for ({action}); "
+                f"{_RECOVERY.get(action, f'drain the machine and do what the driver asks for ({action})')}; "
                 "check it with `nvidia-smi -q | grep -i recovery`",
             )
 
-    yield from judge_gpus(
-        host, "a recovery action", lambda gpu: gpu.recovery, judge, lambda action: action == "unsupported"
-    )
-
-
-def host_xid_free(host: Host) -> Iterator[Finding]:
-    """The kernel log shows no Xid since boot.
-
-    Codes that NVIDIA lays at the program's door are warnings; an unreadable log is unknown.
-    """
-    need_gpu(host)
-    seen: dict[tuple[int, str], list[str]] = {}
-    for line in kernel_log(host):
-        if line.xid:
-            seen.setdefault((line.xid, line.pci), []).append(line.text)
-    for (xid, pci), texts in sorted(seen.items()):
-        mild = xid in _XID_MILD
-        times = f" in {len(texts)} lines, the last of them" if len(texts) > 1 else ""
-        yield Finding(
-            f"the kernel log shows Xid {xid} of GPU {pci}{times}: `{texts[-1]}`",
-            Severity.WARNING if mild else Severity.ERROR,
-            f"GPU {pci}",
-            {f"Xid {xid}": host.log.via},
-            "most often a program's own fault: run it under compute-sanitizer"
-            if mild
-            else f"look Xid {xid} up in NVIDIA's Xid catalogue, drain the machine, reset the GPU or reboot; "
-            "check it with `dmesg | grep Xid` after the reboot",
-        )
+    yield from each_gpu(host, judge)

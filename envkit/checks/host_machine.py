@@ -1,16 +1,16 @@
-"""What is asked of the machine itself: memory, disks, limits, and what its environment tells CUDA."""
+"""What is asked of the machine itself: shared memory, limits, the C library, names, and where envkit runs."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
-from envkit.checks._host import AGAIN, loaded_driver, need_driver, nvml_answers, wsl
+from envkit.checks._host import loaded_driver, need_driver, nvml_answers
+from envkit.errors import UsageError
 from envkit.facts import Facts
 from envkit.model import Finding, Severity, Unknown
 from envkit.subjects import Host
-from envkit.subjects.host import CudaDirectory, Disk, Gpu, Limit
-from envkit.versions import Driver, Glibc
+from envkit.subjects.host import Limit
+from envkit.versions import Glibc
 
 _GIB = 1024**3
 _MIB = 1024**2
@@ -18,10 +18,7 @@ _MIB = 1024**2
 # /dev/shm: Primus' node smoke test asks for 8 GiB; below 512 MiB DeepSpeed's ds_report warns of failing data loaders
 _SHM_WANTED = 8 * _GIB
 _SHM_LEAST = 512 * _MIB
-# an image with one torch for CUDA and numpy measured 5.9 GB, and its build and export hold it twice for a while
-_IMAGES_LEAST = 6 * _GIB
-_IMAGES_WANTED = 20 * _GIB
-_TEMPORARY_WANTED = 2 * _GIB  # a torch wheel for CUDA is up to 0.9 GB and is unpacked beside itself
+_SHM_FREE = 0.10  # of its size; a proposal: a running job fills it as planned, a dead one leaves it full
 # PyTorch's data loader keeps a descriptor for each tensor on its way between processes; a proposal, not a measurement
 _NOFILE_WANTED = 4096
 _STACK_WANTED = 8 * _MIB  # the kernel's default; below it deep C++ recursion in compilers ends in SIGSEGV
@@ -30,10 +27,6 @@ _MEMLOCK_RDMA = 32 * _GIB  # Primus' node smoke test, where RDMA registers GPU b
 
 def _gib(size: int) -> str:
     return f"{size / _GIB:.1f} GiB"
-
-
-def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.0f} %" if whole else "0 %"
 
 
 def host_shm_size(host: Host) -> Iterator[Finding]:
@@ -53,43 +46,18 @@ def host_shm_size(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_disk_free(host: Host) -> Iterator[Finding]:
-    """There is room for images and temporary files.
-
-    In bytes; a file system that could not be asked is unknown.
-    """
-    findings: list[Finding] = []
-    doubts: list[str] = []
-    disks = host.disks.need("the room on disks")
-    if {disk.use for disk in disks} != {"images", "temporary"}:
-        doubts.append(f"only {', '.join(disk.use for disk in disks) or 'nothing'} was looked at")
-    for disk in disks:
-        if disk.free.value is None or disk.total.value is None:
-            doubts.append(f"the room at {disk.path} was not observed: {disk.free.missing or disk.total.missing}")
-        else:
-            findings += _room(disk, disk.free.value, disk.total.value)
-    if not findings and doubts:
-        raise Unknown("; ".join(doubts))
-    yield from findings
-
-
-def _room(disk: Disk, free: int, total: int) -> Iterator[Finding]:
-    images = disk.use == "images"
-    least, wanted = (_IMAGES_LEAST, _IMAGES_WANTED) if images else (0, _TEMPORARY_WANTED)
-    if free >= wanted:
-        return
-    how = (
-        "make room with `docker system prune` and `docker buildx prune`, or move the directory to a larger disk"
-        if images
-        else "make room there, or set TMPDIR to a directory on a larger disk"
-    )
-    yield Finding(
-        f"{disk.path} ({disk.use}) has {_gib(free)} free ({_percent(free, total)}), less than {_gib(wanted)}",
-        Severity.ERROR if free < least else Severity.WARNING,
-        disk.path,
-        {f"{free} bytes": disk.free.via},
-        f"{how}; check it with `df -h {disk.path}`",
-    )
+def host_shm_free(host: Host) -> Iterator[Finding]:
+    """Most of /dev/shm is not taken by what other processes left there."""
+    size, free = host.shm.need("the size of /dev/shm"), host.shm_free.need("the room in /dev/shm")
+    if free < _SHM_FREE * size:
+        yield Finding(
+            f"/dev/shm has {_gib(free)} of {_gib(size)} free",
+            Severity.WARNING,
+            "/dev/shm",
+            {f"{free} bytes": host.shm_free.via},
+            "remove what dead processes left (`ls -l /dev/shm`: torch_*, nccl-*) once no job runs; check it with "
+            "`df -h /dev/shm`",
+        )
 
 
 def host_limits(host: Host) -> Iterator[Finding]:
@@ -98,7 +66,7 @@ def host_limits(host: Host) -> Iterator[Finding]:
     Locked memory matters where there are RDMA devices alone.
     """
     limits = host.limits.need("this process's limits")
-    infiniband = host.infiniband.need("whether there are RDMA devices")
+    infiniband = [device.name for device in host.infiniband.need("whether there are RDMA devices")]
     files, stack, memlock = (limits.get(name) for name in ("nofile", "stack", "memlock"))
     if files is None or stack is None or memlock is None:
         raise Unknown("not all of nofile, stack and memlock were observed")
@@ -173,107 +141,106 @@ def host_cgroup_v2(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_visible_devices_valid(host: Host) -> Iterator[Finding]:
-    """CUDA_VISIBLE_DEVICES names GPUs that exist, each once.
+def host_not_in_container(host: Host) -> Iterator[Finding]:
+    """The doctor runs on the machine itself.
 
-    CUDA's rule: an invalid name hides itself and all that follow (CUDA C++ Programming Guide).
+    In a container it sees the container's services, packages, limits and configuration in place of the machine's.
     """
-    need_driver(host)
-    text = host.environment.need("the environment").get("CUDA_VISIBLE_DEVICES")
-    if text is None:
-        return
-    gpus = nvml_answers(host).gpus
-    complaint = _unfit(text, gpus)
-    if complaint:
+    engine = host.container.need("whether this is a container")
+    if engine != "none":
         yield Finding(
-            complaint,
-            evidence={
-                f"CUDA_VISIBLE_DEVICES={text}": host.environment.via,
-                f"{len(gpus)} GPUs": "nvmlDeviceGetCount",
-            },
-            fix="name GPUs by index or full UUID as `nvidia-smi -L` lists them, or unset the variable",
+            f"this is a container of {engine}: what is said of services, packages, limits and engines is said of it",
+            Severity.NOTE,
+            "the container",
+            {engine: host.container.via},
+            "run `envkit doctor` on the machine itself, or mount its root and give `--root`",
         )
 
 
-def _unfit(text: str, gpus: tuple[Gpu, ...]) -> str:
-    """What is wrong with CUDA_VISIBLE_DEVICES, empty if nothing is."""
-    names = [token.strip() for token in text.split(",")]
-    if not text.strip():
-        return "CUDA_VISIBLE_DEVICES is empty and hides every GPU"
-    if any(name.startswith("MIG-") for name in names):
-        raise Unknown("CUDA_VISIBLE_DEVICES names MIG devices, which were not listed")
-    met: list[Gpu] = []
-    for place, name in enumerate(names):
-        gpu = _named_gpu(name, gpus)
-        if gpu is None:
-            return (
-                f"CUDA_VISIBLE_DEVICES names `{name}`, which is none of the {len(gpus)} GPUs here: CUDA hides it "
-                f"and all that follow, so that {place} stay visible"
+def host_gpu_known(host: Host, facts: Facts) -> Iterator[Finding]:
+    """The facts know each GPU's product, so that what is judged by them is judged at all."""
+    need_driver(host)
+    gpus = nvml_answers(host).gpus
+    if not gpus:
+        raise Unknown("NVML lists no GPU")
+    for gpu in gpus:
+        name = gpu.name.need(f"the name of GPU {gpu.index}")
+        try:
+            facts.gpu(name)
+        except UsageError:
+            yield Finding(
+                f"the facts do not know the product `{name}`",
+                Severity.WARNING,
+                f"GPU {gpu.index}",
+                {name: gpu.name.via},
+                "update envkit: what depends on the product (peaks, good figures) is not judged until then; check it "
+                "with `envkit facts gpu`",
             )
-        if gpu in met:
-            # measured on an H100: cuInit returns CUDA_ERROR_INVALID_DEVICE and no GPU is visible
-            return f"CUDA_VISIBLE_DEVICES names GPU {gpu.index} twice, and CUDA then refuses to start"
-        met.append(gpu)
-    return ""
 
 
-def _named_gpu(name: str, gpus: tuple[Gpu, ...]) -> Gpu | None:
-    """The GPU that CUDA takes the word for: an index, or a UUID cut at any unambiguous place."""
-    if name.isdecimal():
-        return next((gpu for gpu in gpus if gpu.index == int(name)), None)
-    if not name.startswith("GPU-"):
-        return None
-    uuids = [gpu for gpu in gpus if gpu.uuid.need(f"the UUID of GPU {gpu.index}").startswith(name)]
-    return uuids[0] if len(uuids) == 1 else None
+def host_driver_known(host: Host, facts: Facts) -> Iterator[Finding]:
+    """The facts know the branch of the loaded driver.
 
-
-def host_library_path_clean(host: Host) -> Iterator[Finding]:
-    """LD_LIBRARY_PATH leads to no foreign libcuda.
-
-    Stubs are for linking; a newer libcuda needs a data-center GPU, an older one never works.
+    A note; of a branch that is newer than all of them nothing is known to be wrong.
     """
     need_driver(host)
-    findings: list[Finding] = []
-    doubt = ""
-    versioned: list[tuple[str, str, str]] = []
-    for directory in host.cuda_on_path.need("the libraries on LD_LIBRARY_PATH"):
-        for name, real in directory.files.items():
-            version = re.search(r"\.so\.([0-9]{3}(?:\.[0-9]+)+)\Z", real)
-            if "stubs" in real.split("/") or "stubs" in directory.path.split("/"):
-                findings.append(_stub(directory, name, real))
-            elif version:
-                versioned.append((directory.path, real, version[1]))
-            elif not wsl(host):
-                doubt = f"{real} does not say its driver version"
-    if versioned and (not findings or host.module.value is not None):
-        driver, via = loaded_driver(host)
-        findings += [
-            _foreign(path, real, Driver(version_there), driver, via)
-            for path, real, version_there in versioned
-            if Driver(version_there) != driver
-        ]
-    if not findings and doubt:
-        raise Unknown(doubt)
-    yield from findings
+    driver, via = loaded_driver(host)
+    newest = max(facts.drivers, key=lambda row: row.branch, default=None)
+    if newest is None:
+        raise Unknown("the facts hold no branch of the driver")
+    if facts.branch(driver) is None:
+        yield Finding(
+            f"the facts do not know the branch of the loaded driver {driver}, their newest is {newest.branch}",
+            Severity.NOTE,
+            "the driver",
+            {str(driver): via, f"seen {newest.seen}": newest.source},
+            "update envkit: end of life and the CUDA that the branch speaks are not judged until then",
+        )
 
 
-def _stub(directory: CudaDirectory, name: str, real: str) -> Finding:
-    return Finding(
-        f"LD_LIBRARY_PATH leads to a stub of libcuda, {directory.path}/{name}",
-        # programs load libcuda.so.1; some load libcuda.so first
-        Severity.ERROR if name == "libcuda.so.1" else Severity.WARNING,
-        directory.path,
-        {real: f"{directory.path}/{name}"},
-        f"a stub is for linking only and finds no GPU: take {directory.path} out of LD_LIBRARY_PATH; {AGAIN}",
-    )
+def host_name_resolves(host: Host) -> Iterator[Finding]:
+    """The machine's own name leads to an address, on a machine of a cluster to one that others can reach.
+
+    Gloo and a job's first rank take the address that the name leads to (PyTorch, torch.distributed).
+    """
+    seen = host.names.need("what the machine's name leads to")
+    if seen.error or not seen.addresses:
+        yield Finding(
+            f"the machine's name {seen.hostname} leads nowhere: {seen.error or 'no address'}",
+            Severity.WARNING,
+            "/etc/hosts",
+            {seen.hostname: host.names.via},
+            f"name it in /etc/hosts or in the DNS; check it with `getent hosts {seen.hostname}`",
+        )
+    elif all(_is_loopback(address) for address in seen.addresses) and host.infiniband.need("the RDMA devices"):
+        yield Finding(
+            f"the machine's name {seen.hostname} leads to {', '.join(seen.addresses)} alone, which no other machine "
+            "reaches",
+            Severity.WARNING,
+            "/etc/hosts",
+            {", ".join(seen.addresses): host.names.via},
+            "let it lead to the address of the cluster's network, or name the interface with GLOO_SOCKET_IFNAME and "
+            f"NCCL_SOCKET_IFNAME; check it with `getent hosts {seen.hostname}`",
+        )
 
 
-def _foreign(path: str, real: str, there: Driver, driver: Driver, via: str) -> Finding:
-    return Finding(
-        f"LD_LIBRARY_PATH leads to libcuda {there} and driver {driver} is loaded",
-        Severity.ERROR if there < driver else Severity.WARNING,
-        path,
-        {real: path, str(driver): via},
-        f"take {path} out of LD_LIBRARY_PATH; {AGAIN}; a newer libcuda (cuda-compat) works on data-center GPUs "
-        "alone, an older one nowhere",
+def _is_loopback(address: str) -> bool:
+    return address.startswith("127.") or address == "::1"
+
+
+def host_localhost_resolves(host: Host) -> Iterator[Finding]:
+    """The name localhost leads to this machine alone, as `torchrun --standalone` and every local server need."""
+    seen = host.names.need("what localhost leads to")
+    if seen.localhost_error or not seen.localhost:
+        said = seen.localhost_error or "no address"
+    elif not all(_is_loopback(address) for address in seen.localhost):
+        said = ", ".join(seen.localhost)
+    else:
+        return
+    yield Finding(
+        f"localhost does not lead to this machine: {said}",
+        Severity.ERROR,
+        "/etc/hosts",
+        {said: host.names.via},
+        "write `127.0.0.1 localhost` into /etc/hosts; check it with `getent ahosts localhost`",
     )

@@ -30,9 +30,11 @@ from envkit.facts.rows import (
     OsRow,
     PeakRow,
     PtxRow,
+    ToolkitFaultRow,
     ToolRow,
     TorchRow,
     VariantRow,
+    XidRow,
     read_table,
 )
 from envkit.versions import Cuda, Cudnn, Driver, Sm, Torch
@@ -57,8 +59,10 @@ __all__ = [
     "PeakRow",
     "PtxRow",
     "ToolRow",
+    "ToolkitFaultRow",
     "TorchRow",
     "VariantRow",
+    "XidRow",
     "load",
     "served",
 ]
@@ -215,6 +219,11 @@ class Facts:
         return read_table(ToolRow, self._directory / "tool.jsonl")
 
     @cached_property
+    def toolkit_faults(self) -> tuple[ToolkitFaultRow, ...]:
+        """Published vulnerabilities of the NVIDIA Container Toolkit, by CVE."""
+        return read_table(ToolkitFaultRow, self._directory / "toolkit_fault.jsonl")
+
+    @cached_property
     def variants(self) -> tuple[VariantRow, ...]:
         """Distributions that share an import package, by its name."""
         return read_table(VariantRow, self._directory / "variant.jsonl")
@@ -228,6 +237,15 @@ class Facts:
     def cuda_errors(self) -> tuple[CudaErrorRow, ...]:
         """The driver's and the runtime's error codes, lowest first."""
         return read_table(CudaErrorRow, self._directory / "cuda_error.jsonl")
+
+    @cached_property
+    def xids(self) -> tuple[XidRow, ...]:
+        """The driver's error codes in the kernel log, lowest first."""
+        return read_table(XidRow, self._directory / "xid.jsonl")
+
+    def xid(self, code: int) -> XidRow | None:
+        """What is known of one Xid; None for a code that is not in the table."""
+        return next((row for row in self.xids if row.code == code), None)
 
     @cached_property
     def ptx_isas(self) -> tuple[PtxRow, ...]:

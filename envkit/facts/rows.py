@@ -14,7 +14,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from envkit.versions import Cuda, Cudnn, Driver, Glibc, Nccl, Python, Sm, Torch
+from envkit.versions import ContainerToolkit, Cuda, Cudnn, Driver, Glibc, Nccl, Python, Sm, Torch
 
 
 class _Dataclass(Protocol):
@@ -265,6 +265,24 @@ class NgcRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolkitFaultRow:
+    """One published vulnerability of the NVIDIA Container Toolkit.
+
+    ``fixed`` is the first version without it; ``by_cdi`` says whether use through CDI is affected too, False where the
+    bulletin leaves it out; ``severity`` is the bulletin's word, ``effect`` what an image or a user can do.
+    """
+
+    cve: str
+    severity: str
+    fixed: ContainerToolkit
+    by_cdi: bool
+    effect: str
+    note: str
+    source: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
 class ToolRow:
     """Where one debugging tool comes from.
 
@@ -321,6 +339,30 @@ class KnownBadRow:
     severity: str
     what: str
     fix: str
+    note: str
+    source: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class XidRow:
+    """One Xid: the error code that the driver writes to the kernel log.
+
+    ``name`` is the driver's word for it, ``suspect`` who is likely behind it.  ``group`` sorts codes that are one
+    question ("bus", "memory", "contained", "retirement", "nvlink", "gsp", "program", "recovery", "power", "start",
+    "vgpu", "smoothing", "test", "other"), ``severity`` is how much one matters ("note", "warning", "error").
+    ``action`` and ``investigate`` are what NVIDIA's catalogue says to do at once and to find the cause, None where it
+    was not read.
+    """
+
+    code: int
+    name: str
+    means: str
+    suspect: str
+    group: str
+    severity: str
+    action: str | None
+    investigate: str | None
     note: str
     source: str
     seen: str
@@ -392,7 +434,7 @@ class GoodRow:
     seen: str
 
 
-_VERSIONS: tuple[type, ...] = (Cuda, Cudnn, Driver, Glibc, Nccl, Python, Torch)
+_VERSIONS: tuple[type, ...] = (ContainerToolkit, Cuda, Cudnn, Driver, Glibc, Nccl, Python, Torch)
 _sm = lru_cache(maxsize=None)(Sm.parse)
 
 

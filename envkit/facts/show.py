@@ -11,7 +11,7 @@ from envkit.errors import UsageError
 from envkit.facts import DriverRow, Facts, ImageRow, TorchRow
 from envkit.versions import Cuda, Cudnn, Driver, Glibc, Nccl, Python, Sm, Torch
 
-TOPICS = ("torch", "gpu", "cuda", "driver", "cudnn", "image", "os", "tool", "peak")
+TOPICS = ("torch", "gpu", "cuda", "driver", "cudnn", "image", "os", "tool", "peak", "xid")
 
 _VERSIONS = (Cuda, Cudnn, Driver, Glibc, Nccl, Python, Sm, Torch)
 
@@ -158,6 +158,14 @@ def _peak(facts: Facts, query: str) -> list[Entry]:
     return [Entry(f"peaks of {row.gpu}", row, reached(row.gpu)) for row in found]
 
 
+def _xid(facts: Facts, query: str) -> list[Entry]:
+    text = query.strip().lower().removeprefix("xid").strip()
+    row = facts.xid(int(text)) if re.fullmatch(r"[0-9]{1,6}", text) else None
+    if row is None:
+        raise UsageError(f"there are no facts about the Xid `{query}`", f"known codes: 1 to {facts.xids[-1].code}")
+    return [Entry(f"Xid {row.code}: {row.means}", row)]
+
+
 def entries(facts: Facts, topic: str, query: str) -> list[Entry]:
     """What is known of ``query`` under ``topic`` (one of TOPICS), newest first.
 
@@ -173,6 +181,7 @@ def entries(facts: Facts, topic: str, query: str) -> list[Entry]:
         "os": _os,
         "tool": _tool,
         "peak": _peak,
+        "xid": _xid,
     }
     if topic not in readers:
         raise UsageError(f"there is no topic `{topic}`", f"topics: {', '.join(TOPICS)}")

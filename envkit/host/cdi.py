@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from envkit.host.driver import DRIVER_VERSION
+from envkit.host.place import Place, short
 from envkit.subjects.host import CdiSpec
 
 _DIRECTORIES = ("etc/cdi", "var/run/cdi", "run/cdi")
@@ -193,25 +194,47 @@ def parse_spec(text: str, path: str, root: Path) -> CdiSpec | None:
         names = tuple(f"{data['kind']}={device.get('name')}" for device in devices)
         edits = [data.get("containerEdits"), *(device.get("containerEdits") for device in devices)]
         files = sorted({file for edit in edits for file in _host_paths(edit)})
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return CdiSpec(path, error=str(error)) if "nvidia.com" in text else None
-    missing = tuple(file for file in files if not (root / file.lstrip("/")).exists())
+    place = Place(root, {})
+    missing, unseen = [], []
+    for file in files:
+        try:
+            if not place.exists(file):
+                missing.append(file)
+        except OSError:
+            unseen.append(file)
     found = {match[1] for file in files if (match := re.search(rf"\.so\.({DRIVER_VERSION.pattern})\Z", file))}
-    return CdiSpec(path, "", names, len(files), missing, tuple(sorted(found)))
+    return CdiSpec(path, "", names, len(files), tuple(missing), tuple(sorted(found)), tuple(unseen))
 
 
 def specs(root: Path) -> tuple[CdiSpec, ...]:
-    """NVIDIA's specifications in the standard directories; a file reached by two paths counts once."""
+    """NVIDIA's specifications in the standard directories; a file reached by two paths counts once.
+
+    Raises OSError for a directory that is there and cannot be listed.
+    """
+    place = Place(root, {})
     found: dict[Path, CdiSpec] = {}
     for directory in _DIRECTORIES:
-        for file in sorted((root / directory).glob("*")):
-            if file.suffix not in (".yaml", ".yml", ".json") or file.resolve() in found:
+        if not place.exists(directory):
+            continue
+        for name in place.names(directory):
+            shown = f"/{directory}/{name}"
+            if not name.endswith((".yaml", ".yml", ".json")):
                 continue
-            shown = "/" + str(file.relative_to(root))
             try:
-                spec = parse_spec(file.read_text(errors="replace"), shown, root)
-            except OSError as error:
-                spec = CdiSpec(shown, error=error.strerror or str(error)) if "nvidia" in file.name else None
+                file = place.path(shown).resolve()
+                spec = _read(place, shown) if file not in found and file.is_file() else None
+            except OSError as error:  # it costs this file alone
+                file = Path(shown)
+                spec = CdiSpec(shown, error=short(error)) if "nvidia" in name else None
             if spec is not None:
-                found[file.resolve()] = spec
+                found[file] = spec
     return tuple(found.values())
+
+
+def _read(place: Place, shown: str) -> CdiSpec | None:
+    text = place.text(shown[1:])
+    if text.value is not None:
+        return parse_spec(text.value, shown, place.root)
+    return CdiSpec(shown, error=text.missing.removeprefix(f"{shown}: ")) if "nvidia" in shown else None

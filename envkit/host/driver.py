@@ -1,16 +1,29 @@
-"""The NVIDIA driver as /proc, /sys and the library directories show it."""
+"""The NVIDIA driver as /proc, /sys, /dev and the library directories show it."""
 
 from __future__ import annotations
 
+import datetime
 import os
 import re
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
-from envkit.host.place import Source, short
-from envkit.model import Observed
-from envkit.subjects.host import DriverLibrary, KernelModule, PciGpu
+from envkit.host.place import Place, Source, short
+from envkit.model import UNSUPPORTED, Observed
+from envkit.subjects.host import (
+    DriverGpu,
+    DriverInstall,
+    DriverLibrary,
+    KernelModule,
+    MigCapability,
+    PciGpu,
+    Selinux,
+)
 from envkit.versions import Driver
+
+T = TypeVar("T")
 
 # every driver release has three digits before the first dot, which tells it from a library's own version
 DRIVER_VERSION = re.compile(r"[0-9]{3}\.[0-9]+(?:\.[0-9]+)?")
@@ -18,7 +31,12 @@ DRIVER_VERSION = re.compile(r"[0-9]{3}\.[0-9]+(?:\.[0-9]+)?")
 _NVIDIA = "0x10de"
 _DISPLAY = "0x03"
 _MODULES = ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm", "nvidia_peermem", "nouveau", "vfio_pci")
-_LIBRARIES = ("libcuda", "libnvidia-ml")
+_LIBRARIES = ("libcuda", "libnvidia-ml", "libnvidia-ptxjitcompiler")
+_MOST_GPUS = 64
+_MOST_DENIALS = 20
+_AUDIT_BYTES = 1 << 20
+_CAPABILITIES = {"perfmon": 38, "sys_admin": 21}  # linux/capability.h
+_BOOLEANS = ("container_use_devices", "container_use_xserver_devices")  # of the policy container-selinux
 _DIRECTORIES = (
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
@@ -46,8 +64,13 @@ def parse_module_version(text: str) -> KernelModule:
 
 
 def module(root: Path) -> Observed[KernelModule]:
-    """The loaded kernel module, by /proc/driver/nvidia/version or /sys/module/nvidia/version."""
+    """The loaded kernel module, by /proc/driver/nvidia/version or /sys/module/nvidia/version.
+
+    Where neither is there no module is loaded, or it is that of another system, as under WSL.
+    """
     proc, sys = root / "proc/driver/nvidia/version", root / "sys/module/nvidia/version"
+    if not proc.parent.exists() and not sys.parent.exists():
+        return Observed.lost(UNSUPPORTED, "/proc/driver/nvidia, /sys/module/nvidia")
     try:
         return Observed.of(parse_module_version(proc.read_text(errors="replace")), "/proc/driver/nvidia/version")
     except (OSError, ValueError) as error:
@@ -92,15 +115,29 @@ def _directories(root: Path) -> Iterator[Path]:
 
 
 def loadable(path: Path) -> str:
-    """Why the dynamic linker cannot take the file, empty if its first bytes are those of an ELF file."""
+    """Why the dynamic linker cannot take the file, empty if its header is that of an ELF file and it has its length."""
     try:
         with path.open("rb") as file:
-            magic = file.read(4)
+            head, size = file.read(64), os.fstat(file.fileno()).st_size
     except OSError as error:
         if path.is_symlink() and not path.exists():
             return f"its link leads to {os.readlink(path)}, which does not exist"
         return short(error)
-    return "" if magic == b"\x7fELF" else "it is empty" if not magic else "it is not an ELF file"
+    if not head.startswith(b"\x7fELF"):
+        return "it is empty" if not head else "it is not an ELF file"
+    return _cut(head, size)
+
+
+def _cut(head: bytes, size: int) -> str:
+    """Why an ELF file of ``size`` bytes is not whole: its section table, by elf.h, is the last thing in it."""
+    if head[4:6] != b"\2\1":
+        return ""  # another word size or byte order has another layout
+    if len(head) < 64:
+        return f"it is cut off after {size} bytes"
+    (table,) = struct.unpack_from("<Q", head, 40)
+    each, count = struct.unpack_from("<HH", head, 58)
+    end = table + each * count
+    return f"it is cut off after {size} of {end} bytes" if end > size else ""
 
 
 def libraries(root: Path) -> tuple[DriverLibrary, ...]:
@@ -117,8 +154,215 @@ def libraries(root: Path) -> tuple[DriverLibrary, ...]:
     return tuple(found.values())
 
 
+def _parsed(place: Place, name: str, parse: Callable[[str], T]) -> Observed[T]:
+    """What a parser makes of a file's text; lost with the reason where there is no text or the parser refuses it."""
+    text = place.text(name)
+    if text.value is None:
+        return Observed.lost(text.missing, text.via)
+    try:
+        return Observed.of(parse(text.value), text.via)
+    except ValueError as error:
+        return Observed.lost(f"/{name}: {error}", text.via)
+
+
+def parse_params(text: str) -> dict[str, str]:
+    """The driver's options in force: lines "Name: number" or "Name: \"text\"" of /proc/driver/nvidia/params.
+
+    Raises ValueError if there is none.
+    """
+    found = {}
+    for line in text.splitlines():
+        name, colon, value = line.partition(":")
+        if colon and re.fullmatch(r"\w+", name):
+            found[name] = value.strip().strip('"')
+    if not found:
+        raise ValueError("no line `Name: value`")
+    return found
+
+
+def params(place: Place) -> Observed[dict[str, str]]:
+    """The options that the loaded module took, whoever gave them; without a module there are none."""
+    if not place.exists("proc/driver/nvidia"):
+        return Observed.lost(UNSUPPORTED, "/proc/driver/nvidia")
+    return _parsed(place, "proc/driver/nvidia/params", parse_params)
+
+
+def parse_majors(text: str) -> dict[str, int]:
+    """NVIDIA's character devices and their major numbers out of /proc/devices; raises ValueError on other text."""
+    characters, separator, _ = text.partition("Block devices:")
+    if not separator or "Character devices:" not in characters:
+        raise ValueError("no list `Character devices:`")
+    return {name: int(major) for major, name in re.findall(r"^ *([0-9]+) (nvidia\S*)$", characters, re.MULTILINE)}
+
+
+def majors(place: Place) -> Observed[dict[str, int]]:
+    """The major numbers under which the kernel knows the driver now."""
+    return _parsed(place, "proc/devices", parse_majors)
+
+
+def parse_information(text: str) -> DriverGpu:
+    """One /proc/driver/nvidia/gpus/ADDRESS/information; raises ValueError without a location or a minor number."""
+    said = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
+    address, minor = said.get("Bus Location", ""), said.get("Device Minor", "")
+    if not address or not minor.isdigit():
+        raise ValueError("no `Bus Location` and `Device Minor`")
+    firmware = said.get("GPU Firmware", "")
+    return DriverGpu(
+        address,
+        int(minor),
+        said.get("GPU UUID", ""),
+        "" if firmware == "N/A" else firmware,
+        said.get("GPU Excluded", "") == "Yes",
+    )
+
+
+def driver_gpus(place: Place) -> Observed[tuple[DriverGpu, ...]]:
+    """The GPUs that the driver has taken; reading them asks the driver, and it may wait for a GPU."""
+    base = "proc/driver/nvidia/gpus"
+    if not place.exists(base):
+        return Observed.of((), f"/{base}")
+    found = [parse_information(place.word(f"{base}/{name}/information")) for name in place.names(base)[:_MOST_GPUS]]
+    return Observed.of(tuple(found), f"/{base}")
+
+
+def mig_capabilities(place: Place) -> Observed[tuple[MigCapability, ...]]:
+    """The rights to MIG instances and whether each has its device file (the driver's README, capabilities)."""
+    base, found = "proc/driver/nvidia/capabilities", []
+    nodes = set(_names(place, "dev/nvidia-caps"))
+    for gpu in [name for name in _names(place, base) if name.startswith("gpu")][:_MOST_GPUS]:
+        mig = f"{base}/{gpu}/mig"
+        for instance in [name for name in _names(place, mig) if name.startswith("gi")]:
+            inside = [f"{instance}/{name}" for name in place.names(f"{mig}/{instance}") if name.startswith("ci")]
+            for part in (instance, *inside):
+                text = place.word(f"{mig}/{part}/access")
+                minor = re.search(r"^DeviceFileMinor: *([0-9]+)$", text, re.MULTILINE)
+                if not minor:
+                    raise ValueError(f"/{mig}/{part}/access has no line `DeviceFileMinor: number`")
+                node = f"nvidia-cap{minor[1]}"
+                shown = f"/dev/nvidia-caps/{node}" if node in nodes else ""
+                found.append(MigCapability(f"{gpu}/{part}/access", int(minor[1]), shown))
+    return Observed.of(tuple(found), f"/{base}")
+
+
+def dev_char(place: Place) -> Observed[tuple[str, ...]]:
+    """The links by number in /dev/char ("195:0") that lead to NVIDIA's device files."""
+    found = []
+    for name in _names(place, "dev/char"):
+        link = place.root / "dev/char" / name
+        if link.is_symlink() and os.path.basename(os.readlink(link)).startswith("nvidia"):
+            found.append(name)
+    return Observed.of(tuple(found), "/dev/char")
+
+
+def suspends(place: Place) -> Observed[int]:
+    """How often the machine slept and woke since boot; a kernel without sleep does not count."""
+    if not place.exists("sys/power/suspend_stats/success"):
+        return Observed.lost(UNSUPPORTED, "/sys/power/suspend_stats")
+    return Observed.of(int(place.word("sys/power/suspend_stats/success")), "/sys/power/suspend_stats/success")
+
+
+def parse_privileges(text: str) -> tuple[str, ...]:
+    """Which of CAP_SYS_ADMIN and CAP_PERFMON are in the effective set of /proc/PID/status; raises ValueError without
+    it.
+    """
+    found = re.search(r"^CapEff:\s*([0-9a-fA-F]{16})$", text, re.MULTILINE)
+    if not found:
+        raise ValueError("no line `CapEff:`")
+    return tuple(name for name, bit in _CAPABILITIES.items() if int(found[1], 16) >> bit & 1)
+
+
+def privileges(place: Place) -> Observed[tuple[str, ...]]:
+    """The capabilities of this process that open the GPU's counters."""
+    return _parsed(place, "proc/self/status", parse_privileges)
+
+
+def profilers(place: Place) -> Observed[tuple[str, ...]]:
+    """Where Nsight Compute is installed."""
+    toolkits = [f"usr/local/{name}/bin/ncu" for name in _names(place, "usr/local") if name.startswith("cuda")]
+    own = [f"opt/nvidia/nsight-compute/{name}/ncu" for name in _names(place, "opt/nvidia/nsight-compute")]
+    found = tuple(f"/{path}" for path in ("usr/bin/ncu", *toolkits, *own) if place.exists(path))
+    return Observed.of(found, "program directories")
+
+
+def _names(place: Place, directory: str) -> tuple[str, ...]:
+    return place.names(directory) if place.exists(directory) else ()
+
+
+def install(place: Place) -> Observed[DriverInstall]:
+    """Every file of libcuda with a version in its name, and whether the .run installer was here."""
+    found: dict[str, tuple[str, str]] = {}
+    for directory in _directories(place.root):
+        shown = str(directory.relative_to(place.root))
+        for name in _names(place, shown):
+            version = re.fullmatch(r"libcuda\.so\.(" + DRIVER_VERSION.pattern + ")", name)
+            # the directory may be a link to one that was read already
+            if version and not os.path.islink(directory / name):
+                found.setdefault(os.path.realpath(directory / name), (f"/{shown}/{name}", version[1]))
+    uninstaller = "usr/bin/nvidia-uninstall"
+    return Observed.of(
+        DriverInstall(dict(found.values()), f"/{uninstaller}" if place.exists(uninstaller) else ""),
+        "library directories",
+    )
+
+
+def parse_denials(text: str, since: float) -> tuple[str, ...]:
+    """The refusals (AVC) of NVIDIA's device files in an audit log, from the second ``since`` of the epoch on."""
+    found = []
+    for line in text.splitlines():
+        stamp = re.search(r"audit\(([0-9]+\.[0-9]+):", line)
+        ours = "avc:  denied" in line and re.search(r'(path|name)="(/dev/)?nvidia', line)
+        if stamp and ours and float(stamp[1]) >= since:
+            found.append(line.strip()[:300])
+    return tuple(dict.fromkeys(found))[-_MOST_DENIALS:]
+
+
+def _denials(place: Place) -> Observed[tuple[str, ...]]:
+    name = "var/log/audit/audit.log"
+    try:
+        booted = re.search(r"^btime ([0-9]+)$", place.word("proc/stat"), re.MULTILINE)
+        with place.path(name).open("rb") as file:
+            file.seek(-min(_AUDIT_BYTES, os.fstat(file.fileno()).st_size), os.SEEK_END)
+            text = file.read(_AUDIT_BYTES).decode("utf-8", "replace")
+    except FileNotFoundError:
+        return Observed.lost(UNSUPPORTED, f"/{name}")
+    except OSError as error:
+        return Observed.lost(f"/{name}: {short(error)}", f"/{name}")
+    if not booted:
+        return Observed.lost("/proc/stat does not say when the machine was booted", "/proc/stat")
+    return Observed.of(parse_denials(text, float(booted[1])), f"/{name}")
+
+
+def selinux(place: Place) -> Observed[Selinux]:
+    """SELinux's mode, its booleans about devices, and what it refused; without its file system it is off."""
+    if not place.exists("sys/fs/selinux/enforce"):
+        return Observed.of(Selinux("absent", {}, Observed.lost("SELinux is off")), "/sys/fs/selinux")
+    state = {"1": "enforcing", "0": "permissive"}[place.word("sys/fs/selinux/enforce")]
+    booleans = {}
+    for name in _BOOLEANS:
+        if place.exists(f"sys/fs/selinux/booleans/{name}"):
+            booleans[name] = place.word(f"sys/fs/selinux/booleans/{name}").split()[0] == "1"
+    return Observed.of(Selinux(state, booleans, _denials(place)), "/sys/fs/selinux")
+
+
+def today(place: Place) -> Observed[str]:
+    """The day of the observation."""
+    return Observed.of(datetime.date.today().isoformat(), "clock")
+
+
 SOURCES: dict[str, Source] = {
     "module": lambda place: module(place.root),
     "modules": lambda place: modules(place.root),
     "pci_gpus": lambda place: pci_gpus(place.root),
+    "today": today,
+    "privileges": privileges,
+    "suspends": suspends,
+    "driver_majors": majors,
+    "driver_params": params,
+    "dev_char": dev_char,
+    "mig_capabilities": mig_capabilities,
+    "selinux": selinux,
+    "driver_install": install,
+    "profilers": profilers,
 }
+# apart, for the driver waits for a GPU that does not answer
+GPU_SOURCES: dict[str, Source] = {"driver_gpus": driver_gpus}

@@ -6,33 +6,24 @@ The standard library's HTTP client does: importing the docker package takes long
 from __future__ import annotations
 
 import hashlib
-import http.client
 import json
 import os
 import socket
+import stat
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from envkit.host.place import Source
-from envkit.model import Observed
+from envkit.host.place import Source, short
+from envkit.model import UNSUPPORTED, Observed
 from envkit.payload.isolate import Ending
 from envkit.subjects.host import Docker
 
+if TYPE_CHECKING:
+    from http.client import HTTPConnection
+
 _ANSWER_S = 2  # /info takes under 0.1 s on an idle engine; a busy one answers within a second
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a Unix socket."""
-
-    def __init__(self, path: str, timeout_s: float) -> None:
-        super().__init__("localhost", timeout=timeout_s)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
 
 
 def endpoint(root: Path, environment: Mapping[str, str]) -> str:
@@ -56,16 +47,26 @@ def endpoint(root: Path, environment: Mapping[str, str]) -> str:
     return f"unix://{root / 'var/run/docker.sock'}"
 
 
-def _connection(where: str, timeout_s: float) -> http.client.HTTPConnection | None:
+def _connection(where: str, timeout_s: float) -> HTTPConnection | None:
+    from http.client import HTTPConnection  # 15 ms, which the child that asks has to itself
+
+    class UnixConnection(HTTPConnection):
+        """HTTP over a Unix socket."""
+
+        def connect(self) -> None:
+            self.sock = socket.socket(socket.AF_UNIX)
+            self.sock.settimeout(self.timeout)
+            self.sock.connect(rest)
+
     scheme, _, rest = where.partition("://")
     if scheme == "unix":
-        return _UnixConnection(rest, timeout_s)
+        return UnixConnection("localhost", timeout=timeout_s)
     if scheme in ("tcp", "http") and not os.environ.get("DOCKER_TLS_VERIFY"):
-        return http.client.HTTPConnection(rest.rstrip("/"), timeout=timeout_s)
+        return HTTPConnection(rest.rstrip("/"), timeout=timeout_s)
     return None
 
 
-def _get(connection: http.client.HTTPConnection, path: str) -> dict[str, Any]:
+def _get(connection: HTTPConnection, path: str) -> dict[str, Any]:
     try:
         connection.request("GET", path)
         response = connection.getresponse()
@@ -84,6 +85,8 @@ def parse_answers(version: Mapping[str, Any], info: Mapping[str, Any], where: st
     """The engine's own words, out of the bodies of /version and /info (Docker Engine API)."""
     dirs, devices = info.get("CDISpecDirs"), info.get("DiscoveredDevices")
     found = [str(device.get("ID", "")) for device in devices or () if device.get("Source") == "cdi"]
+    names = [str(part.get("Name", "")) for part in version.get("Components") or ()]
+    podman = any(name.startswith("Podman") for name in names)
     return Docker(
         "answered",
         endpoint=where,
@@ -94,23 +97,46 @@ def parse_answers(version: Mapping[str, Any], info: Mapping[str, Any], where: st
         runtimes=tuple(sorted(info.get("Runtimes") or {})),
         default_runtime=str(info.get("DefaultRuntime", "")),
         security=tuple(str(option) for option in info.get("SecurityOptions") or ()),
-        # an engine that does not know the word reads no CDI spec; one whose CDI is off gives an empty list
-        cdi_dirs=Observed.of(tuple(str(path) for path in dirs or ()), "/info CDISpecDirs"),
+        # a Docker Engine that does not know the word reads no CDI spec; one whose CDI is off gives an empty list
+        cdi_dirs=(
+            Observed.lost("Podman does not tell", "/info CDISpecDirs")
+            if podman and dirs is None
+            else Observed.of(tuple(str(path) for path in dirs or ()), "/info CDISpecDirs")
+        ),
         cdi_devices=(
             Observed.lost("the engine is too old to list its CDI devices", "/info DiscoveredDevices")
             if devices is None
             else Observed.of(tuple(found), "/info DiscoveredDevices")
         ),
+        product="podman" if podman else "docker",
+        system=str(info.get("OperatingSystem", "")),
+        storage=str(info.get("Driver", "")),
+        cgroup_driver=str(info.get("CgroupDriver", "")),
+        warnings=tuple(str(warning) for warning in info.get("Warnings") or ()),
     )
+
+
+def socket_mode(where: str) -> Observed[int]:
+    """The permission bits of the engine's Unix socket."""
+    scheme, _, path = where.partition("://")
+    if scheme != "unix":
+        return Observed.lost(UNSUPPORTED, where)
+    try:
+        return Observed.of(stat.S_IMODE(os.stat(path).st_mode), f"stat {path}")
+    except OSError as error:
+        return Observed.lost(short(error), f"stat {path}")
 
 
 def ask(where: str, installed: bool, timeout_s: float = _ANSWER_S) -> Docker:
     """How the engine at ``where`` answered; each of its answers may take ``timeout_s`` seconds."""
+    from http.client import HTTPException
+
     connection = _connection(where, timeout_s)
     if connection is None:
         return Docker("unsupported", f"{where} is neither a Unix socket nor plain TCP", where, installed)
     try:
-        return parse_answers(_get(connection, "/version"), _get(connection, "/info"), where)
+        said = parse_answers(_get(connection, "/version"), _get(connection, "/info"), where)
+        return replace(said, mode=socket_mode(where))
     except FileNotFoundError:
         return Docker("no socket", "the socket does not exist", where, installed)
     except PermissionError:
@@ -119,7 +145,7 @@ def ask(where: str, installed: bool, timeout_s: float = _ANSWER_S) -> Docker:
         return Docker("refused", "nobody listens", where, installed)
     except TimeoutError:
         return Docker("hung", f"no answer within {timeout_s:g} s", where, True)
-    except (OSError, ValueError, http.client.HTTPException) as error:
+    except (OSError, ValueError, TypeError, AttributeError, HTTPException) as error:
         return Docker("error", f"{type(error).__name__}: {error}", where, True)
 
 

@@ -1,46 +1,192 @@
-"""The driver's lines in the kernel log."""
+"""The lines of the kernel log that bear on GPUs, their links and the machine under them.
+
+Of each kind of line the newest ones are kept, so that a flood of one kind never hides a line of another.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
-from envkit.host.place import Source
+from envkit.host.place import Place, Source, short
 from envkit.model import Observed
 from envkit.proc import run
 from envkit.subjects.host import LogLine
 
 _JOURNAL_S = 2  # journalctl reads the current boot's kernel lines in well under a second on a healthy disk
-_DRIVER = re.compile(r"NVRM|nvidia|nouveau", re.IGNORECASE)
+_MOST_BYTES = 32 << 20  # the largest buffer that the kernel's configuration allows (CONFIG_LOG_BUF_SHIFT 25)
+_KEPT = 64  # lines of one kind, Xid and device; the counts tell how many there were
+_OVERLAP_S = 1.0  # a journal that stamps on arrival is late by less
 # "NVRM: Xid (PCI:0000:01:00): 79, pid=..., ..." and, on MIG, "NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, ..."
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)(?: GPU-I:[0-9]+)?\)\s*: ([0-9]+)")
-_KMSG = re.compile(r"[0-9]+,[0-9]+,[0-9]+,[^;]*;(.*)")
+# "nvidia-nvswitch2: SXid (PCI:0000:0b:00.0): 12028, Fatal, Link 28 ..." (NVIDIA Fabric Manager user guide)
+_SXID = re.compile(r"SXid \((?:PCI:)?([0-9a-fA-F:.]+)\)\s*: ([0-9]+)")
+_ADDRESS = re.compile(r"\b([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])\b")
+_SHORT_ADDRESS = re.compile(r"device \[([0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])\]")  # VT-d leaves domain 0 out
+_KMSG = re.compile(r"[0-9]+,([0-9]+),([0-9]+),[^;]*;(.*)")
+_STAMP = re.compile(r"\[ *([0-9]+\.[0-9]+)\](?: \S+ kernel:)? ?(.*)")  # dmesg, and journalctl -o short-monotonic
+
+# A kind of line: its topic, words of which a line must hold one (in small letters), and what it must match.  The first
+# kind that fits wins.  The texts are those of the kernel's sources and of NVIDIA's open kernel modules.
+_KINDS: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = tuple(
+    (topic, words, re.compile(pattern))
+    for topic, words, pattern in (
+        ("xid", ("nvrm: xid",), r"NVRM: Xid \("),
+        ("sxid", ("sxid",), r"SXid \("),
+        ("off bus", ("fallen off",), r"fallen off the bus"),
+        (
+            "start",
+            ("adapter failed", "probe", "were initialized"),
+            r"(?i:RmInitAdapter failed|rm_init_adapter failed)|\bnvidia(?:: | \S+ )probe .*failed with error"
+            r"|NVRM: .*(?:probe routine failed|None of the NVIDIA (?:\S+ )?devices were initialized)",
+        ),
+        ("mismatch", ("api mismatch",), r"API mismatch"),
+        ("gsp", ("gsp",), r"NVRM: .*(?:waiting for RPC (?:response )?from|GSP Timeout|heartbeat timed out)"),
+        ("locked", ("watchdog",), r"NVRM: .*RC watchdog: GPU is probably locked"),
+        ("peermem", ("peermem", "peer_mem"), r"(?i)(?:nvidia[-_]peermem|nv_peer_mem).*(?:invalid|error|fail)"),
+        ("lockup", ("lockup", "rcu"), r"soft lockup|hard LOCKUP|workqueue lockup|rcu.*detected (?:expedited )?stall"),
+        (
+            "oops",
+            ("bug", "oops", "protection fault", "unable to handle", "panic"),
+            r"\bBUG: |\bOops: |general protection fault(?:,|: [0-9a-f]{4} \[#)|kernel BUG at|Unable to handle kernel"
+            r"|Kernel panic",
+        ),
+        ("place", ("rip: ", "pc : "), r"^(?:RIP: [0-9a-f]{4}:|pc : ).*\[nvidia"),
+        ("hung", ("blocked for",), r"task .+ blocked for more than [0-9]+ seconds"),
+        ("oom", ("out of memory",), r"[Oo]ut of memory.*: Killed process"),
+        ("edac", ("edac",), r"EDAC .*: [0-9]+ (?:CE|UE) "),
+        ("machine", ("hardware error", "memory failure"), r"\[Hardware Error\]|Memory failure: 0x"),
+        (
+            "aer",
+            ("bus error", "aer"),
+            r"PCIe Bus Error: severity=|AER: .*(?:Corrected|Correctable|Uncorrect(?:ed|able)).* (?:received|from)",
+        ),
+        (
+            "link lost",
+            ("dpc", "pciehp", "slot("),
+            r"DPC: (?:containment event|ERR_|unmasked uncorrectable)|Slot\(\S+\): (?:Link Down|Card not present)",
+        ),
+        (
+            "bar",
+            ("assign", "bar"),
+            r"BAR [0-9]+\b.*(?:can't assign|no space for|failed to assign)|BAR[0-9] is 0M"
+            r"|PCI I/O region assigned to your NVIDIA device is invalid",
+        ),
+        (
+            "iommu",
+            ("fault", "event 0x"),
+            r"DMAR: .*Request device .*fault addr|IO_PAGE_FAULT (?:domain|device)=|arm-smmu-v3.*event 0x",
+        ),
+        (
+            "read-only",
+            ("read-only", "readonly", "shut"),
+            r"[Rr]emounting filesystem read-only|Filesystem has been shut down|Shutting down filesystem"
+            r"|BTRFS .*forced readonly",
+        ),
+        (
+            "nvme",
+            ("nvme",),
+            r"nvme nvme[0-9]+: (?:I/O (?:tag )?[0-9]+ .*timeout|controller is down|Device not ready"
+            r"|Removing after probe failure|Disabling device after reset failure)",
+        ),
+        (
+            # a floppy or a CD that is not there, and an image behind a loop device, are no disks of the machine
+            "storage",
+            ("i/o error", "critical", "ext4-fs", "xfs", "btrfs"),
+            r"I/O error,? (?:on )?dev(?:ice)? (?!fd|sr|loop)|critical (?:medium|target) error, dev"
+            r"|EXT4-fs error|XFS \(.*\): (?:.*I/O [Ee]rror|Corruption|Metadata corruption)|BTRFS (?:error|critical)",
+        ),
+        (
+            "nic",
+            ("mlx5_core",),
+            r"mlx5_core .*(?:[Ii]nsufficient power|[Hh]igh [Tt]emperature|[Ff]atal error [0-9]+ detected"
+            r"|health compromised|firmware internal error|Will cause a leak|Port module event\[error\])",
+        ),
+        ("link down", ("link",), r" \S+: (?:NIC )?Link is [Dd]own| \S+: Link down\b"),
+        ("crash", ("segfault",), r"segfault at .* in lib(?:nccl|cuda|nvidia|cudnn|cublas)"),
+        ("driver", ("nvrm", "nvidia", "nouveau"), r"(?i)NVRM|nvidia|nouveau"),
+    )
+)
+
+
+@dataclass(slots=True)
+class _Kind:
+    """The lines of one topic, Xid and device by their text, the newest last; how many older ones were dropped."""
+
+    lines: dict[str, LogLine] = field(default_factory=dict)
+    dropped: int = 0
+
+
+def _line(text: str, at: float) -> LogLine | None:
+    low = text.lower()
+    topic = next(
+        (name for name, words, fits in _KINDS if any(word in low for word in words) and fits.search(text)), None
+    )
+    if topic is None:
+        return None
+    if topic == "xid" and (xid := _XID.search(text)):
+        return LogLine(text, int(xid[2]), xid[1].lower(), topic, at)
+    if topic == "sxid" and (sxid := _SXID.search(text)):
+        return LogLine(text, 0, sxid[1].lower(), topic, at, 1, int(sxid[2]))
+    if address := _ADDRESS.search(text):
+        return LogLine(text, 0, address[1].lower(), topic, at)
+    brief = _SHORT_ADDRESS.search(text)
+    return LogLine(text, 0, f"0000:{brief[1].lower()}" if brief else "", topic, at)
+
+
+def parse_record(raw: str) -> tuple[float, str]:
+    """Seconds since boot (-1 if the line does not say) and the text of one line of a kernel log.
+
+    It may be a record of /dev/kmsg (kernel documentation, ABI/testing/dev-kmsg), a line of dmesg or of the journal.
+    """
+    if record := _KMSG.match(raw):
+        return int(record[2]) / 1e6, record[3].strip()
+    if stamped := _STAMP.match(raw):
+        return float(stamped[1]), stamped[2].strip()
+    return -1.0, raw.strip()
 
 
 def parse_log(lines: Iterable[str]) -> tuple[LogLine, ...]:
-    """The driver's lines, each text once, out of /dev/kmsg's records or a plain kernel log.
+    """The lines of known kinds, each text once, ordered by the newest line of each.
 
     Continuation lines of a record (they begin with a space) are its dictionary and are left out.
     """
-    found: dict[str, LogLine] = {}
-    for raw in lines:
-        record = _KMSG.match(raw)
-        text = (record[1] if record else raw).strip()
-        if raw.startswith(" ") or not _DRIVER.search(text) or text in found:
+    kinds: dict[tuple[str, int, str], _Kind] = {}
+    order: dict[str, int] = {}
+    for number, raw in enumerate(lines):
+        if raw.startswith(" "):
             continue
-        xid = _XID.search(text)
-        found[text] = LogLine(text, int(xid[2]), xid[1].lower()) if xid else LogLine(text)
-    return tuple(found.values())
+        at, text = parse_record(raw)
+        line = _line(text, at)
+        if line is None:
+            continue
+        kind = kinds.setdefault((line.topic, line.xid, line.pci), _Kind())
+        before = kind.lines.pop(text, None)
+        times = before.times + 1 if before else 1
+        kind.lines[text] = LogLine(text, line.xid, line.pci, line.topic, at, times, line.sxid)
+        order[text] = number
+        if len(kind.lines) > _KEPT:
+            kind.dropped += kind.lines.pop(next(iter(kind.lines))).times
+    return tuple(sorted((line for kind in kinds.values() for line in _kept(kind)), key=lambda line: order[line.text]))
+
+
+def _kept(kind: _Kind) -> Iterable[LogLine]:
+    for number, line in enumerate(kind.lines.values()):
+        dropped = 0 if number else kind.dropped
+        yield LogLine(line.text, line.xid, line.pci, line.topic, line.at, line.times, line.sxid, dropped)
 
 
 def read_kmsg(path: Path) -> str:
-    """All records the kernel still holds; raises OSError if they may not be read."""
+    """The records the kernel still holds, 32 MiB at most; raises OSError if they may not be read."""
     records: list[bytes] = []
+    size = 0
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        while True:
+        while size < _MOST_BYTES:
             try:
                 record = os.read(descriptor, 8192)  # the kernel's longest record; a smaller buffer is refused
             except BrokenPipeError:  # records were overwritten between two reads; go on with the oldest left
@@ -50,36 +196,89 @@ def read_kmsg(path: Path) -> str:
             if not record:
                 break
             records.append(record)
+            size += len(record)
     finally:
         os.close(descriptor)
     return b"".join(records).decode("utf-8", "replace")
 
 
-def kernel_log(root: Path) -> Observed[tuple[LogLine, ...]]:
-    """The driver's lines by /dev/kmsg or, on the running machine, by the journal; lost if neither may be
-    read.
+def beginning(lines: Iterable[str]) -> float | None:
+    """Where a log begins, in seconds since boot: 0 if its first record is the kernel's first, None if it is silent."""
+    for raw in lines:
+        record = _KMSG.match(raw)
+        if record and record[1] == "0":
+            return 0.0
+        at, text = parse_record(raw)
+        if text:
+            return at if at >= 0 else None
+    return None
 
-    A log without a single line was not read: every kernel writes some, and a journal that a user may not see
-    looks empty to him.
+
+def _journal() -> tuple[list[str], str]:
+    """The journal's kernel lines of this boot, or none and why."""
+    try:
+        said = run(["journalctl", "-k", "-b", "-q", "-o", "short-monotonic", "--no-pager"], timeout_s=_JOURNAL_S)
+    except FileNotFoundError:
+        return [], "there is no journalctl"
+    if said.exit == 0 and not said.timed_out and said.stdout.strip():
+        return said.stdout.splitlines(), ""
+    return [], "journalctl -k -b showed nothing"
+
+
+def joined(journal: list[str], kmsg: list[str], start: float) -> list[str]:
+    """What the journal holds from before ``start``, where the kernel's own records begin, and those records."""
+    known = {parse_record(raw)[1] for raw in kmsg}
+    older = []
+    for raw in journal:
+        at, text = parse_record(raw)
+        if at < start or (at < start + _OVERLAP_S and text not in known):
+            older.append(raw)
+    return older + kmsg
+
+
+def read_log(place: Place) -> Observed[list[str]]:
+    """The lines of the kernel log of this boot; lost, with every reason, if they may not be read.
+
+    /dev/kmsg comes first; where it lost its beginning, and where it may not be read, the journal of the running
+    machine serves.  A log without a single line was not read: every kernel writes some, and a journal that a user may
+    not see looks empty to him.
     """
     why = []
+    lines: list[str] = []
     try:
-        text = read_kmsg(root / "dev/kmsg")
-        if text.strip():
-            return Observed.of(parse_log(text.splitlines()), "/dev/kmsg")
-        why.append("/dev/kmsg is empty")
+        lines = read_kmsg(place.path("dev/kmsg")).splitlines()
+        if not any(line.strip() for line in lines):
+            lines = []
+            why.append("/dev/kmsg is empty")
     except OSError as error:
-        why.append(f"/dev/kmsg: {(error.strerror or str(error)).lower()}")
-    if root == Path("/"):
-        try:
-            journal = run(["journalctl", "-k", "-b", "-q", "-o", "cat", "--no-pager"], timeout_s=_JOURNAL_S)
-        except FileNotFoundError:
-            why.append("there is no journalctl")
-        else:
-            if journal.exit == 0 and not journal.timed_out and journal.stdout.strip():
-                return Observed.of(parse_log(journal.stdout.splitlines()), "journalctl -k -b")
-            why.append("journalctl -k -b showed nothing")
-    return Observed.lost("; ".join(why), "/dev/kmsg")
+        why.append(f"/dev/kmsg: {short(error)}")
+    start = beginning(lines)
+    if lines and (not place.live or start == 0.0):
+        return Observed.of(lines, "/dev/kmsg")
+    if place.live:
+        journal, silent = _journal()
+        if journal and lines and start is not None:
+            return Observed.of(joined(journal, lines, start), "/dev/kmsg, journalctl -k -b")
+        if journal and not lines:
+            return Observed.of(journal, "journalctl -k -b")
+        why.append(silent)
+    return Observed.of(lines, "/dev/kmsg") if lines else Observed.lost("; ".join(why), "/dev/kmsg")
 
 
-SOURCES: dict[str, Source] = {"log": lambda place: kernel_log(place.root)}
+def kernel_log(read: Observed[list[str]]) -> Observed[tuple[LogLine, ...]]:
+    """The lines of known kinds."""
+    return Observed.lost(read.missing, read.via) if read.value is None else Observed.of(parse_log(read.value), read.via)
+
+
+def log_start(read: Observed[list[str]]) -> Observed[float]:
+    """Seconds after boot at which the oldest line was written that could be read."""
+    if read.value is None:
+        return Observed.lost(read.missing, read.via)
+    start = beginning(read.value)
+    return Observed.lost("its first line has no time", read.via) if start is None else Observed.of(start, read.via)
+
+
+def sources(place: Place) -> dict[str, Source]:
+    """Both fields, of one reading."""
+    read = cache(lambda: read_log(place))
+    return {"log": lambda place: kernel_log(read()), "log_start": lambda place: log_start(read())}

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from envkit.host.place import Source
+from envkit.host.place import Place, Source
 from envkit.model import Observed
 from envkit.subjects.host import Limit
 
-_VARIABLES = (
-    "CUDA_VISIBLE_DEVICES",
-    "CUDA_DEVICE_ORDER",
-    "NVIDIA_VISIBLE_DEVICES",
-    "NVIDIA_DRIVER_CAPABILITIES",
-    "LD_LIBRARY_PATH",
-    "LD_PRELOAD",
+# of these variables the environment source keeps all that are set, and those that name other parts of the machine
+_PREFIXES = (
+    *("CUDA_", "NCCL_", "NVIDIA_", "UCX_", "FI_", "NVSHMEM_", "CUFILE_"),
+    *("TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "PYTORCH_", "TRITON_", "OMP_", "MKL_", "OPENBLAS_"),
 )
-_LIMITS = {"Max locked memory": "memlock", "Max open files": "nofile", "Max stack size": "stack"}
+_VARIABLES = (
+    *("LD_LIBRARY_PATH", "LD_PRELOAD", "GLOO_SOCKET_IFNAME"),
+    *("NSIGHT_CUDA_DEBUGGER", "COMPUTE_PROFILE", "OPENCL_PROFILE", "DISABLE_PTXAS_OPT"),
+)
+# curl(1): programs read them in small letters, most of them in capitals too
+_PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy", "grpc_proxy", "no_grpc_proxy"})
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW", re.IGNORECASE)
+_MACHINES = {b"\x3e\x00": "x86_64", b"\xb7\x00": "aarch64"}  # 64-bit, little-endian
+_LIMITS = {
+    "Max locked memory": "memlock",
+    "Max open files": "nofile",
+    "Max stack size": "stack",
+    "Max processes": "nproc",
+    "Max address space": "as",
+}
 
 
 def kernel(root: Path) -> Observed[str]:
@@ -28,6 +40,18 @@ def kernel(root: Path) -> Observed[str]:
         return Observed.of(path.read_text().strip(), "/proc/sys/kernel/osrelease")
     except OSError as error:
         return Observed.lost(f"/proc/sys/kernel/osrelease: {error.strerror}")
+
+
+def architecture(place: Place) -> Observed[str]:
+    """The processor as uname says it, or as the ELF header of a tree's own programs does (e_machine of elf.h)."""
+    if place.live:
+        return Observed.of(os.uname().machine, "uname")
+    with place.path("usr/bin/env").open("rb") as file:
+        head = file.read(20)
+    made = _MACHINES.get(head[18:20]) if head[:6] == b"\x7fELF\x02\x01" else None
+    if made is None:
+        return Observed.lost("/usr/bin/env is no program of a processor known here", "/usr/bin/env")
+    return Observed.of(made, "/usr/bin/env")
 
 
 def parse_os_release(text: str) -> str:
@@ -73,7 +97,7 @@ def cgroup(root: Path) -> Observed[str]:
 
 
 def parse_limits(text: str) -> dict[str, Limit]:
-    """memlock, nofile and stack out of /proc/PID/limits; raises ValueError if one of them is not there."""
+    """memlock, nofile, stack, nproc and as out of /proc/PID/limits; raises ValueError if one is not there."""
     found: dict[str, Limit] = {}
     for line in text.splitlines():
         for label, name in _LIMITS.items():
@@ -93,26 +117,25 @@ def limits(root: Path) -> Observed[Mapping[str, Limit]]:
         return Observed.lost(f"/proc/self/limits: {error}")
 
 
-def infiniband(root: Path) -> Observed[tuple[str, ...]]:
-    """The RDMA devices; without the directory the kernel has none."""
-    listing = root / "sys/class/infiniband"
-    if not (root / "sys/class").is_dir():
-        return Observed.lost("/sys/class is not there")
-    names = sorted(path.name for path in listing.iterdir()) if listing.is_dir() else []
-    return Observed.of(tuple(names), "/sys/class/infiniband")
-
-
 def environment(variables: Mapping[str, str]) -> Observed[Mapping[str, str]]:
-    """The variables that decide what CUDA sees, as far as they are set."""
-    return Observed.of({name: variables[name] for name in _VARIABLES if name in variables}, "environment")
+    """The variables that decide what CUDA and its libraries see and do, as far as they are set; never one whose name
+    says that it is a secret.
+    """
+    kept = {
+        # an address may hold a user's password
+        name: re.sub(r"(^|//)[^/]*@", r"\1", value) if name.lower() in _PROXIES else value
+        for name, value in sorted(variables.items())
+        if (name in _VARIABLES or name.lower() in _PROXIES or name.startswith(_PREFIXES)) and not _SECRET.search(name)
+    }
+    return Observed.of(kept, "environment")
 
 
 SOURCES: dict[str, Source] = {
     "kernel": lambda place: kernel(place.root),
+    "architecture": architecture,
     "os": lambda place: os_name(place.root),
     "glibc": lambda place: glibc(place.root),
     "cgroup": lambda place: cgroup(place.root),
     "limits": lambda place: limits(place.root),
-    "infiniband": lambda place: infiniband(place.root),
     "environment": lambda place: environment(place.environ),
 }

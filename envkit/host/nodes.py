@@ -14,8 +14,9 @@ from envkit.model import Observed
 from envkit.payload.isolate import Ending
 from envkit.subjects.host import DeviceNode
 
-# /dev/nvidia0 ...; nvidiactl and nvidia-uvm are what CUDA opens besides; /dev/dxg is the GPU of WSL
-_NODE = re.compile(r"nvidia[0-9]+|nvidiactl|nvidia-uvm|nvidia-modeset|dxg")
+# /dev/nvidia0 ...; nvidiactl and nvidia-uvm are what CUDA opens besides, nvidia-uvm-tools what debuggers and profilers
+# do; /dev/dxg is the GPU of WSL
+_NODE = re.compile(r"nvidia[0-9]+|nvidiactl|nvidia-uvm(-tools)?|nvidia-modeset|dxg")
 
 
 def paths(root: Path) -> list[Path]:
@@ -32,6 +33,15 @@ def try_open(path: Path) -> str:
     except OSError as error:
         return (error.strerror or str(error)).lower()
     return ""
+
+
+def numbers(path: Path) -> tuple[int, int]:
+    """Major and minor number of a character device, -1 and -1 for anything else."""
+    try:
+        status = path.stat()
+    except OSError:
+        return -1, -1
+    return (os.major(status.st_rdev), os.minor(status.st_rdev)) if stat.S_ISCHR(status.st_mode) else (-1, -1)
 
 
 KIND = Observed[DeviceNode]
@@ -52,7 +62,7 @@ def _shown(place: Place, path: Path) -> str:
 
 
 def _opener(path: Path) -> Source:
-    return lambda place: Observed.of(DeviceNode(_shown(place, path), try_open(path)), "open")
+    return lambda place: Observed.of(DeviceNode(_shown(place, path), try_open(path), *numbers(path)), "open")
 
 
 def join(found: Mapping[str, Observed[Any]], ending: Ending | None) -> dict[str, Observed[Any]]:

@@ -1,30 +1,86 @@
 """Asks NVML; the only module that imports pynvml (the nvidia-ml-py package).
 
-Runs in a child, since a sick driver answers with a hang or kills its caller.
+Runs in a child, since a sick driver answers with a hang or kills its caller.  A driver that answers is not believed
+either: text that is no text, numbers that cannot be and lists without end cost the value that they were given for.
+Names, numbers, units and structures are nvml.h's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar
+import ctypes
+import functools
+import os
+import re
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pynvml
 
 from envkit.host.place import Source
-from envkit.model import Observed
+from envkit.model import UNSUPPORTED, Observed
 from envkit.payload.isolate import Ending
-from envkit.subjects.host import Gpu, Nvml, RowRemap
-from envkit.versions import Cuda, Sm
+from envkit.subjects.host.gpu import (
+    Bar1,
+    Clocks,
+    Fabric,
+    Gpu,
+    NvLink,
+    Nvml,
+    PcieLink,
+    Power,
+    Process,
+    RetiredPages,
+    RowRemap,
+    SpareRows,
+    Sram,
+    Temperature,
+)
+from envkit.versions import Cuda, Driver, Sm
 
 T = TypeVar("T")
 
-# the GPU lacks the feature, or the driver is older than the question
-_UNSUPPORTED = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-LIBRARY_NOT_FOUND = pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
+_MOST_GPUS = 64  # four times what the largest machine of today holds
+_MOST_LINKS = 36  # NVML_NVLINK_MAX_LINKS
+_MOST_LISTED = 1024  # processes or retired pages of one GPU; a page table holds 64 retired pages
+_NO_ERROR = -1  # in place of NVML's number
 
-# nvmlDeviceGetFieldValues, field NVML_FI_DEV_GET_GPU_RECOVERY_ACTION: the NVML_GPU_RECOVERY_ACTION_* of
-# nvml.h
-_RECOVERY = {
+# the GPU lacks the feature, or the driver is older than the question
+_NOT_KNOWN = (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
+_UNSUPPORTED = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_DEPRECATED, *_NOT_KNOWN)
+
+# NVML_FI_DEV_*, for nvmlDeviceGetFieldValues
+_RECOVERY, _MEMORY_TEMPERATURE = 230, 82
+_SHUTDOWN_LIMIT, _SLOWDOWN_LIMIT = 193, 194
+_THROTTLED = {"power": 74, "thermal": 269, "hw thermal": 270, "hw power brake": 271, "sync boost": 76}
+_THROTTLED_THERMAL = 75  # what older drivers have instead of 269
+_GPU_FIELDS = (
+    _RECOVERY,
+    _MEMORY_TEMPERATURE,
+    _SHUTDOWN_LIMIT,
+    _SLOWDOWN_LIMIT,
+    *_THROTTLED.values(),
+    _THROTTLED_THERMAL,
+)
+_LINK_SPEED, _LINK_SPEED_OF_ALL = 164, 90
+# of one link each, by its number as the scope; since Blackwell the first three are gone and the others are there
+_LINK_ERRORS = {
+    "replay": (161,),
+    "recovery": (162, 215),
+    "crc_flit": (163,),
+    "receive": (208,),
+    "integrity": (211,),
+    "recovery_failed": (214,),
+}
+# nvmlNvLinkErrorCounter_t, what drivers without these fields are asked
+_LINK_COUNTERS = {"replay": 0, "recovery": 1, "crc_flit": 2, "crc_data": 3}
+# nvmlValueType_t; no field that is asked for here is a double (0), so that type says that the driver set none
+_VALUE = {0: "ullVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
+
+# NVML_GPU_RECOVERY_ACTION_*
+_ACTIONS = {
     0: "none",
     1: "gpu reset",
     2: "node reboot",
@@ -34,204 +90,797 @@ _RECOVERY = {
     6: "bus reset",
     7: "system reboot",
 }
+# nvmlClocksEventReason*, by bit
+_REASONS = (
+    "gpu idle",
+    "applications clocks setting",
+    "sw power cap",
+    "hw slowdown",
+    "sync boost",
+    "sw thermal slowdown",
+    "hw thermal slowdown",
+    "hw power brake slowdown",
+    "display clock setting",
+    "board limit",
+    "reliability",
+)
+_COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
+_VIRTUAL = {0: "none", 1: "passthrough", 2: "vgpu", 3: "host vgpu", 4: "host vsga"}
+_P2P = {
+    0: "ok",
+    1: "chipset not supported",
+    2: "gpu not supported",
+    3: "topology not supported",
+    4: "disabled by regkey",
+    5: "not supported",
+    6: "unknown",
+}
+_P2P_READ = 0  # pynvml's own constant is a tuple
+_BRANDS = {
+    0: "unknown",
+    1: "Quadro",
+    2: "Tesla",
+    3: "NVS",
+    4: "GRID",
+    5: "GeForce",
+    6: "TITAN",
+    7: "NVIDIA vApps",
+    8: "NVIDIA vPC",
+    9: "NVIDIA vCS",
+    10: "NVIDIA vWS",
+    11: "NVIDIA Cloud Gaming",
+    12: "Quadro RTX",
+    13: "NVIDIA RTX",
+    14: "NVIDIA",
+    15: "GeForce RTX",
+    16: "TITAN RTX",
+}
+_ARCHITECTURES = {
+    2: "Kepler",
+    3: "Maxwell",
+    4: "Pascal",
+    5: "Volta",
+    6: "Turing",
+    7: "Ampere",
+    8: "Ada",
+    9: "Hopper",
+    10: "Blackwell",
+    13: "Rubin",
+}
+_LINK_VERSIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5, 8: 6}  # nvmlNvlinkVersion_t counts half versions too
+_REMOTES = {0: "gpu", 2: "switch"}  # nvmlIntNvLinkDeviceType_t; the others are no ends of a GPU's traffic
+_FABRIC_STATES = {1: "not started", 2: "in progress", 3: "completed"}
+# NVML_GPU_FABRIC_HEALTH_MASK_*: the shift of two bits each, 0 not supported, 1 true, 2 false
+_FABRIC_HEALTH = {"bandwidth degraded": 0, "route recovery": 2, "route unhealthy": 4, "access timeout recovery": 6}
+_FABRIC_TRUTH = {0: "not supported", 1: "true", 2: "false"}
+_FABRIC_CONFIGURATION = 8  # the shift of four bits: 0 not supported, 1 nothing incorrect, above what is
 
 
 class NvmlFault(Exception):
-    """A call of NVML that returned an error: its number and name."""
+    """A call of NVML without an answer: its error's number, and in words what it did ("returned ...").
 
-    def __init__(self, code: int, name: str) -> None:
-        super().__init__(f"{name} ({code})")
-        self.code = code
-
-
-class Api(Protocol):
-    """What is asked of NVML; every method raises NvmlFault when NVML returns an error.
-
-    GPUs go by index.  ``start`` comes first.
+    ``code`` is below zero where NVML returned no error: what it said cannot be, or it was not asked.
     """
 
-    def start(self) -> None:
-        """Loads the library and initialises it."""
+    def __init__(self, code: int, said: str) -> None:
+        super().__init__(said)
+        self.code = code
 
-    def driver(self) -> str:
-        """The driver's version."""
-
-    def cuda(self) -> int:
-        """The highest CUDA version the driver supports, as cudaDriverGetVersion's integer."""
-
-    def count(self) -> int:
-        """How many GPUs NVML can reach."""
-
-    def uuid(self, gpu: int) -> str:
-        """The GPU's UUID."""
-
-    def name(self, gpu: int) -> str:
-        """The product's name."""
-
-    def pci(self, gpu: int) -> str:
-        """The PCI address, with a domain of eight digits."""
-
-    def capability(self, gpu: int) -> tuple[int, int]:
-        """The compute capability."""
-
-    def memory(self, gpu: int) -> int:
-        """The whole memory in bytes."""
-
-    def persistence(self, gpu: int) -> bool:
-        """Whether persistence mode is on."""
-
-    def ecc(self, gpu: int) -> tuple[bool, bool]:
-        """Whether ECC is on now and will be on after the next reset."""
-
-    def ecc_uncorrected(self, gpu: int) -> int:
-        """Uncorrected memory errors since the driver was loaded."""
-
-    def remap(self, gpu: int) -> tuple[int, int, bool, bool]:
-        """Remapped rows by correctable and by uncorrectable errors, a remap pending, a remap failed."""
-
-    def recovery(self, gpu: int) -> int:
-        """The recovery action the driver asks for."""
-
-    def mig(self, gpu: int) -> bool:
-        """Whether MIG mode is on."""
+    @property
+    def unsupported(self) -> bool:
+        return self.code in _UNSUPPORTED
 
 
-class Library:
-    """NVML itself, by way of pynvml."""
-
-    def _ask(self, call: Callable[[], T]) -> T:
-        try:
-            return call()
-        except pynvml.NVMLError as error:
-            names = (name for name in dir(pynvml) if name.startswith("NVML_ERROR_"))
-            named = [name for name in names if getattr(pynvml, name) == error.value]
-            raise NvmlFault(error.value, named[0] if named else "an unnamed NVML error") from error
-
-    def _of(self, call: Callable[..., T], gpu: int, *rest: int) -> T:
-        return self._ask(lambda: call(pynvml.nvmlDeviceGetHandleByIndex(gpu), *rest))
-
-    def start(self) -> None:
-        self._ask(pynvml.nvmlInit)
-
-    def driver(self) -> str:
-        return str(self._ask(pynvml.nvmlSystemGetDriverVersion))
-
-    def cuda(self) -> int:
-        return int(self._ask(pynvml.nvmlSystemGetCudaDriverVersion_v2))
-
-    def count(self) -> int:
-        return int(self._ask(pynvml.nvmlDeviceGetCount))
-
-    def uuid(self, gpu: int) -> str:
-        return str(self._of(pynvml.nvmlDeviceGetUUID, gpu))
-
-    def name(self, gpu: int) -> str:
-        return str(self._of(pynvml.nvmlDeviceGetName, gpu))
-
-    def pci(self, gpu: int) -> str:
-        return str(self._of(pynvml.nvmlDeviceGetPciInfo, gpu).busId)
-
-    def capability(self, gpu: int) -> tuple[int, int]:
-        major, minor = self._of(pynvml.nvmlDeviceGetCudaComputeCapability, gpu)
-        return int(major), int(minor)
-
-    def memory(self, gpu: int) -> int:
-        return int(self._of(pynvml.nvmlDeviceGetMemoryInfo, gpu).total)
-
-    def persistence(self, gpu: int) -> bool:
-        return bool(self._of(pynvml.nvmlDeviceGetPersistenceMode, gpu))
-
-    def ecc(self, gpu: int) -> tuple[bool, bool]:
-        now, pending = self._of(pynvml.nvmlDeviceGetEccMode, gpu)
-        return bool(now), bool(pending)
-
-    def ecc_uncorrected(self, gpu: int) -> int:
-        kind, counter = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
-        return int(self._of(pynvml.nvmlDeviceGetTotalEccErrors, gpu, kind, counter))
-
-    def remap(self, gpu: int) -> tuple[int, int, bool, bool]:
-        correctable, uncorrectable, pending, failed = self._of(pynvml.nvmlDeviceGetRemappedRows, gpu)
-        return int(correctable), int(uncorrectable), bool(pending), bool(failed)
-
-    def recovery(self, gpu: int) -> int:
-        field = pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
-        handle = self._ask(lambda: pynvml.nvmlDeviceGetHandleByIndex(gpu))
-        value = self._ask(lambda: pynvml.nvmlDeviceGetFieldValues(handle, [field]))[0]
-        # the call succeeds as a whole even if one field does not; a driver that does not know the field calls
-        # it invalid
-        if value.nvmlReturn == pynvml.NVML_ERROR_INVALID_ARGUMENT:
-            raise NvmlFault(pynvml.NVML_ERROR_NOT_SUPPORTED, "NVML_ERROR_NOT_SUPPORTED")
-        if value.nvmlReturn != pynvml.NVML_SUCCESS:
-            raise NvmlFault(int(value.nvmlReturn), "the field's own error")
-        return int(value.value.uiVal)
-
-    def mig(self, gpu: int) -> bool:
-        return bool(self._of(pynvml.nvmlDeviceGetMigMode, gpu)[0])
+@functools.cache
+def _error(code: int) -> str:
+    names = (name for name in dir(pynvml) if name.startswith("NVML_ERROR_") and getattr(pynvml, name) == code)
+    return f"{next(names, 'an unnamed NVML error')} ({code})"
 
 
-def _seen(call: Callable[[], T], via: str, unsupported: T | None = None) -> Observed[T]:
+def _fault(code: int) -> NvmlFault:
+    return NvmlFault(code, f"returned {_error(code)}")
+
+
+def _garbage(what: object) -> NvmlFault:
+    return NvmlFault(_NO_ERROR, f"returned {what}, which cannot be")
+
+
+def _ask(call: Callable[..., T], *arguments: Any) -> T:
+    """The one way to NVML; raises NvmlFault for an error and for text that is none."""
     try:
-        return Observed.of(call(), via)
+        return call(*arguments)
+    except pynvml.NVMLError as error:
+        raise _fault(int(error.value)) from error
+    except pynvml.NVMLLibraryMismatchError as error:
+        raise _fault(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND) from error
+    except UnicodeDecodeError as error:
+        raise NvmlFault(_NO_ERROR, "returned text that is not UTF-8") from error
+
+
+def _text(value: str | bytes) -> str:
+    """Text as a person reads it; NVML leaves it empty, or writes N/A, where the GPU has none."""
+    try:
+        text = value.decode() if isinstance(value, bytes) else str(value)
+    except UnicodeDecodeError as error:
+        raise NvmlFault(_NO_ERROR, "returned text that is not UTF-8") from error
+    if not text.isprintable():
+        raise _garbage(ascii(text))
+    if text.strip() in ("", "N/A", "[N/A]"):
+        raise _fault(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    return text.strip()
+
+
+def _within(value: int, least: int, most: int) -> int:
+    if not least <= value <= most:
+        raise _garbage(value)
+    return int(value)
+
+
+def _word(value: int, words: Mapping[int, str]) -> str:
+    if value not in words:
+        raise _garbage(value)
+    return words[value]
+
+
+def _mode(value: int) -> str:
+    return _word(value, {0: "off", 1: "on"})
+
+
+def _bytes(value: int) -> int:
+    return _within(value, 0, 1 << 50)
+
+
+def _count(value: int) -> int:
+    """A counter of 64 bits; all bits set is NVML's way to say that it has none."""
+    if value == (1 << 64) - 1:
+        raise _fault(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    return _within(value, 0, 1 << 53)
+
+
+def _address(nvml: str) -> str:
+    """NVML's "00000000:65:00.0" as sysfs writes it, "0000:65:00.0"."""
+    found = re.fullmatch(r"([0-9a-f]{4,8}):([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", nvml.lower())
+    if not found:
+        raise _garbage(ascii(nvml))
+    return f"{int(found[1], 16):04x}:{found[2]}"
+
+
+def _observed(via: str, make: Callable[[], T], instead: T | None = None) -> Observed[T]:
+    """What ``make`` finds; where it is not supported, ``instead`` if there is one."""
+    try:
+        return Observed.of(make(), via)
     except NvmlFault as fault:
-        if fault.code in _UNSUPPORTED and unsupported is not None:
-            return Observed.of(unsupported, via)
-        return Observed.lost(f"{via} returned {fault}", via)
+        if not fault.unsupported:
+            return Observed.lost(f"{via} {fault}", via)
+        return Observed.lost(UNSUPPORTED, via) if instead is None else Observed.of(instead, via)
 
 
-def _mode(on: bool) -> str:
-    return "on" if on else "off"
+class _Device:
+    """One GPU in the conversation: what was asked of it, and how that went."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.handle: Any = None
+        self._answers = 0
+        self._faults: list[NvmlFault] = []
+        self._fields: dict[int, int | NvmlFault] = {}
+        self._gone: NvmlFault | None = None
+        try:
+            self.handle = _ask(pynvml.nvmlDeviceGetHandleByIndex, index)
+        except NvmlFault as fault:
+            self._fell(fault)
+
+    def _fell(self, fault: NvmlFault) -> None:
+        self._faults.append(fault)
+        self._gone = NvmlFault(_NO_ERROR, f"was not asked, since another call for this GPU {fault}")
+
+    def ask(self, call: Callable[..., T], *arguments: Any) -> T:
+        """The call's answer for this GPU; a GPU that is lost is not asked again, each call may wait for it."""
+        if self._gone is not None:
+            raise self._gone
+        try:
+            answer = _ask(call, self.handle, *arguments)
+        except NvmlFault as fault:
+            if fault.code == pynvml.NVML_ERROR_GPU_IS_LOST:
+                self._fell(fault)
+            elif not fault.unsupported and fault.code != _NO_ERROR:
+                self._faults.append(fault)
+            raise
+        self._answers += 1
+        return answer
+
+    def first(self, calls: Sequence[Callable[..., T]], *arguments: Any) -> T:
+        """The answer of the first call that this driver knows, the newest or safest first."""
+        for call in calls[:-1]:
+            try:
+                return self.ask(call, *arguments)
+            except NvmlFault as fault:
+                if fault.code not in _NOT_KNOWN:
+                    raise
+        return self.ask(calls[-1], *arguments)
+
+    def optional(self, otherwise: int, call: Callable[..., int], *arguments: Any) -> int:
+        """A part of a value, ``otherwise`` where the GPU does not have it."""
+        try:
+            return self.ask(call, *arguments)
+        except NvmlFault as fault:
+            if fault.unsupported:
+                return otherwise
+            raise
+
+    def fields(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int | NvmlFault]:
+        """Many numbers in one call, by field and scope, each with an error of its own."""
+        answers = self.ask(pynvml.nvmlDeviceGetFieldValues, list(wanted))
+        found: dict[tuple[int, int], int | NvmlFault] = {}
+        for key, answer in zip(wanted, answers, strict=True):
+            code = int(answer.nvmlReturn)
+            if code == pynvml.NVML_SUCCESS and answer.valueType in _VALUE:
+                found[key] = int(getattr(answer.value, _VALUE[answer.valueType]))
+            elif code == pynvml.NVML_SUCCESS:
+                found[key] = _garbage(f"a value of type {answer.valueType}")
+            elif code == pynvml.NVML_ERROR_INVALID_ARGUMENT:
+                # what a driver calls a field that it does not know
+                found[key] = _fault(pynvml.NVML_ERROR_NOT_SUPPORTED)
+            else:
+                found[key] = _fault(code)
+        return found
+
+    def field(self, number: int) -> int:
+        """One of the fields of the whole GPU, all of which are asked for once."""
+        if not self._fields:
+            try:
+                answers = self.fields([(wanted, 0) for wanted in _GPU_FIELDS])
+                self._fields = {wanted: answers[wanted, 0] for wanted in _GPU_FIELDS}
+            except NvmlFault as fault:
+                self._fields = dict.fromkeys(_GPU_FIELDS, fault)
+        return _number(self._fields[number])
+
+    def listed(self, calls: Sequence[str], kind: Any, *arguments: Any) -> list[Any]:
+        """An array that NVML fills, by the first of ``calls`` that the driver knows.
+
+        Not by pynvml's own functions: they make room for as many as the driver says that there are.
+        """
+
+        def fill(name: str) -> Callable[[Any], list[Any]]:
+            def call(handle: Any) -> list[Any]:
+                room, count = (kind * _MOST_LISTED)(), ctypes.c_uint(_MOST_LISTED)
+                function = pynvml._nvmlGetFunctionPointer(name)
+                code = function(handle, *arguments, ctypes.byref(count), room)
+                if code != pynvml.NVML_SUCCESS:
+                    raise pynvml.NVMLError(code)
+                return list(room[: _within(count.value, 0, _MOST_LISTED)])
+
+            return call
+
+        return self.first([fill(name) for name in calls])
+
+    def state(self) -> str:
+        """How the GPU took it, in the words of Gpu.state."""
+        codes = [fault.code for fault in self._faults]
+        if pynvml.NVML_ERROR_GPU_IS_LOST in codes:
+            return "lost"
+        if pynvml.NVML_ERROR_RESET_REQUIRED in codes:
+            return "needs reset"
+        if codes and not self._answers:
+            return str(self._faults[0]).removeprefix("returned ")
+        return "answers"
 
 
-def _read_gpu(api: Api, index: int) -> Gpu:
-    def remap() -> RowRemap:
-        correctable, uncorrectable, pending, failed = api.remap(index)
-        return RowRemap(True, correctable, uncorrectable, pending, failed)
+def _number(found: int | NvmlFault) -> int:
+    if isinstance(found, NvmlFault):
+        raise found
+    return found
 
-    def recovery() -> str:
-        action = api.recovery(index)
-        return _RECOVERY.get(action, f"action {action}")
 
-    return Gpu(
-        index,
-        uuid=_seen(lambda: api.uuid(index), "nvmlDeviceGetUUID"),
-        name=_seen(lambda: api.name(index), "nvmlDeviceGetName"),
-        pci=_seen(lambda: _sysfs_address(api.pci(index)), "nvmlDeviceGetPciInfo"),
-        sm=_seen(lambda: str(Sm(*api.capability(index))), "nvmlDeviceGetCudaComputeCapability"),
-        memory=_seen(lambda: api.memory(index), "nvmlDeviceGetMemoryInfo"),
-        persistence=_seen(lambda: _mode(api.persistence(index)), "nvmlDeviceGetPersistenceMode", "unsupported"),
-        ecc=_seen(lambda: _mode(api.ecc(index)[0]), "nvmlDeviceGetEccMode", "unsupported"),
-        ecc_pending=_seen(lambda: _mode(api.ecc(index)[1]), "nvmlDeviceGetEccMode", "unsupported"),
-        ecc_uncorrected=_seen(lambda: api.ecc_uncorrected(index), "nvmlDeviceGetTotalEccErrors", -1),
-        remap=_seen(remap, "nvmlDeviceGetRemappedRows", RowRemap(supported=False)),
-        recovery=_seen(recovery, "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", "unsupported"),
-        mig=_seen(lambda: _mode(api.mig(index)), "nvmlDeviceGetMigMode", "unsupported"),
+def _ecc(device: _Device, uncorrected: bool, ever: bool) -> int:
+    return _count(device.ask(pynvml.nvmlDeviceGetTotalEccErrors, int(uncorrected), int(ever)))
+
+
+def _remap(device: _Device) -> RowRemap:
+    correctable, uncorrectable, pending, failed = device.ask(pynvml.nvmlDeviceGetRemappedRows)
+    most = 1 << 24
+    return RowRemap(
+        True,
+        _within(correctable, 0, most),
+        _within(uncorrectable, 0, most),
+        _mode(pending) == "on",
+        _mode(failed) == "on",
     )
 
 
-def _sysfs_address(nvml: str) -> str:
-    """NVML's "00000000:65:00.0" as sysfs writes it, "0000:65:00.0"."""
-    domain, _, rest = nvml.lower().partition(":")
-    return f"{int(domain, 16):04x}:{rest}"
+def _sram(device: _Device) -> Sram:
+    status = pynvml.c_nvmlEccSramErrorStatus_v1_t()
+    status.version = pynvml.nvmlEccSramErrorStatus_v1
+    device.ask(pynvml.nvmlDeviceGetSramEccErrorStatus, ctypes.byref(status))
+    return Sram(
+        _count(status.aggregateUncParity), _count(status.aggregateUncSecDed), _mode(status.bThresholdExceeded) == "on"
+    )
 
 
-def read(api: Api) -> Nvml:
-    """The whole conversation; an error of a single GPU's value is that value's, any other ends it."""
-    call = "nvmlInit"
+def _retired(device: _Device) -> RetiredPages:
+    def pages(cause: int) -> int:
+        return len(device.listed(["nvmlDeviceGetRetiredPages"], ctypes.c_ulonglong, ctypes.c_uint(cause)))
+
+    return RetiredPages(
+        pages(pynvml.NVML_PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS),
+        pages(pynvml.NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR),
+        _mode(device.ask(pynvml.nvmlDeviceGetRetiredPagesPendingStatus)) == "on",
+    )
+
+
+def _spare_rows(device: _Device) -> SpareRows:
+    banks = device.ask(pynvml.nvmlDeviceGetRowRemapperHistogram)
+    return SpareRows(*(_within(getattr(banks, name), 0, 1 << 24) for name in ("max", "high", "partial", "low", "none")))
+
+
+def _memory(device: _Device) -> Any:
+    """The newer form leaves what the driver keeps for itself out of what is used."""
+    return device.first(
+        [lambda handle: pynvml.nvmlDeviceGetMemoryInfo(handle, pynvml.nvmlMemory_v2), pynvml.nvmlDeviceGetMemoryInfo]
+    )
+
+
+def _bar1(device: _Device) -> Bar1:
+    window = device.ask(pynvml.nvmlDeviceGetBAR1MemoryInfo)
+    return Bar1(_bytes(window.bar1Total), _bytes(window.bar1Used))
+
+
+def _temperature(device: _Device) -> Temperature:
+    """Thresholds as temperatures; since Ada some drivers tell them as margins to the GPU's own limit alone."""
+    now = _within(
+        device.first([pynvml.nvmlDeviceGetTemperature, pynvml.nvmlDeviceGetTemperatureV], pynvml.NVML_TEMPERATURE_GPU),
+        -50,
+        250,
+    )
+
+    def threshold(which: int, field: int = 0) -> int:
+        found = device.optional(-1, pynvml.nvmlDeviceGetTemperatureThreshold, which)
+        if found == -1 and field:
+            try:
+                limit = (device.field(field) + (1 << 31)) % (1 << 32) - (1 << 31)  # signed, however it was typed
+                found = now + device.ask(pynvml.nvmlDeviceGetMarginTemperature) - limit
+            except NvmlFault as fault:
+                if not fault.unsupported:
+                    raise
+        return _within(found, -1, 250)
+
     try:
-        api.start()
-        call = "nvmlSystemGetDriverVersion"
-        driver = api.driver()
-        call = "nvmlSystemGetCudaDriverVersion"
-        cuda = str(Cuda.from_int(api.cuda()))
-        call = "nvmlDeviceGetCount"
-        gpus = tuple(_read_gpu(api, index) for index in range(api.count()))
+        memory = _within(device.field(_MEMORY_TEMPERATURE), 0, 250) or -1
     except NvmlFault as fault:
-        ended = "no library" if fault.code == LIBRARY_NOT_FOUND else "error"
-        return Nvml(ended, f"{call} returned {fault}", fault.code)
-    return Nvml("answered", driver=driver, cuda=cuda, gpus=gpus)
+        if not fault.unsupported:
+            raise
+        memory = -1
+    return Temperature(
+        now,
+        threshold(pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN, _SLOWDOWN_LIMIT),
+        threshold(pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN, _SHUTDOWN_LIMIT),
+        memory,
+        threshold(pynvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX),
+    )
 
 
-SOURCES: dict[str, Source] = {"nvml": lambda place: Observed.of(read(Library()), "NVML")}
+def _power(device: _Device) -> Power:
+    least, most = device.ask(pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
+    said = (
+        device.ask(pynvml.nvmlDeviceGetPowerUsage),
+        device.ask(pynvml.nvmlDeviceGetEnforcedPowerLimit),
+        device.ask(pynvml.nvmlDeviceGetPowerManagementDefaultLimit),
+        least,
+        most,
+    )
+    return Power(*(_within(value, 0, 100_000_000) for value in said))
+
+
+def _clocks(device: _Device) -> Clocks:
+    def mhz(value: int) -> int:
+        return _within(value, 0, 100_000)
+
+    # Held is what differs from the default, which on many boards lies below the most that the GPU can do.
+    held = device.optional(0, pynvml.nvmlDeviceGetApplicationsClock, pynvml.NVML_CLOCK_GRAPHICS)
+    usual = device.optional(held, pynvml.nvmlDeviceGetDefaultApplicationsClock, pynvml.NVML_CLOCK_GRAPHICS)
+    return Clocks(
+        mhz(device.ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM)),
+        mhz(device.optional(0, pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM)),
+        mhz(device.ask(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM)),
+        mhz(device.optional(0, pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_MEM)),
+        0 if held == usual else mhz(held),
+    )
+
+
+def _throttle(device: _Device) -> tuple[str, ...]:
+    mask = device.first(
+        [pynvml.nvmlDeviceGetCurrentClocksEventReasons, pynvml.nvmlDeviceGetCurrentClocksThrottleReasons]
+    )
+    if mask >> 16:  # a driver may know reasons that are not named here, but not so many
+        raise _garbage(f"{mask:#x}")
+    named = {1 << bit: name for bit, name in enumerate(_REASONS)}
+    return tuple(named.get(1 << bit, f"reason {1 << bit:#x}") for bit in range(16) if mask >> bit & 1)
+
+
+def _throttled_us(device: _Device) -> dict[str, int]:
+    """NVML counts nanoseconds."""
+    found: dict[str, int] = {}
+    for name, number in _THROTTLED.items():
+        numbers = (number, _THROTTLED_THERMAL) if name == "thermal" else (number,)
+        for candidate in numbers:
+            try:
+                found[name] = _within(device.field(candidate), 0, 1 << 63) // 1000
+                break
+            except NvmlFault as fault:
+                if not fault.unsupported:
+                    raise
+    if not found:
+        raise _fault(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    return found
+
+
+def _processes(device: _Device, proc: Path) -> tuple[Process, ...]:
+    """One entry for each process, though NVML lists it for each use and each MIG instance."""
+    found: dict[int, Process] = {}
+    known = False
+    for kind, name in (("graphics", "Graphics"), ("compute", "Compute"), ("mps", "MPSCompute")):
+        calls = [f"nvmlDeviceGet{name}RunningProcesses_v{version}" for version in (3, 2)]
+        try:
+            rows = device.listed(calls, pynvml.c_nvmlProcessInfo_v3_t)
+        except NvmlFault as fault:
+            if fault.unsupported:
+                continue
+            raise
+        known = True
+        memory: dict[int, int] = {}
+        for row in rows:
+            # all bits set: the driver does not tell
+            told = int(row.usedGpuMemory) if row.usedGpuMemory < 1 << 63 else -1
+            before = memory.get(row.pid, 0)
+            memory[row.pid] = -1 if told < 0 or before < 0 else _bytes(before + told)
+        for pid, used in memory.items():
+            found[pid] = _process(proc / str(pid), pid, kind, max(used, found[pid].memory if pid in found else -1))
+    if not known:
+        raise _fault(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    return tuple(found[pid] for pid in sorted(found))
+
+
+def _process(place: Path, pid: int, kind: str, memory: int) -> Process:
+    try:
+        name = (place / "comm").read_text(encoding="utf-8", errors="replace").strip()
+        return Process(pid, kind, memory, name, place.stat().st_uid == os.getuid())
+    except OSError:
+        # it ended meanwhile, or lives where this process cannot see it
+        return Process(pid, kind, memory)
+
+
+def _pcie(device: _Device) -> PcieLink:
+    replays = device.optional(-1, pynvml.nvmlDeviceGetPcieReplayCounter)
+    return PcieLink(
+        _within(device.ask(pynvml.nvmlDeviceGetCurrPcieLinkGeneration), 1, 16),
+        _within(device.ask(pynvml.nvmlDeviceGetCurrPcieLinkWidth), 1, 32),
+        _within(device.ask(pynvml.nvmlDeviceGetMaxPcieLinkGeneration), 1, 16),
+        _within(device.ask(pynvml.nvmlDeviceGetMaxPcieLinkWidth), 1, 32),
+        _within(replays, -1, (1 << 32) - 1),
+    )
+
+
+def _links(device: _Device) -> tuple[NvLink, ...]:
+    states: dict[int, bool] = {}
+    for link in range(_MOST_LINKS):
+        try:
+            states[link] = _mode(device.ask(pynvml.nvmlDeviceGetNvLinkState, link)) == "on"
+        except NvmlFault as fault:
+            if fault.code == pynvml.NVML_ERROR_INVALID_ARGUMENT:
+                break  # the GPU has no more links
+            if not fault.unsupported:
+                raise
+    if not states:
+        raise _fault(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    active = [link for link, up in states.items() if up]
+    numbers = _link_numbers(device, active)
+    return tuple(
+        _link(device, link, numbers) if up else NvLink(link, active=False) for link, up in sorted(states.items())
+    )
+
+
+def _link_numbers(device: _Device, active: Sequence[int]) -> Mapping[tuple[int, int], int]:
+    """The fields of all active links; one that the driver does not have is left out."""
+    wanted = [(_LINK_SPEED_OF_ALL, 0)] if active else []
+    for numbers in [(_LINK_SPEED,), *_LINK_ERRORS.values()]:
+        wanted += [(number, link) for number in numbers for link in active]
+    if not wanted:
+        return {}
+    try:
+        found = device.fields(wanted)
+    except NvmlFault as fault:
+        if fault.unsupported:
+            return {}
+        raise
+    kept: dict[tuple[int, int], int] = {}
+    for key, value in found.items():
+        if not (isinstance(value, NvmlFault) and value.unsupported):
+            kept[key] = _within(_number(value), 0, (1 << 64) - 1)
+    return kept
+
+
+def _link(device: _Device, link: int, numbers: Mapping[tuple[int, int], int]) -> NvLink:
+    version = device.optional(0, pynvml.nvmlDeviceGetNvLinkVersion, link)
+    remote = device.optional(-1, pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, link)
+    errors: dict[str, int] = {}
+    for name, fields in _LINK_ERRORS.items():
+        known = [numbers[field, link] for field in fields if (field, link) in numbers]
+        if known:
+            errors[name] = known[0]
+    if not errors:
+        for name, counter in _LINK_COUNTERS.items():
+            count = device.optional(-1, pynvml.nvmlDeviceGetNvLinkErrorCounter, link, counter)
+            if count >= 0:
+                errors[name] = count
+    return NvLink(
+        link,
+        True,
+        _LINK_VERSIONS.get(version, 0),
+        _within(numbers.get((_LINK_SPEED, link), numbers.get((_LINK_SPEED_OF_ALL, 0), 0)), 0, 10_000_000),
+        "" if remote == -1 else _REMOTES.get(remote, "other"),
+        errors,
+    )
+
+
+class _FabricInfo(ctypes.Structure):
+    """nvmlGpuFabricInfo_t; pynvml's own has the UUID as text that ends at its first zero, in its older versions."""
+
+    _fields_ = (
+        ("cluster", ctypes.c_ubyte * 16),
+        ("status", ctypes.c_uint),
+        ("clique", ctypes.c_uint),
+        ("state", ctypes.c_ubyte),
+    )
+
+
+class _FabricInfoV2(ctypes.Structure):
+    """nvmlGpuFabricInfo_v2_t."""
+
+    _fields_ = (
+        ("version", ctypes.c_uint),
+        ("cluster", ctypes.c_ubyte * 16),
+        ("status", ctypes.c_uint),
+        ("clique", ctypes.c_uint),
+        ("state", ctypes.c_ubyte),
+        ("health", ctypes.c_uint),
+    )
+
+
+def _fabric(device: _Device) -> Fabric:
+    def with_health(handle: Any) -> Any:
+        info = _FabricInfoV2(ctypes.sizeof(_FabricInfoV2) | 2 << 24)
+        pynvml.nvmlDeviceGetGpuFabricInfoV(handle, ctypes.byref(info))
+        return info
+
+    def without(handle: Any) -> Any:
+        info = _FabricInfo()
+        pynvml.nvmlDeviceGetGpuFabricInfo(handle, ctypes.byref(info))
+        return info
+
+    info = device.first([with_health, without])
+    if info.state == pynvml.NVML_GPU_FABRIC_STATE_NOT_SUPPORTED:
+        raise _fault(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    mask = getattr(info, "health", 0)
+    health = {name: _word(mask >> shift & 3, _FABRIC_TRUTH) for name, shift in _FABRIC_HEALTH.items()}
+    wrong = mask >> _FABRIC_CONFIGURATION & 15
+    health["incorrect configuration"] = "true" if wrong > 1 else "false" if wrong else "not supported"
+    return Fabric(
+        _word(info.state, _FABRIC_STATES),
+        _within(info.status, 0, 9999),
+        str(uuid.UUID(bytes=bytes(info.cluster))),
+        int(info.clique),
+        health,
+    )
+
+
+def _mig_instances(device: _Device) -> int:
+    if _mode(device.ask(pynvml.nvmlDeviceGetMigMode)[0]) == "off":
+        return 0
+    there = 0
+    for instance in range(_within(device.ask(pynvml.nvmlDeviceGetMaxMigDeviceCount), 0, 64)):
+        try:
+            device.ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, instance)
+            there += 1
+        except NvmlFault as fault:
+            if fault.code not in (pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT):
+                raise
+    return there
+
+
+def _inforom(device: _Device) -> str:
+    try:
+        device.ask(pynvml.nvmlDeviceValidateInforom)
+        return "valid"
+    except NvmlFault as fault:
+        if fault.code == pynvml.NVML_ERROR_CORRUPTED_INFOROM:
+            return "corrupt"
+        if not fault.unsupported:
+            raise
+    return _text(device.ask(pynvml.nvmlDeviceGetInforomImageVersion))
+
+
+def _gsp(device: _Device) -> str:
+    if _mode(device.ask(pynvml.nvmlDeviceGetGspFirmwareMode)[0]) == "off":
+        return "off"
+    return _text(device.ask(pynvml.nvmlDeviceGetGspFirmwareVersion))
+
+
+def _license(device: _Device) -> str:
+    """Asked of a vGPU alone: what bare metal may do without a licence is no question of computing."""
+    if device.ask(pynvml.nvmlDeviceGetVirtualizationMode) != pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU:
+        raise _fault(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    said = device.ask(pynvml.nvmlDeviceGetGridLicensableFeatures)
+    if not said.isGridLicenseSupported:
+        raise _fault(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    features = said.gridLicensableFeatures[: _within(said.licensableFeaturesCount, 0, 3)]
+    return "licensed" if any(feature.featureState for feature in features) else "unlicensed"
+
+
+def _p2p(device: _Device, others: Sequence[_Device]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for other in others:
+        if other.index == device.index or other.handle is None:
+            continue
+        try:
+            status = device.ask(_p2p_status, other.handle)
+        except NvmlFault as fault:
+            if not fault.unsupported:
+                raise
+            status = pynvml.NVML_P2P_STATUS_NOT_SUPPORTED
+        found[str(other.index)] = _word(status, _P2P)
+    return found
+
+
+def _p2p_status(handle: Any, other: Any) -> int:
+    try:
+        return int(pynvml.nvmlDeviceGetP2PStatus(handle, other, _P2P_READ))
+    except pynvml.NVMLError as error:
+        if error.value not in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED):
+            raise
+        return int(pynvml.NVML_P2P_STATUS_UNKNOWN)  # one of the two is sick, and the call does not say which
+
+
+def _pci(handle: Any) -> str:
+    return str(pynvml.nvmlDeviceGetPciInfo(handle).busId)
+
+
+def _read_gpu(device: _Device, others: Sequence[_Device], proc: Path) -> Gpu:
+    ask = device.ask
+
+    def of(via: str, make: Callable[[_Device], T], instead: T | None = None) -> Observed[T]:
+        return _observed(via, lambda: make(device), instead)
+
+    def text(call: Callable[[Any], str | bytes]) -> Observed[str]:
+        return _observed(call.__name__, lambda: _text(ask(call)))
+
+    def word(call: Callable[[Any], int], words: Mapping[int, str], instead: str | None = None) -> Observed[str]:
+        return _observed(call.__name__, lambda: _word(ask(call), words), instead)
+
+    def mode(call: Callable[[Any], int], instead: str | None = None) -> Observed[str]:
+        return word(call, {0: "off", 1: "on"}, instead)
+
+    def pair(call: Callable[[Any], Sequence[int]], which: int, instead: str | None = None) -> Observed[str]:
+        return _observed(call.__name__, lambda: _mode(ask(call)[which]), instead)
+
+    def named(call: Callable[[Any], int], names: Mapping[int, str]) -> Observed[str]:
+        """Of a list that grows with the products: a number that is not in it is no error."""
+        return _observed(call.__name__, lambda: names.get(number := _within(ask(call), 0, 999), f"number {number}"))
+
+    def sm() -> str:
+        major, minor = ask(pynvml.nvmlDeviceGetCudaComputeCapability)
+        return str(Sm(_within(major, 1, 99), _within(minor, 0, 9)))
+
+    lacks, ecc = "unsupported", "nvmlDeviceGetTotalEccErrors"
+    gpu = Gpu(
+        device.index,
+        uuid=text(pynvml.nvmlDeviceGetUUID),
+        name=text(pynvml.nvmlDeviceGetName),
+        pci=_observed("nvmlDeviceGetPciInfo", lambda: _address(ask(_pci))),
+        sm=_observed("nvmlDeviceGetCudaComputeCapability", sm),
+        memory=of("nvmlDeviceGetMemoryInfo", lambda device: _within(_memory(device).total, 1, 1 << 50)),
+        persistence=mode(pynvml.nvmlDeviceGetPersistenceMode, lacks),
+        ecc=pair(pynvml.nvmlDeviceGetEccMode, 0, lacks),
+        ecc_pending=pair(pynvml.nvmlDeviceGetEccMode, 1, lacks),
+        ecc_uncorrected=of(ecc, lambda device: _ecc(device, uncorrected=True, ever=False), -1),
+        remap=of("nvmlDeviceGetRemappedRows", _remap, RowRemap(supported=False)),
+        recovery=of("NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", _recovery, lacks),
+        mig=pair(pynvml.nvmlDeviceGetMigMode, 0, lacks),
+        mig_pending=pair(pynvml.nvmlDeviceGetMigMode, 1),
+        mig_instances=of("nvmlDeviceGetMigDeviceHandleByIndex", _mig_instances),
+        minor=_observed(
+            "nvmlDeviceGetMinorNumber", lambda: _within(ask(pynvml.nvmlDeviceGetMinorNumber), 0, (1 << 20) - 1)
+        ),
+        serial=text(pynvml.nvmlDeviceGetSerial),
+        brand=named(pynvml.nvmlDeviceGetBrand, _BRANDS),
+        architecture=named(pynvml.nvmlDeviceGetArchitecture, _ARCHITECTURES),
+        part_number=text(pynvml.nvmlDeviceGetBoardPartNumber),
+        vbios=text(pynvml.nvmlDeviceGetVbiosVersion),
+        inforom=of("nvmlDeviceValidateInforom", _inforom),
+        gsp=of("nvmlDeviceGetGspFirmwareVersion", _gsp),
+        memory_used=of("nvmlDeviceGetMemoryInfo", lambda device: _bytes(_memory(device).used)),
+        bar1=of("nvmlDeviceGetBAR1MemoryInfo", _bar1),
+        ecc_corrected=of(ecc, lambda device: _ecc(device, uncorrected=False, ever=False)),
+        ecc_uncorrected_ever=of(ecc, lambda device: _ecc(device, uncorrected=True, ever=True)),
+        sram=of("nvmlDeviceGetSramEccErrorStatus", _sram),
+        retired=of("nvmlDeviceGetRetiredPages", _retired),
+        spare_rows=of("nvmlDeviceGetRowRemapperHistogram", _spare_rows),
+        temperature=of("nvmlDeviceGetTemperature", _temperature),
+        power=of("nvmlDeviceGetPowerUsage", _power),
+        clocks=of("nvmlDeviceGetClockInfo", _clocks),
+        throttle=of("nvmlDeviceGetCurrentClocksEventReasons", _throttle),
+        throttled_us=of("NVML_FI_DEV_CLOCKS_EVENT_REASON_*", _throttled_us),
+        pstate=_observed(
+            "nvmlDeviceGetPerformanceState", lambda: _within(ask(pynvml.nvmlDeviceGetPerformanceState), 0, 15)
+        ),
+        compute_mode=word(pynvml.nvmlDeviceGetComputeMode, _COMPUTE_MODES),
+        utilization=_observed(
+            "nvmlDeviceGetUtilizationRates", lambda: _within(ask(pynvml.nvmlDeviceGetUtilizationRates).gpu, 0, 100)
+        ),
+        processes=of("nvmlDeviceGetComputeRunningProcesses", lambda device: _processes(device, proc)),
+        display=mode(pynvml.nvmlDeviceGetDisplayActive),
+        accounting=mode(pynvml.nvmlDeviceGetAccountingMode),
+        pcie=of("nvmlDeviceGetCurrPcieLinkGeneration", _pcie),
+        links=of("nvmlDeviceGetNvLinkState", _links),
+        fabric=of("nvmlDeviceGetGpuFabricInfoV", _fabric),
+        license=of("nvmlDeviceGetGridLicensableFeatures", _license),
+        virtual=word(pynvml.nvmlDeviceGetVirtualizationMode, _VIRTUAL),
+        p2p=of("nvmlDeviceGetP2PStatus", lambda device: _p2p(device, others)),
+    )
+    # last, when everything was asked
+    return replace(gpu, state=Observed.of(device.state(), "NVML"))
+
+
+def _recovery(device: _Device) -> str:
+    """A driver newer than this list may ask for something else, which is an action all the same."""
+    action = _within(device.field(_RECOVERY), 0, 255)
+    return _ACTIONS.get(action, f"action {action}")
+
+
+def _confidential() -> str:
+    if _ask(pynvml.nvmlSystemGetConfComputeState).ccFeature == pynvml.NVML_CC_SYSTEM_FEATURE_DISABLED:
+        return "off"
+    ready = _ask(pynvml.nvmlSystemGetConfComputeGpusReadyState)
+    return "on" if ready == pynvml.NVML_CC_ACCEPTING_CLIENT_REQUESTS_TRUE else "not ready"
+
+
+def _version(call: Callable[[], str | bytes], kind: Callable[[str], Any] = str) -> str:
+    """A version that reads as one, or nothing: what cannot be read must not pass for a version."""
+    try:
+        text = _text(_ask(call))
+        kind(text)
+    except (NvmlFault, ValueError):
+        return ""
+    return text
+
+
+def _cuda() -> str:
+    try:
+        return str(Cuda.from_int(_within(_ask(pynvml.nvmlSystemGetCudaDriverVersion_v2), 1000, 999_999)))
+    except (NvmlFault, ValueError):
+        return ""
+
+
+def read(proc: Path) -> Nvml:
+    """The whole conversation; an error of a single value is that value's, one of the start or the count ends it.
+
+    ``proc`` is where the processes are that NVML names.
+    """
+    call, driver, cuda, library = "nvmlInit", "", "", ""
+    try:
+        _ask(pynvml.nvmlInit)
+        driver, cuda = _version(pynvml.nvmlSystemGetDriverVersion, Driver), _cuda()
+        library = _version(pynvml.nvmlSystemGetNVMLVersion)
+        call = "nvmlDeviceGetCount"
+        devices = [_Device(index) for index in range(_within(_ask(pynvml.nvmlDeviceGetCount), 0, _MOST_GPUS))]
+    except NvmlFault as fault:
+        ended = "no library" if fault.code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND else "error"
+        return Nvml(ended, f"{call} {fault}", max(fault.code, 0), driver, cuda, library)
+    confidential = _observed("nvmlSystemGetConfComputeState", _confidential)
+    gpus = tuple(_read_gpu(device, devices, proc) for device in devices)
+    return Nvml("answered", "", 0, driver, cuda, library, confidential, gpus)
+
+
+SOURCES: dict[str, Source] = {"nvml": lambda place: Observed.of(read(place.path("proc")), "NVML")}
 
 
 def join(found: Mapping[str, Observed[Any]], ending: Ending | None) -> Mapping[str, Observed[Any]]:

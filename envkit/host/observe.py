@@ -14,16 +14,38 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from envkit.errors import UsageError
-from envkit.host import disks, driver, engine, files, log, machine, nodes, nvml
+from envkit.host import (
+    containers,
+    cpu,
+    disks,
+    driver,
+    engine,
+    fabric,
+    files,
+    log,
+    machine,
+    memory,
+    modules,
+    names,
+    network,
+    nodes,
+    packages,
+    pci,
+    rdma,
+    remote,
+    services,
+)
 from envkit.host.place import Place, Source
 from envkit.model import Observed
 from envkit.payload import isolate
 from envkit.payload.isolate import Ending, Task
 from envkit.subjects.codec import from_plain, to_plain
 from envkit.subjects.host import Host
+from envkit.subjects.host.expected import Expected
 from envkit.versions import Cuda
 
 _LIVE = Path("/")
+_ITS_OWN = 0.95  # of its limit: a child that was stopped before had no time left for a fault of its own
 _FILE_S = 2.0  # reading files of /proc, /sys and /etc takes milliseconds; beyond this a file system hangs
 
 Found = Mapping[str, Observed[Any]]
@@ -45,22 +67,54 @@ class Group:
     join: Callable[[Found, Ending | None], Found] | None = None
 
 
+def _nvml(place: Place) -> Observed[Any]:
+    from envkit.host import nvml  # pynvml takes as long to import as all else is read: the child alone does it
+
+    return nvml.SOURCES["nvml"](place)
+
+
+def _nvml_ended(found: Found, ending: Ending | None) -> Found:
+    if ending is None:
+        return found
+    from envkit.host import nvml
+
+    return nvml.join(found, ending)
+
+
 # The cheapest first: where the budget is short these are begun, and answer, before the others.
 GROUPS = (
     Group("the machine", lambda place: machine.SOURCES),
     Group("the driver", lambda place: driver.SOURCES),
+    Group("the kernel modules", lambda place: modules.SOURCES),
+    Group("the packages", lambda place: packages.SOURCES),
+    Group("the driver's GPUs", lambda place: driver.GPU_SOURCES, 60.0),
     Group("the configuration", lambda place: files.SOURCES),
+    Group("the container engines", lambda place: containers.SOURCES),
     Group("the device nodes", nodes.sources, 60.0, nodes.KIND, nodes.join),
+    Group("the processors", lambda place: cpu.SOURCES),
+    Group("the memory", lambda place: memory.SOURCES),
+    Group("the PCI bus", lambda place: pci.SOURCES),
     Group("the disks", lambda place: disks.SOURCES),
+    # each may wait for a server that is gone, and tells so itself a little earlier
+    Group("other machines' file systems", lambda place: remote.SOURCES, 2.0),
+    Group("the names", lambda place: names.SOURCES, 2.0),
+    Group("the services", lambda place: services.SOURCES, 3.0),
     Group("the engine", lambda place: engine.SOURCES, 5.0, None, engine.join),
-    Group("the kernel log", lambda place: log.SOURCES, 4.0),
+    Group("the fabric", lambda place: fabric.SOURCES),
+    Group("the network interfaces", lambda place: network.SOURCES),
+    Group("the RDMA devices", lambda place: rdma.SOURCES, 3.0),
+    Group("the RDMA configuration", lambda place: rdma.CONFIGURED),
+    Group("the vital product data", lambda place: fabric.VITAL, 4.0),
+    Group("the kernel log", log.sources, 4.0),
     # without persistence mode starting the driver takes seconds for each GPU: it may take the whole budget
-    Group("NVML", lambda place: nvml.SOURCES, 60.0, None, nvml.join),
+    Group("NVML", lambda place: {"nvml": _nvml}, 60.0, None, _nvml_ended),
 )
 
 
-def _said(ending: Ending) -> str:
-    """How a child that did not end well ended, in words."""
+def _said(group: Group, ending: Ending) -> str:
+    """How a child that did not end well ended, in words; checks read "hung" and "was killed by" as signs of a fault."""
+    if ending.ended == "hung" and ending.seconds < group.limit_s * _ITS_OWN:
+        return f"had no answer when the budget of all was spent, after {ending.seconds:.1f} s"
     if ending.ended == "hung":
         return f"hung: {ending.detail}"
     return f"was killed by {ending.signal}" if ending.ended == "killed" else f"failed: {ending.detail or ending.ended}"
@@ -101,7 +155,7 @@ def read_groups(groups: tuple[Group, ...], place: Place, budget_s: float) -> dic
                 except UsageError as error:
                     seen[name] = Observed.lost(f"the reader of {group.name} said something else: {error.message}")
             else:
-                seen[name] = Observed.lost(f"the reader of {group.name} {_said(ending)}")
+                seen[name] = Observed.lost(f"the reader of {group.name} {_said(group, ending)}")
         ended = None if ending.ended == "ran" else ending
         found.update(group.join(seen, ended) if group.join else seen)
 
@@ -114,13 +168,15 @@ def observe_host(
     budget_s: float = 8.0,
     *,
     wanted_cuda: str = "",
+    expected: Expected | None = None,
     name: str = "",
     environ: Mapping[str, str] | None = None,
     groups: tuple[Group, ...] = GROUPS,
 ) -> Host:
     """This machine, or the one whose root lies at ``root``, within ``budget_s`` seconds.
 
-    ``wanted_cuda`` is the toolkit version that shall run here, if somebody declared one; ``name`` replaces the
+    ``wanted_cuda`` is the toolkit version that shall run here, ``expected`` the contract of the machine, if somebody
+    declared them; ``name`` replaces the
     machine's own; ``environ`` its environment.  NVML and the C library are always this process's.  Raises
     UsageError if ``wanted_cuda`` is no version.
     """
@@ -133,5 +189,6 @@ def observe_host(
     return Host(
         name or platform.node() or "this machine",
         wanted_cuda=Observed.of(wanted_cuda, "declared") if wanted_cuda else Observed.lost("none was declared"),
+        expected=Observed.of(expected, "declared") if expected else Observed.lost("none was declared"),
         **read_groups(groups, place, budget_s),
     )

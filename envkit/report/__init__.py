@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from envkit.errors import UsageError
 from envkit.model import Report, Severity
-from envkit.report import console, html, json, junit
+from envkit.report import console, html, json, junit, nagios, prometheus
 from envkit.report.console import Table, wants_color
 from envkit.report.html import Bar
 from envkit.report.redact import redacted, redacted_text
@@ -19,6 +19,8 @@ DOCUMENTS: Mapping[str, Callable[[Report, Severity], str]] = {
     "json": json.render,
     "junit": junit.render,
     "html": html.render,
+    "prometheus": prometheus.render,
+    "nagios": nagios.render,
 }
 FORMATS: tuple[str, ...] = ("console", *DOCUMENTS)
 

@@ -36,4 +36,6 @@ def from_plain(kind: type[T], data: object) -> T:
     try:
         return msgspec.convert(data, kind, dec_hook=_decode)
     except msgspec.ValidationError as error:
-        raise UsageError(f"this is not a recorded {kind.__name__.lower()}: {error}") from error
+        raise UsageError(
+            f"this is not a recorded {kind.__name__.lower()}: {error}", "record it anew with --save of this version"
+        ) from error

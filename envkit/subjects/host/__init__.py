@@ -6,130 +6,129 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from envkit.model import Observed
+from envkit.subjects.host.container import (
+    CdiSpec,
+    CriEngine,
+    DaemonConfig,
+    Docker,
+    Enroot,
+    Kubelet,
+    Podman,
+    Toolkit,
+    ToolkitConfig,
+)
+from envkit.subjects.host.driver import (
+    NO_DPKG,
+    DeviceNode,
+    DriverGpu,
+    DriverInstall,
+    DriverLibrary,
+    Firmware,
+    KernelModule,
+    KernelModules,
+    MigCapability,
+    ModprobeLine,
+    ModuleFile,
+    ModuleSigning,
+    Package,
+    PciGpu,
+    Reboot,
+    Selinux,
+    Unattended,
+)
+from envkit.subjects.host.expected import Expected
+from envkit.subjects.host.fabric import (
+    Cufile,
+    FabricCard,
+    FabricDaemons,
+    FabricLog,
+    Gid,
+    Imex,
+    NetInterface,
+    RdmaDevice,
+    RdmaPort,
+)
 from envkit.subjects.host.gpu import Gpu, Nvml, RowRemap
+from envkit.subjects.host.log import LogLine
+from envkit.subjects.host.pci import PciDevice, PciLink, PciPayload
+from envkit.subjects.host.system import (
+    Clock,
+    ControlGroup,
+    Memory,
+    MemoryController,
+    Mount,
+    NamedPath,
+    Names,
+    NumaNode,
+    NvmeDrive,
+    Processors,
+    Raid,
+    RemoteMount,
+    Scaling,
+    Synchronisation,
+    Tasks,
+    Throttling,
+)
 
-__all__ = ["Gpu", "Nvml", "RowRemap"]
-
-
-@dataclass(frozen=True, slots=True)
-class PciGpu:
-    """A PCI function of NVIDIA's with a display class.
-
-    ``address`` is "0000:65:00.0", ``device`` the device id ("0x2330"), ``driver`` the kernel driver bound to
-    it, empty if none is.
-    """
-
-    address: str
-    device: str = ""
-    driver: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceNode:
-    """A device file of the driver; ``error`` is empty if it could be opened for reading and writing."""
-
-    path: str
-    error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class KernelModule:
-    """The loaded kernel module; ``flavor`` is "open", "proprietary" or empty if its source does not say."""
-
-    version: str
-    flavor: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class DriverLibrary:
-    """A user-space driver library on disk.
-
-    ``name`` is its soname without the number ("libcuda"), ``version`` the one in its file's name, empty if
-    there is none; ``error`` says why it cannot be loaded (empty file, dangling link, no ELF file), empty if
-    nothing was seen.
-    """
-
-    name: str
-    path: str
-    version: str = ""
-    error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Docker:
-    """How the conversation with the Docker Engine ended, and what it said of itself.
-
-    ``ended`` is "answered", "no socket", "permission denied", "refused", "hung", "error" or "unsupported" (an
-    endpoint that is neither a Unix socket nor plain TCP).  ``installed`` says whether a docker program or
-    daemon was found. ``cdi_dirs`` are the directories the engine reads CDI specs from: empty when CDI is off,
-    lost when the engine is too old to say; ``cdi_devices`` those it found, lost likewise.
-    """
-
-    ended: str
-    detail: str = ""
-    endpoint: str = ""
-    installed: bool = True
-    version: str = ""
-    api: str = ""
-    root: str = ""
-    cgroup: str = ""
-    runtimes: tuple[str, ...] = ()
-    default_runtime: str = ""
-    security: tuple[str, ...] = ()
-    cdi_dirs: Observed[tuple[str, ...]] = field(default_factory=Observed)
-    cdi_devices: Observed[tuple[str, ...]] = field(default_factory=Observed)
-
-
-@dataclass(frozen=True, slots=True)
-class DaemonConfig:
-    """Docker's daemon.json; ``error`` is empty if it is absent or parses.
-
-    ``runtimes`` maps a runtime's name to its program; ``missing`` are those programs that do not exist.
-    """
-
-    path: str
-    present: bool = True
-    error: str = ""
-    runtimes: Mapping[str, str] = field(default_factory=dict)
-    missing: tuple[str, ...] = ()
-    cdi: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CdiSpec:
-    """One CDI specification of NVIDIA's devices.
-
-    ``devices`` are full names ("nvidia.com/gpu=0"), ``files`` how many host paths it names, ``missing`` those
-    of them that do not exist, ``versions`` the driver versions its library paths end in; ``error`` says why
-    it could not be read.
-    """
-
-    path: str
-    error: str = ""
-    devices: tuple[str, ...] = ()
-    files: int = 0
-    missing: tuple[str, ...] = ()
-    versions: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Toolkit:
-    """The NVIDIA Container Toolkit: where its programs are, by name, and its version."""
-
-    programs: Mapping[str, str] = field(default_factory=dict)
-    version: Observed[str] = field(default_factory=Observed)
+__all__ = [
+    "NO_DPKG",
+    "CdiSpec",
+    "CriEngine",
+    "Cufile",
+    "DaemonConfig",
+    "DeviceNode",
+    "Docker",
+    "DriverGpu",
+    "DriverInstall",
+    "DriverLibrary",
+    "Enroot",
+    "FabricCard",
+    "FabricDaemons",
+    "FabricLog",
+    "Firmware",
+    "Gid",
+    "Gpu",
+    "Imex",
+    "KernelModule",
+    "KernelModules",
+    "Kubelet",
+    "LogLine",
+    "MigCapability",
+    "ModprobeLine",
+    "ModuleFile",
+    "ModuleSigning",
+    "NetInterface",
+    "Nvml",
+    "Package",
+    "PciDevice",
+    "PciGpu",
+    "PciLink",
+    "PciPayload",
+    "Podman",
+    "RdmaDevice",
+    "RdmaPort",
+    "Reboot",
+    "RowRemap",
+    "Selinux",
+    "Toolkit",
+    "ToolkitConfig",
+    "Unattended",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """Room on the file system that holds ``path``, in bytes; ``use`` says what it is for ("images",
-    "temporary").
+    """Room on the file system that holds ``path``, in bytes and inodes; ``use`` says what it is for ("images",
+    "temporary").  ``flags`` are those of its mount that matter here: "read-only", "noexec".
     """
 
     use: str
     path: str
     free: Observed[int] = field(default_factory=Observed)
     total: Observed[int] = field(default_factory=Observed)
+    inodes_free: Observed[int] = field(default_factory=Observed)
+    inodes: Observed[int] = field(default_factory=Observed)
+    flags: Observed[tuple[str, ...]] = field(default_factory=Observed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,17 +137,6 @@ class Limit:
 
     soft: int
     hard: int
-
-
-@dataclass(frozen=True, slots=True)
-class LogLine:
-    """A line of the kernel log that the driver wrote; ``xid`` is its Xid, 0 for another line, ``pci`` the GPU
-    it names.
-    """
-
-    text: str
-    xid: int = 0
-    pci: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,38 +163,108 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One machine; ``name`` is what the report calls it.
-
-    ``wanted_cuda`` is the toolkit version that somebody declared for this machine.  ``modules`` are the
-    loaded kernel modules among those that matter here, ``infiniband`` the RDMA devices, ``limits`` maps
-    "memlock", "nofile" and "stack" to this process's limits, ``environment`` holds the GPU variables that are
-    set, ``log`` the driver's lines in the kernel log.  ``shm`` is the size of /dev/shm in bytes.  ``services`` are
-    systemd's units by name, without ".service"; ``packages`` the installed packages that matter here and their
-    versions.
-    """
+    """One machine; ``name`` is what the report calls it, each other field what one source said."""
 
     name: str
+    # what somebody declared of it: the CUDA that shall run here, the contract
     wanted_cuda: Observed[str] = field(default_factory=Observed)
-    kernel: Observed[str] = field(default_factory=Observed)
-    os: Observed[str] = field(default_factory=Observed)
-    glibc: Observed[str] = field(default_factory=Observed)
-    cgroup: Observed[str] = field(default_factory=Observed)
-    pci_gpus: Observed[tuple[PciGpu, ...]] = field(default_factory=Observed)
-    device_nodes: Observed[tuple[DeviceNode, ...]] = field(default_factory=Observed)
-    modules: Observed[tuple[str, ...]] = field(default_factory=Observed)
+    expected: Observed[Expected] = field(default_factory=Observed)
+    # the driver: its module as loaded (modules: which of those that matter here are) and as it lies on disk for each
+    # kernel, its options in force and as files ask for them, its libraries, its packages, what NVML answers
     module: Observed[KernelModule] = field(default_factory=Observed)
+    modules: Observed[tuple[str, ...]] = field(default_factory=Observed)
+    kernels: Observed[tuple[KernelModules, ...]] = field(default_factory=Observed)
+    module_signing: Observed[ModuleSigning] = field(default_factory=Observed)
+    driver_params: Observed[Mapping[str, str]] = field(default_factory=Observed)
+    modprobe: Observed[tuple[ModprobeLine, ...]] = field(default_factory=Observed)
+    firmware: Observed[Firmware] = field(default_factory=Observed)
     driver_libraries: Observed[tuple[DriverLibrary, ...]] = field(default_factory=Observed)
+    driver_install: Observed[DriverInstall] = field(default_factory=Observed)
+    driver_packages: Observed[tuple[Package, ...]] = field(default_factory=Observed)
     nvml: Observed[Nvml] = field(default_factory=Observed)
+    # its devices: GPUs on the bus and in the driver's own list, nodes under /dev, device numbers, MIG's capabilities
+    pci_gpus: Observed[tuple[PciGpu, ...]] = field(default_factory=Observed)
+    driver_gpus: Observed[tuple[DriverGpu, ...]] = field(default_factory=Observed)
+    device_nodes: Observed[tuple[DeviceNode, ...]] = field(default_factory=Observed)
+    driver_majors: Observed[Mapping[str, int]] = field(default_factory=Observed)
+    dev_char: Observed[tuple[str, ...]] = field(default_factory=Observed)
+    mig_capabilities: Observed[tuple[MigCapability, ...]] = field(default_factory=Observed)
+    # the PCI bus: GPUs, NVSwitches, network adapters and the bridges above them
+    pci: Observed[tuple[PciDevice, ...]] = field(default_factory=Observed)
+    # the kernel log's telling lines, and the seconds after boot at which it begins
+    log: Observed[tuple[LogLine, ...]] = field(default_factory=Observed)
+    log_start: Observed[float] = field(default_factory=Observed)
+    # fabric and network: NVSwitches and RDMA cards on the bus, the cards that manage NVSwitches (none where these are
+    # on the bus themselves), the daemons, RDMA devices, loaded modules of RDMA and GPUDirect, GDRCopy's node
+    # ("usable", "absent" or why it cannot be opened), what NCCL's files set
+    fabric_cards: Observed[tuple[FabricCard, ...]] = field(default_factory=Observed)
+    switch_managers: Observed[tuple[str, ...]] = field(default_factory=Observed)
+    fabric_daemons: Observed[FabricDaemons] = field(default_factory=Observed)
+    fabric_log: Observed[FabricLog] = field(default_factory=Observed)
+    imex: Observed[Imex] = field(default_factory=Observed)
+    infiniband: Observed[tuple[RdmaDevice, ...]] = field(default_factory=Observed)
+    rdma_modules: Observed[tuple[str, ...]] = field(default_factory=Observed)
+    gdrdrv: Observed[str] = field(default_factory=Observed)
+    cufile: Observed[Cufile] = field(default_factory=Observed)
+    network: Observed[tuple[NetInterface, ...]] = field(default_factory=Observed)
+    nccl_conf: Observed[Mapping[str, str]] = field(default_factory=Observed)
+    # container engines and what hands GPUs to them; container is the engine whose container this is, "none" outside
+    container: Observed[str] = field(default_factory=Observed)
     docker: Observed[Docker] = field(default_factory=Observed)
     daemon_config: Observed[DaemonConfig] = field(default_factory=Observed)
     cdi: Observed[tuple[CdiSpec, ...]] = field(default_factory=Observed)
     toolkit: Observed[Toolkit] = field(default_factory=Observed)
-    shm: Observed[int] = field(default_factory=Observed)
-    disks: Observed[tuple[Disk, ...]] = field(default_factory=Observed)
-    limits: Observed[Mapping[str, Limit]] = field(default_factory=Observed)
-    infiniband: Observed[tuple[str, ...]] = field(default_factory=Observed)
-    log: Observed[tuple[LogLine, ...]] = field(default_factory=Observed)
-    environment: Observed[Mapping[str, str]] = field(default_factory=Observed)
-    cuda_on_path: Observed[tuple[CudaDirectory, ...]] = field(default_factory=Observed)
+    toolkit_config: Observed[ToolkitConfig] = field(default_factory=Observed)
+    containerd: Observed[CriEngine] = field(default_factory=Observed)
+    crio: Observed[CriEngine] = field(default_factory=Observed)
+    podman: Observed[Podman] = field(default_factory=Observed)
+    enroot: Observed[Enroot] = field(default_factory=Observed)
+    kubelet: Observed[Kubelet] = field(default_factory=Observed)
+    # the system: services are systemd's units by name without ".service", packages those that matter here, settings
+    # switches of the kernel by name, uptime in seconds, suspends how often it slept since boot, today its own date
+    kernel: Observed[str] = field(default_factory=Observed)
+    architecture: Observed[str] = field(default_factory=Observed)
+    os: Observed[str] = field(default_factory=Observed)
+    glibc: Observed[str] = field(default_factory=Observed)
     services: Observed[Mapping[str, Service]] = field(default_factory=Observed)
     packages: Observed[Mapping[str, str]] = field(default_factory=Observed)
+    unattended: Observed[Unattended] = field(default_factory=Observed)
+    reboot: Observed[Reboot] = field(default_factory=Observed)
+    selinux: Observed[Selinux] = field(default_factory=Observed)
+    settings: Observed[Mapping[str, Observed[str]]] = field(default_factory=Observed)
+    clock: Observed[Clock] = field(default_factory=Observed)
+    synchronisation: Observed[Synchronisation] = field(default_factory=Observed)
+    today: Observed[str] = field(default_factory=Observed)
+    uptime: Observed[int] = field(default_factory=Observed)
+    suspends: Observed[int] = field(default_factory=Observed)
+    names: Observed[Names] = field(default_factory=Observed)
+    # processors and memory: shm is the size of /dev/shm in bytes, oom_kills how often the kernel killed for want of
+    # memory since boot, tasks and control_group what this process may have
+    processors: Observed[Processors] = field(default_factory=Observed)
+    scaling: Observed[Scaling] = field(default_factory=Observed)
+    throttling: Observed[Throttling] = field(default_factory=Observed)
+    numa: Observed[tuple[NumaNode, ...]] = field(default_factory=Observed)
+    memory: Observed[Memory] = field(default_factory=Observed)
+    memory_errors: Observed[tuple[MemoryController, ...]] = field(default_factory=Observed)
+    oom_kills: Observed[int] = field(default_factory=Observed)
+    shm: Observed[int] = field(default_factory=Observed)
+    shm_free: Observed[int] = field(default_factory=Observed)
+    tasks: Observed[Tasks] = field(default_factory=Observed)
+    cgroup: Observed[str] = field(default_factory=Observed)
+    control_group: Observed[ControlGroup] = field(default_factory=Observed)
+    # storage: mounts are those of file systems on this machine's drives, lustre is its word on its own health
+    disks: Observed[tuple[Disk, ...]] = field(default_factory=Observed)
+    mounts: Observed[tuple[Mount, ...]] = field(default_factory=Observed)
+    file_system_errors: Observed[Mapping[str, int]] = field(default_factory=Observed)
+    raids: Observed[tuple[Raid, ...]] = field(default_factory=Observed)
+    nvme_drives: Observed[tuple[NvmeDrive, ...]] = field(default_factory=Observed)
+    lustre: Observed[str] = field(default_factory=Observed)
+    remote_mounts: Observed[tuple[RemoteMount, ...]] = field(default_factory=Observed)
+    # this process: its limits by name, its variables that steer CUDA and its kin, what lies where they point, the
+    # capabilities that the driver asks for, Nsight's programs
+    limits: Observed[Mapping[str, Limit]] = field(default_factory=Observed)
+    environment: Observed[Mapping[str, str]] = field(default_factory=Observed)
+    cuda_on_path: Observed[tuple[CudaDirectory, ...]] = field(default_factory=Observed)
+    named_paths: Observed[tuple[NamedPath, ...]] = field(default_factory=Observed)
+    privileges: Observed[tuple[str, ...]] = field(default_factory=Observed)
+    profilers: Observed[tuple[str, ...]] = field(default_factory=Observed)

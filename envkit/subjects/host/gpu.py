@@ -21,7 +21,9 @@ class RowRemap:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """Frequencies in MHz: now, the most that the GPU can do, and what applications are held to (0: not held)."""
+    """Frequencies in MHz: now, the most that the GPU can do, and what applications are held to (0: not held, which
+    includes the driver's default).  A memory clock that the GPU does not tell is 0.
+    """
 
     sm: int = 0
     memory: int = 0
@@ -118,7 +120,8 @@ class Process:
 @dataclass(frozen=True, slots=True)
 class NvLink:
     """One link: ``version`` of NVLink, MB/s in one direction (0: not told), the other end ("gpu", "switch", "other")
-    and its error counters by name (replay, recovery, crc_flit, crc_data), each only where the driver has it.
+    and its error counters by name (replay, recovery, crc_flit, crc_data; since Blackwell recovery, recovery_failed,
+    receive, integrity), each only where the driver has it.  Of an inactive link nothing else is told.
     """
 
     link: int
@@ -133,10 +136,10 @@ class NvLink:
 class Fabric:
     """How the GPU stands in the NVLink fabric.
 
-    ``state`` is "not supported", "not started", "in progress" or "completed"; ``status`` the NVML return code of the
-    registration (0: well); ``cluster`` a UUID and ``clique`` a number, which must be the same on all GPUs that shall
-    talk; ``health`` maps "bandwidth degraded", "route recovery", "route unhealthy", "access timeout recovery" and
-    "incorrect configuration" to "true", "false" or "not supported".
+    ``state`` is "not started", "in progress" or "completed" (a GPU without a fabric has no Fabric: it is missing as
+    UNSUPPORTED); ``status`` the NVML return code of the registration (0: well); ``cluster`` a UUID and ``clique`` a
+    number, which must be the same on all GPUs that shall talk; ``health`` maps "bandwidth degraded", "route recovery",
+    "route unhealthy", "access timeout recovery" and "incorrect configuration" to "true", "false" or "not supported".
     """
 
     state: str
@@ -150,22 +153,24 @@ class Fabric:
 class Gpu:
     """One GPU as NVML shows it; a mode is "on", "off" or "unsupported".
 
-    ``memory`` is in bytes; ``ecc_uncorrected`` counts uncorrected errors since the driver was loaded, -1
-    where ECC is not supported; ``recovery`` is NVML's recovery action ("none", "gpu reset", ...) or
-    "unsupported"; ``sm`` is a compute capability ("sm_86").
+    ``memory`` is in bytes; ``ecc_uncorrected`` counts uncorrected errors since the driver was loaded, -1 where ECC is
+    not supported; ``recovery`` is NVML's recovery action ("none", "gpu reset", ...) or "unsupported"; ``sm`` is a
+    compute capability ("sm_86").
 
-    What follows ``mig`` is lost with the reason UNSUPPORTED where the GPU, or its driver, has no such thing.
-    ``state`` is "answers", "lost" (it fell off the bus), "needs reset" or the name of another NVML error of every
-    call.  ``inforom`` is "valid", "corrupt" or the image's version where it cannot be validated; ``gsp`` the version
-    of the GSP's firmware, "off" where it is not used; ``virtual`` "none", "passthrough", "vgpu", "host vgpu" or "host
-    vsga"; ``license`` "licensed", "unlicensed" or another word of the driver's for a vGPU; ``display`` "on" if a
-    screen is attached or a program draws on one.  ``memory`` and ``memory_used`` are in bytes.  ``ecc_corrected``
-    counts since the driver was loaded, ``ecc_uncorrected_ever`` over the GPU's life.  ``throttle`` names the reasons
+    What follows ``mig`` is lost with the reason UNSUPPORTED where the GPU, or its driver, has no such thing. ``state``
+    is "answers", "lost" (it fell off the bus), "needs reset" or the name and number of another NVML error of every
+    call; a GPU that was lost is not asked any further. ``inforom`` is "valid", "corrupt" or the image's version where
+    it cannot be validated; ``gsp`` the version of the GSP's firmware, "off" where it is not used; ``virtual`` "none",
+    "passthrough", "vgpu", "host vgpu" or "host vsga"; ``license`` "licensed" or "unlicensed" for a vGPU, UNSUPPORTED
+    for any other GPU; ``display`` "on" if a program draws on a screen of it. ``memory`` and ``memory_used`` are in
+    bytes; what the driver keeps for itself is used only where an old driver does not tell it apart. ``ecc_corrected``
+    counts since the driver was loaded, ``ecc_uncorrected_ever`` over the GPU's life. ``throttle`` names the reasons
     that hold the clocks down now ("gpu idle", "applications clocks setting", "sw power cap", "hw slowdown", "sync
-    boost", "sw thermal slowdown", "hw thermal slowdown", "hw power brake slowdown", "display clock setting");
-    ``throttled_us`` maps "power", "thermal", "hw thermal", "hw power brake", "sync boost" to microseconds since the
-    driver was loaded.  ``utilization`` is in percent.  ``p2p`` maps the index of each other GPU to "ok" or to why
-    NVML denies peer-to-peer reads.
+    boost", "sw thermal slowdown", "hw thermal slowdown", "hw power brake slowdown", "display clock setting", "board
+    limit", "reliability", or "reason 0x..." for a bit that is none of these); ``throttled_us`` maps "power", "thermal",
+    "hw thermal", "hw power brake", "sync boost" to microseconds since the driver was loaded, each only where the driver
+    has it. ``utilization`` is in percent. ``p2p`` maps the index of each other GPU to "ok" or to why NVML denies
+    peer-to-peer reads.
     """
 
     index: int
@@ -224,7 +229,9 @@ class Nvml:
 
     ``ended`` is "answered", "no library" (libnvidia-ml.so.1 cannot be loaded), "error" (it returned an error;
     ``code`` is its number, ``detail`` its name and the call), "hung" or "killed" (``detail`` says after what,
-    by what). ``cuda`` is the highest CUDA the driver supports, which is not the toolkit's.
+    by what). ``cuda`` is the highest CUDA the driver supports, which is not the toolkit's; ``library`` the version of
+    libnvidia-ml itself, the driver's behind the major number of a CUDA.  Each is empty where NVML said nothing that
+    reads as one.  ``confidential`` is "off", "on", or "not ready" while GPUs of a confidential machine take no work.
     """
 
     ended: str

@@ -1,0 +1,52 @@
+"""What is asked of network interfaces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envkit.model import UNSUPPORTED, Finding, Severity, Skip
+from envkit.subjects import Host
+
+# a proposal: images and checkpoints of tens of GB take a quarter of an hour and more below it, and every server
+# interface made in twenty years can do it, so that less is a cable or a port that fell back
+_MBIT_LEAST = 1000
+
+
+def host_bonds_complete(host: Host) -> Iterator[Finding]:
+    """Every member of a bond has its link."""
+    bonds = [item for item in host.network.need("the network interfaces") if item.members]
+    if not bonds:
+        raise Skip("no bond on this machine")
+    for bond in bonds:
+        if bond.down:
+            names = ", ".join(bond.down)
+            all_of_it = len(bond.down) == len(bond.members)
+            yield Finding(
+                f"{bond.name} has lost {len(bond.down)} of its {len(bond.members)} members: {names}",
+                Severity.ERROR if all_of_it and bond.default else Severity.WARNING,
+                bond.name,
+                {f"{names} down": host.network.via},
+                f"reseat or replace the cable of {names} and look at the switch's side; what is left has less "
+                f"bandwidth and no reserve; check it with `cat /proc/net/bonding/{bond.name}`",
+            )
+
+
+def host_default_interface_fast(host: Host) -> Iterator[Finding]:
+    """The interface of the default route runs at 1 Gb/s or more.
+
+    Virtual interfaces tell no speed and are skipped.
+    """
+    interfaces = host.network.need("the network interfaces")
+    told = [item for item in interfaces if item.default and item.speed.missing != UNSUPPORTED]
+    if not told:
+        raise Skip("no interface of a default route tells its speed")
+    for item in told:
+        speed = item.speed.need(f"the speed of {item.name}")
+        if speed < _MBIT_LEAST:
+            yield Finding(
+                f"{item.name}, by which the default route leaves, runs at {speed} Mb/s",
+                Severity.WARNING,
+                item.name,
+                {f"{speed} Mb/s": item.speed.via},
+                "replace the cable, or let both ends negotiate the speed; check it with `ethtool " + item.name + "`",
+            )

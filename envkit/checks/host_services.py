@@ -1,0 +1,75 @@
+"""What is asked of the services that systemd runs on a GPU machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envkit.model import Finding, Severity, Skip
+from envkit.subjects import Host
+from envkit.subjects.host import Service
+
+# Those of GPUs, fabrics and engines are asked after by checks of their own.
+_ENGINES = ("containerd", "crio", "podman", "nvidia-dcgm", "irqbalance")
+_SCHEDULERS = ("kubelet", "slurmd", "munge")
+_REST = ("ssh", "sshd", "systemd-resolved", "systemd-networkd", "NetworkManager", "rdma-ndd", "openibd")
+_TIME = ("chrony", "chronyd", "ntp", "ntpd", "ntpsec", "systemd-timesyncd")
+_ALIASES = {"sshd": "ssh", "chronyd": "chrony", "ntpd": "ntp", "opensmd": "opensm"}
+_RESTARTS_MANY = 3  # since the unit was started by hand or at boot; a proposal: an update makes one or two
+
+
+def _units(host: Host, *names: str) -> dict[str, Service]:
+    """The units of these names that are installed, an alias and its unit once."""
+    services = host.services.need("systemd's units")
+    if not services:
+        raise Skip("systemd does not run here")
+    found = {name: services[name] for name in names if name in services and services[name].load == "loaded"}
+    return {name: unit for name, unit in found.items() if found.get(_ALIASES.get(name, "")) != unit}
+
+
+def host_services_well(host: Host) -> Iterator[Finding]:
+    """None of the services that jobs depend on has failed or starts again and again.
+
+    For an engine, a scheduler, the network, logins and the time.
+    """
+    units = _units(host, *_ENGINES, *_SCHEDULERS, *_REST, *_TIME)
+    for name, unit in units.items():
+        if unit.active == "failed" or unit.restarts >= _RESTARTS_MANY:
+            what = "has failed" if unit.active == "failed" else f"is {unit.active}"
+            yield Finding(
+                f"{name} {what} and was restarted {unit.restarts} times",
+                Severity.WARNING,
+                f"{name}.service",
+                {f"{unit.active}, {unit.restarts} restarts": host.services.via},
+                f"read `journalctl -u {name} -e`, then `systemctl restart {name}`; check it with "
+                f"`systemctl status {name}`",
+            )
+
+
+def host_scheduler_runs(host: Host) -> Iterator[Finding]:
+    """The scheduler's agent that shall run on this machine runs; one that is not enabled is somebody's choice."""
+    units = {name: unit for name, unit in _units(host, *_SCHEDULERS).items() if unit.enabled.startswith("enabled")}
+    if not units:
+        raise Skip("no agent of a scheduler is enabled here")
+    for name, unit in units.items():
+        if unit.active not in ("active", "reloading"):
+            yield Finding(
+                f"{name} is enabled and {unit.active}",
+                Severity.ERROR,
+                f"{name}.service",
+                {unit.active: host.services.via},
+                f"no job will come here: read `journalctl -u {name} -e`, then `systemctl start {name}`; check it with "
+                f"`systemctl is-active {name}`",
+            )
+
+
+def host_one_time_service(host: Host) -> Iterator[Finding]:
+    """No two services set the clock at once."""
+    running = [name for name, unit in _units(host, *_TIME).items() if unit.active == "active"]
+    if len(running) > 1:
+        yield Finding(
+            f"{' and '.join(running)} set the clock at once",
+            Severity.WARNING,
+            "the clock",
+            dict.fromkeys(running, host.services.via),
+            f"`systemctl disable --now {running[-1]}`; check it with `timedatectl`",
+        )

@@ -1,0 +1,55 @@
+"""``envkit doctor``: a machine, this one or a saved one, under a contract or without, and the report on it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from envkit import expect, facts, judge, pages, pseudonyms, saved
+from envkit.errors import UsageError
+from envkit.host.observe import observe_host
+from envkit.model import Observed, Report, Subject
+from envkit.report import Table
+from envkit.subjects import Host, codec
+
+
+def host(root: Path, budget_s: float, cuda: str, contract: Path | None, recorded: Path | None, redact: bool) -> Host:
+    """The machine whose root lies at ``root``, or the one in ``recorded``, with what is expected of it.
+
+    Raises UsageError for a contract or a recording that cannot be read, a root that is no directory, a CUDA version
+    that is none, and a budget that leaves no time.
+    """
+    if budget_s <= 0:
+        raise UsageError(f"a budget of {budget_s:g} s leaves no time", "name seconds, such as 8")
+    if not root.is_dir():
+        raise UsageError(f"{root} is no directory", "name the place where the root of the machine lies")
+    expected = expect.load(contract, _ids()) if contract else None
+    if recorded is None:
+        seen = observe_host(root, budget_s, wanted_cuda=cuda, expected=expected)
+    else:
+        seen = saved.of_kind(recorded, Host)
+        if expected:
+            seen = replace(seen, expected=Observed.of(expected, "declared"))
+        if cuda:
+            seen = replace(seen, wanted_cuda=Observed.of(cuda, "declared"))
+    return codec.from_plain(Host, pseudonyms.machine(codec.to_plain(seen))) if redact else seen
+
+
+def report(seen: Host, started: float) -> tuple[Report, tuple[Table, ...]]:
+    """What all checks of a machine say of it, held to its contract; ``started`` is of time.monotonic."""
+    results = expect.hold(judge.judge(seen, facts.load()), seen.expected.value)
+    elapsed = round(time.monotonic() - started, 3)
+    return Report(Subject("host", seen.name), results, elapsed, codec.to_plain(seen)), ()
+
+
+def _ids() -> frozenset[str]:
+    return frozenset(judge.checks(Host))
+
+
+def listing() -> Iterator[str]:
+    """A line a check of a machine: its id, the severities it gives, and what holds when it passes."""
+    for name in sorted(_ids()):
+        page = pages.load(name)
+        yield f"{name}  {page.told.get('severity', '')}  {page.title}"

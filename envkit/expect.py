@@ -1,0 +1,100 @@
+"""Reads expect.toml, the contract of a machine, and holds the results of its checks to it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection
+from dataclasses import fields, is_dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from envkit.errors import UsageError
+from envkit.model import Finding, Outcome, Result
+from envkit.subjects.codec import from_plain
+from envkit.subjects.host.expected import Expected
+
+_MODES = ("", "on", "off")
+
+
+def load(path: Path, checks: Collection[str]) -> Expected:
+    """The contract in ``path``; ``checks`` are the ids that it may name.
+
+    Raises UsageError for a file that cannot be read, is no TOML, or says something that means nothing here.
+    """
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError(
+            f"{path} cannot be read: {error}", "name a file of TOML, such as `[gpus]` `count = 8`"
+        ) from error
+    _known(data, Expected(), path, "")
+    expected = from_plain(Expected, data)
+    _judgeable(expected, path, checks)
+    return expected
+
+
+def _known(data: dict[str, Any], example: Any, path: Path, where: str) -> None:
+    """Refuses a key that means nothing: a contract with a misspelt line would be kept by any machine."""
+    known = [item.name for item in fields(example)]
+    for key, value in data.items():
+        if key not in known:
+            near = get_close_matches(key, known, 1)
+            raise UsageError(
+                f"{path} has `{where}{key}`, which means nothing",
+                f"did you mean `{near[0]}`?" if near else f"one of: {', '.join(known)}",
+            )
+        if is_dataclass(inner := getattr(example, key)):
+            if not isinstance(value, dict):
+                raise UsageError(f"`{key}` in {path} is no table", f"write `[{key}]` and its keys below")
+            _known(value, inner, path, f"{key}.")
+
+
+def _judgeable(expected: Expected, path: Path, checks: Collection[str]) -> None:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet  # only a contract needs it
+
+    for text in (expected.driver.version, expected.driver.cuda):
+        try:
+            SpecifierSet(text)
+        except InvalidSpecifier as error:
+            raise UsageError(f"`{text}` in {path} is no version specifier", "write it like `>=MAJOR.MINOR`") from error
+    for name in ("mig", "ecc", "persistence"):
+        if getattr(expected.gpus, name) not in _MODES:
+            raise UsageError(f"gpus.{name} in {path} is neither on nor off", 'write "on" or "off"')
+    for number in (
+        expected.gpus.count,
+        expected.gpus.memory_gib,
+        expected.nvlink.links,
+        expected.infiniband.ports,
+        expected.infiniband.rate_gbps,
+    ):
+        if number is not None and number < 0:
+            raise UsageError(f"{path} expects {number} of something", "write how many there should be")
+    for check in (*expected.checks.require, *expected.checks.may_be_unknown):
+        if check not in checks:
+            near = get_close_matches(check, list(checks), 1)
+            raise UsageError(
+                f"{path} names the check `{check}`, which does not exist",
+                f"did you mean `{near[0]}`?" if near else "`envkit doctor --list` lists them",
+            )
+
+
+def hold(results: tuple[Result, ...], expected: Expected | None) -> tuple[Result, ...]:
+    """The results under the contract: a required check that was skipped fails, one that may be unknown is skipped."""
+    if expected is None:
+        return results
+    return tuple(_held(result, expected) for result in results)
+
+
+def _held(result: Result, expected: Expected) -> Result:
+    if result.check in expected.checks.require and result.outcome is Outcome.SKIP:
+        finding = Finding(
+            f"{result.check} is required here and was skipped: {result.reason}",
+            fix="mend what it could not be asked about, or take it out of `checks.require`",
+        )
+        return replace(result, outcome=Outcome.FAIL, findings=(finding,), reason="")
+    if result.check in expected.checks.may_be_unknown and result.outcome is Outcome.UNKNOWN:
+        return replace(
+            result, outcome=Outcome.SKIP, reason=f"may be unknown here, as the contract says: {result.reason}"
+        )
+    return result

@@ -1,0 +1,124 @@
+"""File systems of other machines, and paths that variables name: whatever may hang with a server that is gone."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable
+
+from envkit.host.disks import parse_mounts
+from envkit.host.place import Place, Source, short
+from envkit.model import Observed
+from envkit.subjects.host.system import Mount, NamedPath, RemoteMount
+
+_KINDS = {"nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "wekafs", "panfs", "pvfs2"}
+# file systems in a program whose files are another machine's; the many others that are not never hang a job
+_BY_FUSE = {
+    "sshfs",
+    "glusterfs",
+    "ceph-fuse",
+    "s3fs",
+    "gcsfuse",
+    "juicefs",
+    "dfuse",
+    "rclone",
+    "goofys",
+    "blobfuse2",
+    "mount-s3",
+}
+_ANSWER_S = 1.0  # a server that is there answers in milliseconds; Nagios' check_disk and df hang for minutes
+_MOST_MOUNTS = 64
+
+_DIRECTORIES = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "CUDA_CACHE_PATH", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+_FILES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NCCL_TOPO_FILE", "CUDA_INJECTION64_PATH")
+_HOLDS = {
+    "CUDA_HOME": ("bin/nvcc",),
+    "CUDA_PATH": ("bin/nvcc",),
+    "CUDA_MPS_PIPE_DIRECTORY": ("control",),
+}
+
+
+def is_remote(mount: Mount) -> bool:
+    """Whether the files of a mount are another machine's."""
+    kind = mount.kind.removeprefix("fuse.")
+    return mount.kind in _KINDS or (kind != mount.kind and kind in _BY_FUSE)
+
+
+def ask(paths: list[str], statvfs: Callable[[str], object], limit_s: float) -> dict[str, str]:
+    """How each path answered, all asked side by side: "" for well, an error's words, or "hung".
+
+    A thread whose question hangs cannot be ended; this runs in a child that ends with all its threads.
+    """
+    answers: dict[str, str] = {}
+
+    def one(path: str) -> None:
+        try:
+            statvfs(path)
+        except OSError as error:
+            answers[path] = short(error)
+        else:
+            answers[path] = ""
+
+    threads = [threading.Thread(target=one, args=(path,), daemon=True) for path in paths]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + limit_s
+    for thread in threads:
+        thread.join(max(deadline - time.monotonic(), 0))
+    return {path: answers.get(path, "hung") for path in paths}
+
+
+def remote_mounts(place: Place) -> Observed[tuple[RemoteMount, ...]]:
+    """The mounts of other machines' files and whether they answer; a recorded tree has only their names."""
+    text = place.text("proc/self/mountinfo")
+    if not text.value:
+        return Observed.lost(text.missing or "/proc/self/mountinfo is empty")
+    mounts = {mount.path: mount for mount in parse_mounts(text.value) if is_remote(mount)}
+    if mounts and not place.live:
+        return Observed.lost("a recorded tree has no file systems of other machines to ask")
+    if len(mounts) > _MOST_MOUNTS:
+        return Observed.lost(f"{len(mounts)} mounts of other machines' files are more than {_MOST_MOUNTS}")
+    answers = ask(list(mounts), os.statvfs, _ANSWER_S)
+    return Observed.of(tuple(_judged(mounts[path], answer) for path, answer in answers.items()), "statvfs")
+
+
+def _judged(mount: Mount, answer: str) -> RemoteMount:
+    ended = {"": "answered", "hung": "hung"}.get(answer, "error")
+    detail = f"no answer within {_ANSWER_S:g} s" if ended == "hung" else answer
+    return RemoteMount(mount.path, mount.kind, mount.device, ended, detail)
+
+
+def look(place: Place, variable: str, path: str) -> NamedPath:
+    """What lies at a path that a variable names; raises OSError if that may not be looked at."""
+    name = path.lstrip("/")
+    try:
+        mode = place.path(name).stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        parent = place.path(name).parent
+        while not parent.exists() and parent != place.root:
+            parent = parent.parent
+        return NamedPath(variable, path, "absent", parent.is_dir() and os.access(parent, os.W_OK | os.X_OK))
+    kind = "directory" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
+    holds = tuple(entry for entry in _HOLDS.get(variable, ()) if place.exists(f"{name}/{entry}"))
+    right = os.W_OK | os.X_OK if kind == "directory" else os.W_OK
+    return NamedPath(variable, path, kind, os.access(place.path(name), right), holds)
+
+
+def named_paths(place: Place) -> Observed[tuple[NamedPath, ...]]:
+    """What lies at the paths that the environment names; LD_PRELOAD may name several, and names without a slash
+    are the loader's to find.
+    """
+    asked = [(name, place.environ[name]) for name in (*_DIRECTORIES, *_FILES, *_HOLDS) if place.environ.get(name)]
+    preloads = place.environ.get("LD_PRELOAD", "").replace(":", " ").split()
+    asked += [("LD_PRELOAD", path) for path in preloads if "/" in path and "$" not in path]
+    found = []
+    for variable, path in asked:
+        # a relative path is one from the directory in which the job will start, which nobody knows
+        if path.startswith("/"):
+            found.append(look(place, variable, path))
+    return Observed.of(tuple(found), "environment, stat")
+
+
+SOURCES: dict[str, Source] = {"remote_mounts": remote_mounts, "named_paths": named_paths}

@@ -1,0 +1,99 @@
+"""The pages of the checks: what each asks, why, what to do, and the examples that prove it.
+
+A page is ``kb/<check id>.md``.  Pages of machines and launches say under Source, in a list, what the check reads, its
+threshold with the threshold's origin, and the severities that it gives; their examples name the fault they plant.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from envkit.errors import UsageError
+
+_FOLDER = Path(__file__).parent / "kb"
+_TOLD = re.compile(r"- (reads|threshold|severity): (.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A fenced block of JSON: the subject's kind, "fails", "passes", "skips" or "unknown", and the planted fault."""
+
+    kind: str
+    outcome: str
+    fault: str
+    text: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page; ``sections`` are its headings with their text, ``told`` what Source says of reads, threshold and
+    severity, each empty if it does not.
+    """
+
+    check: str
+    title: str
+    sections: Mapping[str, str]
+    told: Mapping[str, str]
+    examples: tuple[Example, ...]
+
+
+def names() -> tuple[str, ...]:
+    """The checks that have a page."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.md")))
+
+
+def load(check: str) -> Page:
+    """The page of a check; raises UsageError, naming the nearest, if there is none."""
+    from difflib import get_close_matches
+
+    if check not in names():
+        near = get_close_matches(check, names(), 3, 0.5)
+        raise UsageError(
+            f"there is no check `{check}`",
+            f"nearest: {', '.join(near)}" if near else "`envkit doctor --list` lists those of a machine",
+        )
+    return parse(check, (_FOLDER / f"{check}.md").read_text(encoding="utf-8"))
+
+
+def parse(check: str, text: str) -> Page:
+    """A page out of its text; raises ValueError where a block is left open or its fence does not say what it is."""
+    examples = tuple(_examples(check, text))
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    title, *parts = re.split(r"^## ", prose, flags=re.MULTILINE)
+    sections = {name.strip(): body.strip() for name, _, body in (part.partition("\n") for part in parts)}
+    source = re.sub(r"\n  +", " ", sections.get("Source", ""))  # an item of the list may go on in indented lines
+    told = {key: value.strip() for key, value in _TOLD.findall(source)}
+    return Page(check, title.strip().removeprefix("# "), sections, told, examples)
+
+
+def _examples(check: str, text: str) -> Iterator[Example]:
+    start, info, body = 0, "", list[str]()
+    for number, line in enumerate(text.splitlines(), 1):
+        if not start and line.startswith("```"):
+            start, info, body = number, line.removeprefix("```"), []
+        elif start and line.rstrip() == "```":
+            if info.split()[:1] == ["json"]:
+                words = info.split(maxsplit=3)
+                if len(words) < 3:
+                    raise ValueError(f"{check}.md:{start} does not say of what it is an example")
+                yield Example(words[1], words[2], words[3] if len(words) > 3 else "", "\n".join(body), start)
+            start = 0
+        else:
+            body.append(line)
+    if start:
+        raise ValueError(f"{check}.md:{start} opens a block and does not close it")
+
+
+def told(page: Page) -> str:
+    """The page for a person: title, why, fix, source, and the faults that prove it."""
+    parts = [page.check, "", page.title, ""]
+    for name, body in page.sections.items():
+        parts += [f"{name}:", *(f"  {line}" for line in body.splitlines()), ""]
+    faults = [example.fault for example in page.examples if example.outcome == "fails" and example.fault]
+    if faults:
+        parts += ["Proven by these faults:", *(f"  - {fault}" for fault in faults), ""]
+    return "\n".join(parts).rstrip() + "\n"

@@ -1,0 +1,194 @@
+"""``envkit preflight``: will this image, with this job's settings, run on this machine?  One verdict before the launch.
+
+The levels follow one another, the cheap ones first, and a level that finds an error ends the run: ``passive`` looks at
+files and at the driver's answers, ``probe`` starts the image and asks a process in it what it binds, ``quick`` and
+``full`` run the smoke suite there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from envkit import expect, facts, judge, launch, prove, saved
+from envkit.engine import Engine, Say
+from envkit.errors import Undecided, UsageError
+from envkit.facts import Facts
+from envkit.host.observe import observe_host
+from envkit.host.place import Place
+from envkit.model import Finding, Observed, Outcome, Report, Result, Severity, Subject
+from envkit.subjects import Host, Launch, codec
+from envkit.subjects.host.expected import Expected, ExpectedChecks
+from envkit.subjects.launch import Job
+
+LEVELS = ("passive", "probe", "quick", "full")
+
+PASSIVE_S = 8.0
+_LEAST_S = 5.0  # a container is not started for less
+_ENGINE_CHECKS = "envkit.checks.host_container"  # what a launch without an image has no use for
+# whose finding is told as the cause: what fits least together, then what the process met, then the machine alone
+_BLAMED = ("launch-", "image-", "smoke-", "host-")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What shall be launched, and how far it is looked at.
+
+    ``image`` is empty for a Python of this machine (``python``, or the one envkit runs under).  ``host`` is a saved
+    machine to judge for, with which nothing can be started.  ``budget_s`` is for all levels together, 0 for what they
+    need.  ``may_be_unknown`` are checks whose question may stay open here.
+    """
+
+    image: str
+    job: Job
+    level: str = "quick"
+    host: Path | None = None
+    python: Path | None = None
+    expect: Path | None = None
+    budget_s: float = 0.0
+    may_be_unknown: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Raises UsageError for a level or a check that does not exist, and for no sense."""
+        if self.level not in LEVELS:
+            raise UsageError(f"there is no level `{self.level}`", f"one of: {', '.join(LEVELS)}")
+        if self.host is not None and self.level != "passive":
+            raise UsageError("a saved machine can start nothing", "add `--level passive`")
+        if self.image and self.python:
+            raise UsageError("an image and --python were both given", "name one of them")
+        if self.budget_s < 0:
+            raise UsageError(f"a budget of {self.budget_s:g} s leaves no time", "name seconds, such as 30")
+        known = judge.checks()
+        for name in self.may_be_unknown:
+            if name not in known:
+                raise UsageError(f"there is no check `{name}`", "`envkit doctor --list` names those of a machine")
+
+
+class _Clock:
+    """How much of the budget is left; without a budget each level has its own."""
+
+    def __init__(self, budget_s: float) -> None:
+        self.started = time.monotonic()
+        self.budget_s = budget_s
+
+    def left(self, own_s: float) -> float:
+        """Seconds for the next level; raises Undecided where the budget leaves too few."""
+        if not self.budget_s:
+            return own_s
+        left = self.budget_s - (time.monotonic() - self.started)
+        if left < _LEAST_S:
+            raise Undecided(f"the budget of {self.budget_s:g} s was spent before it", "give a larger --budget")
+        return min(own_s, left)
+
+
+def run(wish: Wish, connect: Callable[[], Engine], gpus: tuple[str, ...], say: Say) -> Report:
+    """The one report of all levels; ``gpus`` are those that a started process is given.
+
+    Raises UsageError for a wish that makes no sense or an image that does not exist.
+    """
+    wish.check()
+    known = facts.load()
+    clock = _Clock(wish.budget_s)
+    contract = expect.load(wish.expect, judge.checks()) if wish.expect else None
+    results: tuple[Result, ...] = ()
+    observed: dict[str, Any] = {}
+    name = wish.image or str(wish.python or "this Python")
+    for stage, work in _levels(wish, connect, gpus, say, clock, contract, known):
+        say(f"level {stage}")
+        try:
+            for kind, subject, said in work():
+                results += _held(said, contract, wish.may_be_unknown)
+                observed[kind] = codec.to_plain(subject)
+        except Undecided as error:
+            results += (Result(f"preflight-{stage}", Outcome.UNKNOWN, reason=error.message),)
+        if Report(Subject("preflight", name), results).exit_code() == 1:
+            break
+    elapsed = round(time.monotonic() - clock.started, 3)
+    return Report(Subject("preflight", name), tuple(sorted(results, key=lambda one: one.check)), elapsed, observed)
+
+
+Work = Callable[[], Iterator[tuple[str, Any, tuple[Result, ...]]]]
+
+
+def _levels(
+    wish: Wish,
+    connect: Callable[[], Engine],
+    gpus: tuple[str, ...],
+    say: Say,
+    clock: _Clock,
+    contract: Expected | None,
+    known: Facts,
+) -> Iterator[tuple[str, Work]]:
+    """Each level that was asked for and its work: what it observed, of which kind, and what the checks say of it."""
+
+    def passive() -> Iterator[tuple[str, Any, tuple[Result, ...]]]:
+        host = _host(wish, clock, contract)
+        said = judge.judge(host, known)
+        if not wish.image:
+            yield "host", host, tuple(one for one in said if not _of_engine(one.check))
+            return
+        yield "host", host, said
+        place = None if wish.host else Place(Path("/"), {})
+        seen: Launch = launch.observe(wish.image, host, wish.job, connect, say, place)
+        yield "launch", replace(seen, host=Host(host.name)), judge.judge(seen, known)
+
+    def inside() -> prove.Place:
+        if wish.image:
+            return prove.InEngine(connect(), wish.image, "", gpus)
+        return prove.Here(wish.python, gpus) if wish.python else prove.this_python(gpus)
+
+    def probe() -> Iterator[tuple[str, Any, tuple[Result, ...]]]:
+        seen = prove.probe(inside(), say, clock.left(prove.PROBE_S))
+        yield "image", seen, judge.judge(seen, known)
+
+    def smoke(level: str) -> Iterator[tuple[str, Any, tuple[Result, ...]]]:
+        seen = prove.smoke(inside(), say, prove.SmokeWish(level), clock.left(prove.SMOKE_S[level]))
+        yield "smoke", seen, judge.judge(seen, known)
+
+    yield "passive", passive
+    if wish.level != "passive":
+        yield "probe", probe
+    if wish.level in prove.SMOKE_S:
+        yield wish.level, lambda: smoke(wish.level)
+
+
+def _of_engine(check: str) -> bool:
+    return judge.checks()[check].judge.__module__.startswith(_ENGINE_CHECKS)
+
+
+def _host(wish: Wish, clock: _Clock, contract: Expected | None) -> Host:
+    if wish.host is not None:
+        seen = saved.of_kind(wish.host, Host)
+        return replace(seen, expected=Observed.of(contract, "declared")) if contract else seen
+    return observe_host(budget_s=clock.left(PASSIVE_S), expected=contract)
+
+
+def _held(
+    results: tuple[Result, ...], contract: Expected | None, may_be_unknown: tuple[str, ...]
+) -> tuple[Result, ...]:
+    allowed = Expected(checks=ExpectedChecks(may_be_unknown=may_be_unknown))
+    return expect.hold(expect.hold(results, contract), allowed)
+
+
+def cause(report: Report, fail_on: Severity) -> Finding | None:
+    """The one finding that is told as the cause, None where nothing at or above ``fail_on`` was found."""
+    found = [
+        (rank, -finding.severity, finding)
+        for result in report.results
+        for rank, prefix in enumerate(_BLAMED)
+        if result.check.startswith(prefix)
+        for finding in result.findings
+        if finding.severity >= fail_on
+    ]
+    return min(found, key=lambda one: one[:2])[2] if found else None
+
+
+def doubt(report: Report) -> str:
+    """The first thing that stayed open, empty if nothing did."""
+    for result in report.results:
+        if result.outcome in (Outcome.UNKNOWN, Outcome.BROKE):
+            return f"{result.check}: {result.reason}"
+    return ""

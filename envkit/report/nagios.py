@@ -1,0 +1,31 @@
+"""A report as the one line that Nagios and its kin read, with performance data behind the bar."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from envkit.exits import NAGIOS, styled
+from envkit.model import Outcome, Report, Severity
+from envkit.report.text import visible
+
+_MOST = 200  # characters of the message; consoles cut longer ones off
+
+
+def render(report: Report, fail_on: Severity = Severity.ERROR) -> str:
+    """``ENVKIT CRITICAL - 2 errors: first message | pass=190 ...``; the word agrees with ``--exit-style nagios``."""
+    word = NAGIOS[styled(report, fail_on, "nagios")]
+    outcomes = Counter(result.outcome for result in report.results)
+    findings = sorted((one for result in report.results for one in result.findings), key=lambda one: -one.severity)
+    counted = Counter(finding.severity for finding in findings)
+    numbers = ((counted[one], one.name.lower()) for one in reversed(Severity) if counted[one])
+    said = ", ".join(f"{number} {name}{'s' if number > 1 else ''}" for number, name in numbers)
+    open_ones = [one for one in report.results if one.outcome in (Outcome.UNKNOWN, Outcome.BROKE)]
+    if findings:
+        text = f"{said}: {findings[0].message}"
+    elif open_ones:
+        text = f"{len(open_ones)} checks undecided: {open_ones[0].check}: {open_ones[0].reason}"
+    else:
+        text = f"{outcomes[Outcome.PASS]} checks passed"
+    line = " ".join(visible(text).replace("|", "/").split())
+    data = " ".join(f"{outcome}={outcomes[outcome]}" for outcome in Outcome)
+    return f"ENVKIT {word} - {line[:_MOST]} | {data} time={report.elapsed_s:.3f}s\n"

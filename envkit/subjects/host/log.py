@@ -1,0 +1,25 @@
+"""What the kernel wrote that bears on GPUs, their links and the machine under them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line of the kernel log; lines of the same text are one.
+
+    ``topic`` names what kind of line it is (the list is in envkit/host/log.py); ``xid`` is its Xid and ``sxid`` its
+    SXid, 0 for another line; ``pci`` the device it speaks of, empty if it names none.  ``at`` is the time of the newest
+    line of this text in seconds since boot, -1 if the log does not say; ``times`` how many there were.  ``left_out``
+    counts older lines of the same kind that were not kept.
+    """
+
+    text: str
+    xid: int = 0
+    pci: str = ""
+    topic: str = "driver"
+    at: float = -1.0
+    times: int = 1
+    sxid: int = 0
+    left_out: int = 0

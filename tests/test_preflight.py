@@ -1,0 +1,186 @@
+"""One verdict before a launch, and a command that starts on a pass only and is then alone in its process."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import machines
+import pytest
+
+from envkit import preflight, saved
+from envkit.errors import UsageError
+from envkit.launch import job_from
+from envkit.model import Finding, Outcome, Report, Result, Severity, Subject
+from envkit.subjects.codec import to_plain
+
+ENVKIT = [sys.executable, "-m", "envkit", "preflight", "--level", "passive"]
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("good") / "host.json"
+    path.write_text(saved.text("host", to_plain(machines.host("h100"))))
+    return path
+
+
+@pytest.fixture(scope="module")
+def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bad") / "host.json"
+    host = machines.host("h100", {"nvml.gpus.3.remap.failed": True})
+    path.write_text(saved.text("host", to_plain(host)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def dark(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("dark") / "host.json"
+    path.write_text(saved.text("host", to_plain(machines.host("h100", {"log": None}))))
+    return path
+
+
+def fly(host: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*ENVKIT, "--host", str(host), *argv], capture_output=True, text=True, timeout=60)
+
+
+def test_a_healthy_machine_passes_and_a_sick_one_says_why(good: Path, bad: Path) -> None:
+    assert fly(good).returncode == 0
+    done = fly(bad)
+    assert done.returncode == 1
+    assert "cause: GPU 3" in done.stderr
+    assert "fix: " in done.stderr
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 3, 7, 255])
+def test_the_command_starts_on_a_pass_and_its_code_is_the_answer(good: Path, code: int) -> None:
+    done = fly(good, "--", "sh", "-c", f"echo said; exit {code}")
+    assert (done.returncode, done.stdout) == (code, "said\n")
+
+
+def test_the_command_gets_its_own_arguments_untouched(good: Path) -> None:
+    done = fly(good, "--", "printf", "%s|", "--level", "x", "--", "-h", "a b")
+    assert done.stdout == "--level|x|--|-h|a b|"
+
+
+@pytest.mark.parametrize("name", ["bad", "dark"])
+def test_the_command_does_not_start_otherwise(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    started = tmp_path / "started"
+    done = fly(request.getfixturevalue(name), "--", "touch", str(started))
+    assert done.returncode == {"bad": 1, "dark": 3}[name]
+    assert not started.exists()
+    assert done.stdout == ""  # the command's, which did not run
+
+
+def test_what_may_be_unknown_does_not_stop_the_command(dark: Path) -> None:
+    report = json.loads(fly(dark, "--format", "json").stdout)
+    unknown = [result["check"] for result in report["results"] if result["outcome"] == "unknown"]
+    assert unknown
+    words = [word for check in unknown for word in ("--may-be-unknown", check)]
+    assert fly(dark, *words, "--", "true").returncode == 0
+
+
+def test_the_command_takes_the_process_over(good: Path) -> None:
+    """Same pid and process group; what Python had ignored acts again; nothing of envkit's is left."""
+    script = (
+        'echo $$ $(ps -o pgid= -p $$) $(grep SigIgn /proc/$$/status); ls /proc/$$/fd; env | grep -ci "^envkit" || true'
+    )
+    with subprocess.Popen(
+        [*ENVKIT, "--host", str(good), "--", "sh", "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        out = process.communicate(timeout=60)[0].split()
+    pid, group, _, ignored, *rest = out
+    assert int(pid) == int(group) == process.pid
+    assert int(ignored, 16) & (1 << (signal.SIGPIPE - 1)) == 0
+    assert [int(fd) for fd in rest[:-1] if fd.isdecimal() and int(fd) > 2] in ([], [3])  # 3 is ls's own
+    assert rest[-1] == "0"
+
+
+def test_a_signal_reaches_the_command(good: Path) -> None:
+    argv = [
+        *ENVKIT,
+        "--host",
+        str(good),
+        "--",
+        "sh",
+        "-c",
+        "trap 'exit 42' TERM; echo up; while :; do sleep 0.05; done",
+    ]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=10) == 42
+
+
+def test_a_stop_before_the_verdict_starts_nothing(good: Path, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    argv = [*ENVKIT, "--host", str(good), "--", "touch", str(started)]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        code = process.wait(timeout=20)
+    assert code != 0
+    assert not started.exists()
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (("--level", "deep"), "no level"),
+        (("--level", "quick"), "can start nothing"),
+        (("--workers", "-1"), "workers"),
+        (("--may-be-unknown", "host-x"), "no check"),
+        (("--budget", "-3"), "leaves no time"),
+        (("--env-file", "/nonexistent"), "nonexistent"),
+        (("--", "no-such-program-here"), "no program"),
+    ],
+)
+def test_wrong_input_is_one_sentence_and_code_2(good: Path, argv: tuple[str, ...], says: str) -> None:
+    done = fly(good, *argv)
+    assert done.returncode == 2, done.stderr
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_cause_is_what_fits_least_together() -> None:
+    def failed(check: str, severity: Severity) -> Result:
+        return Result(check, Outcome.FAIL, (Finding(check, severity),))
+
+    results = (
+        failed("host-a", Severity.ERROR),
+        failed("launch-b", Severity.ERROR),
+        failed("image-c", Severity.WARNING),
+    )
+    told = preflight.cause(Report(Subject("preflight", "x"), results), Severity.ERROR)
+    assert told is not None
+    assert told.message == "launch-b"
+    assert preflight.cause(Report(Subject("preflight", "x"), results[2:]), Severity.ERROR) is None
+
+
+def test_a_spent_budget_is_undecided_and_starts_no_container() -> None:
+    def connect() -> preflight.Engine:
+        raise AssertionError("no engine is asked once the budget is spent")
+
+    wish = preflight.Wish("", job_from(), "probe", budget_s=0.01)
+    report = preflight.run(wish, connect, (), lambda line: None)
+    assert report.exit_code() in (1, 3)
+    assert {result.check for result in report.results} <= {"preflight-passive", "preflight-probe"}
+
+
+def test_an_image_and_a_python_are_one_too_many() -> None:
+    with pytest.raises(UsageError, match="both given"):
+        preflight.Wish("image", job_from(), python=Path(sys.executable)).check()
+
+
+def test_without_an_image_no_engine_is_judged(good: Path) -> None:
+    checks = {result["check"] for result in json.loads(fly(good, "--format", "json").stdout)["results"]}
+    assert "host-docker-reachable" not in checks
+    assert "host-nvml-answers" in checks
