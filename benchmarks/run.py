@@ -85,8 +85,8 @@ def commands(runs: int) -> Iterator[Measure]:
     yield measure("envkit render -o -", "s", repeated(lambda: timed(render)[0], runs), 0.4)
     doctor = [*ENVKIT, "doctor", "--format", "json"]
     both = [timed(doctor, codes=(0, 1, 3)) for _ in range(runs + 1)][1:]
-    yield measure("envkit doctor", "s", [seconds for seconds, _ in both], 3.0)
-    yield measure("envkit doctor, largest process", "MiB", [memory for _, memory in both], 100.0)
+    yield measure("envkit doctor", "s", [seconds for seconds, _ in both], 0.5)
+    yield measure("envkit doctor, largest process", "MiB", [memory for _, memory in both], 80.0)
 
 
 def inside(runs: int) -> Iterator[Measure]:

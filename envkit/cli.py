@@ -6,13 +6,14 @@ Data goes to stdout, talk to stderr.  Every module that costs time is imported b
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
@@ -894,4 +895,8 @@ def main() -> None:
     if argv[:1] == ["preflight"] and "--" in argv:
         at = argv.index("--")
         argv, command = argv[:at], tuple(argv[at + 1 :])
-    sys.exit(run(lambda: app(args=argv, obj=command)))
+    code = run(lambda: app(args=argv, obj=command))
+    atexit._run_exitfuncs()
+    with suppress(OSError, ValueError):
+        sys.stderr.flush()
+    os._exit(code)  # taking a hundred modules down takes 60 ms, and frees what the kernel frees anyway

@@ -27,7 +27,10 @@ def host(root: Path, budget_s: float, cuda: str, contract: Path | None, recorded
         raise UsageError(f"{root} is no directory", "name the place where the root of the machine lies")
     expected = expect.load(contract, _ids()) if contract else None
     if recorded is None:
-        seen = observe_host(root, budget_s, wanted_cuda=cuda, expected=expected)
+        # the checks are imported while the children read, which takes as long
+        seen = observe_host(
+            root, budget_s, wanted_cuda=cuda, expected=expected, meanwhile=lambda: (judge.checks(Host), facts.load())
+        )
     else:
         seen = saved.of_kind(recorded, Host)
         if expected:

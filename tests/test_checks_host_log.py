@@ -46,7 +46,8 @@ def test_a_log_that_was_not_read_is_unknown_to_every_check_and_says_who_may_read
 
 @pytest.mark.parametrize("code", [row.code for row in FACTS.xids] + [9999])
 def test_every_xid_is_found_by_one_check_and_a_programs_fault_never_condemns_a_machine(code: int) -> None:
-    found = {name: said(name, with_log(XID.format(code, 7, "what the driver says"))) for name in OF_THE_LOG}
+    host = with_log(XID.format(code, 7, "what the driver says"))
+    found = {name: said(name, host) for name in OF_THE_LOG}
     failed = {name: result for name, result in found.items() if result.outcome is Outcome.FAIL}
     assert len(failed) == 1, failed
     (result,) = failed.values()

@@ -83,17 +83,13 @@ def _nvml_ended(found: Found, ending: Ending | None) -> Found:
 
 # The cheapest first: where the budget is short these are begun, and answer, before the others.
 GROUPS = (
-    Group("the machine", lambda place: machine.SOURCES),
-    Group("the driver", lambda place: driver.SOURCES),
-    Group("the kernel modules", lambda place: modules.SOURCES),
+    Group("the machine", lambda place: {**machine.SOURCES, **cpu.SOURCES, **memory.SOURCES}),
+    Group("the driver", lambda place: {**driver.SOURCES, **modules.SOURCES}),
     Group("the packages", lambda place: packages.SOURCES),
     Group("the driver's GPUs", lambda place: driver.GPU_SOURCES, 60.0),
-    Group("the configuration", lambda place: files.SOURCES),
-    Group("the container engines", lambda place: containers.SOURCES),
+    Group("the configuration", lambda place: {**rdma.CONFIGURED, **containers.SOURCES, **files.SOURCES}),
     Group("the device nodes", nodes.sources, 60.0, nodes.KIND, nodes.join),
-    Group("the processors", lambda place: cpu.SOURCES),
-    Group("the memory", lambda place: memory.SOURCES),
-    Group("the PCI bus", lambda place: pci.SOURCES),
+    Group("the PCI bus", lambda place: {**pci.SOURCES, **network.SOURCES}),
     Group("the disks", lambda place: disks.SOURCES),
     # each may wait for a server that is gone, and tells so itself a little earlier
     Group("other machines' file systems", lambda place: remote.SOURCES, 2.0),
@@ -101,9 +97,7 @@ GROUPS = (
     Group("the services", lambda place: services.SOURCES, 3.0),
     Group("the engine", lambda place: engine.SOURCES, 5.0, None, engine.join),
     Group("the fabric", lambda place: fabric.SOURCES),
-    Group("the network interfaces", lambda place: network.SOURCES),
     Group("the RDMA devices", lambda place: rdma.SOURCES, 3.0),
-    Group("the RDMA configuration", lambda place: rdma.CONFIGURED),
     Group("the vital product data", lambda place: fabric.VITAL, 4.0),
     Group("the kernel log", log.sources, 4.0),
     # without persistence mode starting the driver takes seconds for each GPU: it may take the whole budget
@@ -133,8 +127,13 @@ def _read(group: Group, place: Place, sources: Mapping[str, Source]) -> Task:
     return Task(group.name, "", group.limit_s, work, strict=True)
 
 
-def read_groups(groups: tuple[Group, ...], place: Place, budget_s: float) -> dict[str, Observed[Any]]:
-    """What each field of Host was found to be, all groups side by side and within ``budget_s`` seconds."""
+def read_groups(
+    groups: tuple[Group, ...], place: Place, budget_s: float, meanwhile: Callable[[], object] | None = None
+) -> dict[str, Observed[Any]]:
+    """What each field of Host was found to be, all groups side by side and within ``budget_s`` seconds.
+
+    ``meanwhile`` is called once while the children read, for work of this process that does not wait for them.
+    """
     kinds = get_type_hints(Host)
     found: dict[str, Observed[Any]] = {}
     lanes = []
@@ -159,7 +158,7 @@ def read_groups(groups: tuple[Group, ...], place: Place, budget_s: float) -> dic
         ended = None if ending.ended == "ran" else ending
         found.update(group.join(seen, ended) if group.join else seen)
 
-    isolate.run(lanes, budget_s, done)
+    isolate.run(lanes, budget_s, done, meanwhile=meanwhile)
     return found
 
 
@@ -172,12 +171,14 @@ def observe_host(
     name: str = "",
     environ: Mapping[str, str] | None = None,
     groups: tuple[Group, ...] = GROUPS,
+    meanwhile: Callable[[], object] | None = None,
 ) -> Host:
     """This machine, or the one whose root lies at ``root``, within ``budget_s`` seconds.
 
     ``wanted_cuda`` is the toolkit version that shall run here, ``expected`` the contract of the machine, if somebody
     declared them; ``name`` replaces the
-    machine's own; ``environ`` its environment.  NVML and the C library are always this process's.  Raises
+    machine's own; ``environ`` its environment; ``meanwhile`` is as for ``read_groups``.  NVML and the C library are
+    always this process's.  Raises
     UsageError if ``wanted_cuda`` is no version.
     """
     if wanted_cuda:
@@ -190,5 +191,5 @@ def observe_host(
         name or platform.node() or "this machine",
         wanted_cuda=Observed.of(wanted_cuda, "declared") if wanted_cuda else Observed.lost("none was declared"),
         expected=Observed.of(expected, "declared") if expected else Observed.lost("none was declared"),
-        **read_groups(groups, place, budget_s),
+        **read_groups(groups, place, budget_s, meanwhile),
     )

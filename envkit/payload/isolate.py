@@ -272,11 +272,12 @@ def run(
     budget_s: float,
     done: Callable[[Task, Ending], None],
     before: Callable[[Task], None] | None = None,
+    meanwhile: Callable[[], object] | None = None,
 ) -> None:
     """Runs the tasks of each lane one after another and the lanes side by side; all of it within ``budget_s``.
 
     ``done`` is called with every task exactly once; a task that the budget left no time for is "hung".  ``before``
-    is called just before each fork.
+    is called just before each fork, ``meanwhile`` once, when the first task of every lane runs.
     """
     faulthandler.cancel_dump_traceback_later()  # a forked child would wait for its thread, which it does not have
     deadline = time.monotonic() + budget_s
@@ -297,6 +298,9 @@ def run(
                         running[number] = _start(task, min(task.budget_s, left))
                     except OSError as error:  # a limit on processes or descriptors
                         done(task, Ending("raised", f"no process could be started for it: {error}"))
+            if meanwhile is not None:
+                meanwhile()
+                meanwhile = None
             _listen(list(running.values()), deadline)
             for number, child in list(running.items()):
                 ending = _finished(child, deadline)
