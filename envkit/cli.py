@@ -708,8 +708,11 @@ def preflight(
 
     command: tuple[str, ...] = context.obj or ()
     with _exits(exit_style):
+        if context.obj == ():  # a script whose variable is empty would take "passed" for "ran"
+            raise UsageError("there is no command after --", "name one, or leave -- out")
         _printable(format, fail_on, report)
         _startable(command)
+        pipeline.known_engine(engine)
         job = launch.job_from(
             gpus=gpus,
             way=way,
@@ -826,6 +829,20 @@ def _stopped(number: int, frame: FrameType | None) -> None:
     raise Interrupted(signal.Signals(number).name)
 
 
+def _dropped(lost: sys.UnraisableHookArgs) -> None:
+    """A stop that fell into code whose exceptions Python drops (a callback of a fork, a destructor) comes once more."""
+    stop = lost.exc_value
+    if not isinstance(stop, Interrupted):
+        sys.__unraisablehook__(lost)
+        return
+
+    def once_more(number: int, frame: FrameType | None) -> None:
+        raise stop
+
+    signal.signal(signal.SIGALRM, once_more)
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+
+
 def _tell(error: EnvkitError) -> None:
     say(f"envkit: {error.message}")
     if isinstance(error, Unsatisfiable):
@@ -841,6 +858,7 @@ def run(command: Callable[[], object]) -> int:
     """Runs ``command`` and gives the exit code; every error becomes a message and a code of the contract."""
     signal.signal(signal.SIGINT, _stopped)
     signal.signal(signal.SIGTERM, _stopped)
+    sys.unraisablehook = _dropped
     try:
         command()
     except EnvkitError as error:
@@ -891,7 +909,7 @@ def main() -> None:
         say("envkit: stdout is closed, so that no answer can be given")
         sys.exit(3)
     argv = sys.argv[1:]
-    command: tuple[str, ...] = ()
+    command: tuple[str, ...] | None = None
     if argv[:1] == ["preflight"] and "--" in argv:
         at = argv.index("--")
         argv, command = argv[:at], tuple(argv[at + 1 :])

@@ -18,13 +18,20 @@ _THIS_MACHINE = "@host"
 def changes(old: str, new: str, facts: Facts, engine: str, probe: bool, say: Say) -> tuple[str, tuple[Change, ...]]:
     """The kind of thing that ``old`` and ``new`` are, and what changes between them.
 
-    A name is looked for on this machine first: a folder or .toml file is a spec, a .lock file a lock, a .json file a
-    saved probe or a saved host, and ``@host`` is this machine; any other name is an image of ``engine``.  Of two images
-    the locks inside and the layers are compared, and with ``probe``, or without a lock in both, what runs in them.
+    A name is looked for on this machine first: a folder or .toml file is a spec, a .lock file a lock, any other file
+    a saved probe or a saved host, and ``@host`` is this machine; any other name is an image of ``engine``.  Of two
+    images the locks inside and the layers are compared, and with ``probe``, or without a lock in both, what runs in
+    them.
     Raises UsageError for two kinds.
     """
     kinds = (_kind(old), _kind(new))
     if kinds[0] != kinds[1]:
+        strange = [name for name, kind in zip((old, new), kinds, strict=True) if kind == "image"]
+        if strange:
+            raise UsageError(
+                f"there is no file {strange[0]} here, and an image cannot be compared with anything else",
+                "check the name, or name two of the same kind",
+            )
         raise UsageError(f"{old} is a {kinds[0]}, {new} a {kinds[1]}", "name two of the same kind")
     kind = kinds[0]
     if kind == "lock":
@@ -48,9 +55,11 @@ def _kind(name: str) -> str:
     path = Path(name)
     if path.is_dir() or path.suffix == ".toml":
         return "spec"
-    if path.suffix == ".json":
+    if path.suffix == ".lock":
+        return "lock"
+    if path.suffix == ".json" or path.is_file():
         return "host" if saved.kind(name) == "host" else "probe"
-    return "lock" if path.suffix == ".lock" else "image"
+    return "image"
 
 
 def _lock(name: str) -> lock.Lock:

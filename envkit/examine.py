@@ -5,26 +5,35 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
-from envkit import expect, facts, judge, pages, pseudonyms, saved
+from envkit import expect, facts, judge, pages, pseudonyms, saved, tables
 from envkit.errors import UsageError
 from envkit.host.observe import observe_host
 from envkit.model import Observed, Report, Subject
 from envkit.report import Table
 from envkit.subjects import Host, codec
+from envkit.versions import Cuda
 
 
 def host(root: Path, budget_s: float, cuda: str, contract: Path | None, recorded: Path | None, redact: bool) -> Host:
     """The machine whose root lies at ``root``, or the one in ``recorded``, with what is expected of it.
 
     Raises UsageError for a contract or a recording that cannot be read, a root that is no directory, a CUDA version
-    that is none, and a budget that leaves no time.
+    that is none, two machines at once, and a budget that leaves no time or never ends.
     """
-    if budget_s <= 0:
+    if not 0 < budget_s < inf:
         raise UsageError(f"a budget of {budget_s:g} s leaves no time", "name seconds, such as 8")
     if not root.is_dir():
         raise UsageError(f"{root} is no directory", "name the place where the root of the machine lies")
+    if recorded is not None and root != Path("/"):
+        raise UsageError("--from and --root were both given", "name the one machine that shall be judged")
+    if cuda:
+        try:
+            Cuda(cuda)
+        except ValueError as error:
+            raise UsageError(f"`{cuda}` is no version of CUDA", "write it like MAJOR.MINOR") from error
     expected = expect.load(contract, _ids()) if contract else None
     if recorded is None:
         # the checks are imported while the children read, which takes as long
@@ -44,7 +53,7 @@ def report(seen: Host, started: float) -> tuple[Report, tuple[Table, ...]]:
     """What all checks of a machine say of it, held to its contract; ``started`` is of time.monotonic."""
     results = expect.hold(judge.judge(seen, facts.load()), seen.expected.value)
     elapsed = round(time.monotonic() - started, 3)
-    return Report(Subject("host", seen.name), results, elapsed, codec.to_plain(seen)), ()
+    return Report(Subject("host", seen.name), results, elapsed, codec.to_plain(seen)), tables.host(results)
 
 
 def _ids() -> frozenset[str]:

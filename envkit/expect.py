@@ -6,10 +6,12 @@ import tomllib
 from collections.abc import Collection
 from dataclasses import fields, is_dataclass, replace
 from difflib import get_close_matches
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from envkit.errors import UsageError
+from envkit.host.place import short
 from envkit.model import Finding, Outcome, Result
 from envkit.subjects.codec import from_plain
 from envkit.subjects.host.expected import Expected
@@ -26,10 +28,14 @@ def load(path: Path, checks: Collection[str]) -> Expected:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(
-            f"{path} cannot be read: {error}", "name a file of TOML, such as `[gpus]` `count = 8`"
+            f"{path} cannot be read: {short(error)}", "name a file of TOML, such as `[gpus]` `count = 8`"
         ) from error
     _known(data, Expected(), path, "")
-    expected = from_plain(Expected, data)
+    try:
+        expected = from_plain(Expected, data)
+    except UsageError as error:
+        said = error.message.partition(": ")[2]
+        raise UsageError(f"{path} has a value of another type: {said}", "docs/doctor.md shows each line") from error
     _judgeable(expected, path, checks)
     return expected
 
@@ -68,7 +74,7 @@ def _judgeable(expected: Expected, path: Path, checks: Collection[str]) -> None:
         expected.infiniband.ports,
         expected.infiniband.rate_gbps,
     ):
-        if number is not None and number < 0:
+        if number is not None and not 0 <= number < inf:
             raise UsageError(f"{path} expects {number} of something", "write how many there should be")
     for check in (*expected.checks.require, *expected.checks.may_be_unknown):
         if check not in checks:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from envkit import judge
 from envkit.diff import Change, Weight
 from envkit.facts import Facts
-from envkit.model import Outcome
+from envkit.model import UNSUPPORTED, Outcome
 from envkit.subjects import Host
 from envkit.subjects.codec import to_plain
 
@@ -17,12 +17,25 @@ _VOLATILE = frozenset(
     {
         *("uuid", "serial", "temperature", "power", "clocks", "utilization", "memory_used", "pstate", "throttle"),
         *("throttled_us", "processes", "log", "free", "used", "replays", "uptime", "load", "ecc_corrected", "minor"),
+        *(
+            "available",
+            "committed",
+            "free_large",
+            "tasks",
+            "today",
+            "hostname",
+            "addresses",
+            "pid",
+            "inodes_free",
+            "energy",
+        ),
     }
 )
 _NOTABLE = frozenset(
     {"module", "nvml", "kernel", "os", "glibc", "toolkit", "docker", "pci_gpus", "packages", "infiniband"}
 )
-_MOST = 200  # characters of a value that a line shows
+_NAMES = ("index", "path", "address", "name", "number", "link", "release")
+_MOST = 120  # characters of a value that a line shows
 
 
 def changes(old: Host, new: Host, facts: Facts) -> tuple[Change, ...]:
@@ -44,39 +57,81 @@ def _checks(old: Host, new: Host, facts: Facts) -> Iterator[Change]:
 
 
 def _fields(old: Host, new: Host) -> Iterator[Change]:
-    before, after = (dict(_flat({**to_plain(host), "name": ""}, "")) for host in (old, new))
-    for path in sorted(before.keys() | after.keys()):
-        one, other = before.get(path, ""), after.get(path, "")
-        if one != other:
-            weight = Weight.NOTABLE if path.split(".")[0] in _NOTABLE else Weight.PLAIN
-            text = f"{path}: {_shown(one)} there, {_shown(other)} here"
-            yield Change("field", text, one, other, weight)
+    """A line a difference; the same one in several items of a list (every GPU's VBIOS) is one line."""
+    before, after = ({**to_plain(host), "name": ""} for host in (old, new))
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for path, general, one, other in _differ(before, after, "", ""):
+        alike.setdefault((general, one, other), []).append(path)
+    for (general, one, other), paths in sorted(alike.items(), key=lambda item: item[1][0]):
+        path = paths[0] if len(paths) == 1 else f"{general} ({len(paths)} times)"
+        weight = Weight.NOTABLE if general.split(".")[0] in _NOTABLE else Weight.PLAIN
+        yield Change("field", f"{path}: {one} there, {other} here", one, other, weight)
 
 
-def _flat(value: Any, path: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping):
-        if set(value) == {"value", "via", "missing"}:
-            yield from _flat(value["value"], path) if value["value"] is not None else [(path, "not observed")]
-            return
-        for key, item in value.items():
+def _differ(one: Any, other: Any, path: str, general: str) -> Iterator[tuple[str, str, str, str]]:
+    """Where two plain values differ: the path, the path with ``*`` for an item of a list, and both as they are shown.
+
+    What only one of them has is one difference, however much it holds.
+    """
+    one, other = _observed(one), _observed(other)
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        for key in sorted(one.keys() | other.keys()):
             if key not in _VOLATILE:
-                yield from _flat(item, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list):
-        for number, item in enumerate(value):
-            yield from _flat(item, f"{path}.{_key(item, number)}")
+                dot = "." if path else ""
+                yield from _differ(one.get(key), other.get(key), f"{path}{dot}{key}", f"{general}{dot}{key}")
+    elif isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        if any(isinstance(item, Mapping) for item in (*one, *other)):
+            mine, theirs = _by_key(one), _by_key(other)
+            gone = [_mark(key) for key in mine if key not in theirs]
+            come = [_mark(key) for key in theirs if key not in mine]
+            if gone or come:
+                yield path, general, _shown(gone), _shown(come)
+            for key in (key for key in mine if key in theirs):
+                yield from _differ(mine[key], theirs[key], f"{path}.{key}", f"{general}.*")
+        elif list(one) != list(other):
+            gone = [item for item in one if item not in other]
+            come = [item for item in other if item not in one]
+            yield (path, general, *((_shown(gone), _shown(come)) if gone or come else (_shown(one), _shown(other))))
+    elif one != other:
+        yield path, general, _shown(one), _shown(other)
+
+
+def _observed(value: Any) -> Any:
+    """What was observed, without how; what was not is told by a word."""
+    if isinstance(value, Mapping) and set(value) == {"value", "via", "missing"}:
+        if value["value"] is None:
+            return UNSUPPORTED if value["missing"] == UNSUPPORTED else "not observed"
+        return value["value"]
+    return value
+
+
+def _by_key(items: Sequence[Any]) -> dict[str, Any]:
+    """The items by what names each on both machines: its index, path, address or name, else its place."""
+    found: dict[str, Any] = {}
+    for number, item in enumerate(items):
+        name = next((str(item[key]) for key in _NAMES if isinstance(item.get(key), (str, int))), str(number))
+        found[f"{name}#{number}" if name in found else name] = item
+    return found
+
+
+def _mark(key: str) -> str:
+    """A number of an item, which must not read like how many there are."""
+    return f"#{key}" if key.isdecimal() else key
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Mapping):
+        plain = ((key, _observed(item)) for key, item in value.items())
+        said = [f"{key} {item}" for key, item in plain if isinstance(item, (str, int, float)) and item != ""]
+        text = ", ".join(said) or "present"
+    elif isinstance(value, (list, tuple)):
+        text = ", ".join(_name(item) for item in value)
     else:
-        yield path, str(value)
-
-
-def _key(item: Any, number: int) -> str:
-    """What names an item of a list on both machines: its own path, address or name, else its place."""
-    if isinstance(item, Mapping):
-        for key in ("path", "address", "name", "index", "link"):
-            if isinstance(item.get(key), (str, int)):
-                return str(item[key])
-        return str(number)
-    return str(item) if isinstance(item, str) else str(number)
-
-
-def _shown(text: str) -> str:
+        text = "" if value is None else str(value)
     return f"{text[:_MOST]}..." if len(text) > _MOST else text or "nothing"
+
+
+def _name(item: Any) -> str:
+    if isinstance(item, Mapping):
+        return next((str(item[key]) for key in _NAMES if isinstance(item.get(key), (str, int))), "one")
+    return str(item)

@@ -34,6 +34,15 @@ from envkit.subjects.launch import UNDECLARED, Account, CompatLibrary, Inside, J
 
 ENGINE_SHM = 64 << 20  # what moby gives to a container that asks for nothing (daemon/config, DefaultShmSize)
 _MOUNT_S = 2.0  # stat and statvfs take microseconds; beyond this the file system hangs
+_IPC = re.compile(r"none|private|shareable|host|container:.+")  # docker run --ipc
+_USER = re.compile(r"[^:\s]+(?::[^:\s]+)?")
+_GPU = re.compile(r"[0-9]+(?::[0-9]+)?|(?:GPU|MIG)-[0-9A-Za-z/-]+")
+# what go-units knows, by which docker run reads --ulimit
+_LIMITS = (
+    "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile", "nproc", "rss", "rtprio",
+    "rttime", "sigpending", "stack",
+)  # fmt: skip
+_MOST_BYTES = 1 << 60
 _MOST_GPUS = 1024  # far above any machine; it bounds what a mistyped count makes
 _WAYS = ("cdi", "hook", "none")
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -55,9 +64,14 @@ def size(text: str, what: str) -> int:
     Raises UsageError, naming ``what``, for anything else.
     """
     found = _SIZE.match(text.strip().lower())
-    if found is None:
-        raise UsageError(f"`{text}` is no size for {what}", "write it like 512m or 16g")
+    if found is None or len(found[1]) > 20 or float(found[1]) * _UNITS[found[2]] > _MOST_BYTES:
+        raise UsageError(f"`{text[:40]}` is no size for {what}", "write it like 512m or 16g")
     return int(float(found[1]) * _UNITS[found[2]])
+
+
+def _limiting(text: str | None, what: str) -> int | None:
+    """A size of which 0 means, as for the engine, that nobody gave one."""
+    return None if text is None else size(text, what) or None
 
 
 def read_env_file(path: Path, caller: Mapping[str, str]) -> dict[str, str]:
@@ -89,6 +103,8 @@ def _put(found: dict[str, str], line: str, caller: Mapping[str, str], where: str
         raise UsageError(f"{where} has no name before the =", fix)
     if re.search(r"\s", name):
         raise UsageError(f"{where} has white space in the name of a variable", fix)
+    if "\0" in line:
+        raise UsageError(f"{where} holds a zero byte, which no variable can", "write it anew")
     if is_set:
         found[name] = value
     elif name in caller:
@@ -99,17 +115,19 @@ def gpus_of(wish: str) -> tuple[str, ...]:
     """The GPUs that `--gpus` names: "all", "none", a count, "device=0,2" or a list of indices and UUIDs.
 
     A count means the first ones, as the toolkit's hook takes them.  One index is written "device=0".  Raises UsageError
-    for nothing and for an empty name.
+    for whatever else.
     """
     text = wish.strip().strip("\"'")
     if text in ("all", "-1", "none"):
         return () if text == "none" else ("all",)
     names = [one.strip() for one in text.removeprefix("device=").removeprefix("nvidia.com/gpu=").split(",")]
+    if names == ["all"]:
+        return ("all",)
     if len(names) == 1 and names[0].isdecimal() and "=" not in text:
         if int(names[0]) > _MOST_GPUS:
             raise UsageError(f"no machine has {names[0]} GPUs", "write all, none, a count, or device=0,1")
         return tuple(str(number) for number in range(int(names[0])))
-    if not all(names):
+    if not all(map(_GPU.fullmatch, names)):
         raise UsageError(f"`{wish}` names no GPUs", "write all, none, a count, or device=0,1")
     return tuple(names)
 
@@ -127,6 +145,10 @@ def _limit(text: str) -> tuple[str, Limit]:
     if found is None:
         raise UsageError(f"`{text}` is no limit", "write it like memlock=-1 or stack=67108864:67108864")
     soft, hard = (-1 if one in ("-1", "unlimited") else int(one) for one in (found[2], found[3] or found[2]))
+    if found[1] not in _LIMITS:
+        raise UsageError(f"there is no limit `{found[1]}`", f"one of: {', '.join(_LIMITS)}")
+    if hard >= 0 and not 0 <= soft <= hard:
+        raise UsageError(f"`{text}` has its soft limit above the hard one", "write it like SOFT:HARD, the larger last")
     return found[1], Limit(soft, hard)
 
 
@@ -183,11 +205,20 @@ def job_from(
         raise UsageError(
             f"the checkpoint directory `{checkpoint}` is no path from the root", "write it as the job sees it"
         )
+    if ipc is not None and not _IPC.fullmatch(ipc):
+        raise UsageError(f"`{ipc}` is no way to share memory", "one of: private, shareable, host, none, container:NAME")
+    if network is not None and not network.strip():
+        raise UsageError("--network names no network", "one of: bridge, host, none, or a network's name")
+    if user is not None and not _USER.fullmatch(user):
+        raise UsageError(f"`{user}` is no user", "write UID, UID:GID or a name")
+    for folder in tmpfs or ():
+        if not folder.startswith("/"):
+            raise UsageError(f"`{folder}` is no path for --tmpfs", "write it from the root, as the job sees it")
     given_shm: Observed[int] = Observed.of(ENGINE_SHM, "the engine's default")
-    if shm is not None:
-        given_shm = Observed.of(size(shm, "--shm-size"), "--shm-size")
-    elif ipc == "host":
-        given_shm = Observed.lost("it is the host's, by --ipc host")
+    if ipc is not None and ipc not in ("private", "shareable"):
+        given_shm = Observed.lost(f"it is not the job's own, by --ipc {ipc}")
+    elif wanted_shm := _limiting(shm, "--shm-size"):
+        given_shm = Observed.of(wanted_shm, "--shm-size")
     return Job(
         gpus=_said(None if gpus is None else gpus_of(gpus), "--gpus"),
         way=_said(way, "declared"),
@@ -196,7 +227,7 @@ def job_from(
         workers=_said(workers, "--workers"),
         environment=Observed.of(variables, "--env, --env-file"),
         shm=given_shm,
-        memory=_said(None if memory is None else size(memory, "--memory"), "--memory"),
+        memory=_said(_limiting(memory, "--memory"), "--memory"),
         ipc=_said(ipc, "--ipc"),
         network=_said(network, "--network"),
         limits=_said(None if ulimits is None else dict(map(_limit, ulimits)), "--ulimit"),
@@ -258,21 +289,23 @@ def _with_image(launch: Launch, tree: Tree, audit: Audit) -> Launch:
     of_image = environment.variables(tree)
     of_job = dict(job.environment.value or {})
     whole = of_image | of_job
-    via = f"image config, then {job.environment.via}" if of_job else "image config"
+    told = f"image config, then {job.environment.via}" if of_job else "image config"
     replaced = {name: of_image[name] for name in of_job if name in of_image and of_image[name] != of_job[name]}
     user = job.user
     if user.missing and tree.config:
         user = Observed.of(str(tree.config.get("User") or "root"), "image config")
     command = job.command
-    if command.missing and tree.config:
-        words = [*(tree.config.get("Entrypoint") or ()), *(tree.config.get("Cmd") or ())]
-        command = Observed.of(tuple(map(str, words)), "image config") if words else command
+    if tree.config:  # the engine puts the image's entry point before any command, and its Cmd only where there is none
+        entry = tuple(map(str, tree.config.get("Entrypoint") or ()))
+        given = tuple(map(str, tree.config.get("Cmd") or ())) if command.missing else command.value or ()
+        via = "image config" if command.missing else f"image config, then {command.via}" if entry else command.via
+        command = Observed.of((*entry, *given), via) if entry or given else command
     program = _program(tree, command, whole.get("PATH", environment.PATH if tree.config else ""))
     if command.value:
         command = replace(command, value=tuple(exposed.command(word)[0] for word in command.value))
     job = replace(
         job,
-        environment=Observed.of(_steering(whole), via),
+        environment=Observed.of(_steering(whole), told),
         replaced=Observed.of(_steering(replaced), "image config"),
         user=user,
         command=command,
@@ -300,7 +333,7 @@ def _inside(tree: Tree, path: str) -> Inside:
 
 def _named(job: Job, accounts: Observed[tuple[Account, ...]]) -> list[str]:
     """Every path from the root that the job or one of its variables names, and the users' homes."""
-    found = {"/", "/tmp"} | {account.home for account in accounts.value or ()}
+    found = {"/", "/tmp", "/root"} | {account.home for account in accounts.value or ()}
     found |= {mount.target for mount in job.mounts.value or ()} | {job.checkpoint.value or "/"}
     for values in (job.environment.value or {}, job.replaced.value or {}):
         found |= {part for value in values.values() for part in re.split(r"[:; ]", value)}
@@ -308,6 +341,8 @@ def _named(job: Job, accounts: Observed[tuple[Account, ...]]) -> list[str]:
 
 
 def _accounts(tree: Tree) -> Observed[tuple[Account, ...]]:
+    if not tree.real("/etc/passwd"):
+        return Observed.of((), "the image has no /etc/passwd")
     try:
         text = bytes(tree.data("/etc/passwd")[: 1 << 20]).decode("utf-8", "replace")
     except Unreadable as error:

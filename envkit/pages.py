@@ -51,7 +51,7 @@ def load(check: str) -> Page:
     from difflib import get_close_matches
 
     if check not in names():
-        near = get_close_matches(check, names(), 3, 0.5)
+        near = get_close_matches(check.lower(), names(), 3, 0.5)
         raise UsageError(
             f"there is no check `{check}`",
             f"nearest: {', '.join(near)}" if near else "`envkit doctor --list` lists those of a machine",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,10 @@ LEVELS = ("passive", "probe", "quick", "full")
 
 PASSIVE_S = 8.0
 _LEAST_S = 5.0  # a container is not started for less
+_NEEDS_GPU = "host-gpu-present"
 _ENGINE_CHECKS = "envkit.checks.host_container"  # what a launch without an image has no use for
-# whose finding is told as the cause: what fits least together, then what the process met, then the machine alone
+# whose finding is told as the cause among equally severe ones: what does not fit together, then what the process met,
+# then the machine alone
 _BLAMED = ("launch-", "image-", "smoke-", "host-")
 
 
@@ -59,8 +62,10 @@ class Wish:
             raise UsageError("a saved machine can start nothing", "add `--level passive`")
         if self.image and self.python:
             raise UsageError("an image and --python were both given", "name one of them")
-        if self.budget_s < 0:
+        if not 0 <= self.budget_s < inf:
             raise UsageError(f"a budget of {self.budget_s:g} s leaves no time", "name seconds, such as 30")
+        if self.python and not self.python.is_file():
+            raise UsageError(f"there is no Python {self.python}", "name the program itself, such as .venv/bin/python")
         known = judge.checks()
         for name in self.may_be_unknown:
             if name not in known:
@@ -102,7 +107,10 @@ def run(wish: Wish, connect: Callable[[], Engine], gpus: tuple[str, ...], say: S
             for kind, subject, said in work():
                 results += _held(said, contract, wish.may_be_unknown)
                 observed[kind] = codec.to_plain(subject)
-        except Undecided as error:
+        except (Undecided, UsageError) as error:
+            if isinstance(error, UsageError) and stage == "passive":
+                raise
+            # an image that the level before has seen and that is gone now is no wrong input
             results += (Result(f"preflight-{stage}", Outcome.UNKNOWN, reason=error.message),)
         if Report(Subject("preflight", name), results).exit_code() == 1:
             break
@@ -126,7 +134,7 @@ def _levels(
 
     def passive() -> Iterator[tuple[str, Any, tuple[Result, ...]]]:
         host = _host(wish, clock, contract)
-        said = judge.judge(host, known)
+        said = tuple(_for_job(one, wish.job) for one in judge.judge(host, known))
         if not wish.image:
             yield "host", host, tuple(one for one in said if not _of_engine(one.check))
             return
@@ -159,6 +167,13 @@ def _of_engine(check: str) -> bool:
     return judge.checks()[check].judge.__module__.startswith(_ENGINE_CHECKS)
 
 
+def _for_job(result: Result, job: Job) -> Result:
+    """The result of a machine for this job: one that is declared to get no GPU needs none there."""
+    if result.check == _NEEDS_GPU and job.gpus.value == () and result.outcome is Outcome.FAIL:
+        return Result(result.check, Outcome.SKIP, reason="the job gets no GPU")
+    return result
+
+
 def _host(wish: Wish, clock: _Clock, contract: Expected | None) -> Host:
     if wish.host is not None:
         seen = saved.of_kind(wish.host, Host)
@@ -176,7 +191,7 @@ def _held(
 def cause(report: Report, fail_on: Severity) -> Finding | None:
     """The one finding that is told as the cause, None where nothing at or above ``fail_on`` was found."""
     found = [
-        (rank, -finding.severity, finding)
+        (-finding.severity, rank, finding)
         for result in report.results
         for rank, prefix in enumerate(_BLAMED)
         if result.check.startswith(prefix)

@@ -7,60 +7,142 @@ a check says of the stand-ins what it said of the originals.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
 from typing import Any
 
 _HEX = "[0-9a-fA-F]"
 _UUID = rf"{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}"
+_OCTET = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"  # a driver's version has four numbers too, but larger ones
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(rf"\b{_UUID}\b"), "00000000-0000-0000-0000-{:012x}"),
+    (re.compile(rf"\b{_HEX}{{32}}\b"), "{:032x}"),  # machine-id, boot id
+    (re.compile(rf"\b0x{_HEX}{{16}}\b"), "0x{:016x}"),  # a GUID or WWN
     # a GUID or GID of InfiniBand, then MAC addresses: the longer form first
     (re.compile(rf"\b{_HEX}{{4}}(?::{_HEX}{{4}}){{7}}\b"), "0000:0000:0000:0000:0000:0000:0000:{:04x}"),
     (re.compile(rf"\b{_HEX}{{4}}(?::{_HEX}{{4}}){{3}}\b"), "0000:0000:0000:{:04x}"),
     (re.compile(rf"\b{_HEX}{{2}}(?::{_HEX}{{2}}){{5}}\b"), "02:00:00:00:00:{:02x}"),  # locally administered
-    (re.compile(r"(?<![\d.])(?!127\.|0\.0\.0\.0)(?:\d{1,3}\.){3}\d{1,3}(?![\d.])"), "192.0.2.{}"),  # RFC 5737
+    (re.compile(rf"\benx{_HEX}{{12}}\b"), "enx02{:010x}"),  # systemd's name of an interface by its MAC address
+    (re.compile(rf"(?<![\d.])(?!127\.|0\.0\.0\.0)(?:{_OCTET}\.){{3}}{_OCTET}(?![\d.])"), "192.0.2.{}"),  # RFC 5737
+    (re.compile(r"(?<=://)[^\s/:]+(?=[:/]|\Z)"), "server-{}"),  # with its user, if it has one
 )
+_IPV6 = re.compile(rf"(?<![\w:.])(?={_HEX}*:){_HEX}*(?::{_HEX}*){{2,7}}(?![\w:])")
+_SERVER = re.compile(r"\A(?://)?([^\s:/]+)(?=:/|/)")  # of a network file system: server:/path or //server/share
 _LEAST_NAME = 3  # characters: a shorter host name occurs by chance in other words
-_NAMED = ("serial", "board_serial", "hostname")
+_SERIALS = ("serial", "board_serial")
+_SERVERS = ("MASTER_ADDR", "server")
+_USERS = ("USER", "LOGNAME")
+_HOME = re.compile(r"/(?:home|Users)/([^/:\s\"']+)")
+# Names of accounts and machines that tell nobody, and that mean something else where they occur.
+_EVERYBODY = {
+    "root",
+    "user",
+    "admin",
+    "nvidia",
+    "docker",
+    "containerd",
+    "ubuntu",
+    "debian",
+    "kernel",
+    "gpu",
+    "localhost",
+}
+_VERSIONS = ("packages", "driver_packages")  # some have four small numbers, like an address
+
+
+class _Known:
+    """What is to be hidden wherever it occurs, and the stand-ins that were given."""
+
+    def __init__(self, plain: Mapping[str, Any]) -> None:
+        found = list(_leaves(plain, ""))
+        names = {text for key, text in found if key == "hostname"} | {str(plain.get("name", ""))}
+        names |= {name.partition(".")[0] for name in names}
+        users = {text for key, text in found if key in _USERS} | {
+            user for _, text in found for user in _HOME.findall(text)
+        }
+        self.given: dict[str, str] = {}
+        self.names = _any(one for one in names - _EVERYBODY if len(one) >= _LEAST_NAME)
+        self.users = _any(users - _EVERYBODY)
+        self.serials = _any(text for key, text in found if key in _SERIALS and len(text) > _LEAST_NAME)
+
+    def stand_in(self, found: str, form: str) -> str:
+        """The stand-in of ``found``, in this form."""
+        if not found.strip("0-:x"):  # nothing but zeros: it says that there is none
+            return found
+        if found.lower() not in self.given:
+            number = 1 + sum(other.startswith(f"{form} ") for other in self.given.values())
+            self.given[found.lower()] = f"{form} {form.format(number)}"
+        return self.given[found.lower()].removeprefix(f"{form} ")
+
+
+def _any(words: Iterator[str] | set[str]) -> str:
+    """A pattern for each of the words, the longest first; one that never matches if there is none."""
+    return "|".join(re.escape(word) for word in sorted(filter(None, words), key=len, reverse=True)) or r"(?!)"
+
+
+def _leaves(value: Any, key: str) -> Iterator[tuple[str, str]]:
+    """Each text with the key that it stands under, and each key."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, Mapping):
+        for inner, item in value.items():
+            yield "", str(inner)
+            yield from _leaves(item, key if inner == "value" else str(inner))
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _leaves(item, key)
 
 
 def machine(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """The machine, as plain data, under stand-ins; names of users in paths under /home go too."""
-    known: dict[str, str] = {}
-    name = str(plain.get("name", ""))
-    made = _walk(dict(plain), "", name, known)
+    """The machine, as plain data, under stand-ins; names of users in paths go too."""
+    made = _walk(dict(plain), "", _Known(plain))
     assert isinstance(made, dict)
-    return made
+    return {**made, "name": "machine"}
 
 
-def _walk(value: Any, key: str, name: str, known: dict[str, str]) -> Any:
+def _walk(value: Any, key: str, known: _Known) -> Any:
     if isinstance(value, str):
-        return _text(value, key, name, known)
+        return _text(value, key, known)
     if isinstance(value, Mapping):
-        observed = set(value) == {"value", "via", "missing"}
+        if set(value) == {"value", "via", "missing"}:
+            return {inner: _walk(item, key if inner == "value" else "", known) for inner, item in value.items()}
+        version = key if key in _VERSIONS else ""
         return {
-            _text(str(inner), "", name, known): _walk(
-                item, key if observed and inner == "value" else str(inner), name, known
-            )
+            _text(str(inner), version, known): _walk(item, version or str(inner), known)
             for inner, item in value.items()
         }
     if isinstance(value, (list, tuple)):
-        return [_walk(item, key, name, known) for item in value]
+        return [_walk(item, key, known) for item in value]
     return value
 
 
-def _stand_in(found: str, form: str, known: dict[str, str]) -> str:
-    if found.lower() not in known:
-        number = 1 + sum(other.startswith(f"{form} ") for other in known.values())
-        known[found.lower()] = f"{form} {form.format(number)}"
-    return known[found.lower()].removeprefix(f"{form} ")
+def _text(text: str, key: str, known: _Known) -> str:
+    if key in _SERIALS and text:
+        return known.stand_in(text, "serial-{}")
+    if key == "hostname" and text:
+        return text if text in _EVERYBODY else "machine"
+    text = re.sub(rf"(?<![\w-])(?:{known.names})(?:\.[A-Za-z][\w-]*)*(?![\w-])", "machine", text)
+    if key in _SERVERS and text and not _local(text):
+        return known.stand_in(text, "server-{}")
+    if key == "device":
+        text = _SERVER.sub(lambda found: found[0].replace(found[1], known.stand_in(found[1], "server-{}")), text)
+    text = re.sub(rf"(?<![\w-])(?:{known.serials})(?![\w-])", lambda found: known.stand_in(found[0], "serial-{}"), text)
+    for pattern, form in _RULES if key not in _VERSIONS else ():
+        text = pattern.sub(lambda found, form=form: known.stand_in(found[0], form), text)  # type: ignore[misc]
+    text = _IPV6.sub(lambda found: _address(found[0], known), text)
+    text = re.sub(rf"(?<=/)(?:{known.users})(?=[/:\s\"']|\Z)|\A(?:{known.users})\Z", "user", text)
+    return re.sub(rf"(?<![\w.-])(?:{known.users})@", "user@", text)
 
 
-def _text(text: str, key: str, name: str, known: dict[str, str]) -> str:
-    if key in _NAMED and text:
-        return _stand_in(text, "serial-{}", known)
-    if len(name) >= _LEAST_NAME:
-        text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", "machine", text)
-    for pattern, form in _RULES:
-        text = pattern.sub(lambda found, form=form: _stand_in(found[0], form, known), text)  # type: ignore[misc]
-    return re.sub(r"/home/[^/:\s]+", "/home/user", text)
+def _local(text: str) -> bool:
+    return text in ("localhost", "machine", "::1", "0.0.0.0") or text.startswith("127.")
+
+
+def _address(text: str, known: _Known) -> str:
+    try:
+        address = ip_address(text)
+    except ValueError:  # a time, or the bus number of a device
+        return text
+    if address.is_loopback or address.is_unspecified or int(address) < 1 << 16:  # or a stand-in
+        return text
+    return known.stand_in(text, "2001:db8::{:x}")  # RFC 3849

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from envkit.errors import UsageError
+from envkit.host.place import short
 from envkit.subjects import KINDS, codec
 
 T = TypeVar("T")
@@ -25,7 +26,7 @@ def document(path: str | Path) -> tuple[str, Any]:
             raise UsageError(f"{path} has more than {MOST_BYTES >> 20} MiB", "name a file that --save wrote")
         found = json.loads(data.decode("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path} cannot be read: {error}", "name a file that --save wrote") from error
+        raise UsageError(f"{path} cannot be read: {short(error)}", "name a file that --save wrote") from error
     name = found.get("kind") if isinstance(found, dict) else None
     if not isinstance(name, str) or name not in KINDS or found.get("schema") != SCHEMA:
         raise UsageError(f"{path} is no saved observation", "name a file that --save wrote")

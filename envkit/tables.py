@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from textwrap import shorten
 
 from envkit.facts import Facts
 from envkit.figures import figures
+from envkit.judge import checks
+from envkit.model import Result
 from envkit.payload.smoke import TESTS
 from envkit.payload.smoke.case import chosen
 from envkit.report import Bar, Table
-from envkit.subjects import AotiRun, Audit, Image, Placement, SmokeRun
+from envkit.subjects import AotiRun, Audit, Host, Image, Placement, SmokeRun
 from envkit.subjects.image import Library
 
 _LARGEST = 5
@@ -40,6 +43,53 @@ def image(seen: Image) -> tuple[Table, ...]:
         Table(f"libraries as loaded in {seen.name}", columns, rows),
         Table("copies of them that are there and were not loaded", columns, idle),
     )
+
+
+# The parts of a machine by the modules of their checks: the longest beginning that fits counts.
+_PARTS = {
+    "host_": "machine",
+    "host_driver": "driver",
+    "host_devices": "driver",
+    "host_gpu": "GPUs",
+    "host_nvlink": "fabric and network",
+    "host_fabric": "fabric and network",
+    "host_infiniband": "fabric and network",
+    "host_rdma": "fabric and network",
+    "host_nccl": "fabric and network",
+    "host_network": "fabric and network",
+    "host_pci": "PCI bus",
+    "host_log": "kernel log",
+    "host_kernel": "kernel log",
+    "host_cdi": "containers",
+    "host_container": "containers",
+    "host_cri": "containers",
+    "host_toolkit": "containers",
+    "host_environment": "environment",
+    "host_expected": "contract",
+}
+
+
+def host(results: tuple[Result, ...]) -> tuple[Table, ...]:
+    """A line a part of the machine, worst mark first in it: how many of its checks ended how."""
+    parts: dict[str, Counter[str]] = {}
+    for result in results:
+        module = checks(Host)[result.check].judge.__module__.rpartition(".")[2]
+        part = _PARTS[max((one for one in _PARTS if module.startswith(one)), key=len)]
+        worst = max((finding.severity for finding in result.findings), default=None)
+        parts.setdefault(part, Counter())[worst.name.lower() if worst else result.outcome.value] += 1
+    rows = tuple(
+        (_mark(said), part, *(str(said[word] or "-") for word in _ENDS))
+        for part, said in sorted(parts.items(), key=lambda item: item[0].lower())
+    )
+    return (Table("parts of the machine", ("", "part", *_ENDS), rows),)
+
+
+_ENDS = ("error", "warning", "note", "unknown", "pass", "skip")
+_MARKS = {"error": "✗", "broke": "?", "unknown": "?", "warning": "!", "note": "i", "pass": "✓"}
+
+
+def _mark(said: Counter[str]) -> str:
+    return next((mark for word, mark in _MARKS.items() if said[word]), "-")
 
 
 def smoke(run: SmokeRun) -> tuple[Table, ...]:

@@ -50,17 +50,22 @@ def cache_dir() -> Path:
     return Path(root, "envkit")
 
 
+def known_engine(name: str) -> None:
+    """Raises UsageError for an engine that does not exist."""
+    if name not in ("docker", "local", "auto"):
+        raise UsageError(f"there is no engine `{name}`", "one of: docker, local, auto")
+
+
 def connect(name: str, say: Say) -> Engine:
     """The engine ``name``: "docker", "local", or "auto" for Docker if it answers and local otherwise.
 
     Raises Undecided if Docker was asked for and does not answer.
     """
+    known_engine(name)
     if name == "local":
         from envkit.engine.local import LocalEngine
 
         return LocalEngine(cache_dir())
-    if name not in ("docker", "auto"):
-        raise UsageError(f"there is no engine `{name}`", "one of: docker, local, auto")
     try:
         from envkit.engine.docker import DockerEngine
 

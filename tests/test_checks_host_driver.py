@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import machines
 import pytest
-from hosts import said, without
+from hosts import CHECKS, said, without
 
+from envkit.host.log import parse_log
 from envkit.model import Observed, Outcome, Severity
 from envkit.subjects.host import DeviceNode, DriverLibrary, LogLine
 
@@ -58,22 +59,30 @@ def test_missing_uvm_node_is_an_error_where_its_module_is_loaded(
     assert [finding.severity for finding in said("host-device-nodes-open", host).findings] == [severity]
 
 
+@pytest.mark.parametrize("loaded", [True, False])
+def test_a_refused_module_is_an_error_where_no_other_was_let_in(loaded: bool) -> None:
+    line = LogLine("nvidia: loading of module with unavailable key is rejected")
+    host = replace(HEALTHY, log=Observed.of((line,), "/dev/kmsg"))
+    if not loaded:
+        host = replace(without(host, "module", "nvml"), modules=Observed.of((), "/sys/module"))
+    (finding,) = said("host-driver-not-refused", host).findings
+    assert finding.severity is (Severity.WARNING if loaded else Severity.ERROR)
+
+
 @pytest.mark.parametrize(
-    ("text", "severity"),
+    "text",
     [
-        ("NVRM: API mismatch: the client has the version 1, but this kernel module has 2", Severity.WARNING),
-        ("NVRM: GPU 0000:65:00.0: RmInitAdapter failed! (0x26:0xffff:1290)", Severity.ERROR),
-        ("NVRM: BAR1 is 0M @ 0x0 (PCI:0000:65:00.0)", Severity.ERROR),
+        "NVRM: API mismatch: the client has the version 1, but this kernel module has 2",
+        "NVRM: GPU 0000:65:00.0: RmInitAdapter failed! (0x26:0xffff:1290)",
     ],
 )
-def test_trouble_in_the_log_weighs_what_it_says_of_the_machine(text: str, severity: Severity) -> None:
-    lines: tuple[LogLine, ...] = (LogLine(text),)
-    result = said("host-driver-log-clean", replace(HEALTHY, log=Observed.of(lines, "/dev/kmsg")))
-    assert [finding.severity for finding in result.findings] == [severity]
+def test_one_line_of_the_log_is_one_finding(text: str) -> None:
+    host = replace(HEALTHY, log=Observed.of(parse_log([text]), "/dev/kmsg"))
+    assert len([check for check in CHECKS if said(check, host).findings]) == 1
 
 
 def test_unreadable_log_says_who_may_read_it() -> None:
-    for check in ("host-driver-log-clean", "host-xid-free"):
+    for check in ("host-driver-not-refused", "host-xid-free"):
         result = said(check, without(HEALTHY, "log"))
         assert result.outcome is Outcome.UNKNOWN
         assert "systemd-journal" in result.reason

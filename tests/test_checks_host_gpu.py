@@ -59,21 +59,21 @@ def eight(errors: list[str]) -> Host:
 
 
 @pytest.mark.parametrize(
-    ("errors", "severity"),
+    ("errors", "severities"),
     [
-        ([""], Severity.WARNING),  # a container with one of the GPUs
-        ([*["operation not permitted"] * 7, ""], Severity.WARNING),  # a scheduler's job with one of the GPUs
-        ([""] * 8, Severity.ERROR),  # seven GPUs failed to start
-        ([*["input/output error"] * 7, ""], Severity.ERROR),  # seven GPUs fell off the bus
+        ([""], [Severity.WARNING]),  # nodes are missing, or this is a container that does not show
+        ([*["operation not permitted"] * 7, ""], []),  # a scheduler's job with one of the GPUs
+        ([""] * 8, [Severity.ERROR]),  # seven GPUs failed to start
+        ([*["input/output error"] * 7, ""], [Severity.ERROR]),  # seven GPUs fell off the bus
     ],
 )
-def test_gpus_handed_to_others_are_told_from_gpus_that_failed(errors: list[str], severity: Severity) -> None:
-    assert [finding.severity for finding in said("host-gpu-counts-agree", eight(errors)).findings] == [severity]
+def test_gpus_handed_to_others_are_told_from_gpus_that_failed(errors: list[str], severities: list[Severity]) -> None:
+    assert [finding.severity for finding in said("host-gpu-counts-agree", eight(errors)).findings] == severities
 
 
 def test_gpus_withheld_by_a_scheduler_are_no_errors_unless_all_are() -> None:
     some = said("host-device-nodes-open", eight([*["operation not permitted"] * 7, ""]))
-    assert {finding.severity for finding in some.findings} == {Severity.WARNING}
+    assert some.outcome is Outcome.PASS
     every = said("host-device-nodes-open", eight(["operation not permitted"] * 8))
     assert {finding.severity for finding in every.findings} == {Severity.ERROR}
 

@@ -77,9 +77,9 @@ def test_settings_of_the_allocator_that_pytorch_refuses(text: str, severity: Sev
     assert [found for _, found in _wrong_settings(text)] == [severity]
 
 
-def test_a_fault_of_one_disk_outranks_a_doubt_about_another() -> None:
-    full = {"disks.0.inodes_free": 1, "disks.1.inodes_free": None}
-    result = said("host-inodes-free", machines.host("h100", full))
+def test_an_error_of_one_disk_outranks_a_doubt_about_another() -> None:
+    frozen = {"disks.0.flags": ["read-only"], "disks.1.flags": None}
+    result = said("host-disks-writable", machines.host("h100", frozen))
     assert [finding.where for finding in result.findings] == ["/tmp"]
     assert said("host-inodes-free", machines.host("h100", {"disks": []})).outcome is Outcome.UNKNOWN
 

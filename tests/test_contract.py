@@ -57,7 +57,8 @@ JUDGING = (
     ("envkit.saved", "envkit.pages", "envkit.expect", "envkit.pseudonyms"),
     ("envkit.exits",),
     ("envkit.report", "envkit.placement"),
-    ("envkit.tables", "envkit.examine"),
+    ("envkit.tables",),
+    ("envkit.examine",),
     ("envkit.cli",),
 )
 MAKING = (

@@ -78,25 +78,70 @@ def test_a_contract_is_held_against_a_saved_machine(tmp_path: Path) -> None:
     assert failed == {"host-expected-gpus", "host-expected-nvlink"}
 
 
+# Each is somebody's; what follows is what it stands for.  Words like them are put into every text of a machine.
+CANARIES = {
+    "node17.corp.example.org": "the host's name",
+    "node17": "its first part",
+    "wintermute": "a user",
+    "1650723914159": "a serial number",
+    "8a3b2c1d-1111-2222-3333-444455556666": "a UUID",
+    "0c:42:a1:5e:77:10": "a MAC address",
+    "enx0c42a15e7710": "an interface named by it",
+    "10.20.30.41": "an address",
+    "fd12:3456:789a::7710": "an address",
+    "b83f:d203:0012:abcd": "a GUID",
+    "0xb83fd2030012abcd": "a GUID in hexadecimal",
+    "fe80:0000:0000:0000:b83f:d203:0012:abcd": "a GID",
+    "5f3c9a1e7b2d4c6f8a0b1c2d3e4f5a6b": "a machine-id",
+}
+SHAPES = {"wintermute": "/home/wintermute/x /scratch/wintermute wintermute@there"}
+
+
+def with_canaries(value: Any, key: str = "") -> Any:
+    """The plain machine with every canary behind every text that is nobody's key."""
+    if isinstance(value, dict):
+        return {inner: with_canaries(item, inner) for inner, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [with_canaries(item, key) for item in value]
+    if isinstance(value, str):
+        return " ".join([value, *(SHAPES.get(one, one) for one in CANARIES)])
+    return value
+
+
 @pytest.mark.parametrize("machine", machines.NAMES)
-def test_a_redacted_machine_tells_nothing_of_its_owner_and_is_judged_the_same(machine: str) -> None:
-    plain = to_plain(replace(machines.host(machine), name="node17.cluster.example.org"))
-    told = {
-        "GPU-8a3b2c1d-1111-2222-3333-444455556666": "uuid",
-        "0c:42:a1:5e:77:10": "mac",
-        "10.20.30.41": "address",
-        "b83f:d203:0012:abcd": "guid",
-    }
-    plain["log"] = {
-        "value": [{"text": f"NVRM: {' '.join(told)} node17.cluster.example.org /home/anna/x"}],
-        "via": "/dev/kmsg",
-        "missing": "",
-    }
+def test_a_redacted_machine_tells_nothing_in_any_text(machine: str) -> None:
+    plain = with_canaries(to_plain(machines.host(machine)))
+    plain["name"] = "node17.corp.example.org"
+    plain["nvml"]["value"]["gpus"] = [{"serial": {"value": "1650723914159", "via": "NVML", "missing": ""}}]
+    plain["environment"]["value"] = {"USER": "wintermute", "MASTER_ADDR": "node99.corp.example.org"}
+    plain["remote_mounts"]["value"] = [{"device": "filer9:/home"}, {"device": "//filer9/share"}]
+    plain["docker"]["value"]["endpoint"] = "tcp://filer9:2376"
+    plain.pop("packages")  # versions, none of which is an address
+    plain.pop("driver_packages")
     text = json.dumps(pseudonyms.machine(plain))
-    assert not [one for one in (*told, "node17", "anna") if one in text]
+    assert [one for one in (*CANARIES, "node99", "filer9", "corp.example") if one in text] == []
+
+
+@pytest.mark.parametrize("machine", machines.NAMES)
+def test_a_redacted_machine_is_judged_as_before(machine: str) -> None:
     redacted = from_plain(Host, pseudonyms.machine(to_plain(machines.host(machine))))
     before = {result.check: result.outcome for result in judge.judge(machines.host(machine), FACTS)}
     assert {result.check: result.outcome for result in judge.judge(redacted, FACTS)} == before
+    assert redacted.name == "machine"
+    assert redacted.packages == machines.host(machine).packages
+
+
+@pytest.mark.parametrize("name", ["docker", "nvidia", "localhost"])
+def test_a_host_named_like_something_else_is_judged_as_before(name: str) -> None:
+    host = replace(machines.host("h100", {"names.hostname": name}), name=name)
+    before = {result.check: result.outcome for result in judge.judge(host, FACTS)}
+    redacted = from_plain(Host, pseudonyms.machine(to_plain(host)))
+    assert {result.check: result.outcome for result in judge.judge(redacted, FACTS)} == before
+
+
+def test_a_short_host_name_is_no_longer_told_either() -> None:
+    made = pseudonyms.machine({"name": "vm", "names": {"value": {"hostname": "vm"}, "via": "", "missing": ""}})
+    assert "vm" not in json.dumps(made)
 
 
 def test_one_thing_has_one_stand_in() -> None:
@@ -115,6 +160,39 @@ def test_what_works_there_and_not_here_comes_first() -> None:
     assert "host-row-remap-healthy: pass there, fail here" in changes[0].text
     assert next(change for change in changes if change.text.startswith("kernel:")).new == "9.9"
     assert host_diff.changes(good, good, FACTS) == ()
+
+
+def test_a_list_is_compared_item_by_item_and_the_same_change_is_told_once() -> None:
+    good = machines.host("h100")
+    vbios = machines.plain("h100")["nvml"]["value"]["gpus"][0]["vbios"]["value"]
+    changes = {"nvml.gpus.*.vbios": "9.9", "nvml.gpus.*.temperature.core": 50, "kernel": "9.9"}
+    texts = [one.text for one in host_diff.changes(good, machines.host("h100", changes), FACTS) if one.kind == "field"]
+    assert [text for text in texts if "vbios" in text] == [f"nvml.gpus.*.vbios (8 times): {vbios} there, 9.9 here"]
+    assert not [text for text in texts if "temperature" in text]
+    plain = to_plain(good)
+    plain["nvml"]["value"]["gpus"] = [one for one in plain["nvml"]["value"]["gpus"] if one["index"] != 3]
+    texts = [one.text for one in host_diff.changes(good, from_plain(Host, plain), FACTS) if one.kind == "field"]
+    assert texts == ["nvml.gpus: #3 there, nothing here"]
+
+
+def test_a_file_of_another_version_of_envkit_is_judged_by_what_it_holds(tmp_path: Path) -> None:
+    """A field that is gone or has yet to be is no fault of the file: the first is not observed, the second unused."""
+    plain = json.loads(saved.text("host", to_plain(machines.host("h100"))))
+    plain["subject"]["not_yet"] = {"value": 1, "via": "", "missing": ""}
+    del plain["subject"]["shm"]
+    path = tmp_path / "host.json"
+    path.write_text(json.dumps(plain))
+    done = envkit("doctor", "--from", str(path))
+    assert done.returncode == 3, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_diff_of_a_machine_and_what_is_none_says_which(tmp_path: Path) -> None:
+    good = written(tmp_path / "saved-without-suffix", machines.host("h100"))
+    assert envkit("diff", str(good), str(good)).returncode == 0
+    done = envkit("diff", str(good), "nosuch.file")
+    assert done.returncode == 2
+    assert "no file nosuch.file" in done.stderr
 
 
 def test_the_diff_of_two_saved_machines_by_the_command(tmp_path: Path) -> None:
@@ -179,6 +257,11 @@ def test_control_characters_of_a_machine_do_not_reach_the_terminal(tmp_path: Pat
     [
         (("--budget", "0"), "leaves no time"),
         (("--budget", "-1"), "leaves no time"),
+        (("--budget", "nan"), "leaves no time"),
+        (("--budget", "inf"), "leaves no time"),
+        (("--from", "/nonexistent", "--root", "/tmp"), "both given"),
+        (("--from", "/nonexistent", "--cuda", "banana"), "no version of CUDA"),
+        (("--from", "/nonexistent"), "no such file"),
         (("--root", "/nonexistent"), "is no directory"),
         (("--expect", "/nonexistent.toml"), "cannot be read"),
         (("--cuda", "banana"), "banana"),
@@ -213,6 +296,7 @@ def test_a_machine_without_home_or_path_is_examined() -> None:
 def test_the_list_names_every_check_of_a_machine() -> None:
     lines = list(examine.listing())
     assert len(lines) == sum(Host in check.subjects for check in judge.checks().values())
+    assert len(lines) > 200  # README and CHANGELOG say so
     assert any(line.startswith("host-xid") for line in lines)
 
 
@@ -265,3 +349,13 @@ def test_prometheus_text() -> None:
 def test_a_contract_never_makes_a_finding_green() -> None:
     contract = Expected(checks=ExpectedChecks(may_be_unknown=("a",)))
     assert expect.hold((FOUND,), contract) == (FOUND,)
+
+
+def test_the_parts_of_a_machine_are_marked_by_their_worst() -> None:
+    seen = machines.host("h100", {"nvml.gpus.3.remap.failed": True, "shm": 2 << 30, "log": None})
+    _, (table,) = examine.report(seen, time.monotonic())
+    marks = {row[1]: row[0] for row in table.rows}
+    assert (marks["GPUs"], marks["kernel log"], marks["machine"], marks["contract"]) == ("✗", "?", "?", "-")
+    assert marks["containers"] == "✓"
+    counted = [int(cell) for row in table.rows for cell in row[2:] if cell != "-"]
+    assert sum(counted) == len(judge.checks(Host))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import machines
@@ -34,13 +35,23 @@ def test_a_whole_contract(tmp_path: Path) -> None:
     assert read.checks == ExpectedChecks(("host-xid-free",), ("host-glibc-runs-wheels",))
 
 
+def test_the_contract_that_the_documents_show_is_one(tmp_path: Path) -> None:
+    text = (Path(__file__).parent.parent / "docs" / "doctor.md").read_text()
+    start = text.index("    [gpus]")
+    shown = textwrap.dedent(text[start : text.index("\n## ", start)])
+    read = written(tmp_path, shown)
+    assert read.gpus.count == 8
+    assert read.checks.require
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         ("[gpus]\ncoumt = 8\n", "did you mean `count`"),
         ("[gpu]\ncount = 8\n", "did you mean `gpus`"),
         ("gpus = 8\n", "is no table"),
-        ('[gpus]\ncount = "eight"\n', "int"),
+        ('[gpus]\ncount = "eight"\n', "has a value of another type: Expected `int"),
+        ("[infiniband]\nrate_gbps = nan\n", "expects nan"),
         ("[gpus]\ncount = -1\n", "expects -1"),
         ('[gpus]\nmig = "disabled"\n', "neither on nor off"),
         ('[driver]\nversion = "newest"\n', "no version specifier"),

@@ -330,7 +330,7 @@ def state(words: list[str], folder: Path, **said: str) -> tuple[int, dict[str, s
     """A process and what it tells of itself: signals, limits, group, descriptors, children, environment."""
     tell = (
         # read by the shell itself: while it starts a program, its signals are blocked for a moment
-        'while read -r line; do case $line in Sig*|Shd*|Umask*|Uid*|Groups*) echo "$line";; esac; done </proc/$$/status; '
+        'while read -r l; do case $l in Sig[!Q]*|Shd*|Umask*|Uid*|Groups*) echo "$l";; esac; done </proc/$$/status; '
         "cat /proc/$$/environ | tr '\\0' '\\n'; "
         "cat /proc/$$/limits; echo pid $$; echo group $(cut -d' ' -f5,6 /proc/$$/stat); "
         "echo fds $(ls /proc/$$/fd); echo children $(cat /proc/$$/task/$$/children | wc -w)"

@@ -196,7 +196,7 @@ def test_daemon_config_in_full(place: Place) -> None:
     text = """{"runtimes": {"nvidia": {"path": "/opt/run"}, "kata": {"runtimeType": "io.containerd.kata.v2"}},
       "default-runtime": "nvidia", "data-root": "/srv/docker", "storage-driver": "overlay2",
       "cdi-spec-dirs": ["/opt/cdi"], "default-ulimits": {"memlock": {"Name": "memlock", "Hard": -1, "Soft": -1}}}"""
-    config = files.parse_daemon_config(text, "/d", place.root)
+    config = files.parse_daemon_config(text, "/d", place)
     assert (config.error, config.missing) == ("", ("/opt/run",))
     assert config.runtimes == {"nvidia": "/opt/run", "kata": ""}
     assert (config.default_runtime, config.data_root, config.storage) == ("nvidia", "/srv/docker", "overlay2")
@@ -214,7 +214,7 @@ def test_daemon_config_in_full(place: Place) -> None:
     ],
 )
 def test_daemon_config_that_dockerd_refuses(place: Place, text: str, words: str) -> None:
-    assert words in files.parse_daemon_config(text, "/d", place.root).error
+    assert words in files.parse_daemon_config(text, "/d", place).error
 
 
 READERS = {**containers.SOURCES, "toolkit_config": files.toolkit_config}

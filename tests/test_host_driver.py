@@ -54,14 +54,14 @@ def test_module_version_refuses_other_text(text: str) -> None:
 def test_module_falls_back_to_sysfs_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "sys/module/nvidia").mkdir(parents=True)
     (tmp_path / "sys/module/nvidia/version").write_text("550.54.15\n")
-    seen = driver.module(tmp_path)
+    seen = driver.module(place(tmp_path))
     assert (seen.value, seen.via) == (KernelModule("550.54.15"), "/sys/module/nvidia/version")
 
 
 def test_module_without_sources_is_lost_with_both_reasons(tmp_path: Path) -> None:
-    assert driver.module(tmp_path).missing == UNSUPPORTED
+    assert driver.module(place(tmp_path)).missing == UNSUPPORTED
     (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
-    seen = driver.module(tmp_path)
+    seen = driver.module(place(tmp_path))
     assert seen.value is None
     assert "/proc/driver/nvidia/version" in seen.missing
     assert "/sys/module/nvidia/version" in seen.missing
@@ -69,10 +69,10 @@ def test_module_without_sources_is_lost_with_both_reasons(tmp_path: Path) -> Non
 
 
 def test_modules_are_those_of_interest(tmp_path: Path) -> None:
-    assert driver.modules(tmp_path).value is None
+    assert driver.modules(place(tmp_path)).value is None
     for name in ("nvidia", "nvidia_uvm", "ext4"):
         (tmp_path / "sys/module" / name).mkdir(parents=True)
-    assert driver.modules(tmp_path).value == ("nvidia", "nvidia_uvm")
+    assert driver.modules(place(tmp_path)).value == ("nvidia", "nvidia_uvm")
 
 
 def pci(root: Path, address: str, vendor: str, kind: str, bound: str = "") -> None:
@@ -92,14 +92,14 @@ def test_pci_gpus_are_nvidia_display_devices_alone(tmp_path: Path) -> None:
     pci(tmp_path, "0000:65:00.1", "0x10de", "0x040300", "snd_hda_intel")
     pci(tmp_path, "0000:66:00.0", "0x10de", "0x030000")
     pci(tmp_path, "0000:07:00.0", "0x10de", "0x068000", "nvidia-nvswitch")
-    assert driver.pci_gpus(tmp_path).value == (
+    assert driver.pci_gpus(place(tmp_path)).value == (
         PciGpu("0000:65:00.0", "0x2330", "nvidia"),
         PciGpu("0000:66:00.0", "0x2330", ""),
     )
 
 
 def test_pci_without_sysfs_is_lost(tmp_path: Path) -> None:
-    seen = driver.pci_gpus(tmp_path)
+    seen = driver.pci_gpus(place(tmp_path))
     assert seen.value is None
     assert seen.missing == "/sys/bus/pci/devices: no such file or directory"
 
@@ -118,7 +118,7 @@ def test_libraries_by_name_version_and_fault(tmp_path: Path) -> None:
     (tmp_path / "usr/lib/libnvidia-ml.so.1").symlink_to("libnvidia-ml.so.999.1")
     (tmp_path / "etc/ld.so.conf.d").mkdir(parents=True)
     (tmp_path / "etc/ld.so.conf.d/x.conf").write_text("# mine\n/opt/extra\n/usr/lib64\n")
-    assert driver.libraries(tmp_path) == (
+    assert driver.libraries(place(tmp_path)).value == (
         DriverLibrary("libcuda", "/usr/lib/x86_64-linux-gnu/libcuda.so.1", "550.54.15"),
         DriverLibrary("libnvidia-ml", "/usr/lib64/libnvidia-ml.so.1", "550.54.15", "it is empty"),
         DriverLibrary(
@@ -131,11 +131,29 @@ def test_libraries_by_name_version_and_fault(tmp_path: Path) -> None:
     )
 
 
+def test_libraries_of_a_tree_are_found_through_its_own_links(tmp_path: Path) -> None:
+    library(tmp_path, "usr/lib", "libcuda", "550.54.15")
+    (tmp_path / "usr/lib64").mkdir()
+    (tmp_path / "usr/lib64/libnvidia-ml.so.1").symlink_to("/opt/driver/libnvidia-ml.so.550.54.15")
+    library(tmp_path, "opt/driver", "libnvidia-ml", "550.54.15")
+    (tmp_path / "usr/lib/libnvidia-ptxjitcompiler.so.1").symlink_to("/usr/lib/libnvidia-ptxjitcompiler.so.1")
+    assert driver.libraries(place(tmp_path)).value == (
+        DriverLibrary("libnvidia-ml", "/usr/lib64/libnvidia-ml.so.1", "550.54.15"),
+        DriverLibrary("libcuda", "/usr/lib/libcuda.so.1", "550.54.15"),
+        DriverLibrary(
+            "libnvidia-ptxjitcompiler",
+            "/usr/lib/libnvidia-ptxjitcompiler.so.1",
+            "",
+            "too many levels of symbolic links",
+        ),
+    )
+
+
 def test_one_file_reached_by_two_directories_counts_once(tmp_path: Path) -> None:
     library(tmp_path, "usr/lib64", "libcuda", "550.54.15")
     (tmp_path / "usr/local/nvidia").mkdir(parents=True)
-    (tmp_path / "usr/local/nvidia/lib64").symlink_to(tmp_path / "usr/lib64")
-    assert len(driver.libraries(tmp_path)) == 1
+    (tmp_path / "usr/local/nvidia/lib64").symlink_to("/usr/lib64")
+    assert len(driver.libraries(place(tmp_path)).need("libraries")) == 1
 
 
 def put(root: Path, name: str, content: str | bytes = "") -> Path:
@@ -310,7 +328,7 @@ def test_every_libcuda_and_the_uninstaller(tmp_path: Path) -> None:
 def test_one_directory_under_two_names_counts_once(tmp_path: Path) -> None:
     library(tmp_path, "usr/lib64", "libcuda", "580.159.04")
     (tmp_path / "usr/local/nvidia").mkdir(parents=True)
-    (tmp_path / "usr/local/nvidia/lib64").symlink_to(tmp_path / "usr/lib64")
+    (tmp_path / "usr/local/nvidia/lib64").symlink_to("/usr/lib64")
     assert len(driver.install(place(tmp_path)).need("traces").libraries) == 1
 
 

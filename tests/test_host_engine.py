@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from envkit.host import engine
+from envkit.host.place import Place
 from envkit.subjects.host import Docker
 
 VERSION = {"Version": "26.1.5", "ApiVersion": "1.45"}
@@ -146,25 +147,38 @@ def test_endpoint_that_is_not_spoken_here() -> None:
 
 
 def test_endpoint_in_dockers_own_order(tmp_path: Path) -> None:
-    assert engine.endpoint(tmp_path, {"HOME": str(tmp_path)}) == f"unix://{tmp_path}/var/run/docker.sock"
-    assert engine.endpoint(tmp_path, {"DOCKER_HOST": "unix:///x", "DOCKER_CONTEXT": "far"}) == "unix:///x"
-    meta = tmp_path / ".docker/contexts/meta" / hashlib.sha256(b"rootless").hexdigest()
+    here = Place(tmp_path, {"HOME": "/home/ada"})
+    assert engine.endpoint(here) == f"unix://{tmp_path}/var/run/docker.sock"
+    told = Place(tmp_path, {"DOCKER_HOST": "unix:///x", "DOCKER_CONTEXT": "far"})
+    assert engine.endpoint(told) == "unix:///x"
+    config = tmp_path / "home/ada/.docker"
+    meta = config / "contexts/meta" / hashlib.sha256(b"rootless").hexdigest()
     meta.mkdir(parents=True)
     (meta / "meta.json").write_text('{"Endpoints": {"docker": {"Host": "unix:///run/user/1/docker.sock"}}}')
-    (tmp_path / ".docker/config.json").write_text('{"currentContext": "rootless"}')
-    assert engine.endpoint(tmp_path, {"HOME": str(tmp_path)}) == "unix:///run/user/1/docker.sock"
-    assert engine.endpoint(tmp_path, {"HOME": str(tmp_path), "DOCKER_CONTEXT": "default"}).endswith(
-        "/var/run/docker.sock"
-    )
+    (config / "config.json").write_text('{"currentContext": "rootless"}')
+    assert engine.endpoint(here) == "unix:///run/user/1/docker.sock"
+    default = Place(tmp_path, {"HOME": "/home/ada", "DOCKER_CONTEXT": "default"})
+    assert engine.endpoint(default).endswith("/var/run/docker.sock")
+
+
+def test_the_socket_of_a_tree_is_looked_for_in_the_tree(tmp_path: Path) -> None:
+    (tmp_path / "var").mkdir()
+    (tmp_path / "var/run").symlink_to("/run")
+    assert engine.endpoint(Place(tmp_path, {})) == f"unix://{tmp_path}/run/docker.sock"
 
 
 def test_context_that_cannot_be_read_is_not_replaced_by_the_default(tmp_path: Path) -> None:
-    where = engine.endpoint(tmp_path, {"HOME": str(tmp_path), "DOCKER_CONTEXT": "gone"})
+    where = engine.endpoint(Place(tmp_path, {"HOME": "/home/ada", "DOCKER_CONTEXT": "gone"}))
     assert engine.ask(where, installed=True).ended == "unsupported"
 
 
+def test_an_address_that_is_none_is_an_error() -> None:
+    assert engine.ask("tcp://node:many", installed=True).ended == "error"
+
+
 def test_installed_by_its_programs(tmp_path: Path) -> None:
-    assert not engine.installed(tmp_path)
+    here = Place(tmp_path, {})
+    assert not engine.docker(here).need("the engine").installed
     (tmp_path / "usr/bin").mkdir(parents=True)
     (tmp_path / "usr/bin/dockerd").touch()
-    assert engine.installed(tmp_path)
+    assert engine.docker(here).need("the engine").installed

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from envkit.host import disks, files, machine, nodes
+from envkit.host import disks, files, machine, nodes, remote
+from envkit.host.place import Place
 from envkit.subjects.host import CudaDirectory, DaemonConfig, Limit
 
 LIMITS = """\
@@ -34,10 +35,10 @@ def test_limits() -> None:
 
 
 def test_limits_without_proc_are_lost(tmp_path: Path) -> None:
-    assert machine.limits(tmp_path).value is None
+    assert machine.limits(Place(tmp_path, {})).value is None
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/limits").write_text("Max open files many few files\n")
-    assert machine.limits(tmp_path).value is None
+    assert machine.limits(Place(tmp_path, {})).value is None
 
 
 def test_os_release() -> None:
@@ -46,6 +47,19 @@ def test_os_release() -> None:
     )
     with pytest.raises(ValueError, match="PRETTY_NAME"):
         machine.parse_os_release("ID=debian\n")
+
+
+def test_links_of_a_tree_lead_into_the_tree(tmp_path: Path) -> None:
+    for directory in ("etc", "usr/lib", "dev", "run/shm"):
+        (tmp_path / directory).mkdir(parents=True)
+    (tmp_path / "usr/lib/os-release").write_text('PRETTY_NAME="Recorded"\n')
+    (tmp_path / "etc/os-release").symlink_to("/usr/lib/os-release")
+    (tmp_path / "dev/shm").symlink_to("/run/shm")
+    here = Place(tmp_path, {})
+    assert machine.os_name(here).value == "Recorded"
+    assert disks.shm(here, lambda seen: seen.f_blocks).value is not None
+    (tmp_path / "run/shm").rmdir()
+    assert disks.shm(here, lambda seen: seen.f_blocks).value is None
 
 
 @pytest.mark.parametrize(
@@ -62,12 +76,12 @@ def test_cgroup_version(tmp_path: Path, made: tuple[str, ...], version: str | No
         path = tmp_path / "sys/fs/cgroup" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    assert machine.cgroup(tmp_path).value == version
+    assert machine.cgroup(Place(tmp_path, {})).value == version
 
 
 def test_glibc_of_a_recorded_tree_is_lost_and_of_this_machine_known(tmp_path: Path) -> None:
-    assert machine.glibc(tmp_path).value is None
-    live = machine.glibc(Path("/"))
+    assert machine.glibc(Place(tmp_path, {})).value is None
+    live = machine.glibc(Place(Path("/"), {}))
     assert live.value or "glibc" in live.missing
 
 
@@ -79,31 +93,47 @@ def test_environment_keeps_the_variables_that_matter_and_no_secret() -> None:
         "LD_PRELOAD": "a.so",
         "https_proxy": "http://ada:p@ss@proxy:3128",
         "HTTP_PROXY": "ada:pass@proxy:3128/",
+        "all_proxy": "socks5://ada:p/a@s@proxy:1080",
+        "TORCHINDUCTOR_REDIS_URL": "redis://:p/ss@cache:6379",
     }
     assert machine.environment(set_).value == {
         "CUDA_VISIBLE_DEVICES": "",
         "LD_PRELOAD": "a.so",
         "https_proxy": "http://proxy:3128",
         "HTTP_PROXY": "proxy:3128/",
+        "all_proxy": "socks5://proxy:1080",
+        "TORCHINDUCTOR_REDIS_URL": "redis://cache:6379",
     }
 
 
 def test_disk_of_a_path_that_does_not_exist_yet_is_its_parents(tmp_path: Path) -> None:
-    disk = disks.room("images", "/var/lib/docker", tmp_path)
+    disk = disks.room("images", "/var/lib/docker", Place(tmp_path, {}))
     assert disk.path == "/var/lib/docker"
     assert disk.total.value is not None
     assert disk.free.value is not None
     assert 0 <= disk.free.value <= disk.total.value
-    assert disks.shm(tmp_path).missing == "/dev/shm: no such file or directory"
+    assert disks.shm(Place(tmp_path, {}), lambda seen: seen.f_blocks).missing == "/dev/shm: no such file or directory"
+
+
+def test_room_for_images_is_not_guessed_where_docker_may_have_another_root(tmp_path: Path) -> None:
+    here = Place(tmp_path, {"TMPDIR": "/scratch"})
+    assert [disk.path for disk in disks.disks(here).need("disks")] == ["/scratch", "/var/lib/docker"]
+    config = tmp_path / "etc/docker/daemon.json"
+    config.parent.mkdir(parents=True)
+    config.write_text('{"data-root": "/data"}')
+    assert [disk.path for disk in disks.disks(here).need("disks")] == ["/scratch", "/data"]
+    config.unlink()
+    config.mkdir()
+    assert [disk.path for disk in disks.disks(here).need("disks")] == ["/scratch"]
 
 
 def test_device_nodes_are_named_and_must_be_devices(tmp_path: Path) -> None:
     (tmp_path / "dev/nvidia-caps").mkdir(parents=True)
     for name in ("nvidia0", "nvidia12", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "null"):
         (tmp_path / "dev" / name).touch()
-    found = nodes.paths(tmp_path)
-    assert [path.name for path in found] == ["nvidia-uvm", "nvidia-uvm-tools", "nvidia0", "nvidia12", "nvidiactl"]
-    assert nodes.try_open(found[0]) == "it is not a character device"
+    found = nodes.paths(Place(tmp_path, {}))
+    assert found == [f"/dev/{name}" for name in ("nvidia-uvm", "nvidia-uvm-tools", "nvidia0", "nvidia12", "nvidiactl")]
+    assert nodes.try_open(tmp_path / "dev/nvidia-uvm") == "it is not a character device"
     assert nodes.try_open(tmp_path / "dev/gone") == "no such file or directory"
     assert nodes.try_open(Path("/dev/null")) == ""
 
@@ -119,7 +149,7 @@ def test_toolkit_programs_must_be_executable(tmp_path: Path) -> None:
     (tmp_path / "usr/bin").mkdir(parents=True)
     (tmp_path / "usr/bin/nvidia-ctk").touch(0o755)
     (tmp_path / "usr/bin/nvidia-cdi-hook").touch(0o644)
-    assert files.toolkit(tmp_path).programs == {"nvidia-ctk": "/usr/bin/nvidia-ctk"}
+    assert files.toolkit(Place(tmp_path, {})).need("toolkit").programs == {"nvidia-ctk": "/usr/bin/nvidia-ctk"}
 
 
 def test_daemon_config(tmp_path: Path) -> None:
@@ -127,21 +157,21 @@ def test_daemon_config(tmp_path: Path) -> None:
     (tmp_path / "usr/bin/nvidia-container-runtime").touch(0o755)
     runtimes = {"nvidia": {"path": "nvidia-container-runtime"}, "x": {"path": "/x"}}
     text = json.dumps({"features": {"cdi": True}, "runtimes": runtimes})
-    config = files.parse_daemon_config(text, "/d", tmp_path)
+    config = files.parse_daemon_config(text, "/d", Place(tmp_path, {}))
     assert config == DaemonConfig("/d", True, "", {"nvidia": "nvidia-container-runtime", "x": "/x"}, ("/x",), True)
-    assert files.parse_daemon_config("", "/d", tmp_path) == DaemonConfig("/d")
+    assert files.parse_daemon_config("", "/d", Place(tmp_path, {})) == DaemonConfig("/d")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"runtimes": []}', '{"features": 1}'])
 def test_daemon_config_that_cannot_be_used(text: str, tmp_path: Path) -> None:
-    assert files.parse_daemon_config(text, "/d", tmp_path).error
+    assert files.parse_daemon_config(text, "/d", Place(tmp_path, {})).error
 
 
 def test_daemon_config_absent_and_unreadable(tmp_path: Path) -> None:
-    absent = files.daemon_config(tmp_path)
+    absent = files.daemon_config(Place(tmp_path, {}))
     assert absent.value == DaemonConfig("/etc/docker/daemon.json", present=False)
     (tmp_path / "etc/docker/daemon.json").mkdir(parents=True)
-    assert files.daemon_config(tmp_path).value is None
+    assert files.daemon_config(Place(tmp_path, {})).value is None
 
 
 def test_libcuda_on_the_search_path(tmp_path: Path) -> None:
@@ -151,9 +181,9 @@ def test_libcuda_on_the_search_path(tmp_path: Path) -> None:
     (stubs / "libcuda.so").touch()
     (real / "libcuda.so.550.54.15").touch()
     (real / "libcuda.so.1").symlink_to("libcuda.so.550.54.15")
-    seen = files.cuda_on_path(f"{tmp_path}/none:{stubs}::{real}:{stubs}:{tmp_path}/gone")
-    assert seen == (
+    search = f"{tmp_path}/none:{stubs}::{real}:{stubs}:{tmp_path}/gone"
+    assert remote.cuda_on_path(Place(Path("/"), {"LD_LIBRARY_PATH": search})).value == (
         CudaDirectory(str(stubs), {"libcuda.so": str(stubs / "libcuda.so")}),
         CudaDirectory(str(real), {"libcuda.so.1": str(real / "libcuda.so.550.54.15")}),
     )
-    assert files.search_path({}).value == ()
+    assert remote.cuda_on_path(Place(Path("/"), {})).value == ()

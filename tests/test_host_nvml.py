@@ -91,9 +91,9 @@ def test_values_are_nvmls(ask: Conversation) -> None:
     assert (gpu.brand.value, gpu.architecture.value, gpu.gsp.value) == ("NVIDIA", "Hopper", "580.159.04")
     assert (gpu.memory.value, gpu.memory_used.value) == (81559 << 20, 1 << 20)
     assert gpu.bar1.value == Bar1(128 << 30, 1 << 20)
-    # 87 C is the limit: slowdown and shutdown lie 2 and 8 degrees above it
-    assert gpu.temperature.value == Temperature(31, 89, 95, 43, 95)
-    assert gpu.clocks.value == Clocks(345, 2619, 1980, 2619, 0)
+    # 87 C is the limit: slowdown lies 2 degrees above it
+    assert gpu.temperature.value == Temperature(31, 89, 43, 95)
+    assert gpu.clocks.value == Clocks(345, 1980, 0)
     assert gpu.pcie.value == PcieLink(5, 16, 5, 16, 0)
     assert gpu.links.need("links")[17] == NvLink(
         17, True, 4, 26562, "switch", {"replay": 0, "recovery": 0, "crc_flit": 0}
@@ -210,7 +210,7 @@ def test_older_driver_is_asked_in_its_own_words(ask: Conversation) -> None:
     assert gpu.fabric.need("the fabric").state == "completed"
     assert set(gpu.fabric.need("the fabric").health.values()) == {"not supported"}
     assert gpu.recovery.value == "unsupported"
-    assert gpu.temperature.value == Temperature(31, -1, -1, 43, 95)
+    assert gpu.temperature.value == Temperature(31, -1, 43, 95)
     assert seen.confidential.missing == UNSUPPORTED
     assert "sram" in lacking(gpu)
 
@@ -297,7 +297,7 @@ def test_gpu_that_answers_nothing_is_named_by_its_error(ask: Conversation, code:
 
 def test_limits_are_signed_however_a_driver_types_them(ask: Conversation) -> None:
     gpu = ask("h100", "gpu.0.field.194 = 4294967294\n").gpus[0]
-    assert gpu.temperature.value == Temperature(31, 89, 95, 43, 95)
+    assert gpu.temperature.value == Temperature(31, 89, 43, 95)
 
 
 # one call of those that each value is made of

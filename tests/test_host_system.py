@@ -311,7 +311,7 @@ def test_nvme_and_lustre(tmp_path: Path) -> None:
 
 
 def test_room_has_inodes_and_flags(tmp_path: Path) -> None:
-    disk = disks.room("temporary", str(tmp_path), Path("/"))
+    disk = disks.room("temporary", str(tmp_path), Place(Path("/"), {}))
     assert disk.flags.value is not None
     assert "read-only" not in disk.flags.value
     if disk.inodes.missing != UNSUPPORTED:

@@ -83,6 +83,7 @@ def test_a_file_of_variables_is_read_as_the_engine_reads_it(tmp_path: Path, text
         (b"A B=1", "line 1 of .* has white space in the name"),
         (b"A=1\nB =hidden", "line 2 of .* has white space in the name"),
         (b"A=\xff", "is no UTF-8 at byte 2"),
+        (b"A=1\nB=hid\x00den", "line 2 of .* holds a zero byte"),
     ],
 )
 def test_a_bad_line_is_one_clear_error_without_its_value(tmp_path: Path, data: bytes, message: str) -> None:
@@ -122,7 +123,9 @@ def test_gpus_are_named_as_to_docker(wish: str, names: tuple[str, ...]) -> None:
     assert launch.gpus_of(wish) == names
 
 
-@pytest.mark.parametrize("wish", ["", "device=", "0,,1", "99999999999"])
+@pytest.mark.parametrize(
+    "wish", ["", "device=", "0,,1", "99999999999", "-3", "auto", "capabilities=compute", "all,capabilities=utility"]
+)
 def test_no_gpus_are_named_by_these(wish: str) -> None:
     with pytest.raises(UsageError):
         launch.gpus_of(wish)
@@ -172,6 +175,16 @@ def test_options_that_mean_nothing_are_refused() -> None:
         lambda: launch.job_from(ulimits=["memlock"]),
         lambda: launch.job_from(mounts=["/data"]),
         lambda: launch.job_from(mounts=["/data:relative"]),
+        lambda: launch.job_from(ulimits=["foo=3"]),
+        lambda: launch.job_from(ulimits=["nofile=5:3"]),
+        lambda: launch.job_from(ulimits=["nofile=-1:3"]),
+        lambda: launch.job_from(ipc="foo"),
+        lambda: launch.job_from(network=""),
+        lambda: launch.job_from(user="a:b:c"),
+        lambda: launch.job_from(user=""),
+        lambda: launch.job_from(tmpfs=["relative"]),
+        lambda: launch.job_from(shm="9" * 400),
+        lambda: launch.job_from(memory="99999999999g"),
         lambda: launch.job_from(checkpoint="run"),
         lambda: launch.job_from(env=["=1"]),
     ):
@@ -180,7 +193,40 @@ def test_options_that_mean_nothing_are_refused() -> None:
         assert caught.value.fix
 
 
+@pytest.mark.parametrize("ipc", ["host", "none", "container:other"])
+def test_the_size_of_a_shared_dev_shm_is_not_the_jobs_to_say(ipc: str) -> None:
+    assert launch.job_from(ipc=ipc, shm="16g", caller={}).shm.missing
+
+
+def test_a_limit_of_nothing_is_the_engines_word_for_none() -> None:
+    job = launch.job_from(memory="0", shm="0", ipc="shareable", caller={})
+    assert job.memory.missing == "not declared"
+    assert job.shm.value == 64 << 20
+
+
 # --- the image
+
+
+@pytest.mark.parametrize(
+    ("config", "given", "words"),
+    [
+        ({"Entrypoint": ["/guard", "--"], "Cmd": ["bash"]}, ["tool", "x"], ("/guard", "--", "tool", "x")),
+        ({"Entrypoint": ["/guard", "--"], "Cmd": ["bash"]}, None, ("/guard", "--", "bash")),
+        ({"Entrypoint": None, "Cmd": ["bash"]}, ["tool"], ("tool",)),
+    ],
+)
+def test_an_entry_point_comes_before_a_command_as_the_engine_puts_it(
+    tmp_path: Path, config: dict[str, object], given: list[str] | None, words: tuple[str, ...]
+) -> None:
+    made = seen(tmp_path, {"/guard": b"#!/bin/sh\n"}, launch.job_from(command=given, caller={}), config)
+    assert made.job.command.value == words
+
+
+def test_an_image_without_accounts_is_no_riddle(tmp_path: Path) -> None:
+    made = seen(tmp_path, {"/x": b""}, launch.job_from(caller={}))
+    assert made.accounts.value == ()
+    assert made.paths.value is not None
+    assert "/root" in made.paths.value
 
 
 def test_the_environment_is_the_images_under_the_jobs_and_holds_no_secret(tmp_path: Path) -> None:

@@ -131,6 +131,22 @@ def test_a_stop_before_the_verdict_starts_nothing(good: Path, tmp_path: Path) ->
     assert not started.exists()
 
 
+def test_a_stop_that_falls_into_a_callback_of_a_fork_is_not_lost() -> None:
+    """Python drops what is raised there: the run went on, and the command behind it would have started."""
+    script = (
+        "import os, signal, time\n"
+        "from envkit import cli\n"
+        "os.register_at_fork(after_in_parent=lambda: (os.kill(os.getpid(), signal.SIGINT), time.sleep(0)))\n"
+        "def work():\n"
+        "    if not os.fork(): os._exit(0)\n"
+        "    time.sleep(10)\n"
+        "print(cli.run(work))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=8)
+    assert done.stdout == "130\n", done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
@@ -141,6 +157,19 @@ def test_a_stop_before_the_verdict_starts_nothing(good: Path, tmp_path: Path) ->
         (("--budget", "-3"), "leaves no time"),
         (("--env-file", "/nonexistent"), "nonexistent"),
         (("--", "no-such-program-here"), "no program"),
+        (("--",), "no command after --"),
+        (("--budget", "nan"), "leaves no time"),
+        (("--engine", "banana"), "no engine"),
+        (("--python", "/nonexistent"), "no Python"),
+        (("--gpus", "-3"), "names no GPUs"),
+        (("--gpus", "all,capabilities=utility"), "names no GPUs"),
+        (("--ipc", "foo"), "share memory"),
+        (("--ulimit", "foo=3"), "no limit"),
+        (("--ulimit", "nofile=5:3"), "above the hard one"),
+        (("--user", "a:b:c"), "no user"),
+        (("--tmpfs", "relative"), "no path"),
+        (("--shm-size", "9" * 400), "no size"),
+        (("--expect", "/nonexistent"), "no such file"),
     ],
 )
 def test_wrong_input_is_one_sentence_and_code_2(good: Path, argv: tuple[str, ...], says: str) -> None:
@@ -163,6 +192,25 @@ def test_the_cause_is_what_fits_least_together() -> None:
     assert told is not None
     assert told.message == "launch-b"
     assert preflight.cause(Report(Subject("preflight", "x"), results[2:]), Severity.ERROR) is None
+
+
+def test_the_gravest_finding_is_the_cause_whoever_made_it() -> None:
+    results = (
+        Result("host-a", Outcome.FAIL, (Finding("sick", Severity.ERROR),)),
+        Result("launch-b", Outcome.FAIL, (Finding("slow", Severity.WARNING),)),
+    )
+    told = preflight.cause(Report(Subject("preflight", "x"), results), Severity.WARNING)
+    assert told is not None
+    assert told.message == "sick"
+
+
+def test_a_job_without_gpus_runs_where_there_are_none(tmp_path: Path) -> None:
+    host = machines.host("bare", {"pci_gpus": [], "device_nodes": []})
+    path = tmp_path / "host.json"
+    path.write_text(saved.text("host", to_plain(host)))
+    for argv, outcome in (((), "fail"), (("--gpus", "none"), "skip")):
+        results = json.loads(fly(path, *argv, "--format", "json").stdout)["results"]
+        assert next(one["outcome"] for one in results if one["check"] == "host-gpu-present") == outcome
 
 
 def test_a_spent_budget_is_undecided_and_starts_no_container() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from envkit.checks._host import docker_engine, nvidia_devices
-from envkit.model import UNSUPPORTED, Skip, Unknown
+from envkit.model import UNSUPPORTED, Observed, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import NO_DPKG, CdiSpec, CriEngine, Docker, Kubelet, Podman
 
@@ -65,17 +65,18 @@ def node(host: Host) -> Kubelet:
 
 def containerd_of(host: Host) -> CriEngine:
     """containerd's configuration; skips without containerd."""
-    engine = host.containerd.need("containerd's configuration")
-    if not engine.installed:
-        raise Skip("containerd is not installed")
-    return engine
+    return _installed(host.containerd, "containerd")
 
 
 def crio_of(host: Host) -> CriEngine:
     """CRI-O's configuration; skips without CRI-O."""
-    engine = host.crio.need("CRI-O's configuration")
+    return _installed(host.crio, "CRI-O")
+
+
+def _installed(seen: Observed[CriEngine], name: str) -> CriEngine:
+    engine = seen.need(f"{name}'s configuration")
     if not engine.installed:
-        raise Skip("CRI-O is not installed")
+        raise Skip(f"{name} is not installed")
     return engine
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from envkit.checks._host import SET_ASIDE
 from envkit.model import UNSUPPORTED, Finding, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import FabricCard, Gpu, RdmaDevice, RdmaPort
-
-# drivers by which a PCI function is handed to a virtual machine
-_HANDED_AWAY = ("vfio-pci", "pci-stub")
 
 Port = tuple[RdmaDevice, RdmaPort]
 
@@ -18,7 +16,7 @@ Port = tuple[RdmaDevice, RdmaPort]
 def own_cards(host: Host, kind: str) -> list[FabricCard]:
     """The cards of one kind that are this machine's to use: no virtual functions, none handed to a guest."""
     cards = host.fabric_cards.need("the fabric's cards on the PCI bus")
-    return [card for card in cards if card.kind == kind and not card.virtual and card.driver not in _HANDED_AWAY]
+    return [card for card in cards if card.kind == kind and not card.virtual and card.driver not in SET_ASIDE]
 
 
 def bridges(host: Host) -> tuple[str, ...]:
@@ -28,7 +26,7 @@ def bridges(host: Host) -> tuple[str, ...]:
     found = host.switch_managers.need("which network cards manage NVSwitches, which root may read,")
     if not found:
         return ()
-    away = [card.address for card in host.fabric_cards.need("the cards on the PCI bus") if card.driver in _HANDED_AWAY]
+    away = [card.address for card in host.fabric_cards.need("the cards on the PCI bus") if card.driver in SET_ASIDE]
     return tuple(address for address in found if address not in away)
 
 

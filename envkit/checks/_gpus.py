@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from envkit.checks._host import gpu_name, need_driver, nvml_answers
+from envkit.checks._host import gathered, gpu_name, need_driver, nvml_answers
 from envkit.model import UNSUPPORTED, Finding, Observed, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import Gpu
@@ -23,7 +23,10 @@ def each_gpu(host: Host, judge: Callable[[Gpu], Iterator[Finding]]) -> Iterator[
     GPU was skipped, Unknown if NVML lists none; skips without a driver.
     """
     need_driver(host)
-    yield from _gathered(nvml_answers(host).gpus, judge, gpu_name)
+    gpus = nvml_answers(host).gpus
+    if not gpus:
+        raise Unknown("NVML lists no GPU")
+    yield from gathered(gpus, judge, gpu_name)
 
 
 def each_product(host: Host, judge: Callable[[str, list[Gpu]], Iterator[Finding]]) -> Iterator[Finding]:
@@ -47,32 +50,9 @@ def each_product(host: Host, judge: Callable[[str, list[Gpu]], Iterator[Finding]
 
     if products:
         doubt = f"the name of {gpu_name(nameless[0])} was not observed" if nameless else ""
-        yield from _gathered(tuple(products), alike, lambda product: product, doubt)
+        yield from gathered(tuple(products), alike, lambda product: product, doubt)
     else:
         raise Unknown("no GPU's name was observed")
-
-
-def _gathered(
-    things: tuple[T, ...], judge: Callable[[T], Iterator[Finding]], name: Callable[[T], str], doubt: str = ""
-) -> Iterator[Finding]:
-    if not things:
-        raise Unknown("NVML lists no GPU")
-    doubts = [doubt] if doubt else []
-    spared: list[str] = []
-    besides: list[str] = []
-    for thing in things:
-        try:
-            for finding in judge(thing):
-                besides.append(finding.message)
-                yield finding
-        except Unknown as unknown:
-            doubts.append(f"{name(thing)}: {unknown}")
-        except Skip as skip:
-            spared.append(str(skip))
-    if doubts:  # which hides all but errors, and so names what else was found
-        raise Unknown("; ".join(doubts) + (f"; found besides: {'; '.join(besides)}" if besides else ""))
-    if len(spared) == len(things):
-        raise Skip("; ".join(dict.fromkeys(spared)))
 
 
 def told(seen: Observed[T], what: str) -> T:

@@ -7,18 +7,18 @@ about its parts is skipped, for the missing driver is one finding and not twelve
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from envkit.model import UNSUPPORTED, Finding, Observed, Skip, Unknown
+from envkit.model import Finding, Skip, Unknown
 from envkit.subjects import Host
-from envkit.subjects.host import CdiSpec, Docker, Gpu, LogLine, Nvml
+from envkit.subjects.host import CdiSpec, Docker, Gpu, Nvml
 from envkit.versions import Driver
 
 T = TypeVar("T")
 
 AGAIN = "check it with `envkit doctor`"
-DRIVER_WORDS = re.compile(r"NVRM|nvidia|nouveau", re.IGNORECASE)
+SET_ASIDE = ("vfio-pci", "pci-stub")  # drivers by which a PCI device is handed to a virtual machine
 
 
 def gpu_signs(host: Host) -> tuple[dict[str, str], list[str]]:
@@ -122,51 +122,30 @@ def is_workstation(gpu: Gpu) -> bool:
     return re.search(r"GeForce|RTX|TITAN|Quadro", gpu.name.value or "") is not None
 
 
-def judge_gpus(
-    host: Host,
-    what: str,
-    of: Callable[[Gpu], Observed[T]],
-    judge: Callable[[Gpu, T], Iterator[Finding]],
-    lacks: Callable[[T], bool] = lambda value: False,
-) -> list[Finding]:
-    """Judges one value of every GPU.  A fault of one GPU outranks a doubt about another.
+def gathered(
+    things: Sequence[T], judge: Callable[[T], Iterator[Finding]], name: Callable[[T], str], doubt: str = ""
+) -> Iterator[Finding]:
+    """The findings about every one of ``things``; ``judge`` raises Skip where it has none, Unknown for a doubt.
 
-    Raises Unknown if nothing is wrong and a value is missing, Skip if no GPU has such a thing (``lacks``, or a value
-    that is missing as UNSUPPORTED).
+    An error of one outranks a doubt about another, and a doubt outranks everything else.  Raises Skip if every one was
+    skipped.
     """
-    findings: list[Finding] = []
-    doubts: list[str] = []
-    judged = 0
-    gpus = nvml_answers(host).gpus
-    if not gpus:
-        raise Unknown("NVML lists no GPU")
-    for gpu in gpus:
-        seen = of(gpu)
-        if seen.missing == UNSUPPORTED:
-            continue
-        if seen.missing or seen.value is None:
-            doubts.append(f"{what} of {gpu_name(gpu)} was not observed: {seen.missing or 'no value'}")
-        elif not lacks(seen.value):
-            judged += 1
-            try:
-                findings += judge(gpu, seen.value)
-            except Unknown as doubt:
-                doubts.append(f"{gpu_name(gpu)}: {doubt}")
-    if not findings and doubts:
-        raise Unknown("; ".join(doubts))
-    if not judged and not findings:
-        raise Skip(f"no GPU here tells {what}")
-    return findings
-
-
-def kernel_log(host: Host) -> tuple[LogLine, ...]:
-    """The driver's lines of the kernel log; raises Unknown, with who may read it, if it was not read."""
-    if host.log.value is None:
-        raise Unknown(
-            f"the kernel log was not observed: {host.log.missing or 'no value'}; "
-            "root may read it, and members of the group systemd-journal"
-        )
-    return tuple(line for line in host.log.value if DRIVER_WORDS.search(line.text))
+    doubts = [doubt] if doubt else []
+    spared: list[str] = []
+    besides: list[str] = []
+    for thing in things:
+        try:
+            for finding in judge(thing):
+                besides.append(finding.message)
+                yield finding
+        except Unknown as unknown:
+            doubts.append(f"{name(thing)}: {unknown}")
+        except Skip as skip:
+            spared.append(str(skip))
+    if doubts:  # which hides all but errors, and so names what else was found
+        raise Unknown("; ".join(doubts) + (f"; found besides: {'; '.join(besides)}" if besides else ""))
+    if len(spared) == len(things):
+        raise Skip("; ".join(dict.fromkeys(spared)))
 
 
 def docker_engine(host: Host) -> Docker:

@@ -27,15 +27,17 @@ _ACTIONS: Mapping[str | None, str] = {
     "WORKFLOW_NVLINK5_ERR": "drain the machine and reset the GPU; look at the other end of the link too",
     "IGNORE": "nothing is to be done at once; if it keeps coming, ask the vendor",
 }
+_OOPS_LINES, _OOPS_S = 3, 5.0  # the place of an oops stands right behind its first lines
 _LOOK_UP = "look it up in NVIDIA's Xid catalogue"
 
 
 def log_lines(host: Host, *topics: str) -> list[LogLine]:
     """The lines of these topics, oldest first; raises Unknown, with who may read it, if the log was not read."""
     if host.log.value is None:
+        inside = "" if (host.container.value or "none") == "none" else ", on the machine itself and not in a container"
         raise Unknown(
             f"the kernel log was not observed: {host.log.missing or 'no value'}; "
-            "root may read it, and members of the group systemd-journal"
+            f"root may read it, and members of the group systemd-journal{inside}"
         )
     return [line for line in host.log.value if line.topic in topics]
 
@@ -59,6 +61,29 @@ def told(lines: list[LogLine]) -> str:
     last, times = lines[-1], count(lines)
     often = f" {times} times, last" if times > 1 else ""
     return f"{often}{since_boot(last.at)}: `{last.text}`"
+
+
+def faults(host: Host) -> list[tuple[LogLine, LogLine | None]]:
+    """The kernel's own faults by their first lines, each with the place of it where that is in the NVIDIA driver."""
+    found: list[tuple[LogLine, LogLine | None]] = []
+    lines = log_lines(host, "oops", "place")
+    for number, line in enumerate(lines):
+        if line.topic == "place":
+            continue
+        behind = lines[number + 1 : number + 1 + _OOPS_LINES]
+        place = next((later for later in behind if later.topic == "place"), None)
+        before = lines[number - 1] if number else None
+        if before is not None and before.topic == "oops" and 0 <= line.at - before.at < _OOPS_S:
+            continue  # `BUG:` and `Oops:` are two lines of one fault
+        found.append((line, place if place is not None and place.at - line.at < _OOPS_S else None))
+    return found
+
+
+def line_finding(
+    host: Host, lines: list[LogLine], severity: Severity, what: str, fix: str, where: str = "kernel log"
+) -> Finding:
+    """What the lines say, how often, when, and the newest one itself."""
+    return Finding(f"{what}{told(lines)}", severity, where, {lines[-1].text: host.log.via}, fix)
 
 
 def device(line: LogLine) -> str:

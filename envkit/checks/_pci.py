@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
+from envkit.checks._host import SET_ASIDE, gathered
 from envkit.checks._log import same_slot
 from envkit.model import UNSUPPORTED, Finding, Observed, Skip, Unknown
 from envkit.subjects import Host
@@ -12,7 +13,6 @@ from envkit.subjects.host import LogLine, PciDevice
 
 T = TypeVar("T")
 
-SET_ASIDE = ("vfio-pci", "pci-stub")  # a device that was handed to a guest
 MELLANOX = "0x15b3"
 
 
@@ -76,30 +76,17 @@ def judge_devices(
     of: Callable[[PciDevice], Observed[T]],
     judge: Callable[[PciDevice, T], Iterator[Finding]],
 ) -> Iterator[Finding]:
-    """Judges one value of every device.  A fault of one outranks a doubt about another.
+    """Judges one value of every device; ``gathered`` says what outranks what, and a device without it is skipped."""
+    if not devices:
+        raise Skip(f"no device here tells {what}")
 
-    Raises Unknown if nothing is wrong and a value is missing, Skip if no device has such a thing.
-    """
-    findings: list[Finding] = []
-    doubts: list[str] = []
-    judged = 0
-    for device in devices:
+    def one(device: PciDevice) -> Iterator[Finding]:
         seen = of(device)
         if seen.missing == UNSUPPORTED:
-            continue
-        if seen.missing or seen.value is None:
-            doubts.append(f"{what} of {named(device)} was not observed: {seen.missing or 'no value'}")
-            continue
-        judged += 1
-        try:
-            findings += judge(device, seen.value)
-        except Unknown as doubt:
-            doubts.append(str(doubt))
-    yield from findings
-    if doubts:
-        raise Unknown("; ".join(doubts))
-    if not judged:
-        raise Skip(f"no device here tells {what}")
+            raise Skip(f"no device here tells {what}")
+        yield from judge(device, seen.need(what))
+
+    yield from gathered(devices, one, named)
 
 
 def on_paths(host: Host, lines: list[LogLine]) -> list[LogLine]:

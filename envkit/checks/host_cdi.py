@@ -42,6 +42,10 @@ def host_cdi_present(host: Host) -> Iterator[Finding]:
     specs = host.cdi.need("the CDI specifications")
     if any(nvidia_devices(spec) for spec in specs):
         return
+    if unread := [spec.path for spec in specs if spec.error]:
+        raise Skip(f"{unread[0]} cannot be read, which is a finding of its own")
+    if host.toolkit.value is not None and not host.toolkit.value.programs:
+        raise Skip("the NVIDIA Container Toolkit, which writes one, is not installed")
     docker = host.docker.value
     other_way = docker is not None and "nvidia" in docker.runtimes
     yield Finding(
@@ -64,12 +68,15 @@ def host_cdi_enabled(host: Host) -> Iterator[Finding]:
     _gpu_specs(host)
     if docker.cdi_dirs.need("whether the engine reads CDI specifications"):
         return
+    config = host.daemon_config.value
+    said = config is not None and config.cdi
     yield Finding(
         f"Docker {docker.version} does not read the CDI specifications that are there",
         Severity.WARNING if "nvidia" in docker.runtimes else Severity.ERROR,
         docker.endpoint,
         {"no CDI directory": docker.cdi_dirs.via},
-        'set {"features": {"cdi": true}} in /etc/docker/daemon.json and restart Docker; '
+        ("" if said else 'set {"features": {"cdi": true}} in /etc/docker/daemon.json and ')
+        + "restart Docker with `systemctl restart docker`; "
         "check it with `docker info | grep -i cdi`",
     )
 
@@ -245,7 +252,9 @@ def _gone(
     uuids = {gpu.uuid.value for gpu in gpus}
     stray = [name for name in sorted(names) if re.fullmatch(r"[0-9]+", name) and int(name) >= len(gpus)]
     stray += [name for name in sorted(names) if name.startswith("GPU-") and name not in uuids]
-    if stray and (withheld_nodes(host) or len(host.pci_gpus.value or ()) > len(gpus) or None in uuids):
+    if stray and withheld_nodes(host):
+        raise Skip("this job was given some of the machine's GPUs alone")
+    if stray and (len(host.pci_gpus.value or ()) > len(gpus) or None in uuids):
         doubts.append(f"NVML may not list every GPU of this machine, and {stray[0]} is not among those it lists")
     elif stray:
         yield Finding(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.checks._containers import api, canonical, docker_itself, gpus_by_cdi, is_rootless
-from envkit.checks._host import AGAIN, need_docker_installed, need_gpu, wsl
+from envkit.checks._host import AGAIN, need_docker_installed, need_gpu, nvidia_devices, wsl
 from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import DaemonConfig, Docker
@@ -14,11 +14,10 @@ from envkit.subjects.host import DaemonConfig, Docker
 _UNANSWERED = {
     "no socket": "start it with `systemctl start docker`",
     "refused": "start it with `systemctl start docker`",
-    "permission denied": "have this user added to the docker group, which is as much as root, and log in again; or "
-    "use rootless Docker, or `--engine local`",
     "hung": "restart it with `systemctl restart docker` and read `journalctl -u docker`",
     "unsupported": "point DOCKER_HOST at a Unix socket",
 }
+_OTHERS = ("containerd", "crio", "podman", "enroot")
 _API_GPUS = (1, 40)  # DeviceRequests, which --gpus becomes (Docker Engine API version history)
 _API_CDI = (1, 44)  # CDISpecDirs; the engine that speaks it is the first with CDI
 _API_CDI_GPUS = (1, 52)  # the engine that speaks it hands --gpus on to CDI (moby, daemon/devices_nvidia_linux.go)
@@ -35,12 +34,17 @@ _SLOW_STORAGE = {
 def host_docker_reachable(host: Host) -> Iterator[Finding]:
     """The Docker Engine answers.
 
-    A machine without any Docker is warned, for envkit can do without.
+    A machine without any Docker is warned, for envkit can do without.  Skipped where another engine is, or inside a
+    container; unknown for a user who may not open its socket.
     """
     docker = host.docker.need("the Docker Engine")
     if docker.ended == "answered":
         return
     if docker.ended == "no socket" and not docker.installed:
+        if (host.container.value or "none") != "none":
+            raise Skip("Docker is not installed in this container")
+        if others := [name for name in _OTHERS if getattr(getattr(host, name).value, "installed", False)]:
+            raise Skip(f"Docker is not installed, and {', '.join(others)} is")
         yield Finding(
             "Docker is not installed",
             Severity.WARNING,
@@ -49,6 +53,11 @@ def host_docker_reachable(host: Host) -> Iterator[Finding]:
             f"install Docker Engine, or let envkit work with `--engine local`; {AGAIN}",
         )
         return
+    if docker.ended == "permission denied":
+        raise Unknown(
+            f"{docker.endpoint}: {docker.detail or docker.ended}; root may open it, and members of the group docker, "
+            "which is as much as root"
+        )
     yield Finding(
         f"the Docker Engine does not answer at {docker.endpoint}: {docker.detail or docker.ended}",
         where=docker.endpoint,
@@ -95,7 +104,7 @@ def host_docker_config_valid(host: Host) -> Iterator[Finding]:
 def host_docker_config_in_force(host: Host) -> Iterator[Finding]:
     """The engine runs with what its daemon.json says: it was restarted after the last change.
 
-    Compared are runtimes, default runtime, data root and CDI with the engine's own words (/info).
+    Compared are runtimes, default runtime and data root with the engine's own words (/info).
     """
     docker = docker_itself(host)
     config = host.daemon_config.need("Docker's configuration")
@@ -120,14 +129,10 @@ def _not_in_force(config: DaemonConfig, docker: Docker) -> Iterator[tuple[str, s
     absent = sorted(set(config.runtimes) - set(docker.runtimes))
     if absent:
         yield f"runtimes {', '.join(absent)}", f"runtimes {', '.join(docker.runtimes) or 'none'}"
-    if config.default_runtime and config.default_runtime != docker.default_runtime:
+    if config.default_runtime in docker.runtimes and config.default_runtime != docker.default_runtime:
         yield f"default runtime {config.default_runtime}", f"default runtime {docker.default_runtime}"
     if config.data_root and canonical(config.data_root) != canonical(docker.root):
         yield f"data root {config.data_root}", f"data root {docker.root}"
-    if config.cdi is not None and api(docker) >= _API_CDI:
-        dirs = docker.cdi_dirs.need("whether the engine reads CDI specifications")
-        if config.cdi != bool(dirs) and config.cdi_dirs != ("",):
-            yield f"cdi {'on' if config.cdi else 'off'}", f"CDI directories {', '.join(dirs) or 'none'}"
 
 
 def host_docker_new_enough(host: Host) -> Iterator[Finding]:
@@ -238,6 +243,8 @@ def host_docker_memlock_for_rdma(host: Host) -> Iterator[Finding]:
     if not host.infiniband.need("the RDMA devices"):
         raise Skip("no RDMA device on this machine")
     config = host.daemon_config.need("Docker's configuration")
+    if config.error:
+        raise Skip(f"{config.path} cannot be used")
     if is_rootless(docker):
         raise Skip("rootless Docker cannot raise the limit")
     hard = config.ulimits.get("memlock")
@@ -270,6 +277,11 @@ def host_docker_reaches_gpu(host: Host) -> Iterator[Finding]:
         return
     if doubt:
         raise Unknown(doubt)
+    specs = any(nvidia_devices(spec) for spec in host.cdi.need("the CDI specifications"))
+    if specs and not dirs:
+        raise Skip("Docker does not read the CDI specifications that are there, which is a finding of its own")
+    if not specs and not host.toolkit.need("the container toolkit").programs:
+        raise Skip("the NVIDIA Container Toolkit is not installed, which is a finding of its own")
     yield Finding(
         "Docker has no way to a GPU: no nvidia runtime, no hook for --gpus and no CDI device",
         where=docker.endpoint,
@@ -302,14 +314,16 @@ def host_docker_gpus_option(host: Host) -> Iterator[Finding]:
     programs = host.toolkit.need("the container toolkit").programs
     if "nvidia-container-runtime-hook" in programs:
         return
-    doubt = ""
-    if "nvidia-cdi-hook" in programs and api(docker) >= _API_CDI_GPUS:
-        dirs = docker.cdi_dirs.need("whether the engine reads CDI specifications")
-        by_cdi, doubt = _reaches_by_cdi(host, docker, dirs)
-        if by_cdi:
-            return
-    if doubt:
+    if not programs:
+        raise Skip("the NVIDIA Container Toolkit is not installed")
+    by_cdi, doubt = _reaches_by_cdi(host, docker, docker.cdi_dirs.need("whether the engine reads CDI specifications"))
+    hands_on = "nvidia-cdi-hook" in programs and api(docker) >= _API_CDI_GPUS
+    if by_cdi and hands_on:
+        return
+    if doubt and (hands_on or "nvidia" not in docker.runtimes):
         raise Unknown(doubt)
+    if not by_cdi and "nvidia" not in docker.runtimes:
+        raise Skip("Docker has no way to a GPU at all, which is a finding of its own")
     yield Finding(
         "`docker run --gpus` will end with `could not select device driver`: there is no nvidia-container-runtime-hook",
         Severity.WARNING,

@@ -191,7 +191,7 @@ def host_omp_threads_fit(host: Host) -> Iterator[Finding]:
             Severity.WARNING,
             "OMP_NUM_THREADS",
             {f"{here:g} processors": via, f"{usable} processors": host.processors.via},
-            f"set OMP_NUM_THREADS to at most {max(int(here), 1)}, or grant a set of processors in place of a quota",
+            f"`export OMP_NUM_THREADS={max(int(here), 1)}` or less, or grant a set of processors in place of a quota",
         )
 
 

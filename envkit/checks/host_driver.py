@@ -5,61 +5,39 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envkit.checks._driver import need_own_gpu
 from envkit.checks._host import (
     AGAIN,
+    SET_ASIDE,
     gpu_nodes,
     is_loaded,
-    kernel_log,
     loaded_driver,
     need_driver,
     need_gpu,
     withheld_nodes,
     wsl,
 )
+from envkit.checks._log import log_lines
 from envkit.facts import Facts
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import DeviceNode, DriverLibrary, Nvml
 from envkit.versions import Cuda, Driver
 
-_TROUBLE = (
-    (
-        re.compile(r"RmInitAdapter failed|rm_init_adapter failed", re.IGNORECASE),
-        Severity.ERROR,
-        "the driver could not start a GPU",
-        "power the machine off and on, check power cables and that Above 4G Decoding is on, then replace the GPU",
-    ),
-    (
-        re.compile(r"fallen off the bus", re.IGNORECASE),
-        Severity.ERROR,
-        "a GPU no longer answers on the PCI bus",
-        "reboot; if it comes back, check power, risers and cooling, then replace the GPU",
-    ),
-    (
-        # one container with a libcuda of its own writes it for good; a driver that does not fit its own libraries is
-        # an error of host-driver-libraries-match-module
-        re.compile(r"API mismatch"),
-        Severity.WARNING,
-        "a program brought driver libraries of another version than the kernel module",
-        "reboot after a driver update; in a container, take libcuda out of the image",
-    ),
+# what the kernel (kernel/module/signing.c) and the driver write of a module that was not let in
+_REFUSED = (
     (
         re.compile(r"requires use of the NVIDIA open kernel modules", re.IGNORECASE),
-        Severity.ERROR,
         "the GPU needs the open kernel modules and the proprietary ones are installed",
         "install the driver packages whose names say `open`, and reboot",
     ),
     (
-        re.compile(r"Key was rejected by service|Required key not available", re.IGNORECASE),
-        Severity.ERROR,
-        "Secure Boot refused the kernel module's signature",
+        re.compile(
+            r"nvidia.*(?:loading of .+ is rejected|Key was rejected by service|Required key not available)",
+            re.IGNORECASE,
+        ),
+        "the kernel refused the signature of the driver's module",
         "enroll the module's key with `mokutil --import` and reboot, or install the signed packages",
-    ),
-    (
-        re.compile(r"can't assign|BAR[0-9] is 0M", re.IGNORECASE),
-        Severity.ERROR,
-        "the firmware gave a GPU no address space",
-        "turn Above 4G Decoding on in the firmware, or boot with `pci=realloc`",
     ),
 )
 
@@ -85,6 +63,11 @@ def host_driver_loaded(host: Host) -> Iterator[Finding]:
     if is_loaded(host):
         return
     modules = host.modules.value or ()
+    if "nouveau" in modules:
+        raise Skip("nouveau is loaded in its place, which is a finding of its own")
+    gpus = host.pci_gpus.value
+    if gpus and all(gpu.driver in SET_ASIDE for gpu in gpus):
+        raise Skip("every GPU is set aside for virtual machines")
     beside = f", and {', '.join(modules)} is" if modules else ""
     yield Finding(
         "the GPU driver of Windows does not answer in WSL"
@@ -130,10 +113,14 @@ def host_gpus_bound_to_nvidia(host: Host) -> Iterator[Finding]:
     gpus = host.pci_gpus.need("the PCI bus")
     if not gpus:
         raise Skip("the PCI bus shows no GPU; it reaches this machine another way")
-    for gpu in gpus:
-        if gpu.driver == "nvidia":
-            continue
-        passed_on = gpu.driver in ("vfio-pci", "pci-stub")
+    loaded = is_loaded(host)
+    others = [gpu for gpu in gpus if gpu.driver != "nvidia"]
+    # of nouveau, and of a driver that is not loaded, another check tells
+    here = [gpu for gpu in others if gpu.driver != "nouveau" and (gpu.driver or loaded)]
+    if others and not here:
+        raise Skip("nouveau holds the GPUs" if others[0].driver else "the NVIDIA driver is not loaded")
+    for gpu in here:
+        passed_on = gpu.driver in SET_ASIDE
         yield Finding(
             f"GPU {gpu.address} is bound to {gpu.driver}" if gpu.driver else f"no driver is bound to GPU {gpu.address}",
             Severity.WARNING if passed_on else Severity.ERROR,
@@ -226,6 +213,9 @@ def host_nvml_answers(host: Host) -> Iterator[Finding]:
     if nvml.ended == "answered":
         yield from _nameless(nvml, host.nvml.via)
         return
+    libraries = host.driver_libraries.value
+    if nvml.ended == "no library" and libraries is not None and "libnvidia-ml" not in {one.name for one in libraries}:
+        raise Skip("libnvidia-ml.so.1 is not installed, which is a finding of its own")
     words = nvml.detail or nvml.ended
     fix = _NVML_ENDED.get(nvml.ended) or _NVML_CODES.get(nvml.code) or "`dmesg | grep NVRM` has the driver's own words"
     yield Finding(
@@ -251,8 +241,8 @@ def host_device_nodes_open(host: Host) -> Iterator[Finding]:
     """The driver's device nodes exist and can be opened.
 
     A warning are nvidia-modeset, which serves displays; nvidia-uvm-tools, which serves profilers and debuggers;
-    nvidia-uvm before the first CUDA program has loaded its module; and GPUs that a scheduler withholds while it leaves
-    others.
+    and nvidia-uvm before the first CUDA program has loaded its module.  GPUs that a scheduler withholds while it leaves
+    others are no fault.
     """
     need_driver(host)
     nodes = {node.path: node for node in host.device_nodes.need("the device nodes")}
@@ -260,10 +250,10 @@ def host_device_nodes_open(host: Host) -> Iterator[Finding]:
         wanted = ["/dev/nvidiactl", "/dev/nvidia-uvm", *([] if gpu_nodes(host) else ["/dev/nvidia0"])]
         yield from (_absent_node(path, host) for path in wanted if path not in nodes)
     withheld = withheld_nodes(host)
+    others = withheld if len(withheld) < len(gpu_nodes(host)) else []
     mild = {"/dev/nvidia-modeset", "/dev/nvidia-uvm-tools"}
-    mild |= set(withheld) if len(withheld) < len(gpu_nodes(host)) else set()
     for node in nodes.values():
-        if node.error:
+        if node.error and node.path not in others:
             yield _closed_node(node, Severity.WARNING if node.path in mild else Severity.ERROR, host.device_nodes.via)
 
 
@@ -323,19 +313,20 @@ def host_driver_meets_cuda(host: Host, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def host_driver_log_clean(host: Host) -> Iterator[Finding]:
-    """The kernel log shows no failed start of the driver or a GPU.
+def host_driver_not_refused(host: Host) -> Iterator[Finding]:
+    """The kernel log does not say that the kernel refused the driver's module, or the module this machine's GPUs.
 
     An unreadable log is unknown.
     """
-    need_gpu(host)
-    lines = kernel_log(host)
-    for pattern, severity, meaning, fix in _TROUBLE:
+    need_own_gpu(host)
+    lines = log_lines(host, "driver")
+    for pattern, meaning, fix in _REFUSED:
         found = [line.text for line in lines if pattern.search(line.text)]
         if found:
             yield Finding(
-                f"the kernel log says that {meaning}: `{found[-1]}`",
-                severity,
-                evidence={found[-1]: host.log.via},
-                fix=f"{fix}; check it with `dmesg | grep NVRM` after the reboot",
+                f"{meaning}: `{found[-1]}`",
+                Severity.WARNING if is_loaded(host) else Severity.ERROR,
+                "kernel log",
+                {found[-1]: host.log.via},
+                f"{fix}; check it with `dmesg | grep -i nvidia` after the reboot",
             )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.checks._driver import need_own_driver, need_own_gpu, nvidia_files, running_kernel, some
-from envkit.checks._host import AGAIN, is_loaded, loaded_driver, need_driver, nvml_answers
+from envkit.checks._host import AGAIN, SET_ASIDE, is_loaded, loaded_driver, need_driver, nvml_answers
 from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host.driver import release_key
@@ -40,7 +40,8 @@ def host_driver_jit_present(host: Host) -> Iterator[Finding]:
 def host_driver_on_disk_is_loaded(host: Host) -> Iterator[Finding]:
     """The nvidia module on disk is of the version that is loaded.
 
-    Skipped where the modules are not on this file system, as in a container.
+    Skipped where the modules are not on this file system, as in a container, and where the libraries were updated with
+    it: host-driver-libraries-match-module tells that.
     """
     need_own_driver(host)
     driver, via = loaded_driver(host)
@@ -49,6 +50,8 @@ def host_driver_on_disk_is_loaded(host: Host) -> Iterator[Finding]:
         if file.version.value is None:
             doubts.append(f"the version of {file.path} was not observed: {file.version.missing or 'no value'}")
         elif file.version.value != str(driver):
+            if file.version.value in {library.version for library in host.driver_libraries.value or ()}:
+                raise Skip(f"the whole driver on disk is {file.version.value}, which is a finding of its own")
             yield Finding(
                 f"the nvidia module on disk is {file.version.value} and {driver} is loaded",
                 Severity.WARNING,
@@ -145,7 +148,7 @@ def host_driver_flavor_fits_gpus(host: Host) -> Iterator[Finding]:
     """
     need_own_driver(host)
     flavor = host.module.need("the loaded module").flavor
-    gpus = [gpu for gpu in host.pci_gpus.need("the PCI bus") if gpu.driver not in ("vfio-pci", "pci-stub")]
+    gpus = [gpu for gpu in host.pci_gpus.need("the PCI bus") if gpu.driver not in SET_ASIDE]
     if not gpus:
         raise Skip("the PCI bus shows no GPU of this machine's own")
     if not flavor:
@@ -175,7 +178,7 @@ def host_gsp_firmware_present(host: Host) -> Iterator[Finding]:
     container, and where the proprietary module runs all GPUs without GSP.
     """
     need_own_driver(host)
-    nvidia_files(host)
+    files = nvidia_files(host)
     firmware = host.firmware.need("the firmware directories")
     driver, via = loaded_driver(host)
     words = [gpu.gsp.value or "" for gpu in nvml_answers(host).gpus]
@@ -183,6 +186,8 @@ def host_gsp_firmware_present(host: Host) -> Iterator[Finding]:
         raise Skip("the driver runs the GPUs without GSP")
     if firmware.files.get(str(driver)):
         return
+    if all(file.version.value not in (None, str(driver)) for file in files):
+        raise Skip("the driver on disk is of another version, which is a finding of its own")
     others = f", and for {some(sorted(firmware.files))} there is" if firmware.files else ""
     works = bool(words) and all(word not in ("", "off") for word in words)
     yield Finding(

@@ -7,15 +7,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from envkit.checks._driver import driver_params, need_own_driver, need_own_gpu
-from envkit.checks._host import (
-    gpu_name,
-    is_loaded,
-    is_workstation,
-    judge_gpus,
-    need_driver,
-    nvml_answers,
-    wsl,
-)
+from envkit.checks._gpus import each_gpu, told
+from envkit.checks._host import gpu_name, is_loaded, is_workstation, need_driver, nvml_answers, wsl
 from envkit.model import UNSUPPORTED, Finding, Observed, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import Gpu
@@ -211,8 +204,7 @@ def host_bar1_large(host: Host) -> Iterator[Finding]:
 
     Asked of GPUs from Ampere on, whose window can hold it all; a note on workstation GPUs; not asked of vGPUs.
     """
-    need_driver(host)
-    yield from judge_gpus(host, "a window for its memory (BAR1)", _window, _small)
+    yield from each_gpu(host, lambda gpu: _small(gpu, told(_window(gpu), "a window for its memory (BAR1)")))
 
 
 def _window(gpu: Gpu) -> Observed[Bar1]:
@@ -241,9 +233,9 @@ def host_vgpu_licensed(host: Host) -> Iterator[Finding]:
 
     GPUs that need none are skipped.
     """
-    need_driver(host)
 
-    def judge(gpu: Gpu, license: str) -> Iterator[Finding]:
+    def judge(gpu: Gpu) -> Iterator[Finding]:
+        license = told(gpu.license, "a license")
         if license != "licensed":
             yield Finding(
                 f"{gpu_name(gpu)} is {license}",
@@ -255,7 +247,7 @@ def host_vgpu_licensed(host: Host) -> Iterator[Finding]:
                 "check it with `nvidia-smi -q | grep License`",
             )
 
-    yield from judge_gpus(host, "a license", lambda gpu: gpu.license, judge)
+    yield from each_gpu(host, judge)
 
 
 def host_confidential_ready(host: Host) -> Iterator[Finding]:

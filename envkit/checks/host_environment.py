@@ -454,7 +454,7 @@ def host_topology_file_exists(host: Host) -> Iterator[Finding]:
             Severity.WARNING,
             "NCCL_TOPO_FILE",
             {text: host.named_paths.via},
-            "let it name the machine's topology by an absolute path, or unset it; check it with NCCL_DEBUG=INFO",
+            "let it name the machine's topology by an absolute path, or unset it; check it with `NCCL_DEBUG=INFO`",
         )
 
 

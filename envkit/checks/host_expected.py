@@ -44,9 +44,9 @@ def host_expected_gpus(host: Host) -> Iterator[Finding]:
     if wanted.count is None and not wanted.name:
         raise Skip("the contract says no number or name of GPUs")
     gpus = _gpus(host)
-    names = Counter(gpu.name.need(f"the name of GPU {gpu.index}") for gpu in gpus)
+    names = Counter(gpu.name.value or "a GPU without a name" for gpu in gpus)
     shown = ", ".join(f"{number} x {name}" for name, number in sorted(names.items())) or "none"
-    strange = [name for name in names if wanted.name and not fnmatchcase(name, wanted.name)]
+    strange = [gpu.name.value for gpu in gpus if gpu.name.value and not fnmatchcase(gpu.name.value, wanted.name or "*")]
     if strange or (wanted.count is not None and len(gpus) != wanted.count) or (not gpus and wanted.count != 0):
         asked = (
             f"{'' if wanted.count is None else f'{wanted.count} '}GPUs{f' named {wanted.name}' if wanted.name else ''}"
@@ -57,6 +57,9 @@ def host_expected_gpus(host: Host) -> Iterator[Finding]:
             evidence={shown: "nvmlDeviceGetCount, nvmlDeviceGetName"},
             fix=f"look for the missing one in `lspci -d 10de:` and `dmesg | grep NVRM`; {_FIX}",
         )
+    elif wanted.name:
+        for gpu in gpus:
+            gpu.name.need(f"the name of GPU {gpu.index}")
 
 
 def host_expected_gpu_memory(host: Host) -> Iterator[Finding]:
@@ -89,9 +92,11 @@ def host_expected_gpu_modes(host: Host) -> Iterator[Finding]:
         yield Finding("the contract expects modes of GPUs, and NVML shows none", where="NVML", fix=_FIX)
     for gpu in gpus:
         for name, mode in modes.items():
+            if not mode:
+                continue
             seen = getattr(gpu, name)
             now = "unsupported" if seen.missing == UNSUPPORTED else seen.need(f"the {name} mode of GPU {gpu.index}")
-            if mode and now != mode and not (mode == "off" and now == "unsupported"):
+            if now != mode and not (mode == "off" and now == "unsupported"):
                 yield Finding(
                     f"{name} of {gpu_name(gpu)} is {now}, and the contract expects {mode}",
                     where=f"GPU {gpu.index}",

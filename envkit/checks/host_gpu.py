@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from envkit.checks._gpus import each_gpu, each_product, is_laptop, known, told, where
 from envkit.checks._host import (
+    SET_ASIDE,
     gpu_name,
     gpu_nodes,
     gpu_signs,
@@ -16,7 +17,7 @@ from envkit.checks._host import (
     withheld_nodes,
     wsl,
 )
-from envkit.model import UNSUPPORTED, Finding, Observed, Severity, Skip, Unknown
+from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import Gpu
 
@@ -71,22 +72,26 @@ def host_gpu_present(host: Host) -> Iterator[Finding]:
 def host_gpu_counts_agree(host: Host) -> Iterator[Finding]:
     """NVML, /dev and the PCI bus show the same number of GPUs.
 
-    GPUs set aside for virtual machines do not count, nor nodes that a control group withholds.  Where NVML has all
-    that may be opened, the bus may simply be that of a machine which hands only some to this container or job.
+    GPUs set aside for virtual machines do not count, nor those whose nodes a scheduler withholds.  Skipped in a
+    container that was handed some of the GPUs, for it sees the whole machine's bus.
     """
     need_driver(host)
     if wsl(host):
         raise Skip("under WSL all GPUs are behind /dev/dxg")
     shown = len(nvml_answers(host).gpus)
     host.device_nodes.need("the device nodes")
-    nodes = len(gpu_nodes(host)) - len(withheld_nodes(host))
+    withheld = len(withheld_nodes(host))
+    nodes = len(gpu_nodes(host)) - withheld
     bus = host.pci_gpus.need("the PCI bus")
-    meant = [gpu for gpu in bus if gpu.driver not in ("vfio-pci", "pci-stub")]
-    if shown == nodes == len(meant):
+    meant = [gpu for gpu in bus if gpu.driver not in SET_ASIDE]
+    if shown == nodes and len(meant) - nodes in (0, withheld):
         return
+    handed = 0 < shown == nodes < len(meant)
+    if handed and host.container.need("whether this is a container") != "none":
+        raise Skip(f"this container was handed {shown} of the {len(meant)} GPUs on the bus")
     yield Finding(
         f"NVML shows {shown} GPUs, /dev has nodes for {nodes} and the PCI bus has {len(meant)}",
-        Severity.WARNING if 0 < shown == nodes < len(meant) else Severity.ERROR,
+        Severity.WARNING if handed else Severity.ERROR,
         "/dev/nvidia*",
         {
             f"{shown} in NVML": "nvmlDeviceGetCount",
@@ -189,63 +194,8 @@ def host_vbios_alike(host: Host) -> Iterator[Finding]:
     yield from each_product(host, judge)
 
 
-def host_gpu_settings_alike(host: Host) -> Iterator[Finding]:
-    """GPUs of one product have the same settings: persistence, ECC, MIG, compute mode, power limit, clocks, accounting.
-
-    A setting of one GPU that differs from all others was most often left behind by somebody's experiment.
-    """
-
-    def judge(product: str, gpus: list[Gpu]) -> Iterator[Finding]:
-        for what, severity, of in _SETTINGS:
-            shown: dict[str, list[int]] = {}
-            via = ""
-            for gpu in gpus:
-                value, via = of(gpu)
-                shown.setdefault(value, []).append(gpu.index)
-            if len(shown) > 1:
-                words = "; ".join(f"{value} on GPU {_numbers(own)}" for value, own in shown.items())
-                yield Finding(
-                    f"the {what} of {len(gpus)} x {product} differs: {words}",
-                    severity,
-                    "NVML",
-                    dict.fromkeys(shown, via),
-                    "give all of them one setting, at boot; check it with `nvidia-smi -q`",
-                )
-
-    yield from each_product(host, judge)
-
-
 def _numbers(indices: list[int]) -> str:
     return ", ".join(str(index) for index in indices)
-
-
-def _worded(of: Callable[[Gpu], Observed[str]], what: str) -> Callable[[Gpu], tuple[str, str]]:
-    return lambda gpu: (known(of(gpu), what, "unsupported"), of(gpu).via)
-
-
-def _power_limit(gpu: Gpu) -> tuple[str, str]:
-    if gpu.power.missing == UNSUPPORTED:
-        return "unsupported", gpu.power.via
-    # laptops move it with the processor's load
-    return ("" if is_laptop(gpu) else f"{gpu.power.need('the power limit').limit / 1000:g} W"), gpu.power.via
-
-
-def _application_clock(gpu: Gpu) -> tuple[str, str]:
-    if gpu.clocks.missing == UNSUPPORTED:
-        return "unsupported", gpu.clocks.via
-    held = gpu.clocks.need("the clocks").application_sm
-    return f"{held} MHz" if held else "free", gpu.clocks.via
-
-
-_SETTINGS: tuple[tuple[str, Severity, Callable[[Gpu], tuple[str, str]]], ...] = (
-    ("persistence mode", Severity.NOTE, _worded(lambda gpu: gpu.persistence, "persistence mode")),
-    ("ECC mode", Severity.WARNING, _worded(lambda gpu: gpu.ecc, "the ECC mode")),
-    ("MIG mode", Severity.NOTE, _worded(lambda gpu: gpu.mig, "the MIG mode")),
-    ("compute mode", Severity.WARNING, _worded(lambda gpu: gpu.compute_mode, "the compute mode")),
-    ("accounting mode", Severity.NOTE, _worded(lambda gpu: gpu.accounting, "the accounting mode")),
-    ("power limit", Severity.WARNING, _power_limit),
-    ("application clock", Severity.WARNING, _application_clock),
-)
 
 
 def host_inforom_valid(host: Host) -> Iterator[Finding]:

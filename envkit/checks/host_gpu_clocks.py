@@ -135,6 +135,7 @@ def host_gpu_no_hardware_slowdown(host: Host) -> Iterator[Finding]:
 
 
 _HARDWARE = ("hw thermal slowdown", "hw power brake slowdown", "hw slowdown")
+_NAMED = (*_HARDWARE, "sw power cap", "sw thermal slowdown", "applications clocks setting")
 _BRAKE = "the power supply asked for it: look at its state, its cables and what the machine's management board says"
 
 
@@ -291,17 +292,21 @@ def host_clocks_not_held(host: Host) -> Iterator[Finding]:
 
 
 def host_busy_gpu_clocks_high(host: Host) -> Iterator[Finding]:
-    """A busy GPU runs at no less than half of its clock, unless its power limit does not let it.
+    """A busy GPU runs at no less than half of its clock, unless the driver names what holds it down.
 
-    Skipped while no GPU is busy, for at rest a GPU lowers its clock.
+    Of heat, power, settings and performance states other checks tell.  Skipped while no GPU is busy, for at rest a GPU
+    lowers its clock.
     """
 
     def judge(gpu: Gpu) -> Iterator[Finding]:
         if not is_busy(gpu):
             raise Skip("no GPU is busy")
         clocks = told(gpu.clocks, "its clocks")
-        if "sw power cap" in told(gpu.throttle, "what holds its clocks down") or not clocks.most_sm:
-            raise Skip("the power limit sets the clock of the GPUs that are busy")
+        named = [reason for reason in told(gpu.throttle, "what holds its clocks down") if reason in _NAMED]
+        if named or (gpu.pstate.value or 0) > _PSTATE_MOST:
+            raise Skip(f"the driver names what holds the busy GPUs down: {', '.join(named) or 'a performance state'}")
+        if not clocks.most_sm:
+            raise Skip("no GPU here tells its highest clock")
         if clocks.sm < clocks.most_sm * _CLOCK_LEAST:
             yield Finding(
                 f"{gpu_name(gpu)} is busy and its SM clock is at {clocks.sm} of {clocks.most_sm} MHz",

@@ -6,14 +6,13 @@ import re
 from collections.abc import Iterator
 
 from envkit.checks._host import AGAIN
-from envkit.checks._log import by_device, count, log_lines, told
+from envkit.checks._log import by_device, count, faults, line_finding, log_lines
 from envkit.checks._pci import on_paths
 from envkit.model import Finding, Severity
 from envkit.subjects import Host
 from envkit.subjects.host import LogLine
 
 _CORRECTED_MOST = 10  # proposal, as SiCheck's limit for corrected machine checks
-_AER_MOST = 10  # proposal: a few corrected errors while a link trains are usual
 _FLAPS, _FLAPS_S = 4, 3600.0  # proposal: two reconfigurations and a changed cable give three
 # "mce: [Hardware Error]: CPU 3: Machine Check: 0 Bank 9: 8c000045000800c0"; MCi_STATUS has bit 63 VAL and bit 61 UC
 # (Intel SDM volume 3, "IA32_MCi_STATUS MSRs"; AMD64 APM volume 2, "MCi_STATUS")
@@ -24,7 +23,6 @@ _UNCORRECTED = re.compile(
     r"|Uncorrected hardware memory error"
 )
 _CORRECTED = re.compile(r"event severity: corrected|\bCorrected error|Machine check events logged|Machine Check: ")
-_EDAC = re.compile(r": ([0-9]+) (CE|UE) ")
 _INTERFACE = re.compile(r"(\S+): (?:NIC )?Link (?:is )?[Dd]own")
 
 
@@ -36,20 +34,20 @@ def host_machine_checks_free(host: Host) -> Iterator[Finding]:
     lines = log_lines(host, "machine")
     grave = [line for line in lines if _is_uncorrected(line.text)]
     if grave:
-        yield Finding(
-            f"the kernel met an uncorrected hardware error{told(grave)}",
+        yield line_finding(
+            host,
+            grave,
             Severity.ERROR,
-            "kernel log",
-            {grave[-1].text: host.log.via},
+            "the kernel met an uncorrected hardware error",
             f"drain the machine and replace the part that `ras-mc-ctl --errors` or the BMC names; {AGAIN}",
         )
     mild = [line for line in lines if line not in grave and _CORRECTED.search(line.text)]
     if count(mild) > _CORRECTED_MOST:
-        yield Finding(
-            f"the kernel met {count(mild)} corrected hardware errors, more than {_CORRECTED_MOST}{told(mild)}",
+        yield line_finding(
+            host,
+            mild,
             Severity.WARNING,
-            "kernel log",
-            {mild[-1].text: host.log.via},
+            f"the kernel met {count(mild)} corrected hardware errors, more than {_CORRECTED_MOST}",
             f"see which part they come from with `ras-mc-ctl --errors`, and have it replaced; {AGAIN}",
         )
 
@@ -61,69 +59,29 @@ def _is_uncorrected(text: str) -> bool:
     return _UNCORRECTED.search(text) is not None
 
 
-def host_edac_log_clean(host: Host) -> Iterator[Finding]:
-    """The kernel log shows no uncorrected memory error (EDAC UE) since boot, and few corrected ones.
-
-    Proposal: ten corrected ones.
-    """
-    lines = log_lines(host, "edac")
-    for kind, most, severity in (("UE", 0, Severity.ERROR), ("CE", _CORRECTED_MOST, Severity.WARNING)):
-        found = [(line, int(seen[1])) for line in lines if (seen := _EDAC.search(line.text)) and seen[2] == kind]
-        errors = sum(number * line.times for line, number in found)
-        if errors > most:
-            last = found[-1][0]
-            yield Finding(
-                f"the kernel met {errors} {'un' if kind == 'UE' else ''}corrected memory errors, last: `{last.text}`",
-                severity,
-                "kernel log",
-                {last.text: host.log.via},
-                "replace the memory module that the line names; check it with `ras-mc-ctl --error-count`",
-            )
-
-
-def host_aer_log_clean(host: Host) -> Iterator[Finding]:
-    """The kernel log shows no PCI Express errors on the paths to GPUs and network adapters since boot.
-
-    An error where they are fatal, a warning where they were not fatal or are more than ten corrected ones (proposal).
-    """
-    for address, lines in by_device(on_paths(host, log_lines(host, "aer"))).items():
-        fatal = [line for line in lines if re.search(r"\(Fatal\)", line.text)]
-        nonfatal = [line for line in lines if re.search(r"\(Non-?Fatal\)", line.text, re.IGNORECASE)]
-        rest = [line for line in lines if line not in fatal and line not in nonfatal]
-        grave = fatal or nonfatal
-        if not grave and count(rest) <= _AER_MOST:
-            continue
-        kind = "fatal" if fatal else "uncorrected" if nonfatal else "corrected"
-        yield Finding(
-            f"{address} met {kind} PCI Express errors{told(grave or rest)}",
-            Severity.ERROR if fatal else Severity.WARNING,
-            address,
-            {(grave or rest)[-1].text: host.log.via},
-            f"reseat board and riser, look at the firmware of switches and retimers, then replace; {AGAIN}",
-        )
-
-
 def host_pci_links_stay_up(host: Host) -> Iterator[Finding]:
     """No PCI Express link on the path to a GPU or network adapter went down since boot (DPC, hot-plug slot)."""
     for address, lines in by_device(on_paths(host, log_lines(host, "link lost"))).items():
-        yield Finding(
-            f"the PCI Express link below {address} went down{told(lines)}",
+        yield line_finding(
+            host,
+            lines,
             Severity.ERROR,
-            address,
-            {lines[-1].text: host.log.via},
+            f"the PCI Express link below {address} went down",
             f"reboot; if it comes back, look at seat, riser, cables and power of what is below; {AGAIN}",
+            address,
         )
 
 
 def host_iommu_faults_free(host: Host) -> Iterator[Finding]:
     """The IOMMU refused no access of a GPU or network adapter since boot."""
     for address, lines in by_device(on_paths(host, log_lines(host, "iommu"))).items():
-        yield Finding(
-            f"the IOMMU refused an access of {address}{told(lines)}",
+        yield line_finding(
+            host,
+            lines,
             Severity.ERROR,
-            address,
-            {lines[-1].text: host.log.via},
+            f"the IOMMU refused an access of {address}",
             f"update driver and firmware; on bare metal boot with `iommu=pt`; {AGAIN}",
+            address,
         )
 
 
@@ -152,47 +110,36 @@ def host_hung_tasks_free(host: Host) -> Iterator[Finding]:
 
 
 def host_kernel_oops_free(host: Host) -> Iterator[Finding]:
-    """The kernel met no fault of its own since boot (`BUG`, `Oops`, general protection fault)."""
-    yield from _plain(
-        host,
-        "oops",
-        Severity.WARNING,
-        "the kernel met a fault of its own",
-        "reboot before the next job: the kernel goes on with broken state; report the trace behind the line",
-    )
+    """The kernel met no fault of its own since boot (`BUG`, `Oops`, general protection fault).
 
-
-def host_oom_kills_named(host: Host) -> Iterator[Finding]:
-    """The kernel log names no program killed for want of memory since boot.
-
-    A warning where the machine ran out, a note where a control group reached its own limit.
+    Those inside the NVIDIA driver have a check of their own.
     """
-    lines = log_lines(host, "oom")
-    inside = [line for line in lines if re.search("memory cgroup", line.text, re.IGNORECASE)]
-    outside = [line for line in lines if line not in inside]
-    for found, whose, severity in (
-        (outside, "the machine ran out of memory", Severity.WARNING),
-        (inside, "a control group ran out of its memory", Severity.NOTE),
-    ):
-        if found:
-            yield Finding(
-                f"{whose} and the kernel killed a program{told(found)}",
-                severity,
-                "kernel log",
-                {found[-1].text: host.log.via},
-                f"give the job fewer workers or more memory, and mind what lies in /dev/shm; {AGAIN}",
-            )
+    lines = [line for line, place in faults(host) if place is None]
+    if lines:
+        yield line_finding(
+            host,
+            lines,
+            Severity.WARNING,
+            "the kernel met a fault of its own",
+            "reboot before the next job: the kernel goes on with broken state; report the trace behind the line; "
+            f"{AGAIN}",
+        )
 
 
 def host_storage_log_clean(host: Host) -> Iterator[Finding]:
-    """The kernel log shows no error of a disk or a file system on it since boot."""
-    yield from _plain(
-        host,
-        "storage",
-        Severity.WARNING,
-        "a disk or file system had errors",
-        "save what is on it, look at it with `smartctl -a`, check the file system, replace the disk",
-    )
+    """The kernel log shows no error of a disk or a file system on it since boot.
+
+    Errors of ext4 are counted in its super block, of which host-file-systems-intact tells.
+    """
+    lines = [line for line in log_lines(host, "storage") if "EXT4-fs error" not in line.text]
+    if lines:
+        yield line_finding(
+            host,
+            lines,
+            Severity.WARNING,
+            "a disk or file system had errors",
+            f"save what is on it, look at it with `smartctl -a`, check the file system, replace the disk; {AGAIN}",
+        )
 
 
 def host_file_systems_stay_writable(host: Host) -> Iterator[Finding]:
@@ -220,12 +167,13 @@ def host_nvme_log_clean(host: Host) -> Iterator[Finding]:
 def host_nic_log_clean(host: Host) -> Iterator[Finding]:
     """No network adapter complained of power, heat, firmware or cable since boot (mlx5_core)."""
     for address, lines in by_device(log_lines(host, "nic")).items():
-        yield Finding(
-            f"the network adapter {address} complains{told(lines)}",
+        yield line_finding(
+            host,
+            lines,
             Severity.WARNING,
-            address,
-            {lines[-1].text: host.log.via},
+            f"the network adapter {address} complains",
             f"look at slot power, air flow, transceiver and firmware (`mlxlink`, `mstflint`); {AGAIN}",
+            address,
         )
 
 
@@ -242,16 +190,17 @@ def host_nic_links_steady(host: Host) -> Iterator[Finding]:
         times = [line.at for line in lines if line.at >= 0]
         most = max((sum(line.times for line in lines if end - _FLAPS_S < line.at <= end) for end in times), default=0)
         if most >= _FLAPS:
-            yield Finding(
-                f"the link of {name} went down {most} times within an hour{told(lines)}",
+            yield line_finding(
+                host,
+                lines,
                 Severity.WARNING,
-                name,
-                {lines[-1].text: host.log.via},
+                f"the link of {name} went down {most} times within an hour",
                 f"clean or replace cable and transceiver, try another port; see `ethtool {name}`; {AGAIN}",
+                name,
             )
 
 
 def _plain(host: Host, topic: str, severity: Severity, what: str, fix: str) -> Iterator[Finding]:
     lines = log_lines(host, topic)
     if lines:
-        yield Finding(f"{what}{told(lines)}", severity, "kernel log", {lines[-1].text: host.log.via}, f"{fix}; {AGAIN}")
+        yield line_finding(host, lines, severity, what, f"{fix}; {AGAIN}")

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envkit.checks._host import AGAIN, need_gpu
+from envkit.checks._driver import need_own_gpu
+from envkit.checks._host import AGAIN
 from envkit.checks._log import (
     by_device,
     count,
     device,
+    faults,
     judge_xids,
+    line_finding,
     log_lines,
     same_slot,
     told,
@@ -19,17 +22,15 @@ from envkit.checks._log import (
     xid_severity,
 )
 from envkit.facts import Facts
-from envkit.model import Finding, Severity
+from envkit.model import Finding, Severity, Skip
 from envkit.subjects import Host
 from envkit.subjects.host import LogLine
 
 _WHOLE_S = 1.0  # proposal: the kernel's first lines bear a time of less than a second
-_BURST, _BURST_S = 10, 60.0  # proposal: one crash writes up to one Xid for each of its channels, most often fewer
 _PLACES = 3  # proposal: programs that must fault at one place before the place is suspected
 _PID = re.compile(r"pid='?([0-9]+)")
 _PLACE = re.compile(r"\(GPC ([0-9]+), TPC ([0-9]+), SM ([0-9]+)\)")
 _ACTION = re.compile(r"recovery action changed from .* to 0x[0-9a-fA-F]+ \(([^)]*)\)", re.IGNORECASE)
-_OOPS_LINES, _OOPS_S = 3, 5.0  # the place of an oops stands right behind its first lines
 _REBOOT = "collect `nvidia-bug-report.sh`, drain the machine and reboot"
 
 
@@ -56,7 +57,7 @@ def host_xid_free(host: Host, facts: Facts) -> Iterator[Finding]:
 
     How much a code matters is in the facts, by NVIDIA's Xid catalogue; a code that they do not know is a warning.
     """
-    need_gpu(host)
+    need_own_gpu(host)
     yield from judge_xids(host, facts, "other", "start", "smoothing", "test")
 
 
@@ -65,18 +66,19 @@ def host_gpus_stay_on_bus(host: Host, facts: Facts) -> Iterator[Finding]:
 
     Xid 79 and its kin, and the driver's sentence without a code, which some versions write alone.
     """
-    need_gpu(host)
+    need_own_gpu(host)
     coded = list(judge_xids(host, facts, "bus"))
     yield from coded
     known = [line for lines in xid_lines(host, facts, "bus").values() for line in lines]
     for lines in by_device(log_lines(host, "off bus")).values():
         if not any(same_slot(line.pci, lines[-1].pci) for line in known):
-            yield Finding(
-                f"the driver wrote that {device(lines[-1])} fell off the bus{told(lines)}",
+            yield line_finding(
+                host,
+                lines,
                 Severity.ERROR,
-                device(lines[-1]),
-                {lines[-1].text: host.log.via},
+                f"the driver wrote that {device(lines[-1])} fell off the bus",
                 f"reboot; if it comes back, look at power, slot and cooling, then replace the board; {AGAIN}",
+                device(lines[-1]),
             )
 
 
@@ -85,7 +87,7 @@ def host_memory_errors_recovered(host: Host, facts: Facts) -> Iterator[Finding]:
 
     Xid 48, 95, 140, 168, 171, 172 and 175.
     """
-    need_gpu(host)
+    need_own_gpu(host)
     yield from judge_xids(host, facts, "memory")
 
 
@@ -94,7 +96,7 @@ def host_memory_errors_contained(host: Host, facts: Facts) -> Iterator[Finding]:
 
     A warning: the driver contained it, and the GPU goes on.
     """
-    need_gpu(host)
+    need_own_gpu(host)
     yield from judge_xids(
         host,
         facts,
@@ -109,7 +111,7 @@ def host_memory_retirement_quiet(host: Host, facts: Facts) -> Iterator[Finding]:
 
     Xid 63 and 64 for memory rows and pages, 156, 157, 160 and 161 for other parts.
     """
-    need_gpu(host)
+    need_own_gpu(host)
     yield from judge_xids(
         host,
         facts,
@@ -123,7 +125,7 @@ def host_nvlink_log_clean(host: Host, facts: Facts) -> Iterator[Finding]:
 
     Xid 74, 136, 137, 144 to 150, 155, 166 and 170.  From generation 5 on the line itself says Fatal or Nonfatal.
     """
-    need_gpu(host)
+    need_own_gpu(host)
     for (xid, _), lines in xid_lines(host, facts, "nvlink").items():
         row = facts.xid(xid)
         mild = [line for line in lines if re.search(r"\bNon-?fatal\b", line.text, re.IGNORECASE)]
@@ -136,17 +138,18 @@ def host_nvlink_log_clean(host: Host, facts: Facts) -> Iterator[Finding]:
 
 def host_gsp_answers(host: Host, facts: Facts) -> Iterator[Finding]:
     """The GPUs' system processors answered the driver since boot (Xid 119 and 120, and timeouts without a code)."""
-    need_gpu(host)
+    need_own_gpu(host)
     coded = list(judge_xids(host, facts, "gsp"))
     yield from coded
     lines = log_lines(host, "gsp")
     if lines and not coded:
-        yield Finding(
-            f"the driver waited in vain for a GPU's system processor{told(lines)}",
+        yield line_finding(
+            host,
+            lines,
             Severity.ERROR,
-            device(lines[-1]),
-            {lines[-1].text: host.log.via},
+            "the driver waited in vain for a GPU's system processor",
             f"drain the machine, reset the GPU or reboot, and update the driver if it comes back; {AGAIN}",
+            device(lines[-1]),
         )
 
 
@@ -155,11 +158,16 @@ def host_no_recovery_asked(host: Host, facts: Facts) -> Iterator[Finding]:
 
     An action that the line does not name is a warning.
     """
-    need_gpu(host)
+    need_own_gpu(host)
+    asked: list[tuple[int, str, list[LogLine], re.Match[str] | None]] = []
     for (xid, pci), lines in xid_lines(host, facts, "recovery").items():
         action = _ACTION.search(lines[-1].text)
-        if action and action[1].lower() == "none":
-            continue
+        if not action or action[1].lower() != "none":
+            asked.append((xid, pci, lines, action))
+    here = [one for one in asked if not _asks_now(host, one[1])]
+    if asked and not here:
+        raise Skip("NVML itself asks for these recoveries, which is a finding of its own")
+    for xid, pci, lines, action in here:
         wanted = action[1] if action else "an action that its line does not name"
         yield Finding(
             f"the driver asks for a recovery of GPU {pci}: {wanted}{told(lines)}",
@@ -171,40 +179,22 @@ def host_no_recovery_asked(host: Host, facts: Facts) -> Iterator[Finding]:
         )
 
 
+def _asks_now(host: Host, pci: str) -> bool:
+    """Whether NVML itself says that this GPU needs a recovery, of which host-no-recovery-action tells."""
+    gpus = host.nvml.value.gpus if host.nvml.value else ()
+    asking = [gpu for gpu in gpus if gpu.recovery.value not in (None, "none", "unsupported")]
+    return any(same_slot(gpu.pci.value or "", pci) for gpu in asking)
+
+
 def host_program_faults_absent(host: Host, facts: Facts) -> Iterator[Finding]:
     """No program faulted on a GPU since boot (Xid 13, 31, 43, 45, 69 and their like).
 
     A warning or a note, by the facts: the program is the first suspect, and the GPU goes on.
     """
-    need_gpu(host)
+    need_own_gpu(host)
     yield from judge_xids(
         host, facts, "program", fix="most often a program's own fault: run it under compute-sanitizer"
     )
-
-
-def host_program_faults_sparse(host: Host, facts: Facts) -> Iterator[Finding]:
-    """Programs' faults on a GPU do not come in bursts.
-
-    Proposal: fewer than 10 within a minute; a program that is started again and again, or one fault in many channels.
-    """
-    need_gpu(host)
-    found: dict[str, list[LogLine]] = {}
-    for (_, pci), lines in xid_lines(host, facts, "program").items():
-        found.setdefault(pci, []).extend(line for line in lines if line.at >= 0)
-    for pci, lines in found.items():
-        most = max((_within(lines, line.at) for line in lines), default=0)
-        if most >= _BURST:
-            yield Finding(
-                f"programs faulted {most} times on GPU {pci} within {_BURST_S:.0f} s",
-                Severity.NOTE,
-                f"GPU {pci}",
-                {f"{most} Xids": host.log.via},
-                f"find the program by its pid in `dmesg | grep Xid`, and stop what starts it again; {AGAIN}",
-            )
-
-
-def _within(lines: list[LogLine], end: float) -> int:
-    return sum(line.times for line in lines if end - _BURST_S < line.at <= end)
 
 
 def host_program_faults_scattered(host: Host) -> Iterator[Finding]:
@@ -213,7 +203,7 @@ def host_program_faults_scattered(host: Host) -> Iterator[Finding]:
     NVIDIA's workflow for Xid 13 suspects the chip where the place repeats.  Proposal: three programs at one place, and
     no exception of theirs at another.
     """
-    need_gpu(host)
+    need_own_gpu(host)
     places: dict[tuple[str, str], set[str]] = {}
     elsewhere: dict[tuple[str, str], set[str]] = {}
     for line in log_lines(host, "xid"):
@@ -235,13 +225,13 @@ def host_program_faults_scattered(host: Host) -> Iterator[Finding]:
 
 def host_gpu_power_connected(host: Host, facts: Facts) -> Iterator[Finding]:
     """No GPU missed its auxiliary power since boot (Xid 54)."""
-    need_gpu(host)
+    need_own_gpu(host)
     yield from judge_xids(host, facts, "power")
 
 
 def host_vgpus_start(host: Host, facts: Facts) -> Iterator[Finding]:
     """Every virtual GPU started since boot (Xid 78)."""
-    need_gpu(host)
+    need_own_gpu(host)
     yield from judge_xids(host, facts, "vgpu")
 
 
@@ -251,7 +241,7 @@ def host_nvswitch_log_clean(host: Host) -> Iterator[Finding]:
     An error where the line says Fatal (NVIDIA Fabric Manager user guide), a note for corrected and other errors: a
     single one of them is no more than worth knowing.
     """
-    need_gpu(host)
+    need_own_gpu(host)
     found: dict[tuple[int, str], list[LogLine]] = {}
     for line in log_lines(host, "sxid"):
         found.setdefault((line.sxid, line.pci), []).append(line)
@@ -264,7 +254,8 @@ def host_nvswitch_log_clean(host: Host) -> Iterator[Finding]:
             severity,
             f"NVSwitch {pci}",
             {f"SXid {sxid}": host.log.via},
-            "drain the machine and reset all GPUs and NVSwitches together, or reboot"
+            "drain the machine and reset all GPUs and NVSwitches together with `nvidia-smi --gpu-reset`, or reboot; "
+            f"{AGAIN}"
             if fatal
             else f"watch it: many of them mean a link that fails; {AGAIN}",
         )
@@ -275,15 +266,16 @@ def host_gpus_start(host: Host) -> Iterator[Finding]:
 
     `RmInitAdapter failed`, or a probe that ended in an error.
     """
-    need_gpu(host)
+    need_own_gpu(host)
     for lines in by_device(log_lines(host, "start")).values():
-        yield Finding(
-            f"the driver could not start {device(lines[-1])}{told(lines)}",
+        yield line_finding(
+            host,
+            lines,
             Severity.ERROR,
-            device(lines[-1]),
-            {lines[-1].text: host.log.via},
+            f"the driver could not start {device(lines[-1])}",
             "power the machine off and on; look at power cables, at the GSP's firmware files and at Above 4G Decoding, "
             "then replace the board; check it with `nvidia-smi -L`",
+            device(lines[-1]),
         )
 
 
@@ -292,14 +284,14 @@ def host_driver_api_alike(host: Host) -> Iterator[Finding]:
 
     A warning: one container with a libcuda of its own writes the line for good.
     """
-    need_gpu(host)
+    need_own_gpu(host)
     lines = log_lines(host, "mismatch")
     if lines:
-        yield Finding(
-            f"a program brought driver libraries of another version than the kernel module{told(lines)}",
+        yield line_finding(
+            host,
+            lines,
             Severity.WARNING,
-            "kernel log",
-            {lines[-1].text: host.log.via},
+            "a program brought driver libraries of another version than the kernel module",
             "reboot after a driver update; in a container, take libcuda out of the image; check it with `nvidia-smi`",
         )
 
@@ -309,14 +301,15 @@ def host_gpu_watchdog_quiet(host: Host) -> Iterator[Finding]:
 
     A warning: a GPU that is only busy for long trips it too.
     """
-    need_gpu(host)
+    need_own_gpu(host)
     for lines in by_device(log_lines(host, "locked")).values():
-        yield Finding(
-            f"the driver's watchdog held {device(lines[-1])} for locked{told(lines)}",
+        yield line_finding(
+            host,
+            lines,
             Severity.WARNING,
-            device(lines[-1]),
-            {lines[-1].text: host.log.via},
+            f"the driver's watchdog held {device(lines[-1])} for locked",
             f"look whether a kernel runs for many seconds beside a display; else reset the GPU; {AGAIN}",
+            device(lines[-1]),
         )
 
 
@@ -325,13 +318,9 @@ def host_driver_oops_free(host: Host) -> Iterator[Finding]:
 
     A `BUG` or `Oops` whose place (RIP, pc) is in a module of the driver: its state is undefined from then on.
     """
-    need_gpu(host)
-    lines = log_lines(host, "oops", "place")
-    for number, line in enumerate(lines):
-        behind = lines[number + 1 : number + 1 + _OOPS_LINES]
-        place = next((later for later in behind if later.topic == "place"), None)
-        first = not number or lines[number - 1].topic == "place"  # `BUG:` and `Oops:` are two lines of one fault
-        if line.topic == "oops" and first and place and place.at - line.at < _OOPS_S:
+    need_own_gpu(host)
+    for line, place in faults(host):
+        if place is not None:
             yield Finding(
                 f"the kernel met a fault inside the NVIDIA driver: `{line.text}` at `{place.text}`",
                 Severity.ERROR,
@@ -346,14 +335,14 @@ def host_peermem_log_clean(host: Host) -> Iterator[Finding]:
 
     A warning: most often a program died while its memory was registered.
     """
-    need_gpu(host)
+    need_own_gpu(host)
     lines = log_lines(host, "peermem")
     if lines:
-        yield Finding(
-            f"nvidia-peermem wrote {count(lines)} errors{told(lines)}",
+        yield line_finding(
+            host,
+            lines,
             Severity.WARNING,
-            "kernel log",
-            {lines[-1].text: host.log.via},
+            f"nvidia-peermem wrote {count(lines)} errors",
             "find the program that was killed while it used RDMA; if none was, update the drivers of GPU and adapter; "
             f"{AGAIN}",
         )
@@ -364,13 +353,13 @@ def host_gpu_libraries_steady(host: Host) -> Iterator[Finding]:
 
     A note: a crash of a program is the program's matter, and a hint where many come at once.
     """
-    need_gpu(host)
+    need_own_gpu(host)
     lines = log_lines(host, "crash")
     if lines:
-        yield Finding(
-            f"programs died inside GPU libraries{told(lines)}",
+        yield line_finding(
+            host,
+            lines,
             Severity.NOTE,
-            "kernel log",
-            {lines[-1].text: host.log.via},
+            "programs died inside GPU libraries",
             f"run the program with `TORCH_SHOW_CPP_STACKTRACES=1` or under gdb, and compare library versions; {AGAIN}",
         )

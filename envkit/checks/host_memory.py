@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from envkit.checks._host import is_workstation, need_gpu, nvml_answers
+from envkit.checks._log import count, log_lines, since_boot
 from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 
@@ -114,17 +116,22 @@ def host_memory_populated(host: Host) -> Iterator[Finding]:
 
 
 def host_memory_errors_free(host: Host) -> Iterator[Finding]:
-    """The memory controllers counted no uncorrected error since boot, and few corrected ones."""
+    """The memory controllers counted no uncorrected error since boot, and few corrected ones.
+
+    Where the kernel log may be read, its last line of that controller (EDAC) names the module.
+    """
     if host.memory_errors.missing == UNSUPPORTED:
         raise Skip("no driver counts this machine's memory errors")
     for one in host.memory_errors.need("the memory controllers"):
         if one.uncorrected or one.corrected >= _CORRECTED_MANY:
+            named = [line.text for line in host.log.value or () if f"EDAC {one.name.upper()}: " in line.text]
             yield Finding(
                 f"memory controller {one.name} counts {one.uncorrected} uncorrected and {one.corrected} corrected "
-                "errors since boot",
+                "errors since boot" + (f", the last: `{named[-1]}`" if named else ""),
                 Severity.ERROR if one.uncorrected else Severity.WARNING,
                 one.name,
-                {f"{one.uncorrected} uncorrected, {one.corrected} corrected": host.memory_errors.via},
+                {f"{one.uncorrected} uncorrected, {one.corrected} corrected": host.memory_errors.via}
+                | dict.fromkeys(named[-1:], host.log.via),
                 "find the module with `ras-mc-ctl --errors` or the server's event log, and have it replaced; check it "
                 "with `grep . /sys/devices/system/edac/mc/mc*/*_count`",
             )
@@ -300,7 +307,11 @@ def host_processes_allowed(host: Host) -> Iterator[Finding]:
 
 
 def host_out_of_memory_unseen(host: Host) -> Iterator[Finding]:
-    """The kernel killed nothing for want of memory: in this control group, or on the machine since boot."""
+    """The kernel killed nothing for want of memory: in this control group, or on the machine since boot.
+
+    The counters tell, and where the kernel log may be read it names the last program and whether the whole machine ran
+    out, which is a warning; that a control group of others reached its own limit is a note.
+    """
     group = host.control_group.need("this process's control group")
     if group.killed:
         yield Finding(
@@ -311,14 +322,19 @@ def host_out_of_memory_unseen(host: Host) -> Iterator[Finding]:
             "grant more memory, or run fewer data loaders; check it with `cat /sys/fs/cgroup/memory.events`",
         )
         return
-    if host.oom_kills.missing == UNSUPPORTED:
-        return
-    killed = host.oom_kills.need("how often the kernel killed for want of memory")
+    if host.oom_kills.missing == UNSUPPORTED:  # a kernel before the counter
+        killed = count(log_lines(host, "oom"))
+    else:
+        killed = host.oom_kills.need("how often the kernel killed for want of memory")
     if killed:
+        lines = [line for line in host.log.value or () if line.topic == "oom"]
+        whole = any(not re.search("memory cgroup", line.text, re.IGNORECASE) for line in lines)
         yield Finding(
-            f"the kernel killed {killed} processes for want of memory since boot",
-            Severity.NOTE,
+            f"the kernel killed {killed} processes for want of memory since boot"
+            + (f", the last{since_boot(lines[-1].at)}: `{lines[-1].text}`" if lines else ""),
+            Severity.WARNING if whole else Severity.NOTE,
             "/proc/vmstat",
-            {f"oom_kill {killed}": host.oom_kills.via},
-            "see which with `journalctl -k -g 'Killed process'`, and give jobs a memory limit of their own",
+            {f"oom_kill {killed}": host.oom_kills.via} | {line.text: host.log.via for line in lines[-1:]},
+            "give jobs a memory limit of their own, fewer workers or more memory, and mind what lies in /dev/shm; "
+            "check it with `journalctl -k -g 'Killed process'`",
         )

@@ -176,8 +176,8 @@ def host_nccl_transports_on(host: Host) -> Iterator[Finding]:
             severity,
             name,
             {f"{name}={value}": via},
-            "it is a means to find a fault and no setting to keep: unset it and repair what it avoids; check it with "
-            "NCCL_DEBUG=INFO, which names the transport of each channel",
+            f"it is a means to find a fault and no setting to keep: `unset {name}` and repair what it avoids; check it "
+            "with `NCCL_DEBUG=INFO`, which names the transport of each channel",
         )
 
 

@@ -26,6 +26,10 @@ def _units(host: Host, *names: str) -> dict[str, Service]:
     return {name: unit for name, unit in found.items() if found.get(_ALIASES.get(name, "")) != unit}
 
 
+def _agent_down(name: str, unit: Service) -> bool:
+    return name in _SCHEDULERS and unit.enabled.startswith("enabled") and unit.active not in ("active", "reloading")
+
+
 def host_services_well(host: Host) -> Iterator[Finding]:
     """None of the services that jobs depend on has failed or starts again and again.
 
@@ -33,6 +37,8 @@ def host_services_well(host: Host) -> Iterator[Finding]:
     """
     units = _units(host, *_ENGINES, *_SCHEDULERS, *_REST, *_TIME)
     for name, unit in units.items():
+        if _agent_down(name, unit):
+            continue  # of which host-scheduler-runs tells
         if unit.active == "failed" or unit.restarts >= _RESTARTS_MANY:
             what = "has failed" if unit.active == "failed" else f"is {unit.active}"
             yield Finding(
@@ -51,7 +57,7 @@ def host_scheduler_runs(host: Host) -> Iterator[Finding]:
     if not units:
         raise Skip("no agent of a scheduler is enabled here")
     for name, unit in units.items():
-        if unit.active not in ("active", "reloading"):
+        if _agent_down(name, unit):
             yield Finding(
                 f"{name} is enabled and {unit.active}",
                 Severity.ERROR,

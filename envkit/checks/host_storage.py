@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from envkit.checks._host import gathered
 from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import Disk
@@ -29,22 +30,11 @@ def host_disk_free(host: Host) -> Iterator[Finding]:
 
     In bytes; a file system that could not be asked is unknown.
     """
-    findings: list[Finding] = []
-    doubts: list[str] = []
-    disks = host.disks.need("the room on disks")
-    if {disk.use for disk in disks} != {"images", "temporary"}:
-        doubts.append(f"only {', '.join(disk.use for disk in disks) or 'nothing'} was looked at")
-    for disk in disks:
-        if disk.free.value is None or disk.total.value is None:
-            doubts.append(f"the room at {disk.path} was not observed: {disk.free.missing or disk.total.missing}")
-        else:
-            findings += _room(disk, disk.free.value, disk.total.value)
-    if not findings and doubts:
-        raise Unknown("; ".join(doubts))
-    yield from findings
+    yield from _each_disk(host, _room)
 
 
-def _room(disk: Disk, free: int, total: int) -> Iterator[Finding]:
+def _room(disk: Disk) -> Iterator[Finding]:
+    free, total = disk.free.need("the room"), disk.total.need("the size")
     images = disk.use == "images"
     least, wanted = (_IMAGES_LEAST, _IMAGES_WANTED) if images else (0, _TEMPORARY_WANTED)
     if free >= wanted:
@@ -64,20 +54,11 @@ def _room(disk: Disk, free: int, total: int) -> Iterator[Finding]:
 
 
 def _each_disk(host: Host, judge: Callable[[Disk], Iterator[Finding]]) -> Iterator[Finding]:
-    """Judges the disk of each use; a fault of one outranks a doubt about another."""
-    findings: list[Finding] = []
-    doubts: list[str] = []
+    """Judges the disk of each use; an error of one outranks a doubt about another."""
     disks = host.disks.need("the room on disks")
-    if {disk.use for disk in disks} != {"images", "temporary"}:
-        doubts.append(f"only {', '.join(disk.use for disk in disks) or 'nothing'} was looked at")
-    for disk in disks:
-        try:
-            findings += judge(disk)
-        except Unknown as doubt:
-            doubts.append(f"{disk.path}: {doubt}")
-    if not findings and doubts:
-        raise Unknown("; ".join(doubts))
-    yield from findings
+    seen = ", ".join(disk.use for disk in disks)
+    doubt = "" if {disk.use for disk in disks} == {"images", "temporary"} else f"only {seen or 'nothing'} was looked at"
+    yield from gathered(disks, judge, lambda disk: disk.path, doubt)
 
 
 def host_inodes_free(host: Host) -> Iterator[Finding]:

@@ -17,9 +17,11 @@ from typing import Any
 
 from envkit.host.driver import DRIVER_VERSION
 from envkit.host.place import Place, short
+from envkit.model import Observed
 from envkit.subjects.host import CdiSpec
 
 _DIRECTORIES = ("etc/cdi", "var/run/cdi", "run/cdi")
+_MOST_WORDS = 300  # of an error, which may show a line of any length
 _KEY = re.compile(r"""("[^"]*"|'[^']*'|[^\s:\[\]{},"'#&*!|>%@`-][^:]*?)\s*:(?:\s+(.*)|\Z)""")
 _QUOTED = re.compile(r"""\"(?:[^"\\]|\\.)*\"|'(?:[^']|'')*'""")
 _PLAIN = re.compile(r"(?:[^\[\]{},:]|:(?![\s\[\]{},]|\Z))+")
@@ -179,8 +181,8 @@ def _host_paths(edits: object) -> Iterator[str]:
         yield str(hook.get("path"))
 
 
-def parse_spec(text: str, path: str, root: Path) -> CdiSpec | None:
-    """A specification and which of its files exist under ``root``; None if its kind is not NVIDIA's.
+def parse_spec(text: str, path: str, place: Place) -> CdiSpec | None:
+    """A specification and which of its files exist; None if its kind is not NVIDIA's.
 
     A text that cannot be read is NVIDIA's if it names nvidia.com, and its CdiSpec says the error.
     """
@@ -195,8 +197,7 @@ def parse_spec(text: str, path: str, root: Path) -> CdiSpec | None:
         edits = [data.get("containerEdits"), *(device.get("containerEdits") for device in devices)]
         files = sorted({file for edit in edits for file in _host_paths(edit)})
     except (ValueError, RecursionError) as error:
-        return CdiSpec(path, error=str(error)) if "nvidia.com" in text else None
-    place = Place(root, {})
+        return CdiSpec(path, error=str(error)[:_MOST_WORDS]) if "nvidia.com" in text else None
     missing, unseen = [], []
     for file in files:
         try:
@@ -208,12 +209,11 @@ def parse_spec(text: str, path: str, root: Path) -> CdiSpec | None:
     return CdiSpec(path, "", names, len(files), tuple(missing), tuple(sorted(found)), tuple(unseen))
 
 
-def specs(root: Path) -> tuple[CdiSpec, ...]:
+def specs(place: Place) -> Observed[tuple[CdiSpec, ...]]:
     """NVIDIA's specifications in the standard directories; a file reached by two paths counts once.
 
     Raises OSError for a directory that is there and cannot be listed.
     """
-    place = Place(root, {})
     found: dict[Path, CdiSpec] = {}
     for directory in _DIRECTORIES:
         if not place.exists(directory):
@@ -230,11 +230,11 @@ def specs(root: Path) -> tuple[CdiSpec, ...]:
                 spec = CdiSpec(shown, error=short(error)) if "nvidia" in name else None
             if spec is not None:
                 found[file] = spec
-    return tuple(found.values())
+    return Observed.of(tuple(found.values()), "/etc/cdi, /var/run/cdi")
 
 
 def _read(place: Place, shown: str) -> CdiSpec | None:
     text = place.text(shown[1:])
     if text.value is not None:
-        return parse_spec(text.value, shown, place.root)
+        return parse_spec(text.value, shown, place)
     return CdiSpec(shown, error=text.missing.removeprefix(f"{shown}: ")) if "nvidia" in shown else None

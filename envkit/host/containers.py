@@ -36,11 +36,6 @@ _ENROOT_HOOKS = ("etc/enroot/hooks.d/98-nvidia.sh", "usr/local/etc/enroot/hooks.
 _MOST_FILES = 64  # of a directory of parts
 
 
-def _installed(place: Place, *programs: str) -> bool:
-    places = ("usr/bin", "usr/local/bin", "usr/sbin", "usr/local/sbin")
-    return any(place.exists(f"{directory}/{program}") for directory in places for program in programs)
-
-
 def _matching(place: Place, pattern: str) -> list[str]:
     """The files of one directory that fit a pattern, in the order of their names."""
     directory, _, names = pattern.strip("/").rpartition("/")
@@ -89,7 +84,7 @@ def _merged_files(place: Place, names: list[str]) -> tuple[dict[str, Any], str]:
 def containerd(place: Place) -> Observed[CriEngine]:
     """containerd's configuration: its own file and what it imports."""
     main = next((name for name in _CONTAINERD_FILES if place.exists(name)), "")
-    installed = bool(main) or _installed(place, "containerd")
+    installed = bool(main) or bool(place.program("containerd"))
     if not installed:
         return Observed.of(CriEngine(False), "program directories, /etc/containerd")
     names = [main] if main else _matching(place, _CONTAINERD_PARTS)
@@ -144,7 +139,7 @@ def parse_containerd(data: dict[str, Any], place: Place) -> CriEngine:
 
 def crio(place: Place) -> Observed[CriEngine]:
     """CRI-O's configuration: crio.conf and the parts beside it (crio.conf(5))."""
-    if not _installed(place, "crio"):
+    if not place.program("crio"):
         return Observed.of(CriEngine(False), "program directories")
     names = [name for name in ("etc/crio/crio.conf",) if place.exists(name)]
     names += _matching(place, "etc/crio/crio.conf.d/*")
@@ -193,7 +188,8 @@ def parse_podman_version(text: str) -> str:
 
 def podman(place: Place) -> Observed[Podman]:
     """Podman's configuration (containers.conf(5), the user's file last) and its version on the running machine."""
-    if not _installed(place, "podman"):
+    program = place.program("podman")
+    if not program:
         return Observed.of(Podman(False), "program directories")
     home = place.environ.get("HOME", "").strip("/")
     config = place.environ.get("XDG_CONFIG_HOME", "").strip("/") or f"{home}/.config"
@@ -207,7 +203,7 @@ def podman(place: Place) -> Observed[Podman]:
     hooks = texts(part.get("hooks_dir")) or tuple(f"/{directory}" for directory in _HOOK_DIRS)
     version: Observed[str] = Observed.lost("podman was not asked")
     if place.live:
-        answer = run(["podman", "--version"], timeout_s=_VERSION_S)
+        answer = run([program, "--version"], timeout_s=_VERSION_S)
         try:
             version = Observed.of(parse_podman_version(answer.stdout), "podman --version")
         except ValueError as wrong:
@@ -253,7 +249,7 @@ def enroot(place: Place) -> Observed[Enroot]:
     # a name without a slash is looked for in Slurm's PluginDir, which is not known here
     missing = tuple(plugin for plugin in plugins if plugin.startswith("/") and not place.exists(plugin))
     return Observed.of(
-        Enroot(_installed(place, "enroot"), f"/{hook}" if hook else "", runs, plugins, missing),
+        Enroot(bool(place.program("enroot")), f"/{hook}" if hook else "", runs, plugins, missing),
         "/etc/enroot, /etc/slurm/plugstack.conf",
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import re
 from collections import Counter
@@ -136,9 +137,17 @@ def synchronisation(place: Place) -> Observed[Synchronisation]:
     return Observed.of(Synchronisation(well, asked.maxerror), "adjtimex")
 
 
+def parse_uptime(text: str) -> float:
+    """The seconds since boot out of /proc/uptime; raises ValueError or IndexError on anything else."""
+    seconds = float(text.split()[0])
+    if not math.isfinite(seconds) or seconds < 0:
+        raise ValueError(f"`{text[:40]}` is no time")
+    return seconds
+
+
 def uptime(place: Place) -> Observed[int]:
     """Seconds since boot."""
-    return Observed.of(int(float(place.word("proc/uptime").split()[0])), "/proc/uptime")
+    return Observed.of(int(parse_uptime(place.word("proc/uptime"))), "/proc/uptime")
 
 
 def tasks(place: Place) -> Observed[Tasks]:
@@ -171,11 +180,7 @@ def _container(place: Place) -> str:
     for file, engine in ((".dockerenv", "docker"), ("run/.containerenv", "podman")):
         if place.exists(file):
             return engine
-    try:
-        told = place.word("run/systemd/container")
-    except OSError:
-        told = ""
-    if told:
+    if told := _word(place, "run/systemd/container"):
         return told.split()[0]
     for variable, engine in (
         ("APPTAINER_CONTAINER", "apptainer"),

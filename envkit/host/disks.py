@@ -2,50 +2,39 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from pathlib import Path
+from collections.abc import Callable
 
-from envkit.host.place import Place, Source
+from envkit.host import files
+from envkit.host.place import Place, Source, nearest, parsed, short
 from envkit.model import UNSUPPORTED, Observed
 from envkit.subjects.host import Disk
 from envkit.subjects.host.system import Mount, NvmeDrive, Raid
 
 _DOCKER_ROOT = "/var/lib/docker"
+_MOST_MOUNTINFO = 16 << 20  # a node of Kubernetes has some kilobytes for each container, of its overlay's options
 # file systems on this machine's own drives, whose super block the kernel makes read-only after an error
 _ON_DRIVES = ("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs")
 
 
-def shm(root: Path) -> Observed[int]:
-    """The size of /dev/shm in bytes."""
+def shm(place: Place, count: Callable[[os.statvfs_result], int]) -> Observed[int]:
+    """Bytes of /dev/shm, by a count of its blocks."""
     try:
-        seen = os.statvfs(root / "dev/shm")
+        seen = os.statvfs(place.path("dev/shm"))
     except OSError as error:
-        return Observed.lost(f"/dev/shm: {(error.strerror or str(error)).lower()}", "statvfs")
-    return Observed.of(seen.f_blocks * seen.f_frsize, "statvfs")
+        return Observed.lost(f"/dev/shm: {short(error)}", "statvfs")
+    return Observed.of(count(seen) * seen.f_frsize, "statvfs")
 
 
-def shm_free(root: Path) -> Observed[int]:
-    """The bytes of /dev/shm that nobody uses."""
-    try:
-        seen = os.statvfs(root / "dev/shm")
-    except OSError as error:
-        return Observed.lost(f"/dev/shm: {(error.strerror or str(error)).lower()}", "statvfs")
-    return Observed.of(seen.f_bavail * seen.f_frsize, "statvfs")
-
-
-def room(use: str, path: str, root: Path) -> Disk:
+def room(use: str, path: str, place: Place) -> Disk:
     """The bytes an ordinary process may still write where ``path`` is or, until it exists, its nearest
     parent.
     """
-    place = root / path.lstrip("/")
-    while not place.exists() and place != root:
-        place = place.parent
     try:
-        seen = os.statvfs(place)
+        seen = os.statvfs(nearest(place, path))
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
+        why = short(error)
         lost: Observed[int] = Observed.lost(why, "statvfs")
         return Disk(use, path, lost, lost, lost, lost, Observed.lost(why, "statvfs"))
     free, total = seen.f_bavail * seen.f_frsize, seen.f_blocks * seen.f_frsize
@@ -65,6 +54,8 @@ def room(use: str, path: str, root: Path) -> Disk:
 
 def parse_mounts(text: str) -> tuple[Mount, ...]:
     """The mounts of /proc/PID/mountinfo; raises ValueError for other text."""
+    if not text:
+        raise ValueError("it is empty")
     found = []
     for line in text.splitlines():
         own, _, shared = line.partition(" - ")
@@ -82,16 +73,21 @@ def _plain(text: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
 
 
+def all_mounts(place: Place) -> Observed[tuple[Mount, ...]]:
+    """The mounts that this process sees."""
+    return parsed(place, "proc/self/mountinfo", parse_mounts, _MOST_MOUNTINFO)
+
+
 def mounts(place: Place) -> Observed[tuple[Mount, ...]]:
     """The file systems on drives, each once for each way in which it is mounted."""
-    text = place.text("proc/self/mountinfo")
-    if not text.value:
-        return Observed.lost(text.missing or "/proc/self/mountinfo is empty")
+    read = all_mounts(place)
+    if read.value is None:
+        return Observed.lost(read.missing, read.via)
     found: dict[tuple[str, bool, bool], Mount] = {}
-    for mount in parse_mounts(text.value):
+    for mount in read.value:
         if mount.kind in _ON_DRIVES:
             found.setdefault((mount.device, mount.read_only, mount.frozen), mount)
-    return Observed.of(tuple(found.values()), text.via)
+    return Observed.of(tuple(found.values()), read.via)
 
 
 def file_system_errors(place: Place) -> Observed[dict[str, int]]:
@@ -166,12 +162,18 @@ def lustre(place: Place) -> Observed[str]:
 
 
 def docker_root(place: Place) -> str:
-    """Where Docker keeps its images: daemon.json's data-root or the default."""
+    """Where Docker keeps its images: daemon.json's data-root or the default; empty if that file cannot be read."""
     try:
-        root = json.loads(place.word("etc/docker/daemon.json")).get("data-root")
-    except (OSError, ValueError, AttributeError):  # what is wrong with that file is another source's to say
-        root = None
-    return root if isinstance(root, str) and root else _DOCKER_ROOT
+        config = files.daemon_config(place).value
+    except OSError:  # a program that it names may not be looked at
+        config = None
+    return "" if config is None else config.data_root or _DOCKER_ROOT
+
+
+def disks(place: Place) -> Observed[tuple[Disk, ...]]:
+    """The room for temporary files and, if it is known where they lie, for images."""
+    paths = {"temporary": place.environ.get("TMPDIR") or "/tmp", "images": docker_root(place)}
+    return Observed.of(tuple(room(use, path, place) for use, path in paths.items() if path), "statvfs")
 
 
 SOURCES: dict[str, Source] = {
@@ -180,13 +182,7 @@ SOURCES: dict[str, Source] = {
     "raids": raids,
     "nvme_drives": nvme_drives,
     "lustre": lustre,
-    "shm": lambda place: shm(place.root),
-    "shm_free": lambda place: shm_free(place.root),
-    "disks": lambda place: Observed.of(
-        (
-            room("temporary", place.environ.get("TMPDIR") or "/tmp", place.root),
-            room("images", docker_root(place), place.root),
-        ),
-        "statvfs",
-    ),
+    "shm": lambda place: shm(place, lambda seen: seen.f_blocks),
+    "shm_free": lambda place: shm(place, lambda seen: seen.f_bavail),
+    "disks": disks,
 }

@@ -6,11 +6,11 @@ import datetime
 import os
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
-from envkit.host.place import Place, Source, short
+from envkit.host import pci
+from envkit.host.place import Place, Source, parsed, short
 from envkit.model import UNSUPPORTED, Observed
 from envkit.subjects.host import (
     DriverGpu,
@@ -23,13 +23,9 @@ from envkit.subjects.host import (
 )
 from envkit.versions import Driver
 
-T = TypeVar("T")
-
 # every driver release has three digits before the first dot, which tells it from a library's own version
 DRIVER_VERSION = re.compile(r"[0-9]{3}\.[0-9]+(?:\.[0-9]+)?")
 
-_NVIDIA = "0x10de"
-_DISPLAY = "0x03"
 _MODULES = ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm", "nvidia_peermem", "nouveau", "vfio_pci")
 _LIBRARIES = ("libcuda", "libnvidia-ml", "libnvidia-ptxjitcompiler")
 _MOST_GPUS = 64
@@ -63,55 +59,50 @@ def parse_module_version(text: str) -> KernelModule:
     return KernelModule(found[2], "open" if found[1] else "proprietary")
 
 
-def module(root: Path) -> Observed[KernelModule]:
+def module(place: Place) -> Observed[KernelModule]:
     """The loaded kernel module, by /proc/driver/nvidia/version or /sys/module/nvidia/version.
 
     Where neither is there no module is loaded, or it is that of another system, as under WSL.
     """
-    proc, sys = root / "proc/driver/nvidia/version", root / "sys/module/nvidia/version"
-    if not proc.parent.exists() and not sys.parent.exists():
+    if not place.exists("proc/driver/nvidia") and not place.exists("sys/module/nvidia"):
         return Observed.lost(UNSUPPORTED, "/proc/driver/nvidia, /sys/module/nvidia")
-    try:
-        return Observed.of(parse_module_version(proc.read_text(errors="replace")), "/proc/driver/nvidia/version")
-    except (OSError, ValueError) as error:
-        why = f"/proc/driver/nvidia/version: {short(error)}"
-    try:
-        return Observed.of(KernelModule(str(Driver(sys.read_text().strip()))), "/sys/module/nvidia/version")
-    except (OSError, ValueError) as error:
-        return Observed.lost(f"{why}; /sys/module/nvidia/version: {short(error)}")
+    told = parsed(place, "proc/driver/nvidia/version", parse_module_version)
+    if told.value is not None:
+        return told
+    listed = parsed(place, "sys/module/nvidia/version", lambda text: KernelModule(str(Driver(text.strip()))))
+    return listed if listed.value is not None else Observed.lost(f"{told.missing}; {listed.missing}")
 
 
-def modules(root: Path) -> Observed[tuple[str, ...]]:
+def modules(place: Place) -> Observed[tuple[str, ...]]:
     """Which of the kernel modules that matter are loaded, by /sys/module; a built-in one counts as loaded."""
-    listing = root / "sys/module"
-    if not listing.is_dir():
-        return Observed.lost("/sys/module is not there")
-    return Observed.of(tuple(name for name in _MODULES if (listing / name).is_dir()), "/sys/module")
-
-
-def pci_gpus(root: Path) -> Observed[tuple[PciGpu, ...]]:
-    """NVIDIA's PCI functions with a display class, by /sys/bus/pci/devices."""
-    listing = root / "sys/bus/pci/devices"
-    found = []
     try:
-        for device in sorted(listing.iterdir()):
-            if (device / "vendor").read_text().strip() != _NVIDIA:
-                continue
-            if (device / "class").read_text().startswith(_DISPLAY):
-                driver = os.path.basename(os.path.realpath(device / "driver")) if (device / "driver").exists() else ""
-                found.append(PciGpu(device.name, (device / "device").read_text().strip(), driver))
+        loaded = set(place.names("sys/module"))
     except OSError as error:
-        return Observed.lost(f"/sys/bus/pci/devices: {short(error)}")
-    return Observed.of(tuple(found), "/sys/bus/pci/devices")
+        return Observed.lost(f"/sys/module: {short(error)}")
+    return Observed.of(tuple(name for name in _MODULES if name in loaded), "/sys/module")
 
 
-def _directories(root: Path) -> Iterator[Path]:
-    for name in _DIRECTORIES:
-        yield root / name
-    for conf in sorted((root / "etc/ld.so.conf.d").glob("*.conf")):
-        for line in conf.read_text(errors="replace").splitlines():
-            if line.startswith("/"):
-                yield root / line.strip().lstrip("/")
+def pci_gpus(place: Place) -> Observed[tuple[PciGpu, ...]]:
+    """NVIDIA's PCI functions with a display class."""
+    try:
+        found = tuple(
+            PciGpu(address, place.word(f"{pci.BUS}/{address}/device"), pci.driver_of(place, f"{pci.BUS}/{address}"))
+            for address, vendor, code in pci.functions(place)
+            if pci.kind_of(vendor, code) == "gpu"
+        )
+    except OSError as error:
+        return Observed.lost(f"/{pci.BUS}: {short(error)}")
+    return Observed.of(found, f"/{pci.BUS}")
+
+
+def _directories(place: Place) -> Iterator[str]:
+    """Where the linker looks: the usual directories and those of its configuration."""
+    yield from _DIRECTORIES
+    for conf in _names(place, "etc/ld.so.conf.d"):
+        if conf.endswith(".conf"):
+            for line in place.word(f"etc/ld.so.conf.d/{conf}").splitlines():
+                if line.startswith("/"):
+                    yield line.strip().strip("/")
 
 
 def loadable(path: Path) -> str:
@@ -120,8 +111,6 @@ def loadable(path: Path) -> str:
         with path.open("rb") as file:
             head, size = file.read(64), os.fstat(file.fileno()).st_size
     except OSError as error:
-        if path.is_symlink() and not path.exists():
-            return f"its link leads to {os.readlink(path)}, which does not exist"
         return short(error)
     if not head.startswith(b"\x7fELF"):
         return "it is empty" if not head else "it is not an ELF file"
@@ -140,29 +129,26 @@ def _cut(head: bytes, size: int) -> str:
     return f"it is cut off after {size} of {end} bytes" if end > size else ""
 
 
-def libraries(root: Path) -> tuple[DriverLibrary, ...]:
+def libraries(place: Place) -> Observed[tuple[DriverLibrary, ...]]:
     """The user-space driver libraries in the linker's usual directories, each file once."""
     found: dict[str, DriverLibrary] = {}
-    for directory in _directories(root):
+    for directory in _directories(place):
         for name in _LIBRARIES:
-            path = directory / f"{name}.so.1"
-            real = os.path.realpath(path)
-            if os.path.lexists(path) and real not in found:
+            shown = f"{directory}/{name}.so.1"
+            link = place.path(directory) / f"{name}.so.1"
+            if not os.path.lexists(link):
+                continue
+            try:
+                file, error = place.path(shown), ""
+            except OSError as circle:
+                file, error = link, short(circle)
+            real = str(file) if error else os.path.realpath(file)
+            if real not in found:
+                if not error and link.is_symlink() and not os.path.lexists(real):
+                    error = f"its link leads to {os.readlink(link)}, which does not exist"
                 version = re.search(r"\.so\.(" + DRIVER_VERSION.pattern + r")\Z", real)
-                shown = "/" + str(path.relative_to(root))
-                found[real] = DriverLibrary(name, shown, version[1] if version else "", loadable(path))
-    return tuple(found.values())
-
-
-def _parsed(place: Place, name: str, parse: Callable[[str], T]) -> Observed[T]:
-    """What a parser makes of a file's text; lost with the reason where there is no text or the parser refuses it."""
-    text = place.text(name)
-    if text.value is None:
-        return Observed.lost(text.missing, text.via)
-    try:
-        return Observed.of(parse(text.value), text.via)
-    except ValueError as error:
-        return Observed.lost(f"/{name}: {error}", text.via)
+                found[real] = DriverLibrary(name, f"/{shown}", version[1] if version else "", error or loadable(file))
+    return Observed.of(tuple(found.values()), "library directories")
 
 
 def parse_params(text: str) -> dict[str, str]:
@@ -184,7 +170,7 @@ def params(place: Place) -> Observed[dict[str, str]]:
     """The options that the loaded module took, whoever gave them; without a module there are none."""
     if not place.exists("proc/driver/nvidia"):
         return Observed.lost(UNSUPPORTED, "/proc/driver/nvidia")
-    return _parsed(place, "proc/driver/nvidia/params", parse_params)
+    return parsed(place, "proc/driver/nvidia/params", parse_params)
 
 
 def parse_majors(text: str) -> dict[str, int]:
@@ -197,7 +183,7 @@ def parse_majors(text: str) -> dict[str, int]:
 
 def majors(place: Place) -> Observed[dict[str, int]]:
     """The major numbers under which the kernel knows the driver now."""
-    return _parsed(place, "proc/devices", parse_majors)
+    return parsed(place, "proc/devices", parse_majors)
 
 
 def parse_information(text: str) -> DriverGpu:
@@ -248,7 +234,7 @@ def dev_char(place: Place) -> Observed[tuple[str, ...]]:
     """The links by number in /dev/char ("195:0") that lead to NVIDIA's device files."""
     found = []
     for name in _names(place, "dev/char"):
-        link = place.root / "dev/char" / name
+        link = place.path("dev/char") / name
         if link.is_symlink() and os.path.basename(os.readlink(link)).startswith("nvidia"):
             found.append(name)
     return Observed.of(tuple(found), "/dev/char")
@@ -273,7 +259,7 @@ def parse_privileges(text: str) -> tuple[str, ...]:
 
 def privileges(place: Place) -> Observed[tuple[str, ...]]:
     """The capabilities of this process that open the GPU's counters."""
-    return _parsed(place, "proc/self/status", parse_privileges)
+    return parsed(place, "proc/self/status", parse_privileges)
 
 
 def profilers(place: Place) -> Observed[tuple[str, ...]]:
@@ -291,13 +277,13 @@ def _names(place: Place, directory: str) -> tuple[str, ...]:
 def install(place: Place) -> Observed[DriverInstall]:
     """Every file of libcuda with a version in its name, and whether the .run installer was here."""
     found: dict[str, tuple[str, str]] = {}
-    for directory in _directories(place.root):
-        shown = str(directory.relative_to(place.root))
-        for name in _names(place, shown):
+    for directory in _directories(place):
+        for name in _names(place, directory):
             version = re.fullmatch(r"libcuda\.so\.(" + DRIVER_VERSION.pattern + ")", name)
+            file = place.path(directory) / name
             # the directory may be a link to one that was read already
-            if version and not os.path.islink(directory / name):
-                found.setdefault(os.path.realpath(directory / name), (f"/{shown}/{name}", version[1]))
+            if version and not file.is_symlink():
+                found.setdefault(os.path.realpath(file), (f"/{directory}/{name}", version[1]))
     uninstaller = "usr/bin/nvidia-uninstall"
     return Observed.of(
         DriverInstall(dict(found.values()), f"/{uninstaller}" if place.exists(uninstaller) else ""),
@@ -350,9 +336,9 @@ def today(place: Place) -> Observed[str]:
 
 
 SOURCES: dict[str, Source] = {
-    "module": lambda place: module(place.root),
-    "modules": lambda place: modules(place.root),
-    "pci_gpus": lambda place: pci_gpus(place.root),
+    "module": module,
+    "modules": modules,
+    "pci_gpus": pci_gpus,
     "today": today,
     "privileges": privileges,
     "suspends": suspends,

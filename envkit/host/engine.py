@@ -12,10 +12,9 @@ import socket
 import stat
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envkit.host.place import Source, short
+from envkit.host.place import Place, Source, short
 from envkit.model import UNSUPPORTED, Observed
 from envkit.payload.isolate import Ending
 from envkit.subjects.host import Docker
@@ -23,31 +22,32 @@ from envkit.subjects.host import Docker
 if TYPE_CHECKING:
     from http.client import HTTPConnection
 
+_MOST_BYTES = 8 << 20  # of one answer; /info has some 10 KB
 _ANSWER_S = 2  # /info takes under 0.1 s on an idle engine; a busy one answers within a second
 
 
-def endpoint(root: Path, environment: Mapping[str, str]) -> str:
+def endpoint(place: Place) -> str:
     """Where the engine listens, by docker's own order: DOCKER_HOST, DOCKER_CONTEXT, the configured context,
     default.
 
     Contexts lie in ~/.docker/contexts/meta under the SHA-256 of their name.
     """
-    if environment.get("DOCKER_HOST"):
-        return environment["DOCKER_HOST"]
-    config = Path(environment.get("DOCKER_CONFIG") or Path(environment.get("HOME", "/root")) / ".docker")
-    name = environment.get("DOCKER_CONTEXT", "")
+    if place.environ.get("DOCKER_HOST"):
+        return place.environ["DOCKER_HOST"]
+    config = place.environ.get("DOCKER_CONFIG") or f"{place.environ.get('HOME', '/root')}/.docker"
+    name = place.environ.get("DOCKER_CONTEXT", "")
     try:
-        name = name or str(json.loads((config / "config.json").read_text()).get("currentContext", ""))
+        name = name or str(json.loads(place.word(f"{config}/config.json")).get("currentContext", ""))
         if name not in ("", "default"):
-            meta = config / "contexts/meta" / hashlib.sha256(name.encode()).hexdigest() / "meta.json"
-            return str(json.loads(meta.read_text())["Endpoints"]["docker"]["Host"])
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            meta = f"{config}/contexts/meta/{hashlib.sha256(name.encode()).hexdigest()}/meta.json"
+            return str(json.loads(place.word(meta))["Endpoints"]["docker"]["Host"])
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         if name not in ("", "default"):
             return f"context:{name}"  # named, and not to be read: no other engine may answer in its place
-    return f"unix://{root / 'var/run/docker.sock'}"
+    return f"unix://{place.path('var/run/docker.sock')}"
 
 
-def _connection(where: str, timeout_s: float) -> HTTPConnection | None:
+def _connection(where: str, timeout_s: float, tls: bool) -> HTTPConnection | None:
     from http.client import HTTPConnection  # 15 ms, which the child that asks has to itself
 
     class UnixConnection(HTTPConnection):
@@ -61,7 +61,7 @@ def _connection(where: str, timeout_s: float) -> HTTPConnection | None:
     scheme, _, rest = where.partition("://")
     if scheme == "unix":
         return UnixConnection("localhost", timeout=timeout_s)
-    if scheme in ("tcp", "http") and not os.environ.get("DOCKER_TLS_VERIFY"):
+    if scheme in ("tcp", "http") and not tls:
         return HTTPConnection(rest.rstrip("/"), timeout=timeout_s)
     return None
 
@@ -70,7 +70,9 @@ def _get(connection: HTTPConnection, path: str) -> dict[str, Any]:
     try:
         connection.request("GET", path)
         response = connection.getresponse()
-        body = response.read()
+        body = response.read(_MOST_BYTES + 1)
+        if len(body) > _MOST_BYTES:
+            raise ValueError(f"{path} answered with more than {_MOST_BYTES >> 20} MiB")
         if response.status != 200:
             raise ValueError(f"{path} answered with status {response.status}")
         data = json.loads(body)
@@ -127,14 +129,17 @@ def socket_mode(where: str) -> Observed[int]:
         return Observed.lost(short(error), f"stat {path}")
 
 
-def ask(where: str, installed: bool, timeout_s: float = _ANSWER_S) -> Docker:
-    """How the engine at ``where`` answered; each of its answers may take ``timeout_s`` seconds."""
+def ask(where: str, installed: bool, timeout_s: float = _ANSWER_S, tls: bool = False) -> Docker:
+    """How the engine at ``where`` answered; each of its answers may take ``timeout_s`` seconds.
+
+    ``tls`` says that it wants TLS, which is not spoken here.
+    """
     from http.client import HTTPException
 
-    connection = _connection(where, timeout_s)
-    if connection is None:
-        return Docker("unsupported", f"{where} is neither a Unix socket nor plain TCP", where, installed)
     try:
+        connection = _connection(where, timeout_s, tls)
+        if connection is None:
+            return Docker("unsupported", f"{where} is neither a Unix socket nor plain TCP", where, installed)
         said = parse_answers(_get(connection, "/version"), _get(connection, "/info"), where)
         return replace(said, mode=socket_mode(where))
     except FileNotFoundError:
@@ -145,21 +150,18 @@ def ask(where: str, installed: bool, timeout_s: float = _ANSWER_S) -> Docker:
         return Docker("refused", "nobody listens", where, installed)
     except TimeoutError:
         return Docker("hung", f"no answer within {timeout_s:g} s", where, True)
-    except (OSError, ValueError, TypeError, AttributeError, HTTPException) as error:
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError, HTTPException) as error:
         return Docker("error", f"{type(error).__name__}: {error}", where, True)
 
 
-def installed(root: Path) -> bool:
-    """Whether a docker program or daemon is in the usual places."""
-    places = ("usr/bin", "usr/local/bin", "usr/sbin", "usr/local/sbin", "snap/bin")
-    return any((root / place / name).exists() for place in places for name in ("docker", "dockerd"))
+def docker(place: Place) -> Observed[Docker]:
+    """How the engine answered, and whether one of its programs is here."""
+    tls = bool(place.environ.get("DOCKER_TLS_VERIFY"))
+    said = ask(endpoint(place), bool(place.program("docker", "dockerd")), tls=tls)
+    return Observed.of(said, "the engine's socket")
 
 
-SOURCES: dict[str, Source] = {
-    "docker": lambda place: Observed.of(
-        ask(endpoint(place.root, place.environ), installed(place.root)), "the engine's socket"
-    ),
-}
+SOURCES: dict[str, Source] = {"docker": docker}
 
 
 def join(found: Mapping[str, Observed[Any]], ending: Ending | None) -> Mapping[str, Observed[Any]]:

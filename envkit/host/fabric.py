@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+from envkit.host.pci import BUS, driver_of, functions, kind_of
 from envkit.host.place import Place, Source, short
 from envkit.model import Observed
 from envkit.subjects.host.fabric import FabricCard, FabricDaemons, FabricLog, Imex
 
-_PCI = "sys/bus/pci/devices"
 _NVIDIA = "0x10de"
 _AMAZON = "0x1d0f"
 
@@ -39,14 +38,6 @@ _IMEX_NODES = "/etc/nvidia-imex/nodes_config.cfg"
 _IMEX_CHANNELS = "nvidia-caps-imex-channels"
 
 
-def driver_of(place: Place, device: str) -> str:
-    """The kernel driver bound to the PCI function in the directory ``device``, empty if none is."""
-    try:
-        return os.path.basename(os.readlink(place.path(device) / "driver"))
-    except FileNotFoundError:
-        return ""
-
-
 def _kind(vendor: str, device: str, code: str) -> str:
     if vendor == _NVIDIA and code.startswith("0x0680"):  # "other bridge"
         return "nvswitch"
@@ -56,34 +47,26 @@ def _kind(vendor: str, device: str, code: str) -> str:
     return "efa" if vendor == _AMAZON and device.startswith("0xefa") else ""
 
 
-def _functions(place: Place) -> Iterator[tuple[str, str, str, str]]:
-    """Address, vendor, device and class of each PCI function; none where the kernel has no PCI bus."""
-    if not place.exists(_PCI) and place.exists("sys/bus"):
-        return
-    for address in place.names(_PCI):
-        words = [place.word(f"{_PCI}/{address}/{name}") for name in ("vendor", "device", "class")]
-        yield address, words[0], words[1], words[2]
-
-
 def fabric_cards(place: Place) -> Observed[tuple[FabricCard, ...]]:
     """NVSwitches, InfiniBand cards and Elastic Fabric Adapters on the PCI bus."""
     found = []
     try:
-        for address, vendor, device, code in _functions(place):
+        for address, vendor, code in functions(place):
+            device = place.word(f"{BUS}/{address}/device")
             if kind := _kind(vendor, device, code):
-                path = f"{_PCI}/{address}"
+                path = f"{BUS}/{address}"
                 virtual = place.exists(f"{path}/physfn")
                 found.append(FabricCard(address, kind, device, driver_of(place, path), virtual))
     except OSError as error:
-        return Observed.lost(f"/{_PCI}: {short(error)}", f"/{_PCI}")
-    return Observed.of(tuple(found), f"/{_PCI}")
+        return Observed.lost(f"/{BUS}: {short(error)}", f"/{BUS}")
+    return Observed.of(tuple(found), f"/{BUS}")
 
 
 def _vital_data(place: Place, address: str) -> bytes:
     """The large resources of a function's vital product data (PCI Local Bus Specification, appendix I)."""
     data = b""
     try:
-        with (place.path(f"{_PCI}/{address}/vpd")).open("rb", buffering=0) as file:
+        with (place.path(f"{BUS}/{address}/vpd")).open("rb", buffering=0) as file:
             while len(data) < _VPD_MOST:
                 head = file.read(3)
                 if len(head) < 3 or not head[0] & 0x80:  # the end tag is a small resource
@@ -99,12 +82,12 @@ def switch_managers(place: Place) -> Observed[tuple[str, ...]]:
 
     Without an NVIDIA GPU, and where NVSwitches are on the bus themselves, no card is asked.
     """
-    via = f"/{_PCI}/*/vpd"
+    via = f"/{BUS}/*/vpd"
     cards = fabric_cards(place)
     if cards.value is None:
         return Observed.lost(cards.missing, via)
     cabled = [card.address for card in cards.value if card.kind == "infiniband" and not card.virtual]
-    gpus = any(vendor == _NVIDIA and code.startswith("0x03") for _, vendor, _, code in _functions(place))
+    gpus = any(kind_of(vendor, code) == "gpu" for _, vendor, code in functions(place))
     if not gpus or not cabled or any(card.kind == "nvswitch" for card in cards.value):
         return Observed.of((), via)
     try:

@@ -6,15 +6,13 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from envkit.host import cdi, driver
 from envkit.host.place import Place, Source
 from envkit.model import Observed
 from envkit.proc import run
-from envkit.subjects.host import CudaDirectory, DaemonConfig, Toolkit, ToolkitConfig
+from envkit.subjects.host import DaemonConfig, Toolkit, ToolkitConfig
 
 _VERSION_S = 1.0  # nvidia-ctk --version only prints
 _PROGRAMS = (
@@ -23,13 +21,6 @@ _PROGRAMS = (
     "nvidia-container-runtime",
     "nvidia-container-runtime-hook",
     "nvidia-container-cli",
-)
-_DIRECTORIES = (
-    "usr/bin",
-    "usr/sbin",
-    "usr/local/bin",
-    "usr/local/nvidia/toolkit",
-    "run/current-system/sw/bin",
 )
 _DEBUGS = (("nvidia-container-cli", "debug"), ("nvidia-container-runtime", "debug"))
 _LOW_LEVEL = ("runc", "crun")  # the toolkit's own default (its GetDefault)
@@ -45,21 +36,19 @@ def parse_toolkit_version(text: str) -> str:
     return found[1]
 
 
-def toolkit(root: Path) -> Toolkit:
+def toolkit(place: Place) -> Observed[Toolkit]:
     """The toolkit's programs in the usual directories and, on the running machine, its version."""
-    programs: dict[str, str] = {}
-    for directory in _DIRECTORIES:
-        for name in _PROGRAMS:
-            if name not in programs and os.access(root / directory / name, os.X_OK):
-                programs[name] = f"/{directory}/{name}"
-    if "nvidia-ctk" not in programs or root != Path("/"):
-        return Toolkit(programs, Observed.lost("nvidia-ctk was not asked"))
+    there = {name: path for name in _PROGRAMS if (path := place.program(name))}
+    programs = {name: path for name, path in there.items() if os.access(place.path(path), os.X_OK)}
+    via = "program directories"
+    if "nvidia-ctk" not in programs or not place.live:
+        return Observed.of(Toolkit(programs, Observed.lost("nvidia-ctk was not asked")), via)
     answer = run([programs["nvidia-ctk"], "--version"], timeout_s=_VERSION_S)
     try:
         version = Observed.of(parse_toolkit_version(answer.stdout), "nvidia-ctk --version")
     except ValueError as error:
         version = Observed.lost(str(error), "nvidia-ctk --version")
-    return Toolkit(programs, version)
+    return Observed.of(Toolkit(programs, version), via)
 
 
 def has_program(place: Place, program: str) -> bool:
@@ -67,8 +56,7 @@ def has_program(place: Place, program: str) -> bool:
 
     Raises OSError if it may not be looked at.
     """
-    candidates = [program] if "/" in program else [f"/{directory}/{program}" for directory in _DIRECTORIES]
-    return any(place.exists(candidate) for candidate in candidates)
+    return place.exists(program) if "/" in program else bool(place.program(program))
 
 
 def table(value: object, what: str) -> dict[str, Any]:
@@ -90,11 +78,8 @@ def _hard(limit: object) -> int | None:
     return hard if isinstance(hard, int) else None
 
 
-def parse_daemon_config(text: str, path: str, root: Path) -> DaemonConfig:
-    """What Docker's daemon.json says (keys of the dockerd reference); a program without a slash is looked for in
-    /usr/bin.
-    """
-    place = Place(root, {})
+def parse_daemon_config(text: str, path: str, place: Place) -> DaemonConfig:
+    """What Docker's daemon.json says (keys of the dockerd reference)."""
     try:
         data = table(json.loads(text) if text.strip() else {}, "it")
         runtimes, features = table(data.get("runtimes"), "runtimes"), table(data.get("features"), "features")
@@ -127,10 +112,9 @@ def parse_daemon_config(text: str, path: str, root: Path) -> DaemonConfig:
     )
 
 
-def daemon_config(root: Path) -> Observed[DaemonConfig]:
+def daemon_config(place: Place) -> Observed[DaemonConfig]:
     """Docker's /etc/docker/daemon.json; its absence is an observation too."""
     path = "/etc/docker/daemon.json"
-    place = Place(root, {})
     if not place.exists(path[1:]):
         return Observed.of(DaemonConfig(path, present=False), path)
     text = place.text(path[1:])
@@ -138,7 +122,7 @@ def daemon_config(root: Path) -> Observed[DaemonConfig]:
         return Observed.lost(text.missing, path)
     if "\ufffd" in text.value:
         return Observed.of(DaemonConfig(path, error="it is no UTF-8"), path)
-    return Observed.of(parse_daemon_config(text.value, path, root), path)
+    return Observed.of(parse_daemon_config(text.value, path, place), path)
 
 
 def parse_toolkit_config(text: str, path: str, place: Place) -> ToolkitConfig:
@@ -187,31 +171,10 @@ def toolkit_config(place: Place) -> Observed[ToolkitConfig]:
     return Observed.of(parse_toolkit_config(text.value, path, place), path)
 
 
-def cuda_on_path(search: str) -> tuple[CudaDirectory, ...]:
-    """The directories of an LD_LIBRARY_PATH that hold libcuda, each name with the file it leads to."""
-    found = []
-    for directory in dict.fromkeys(part for part in search.split(":") if part):
-        files = {
-            name: os.path.realpath(os.path.join(directory, name))
-            for name in ("libcuda.so.1", "libcuda.so")
-            if os.path.lexists(os.path.join(directory, name))
-        }
-        if files:
-            found.append(CudaDirectory(directory, files))
-    return tuple(found)
-
-
-def search_path(environment: Mapping[str, str]) -> Observed[tuple[CudaDirectory, ...]]:
-    """As cuda_on_path, for the LD_LIBRARY_PATH of an environment."""
-    return Observed.of(cuda_on_path(environment.get("LD_LIBRARY_PATH", "")), "LD_LIBRARY_PATH")
-
-
 SOURCES: dict[str, Source] = {
-    "driver_libraries": lambda place: Observed.of(driver.libraries(place.root), "library directories"),
-    "cdi": lambda place: Observed.of(cdi.specs(place.root), "/etc/cdi, /var/run/cdi"),
-    "daemon_config": lambda place: daemon_config(place.root),
+    "driver_libraries": driver.libraries,
+    "cdi": cdi.specs,
+    "daemon_config": daemon_config,
     "toolkit_config": toolkit_config,
-    "toolkit": lambda place: Observed.of(toolkit(place.root), "program directories"),
-    # the last one, for a search path can lead to a file system that hangs
-    "cuda_on_path": lambda place: search_path(place.environ),
+    "toolkit": toolkit,
 }

@@ -18,6 +18,8 @@ from envkit.proc import run
 from envkit.subjects.host import LogLine
 
 _JOURNAL_S = 2  # journalctl reads the current boot's kernel lines in well under a second on a healthy disk
+_JOURNAL = ("journalctl", "-k", "-b", "-q", "-o", "short-monotonic", "--no-pager")
+_MOST_LINES = 100_000  # the newest ones; where the log begins is observed with it
 _MOST_BYTES = 32 << 20  # the largest buffer that the kernel's configuration allows (CONFIG_LOG_BUF_SHIFT 25)
 _KEPT = 64  # lines of one kind, Xid and device; the counts tell how many there were
 _OVERLAP_S = 1.0  # a journal that stamps on arrival is late by less
@@ -217,7 +219,7 @@ def beginning(lines: Iterable[str]) -> float | None:
 def _journal() -> tuple[list[str], str]:
     """The journal's kernel lines of this boot, or none and why."""
     try:
-        said = run(["journalctl", "-k", "-b", "-q", "-o", "short-monotonic", "--no-pager"], timeout_s=_JOURNAL_S)
+        said = run([*_JOURNAL, f"--lines={_MOST_LINES}"], timeout_s=_JOURNAL_S)
     except FileNotFoundError:
         return [], "there is no journalctl"
     if said.exit == 0 and not said.timed_out and said.stdout.strip():

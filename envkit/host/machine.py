@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
-from envkit.host.place import Place, Source
+from envkit.host.place import Place, Source, parsed
 from envkit.model import Observed
 from envkit.subjects.host import Limit
 
@@ -22,7 +21,10 @@ _VARIABLES = (
 )
 # curl(1): programs read them in small letters, most of them in capitals too
 _PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy", "grpc_proxy", "no_grpc_proxy"})
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW", re.IGNORECASE)
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
+# an address may hold a user's password, with any signs in it: what stands before its last "@" is left out
+_ADDRESS = re.compile(r"://\S*@")
+_PROXY = re.compile(r"^(?!\w+://).*@")  # programs take a proxy without a scheme too
 _MACHINES = {b"\x3e\x00": "x86_64", b"\xb7\x00": "aarch64"}  # 64-bit, little-endian
 _LIMITS = {
     "Max locked memory": "memlock",
@@ -33,13 +35,9 @@ _LIMITS = {
 }
 
 
-def kernel(root: Path) -> Observed[str]:
+def kernel(place: Place) -> Observed[str]:
     """The kernel's release."""
-    path = root / "proc/sys/kernel/osrelease"
-    try:
-        return Observed.of(path.read_text().strip(), "/proc/sys/kernel/osrelease")
-    except OSError as error:
-        return Observed.lost(f"/proc/sys/kernel/osrelease: {error.strerror}")
+    return parsed(place, "proc/sys/kernel/osrelease", str.strip)
 
 
 def architecture(place: Place) -> Observed[str]:
@@ -63,17 +61,14 @@ def parse_os_release(text: str) -> str:
     raise ValueError("no PRETTY_NAME")
 
 
-def os_name(root: Path) -> Observed[str]:
+def os_name(place: Place) -> Observed[str]:
     """The distribution's name."""
-    try:
-        return Observed.of(parse_os_release((root / "etc/os-release").read_text()), "/etc/os-release")
-    except (OSError, ValueError) as error:
-        return Observed.lost(f"/etc/os-release: {error}")
+    return parsed(place, "etc/os-release", parse_os_release)
 
 
-def glibc(root: Path) -> Observed[str]:
+def glibc(place: Place) -> Observed[str]:
     """The version of the running C library; it cannot be read out of a recorded tree."""
-    if root != Path("/"):
+    if not place.live:
         return Observed.lost("a recorded tree does not run")
     try:
         text = os.confstr("CS_GNU_LIBC_VERSION") or ""
@@ -85,13 +80,13 @@ def glibc(root: Path) -> Observed[str]:
     return Observed.of(version, "confstr CS_GNU_LIBC_VERSION")
 
 
-def cgroup(root: Path) -> Observed[str]:
+def cgroup(place: Place) -> Observed[str]:
     """ "v2", "v1" or "hybrid" (v1 controllers beside a v2 tree), by what lies in /sys/fs/cgroup."""
-    base = root / "sys/fs/cgroup"
-    if (base / "cgroup.controllers").exists():
+    base = "sys/fs/cgroup"
+    if place.exists(f"{base}/cgroup.controllers"):
         return Observed.of("v2", "/sys/fs/cgroup/cgroup.controllers")
-    if (base / "memory").is_dir() or (base / "devices").is_dir():
-        unified = (base / "unified/cgroup.controllers").exists()
+    if place.exists(f"{base}/memory") or place.exists(f"{base}/devices"):
+        unified = place.exists(f"{base}/unified/cgroup.controllers")
         return Observed.of("hybrid" if unified else "v1", "/sys/fs/cgroup")
     return Observed.lost("/sys/fs/cgroup shows neither version")
 
@@ -109,12 +104,9 @@ def parse_limits(text: str) -> dict[str, Limit]:
     return found
 
 
-def limits(root: Path) -> Observed[Mapping[str, Limit]]:
+def limits(place: Place) -> Observed[Mapping[str, Limit]]:
     """This process's limits."""
-    try:
-        return Observed.of(parse_limits((root / "proc/self/limits").read_text()), "/proc/self/limits")
-    except (OSError, ValueError) as error:
-        return Observed.lost(f"/proc/self/limits: {error}")
+    return parsed(place, "proc/self/limits", parse_limits)
 
 
 def environment(variables: Mapping[str, str]) -> Observed[Mapping[str, str]]:
@@ -122,8 +114,7 @@ def environment(variables: Mapping[str, str]) -> Observed[Mapping[str, str]]:
     says that it is a secret.
     """
     kept = {
-        # an address may hold a user's password
-        name: re.sub(r"(^|//)[^/]*@", r"\1", value) if name.lower() in _PROXIES else value
+        name: _ADDRESS.sub("://", _PROXY.sub("", value) if name.lower() in _PROXIES else value)
         for name, value in sorted(variables.items())
         if (name in _VARIABLES or name.lower() in _PROXIES or name.startswith(_PREFIXES)) and not _SECRET.search(name)
     }
@@ -131,11 +122,11 @@ def environment(variables: Mapping[str, str]) -> Observed[Mapping[str, str]]:
 
 
 SOURCES: dict[str, Source] = {
-    "kernel": lambda place: kernel(place.root),
+    "kernel": kernel,
     "architecture": architecture,
-    "os": lambda place: os_name(place.root),
-    "glibc": lambda place: glibc(place.root),
-    "cgroup": lambda place: cgroup(place.root),
-    "limits": lambda place: limits(place.root),
+    "os": os_name,
+    "glibc": glibc,
+    "cgroup": cgroup,
+    "limits": limits,
     "environment": lambda place: environment(place.environ),
 }

@@ -6,7 +6,6 @@ import os
 import re
 import struct
 from collections.abc import Iterator
-from itertools import islice
 
 from envkit.host.place import MOST_BYTES, Place, Source, short
 from envkit.model import UNSUPPORTED, Observed
@@ -17,7 +16,7 @@ from envkit.subjects.host.driver import release_key
 
 _TREES = ("lib/modules", "run/booted-system/kernel-modules/lib/modules")  # the second one is NixOS's
 _MOST_KERNELS = 16
-_MOST_MODULES = 1 << 16  # lines of modules.dep; the kernels of distributions have some seven thousand
+_MOST_LIST = 16 << 20  # bytes of modules.dep; those of distributions have less than one million
 _MODINFO = ("/usr/sbin/modinfo", "/sbin/modinfo", "/usr/bin/modinfo", "/run/current-system/sw/bin/modinfo")
 _MODINFO_S = 1.0  # it unpacks a module of up to 100 MB
 # Debian calls the module nvidia-current; nvidia-uvm and its like are other modules
@@ -101,13 +100,11 @@ def _module_file(place: Place, path: str, release: str) -> ModuleFile:
 
 def _listed(place: Place, tree: str) -> list[str]:
     """The nvidia modules in modules.dep, which is what modprobe goes by, as paths under the root."""
-    found = []
-    with place.path(f"{tree}/modules.dep").open(encoding="utf-8", errors="replace") as file:
-        for line in islice(file, _MOST_MODULES):
-            path = line.partition(":")[0].strip()
-            if _MODULE.fullmatch(path.rpartition("/")[2]):
-                found.append(path.lstrip("/") if path.startswith("/") else f"{tree}/{path}")
-    return found
+    with place.path(f"{tree}/modules.dep").open("rb") as file:
+        text = file.read(_MOST_LIST).decode("utf-8", "replace")
+    paths = [path for path in re.findall(r"^[^:\n]*(?=:)", text, re.MULTILINE) if "nvidia" in path]
+    ours = [path for path in paths if _MODULE.fullmatch(path.rpartition("/")[2])]
+    return [path.lstrip("/") if path.startswith("/") else f"{tree}/{path}" for path in ours]
 
 
 def kernels(place: Place) -> Observed[tuple[KernelModules, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from envkit.host.fabric import driver_of
+from envkit.host.pci import driver_of
 from envkit.host.place import Place, Source, short
 from envkit.model import UNSUPPORTED, Observed
 from envkit.subjects.host.fabric import NetInterface

@@ -19,9 +19,9 @@ from envkit.subjects.host import DeviceNode
 _NODE = re.compile(r"nvidia[0-9]+|nvidiactl|nvidia-uvm(-tools)?|nvidia-modeset|dxg")
 
 
-def paths(root: Path) -> list[Path]:
-    """The driver's device files under ``root``, as in the listing of /dev."""
-    return sorted(path for path in (root / "dev").iterdir() if _NODE.fullmatch(path.name))
+def paths(place: Place) -> list[str]:
+    """The driver's device files, as in the listing of /dev."""
+    return [f"/dev/{name}" for name in place.names("dev") if _NODE.fullmatch(name)]
 
 
 def try_open(path: Path) -> str:
@@ -31,7 +31,7 @@ def try_open(path: Path) -> str:
             return "it is not a character device"
         os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
     except OSError as error:
-        return (error.strerror or str(error)).lower()
+        return short(error)
     return ""
 
 
@@ -50,19 +50,19 @@ KIND = Observed[DeviceNode]
 def sources(place: Place) -> dict[str, Source]:
     """One source a device file, so that a hang names its file."""
     try:
-        found = paths(place.root)
+        found = paths(place)
     except OSError as error:
         why = f"/dev: {short(error)}"
         return {"": lambda place: Observed.lost(why)}
-    return {_shown(place, path): _opener(path) for path in found}
+    return {path: _opener(path) for path in found}
 
 
-def _shown(place: Place, path: Path) -> str:
-    return "/" + str(path.relative_to(place.root))
+def _opener(shown: str) -> Source:
+    def opened(place: Place) -> Observed[DeviceNode]:
+        path = place.path(shown)
+        return Observed.of(DeviceNode(shown, try_open(path), *numbers(path)), "open")
 
-
-def _opener(path: Path) -> Source:
-    return lambda place: Observed.of(DeviceNode(_shown(place, path), try_open(path), *numbers(path)), "open")
+    return opened
 
 
 def join(found: Mapping[str, Observed[Any]], ending: Ending | None) -> dict[str, Observed[Any]]:

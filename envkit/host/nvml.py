@@ -53,13 +53,12 @@ _UNSUPPORTED = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_DEPRECATED, *
 
 # NVML_FI_DEV_*, for nvmlDeviceGetFieldValues
 _RECOVERY, _MEMORY_TEMPERATURE = 230, 82
-_SHUTDOWN_LIMIT, _SLOWDOWN_LIMIT = 193, 194
+_SLOWDOWN_LIMIT = 194
 _THROTTLED = {"power": 74, "thermal": 269, "hw thermal": 270, "hw power brake": 271, "sync boost": 76}
 _THROTTLED_THERMAL = 75  # what older drivers have instead of 269
 _GPU_FIELDS = (
     _RECOVERY,
     _MEMORY_TEMPERATURE,
-    _SHUTDOWN_LIMIT,
     _SLOWDOWN_LIMIT,
     *_THROTTLED.values(),
     _THROTTLED_THERMAL,
@@ -453,7 +452,6 @@ def _temperature(device: _Device) -> Temperature:
     return Temperature(
         now,
         threshold(pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN, _SLOWDOWN_LIMIT),
-        threshold(pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN, _SHUTDOWN_LIMIT),
         memory,
         threshold(pynvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX),
     )
@@ -480,9 +478,7 @@ def _clocks(device: _Device) -> Clocks:
     usual = device.optional(held, pynvml.nvmlDeviceGetDefaultApplicationsClock, pynvml.NVML_CLOCK_GRAPHICS)
     return Clocks(
         mhz(device.ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM)),
-        mhz(device.optional(0, pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM)),
         mhz(device.ask(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM)),
-        mhz(device.optional(0, pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_MEM)),
         0 if held == usual else mhz(held),
     )
 

@@ -55,9 +55,9 @@ Found = Mapping[str, Observed[Any]]
 class Group:
     """Sources that one child reads one after another, within ``limit_s`` seconds.
 
-    ``sources`` gives them by the field of Host that each fills.  Where they are no fields, ``kind`` is the type of
-    what each observes and ``join`` makes fields of what was found; it is told how the child ended, None if it ended
-    well.
+    ``sources`` gives them by the field of Host that each fills.  Where ``kind`` is given they are no fields, but what
+    the child finds to read, each of that type.  ``join`` makes fields of what was found; it is told how the child
+    ended, None if it ended well.
     """
 
     name: str
@@ -87,7 +87,8 @@ GROUPS = (
     Group("the driver", lambda place: {**driver.SOURCES, **modules.SOURCES}),
     Group("the packages", lambda place: packages.SOURCES),
     Group("the driver's GPUs", lambda place: driver.GPU_SOURCES, 60.0),
-    Group("the configuration", lambda place: {**rdma.CONFIGURED, **containers.SOURCES, **files.SOURCES}),
+    # the last ones look into the home directory, which may be another machine's
+    Group("the configuration", lambda place: {**files.SOURCES, **containers.SOURCES, **rdma.CONFIGURED}),
     Group("the device nodes", nodes.sources, 60.0, nodes.KIND, nodes.join),
     Group("the PCI bus", lambda place: {**pci.SOURCES, **network.SOURCES}),
     Group("the disks", lambda place: disks.SOURCES),
@@ -114,13 +115,18 @@ def _said(group: Group, ending: Ending) -> str:
     return f"was killed by {ending.signal}" if ending.ended == "killed" else f"failed: {ending.detail or ending.ended}"
 
 
-def _read(group: Group, place: Place, sources: Mapping[str, Source]) -> Task:
+# what a file whose text is not what every kernel writes makes of its reader; the other sources must not pay for it
+_FAILURES = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError)
+
+
+def _read(group: Group, place: Place) -> Task:
     def work(say: Callable[[Any], None]) -> None:
+        sources = group.sources(place)
+        say(dict.fromkeys(sources))
         for name, source in sources.items():
             try:
                 seen = source(place)
-            except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-                # a file whose text is not what every kernel writes; the other sources must not pay for it
+            except _FAILURES as error:
                 seen = Observed.lost(f"its reader failed: {type(error).__name__}: {error}")
             say({name: to_plain(seen)})
 
@@ -137,24 +143,26 @@ def read_groups(
     kinds = get_type_hints(Host)
     found: dict[str, Observed[Any]] = {}
     lanes = []
-    plans: dict[str, tuple[Group, tuple[str, ...], dict[str, Any]]] = {}
+    plans: dict[str, tuple[Group, dict[str, Any]]] = {}
     for group in groups:
-        sources = group.sources(place)
-        plain: dict[str, Any] = {}
-        plans[group.name] = (group, tuple(sources), plain)
-        lanes.append([_read(group, place, sources)._replace(heard=plain.update)])
+        # what the child has yet to find may hang it, so it is not looked for here
+        plain: dict[str, Any] = dict.fromkeys(() if group.kind else group.sources(place))
+        plans[group.name] = (group, plain)
+        lanes.append([_read(group, place)._replace(heard=plain.update)])
 
     def done(task: Task, ending: Ending) -> None:
-        group, names, plain = plans[task.name]
+        group, plain = plans[task.name]
         seen: dict[str, Observed[Any]] = {}
-        for name in names:
-            if name in plain:
-                try:
-                    seen[name] = from_plain(group.kind or kinds[name], plain[name])
-                except UsageError as error:
-                    seen[name] = Observed.lost(f"the reader of {group.name} said something else: {error.message}")
-            else:
+        if not plain and ending.ended != "ran":
+            plain[""] = None  # it did not even say what there is to read
+        for name, value in plain.items():
+            if value is None:
                 seen[name] = Observed.lost(f"the reader of {group.name} {_said(group, ending)}")
+                continue
+            try:
+                seen[name] = from_plain(group.kind or kinds[name], value)
+            except UsageError as error:
+                seen[name] = Observed.lost(f"the reader of {group.name} said something else: {error.message}")
         ended = None if ending.ended == "ran" else ending
         found.update(group.join(seen, ended) if group.join else seen)
 

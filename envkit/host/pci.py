@@ -6,8 +6,9 @@ The configuration space of a function that sleeps is left alone: reading it woul
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 from envkit.host.place import Place, Source, short
@@ -16,8 +17,8 @@ from envkit.subjects.host import PciDevice, PciLink, PciPayload
 
 T = TypeVar("T")
 
-_BUS = "sys/bus/pci/devices"
-_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+BUS = "sys/bus/pci/devices"
+ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _SPEED = re.compile(r"([0-9]+(?:\.[0-9]+)?) GT/s")
 _MOST_DEVICES = 512  # the largest machines have some 200 of these kinds
 _AER = {"fatal": "TOTAL_ERR_FATAL", "nonfatal": "TOTAL_ERR_NONFATAL", "correctable": "TOTAL_ERR_COR"}
@@ -38,6 +39,24 @@ def kind_of(vendor: str, code: str) -> str:
     if vendor == "0x10de" and code.startswith("0x0680"):
         return "nvswitch"
     return {"0x0200": "nic", "0x0207": "ib"}.get(code[:6], "")
+
+
+def functions(place: Place) -> Iterator[tuple[str, str, str]]:
+    """Address, vendor and class of each function; none where the kernel has no PCI bus.
+
+    Raises OSError, of a tree without /sys too.
+    """
+    if place.exists(BUS) or not place.exists("sys/bus"):
+        for address in place.names(BUS):
+            yield address, place.word(f"{BUS}/{address}/vendor"), place.word(f"{BUS}/{address}/class")
+
+
+def driver_of(place: Place, device: str) -> str:
+    """The kernel driver bound to the function in the directory ``device``, empty if none is."""
+    try:
+        return os.path.basename(os.readlink(place.path(device) / "driver"))
+    except FileNotFoundError:
+        return ""
 
 
 def parse_link(texts: Mapping[str, str]) -> PciLink:
@@ -134,13 +153,6 @@ def _config(place: Place, path: str, power: Observed[str], wanted: int) -> bytes
     return found
 
 
-def _driver(place: Place, path: str) -> str:
-    try:
-        return place.path(f"{path}/driver").resolve().name if place.exists(f"{path}/driver") else ""
-    except OSError:
-        return ""
-
-
 def _group(place: Place, path: str) -> str:
     if not place.exists(f"{path}/iommu_group"):
         return ""
@@ -160,7 +172,7 @@ def _redirects(place: Place, path: str, power: Observed[str]) -> tuple[str, ...]
 
 
 def _device(place: Place, address: str, kind: str, vendor: str) -> PciDevice:
-    path = f"{_BUS}/{address}"
+    path = f"{BUS}/{address}"
     real = place.path(path).resolve().parts
     power = _seen(f"{path}/power/runtime_status", lambda: place.word(f"{path}/power/runtime_status"))
     return PciDevice(
@@ -168,8 +180,8 @@ def _device(place: Place, address: str, kind: str, vendor: str) -> PciDevice:
         kind,
         vendor,
         place.word(f"{path}/device"),
-        _driver(place, path),
-        tuple(part for part in reversed(real[:-1]) if _ADDRESS.fullmatch(part)),
+        driver_of(place, path),
+        tuple(part for part in reversed(real[:-1]) if ADDRESS.fullmatch(part)),
         _seen(f"{path}/numa_node", lambda: int(place.word(f"{path}/numa_node"))),
         _seen(f"{path}/current_link_speed", lambda: _links(place, path)),
         _seen(
@@ -192,24 +204,19 @@ def devices(place: Place) -> Observed[tuple[PciDevice, ...]]:
 
     Virtual functions of an adapter are left out.  Without the listing the machine has no PCI bus.
     """
-    try:
-        names = place.names(_BUS)
-    except FileNotFoundError:
-        if not place.exists("sys/bus"):
-            return Observed.lost("/sys/bus is not there", f"/{_BUS}")
-        return Observed.of((), f"/{_BUS}")
+    if not place.exists("sys/bus"):
+        return Observed.lost("/sys/bus is not there", f"/{BUS}")
     kinds: dict[str, tuple[str, str]] = {}
-    for name in names:
-        vendor, code = place.word(f"{_BUS}/{name}/vendor"), place.word(f"{_BUS}/{name}/class")
+    for name, vendor, code in functions(place):
         kind = kind_of(vendor, code)
-        if kind and not (kind in ("nic", "ib") and place.exists(f"{_BUS}/{name}/physfn")):
+        if kind and not (kind in ("nic", "ib") and place.exists(f"{BUS}/{name}/physfn")):
             kinds[name] = (kind, vendor)
     ends = [_device(place, name, *told) for name, told in kinds.items() if told[0] != "bridge"]
     wanted = sorted({bridge for end in ends for bridge in end.above if bridge in kinds})
     if len(ends) + len(wanted) > _MOST_DEVICES:
-        return Observed.lost(f"{len(ends) + len(wanted)} devices are more than {_MOST_DEVICES}", f"/{_BUS}")
+        return Observed.lost(f"{len(ends) + len(wanted)} devices are more than {_MOST_DEVICES}", f"/{BUS}")
     found = ends + [_device(place, name, *kinds[name]) for name in wanted]
-    return Observed.of(tuple(sorted(found, key=lambda device: device.address)), f"/{_BUS}")
+    return Observed.of(tuple(sorted(found, key=lambda device: device.address)), f"/{BUS}")
 
 
 SOURCES: dict[str, Source] = {"pci": devices}

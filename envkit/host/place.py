@@ -10,12 +10,19 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from envkit.model import Observed
 
-MOST_BYTES = 1 << 20  # of a file of /proc, /sys or /etc; the longest one here, /proc/mounts of a busy node, has 100 KB
+T = TypeVar("T")
+
+MOST_BYTES = 1 << 20  # of a file of /proc, /sys or /etc
 _MOST_LINKS = 40  # what Linux follows before it says ELOOP
+# where programs lie; the last two are NixOS's and snap's
+_PROGRAMS = (
+    *("usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin", "usr/local/nvidia/toolkit"),
+    *("run/current-system/sw/bin", "snap/bin"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +69,23 @@ class Place:
             return False
         return True
 
-    def text(self, name: str) -> Observed[str]:
-        """The text of ``name``, bad bytes replaced; lost if it is not there, not readable, or beyond MOST_BYTES."""
+    def program(self, *names: str) -> str:
+        """The path of the first of these programs in the usual directories, empty if none is there.
+
+        Raises OSError if one may not be looked at.
+        """
+        paths = (f"/{directory}/{name}" for name in names for directory in _PROGRAMS)
+        return next((path for path in paths if self.exists(path)), "")
+
+    def text(self, name: str, most: int = MOST_BYTES) -> Observed[str]:
+        """The text of ``name``, bad bytes replaced; lost if it is not there, not readable, or beyond ``most`` bytes."""
         try:
             with self.path(name).open("rb") as file:
-                data = file.read(MOST_BYTES + 1)
+                data = file.read(most + 1)
         except OSError as error:
             return Observed.lost(f"/{name}: {short(error)}", f"/{name}")
-        if len(data) > MOST_BYTES:
-            return Observed.lost(f"/{name} has more than {MOST_BYTES >> 20} MiB", f"/{name}")
+        if len(data) > most:
+            return Observed.lost(f"/{name} has more than {most >> 20} MiB", f"/{name}")
         return Observed.of(data.decode("utf-8", "replace"), f"/{name}")
 
     def word(self, name: str) -> str:
@@ -89,3 +104,21 @@ Source = Callable[[Place], Observed[Any]]
 def short(error: Exception) -> str:
     """An error in a few words, without the path that the reader already has."""
     return error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)
+
+
+def nearest(place: Place, name: str) -> Path:
+    """``name``, or the nearest directory above it that is there; raises OSError where that may not be looked at."""
+    while name.strip("/") and not place.exists(name):
+        name = name.rstrip("/").rpartition("/")[0]
+    return place.path(name)
+
+
+def parsed(place: Place, name: str, parse: Callable[[str], T], most: int = MOST_BYTES) -> Observed[T]:
+    """What a parser makes of a file's text; lost with the reason where there is no text or the parser refuses it."""
+    text = place.text(name, most)
+    if text.value is None:
+        return Observed.lost(text.missing, text.via)
+    try:
+        return Observed.of(parse(text.value), text.via)
+    except ValueError as error:
+        return Observed.lost(f"/{name}: {error}", text.via)

@@ -6,13 +6,14 @@ Counters are asked of the cards' firmware, and a home directory may be on the ne
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from envkit.host.fabric import driver_of, settings
+from envkit.host.cpu import parse_uptime
+from envkit.host.fabric import settings
+from envkit.host.pci import ADDRESS, driver_of
 from envkit.host.place import Place, Source, short
 from envkit.model import UNSUPPORTED, Observed
 from envkit.subjects.host.fabric import Cufile, Gid, RdmaDevice, RdmaPort
@@ -20,7 +21,6 @@ from envkit.subjects.host.fabric import Cufile, Gid, RdmaDevice, RdmaPort
 T = TypeVar("T")
 
 _CLASS = "sys/class/infiniband"
-_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _GIDS_MOST = 64  # entries in use stand at the beginning: two for each address of the interface
 _MODULES = (
     *("nvidia_peermem", "nv_peer_mem", "efa_nv_peermem", "gdrdrv", "nvidia_fs"),
@@ -50,14 +50,6 @@ def parse_rate(text: str) -> float:
     if not found:
         raise ValueError(f"`{text[:40]}` is no rate")
     return float(found[1])
-
-
-def parse_uptime(text: str) -> float:
-    """The seconds since boot out of /proc/uptime; raises ValueError or IndexError on anything else."""
-    seconds = float(text.split()[0])
-    if not math.isfinite(seconds) or seconds < 0:
-        raise ValueError(f"`{text[:40]}` is no time")
-    return seconds
 
 
 def _read(place: Place, name: str, parse: Callable[[str], T]) -> Observed[T]:
@@ -148,10 +140,9 @@ def _umads(place: Place) -> Observed[tuple[tuple[str, int], ...]]:
 
 def node(place: Place, name: str) -> str:
     """Whether this process may use the device node /dev/``name``: "usable", "absent" or why it may not."""
-    path = place.path(f"dev/{name}")
-    if not path.exists():
+    if not place.exists(f"dev/{name}"):
         return "absent"
-    return "usable" if os.access(path, os.R_OK | os.W_OK) else "permission denied"
+    return "usable" if os.access(place.path(f"dev/{name}"), os.R_OK | os.W_OK) else "permission denied"
 
 
 def _verbs(place: Place) -> Observed[Mapping[str, str]]:
@@ -191,7 +182,7 @@ def _device(
 ) -> RdmaDevice:
     path = f"{_CLASS}/{name}"
     address = os.path.realpath(place.path(f"{path}/device")).rsplit("/", 1)[-1]
-    on_bus = _ADDRESS.fullmatch(address) is not None
+    on_bus = ADDRESS.fullmatch(address) is not None
     ports: Observed[tuple[RdmaPort, ...]]
     try:
         numbers = sorted(int(number) for number in place.names(f"{path}/ports") if number.isdecimal())
@@ -224,7 +215,7 @@ def parse_cufile(path: str, text: str) -> Cufile:
     """What cuFile's configuration says; it is JSON with comments."""
     try:
         data: Any = json.loads(_COMMENTED.sub(lambda found: found[1] or "", text))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return Cufile(path, error=str(error))
     properties = data.get("properties") if isinstance(data, dict) else None
     if not isinstance(properties, dict):

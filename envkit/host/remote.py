@@ -8,9 +8,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from envkit.host.disks import parse_mounts
-from envkit.host.place import Place, Source, short
+from envkit.host.disks import all_mounts
+from envkit.host.place import Place, Source, nearest, short
 from envkit.model import Observed
+from envkit.subjects.host import CudaDirectory
 from envkit.subjects.host.system import Mount, NamedPath, RemoteMount
 
 _KINDS = {"nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "wekafs", "panfs", "pvfs2"}
@@ -72,10 +73,10 @@ def ask(paths: list[str], statvfs: Callable[[str], object], limit_s: float) -> d
 
 def remote_mounts(place: Place) -> Observed[tuple[RemoteMount, ...]]:
     """The mounts of other machines' files and whether they answer; a recorded tree has only their names."""
-    text = place.text("proc/self/mountinfo")
-    if not text.value:
-        return Observed.lost(text.missing or "/proc/self/mountinfo is empty")
-    mounts = {mount.path: mount for mount in parse_mounts(text.value) if is_remote(mount)}
+    read = all_mounts(place)
+    if read.value is None:
+        return Observed.lost(read.missing, read.via)
+    mounts = {mount.path: mount for mount in read.value if is_remote(mount)}
     if mounts and not place.live:
         return Observed.lost("a recorded tree has no file systems of other machines to ask")
     if len(mounts) > _MOST_MOUNTS:
@@ -96,9 +97,7 @@ def look(place: Place, variable: str, path: str) -> NamedPath:
     try:
         mode = place.path(name).stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
-        parent = place.path(name).parent
-        while not parent.exists() and parent != place.root:
-            parent = parent.parent
+        parent = nearest(place, name)
         return NamedPath(variable, path, "absent", parent.is_dir() and os.access(parent, os.W_OK | os.X_OK))
     kind = "directory" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
     holds = tuple(entry for entry in _HOLDS.get(variable, ()) if place.exists(f"{name}/{entry}"))
@@ -121,4 +120,22 @@ def named_paths(place: Place) -> Observed[tuple[NamedPath, ...]]:
     return Observed.of(tuple(found), "environment, stat")
 
 
-SOURCES: dict[str, Source] = {"remote_mounts": remote_mounts, "named_paths": named_paths}
+def cuda_on_path(place: Place) -> Observed[tuple[CudaDirectory, ...]]:
+    """The directories of LD_LIBRARY_PATH that hold libcuda, each name with the file it leads to."""
+    found = []
+    for directory in dict.fromkeys(part for part in place.environ.get("LD_LIBRARY_PATH", "").split(":") if part):
+        files = {}
+        for name in ("libcuda.so.1", "libcuda.so"):
+            if os.path.lexists(place.path(directory) / name):
+                real = os.path.realpath(place.path(f"{directory}/{name}"))
+                files[name] = real if place.live else f"/{os.path.relpath(real, os.path.realpath(place.root))}"
+        if files:
+            found.append(CudaDirectory(directory, files))
+    return Observed.of(tuple(found), "LD_LIBRARY_PATH")
+
+
+SOURCES: dict[str, Source] = {
+    "remote_mounts": remote_mounts,
+    "named_paths": named_paths,
+    "cuda_on_path": cuda_on_path,
+}

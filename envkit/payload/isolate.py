@@ -89,6 +89,7 @@ class _Running:
         self.open = {out, err}
         self.started = time.monotonic()
         self.deadline = self.started + budget_s
+        self.stopped = 0.0  # when its time was up and it was first told to die
         self.pending = b""
         self.final: dict[str, Any] | None = None
         self.noise = ""
@@ -227,42 +228,36 @@ def _start(task: Task, budget_s: float) -> _Running:
     return _Running(task, pid, out, err, budget_s)
 
 
-def _kill(child: _Running) -> int | None:
-    """Ends the whole group; the wait status, or None when even SIGKILL did not end it."""
-    limit = time.monotonic() + _DEATH_S
-    while True:
-        with contextlib.suppress(OSError):  # nobody may be left in the group
-            os.killpg(child.pid, signal.SIGKILL)
-        pid, status = os.waitpid(child.pid, os.WNOHANG)
-        if pid:
-            return status
-        if time.monotonic() > limit:
-            return None
-        time.sleep(_TICK_S)
+def _kill(child: _Running) -> None:
+    with contextlib.suppress(OSError):  # nobody may be left in the group
+        os.killpg(child.pid, signal.SIGKILL)
 
 
 def _sweep(child: _Running) -> None:
     """Kills what the dead child left in its group, and closes its pipes."""
-    with contextlib.suppress(OSError):  # it may have left nobody
-        os.killpg(child.pid, signal.SIGKILL)
+    _kill(child)
     os.close(child.out)
     os.close(child.err)
 
 
 def _finished(child: _Running, run_deadline: float) -> Ending | None:
-    """How the child ended, or None while it goes on."""
+    """How the child ended, or None while it goes on or dies: several that do not die are waited for side by side."""
     pid, status = os.waitpid(child.pid, os.WNOHANG)
-    late = time.monotonic() > child.deadline
-    if not pid and not late:
-        return None
-    alive = not pid and _kill(child) is None
+    if not pid:
+        now = time.monotonic()
+        if not child.stopped and now <= child.deadline:
+            return None
+        child.stopped = child.stopped or now
+        _kill(child)
+        if now <= child.stopped + _DEATH_S:
+            return None
     for fd in (child.out, child.err):
         child.read(fd, run_deadline)  # a grandchild may hold the pipe open, so its end is not waited for
-    if pid:
+    if not child.stopped:
         return child.ending(status)
     seconds = round(time.monotonic() - child.started, 3)
     detail = f"no answer within {child.deadline - child.started:.0f} s"
-    if alive:
+    if not pid:
         detail += f"; process {child.pid} did not die of SIGKILL"
     return Ending("hung", detail, "", None, seconds, child.tail.decode("utf-8", "replace"))
 
@@ -311,6 +306,10 @@ def run(
     finally:
         for child in running.values():
             _kill(child)
+        limit = time.monotonic() + _DEATH_S
+        for child in running.values():
+            while not os.waitpid(child.pid, os.WNOHANG)[0] and time.monotonic() < limit:
+                time.sleep(_TICK_S)
             _sweep(child)
 
 

@@ -23,7 +23,8 @@ def render(report: Report, fail_on: Severity = Severity.ERROR) -> str:
     if findings:
         text = f"{said}: {findings[0].message}"
     elif open_ones:
-        text = f"{len(open_ones)} checks undecided: {open_ones[0].check}: {open_ones[0].reason}"
+        checks = "1 check" if len(open_ones) == 1 else f"{len(open_ones)} checks"
+        text = f"{checks} undecided: {open_ones[0].check}: {open_ones[0].reason}"
     else:
         text = f"{outcomes[Outcome.PASS]} checks passed"
     line = " ".join(visible(text).replace("|", "/").split())

@@ -22,13 +22,11 @@ class RowRemap:
 @dataclass(frozen=True, slots=True)
 class Clocks:
     """Frequencies in MHz: now, the most that the GPU can do, and what applications are held to (0: not held, which
-    includes the driver's default).  A memory clock that the GPU does not tell is 0.
+    includes the driver's default).
     """
 
     sm: int = 0
-    memory: int = 0
     most_sm: int = 0
-    most_memory: int = 0
     application_sm: int = 0
 
 
@@ -38,7 +36,6 @@ class Temperature:
 
     now: int
     slowdown: int = -1
-    shutdown: int = -1
     memory: int = -1
     memory_most: int = -1
 
