@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import secrets
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -26,6 +28,8 @@ Result = TypeVar("Result")
 _FINDING = threading.Lock()  # sysconfig, which is asked there, gives None to a thread that asks while another fills it
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None, use_errno=True)
+# Should this process be killed, and a child of it before it can clear up: removes the folder $0 once both are gone.
+_REMOVES = ("sh", "-c", 'read line || for round in 1 2 3 4 5 6; do sleep 0.5; rm -rf -- "$0"; done')
 _GRACE_S = 5.0  # between SIGTERM and SIGKILL; mmdebstrap and buildx need under two seconds to clean up
 
 
@@ -187,6 +191,18 @@ def outlived_by(argv: Sequence[str]) -> Iterator[None]:
             process.stdin.write(b"\n")
             process.stdin.close()
         process.wait()
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder of this run alone, in the place for temporary files, that goes with the block or with envkit."""
+    folder = Path(tempfile.gettempdir(), f"envkit-run-{secrets.token_hex(8)}")
+    with outlived_by([*_REMOVES, str(folder)]):
+        folder.mkdir(mode=0o700)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def beside(work: Callable[[], Result]) -> Callable[[], Result]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -56,8 +54,6 @@ AOTI_S = 900.0  # a package is loaded up to three times, each time behind an imp
 SMOKE_S = {"quick": 600.0, "full": 1200.0, "stress": 600.0}
 _SLOWER = 3.0  # each test under each of its saboteurs, or under compute-sanitizer
 _SMOKE_MARGIN_S = 10.0
-# Should this process be killed, and the payload before it can clear up: removes the folder $0 once both are gone.
-_REMOVES = ("sh", "-c", 'read line || for round in 1 2 3 4 5 6; do sleep 0.5; rm -rf -- "$0"; done')
 _EXTRA_DIR = "/envkit-extra"  # where a container sees the user's own tests
 
 _LABEL_LIMIT = 1 << 20  # characters; the lock of a whole image has twenty thousand
@@ -148,22 +144,18 @@ class Here:
 
     def run(self, argv: list[str], timeout_s: float, say: Say, mounts: Mapping[str, Path] | None = None) -> Completed:
         """Runs the payload as a child of this process."""
-        scratch = Path(tempfile.gettempdir(), f"envkit-run-{secrets.token_hex(8)}")
-        with proc.outlived_by([*_REMOVES, str(scratch)]):
-            scratch.mkdir(mode=0o700)
+        with proc.scratch_folder() as scratch:
+            file = scratch / "envkit.pyz"
+            file.write_bytes(_payload())
+            words = [*where_they_lie(argv, mounts or {}), "--watch-stdin", "--scratch", str(scratch)]
+            environment = dict(os.environ)
+            if self.gpus and self.gpus != ("all",):
+                environment["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus)
+            command = [str(self.python), str(file), *words]
             try:
-                file = scratch / "envkit.pyz"
-                file.write_bytes(_payload())
-                words = [*where_they_lie(argv, mounts or {}), "--watch-stdin", "--scratch", str(scratch)]
-                environment = dict(os.environ)
-                if self.gpus and self.gpus != ("all",):
-                    environment["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus)
-                command = [str(self.python), str(file), *words]
                 return proc.run(command, timeout_s=timeout_s, env=environment, hold_stdin=True, on_line=say)
             except FileNotFoundError:
                 raise UsageError(f"there is no {self.python}", "name a Python interpreter") from None
-            finally:
-                shutil.rmtree(scratch, ignore_errors=True)
 
 
 def promised(labels: Mapping[str, str], name: str) -> Observed[Promise]:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import zipfile
 from pathlib import Path
 
@@ -157,6 +158,7 @@ def test_stdin_stays_open_while_envkit_lives(local: LocalEngine, tmp_path: Path)
 
 DRIVER = """
 import sys
+import time
 from pathlib import Path
 from envkit.engine.local import LocalEngine
 LocalEngine(Path(sys.argv[1])).run("one:1", [], payload=Path(sys.argv[2]).read_bytes(), timeout_s=600, say=print)
@@ -178,12 +180,17 @@ def test_payload_dies_with_a_killed_envkit(local: LocalEngine, tmp_path: Path) -
     )
     assert process.stdout is not None
     pid = int(process.stdout.readline())
+    folder = Path(os.readlink(f"/proc/{pid}/cwd"))
     watch = os.pidfd_open(pid)
     process.kill()
     process.wait(10)
     assert select.select([watch], [], [], 5)[0], "the payload outlived envkit"
     os.close(watch)
     process.stdout.close()
+    end = time.monotonic() + 10
+    while folder.exists() and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not folder.exists(), "the folder of the run outlived envkit"
 
 
 def test_base_is_this_machine(local: LocalEngine) -> None:

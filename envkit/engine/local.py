@@ -199,14 +199,14 @@ class LocalEngine:
         environment = {**os.environ, **(env or {})}
         if gpus != ("all",):
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
-        with tempfile.TemporaryDirectory(prefix="envkit-run-") as scratch:
-            file = Path(scratch, "envkit.pyz")
+        with proc.scratch_folder() as scratch:
+            file = scratch / "envkit.pyz"
             file.write_bytes(payload)
             file.chmod(0o400)
             command = [str(interpreter), str(file), *where_they_lie(argv, mounts or {}), "--watch-stdin"]
             with proc.sigterm_raises():
                 return proc.run(
-                    command, timeout_s=timeout_s, env=environment, cwd=Path(scratch), hold_stdin=True, on_line=say
+                    command, timeout_s=timeout_s, env=environment, cwd=scratch, hold_stdin=True, on_line=say
                 )
 
     def remove(self, image: str) -> None:
