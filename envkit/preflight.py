@@ -30,7 +30,8 @@ LEVELS = ("passive", "probe", "quick", "full")
 PASSIVE_S = 8.0
 _LEAST_S = 5.0  # a container is not started for less
 _NEEDS_GPU = "host-gpu-present"
-_ENGINE_CHECKS = "envkit.checks.host_container"  # what a launch without an image has no use for
+# what hands GPUs to containers, for which a launch without an image has no use
+_ENGINE_CHECKS = tuple(f"envkit.checks.host_{part}" for part in ("container", "cdi", "cri", "toolkit"))
 # whose finding is told as the cause among equally severe ones: what does not fit together, then what the process met,
 # then the machine alone
 _BLAMED = ("launch-", "image-", "smoke-", "host-")
