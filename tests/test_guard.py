@@ -333,7 +333,7 @@ def state(words: list[str], folder: Path, **said: str) -> tuple[int, dict[str, s
         'while read -r l; do case $l in Sig[!Q]*|Shd*|Umask*|Uid*|Groups*) echo "$l";; esac; done </proc/$$/status; '
         "cat /proc/$$/environ | tr '\\0' '\\n'; "
         "cat /proc/$$/limits; echo pid $$; echo group $(cut -d' ' -f5,6 /proc/$$/stat); "
-        "echo fds $(ls /proc/$$/fd); echo children $(cat /proc/$$/task/$$/children | wc -w)"
+        "for one in /proc/$$/fd/*; do echo fd ${one##*/}; done; echo children $(cat /proc/$$/task/$$/children | wc -w)"
     )
     with subprocess.Popen(
         [*words, "sh", "-c", tell], env=environment(folder, **said), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
