@@ -74,7 +74,17 @@ class Daemon:
 
     def launch(self) -> subprocess.Popen[bytes]:
         """Starts a daemon with the configuration that is there."""
-        argv = ["dockerd", "--data-root", f"{self.root}/d", "--exec-root", f"{self.root}/x", "--pidfile"]
+        # In a network of its own: with --bridge none a dockerd deletes docker0, which may be another engine's.
+        argv = [
+            "unshare",
+            "--net",
+            "dockerd",
+            "--data-root",
+            f"{self.root}/d",
+            "--exec-root",
+            f"{self.root}/x",
+            "--pidfile",
+        ]
         argv += [f"{self.root}/pid", "--host", self.url, "--config-file", str(self.config), "--bridge", "none"]
         argv += ["--iptables=false", "--ip6tables=false", "--storage-driver", "vfs"]
         environ = {**os.environ, "PATH": f"{self.root}/usr/bin:{os.environ['PATH']}"}
