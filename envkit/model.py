@@ -83,10 +83,38 @@ class Observed(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of a text file: lines and columns count from 1 in characters, ``end_column`` is the one after the last.
+
+    ``path`` is as the user named the file.
+    """
+
+    path: str
+    line: int
+    column: int = 1
+    end_line: int = 0
+    end_column: int = 0
+
+    def __str__(self) -> str:
+        """The form editors and compilers use: path, line, column."""
+        return f"{self.path}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """What a safe fix writes in place of a span; an empty span (end = start) inserts."""
+
+    span: Span
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that is wrong, here, now.
 
     ``message`` is one sentence with the observed values; ``evidence`` maps an observed value to how it was found.
+    ``span`` is where a file says it, for reports that show the line; ``edits`` mend it without changing what else the
+    file means, all of them together or none.
     """
 
     message: str
@@ -94,6 +122,8 @@ class Finding:
     where: str = ""
     evidence: Mapping[str, str] = field(default_factory=dict)
     fix: str = ""
+    span: Span | None = None
+    edits: tuple[Edit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

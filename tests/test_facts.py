@@ -40,9 +40,26 @@ TABLES: dict[str, tuple[Any, ...]] = {
     "peak": FACTS.peaks,
     "good": FACTS.goods,
     "toolkit_fault": FACTS.toolkit_faults,
+    "torch_old": FACTS.torches_old,
+    "ngc_wide": FACTS.ngcs_wide,
+    "image_old": FACTS.images_old,
+    "image_env": FACTS.image_envs,
+    "pytorch_image": FACTS.pytorch_images,
+    "os_life": FACTS.os_lives,
+    "python_life": FACTS.python_lives,
+    "cuda_old": FACTS.cudas_old,
+    "gpu_package": FACTS.gpu_packages,
 }
 KEYS: dict[str, Any] = {
     "toolkit_fault": lambda row: row.cve,
+    "torch_old": lambda row: (row.torch, row.cuda),
+    "image_old": lambda row: (row.image, row.cuda, row.os),
+    "image_env": lambda row: (row.image, row.since),
+    "pytorch_image": lambda row: row.torch,
+    "os_life": lambda row: row.name,
+    "python_life": lambda row: row.python,
+    "cuda_old": lambda row: row.version,
+    "gpu_package": lambda row: (row.name, tuple(int(part) for part in re.findall(r"[0-9]+", row.since))),
     "cuda_error": lambda row: row.code,
     "xid": lambda row: row.code,
     "variant": lambda row: row.package,
@@ -59,6 +76,7 @@ KEYS: dict[str, Any] = {
     "image": lambda row: (row.image, row.torch or Torch("0"), row.cuda, row.os or ""),
     "os": lambda row: row.name,
     "ngc": lambda row: (row.image, row.tag),
+    "ngc_wide": lambda row: (row.image, row.tag),
     "tool": lambda row: (row.tool, row.how, row.package, row.cuda_major or 0, row.version or "", row.os or ""),
 }
 
@@ -530,6 +548,191 @@ def test_image_tag_by_reference() -> None:
     assert (found.flavor, found.cudnn) == ("runtime", True)
     assert FACTS.image_tag("nvidia/cuda:12.4.0-cudnn-runtime-ubuntu22.04") is None
     assert FACTS.image_tag("nvidia/cuda") is None
+
+
+def test_old_torches_are_for_reading_and_never_for_choosing() -> None:
+    assert FACTS.torches_old[-1].torch < FACTS.torches[0].torch
+    with pytest.raises(UsageError):
+        FACTS.torch("1.13.1")
+    for release in {row.torch for row in FACTS.torches_old} - {Torch("1.8.2")}:  # the LTS was never on PyPI
+        (default,) = [row for row in FACTS.torches_old if row.torch == release and row.default]
+        assert default.pythons and default.published
+
+
+@pytest.mark.parametrize(
+    ("version", "variants", "default"),
+    [
+        ("1.13.1", {"cu116", "cu117"}, "cu117"),
+        ("1.12.1+cu113", {"cu102", "cu113", "cu116"}, "cu102"),
+        ("1.7.1", {"cu92", "cu101", "cu102", "cu110"}, "cu102"),
+        ("1.4", {"cu92", "cu101"}, "cu101"),
+        ("1.0.0", {"cu80", "cu90", "cu100"}, "cu90"),
+        ("1.8.2", {"cu102", "cu111"}, ""),
+        ("2.1.0", {"cu118", "cu121"}, "cu121"),
+        ("0.4.1", set(), ""),
+        ("", set(), ""),
+    ],
+)
+def test_builds_of_any_age(version: str, variants: set[str], default: str) -> None:
+    builds = FACTS.torch_builds(version)
+    assert {build.variant for build in builds} == variants
+    assert [build.variant for build in builds if build.default] == [default] * bool(default)
+
+
+def test_the_newest_torch_of_an_index() -> None:
+    assert FACTS.newest_torch(None) == FACTS.newest_torch("cpu") == "2.15.0"
+    assert FACTS.newest_torch("cu118") == "2.7.1"
+    assert FACTS.newest_torch("cu121") == "2.5.1"
+    assert FACTS.newest_torch("cu113") == "1.12.1"
+    assert FACTS.newest_torch("rocm6.0") == FACTS.newest_torch("cu99") == ""
+
+
+@pytest.mark.parametrize(
+    ("package", "version", "torches"),
+    [
+        ("torchvision", "0.8.2", ("1.7.1",)),
+        ("torchvision", "0.9.1+cu111", ("1.8.1",)),
+        ("torchvision", "0.15.2", ("2.0.1",)),
+        ("torchaudio", "0.12.1", ("1.12.1",)),
+        ("torchaudio", "2.1.2", ("2.1.2",)),
+        ("torchvision", "9.9.9", ()),
+        ("torchtext", "0.8.0", ()),
+    ],
+)
+def test_which_torch_a_sister_package_was_made_for(package: str, version: str, torches: tuple[str, ...]) -> None:
+    assert FACTS.torches_of(package, version) == torches
+
+
+@pytest.mark.parametrize(
+    ("name", "eol", "moved", "python"),
+    [
+        ("ubuntu20.04", "2025-05-29", False, "3.8"),
+        ("bionic", "2023-05-31", False, "3.6"),
+        ("ubuntu23.10", "2024-07-11", True, "3.11"),
+        ("debian11", "2026-08-31", False, "3.9"),
+        ("buster", "2024-06-30", True, "3.7"),
+        ("centos7", "2024-06-30", True, "3.6"),
+        ("rockylinux8", "2029-05-31", False, "3.6"),
+        ("alpine3.18", "2025-05-09", False, ""),
+    ],
+)
+def test_the_end_of_a_distribution(name: str, eol: str, moved: bool, python: str) -> None:
+    row = FACTS.os_life(name)
+    assert row is not None
+    assert (row.eol, row.moved, FACTS.os_python(name)) == (eol, moved, python)
+    assert FACTS.os_life("plan9") is None
+    assert FACTS.os_python("plan9") == ""
+
+
+def test_systems_to_choose_from_agree_with_their_ends() -> None:
+    for row in FACTS.oses:
+        life = FACTS.os_life(row.name)
+        assert life is not None
+        assert (life.codename, life.python) == (row.codename, row.python)
+    names = {row.codename for row in FACTS.os_lives if row.codename}
+    assert len(names) == sum(bool(row.codename) for row in FACTS.os_lives)
+
+
+def test_the_wide_table_of_ngc_images_never_contradicts_the_other() -> None:
+    for row in FACTS.ngcs:
+        wide = FACTS.ngc(row.tag)
+        assert wide is not None
+        for field in ("torch", "cuda", "cudnn", "nccl", "python", "os", "driver_min_branch"):
+            assert getattr(row, field) in (None, getattr(wide, field)), (row.tag, field)
+    assert FACTS.ngc("20.12-py3") is not None
+    assert FACTS.ngc("99.01-py3") is None
+
+
+def test_the_cuda_of_ngc_images_never_falls() -> None:
+    known = [row.cuda.upto(2) for row in map(FACTS.ngc, _ngc_tags()) if row is not None and row.cuda is not None]
+    assert known == sorted(known)
+
+
+def _ngc_tags() -> list[str]:
+    return sorted({row.tag for row in (*FACTS.ngcs, *FACTS.ngcs_wide)})
+
+
+def test_the_end_of_a_python() -> None:
+    row = FACTS.python_life("3.9.16")
+    assert row is not None
+    assert row.eol == "2025-10-31"
+    assert FACTS.python_life("2.6") is None
+
+
+@pytest.mark.parametrize(
+    ("cuda", "known", "unknown"),
+    [
+        ("10.2", "sm_75", "sm_80"),
+        ("11.0", "sm_80", "sm_86"),
+        ("11.1.1", "sm_86", "sm_89"),
+        ("11.8", "sm_90", "sm_100"),
+        ("12.4", "sm_90", "sm_35"),
+        ("12.8.1", "sm_120", "sm_37"),
+        ("13.0", "sm_75", "sm_70"),
+    ],
+)
+def test_what_nvcc_can_target(cuda: str, known: str, unknown: str) -> None:
+    archs = FACTS.nvcc_archs(cuda)
+    assert archs is not None
+    assert Sm.parse(known) in archs
+    assert Sm.parse(unknown) not in archs
+
+
+def test_a_toolkit_that_was_not_read_targets_nothing_known() -> None:
+    assert FACTS.nvcc_archs("7.5") is None
+    assert FACTS.nvcc_archs("99.0") is None
+
+
+def test_old_toolkits_join_the_new_ones() -> None:
+    assert FACTS.cudas_old[-1].version < FACTS.cudas[0].version
+    assert FACTS.toolkits(Cuda("11.3")) == (Cuda("11.3.0"), Cuda("11.3.1"))
+    assert FACTS.toolkits(Cuda("12.7")) == ()
+    assert FACTS.toolkits(Cuda("10.2")) is None
+    assert FACTS.toolkits(Cuda("99.0")) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "build", "cuda", "cudnn"),
+    [
+        ("onnxruntime-gpu", "1.18.1", "wheel", "11.8", "8"),
+        ("onnxruntime-gpu", "1.19.0", "wheel", "12", "9"),
+        ("onnxruntime-gpu", "1.26.0", "wheel", "12", "9"),
+        ("onnxruntime-gpu", "", "wheel", "13", "9"),
+        ("tensorflow", "2.15.1", "wheel", "12.2", "8"),
+        ("tensorflow", "2.10.0", "wheel", "11.2", "8"),
+        ("ctranslate2", "4.4.0", "wheel", "12", "8"),
+        ("ctranslate2", "4.5.0", "wheel", "12", "9"),
+        ("flash-attn", "2.5.8", "source", None, None),
+        ("deepspeed", "", "jit", None, None),
+    ],
+)
+def test_what_a_package_wants_of_cuda(name: str, version: str, build: str, cuda: str | None, cudnn: str | None) -> None:
+    row = FACTS.gpu_package(name, version)
+    assert row is not None
+    assert (row.build, row.cuda, row.cudnn) == (build, cuda, cudnn)
+
+
+def test_a_package_or_version_without_a_row_is_unknown() -> None:
+    assert FACTS.gpu_package("numpy") is None
+    assert FACTS.gpu_package("faiss-gpu", "1.9.0") is None
+    assert FACTS.gpu_package("tensorflow-gpu", "2.12.0") is None
+    assert FACTS.gpu_package("tensorflow", "1.14.0") is None
+
+
+def test_packages_that_compile_name_what_they_need() -> None:
+    for row in FACTS.gpu_packages:
+        assert row.build in ("wheel", "source", "jit"), row
+        assert row.compiler or not row.nvcc, row
+        if row.build == "wheel":
+            assert not row.nvcc, row
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", row.name), row
+
+
+def test_each_release_of_pytorchs_image_is_known_as_a_build() -> None:
+    known = {row.torch for row in (*FACTS.torches, *FACTS.torches_old)}
+    for row in FACTS.pytorch_images:
+        assert row.torch in known
+        assert row.os is None or FACTS.os_life(row.os) is not None
 
 
 def test_pythons() -> None:

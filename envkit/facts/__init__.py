@@ -19,19 +19,26 @@ from envkit.errors import UsageError
 from envkit.facts.rows import (
     ArchRow,
     CudaErrorRow,
+    CudaOldRow,
     CudaRow,
     CudnnRow,
     DriverRow,
     GoodRow,
+    GpuPackageRow,
     GpuRow,
+    ImageEnvRow,
     ImageRow,
     KnownBadRow,
     NgcRow,
+    OsLifeRow,
     OsRow,
     PeakRow,
     PtxRow,
+    PythonLifeRow,
+    PytorchImageRow,
     ToolkitFaultRow,
     ToolRow,
+    TorchOldRow,
     TorchRow,
     VariantRow,
     XidRow,
@@ -43,6 +50,7 @@ __all__ = [
     "ArchRow",
     "Coverage",
     "CudaErrorRow",
+    "CudaOldRow",
     "CudaRow",
     "CudnnCode",
     "CudnnRow",
@@ -50,16 +58,22 @@ __all__ = [
     "DriverRow",
     "Facts",
     "GoodRow",
+    "GpuPackageRow",
     "GpuRow",
+    "ImageEnvRow",
     "ImageRow",
     "ImageTag",
     "KnownBadRow",
     "NgcRow",
+    "OsLifeRow",
     "OsRow",
     "PeakRow",
     "PtxRow",
+    "PythonLifeRow",
+    "PytorchImageRow",
     "ToolRow",
     "ToolkitFaultRow",
+    "TorchOldRow",
     "TorchRow",
     "VariantRow",
     "XidRow",
@@ -70,6 +84,7 @@ __all__ = [
 _PLAIN_VERSION = re.compile(r"[0-9]+(\.[0-9]+)*\Z")
 # Words of a device name that say how it is packaged, not what it is: "A100-SXM4-80GB", "RTX 3080 Laptop GPU".
 _PACKAGING = re.compile(r"(sxm[0-9]?|pcie|nvl|hbm[0-9]?e?|[0-9]+gb?|laptop|mobile|gpu|generation|nvgpu)\Z")
+_DOCKERFILES = "NVIDIA container-images/cuda Dockerfiles"
 _VENDOR_WORDS = ("nvidia", "geforce", "tesla")
 
 
@@ -124,6 +139,10 @@ class ImageTag:
     cudnn: bool
     digest: str | None
     row: ImageRow
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"[0-9]+", version.partition("+")[0]))
 
 
 def _squeezed(text: str) -> str:
@@ -271,6 +290,219 @@ class Facts:
         peak = self.peak(name)
         wanted = (peak.gpu, test, measure) if peak else None
         return next((row for row in self.goods if (row.gpu, row.test, row.measure) == wanted), None)
+
+    @cached_property
+    def torches_old(self) -> tuple[TorchOldRow, ...]:
+        """Builds of torch releases too old to be locked, oldest first: for reading, never for choosing."""
+        return read_table(TorchOldRow, self._directory / "torch_old.jsonl")
+
+    @cached_property
+    def images_old(self) -> tuple[ImageRow, ...]:
+        """Old and odd tags of nvidia/cuda, for reading, never for choosing; oldest CUDA first."""
+        return read_table(ImageRow, self._directory / "image_old.jsonl")
+
+    @cached_property
+    def ngcs_wide(self) -> tuple[NgcRow, ...]:
+        """NVIDIA's own PyTorch images that ``ngcs`` has not or not as full: older ones, and values that the months
+        before and after it agree on.  For reading, never for choosing.
+        """
+        return read_table(NgcRow, self._directory / "ngc_wide.jsonl")
+
+    @cached_property
+    def _ngcs_by_tag(self) -> Mapping[str, NgcRow]:
+        return {row.tag: row for row in (*self.ngcs, *self.ngcs_wide)}
+
+    def ngc(self, tag: str) -> NgcRow | None:
+        """What NVIDIA's PyTorch image ``tag`` holds, as fully as it is known; None for an unknown tag."""
+        return self._ngcs_by_tag.get(tag)
+
+    @cached_property
+    def image_envs(self) -> tuple[ImageEnvRow, ...]:
+        """LD_LIBRARY_PATH of base images, by image and CUDA."""
+        return read_table(ImageEnvRow, self._directory / "image_env.jsonl")
+
+    @cached_property
+    def pytorch_images(self) -> tuple[PytorchImageRow, ...]:
+        """What pytorch/pytorch images hold beside torch, oldest first."""
+        return read_table(PytorchImageRow, self._directory / "pytorch_image.jsonl")
+
+    @cached_property
+    def os_lives(self) -> tuple[OsLifeRow, ...]:
+        """Distribution releases with their ends, by name; many more than the ones to choose from (``oses``)."""
+        return read_table(OsLifeRow, self._directory / "os_life.jsonl")
+
+    @cached_property
+    def python_lives(self) -> tuple[PythonLifeRow, ...]:
+        """The ends of CPython's minor versions, oldest first."""
+        return read_table(PythonLifeRow, self._directory / "python_life.jsonl")
+
+    @cached_property
+    def cudas_old(self) -> tuple[CudaOldRow, ...]:
+        """What the assemblers of CUDA minors older than ``cudas`` can target, oldest first."""
+        return read_table(CudaOldRow, self._directory / "cuda_old.jsonl")
+
+    @cached_property
+    def gpu_packages(self) -> tuple[GpuPackageRow, ...]:
+        """What Python packages want of CUDA, by name and version."""
+        return read_table(GpuPackageRow, self._directory / "gpu_package.jsonl")
+
+    @cached_property
+    def torches_all(self) -> list[TorchRow | TorchOldRow]:
+        """All CUDA builds of torch of any age, oldest first: for reading what others wrote."""
+        return [*self.torches_old, *self.torches]
+
+    @cached_property
+    def _builds_by_release(self) -> Mapping[str, tuple[TorchRow | TorchOldRow, ...]]:
+        found: dict[str, list[TorchRow | TorchOldRow]] = {}
+        for row in self.torches_all:
+            found.setdefault(str(row.torch), []).append(row)
+        return {release: tuple(rows) for release, rows in found.items()}
+
+    def torch_builds(self, version: str) -> tuple[TorchRow | TorchOldRow, ...]:
+        """All CUDA builds of the torch release ``version`` ("A.B.C", "A.B" for its .0, a local part aside), of any age;
+        empty for a release that no row knows.
+
+        CPU builds have no rows: every release has one on the cpu index.
+        """
+        release = version.strip().partition("+")[0]
+        builds = self._builds_by_release
+        return builds.get(release) or builds.get(f"{release}.0", ())
+
+    def newest_torch(self, variant: str | None) -> str:
+        """The newest torch release on the index of ``variant`` ("cuXYZ"), or on PyPI for None; "" if none is known.
+
+        The cpu index has every release, so its newest is PyPI's.  Builds that were only planned or announced as
+        removed do not count.
+        """
+        rows = self.torches_all
+        if variant is None or variant == "cpu":
+            found = [row.torch for row in rows if row.default]
+        else:
+            found = [row.torch for row in rows if row.variant == variant and row.published]
+        return str(max(found)) if found else ""
+
+    def torches_of(self, package: str, version: str) -> tuple[str, ...]:
+        """The torch releases that ``version`` of "torchvision" or "torchaudio" was made for; empty if none is known."""
+        release = version.strip().partition("+")[0]
+        return self._pairs.get((package, release), ())
+
+    @cached_property
+    def _pairs(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
+        found: dict[tuple[str, str], dict[str, None]] = {}
+        for row in self.torches_all:
+            for package, versions in (("torchvision", row.torchvision), ("torchaudio", row.torchaudio)):
+                for version in versions or ():
+                    found.setdefault((package, version), {})[str(row.torch)] = None
+        return {key: tuple(releases) for key, releases in found.items()}
+
+    def os_life(self, name: str) -> OsLifeRow | None:
+        """The end of the distribution release ``name`` ("ubuntuXY.ZZ", "debianNN", a codename); None if unknown."""
+        return self._lives_by_name.get(name)
+
+    @cached_property
+    def _lives_by_name(self) -> Mapping[str, OsLifeRow]:
+        names = {row.codename: row for row in self.os_lives if row.codename}
+        return {**names, **{row.name: row for row in self.os_lives}}
+
+    def os_python(self, name: str) -> str:
+        """The minor version of the python3 package of the distribution release ``name``, "" if unknown."""
+        row = self.os_life(name)
+        return str(row.python) if row is not None and row.python is not None else ""
+
+    def python_life(self, version: str) -> PythonLifeRow | None:
+        """The end of the CPython minor of ``version`` ("A.B" or "A.B.C"); None if unknown."""
+        minor = ".".join(version.split(".")[:2])
+        return next((row for row in self.python_lives if str(row.python) == minor), None)
+
+    def nvcc_archs(self, cuda: str) -> tuple[Sm, ...] | None:
+        """What nvcc of the CUDA ``cuda`` ("A.B" or "A.B.C") can target; None if that was not read.
+
+        A minor without its update means the newest update of it.
+        """
+        parts = cuda.split(".")
+        new = [row for row in self.cudas if str(row.version).split(".")[: len(parts)] == parts]
+        if not new:
+            new = [row for row in self.cudas if str(row.version).split(".")[:2] == parts[:2]]
+        if new:
+            return new[-1].archs
+        old = next((row for row in self.cudas_old if str(row.version) == ".".join(parts[:2])), None)
+        return old.archs if old is not None else None
+
+    def toolkits(self, minor: Cuda) -> tuple[Cuda, ...] | None:
+        """All toolkit releases of the CUDA ``minor``, empty for a minor that never was; None where they were not read.
+
+        Minors below the oldest read and above the newest are not read.
+        """
+        found = tuple(row.version for row in self.cudas if row.version.upto(2) == minor)
+        if found:
+            return found
+        for row in self.cudas_old:
+            if row.version == minor:
+                return row.releases
+        read = [row.version for row in self.cudas_old if row.releases is not None]
+        return () if read and read[0] < minor < self.cudas[-1].version else None
+
+    def gpu_package(self, name: str, version: str = "") -> GpuPackageRow | None:
+        """What the Python package ``name`` (canonical: lower case, dashes) wants of CUDA.
+
+        Without a ``version`` the newest row is taken, as an unpinned install would; None for a package or version
+        without a row.
+        """
+        rows = self._packages_by_name.get(name, ())
+        if not version:
+            return rows[-1] if rows and not rows[-1].until else None
+        wanted = _numbers(version)
+        for row in reversed(rows):
+            until = _numbers(row.until)
+            if _numbers(row.since) <= wanted and (not row.until or wanted[: len(until)] <= until):
+                return row
+        return None
+
+    @cached_property
+    def _packages_by_name(self) -> Mapping[str, tuple[GpuPackageRow, ...]]:
+        found: dict[str, list[GpuPackageRow]] = {}
+        for row in self.gpu_packages:
+            found.setdefault(row.name, []).append(row)
+        return {name: tuple(rows) for name, rows in found.items()}
+
+    def pytorch_image(self, torch: str) -> PytorchImageRow | None:
+        """What pytorch/pytorch images of the release ``torch`` hold beside it; None if that was not read."""
+        return next((row for row in self.pytorch_images if str(row.torch) == torch), None)
+
+    def library_path(self, image: str, cuda: Cuda) -> str:
+        """LD_LIBRARY_PATH that ``image`` sets at that CUDA, "" if unknown."""
+        rows = [row for row in self.image_envs if row.image == image and row.since <= cuda]
+        return rows[-1].library_path if rows else ""
+
+    def old_image_tag(self, reference: str) -> ImageTag | None:
+        """As ``image_tag``, of the tags that are too old or too odd to be chosen."""
+        return self._old_images_by_reference.get(reference)
+
+    @cached_property
+    def _old_images_by_reference(self) -> Mapping[str, ImageTag]:
+        return {tag.reference: tag for row in self.images_old for tag in _tags(row)}
+
+    @cached_property
+    def whole_lists(self) -> Mapping[Cuda, frozenset[str]]:
+        """The tags of nvidia/cuda by CUDA version, of those versions whose list of tags is complete.
+
+        NVIDIA's own Dockerfiles name every image of a version.  They were read up to a day, so the newest version of
+        that day may have got images since; all older ones had been followed by a newer one and get none.
+        """
+        found: dict[Cuda, set[str]] = {}
+        rest: set[Cuda] = set()
+        for row in self.images:
+            if row.image != "nvidia/cuda":
+                continue
+            found.setdefault(row.cuda, set()).update(row.tags)
+            if row.source != _DOCKERFILES:
+                rest.add(row.cuda)
+        whole = {cuda: tags for cuda, tags in found.items() if cuda not in rest}
+        whole.pop(max(whole), None)
+        for row in self.images_old:
+            if row.cuda in whole:
+                whole[row.cuda].update(row.tags)
+        return {cuda: frozenset(tags) for cuda, tags in whole.items()}
 
     def torch(self, text: str) -> tuple[TorchRow, ...]:
         """All builds of the torch releases that ``text`` means, newest release and CUDA first.

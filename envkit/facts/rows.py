@@ -434,6 +434,125 @@ class GoodRow:
     seen: str
 
 
+@dataclass(frozen=True, slots=True)
+class TorchOldRow:
+    """One build of a torch release that is too old to be locked, for reading what others wrote.
+
+    The fields mean what they mean in TorchRow.  CPU builds are on the cpu index for every release and have no rows.
+    """
+
+    torch: Torch
+    variant: str
+    cuda: Cuda
+    default: bool
+    published: bool | None
+    released: str
+    requires_python: str | None
+    pythons: tuple[str, ...] | None
+    pypi_aarch64: str | None
+    torchvision: tuple[str, ...] | None
+    torchaudio: tuple[str, ...] | None
+    note: str
+    source: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class OsLifeRow:
+    """When one distribution release ends.
+
+    ``eol`` is the last day of free security support for everybody (Debian: LTS, Ubuntu: standard support), None where
+    no day was announced.  ``moved`` says that its packages left their usual servers, so that an install from a plain
+    image fails.  ``python`` is the version of its python3 package, None where there is none or it was not read.
+    """
+
+    name: str
+    codename: str
+    python: Python | None
+    eol: str | None
+    moved: bool
+    note: str
+    source: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class PythonLifeRow:
+    """The last day of security fixes for one minor version of CPython."""
+
+    python: Python
+    eol: str
+    note: str
+    source: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImageEnvRow:
+    """LD_LIBRARY_PATH of an image from the CUDA ``since`` on, up to the next row of the image."""
+
+    image: str
+    since: Cuda
+    library_path: str
+    note: str
+    source: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class PytorchImageRow:
+    """What a pytorch/pytorch image of one release holds beside torch; None is not read.
+
+    ``gcc`` says whether the runtime images have a C compiler; the devel images always do.
+    """
+
+    torch: Torch
+    python: Python | None
+    os: str | None
+    gcc: bool | None
+    note: str
+    source: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class CudaOldRow:
+    """What the assembler of one old CUDA minor can target; ``releases`` are all toolkits of the minor, None where they
+    were not read.
+    """
+
+    version: Cuda
+    archs: tuple[Sm, ...]
+    releases: tuple[Cuda, ...] | None
+    note: str
+    source: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPackageRow:
+    """What one Python package wants of CUDA, for its versions from ``since`` to ``until`` (each "" for open, both
+    included; "A.B" as ``until`` includes every A.B.C).
+
+    ``build`` is "wheel" (compiled files come with it), "source" (its installation compiles) or "jit" (it compiles while
+    it runs).  ``nvcc`` and ``compiler`` say what that needs, ``cuda`` and ``cudnn`` are the versions or majors it was
+    built for; ``own`` says whether it brings or requires CUDA libraries as wheels, so that the image needs none.
+    """
+
+    name: str
+    since: str
+    until: str
+    build: str
+    nvcc: bool
+    compiler: bool
+    cuda: str | None
+    cudnn: str | None
+    own: bool | None
+    note: str
+    source: str
+    seen: str
+
+
 _VERSIONS: tuple[type, ...] = (ContainerToolkit, Cuda, Cudnn, Driver, Glibc, Nccl, Python, Torch)
 _sm = lru_cache(maxsize=None)(Sm.parse)
 

@@ -1,0 +1,1 @@
+"""Reads Dockerfiles: the text, the shell in it, what its commands install, and what the build would contain."""

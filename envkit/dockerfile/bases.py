@@ -1,0 +1,715 @@
+"""What the image under a FROM holds, as far as its reference and the facts say.
+
+A tag is believed where its publisher has a grammar for it (nvidia/cuda, pytorch/pytorch, python, distributions) or
+where it says a thing plainly ("cuda" and a version); what a tag leaves out is looked up in the facts, and what those
+leave out stays unobserved with the reason.  A value that an image surely does not have (CUDA in python) is UNSUPPORTED.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from envkit.facts import Facts, ImageTag
+from envkit.model import UNSUPPORTED, Observed, Span
+from envkit.subjects.dockerfile import Base
+from envkit.versions import Cuda, Torch
+
+TAG = "the tag says so"
+NEAREST = "nearest: "  # what ``exists`` says in ``via`` before the tags that do exist
+
+_HUB = ("docker.io", "index.docker.io", "registry-1.docker.io", "registry.hub.docker.com")
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_GPU = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The parts of an image reference.
+
+    ``registry`` is "" for Docker Hub; ``path`` is the repository without it (and without "library/"), ``tag`` and
+    ``digest`` are "" where none is written.
+    """
+
+    registry: str
+    path: str
+    tag: str
+    digest: str
+
+    @property
+    def repository(self) -> str:
+        """The repository as people write it."""
+        return f"{self.registry}/{self.path}" if self.registry else self.path
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
+
+
+def split(reference: str) -> Reference:
+    """The parts of ``reference`` ("host:port/path:tag@digest"); never raises.
+
+    The first part is a registry when it holds a dot or a colon or is "localhost" (the distribution project's rule).
+    """
+    rest, _, digest = reference.strip().strip("\"'").partition("@")
+    head, slash, tail = rest.rpartition("/")
+    name, _, tag = tail.partition(":")
+    path = f"{head}{slash}{name}"
+    first, slash, after = path.partition("/")
+    registry = ""
+    if slash and ("." in first or ":" in first or first == "localhost"):
+        registry, path = first.lower(), after
+    if registry in _HUB:
+        registry = ""
+    if not registry:
+        path = path.removeprefix("library/")
+    return Reference(registry, path, tag, digest)
+
+
+# ---------------------------------------------------------------- what any tag may say
+
+_NOT_LETTER = r"(?<![a-zA-Z])"
+_CUDA_DOTTED = re.compile(
+    _NOT_LETTER + r"(?:cuda|cudatk|cu)[-_.:]?v?([0-9]{1,2}\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?![0-9])", re.I
+)
+_CUDA_SHORT = re.compile(_NOT_LETTER + r"(?:cuda|cudatk|cu)[-_]?([0-9]{2,4})(?![0-9.])", re.I)
+_CUDNN = re.compile(_NOT_LETTER + r"cudnn[-_]?v?([0-9](?:\.[0-9]{1,2}){0,3})?(?![0-9])", re.I)
+_OS = re.compile(
+    _NOT_LETTER + r"(ubuntu|debian|rockylinux|rocky|centos|ubi|almalinux|oraclelinux|amzn|amazonlinux|fedora|alpine)"
+    r"[-_:]?([0-9]{1,4}(?:\.[0-9]{1,2})?)(?![0-9])",
+    re.I,
+)
+_PYTHON = re.compile(_NOT_LETTER + r"(?:python|py|cp|cpython)[-_:]?(3)\.?([0-9]{1,2})(\.[0-9]{1,2})?(?![0-9])", re.I)
+_TORCH = re.compile(
+    _NOT_LETTER + r"(?:pytorch|torch|pth|pt|th)[-_:]?v?([0-2]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?![0-9])", re.I
+)
+_TORCH_SHORT = re.compile(_NOT_LETTER + r"(?:torch|pt)([12])([0-9]{1,2})([0-9])(?![0-9.])", re.I)
+_LEADING_CUDA = re.compile(r"([0-9]{1,2}\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?=$|[-_])")
+_LEADING_TORCH = re.compile(r"v?([0-2]\.[0-9]{1,2}\.[0-9]{1,2})(?=$|[-_+])")
+_ROCM = re.compile(_NOT_LETTER + r"rocm[-_]?[0-9]", re.I)
+_CPU = re.compile(r"(?:^|[-_.])cpu(?:$|[-_.])", re.I)
+_FLAVORS = ("devel", "runtime", "base")
+_OS_NAMES = {"rocky": "rockylinux", "amazonlinux": "amzn"}
+_WORDS = re.compile(r"[-_.:/]")
+
+
+def _cuda(text: str) -> str:
+    found = _CUDA_DOTTED.search(text)
+    if found:
+        return found[1]
+    for found in _CUDA_SHORT.finditer(text):
+        digits = found[1]
+        if len(digits) == 2 and digits[0] in "789":
+            return f"{digits[0]}.{digits[1]}"
+        if len(digits) > 2 and digits[0] == "1":
+            return ".".join((digits[:2], *digits[2:]))
+    return ""
+
+
+def _minor(cuda: str) -> str:
+    """What torch says of its CUDA: two numbers."""
+    return ".".join(cuda.split(".")[:2])
+
+
+def _os(text: str, facts: Facts) -> str:
+    found = _OS.search(text)
+    if found:
+        name, number = found[1].lower(), found[2]
+        name = _OS_NAMES.get(name, name)
+        if name == "ubuntu":
+            if len(number) == 4:
+                number = f"{number[:2]}.{number[2:]}"
+            return f"ubuntu{number}" if re.fullmatch(r"[0-9]{2}\.[0-9]{2}", number) else ""
+        if name == "alpine":
+            return f"alpine{number}" if "." in number else ""
+        return f"{name}{number.partition('.')[0]}"
+    for word in _WORDS.split(text.lower()):
+        row = facts.os_life(word) if word.isalpha() else None
+        if row is not None and row.codename == word:
+            return row.name
+    return ""
+
+
+def _python(text: str) -> str:
+    found = _PYTHON.search(text)
+    return f"{found[1]}.{found[2]}{found[3] or ''}" if found else ""
+
+
+def _torch(text: str) -> str:
+    found = _TORCH.search(text)
+    if found:
+        return found[1]
+    found = _TORCH_SHORT.search(text)
+    return f"{found[1]}.{found[2]}.{found[3]}" if found else ""
+
+
+def _flavor(text: str) -> str:
+    words = _WORDS.split(text.lower())
+    return next((flavor for flavor in _FLAVORS if flavor in words), "")
+
+
+def _said(value: str, missing: str, via: str = TAG) -> Observed[str]:
+    return Observed.of(value, via) if value else Observed.lost(missing)
+
+
+def _none(via: str) -> Observed[str]:
+    return Observed.lost(UNSUPPORTED, via)
+
+
+def _plain(base: Base, reference: Reference, facts: Facts, where: str = "the tag") -> Base:
+    """``base`` with what its tag plainly says, whoever made it."""
+    text = reference.tag
+    cuda, torch = _cuda(text), _torch(text)
+    if not torch and "torch" in reference.name:
+        found = _LEADING_TORCH.match(text)
+        torch = found[1] if found else ""
+    if not cuda and re.search(r"(?:^|[-_])cuda$", reference.name):
+        found = _LEADING_CUDA.match(text)
+        cuda = found[1] if found else ""
+    rocm = bool(_ROCM.search(text)) or reference.path.startswith("rocm/")
+    cudnn = _CUDNN.search(text)
+    flavor = _flavor(text) if cuda else ""
+    why = f"{where} does not say" if text else "there is no tag"
+    return replace(
+        base,
+        cuda=_none("ROCm instead of CUDA") if rocm else _said(cuda, why),
+        cudnn=_none("ROCm instead of CUDA") if rocm else _said(cudnn[1] or "" if cudnn else "", why),
+        flavor=_said(flavor, why),
+        os=_said(_os(text, facts), why),
+        python=_said(_python(text), why),
+        torch=_said(torch, why),
+        torch_cuda=_none("ROCm instead of CUDA") if rocm else _said(_minor(cuda) if torch else "", why),
+        nvcc=Observed.of(True, TAG) if flavor == "devel" else Observed.lost(why),
+        compiler=Observed.of(True, TAG) if flavor == "devel" else Observed.lost(why),
+    )
+
+
+def _without_gpu(base: Base, via: str) -> Base:
+    """``base`` as an image that surely holds neither CUDA nor torch."""
+    lost: Observed[bool] = Observed.of(False, via)
+    return replace(
+        base,
+        cuda=_none(via),
+        cudnn=_none(via),
+        flavor=_none(via),
+        torch=_none(via),
+        torch_cuda=_none(via),
+        nvcc=lost,
+    )
+
+
+# ---------------------------------------------------------------- nvidia/cuda
+
+_NVIDIA = re.compile(r"([0-9]{1,2}\.[0-9]{1,2}(?:\.[0-9]{1,2})?)-(.+)")
+
+
+def _nvidia(base: Base, reference: Reference, facts: Facts) -> Base:
+    tag, via = reference.tag, f"tag {reference.tag}"
+    base = _plain(base, reference, facts)
+    found = _NVIDIA.match(tag)
+    flavor, words = _flavor(tag), tag.split("-")
+    row = _row(f"nvidia/cuda:{tag}", facts)
+    system = _os(tag, facts) or _label(words)
+    if not system and row is not None and row.row.os is not None:
+        base = replace(base, os=Observed.of(row.row.os, _fact(row)))
+    elif system:
+        base = replace(base, os=Observed.of(system, via))
+    if not found:
+        base = replace(base, flavor=_said(flavor, "the tag does not say", via))
+        if tag in ("", "latest") and _official(reference):
+            base = replace(base, retired=Observed.of(True, "NVIDIA's description of the image: the tag was removed"))
+        return _compilers(base, flavor, via)
+    cuda = found[1]
+    cudnn = _CUDNN.search(tag)
+    if cudnn is None:
+        version = _none(f"{via} has no cudnn") if flavor else Observed[str].lost("the tag names no flavor")
+    elif cudnn[1]:
+        version = Observed.of(cudnn[1], via)
+    elif row is not None and row.row.cudnn is not None:
+        version = Observed.of(str(row.row.cudnn), _fact(row))
+    else:
+        major = _bare_cudnn(facts)
+        version = _said(major, "the facts do not know the cuDNN of this tag", f"{via}; all tags of its form hold it")
+    base = replace(
+        base,
+        cuda=Observed.of(cuda, via),
+        cudnn=version,
+        flavor=_said(flavor, "the tag names no flavor", via),
+        torch=_none("nvidia/cuda holds no torch"),
+        torch_cuda=_none("nvidia/cuda holds no torch"),
+        variables=_nvidia_variables(cuda, facts),
+    )
+    if system.startswith("ubuntu"):
+        base = replace(base, python=_none("nvidia/cuda holds no Python on Ubuntu"))
+    if _official(reference) and base.sure and reference.path == "nvidia/cuda":
+        base = replace(base, exists=_exists(tag, cuda, row, facts), retired=_retired(row))
+    return _compilers(base, flavor, via)
+
+
+def _official(reference: Reference) -> bool:
+    return reference.registry in ("", "nvcr.io")
+
+
+def _label(words: list[str]) -> str:
+    """Names of systems that only nvidia/cuda uses, as it writes them."""
+    return next((word for word in words if re.fullmatch(r"(?:cm|azl|opensuse|amzn|ubi|centos)[0-9]+", word)), "")
+
+
+def _row(reference: str, facts: Facts) -> ImageTag | None:
+    return facts.image_tag(reference) or facts.old_image_tag(reference)
+
+
+def _fact(tag: ImageTag) -> str:
+    return f"facts: {tag.reference} [{tag.row.source}; seen {tag.row.seen}]"
+
+
+def _retired(row: ImageTag | None) -> Observed[bool]:
+    if row is None or row.row.retired is None:
+        return Observed.lost("the facts do not say")
+    gone = f"; {row.row.note}" if "removed" in row.row.note else ""
+    return Observed.of(row.row.retired, _fact(row) + gone)
+
+
+def _compilers(base: Base, flavor: str, via: str) -> Base:
+    if not flavor:
+        return base
+    there = Observed.of(flavor == "devel", f"{via}: {flavor} flavor")
+    return replace(base, nvcc=there, compiler=there)
+
+
+def _bare_cudnn(facts: Facts) -> str:
+    """The major of cuDNN in tags that say "cudnn" without a number, where all known ones agree."""
+    majors = {
+        row.cudnn.major for row in facts.images if row.cudnn is not None and any("-cudnn-" in tag for tag in row.tags)
+    }
+    return str(majors.pop()) if len(majors) == 1 else ""
+
+
+def _nvidia_variables(cuda: str, facts: Facts) -> Mapping[str, str]:
+    variables = {
+        **_GPU,
+        "CUDA_VERSION": cuda,
+        "PATH": f"/usr/local/nvidia/bin:/usr/local/cuda/bin:{_PATH}",
+    }
+    library_path = facts.library_path("nvidia/cuda", Cuda(cuda))
+    return {**variables, "LD_LIBRARY_PATH": library_path} if library_path else variables
+
+
+def _exists(tag: str, cuda: str, row: ImageTag | None, facts: Facts) -> Observed[bool]:
+    """Whether a tag of nvidia/cuda was ever published; that it was not is said only where the lists are complete."""
+    if row is not None:
+        return Observed.of(True, _fact(row))
+    unknown: Observed[bool] = Observed.lost("the facts do not list the tags of this CUDA")
+    version, minor = Cuda(cuda), Cuda(cuda).upto(2)
+    lists = {str(known): tags for known, tags in facts.whole_lists.items()}
+    if cuda in lists:
+        return _never(tag, lists[cuda])
+    listed = [known for known in lists if Cuda(known).upto(2) == minor]
+    whole = len(cuda.split(".")) == 3
+    if listed:
+        if any(len(known.split(".")) == 2 for known in listed):
+            return unknown  # two numbers were enough in those days; which aliases there were is not known
+        # where all versions have three numbers there are no tags with two, nor any of an update that was passed over
+        if not whole or version < max(Cuda(known) for known in listed):
+            return _never(tag, frozenset[str]().union(*(lists[known] for known in listed)))
+    newer = [known for known in lists if Cuda(known) > version]
+    toolkits = facts.toolkits(minor)
+    if not newer or toolkits is None or (toolkits and not whole) or version in toolkits:
+        return unknown
+    return _never(tag, frozenset[str]().union(*(lists[known] for known in listed or [min(newer, key=Cuda)])))
+
+
+def _never(tag: str, tags: frozenset[str]) -> Observed[bool]:
+    near = difflib.get_close_matches(tag, sorted(tags), 3, 0.6)
+    listed = "NVIDIA's list of tags does not have it"
+    return Observed.of(False, f"{listed}; {NEAREST}{', '.join(near)}" if near else listed)
+
+
+# ---------------------------------------------------------------- pytorch/pytorch
+
+_PYTORCH = re.compile(
+    r"v?([0-9]+\.[0-9]+(?:\.[0-9]+)?)-cuda([0-9]+(?:\.[0-9]+){0,2})(?:-cudnn([0-9]+(?:\.[0-9]+)*))?-(devel|runtime)"
+)
+_PYTORCH_PART = re.compile(r"v?([0-9]+\.[0-9]+\.[0-9]+)(?:-(devel|runtime))?")
+
+
+def _pytorch(base: Base, reference: Reference, facts: Facts) -> Base:
+    tag, via = reference.tag, f"tag {reference.tag}"
+    found = _PYTORCH.fullmatch(tag)
+    variables = {
+        **_GPU,
+        "PATH": f"/usr/local/nvidia/bin:/usr/local/cuda/bin:/opt/conda/bin:{_PATH}",
+        "LD_LIBRARY_PATH": "/usr/local/nvidia/lib:/usr/local/nvidia/lib64",
+    }
+    if not found:
+        part = _PYTORCH_PART.fullmatch(tag)
+        base = _plain(base, reference, facts)
+        if part:
+            base = replace(base, torch=Observed.of(part[1], via))
+            base = _beside(base, part[1], part[2] or "", facts)
+        elif tag in ("", "latest"):
+            base = replace(base, torch=Observed.lost("the tag moves with each release"))
+        return replace(base, variables=variables)
+    torch, cuda, cudnn, flavor = found.groups()
+    base = replace(
+        base,
+        cuda=Observed.of(cuda, via),
+        cudnn=_said(cudnn or "", "the tag does not say", via),
+        flavor=Observed.of(flavor, via),
+        torch=Observed.of(torch, via),
+        torch_cuda=Observed.of(_minor(cuda), via),
+        variables={**variables, "PYTORCH_VERSION": torch},
+    )
+    base = _beside(base, torch, flavor, facts)
+    if not reference.registry and base.sure:
+        base = replace(base, exists=_pytorch_exists(tag, torch, cuda, cudnn or "", facts))
+    return base
+
+
+def _beside(base: Base, torch: str, flavor: str, facts: Facts) -> Base:
+    """``base`` with what images of the release ``torch`` hold beside it."""
+    row = facts.pytorch_image(torch)
+    why = f"the facts do not know what the images of torch {torch} hold"
+    via = f"facts: pytorch/pytorch of torch {torch} [{row.source}; seen {row.seen}]" if row else ""
+    known = row is not None
+    python = str(row.python) if known and row and row.python is not None else ""
+    system = row.os or "" if row else ""
+    gcc = row.gcc if row else None
+    if flavor == "devel":
+        compiler = nvcc = Observed.of(True, "devel flavor, built on nvidia/cuda devel")
+    else:
+        compiler = Observed.of(gcc, via) if gcc is not None and flavor else Observed[bool].lost(why)
+        nvcc = Observed.of(False, "runtime flavor") if flavor else Observed[bool].lost("the tag names no flavor")
+    return replace(base, python=_said(python, why, via), os=_said(system, why, via), compiler=compiler, nvcc=nvcc)
+
+
+def _pytorch_exists(tag: str, torch: str, cuda: str, cudnn: str, facts: Facts) -> Observed[bool]:
+    """Whether a tag of pytorch/pytorch was ever published.
+
+    The images pack the wheels of a release, one image for a CUDA that it was built for ("A.B"), with the major of the
+    cuDNN of that build; this holds for the releases that the table of builds knows whole (``Facts.torches``).
+    """
+    row = facts.image_tag(f"pytorch/pytorch:{tag}")
+    if row is not None:
+        return Observed.of(True, _fact(row))
+    builds = [build for build in facts.torches if str(build.torch) == torch]
+    if len(torch.split(".")) == 2:
+        known = Torch(torch)
+        if known < facts.torches[0].torch.upto(2):
+            return Observed.lost("the facts do not list the tags of this release")
+        builds = [build for build in facts.torches if build.torch.upto(2) == known]
+    if not builds:
+        return Observed.lost("the facts do not list the tags of this release")
+    if len(torch.split(".")) == 3:
+        fitting = [build for build in builds if str(build.cuda) == cuda and build.published is not False]
+        if any(not cudnn or build.cudnn is None or str(build.cudnn.major) == cudnn for build in fitting):
+            return Observed.lost("the tag has the right form, but the facts do not list it")
+    made = [
+        f"{build.torch}-cuda{build.cuda}-cudnn{build.cudnn.major}-{_flavor(tag)}"
+        for build in builds
+        if build.cudnn is not None and build.published
+    ]
+    via = f"the builds of torch {torch} [{builds[0].source}]"
+    return Observed.of(False, f"{via}; {NEAREST}{', '.join(made[:4])}")
+
+
+# ---------------------------------------------------------------- NVIDIA's other images
+
+_MONTH = re.compile(r"([0-9]{2}\.[0-9]{2})(?=$|-)")
+# Images of one month that NVIDIA's frameworks support matrix gives one CUDA stack.
+_MONTHLY = ("tensorflow", "jax", "mxnet", "tritonserver", "tensorrt", "paddlepaddle")
+
+
+def _ngc(base: Base, reference: Reference, facts: Facts) -> Base:
+    name, tag = reference.name, reference.tag
+    base = _plain(base, reference, facts)
+    month = _MONTH.match(tag)
+    if name == "pytorch" and month:
+        row = facts.ngc(tag) or facts.ngc(f"{month[1]}-py3")
+        there = Observed.of(True, "NVIDIA's PyTorch image holds the toolkit and compilers")
+        base = replace(base, nvcc=there, compiler=there, torch_cuda=Observed.lost("the facts do not say"))
+        if row is None:
+            return base
+        via = f"facts: {row.image}:{row.tag} [{row.source}; seen {row.seen}]"
+        why = f"the facts do not know it for {row.tag}"
+        cuda = str(row.cuda) if row.cuda is not None else ""
+        return replace(
+            base,
+            cuda=_said(cuda, why, via),
+            cudnn=_said(str(row.cudnn) if row.cudnn is not None else "", why, via),
+            os=_said(row.os or "", why, via),
+            python=_said(str(row.python) if row.python is not None else "", why, via),
+            torch=_said(row.torch or "", why, via),
+            torch_cuda=_said(_minor(cuda), why, via),
+            variables={**_GPU},
+        )
+    if name in _MONTHLY and month:
+        row = facts.ngc(f"{month[1]}-py3")
+        if row is not None and "l4t" not in tag:
+            via = f"facts: the stack of {month[1]}, as in {row.image}:{row.tag} [{row.source}; seen {row.seen}]"
+            cuda = str(row.cuda) if row.cuda is not None else ""
+            base = replace(base, cuda=_said(cuda, "the facts do not say", via))
+            python = str(row.python) if row.python is not None else ""
+            base = replace(
+                base,
+                os=_said(row.os or "", "the facts do not say", via),
+                python=_said(python, "the facts do not say", via),
+                variables={**_GPU},
+            )
+    if name == "tensorflow":
+        there = Observed.of(True, "NVIDIA's TensorFlow image holds the toolkit and compilers")
+        base = replace(base, nvcc=there, compiler=there)
+    return base
+
+
+# ---------------------------------------------------------------- images without CUDA
+
+_PYTHON_TAG = re.compile(r"([23](?:\.[0-9]+){1,2})(?:(?:a|b|rc)[0-9]+)?(?=$|-)")
+_SMALL = ("slim", "alpine")
+
+
+def _python_image(base: Base, reference: Reference, facts: Facts) -> Base:
+    tag = reference.tag
+    base = _without_gpu(base, "the python image holds no CUDA")
+    found = _PYTHON_TAG.match(tag)
+    why = "the tag names no minor version" if tag else "there is no tag"
+    small = any(word in _WORDS.split(tag) or f"-{word}" in tag for word in _SMALL) or tag in _SMALL
+    return replace(
+        base,
+        python=_said(found[1] if found else "", why, f"tag {tag}"),
+        os=_said(
+            _os(tag, facts) or ("alpine" if "alpine" in tag else ""), "the tag names no distribution", f"tag {tag}"
+        ),
+        compiler=Observed.of(not small, f"tag {tag}: {'a slim' if small else 'a full'} image"),
+    )
+
+
+def _uv(base: Base, reference: Reference, facts: Facts) -> Base:
+    tag = reference.tag
+    base = _without_gpu(base, "uv's images hold no CUDA")
+    python = _python(tag)
+    if python:
+        base = replace(base, family="python", python=Observed.of(python, f"tag {tag}"))
+    elif any(word in tag for word in ("debian", "bookworm", "trixie", "bullseye", "alpine")):
+        base = replace(base, family="os")
+    small = any(f"-{word}" in tag or tag.startswith(word) for word in _SMALL) or not python
+    system = _os(tag, facts) or ("alpine" if "alpine" in tag else "")
+    return replace(
+        base,
+        os=_said(system, "the tag names no distribution", f"tag {tag}"),
+        compiler=Observed.of(not small, f"tag {tag}: {'a slim' if small else 'a full'} image"),
+    )
+
+
+# Names of official images and how their releases are called in the facts.
+_SYSTEMS = {
+    "ubuntu": "ubuntu",
+    "debian": "debian",
+    "minideb": "debian",
+    "buildpack-deps": "",
+    "rockylinux": "rockylinux",
+    "rockylinux/rockylinux": "rockylinux",
+    "almalinux": "almalinux",
+    "almalinux/almalinux": "almalinux",
+    "centos": "centos",
+    "centos/centos": "centos",
+    "fedora": "fedora",
+    "fedora/fedora": "fedora",
+    "amazonlinux": "amzn",
+    "amazonlinux/amazonlinux": "amzn",
+    "oraclelinux": "oraclelinux",
+    "alpine": "alpine",
+    "opensuse/leap": "",
+    "archlinux": "",
+    "kalilinux/kali-rolling": "",
+}
+_NUMBER = re.compile(r"v?([0-9]+(?:\.[0-9]+)?)")
+_UBI = re.compile(r"(?:ubi|rhel)([0-9]{1,2})(?:$|[-/])")
+
+
+def _system(base: Base, reference: Reference, facts: Facts, name: str) -> Base:
+    tag = reference.tag
+    base = _without_gpu(base, "a distribution's image holds no CUDA")
+    words = _WORDS.split(tag.lower())
+    label = next((row.name for word in words if word.isalpha() and (row := facts.os_life(word)) is not None), "")
+    number = _NUMBER.match(tag)
+    stream = re.search(r"stream-?([0-9]+)", tag)
+    if name == "centos" and stream:
+        label = f"centos-stream{stream[1]}"
+    elif not label and number and name:
+        major = number[1].partition(".")[0]
+        label = f"{name}{number[1] if name in ('ubuntu', 'alpine') else major}"
+        if name == "ubuntu" and "." not in number[1]:
+            label = ""
+        if name == "alpine" and "." not in number[1]:
+            label = "alpine"
+    compiler = Observed.of(reference.name == "buildpack-deps", f"image {reference.path}")
+    why = "the tag names no release" if tag else "there is no tag"
+    python = _none("a plain Ubuntu or Debian image holds no Python") if name in ("ubuntu", "debian") else base.python
+    return replace(base, os=_said(label, why, f"tag {tag}"), compiler=compiler, python=python)
+
+
+def _ubi(base: Base, reference: Reference, facts: Facts) -> Base:
+    base = _without_gpu(base, "a distribution's image holds no CUDA")
+    found = _UBI.search(f"{reference.path}-")
+    python = re.search(r"python-([23])([0-9]+)", reference.name)
+    via = f"image {reference.path}"
+    if python:
+        base = replace(base, family="python", python=Observed.of(f"{python[1]}.{python[2]}", via))
+    compiler = Observed.lost("not known") if python else Observed.of(False, via)
+    return replace(
+        base, os=_said(f"ubi{found[1]}" if found else "", "the name tells no release", via), compiler=compiler
+    )
+
+
+def _conda(base: Base, reference: Reference, facts: Facts) -> Base:
+    plain = _plain(base, reference, facts)
+    if re.search(r"(?:mini|ana)conda|forge", reference.path):  # micromamba's and pixi's have nothing there
+        base = replace(base, variables={"PATH": f"/opt/conda/bin:{_PATH}"})
+        plain = replace(plain, variables=base.variables)
+    if not plain.cuda.missing:
+        return replace(plain, family="conda", torch=_none("conda's images hold no torch"))
+    python = plain.python
+    base = _without_gpu(base, "the image of a conda installer holds no CUDA")
+    return replace(base, os=plain.os, python=python)
+
+
+def _jupyter(base: Base, reference: Reference, facts: Facts) -> Base:
+    plain = _plain(base, reference, facts)
+    if "cuda" in reference.tag or re.search(r"torch|tensorflow|gpu|cuda", reference.name):
+        return plain
+    return replace(_without_gpu(base, "the image holds no CUDA"), os=plain.os, python=plain.python)
+
+
+def _devcontainer(base: Base, reference: Reference, facts: Facts) -> Base:
+    plain = _plain(base, reference, facts)
+    base = replace(_without_gpu(base, "the image holds no CUDA"), os=plain.os)
+    if reference.name in ("miniconda", "anaconda"):
+        return replace(base, family="conda")
+    if reference.name.startswith("python"):
+        version = re.sub(r"^(?:dev-)?[0-9](?:\.[0-9]+){0,2}-(?=[23]\.)", "", reference.tag)
+        found = _PYTHON_TAG.match(version)
+        return replace(base, family="python", python=_said(found[1] if found else "", "the tag does not say"))
+    if reference.name in ("base", "ubuntu", "debian"):
+        return replace(base, family="os")
+    return base
+
+
+def _tensorflow(base: Base, reference: Reference, facts: Facts) -> Base:
+    tag = reference.tag
+    base = replace(base, torch=_none("the image holds no torch"), torch_cuda=_none("the image holds no torch"))
+    if "gpu" not in _WORDS.split(tag):
+        return _without_gpu(base, "without gpu in its tag the image holds no CUDA") if tag else base
+    found = re.match(r"([0-9]+\.[0-9]+)(?:\.[0-9]+)?", tag)
+    row = facts.gpu_package("tensorflow-gpu", found[1]) or facts.gpu_package("tensorflow", found[1]) if found else None
+    if row is None:
+        return replace(base, cuda=Observed.lost("the facts do not know its CUDA"), variables={**_GPU})
+    via = f"facts: tensorflow {found[1] if found else ''} [{row.source}; seen {row.seen}]"
+    return replace(
+        base,
+        cuda=_said(row.cuda or "", "the facts do not know its CUDA", via),
+        cudnn=_said(row.cudnn or "", "the facts do not know its cuDNN", via),
+        variables={**_GPU},
+    )
+
+
+_DEEP_LEARNING = re.compile(r"pytorch-(?:gpu|cu([0-9]{3})|cpu|xla)\.([0-9])-([0-9]{1,2})(?:\.py([23])([0-9]{1,2}))?")
+
+
+def _google(base: Base, reference: Reference, facts: Facts) -> Base:
+    base = _plain(base, reference, facts)
+    found = _DEEP_LEARNING.match(reference.name)
+    if not found:
+        return base
+    via = f"image {reference.name}"
+    if found[1]:
+        cuda = Observed.of(f"{found[1][:2]}.{found[1][2]}", via)
+        base = replace(base, cuda=cuda, torch_cuda=cuda)
+    if found[4]:
+        base = replace(base, python=Observed.of(f"{found[4]}.{found[5]}", via))
+    return replace(base, torch=Observed.of(f"{found[2]}.{found[3]}", via))
+
+
+# ---------------------------------------------------------------- who made it
+
+Reader = Callable[[Base, Reference, Facts], Base]
+
+_WITHOUT = re.compile(  # official images of languages, servers and tools; none has CUDA
+    r"(?:node|golang|rust|openjdk|eclipse-temurin|ruby|php|perl|gcc|nginx|redis|postgres|mysql|mariadb|mongo|busybox|httpd"
+    r"|caddy|traefik|haproxy|memcached|rabbitmq|maven|gradle|swift|julia|r-base|docker|bash|curlimages/curl|alpine/git"
+    r"|hadolint/hadolint|oven/bun|denoland/deno|rocker/.+|tiangolo/uvicorn-.+)"
+)
+_CONDA = re.compile(
+    r"(?:.*/)?(?:continuumio/(?:mini|ana)conda[23]?|condaforge/.+|mambaorg/micromamba|conda/.+|(?:mini|ana)conda3"
+    r"|mambaorg/.+|prefix-dev/pixi|ghcr\.io/prefix-dev/pixi)"
+)
+
+
+def _family(reference: Reference) -> tuple[str, Reader]:
+    """The family of an image and what reads it, by its repository."""
+    path, registry = reference.path, reference.registry
+    if re.search(r"(?:^|/)nvidia/(?:cuda|cudagl|cuda-arm64|cuda-ppc64le|opengl)$", path):
+        return "nvidia", _nvidia
+    if re.search(r"(?:^|/)pytorch/pytorch$", path):
+        return "pytorch", _pytorch
+    if registry == "nvcr.io" or path.startswith("nvcr.io/"):
+        return "ngc", _ngc
+    if registry == "public.ecr.aws":
+        path = path.removeprefix("docker/").removeprefix("ubuntu/")
+    last = path.removeprefix("library/").rpartition("/library/")[2] or path
+    last = last.removeprefix("library/")
+    if last == "python":
+        return "python", _python_image
+    if (registry, path) in (("ghcr.io", "astral-sh/uv"), ("", "astral/uv")):
+        return "other", _uv
+    if registry in ("registry.access.redhat.com", "registry.redhat.io") or re.match(r"(?:redhat/)?ubi[0-9]+", path):
+        return "os", _ubi
+    if registry == "mcr.microsoft.com" and "devcontainers" in path:
+        return "other", _devcontainer
+    if last in _SYSTEMS:
+        name = _SYSTEMS[last]
+        return "os", lambda base, reference, facts: _system(base, reference, facts, name)
+    if registry == "quay.io" and path == "centos/centos":
+        return "os", lambda base, reference, facts: _system(base, reference, facts, "centos")
+    if _CONDA.fullmatch(path):
+        return "conda", _conda
+    if path.startswith("jupyter/"):
+        return "conda", _jupyter
+    if path == "tensorflow/tensorflow":
+        return "other", _tensorflow
+    if path.startswith("deeplearning-platform-release/"):
+        return "other", _google
+    if not registry and _WITHOUT.fullmatch(last):
+        return "other", lambda base, reference, facts: _without_gpu(base, f"the image {last} holds no CUDA")
+    if re.match(r"(?:rocm|runpod|paperspace|vllm|huggingface|dustynv|anibali|cnstark|lmsysorg|rapidsai)/", path):
+        return "other", _plain
+    return "unknown", _plain
+
+
+def base(reference: str, span: Span, facts: Facts, *, sure: bool = True, platform: str = "") -> Base:
+    """The external image ``reference`` and what it holds.
+
+    ``span`` is where the file names it; ``sure`` is False where a part of the reference depends on what the file does
+    not settle: then only what the settled part says is observed, and whether the tag exists is not judged.  Never
+    raises.
+    """
+    parts = split(reference)
+    found = Base(reference, parts.repository, parts.tag, parts.digest, span, sure, platform)
+    if reference == "scratch":
+        nothing = _without_gpu(found, "scratch is empty")
+        empty = _none("scratch is empty")
+        return replace(nothing, scratch=True, os=empty, python=empty, compiler=Observed.of(False, "scratch is empty"))
+    if "$" in parts.tag:
+        # a word with an unknown part says nothing: "X.$MINOR-base" must not be read as a version
+        known = "-".join(
+            word for word in parts.tag.split("-") if "$" not in word and "{" not in word and "}" not in word
+        )
+        parts = replace(parts, tag=known)
+        found = replace(found, sure=False)
+    if "$" in parts.path:
+        return _plain(replace(found, sure=False), parts, facts)
+    family, read = _family(parts)
+    return read(replace(found, family=family), parts, facts)

@@ -1,0 +1,827 @@
+"""What conda, mamba, micromamba, conda-lock and pixi install, and which environment a command activates.
+
+Names follow conda's own match specifications (docs.conda.io, "Package match specifications"): a single "=" is a prefix
+("=3.10" lets 3.10.13 in), a third part names the build.  PyTorch's package is called "pytorch" there, "torch" here.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from envkit.dockerfile import options, requirements
+from envkit.dockerfile.files import Files, FileText
+from envkit.dockerfile.options import Given, Grammar
+from envkit.dockerfile.system import UNKNOWN_WORD
+from envkit.model import Span
+from envkit.subjects.dockerfile import Command, Install, Removal, Unread, Word
+
+MOST = 20_000  # nodes of one environment file
+DEEPEST = 16  # levels of one environment file; a sensible one has four
+
+_PROGRAMS = frozenset({"conda", "mamba", "micromamba", "mamba-env", "conda-env"})
+_TORCH = {"pytorch": "", "pytorch-gpu": "cuda", "pytorch-cpu": "cpu"}
+# Packages whose version is a series: two parts say which one it is.
+_SERIES = frozenset(
+    {"python", "cudatoolkit", "cudatoolkit-dev", "pytorch-cuda", "cuda-version", "cuda", "cuda-toolkit", "cuda-nvcc"}
+)
+
+_GRAMMAR = Grammar(
+    values=frozenset(
+        {
+            *(
+                "--name",
+                "--prefix",
+                "--channel",
+                "--file",
+                "--solver",
+                "--platform",
+                "--subdir",
+                "--root-prefix",
+                "--rc-file",
+            ),
+            *(
+                "--clone",
+                "--revision",
+                "--repodata-fn",
+                "--channel-priority",
+                "--cacert",
+                "--experimental",
+                "--cwd",
+                "--log-level",
+            ),
+            *("--category", "--kind", "--environment", "--manifest-path", "--feature", "--env"),
+        }
+    ),
+    short={
+        "n": "--name",
+        "p": "--prefix",
+        "c": "--channel",
+        "r": "--root-prefix",
+        "y": "--yes",
+        "q": "--quiet",
+        "d": "--dry-run",
+    },
+    aliases={"--channels": "--channel", "--root": "--root-prefix"},
+)
+# "-f" is a file for micromamba and for ``env``; for old conda's install it is --force and takes nothing.
+_WITH_FILE = replace(_GRAMMAR, short={**_GRAMMAR.short, "f": "--file"})
+# What other fields of the record say, or nothing of interest.
+_NO_OPTIONS = frozenset({"--yes", "--quiet", "--name", "--prefix", "--channel", "--file"})
+_RUN = replace(_GRAMMAR, short={"n": "--name", "p": "--prefix", "r": "--root-prefix", "e": "--environment"})
+
+
+# ---------------------------------------------------------------- one match specification
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One match specification: ``specifier`` as written without the build, ``version`` where it pins one exactly,
+    ``build`` the build's pattern, ``channel`` where it names one."""
+
+    name: str
+    specifier: str = ""
+    version: str = ""
+    build: str = ""
+    channel: str = ""
+
+    @property
+    def local(self) -> str:
+        """What the build says of CUDA: "cuNNN", "cuda" where it does not say which, "cpu", "" for nothing."""
+        return _local(self.build) or _TORCH.get(self.name, "")
+
+
+_SPEC = re.compile(
+    r"(?:(?P<channel>[^\s:=<>!~\[]+(?:\[[^\]]*\])?)(?::[^:\s]*)?::)?(?P<name>[A-Za-z0-9_][\w.-]*)\s*(?P<rest>.*)",
+    re.DOTALL,
+)
+_BRACKET = re.compile(r"(\w+)\s*=\s*('[^']*'|\"[^\"]*\"|[^,\s]+)")
+_BLANKS = re.compile(r"\s*([<>=!~,|])\s*")
+_BUILD_MARK = re.compile(r"(?<![<>=!~])=(?!=)")
+_CUDA_BUILD = re.compile(r"cuda_?(\d+)(?:\.(\d+))?")
+_ROCM_BUILD = re.compile(r"(?:rocm|hip)")
+
+
+def _local(build: str) -> str:
+    found = _CUDA_BUILD.search(build)
+    if found:
+        digits = found[1] + (found[2] or "")
+        return f"cu{digits}"
+    if "cuda" in build or "gpu" in build:
+        return "cuda"
+    if "cpu" in build:
+        return "cpu"
+    return "rocm" if _ROCM_BUILD.search(build) else ""
+
+
+def spec(text: str) -> Spec | None:
+    """One word of ``conda install`` or one entry of ``dependencies``, None where it is none.
+
+    ``version`` is what "==" names, or "=" with three parts; with two parts for packages whose version is a series
+    (python, pytorch-cuda, cudatoolkit, cuda-version).
+    """
+    text = text.strip().strip("'\"").strip()
+    if len(text) > 1000:
+        return None
+    found = _SPEC.fullmatch(text)
+    if not found:
+        return None
+    channel = (found["channel"] or "").partition("[")[0]
+    name, rest = found["name"].lower(), found["rest"].strip()
+    build = ""
+    if rest.endswith("]") and "[" in rest:
+        rest, _, inside = rest.removesuffix("]").partition("[")
+        keys = {key: value.strip("'\"") for key, value in _BRACKET.findall(inside)}
+        channel, build = keys.get("channel", channel), keys.get("build", "")
+        rest = rest.strip() or keys.get("version", "")
+    blank = rest[:1].isalnum() or rest[:1] == "*"  # "python 3.10.4 build": without an operator it is exact
+    if rest and not blank and rest[0] not in "<>=!~":
+        return None
+    rest = _BLANKS.sub(r"\1", rest)
+    version, _, tail = rest.partition(" ")
+    operator = re.match(r"[<>=!~]*", version)
+    head = operator[0] if operator else ""
+    mark = _BUILD_MARK.search(version, len(head))
+    if mark:
+        version, tail = version[: mark.start()], version[mark.end() :]
+    if blank and version and version != "*":
+        head, version = "==", f"=={version}"
+    build = build or tail.strip().lstrip("=")
+    if head not in ("", "=", "==", "===", "<", ">", "<=", ">=", "!=", "~="):
+        return None
+    return Spec(name, version if version != "=*" else "", _exact(name, head, version), build, channel)
+
+
+def _exact(name: str, operator: str, version: str) -> str:
+    """The version that a specifier pins, "" where it leaves a choice."""
+    bare = version[len(operator) :]
+    if operator not in ("=", "==", "===") or not re.fullmatch(r"(?:\d+!)?\d+(?:\.\w+)*(?:\.?\*)?", bare):
+        return ""
+    fuzzy = operator == "=" or bare.endswith("*")
+    bare = bare.rstrip("*").rstrip(".")
+    parts = bare.count(".") + 1
+    if fuzzy and parts < (2 if name in _SERIES else 3):
+        return ""
+    return bare
+
+
+_ARTIFACT = re.compile(r"(?P<name>[\w.-]+)-(?P<version>[^-/]+)-(?P<build>[^-/]+)\.(?:conda|tar\.bz2)$")
+_CHANNEL_URL = re.compile(r"^https?://[^/]+/(?:t/[^/]+/)?(.+?)/(?:linux-64|noarch|linux-aarch64|osx-\w+|win-64)/")
+
+
+def _artifact(url: str) -> Spec | None:
+    """What the file name of a package says."""
+    bare = re.split(r"[#?]", url, maxsplit=1)[0]
+    found = _ARTIFACT.fullmatch(bare.rsplit("/", 1)[-1])
+    if not found:
+        return None
+    place = _CHANNEL_URL.match(url)
+    version = found["version"]
+    return Spec(found["name"].lower(), f"=={version}", version, found["build"], place[1] if place else "")
+
+
+# ---------------------------------------------------------------- one command's settings
+
+
+@dataclass(frozen=True, slots=True)
+class _Into:
+    """Where the packages of one command go and come from."""
+
+    target: str
+    channels: tuple[str, ...]
+    options: frozenset[str]
+    sure: bool
+    manager: str = "conda"
+
+    def install(self, wanted: Spec, span: Span, *, url: str = "", locked: bool = False, sure: bool = True) -> Install:
+        channels = self.channels
+        if wanted.channel:
+            channels = (wanted.channel, *(c for c in channels if c != wanted.channel))
+        return Install(
+            self.manager,
+            "torch" if wanted.name in _TORCH else wanted.name,
+            span,
+            specifier=wanted.specifier,
+            version=wanted.version,
+            local=wanted.local,
+            url=url,
+            channels=channels,
+            options=self.options,
+            target=self.target,
+            locked=locked,
+            sure=self.sure and sure,
+        )
+
+
+def configured(command: Command, channels: tuple[str, ...]) -> tuple[str, ...]:
+    """The channels after a ``conda config`` (or ``micromamba config``), most wanted first; others change nothing."""
+    if command.program not in _PROGRAMS or "config" not in command.args[:3]:
+        return channels
+    words = list(command.args)
+    found = list(channels)
+    for index, word in enumerate(words):
+        verb, key, value = (
+            word.lstrip("-"),
+            "".join(words[index + 1 : index + 2]),
+            "".join(words[index + 2 : index + 3]),
+        )
+        if key not in ("channels", "default_channels") or not value:
+            continue
+        if verb in ("add", "prepend", "append", "remove"):
+            found = [channel for channel in found if channel != value]
+        if verb in ("add", "prepend"):
+            found.insert(0, value)
+        elif verb == "append":
+            found.append(value)
+        elif verb == "set":
+            found = [value]
+    return tuple(found)
+
+
+def _target(given: Given, command: Command, name: str = "") -> str:
+    """ "conda:NAME" or "conda:/prefix"; "conda:" is the environment that is active, or the base one."""
+    prefix, asked = given.last("--prefix"), given.last("--name")
+    if prefix is not None:
+        return f"conda:{_place(prefix.text, command)}"
+    return f"conda:{asked.text if asked is not None else name}"
+
+
+def _place(path: str, command: Command) -> str:
+    """A path of the container as far as the working directory is known."""
+    if path == "~" or path.startswith("~/"):
+        path = (command.env.get("HOME") or "/root") + path[1:]
+    if path.startswith(("/", "$", "`")) or not command.cwd:
+        return path.rstrip("/") or path
+    return posixpath.normpath(posixpath.join(command.cwd, path))
+
+
+def _channels(given: Given, command: Command, known: Sequence[str]) -> tuple[str, ...]:
+    found = [part for word in given.every("--channel") for part in word.text.split(",") if part]
+    if "--override-channels" not in given.names():
+        found += [*known, *(part for part in command.env.get("CONDA_CHANNELS", "").split(",") if part)]
+    return tuple(dict.fromkeys(found))
+
+
+def _kept(given: Given, command: Command) -> frozenset[str]:
+    """The options by name, and CONDA_OVERRIDE_CUDA with its value: it decides whether a build with CUDA is taken."""
+    names = {name for name in given.names() if name.startswith("--")} - _NO_OPTIONS
+    cuda = command.env.get("CONDA_OVERRIDE_CUDA")
+    return frozenset(names | ({f"CONDA_OVERRIDE_CUDA={cuda}"} if cuda else set()))
+
+
+# ---------------------------------------------------------------- commands
+
+
+def read(command: Command, files: Files, channels: tuple[str, ...] = ()) -> Iterator[Install | Removal | Unread]:
+    """What a command of conda's family does; nothing for any other command.
+
+    ``channels`` are those configured before (see ``configured``).  A package of ``conda run -n NAME pip install`` has
+    pip's own record with the target "conda:NAME".  A target of "conda:" alone is the active environment.
+    """
+    program = command.program
+    if program == "pixi":
+        yield from _pixi(command, files)
+        return
+    if program == "conda-lock":
+        yield from _conda_lock(command, files)
+        return
+    if program not in _PROGRAMS:
+        return
+    verb, words = _verb(command)
+    if verb == "run":
+        yield from _run(command, files, channels)
+    elif verb == "env":
+        yield from _env(command, words, files, channels)
+    elif verb in ("install", "create", "update", "upgrade", "remove", "uninstall"):
+        yield from _packages(command, verb, words, files, channels)
+
+
+_VERBS = frozenset(
+    {
+        "install",
+        "create",
+        "update",
+        "upgrade",
+        "remove",
+        "uninstall",
+        "env",
+        "run",
+        "activate",
+        "deactivate",
+        "config",
+        "clean",
+    }
+)
+
+
+def _verb(command: Command) -> tuple[str, tuple[Word, ...]]:
+    """The subcommand, and all other words; micromamba takes options in front of it."""
+    if command.program.endswith("-env"):
+        return "env", command.words[1:]
+    for index, word in enumerate(command.words[1:8], 1):
+        if word.text in _VERBS:
+            return word.text, command.words[1:index] + command.words[index + 1 :]
+    return "", command.words[1:]
+
+
+def _is_file(text: str) -> bool:
+    return text.lower().endswith((".yml", ".yaml", ".txt", ".lock"))
+
+
+def _packages(
+    command: Command, verb: str, words: tuple[Word, ...], files: Files, channels: tuple[str, ...]
+) -> Iterator[Install | Removal | Unread]:
+    after = {word.text: words[index + 1].text for index, word in enumerate(words[:-1])}
+    takes_file = command.program != "conda" or _is_file(after.get("-f", ""))
+    given = options.read(words, _WITH_FILE if takes_file else _GRAMMAR)
+    names = given.names()
+    if names & {"--dry-run", "--download-only"}:
+        return
+    kept = _kept(given, command)
+    if verb in ("update", "upgrade"):
+        kept |= {"--upgrade"}
+    into = _Into(_target(given, command), _channels(given, command, channels), kept, command.sure)
+    if verb in ("remove", "uninstall"):
+        for word in given.rest:
+            wanted = spec(word.text)
+            if wanted:
+                name = "torch" if wanted.name in _TORCH else wanted.name
+                yield Removal("conda", name, word.span, into.target, command.sure and word.sure)
+        return
+    for file in given.every("--file"):
+        yield from _file(file, command, given, into, files, named=verb == "create")
+    if "--only-deps" in names or ("--all" in names and verb in ("update", "upgrade")):
+        return
+    rest = list(given.rest)
+    while rest:
+        word = rest.pop(0)
+        text = word.text
+        if rest and re.fullmatch(r"\d+(?:\.\d+)+\*?", rest[0].text):  # "python 3.10": no package is called like that
+            text += f"={rest.pop(0).text}"
+        elif rest and re.fullmatch(r"[=<>]=?", rest[0].text) and len(rest) > 1:  # "python = 3.10"
+            text += rest.pop(0).text + rest.pop(0).text
+        yield from _word(word, text, command, given, into, files, named=verb == "create")
+
+
+def _word(
+    word: Word, text: str, command: Command, given: Given, into: _Into, files: Files, *, named: bool
+) -> Iterator[Install | Removal | Unread]:
+    if text.endswith((".conda", ".tar.bz2")):
+        artifact = _artifact(text)
+        if artifact:
+            yield into.install(artifact, word.span, url=text, sure=word.sure)
+            return
+    if _is_file(text):  # micromamba create env.yml
+        yield from _file(word, command, given, into, files, named=named)
+        return
+    wanted = spec(text)
+    if not word.sure:
+        head = re.match(r"[\w.:-]+?(?=[=<>!~ \[])", text)
+        known = spec(head[0]) if head else None
+        if known is None:
+            yield Unread(text, UNKNOWN_WORD, word.span)
+        else:  # the version is what nobody knows
+            yield into.install(replace(known, specifier=text[len(head[0] if head else "") :]), word.span)
+    elif wanted is None:
+        yield Unread(text, "it is no package specification of conda's", word.span)
+    else:
+        yield into.install(wanted, word.span)
+
+
+def _file(
+    word: Word, command: Command, given: Given, into: _Into, files: Files, *, named: bool
+) -> Iterator[Install | Removal | Unread]:
+    """A file of packages: YAML, an explicit list of artifacts, a lock, or specifications line by line.
+
+    ``named`` says that the file's own name for the environment counts.
+    """
+    if not word.sure:
+        yield Unread(word.text, UNKNOWN_WORD, word.span)
+        return
+    found = files.read(word.text, command.cwd)
+    if isinstance(found, str):
+        yield Unread(word.text, found, word.span)
+        return
+    folder = posixpath.dirname(word.text)
+    if word.text.lower().endswith((".yml", ".yaml")):
+        free = named and given.last("--name") is None and given.last("--prefix") is None
+        yield from environment(found, files, into, cwd=command.cwd, folder=folder, env=command.env, named=free)
+    else:
+        yield from _lines(found, into)
+
+
+def _lines(file: FileText, into: _Into) -> Iterator[Install | Unread]:
+    """``conda list --export`` or ``--explicit``, or specifications by hand."""
+    for number, line in enumerate(file.text.splitlines()[:MOST], 1):
+        text = line.strip()
+        if not text or text.startswith(("#", "@")):
+            continue
+        span = Span(file.path, number, len(line) - len(line.lstrip()) + 1, number, len(line.rstrip()) + 1)
+        if "://" in text:
+            artifact = _artifact(text)
+            if artifact:
+                yield into.install(artifact, span, url=text.partition("#")[0], locked=True)
+            else:
+                yield Unread(text[:200], "its name does not say which package it is", span)
+            continue
+        wanted = spec(text.partition(" #")[0])
+        if wanted is None:
+            yield Unread(file.path, f"line {number} is no package specification of conda's", span)
+        else:
+            yield into.install(wanted, span)
+
+
+def _env(
+    command: Command, words: tuple[Word, ...], files: Files, channels: tuple[str, ...]
+) -> Iterator[Install | Removal | Unread]:
+    given = options.read(words, _WITH_FILE)
+    if not given.rest or given.rest[0].text not in ("create", "update") or "--dry-run" in given.names():
+        return
+    into = _Into(_target(given, command), _channels(given, command, channels), _kept(given, command), command.sure)
+    named = given.every("--file") or [word for word in given.rest[1:] if _is_file(word.text)]
+    for word in named or [replace(command.words[0], text="environment.yml", sure=True)]:
+        yield from _file(word, command, given, into, files, named=True)
+
+
+# ---------------------------------------------------------------- environment files
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A part of a YAML document: a text, a list or (key, value) pairs; ``line`` and ``column`` count from 0."""
+
+    line: int
+    column: int
+    text: str = ""
+    items: tuple[_Node, ...] | None = None
+    pairs: tuple[tuple[_Node, _Node], ...] | None = None
+
+    def get(self, key: str) -> _Node | None:
+        return next((value for name, value in self.pairs or () if name.text == key), None)
+
+
+def _document(text: str) -> _Node | str:
+    """A YAML document out of the parser's events, or a clause that says why there is none.
+
+    Not through a loader: the depth and the number of nodes have a bound, an alias is the node it names and no copy, and
+    every node knows its place.
+    """
+    import yaml  # costs 30 ms, and most Dockerfiles need none
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    anchors: dict[str, _Node] = {}
+    stack: list[tuple[bool, str, int, int, list[_Node]]] = []
+    count = 0
+    try:
+        for event in yaml.parse(text, Loader=loader):
+            count += 1
+            if count > MOST or len(stack) > DEEPEST:
+                return f"it has more than {MOST} parts or {DEEPEST} levels"
+            mark = event.start_mark
+            line, column = (mark.line, mark.column) if mark else (0, 0)
+            if isinstance(event, yaml.SequenceStartEvent | yaml.MappingStartEvent):
+                stack.append((isinstance(event, yaml.MappingStartEvent), event.anchor or "", line, column, []))
+                continue
+            if isinstance(event, yaml.ScalarEvent):
+                node, anchor = _Node(line, column, event.value), event.anchor
+            elif isinstance(event, yaml.AliasEvent):
+                node, anchor = anchors.get(event.anchor or "", _Node(0, 0)), None
+            elif isinstance(event, yaml.SequenceEndEvent | yaml.MappingEndEvent):
+                mapping, anchor, line, column, parts = stack.pop()
+                if mapping:
+                    node = _Node(line, column, pairs=tuple(zip(parts[::2], parts[1::2], strict=True)))
+                else:
+                    node = _Node(line, column, items=tuple(parts))
+            else:
+                continue
+            if anchor:
+                anchors[anchor] = node
+            if not stack:
+                return node
+            stack[-1][4].append(node)
+    except (yaml.YAMLError, ValueError) as error:
+        reason = str(getattr(error, "problem", "") or error).splitlines()[0]
+        return f"it is no YAML ({reason[:100]})"
+    return "it is empty"
+
+
+def _span(file: FileText, node: _Node) -> Span:
+    return Span(file.path, node.line + 1, node.column + 1, node.line + 1, node.column + 1 + len(node.text))
+
+
+def environment(
+    file: FileText,
+    files: Files,
+    into: _Into | None = None,
+    *,
+    cwd: str = "",
+    folder: str = "",
+    env: Mapping[str, str] | None = None,
+    named: bool = True,
+) -> Iterator[Install | Unread]:
+    """What an environment.yml asks for, its pip list too; also a conda-lock.yml.
+
+    ``folder`` is where the file lies as the command names it: what its pip list includes is relative to that.
+    ``named`` lets the file's own name or prefix decide the target.
+    """
+    into = into or _Into("conda:", (), frozenset(), True)
+    start = Span(file.path, 1)
+    document = _document(file.text)
+    if isinstance(document, str):
+        yield Unread(file.path, document, start)
+        return
+    packages = document.get("package")
+    if packages is not None and document.get("metadata") is not None:
+        yield from _locked(file, packages, into)
+        return
+    dependencies = document.get("dependencies")
+    if document.pairs is None or dependencies is None or dependencies.items is None:
+        if dependencies is None or dependencies.pairs is not None or dependencies.text not in ("", "~", "null"):
+            yield Unread(file.path, "it has no list of dependencies", start)
+        return
+    if named and into.target == "conda:":
+        prefix, name = document.get("prefix"), document.get("name")
+        into = replace(into, target=f"conda:{name.text if name else prefix.text if prefix else ''}")
+    channels = document.get("channels")
+    listed = tuple(node.text for node in (channels.items if channels and channels.items else ()) if node.text)
+    listed = tuple(channel for channel in listed if channel != "nodefaults")
+    if listed:
+        into = replace(into, channels=tuple(dict.fromkeys((*listed, *into.channels))))
+    for node in dependencies.items:
+        for key, value in node.pairs or ():
+            if key.text == "pip":
+                yield from _pip(file, value, files, into, cwd, folder, env or {})
+            elif key.text in ("sel(linux)", "sel(unix)"):  # micromamba's selectors
+                yield from _dependency(file, value, into)
+        if node.pairs is None:
+            yield from _dependency(file, node, into)
+
+
+def _dependency(file: FileText, node: _Node, into: _Into) -> Iterator[Install | Unread]:
+    if not node.text.strip():
+        return
+    artifact = _artifact(node.text) if "://" in node.text else None
+    wanted = artifact or spec(node.text)
+    if wanted is None:
+        yield Unread(file.path, f"line {node.line + 1} is no package specification of conda's", _span(file, node))
+    else:
+        yield into.install(wanted, _span(file, node), url=node.text if artifact else "")
+
+
+def _pip(
+    file: FileText, node: _Node, files: Files, into: _Into, cwd: str, folder: str, env: Mapping[str, str]
+) -> Iterator[Install | Unread]:
+    """The pip list as the requirements file that conda makes of it, each entry on its line and column of ``file``."""
+    lines: list[str] = []
+    for item in node.items or ():
+        if "\n" in item.text or item.line < len(lines):
+            yield Unread(file.path, f"line {item.line + 1} holds more than one requirement", _span(file, item))
+            continue
+        lines += [""] * (item.line - len(lines))
+        lines.append(" " * min(item.column, 200) + item.text)
+    asked = requirements.Asked()
+    within = (posixpath.join(folder, posixpath.basename(file.path)),) if folder else ()
+    requirements.add_text(asked, "\n".join(lines), file.path, files, cwd, env, within=within)
+    yield from asked.unread
+    for constraint, wanted in (*((False, w) for w in asked.requirements), *((True, w) for w in asked.constraints)):
+        if requirements.holds(wanted.marker) is False:
+            continue
+        found = requirements.install(wanted, asked, "pip", into.target, sure=into.sure, constraint=constraint)
+        yield replace(found, marker="") if requirements.holds(wanted.marker) else found
+
+
+def _locked(file: FileText, packages: _Node, into: _Into) -> Iterator[Install | Unread]:
+    """A conda-lock.yml: each package with its version and the URL of its artifact."""
+    for node in packages.items or ():
+        name, version = node.get("name"), node.get("version")
+        platform, manager, url = node.get("platform"), node.get("manager"), node.get("url")
+        if name is None or version is None or (platform is not None and platform.text != "linux-64"):
+            continue
+        address = url.text if url else ""
+        if manager is not None and manager.text == "pip":
+            public, _, local = version.text.partition("+")
+            yield Install(
+                "pip",
+                requirements.canonical(name.text),
+                _span(file, name),
+                specifier=f"=={version.text}",
+                version=public,
+                local=local,
+                url=address,
+                target=into.target,
+                locked=True,
+                sure=into.sure,
+            )
+            continue
+        artifact = _artifact(address)
+        wanted = Spec(
+            name.text.lower(),
+            f"=={version.text}",
+            version.text,
+            artifact.build if artifact else "",
+            artifact.channel if artifact else "",
+        )
+        yield into.install(wanted, _span(file, name), url=address, locked=True)
+
+
+def _conda_lock(command: Command, files: Files) -> Iterator[Install | Removal | Unread]:
+    given = options.read(command.words[1:], _WITH_FILE)
+    if not given.rest or given.rest[0].text != "install":
+        return
+    into = _Into(_target(given, command), (), _kept(given, command), command.sure)
+    default = replace(given.rest[0], text="conda-lock.yml")
+    for word in given.rest[1:] or (default,):
+        yield from _file(word, command, given, into, files, named=False)
+
+
+# ---------------------------------------------------------------- conda run
+
+
+def inner(command: Command) -> tuple[str, tuple[Word, ...]] | None:
+    """What ``conda run -n NAME CMD...`` (also mamba's and micromamba's) starts: the environment and the words of CMD,
+    None for any other command.  The environment is a name, a folder, or "" for the active one."""
+    if command.program not in _PROGRAMS or "run" not in command.args:
+        return None
+    place = command.args.index("run") + 1
+    before = options.read(command.words[1:place], _RUN)
+    given = options.read(command.words[place + 1 :], _RUN, inner=True)
+    if before.rest or not given.rest:
+        return None
+    target = _target(given, command)
+    return (target if target != "conda:" else _target(before, command)).removeprefix("conda:"), given.rest
+
+
+def inner_commands(command: Command) -> tuple[str, tuple[Command, ...]] | None:
+    """As ``inner``, a shell's script taken apart; each command as if it had been written by itself."""
+    found = inner(command)
+    if found is None:
+        return None
+    name, words = found
+    plain = replace(command, words=words)
+    if plain.program in ("sh", "bash", "dash", "zsh"):
+        given = options.read(words[1:], Grammar(frozenset({"-o", "-O"})), inner=True)
+        if "-c" in given.names() and given.rest:
+            from envkit.dockerfile.parse import Text
+            from envkit.dockerfile.shell import commands
+
+            script = given.rest[0]
+            text = Text.of(script.text, script.span.path, script.span.line, script.span.column)
+            known = commands(text, dict(command.env), command.cwd, dialect=plain.program)
+            return name, tuple(replace(one, sure=one.sure and command.sure) for one in known.commands)
+    return name, (plain,)
+
+
+def _run(command: Command, files: Files, channels: tuple[str, ...]) -> Iterator[Install | Removal | Unread]:
+    found = inner_commands(command)
+    if found is None:
+        return
+    from envkit.dockerfile import pip, poetry, uv
+
+    name, commands = found
+    for one in commands:
+        if inner(one) is not None:  # conda run in conda run: nobody writes that
+            continue
+        for record in (
+            *pip.read(one, files),
+            *uv.read(one, files),
+            *poetry.read(one, files),
+            *read(one, files, channels),
+        ):
+            if isinstance(record, Install | Removal) and _relative(record.target):
+                yield replace(record, target=f"conda:{name}")
+            else:
+                yield record
+
+
+def _relative(target: str) -> bool:
+    """Whether what is active decides the environment: no path and no environment is named."""
+    return target == "conda:" or ("/" not in target and not target.startswith("conda:"))
+
+
+# ---------------------------------------------------------------- activation
+
+
+def activated(command: Command) -> str | None:
+    """The environment that a command activates for what follows in its shell, None where it activates none.
+
+    A conda environment's name, or the folder of a virtual environment or of a conda prefix; "base" is conda's own, ""
+    after a deactivation.  What is not known before the build stays as written (it has a "$").
+    """
+    program = command.program
+    words = [word.text for word in command.words]
+    if program in _PROGRAMS:
+        verb, rest = _verb(command)
+        if verb == "activate":
+            given = options.read(rest, _GRAMMAR)
+            name = given.last("--name") or given.last("--prefix") or (given.rest[0] if given.rest else None)
+            return _environment(name.text, command) if name is not None else "base"
+        return "" if verb == "deactivate" else None
+    if words[0] in ("source", ".") and len(words) > 1:
+        script, name_of_script = words[1], words[1].rsplit("/", 1)[-1]
+        if name_of_script not in ("activate", "activate.sh", "deactivate"):
+            return None
+        if name_of_script == "deactivate":
+            return ""
+        plain = [word for word in words[2:] if not word.startswith("-")]
+        if plain:
+            return _environment(plain[0], command)
+        if "/" not in script or not posixpath.dirname(script).endswith("bin"):
+            return "base"  # conda's own script, found through PATH or linked to from elsewhere
+        return _place(posixpath.dirname(posixpath.dirname(script)) or ".", command)
+    return "" if words[0] == "deactivate" else None
+
+
+def _environment(name: str, command: Command) -> str:
+    return _place(name, command) if "/" in name or name.startswith("~") else name
+
+
+# ---------------------------------------------------------------- pixi
+
+
+def _pixi(command: Command, files: Files) -> Iterator[Install | Unread]:
+    """``pixi install`` and ``pixi add``; what pixi.toml or pyproject.toml says, its lock being pixi's own business."""
+    given = options.read(command.words[1:], _WITH_FILE)
+    if not given.rest:
+        return
+    verb = given.rest[0].text
+    into = _Into("pixi:", _channels(given, command, ()), _kept(given, command), command.sure, "pixi")
+    if verb in ("add", "global"):
+        for word in given.rest[1:]:
+            wanted = spec(word.text)
+            if word.text == "install" and verb == "global":
+                continue
+            if "--pypi" in given.names():
+                asked = requirements.requirement(word.text, word.span)
+                if asked:
+                    yield requirements.install(asked, requirements.Asked(), "pixi", into.target, sure=command.sure)
+            elif wanted is None or not word.sure:
+                yield Unread(word.text, UNKNOWN_WORD, word.span)
+            else:
+                yield into.install(wanted, word.span)
+        return
+    if verb not in ("install", "i", "run", "shell-hook", "reinstall"):
+        return
+    manifest = given.last("--manifest-path")
+    path = manifest.text if manifest else "pixi.toml"
+    path = path if path.endswith(".toml") else posixpath.join(path, "pixi.toml")
+    found = files.read(path, command.cwd)
+    if isinstance(found, str) and not manifest:
+        other = files.read("pyproject.toml", command.cwd)
+        found = other if isinstance(other, FileText) and "[tool.pixi" in other.text else found
+    if isinstance(found, str):
+        yield Unread(path, found, command.span)
+        return
+    yield from manifest_of_pixi(found, into)
+
+
+def manifest_of_pixi(file: FileText, into: _Into | None = None) -> Iterator[Install | Unread]:
+    """The dependencies of a pixi.toml (or a pyproject.toml with pixi's table): those of every environment."""
+    import tomllib
+
+    into = into or _Into("pixi:", (), frozenset(), True, "pixi")
+    try:
+        document = tomllib.loads(file.text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        yield Unread(file.path, f"it is no TOML ({str(error)[:100]})", Span(file.path, 1))
+        return
+    table = _table(_table(document, "tool"), "pixi") or document
+    workspace = _table(table, "workspace") or _table(table, "project")
+    listed = workspace.get("channels")
+    if isinstance(listed, list):
+        into = replace(into, channels=tuple(str(channel) for channel in listed if isinstance(channel, str)))
+    linux = _table(_table(table, "target"), "linux-64")
+    for scope in (table, linux):
+        for name, value in _table(scope, "dependencies").items():
+            where = _line_of(file, name)
+            keys = value if isinstance(value, dict) else {}
+            text = (value if isinstance(value, str) else str(keys.get("version", "*"))).strip()
+            build = str(keys.get("build", ""))
+            wanted = spec(name if text in ("*", "") else f"{name} {text}")
+            if wanted is None:
+                yield Unread(file.path, f"{name} is no package specification of conda's", where)
+            else:
+                yield into.install(replace(wanted, build=build or wanted.build), where)
+        for name, value in _table(scope, "pypi-dependencies").items():
+            where = _line_of(file, name)
+            keys = value if isinstance(value, dict) else {}
+            version = value if isinstance(value, str) else str(keys.get("version", ""))
+            asked = requirements.requirement(f"{name}{version if version != '*' else ''}", where)
+            if asked:
+                found = requirements.install(asked, requirements.Asked(), "pixi", into.target, sure=into.sure)
+                yield replace(found, index=str(keys.get("index", "")), url=str(keys.get("url", "") or found.url))
+
+
+def _table(holder: object, key: str) -> dict[str, object]:
+    value = holder.get(key) if isinstance(holder, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def _line_of(file: FileText, name: str) -> Span:
+    found = re.search(rf"^[ \t]*(\"?{re.escape(name)}\"?)[ \t]*=", file.text, re.MULTILINE)
+    if not found:
+        return Span(file.path, 1)
+    line = file.text.count("\n", 0, found.start(1)) + 1
+    column = found.start(1) - (file.text.rfind("\n", 0, found.start(1)) + 1) + 1
+    return Span(file.path, line, column, line, column + len(found[1]))

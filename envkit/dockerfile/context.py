@@ -1,0 +1,271 @@
+"""A build context on disk: the files that a build could see, and why it could not see the others."""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import os
+import posixpath
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from envkit.dockerfile.files import LARGEST, FileText
+
+MOST_NAMES = 10_000  # of one folder
+MOST_PATTERNS = 5_000  # of one .dockerignore
+MOST_WILDCARDS = 2_000  # of one .dockerignore; what a match costs is their number times the path's length
+LONGEST_PATH = 4_096  # characters; Linux opens no longer one
+
+_OUTSIDE = "it lies outside the build context"
+_IGNORED = "the .dockerignore keeps it out of the build context"
+_MISSING = "it is not in the build context"
+
+
+@dataclass(slots=True)
+class Context:
+    """The folder ``root`` as ``docker build`` would send it.
+
+    ``dockerfile`` is the Dockerfile, for a NAME.dockerignore beside it goes before the .dockerignore of the folder
+    (Docker docs, "Build context").  Nothing outside of ``root`` is opened, and nothing that is no plain file.
+    """
+
+    root: Path
+    dockerfile: Path | None = None
+    _rules: tuple[Rule, ...] | None = field(default=None, init=False)
+
+    def read(self, path: str) -> FileText | str:
+        """The file at ``path`` below the root, or a clause that says why it cannot be known.
+
+        UTF-8 and, by its mark, UTF-16 (which PowerShell writes) are read; bytes that are neither become U+FFFD.
+        """
+        placed = self._place(path)
+        if isinstance(placed, str):
+            return placed
+        below, real = placed
+        data = _bytes(real)
+        if isinstance(data, str):
+            return data
+        if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            text = data.decode("utf-16", errors="replace")
+        elif b"\0" in data:
+            return "it is no text"
+        else:
+            text = data.decode("utf-8-sig", errors="replace")
+        return FileText(posixpath.normpath(posixpath.join(str(self.root), below)), text)
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """The names in a folder that the build could see, sorted, ``MOST_NAMES`` at most.
+
+        Empty where there is no such folder.
+        """
+        placed = self._place(path, folder=True)
+        if isinstance(placed, str):
+            return ()
+        below, real = placed
+        found: list[str] = []
+        reopens = any(rule.keeps for rule in self.rules())
+        try:
+            with os.scandir(real) as entries:
+                for entry in entries:
+                    name = posixpath.normpath(posixpath.join(below, entry.name))
+                    if ignored(name, self.rules()) and not (reopens and entry.is_dir(follow_symlinks=False)):
+                        continue
+                    found.append(entry.name)
+                    if len(found) >= MOST_NAMES:
+                        break
+        except OSError:
+            return ()
+        return tuple(sorted(found))
+
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules of the .dockerignore in force, read once."""
+        if self._rules is None:
+            places = [self.root / ".dockerignore"]
+            if self.dockerfile is not None:
+                places.insert(0, self.dockerfile.with_name(f"{self.dockerfile.name}.dockerignore"))
+            texts = (_bytes(str(place)) for place in places)
+            data = next((data for data in texts if isinstance(data, bytes)), b"")
+            self._rules = rules(data.decode("utf-8-sig", errors="replace"))
+        return self._rules
+
+    def _place(self, path: str, *, folder: bool = False) -> tuple[str, str] | str:
+        """The path below the root, and where it really lies; or why not."""
+        below = posixpath.normpath(path or ".")
+        if path.startswith("/") or below == ".." or below.startswith("../"):
+            return _OUTSIDE
+        if len(path) > LONGEST_PATH or "\0" in path:
+            return _MISSING
+        if not folder and ignored(below, self.rules()):
+            return _IGNORED
+        try:
+            top = os.path.realpath(self.root, strict=True)
+            real = os.path.realpath(os.path.join(top, below), strict=True)
+        except OSError as error:
+            return "it is a link that leads in a circle" if error.errno == errno.ELOOP else _MISSING
+        except ValueError:  # a name that the file system cannot have
+            return _MISSING
+        inside = os.path.relpath(real, top)
+        if inside == ".." or inside.startswith("../"):
+            return "it is a link that leaves the build context"
+        if not folder and ignored(inside, self.rules()):
+            return _IGNORED
+        return below, real
+
+
+def _bytes(path: str) -> bytes | str:
+    """The content of a plain file of bearable size, or a clause."""
+    try:
+        kind = os.stat(path).st_mode
+        if stat.S_ISDIR(kind):
+            return "it is a folder"
+        if not stat.S_ISREG(kind):
+            return "it is no plain file"
+        # Another kind of file may have taken its place since: opening must not wait, and what was opened counts.
+        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        with open(opened, "rb") as file:
+            if not stat.S_ISREG(os.fstat(opened).st_mode):
+                return "it is no plain file"
+            data = file.read(LARGEST + 1)
+    except OSError as error:
+        return f"it cannot be read ({(error.strerror or 'unknown error').lower()})"
+    return data if len(data) <= LARGEST else f"it is larger than {LARGEST // 1024 // 1024} MB"
+
+
+# ---------------------------------------------------------------- .dockerignore
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One line of a .dockerignore: ``keeps`` for one that begins with "!".
+
+    ``plain`` is a pattern without wildcards; else ``parts`` are its characters and wildcards in order.
+    """
+
+    keeps: bool
+    plain: str
+    parts: tuple[str, ...] = ()
+
+    def matches(self, path: str) -> bool:
+        """Whether the pattern matches the path or a folder above it."""
+        if not self.parts:
+            return path == self.plain or path.startswith(f"{self.plain}/")
+        return _matches(self.parts, path)
+
+
+def rules(text: str) -> tuple[Rule, ...]:
+    """The lines of a .dockerignore (Docker docs, "Build context": Go's filepath.Match and ``**``).
+
+    It ends at ``MOST_PATTERNS`` lines or ``MOST_WILDCARDS`` stars; nobody writes so many.
+    """
+    found: list[Rule] = []
+    stars = 0
+    for line in text.splitlines():
+        if line.startswith("#"):
+            continue
+        pattern = line.strip()
+        keeps = pattern.startswith("!")
+        pattern = pattern.removeprefix("!").strip() if keeps else pattern
+        if not pattern or len(pattern) > LONGEST_PATH:
+            continue
+        pattern = posixpath.normpath(pattern).lstrip("/")
+        if pattern in ("", "."):
+            continue
+        wild = any(sign in pattern for sign in "*?[\\")
+        rule = Rule(keeps, pattern, _parts(pattern) if wild else ())
+        stars += sum(part[0] == "*" for part in rule.parts)
+        if stars > MOST_WILDCARDS or len(found) >= MOST_PATTERNS:
+            break
+        found.append(rule)
+    return tuple(found)
+
+
+def ignored(path: str, lines: tuple[Rule, ...]) -> bool:
+    """Whether the last rule that matches ``path`` or a folder above it keeps it out."""
+    if path in ("", "."):
+        return False
+    return next((not rule.keeps for rule in reversed(lines) if rule.matches(path)), False)
+
+
+def _parts(pattern: str) -> tuple[str, ...]:
+    """A pattern's characters; "**/" is any folders or none, "**" anything, "*" and "?" stop at a slash, "[" a class."""
+    parts: list[str] = []
+    at = 0
+    while at < len(pattern):
+        sign = pattern[at]
+        if pattern.startswith("**", at):
+            while at < len(pattern) and pattern[at] == "*":
+                at += 1
+            if pattern[at : at + 1] == "/":
+                if parts[-1:] != ["**/"]:
+                    parts.append("**/")
+                at += 1
+            else:
+                parts.append("**")
+            continue
+        end = pattern.find("]", at + 2) if sign == "[" else -1
+        if end > 0:
+            parts.append(pattern[at : end + 1])
+            at = end + 1
+            continue
+        if sign == "\\" and at + 1 < len(pattern):
+            at += 1
+            sign = f"\\{pattern[at]}"
+        parts.append(sign)
+        at += 1
+    return tuple(parts)
+
+
+def _matches(parts: tuple[str, ...], path: str) -> bool:
+    """All states of the pattern at once, so that no pattern takes longer than its length times the path's."""
+    states = _open({0}, parts, fresh=True)
+    for place, sign in enumerate(path):
+        if sign == "/" and len(parts) in states:
+            return True  # a folder above
+        following: set[int] = set()
+        for state in states:
+            if state == len(parts):
+                continue
+            part = parts[state]
+            if part == "**" or part == "**/" or (part == "*" and sign != "/"):
+                following.add(state)
+            elif part != "*" and _takes(part, sign):
+                following.add(state + 1)
+        if not following:
+            return False
+        states = _open(following, parts, fresh=path[place] == "/")
+    return len(parts) in states
+
+
+def _open(states: set[int], parts: tuple[str, ...], *, fresh: bool) -> set[int]:
+    """With the states that are reached without a character; "**/" may end only where a name begins (``fresh``)."""
+    found: set[int] = set()
+    for state in states:
+        at = state
+        while at not in found:
+            found.add(at)
+            if at < len(parts) and (parts[at] in ("*", "**") or (parts[at] == "**/" and fresh)):
+                at += 1
+    return found
+
+
+def _takes(part: str, sign: str) -> bool:
+    """Whether one part that stands for one character takes ``sign``."""
+    if part == "?":
+        return sign != "/"
+    if part[0] == "\\" and len(part) == 2:
+        return part[1] == sign
+    if part[0] == "[" and len(part) > 2:
+        inside = part[1:-1]
+        negated = inside.startswith("^")
+        inside = inside.removeprefix("^")
+        within = at = 0
+        while at < len(inside):
+            if inside[at + 1 : at + 2] == "-" and at + 2 < len(inside):
+                within |= inside[at] <= sign <= inside[at + 2]
+                at += 3
+            else:
+                within |= inside[at] == sign
+                at += 1
+        return bool(within) != negated and sign != "/"
+    return part == sign

@@ -1,0 +1,770 @@
+"""What a Dockerfile's default build would contain: follows arguments, stages, commands and files, and judges
+nothing.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from envkit.dockerfile import conda, pip, poetry, shell, system, torches, uv, words
+from envkit.dockerfile.bases import base as base_of
+from envkit.dockerfile.files import Files
+from envkit.dockerfile.parse import Instruction, Parsed, Text, parse
+from envkit.dockerfile.pythons import PATH, SYSTEM, Python, Pythons, activated
+from envkit.dockerfile.tree import NoContext, Run, Source, Tree
+from envkit.facts import Facts
+from envkit.model import UNSUPPORTED, Observed, Span
+from envkit.subjects.dockerfile import (
+    Base,
+    Command,
+    Copy,
+    Dockerfile,
+    Install,
+    Removal,
+    Setting,
+    Stage,
+    Started,
+    Step,
+    Torch,
+    Unread,
+    Word,
+)
+
+Env = dict[str, str | None]
+
+# What BuildKit defines for FROM lines, and for stages that declare them (Dockerfile reference, "Automatic platform
+# ARGs").
+_PLATFORM = {
+    "TARGETPLATFORM": "linux/{arch}",
+    "TARGETOS": "linux",
+    "TARGETARCH": "{arch}",
+    "TARGETVARIANT": "",
+    "BUILDPLATFORM": "linux/amd64",
+    "BUILDOS": "linux",
+    "BUILDARCH": "amd64",
+    "BUILDVARIANT": "",
+}
+_SHELLS = ("sh", "bash", "dash", "ash", "zsh")
+_READERS = (pip.read, uv.read, poetry.read)
+
+
+@dataclass(slots=True)
+class _State:
+    """A stage while its steps go by."""
+
+    args: Env
+    env: Env
+    tree: Tree
+    pythons: Pythons
+    workdir: str = "/"
+    user: str = ""
+    shell: tuple[str, ...] = ("/bin/sh", "-c")
+    trail: system.Trail = field(default_factory=system.Trail)
+    channels: tuple[str, ...] = ()
+    installs: list[Install] = field(default_factory=list)
+    near: list[Install] = field(default_factory=list)  # those that may decide which torch another one gets
+    torches: list[Torch] = field(default_factory=list)
+    made: dict[str, list[Install]] = field(default_factory=dict)  # by the folder of wheels, or the file of an export
+
+    def child(self) -> _State:
+        """The state that a stage FROM this one begins with."""
+        return _State(
+            dict(self.args),
+            dict(self.env),
+            self.tree.copy(),
+            self.pythons.copy(),
+            self.workdir,
+            self.user,
+            self.shell,
+            self.trail,
+            self.channels,
+            list(self.installs),
+            list(self.near),
+            list(self.torches),
+            dict(self.made),
+        )
+
+    def made_at(self, path: str, cwd: str) -> list[Install] | None:
+        """What was made ready at a path or in its folder, None for nothing."""
+        whole = _absolute(path, cwd)
+        return self.made.get(whole) or self.made.get(posixpath.dirname(whole))
+
+    def seen(self) -> Env:
+        """The variables of a RUN: ENV outranks ARG."""
+        return {**self.args, **self.env}
+
+
+def read(
+    text: str,
+    path: str,
+    facts: Facts,
+    context: Source | None = None,
+    *,
+    known: Mapping[str, Base] | None = None,
+    gpus: tuple[str, ...] = (),
+    driver: str = "",
+) -> Dockerfile:
+    """The subject of a Dockerfile's text; ``path`` is how the user named it.
+
+    ``context`` is the build context.  ``known`` are bases that a configuration describes, by reference.  ``gpus`` and
+    ``driver`` are what the user says the image must run on.  A text without a stage gives a Dockerfile without stages.
+    """
+    return _Reader(parse(text, path), text, path, facts, context or NoContext(), known or {}).result(gpus, driver)
+
+
+class _Reader:
+    """Follows the instructions of one Dockerfile."""
+
+    def __init__(
+        self, parsed: Parsed, text: str, path: str, facts: Facts, context: Source, known: Mapping[str, Base]
+    ) -> None:
+        self.parsed, self.text, self.path, self.facts, self.known = parsed, text, path, facts, known
+        self.tree = Tree(context)
+        self.globals: Env = {}
+        self.stages: list[Stage] = []
+        self.states: list[_State] = []
+        self.names: dict[str, int] = {}
+        self.brought: dict[int, set[int]] = {}
+        self.begun: tuple[Instruction, str, Base, int | None] | None = None
+        self.steps: list[Step] = []
+        for instruction in parsed.instructions:
+            self._take(instruction)
+        self._close()
+
+    # ---------------------------------------------------------------- stages
+
+    def _take(self, instruction: Instruction) -> None:
+        if instruction.name == "FROM":
+            self._close()
+            self._from(instruction)
+        elif self.begun is None:
+            if instruction.name == "ARG":
+                for name, value in words.assignments(instruction):
+                    self.globals[name] = None if value is None else self._expand(value.value, self._outer())[0]
+        else:
+            self.steps.append(self._step(instruction, self.states[-1]))
+
+    def _outer(self, arch: str = "amd64") -> Env:
+        return {**{name: value.format(arch=arch) for name, value in _PLATFORM.items()}, **self.globals}
+
+    def _expand(self, text: str, env: Mapping[str, str | None]) -> tuple[str, bool]:
+        expanded = words.expand(text, env, self.parsed.escape)
+        return expanded.text, expanded.sure
+
+    def _from(self, instruction: Instruction) -> None:
+        outer = self._outer()
+        platform = ""
+        for flag in instruction.flags:
+            if flag.value.startswith("--platform="):
+                platform = self._expand(flag.value.removeprefix("--platform="), outer)[0]
+        parts = words.split(instruction.text)
+        image = parts[0] if parts else instruction.text
+        reference, sure = self._expand(image.value, outer)
+        name = parts[2].value.lower() if len(parts) >= 3 and parts[1].value.upper() == "AS" else ""
+        span = image.span(0, len(image.value)) if image.value else instruction.span
+        parent = self.names.get(reference.lower())
+        if parent is not None:
+            state, base = self.states[parent].child(), self.stages[parent].base
+        else:
+            base = self.known.get(reference) or base_of(reference, span, self.facts, sure=sure, platform=platform)
+            base = replace(base, span=span)
+            state = _State({}, {"PATH": PATH, **base.variables}, self.tree.copy(), Pythons())
+            state.pythons.begin(base, self._distro(base))
+            if (base.torch.value and not base.torch.missing) or _holds_torch(base):
+                state.torches.append(self._of_base(base, state))
+        self.begun = (instruction, name, base, parent)
+        self.steps = []
+        self.states.append(state)
+
+    def _distro(self, base: Base) -> str:
+        return self.facts.os_python(base.os.value) if base.os.value and not base.os.missing else ""
+
+    def _of_base(self, base: Base, state: _State) -> Torch:
+        found = state.pythons.look("python", state.env)
+        python = base.python if base.python.value else Observed.lost("the base does not say")
+        return Torch(base.torch, base.torch_cuda, "base", base.span, None, python, found.prefix)
+
+    def _close(self) -> None:
+        if self.begun is None:
+            return
+        instruction, name, base, parent = self.begun
+        index, state = len(self.stages), self.states[-1]
+        env = {key: value for key, value in state.env.items() if value is not None}
+        self.stages.append(Stage(index, name, instruction.span, base, parent, tuple(self.steps), env))
+        if name:
+            self.names[name] = index
+        self.begun = None
+
+    # ---------------------------------------------------------------- steps
+
+    def _step(self, instruction: Instruction, state: _State) -> Step:
+        flags = tuple(flag.value for flag in instruction.flags)
+        seen = state.seen()
+        step = Step(
+            instruction.name,
+            instruction.span,
+            instruction.text.value,
+            flags,
+            instruction.exec_form is not None,
+            env={name: value for name, value in seen.items() if value is not None},
+            workdir=state.workdir,
+            user=state.user,
+        )
+        match instruction.name:
+            case "ARG" | "ENV" | "LABEL":
+                return replace(step, settings=tuple(self._settings(instruction, state, seen)))
+            case "WORKDIR":
+                folder, _ = self._expand(_unquoted(instruction.text.value.strip()), seen)
+                state.workdir = posixpath.normpath(posixpath.join(state.workdir, folder or "."))
+            case "USER":
+                state.user = self._expand(instruction.text.value.strip(), seen)[0]
+            case "SHELL":
+                if instruction.exec_form:
+                    state.shell = instruction.exec_form
+            case "COPY" | "ADD":
+                return replace(step, copy=self._copy(instruction, state, seen))
+            case "RUN":
+                return self._run(step, instruction, state, seen)
+            case "CMD" | "ENTRYPOINT" | "HEALTHCHECK":
+                return replace(step, commands=self._commands(instruction, state, dict(seen)))
+            case _:
+                pass
+        return step
+
+    def _settings(self, instruction: Instruction, state: _State, seen: Env) -> Iterator[Setting]:
+        for name, text in words.assignments(instruction):
+            span = text.span(0, len(text.value)) if text is not None and text.value else instruction.span
+            if text is None:
+                value: str | None = self.globals.get(name) if name in self.globals else self._inherited(name, state)
+                sure = value is not None
+            else:
+                value, sure = self._expand(text.value, seen)
+            if instruction.name == "ARG":
+                state.args[name] = value
+            elif instruction.name == "ENV":
+                state.env[name] = value
+            yield Setting(instruction.name, name, value, span, sure, text.value if text is not None else "")
+
+    def _inherited(self, name: str, state: _State) -> str | None:
+        if name in state.args:
+            return state.args[name]
+        value = _PLATFORM.get(name)
+        return None if value is None else value.format(arch="arm64" if self._arm(len(self.stages)) else "amd64")
+
+    def _copy(self, instruction: Instruction, state: _State, seen: Env) -> Copy | None:
+        stage: int | None = None
+        image = ""
+        for flag in instruction.flags:
+            if flag.value.startswith("--from="):
+                name = self._expand(flag.value.removeprefix("--from="), {**self._outer(), **seen})[0]
+                stage = self.names.get(name.lower())
+                if stage is None and name.isdigit() and int(name) < len(self.stages):
+                    stage = int(name)
+                image = name if stage is None else ""
+        if instruction.exec_form is not None:
+            parts = [self._expand(word, seen)[0] for word in instruction.exec_form]
+        else:
+            parts = [self._expand(word.value, seen)[0] for word in words.split(instruction.text)]
+        if not parts:
+            return None
+        target = posixpath.join(state.workdir, parts[-1]) if parts[-1] else state.workdir
+        sources = tuple(part for part in parts[:-1] if not part.startswith("<<"))
+        copy = Copy(sources, target, instruction.span, stage, image, instruction.name == "ADD")
+        for heredoc in instruction.heredocs:
+            name = posixpath.join(target, heredoc.name) if parts[-1].endswith("/") else target
+            line = heredoc.content.span(0, 0).line
+            state.tree.write(posixpath.normpath(name), self.path, line, heredoc.content.value)
+        state.tree.took(copy, state.workdir)
+        if copy.add:
+            for source in copy.sources:
+                if "://" in source:
+                    state.trail = state.trail.fetched(source, copy.target)
+        if stage is not None:
+            state.tree.took_from(copy, self.states[stage].tree)
+            self._bring(copy, stage, state)
+        return copy
+
+    def _bring(self, copy: Copy, stage: int, state: _State) -> None:
+        """Environments that a COPY --from carries over: their installs come along."""
+        other = self.states[stage]
+        found = False
+        there = {(one.span, one.name, one.prefix) for one in state.installs}  # the same folder may be copied twice
+        for source in copy.sources:
+            source = posixpath.normpath("/" + source.lstrip("/"))
+            into = posixpath.normpath(copy.target)
+
+            def moved(prefix: str, source: str = source, into: str = into) -> str | None:
+                """Where a folder of the other stage lands, None where it does not come along."""
+                if not prefix:
+                    return None
+                if source == "/" or prefix == source or prefix.startswith(source.rstrip("/") + "/"):
+                    return posixpath.normpath(into + "/" + prefix[len(source.rstrip("/")) :])
+                if source.startswith(prefix + "/") and re.search(r"/(?:site|dist)-packages|/lib$|/python3", source):
+                    return prefix
+                return None
+
+            for prefix, version in other.pythons.prefixes.items():
+                target = moved(prefix)
+                if target is not None:
+                    state.pythons.prefixes.setdefault(target, version)
+                    found = True
+            for install in other.installs:
+                target = moved(install.prefix)
+                if target is not None and install.manager not in ("apt", "dnf", "apk"):
+                    found = True
+                    if (install.span, install.name, target) not in there:
+                        there.add((install.span, install.name, target))
+                        state.installs.append(replace(install, prefix=target))
+            for place, made in other.made.items():
+                target = moved(place)
+                if target is not None:
+                    is_file = place == source and posixpath.splitext(place)[1] and copy.target.endswith(("/", "/."))
+                    state.made[posixpath.join(into, posixpath.basename(place)) if is_file else target] = made
+            for torch in other.torches:
+                target = moved(torch.prefix)
+                if target is not None:
+                    found = True
+                    if not any((torch.span, target) == (one.span, one.prefix) for one in state.torches):
+                        state.torches.append(replace(torch, prefix=target))
+        if found:
+            self.brought.setdefault(len(self.stages), set()).add(stage)
+
+    # ---------------------------------------------------------------- commands
+
+    def _commands(self, instruction: Instruction, state: _State, seen: Env) -> tuple[Command, ...]:
+        """The commands of an instruction, by its shell, its words or its here-documents."""
+        text = instruction.text
+        if instruction.name == "HEALTHCHECK":
+            found = re.match(r"\s*CMD\s+", text.value, re.IGNORECASE)
+            text = text.slice(found.end(), len(text.value)) if found else text
+        if instruction.exec_form is not None:
+            return _started(instruction.exec_form, instruction.span, state, seen)
+        dialect = "bash" if state.shell and "bash" in state.shell[0] else "sh"
+        bodies = instruction.heredocs
+        if instruction.heredocs and instruction.name == "RUN":
+            first = instruction.heredocs[0].content.value.split("\n", 1)[0]
+            alone = re.fullmatch(r"\s*<<-?\s*[\"']?[\w.-]+[\"']?\s*", text.value)
+            if alone and first.startswith("#!") and not first.rstrip().endswith(_SHELLS):
+                return ()  # a script in another language
+            if alone and "bash" in first:
+                dialect = "bash"
+            if alone:  # without a command the here-document itself is the script, with its own inside it
+                text, bodies = instruction.heredocs[0].content, ()
+        arch = "arm64" if self._arm(len(self.stages)) else "amd64"
+        return shell.commands(text, seen, state.workdir, dialect=dialect, heredocs=bodies, arch=arch).commands
+
+    def _run(self, step: Step, instruction: Instruction, state: _State, seen: Env) -> Step:
+        if state.user and state.user not in ("root", "0", "0:0", "root:root"):
+            seen.setdefault("HOME", f"/home/{state.user.split(':')[0]}")
+        else:
+            seen.setdefault("HOME", "/root")
+        files: Files = Run(state.tree, step.flags, state.workdir)
+        begun = self._commands(instruction, state, seen)
+        commands = tuple(islice((each for command in begun for each in _script(command, files, 0)), _MOST_COMMANDS))
+        active = _shell_environment(state)
+        installs: list[Install] = []
+        removals: list[Removal] = []
+        unread: list[Unread] = []
+        for command in commands:
+            state.tree.ran(command)
+            new = activated(command)
+            if new is not None:
+                active = state.pythons.activated(new, command.cwd)
+                continue
+            state.pythons.take(command, command.env, active, state.trail)
+            asked: list[Install] = []
+            for item in _asked(command, files, state):
+                if isinstance(item, Install):
+                    asked.append(item)
+                elif isinstance(item, Removal):
+                    removals.append(item)
+                    self._remove(item, state)
+                else:
+                    unread.append(item)
+            state.trail = system.remember(command, state.trail)
+            state.channels = conda.configured(command, state.channels)
+            # `pip config set` and the like act in later steps as the variables do that they stand for
+            state.args.update(pip.configured(command))
+            state.args.update(poetry.configured(command))
+            for item in asked:
+                state.pythons.add(item)
+            placed = [self._placed(_source(item, state.tree), command, state, active) for item in asked]
+            self._took(placed, state)
+            installs.extend(placed)
+        return replace(
+            step, commands=commands, installs=tuple(installs), removals=tuple(removals), unread=tuple(unread)
+        )
+
+    def _placed(self, install: Install, command: Command, state: _State, active: str) -> Install:
+        if install.manager in ("apt", "dnf", "apk", "yum", "zypper") or install.prefix:
+            return install
+        where = state.pythons.locate(install, command, command.env, active)
+        prefix = _prefix(install, command, where, state)
+        if install.name == "pip" and install.manager == "pip" and where.prefix == SYSTEM == prefix and where.version:
+            state.pythons.own_pip = where.version  # its script in /usr/local/bin is what `pip` means from now on
+        return replace(install, python=where.version, prefix=prefix)
+
+    def _remove(self, removal: Removal, state: _State) -> None:
+        if not removal.sure:
+            return
+        state.installs = [i for i in state.installs if i.name != removal.name]
+        if removal.name in ("torch", "pytorch"):
+            state.torches.clear()
+
+    def _took(self, installs: list[Install], state: _State) -> None:
+        """Puts what one command installs to what the stage has, and says which torch comes of it."""
+        arm = self._arm(len(self.stages))
+        base = self.begun[2] if self.begun else None
+        state.near += [i for i in installs if i.manager == "conda" or (i.constraint and i.name == "torch")]
+        for install in installs:
+            state.installs.append(install)
+            if base is None or not torches.is_torch(install) or not install.sure:
+                continue
+            pin = next((i for i in reversed(state.near) if i.constraint), None)
+            if pin is not None and not install.version and install.manager != "conda":
+                install = replace(install, version=pin.version, local=install.local or pin.local)
+            near = (*installs, *state.near)
+            torch = torches.of_install(install, near, base, self.facts, arm=arm)
+            if not _satisfied(install, state.torches, torch):
+                state.torches.append(torch)
+
+    def _arm(self, index: int) -> bool:
+        base = self.begun[2] if self.begun else self.stages[index].base
+        return base.platform.endswith(("arm64", "aarch64", "arm64/v8"))
+
+    # ---------------------------------------------------------------- the whole
+
+    def result(self, gpus: tuple[str, ...], driver: str) -> Dockerfile:
+        """The subject."""
+        if not self.stages:
+            return Dockerfile(self.path, self.text, ())
+        last = len(self.stages) - 1
+        empty = Dockerfile(self.path, self.text, tuple(self.stages))
+        lineage = empty.line_of(last)
+        brought = sorted({stage for index in lineage for stage in self.brought.get(index, ())} - set(lineage))
+        reachable = self._reachable(last)
+        state = self.states[last]
+        members = (*lineage, *brought)
+        unread = tuple(u for index in members for step in self.stages[index].steps for u in step.unread)
+        draft = replace(
+            empty,
+            lineage=lineage,
+            brought=tuple(brought),
+            reachable=tuple(sorted(reachable)),
+            installs=tuple(state.installs),
+            unread=unread,
+            torches=tuple(state.torches),
+            started=self._started(lineage, state),
+            gpus=gpus,
+            driver=driver,
+        )
+        return self._fields(draft, state)
+
+    def _reachable(self, last: int) -> set[int]:
+        found: set[int] = set()
+        wanted = [last]
+        while wanted:
+            index = wanted.pop()
+            if index in found:
+                continue
+            found.add(index)
+            stage = self.stages[index]
+            if stage.parent is not None:
+                wanted.append(stage.parent)
+            for step in stage.steps:
+                if step.copy is not None and step.copy.source_stage is not None:
+                    wanted.append(step.copy.source_stage)
+                for flag in step.flags:
+                    source = re.search(r"[=,]from=([^,]+)", flag)
+                    if source and source[1].lower() in self.names:
+                        wanted.append(self.names[source[1].lower()])
+        return found
+
+    def _started(self, lineage: tuple[int, ...], state: _State) -> Started | None:
+        entry: tuple[Command, ...] = ()
+        command: tuple[Command, ...] = ()
+        for index in lineage:
+            for step in self.stages[index].steps:
+                if step.name == "ENTRYPOINT":
+                    entry, command = step.commands, ()
+                elif step.name == "CMD":
+                    command = step.commands
+        for each in (*entry, *command):
+            program = each.program
+            if program.startswith("python") or program in ("pip", "pip3"):
+                found = state.pythons.look(each.words[0].text, state.seen(), each.cwd, _shell_environment(state))
+                return Started(each, found.version, found.prefix)
+            inner = _inside(each)
+            if inner is not None:
+                found_at = Python(
+                    state.pythons.prefixes.get(state.pythons.environment(inner), ""), state.pythons.environment(inner)
+                )
+                return Started(each, found_at.version, found_at.prefix)
+        return None
+
+    def _fields(self, draft: Dockerfile, state: _State) -> Dockerfile:
+        base, torch = draft.base, draft.torch
+        at = f"{base.span.path}:{base.span.line}"
+        lost: Observed[str] = Observed.lost("the reference holds an argument without a value", at)
+        none: Observed[str] = Observed.lost("nothing here installs torch, as far as the text says")
+        return replace(
+            draft,
+            base_image=Observed.of(base.reference, at) if base.sure and base.reference else lost,
+            base_cuda=base.cuda,
+            base_cudnn=base.cudnn,
+            base_flavor=base.flavor,
+            base_os=base.os,
+            torch_version=torch.version if torch else none,
+            torch_cuda=torch.cuda if torch else none,
+            python_version=self._python(draft, state),
+            torch_install_method=Observed.of(torch.method, f"{torch.span.path}:{torch.span.line}")
+            if torch
+            else _implied(draft) or none,
+        )
+
+    def _python(self, draft: Dockerfile, state: _State) -> Observed[str]:
+        torch = draft.torch
+        if torch is not None and torch.python.value and not torch.python.missing:
+            via = torch.python.via or f"the Python that {torch.span.path}:{torch.span.line} installs torch into"
+            return Observed.of(torch.python.value, via)
+        if draft.started is not None and draft.started.version:
+            span = draft.started.command.span
+            return Observed.of(draft.started.version, f"what {span.path}:{span.line} starts")
+        places = [i for i in draft.installs if i.python and i.manager in ("pip", "uv", "conda", "poetry")]
+        if places:
+            return Observed.of(
+                places[-1].python, f"the Python that {places[-1].span.path}:{places[-1].span.line} installs into"
+            )
+        for program in ("python", "python3"):
+            found = state.pythons.look(program, state.seen(), state.workdir, _shell_environment(state))
+            if found.version:
+                return Observed.of(found.version, f"what {program} means at the end of the build")
+        base = draft.base.python
+        return (
+            base
+            if base.value and draft.base.family != "os" and draft.base.family != "nvidia"
+            else Observed.lost("the text does not say which Python there is")
+        )
+
+
+_DEEPEST = 4  # scripts that start scripts
+_MOST_COMMANDS = 20_000  # of one RUN, scripts that start themselves included
+
+
+def _script(command: Command, files: Files, depth: int) -> Iterator[Command]:
+    """The commands of a script out of the context that a command starts; the command itself where it starts none that
+    can be read.
+    """
+    words = [word for word in command.words if not word.text.startswith("-")]
+    shell_started = command.program in _SHELLS and not any(
+        re.fullmatch(r"-[a-z]*c", word.text) for word in command.words
+    )
+    path = words[1].text if shell_started and len(words) > 1 else command.words[0].text
+    if depth >= _DEEPEST or not (shell_started or ("/" in path and path.endswith((".sh", ".bash")))):
+        yield command
+        return
+    found = files.read(path, command.cwd)
+    if isinstance(found, str):
+        yield command
+        return
+    first = found.text.lstrip().split("\n", 1)[0]  # what the build writes has empty lines in front
+    dialect = "bash" if command.program == "bash" or "bash" in first else "sh"
+    for each in shell.commands(Text.of(found.text, found.path), command.env, command.cwd, dialect=dialect).commands:
+        yield from _script(each if command.sure else replace(each, sure=False), files, depth + 1)
+
+
+def _asked(command: Command, files: Files, state: _State) -> Iterator[Install | Removal | Unread]:
+    """What a command does to the packages, whichever manager it is."""
+    for reader in _READERS:
+        for item in reader(command, files):
+            made = state.made_at(item.path, command.cwd) if isinstance(item, Unread) else None
+            if made is None:
+                yield item
+            else:  # `pip install /wheels/*` of what `pip wheel` put there, `-r` of what `poetry export` wrote
+                manager, target = ("uv", "uv:--system") if reader is uv.read else ("pip", pip.started(command)[0])
+                for one in made:
+                    sure = one.sure and command.sure
+                    yield replace(one, manager=manager, target=target, sure=sure, python="", prefix="")
+    _makes(command, files, state)
+    yield from conda.read(command, files, state.channels)
+    yield from system.read(command, files, state.trail)
+
+
+def _prefix(install: Install, command: Command, where: Python, state: _State) -> str:
+    """The folder that an install goes below: what its options say, a user's own where it may not write to the
+    Python's; "" where only the build knows it.
+    """
+    if install.manager not in ("pip", "uv"):
+        return where.prefix
+    told = {name: value for name, _, value in (option.partition("=") for option in install.options) if value}
+    for name in ("--target", "--prefix", "--root"):
+        if name in install.options:
+            folder = told.get(name, "")
+            if not folder or "$" in folder or "`" in folder:
+                return ""
+            return _absolute(folder, command.cwd)
+    home = command.env.get("HOME") or "/root"
+    if "--user" in install.options:
+        return f"{home}/.local"
+    if install.manager == "pip" and where.prefix == SYSTEM and _unprivileged(state.user) and command.raw_words:
+        return where.prefix if command.raw_words[0].text == "sudo" else f"{home}/.local"
+    return where.prefix
+
+
+# Each requires torch, whatever its version and extras (their Requires-Dist).
+_REQUIRING = frozenset({"torchvision", "torchaudio", "lightning", "pytorch-lightning", "sglang", "unsloth", "vllm"})
+
+
+def _implied(draft: Dockerfile) -> Observed[str] | None:
+    """How torch gets there where only what requires it is named, None where nothing that does is."""
+    for install in reversed(draft.installs):
+        asked = install.sure and not install.constraint and "--no-deps" not in install.options
+        if asked and install.name in _REQUIRING:
+            return Observed.of(
+                install.manager, f"{install.span.path}:{install.span.line}, {install.name} requires torch"
+            )
+    return None
+
+
+def _unprivileged(user: str) -> bool:
+    return bool(user) and user.split(":")[0] not in ("root", "0")
+
+
+def _holds_torch(base: Base) -> bool:
+    """Whether the image is one of torch, though neither its tag nor a fact says which."""
+    if base.torch.missing == UNSUPPORTED or not base.sure:
+        return False
+    name = base.repository.rsplit("/", 1)[-1]
+    return "pytorch" in name.split("-") or name in ("vllm-openai", "sglang")
+
+
+_TORCH_REPOSITORY = re.compile(r"github\.com[/:]pytorch/pytorch(?:\.git)?/?(?:@v?([\w.]+))?(?:$|[#?])")
+_RELEASE = re.compile(r"v?(\d+\.\d+\.\d+)")
+
+
+def _source(install: Install, tree: Tree) -> Install:
+    """``install`` as an install of torch where it builds a clone of torch's repository, else as it is."""
+    if install.manager not in ("pip", "uv", "source") or not install.url:
+        return install
+    url, ref = tree.clone_at(install.url) if install.url.startswith("/") else (install.url, "")
+    found = _TORCH_REPOSITORY.search(url)
+    if found is None:
+        return install
+    release = _RELEASE.fullmatch(ref or found[1] or install.version)
+    return replace(install, manager="source", name="torch", version=release[1] if release else "", local="")
+
+
+_EXPORTS = {("poetry", "export"): "install", ("uv", "export"): "sync", ("pdm", "export"): "install"}
+
+
+def _makes(command: Command, files: Files, state: _State) -> None:
+    """Takes down what a command only prepares for a later install: wheels in a folder, a lock as a requirements file.
+
+    It is what the install would choose that the same words ask for.
+    """
+    target, rest = pip.started(command)
+    if target and rest and rest[0].text == "wheel":
+        verb, new, reader, where = rest[0], "install", pip.read, _after(rest, "-w", "--wheel-dir") or "."
+    elif len(command.words) > 1 and (known := _EXPORTS.get((command.program, command.words[1].text))):
+        verb, new, reader = command.words[1], known, uv.read if command.program == "uv" else poetry.read
+        where = _after(command.words, "-o", "--output", "--output-file")
+        where = where or next((r.target.text for r in command.redirects if r.op == ">"), "")
+    else:
+        return
+    if where and "$" not in where:
+        instead = tuple(replace(word, text=new) if word is verb else word for word in command.words)
+        found = [item for item in reader(replace(command, words=instead), files) if isinstance(item, Install)]
+        state.made[_absolute(where, command.cwd)] = found
+
+
+def _after(words_: Sequence[Word], *names: str) -> str:
+    """The value of an option, "" where it is not given."""
+    for at, word in enumerate(words_):
+        name, equals, value = word.text.partition("=")
+        if name in names and (equals or at + 1 < len(words_)):
+            return value if equals else words_[at + 1].text
+    return ""
+
+
+def _satisfied(install: Install, before: list[Torch], torch: Torch) -> bool:
+    """Whether the installer would leave the torch that is there: pip and uv do unless told to upgrade."""
+    if (
+        install.manager not in ("pip", "uv")
+        or not before
+        or {"--upgrade", "--force-reinstall", "--target"} & install.options
+    ):
+        return False
+    there = before[-1]
+    if install.url:
+        return False
+    # What lies in a user's own folder is on top of the Python's packages, and the installer sees those.
+    if there.prefix and torch.prefix and there.prefix != torch.prefix and not torch.prefix.endswith("/.local"):
+        return False
+    if install.local:
+        return False if there.cuda.value != torch.cuda.value else install.version == there.version.value
+    if install.version:
+        return install.version == there.version.value
+    if not install.specifier:
+        return True
+    if there.version.value is None:
+        return there.method == "base"  # its version is not known, but a range rarely excludes it
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.version import InvalidVersion
+
+    try:
+        return SpecifierSet(install.specifier).contains(there.version.value, prereleases=True)
+    except (InvalidSpecifier, InvalidVersion):
+        return False
+
+
+def _started(argv: tuple[str, ...], span: Span, state: _State, seen: Env) -> tuple[Command, ...]:
+    """The commands of a JSON form: its words, or the script that it hands to a shell."""
+    if len(argv) >= 3 and posixpath.basename(argv[0]) in _SHELLS and argv[1].startswith("-") and argv[1].endswith("c"):
+        text = Text.of(argv[2], span.path, span.line, span.column)
+        dialect = "bash" if "bash" in argv[0] else "sh"
+        return shell.commands(text, seen, state.workdir, dialect=dialect).commands
+    if not argv or not argv[0]:
+        return ()
+    each = tuple(Word(word, word, span, True, True) for word in argv)
+    env = {name: value for name, value in seen.items() if value is not None}
+    return (Command(each, span, each, env=env, cwd=state.workdir),)
+
+
+def _shell_environment(state: _State) -> str:
+    """The environment in which SHELL runs every command, "" for none."""
+    argv = state.shell
+    if len(argv) > 2 and posixpath.basename(argv[0]) in ("conda", "mamba", "micromamba") and argv[1] == "run":
+        for index, word in enumerate(argv[:-1]):
+            if word in ("-n", "--name", "-p", "--prefix"):
+                return state.pythons.environment(argv[index + 1])
+        return state.pythons.environment("")
+    if (
+        argv
+        and posixpath.basename(argv[0]) in _SHELLS
+        and any(word in ("-l", "--login", "-i", "-lc", "-ic", "-ilc", "-lic") for word in argv[1:])
+    ):
+        return state.pythons.login
+    return ""
+
+
+def _inside(command: Command) -> str | None:
+    """The conda environment that a command runs something in, None where it is no such command."""
+    argv = [word.text for word in command.words]
+    if command.program in ("conda", "mamba", "micromamba") and argv[1:2] == ["run"]:
+        for index, word in enumerate(argv[:-1]):
+            if word in ("-n", "--name", "-p", "--prefix"):
+                return argv[index + 1]
+        return ""
+    return None
+
+
+def _absolute(path: str, cwd: str) -> str:
+    return posixpath.normpath(posixpath.join(cwd or "/", path))
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text

@@ -1,0 +1,431 @@
+"""A Dockerfile's text as the instructions that BuildKit sees in it, each character with its place in the file.
+
+The rules are those of BuildKit's frontend/dockerfile/parser (parser.go, split_command.go, line_parsers.go and
+directives.go) and of the Dockerfile reference.  Where BuildKit stops with an error, this parser notes a ``Problem`` and
+reads on as a person would, for the rest of such a file is still worth a judgement.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from envkit.dockerfile.words import SPACES, heredoc_name, heredoc_words, name_values, short
+from envkit.model import Span
+
+LONGEST_LINE = 65_535  # bytes; BuildKit reads lines with Go's bufio.Scanner, whose tokens end there
+
+_MAY_BE_JSON = frozenset(("ADD", "CMD", "COPY", "ENTRYPOINT", "RUN", "SHELL", "VOLUME"))
+_KNOWN = _MAY_BE_JSON | frozenset(
+    ("ARG", "ENV", "EXPOSE", "FROM", "HEALTHCHECK", "LABEL", "MAINTAINER", "ONBUILD", "STOPSIGNAL", "USER", "WORKDIR")
+)
+_MAY_HAVE_HEREDOCS = frozenset(("ADD", "COPY", "RUN"))
+_DIRECTIVES = frozenset(("check", "escape", "syntax"))
+
+_DIRECTIVE = re.compile(rf"#[{SPACES}]*([a-zA-Z][a-zA-Z0-9]*)[\t\f\r ]*=[\t\f\r ]*(.+?)[\t\f\r ]*\Z", re.DOTALL)
+_BLANKS = re.compile(r"[\t\v\f\r ]+")
+_HEREDOC = re.compile(r"(\d*)<<(-?)[\t\n\f\r ]*([^<]*)\Z", re.ASCII)
+# A list of strings, told without a JSON parser: nothing in it can nest, so no input makes it deep.
+_STRINGS = re.compile(
+    r"""\[[ \t\r\n]*+
+        (?:"(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+"[ \t\r\n]*+
+           (?:,[ \t\r\n]*+"(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+"[ \t\r\n]*+)*+)?+
+        \][ \t\r\n]*+\Z""",
+    re.VERBOSE,
+)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A logical text, put together of stretches of a file: continuations joined, comment lines in between left out.
+
+    ``starts`` are the positions in the whole joined text where a stretch begins, ``places`` their lines and columns in
+    the file (both from 1); ``offset`` is where this text begins in the joined one, so that slices share the map.
+    """
+
+    value: str
+    path: str
+    starts: tuple[int, ...]
+    places: tuple[tuple[int, int], ...]
+    offset: int = 0
+
+    @classmethod
+    def of(cls, value: str, path: str, line: int = 1, column: int = 1) -> Text:
+        """A plain string as it stands in ``path`` from ``line`` and ``column`` on; its newlines are the file's."""
+        starts, places = [0], [(line, column)]
+        at = value.find("\n")
+        while at >= 0:
+            line += 1
+            starts.append(at + 1)
+            places.append((line, 1))
+            at = value.find("\n", at + 1)
+        return cls(value, path, tuple(starts), tuple(places))
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def __str__(self) -> str:
+        return self.value
+
+    def place(self, at: int) -> tuple[int, int]:
+        """Line and column in the file of the character at ``at``; at the very end, of where the next would stand."""
+        at += self.offset
+        index = bisect_right(self.starts, at) - 1
+        line, column = self.places[index]
+        return line, column + at - self.starts[index]
+
+    def span(self, start: int, end: int) -> Span:
+        """Where the characters from ``start`` up to ``end`` stand in the file."""
+        line, column = self.place(start)
+        if end <= start:
+            return Span(self.path, line, column, line, column)
+        end_line, end_column = self.place(end - 1)
+        return Span(self.path, line, column, end_line, end_column + 1)
+
+    def slice(self, start: int, end: int) -> Text:
+        """The text from ``start`` up to ``end``."""
+        return Text(self.value[start:end], self.path, self.starts, self.places, self.offset + start)
+
+    def pick(self, stretches: Iterable[tuple[int, int]]) -> Text:
+        """The stretches from a start up to an end, put together: what stays when quotes are taken away, say."""
+        values, starts, places, length = [], [], [], 0
+        for start, end in stretches:
+            while start < end:
+                index = bisect_right(self.starts, start + self.offset)
+                stop = min(end, self.starts[index] - self.offset) if index < len(self.starts) else end
+                starts.append(length)
+                places.append(self.place(start))
+                values.append(self.value[start:stop])
+                length += stop - start
+                start = stop
+        if not starts:
+            return self.slice(0, 0)
+        return Text("".join(values), self.path, tuple(starts), tuple(places))
+
+
+@dataclass(frozen=True, slots=True)
+class Heredoc:
+    """A here-document: ``content`` are its lines as they stand in the file, the last newline and any tabs included.
+
+    ``expand`` is False where its word was quoted; ``chomp`` is True for ``<<-``: whoever uses the content takes the
+    tabs at the begin of its lines away.  ``fd`` is the number before ``<<``, mostly "".
+    """
+
+    name: str
+    content: Text
+    expand: bool
+    chomp: bool
+    fd: str
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction.
+
+    ``name`` is upper case; ``text`` what follows it and its flags, without blanks around.  ``span`` goes from the name
+    to the end of the last line that belongs to it, here-documents included.  ``flags`` are without their quotes
+    ("--mount=type=cache,target=/x").  ``exec_form`` are the strings of a JSON list, HEALTHCHECK's after its word CMD;
+    None for the shell form.  ``trigger`` is what ONBUILD holds back; its here-documents are ONBUILD's too.
+    ``escape`` is the character that the file escapes with.
+    """
+
+    name: str
+    span: Span
+    text: Text
+    flags: tuple[Text, ...] = ()
+    heredocs: tuple[Heredoc, ...] = ()
+    exec_form: tuple[str, ...] | None = None
+    trigger: Instruction | None = None
+    escape: str = "\\"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something for which BuildKit would refuse the file: ``message`` is a clause with what it says."""
+
+    message: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """``directives`` are the parser directives by name in lower case (syntax, escape, check)."""
+
+    instructions: tuple[Instruction, ...]
+    escape: str
+    directives: Mapping[str, str]
+    problems: tuple[Problem, ...]
+
+
+def parse(text: str, path: str) -> Parsed:
+    """The instructions of a Dockerfile; any text gives a result.
+
+    Columns count the characters of ``text``: a byte order mark at its begin is the first of them.  Only a newline ends
+    a line, as for BuildKit.
+    """
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    problems: list[Problem] = []
+    _cut_before_too_long(lines, path, problems)
+    mark = 1 if text.startswith("\ufeff") else 0
+    head = lines[0][mark:] if lines else ""
+    directives, comments = _directives([head, *lines[1:]] if mark else lines, path, problems)
+    escape = directives.get("escape", "\\")
+    if escape not in ("\\", "`"):
+        escape = "\\"
+
+    ends = _Ends(lines)
+    instructions: list[Instruction] = []
+    at, count = comments, len(lines)
+    while at < count:
+        raw = lines[at] if at or not mark else head
+        line = raw.strip(SPACES)
+        if not line or line[0] == "#":
+            at += 1
+            continue
+        first = at
+        raw = raw.rstrip("\r")
+        column = len(raw) - len(raw.lstrip(SPACES)) + 1 + (mark if not at else 0)
+        piece, goes_on = _continuation(raw.lstrip(SPACES), escape)
+        at += 1
+        if goes_on:
+            pieces, starts, places, length = [piece], [0], [(first + 1, column)], len(piece)
+            while goes_on and at < count:
+                piece = lines[at].rstrip("\r")
+                at += 1
+                bare = piece.lstrip(SPACES)
+                if not bare or bare[0] == "#":
+                    continue
+                piece, goes_on = _continuation(piece, escape)
+                if piece:
+                    starts.append(length)
+                    places.append((at, 1))
+                    pieces.append(piece)
+                    length += len(piece)
+            joined = Text("".join(pieces), path, tuple(starts), tuple(places))
+        else:
+            joined = Text(piece, path, (0,), ((first + 1, column),))
+        end_column = len(lines[at - 1].rstrip("\r")) + 1
+        instruction = _instruction(joined, at, end_column, escape, problems)
+        if "<<" in joined.value:
+            instruction, at = _with_heredocs(instruction, joined, at, ends, problems)
+        instructions.append(instruction)
+    _judge_order(instructions, path, problems)
+    return Parsed(tuple(instructions), escape, directives, tuple(problems))
+
+
+def _cut_before_too_long(lines: list[str], path: str, problems: list[Problem]) -> None:
+    """BuildKit reads no further than a line that is too long; neither do we, which bounds the work a line can make."""
+    if not lines or len(max(lines, key=len)) * 4 <= LONGEST_LINE:
+        return
+    for index, line in enumerate(lines):
+        if len(line) * 4 <= LONGEST_LINE:
+            continue
+        size = len(line) if len(line) > LONGEST_LINE else len(line.encode("utf-8", "surrogatepass"))
+        if size > LONGEST_LINE:
+            message = f"the line is longer than {LONGEST_LINE:,} bytes, where BuildKit stops reading"
+            problems.append(Problem(message, Span(path, index + 1, 1, index + 1, len(line) + 1)))
+            del lines[index:]
+            return
+
+
+def _directives(lines: Sequence[str], path: str, problems: list[Problem]) -> tuple[dict[str, str], int]:
+    """The parser directives at the top and how many lines they take."""
+    found: dict[str, str] = {}
+    for index, line in enumerate(lines):
+        match = _DIRECTIVE.match(line.rstrip("\r").lstrip(SPACES))
+        name = match[1].lower() if match else ""
+        if match is None or name not in _DIRECTIVES:
+            return found, index
+        span = Span(path, index + 1, 1, index + 1, len(line) + 1)
+        if name in found:
+            problems.append(Problem(f"the parser directive {name} stands here for the second time", span))
+            continue
+        if name == "escape" and match[2] not in ("\\", "`"):
+            problems.append(Problem(f"the escape character is {match[2]!r}, neither \\ nor `", span))
+        found[name] = match[2]
+    return found, len(lines)
+
+
+def _continuation(line: str, escape: str) -> tuple[str, bool]:
+    """The line without the escape character at its end, and whether one was there: it may have blanks behind it, but no
+    second escape character before it.
+    """
+    bare = line.rstrip(" \t")
+    if bare.endswith(escape) and bare[-2:-1] != escape:
+        return bare[:-1], True
+    return line, False
+
+
+def _instruction(line: Text, end_line: int, end_column: int, escape: str, problems: list[Problem]) -> Instruction:
+    """The instruction on one logical line."""
+    value = line.value
+    start = len(value) - len(value.lstrip(SPACES))
+    stop = max(start, len(value.rstrip(SPACES)))
+    blanks = _BLANKS.search(value, start, stop)
+    name_end, at = blanks.span() if blanks else (stop, stop)
+    name = value[start:name_end].lower().upper()
+    where = line.span(start, name_end)
+    span = Span(line.path, where.line, where.column, end_line, end_column)
+    if name not in _KNOWN:
+        what = f"there is no instruction {short(name)}" if name else "a continuation has no begin"
+        problems.append(Problem(what, where))
+    flags: tuple[Text, ...] = ()
+    if value.startswith("--", at, stop):
+        flags, at = _flags(line, at, stop, escape)
+    while at < stop and value[at] in SPACES:
+        at += 1
+    text = line.slice(at, max(at, stop))
+
+    exec_form = trigger = None
+    if name in _MAY_BE_JSON:
+        exec_form = _exec_form(text, problems)
+    elif name == "HEALTHCHECK":
+        blanks = _BLANKS.search(text.value)
+        exec_form = _exec_form(text.slice(blanks.end(), len(text)), problems) if blanks else None
+    elif name in ("ENV", "LABEL"):
+        wrong = name_values(text.value, escape, legacy=True)[1]
+        if wrong:
+            problems.append(Problem(f"{name} {wrong}", span))
+    elif name == "ONBUILD" and text.value:
+        if _BLANKS.split(text.value, maxsplit=1)[0].upper() == "ONBUILD":
+            problems.append(Problem("ONBUILD holds another ONBUILD", span))
+        else:
+            trigger = _instruction(text, end_line, end_column, escape, problems)
+    return Instruction(name, span, text, flags, (), exec_form, trigger, escape)
+
+
+def _flags(line: Text, at: int, stop: int, escape: str) -> tuple[tuple[Text, ...], int]:
+    """The words at ``at`` that begin with ``--``, and where what follows them begins; ``--`` alone ends them."""
+    value = line.value
+    found: list[Text] = []
+    while value.startswith("--", at, stop):
+        quote, quoted, kept, start = "", False, [], at
+        while at < stop:
+            char = value[at]
+            if not quote and char in SPACES:
+                break
+            if char == escape:
+                kept.append((start, at))
+                at += 1
+                start = at
+            elif char == quote or (not quote and char in "'\""):
+                kept.append((start, at))
+                start, quote, quoted = at + 1, "" if quote else char, True
+            at += 1
+        at = min(at, stop)
+        kept.append((min(start, at), at))
+        flag = line.pick(kept)
+        if flag.value == "--":
+            return tuple(found), at
+        if flag.value or quoted:
+            found.append(flag)
+        while at < stop and value[at] in SPACES:
+            at += 1
+    return tuple(found), at
+
+
+def _exec_form(text: Text, problems: list[Problem]) -> tuple[str, ...] | None:
+    """The strings of a JSON list; None for anything that is no JSON list, which BuildKit takes for the shell form."""
+    value = text.value
+    if not value.startswith("["):
+        return None
+    if _STRINGS.match(value):
+        # Half of a pair of surrogates is what Go's decoder, too, takes for an unknown character.
+        return tuple(_SURROGATE.sub("\ufffd", string) for string in json.loads(value))
+    if value.endswith("]") and _is_json(value):
+        problems.append(Problem(f"the JSON list {short(value)} holds more than strings", text.span(0, len(value))))
+    return None
+
+
+def _is_json(value: str) -> bool:
+    try:
+        json.loads(value, parse_constant=_refuse, parse_int=_any_number, parse_float=_any_number)
+    except RecursionError:  # thousands of lists in lists: well formed as far as it was read, and no list of strings
+        return True
+    except ValueError:
+        return False
+    return True
+
+
+def _refuse(word: str) -> None:
+    """NaN and Infinity are Python's, not JSON's."""
+    raise ValueError(word)
+
+
+def _any_number(digits: str) -> int:
+    """A number's value matters to nobody here, and a long one takes long to read."""
+    return len(digits)
+
+
+class _Ends:
+    """Finds the line that ends a here-document; the lines are put into a table once, however many there are."""
+
+    __slots__ = ("_tables", "lines")
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self.lines = lines
+        self._tables: dict[bool, dict[str, list[int]]] = {}
+
+    def find(self, name: str, chomp: bool, after: int) -> int | None:
+        """The first line from ``after`` on that is ``name``, tabs before it aside where ``chomp`` says so."""
+        if chomp not in self._tables:
+            table: dict[str, list[int]] = {}
+            for index, line in enumerate(self.lines):
+                line = line.rstrip("\r")
+                table.setdefault(line.lstrip("\t") if chomp else line, []).append(index)
+            self._tables[chomp] = table
+        places = self._tables[chomp].get(name, [])
+        at = bisect_left(places, after)
+        return places[at] if at < len(places) else None
+
+
+def _with_heredocs(
+    instruction: Instruction, line: Text, at: int, ends: _Ends, problems: list[Problem]
+) -> tuple[Instruction, int]:
+    """The instruction with the here-documents that follow its line, and the first line after them."""
+    owner = instruction.trigger or instruction
+    if owner.name not in _MAY_HAVE_HEREDOCS or owner.exec_form is not None:
+        return instruction, at
+    found: list[Heredoc] = []
+    for word in heredoc_words(line.value):
+        match = _HEREDOC.match(word)
+        name = heredoc_name(match[3]) if match else None
+        if match is None or name is None:
+            continue
+        stop = ends.find(name.text, bool(match[2]), at)
+        if stop is None:
+            # Before dockerfile 1.16 a blank after << made it none, and the shift in $((1 << 2)) was never meant as one.
+            if not word.lstrip("0123456789").startswith(("<< ", "<<\t")):
+                problems.append(Problem(f"the here-document {short(name.text)} has no end", instruction.span))
+            continue
+        content = Text.of("".join(f"{each}\n" for each in ends.lines[at:stop]), line.path, at + 1)
+        found.append(Heredoc(name.text, content, not name.quoted, bool(match[2]), match[1]))
+        at = stop + 1
+    if not found:
+        return instruction, at
+    end = len(ends.lines[at - 1].rstrip("\r")) + 1
+    trigger = instruction.trigger and _longer(instruction.trigger, tuple(found), at, end)
+    return replace(_longer(instruction, tuple(found), at, end), trigger=trigger), at
+
+
+def _longer(instruction: Instruction, heredocs: tuple[Heredoc, ...], end_line: int, end_column: int) -> Instruction:
+    span = replace(instruction.span, end_line=end_line, end_column=end_column)
+    return replace(instruction, span=span, heredocs=heredocs)
+
+
+def _judge_order(instructions: Sequence[Instruction], path: str, problems: list[Problem]) -> None:
+    """What BuildKit says of a file without a stage, and of what stands before the first one."""
+    for instruction in instructions:
+        if instruction.name == "FROM":
+            return
+        if instruction.name != "ARG":
+            problems.append(Problem(f"{short(instruction.name)} stands before the first FROM", instruction.span))
+            return
+    what = "there is no FROM" if instructions else "there is no instruction in the file"
+    problems.append(Problem(what, Span(path, 1, 1, 1, 1)))

@@ -1,0 +1,350 @@
+"""Which Python a word means at one moment of a build: ``pip``, ``python3.11 -m pip``, ``/opt/venv/bin/pip``, a conda
+name.
+
+A build says so in many places: the base, apt, PATH, links, virtual environments, conda's environments, an installer.
+Each is taken down as the steps go by, and a name is looked up as the shell would: through PATH.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from envkit.dockerfile import conda, system
+from envkit.subjects.dockerfile import Base, Command, Install
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # Docker's default for Linux
+SYSTEM = "/usr/local"  # where pip puts what it installs for a Python of the system, as root
+_NUMBERED = re.compile(r"(?:python|pip)(\d+\.\d+)")
+_PLAIN = re.compile(r"(?:python|pip)[23]?")
+_PROGRAM = re.compile(r"python[0-9.]*")
+_CONDA_ROOT = re.compile(r"(?:ana|mini)?(?:conda|forge|mamba)[0-9]?|micromamba")
+_APT_PYTHON = re.compile(r"python(3\.\d+)(?:-(?:minimal|full|dev|venv|distutils))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Python:
+    """One Python environment: ``version`` "3.11" or "" where not known, ``prefix`` its folder or "" where not known."""
+
+    version: str = ""
+    prefix: str = ""
+
+
+@dataclass(slots=True)
+class Pythons:
+    """The Pythons of one stage so far; ``copy`` for a stage that is FROM it."""
+
+    distro: str = ""  # the version of the distribution's python3, "" where not known
+    prefixes: dict[str, str] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
+    has_python3: bool = False
+    has_pip: bool = False
+    own_pip: str = ""  # whose pip get-pip.py put into /usr/local/bin
+    conda_root: str = ""
+    login: str = ""  # the environment that a login shell activates
+    priorities: dict[str, int] = field(default_factory=dict)  # of the alternatives among ``links``
+    managed: str = ""  # the newest Python that uv was asked to install
+
+    def copy(self) -> Pythons:
+        """A state of its own for another stage."""
+        return Pythons(
+            self.distro,
+            dict(self.prefixes),
+            dict(self.links),
+            self.has_python3,
+            self.has_pip,
+            self.own_pip,
+            self.conda_root,
+            self.login,
+            dict(self.priorities),
+            self.managed,
+        )
+
+    def begin(self, base: Base, distro: str) -> None:
+        """Starts with what an external image holds; ``distro`` is its distribution's python3."""
+        version = _minor(base.python.value or "")
+        if base.family == "os" or base.family == "nvidia":
+            self.distro = distro
+            return
+        self.distro = distro if base.family in ("python", "conda") else distro or version
+        if not version and not base.python.missing:
+            return
+        if base.family in ("conda", "pytorch"):
+            self.conda_root = "/opt/conda"
+            self.prefixes["/opt/conda"] = version
+        elif base.family == "python":
+            self.prefixes[SYSTEM] = version
+        else:
+            self.has_python3 = self.has_pip = True
+            self.distro = version or distro
+            self.links.setdefault("/usr/bin/python", "python3")
+
+    # ---------------------------------------------------------------- what a command changes
+
+    def take(
+        self, command: Command, env: Mapping[str, str | None], active: str, trail: system.Trail | None = None
+    ) -> None:
+        """Takes down what a command changes; ``active`` is the environment that the RUN has activated, ``trail`` what
+        earlier commands downloaded.
+        """
+        words = [word.text for word in command.words]
+        program = command.program
+        if program.startswith("python") and words[1:3] in (["-m", "venv"], ["-m", "virtualenv"]):
+            self._venv(words[3:], self.look(words[0], env, command.cwd, active).version, command.cwd)
+        elif program == "virtualenv":
+            chosen = _option(words, "-p", "--python") or "python3"
+            self._venv(words[1:], self.look(chosen, env, command.cwd, active).version, command.cwd)
+        elif program == "uv" and words[1:2] == ["venv"]:
+            chosen = _option(words, "-p", "--python") or env.get("UV_PYTHON") or ""
+            version = _minor(chosen) or self.managed or self.found(env, command.cwd, active)
+            self._venv(words[2:] or [".venv"], version, command.cwd, default=env.get("VIRTUAL_ENV") or ".venv")
+        elif program.startswith("python") and "get-pip.py" in (
+            words[1] if words[1:2] not in ([], ["-"]) else trail.piped if trail else ""
+        ):
+            self.own_pip = self.look(words[0], env, command.cwd, active).version
+        elif program.startswith("python") and words[1:3] == ["-m", "ensurepip"]:
+            self.own_pip = self.own_pip or self.look(words[0], env, command.cwd, active).version
+        elif program == "pyenv" and words[1:2] in (["global"], ["local"], ["shell"]) and len(words) > 2:
+            self.links["pyenv"] = _minor(words[2])
+        elif program in ("echo", "printf") and any(
+            "bashrc" in r.target.text or "profile" in r.target.text for r in command.redirects
+        ):
+            found = re.search(r"(?:conda|micromamba|mamba|source) activate ([\w./-]+)", " ".join(words))
+            if found:
+                self.login = self.environment(found[1])
+        for link in system.links(command, trail):
+            path = link.name if link.name.startswith("/") else posixpath.join("/usr/bin", link.name)
+            if link.priority < 0 or link.priority >= self.priorities.get(path, 0):
+                self.links[path] = link.target
+                self.priorities[path] = max(link.priority, 0)
+
+    def _venv(self, words: list[str], version: str, cwd: str, default: str = "") -> None:
+        folder = ""
+        skip = False
+        for word in words:
+            if skip:
+                skip = False
+            elif word in ("-p", "--python", "--prompt"):
+                skip = True
+            elif not word.startswith("-"):
+                folder = word
+        if folder or default:
+            self.prefixes[_absolute(folder or default, cwd)] = version
+
+    def add(self, install: Install) -> None:
+        """Takes down an install that is itself a Python or belongs to one."""
+        name, manager = install.name, install.manager
+        if manager in ("apt", "dnf", "apk", "zypper", "yum"):
+            numbered = _APT_PYTHON.fullmatch(name)
+            if name in (
+                "python3",
+                "python3-minimal",
+                "python3-dev",
+                "python3-venv",
+                "python3-full",
+                "python3-setuptools",
+            ):
+                self.has_python3 = True
+            elif name in ("python3-pip", "python-pip", "py3-pip"):
+                self.has_python3 = self.has_pip = True
+            elif name == "python-is-python3":
+                self.has_python3 = True
+                self.links["/usr/bin/python"] = "python3"
+            elif numbered:
+                self.links[f"/usr/bin/python{numbered[1]}"] = f"python{numbered[1]}"
+        elif manager == "conda" and name == "python":
+            self.prefixes[self.environment(install.target.removeprefix("conda:"))] = _minor(
+                install.version or install.specifier
+            )
+        elif manager == "conda" and install.target.startswith("conda:"):
+            prefix = self.environment(install.target.removeprefix("conda:"))
+            self.prefixes.setdefault(
+                prefix, self.prefixes.get(self.conda_root, "") if prefix == self.conda_root else ""
+            )
+        elif name == "python" and manager == "uv":
+            self.managed = _minor(install.version or install.specifier)
+        elif name == "python" and manager == "source":
+            version = _minor(install.version)
+            if "--pyenv" in install.options or "pyenv" in install.target:
+                self.links.setdefault("pyenv", version)
+            else:
+                self.links[f"/usr/local/bin/python{version}"] = f"python{version}"
+                if "altinstall" not in install.options:
+                    self.prefixes[SYSTEM] = version
+        elif name in ("miniconda", "anaconda", "miniforge", "mambaforge", "micromamba") and manager == "source":
+            root = install.target if install.target.startswith("/") else f"/root/{name}3"
+            self.conda_root = root
+            found = re.fullmatch(r"py(\d)(\d+)", install.local)
+            self.prefixes[root] = f"{found[1]}.{found[2]}" if found else ""
+
+    # ---------------------------------------------------------------- questions
+
+    def environment(self, name: str) -> str:
+        """The folder of a conda environment, given its name or its folder; "" and "base" are the root."""
+        root = self.conda_root or "/opt/conda"
+        if name in ("", "base", "root"):
+            return root
+        if "/" in name:
+            return name.rstrip("/")
+        return f"{root}/envs/{name}"
+
+    def activated(self, name: str, cwd: str) -> str:
+        """The folder of the environment that an activation names; "" after a deactivation, or where only the build
+        knows the name.
+        """
+        if not name or "$" in name:
+            return ""
+        return self.environment(name) if "/" not in name else _absolute(name, cwd)
+
+    def look(self, program: str, env: Mapping[str, str | None], cwd: str = "", active: str = "") -> Python:
+        """The Python that a program's name or path means; empty where the text does not say."""
+        name = program.rsplit("/", 1)[-1]
+        if re.fullmatch(r"\d+\.\d+(\.\d+)?", program):  # a version instead of a name, as uv and virtualenv take it
+            return Python(_minor(program), SYSTEM)
+        if "/" in program:
+            return self._at(_absolute(program, cwd), 0)
+        if active and _PLAIN.fullmatch(name):
+            return Python(self.prefixes.get(active, ""), active)
+        path = env.get("PATH") or PATH
+        for folder in path.split(":"):
+            found = self._in(folder.rstrip("/"), name, 0)
+            if found is not None:
+                return found
+        numbered = _NUMBERED.fullmatch(name)
+        if numbered:
+            return Python(numbered[1], SYSTEM)
+        if self.own_pip and name.startswith("pip"):
+            return Python(self.own_pip, SYSTEM)
+        return Python()
+
+    def _in(self, folder: str, name: str, depth: int) -> Python | None:
+        """What ``name`` is in one folder of PATH, None where it is not there as far as is known."""
+        path = f"{folder}/{name}"
+        prefix = folder.removesuffix("/bin")
+        numbered = _NUMBERED.fullmatch(name)
+        if name.startswith("pip") and folder == "/usr/local/bin" and self.own_pip and not numbered:
+            return Python(self.own_pip, SYSTEM)
+        if path in self.links and depth < 8:
+            return self._at(self._beside(folder, self.links[path]), depth + 1)
+        if "pyenv" in self.links and (folder.endswith("/shims") or "/.pyenv" in folder or "/pyenv" in folder):
+            return Python(self.links["pyenv"], folder.removesuffix("/shims"))
+        if prefix in self.prefixes and (folder.endswith("/bin") or _CONDA_ROOT.fullmatch(prefix.rsplit("/", 1)[-1])):
+            version = self.prefixes[prefix]
+            if numbered:
+                return Python(numbered[1], prefix) if version in ("", numbered[1]) else None
+            return Python(version, prefix) if _PLAIN.fullmatch(name) else None
+        if folder == "/usr/bin":
+            if numbered:
+                return Python(numbered[1], SYSTEM) if path in self.links or numbered[1] == self.distro else None
+            if name == "python3" and self.has_python3:
+                return Python(self.distro, SYSTEM)
+            if name in ("pip", "pip3") and self.has_pip:
+                return self._in("/usr/bin", "python3", depth + 1) if depth < 8 else None
+        return None
+
+    def _beside(self, folder: str, target: str) -> str:
+        if target.startswith("/"):
+            return target
+        if "/" in target:
+            return posixpath.normpath(posixpath.join(folder, target))
+        return f"{folder}/{target}"
+
+    def _at(self, path: str, depth: int) -> Python:
+        folder, _, name = path.rpartition("/")
+        numbered = _NUMBERED.fullmatch(name)
+        if path in self.links and self.links[path].rsplit("/", 1)[-1] == name and numbered:
+            return Python(numbered[1], SYSTEM)  # a Python that a package or an installer put there
+        found = self._in(folder, name, depth) if depth < 8 else None
+        if found is not None:
+            return found
+        prefix = folder.removesuffix("/bin")
+        if prefix in ("/usr", "/usr/local"):
+            prefix = SYSTEM
+        version = numbered[1] if numbered else self.prefixes.get(prefix, "")
+        return Python(version, prefix)
+
+    def locate(self, install: Install, command: Command, env: Mapping[str, str | None], active: str) -> Python:
+        """The environment that an install goes into."""
+        target, cwd = install.target, command.cwd
+        if target.startswith("conda:"):
+            name = target.removeprefix("conda:")
+            prefix = self.environment(name) if name else active or self.environment("")
+            return Python(self.prefixes.get(prefix, ""), prefix)
+        if target.startswith("uv:"):
+            return self._uv(target.removeprefix("uv:"), env, cwd, active)
+        tool, colon, place = target.partition(":")
+        if colon and tool in ("poetry", "pdm", "pipenv"):
+            made = self.look("python3", env, cwd, active)
+            if place == "system":
+                return made
+            # An environment of the tool's own, made of the Python that is there.
+            prefix = place if place.startswith("/") else target
+            return Python(self.prefixes.get(prefix) or made.version, prefix)
+        program = target.split(" ", 1)[0] if target else "pip"
+        found = self.look(program, env, cwd, active)
+        if not found.version and program in ("pip", "pip3") and not found.prefix:
+            # pip is there, or the command would fail; where nothing says whose it is, it is the Python that is there
+            return self.look("python3", env, cwd, active)
+        return found
+
+    def _uv(self, target: str, env: Mapping[str, str | None], cwd: str, active: str) -> Python:
+        if target == "--system":
+            return self.look("python3", env, cwd, active)
+        if target.startswith("/") and not _PROGRAM.fullmatch(target.rsplit("/", 1)[-1]):
+            version = self.prefixes.get(target, "") or _minor(env.get("UV_PYTHON") or "") or self.managed
+            return Python(version or self.look("python3", env, cwd, active).version, target)
+        if target and target not in ("VENV",):
+            return (
+                self.look(target, env, cwd, active)
+                if "/" in target or not _minor(target)
+                else Python(_minor(target), SYSTEM)
+            )
+        folder = env.get("VIRTUAL_ENV") or env.get("UV_PROJECT_ENVIRONMENT") or active
+        if folder:
+            prefix = _absolute(folder, cwd)
+        else:
+            prefix = next((p for p in _upward(cwd) if p in self.prefixes), _absolute(".venv", cwd))
+        version = self.prefixes.get(prefix, "") or _minor(env.get("UV_PYTHON") or "") or self.managed
+        return Python(version or self.found(env, cwd, active), prefix)
+
+    def found(self, env: Mapping[str, str | None], cwd: str = "", active: str = "") -> str:
+        """The version that uv finds on PATH where nothing asks for one: python3's, else that of the one Python that is
+        there by its number alone (uv documentation, "Discovery of Python versions").
+        """
+        version = self.look("python3", env, cwd, active).version or self.look("python", env, cwd, active).version
+        numbered = {found[1] for path in self.links if (found := _NUMBERED.fullmatch(path.rsplit("/", 1)[-1]))}
+        return version or (numbered.pop() if len(numbered) == 1 else "")
+
+
+def _upward(cwd: str) -> list[str]:
+    parts = cwd.rstrip("/").split("/")
+    return ["/".join(parts[:count]) + "/.venv" for count in range(len(parts), 0, -1)]
+
+
+def _absolute(path: str, cwd: str) -> str:
+    return posixpath.normpath(posixpath.join(cwd or "/", path))
+
+
+def _option(words: list[str], *names: str) -> str:
+    for index, word in enumerate(words):
+        if word in names and index + 1 < len(words):
+            return words[index + 1]
+        for name in names:
+            if word.startswith(f"{name}="):
+                return word.split("=", 1)[1]
+    return ""
+
+
+def _minor(text: str) -> str:
+    """The first two parts of a Python version in ``text`` ("3.11.4", "=3.11", "python3.11", "cpython-3.12"), ""
+    without.
+    """
+    found = re.search(r"(\d+)\.(\d+)", text)
+    return f"{found[1]}.{found[2]}" if found else ""
+
+
+def activated(command: Command) -> str | None:
+    """The environment that a command activates for the rest of its RUN, None where it activates none."""
+    return conda.activated(command)

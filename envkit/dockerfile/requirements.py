@@ -1,0 +1,622 @@
+"""Requirements: pip's files of them, single ones with pins, addresses and markers, and what an index address tells.
+
+The grammar is pip's (requirements file format) over PEP 508 (requirements and markers), PEP 440 (versions), PEP 427
+(the names of wheels) and PEP 503 (canonical names).
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from urllib.parse import unquote
+
+from envkit.dockerfile.files import Files
+from envkit.model import Span
+from envkit.subjects.dockerfile import Install, Unread
+
+LONGEST = 4_000  # characters; a longer line is no requirement that a person or a tool wrote
+MOST = 20_000  # requirements of one command
+DEEPEST = 20  # files that name one another
+
+_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+_NAMED = re.compile(rf"({_NAME})\s*(?:\[([^\]]*)\])?\s*(.*)\Z", re.DOTALL)
+_SPECIFIER = re.compile(r"(===|==|~=|!=|<=|>=|<|>|=)")
+_UNKNOWN_REST = re.compile(r"\$(?:\w+|\{.*\}|\(.*\))\Z", re.DOTALL)
+_VERSION = re.compile(
+    r"v?((?:[0-9]+!)?[0-9]+(?:\.[0-9]+)*(?:[-_.]?(?:a|b|c|rc|alpha|beta|pre|preview|post|rev|r|dev)[-_.]?[0-9]*)*)"
+    r"(?:\+([a-z0-9]+(?:[-_.][a-z0-9]+)*))?\Z",
+    re.IGNORECASE,
+)
+_WHEEL = re.compile(r"([A-Za-z0-9][A-Za-z0-9._]*)-([0-9][^-/]*)(?:-[0-9][^-/]*)?-[^-/]+-[^-/]+-[^-/]+\.whl\Z")
+_SDIST = re.compile(rf"({_NAME})-([0-9][^/]*?)\.(?:tar\.gz|tar\.bz2|tar\.xz|tgz|zip)\Z")
+_ARCHIVE = (".whl", ".tar.gz", ".zip", ".tar.bz2", ".tar.xz", ".tgz")
+_SCHEME = re.compile(r"(?:(git|hg|svn|bzr)(?:\+|@|://)|[A-Za-z][A-Za-z0-9+.-]*://|file:)")
+_COMMENT = re.compile(r"(?:^|\s)#.*\Z", re.DOTALL)
+_PER_REQUIREMENT = re.compile(
+    # pip reads options of its own behind a requirement too, and takes no notice of them
+    r"\s--?(?:hash|global-option|config-settings?|install-option|(?:extra-)?index-url|find-links|trusted-host)\b.*\Z"
+    r"|\s-[Cif]\s.*\Z",
+    re.DOTALL,
+)
+_VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
+_BUILD = re.compile(r"(?:^|[/_.-])(cu[0-9]{2,3}(?:_full)?|cpu(?:-cxx11-abi)?|rocm[0-9][0-9.]*|xpu)(?=/|\Z|[?#])")
+_DEFAULT_INDEX = re.compile(r"pypi(?:\.python)?\.org(?:/simple|/pypi)?\Z")
+_GLOB = re.compile(rf"({_NAME})-\*.*\.whl\Z")
+
+# Repositories whose package has another name than they have.
+_PACKAGES = {
+    "pytorch/pytorch": "torch",
+    "pytorch/vision": "torchvision",
+    "pytorch/audio": "torchaudio",
+    "pytorch/text": "torchtext",
+    "dao-ailab/flash-attention": "flash-attn",
+    "hazyresearch/flash-attention": "flash-attn",
+    "huggingface/pytorch-image-models": "timm",
+    "deepspeedai/deepspeed": "deepspeed",
+    "traveller59/spconv": "spconv",
+    "mlfoundations/open_clip": "open-clip-torch",
+    "timdettmers/bitsandbytes": "bitsandbytes",
+    "bitsandbytes-foundation/bitsandbytes": "bitsandbytes",
+    "abetlen/llama-cpp-python": "llama-cpp-python",
+    "state-spaces/mamba": "mamba-ssm",
+    "facebookresearch/segment-anything-2": "sam-2",
+    "facebookresearch/sam2": "sam-2",
+    "nvlabs/tiny-cuda-nn": "tinycudann",
+    "open-mmlab/mmcv": "mmcv",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One requirement.
+
+    ``name`` is canonical and "" where the text does not tell it (a path); ``specifier`` as written;
+    ``version`` and ``local`` as in Install; ``index`` where this one package is tied to an index; ``hashed`` where the
+    line holds the artifacts' hashes; ``sure`` False where it may not be asked for at all.
+    """
+
+    name: str
+    span: Span
+    specifier: str = ""
+    version: str = ""
+    local: str = ""
+    extras: tuple[str, ...] = ()
+    url: str = ""
+    editable: bool = False
+    marker: str = ""
+    index: str = ""
+    hashed: bool = False
+    sure: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option line of a requirements file: the usual long name ("--requirement", "--index-url") and its value."""
+
+    name: str
+    value: str
+    span: Span
+
+
+@lru_cache(maxsize=4096)
+def canonical(name: str) -> str:
+    """PEP 503's form of a package's name: lower case, one dash for each run of dashes, dots and underscores."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pin(specifier: str) -> tuple[str, str]:
+    """The exact public version and local version that a specifier pins, ("", "") where it pins none (PEP 440)."""
+    for clause in specifier.split(","):
+        clause = clause.strip()
+        if clause.startswith("=="):
+            found = _VERSION.match(clause.lstrip("=").strip().strip("'\""))
+            if found:
+                return found[1], (found[2] or "").lower()
+    return "", ""
+
+
+def build_of(address: str) -> str:
+    """The build that an index of torch or a page of its wheels offers: "cuNNN", "cpu", "rocmN.N", "" where the address
+    does not tell (a page of all builds, an index of everything).
+
+    The last such part of the path counts, so that mirrors of download.pytorch.org/whl/BUILD are understood too.
+    """
+    found = _BUILD.findall(unquote(address).rstrip("/"))
+    return str(found[-1]).removesuffix("_full").removesuffix("-cxx11-abi") if found else ""
+
+
+def address(text: str) -> str:
+    """An index as Install names it: the default one, whatever its spelling, is ""."""
+    bare = re.sub(r"\Ahttps?://", "", text).rstrip("/").lower()
+    return "" if _DEFAULT_INDEX.match(bare) else text
+
+
+def archive(url: str) -> tuple[str, str, str] | None:
+    """Name, public version and local version that the file name of a wheel or source archive tells, else None."""
+    file = unquote(url.partition("#")[0].partition("?")[0]).rsplit("/", 1)[-1]
+    found = _WHEEL.match(file) or _SDIST.match(file)
+    if not found:
+        return None
+    return canonical(found[1]), *pin("==" + found[2])
+
+
+def requirement(text: str, span: Span, *, editable: bool = False) -> Requirement | None:
+    """One requirement as pip takes it on its command line or in a file, None where the text is none."""
+    text = text.strip()
+    if text[:1] in ("'", '"') and text.endswith(text[0]):  # a marker may end in a quote of its own
+        text = text[1:-1].strip()
+    if not text or len(text) > LONGEST:
+        return None
+    hashed = False
+    options = _PER_REQUIREMENT.search(text)
+    if options:
+        hashed = "--hash" in options[0]
+        text = text[: options.start()].rstrip()
+    if _SCHEME.match(text) or _is_path(text) or (editable and not re.match(rf"{_NAME}\s*(\[[^\]]*\])?\s*@", text)):
+        # What is editable is a folder, also without a slash.
+        place, marker = _cut_marker(text, spaced=True)
+        found = _of_address(place, span, editable)
+        return replace(found, marker=marker, hashed=hashed) if found else None
+    body, marker = _cut_marker(text, spaced=False)
+    named = _NAMED.match(body.rstrip(","))
+    if not named or not re.search("[A-Za-z]", named[1]):
+        return None
+    name, extras, rest = canonical(named[1]), _extras(named[2]), named[3].strip()
+    if rest.startswith("@"):
+        place, marker = _cut_marker(text.partition("@")[2].strip(), spaced=True)
+        found = _of_address(place, span, editable)
+        if not found:
+            return None
+        return replace(found, name=name, extras=extras, marker=marker, hashed=hashed)
+    if rest.startswith("(") and rest.endswith(")"):
+        rest = rest[1:-1].strip()
+    if rest and not _SPECIFIER.match(rest) and not _UNKNOWN_REST.match(rest):
+        return None
+    version, local = pin(rest)
+    return Requirement(name, span, rest, version, local, extras, "", editable, marker, "", hashed)
+
+
+def parse(text: str, path: str, env: Mapping[str, str] | None = None) -> tuple[Requirement | Option | Unread, ...]:
+    """The lines of a requirements file in order.
+
+    Continuations are joined, comments go, ``${NAME}`` is replaced as pip does where ``env`` knows it.  A line that is
+    nothing of the kind is said as Unread, so that no text is lost in silence.
+    """
+    found: list[Requirement | Option | Unread] = []
+    lines = text.removeprefix("\ufeff").splitlines()
+    at = 0
+    while at < len(lines):
+        first = at
+        pieces = [lines[at]]
+        while pieces[-1].endswith("\\") and not pieces[-1].lstrip().startswith("#") and at + 1 < len(lines):
+            pieces[-1] = pieces[-1][:-1]
+            at += 1
+            pieces.append(lines[at])
+        at += 1
+        line = _COMMENT.sub("", "".join(pieces)) if any("#" in piece for piece in pieces) else "".join(pieces)
+        stripped = line.strip()
+        if not stripped:
+            continue
+        if len(found) >= MOST:
+            found.append(Unread(path, f"it has more than {MOST} lines of requirements", Span(path, first + 1)))
+            break
+        column = len(lines[first]) - len(lines[first].lstrip()) + 1
+        end = len(pieces[0].rstrip()) if len(pieces) > 1 else len(line.rstrip())
+        span = Span(path, first + 1, column, first + 1, max(end, column) + 1)
+        if env is not None and "${" in stripped:
+            stripped = _VARIABLE.sub(lambda match: env.get(match[1], match[0]), stripped)
+        found.extend(_line(stripped, span))
+    return tuple(found)
+
+
+_LINE_OPTION = re.compile(r"(-[A-Za-z]|--[a-z][a-z0-9-]*)\s*=?\s*(.*)\Z", re.DOTALL)
+_LONG = {
+    "-r": "--requirement",
+    "-c": "--constraint",
+    "-e": "--editable",
+    "-i": "--index-url",
+    "-f": "--find-links",
+    "--pypi-url": "--index-url",
+}
+_ALONE = frozenset({"--no-index", "--pre", "--prefer-binary", "--require-hashes", "--always-unzip"})
+
+
+def _line(text: str, span: Span) -> list[Requirement | Option | Unread]:
+    shown = text if len(text) <= 60 else text[:60] + "..."
+    if not text.startswith("-"):
+        wanted = requirement(text, span)
+        return [wanted or Unread(span.path, f"line {span.line} is no requirement (`{shown}`)", span)]
+    found: list[Requirement | Option | Unread] = []
+    while text.startswith("-") and len(found) < 50:  # pip takes several options on one line
+        option = _LINE_OPTION.match(text) if len(text) <= LONGEST else None
+        if not option:
+            return [*found, Unread(span.path, f"line {span.line} is no option of pip's (`{shown}`)", span)]
+        name, value = _LONG.get(option[1], option[1]), option[2].strip()
+        if name == "--editable":
+            wanted = requirement(value, span, editable=True)
+            why = f"line {span.line} is no editable requirement (`{shown}`)"
+            return [*found, wanted or Unread(span.path, why, span)]
+        if name in _ALONE:
+            value, text = "", value
+        else:
+            value, _, text = value.partition(" ")
+            text = text.strip()
+        found.append(Option(name, value.strip("'\""), span))
+    return found
+
+
+def _extras(text: str | None) -> tuple[str, ...]:
+    return tuple(canonical(extra.strip()) for extra in (text or "").split(",") if extra.strip())
+
+
+def _cut_marker(text: str, *, spaced: bool) -> tuple[str, str]:
+    if spaced:
+        place, separator, marker = text.partition(" ;")
+        if not separator:
+            place, _, marker = text.partition("; ")
+    else:
+        place, _, marker = text.partition(";")
+    return place.strip(), marker.strip()
+
+
+def _is_path(text: str) -> bool:
+    head = text.partition(";")[0].strip()
+    if re.match(rf"{_NAME}\s*(\[[^\]]*\])?\s*@\s", head):
+        return False
+    return head.startswith((".", "/", "~")) or head.endswith(_ARCHIVE) or ("/" in head and not _SPECIFIER.search(head))
+
+
+def _of_address(text: str, span: Span, editable: bool) -> Requirement | None:
+    url = text
+    extras: tuple[str, ...] = ()
+    tail = re.search(r"\[([^\]/]*)\]\Z", text)
+    if tail:
+        url, extras = text[: tail.start()], _extras(tail[1])
+    fragment = url.partition("#")[2]
+    egg = re.search(r"(?:^|&)egg=([A-Za-z0-9._-]+)(?:\[([^\]]*)\])?", fragment)
+    if egg and egg[2]:
+        extras = _extras(egg[2])
+    told = archive(url)
+    if told:
+        return Requirement(told[0], span, "", told[1], told[2], extras, url, editable)
+    scheme = _SCHEME.match(url)
+    if scheme and scheme[1]:
+        name, version = _of_repository(url)
+        return Requirement(canonical(egg[1]) if egg else name, span, "", version, "", extras, url, editable)
+    glob = _GLOB.match(unquote(url).rsplit("/", 1)[-1])
+    name = canonical(egg[1]) if egg else canonical(glob[1]) if glob else ""
+    if not name and scheme:
+        # https://github.com/OWNER/NAME/archive/refs/tags/v1.2.zip
+        found = re.search(r"github\.com/([^/]+)/([^/]+)/(?:archive|zipball|tarball)/(?:refs/(?:tags|heads)/)?(.*)", url)
+        if found:
+            reference = re.sub(r"\.(zip|tar\.gz|tgz)\Z", "", found[3])
+            name, version = _of_repository(f"git+https://github.com/{found[1]}/{found[2]}@{reference}")
+            return Requirement(name, span, "", version, "", extras, url, editable)
+    return Requirement(name, span, "", "", "", extras, url, editable)
+
+
+def _of_repository(url: str) -> tuple[str, str]:
+    """The package and the version, as far as a repository's address and a tag in it tell."""
+    place = url.partition("#")[0].partition("?")[0]
+    head, at, reference = place.rpartition("@")
+    if not at or "/" not in head or "://" not in head:
+        head, reference = place, ""
+    parts = head.rstrip("/").removesuffix(".git").replace(":", "/").split("/")
+    owned = "/".join(parts[-2:]).lower()
+    inside = re.search(r"subdirectory=(?:[^&]*/)?([A-Za-z0-9][A-Za-z0-9._-]*)", url)
+    own = inside[1] if inside and inside[1].lower() not in ("python", "py", "torch", "src") else parts[-1]
+    name = _PACKAGES.get(owned, canonical(own))
+    tag = re.match(
+        r"(?:v(?=[0-9]+\.)|(?=[0-9]+\.[0-9]+\.))([0-9]+(?:\.[0-9]+)+(?:[-.]?(?:post|rc|dev|a|b)[0-9]+)?)\Z", reference
+    )
+    return name if re.match(rf"{_NAME}\Z", name) else "", tag[1] if tag else ""
+
+
+# ---- markers
+
+
+PYTHONS = tuple(f"3.{minor}" for minor in range(6, 15))  # what a marker is tried with where the Python is not known
+_TOKEN = re.compile(
+    r"\s*(?:(\(|\)|===|<=|>=|==|!=|~=|<|>|not\s+in\b|in\b|and\b|or\b)|'([^']*)'|\"([^\"]*)\"|([A-Za-z_][A-Za-z0-9_.]*))"
+)
+_PLATFORM = {
+    "sys_platform": "linux",
+    "sys.platform": "linux",
+    "platform_system": "Linux",
+    "os_name": "posix",
+    "os.name": "posix",
+    "implementation_name": "cpython",
+    "platform_python_implementation": "CPython",
+    "python_implementation": "CPython",
+}
+
+
+def holds(
+    marker: str, python: str = "", machine: str = "x86_64", extras: frozenset[str] = frozenset(), requires: str = ""
+) -> bool | None:
+    """Whether an environment marker (PEP 508) holds on Linux, None where that depends on what is not known.
+
+    ``python`` is "3.11" or "3.11.4", "" for not known: then the marker is decided if every Python in use agrees, of
+    those that ``requires`` (a requires-python) lets in.
+    """
+    if not marker:
+        return True
+    if len(marker) > LONGEST:
+        return None
+    return _holds(marker, python, machine, extras, requires)
+
+
+@lru_cache(maxsize=8192)
+def _holds(marker: str, python: str, machine: str, extras: frozenset[str], requires: str) -> bool | None:
+    tokens: list[tuple[str, str]] = []
+    at = 0
+    while marker[at:].strip():
+        found = _TOKEN.match(marker, at)
+        if not found:
+            return None
+        at = found.end()
+        if found[1]:
+            tokens.append(("op", " ".join(found[1].split())))
+        elif found[4]:
+            tokens.append(("name", found[4]))
+        else:
+            tokens.append(("text", found[2] if found[2] is not None else found[3]))
+    candidates = (python,) if python else tuple(one for one in PYTHONS if admits(requires, one) is not False)
+    answers = {_answer(tokens, one, machine, extras) for one in candidates}
+    return answers.pop() if len(answers) == 1 else None
+
+
+def _answer(tokens: list[tuple[str, str]], python: str, machine: str, extras: frozenset[str]) -> bool | None:
+    names: dict[str, str | None] = {**_PLATFORM, "platform_machine": machine, "platform.machine": machine}
+    names["python_version"] = ".".join(python.split(".")[:2])
+    names["python_full_version"] = python
+    place = 0
+
+    def either(depth: int) -> bool | None:
+        nonlocal place
+        value = both(depth)
+        while place < len(tokens) and tokens[place] == ("op", "or"):
+            place += 1
+            other = both(depth)
+            value = True if True in (value, other) else None if None in (value, other) else False
+        return value
+
+    def both(depth: int) -> bool | None:
+        nonlocal place
+        value = one(depth)
+        while place < len(tokens) and tokens[place] == ("op", "and"):
+            place += 1
+            other = one(depth)
+            value = False if False in (value, other) else None if None in (value, other) else True
+        return value
+
+    def one(depth: int) -> bool | None:
+        nonlocal place
+        if place < len(tokens) and tokens[place] == ("op", "("):
+            if depth > 30:
+                raise ValueError("too deep")
+            place += 1
+            value = either(depth + 1)
+            place += 1
+            return value
+        if place + 3 > len(tokens):
+            raise ValueError("cut short")
+        left, operator, right = tokens[place : place + 3]
+        place += 3
+        if operator[0] != "op":
+            raise ValueError("no operator")
+        return _compare(left, operator[1], right, names, extras)
+
+    try:
+        value = either(0)
+    except ValueError:
+        return None
+    return value if place == len(tokens) else None
+
+
+def _compare(
+    left: tuple[str, str],
+    operator: str,
+    right: tuple[str, str],
+    names: Mapping[str, str | None],
+    extras: frozenset[str],
+) -> bool | None:
+    mirrored = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
+    if left[0] == "text" and right[0] == "name" and operator in ("<", ">", "<=", ">=", "==", "!=", "===", "~="):
+        left, operator, right = right, mirrored.get(operator, operator), left
+    name = left[1] if left[0] == "name" else right[1] if right[0] == "name" else ""
+    if name == "extra":
+        wanted = right[1] if left[0] == "name" else left[1]
+        inside = wanted in extras or canonical(wanted) in extras
+        return inside if operator == "==" else not inside if operator == "!=" else None
+    mine = names.get(left[1]) if left[0] == "name" else left[1]
+    theirs = names.get(right[1]) if right[0] == "name" else right[1]
+    if mine is None or theirs is None:
+        return None
+    if operator == "in":
+        return mine in theirs
+    if operator == "not in":
+        return mine not in theirs
+    if name.startswith("python_") and name.endswith("version"):
+        return _clause(operator, theirs, mine)
+    if operator in ("==", "==="):
+        return mine == theirs
+    return mine != theirs if operator == "!=" else None
+
+
+def admits(specifier: str, python: str) -> bool | None:
+    """Whether a specifier of Pythons (">=3.9,<3.12", "^3.10", "3.11.*") lets in ``python`` ("3.11" or with its patch),
+    None where that depends on the patch or the specifier says nothing that is understood.
+    """
+    answers: list[bool | None] = []
+    for clause in specifier.split(","):
+        clause = clause.strip()
+        if not clause or clause == "*":
+            continue
+        found = re.match(r"(\^|~=|~|===|==|!=|<=|>=|<|>|=)?\s*v?([0-9][0-9.]*(?:\.\*)?)", clause)
+        if not found:
+            return None
+        operator, wanted = found[1] or "==", found[2]
+        parts = wanted.split(".")
+        if operator == "^":
+            answers += [_clause(">=", wanted, python), _clause("==", parts[0] + ".*", python)]
+        elif operator == "~":
+            answers += [_clause(">=", wanted, python), _clause("==", ".".join(parts[:2]) + ".*", python)]
+        else:
+            answers.append(_clause("==" if operator == "=" else operator, wanted, python))
+    return False if False in answers else None if None in answers else True
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"[0-9]{1,9}", text)[:4])
+
+
+def _clause(operator: str, wanted: str, python: str) -> bool | None:
+    """One comparison of a Python, of which perhaps only major and minor are known."""
+    have, want = _numbers(python), _numbers(wanted)
+    if not have or not want:
+        return None
+    if wanted.endswith(".*"):
+        if operator not in ("==", "!="):
+            return None
+        if len(want) > len(have):
+            return (operator == "!=") if have != want[: len(have)] else None
+        return (have[: len(want)] == want) == (operator == "==")
+    if operator == "~=":
+        upper = _clause("==", ".".join(str(number) for number in want[:-1]) + ".*", python)
+        lower = _clause(">=", wanted, python)
+        return False if False in (lower, upper) else None if None in (lower, upper) else True
+    if len(want) > len(have) == 2 and have == want[:2] and any(want[2:]):
+        # 3.10 beside 3.10.4: the patch decides, and it is not known.
+        return None
+    size = max(len(have), len(want))
+    mine, theirs = have + (0,) * (size - len(have)), want + (0,) * (size - len(want))
+    if operator in ("==", "==="):
+        return mine == theirs
+    if operator == "!=":
+        return mine != theirs
+    if operator == "<=":
+        return mine <= theirs
+    if operator == ">=":
+        return mine >= theirs
+    return mine < theirs if operator == "<" else mine > theirs
+
+
+# ---- what one command asks for, with all its files
+
+
+@dataclass(slots=True)
+class Asked:
+    """What one command's words and the files they name ask for.  ``indexes`` are in the order pip asks them."""
+
+    requirements: list[Requirement] = field(default_factory=list)
+    constraints: list[Requirement] = field(default_factory=list)
+    unread: list[Unread] = field(default_factory=list)
+    index: str = ""
+    extra_indexes: list[str] = field(default_factory=list)
+    find_links: list[str] = field(default_factory=list)
+    options: set[str] = field(default_factory=set)
+    seen: set[tuple[str, bool]] = field(default_factory=set)
+
+
+def follow(
+    asked: Asked,
+    path: str,
+    span: Span,
+    files: Files,
+    cwd: str,
+    env: Mapping[str, str],
+    *,
+    constraint: bool = False,
+    within: tuple[str, ...] = (),
+) -> None:
+    """Adds what a requirements (or constraints) file asks for, and the files it names; a file counts once."""
+    if re.match(r"[a-z][a-z0-9+.-]*://", path):
+        asked.unread.append(Unread(path, "the build downloads it", span))
+        return
+    if path in within:
+        asked.unread.append(Unread(path, f"it includes itself ({' -> '.join((*within, path))})", span))
+        return
+    if (path, constraint) in asked.seen:
+        return
+    if len(within) >= DEEPEST:
+        asked.unread.append(Unread(path, f"it is the end of a chain of more than {DEEPEST} files", span))
+        return
+    asked.seen.add((path, constraint))
+    file = files.read(path, cwd)
+    if isinstance(file, str):
+        asked.unread.append(Unread(path, file, span))
+        return
+    add_text(asked, file.text, file.path, files, cwd, env, constraint=constraint, within=(*within, path))
+
+
+def add_text(
+    asked: Asked,
+    text: str,
+    path: str,
+    files: Files,
+    cwd: str,
+    env: Mapping[str, str],
+    *,
+    constraint: bool = False,
+    within: tuple[str, ...] = (),
+) -> None:
+    """Adds what the text of a requirements file asks for; ``path`` is its name for people, ``within`` the files that
+    led to it, as the container names them.
+    """
+    if "\x00" in text[:4096]:
+        asked.unread.append(Unread(path, "it is no text", Span(path, 1)))
+        return
+    for line in parse(text, path, env):
+        if len(asked.requirements) + len(asked.constraints) >= MOST:
+            asked.unread.append(Unread(path, f"one command asks for more than {MOST} packages", line.span))
+            return
+        if isinstance(line, Unread):
+            asked.unread.append(line)
+        elif isinstance(line, Requirement):
+            (asked.constraints if constraint else asked.requirements).append(line)
+        elif line.name in ("--requirement", "--constraint"):
+            inner = line.value
+            if within and "://" not in inner:
+                inner = posixpath.normpath(posixpath.join(posixpath.dirname(within[-1]), inner))
+            pins = constraint or line.name == "--constraint"
+            follow(asked, inner, line.span, files, cwd, env, constraint=pins, within=within)
+        elif line.name == "--index-url":
+            # pip starts its list of indexes anew here, also those of the command line.
+            asked.index, asked.extra_indexes = address(line.value), []
+        elif line.name == "--extra-index-url":
+            asked.extra_indexes.append(line.value)
+        elif line.name == "--find-links":
+            asked.find_links.append(line.value)
+        else:
+            asked.options.add(line.name)
+
+
+def install(
+    wanted: Requirement, asked: Asked, manager: str, target: str, *, sure: bool, constraint: bool = False
+) -> Install:
+    """A requirement as what its command does."""
+    return Install(
+        manager,
+        wanted.name or ".",
+        wanted.span,
+        wanted.specifier,
+        wanted.version,
+        wanted.local,
+        wanted.extras,
+        wanted.url,
+        wanted.editable,
+        wanted.index or asked.index,
+        tuple(asked.extra_indexes),
+        tuple(asked.find_links),
+        (),
+        frozenset(asked.options),
+        target,
+        constraint,
+        False,
+        wanted.marker,
+        sure and wanted.sure,
+    )

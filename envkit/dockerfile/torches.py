@@ -1,0 +1,221 @@
+"""Which torch an install gives: its version, and the CUDA it was built for, where text and facts settle it.
+
+How pip chooses is PEP 440 and pip's own documentation: all indexes are equal, the highest version wins, and a version
+with a local part ("A.B.C+cuXYZ") is higher than the same without.  uv asks its extra indexes first and stops at the
+first that has the name (uv documentation, "Searching across multiple indexes").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from envkit.facts import Facts
+from envkit.model import UNSUPPORTED, Observed
+from envkit.subjects.dockerfile import Base, Install, Torch
+
+_VARIANT = re.compile(r"cu(\d{2,3})(?:_full|\.with\..*)?")
+# .../whl/cuNNN, .../whl/nightly/cuNNN, .../whl/test/cpu, also with a file below ("torch_stable.html"), and its mirrors
+_INDEX = re.compile(
+    r"/(?:whl|pytorch-wheels)/(?:nightly/|test/|lts/[\d.]+/|preview/)?(cu\d{2,3}|cpu|rocm[\d.]+|xpu)(?:/|$|_)"
+)
+_MIRROR = re.compile(r"torch.*/(cu\d{2,3}|cpu|rocm[\d.]+|xpu)/?$")
+_NIGHTLY = re.compile(r"/(?:nightly|test)(?:/|$)")
+
+
+def variant_of(url: str) -> str:
+    """The build variant that an index of torch wheels serves ("cuXYZ", "cpu", "rocmX.Y"), "" where it says none."""
+    found = _INDEX.search(url) or _MIRROR.search(url)
+    return found[1] if found else ""
+
+
+def cuda_of(variant: str) -> str:
+    """The CUDA of a variant or local version: "cuXYZ" is "XY.Z", "cuXY" is "X.Y"; "cpu" and "rocm..." stay, anything
+    else gives "".
+    """
+    found = _VARIANT.fullmatch(variant)
+    if found:
+        return f"{found[1][:-1]}.{found[1][-1]}"
+    if variant == "cpu" or variant.startswith(("cpu.", "cpu_")):
+        return "cpu"
+    return variant if variant.startswith("rocm") else ""
+
+
+def nightly(install: Install) -> bool:
+    """Whether the install takes development builds, which no fact table knows."""
+    urls = (install.index, *install.extra_indexes, *install.find_links)
+    return "--pre" in install.options or any(_NIGHTLY.search(url) for url in urls)
+
+
+def is_torch(install: Install) -> bool:
+    """Whether it is torch itself."""
+    return install.name == "torch" and not install.constraint
+
+
+def of_install(install: Install, others: Iterable[Install], base: Base, facts: Facts, *, arm: bool = False) -> Torch:
+    """The torch that ``install`` puts there.
+
+    ``others`` are all installs of the same environment and of the same conda command, which may choose the CUDA
+    (pytorch-cuda, cudatoolkit, cuda-version, cpuonly).  ``arm`` says that the build is for aarch64, where the default
+    index's wheels were made without CUDA for long.
+    """
+    version: Observed[str]
+    if install.version:
+        version = Observed.of(install.version, _says(install))
+    else:
+        version = Observed.lost(f"{_says(install)} names no exact version")
+    if install.manager == "conda":
+        cuda, method = _conda(install, tuple(others)), "conda"
+    elif install.manager == "source":
+        cuda, method = Observed(base.cuda.value, base.cuda.via, base.cuda.missing), "source"
+    else:
+        cuda = _pip(install, facts, arm)
+        method = install.manager
+    return Torch(
+        version,
+        cuda,
+        method,
+        install.span,
+        install,
+        Observed(install.python or None, "", "" if install.python else "not known"),
+        install.prefix,
+    )
+
+
+def _says(install: Install) -> str:
+    return f"{install.span.path}:{install.span.line}"
+
+
+def _conda(install: Install, others: tuple[Install, ...]) -> Observed[str]:
+    near = [other for other in others if other.manager == "conda" and other.prefix == install.prefix]
+    if install.local == "cpu" or any(other.name in ("cpuonly", "pytorch-cpu") for other in near):
+        return Observed.of("cpu", _says(install))
+    said = cuda_of(install.local)
+    if said:
+        return Observed.of(said, _says(install))
+    for names in (
+        ("pytorch-cuda",),
+        ("cudatoolkit",),
+        ("cuda-version",),
+        ("cuda-toolkit", "cuda-runtime", "cuda", "cuda-libraries"),
+    ):
+        for other in reversed(near):
+            found = re.match(r"\d+\.\d+", other.version or other.specifier.lstrip("=~ "))
+            if other.name in names and found:
+                return Observed.of(found[0], _says(other))
+    label = next(
+        (found[1] for channel in install.channels if (found := re.search(r"label/cuda-(\d+\.\d+)", channel))), ""
+    )
+    if label:
+        return Observed.of(label, _says(install))
+    return Observed.lost("no package or build string in conda's command names a CUDA")
+
+
+def _pip(install: Install, facts: Facts, arm: bool) -> Observed[str]:
+    via = _says(install)
+    if install.local:
+        said = cuda_of(install.local)
+        return (
+            Observed.of(said, via) if said else Observed.lost(f"the local version {install.local} names no CUDA", via)
+        )
+    if install.url:
+        return Observed.lost("the address of the wheel or source names no CUDA", via)
+    unclear = [url for url in (install.index, *install.extra_indexes, *install.find_links) if re.search(r"[$`]", url)]
+    if unclear:
+        return Observed.lost(f"the index {unclear[0]} is not known before the build", via)
+    if backend := next((o.split("=", 1)[1] for o in install.options if o.startswith("--torch-backend=")), ""):
+        said = cuda_of(backend)
+        return (
+            Observed.of(said, via) if said else Observed.lost(f"torch-backend {backend} is decided while building", via)
+        )
+    variant = variant_of(install.index)
+    if variant:
+        return _named(variant, f"{via}, index {install.index}")
+    if install.index and not _default(install.index):
+        return Observed.lost(f"the index {install.index} is not known", via)
+    extra = next((found for url in install.extra_indexes if (found := variant_of(url))), "")
+    if not extra:
+        extra = next((found for url in install.find_links if (found := variant_of(url))), "")
+    if extra:
+        if wins(install, extra, facts):
+            return _named(extra, f"{via}, extra index for {extra}")
+        if not install.version:
+            return Observed.lost(f"the default index has a newer torch than the extra index for {extra}", via)
+    if not install.version:
+        return Observed.lost("no exact version, so the CUDA is whatever the newest torch has", via)
+    builds = facts.torch_builds(install.version)
+    default = next((build for build in builds if build.default), None)
+    if default is None:
+        return Observed.lost(f"no fact knows the build of torch {install.version} on the default index", via)
+    if arm and default.pypi_aarch64 != "cuda":
+        return Observed.of("cpu", f"{default.source}: the aarch64 wheel has no CUDA")
+    return Observed.of(
+        str(default.cuda), f"default build of torch {install.version} [{default.source}; seen {default.seen}]"
+    )
+
+
+def wins(install: Install, variant: str, facts: Facts) -> bool:
+    """Whether an extra index of ``variant`` gives the torch of ``install``, against the default index.
+
+    With an exact version it does where that variant of the version exists; without one, where its newest torch is no
+    older than the default index's.  uv takes it always.
+    """
+    if install.manager == "uv" or nightly(install) or variant == "cpu" or variant.startswith("rocm"):
+        return True  # the indexes for cpu and ROCm have every release, with a local version
+    if install.version:
+        builds = facts.torch_builds(install.version)
+        return not builds or any(build.variant == variant and build.published is not False for build in builds)
+    newest, rival = newest_for(install, variant, facts), newest_for(install, None, facts)
+    if not newest:
+        return variant.startswith(("rocm", "xpu"))
+    return _parts(newest) >= _parts(rival)
+
+
+def newest_for(install: Install, variant: str | None, facts: Facts) -> str:
+    """The newest torch of an index ("cuXYZ", None for the default one) that pip may give ``install``, "" for none.
+
+    Its Python must have a wheel, and its specifier must allow it.
+    """
+    if not install.python and not install.specifier:
+        return facts.newest_torch(variant)
+    tag = "cp" + install.python.replace(".", "")
+    fitting = _allowed(install.specifier)
+    found = ""
+    for row in facts.torches_all:
+        if not row.default or (install.python and row.pythons and tag not in row.pythons):
+            continue
+        release = str(row.torch)
+        builds = facts.torch_builds(release)
+        there = variant in (None, "cpu") or any(build.variant == variant and build.published for build in builds)
+        if there and _parts(release) > _parts(found) and fitting(release):
+            found = release
+    return found
+
+
+def _allowed(specifier: str) -> Callable[[str], bool]:
+    """Whether a release is allowed by a specifier; one that cannot be read allows all."""
+    if not specifier:
+        return lambda release: True
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    try:
+        allowed = SpecifierSet(specifier)
+    except InvalidSpecifier:
+        return lambda release: True
+    return lambda release: allowed.contains(release)
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def _named(variant: str, via: str) -> Observed[str]:
+    said = cuda_of(variant)
+    if said.startswith("rocm") or not said:
+        return Observed.lost(UNSUPPORTED if said else f"the variant {variant} names no CUDA", via)
+    return Observed.of(said, via)
+
+
+def _default(index: str) -> bool:
+    """Whether an index is the default one or a whole mirror of it: by custom their address ends in "simple"."""
+    return bool(re.search(r"/simple/?$", index))

@@ -1,0 +1,249 @@
+"""The files of the container while it is built, as far as they come from the context, from the text itself, or are
+known not to.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from envkit.dockerfile import options
+from envkit.dockerfile.files import FileText
+from envkit.subjects.dockerfile import Command, Copy
+
+_URL = re.compile(r"(?:https?|ftp|git|ssh)://|git@")
+
+
+class Source(Protocol):
+    """A build context."""
+
+    def read(self, path: str) -> FileText | str:
+        """The file at ``path`` below the context's root, or a clause that says why not."""
+        ...
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """The names below a folder; empty where it is none."""
+        ...
+
+
+class NoContext:
+    """The context of a Dockerfile that was given without one."""
+
+    def read(self, path: str) -> FileText | str:
+        """Always the reason."""
+        return "no build context was given"
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """Always empty."""
+        return ()
+
+
+@dataclass(slots=True)
+class Tree:
+    """What lies where, newest last; ``copy`` for a stage that is FROM it."""
+
+    context: Source
+    events: list[tuple[str, FileText | str | tuple[str, bool]]] = field(default_factory=list)
+    clones: dict[str, tuple[str, str]] = field(default_factory=dict)  # address and branch or tag, by folder
+
+    def copy(self) -> Tree:
+        """A state of its own for another stage."""
+        return Tree(self.context, list(self.events), dict(self.clones))
+
+    def clone_at(self, folder: str) -> tuple[str, str]:
+        """The address that ``folder`` was cloned from and the branch or tag in it, ("", "") where it is no clone."""
+        return self.clones.get(posixpath.normpath(folder), ("", ""))
+
+    def took(self, copy: Copy, workdir: str) -> None:
+        """A COPY or ADD out of the context."""
+        target = _join(workdir, copy.target)
+        into = copy.target.endswith(("/", "/.")) or copy.target == "." or len(copy.sources) > 1
+        for source in copy.sources:
+            if _URL.match(source):
+                self.events.append((_named(target, source, into), "the build downloads it"))
+            elif copy.source_stage is not None or copy.image:
+                self.events.append((_named(target, source, into), "it comes from another image or stage"))
+            else:
+                # Docker takes a source as if the context were the root: ".." does not lead out of it
+                inside = posixpath.normpath("/" + source).lstrip("/") or "."
+                self._took(inside + "/" if source.endswith(("/", "/.")) and inside != "." else inside, target, into)
+
+    def took_from(self, copy: Copy, other: Tree) -> None:
+        """The files among the sources of a COPY out of another stage that are known there."""
+        into = copy.target.endswith(("/", "/.")) or len(copy.sources) > 1
+        for source in copy.sources:
+            found = other.read(source, "/")
+            if isinstance(found, FileText):
+                self.events.append((_named(posixpath.normpath(copy.target), source, into), found))
+
+    def _took(self, source: str, target: str, into: bool) -> None:
+        folder = source in (".", "./") or source.endswith(("/", "/.")) or bool(self.context.names(source))
+        if "*" in source or "?" in source:
+            self.events.append((target, (posixpath.dirname(source) or ".", True)))
+        elif folder:
+            self.events.append((target, (source.rstrip("/."), True)))
+        else:
+            self.events.append((_named(target, source, into), (source, False)))
+            # Without the context nobody knows whether this is a folder; what lies below it would be found there.
+            self.events.append((target, (source, True)))
+
+    def bound(self, flags: tuple[str, ...], workdir: str) -> list[tuple[str, FileText | str | tuple[str, bool]]]:
+        """What the bind mounts of a RUN add for its time."""
+        added: list[tuple[str, FileText | str | tuple[str, bool]]] = []
+        for flag in flags:
+            if not flag.startswith("--mount="):
+                continue
+            parts = [part.partition("=") for part in flag.removeprefix("--mount=").split(",")]
+            options = {key.strip().lower(): value for key, _, value in parts}
+            if options.get("type", "bind") != "bind" or "from" in options:
+                continue
+            source = (options.get("source") or options.get("src") or ".").lstrip("/") or "."
+            target = options.get("target") or options.get("dst") or options.get("destination") or source
+            added.append((_join(workdir, target), (source, False)))
+            added.append((_join(workdir, target), (source, True)))
+        return added
+
+    def ran(self, command: Command) -> None:
+        """What a command writes, clones or downloads."""
+        words = command.args
+        clone = cloned(command)
+        if clone is not None:
+            self.events.append((clone.folder, f"the build clones it from {clone.url}"))
+            self.clones[clone.folder] = (clone.url, clone.ref)
+        elif command.program == "git" and "checkout" in words:
+            place = posixpath.normpath(command.cwd or "/")
+            if place in self.clones and not words[-1].startswith("-"):
+                self.clones[place] = (self.clones[place][0], words[-1])
+        elif command.program in ("wget", "curl"):
+            name = _option(words, "-O" if command.program == "wget" else "-o", "--output-document", "--output")
+            for word in words:
+                if _URL.match(word):
+                    self.events.append((_join(command.cwd, name or word.rsplit("/", 1)[-1]), "the build downloads it"))
+        for redirect in command.redirects:
+            if redirect.op in (">", ">>", "&>", ">|") and redirect.target.sure:
+                self._wrote(command, redirect.op, _join(command.cwd, redirect.target.text))
+
+    def _wrote(self, command: Command, op: str, path: str) -> None:
+        text: str | None = None
+        if command.program == "cat" and command.heredoc:
+            text = command.heredoc
+        elif command.program in ("echo", "printf") and all(word.sure for word in command.words):
+            said = [word for word in command.args if word not in ("-e", "-n", "-ne", "-en")]
+            text = " ".join(said).replace("\\n", "\n") + "\n"
+        if text is None:
+            self.events.append((path, "the build writes it"))
+            return
+        before = self.read(path, "/") if op == ">>" else ""
+        said_before = before.text if isinstance(before, FileText) else ""
+        where = command.words[0].span
+        line = where.line + (1 if command.heredoc else 0)
+        self.write(path, where.path, line, text, said_before)
+
+    def write(self, path: str, origin: str, line: int, text: str, before: str = "") -> None:
+        """A file whose text the file ``origin`` itself holds, from its ``line`` on.
+
+        Empty lines are put in front, so that a line of the text has the number that it has in ``origin``.
+        """
+        gap = "\n" * max(0, line - 1 - before.count("\n"))
+        self.events.append((path, FileText(origin, before + gap + text)))
+
+    def read(self, path: str, cwd: str) -> FileText | str:
+        """The file at ``path`` of the container, or a clause that says why it cannot be known."""
+        if _URL.match(path):
+            return "it lies on the network"
+        full = _join(cwd, path)
+        why = ""
+        for place, what in reversed(self.events):
+            if place == full:
+                if isinstance(what, FileText | str):
+                    return what
+                if not what[1]:
+                    found = self.context.read(what[0])
+                    if isinstance(found, FileText):
+                        return found
+                    why = why or found
+                    continue
+            if full.startswith(place.rstrip("/") + "/"):
+                if isinstance(what, str):
+                    return what
+                if isinstance(what, tuple) and what[1]:
+                    below = full[len(place.rstrip("/")) + 1 :]
+                    found = self.context.read(posixpath.normpath(posixpath.join(what[0], below)))
+                    if isinstance(found, FileText):
+                        return found
+                    why = why or found
+        return why or "nothing in the Dockerfile puts it there"
+
+
+@dataclass(slots=True)
+class Run:
+    """The files as one RUN sees them: the tree and its bind mounts."""
+
+    tree: Tree
+    flags: tuple[str, ...]
+    workdir: str
+
+    def read(self, path: str, cwd: str) -> FileText | str:
+        """As Tree.read, the mounts first."""
+        mounted = self.tree.bound(self.flags, self.workdir)
+        if not mounted:
+            return self.tree.read(path, cwd)
+        return Tree(self.tree.context, [*self.tree.events, *mounted]).read(path, cwd)
+
+
+_CLONE = options.Grammar(
+    options.names(
+        """-b --branch --depth -c --config -j --jobs --filter --shallow-since --shallow-exclude -o --origin --reference
+        --separate-git-dir --template -u --upload-pack -C --server-option"""
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """What one ``git clone`` makes: ``ref`` is the branch or tag asked for, "" for the default one."""
+
+    url: str
+    folder: str
+    ref: str
+
+
+def cloned(command: Command) -> Clone | None:
+    """What the command clones, None where it clones nothing or what is not known before the build."""
+    if command.program != "git" or "clone" not in command.args:
+        return None
+    at = command.args.index("clone") + 1  # of words, which begin with the program
+    given = options.read(command.words[at + 1 :], _CLONE)
+    if not given.rest or not (_URL.match(given.rest[0].text) or given.rest[0].text.endswith(".git")):
+        return None
+    url = given.rest[0].text
+    folder = given.rest[1].text if len(given.rest) > 1 else _repository(url)
+    ref = given.last("--branch") or given.last("-b")
+    return Clone(url, _join(command.cwd, folder), ref.text if ref else "")
+
+
+def _repository(url: str) -> str:
+    return url.rstrip("/").rsplit("/", 1)[-1].removesuffix(".git")
+
+
+def _named(target: str, source: str, into: bool) -> str:
+    return _join(target, source.rstrip("/").rsplit("/", 1)[-1]) if into else target
+
+
+def _join(folder: str, path: str) -> str:
+    return posixpath.normpath(posixpath.join(folder or "/", path))
+
+
+def _option(words: tuple[str, ...], *names: str) -> str:
+    for index, word in enumerate(words[:-1]):
+        if word in names:
+            return words[index + 1]
+    return ""
+
+
+def variables(env: Mapping[str, str | None]) -> dict[str, str]:
+    """Those variables whose value is known."""
+    return {name: value for name, value in env.items() if value is not None}

@@ -1,0 +1,647 @@
+"""What uv installs: ``uv pip``, ``uv sync`` and the other commands that synchronise a project, ``uv venv``,
+``uv python``, ``uv tool``.
+
+The grammar is that of uv's command line reference, the variables those of its page on environment variables.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from envkit.dockerfile import locks, options, pip, project, requirements
+from envkit.dockerfile.files import Files, FileText
+from envkit.dockerfile.project import Project, table, tables, texts
+from envkit.dockerfile.requirements import Asked, address, holds
+from envkit.model import Span
+from envkit.subjects.dockerfile import Command, Install, Removal, Unread, Word
+
+_VALUES = options.names(
+    """--requirement --constraint --override --exclude --build-constraint --editable --extra --no-extra --group
+    --no-group --only-group --index --default-index --index-url --extra-index-url --find-links --index-strategy
+    --keyring-provider --upgrade-package --resolution --prerelease --fork-strategy --config-setting
+    --config-settings-package --no-build-isolation-package --exclude-newer --exclude-newer-package --link-mode
+    --reinstall-package --refresh-package --cache-dir --python --prefix --target --no-binary --only-binary
+    --no-binary-package --no-build-package --python-version --python-platform --torch-backend --color --directory
+    --project --config-file --allow-insecure-host --package --no-install-package --no-sources-package --script --with
+    --with-editable --with-requirements --env-file --optional --tag --branch --rev --bounds --prompt --python-preference
+    --python-fetch --install-dir --mirror --from --output-format --preview-features --upgrade-group --uv-version
+    --no-emit-package --output-file"""
+)
+_SHORT = {
+    "r": "--requirement",
+    "c": "--constraint",
+    "b": "--build-constraint",
+    "e": "--editable",
+    "i": "--index-url",
+    "f": "--find-links",
+    "p": "--python",
+    "t": "--target",
+    "P": "--upgrade-package",
+    "C": "--config-setting",
+    "U": "--upgrade",
+    "n": "--no-cache",
+    "q": "--quiet",
+    "v": "--verbose",
+    "w": "--with",
+}
+_ALIASES = {
+    "--requirements": "--requirement",
+    "--constraints": "--constraint",
+    "--overrides": "--override",
+    "--build-constraints": "--build-constraint",
+    "--config-settings": "--config-setting",
+    "--trusted-host": "--allow-insecure-host",
+    "--no-cache-dir": "--no-cache",
+    "--no-index-url": "--no-index",
+}
+GRAMMAR = options.Grammar(_VALUES, frozenset(), _SHORT, _ALIASES)
+_ADD = options.Grammar(_VALUES | {"--marker"}, frozenset(), {**_SHORT, "m": "--marker"}, _ALIASES)
+_VENV = options.Grammar(_VALUES - {"--target"}, frozenset(), _SHORT, _ALIASES)
+_TELLING = (
+    "--torch-backend",
+    "--index-strategy",
+    "--target",
+    "--prefix",
+    "--no-binary",
+    "--only-binary",
+    "--python-platform",
+)
+# The packages that --torch-backend fetches from PyTorch's own index (uv's guide "Using uv with PyTorch").
+_TORCH = options.names(
+    """torch torchvision torchaudio torchtext torchao torchdata torchserve torchcsprng torchrec torch-tensorrt
+    torchmetrics-pytorch torchcodec fbgemm-gpu pytorch-triton triton torch-xla"""
+)
+_TORCH_INDEX = "https://download.pytorch.org/whl/"
+_NAMED_INDEX = re.compile(r"\A[A-Za-z0-9_.-]+=(?=[a-z]+://)")
+_PYTHON = re.compile(r"(?:\A|python|cpython|pypy|[@/-]|==)([23]\.[0-9]+(?:\.[0-9]+)?)(?![0-9])")
+
+
+def read(command: Command, files: Files) -> Iterator[Install | Removal | Unread]:
+    """What the command installs or removes; nothing where it is no command of uv's."""
+    words = command.words[1:]
+    if command.program == "uvx":
+        yield from _run_tool(command, options.read(words, GRAMMAR, inner=True))
+        return
+    if command.program != "uv":
+        module, words = pip.module_of(command)
+        if module != "uv":
+            return
+    outer = options.read(words, GRAMMAR, inner=True)
+    if not outer.rest:
+        return
+    verb, words = outer.rest[0].text, outer.rest[1:]
+    command = _moved(command, outer)
+    if verb == "pip":
+        yield from _pip(command, outer, words, files)
+    elif verb == "sync":
+        yield from _sync(command, _both(outer, options.read(words, GRAMMAR)), files)
+    elif verb in ("add", "remove"):
+        yield from _add(command, _both(outer, options.read(words, _ADD)), files, verb)
+    elif verb == "run":
+        yield from _run(command, outer, words, files)
+    elif verb == "venv":
+        yield from _venv(command, _both(outer, options.read(words, _VENV)), files)
+    elif verb == "python":
+        yield from _python(command, options.read(words, GRAMMAR), files)
+    elif verb == "tool":
+        inner = options.read(words, GRAMMAR, inner=True)
+        tool = inner.rest[0].text if inner.rest else ""
+        if tool == "install":
+            yield from _tool(command, options.read(inner.rest[1:], GRAMMAR))
+        elif tool == "run":
+            yield from _run_tool(command, options.read(inner.rest[1:], GRAMMAR, inner=True))
+
+
+def _both(outer: options.Given, inner: options.Given) -> options.Given:
+    return options.Given((*outer.options, *inner.options), inner.rest)
+
+
+def _moved(command: Command, given: options.Given) -> Command:
+    """The command in the directory that ``--directory`` moves it to."""
+    moved = given.last("--directory")
+    if not moved:
+        return command
+    return replace(command, cwd=posixpath.normpath(posixpath.join(command.cwd, moved.text)))
+
+
+def _join(cwd: str, path: str) -> str:
+    return posixpath.normpath(posixpath.join(cwd, path)) if cwd and "$" not in path else path
+
+
+def is_true(value: str) -> bool:
+    """Whether a variable's value switches something on."""
+    return value.strip().lower() in ("1", "true", "yes", "on", "t", "y")
+
+
+# ---- indexes
+
+
+def _asked(command: Command, given: options.Given, found: Project | None) -> Asked:
+    """The indexes and options in force: of the command line, the variables and the project, in uv's order."""
+    asked, env = Asked(), command.env
+    default = given.last("--default-index") or given.last("--index-url")
+    told = default.text if default else env.get("UV_DEFAULT_INDEX") or env.get("UV_INDEX_URL") or ""
+    asked.index = address(_url(told)) if told else found.index if found else ""
+    listed = [word.text for word in given.every("--index")]
+    listed += env.get("UV_INDEX", "").split()
+    listed += found.extra_indexes if found else ()
+    listed += [word.text for word in given.every("--extra-index-url")]
+    listed += env.get("UV_EXTRA_INDEX_URL", "").split()
+    asked.extra_indexes = list(dict.fromkeys(_url(one) for one in listed))
+    asked.find_links = [word.text for word in given.every("--find-links")]
+    asked.find_links += [one for one in env.get("UV_FIND_LINKS", "").split(",") if one]
+    asked.options = {"--no-cache-dir" if name == "--no-cache" else name for name in given.names()}
+    asked.options |= {f"{name}={word.text}" for name in _TELLING for word in given.every(name)}
+    for variable, option in (
+        ("UV_TORCH_BACKEND", "--torch-backend"),
+        ("UV_INDEX_STRATEGY", "--index-strategy"),
+    ):
+        if env.get(variable) and option not in asked.options:
+            asked.options |= {option, f"{option}={env[variable]}"}
+    for variable, option in (
+        ("UV_NO_CACHE", "--no-cache-dir"),
+        ("UV_SYSTEM_PYTHON", "--system"),
+        ("UV_NO_BUILD_ISOLATION", "--no-build-isolation"),
+    ):
+        if is_true(env.get(variable, "")):
+            asked.options.add(option)
+    return asked
+
+
+def _url(text: str) -> str:
+    return _NAMED_INDEX.sub("", text.strip())
+
+
+def _backend(asked: Asked) -> None:
+    """``--torch-backend=cuNNN`` ties PyTorch's packages to that index; ``auto`` asks the machine, which no text can."""
+    backend = next((one.partition("=")[2] for one in asked.options if one.startswith("--torch-backend=")), "")
+    if not requirements.build_of(backend) or "$" in backend:
+        return
+    for at, wanted in enumerate(asked.requirements):
+        if wanted.name in _TORCH and not wanted.url:
+            asked.requirements[at] = replace(wanted, index=_TORCH_INDEX + backend)
+
+
+# ---- uv pip
+
+
+def _pip(
+    command: Command, outer: options.Given, words: tuple[Word, ...], files: Files
+) -> Iterator[Install | Removal | Unread]:
+    given = _both(outer, options.read(words, GRAMMAR))
+    if not given.rest or "--dry-run" in given.names():
+        return
+    verb, rest = given.rest[0].text, given.rest[1:]
+    if verb not in ("install", "sync", "uninstall"):
+        return
+    command = _moved(command, given)
+    around = files.read("pyproject.toml", command.cwd)
+    found = project.read("", command.cwd, files, command.span) if isinstance(around, FileText) else None
+    asked = _asked(command, given, found if isinstance(found, Project) else None)
+    target, python = _pip_target(command, given, asked)
+    named = [(word.text, word, False) for word in given.every("--requirement")]
+    if verb == "sync":
+        named += [(word.text, word, False) for word in rest]
+    else:
+        for word in pip.command_words(rest):
+            pip.add_word(asked, word)
+    for word in given.every("--editable"):
+        pip.add_word(asked, word, editable=True)
+    extras = frozenset(requirements.canonical(word.text) for word in given.every("--extra"))
+    plain = []
+    for path, word, pins in named:
+        if path.rsplit("/", 1)[-1] in ("pyproject.toml", "setup.py", "setup.cfg"):
+            _project_file(asked, path, word, extras, "--all-extras" in given.names(), command, files, python)
+        else:
+            plain.append((path, word, pins))
+    for word in given.every("--group"):
+        where, _, name = word.text.rpartition(":")
+        _group_file(asked, posixpath.dirname(where), name, word, command, files)
+    plain += [(word.text, word, True) for word in (*given.every("--constraint"), *given.every("--override"))]
+    for variable in ("UV_CONSTRAINT", "UV_OVERRIDE"):
+        plain += [(path, command.words[0], True) for path in command.env.get(variable, "").split()]
+    pip.add_files(asked, command, plain, files)
+    if verb == "uninstall":
+        for wanted in asked.requirements:
+            if wanted.name:
+                yield Removal("uv", wanted.name, wanted.span, target, command.sure)
+        yield from asked.unread
+        return
+    _backend(asked)
+    yield from pip.finish(asked, command, target, files, "uv", python)
+
+
+def _project_file(
+    asked: Asked,
+    path: str,
+    word: Word,
+    extras: frozenset[str],
+    all_extras: bool,
+    command: Command,
+    files: Files,
+    python: str,
+) -> None:
+    found = project.read(posixpath.dirname(path), command.cwd, files, word.span)
+    if isinstance(found, Unread):
+        asked.unread.append(found)
+        return
+    asked.requirements += project.needed(found, frozenset(found.optional) if all_extras else extras, (), python)
+    asked.unread += found.unread
+
+
+def _group_file(asked: Asked, directory: str, name: str, word: Word, command: Command, files: Files) -> None:
+    found = project.read(directory, command.cwd, files, word.span)
+    if isinstance(found, Unread):
+        asked.unread.append(found)
+    else:
+        asked.requirements += project.needed(found, frozenset(), (name,), main=False)
+
+
+def _pip_target(command: Command, given: options.Given, asked: Asked) -> tuple[str, str]:
+    """The environment of ``uv pip``, and its Python as far as the words name it."""
+    chosen = given.last("--python")
+    told = chosen.text if chosen else command.env.get("UV_PYTHON", "")
+    if told and (chosen or "--system" not in asked.options):
+        return f"uv:{told}", _version(told)
+    if "--system" in asked.options:
+        return "uv:--system", ""
+    # The active environment, else the next .venv upwards: what the RUN has activated is not the command's to know.
+    active = command.env.get("VIRTUAL_ENV") or command.env.get("CONDA_PREFIX") or "VENV"
+    return "uv:" + (active.rstrip("/") or "VENV"), ""
+
+
+def _version(text: str) -> str:
+    """The version that a request for a Python names ("3.12", "python3.12", "cpython-3.12.1-linux-x86_64"), else ""."""
+    found = _PYTHON.search(text)
+    return found[1] if found and not re.match(r"[<>!~]", text) else ""
+
+
+# ---- projects
+
+
+def _environment(command: Command, directory: str, given: options.Given) -> str:
+    """The environment that uv synchronises for the project in ``directory``."""
+    place = _join(command.cwd, directory) if directory else command.cwd
+    active = command.env.get("VIRTUAL_ENV")
+    if "--active" in given.names() and active:
+        return "uv:" + active.rstrip("/")
+    folder = _join(place, command.env.get("UV_PROJECT_ENVIRONMENT") or ".venv")
+    return "uv:" + (folder if folder.startswith("/") else "VENV")
+
+
+def _chosen_python(command: Command, given: options.Given, directory: str, files: Files) -> tuple[str, Install | None]:
+    """The Python that is asked for, by an option, a variable or the project's .python-version."""
+    target = _environment(command, directory, given)
+    chosen = given.last("--python")
+    if chosen:
+        version = _version(chosen.text)
+        return version, Install("uv", "python", chosen.span, chosen.text, version, target=target, sure=command.sure)
+    told = command.env.get("UV_PYTHON", "")
+    if told:
+        span = command.words[0].span
+        return _version(told), Install("uv", "python", span, told, _version(told), target=target, sure=command.sure)
+    file = files.read(posixpath.join(directory, ".python-version"), command.cwd)
+    if isinstance(file, FileText):
+        lines = [line.strip() for line in file.text.splitlines()[:50]]
+        for number, line in enumerate(lines, 1):
+            if line and not line.startswith("#"):
+                span = Span(file.path, number, 1, number, len(line) + 1)
+                return _version(line), Install(
+                    "uv", "python", span, line, _version(line), target=target, sure=command.sure
+                )
+    return "", None
+
+
+def only_python(specifier: str) -> str:
+    """The one minor version of Python that a requires-python lets in, "" where it lets in several or none."""
+    fits = [one for one in requirements.PYTHONS if requirements.admits(specifier, one) is not False]
+    return fits[0] if specifier and len(fits) == 1 else ""
+
+
+def _sync(command: Command, given: options.Given, files: Files) -> Iterator[Install | Unread]:
+    command = _moved(command, given)
+    named = given.last("--project")
+    directory = named.text if named else command.env.get("UV_PROJECT", "")
+    directory = "" if directory == "." else directory
+    if given.names() & {"--dry-run", "--help"}:
+        return
+    span = command.words[0].span
+    found = project.read(directory, command.cwd, files, span)
+    lock = files.read(posixpath.join(directory, "uv.lock"), command.cwd)
+    target = _environment(command, directory, given)
+    python, asked_python = _chosen_python(command, given, directory, files)
+    requires, told = "", found if isinstance(found, Project) else None
+    if told:
+        requires = told.python
+    if asked_python:
+        yield asked_python
+    elif told and only_python(requires):
+        # With one minor version let in it is that one, whether uv finds it or fetches it.
+        where = told.python_span or span
+        yield Install("uv", "python", where, requires, only_python(requires), target=target, sure=command.sure)
+    asked = _asked(command, given, told)
+    groups, main = _groups(given, told, command)
+    extras = frozenset(requirements.canonical(word.text) for word in given.every("--extra"))
+    if "--all-extras" in given.names():
+        extras = frozenset(told.optional) if told else frozenset({"*"})
+    extras -= {requirements.canonical(word.text) for word in given.every("--no-extra")}
+    if isinstance(lock, FileText):
+        package = given.last("--package")
+        name = requirements.canonical(package.text) if package else told.name if told else ""
+        skipped = {requirements.canonical(word.text) for word in given.every("--no-install-package")}
+        walked = _locked(lock, name, extras, groups, main, python, requires, pip.machine_of(command.env))
+        if isinstance(walked, str):
+            yield Unread(lock.path, walked, span)
+        else:
+            for one in walked:
+                if one.name not in skipped:
+                    yield replace(
+                        one,
+                        extra_indexes=(),
+                        options=frozenset(asked.options),
+                        target=target,
+                        sure=command.sure,
+                    )
+    else:
+        if told:
+            asked.requirements = list(project.needed(told, extras - {"*"}, groups, python, main=main))
+            asked.unread += told.unread
+            yield from pip.finish(asked, command, target, files, "uv", python, requires)
+        yield Unread(posixpath.join(directory, "uv.lock"), lock, span)
+    if isinstance(found, Unread):
+        yield found
+    elif main and found.is_package and not given.names() & {"--no-install-project", "--no-install-workspace"}:
+        place = _join(command.cwd, directory) or "."
+        yield Install(
+            "uv",
+            found.name or ".",
+            span,
+            url=place,
+            editable="--no-editable" not in given.names(),
+            options=frozenset(asked.options),
+            target=target,
+            sure=command.sure,
+        )
+
+
+def _groups(given: options.Given, found: Project | None, command: Command) -> tuple[tuple[str, ...], bool]:
+    """The dependency groups that are wanted, and whether the project's own dependencies are."""
+    names = given.names()
+    only = [requirements.canonical(word.text) for word in given.every("--only-group")]
+    if "--only-dev" in names:
+        only.append("dev")
+    if only:
+        return tuple(only), False
+    chosen = list(found.default_groups) if found else ["dev"]
+    if "--no-default-groups" in names or is_true(command.env.get("UV_NO_DEFAULT_GROUPS", "")):
+        chosen = []
+    if "--all-groups" in names and found:
+        chosen = list(found.groups)
+    if "--no-dev" in names or is_true(command.env.get("UV_NO_DEV", "")):
+        chosen = [one for one in chosen if one != "dev"]
+    chosen += [requirements.canonical(word.text) for word in given.every("--group")]
+    without = {requirements.canonical(word.text) for word in given.every("--no-group")}
+    return tuple(dict.fromkeys(one for one in chosen if one not in without)), True
+
+
+def _locked(
+    file: FileText,
+    name: str,
+    extras: frozenset[str],
+    groups: Iterable[str],
+    main: bool,
+    python: str,
+    requires: str,
+    machine: str,
+) -> list[Install] | str:
+    """What uv.lock installs for its project: from the project's own table along the edges whose markers hold."""
+    listed = locks.packages(file)
+    by_name: dict[str, list[locks.Package]] = {}
+    for one in listed:
+        by_name.setdefault(one.name, []).append(one)
+    local = [
+        one for one in listed if re.search(r'^source = \{ (?:virtual|editable|directory) = "', one.text, re.MULTILINE)
+    ]
+    roots = [one for one in local if one.name == name]
+    roots = roots or [one for one in local if re.search(r'^source = \{ \w+ = "\." \}', one.text, re.MULTILINE)]
+    if not roots:
+        return "it names no project of its own" if listed else "it is no lock file of uv's"
+    root = roots[0]
+    data = root.data()
+    optional, grouped = table(data, "optional-dependencies"), table(data, "dev-dependencies")
+    if "*" in extras:
+        extras = frozenset(optional)
+    active = {f"extra-{len(root.name)}-{root.name}-{extra}" for extra in extras}
+    active |= {f"group-{len(root.name)}-{root.name}-{group}" for group in groups}
+    told = frozenset({*active, *extras})
+    edges: deque[tuple[dict[str, object], str]] = deque()
+    if main:
+        edges += [(edge, "") for edge in tables(data.get("dependencies"))]
+    for extra in sorted(extras):
+        edges += [(edge, "") for edge in tables(optional.get(extra))]
+    for group in groups:
+        edges += [(edge, "") for edge in tables(grouped.get(group))]
+    installs: dict[int, Install] = {}
+    walked: set[tuple[int, str]] = {(id(root), "")}
+    later: deque[tuple[dict[str, object], str]] = deque()
+    while edges or later:
+        # Edges that are sure come first, so that a package is marked only where every way to it is.
+        edge, above = edges.popleft() if edges else later.popleft()
+        marker = str(edge.get("marker", ""))
+        answer = holds(marker, python, machine, told, requires)
+        if answer is False:
+            continue
+        undecided = above if answer else marker if not above else f"({above}) and ({marker})"
+        if len(undecided) > 500:
+            undecided = undecided[:500]
+        if answer is None and not above:
+            later.append(({**edge, "marker": ""}, marker))
+            continue
+        package = _package(edge, by_name, python, machine, told, requires)
+        if package is None:
+            continue
+        if id(package) not in installs:
+            installs[id(package)] = _of_lock(package, undecided)
+        wanted = ["", *(requirements.canonical(extra) for extra in texts(edge.get("extra")))]
+        for extra in wanted:
+            if (id(package), extra) in walked:
+                continue
+            walked.add((id(package), extra))
+            inner = package.data()
+            more = inner.get("dependencies") if not extra else table(inner, "optional-dependencies").get(extra)
+            (later if undecided else edges).extend((one, undecided) for one in tables(more))
+    installs.pop(id(root), None)
+    return list(installs.values())
+
+
+def _package(
+    edge: dict[str, object],
+    by_name: dict[str, list[locks.Package]],
+    python: str,
+    machine: str,
+    told: frozenset[str],
+    requires: str,
+) -> locks.Package | None:
+    candidates = by_name.get(requirements.canonical(str(edge.get("name", ""))), [])
+    if len(candidates) > 1 and edge.get("version"):
+        candidates = [one for one in candidates if one.data().get("version") == edge["version"]] or candidates
+    if len(candidates) > 1 and edge.get("source"):
+        candidates = [one for one in candidates if one.data().get("source") == edge["source"]] or candidates
+    if len(candidates) > 1:
+        fitting = []
+        for one in candidates:
+            marks = texts(one.data().get("resolution-markers"))
+            if not marks or any(holds(mark, python, machine, told, requires) is not False for mark in marks):
+                fitting.append(one)
+        candidates = fitting or candidates
+    return candidates[0] if candidates else None
+
+
+def _of_lock(package: locks.Package, marker: str) -> Install:
+    source = table(package.data(), "source")
+    version, local = package.version()
+    registry, url = source.get("registry"), ""
+    for kind in ("url", "git", "path", "directory", "editable", "virtual"):
+        if isinstance(source.get(kind), str):
+            url = ("git+" if kind == "git" else "") + str(source[kind])
+    told = requirements.archive(url) if url else None
+    return Install(
+        "uv",
+        package.name,
+        package.span,
+        f"=={version}" + (f"+{local}" if local else "") if version else "",
+        version,
+        local or (told[2] if told else ""),
+        url=url,
+        editable="editable" in source,
+        index=address(registry) if isinstance(registry, str) else "",
+        locked=True,
+        marker=marker,
+    )
+
+
+def _add(command: Command, given: options.Given, files: Files, verb: str) -> Iterator[Install | Removal | Unread]:
+    command = _moved(command, given)
+    named = given.last("--project")
+    directory = named.text if named else ""
+    target = _environment(command, directory, given)
+    if verb == "remove":
+        for word in given.rest:
+            wanted = requirements.requirement(word.text, word.span)
+            if wanted and wanted.name:
+                yield Removal("uv", wanted.name, word.span, target, command.sure)
+        return
+    around = files.read(posixpath.join(directory, "pyproject.toml"), command.cwd)
+    found = project.read(directory, command.cwd, files, command.span) if isinstance(around, FileText) else None
+    told = found if isinstance(found, Project) else None
+    asked = _asked(command, given, told)
+    for word in given.rest:
+        pip.add_word(asked, word, editable="--editable" in given.names())
+    for word in given.every("--editable"):
+        pip.add_word(asked, word, editable=True)
+    pip.add_files(asked, command, [(word.text, word, False) for word in given.every("--requirement")], files)
+    if told:
+        # The rest of the project is installed with it; what is added replaces what the project said of it.
+        added = {one.name for one in asked.requirements}
+        groups, _ = _groups(given, told, command)
+        rest = project.needed(told, frozenset(), groups)
+        asked.requirements = [*(one for one in rest if one.name not in added), *asked.requirements]
+        asked.unread += told.unread
+    python, chosen = _chosen_python(command, given, directory, files)
+    if chosen:
+        yield chosen
+    yield from pip.finish(asked, command, target, files, "uv", python)
+
+
+def _run(
+    command: Command, outer: options.Given, words: tuple[Word, ...], files: Files
+) -> Iterator[Install | Removal | Unread]:
+    """``uv run`` synchronises the project, then runs the rest in its environment."""
+    inner = options.read(words, GRAMMAR, inner=True)
+    given = _both(outer, inner)
+    names = given.names()
+    target = _environment(command, "", given)
+    if not names & {"--no-sync", "--no-project", "--script"} and not is_true(command.env.get("UV_NO_SYNC", "")):
+        yield from _sync(command, options.Given(given.options, ()), files)
+    asked = _asked(command, given, None)
+    for word in given.every("--with"):
+        for text in word.text.split(","):
+            pip.add_word(asked, replace(word, text=text))
+    for wanted in asked.requirements:
+        yield requirements.install(wanted, asked, "uv", "uv:run", sure=command.sure)
+    yield from asked.unread
+    if not inner.rest or "--module" in names or "-m" in names:
+        return
+    started = replace(command, words=inner.rest)
+    if started.program == "uv" and [word.text for word in inner.rest[1:2]] == ["run"]:
+        return  # nobody nests them, and nesting has no end
+    for one in _inner(started, files):
+        if isinstance(one, Unread) or "/" in one.target or one.target.startswith("uv:"):
+            yield one
+        else:
+            yield replace(one, target=target)
+
+
+def _inner(command: Command, files: Files) -> Iterator[Install | Removal | Unread]:
+    yield from pip.read(command, files)
+    yield from read(command, files)
+
+
+# ---- Pythons and tools
+
+
+def _venv(command: Command, given: options.Given, files: Files) -> Iterator[Install]:
+    """An environment and its Python; version "" where uv takes the one it finds first."""
+    place = given.rest[0].text if given.rest else command.env.get("UV_PROJECT_ENVIRONMENT") or ".venv"
+    target = "uv:" + _join(command.cwd, place)
+    _, chosen = _chosen_python(command, given, "", files)
+    made = chosen or Install("uv", "python", command.words[0].span, sure=command.sure)
+    kept = given.names() & {"--system-site-packages", "--seed", "--system", "--clear"}
+    yield replace(made, target=target, options=frozenset(kept))
+
+
+def _python(command: Command, given: options.Given, files: Files) -> Iterator[Install]:
+    """Pythons that uv downloads ("uv:python"); ``uv python pin`` only says which one later commands take."""
+    verb = given.rest[0].text if given.rest else ""
+    if verb not in ("install", "pin", "upgrade"):
+        return
+    words = given.rest[1:]
+    for word in words:
+        yield Install(
+            "uv",
+            "python",
+            word.span,
+            word.text,
+            _version(word.text),
+            target="uv:python",
+            constraint=verb == "pin",
+            options=frozenset(given.names() & {"--default"}),
+            sure=command.sure,
+        )
+    if not words and verb == "install":
+        _, chosen = _chosen_python(command, given, "", files)
+        if chosen:
+            yield replace(chosen, target="uv:python")
+
+
+def _tool(command: Command, given: options.Given) -> Iterator[Install | Unread]:
+    """Each tool has an environment of its own: the target is "uv:tool NAME"."""
+    asked = _asked(command, given, None)
+    for word in given.rest[:1]:
+        pip.add_word(asked, word)
+    owner = asked.requirements[0].name if asked.requirements else ""
+    for word in given.every("--with"):
+        for one in word.text.split(","):
+            pip.add_word(asked, replace(word, text=one))
+    for wanted in asked.requirements:
+        yield requirements.install(wanted, asked, "uv", f"uv:tool {owner}", sure=command.sure)
+    yield from asked.unread
+
+
+def _run_tool(command: Command, given: options.Given) -> Iterator[Install | Unread]:
+    named = given.every("--from") or [replace(word, text=word.text.replace("@", "==", 1)) for word in given.rest[:1]]
+    yield from _tool(command, options.Given(given.options, tuple(named)))

@@ -1,0 +1,100 @@
+"""Containers as a compose file, a Kubernetes manifest or a devcontainer.json starts them: what each gets of the GPUs,
+of memory, of the host.  Every value knows where it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from envkit.model import Span
+from envkit.subjects.dockerfile import Base, Dockerfile, Unread
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One value as the file says it; ``sure`` is False where it holds a variable or a template that nobody decided."""
+
+    value: str
+    span: Span
+    sure: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRequest:
+    """One way in which a container asks for GPUs.
+
+    ``form``: devices (compose, deploy.resources), gpus (compose), limit and request (Kubernetes resources), claim
+    (dynamic allocation), runtime, cdi, node (a device node handed in by hand), option (docker's --gpus), host
+    (devcontainer's hostRequirements).  ``resource`` is what is asked for ("nvidia.com/gpu", "nvidia").
+    ``count`` is as written ("2", "all", "" where none is); ``ids`` and ``capabilities`` None where they are not given.
+    """
+
+    form: str
+    span: Span
+    resource: str = ""
+    count: Said | None = None
+    ids: tuple[str, ...] | None = None
+    capabilities: tuple[str, ...] | None = None
+    sure: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """``kind``: bind, volume, tmpfs, memory (emptyDir in memory), empty (on disk), other.  ``size`` limits it."""
+
+    kind: str
+    source: str
+    target: str
+    span: Span
+    size: Said | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One service, one container of a pod, or a devcontainer.
+
+    ``base`` is what the image holds as far as its reference says, ``built`` the Dockerfile that it is built from; both
+    None where neither is known.  ``image`` is None where it is built here.  ``ipc`` is "host", "shareable", ...;
+    ``ulimits`` by name, soft limits; ``env`` values are None where they come from elsewhere.
+    ``replicas`` counts copies, None where nobody knows.  ``initial`` marks one that ends before the others start.
+    ``command`` are entry point and arguments.  ``env_files`` says whether some variables are in files.
+    """
+
+    name: str
+    span: Span
+    image: Said | None = None
+    base: Base | None = None
+    built: Dockerfile | None = None
+    gpus: tuple[GpuRequest, ...] = ()
+    runtime: Said | None = None
+    shm: Said | None = None
+    ipc: Said | None = None
+    privileged: Said | None = None
+    ulimits: Mapping[str, Said] = field(default_factory=dict)
+    env: Mapping[str, Said | None] = field(default_factory=dict)
+    env_files: bool = False
+    command: tuple[Said, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    devices: tuple[Said, ...] = ()
+    resources: Mapping[str, Said] = field(default_factory=dict)
+    capabilities: tuple[str, ...] = ()
+    replicas: int | None = 1
+    initial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """All containers of one file.
+
+    ``kind``: compose, kubernetes, devcontainer.  ``overlays`` are files beside a compose file that by their names are
+    laid over it to ask for GPUs.  ``gpus`` and ``driver`` are what the user says that it must run on.
+    """
+
+    path: str
+    kind: str
+    containers: tuple[Container, ...] = ()
+    unread: tuple[Unread, ...] = ()
+    overlays: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+    driver: str = ""

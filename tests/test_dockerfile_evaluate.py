@@ -1,0 +1,172 @@
+"""What a Dockerfile's default build would hold: fields, stages, places, environments."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from written import Beside
+
+from envkit import facts as tables
+from envkit.dockerfile.evaluate import read
+from envkit.subjects.dockerfile import Dockerfile
+
+FACTS = tables.load()
+TABLE = (Path(__file__).parent / "data" / "dockerfile_fields.txt").read_text("utf-8")
+_FILE = re.compile(r"^--- (\S+) ---\n", re.MULTILINE)
+
+
+def evaluated(text: str) -> Dockerfile:
+    """A Dockerfile, with what follows it after lines of dashes as its build context."""
+    main, *others = _FILE.split(text)
+    return read(main, "Dockerfile", FACTS, Beside(dict(zip(others[::2], others[1::2], strict=True))))
+
+
+def cases() -> list[tuple[str, str, str]]:
+    found = []
+    for part in re.split(r"^=== ", TABLE, flags=re.MULTILINE)[1:]:
+        head, _, text = part.partition("\n")
+        title, _, wanted = head.partition(" | ")
+        found.append((title, wanted, text))
+    return found
+
+
+@pytest.mark.parametrize(("wanted", "text"), [pytest.param(w, t, id=title) for title, w, t in cases()])
+def test_the_fields_are_those_of_the_default_build(wanted: str, text: str) -> None:
+    assert wanted.split()
+    dockerfile = evaluated(text)
+    for field, _, value in (pair.partition("=") for pair in wanted.split()):
+        seen = getattr(dockerfile, field)
+        assert ("-" if seen.missing else seen.value) == value, (field, seen)
+        assert seen.via or seen.missing, f"{field} does not say where it is from"
+
+
+def test_the_table_of_fields_was_read() -> None:
+    assert len(cases()) > 80
+    assert len({title for title, _, _ in cases()}) == len(cases())
+
+
+def test_nothing_but_comments_has_no_stage() -> None:
+    assert evaluated("# nothing\n").stages == ()
+
+
+def test_stages_that_nothing_needs_are_not_reached() -> None:
+    dockerfile = evaluated(
+        "FROM python:3.11 AS a\nRUN pip install torch==2.1.0\n"
+        "FROM python:3.11 AS b\nCOPY --from=a /x /x\n"
+        "FROM python:3.11 AS c\nRUN true\n"
+        "FROM python:3.11 AS d\nRUN --mount=type=bind,from=b,source=/x,target=/y cat /y\n"
+    )
+    assert dockerfile.reachable == (0, 1, 3)
+    assert dockerfile.lineage == (3,)
+
+
+def test_a_stage_from_a_stage_has_its_steps_arguments_and_environment() -> None:
+    dockerfile = evaluated(
+        "FROM python:3.11 AS a\nARG V=2.1.0\nENV K=v\nWORKDIR /app\nFROM a\nRUN pip install torch==$V --target ./deps\n"
+    )
+    assert dockerfile.lineage == (0, 1)
+    assert dockerfile.target.env["K"] == "v"
+    assert [(i.version, i.prefix) for i in dockerfile.installs] == [("2.1.0", "/app/deps")]
+
+
+def test_what_a_copied_environment_holds_comes_along_and_nothing_else() -> None:
+    dockerfile = evaluated(
+        "FROM python:3.11 AS b\nRUN pip install scipy==1.11.0\n"
+        "RUN python -m venv /venv && /venv/bin/pip install numpy==1.26.0\n"
+        "FROM python:3.11-slim\nCOPY --from=b /venv /srv/env\n"
+    )
+    assert [(i.name, i.prefix) for i in dockerfile.installs] == [("numpy", "/srv/env")]
+    assert dockerfile.brought == (0,)
+
+
+def test_started_is_the_python_that_the_image_starts() -> None:
+    dockerfile = evaluated(
+        'FROM python:3.11\nRUN python -m venv /venv\nENTRYPOINT ["/venv/bin/python"]\nCMD ["-m", "server"]\n'
+    )
+    assert dockerfile.started is not None
+    assert (dockerfile.started.version, dockerfile.started.prefix) == ("3.11", "/venv")
+
+
+def test_an_entrypoint_forgets_the_command_of_the_stage_before() -> None:
+    dockerfile = evaluated('FROM python:3.11 AS a\nCMD ["python"]\nFROM a\nENTRYPOINT ["/bin/app"]\n')
+    assert dockerfile.started is None
+
+
+def test_torches_are_all_that_get_installed_and_the_last_one_stays() -> None:
+    dockerfile = evaluated(
+        "FROM pytorch/pytorch:2.1.0-cuda12.1-cudnn8-runtime\n"
+        "RUN pip install torch==2.2.0\nRUN pip install 'torch>=2.0'\nRUN pip install torch==2.3.0+cu118 -f https://x/whl/cu118\n"
+    )
+    assert [(t.method, t.version.value, t.cuda.value) for t in dockerfile.torches] == [
+        ("base", "2.1.0", "12.1"),
+        ("pip", "2.2.0", "12.1"),
+        ("pip", "2.3.0", "11.8"),
+    ]
+
+
+def test_an_uninstalled_torch_is_gone() -> None:
+    dockerfile = evaluated("FROM python:3.11\nRUN pip install torch==2.1.0\nRUN pip uninstall -y torch\n")
+    assert dockerfile.torch is None
+    assert dockerfile.torch_version.missing
+
+
+def test_a_torch_that_only_may_be_installed_is_not_the_torch_of_the_image() -> None:
+    dockerfile = evaluated("FROM python:3.11\nRUN if [ -f /x ]; then pip install torch==2.1.0; fi\n")
+    assert dockerfile.torch is None
+    assert [i.sure for i in dockerfile.installs] == [False]
+
+
+def test_a_requirements_file_that_is_not_there_is_unread_with_the_reason() -> None:
+    dockerfile = evaluated("FROM python:3.11\nCOPY requirements.txt .\nRUN pip install -r requirements.txt\n")
+    assert [(u.path, u.span.line) for u in dockerfile.unread] == [("requirements.txt", 3)]
+    assert "not in the build context" in dockerfile.unread[0].why
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("FROM python:3.11\nCOPY <<EOF /r.txt\nnumpy\ntorch==2.1.0\nEOF\nRUN pip install -r /r.txt\n", 4),
+        ("FROM python:3.11\nRUN cat > /r.txt <<EOF && pip install -r /r.txt\nnumpy\ntorch==2.1.0\nEOF\n", 4),
+        ("FROM python:3.11\nRUN echo torch==2.1.0 > /r.txt\nRUN pip install -r /r.txt\n", 2),
+        ("FROM python:3.11\nRUN echo numpy > /r.txt\nRUN echo torch==2.1.0 >> /r.txt\nRUN pip install -r /r.txt\n", 3),
+    ],
+    ids=["COPY", "cat", "echo", "appended"],
+)
+def test_what_the_dockerfile_writes_is_read_where_it_stands(text: str, line: int) -> None:
+    torch = next(install for install in evaluated(text).installs if install.name == "torch")
+    assert (torch.span.path, torch.span.line) == ("Dockerfile", line)
+
+
+def test_a_script_of_the_context_is_followed_and_a_loop_of_scripts_ends() -> None:
+    dockerfile = evaluated(
+        "FROM python:3.11\nCOPY . /s\nRUN bash /s/a.sh\n"
+        "--- a.sh ---\npip install torch==2.1.0\nbash /s/b.sh\n--- b.sh ---\nbash /s/a.sh\n"
+    )
+    assert {(i.name, i.span.path, i.span.line) for i in dockerfile.installs} == {("torch", "a.sh", 1)}
+
+
+def test_a_pip_of_another_user_installs_for_that_user() -> None:
+    dockerfile = evaluated("FROM python:3.11\nUSER app\nRUN pip install torch==2.1.0\n")
+    assert dockerfile.installs[0].prefix == "/home/app/.local"
+
+
+def test_an_argument_before_from_needs_its_declaration_in_the_stage() -> None:
+    dockerfile = evaluated("ARG V=2.1.0\nFROM python:3.11\nRUN pip install torch==$V\n")
+    assert dockerfile.torch_version.missing
+    assert evaluated("ARG V=2.1.0\nFROM python:3.11\nARG V\nRUN pip install torch==$V\n").torch_version.value == "2.1.0"
+
+
+def test_env_outranks_arg() -> None:
+    text = "FROM python:3.11\nARG V=2.1.0\nENV V=2.2.0\nARG V=2.3.0\nRUN pip install torch==$V\n"
+    assert evaluated(text).torch_version.value == "2.2.0"
+
+
+def test_what_is_copied_twice_is_there_once_however_long_the_chain() -> None:
+    text = "FROM python:3.11 AS s0\nRUN pip install torch==2.1.0\n" + "".join(
+        f"FROM python:3.11 AS s{i}\nCOPY --from=s{i - 1} / /\nCOPY --from=s{i - 1} /usr /usr\n" for i in range(1, 60)
+    )
+    dockerfile = evaluated(text)
+    assert [install.name for install in dockerfile.installs] == ["torch"]
+    assert len(dockerfile.torches) == 1

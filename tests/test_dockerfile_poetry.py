@@ -1,0 +1,376 @@
+"""What poetry, PDM and Pipenv install."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+
+import pytest
+from dockerfile_commands import DEFAULT_INDEX, NOTHING, Folder, command, installs, unread
+
+from envkit.dockerfile import poetry
+from envkit.dockerfile.project import poetry_pin
+from envkit.subjects.dockerfile import Install, Removal, Unread
+
+CU118 = "https://download.pytorch.org/whl/cu118"
+
+
+def read(
+    text: str, files: Folder = NOTHING, env: Mapping[str, str] | None = None, cwd: str = "/app"
+) -> list[Install | Removal | Unread]:
+    return list(poetry.read(command(text, env, cwd), files))
+
+
+@pytest.mark.parametrize(
+    ("constraint", "pinned"),
+    [
+        ("2.1.0", ("2.1.0", "")),
+        ("==2.1.0", ("2.1.0", "")),
+        ("2.1.0+cu118", ("2.1.0", "cu118")),
+        ("^2.1.0", ("", "")),
+        ("~2.1", ("", "")),
+        ("2.1.*", ("", "")),
+        ("*", ("", "")),
+        (">=2,<3", ("", "")),
+        ("2.0.0 || 2.1.0", ("", "")),
+    ],
+)
+def test_what_a_constraint_of_poetry_pins(constraint: str, pinned: tuple[str, str]) -> None:
+    assert poetry_pin(constraint) == pinned
+
+
+PYPROJECT = f"""
+[tool.poetry]
+name = "demo"
+[tool.poetry.dependencies]
+python = "~3.10"
+torch = {{ version = "2.1.0", source = "torch_cu118" }}
+torchvision = "^0.16"
+winonly = {{ version = "1.0", platform = "win32" }}
+old = {{ version = "1.0", python = "<3.8" }}
+apex = {{ git = "https://github.com/NVIDIA/apex.git", tag = "23.08" }}
+wheel = {{ url = "https://host/whl/xformers-0.0.22+cu118-cp310-cp310-linux_x86_64.whl" }}
+flash_attn = {{ version = "2.5.8", optional = true }}
+numpy = [
+  {{ version = "1.24.0", python = "<3.9" }},
+  {{ version = "1.26.4", python = ">=3.9" }},
+]
+[tool.poetry.extras]
+gpu = ["flash-attn"]
+[tool.poetry.group.dev.dependencies]
+pytest = "^8"
+[tool.poetry.group.docs]
+optional = true
+[tool.poetry.group.docs.dependencies]
+sphinx = "*"
+[[tool.poetry.source]]
+name = "torch_cu118"
+url = "{CU118}"
+priority = "explicit"
+[[tool.poetry.source]]
+name = "mirror"
+url = "https://mirror/simple"
+"""
+
+
+def test_a_project_without_a_lock() -> None:
+    files = Folder({"/app/pyproject.toml": PYPROJECT})
+    found = read("poetry install --no-interaction --without dev -E gpu", files)
+    named = installs(found)
+    assert set(named) == {"torch", "torchvision", "apex", "wheel", "flash-attn", "numpy", "demo"}
+    torch = named["torch"]
+    assert (torch.manager, torch.version, torch.index) == ("poetry", "2.1.0", CU118)
+    assert torch.extra_indexes == ("https://mirror/simple",) and torch.span.line == 6
+    assert (named["torchvision"].specifier, named["torchvision"].version) == ("^0.16", "")
+    assert named["apex"].url == "git+https://github.com/NVIDIA/apex.git@23.08"
+    assert (named["wheel"].version, named["wheel"].local) == ("0.0.22", "cu118")
+    assert named["numpy"].version == "1.26.4"
+    python = next(one for one in found if isinstance(one, Install) and one.name == "python")
+    assert python.constraint and (python.specifier, python.version) == ("~3.10", "3.10")
+    assert unread(found) == [("poetry.lock", "there is no such file in the build context")]
+
+
+@pytest.mark.parametrize(
+    ("options", "there", "absent"),
+    [
+        ("", {"torch", "pytest", "demo"}, {"sphinx", "flash-attn"}),
+        ("--with docs", {"torch", "pytest", "sphinx"}, set()),
+        ("--only main", {"torch"}, {"pytest", "demo"}),
+        ("--only dev,docs", {"pytest", "sphinx"}, {"torch"}),
+        ("--no-dev --no-root", {"torch"}, {"pytest", "demo"}),
+        ("--all-extras", {"flash-attn"}, set()),
+        ("--only-root", {"demo"}, {"torch", "pytest"}),
+    ],
+)
+def test_groups_and_extras(options: str, there: set[str], absent: set[str]) -> None:
+    named = set(installs(read(f"poetry install {options}", Folder({"/app/pyproject.toml": PYPROJECT}))))
+    assert there <= named and not absent & named
+
+
+LOCK = f"""
+[[package]]
+name = "torch"
+version = "2.1.0+cu118"
+description = ""
+optional = false
+python-versions = ">=3.8.0"
+groups = ["main"]
+files = [
+    {{file = "torch-2.1.0+cu118-cp310-cp310-linux_x86_64.whl", hash = "sha256:00"}},
+]
+
+[package.dependencies]
+numpy = "*"
+
+[package.source]
+type = "legacy"
+url = "{CU118}"
+reference = "torch_cu118"
+
+[[package]]
+name = "winonly"
+version = "1.0"
+optional = false
+groups = ["main"]
+markers = "sys_platform == \\"win32\\""
+files = []
+
+[[package]]
+name = "flash-attn"
+version = "2.5.8"
+optional = true
+groups = ["main"]
+files = []
+
+[package.dependencies]
+einops = "*"
+
+[[package]]
+name = "einops"
+version = "0.8.0"
+optional = true
+groups = ["main"]
+files = []
+
+[[package]]
+name = "pytest"
+version = "8.0.0"
+optional = false
+groups = ["dev"]
+markers = {{main = "python_version < \\"3\\"", dev = "sys_platform == \\"linux\\""}}
+files = []
+
+[[package]]
+name = "apex"
+version = "0.1"
+optional = false
+groups = ["main"]
+files = []
+
+[package.source]
+type = "git"
+url = "https://github.com/NVIDIA/apex.git"
+reference = "23.08"
+resolved_reference = "abc"
+
+[extras]
+gpu = ["flash-attn"]
+
+[metadata]
+lock-version = "2.1"
+"""
+
+
+def test_a_lock() -> None:
+    files = Folder({"/app/pyproject.toml": PYPROJECT, "/app/poetry.lock": LOCK})
+    named = installs(read("poetry install --no-root --without dev", files))
+    assert set(named) == {"torch", "apex"}
+    torch = named["torch"]
+    assert (torch.version, torch.local, torch.index, torch.locked) == ("2.1.0", "cu118", CU118, True)
+    assert (torch.specifier, torch.span.line, torch.span.path) == ("==2.1.0+cu118", 3, "app/poetry.lock")
+    assert named["apex"].url == "git+https://github.com/NVIDIA/apex.git@23.08"
+    assert {"flash-attn", "einops"} <= set(installs(read("poetry install --extras gpu", files)))
+    assert "pytest" in installs(read("poetry sync", files))
+    alone = read("poetry install", Folder({"/app/poetry.lock": LOCK}))
+    assert installs(alone)["torch"].local == "cu118"
+    assert unread(alone) == [("pyproject.toml", "there is no such file in the build context")]
+
+
+def test_an_old_lock_has_categories_and_sometimes_two_versions() -> None:
+    lock = "".join(
+        f'[[package]]\nname = "{name}"\nversion = "{version}"\ncategory = "{category}"\noptional = false\n\n{more}'
+        for name, version, category, more in (
+            ("torch", "2.1.0", "main", ""),
+            (
+                "torch",
+                "2.1.0+cu118",
+                "main",
+                f'[package.source]\ntype = "legacy"\nurl = "{CU118}"\nreference = "x"\n\n',
+            ),
+            ("pytest", "8.0.0", "dev", ""),
+        )
+    )
+    files = {"/app/poetry.lock": lock + "[metadata]\n", "/app/pyproject.toml": PYPROJECT}
+    named = [one for one in read("poetry install --no-dev", Folder(files)) if isinstance(one, Install) and one.locked]
+    assert [(one.name, one.local, one.sure) for one in named] == [("torch", "cu118", True)]
+    del files["/app/pyproject.toml"]
+    alone = [one for one in read("poetry install --no-dev", Folder(files)) if isinstance(one, Install)]
+    assert [(one.local, one.sure) for one in alone] == [("", False), ("cu118", False)]
+
+
+@pytest.mark.parametrize(
+    ("env", "target"),
+    [
+        ({}, "poetry:venv"),
+        ({"POETRY_VIRTUALENVS_CREATE": "false"}, "poetry:system"),
+        ({"POETRY_VIRTUALENVS_CREATE": "0"}, "poetry:system"),
+        ({"POETRY_VIRTUALENVS_IN_PROJECT": "true"}, "poetry:/app/.venv"),
+        ({"VIRTUAL_ENV": "/opt/venv"}, "poetry:/opt/venv"),
+    ],
+)
+def test_where_poetry_installs(env: dict[str, str], target: str) -> None:
+    assert installs(read("poetry add torch", NOTHING, env))["torch"].target == target
+
+
+def test_configuration() -> None:
+    assert poetry.configured(command("poetry config virtualenvs.create false")) == {
+        "POETRY_VIRTUALENVS_CREATE": "false"
+    }
+    assert poetry.configured(command("python -m poetry config virtualenvs.in-project true --local")) == {
+        "POETRY_VIRTUALENVS_IN_PROJECT": "true"
+    }
+    assert poetry.configured(command("poetry install")) == {}
+
+
+@pytest.mark.parametrize(
+    ("word", "version", "specifier"),
+    [
+        ("torch", "", ""),
+        ("torch==2.1.0", "2.1.0", "==2.1.0"),
+        ("torch@2.1.0", "2.1.0", "2.1.0"),
+        ("torch@^2.1", "", "^2.1"),
+        ("torch@latest", "", ""),
+        ("'torch @ https://host/torch-2.1.0%2Bcu118-cp310-cp310-linux_x86_64.whl'", "2.1.0", ""),
+    ],
+)
+def test_poetry_add(word: str, version: str, specifier: str) -> None:
+    found = installs(read(f"poetry add {word}"))["torch"]
+    assert (found.version, found.specifier) == (version, specifier)
+
+
+def test_poetry_add_from_a_source_and_remove() -> None:
+    files = Folder({"/app/pyproject.toml": PYPROJECT})
+    assert installs(read("poetry add torch --source torch_cu118", files))["torch"].index == CU118
+    assert [one.name for one in read("poetry remove torch") if isinstance(one, Removal)] == ["torch"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["poetry", "poetry lock", "poetry export -f requirements.txt", "poetry build", "poetry self add x",
+     "poetry env use 3.11",
+     "poetry install --dry-run", "poetry run python train.py", "pdm lock", "pipenv lock", "pip install poetry"],
+)  # fmt: skip
+def test_what_installs_nothing(text: str) -> None:
+    assert read(text) == []
+
+
+def test_poetry_run_pip() -> None:
+    found = installs(read("poetry run pip install torch==2.0.1 -f https://links"))["torch"]
+    assert (found.manager, found.target, found.find_links) == ("pip", "poetry:venv", ("https://links",))
+    assert installs(read("poetry run python -m pip install torch"))["torch"].target == "poetry:venv"
+
+
+def test_without_a_context_both_files_are_unread() -> None:
+    assert [path for path, _ in unread(read("poetry install"))] == ["poetry.lock", "pyproject.toml"]
+    assert [path for path, _ in unread(read("pdm install"))] == ["pdm.lock", "pyproject.toml"]
+    assert [path for path, _ in unread(read("pipenv install --system"))] == ["Pipfile.lock", "Pipfile"]
+
+
+def test_a_poetry_project_with_standard_tables() -> None:
+    text = f"""
+[project]
+name = "demo"
+requires-python = ">=3.10,<3.11"
+dependencies = ["torch (==2.5.1)", "numpy>=1"]
+[tool.poetry.dependencies]
+torch = {{ source = "pt" }}
+[[tool.poetry.source]]
+name = "pt"
+url = "{CU118}"
+priority = "supplemental"
+"""
+    named = installs(read("poetry install --no-root", Folder({"/app/pyproject.toml": text})))
+    assert (named["torch"].version, named["torch"].index) == ("2.5.1", CU118)
+    assert named["numpy"].extra_indexes == ()
+
+
+def test_pdm() -> None:
+    text = "[project]\nname='demo'\ndependencies=['torch==2.2.0']\n[dependency-groups]\ndev=['pytest']"
+    lock = (
+        '[metadata]\ngroups = ["default", "dev"]\n\n'
+        '[[package]]\nname = "torch"\nversion = "2.2.0"\ngroups = ["default"]\n\n'
+        '[[package]]\nname = "pytest"\nversion = "8.0"\ngroups = ["dev"]\n\n'
+        '[[package]]\nname = "colorama"\nversion = "1"\ngroups = ["default"]\nmarker = "sys_platform == \\"win32\\""\n'
+    )
+    files = Folder({"/app/pyproject.toml": text, "/app/pdm.lock": lock})
+    named = installs(read("pdm sync --prod", files))
+    assert set(named) == {"torch"}
+    assert (named["torch"].manager, named["torch"].locked, named["torch"].target) == ("pip", True, "pdm:/app/.venv")
+    assert "pytest" in installs(read("pdm install", files))
+    assert installs(read("pdm install --prod", Folder({"/app/pyproject.toml": text})))["torch"].version == "2.2.0"
+    assert installs(read("pdm add torch==2.1.0"))["torch"].version == "2.1.0"
+
+
+def test_pipenv() -> None:
+    pipfile = f"""
+[[source]]
+url = "{DEFAULT_INDEX}"
+name = "pypi"
+[[source]]
+url = "{CU118}"
+name = "pt"
+[packages]
+torch = {{ version = "==2.1.0", index = "pt" }}
+numpy = "*"
+[dev-packages]
+pytest = ">=7"
+"""
+    named = installs(read("pipenv install --system", Folder({"/app/Pipfile": pipfile})))
+    assert set(named) == {"torch", "numpy"}
+    assert (named["torch"].version, named["torch"].index, named["torch"].target) == ("2.1.0", CU118, "pipenv:system")
+    assert named["numpy"].specifier == "" and named["numpy"].index == ""
+    lock = json.dumps(
+        {
+            "_meta": {"sources": [{"name": "pt", "url": CU118}]},
+            "default": {
+                "torch": {"version": "==2.1.0+cu118", "index": "pt"},
+                "w": {"version": "==1", "markers": "sys_platform == 'win32'"},
+            },
+            "develop": {"pytest": {"version": "==8.0"}},
+        },
+        indent=1,
+    )
+    files = Folder({"/app/Pipfile": pipfile, "/app/Pipfile.lock": lock})
+    found = installs(read("pipenv sync", files))
+    assert set(found) == {"torch"} and found["torch"].locked and found["torch"].local == "cu118"
+    assert found["torch"].index == CU118 and found["torch"].span.line == 11
+    assert "pytest" in installs(read("pipenv install --deploy --dev", files))
+    assert installs(read("pipenv install torch==1.13.1"))["torch"].version == "1.13.1"
+    assert unread(read("pipenv sync", Folder({"/app/Pipfile.lock": "{"}))) == [("app/Pipfile.lock", "it is no JSON")]
+
+
+def test_files_that_are_hostile_take_bounded_time() -> None:
+    many = "[tool.poetry]\nname='d'\n[tool.poetry.dependencies]\n" + "".join(f"p{n} = '1.0'\n" for n in range(20_000))
+    locked = "".join(f'[[package]]\nname = "p{n}"\nversion = "1"\n' for n in range(10_000)) + "[metadata]\n"
+    begin = time.monotonic()
+    assert len(installs(read("poetry install", Folder({"/app/pyproject.toml": many})))) > 1_000
+    assert len(installs(read("poetry install", Folder({"/app/poetry.lock": locked})))) == 10_000
+    for text in (
+        "[[package]]\n" * 100_000,
+        "\x00" * 1000,
+        "[" * 100_000,
+        '[[package]]\nname = "x"\nversion = ' + "[" * 100_000,
+    ):
+        assert unread(read("poetry install", Folder({"/app/poetry.lock": text, "/app/pyproject.toml": text})))
+    assert time.monotonic() - begin < 8
