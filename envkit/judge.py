@@ -19,6 +19,7 @@ from envkit.facts import Facts
 from envkit.model import Finding, Outcome, Result, Severity, Skip, Unknown
 
 Judge = TypeVar("Judge", bound=Callable[..., Iterator[Finding]])
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,14 @@ class Check:
 
 
 # These subjects have modules of their own, which begin so; modules with other names judge none of them.
-_OWN = {"Host": "host_", "Launch": "launch_", "SmokeRun": "smoke"}
+_OWN = {
+    "Dockerfile": "dockerfile_",
+    "Host": "host_",
+    "Launch": "launch_",
+    "Packages": "packages_",
+    "SmokeRun": "smoke",
+    "Workload": "workload_",
+}
 
 
 def _read(function: Callable[..., Iterator[Finding]], hints: dict[str, Any]) -> Check:
@@ -91,9 +99,17 @@ def run(check: Check, subject: object, facts: Facts) -> Result:
         if any(finding.severity is Severity.ERROR for finding in findings):
             return Result(check.id, Outcome.FAIL, tuple(findings), str(unknown))
         return Result(check.id, Outcome.UNKNOWN, reason=str(unknown))
-    except Exception as error:  # the one broad except of the program: a broken check is a result, not a traceback
+    except Exception as error:  # a broken check is a result, not a traceback
         return Result(check.id, Outcome.BROKE, reason=f"{type(error).__name__}: {error}")
     return Result(check.id, Outcome.FAIL if findings else Outcome.PASS, tuple(findings))
+
+
+def guarded(read: Callable[[], Made]) -> Made | str:
+    """What ``read`` gives, or how it died: one of many files must not take the verdict on all others with it."""
+    try:
+        return read()
+    except Exception as error:  # as in ``run``: a broken reader is a result, not a traceback
+        return f"{type(error).__name__}: {error}"
 
 
 def judge(subject: Any, facts: Facts, only: frozenset[str] = frozenset()) -> tuple[Result, ...]:

@@ -14,12 +14,19 @@ from pathlib import Path
 from envkit.errors import UsageError
 
 _FOLDER = Path(__file__).parent / "kb"
+_OUTCOMES = ("fails", "passes", "skips", "unknown")
 _TOLD = re.compile(r"- (reads|threshold|severity): (.+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A fenced block of JSON: the subject's kind, "fails", "passes", "skips" or "unknown", and the planted fault."""
+    """A fenced block that proves a check: the subject's kind, "fails", "passes", "skips" or "unknown", and the planted
+    fault.
+
+    ``text`` is a subject as JSON (```` ```json host fails words ````) or a file that people write, of the kind that
+    the fence
+    names (```` ```dockerfile fails words ````).
+    """
 
     kind: str
     outcome: str
@@ -81,6 +88,9 @@ def _examples(check: str, text: str) -> Iterator[Example]:
                 if len(words) < 3:
                     raise ValueError(f"{check}.md:{start} does not say of what it is an example")
                 yield Example(words[1], words[2], words[3] if len(words) > 3 else "", "\n".join(body), start)
+            elif info.split()[1:2] and info.split()[1] in _OUTCOMES:
+                kind, outcome, *fault = info.split(maxsplit=2)
+                yield Example(kind, outcome, fault[0] if fault else "", "\n".join(body) + "\n", start)
             start = 0
         else:
             body.append(line)

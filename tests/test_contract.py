@@ -51,14 +51,14 @@ def imports(module: str, source: str) -> Iterator[tuple[int, str]]:
 JUDGING = (
     ("envkit.model", "envkit.versions", "envkit.errors"),
     ("envkit.subjects", "envkit.facts"),
-    ("envkit.figures",),
+    ("envkit.figures", "envkit.dockerfile"),
     ("envkit.checks", "envkit.resolve"),
     ("envkit.judge",),
     ("envkit.saved", "envkit.pages", "envkit.expect", "envkit.pseudonyms"),
-    ("envkit.exits",),
+    ("envkit.exits", "envkit.sources"),
     ("envkit.report", "envkit.placement"),
     ("envkit.tables",),
-    ("envkit.examine",),
+    ("envkit.examine", "envkit.check"),
     ("envkit.cli",),
 )
 MAKING = (
@@ -200,6 +200,10 @@ VERSIONS = re.compile(
 )
 
 
+# Numbers that only look like a release of torch.
+OTHER_VERSIONS = {("envkit.report.sarif", "2.1.0")}
+
+
 def names_a_version(module: str, source: str) -> list[str]:
     """Version numbers of torch, CUDA or a driver in texts and comments; facts are rows."""
     code = (tokenize.NUMBER, tokenize.NAME, tokenize.OP)
@@ -208,6 +212,7 @@ def names_a_version(module: str, source: str) -> list[str]:
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
         if token.type not in code
         for found in VERSIONS.finditer(token.string)
+        if (module, found[0]) not in OTHER_VERSIONS
     ]
 
 

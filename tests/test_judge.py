@@ -16,7 +16,10 @@ from envkit.judge import Check, checks, judge, run
 from envkit.model import Finding, Observed, Outcome, Severity, Skip, Unknown
 from envkit.subjects import KINDS, Audit, Host, Image, SmokeRun
 from envkit.subjects.aoti import AotiRun
+from envkit.subjects.dockerfile import Dockerfile
+from envkit.subjects.packages import Packages
 from envkit.subjects.placement import Placement
+from envkit.subjects.workload import Workload
 
 FACTS: Facts = tables.load()
 HOST = Host("node")
@@ -116,6 +119,8 @@ def test_every_check_is_found() -> None:
 
 def test_a_check_is_named_by_its_subject() -> None:
     prefixes = {subject: f"{word}-" for word, subject in KINDS.items()}
+    # The ids of the checks of Dockerfiles are public names of faults, and say by themselves what they are about.
+    prefixes |= {Dockerfile: "", Packages: "packages-", Workload: "workload-"}
     for name, check in checks().items():
         assert name.startswith(prefixes[check.subjects[0]])
 

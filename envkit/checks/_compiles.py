@@ -1,0 +1,580 @@
+"""What a build compiles for CUDA, and with which compilers.
+
+Names of programs, packages and switches are those of their own documentation; what a Python package wants of CUDA is
+in the facts (table gpu_package).
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from envkit.dockerfile.torches import variant_of
+from envkit.dockerfile.tree import cloned
+from envkit.facts import Facts
+from envkit.model import UNSUPPORTED, Observed, Span
+from envkit.subjects.dockerfile import Command, Dockerfile, Install, Removal, Stage, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """One place of a Dockerfile that compiles CUDA code while the image is built.
+
+    ``what`` names it for a person ("flash-attn", "nvcc").  ``sure`` is False where it may find something ready-made, or
+    may do without CUDA.  ``torch_extension`` says that it is compiled against torch's headers, whose cpp_extension
+    refuses a toolkit of another major than torch's.  ``asks`` is True where nvcc is only asked for its version: nothing
+    comes of it, but it has to be there.  ``env`` is the environment it runs in.  ``at`` is the place in the
+    Dockerfile where it happens, which ``span`` is not where a requirements file or a script says it.
+    """
+
+    span: Span
+    what: str
+    stage: int
+    sure: bool
+    needs_nvcc: bool
+    torch_extension: bool
+    asks: bool = False
+    env: Mapping[str, str] | None = None
+    at: Span | None = None
+
+
+# ---------------------------------------------------------------- what compiles
+
+_TRUE = frozenset({"1", "on", "true", "yes", "y"})
+# Switches of build systems that turn CUDA on ("GGML_CUDA", "LLAMA_CUBLAS", "WITH_CUDA", "USE_CUDA", "ENABLE_CUDA",
+# "onnxruntime_USE_CUDA"); a value that is no yes turns it off.
+_SWITCH = re.compile(r"-?D?\s*(\w*(?:CUDA|CUBLAS|CUDNN|HIPBLAS_CUDA)\w*)(?::\w+)?=[\"']?([^\"'\s]+)")
+_NO_SWITCH = re.compile(
+    r"STATIC|NO_|DISABLE|WITHOUT|SKIP|_LIB|INCLUDE|_DIR$|PATH|ROOT|HOME|FLAGS|ARCH|VERSION|STANDARD"
+)
+_CMAKE_CUDA = re.compile(r"-D(?:CMAKE_CUDA_(?:ARCHITECTURES|COMPILER)|CUDAToolkit_ROOT)(?::\w+)?=(\S+)")
+_MAKE_SWITCH = re.compile(
+    r"(?:GGML_CUDA|LLAMA_CUBLAS|LLAMA_CUDA|WHISPER_CUBLAS|WHISPER_CUDA|USE_CUDA|GPU|USE_CUBLAS)=(\S+)"
+)
+_MAKE_TOOLKIT = re.compile(r"(?:NVCC|NVCC_GENCODE|CUDA_HOME|CUDA_PATH)=\S+")
+_ENV_SWITCH = ("GGML_CUDA", "LLAMA_CUBLAS", "LLAMA_CUDA", "WHISPER_CUBLAS", "WHISPER_CUDA")
+_ASKING = frozenset({"--version", "-V", "--help", "-h", "--dryrun"})
+_CARGO_FEATURE = re.compile(r"(?:^|[,\s/])(?:cuda|cublas|cudnn|flash-attn(?:-v\d)?|candle-cuda)(?:$|[,\s])")
+
+# Repositories whose name differs from the package's, lower case.
+_REPOSITORIES = {
+    "flash-attention": "flash-attn",
+    "mamba": "mamba-ssm",
+    "tiny-cuda-nn": "tinycudann",
+    "transformerengine": "transformer-engine",
+    "diff-gaussian-rasterization": "diff-gaussian-rasterization",
+    "groundingdino": "groundingdino",
+    "pytorch_scatter": "torch-scatter",
+    "pytorch_sparse": "torch-sparse",
+    "pytorch_cluster": "torch-cluster",
+    "pytorch3d": "pytorch3d",
+}
+# Packages that compile CUDA code against torch and that no fact has a row of, because no index serves them: their own
+# setup.py makes a CUDAExtension whatever machine it runs on.
+_ALWAYS = frozenset({"diff-gaussian-rasterization", "simple-knn", "sageattention", "torchsparse", "vllm", "gsplat"})
+# Their setup.py makes CUDA code where torch finds a GPU, which it does not while an image is built, or where
+# FORCE_CUDA=1 says so (detectron2 INSTALL.md, pytorch3d INSTALL.md, mmcv's and torch-scatter's setup.py).
+_FORCED = frozenset(
+    {
+        "detectron2",
+        "pytorch3d",
+        "mmcv",
+        "mmcv-full",
+        "torch-scatter",
+        "torch-sparse",
+        "torch-cluster",
+        "minkowskiengine",
+    }
+)
+# Their setup.py first looks for a wheel among the releases of their repository; the variable forbids it.
+_FETCHED = {
+    "flash-attn": "FLASH_ATTENTION_FORCE_BUILD",
+    "mamba-ssm": "MAMBA_FORCE_BUILD",
+    "causal-conv1d": "CAUSAL_CONV1D_FORCE_BUILD",
+}
+_SKIPPED = {
+    "flash-attn": "FLASH_ATTENTION_SKIP_CUDA_BUILD",
+    "mamba-ssm": "MAMBA_SKIP_CUDA_BUILD",
+    "causal-conv1d": "CAUSAL_CONV1D_SKIP_CUDA_BUILD",
+    "gsplat": "BUILD_NO_CUDA",
+    "vllm": "VLLM_USE_PRECOMPILED",
+}
+_NOT_TORCH = frozenset({"pycuda", "llama-cpp-python", "ctransformers"})
+_FORCING = re.compile(r"--(?:force[-_]cuda|cuda_ext|enable-cuda-ext|cuda)$|=--cuda_ext|--cuda_ext")
+_LOCAL = re.compile(r"(?:git\+|https?://|file:|\.{0,2}/|\.$)")
+_ARCHIVE = re.compile(r"\.(?:tar\.\w+|tgz|zip)(?:$|[#?])")
+
+
+def compiles(dockerfile: Dockerfile, facts: Facts) -> tuple[Compiled, ...]:
+    """Every place in the stages that the default build makes which compiles CUDA code, in order.
+
+    Not in it is what compiles when the image runs.  A command that only may run (``Command.sure``) is not sure here.
+    """
+    found: list[Compiled] = []
+    clones: dict[int, Mapping[str, str]] = {}
+    for index in dockerfile.reachable:
+        stage = dockerfile.stages[index]
+        clones[index] = _clones(stage, {} if stage.parent is None else clones.get(stage.parent, {}))
+        for step in stage.steps:
+            if step.name == "RUN":
+                found.extend(_step(step, index, facts, clones[index]))
+    return tuple(found)
+
+
+def _clones(stage: Stage, before: Mapping[str, str]) -> Mapping[str, str]:
+    """The folders that a stage clones repositories into, and the packages those hold by their names; with ``before``,
+    those of its parent.
+    """
+    found: dict[str, str] = {}
+    for step in stage.steps:
+        for command in step.commands if step.name == "RUN" else ():
+            clone = cloned(command)
+            if clone is not None:
+                found[clone.folder] = _package_of(clone.url)
+    return {**before, **found} if found else before
+
+
+def _package_in(folder: str, clones: Mapping[str, str]) -> str:
+    """The known package that a folder holds, by its own name, those above it, or what was cloned there; "" for none."""
+    path = posixpath.normpath(folder)
+    parts = path.split("/")
+    for count in range(len(parts), 0, -1):
+        above = "/".join(parts[:count])
+        for name in (_package_of(parts[count - 1]), clones.get(above, "")):
+            if name in _KNOWN:
+                return name
+    return ""
+
+
+def _step(step: Step, stage: int, facts: Facts, clones: Mapping[str, str]) -> Iterator[Compiled]:
+    commands = step.commands
+    seen: set[Span] = set()
+    switched = False
+    for at, command in enumerate(commands):
+        following = commands[at + 1].after if at + 1 < len(commands) else ""
+        tolerated = following == "||"
+        switched = switched or _switches_a_makefile(command)
+        for one in _command(command, switched, stage, clones):
+            if one.span not in seen:
+                seen.add(one.span)
+                sure = one.sure and not tolerated and not (one.asks and following in (";", "|", "|&", "&"))
+                place = one.span if one.span.path == step.span.path else step.span
+                yield replace(one, sure=sure, env=command.env, at=place)
+    for install in step.installs:
+        if install.span in seen:
+            continue
+        by = command_of(install, step)
+        found = _install(install, by, stage, facts, clones)
+        if found is not None:
+            yield replace(found, at=found.span if found.span.path == step.span.path else step.span)
+
+
+def command_of(install: Install, step: Step) -> Command | None:
+    """The command of ``step`` that asks for ``install``; None where its text does not show which."""
+    place = install.span
+    programs = [c for c in step.commands if re.match(r"pip|python|uv$|poetry|pdm|conda|mamba|micromamba", c.program)]
+    for command in step.commands:
+        span = command.span
+        if span.path == place.path and (span.line, span.column) <= (place.line, place.column) < (
+            span.end_line or span.line,
+            span.end_column or 1 << 30,
+        ):
+            return command
+    return programs[0] if programs else None
+
+
+def _switches_a_makefile(command: Command) -> bool:
+    """Whether sed writes GPU=1 into a Makefile, as darknet and its like want it."""
+    return command.program == "sed" and any(re.search(r"/GPU\s*=\s*1", word) for word in command.args)
+
+
+def _command(command: Command, switched: bool, stage: int, clones: Mapping[str, str]) -> Iterator[Compiled]:
+    program, args = command.program, command.args
+    first = command.words[0].span
+    if program == "nvcc":
+        asks = bool(args) and set(args) <= _ASKING
+        yield Compiled(first, "nvcc", stage, command.sure, True, False, asks)
+    elif program == "cmake":
+        yield from _cmake(command, stage)
+    elif program in ("make", "gmake", "ninja"):
+        yield from _make(command, switched, stage)
+    elif program == "cargo" and {"build", "install", "run", "test"} & set(args[:2]):
+        wanted = " ".join(args[at + 1] for at, word in enumerate(args[:-1]) if word in ("--features", "-F"))
+        wanted += " ".join(word.partition("=")[2] for word in args if word.startswith("--features="))
+        if _CARGO_FEATURE.search(wanted):
+            yield Compiled(first, "cargo with a feature for CUDA", stage, False, True, False)
+    elif re.match(r"python[\d.]*$", program) and args and posixpath.basename(args[0]) == "setup.py":
+        yield from _setup(command, stage, clones)
+
+
+def _on(value: str) -> bool:
+    return value.strip("\"'").lower() in _TRUE
+
+
+def switched_on(text: str) -> str:
+    """The first switch in options of CMake ("-DGGML_CUDA=ON") that turns CUDA on, "" for none."""
+    for found in _SWITCH.finditer(text):
+        if not _NO_SWITCH.search(found[1].upper()) and _on(found[2]):
+            return found[1]
+    return ""
+
+
+def _cmake(command: Command, stage: int) -> Iterator[Compiled]:
+    words = command.words
+    if any(word.text in ("--build", "--install", "--version", "-P", "-E") for word in words[1:2]):
+        return
+    opencv = any("opencv" in word.text.lower() for word in words) or "opencv" in command.cwd.lower()
+    for at, word in enumerate(words[1:], 1):
+        text = word.text if word.text != "-D" else "-D" + (words[at + 1].text if at + 1 < len(words) else "")
+        if not text.startswith("-D"):
+            continue
+        name = switched_on(text)
+        if name:
+            # OpenCV goes on without CUDA where it finds none, others stop.
+            yield Compiled(word.span, f"cmake with {name}", stage, command.sure and not opencv, True, False)
+            return
+    for word in words[1:]:
+        found = _CMAKE_CUDA.match(word.text)
+        if (
+            found
+            and not found[1].lower().startswith("off")
+            and not any(
+                "CUDA" in other.text and re.search(r"=(?:OFF|0|FALSE|NO)$", other.text, re.IGNORECASE)
+                for other in words
+            )
+        ):
+            yield Compiled(word.span, f"cmake with {word.text[2:].partition('=')[0]}", stage, False, True, False)
+            return
+
+
+def _make(command: Command, switched: bool, stage: int) -> Iterator[Compiled]:
+    span = command.words[0].span
+    for word in command.words[1:]:
+        switch = _MAKE_SWITCH.match(word.text)
+        if switch and _on(switch[1]):
+            yield Compiled(word.span, f"make with {word.text}", stage, command.sure and word.sure, True, False)
+            return
+        if switched_on(word.text):
+            yield Compiled(word.span, f"make with {switched_on(word.text)}", stage, command.sure, True, False)
+            return
+    for name, word in command.assigns.items():
+        if _MAKE_SWITCH.match(f"{name}={word.text}") and _on(word.text):
+            yield Compiled(word.span, f"make with {name}={word.text}", stage, command.sure, True, False)
+            return
+    if command.program == "make" and (name := next((n for n in _ENV_SWITCH if _on(command.env.get(n, ""))), "")):
+        yield Compiled(span, f"make with {name} set", stage, command.sure, True, False)
+        return
+    if switched:
+        yield Compiled(span, "make with GPU=1 in its Makefile", stage, command.sure, True, False)
+        return
+    for word in command.words[1:]:
+        if _MAKE_TOOLKIT.match(word.text):
+            yield Compiled(word.span, f"make with {word.text}", stage, False, True, False)
+            return
+
+
+def _package_of(folder: str) -> str:
+    """The package that a folder or an address of a repository is known to hold, "" for none."""
+    name = re.split(r"[#?]", folder)[0].rstrip("/").rsplit("/", 1)[-1].lower()
+    name = name.removesuffix(".zip").partition("@")[0].removesuffix(".git")
+    name = _REPOSITORIES.get(name, name)
+    return re.sub(r"[-_.]+", "-", name)
+
+
+def _setup(command: Command, stage: int, clones: Mapping[str, str]) -> Iterator[Compiled]:
+    """``python setup.py install`` and its like, of a repository that is known, or where CUDA is asked for."""
+    verbs = set(command.args[1:])
+    if not verbs & {"install", "develop", "build", "build_ext", "bdist_wheel", "bdist_egg"}:
+        return
+    folder = posixpath.normpath(posixpath.join(command.cwd, posixpath.dirname(command.args[0])))
+    package = _package_in(folder, clones)
+    span = command.words[1].span
+    asked = next((word for word in command.args if _FORCING.search(word)), "")
+    if not asked and _on(command.env.get("FORCE_CUDA", "")):
+        asked = "FORCE_CUDA"
+    if package in _SKIPPED and _on(command.env.get(_SKIPPED[package], "")):
+        return
+    if package == "apex" and "--cuda_ext" not in verbs:
+        return
+    if asked or (package and package not in _FORCED):
+        what = package or f"setup.py with {asked}"
+        yield Compiled(span, what, stage, command.sure, True, True)
+    elif command.env.get("TORCH_CUDA_ARCH_LIST") or "build_ext" in verbs:
+        yield Compiled(span, "setup.py of an extension", stage, False, False, True)
+
+
+_KNOWN = _ALWAYS | _FORCED | frozenset(_FETCHED) | {"apex", "tinycudann", "transformer-engine", "natten"}
+
+
+def _install(
+    install: Install, command: Command | None, stage: int, facts: Facts, clones: Mapping[str, str]
+) -> Compiled | None:
+    """What installing a Python package compiles for CUDA, None for nothing."""
+    if install.manager not in ("pip", "uv", "poetry") or install.constraint:
+        return None
+    env = command.env if command is not None else {}
+    url, name = install.url, install.name
+    if url.endswith(".whl") or ".whl#" in url or "prebuilt" in url:
+        return None
+    local = bool(url) and bool(_LOCAL.match(url))
+    if local and (name in ("", ".") or facts.gpu_package(name) is None):
+        name = (_package_in(url, clones) if url.startswith("/") else "") or _package_of(url) or name
+    sure = install.sure
+    said = " ".join(word.text for word in command.words) if command is not None else ""
+
+    def made(what: str, sure: bool, torch: bool, needs: bool = True) -> Compiled:
+        return Compiled(install.span, what, stage, sure, needs, torch, env=env)
+
+    if name in _SKIPPED and _on(env.get(_SKIPPED[name], "")):
+        return None
+    forced = _on(env.get("FORCE_CUDA", "")) or bool(re.search(r"--force_cuda|--cuda_ext", said))
+    if name == "apex":
+        asked = "--cuda_ext" in said or _on(env.get("APEX_CUDA_EXT", ""))
+        return made("apex", sure, True) if local and asked else None
+    if name in ("llama-cpp-python", "ctransformers"):
+        ready = any(variant_of(index) for index in (install.index, *install.extra_indexes, *install.find_links))
+        switch = switched_on(env.get("CMAKE_ARGS", "")) or ("CT_CUBLAS" if _on(env.get("CT_CUBLAS", "")) else "")
+        built = "--no-binary" in install.options or not ready
+        return made(f"{name} with {switch}", sure, False) if switch and built else None
+    if name == "deepspeed":
+        asked_for = next((key for key, value in env.items() if key.startswith("DS_BUILD_") and _on(value)), "")
+        return made(f"deepspeed with {asked_for}", sure, True) if asked_for else None
+    if switch := (switched_on(env.get("CMAKE_ARGS", "")) if local else ""):
+        return made(f"{_shown(install)} with {switch}", sure, False)
+    row = facts.gpu_package(name, install.version)
+    if name in _FORCED:
+        if not forced or install.find_links or install.index:
+            return None
+        return made(name, sure, True)
+    if local and name in _ALWAYS:
+        return made(name, sure, True)
+    if row is not None and row.build == "source" and row.nvcc:
+        if not local and (install.find_links or (install.index and not install.index.rstrip("/").endswith("simple"))):
+            return None  # an index of wheels
+        force = _FETCHED.get(name)
+        certain = force is None or _on(env.get(force, "")) or "--no-binary" in install.options
+        if name == "transformer-engine":
+            certain = local
+        return made(name, sure and certain, name not in _NOT_TORCH)
+    if local and not _ARCHIVE.search(url) and (forced or env.get("TORCH_CUDA_ARCH_LIST")):
+        # Whether it holds CUDA code is not known; one that does, and finds no nvcc, mostly goes on without.
+        why = "FORCE_CUDA" if forced else "TORCH_CUDA_ARCH_LIST"
+        return made(f"{_shown(install)}, for {why} is set", False, True, needs=forced)
+    return None
+
+
+def _shown(install: Install) -> str:
+    return install.name if install.name not in ("", ".") else install.url
+
+
+# ---------------------------------------------------------------- what compilers are there
+
+# Packages of NVIDIA's repositories and of Debian's own that hold nvcc (CUDA Installation Guide for Linux, "Meta
+# Packages").
+_NVCC_SYSTEM = re.compile(
+    r"cuda(?:-\d+(?:-\d+)?)?|cuda-(?:toolkit|nvcc|compiler|minimal-build|core|sdk)(?:-\d+(?:-\d+)?)?|nvidia-cuda-toolkit|nvhpc.*|nvidia-cuda-dev-tools"
+)
+_NVCC_CONDA = re.compile(
+    r"cuda|cuda-(?:nvcc|toolkit|compiler|minimal-build)(?:[-_].*)?|cudatoolkit-dev|cuda-nvcc_linux-64"
+)
+_COMPILER_SYSTEM = re.compile(
+    r"build-essential|build-base|gcc(?:-\d+(?:\.\d+)?)?|g\+\+(?:-\d+(?:\.\d+)?)?|gcc-c\+\+|clang(?:-\d+)?|gfortran(?:-\d+)?|libtool"
+    r"|gcc-toolset-\d+(?:-gcc.*)?|devtoolset-\d+(?:-gcc.*)?|@?\"?development[- ]tools\"?"
+    r"|@development|r-base-dev|dkms|tcc"
+)
+# They recommend a compiler, which apt takes unless told not to.
+_RECOMMENDING = re.compile(r"python3-pip|python-pip|cmake|dpkg-dev|libc6-dev|libc-dev|debhelper|npm")
+_COMPILER_CONDA = re.compile(
+    r"gcc|gxx|gcc_linux-64|gxx_linux-64|gcc_impl_linux-64|c-compiler|cxx-compiler|compilers|clang|clangxx|sysroot_linux-64-gcc"
+)
+_SYSTEM = ("apt", "dnf", "apk", "yum", "zypper")
+
+
+def has_nvcc(dockerfile: Dockerfile, stage_index: int, at: Span | None, facts: Facts) -> Observed[bool]:
+    """Whether nvcc is there when the build comes to ``at`` in a stage; at its end for None.
+
+    Wheels (nvidia-cuda-nvcc-cuNN) do not count: they lie in site-packages, where neither PATH nor torch looks.
+    """
+    return _nvcc(dockerfile, stage_index, at, {})
+
+
+_DEEPEST = 20  # stages through which a toolkit is copied on
+
+
+def _nvcc(dockerfile: Dockerfile, stage_index: int, at: Span | None, ends: dict[int, Observed[bool]]) -> Observed[bool]:
+    """As has_nvcc; ``ends`` holds what is known of the ends of stages."""
+    found = dockerfile.stages[stage_index].base.nvcc
+    doubt = ""
+    for stage, step in _before(dockerfile, stage_index, at):
+        for install in step.installs:
+            if at is not None and stage.index == stage_index and _later(install.span, at):
+                continue
+            if _brings_nvcc(install):
+                via = f"{install.span.path}:{install.span.line} installs {install.name}"
+                if install.sure:
+                    return Observed.of(True, via)
+                doubt = doubt or f"{via} only under a condition"
+        copied = _copied(dockerfile, step, ends)
+        if copied is not None and copied.value:
+            return copied
+        if copied is not None and copied.missing:
+            doubt = doubt or copied.missing
+        doubt = doubt or _script(step)
+    if doubt and not found.value:
+        return Observed.lost(doubt)
+    return Observed.of(False, found.via or "the base has no CUDA") if found.missing == UNSUPPORTED else found
+
+
+def toolkit(dockerfile: Dockerfile, stage_index: int, at: Span | None) -> Observed[str]:
+    """The CUDA ("A.B" or "A.B.C") of the toolkit that compiles at ``at`` in a stage (at its end for None).
+
+    Without any nvcc it is the CUDA of the base.  Not observed where two toolkits are there, or none says its version.
+    """
+    base = dockerfile.stages[stage_index].base
+    added: dict[str, str] = {}
+    for _, step in _before(dockerfile, stage_index, at):
+        for install in step.installs:
+            if _brings_nvcc(install) and not (at is not None and _later(install.span, at)):
+                named = re.search(r"-(\d+)-(\d+)$", install.name)
+                said = f"{named[1]}.{named[2]}" if named and install.manager in _SYSTEM else ""
+                said = said or _minor(install.version or install.specifier)
+                added[said] = f"{install.span.path}:{install.span.line} installs {install.name}"
+    if not added:
+        return base.cuda
+    if base.nvcc.value and set(added) != {_minor(base.cuda.value or "")}:
+        return Observed.lost(f"{next(iter(added.values()))} beside the toolkit of the base")
+    if len(added) > 1 or "" in added:
+        return base.cuda if base.nvcc.value else Observed.lost(f"{next(iter(added.values()))} of no stated version")
+    return base.cuda if base.nvcc.value else Observed.of(*next(iter(added.items())))
+
+
+def _minor(version: str) -> str:
+    found = re.search(r"\d+\.\d+", version)
+    return found[0] if found else ""
+
+
+def _before(dockerfile: Dockerfile, stage_index: int, at: Span | None) -> Iterator[tuple[Stage, Step]]:
+    for index in dockerfile.line_of(stage_index):
+        stage = dockerfile.stages[index]
+        for step in stage.steps:
+            if index == stage_index and at is not None and at.path == step.span.path and _later(step.span, at):
+                return
+            yield stage, step
+
+
+def _later(one: Span, other: Span) -> bool:
+    return one.path == other.path and (one.line, one.column) > (other.line, other.column)
+
+
+def _brings_nvcc(install: Install) -> bool:
+    if install.manager in _SYSTEM:
+        return bool(_NVCC_SYSTEM.fullmatch(install.name))
+    if install.manager in ("conda", "pixi"):
+        return bool(_NVCC_CONDA.fullmatch(install.name))
+    return install.manager == "source" and install.name == "cuda-toolkit"
+
+
+def _copied(dockerfile: Dockerfile, step: Step, ends: dict[int, Observed[bool]]) -> Observed[bool] | None:
+    """What a COPY of a toolkit's folder out of another stage or image says of nvcc, None for any other step."""
+    copy = step.copy
+    if copy is None or (copy.source_stage is None and not copy.image):
+        return None
+    folders = [source.rstrip("/") for source in copy.sources]
+    if not any(
+        re.fullmatch(r"(?:/usr/local(?:/cuda[-\d.]*(?:/bin)?)?|/opt/conda|/opt/cuda|/usr|)", folder)
+        for folder in folders
+    ):
+        return None
+    if copy.source_stage is not None:
+        if copy.source_stage not in ends:
+            ends[copy.source_stage] = Observed.lost("the toolkit is copied through too many stages")
+            if len(ends) < _DEEPEST:
+                ends[copy.source_stage] = _nvcc(dockerfile, copy.source_stage, None, ends)
+        return ends[copy.source_stage]
+    if "devel" in copy.image:
+        return Observed.of(True, f"{copy.span.path}:{copy.span.line} copies it out of {copy.image}")
+    return Observed.lost(f"what {copy.image} holds is not known")
+
+
+def _script(step: Step) -> str:
+    """Why a step may bring a toolkit that its text does not show, "" where it shows all that matters."""
+    for command in step.commands:
+        words = " ".join(word.text for word in command.words)
+        if re.search(r"cuda\w*\.sh\b|\bcuda\S*\.run\b|Install_CUDA|install[_-]?cuda", words) and not step.installs:
+            return f"what {command.words[-1].text} installs is not known"
+        if command.program in ("spack", "guix", "nix", "nix-env", "module", "ansible-playbook"):
+            return f"what {command.program} installs is not known"
+    return ""
+
+
+def has_compiler(dockerfile: Dockerfile, stage_index: int, facts: Facts) -> Observed[bool]:
+    """Whether a C compiler is there at the end of a stage.
+
+    python3-pip, cmake and some others recommend one, which apt installs unless --no-install-recommends says not to
+    (Debian's and Ubuntu's package files); a CUDA toolkit by apt brings one, because nvcc needs it.
+    """
+    found = dockerfile.stages[stage_index].base.compiler
+    ends: dict[int, Observed[bool]] = {}
+    there: dict[str, str] = {}
+    doubt = ""
+    for _, step in _before(dockerfile, stage_index, None):
+        for install in step.installs:
+            if _brings_compiler(install):
+                via = f"{install.span.path}:{install.span.line} installs {install.name}"
+                if install.sure:
+                    there[install.name] = via
+                else:
+                    doubt = doubt or f"{via} only under a condition"
+        for removal in step.removals:
+            doubt = _removed(removal, there) or doubt
+        copied = _copied(dockerfile, step, ends)
+        if (
+            copied is not None
+            and step.copy is not None
+            and any(s.rstrip("/") in ("", "/usr") for s in step.copy.sources)
+        ):
+            doubt = doubt or f"{step.copy.span.path}:{step.copy.span.line} copies whole folders"
+        if doubt_here := _apt_unread(step):
+            doubt = doubt or doubt_here
+    if there:
+        return Observed.of(True, next(iter(there.values())))
+    if found.value:
+        return found
+    return Observed.lost(doubt) if doubt else found
+
+
+def _brings_compiler(install: Install) -> bool:
+    name = install.name.lower()
+    if install.manager in _SYSTEM:
+        if _COMPILER_SYSTEM.fullmatch(name) or (_NVCC_SYSTEM.fullmatch(name) and install.manager == "apt"):
+            return True
+        return (
+            install.manager == "apt"
+            and bool(_RECOMMENDING.fullmatch(name))
+            and "--no-install-recommends" not in install.options
+        )
+    return install.manager in ("conda", "pixi") and bool(_COMPILER_CONDA.fullmatch(name))
+
+
+def _removed(removal: Removal, there: dict[str, str]) -> str:
+    if removal.manager in _SYSTEM and removal.sure and removal.name in there:
+        del there[removal.name]
+        if not there:
+            return f"{removal.span.path}:{removal.span.line} removes {removal.name}"
+    return ""
+
+
+def _apt_unread(step: Step) -> str:
+    """Why a step may install system packages that its text does not name."""
+    for unread in step.unread:
+        for command in step.commands:
+            if command.program in ("apt", "apt-get", "apk", "dnf", "yum", "microdnf") and any(
+                word.span == unread.span for word in command.words
+            ):
+                return f"{unread.path} was not read ({unread.why})"
+    for command in step.commands:
+        if command.program == "xargs" and re.search(r"apt(?:-get)?\b.*install", " ".join(command.args)):
+            return "what xargs installs is not known"
+    return ""

@@ -1,0 +1,61 @@
+"""What the checks of Dockerfiles share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from envkit.model import Edit, Finding, Severity, Skip, Span, Unknown
+from envkit.subjects.dockerfile import Command, Dockerfile, Install, Step, Torch
+
+
+def found(
+    message: str,
+    span: Span,
+    severity: Severity,
+    fix: str,
+    evidence: Mapping[str, str] | None = None,
+    edits: tuple[Edit, ...] = (),
+) -> Finding:
+    """A finding at a place of a file; ``evidence`` maps a value to the line or fact row that says so."""
+    return Finding(message, severity, f"{span.path}:{span.line}", evidence or {}, fix, span, edits)
+
+
+def need_stages(dockerfile: Dockerfile) -> None:
+    """Raises Skip where the file has no stage, so that nothing gets built."""
+    if not dockerfile.stages:
+        raise Skip("the file has no FROM")
+
+
+def need_torch(dockerfile: Dockerfile) -> Torch:
+    """The torch that stays; raises Skip where none gets installed, and Unknown where a file that was not read may say
+    so.
+    """
+    need_stages(dockerfile)
+    if dockerfile.torch is not None:
+        return dockerfile.torch
+    if dockerfile.unread:
+        first = dockerfile.unread[0]
+        raise Unknown(f"{first.path} was not read ({first.why}), so what it installs is not known")
+    raise Skip("nothing here installs torch")
+
+
+def reached(dockerfile: Dockerfile) -> Iterator[tuple[int, Step]]:
+    """The steps of every stage that the default build makes, with the index of their stage."""
+    for index in dockerfile.reachable:
+        for step in dockerfile.stages[index].steps:
+            yield index, step
+
+
+def reached_commands(dockerfile: Dockerfile) -> Iterator[tuple[int, Step, Command]]:
+    """Every command that the default build runs, with its stage and step."""
+    for index, step in reached(dockerfile):
+        if step.name == "RUN":
+            for command in step.commands:
+                yield index, step, command
+
+
+def reached_installs(dockerfile: Dockerfile) -> Iterator[tuple[int, Step, Install]]:
+    """Every install that the default build does, with its stage and step."""
+    for index, step in reached(dockerfile):
+        for install in step.installs:
+            yield index, step, install

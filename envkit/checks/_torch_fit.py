@@ -1,0 +1,204 @@
+"""What fits a torch build and what does not: the judgements that Dockerfiles, lists of packages and workloads share.
+
+Functions of versions, names and facts alone; each gives None where it fits and raises Unknown where no fact tells.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from envkit.errors import UsageError
+from envkit.facts import Facts, TorchOldRow, TorchRow
+from envkit.model import Unknown
+from envkit.versions import Cuda, Driver, Torch
+
+Build = TorchRow | TorchOldRow
+_ASKS_ONLY = re.compile(r"(torchvision|torchaudio) asks only torch>=([0-9.]+[0-9])")
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why two things do not go together: ``message`` and ``fix`` as in Finding, ``facts`` the rows that say so."""
+
+    message: str
+    fix: str
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+def cited(row: Build) -> str:
+    """Where a row was read and when."""
+    return f"{row.source}; seen {row.seen}"
+
+
+def build_of(version: str, cuda: str, facts: Facts) -> Build | None:
+    """The row of torch ``version`` for ``cuda`` ("A.B"), None where there is none."""
+    return next((row for row in facts.torch_builds(version) if str(row.cuda) == cuda), None)
+
+
+def default_build(version: str, facts: Facts) -> Build | None:
+    """The row of what the default index serves as torch ``version``, None where none is known."""
+    return next((row for row in facts.torch_builds(version) if row.default), None)
+
+
+def python_misfit(version: str, pythons: Sequence[str], facts: Facts) -> Misfit | None:
+    """Whether torch ``version`` has a wheel for one of ``pythons`` ("A.B"), any of which may be used.
+
+    Source: the tags of the release's wheels on the default index; all its builds are made for the same Pythons.
+    """
+    row = default_build(version, facts)
+    if row is None or row.pythons is None:
+        raise Unknown(f"no fact tells for which Pythons torch {version} has wheels")
+    tags = tuple(tag for tag in row.pythons if not tag.endswith("t"))
+    if any(_tag(python) in tags for python in pythons):
+        return None
+    first, last = _dotted(tags[0]), _dotted(tags[-1])
+    shown = f"Python {pythons[0]}" if len(pythons) == 1 else f"any Python from {pythons[0]} to {pythons[-1]}"
+    newer = _newest_for(pythons, facts)
+    return Misfit(
+        f"torch {version} has no wheel for {shown}, only for {first} to {last}",
+        f"take a Python from {first} to {last}" + (f", or torch {newer}, which has one" if newer else ""),
+        {f"wheels of torch {version} are for Python {first} to {last}": cited(row)},
+    )
+
+
+def _tag(python: str) -> str:
+    return "cp" + "".join(python.split(".")[:2])
+
+
+def _dotted(tag: str) -> str:
+    digits = tag.removeprefix("cp")
+    return f"{digits[0]}.{digits[1:]}"
+
+
+def _newest_for(pythons: Sequence[str], facts: Facts) -> str:
+    """The newest torch that has a wheel for one of the Pythons, "" for none."""
+    rows: tuple[Build, ...] = (*facts.torches_old, *facts.torches)
+    fitting = [
+        row.torch
+        for row in rows
+        if row.default and row.pythons and any(_tag(python) in row.pythons for python in pythons)
+    ]
+    return str(max(fitting)) if fitting else ""
+
+
+def pair_misfit(package: str, version: str, torch: str, facts: Facts) -> Misfit | None:
+    """Whether ``version`` of "torchvision" or "torchaudio" was made for torch ``torch``.
+
+    Source: Requires-Dist of their wheels, which name one torch exactly; of releases that ask for a range the rows'
+    notes say so.
+    """
+    releases = facts.torches_of(package, version)
+    if not releases:
+        raise Unknown(f"no fact tells for which torch {package} {version} was made")
+    if not facts.torch_builds(torch):
+        raise Unknown(f"there are no facts about torch {torch}")
+    wanted = str(facts.torch_builds(torch)[0].torch)
+    if wanted in releases or _in_range(package, releases, Torch(wanted), facts):
+        return None
+    mates = default_build(wanted, facts)
+    listed = () if mates is None else (mates.torchvision if package == "torchvision" else mates.torchaudio) or ()
+    made = " or ".join(releases)
+    row = default_build(releases[0], facts)
+    return Misfit(
+        f"{package} {version} was made for torch {made}, not for {wanted}",
+        (f"take {package}=={listed[-1]}, or torch=={releases[-1]}" if listed else f"take torch=={releases[-1]}"),
+        {f"{package} {version} requires torch {made}": cited(row)} if row else {},
+    )
+
+
+def _in_range(package: str, releases: Sequence[str], torch: Torch, facts: Facts) -> bool:
+    for row in facts.torches:
+        found = _ASKS_ONLY.search(row.note)
+        if found and found[1] == package:
+            least = Torch(found[2])
+            return torch >= least and all(Torch(release) >= least for release in releases)
+    return False
+
+
+def gpu_misfit(version: str, cuda: str, gpu: str, facts: Facts) -> Misfit | None:
+    """Whether the build of torch ``version`` for ``cuda`` has code for the GPU that a person calls ``gpu``.
+
+    Source: the architectures read in the wheels (facts.coverage).
+    """
+    try:
+        wanted = facts.gpu(gpu)
+    except UsageError as error:
+        raise Unknown(error.message) from error
+    if cuda == "cpu":
+        return Misfit(
+            f"torch {version} is a build for the CPU and has no code for {wanted.name}", "take a build for CUDA"
+        )
+    row = build_of(version, cuda, facts)
+    if not isinstance(row, TorchRow):
+        raise Unknown(f"no fact tells which GPUs torch {version} for CUDA {cuda} has code for")
+    state = facts.coverage(row, wanted.sm, wanted.tegra).state
+    if state == "unknown":
+        raise Unknown(f"the architectures of torch {version} for CUDA {cuda} were not read")
+    if state != "none":
+        return None
+    has = ", ".join(str(sm) for sm in row.archs or ())
+    better = [
+        one for one in facts.torches if one.published and facts.coverage(one, wanted.sm, wanted.tegra).state == "sass"
+    ]
+    near = next((one for one in better if one.torch == row.torch), better[-1] if better else None)
+    return Misfit(
+        f"torch {version} for CUDA {cuda} has no code for {wanted.name} ({wanted.sm}), only for {has}",
+        f"take torch=={near.name} from {near.index}" if near else "no published build of torch has code for it",
+        {f"architectures of torch {row.name}: {has}": cited(row), f"{wanted.name} is {wanted.sm}": wanted.source},
+    )
+
+
+def driver_misfit(cuda: str, driver: str, what: str, facts: Facts) -> Misfit | None:
+    """Whether a program built for ``cuda`` runs on ``driver`` (a release or a bare branch); ``what`` names the program.
+
+    From the floor of minor-version compatibility on it does.  Source: NVIDIA, CUDA compatibility and release notes.
+    """
+    try:
+        wanted, version = Driver(driver), Cuda(cuda)
+    except ValueError as error:
+        raise Unknown(str(error)) from error
+    floor = facts.driver_min(version)
+    if floor.compat is None:
+        raise Unknown(f"no fact tells which driver CUDA {cuda} needs")
+    branch = len(wanted.parts) == 1
+    if (wanted.major >= floor.compat.major) if branch else (wanted >= floor.compat):
+        return None
+    return Misfit(
+        f"{what} is for CUDA {cuda}, which needs driver {floor.compat} or newer, not {driver}",
+        f"update the driver, or take a build for a CUDA that driver {driver} runs"
+        + (f" ({native})" if (native := facts.native_cuda(wanted)) else ""),
+        {f"CUDA {cuda} needs driver {floor.compat}": floor.compat_source},
+    )
+
+
+def compat_serves(cuda: str, driver: str, facts: Facts) -> bool:
+    """Whether a cuda-compat package of ``cuda`` makes it run on the branch of ``driver``, on data-center GPUs alone.
+
+    Source: NVIDIA, CUDA compatibility, forward compatibility.
+    """
+    row = facts.forward_compat(Cuda(cuda))
+    return row is not None and Driver(driver).major in (row.compat or ())
+
+
+def index_lacks(version: str, variant: str, facts: Facts) -> Misfit | None:
+    """Whether torch ``version`` was never made as ``variant`` ("cuXYZ"); "cpu" always is.
+
+    Source: the list of builds of a release; a build that was only planned counts as one that may be there.
+    """
+    rows = facts.torch_builds(version)
+    if variant == "cpu" or not variant.startswith("cu"):
+        return None
+    named = [row for row in rows if row.variant]
+    if not named:
+        raise Unknown(f"there are no facts about the builds of torch {version}")
+    if any(row.variant == variant for row in named):
+        return None
+    builds = ", ".join(row.variant for row in named if row.published is not False)
+    return Misfit(
+        f"torch {version} has no build {variant}, only {builds}",
+        f"take one of its builds, or a torch that was built as {variant}"
+        + (f" (the newest is {newest})" if (newest := facts.newest_torch(variant)) else ""),
+        {f"builds of torch {version}: {builds}": cited(named[-1])},
+    )

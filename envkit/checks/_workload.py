@@ -1,0 +1,144 @@
+"""What the checks of compose files, manifests and devcontainers share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from envkit.model import Finding, Severity, Skip, Span
+from envkit.subjects.workload import Container, GpuRequest, Said, Workload
+
+MIB = 1024 * 1024
+GIB = 1024 * MIB
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgtpe]?)(i?)(b?)", re.IGNORECASE)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
+_CPU = re.compile(r"(?:^|[-_.])cpu(?:[-_.]|\Z)", re.IGNORECASE)
+_CPU_OPTION = re.compile(r"--(?:use-)?cpu(?:=|\Z)|--device=cpu\Z")
+_FAMILIES = ("nvidia", "pytorch", "ngc")
+
+
+def found(message: str, span: Span, severity: Severity, fix: str, evidence: Mapping[str, str] | None = None) -> Finding:
+    """A finding at a place of the file."""
+    return Finding(message, severity, f"{span.path}:{span.line}", evidence or {}, fix, span)
+
+
+def place(span: Span) -> str:
+    """File and line, for evidence."""
+    return f"{span.path}:{span.line}"
+
+
+def need_containers(workload: Workload) -> tuple[Container, ...]:
+    """The containers that stay; raises Skip where the file starts none."""
+    if not workload.containers:
+        raise Skip("the file starts no container")
+    return workload.containers
+
+
+def requests(container: Container) -> tuple[GpuRequest, ...]:
+    """The GPU requests that give GPUs: Kubernetes' own requests follow the limits."""
+    return tuple(one for one in container.gpus if one.form != "request")
+
+
+def evident(container: Container) -> Iterator[tuple[str, Span]]:
+    """What shows that a container is made for NVIDIA GPUs, each with its place.
+
+    Nothing for one whose name or command says that it is for CPUs.
+    """
+    if _CPU.search(container.name) or any(_CPU_OPTION.match(word.value) for word in container.command):
+        return
+    base = container.base
+    if base is not None and base.sure and base.family in _FAMILIES and container.image is not None:
+        cuda = "" if base.cuda.missing else base.cuda.value or ""
+        if cuda not in ("", "cpu"):
+            yield f"image {container.image.value} with CUDA {cuda}", container.image.span
+    built = container.built
+    if built is not None and built.torch is not None and not built.torch.cuda.missing:
+        if built.torch.cuda.value not in (None, "", "cpu"):
+            yield f"{built.path} installs torch for CUDA {built.torch.cuda.value}", container.span
+    elif built is not None and not built.base_cuda.missing and built.base_cuda.value:
+        yield f"{built.path} is built from CUDA {built.base_cuda.value}", container.span
+    chosen = container.env.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None and chosen.sure and chosen.value.strip() not in ("", "-1", "none", "void", "NoDevFiles"):
+        yield f"CUDA_VISIBLE_DEVICES={chosen.value}", chosen.span
+
+
+def visible(container: Container) -> str:
+    """NVIDIA_VISIBLE_DEVICES as the container gets it, "" where neither file nor image sets it."""
+    if "NVIDIA_VISIBLE_DEVICES" in container.env:
+        said = container.env["NVIDIA_VISIBLE_DEVICES"]
+        return said.value if said is not None else "?"
+    if container.base is not None:
+        return container.base.variables.get("NVIDIA_VISIBLE_DEVICES", "")
+    built = container.built
+    if built is not None and built.stages:
+        return built.target.env.get("NVIDIA_VISIBLE_DEVICES") or built.base.variables.get("NVIDIA_VISIBLE_DEVICES", "")
+    return ""
+
+
+def number(said: Said | None) -> int | None:
+    """A whole number as written, None for anything else."""
+    if said is None or not said.sure or not re.fullmatch(r"-?[0-9]{1,9}", said.value.strip()):
+        return None
+    return int(said.value)
+
+
+def gpu_count(container: Container) -> int | None:
+    """How many GPUs the container gets, None where that depends on the machine; 0 where it asks for none."""
+    asked = [one for one in requests(container) if one.form not in ("runtime", "host")]
+    if not asked:
+        return None if requests(container) else 0
+    total = 0
+    for one in asked:
+        if not one.sure:
+            return None
+        if one.form == "node" or one.form == "claim" or (one.ids and "all" in one.ids):
+            return None
+        if one.form == "option":
+            ids = re.fullmatch(r"[\"']*device=([^\"']+)[\"']*", one.count.value) if one.count else None
+            counted = len(ids[1].split(",")) if ids else number(one.count)
+        else:
+            counted = len(one.ids) if one.ids else number(one.count)
+        if counted is None or counted < 0:
+            return None
+        total += counted
+    return total
+
+
+def size(said: Said) -> int | None:
+    """Bytes of a size as Docker or Kubernetes writes it ("2gb", "8Gi", "512M"), None for anything else.
+
+    Docker's units are all powers of 1024; Kubernetes' without an "i" are powers of 1000, which differs by too little to
+    matter here, so 1024 is taken for both.
+    """
+    if not said.sure:
+        return None
+    whole = _SIZE.fullmatch(said.value.strip())
+    return int(float(whole[1]) * 1024 ** _POWERS[whole[2].lower()]) if whole else None
+
+
+def amount(bytes_: int) -> str:
+    """A size for a person."""
+    return f"{bytes_ / GIB:.1f} GiB" if bytes_ >= GIB else f"{bytes_ // MIB} MiB"
+
+
+def words(container: Container) -> tuple[Said, ...]:
+    """The words of the command, those of a script handed to a shell one by one."""
+    return tuple(
+        Said(part, said.span, said.sure)
+        for said in container.command
+        for part in (said.value.split() if any(blank in said.value for blank in " \n") else (said.value,))
+    )
+
+
+def option(container: Container, *names: str) -> Said | None:
+    """The value of an option of the command, whether joined by "=" or the next word; None where it is not given."""
+    listed = words(container)
+    for at, word in enumerate(listed):
+        name, equals, value = word.value.partition("=")
+        if name not in names:
+            continue
+        if equals:
+            return Said(value, word.span, word.sure)
+        if at + 1 < len(listed):
+            return listed[at + 1]
+    return None

@@ -1,0 +1,64 @@
+"""Files that people write (Dockerfiles, requirements, compose files, manifests): which they are, and what checks say
+of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from envkit.model import Finding, Result
+from envkit.subjects.dockerfile import Base
+
+READ = "file-read"  # stands in reports for a file that could not be read, or whose reader broke; no check is named so
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the user says beside the files.
+
+    ``gpus`` and ``driver`` are what the images must run on; ``context`` is the build context, None for the folder of
+    each Dockerfile; ``bases`` describe images that nobody else knows, by reference.
+    """
+
+    gpus: tuple[str, ...] = ()
+    driver: str = ""
+    context: Path | None = None
+    bases: Mapping[str, Base] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One file with what its checks say.
+
+    ``kind`` is one of kinds.KINDS; ``text`` what was judged; ``observed`` the fields of the contract where the kind has
+    them.  ``unreadable`` is a clause that says why it could not be read, "" where it was.
+    """
+
+    path: str
+    kind: str
+    text: str = ""
+    results: tuple[Result, ...] = ()
+    observed: Mapping[str, Any] = field(default_factory=dict)
+    unreadable: str = ""
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """The lines as spans count them: only a newline ends one, as for BuildKit."""
+        return _lines(self.text)
+
+    def line_of(self, finding: Finding) -> str:
+        """The line that a finding begins on, without blanks around it; "" for a place in another file or none."""
+        span = finding.span
+        lines = self.lines
+        if span is None or span.path != self.path or not 0 < span.line <= len(lines):
+            return ""
+        return lines[span.line - 1].strip()
+
+
+@lru_cache(4)  # reports ask once a finding
+def _lines(text: str) -> Sequence[str]:
+    return tuple(text.split("\n"))

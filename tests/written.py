@@ -1,0 +1,69 @@
+"""Files that people write, as the pages of checks show them: the file, what lies beside it, and what the user wishes.
+
+    #: gpu RTX 5090
+    #: driver 450.80.02
+    FROM ...
+    --- requirements.txt ---
+    torch==2.1.0
+
+Lines that begin so at the top are wishes; what follows a line of dashes is another file of the build context.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from envkit.dockerfile.files import FileText
+from envkit.facts import Facts
+from envkit.model import Outcome, Result
+from envkit.sources import Judged, Wishes
+from envkit.sources.judged import READERS, of_text
+
+KINDS = READERS
+NAMES = {"dockerfile": "Dockerfile"}
+_FILE = re.compile(r"^--- (\S+) ---$", re.MULTILINE)
+_WISH = re.compile(r"#: (gpu|driver) (.+)\n")
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A build context of a few files."""
+
+    files: dict[str, str]
+
+    def read(self, path: str) -> FileText | str:
+        """The file, or the reason that the real context gives for one that is not there."""
+        return FileText(path, self.files[path]) if path in self.files else f"{path} is not in the build context"
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """The names below a folder."""
+        below = path.rstrip("/.") + "/" if path not in ("", ".", "./") else ""
+        return tuple(sorted({name[len(below) :].split("/")[0] for name in self.files if name.startswith(below)}))
+
+
+def file(kind: str, text: str, facts: Facts) -> Judged:
+    """The shown file, judged by all its checks."""
+    gpus: list[str] = []
+    driver = ""
+    while wish := _WISH.match(text):
+        if wish[1] == "gpu":
+            gpus.append(wish[2])
+        else:
+            driver = wish[2]
+        text = text[wish.end() :]
+    main, *others = _FILE.split(text)
+    context = Beside({name: body.lstrip("\n") for name, body in zip(others[::2], others[1::2], strict=True)})
+    return of_text(kind, main, NAMES.get(kind, kind), context, Wishes(tuple(gpus), driver), facts)
+
+
+def judged(check: str, kind: str, text: str, facts: Facts) -> Result:
+    """What one check says of a shown file."""
+    found = [result for result in file(kind, text, facts).results if result.check == check]
+    assert found, f"{check} does not judge a {kind}"
+    return found[0]
+
+
+def fired(text: str, facts: Facts, kind: str = "dockerfile") -> set[str]:
+    """The checks that find something in a file."""
+    return {result.check for result in file(kind, text, facts).results if result.outcome is Outcome.FAIL}
