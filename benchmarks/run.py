@@ -233,6 +233,94 @@ def locking(runs: int) -> Iterator[Measure]:
     yield Measure("envkit lock, times uv alone", "x", times, times, times, runs, 1.2)
 
 
+BASES = (
+    "nvidia/cuda:11.8.0-cudnn8-devel-ubuntu22.04",
+    "nvidia/cuda:${CUDA}-runtime-ubuntu22.04",
+    "pytorch/pytorch:2.1.0-cuda12.1-cudnn8-devel",
+    "nvcr.io/nvidia/pytorch:24.05-py3",
+    "python:3.11-slim-bookworm",
+    "continuumio/miniconda3:24.1.2-0",
+    "ubuntu:22.04",
+)
+INSTALLS = (
+    "RUN pip install torch==2.1.0 torchvision==0.16.0 --index-url https://download.pytorch.org/whl/cu118",
+    "RUN pip3 install --no-cache-dir 'torch>=2.0' transformers accelerate && rm -rf ~/.cache",
+    "COPY requirements.txt /tmp/\nRUN pip install -r /tmp/requirements.txt --extra-index-url https://x.example/cu121",
+    "RUN conda create -n train python=3.10 pytorch=2.1.0 pytorch-cuda=11.8 -c pytorch \\\n    && conda clean -afy",
+    "RUN curl -LsSf https://astral.sh/uv/install.sh | sh && uv venv && uv pip install torch==2.4.0",
+    "RUN git clone https://github.com/NVIDIA/apex && cd apex \\\n    && TORCH_CUDA_ARCH_LIST=8.0 pip install -v .",
+    "RUN cmake -S /src -B /build -DCMAKE_CUDA_ARCHITECTURES=80 && cmake --build /build -j$(nproc)",
+)
+PACKAGES = (
+    "build-essential",
+    "git",
+    "wget",
+    "libgl1",
+    "ffmpeg",
+    "ninja-build",
+    "python3-pip",
+    "libcudnn8",
+    "ca-certificates",
+)
+
+
+def dockerfiles(folder: Path, count: int) -> None:
+    """Writes ``count`` Dockerfiles of some sixty lines, each of its own, ours among them, with their requirements."""
+    ours = sorted((ROOT / "images").glob("*/Dockerfile"))
+    for number in range(count):
+        place = folder / f"{number:03}"
+        place.mkdir()
+        if number < len(ours):
+            shutil.copy(ours[number], place)
+            continue
+        lines = ["ARG CUDA=12.1.1", f"FROM {BASES[number % len(BASES)]} AS build", f"LABEL number={number}"]
+        lines += ["ENV DEBIAN_FRONTEND=noninteractive \\", "    PATH=/opt/venv/bin:${PATH}", "# what the sources need"]
+        lines += ["RUN apt-get update && apt-get install -y --no-install-recommends \\"]
+        lines += [f"    {name} \\" for name in PACKAGES[: 3 + number % 7]] + ["    && rm -rf /var/lib/apt/lists/*"]
+        for step in range(6):
+            lines += ["", f"# step {step} of file {number}", INSTALLS[(number // len(BASES) + step) % len(INSTALLS)]]
+            lines += [f"ENV STEP_{step}=${{NUMBER:-{number}}}", "WORKDIR /app", f"COPY src{step}/ ./src{step}/"]
+        lines += ["FROM build", "RUN <<EOF", "set -e", 'for name in a b c; do echo "$name"; done', "EOF"]
+        lines += ["HEALTHCHECK CMD nvidia-smi || exit 1", 'CMD ["python", "train.py"]', ""]
+        (place / "Dockerfile").write_text("\n".join(lines))
+        (place / "requirements.txt").write_text(
+            f"torch==2.{1 + number % 5}.0\nnumpy<2\ntransformers>=4.{number % 40}\n"
+        )
+
+
+def checking(runs: int) -> Iterator[Measure]:
+    """``envkit check`` of 200 Dockerfiles in one call and of one file, from cold, on two cores; beside it hadolint."""
+    cores = os.sched_getaffinity(0)
+    with tempfile.TemporaryDirectory(prefix="envkit-bench-") as scratch:
+        folder = Path(scratch)
+        dockerfiles(folder, 200)
+        names = [str(path) for path in sorted(folder.glob("*/Dockerfile"))]
+        check = [*ENVKIT, "check"]
+        codes = (0, 1, 3)
+        # An installed envkit has its bytecode.
+        env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        try:
+            os.sched_setaffinity(0, sorted(cores)[:2])
+            one = repeated(lambda: timed([*check, names[100]], codes, env)[0], runs)
+            yield measure("envkit check, one file", "s", one, 0.35)
+            yield measure(
+                "envkit check, 200 files", "s", repeated(lambda: timed([*check, *names], codes, env)[0], runs), 1.5
+            )
+            memory = [timed([*check, *names], codes, env)[1] for _ in range(runs)]
+            yield measure("envkit check, largest process", "MiB", memory, 200.0)
+            beside = Path(sys.executable).with_name("hadolint")
+            if not beside.exists():
+                print("hadolint is not here, so that nothing is measured beside it", file=sys.stderr)
+                return
+            yield measure(
+                "hadolint, one file", "s", repeated(lambda: timed([str(beside), names[100]], codes)[0], runs), None
+            )
+            many = repeated(lambda: timed([str(beside), *names], codes)[0], runs)
+            yield measure("hadolint, 200 files", "s", many, None)
+        finally:
+            os.sched_setaffinity(0, cores)
+
+
 PLAIN = """\
 ARG BASE
 FROM ${BASE} AS base
@@ -318,6 +406,7 @@ def building(runs: int) -> Iterator[Measure]:
 PARTS: dict[str, Callable[[int], Iterator[Measure]]] = {
     "commands": commands,
     "inside": inside,
+    "checking": checking,
     "proving": proving,
     "smoking": smoking,
     "locking": locking,
@@ -347,7 +436,7 @@ def main() -> int:
     made: list[Measure] = []
     try:
         for name, part in PARTS.items():
-            if name not in (asked.only or ("commands", "inside", "locking")):
+            if name not in (asked.only or ("commands", "inside", "checking", "locking")):
                 continue
             for each in part(asked.runs):
                 made.append(each)

@@ -781,6 +781,103 @@ def _become(command: tuple[str, ...]) -> NoReturn:
         raise UsageError(f"{command[0]} cannot be started: {error.strerror}", "check its permissions") from error
 
 
+@app.command()
+def check(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PATH]...", help="Files or folders, by default this one; - is a Dockerfile on stdin."),
+    ] = None,
+    context: Annotated[
+        Path | None, typer.Option("--context", help="The build context; by default each Dockerfile's own folder.")
+    ] = None,
+    gpu: Annotated[
+        list[str] | None, typer.Option("--gpu", help='A GPU it must run on, "H100"; may be given again.')
+    ] = None,
+    driver: Annotated[str, typer.Option("--driver", help='The oldest driver it will meet, "550".')] = "",
+    fix: Annotated[bool, typer.Option("--fix", help="Make the safe fixes, after their diff was printed.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Print the diff of the safe fixes and change nothing.")] = False,
+    pin: Annotated[
+        bool, typer.Option("--pin", help="With --fix or --diff: the digests of bases, as registries give them today.")
+    ] = False,
+    only: Annotated[list[str] | None, typer.Option("--only", help="One check; may be given again.")] = None,
+    baseline: Annotated[
+        Path | None, typer.Option("--baseline", help="Findings that this file holds do not count.")
+    ] = None,
+    write_baseline: Annotated[
+        Path | None, typer.Option("--write-baseline", help="Write the findings of now into this file.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="An envkit.toml with a [check] table; by default the nearest.")
+    ] = None,
+    format: Annotated[
+        str, typer.Option("--format", "-f", help="console, json, sarif, github, gitlab, junit or html.")
+    ] = "console",
+    fail_on: Annotated[
+        str, typer.Option("--fail-on", help="Lowest severity that makes the exit code 1: note, warning, error.")
+    ] = "",
+    if_any: Annotated[
+        bool, typer.Option("--if-any", help="Exit with 0 where nothing concerns envkit, as hooks want it.")
+    ] = False,
+    observed: Annotated[bool, typer.Option("--observed", help="Put what the files say into the JSON.")] = False,
+    list_checks: Annotated[bool, typer.Option("--list", help="List the checks and exit.")] = False,
+) -> None:
+    """Judge anybody's Dockerfile, requirements, compose or Kubernetes file: what does not fit, and the fix."""
+    import shutil
+
+    from envkit import check as verb
+    from envkit.report import wants_color
+
+    if list_checks:
+        sys.stdout.write(verb.listed())
+        return
+    if format not in verb.FORMATS:
+        raise UsageError(f"there is no format `{format}` here", f"one of: {', '.join(verb.FORMATS)}")
+    if pin and not (fix or diff):
+        raise UsageError("--pin changes files", "add --diff to see what it would write, or --fix to write it")
+    asked = verb.Asked(
+        tuple(paths or (".",)),
+        context,
+        tuple(gpu or ()),
+        driver,
+        config,
+        baseline,
+        write_baseline,
+        tuple(only or ()),
+        if_any,
+    )
+    settings = verb.config_of(asked)
+    least = _severity(fail_on or settings.fail_on or "error")
+    found = verb.answer(asked, settings)
+    if fix or diff:
+        more = verb.pinned(found.judged, _digests, say) if pin else {}
+        shown, texts = verb.mended(found.judged, more)
+        if diff:
+            sys.stdout.write(shown)
+            raise typer.Exit(found.code(least, if_any))
+        # A document on stdout stays one document.
+        (sys.stdout if format == "console" else sys.stderr).write(shown)
+        verb.write(found.judged, texts, say)
+        if texts:
+            found = verb.answer(asked, settings)
+    for line in verb.remarks(found):
+        say(f"envkit: {line}")
+    if write_baseline:
+        found, count = verb.taken_down(found, write_baseline)
+        say(f"wrote {write_baseline}: {count} finding{'' if count == 1 else 's'}")
+    width = shutil.get_terminal_size((100, 24)).columns
+    color = wants_color(sys.stdout, os.environ)
+    sys.stdout.write(verb.printed(found, format, least, observed=observed, color=color, width=width))
+    raise typer.Exit(found.code(least, if_any))
+
+
+def _digests() -> Callable[[str], str]:
+    """What asks the registries, by way of the engine; raises Undecided where there is no engine."""
+    from envkit.engine.docker import DockerEngine
+    from envkit.up import cache_dir
+
+    return DockerEngine(cache_dir()).digest
+
+
 @app.command(name="judge")
 def judge_saved(
     saved: Annotated[Path, typer.Argument(metavar="FILE", help="What --save wrote.")],

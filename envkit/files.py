@@ -32,7 +32,7 @@ def folder(path: Path) -> Path:
     return path
 
 
-def write(path: Path, text: str) -> None:
+def write(path: Path, text: str, mode: int = 0o644) -> None:
     """Replaces ``path`` by ``text`` in one step: a temporary file beside it, synced, then renamed over it.
 
     Whatever happens on the way, ``path`` holds the old text or the new one.  A link stays one, what it leads to is
@@ -52,7 +52,7 @@ def write(path: Path, text: str) -> None:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # a temporary file is private; what it becomes is a file like any other
+        os.chmod(temporary, mode)  # a temporary file is private; what it becomes is a file like any other
         os.replace(temporary, path)
         temporary = ""
     except OSError as error:

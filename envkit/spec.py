@@ -134,6 +134,8 @@ def parse(text: str, path: Path) -> Spec:
     except (ValueError, RecursionError) as error:  # the two others: a number or a nesting past what Python reads
         raise UsageError(f"{path} is not TOML: {one_line(str(error))}", "mend the line named above") from error
     for key in table:
+        if key == "check":  # the settings of `envkit check`, which reads and checks them itself
+            continue
         if key not in _KEYS:
             raise UsageError(
                 f"{path}: unknown key `{one_line(key)}`{nearest(key, list(_KEYS))}", f"known: {', '.join(_KEYS)}"

@@ -23,6 +23,7 @@ HIDDEN = {
     "GET /x?access_token=s3cret&page=2": "GET /x?access_token=[hidden]&page=2",
     "tool --api-key=s3cret --verbose": "tool --api-key=[hidden] --verbose",
     "docker login --password s3cret host": "docker login --password [hidden] host",
+    "tool --hf-token s3cret x": "tool --hf-token [hidden] x",
     "Authorization: Bearer s3cret": "Authorization: Bearer [hidden]",
     "cloning with ghp_" + "a" * 36: "cloning with [hidden]",
     "-----BEGIN RSA PRIVATE KEY-----\ns3cret\n": "[hidden]",

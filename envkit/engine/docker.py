@@ -280,6 +280,22 @@ class DockerEngine:
             )
         return self._adopt(wish, made, say)
 
+    def digest(self, ref: str) -> str:
+        """The digest ("sha256:...") that the registry has for ``ref`` now; nothing is pulled.
+
+        Raises Undecided where none answers within ``_FIRST_WORD_S`` seconds and UsageError where it has no such image.
+        """
+        try:
+            with _asking(docker.errors.APIError):
+                client = docker.from_env(timeout=int(_FIRST_WORD_S))
+                digest = client.api.inspect_distribution(ref)["Descriptor"]["digest"]
+        except docker.errors.APIError as error:
+            text = str(error.explanation or error).strip().rstrip(".")
+            if absent(text):
+                raise UsageError(f"{ref} does not exist or is private: {text}", "check its name, or docker login") from error
+            raise Undecided(f"no registry answers for {ref}: {text}", "give the engine access to the registry") from error
+        return str(digest)
+
     def _adopt(self, wish: BaseWish, made: base.Bootstrapped, say: Say) -> BaseFound:
         """Loads a bootstrapped tree as an image whose id depends on nothing but the tree."""
         ref = base.tag(wish.suite, made.sha256)

@@ -52,7 +52,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(
-            rf"(?<!\S)(--?(?:[\w-]{0, 99}-)?(?:password|passwd|token|api-key)\s+)(?!-){_REFERENCE}{_VALUE}",
+            rf"(?<!\S)(--?(?:[\w-]{{0,99}}-)?(?:password|passwd|token|api-key)\s+)(?!-){_REFERENCE}{_VALUE}",
             re.IGNORECASE,
         ),
         rf"\1\2\3{HIDDEN}\2\3",
