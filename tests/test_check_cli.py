@@ -459,6 +459,7 @@ HARD = {
     "substitutions": "FROM ubuntu:24.04\nRUN " + "$(" * 20_000 + "\n",
     "heredocs": "FROM ubuntu:24.04\nRUN " + "<<A " * 5_000 + "\n",
     "stages": "".join(f"FROM ubuntu:24.04 AS s{n}\n" for n in range(2_000)),
+    "many commands": "FROM ubuntu:24.04\n" + "RUN pip install torch\n" * 2_000,
     "nothing": "",
     "no FROM": "RUN true\n",
     "no UTF-8": "FROM ubuntu:24.04\nRUN echo \udcff\udcfe\n",

@@ -41,8 +41,8 @@ ROOT = Path(__file__).parent.parent
 DATA = Path(__file__).parent / "data"
 IMAGES = ROOT / "images"
 VERBS = (
-    "init", "lock", "render", "base", "build", "vendor", "up", "diff", "audit", "probe", "smoke", "doctor", "preflight",
-    "explain", "judge", "facts",
+    "init", "lock", "render", "base", "build", "vendor", "up", "diff", "check", "audit", "probe", "smoke", "doctor",
+    "preflight", "explain", "judge", "facts",
 )  # fmt: skip
 
 
