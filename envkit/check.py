@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -81,11 +82,13 @@ def answer(asked: Asked, config: settings.Settings) -> Answer:
 
 def remarks(found: Answer) -> list[str]:
     """What a person should know beside the findings: files that could not be read, comments that ignore no check."""
-    said = [f"{each.path} cannot be read: {each.unreadable}" for each in found.judged if each.unreadable]
+    # A newline in a name must not begin a line, which a build's log may obey.
+    names = {each.path: each.path.replace("\n", "\\n") for each in found.judged}
+    said = [f"{names[each.path]} cannot be read: {each.unreadable}" for each in found.judged if each.unreadable]
     for each in found.judged:
         comments = ignores.read(each.text, each.kind)
         for line, name in ignores.unknown(comments, checks()) if comments else ():
-            said.append(f"{each.path}:{line}: there is no check `{name}` to ignore")
+            said.append(f"{names[each.path]}:{line}: there is no check `{name}` to ignore")
     return said
 
 
@@ -145,9 +148,16 @@ def mended(judged: Sequence[Judged], more: dict[str, tuple[Edit, ...]]) -> tuple
     for each in judged:
         text, count = mend.mended(each, more.get(each.path, ()))
         if count:
-            shown.append(mend.diff(each, text))
+            shown.append(_without_credentials(mend.diff(each, text)))
             texts[each.path] = (text, count)
     return "".join(shown), texts
+
+
+def _without_credentials(diff: str) -> str:
+    """A diff as it may end in a build's log; a hunk that held a credential does not apply as a patch."""
+    from envkit.report.redact import redacted_text
+
+    return "".join(line[:1] + redacted_text(line[1:]) for line in re.findall(r"[^\n]*\n|[^\n]+", diff))
 
 
 def write(judged: Sequence[Judged], texts: dict[str, tuple[str, int]], say: Say) -> None:

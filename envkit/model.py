@@ -95,6 +95,11 @@ class Span:
     end_line: int = 0
     end_column: int = 0
 
+    @property
+    def place(self) -> str:
+        """Path and line, the form of ``Finding.where``."""
+        return f"{self.path}:{self.line}"
+
     def __str__(self) -> str:
         """The form editors and compilers use: path, line, column."""
         return f"{self.path}:{self.line}:{self.column}"

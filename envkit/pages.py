@@ -15,6 +15,7 @@ from envkit.errors import UsageError
 
 _FOLDER = Path(__file__).parent / "kb"
 _OUTCOMES = ("fails", "passes", "skips", "unknown")
+_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _TOLD = re.compile(r"- (reads|threshold|severity): (.+)")
 
 
@@ -55,15 +56,16 @@ def names() -> tuple[str, ...]:
 
 def load(check: str) -> Page:
     """The page of a check; raises UsageError, naming the nearest, if there is none."""
-    from difflib import get_close_matches
+    path = _FOLDER / f"{check}.md"
+    if not _NAME.fullmatch(check) or not path.is_file():
+        from difflib import get_close_matches
 
-    if check not in names():
         near = get_close_matches(check.lower(), names(), 3, 0.5)
         raise UsageError(
             f"there is no check `{check}`",
             f"nearest: {', '.join(near)}" if near else "`envkit doctor --list` lists those of a machine",
         )
-    return parse(check, (_FOLDER / f"{check}.md").read_text(encoding="utf-8"))
+    return parse(check, path.read_text(encoding="utf-8"))
 
 
 def parse(check: str, text: str) -> Page:

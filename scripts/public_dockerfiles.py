@@ -2,10 +2,10 @@
 
     python scripts/public_dockerfiles.py --texts DIR [--set tune|held|all] [--rule ID] [--field NAME]
 
-tests/data/public_dockerfiles.jsonl lists repository, path, commit and the expectation of each; the texts themselves are
-not in this repository.  What DIR lacks is fetched into it from GitHub: DIR/ID/Dockerfile, and below DIR/ID/ctx the files
-of its build context that its commands name.  Prints how many of each field are right, and of each rule how many of the
-places that any expert would name were found and how many findings nobody expected.
+tests/data/public_dockerfiles.jsonl lists repository, path, commit and the expectation of each; the texts themselves
+are not in this repository.  What DIR lacks is fetched into it from GitHub: DIR/ID/Dockerfile, and below DIR/ID/ctx the
+files of its build context that its commands name.  Prints how many of each field are right, and of each rule how many
+of the places that any expert would name were found and how many findings nobody expected.
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ def judge(entry: dict[str, Any], folder: Path, facts: Facts, figures: Figures) -
         worst = max(finding.severity for finding in said_by[rule])
         figures.errors[rule] += worst is Severity.ERROR
         first = said_by[rule][0]
-        figures.lines.append((rule, f"{entry['id']} alarm, {worst.name.lower()}, {rule}: {first.where} {first.message}"))
+        said = f"{worst.name.lower()}, {rule}: {first.where} {first.message}"
+        figures.lines.append((rule, f"{entry['id']} alarm, {said}"))
     for result in judged.results:
         if result.outcome is Outcome.BROKE:
             figures.lines.append((result.check, f"{entry['id']} broke {result.check}: {result.reason}"))
@@ -137,7 +138,8 @@ def main() -> int:
             judge(entry, folder, facts, figures)
     print(f"{len(chosen) - missing} Dockerfiles, {missing} not to be had")
     for name in FIELDS:
-        print(f"{name:24} {figures.right[name]}/{figures.asked[name]} {figures.right[name] / max(1, figures.asked[name]):.3f}")
+        right, asked_for = figures.right[name], figures.asked[name]
+        print(f"{name:24} {right}/{asked_for} {right / max(1, asked_for):.3f}")
     for rule in sorted(figures.wanted | figures.alarms):
         alarms = f"{figures.alarms[rule]} unexpected, {figures.errors[rule]} of them errors"
         print(f"{rule:38} {figures.found[rule]}/{figures.wanted[rule]} found, {alarms}")

@@ -307,3 +307,13 @@ def test_printed_needs_no_terminal() -> None:
     stream = io.StringIO()
     stream.write(check.printed(found, "console", Severity.ERROR, observed=False, color=False, width=20))
     assert stream.getvalue().endswith("FAIL: 1 file: 1 error\n")
+
+
+def test_a_diff_shows_no_credential() -> None:
+    text = "FROM a\nENV API_TOKEN=Zx81kfPq02Lmw7Rt\nRUN pip install --index-url https://u:Zx81kfPq@x.example/s p\n"
+    edit = Edit(Span("Dockerfile", 3, 16, 3, 16), " --no-cache-dir")
+    result = Result("pip-cache-left", Outcome.FAIL, (Finding("x", edits=(edit,)),))
+    shown, texts = check.mended((Judged("Dockerfile", "dockerfile", text, (result,)),), {})
+    assert "Zx81" not in shown
+    assert "+RUN pip install --no-cache-dir --index-url https://[hidden]@x.example/s p\n" in shown
+    assert "https://u:Zx81kfPq@x.example/s" in texts["Dockerfile"][0]

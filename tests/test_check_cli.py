@@ -466,6 +466,7 @@ HARD = {
     "escapes": "FROM \x1b]0;owned\x07\u202e:1\n",
     "an outside context": "FROM python:3.12-slim\nCOPY ../../../etc/passwd /x\nRUN pip install -r /a/../etc/passwd\n",
 }
+REFUSED = ("one long line", "quotes")  # BuildKit takes no line over 64 KiB
 HARD_S = 5.0  # a process that takes a second on a quiet machine
 
 
@@ -475,7 +476,7 @@ def test_a_hard_file_takes_bounded_time_and_memory_and_is_no_crash(tmp_path: Pat
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     found = spawn("--observed", "--format", "json", "Dockerfile", folder=tmp_path)
     took = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
-    assert found.code in (0, 1, 3), found.err
+    assert found.code in ((2,) if name in REFUSED else (0, 1, 3)), found.err
     assert "Traceback" not in found.err
     assert '"broke"' not in found.out
     assert took < HARD_S

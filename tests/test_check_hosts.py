@@ -232,3 +232,11 @@ def test_the_page_names_what_there_is() -> None:
         assert f"| `{name}` |" in said
     for name in (*FORMATS, *settings.KEYS, *settings.HELD):
         assert name in said, name
+
+
+def test_paths_of_the_action_may_stand_on_lines_of_their_own(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "a.dockerfile").write_text("FROM python:3.12\n")
+    (work / "b.dockerfile").write_text(MIXED)
+    assert action(work, paths="a.dockerfile\nb.dockerfile\n", **{"fail-on": "warning"})[0] == 1

@@ -179,8 +179,8 @@ def test_what_removes_the_lists_is_known(command: str, left: bool) -> None:
     "text",
     [
         f"{PY}ENV {'A_' * 30000}=1\n",
-        f"{PY}ENV API_KEY={'a1' * 100000}\n",
-        f"{PY}RUN echo {'a:' * 50000} {'://' * 30000} {'%a' * 50000}\n",
+        f"{PY}ENV API_KEY={'a1' * 30000}\n",
+        f"{PY}RUN echo {'a:' * 10000} {'://' * 5000} {'%a' * 10000}\n",
         f"{PY}RUN pip install {'a>=1 ' * 300}\n",
         f"{PY}RUN {' && '.join(['pip install a'] * 400)}\n",
         f"FROM ubuntu\nRUN {' && '.join(['rm -rf ' + '*' * 200, 'apt-get install -y git'] * 100)}\n",

@@ -11,6 +11,7 @@ import re
 import sys
 import tokenize
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -31,10 +32,16 @@ def is_in(module: str, package: str) -> bool:
     return module == package or module.startswith(package + ".")
 
 
+@cache
+def tree(source: str) -> ast.Module:
+    """The syntax tree of a module, which several rules walk."""
+    return ast.parse(source)
+
+
 def imports(module: str, source: str) -> Iterator[tuple[int, str]]:
     """Line and full name of everything imported, wherever it stands; ``from a import b`` is a and a.b."""
     package = module if SOURCES.get(module, Path(module)).name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree(source)):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
@@ -223,7 +230,7 @@ LAST_RESORTS = ("envkit.judge", "envkit.cli")
 def is_unsafe(module: str, source: str) -> list[str]:
     """Shells, and handlers that swallow everything where nobody may."""
     complaints = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree(source)):
         if isinstance(node, ast.ExceptHandler):
             caught = "BaseException" if node.type is None else ast.unparse(node.type)
             broad = re.search(r"\b(Base)?Exception\b", caught)

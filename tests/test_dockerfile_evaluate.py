@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import time
 from pathlib import Path
 
 import pytest
 from written import Beside
 
 from envkit import facts as tables
-from envkit.dockerfile.evaluate import read
+from envkit.dockerfile.evaluate import Beyond, read
+from envkit.dockerfile.files import toml
+from envkit.model import Outcome
+from envkit.sources import READ, Wishes
+from envkit.sources.judged import of_text
 from envkit.subjects.dockerfile import Dockerfile
 
 FACTS = tables.load()
+DEVEL = "FROM nvidia/cuda:12.1.0-devel-ubuntu22.04\n"
 TABLE = (Path(__file__).parent / "data" / "dockerfile_fields.txt").read_text("utf-8")
 _FILE = re.compile(r"^--- (\S+) ---\n", re.MULTILINE)
 
@@ -170,3 +177,95 @@ def test_what_is_copied_twice_is_there_once_however_long_the_chain() -> None:
     dockerfile = evaluated(text)
     assert [install.name for install in dockerfile.installs] == ["torch"]
     assert len(dockerfile.torches) == 1
+
+
+# ---------------------------------------------------------------- what is beyond any Dockerfile
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            "FROM a\n" + ("RUN true " + "x" * 60_000 + "\n") * 18,
+            "its instructions are larger than 1024 KiB, which those of no Dockerfile are",
+        ),
+        ("FROM a\n" * 5_001, "it has more than 5000 instructions, which no Dockerfile has"),
+        (
+            "FROM a\n" + "".join(f"ENV A{n}=1\n" for n in range(1_001)),
+            "it sets more than 1000 variables, which no Dockerfile does",
+        ),
+        (
+            "FROM a\nENV A=0123456789\n" + "ENV A=$A$A\n" * 40 + "ENV B=" + "x" * 60_000 + "\n" + "ENV C=$B\n" * 100,
+            "its variables hold more than 4 million characters",
+        ),
+        ("FROM a\nRUN true " + "x" * 65_536 + "\n", "line 2 is longer than 65,535 bytes, where BuildKit stops reading"),
+    ],
+)
+def test_what_nobody_builds_is_refused_in_a_clause(text: str, why: str) -> None:
+    with pytest.raises(Beyond, match=f"^{re.escape(why)}$"):
+        evaluated(text)
+    judged = of_text("dockerfile", text, "Dockerfile", None, Wishes(), FACTS)
+    assert (judged.unreadable, judged.results) == (why, ())
+
+
+def test_a_run_that_is_not_followed_to_its_end_is_unread() -> None:
+    script = "RUN true" + "".join(f" && \\\n  echo {n}" for n in range(2_500)) + " && pip install torch\n"
+    (unread,) = evaluated("FROM python:3.11\n" + script).unread
+    assert unread.path == "the whole RUN at Dockerfile:2"
+    assert not evaluated("FROM python:3.11\nRUN true && pip install torch\n").unread
+
+
+def test_what_buildkit_refuses_leaves_the_verdict_open() -> None:
+    judged = of_text("dockerfile", "FROM python:3.11\nFOO bar\n", "Dockerfile", None, Wishes(), FACTS)
+    assert judged.results[0].outcome is Outcome.UNKNOWN
+    assert judged.results[0].reason.startswith("BuildKit refuses it: Dockerfile:2: ")
+    clean = of_text("dockerfile", "FROM python:3.11\n", "Dockerfile", None, Wishes(), FACTS)
+    assert READ not in {result.check for result in clean.results}
+
+
+def test_steps_see_the_variables_of_their_moment() -> None:
+    steps = evaluated("FROM a\nRUN true\nENV HOME=/root\nRUN true\nENV X=1\nRUN true\nRUN true\n").target.steps
+    seen = [(step.env.get("HOME"), step.env.get("X")) for step in steps if step.name == "RUN"]
+    assert seen == [(None, None), ("/root", None), ("/root", "1"), ("/root", "1")]
+
+
+def seconds(text: str) -> float:
+    """The processor time that judging takes, the least of three: collecting other tests' garbage is none of it."""
+    took = []
+    for _ in range(3):
+        gc.collect()
+        before = time.process_time()
+        of_text("dockerfile", text, "Dockerfile", None, Wishes(), FACTS)
+        took.append(time.process_time() - before)
+    return min(took)
+
+
+@pytest.mark.parametrize(
+    ("head", "line", "tail"),
+    [
+        (DEVEL, "RUN pip install p{n}\n", ""),
+        (DEVEL, "RUN conda install pytorch cudatoolkit=1{n}\n", ""),
+        (DEVEL, "ENV LD_LIBRARY_PATH=/usr/local/cuda-{n}/lib64:$LD_LIBRARY_PATH\n", ""),
+        (DEVEL, "RUN git clone https://x.example/b{n} && cd b{n} && pip install .\n", ""),
+        (DEVEL + "RUN <<E\n", "pip install p{n}\n", "E\n"),
+    ],
+)
+def test_many_lines_take_time_in_proportion(head: str, line: str, tail: str) -> None:
+    few, many = (head + "".join(line.format(n=n) for n in range(count)) + tail for count in (100, 800))
+    # Eight times the lines: what is quadratic takes up to 64 times as long.
+    assert seconds(many) < 24 * max(seconds(few), 0.02)
+
+
+def test_more_packages_than_anybody_installs_are_refused() -> None:
+    listed = "--- r.txt ---\n" + "".join(f"p{n}==1\n" for n in range(4_100))
+    with pytest.raises(Beyond, match="more than 40,000 packages"):
+        evaluated("FROM python:3.11\nCOPY r.txt /\n" + "RUN pip install -r /r.txt\n" * 10 + listed)
+
+
+@pytest.mark.parametrize("key", [".".join("a" * 20_000), ".".join(['"a b"'] * 20_000), " . ".join("a" * 20_000)])
+def test_a_key_of_thousands_of_parts_is_refused_at_once(key: str) -> None:
+    before = time.process_time()
+    with pytest.raises(ValueError, match="more than 100 parts"):
+        toml(f"[x]\n{key} = 1\n")
+    assert time.process_time() - before < 2  # tomllib takes ten seconds
+    assert toml("a.b.'c d' = '1.2.3'\n") == {"a": {"b": {"c d": "1.2.3"}}}

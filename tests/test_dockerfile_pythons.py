@@ -127,3 +127,18 @@ def test_a_copy_for_another_stage_is_a_state_of_its_own() -> None:
     other.priorities["/usr/bin/x"] = 1
     assert other != state
     assert "/x" not in state.prefixes and "/usr/bin/x" not in state.links
+
+
+def test_uv_pip_takes_the_virtual_environment_that_path_begins_with() -> None:
+    state = after("uv venv /opt/venv")
+    step = commands(Text.of("uv pip install x", "Dockerfile"), {"PATH": f"/opt/venv/bin:{PATH}"}, "/app").commands[0]
+    install = Install("uv", "x", AT, target="uv:VENV")
+    assert state.locate(install, step, step.env, "").prefix == "/opt/venv"
+    assert state.locate(install, step, {"PATH": PATH}, "").prefix == "/app/.venv"
+
+
+@pytest.mark.parametrize(("specifier", "version"), [(">=3.10", ""), ("=3.10", "3.10"), (">=3.10,<3.11", "3.10")])
+def test_of_an_open_end_conda_takes_a_python_that_the_text_does_not_say(specifier: str, version: str) -> None:
+    state = Pythons()
+    state.add(Install("conda", "python", AT, specifier, target="conda:a"))
+    assert state.prefixes == {"/opt/conda/envs/a": version}

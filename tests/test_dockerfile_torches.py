@@ -29,6 +29,7 @@ WHL = "https://download.pytorch.org/whl"
         (f"{WHL}/test/cu126/", "cu126"),
         (f"{WHL}/rocm6.1", "rocm6.1"),
         ("https://mirror.example.com/pytorch-wheels/cu121/", "cu121"),
+        (f"{WHL}/cu100/torch-1.0.1-cp37-cp37m-linux_x86_64.whl", "cu100"),
         (f"{WHL}/torch_stable.html", ""),
         ("https://mirror.example.com/simple", ""),
         ("https://data.pyg.org/whl/torch-2.1.0+cu118.html", ""),
@@ -116,3 +117,10 @@ def test_a_pinned_version_wins_only_on_an_index_that_has_it() -> None:
     assert not wins(replace(TORCH, version="2.1.0"), "cu126", FACTS)
     assert not wins(TORCH, "cu118", FACTS)
     assert wins(replace(TORCH, options=frozenset({"--pre"})), "cu118", FACTS)
+
+
+def test_the_folder_of_a_wheel_says_the_cuda_where_its_name_does_not() -> None:
+    wheel = replace(TORCH, version="1.0.1", url=f"{WHL}/cu100/torch-1.0.1-cp37-cp37m-linux_x86_64.whl")
+    assert of_install(wheel, (), BASE, FACTS).cuda.value == "10.0"
+    elsewhere = replace(wheel, url="https://example.com/torch-1.0.1-cp37-cp37m-linux_x86_64.whl")
+    assert "names no CUDA" in of_install(elsewhere, (), BASE, FACTS).cuda.missing

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envkit.sources.nodes import Node, documents, json_with_comments, template_line
+from envkit.dockerfile.nodes import Node, documents, json_with_comments, template_line
 
 
 def one(text: str) -> Node:

@@ -32,10 +32,9 @@ OUTCOMES = {
     "unknown": Outcome.UNKNOWN,
 }
 HEADINGS = ["## Why", "## Fix", "## Source"]
+READ = {page: pages.load(page) for page in PAGES}
 BLOCKS = [
-    pytest.param(page, block, id=f"{page}:{block.line}")
-    for page in pages.names()
-    for block in pages.load(page).examples
+    pytest.param(page, block, id=f"{page}:{block.line}") for page, read in READ.items() for block in read.examples
 ]
 CHECKS = checks()
 FACTS = tables.load()
@@ -66,16 +65,12 @@ def test_every_check_has_a_page_and_every_page_a_check() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_has_its_parts(page: str) -> None:
+def test_a_page_has_its_parts_and_shows_the_fault_and_its_absence(page: str) -> None:
     lines = PAGES[page].read_text(encoding="utf-8").splitlines()
     assert re.match(r"# \S", lines[0])
     assert [line for line in lines if line.startswith("## ")] == HEADINGS
-    assert all(pages.load(page).sections.values())
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_a_page_shows_the_fault_and_its_absence(page: str) -> None:
-    shown = {block.outcome for block in pages.load(page).examples}
+    assert all(READ[page].sections.values())
+    shown = {block.outcome for block in READ[page].examples}
     assert {"fails", "passes"} <= shown <= set(OUTCOMES)
 
 
@@ -96,9 +91,21 @@ MACHINE_PAGES = [page for page in PAGES if set(CHECKS[page].subjects) & {Host, K
 
 @pytest.mark.parametrize("page", MACHINE_PAGES)
 def test_a_page_of_a_machine_says_what_is_read_and_from_where_its_threshold_comes(page: str) -> None:
-    told = pages.load(page)
+    told = READ[page]
     assert set(told.told) == {"reads", "threshold", "severity"}
     assert "origin:" in told.told["threshold"]
+    fails = [block for block in told.examples if block.outcome == "fails"]
+    assert all(block.fault for block in fails), "the words after `fails` name the planted fault"
+    given = {finding.severity.name.lower() for block in fails for finding in judged(page, block).findings}
+    assert set(told.told["severity"].split(", ")) == given
+
+
+FILE_PAGES = [page for page in PAGES if any(block.kind in written.KINDS for block in pages.load(page).examples)]
+
+
+@pytest.mark.parametrize("page", FILE_PAGES)
+def test_a_page_of_a_file_shows_every_severity_that_it_names(page: str) -> None:
+    told = READ[page]
     fails = [block for block in told.examples if block.outcome == "fails"]
     assert all(block.fault for block in fails), "the words after `fails` name the planted fault"
     given = {finding.severity.name.lower() for block in fails for finding in judged(page, block).findings}

@@ -141,3 +141,14 @@ def test_nothing_found_nothing_judged_and_nothing_read_are_three_words() -> None
     assert shown(unread) == "UNDECIDED: 1 file: 1 unreadable\n"
     assert shown(passed, skipped) == "PASS: 2 files: nothing found\n"
     assert shown(passed, unread) == "UNDECIDED: 2 files: 1 unreadable\n"
+
+
+def test_no_line_begins_like_a_workflow_command() -> None:
+    long = "a " * 60 + "::add-mask::x " + "b-" * 60 + "::stop-commands::x"
+    bad = Finding(f"{long}\n::error::x", Severity.ERROR, "", {long: "::debug::x"}, f"{long}\n::error::y")
+    undecided = Result("b-check", Outcome.UNKNOWN, reason=long)
+    path = "x\n::error::z"
+    for width in range(60, 140, 7):
+        judged = Judged(path, "dockerfile", TEXT, (Result("a-check", Outcome.FAIL, (bad,)), undecided))
+        lines = shown(judged, width=width).splitlines()
+        assert not [line for line in lines if line.lstrip().startswith("::")]

@@ -79,3 +79,25 @@ def test_a_long_log_is_read_in_linear_time(word: str) -> None:
     before = time.monotonic()
     redacted_text(word * 4000)
     assert time.monotonic() - before < 1.0  # 0.1 s when written; a rule that backtracks takes minutes
+
+
+SHAPED = "sk-proj-" + "Ab3dEf6hIj9lMn2p" * 3  # put together here, so that no scanner takes this file for a leak
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("ENV DB_PASSWORD Zx81kfPq02", "ENV DB_PASSWORD [hidden]"),
+        ("ONBUILD ENV HF_TOKEN Zx81 kfPq", "ONBUILD ENV HF_TOKEN [hidden]"),
+        ("RUN wandb login " + "0a1b2c3d" * 5, "RUN wandb login [hidden]"),
+        ("curl -sSL -u bob:Zx81kfPq https://x.example", "curl -sSL -u bob:[hidden] https://x.example"),
+        (f"RUN login {SHAPED}", "RUN login [hidden]"),
+    ],
+)
+def test_what_a_dockerfile_says_without_an_equals_sign_is_hidden_too(text: str, hidden: str) -> None:
+    assert redacted_text(text) == hidden
+
+
+@pytest.mark.parametrize("text", ["ENV HF_TOKEN $TOKEN", "ENV PATH /usr/bin", "curl -u $USER:$PASS https://x.example"])
+def test_names_of_secrets_are_no_secrets(text: str) -> None:
+    assert redacted_text(text) == text

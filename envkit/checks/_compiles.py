@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from envkit.dockerfile.torches import variant_of
 from envkit.dockerfile.tree import cloned
@@ -162,27 +164,43 @@ def _step(step: Step, stage: int, facts: Facts, clones: Mapping[str, str]) -> It
                 sure = one.sure and not tolerated and not (one.asks and following in (";", "|", "|&", "&"))
                 place = one.span if one.span.path == step.span.path else step.span
                 yield replace(one, sure=sure, env=command.env, at=place)
+    owner = owners(step) if step.installs else None
+    said: dict[int, str] = {}  # by the command's identity: one command may ask for thousands of packages
     for install in step.installs:
-        if install.span in seen:
+        if install.span in seen or owner is None:
             continue
-        by = command_of(install, step)
-        found = _install(install, by, stage, facts, clones)
+        by = owner(install)
+        if by is not None and id(by) not in said:
+            said[id(by)] = " ".join(word.text for word in by.words)
+        found = _install(install, by, said.get(id(by), ""), stage, facts, clones)
         if found is not None:
             yield replace(found, at=found.span if found.span.path == step.span.path else step.span)
 
 
-def command_of(install: Install, step: Step) -> Command | None:
-    """The command of ``step`` that asks for ``install``; None where its text does not show which."""
-    place = install.span
-    programs = [c for c in step.commands if re.match(r"pip|python|uv$|poetry|pdm|conda|mamba|micromamba", c.program)]
-    for command in step.commands:
-        span = command.span
-        if span.path == place.path and (span.line, span.column) <= (place.line, place.column) < (
-            span.end_line or span.line,
-            span.end_column or 1 << 30,
-        ):
-            return command
-    return programs[0] if programs else None
+def owners(step: Step) -> Callable[[Install], Command | None]:
+    """What finds the command of ``step`` that asks for an install; it gives None where the text does not show which."""
+    installer = re.compile(r"pip|python|uv$|poetry|pdm|conda|mamba|micromamba")
+    otherwise = next((each for each in step.commands if installer.match(each.program)), None)
+    # The commands by where they begin, with where all up to each end at most: a search goes no further back than that.
+    places: dict[Span, int] = {}
+    for at, command in enumerate(step.commands):
+        places.setdefault(command.span, at)
+    ordered = sorted(places.items(), key=lambda item: (item[0].path, item[0].line, item[0].column))
+    begins = [(span.path, span.line, span.column) for span, _ in ordered]
+    ends = [(span.path, span.end_line or span.line, span.end_column or 1 << 30) for span, _ in ordered]
+    latest = list(accumulate(ends, max))
+
+    def owner(install: Install) -> Command | None:
+        place = (install.span.path, install.span.line, install.span.column)
+        found: int | None = None
+        at = bisect_right(begins, place) - 1
+        while at >= 0 and latest[at] > place and begins[at][0] == place[0]:
+            if ends[at] > place and (found is None or ordered[at][1] < found):
+                found = ordered[at][1]
+            at -= 1
+        return otherwise if found is None else step.commands[found]
+
+    return owner
 
 
 def _switches_a_makefile(command: Command) -> bool:
@@ -309,9 +327,9 @@ _KNOWN = _ALWAYS | _FORCED | frozenset(_FETCHED) | {"apex", "tinycudann", "trans
 
 
 def _install(
-    install: Install, command: Command | None, stage: int, facts: Facts, clones: Mapping[str, str]
+    install: Install, command: Command | None, said: str, stage: int, facts: Facts, clones: Mapping[str, str]
 ) -> Compiled | None:
-    """What installing a Python package compiles for CUDA, None for nothing."""
+    """What installing a Python package compiles for CUDA, None for nothing; ``said`` are the words of ``command``."""
     if install.manager not in ("pip", "uv", "poetry") or install.constraint:
         return None
     env = command.env if command is not None else {}
@@ -322,7 +340,6 @@ def _install(
     if local and (name in ("", ".") or facts.gpu_package(name) is None):
         name = (_package_in(url, clones) if url.startswith("/") else "") or _package_of(url) or name
     sure = install.sure
-    said = " ".join(word.text for word in command.words) if command is not None else ""
 
     def made(what: str, sure: bool, torch: bool, needs: bool = True) -> Compiled:
         return Compiled(install.span, what, stage, sure, needs, torch, env=env)
@@ -412,7 +429,7 @@ def _nvcc(dockerfile: Dockerfile, stage_index: int, at: Span | None, ends: dict[
             if at is not None and stage.index == stage_index and _later(install.span, at):
                 continue
             if _brings_nvcc(install):
-                via = f"{install.span.path}:{install.span.line} installs {install.name}"
+                via = f"{install.span.place} installs {install.name}"
                 if install.sure:
                     return Observed.of(True, via)
                 doubt = doubt or f"{via} only under a condition"
@@ -440,7 +457,7 @@ def toolkit(dockerfile: Dockerfile, stage_index: int, at: Span | None) -> Observ
                 named = re.search(r"-(\d+)-(\d+)$", install.name)
                 said = f"{named[1]}.{named[2]}" if named and install.manager in _SYSTEM else ""
                 said = said or _minor(install.version or install.specifier)
-                added[said] = f"{install.span.path}:{install.span.line} installs {install.name}"
+                added[said] = f"{install.span.place} installs {install.name}"
     if not added:
         return base.cuda
     if base.nvcc.value and set(added) != {_minor(base.cuda.value or "")}:
@@ -494,7 +511,7 @@ def _copied(dockerfile: Dockerfile, step: Step, ends: dict[int, Observed[bool]])
                 ends[copy.source_stage] = _nvcc(dockerfile, copy.source_stage, None, ends)
         return ends[copy.source_stage]
     if "devel" in copy.image:
-        return Observed.of(True, f"{copy.span.path}:{copy.span.line} copies it out of {copy.image}")
+        return Observed.of(True, f"{copy.span.place} copies it out of {copy.image}")
     return Observed.lost(f"what {copy.image} holds is not known")
 
 
@@ -522,7 +539,7 @@ def has_compiler(dockerfile: Dockerfile, stage_index: int, facts: Facts) -> Obse
     for _, step in _before(dockerfile, stage_index, None):
         for install in step.installs:
             if _brings_compiler(install):
-                via = f"{install.span.path}:{install.span.line} installs {install.name}"
+                via = f"{install.span.place} installs {install.name}"
                 if install.sure:
                     there[install.name] = via
                 else:
@@ -535,7 +552,7 @@ def has_compiler(dockerfile: Dockerfile, stage_index: int, facts: Facts) -> Obse
             and step.copy is not None
             and any(s.rstrip("/") in ("", "/usr") for s in step.copy.sources)
         ):
-            doubt = doubt or f"{step.copy.span.path}:{step.copy.span.line} copies whole folders"
+            doubt = doubt or f"{step.copy.span.place} copies whole folders"
         if doubt_here := _apt_unread(step):
             doubt = doubt or doubt_here
     if there:
@@ -562,7 +579,7 @@ def _removed(removal: Removal, there: dict[str, str]) -> str:
     if removal.manager in _SYSTEM and removal.sure and removal.name in there:
         del there[removal.name]
         if not there:
-            return f"{removal.span.path}:{removal.span.line} removes {removal.name}"
+            return f"{removal.span.place} removes {removal.name}"
     return ""
 
 
@@ -575,6 +592,6 @@ def _apt_unread(step: Step) -> str:
             ):
                 return f"{unread.path} was not read ({unread.why})"
     for command in step.commands:
-        if command.program == "xargs" and re.search(r"apt(?:-get)?\b.*install", " ".join(command.args)):
-            return "what xargs installs is not known"
+        if command.program in ("apt", "apt-get") and [one for one in command.args if one[:1] != "-"] == ["install"]:
+            return "what xargs hands to apt is not known"  # the readers see the command behind xargs
     return ""

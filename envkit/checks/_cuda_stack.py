@@ -17,11 +17,6 @@ SYSTEM = ("apt", "dnf", "apk", "yum", "zypper")
 PYTHONIC = ("pip", "uv", "poetry", "conda", "pixi")
 
 
-def at(span: Span) -> str:
-    """File and line, for evidence."""
-    return f"{span.path}:{span.line}"
-
-
 def said(value: str | None, missing: str) -> str:
     """What was observed, "" where nothing was."""
     return "" if missing or value is None else value

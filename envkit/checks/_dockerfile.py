@@ -17,7 +17,7 @@ def found(
     edits: tuple[Edit, ...] = (),
 ) -> Finding:
     """A finding at a place of a file; ``evidence`` maps a value to the line or fact row that says so."""
-    return Finding(message, severity, f"{span.path}:{span.line}", evidence or {}, fix, span, edits)
+    return Finding(message, severity, span.place, evidence or {}, fix, span, edits)
 
 
 def need_stages(dockerfile: Dockerfile) -> None:

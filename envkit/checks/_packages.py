@@ -11,12 +11,7 @@ from envkit.subjects.packages import Packages
 
 def said(misfit: Misfit, span: Span, severity: Severity) -> Finding:
     """The finding that a misfit makes at a place of a file."""
-    return Finding(misfit.message, severity, f"{span.path}:{span.line}", dict(misfit.facts), misfit.fix, span)
-
-
-def place(install: Install) -> str:
-    """File and line of an install, for evidence."""
-    return f"{install.span.path}:{install.span.line}"
+    return Finding(misfit.message, severity, span.place, dict(misfit.facts), misfit.fix, span)
 
 
 def need_torch(packages: Packages) -> Torch:
@@ -29,7 +24,7 @@ def need_torch(packages: Packages) -> Torch:
     if hoped is not None and not hoped.marker:
         raise Skip("only an extra asks for torch")
     if hoped is not None:
-        raise Unknown(f"whether {place(hoped)} installs torch depends on its marker ({hoped.marker})")
+        raise Unknown(f"whether {hoped.span.place} installs torch depends on its marker ({hoped.marker})")
     if packages.unread:
         first = packages.unread[0]
         raise Unknown(f"{first.path} was not read ({first.why}), so what it asks for is not known")

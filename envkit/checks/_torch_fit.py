@@ -9,13 +9,18 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from envkit.dockerfile.torches import cuda_of
 from envkit.errors import UsageError
 from envkit.facts import Facts, TorchOldRow, TorchRow
 from envkit.model import Unknown
+from envkit.subjects.dockerfile import Install
+from envkit.subjects.dockerfile import Torch as Installed
 from envkit.versions import Cuda, Driver, Torch
 
 Build = TorchRow | TorchOldRow
+_SERIES = re.compile(r"(?:=|==|~=)\s*[0-9]+\.[0-9]+(?:\.[0-9]+)?(?:\.?\*)?\Z")  # lets patch releases vary alone
 _ASKS_ONLY = re.compile(r"(torchvision|torchaudio) asks only torch>=([0-9.]+[0-9])")
+_ASKS_NONE = re.compile(r"(torchvision|torchaudio) pairs by upload day, its wheel METADATA names no torch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,27 @@ def build_of(version: str, cuda: str, facts: Facts) -> Build | None:
 def default_build(version: str, facts: Facts) -> Build | None:
     """The row of what the default index serves as torch ``version``, None where none is known."""
     return next((row for row in facts.torch_builds(version) if row.default), None)
+
+
+def settled(install: Install) -> bool:
+    """Whether what asks for a package says which release it gets, patch releases aside."""
+    return bool(install.version or install.url or install.locked or _SERIES.match(install.specifier))
+
+
+def other_cuda(mate: Install, torch: Installed) -> Misfit | None:
+    """Whether torchvision or torchaudio names in its local version another CUDA than its torch has.
+
+    Source: torchvision's own check of the CUDA major at import.
+    """
+    mine, theirs = cuda_of(mate.local), "" if torch.cuda.missing else torch.cuda.value or ""
+    if not mine or not theirs or mine.split(".")[0] == theirs.split(".")[0]:
+        return None
+    names = ["the CPU" if cuda == "cpu" else f"CUDA {cuda}" for cuda in (mine, theirs)]
+    return Misfit(
+        f"{mate.name} {mate.version} is built for {names[0]} and torch {torch.version.value} for {names[1]}",
+        "take both from one index",
+        {names[0]: mate.span.place, names[1]: torch.cuda.via},
+    )
 
 
 def python_misfit(version: str, pythons: Sequence[str], facts: Facts) -> Misfit | None:
@@ -110,6 +136,9 @@ def pair_misfit(package: str, version: str, torch: str, facts: Facts) -> Misfit 
 
 def _in_range(package: str, releases: Sequence[str], torch: Torch, facts: Facts) -> bool:
     for row in facts.torches:
+        none = _ASKS_NONE.search(row.note)
+        if none and none[1] == package and str(row.torch) in releases and torch >= row.torch:
+            return True  # built on torch's stable interface, which later releases keep
         found = _ASKS_ONLY.search(row.note)
         if found and found[1] == package:
             least = Torch(found[2])

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from envkit.model import Finding, Severity, Skip, Span
+from envkit.subjects.dockerfile import Dockerfile
 from envkit.subjects.workload import Container, GpuRequest, Said, Workload
 
 MIB = 1024 * 1024
@@ -19,12 +20,7 @@ _FAMILIES = ("nvidia", "pytorch", "ngc")
 
 def found(message: str, span: Span, severity: Severity, fix: str, evidence: Mapping[str, str] | None = None) -> Finding:
     """A finding at a place of the file."""
-    return Finding(message, severity, f"{span.path}:{span.line}", evidence or {}, fix, span)
-
-
-def place(span: Span) -> str:
-    """File and line, for evidence."""
-    return f"{span.path}:{span.line}"
+    return Finding(message, severity, span.place, evidence or {}, fix, span)
 
 
 def need_containers(workload: Workload) -> tuple[Container, ...]:
@@ -53,13 +49,32 @@ def evident(container: Container) -> Iterator[tuple[str, Span]]:
             yield f"image {container.image.value} with CUDA {cuda}", container.image.span
     built = container.built
     if built is not None and built.torch is not None and not built.torch.cuda.missing:
-        if built.torch.cuda.value not in (None, "", "cpu"):
+        if built.torch.cuda.value not in (None, "", "cpu") and _meant(built):
             yield f"{built.path} installs torch for CUDA {built.torch.cuda.value}", container.span
     elif built is not None and not built.base_cuda.missing and built.base_cuda.value:
         yield f"{built.path} is built from CUDA {built.base_cuda.value}", container.span
     chosen = container.env.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None and chosen.sure and chosen.value.strip() not in ("", "-1", "none", "void", "NoDevFiles"):
         yield f"CUDA_VISIBLE_DEVICES={chosen.value}", chosen.span
+
+
+def _meant(built: Dockerfile) -> bool:
+    """Whether a torch for CUDA was chosen: what the default index serves has CUDA in it, wanted or not."""
+    torch = built.torch
+    install = None if torch is None else torch.install
+    if install is None or (not built.base_cuda.missing and built.base_cuda.value):
+        return True
+    if visible_in(built):
+        return True
+    named = (install.local, install.url, install.index, *install.extra_indexes, *install.find_links)
+    return install.manager == "conda" or any(re.search(r"cu[0-9]{2,3}", each) for each in named)
+
+
+def visible_in(built: Dockerfile) -> str:
+    """NVIDIA_VISIBLE_DEVICES as a Dockerfile or its base sets it, "" where neither does."""
+    if not built.stages:
+        return ""
+    return built.target.env.get("NVIDIA_VISIBLE_DEVICES") or built.base.variables.get("NVIDIA_VISIBLE_DEVICES", "")
 
 
 def visible(container: Container) -> str:
@@ -69,10 +84,7 @@ def visible(container: Container) -> str:
         return said.value if said is not None else "?"
     if container.base is not None:
         return container.base.variables.get("NVIDIA_VISIBLE_DEVICES", "")
-    built = container.built
-    if built is not None and built.stages:
-        return built.target.env.get("NVIDIA_VISIBLE_DEVICES") or built.base.variables.get("NVIDIA_VISIBLE_DEVICES", "")
-    return ""
+    return visible_in(container.built) if container.built is not None else ""
 
 
 def number(said: Said | None) -> int | None:

@@ -34,7 +34,7 @@ def unpinned_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
             continue
         message = _moving(base, dockerfile, facts)
         if message:
-            yield found(message, base.span, Severity.WARNING, _pin(base), {base.reference: _at(base)})
+            yield found(message, base.span, Severity.WARNING, _pin(base), {base.reference: base.span.place})
 
 
 def _moving(base: Base, dockerfile: Dockerfile, facts: Facts) -> str:
@@ -218,7 +218,3 @@ def _bases(dockerfile: Dockerfile) -> Iterator[Stage]:
             continue
         seen.add((stage.base.reference, final))
         yield stage
-
-
-def _at(base: Base) -> str:
-    return f"{base.span.path}:{base.span.line}"

@@ -53,7 +53,7 @@ def _no_nvcc(dockerfile: Dockerfile, one: Compiled, there: Observed[bool], facts
     base = dockerfile.stages[one.stage].base
     does = "is called" if one.what == "nvcc" else "calls nvcc" if one.sure else "calls nvcc where it has to compile"
     shown = base.reference or "the base"
-    evidence = {f"no nvcc in {shown}": there.via or "nothing installs it", one.what: _at(one.span)}
+    evidence = {f"no nvcc in {shown}": there.via or "nothing installs it", one.what: one.span.place}
     return found(
         f"{one.what} {does} while the image is built, and {shown} has no nvcc",
         one.span,
@@ -88,11 +88,11 @@ def cuda_memcheck_on_12plus(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fi
     for stage, span, package in places:
         named = re.search(r"-(\d+)-(\d+)$", package)
         if named:
-            cuda = Observed.of(f"{named[1]}.{named[2]}", f"{package} at {_at(span)}")
+            cuda = Observed.of(f"{named[1]}.{named[2]}", f"{package} at {span.place}")
         else:
             cuda = toolkit(dockerfile, stage, span)
         if cuda.missing or cuda.value is None:
-            doubt = doubt or f"the CUDA that {_at(span)} works with was not observed: {cuda.missing}"
+            doubt = doubt or f"the CUDA that {span.place} works with was not observed: {cuda.missing}"
             continue
         gone = _without_memcheck(cuda.value, facts)
         if gone is not None:
@@ -165,7 +165,7 @@ def arch_list_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[Find
         if archs is None:
             if first is not None:
                 known = cuda.missing or f"no fact tells what nvcc of CUDA {cuda.value} can target"
-                doubt = doubt or f"which architectures {_at(span)} may name is not known: {known}"
+                doubt = doubt or f"which architectures {span.place} may name is not known: {known}"
             continue
         judged += 1
         lacking = [label for label, sms in wanted if sms and not any(sm in archs for sm in sms)]
@@ -199,7 +199,7 @@ def _unsupported(
         f"nvcc of it: {plain[0]} to {plain[-1]}": "facts, tables cuda and cuda_old",
     }
     if one is not None:
-        evidence[one.what] = _at(one.span)
+        evidence[one.what] = one.span.place
     return found(
         f"{name} names {', '.join(lacking)}, which nvcc of CUDA {cuda.value} cannot compile for "
         f"(it knows {', '.join(str(sm) for sm in plain)})",
@@ -335,7 +335,3 @@ def _compiling(dockerfile: Dockerfile, facts: Facts) -> Iterator[tuple[Install, 
                 continue  # its kernels are compiled on installation
             seen.add(install.name)
             yield install, row
-
-
-def _at(span: Span) -> str:
-    return f"{span.path}:{span.line}"

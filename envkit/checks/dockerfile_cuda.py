@@ -10,7 +10,6 @@ from envkit.checks._compiles import compiles
 from envkit.checks._cuda_stack import (
     SYSTEM,
     Toolkit,
-    at,
     cuda_of_base,
     major,
     minor,
@@ -68,7 +67,7 @@ def duplicate_cuda(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
             f"take a base of CUDA {one.cuda}, or the packages of CUDA {minor(cuda)}"
             if one.cuda
             else "take the toolkit of the base (flavor devel), or NVIDIA's packages of the base's CUDA",
-            {what: at(one.install.span), f"CUDA {cuda}": f"{at(base.span)}, {base.cuda.via}"},
+            {what: one.install.span.place, f"CUDA {cuda}": f"{base.span.place}, {base.cuda.via}"},
         )
     if second:
         return
@@ -88,7 +87,9 @@ def _idle(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     flavor = said(base.flavor.value, base.flavor.missing)
     if base.family != "nvidia" or flavor not in ("runtime", "devel"):
         return
-    if torch is None or torch.method in ("base", "source") or torch.cuda.value == "cpu" or dockerfile.unread:
+    if torch is None or torch.method in ("base", "source") or torch.cuda.value == "cpu":
+        return
+    if dockerfile.unread or any(step.unread for step in dockerfile.steps):
         return
     if flavor == "devel" and _for_building(dockerfile):
         return
@@ -100,7 +101,7 @@ def _idle(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         base.span,
         Severity.NOTE,
         _smaller(dockerfile, facts),
-        {f"{flavor} flavor": f"{at(base.span)}, {base.flavor.via}", shown(torch): at(torch.span)},
+        {f"{flavor} flavor": f"{base.span.place}, {base.flavor.via}", shown(torch): torch.span.place},
     )
 
 
@@ -199,7 +200,7 @@ def _index_left_behind(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
         base.span,
         Severity.WARNING,
         f"take a base of CUDA {major(older)}, or the build of torch for CUDA {major(cuda)}",
-        {f"build {named}": at(install.span), f"oldest driver of CUDA {cuda}": now.compat_source},
+        {f"build {named}": install.span.place, f"oldest driver of CUDA {cuda}": now.compat_source},
     )
 
 
@@ -229,7 +230,7 @@ def _left_behind(stage: Stage, dockerfile: Dockerfile, facts: Facts) -> Iterator
             one.span,
             Severity.ERROR if forced else Severity.WARNING,
             f"write {_PATH.sub('/usr/local/cuda', one.path)}, which is a link to the CUDA that is there",
-            {f"CUDA {cuda}": f"{at(stage.base.span)}, {stage.base.cuda.via}", one.path: at(one.span)},
+            {f"CUDA {cuda}": f"{stage.base.span.place}, {stage.base.cuda.via}", one.path: one.span.place},
         )
     torch = dockerfile.torch
     wanted = minor(said(torch.cuda.value, torch.cuda.missing)) if torch is not None else ""
@@ -245,7 +246,7 @@ def _left_behind(stage: Stage, dockerfile: Dockerfile, facts: Facts) -> Iterator
                 one_more.install.span,
                 Severity.WARNING,
                 f"take {re.sub(r'-[0-9]+-[0-9]+$', '-' + cuda.replace('.', '-'), one_more.install.name)}",
-                {f"CUDA {cuda}": f"{at(stage.base.span)}, {stage.base.cuda.via}"},
+                {f"CUDA {cuda}": f"{stage.base.span.place}, {stage.base.cuda.via}"},
             )
 
 
@@ -344,8 +345,9 @@ def cudnn_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     if base_cudnn and not told:
         noticed = list(_of_base(base_cudnn, added, dockerfile, facts))
         yield from noticed
-        if not noticed and dockerfile.unread:
-            first = dockerfile.unread[0]
+        unread = [each for step in dockerfile.steps for each in step.unread] or list(dockerfile.unread)
+        if not noticed and unread:
+            first = unread[0]
             raise Unknown(f"{first.path} was not read ({first.why}), so which cuDNN is loaded is not known")
 
 
@@ -394,8 +396,8 @@ def _of_cuda(one: _Cudnn, base_cuda: str, dockerfile: Dockerfile) -> Finding | N
         if wheel and torch_cuda
         else f"take the cuDNN for CUDA {major(next(iter(loaders.values())))}",
         {
-            f"CUDA {one.cuda}": at(one.install.span),
-            **({f"CUDA {base_cuda}": f"{at(base.span)}, {base.cuda.via}"} if base_cuda else {}),
+            f"CUDA {one.cuda}": one.install.span.place,
+            **({f"CUDA {base_cuda}": f"{base.span.place}, {base.cuda.via}"} if base_cuda else {}),
             **({f"torch's CUDA {torch_cuda}": torch.cuda.via} if torch is not None and torch_cuda else {}),
         },
     )
@@ -446,7 +448,7 @@ def _of_base(base_cudnn: str, added: list[_Cudnn], dockerfile: Dockerfile, facts
                     install.span,
                     Severity.ERROR,
                     f"take a base with cuDNN {needed}, or a release of {install.name} that is made for cuDNN {mine}",
-                    {f"cuDNN {needed}": why, f"cuDNN {mine}": f"{at(base.span)}, {base.cudnn.via}"},
+                    {f"cuDNN {needed}": why, f"cuDNN {mine}": f"{base.span.place}, {base.cudnn.via}"},
                 )
                 return
     if torch is None or row is None or not own or torch.method in ("base", "source", "conda") or own == mine:
@@ -458,7 +460,7 @@ def _of_base(base_cudnn: str, added: list[_Cudnn], dockerfile: Dockerfile, facts
         "take a base without cuDNN where nothing else uses it",
         {
             f"cuDNN {row.cudnn}": f"{row.source}; seen {row.seen}",
-            f"cuDNN {base_cudnn}": f"{at(base.span)}, {base.cudnn.via}",
+            f"cuDNN {base_cudnn}": f"{base.span.place}, {base.cudnn.via}",
         },
     )
 
@@ -469,7 +471,7 @@ def _needed(install: Install, facts: Facts) -> tuple[str, str]:
         return "", ""
     if install.name == "jaxlib":
         local = _JAXLIB.fullmatch(install.local)
-        return (local[2], f"{at(install.span)}, its version") if local else ("", "")
+        return (local[2], f"{install.span.place}, its version") if local else ("", "")
     if any(extra.startswith(("and-cuda", "cudnn", "cuda")) for extra in install.extras):
         return "", ""
     if not install.version and (install.specifier or install.name.startswith("tensorflow") or not install.python):

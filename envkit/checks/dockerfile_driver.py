@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from envkit.checks._cuda_stack import (
     SYSTEM,
-    at,
     cuda_of_base,
     framework,
     index_for_cuda,
@@ -61,7 +60,7 @@ def driver_in_image(dockerfile: Dockerfile) -> Iterator[Finding]:
             install.span,
             severity,
             _leaner(install),
-            {install.name: at(install.span)},
+            {install.name: install.span.place},
         )
 
 
@@ -134,7 +133,7 @@ def missing_nvidia_env(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
             span,
             Severity.WARNING,
             f"write {_CAPABILITIES}=compute,{wanted}",
-            {wanted: at(span)},
+            {wanted: span.place},
         )
         return
     if uses is None or _VISIBLE in env or _set_at(dockerfile, _VISIBLE) is not None or cuda_of_base(base):
@@ -154,7 +153,7 @@ def missing_nvidia_env(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
         where,
         Severity.NOTE,
         f"add `ENV {_VISIBLE}=all {_CAPABILITIES}=compute,utility`",
-        {name: at(where), base.reference: base.cuda.via or at(base.span)},
+        {name: where.place, base.reference: base.cuda.via or base.span.place},
     )
 
 

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from envkit.checks._dockerfile import found, need_stages, reached
-from envkit.dockerfile import conda, options, pip, uv
+from envkit.dockerfile import conda, options, pip, system, uv
 from envkit.model import Edit, Finding, Severity, Skip, Span
 from envkit.subjects.dockerfile import Command, Dockerfile, Redirect, Step, Word
 
-_APT = frozenset({"apt", "apt-get", "aptitude", "apt-fast", "nala"})
 _CONDA = frozenset({"conda", "mamba", "micromamba"})
 _LISTS = "/var/lib/apt/lists"
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ash", "ksh", "fish"})
@@ -45,14 +44,14 @@ def apt_no_clean(dockerfile: Dockerfile) -> Iterator[Finding]:
             first.span,
             Severity.NOTE,
             f"end the RUN with `&& rm -rf {_LISTS}/*`",
-            {f"{first.program} install": _at(first.span)},
+            {f"{first.program} install": first.span.place},
         )
     if not asked:
         raise Skip("nothing in the final image is installed with apt")
 
 
 def _installs_apt(command: Command) -> bool:
-    if command.program not in _APT:
+    if command.program not in system.APT:
         return False
     verb = next((word for word in _plain(command.args) if not word.startswith("-")), "")
     return verb in ("install", "build-dep") and "--print-uris" not in command.args and "--dry-run" not in command.args
@@ -74,7 +73,7 @@ def _lists_removed(step: Step) -> bool:
     """Whether the lists are gone when the RUN ends: what removes them comes after the last command that gets them."""
     gone = False
     for command in step.commands:
-        if command.program in _APT:
+        if command.program in system.APT:
             verbs = list(_plain(command.args))
             if "update" in verbs:
                 gone = False
@@ -177,7 +176,7 @@ def pip_cache_left(dockerfile: Dockerfile) -> Iterator[Finding]:
                     span,
                     Severity.NOTE,
                     cached.fix,
-                    {f"{cached.tool} without a word on its cache": _at(span)},
+                    {f"{cached.tool} without a word on its cache": span.place},
                     cached.edits,
                 )
     if not asked:
@@ -202,8 +201,10 @@ def _caches(command: Command, step: Step) -> Iterator[_Cached]:
         if cached is None:
             continue
         yield cached
-        section = [each for each in step.installs if each.manager == "pip" and each.target.startswith("conda:")]
-        if cached.tool in _CONDA and any(each.span.path != command.span.path for each in section):
+        if cached.tool in _CONDA and any(
+            each.manager == "pip" and each.target.startswith("conda:") and each.span.path != command.span.path
+            for each in step.installs
+        ):
             off = command.env.get("PIP_NO_CACHE_DIR", "").strip()
             fix = "set `ENV PIP_NO_CACHE_DIR=1`, or end the RUN with `&& rm -rf /root/.cache/pip`"
             yield _Cached(command, "pip", () if off else _home(command.env, "pip"), fix)
@@ -281,7 +282,7 @@ def _uv(command: Command, words: tuple[Word, ...]) -> _Cached | None:
         return None
     given = options.read(words, uv.GRAMMAR)
     names = given.names() | outer.names()
-    if {"--no-cache", "--no-cache-dir"} & names or uv.is_true(command.env.get("UV_NO_CACHE", "")):
+    if {"--no-cache", "--no-cache-dir"} & names or options.is_true(command.env.get("UV_NO_CACHE", "")):
         return _Cached(command, "uv", (), "")
     if names & {"--dry-run", "--help", "--no-index", "--offline"}:
         return _Cached(command, "uv", (), "")
@@ -307,7 +308,7 @@ def _conda(command: Command, step: Step) -> _Cached | None:
     folders = (own,) if own else ("/opt/conda/pkgs",)
     installs = [each for each in step.installs if each.manager == "conda" and each.prefix]
     roots = {each.prefix.partition("/envs/")[0] + "/pkgs" for each in installs} - {folders[0]}
-    return _Cached(command, command.program, folders if own else (*folders, *sorted(roots)), fix)
+    return _Cached(command, command.program, folders if own else (*sorted(roots), *folders), fix)
 
 
 def _empties(command: Command, cached: _Cached) -> bool:
@@ -417,7 +418,7 @@ def _piped(message: str, command: Command, fetched: Command) -> Finding:
         command.span,
         Severity.NOTE,
         "download it to a file, check it against a known sha256 (`ADD --checksum=sha256:...`), and run it then",
-        {"downloaded": url.partition("?")[0] or _at(fetched.span)},
+        {"downloaded": url.partition("?")[0] or fetched.span.place},
     )
 
 
@@ -506,10 +507,6 @@ def _cut(command: Command, span: Span, written: str, redirect: Redirect, edits: 
         span,
         Severity.ERROR if reads else Severity.WARNING,
         f'quote it: "{written}"',
-        {written: _at(span)},
+        {written: span.place},
         edits,
     )
-
-
-def _at(span: Span) -> str:
-    return f"{span.path}:{span.line}"

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 
 from envkit.checks._cuda_stack import (
-    at,
     cuda_of_base,
     evidence,
     framework,
@@ -98,7 +97,7 @@ def _stub(span: Span, folder: str, by: str) -> Finding:
         span,
         Severity.ERROR,
         "take the stubs off it; to link against them while building, set LIBRARY_PATH in that RUN alone",
-        {folder: at(span)},
+        {folder: span.place},
     )
 
 
@@ -165,7 +164,7 @@ def _shadow(setting: Setting, folder: str, dockerfile: Dockerfile, facts: Facts)
         setting.span,
         Severity.ERROR if other else Severity.WARNING,
         f"take {folder} off {setting.name}: torch finds its own libraries",
-        evidence(torch, build) | {f"CUDA {there}": f"{at(dockerfile.base.span)}, {dockerfile.base.cuda.via}"},
+        evidence(torch, build) | {f"CUDA {there}": f"{dockerfile.base.span.place}, {dockerfile.base.cuda.via}"},
     )
 
 
@@ -202,7 +201,7 @@ def _cudnn(setting: Setting, folder: str, torch: Torch, base: Base, facts: Facts
         f"take {folder} off {setting.name}, where the loader looks anyway, or a base without cuDNN",
         {
             f"cuDNN {row.cudnn}": f"{row.source}; seen {row.seen}",
-            f"cuDNN {cudnn}": f"{at(base.span)}, {base.cudnn.via}",
+            f"cuDNN {cudnn}": f"{base.span.place}, {base.cudnn.via}",
         },
     )
 
@@ -226,7 +225,7 @@ def cuda_compat_registered(dockerfile: Dockerfile) -> Iterator[Finding]:
             span,
             Severity.WARNING,
             "leave it out: the container toolkit takes cuda-compat where the driver is older and the GPU allows it",
-            {where: at(span)},
+            {where: span.place},
         )
 
 

@@ -6,14 +6,13 @@ import re
 from collections.abc import Iterator
 
 from envkit.checks._dockerfile import found, need_stages, need_torch, reached_installs
-from envkit.checks._torch_fit import Misfit, default_build, pair_misfit, python_misfit
-from envkit.dockerfile.torches import cuda_of, newest_for, nightly, variant_of, wins
+from envkit.checks._torch_fit import Misfit, default_build, other_cuda, pair_misfit, python_misfit, settled
+from envkit.dockerfile.torches import newest_for, nightly, variant_of, wins
 from envkit.facts import Facts
 from envkit.model import Edit, Finding, Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Base, Dockerfile, Install, Torch
 
 _PYTHON_MANAGERS = ("pip", "uv", "poetry", "pdm")
-_SERIES = re.compile(r"(?:=|==|~=)\s*[0-9]+\.[0-9]+(?:\.[0-9]+)?(?:\.?\*)?\Z")  # lets patch releases vary alone
 _ON_INDEX = ("torch", "torchvision", "torchaudio")
 _HOLDS_TORCH = re.compile(r"vllm|sglang|unsloth|comfyui|text-generation|stable-diffusion|axolotl")
 
@@ -28,7 +27,7 @@ def unpinned_torch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     if mate is not None:
         message = f"{mate.name}{mate.specifier} brings torch along, and no exact version of either is given"
         fix = f"pin both, `torch==X.Y.Z` and the {mate.name} of that release"
-        yield found(message, mate.span, Severity.WARNING, fix, {f"{mate.name}{mate.specifier}": _at(mate.span)})
+        yield found(message, mate.span, Severity.WARNING, fix, {f"{mate.name}{mate.specifier}": mate.span.place})
         return
     torch = need_torch(dockerfile)
     install = torch.install
@@ -36,7 +35,7 @@ def unpinned_torch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         raise Skip("the base brings torch")
     if torch.method == "source":
         raise Skip("torch is built from source")
-    if not torch.version.missing or _settled(install):
+    if not torch.version.missing or settled(install):
         return
     unread = _constraints(dockerfile, install)
     if unread:
@@ -51,7 +50,7 @@ def unpinned_torch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         install.span,
         Severity.WARNING,
         _pin(install, facts),
-        {f"torch{install.specifier}": _at(install.span)},
+        {f"torch{install.specifier}": install.span.place},
     )
 
 
@@ -60,13 +59,9 @@ def _mate_without_torch(dockerfile: Dockerfile) -> Install | None:
     if dockerfile.torch is not None or any(each.name == "torch" for each in dockerfile.installs):
         return None
     mates = [each for each in dockerfile.installs if each.name in _ON_INDEX and each.sure and not each.constraint]
-    if any(_settled(each) for each in mates) or any("--no-deps" in each.options for each in mates):
+    if any(settled(each) for each in mates) or any("--no-deps" in each.options for each in mates):
         return None
     return next((each for each in mates if not _may_hold_torch(_base_of(dockerfile, each))), None)
-
-
-def _settled(install: Install) -> bool:
-    return bool(install.version or install.url or install.locked or _SERIES.match(install.specifier))
 
 
 def _constraints(dockerfile: Dockerfile, install: Install) -> str:
@@ -131,7 +126,7 @@ def extra_index_loses(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]
 def _losing(dockerfile: Dockerfile, install: Install, variant: str, facts: Facts) -> Finding:
     newest, rival = newest_for(install, variant, facts), newest_for(install, None, facts)
     row = default_build(install.version or rival, facts)
-    evidence = {f"extra index for {variant}": _at(install.span)}
+    evidence = {f"extra index for {variant}": install.span.place}
     if install.version:
         message = f"torch {install.version} is not on the extra index for {variant}, so pip takes the default index's"
         message += f", built for CUDA {row.cuda}" if row else ""
@@ -199,7 +194,7 @@ def torch_python_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[F
         seen.add(install.span)
         asked += 1
         if not install.python:
-            open_ = open_ or f"the Python that {_at(install.span)} installs torch into is not known"
+            open_ = open_ or f"the Python that {install.span.place} installs torch into is not known"
             continue
         try:
             misfit = python_misfit(install.version, (install.python,), facts)
@@ -207,7 +202,7 @@ def torch_python_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[F
             open_ = open_ or str(unknown)
             continue
         if misfit:
-            via = f"`{install.target}` at {_at(step.span)}" if install.target else _at(step.span)
+            via = f"`{install.target}` at {step.span.place}" if install.target else step.span.place
             evidence = {**misfit.facts, f"Python {install.python}": via}
             yield found(misfit.message, install.span, Severity.ERROR, misfit.fix, evidence)
     if not asked:
@@ -251,7 +246,7 @@ def torchvision_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
         except Unknown as unknown:
             open_ = open_ or str(unknown)
             continue
-        misfit = misfit or _other_cuda(mate, torch)
+        misfit = misfit or other_cuda(mate, torch)
         if misfit:
             yield _unfit(dockerfile, misfit, mate, torch)
     if open_:
@@ -260,7 +255,7 @@ def torchvision_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
 
 def _unfit(dockerfile: Dockerfile, misfit: Misfit, mate: Install, torch: Torch) -> Finding:
     """An error where both stay or nothing fits; a warning where a later pip replaces torch to satisfy its mate."""
-    evidence = {**misfit.facts, f"torch {torch.version.value}": torch.version.via or _at(torch.span)}
+    evidence = {**misfit.facts, f"torch {torch.version.value}": torch.version.via or torch.span.place}
     later = _step_of(dockerfile, mate.span) > _step_of(dockerfile, torch.span)
     if later and mate.manager in ("pip", "uv") and "--no-deps" not in mate.options:
         message = f"{misfit.message}, so {mate.manager} replaces torch by another one"
@@ -282,19 +277,3 @@ def _base_of_torch(dockerfile: Dockerfile) -> Base:
         if torch is not None and stage.base.span == torch.span:
             return stage.base
     return dockerfile.base
-
-
-def _other_cuda(mate: Install, torch: Torch) -> Misfit | None:
-    mine, theirs = cuda_of(mate.local), "" if torch.cuda.missing else torch.cuda.value or ""
-    if not mine or not theirs or mine.split(".")[0] == theirs.split(".")[0]:
-        return None
-    names = ["the CPU" if cuda == "cpu" else f"CUDA {cuda}" for cuda in (mine, theirs)]
-    return Misfit(
-        f"{mate.name} {mate.version} is built for {names[0]} and torch {torch.version.value} for {names[1]}",
-        "take both from one index",
-        {names[1]: torch.cuda.via},
-    )
-
-
-def _at(span: Span) -> str:
-    return f"{span.path}:{span.line}"

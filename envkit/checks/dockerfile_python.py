@@ -65,7 +65,7 @@ def _started_elsewhere(
         f"install with the Python that is started: `python{started.version} -m pip install ...`"
         if started.prefix == where.prefix
         else f"install with `{started.prefix}/bin/python -m pip`, or start {where.prefix}/bin/python",
-        {f"Python {started.version}": f"{span.path}:{span.line}", f"Python {where.python}": _by(where)},
+        {f"Python {started.version}": span.place, f"Python {where.python}": _by(where)},
     )
 
 
@@ -80,7 +80,7 @@ def _past_the_environment(
     path = dockerfile.target.env.get("PATH", "").split(":")
     last = packages[-1]
     name, span = started.command.words[0].text, started.command.span
-    evidence = {f"{name} is started": f"{span.path}:{span.line}", f"{last.name} goes into {last.prefix}": _by(last)}
+    evidence = {f"{name} is started": span.place, f"{last.name} goes into {last.prefix}": _by(last)}
     prefixes = {each.prefix for each in packages}
     beside = all(each.startswith("/") and each != _SYSTEM and f"{each}/bin" not in path for each in prefixes)
     if beside and all(each.manager in ("pip", "uv") for each in packages):
@@ -130,7 +130,7 @@ def _sees_others(dockerfile: Dockerfile, started: Started) -> bool:
 
 
 def _by(install: Install) -> str:
-    place = f"{install.span.path}:{install.span.line}"
+    place = install.span.place
     return f"{place}, `{install.target}`" if install.target else place
 
 
@@ -156,7 +156,7 @@ def _named_elsewhere(dockerfile: Dockerfile, packages: list[Install]) -> Iterato
         first.span,
         Severity.WARNING,
         f"install with `python{version} -m pip install ...`",
-        {f"Python {version}": f"{span.path}:{span.line}", f"Python {first.python}": _by(first)},
+        {f"Python {version}": span.place, f"Python {first.python}": _by(first)},
     )
 
 

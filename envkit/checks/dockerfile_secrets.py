@@ -30,8 +30,6 @@ def secret_in_env(dockerfile: Dockerfile) -> Iterator[Finding]:
     for index, step in reached(dockerfile):
         args = args_of[index]
         for setting in step.settings:
-            if setting.kind not in ("ENV", "ARG", "LABEL"):
-                continue
             asked += 1
             yield from _setting(setting, args)
         for command in step.commands:
@@ -107,4 +105,4 @@ def _real_userinfo(user: str, password: str) -> bool:
 
 
 def _found(span: Span, message: str, severity: Severity) -> Finding:
-    return found(message, span, severity, _FIX, {"a secret": f"{span.path}:{span.line}"})
+    return found(message, span, severity, _FIX, {"a secret": span.place})

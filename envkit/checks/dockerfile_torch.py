@@ -9,7 +9,6 @@ from itertools import pairwise
 
 from envkit.checks._compiles import Compiled, compiles, toolkit
 from envkit.checks._cuda_stack import (
-    at,
     cuda_of_base,
     evidence,
     least_build,
@@ -111,7 +110,7 @@ def torch_cuda_vs_base_mismatch_major(dockerfile: Dockerfile, facts: Facts) -> I
         pair.torch.span,
         Severity.ERROR if broken else Severity.WARNING,
         _fix(pair, facts),
-        _evidence(pair) | ({broken.what: at(broken.span)} if broken else {}),
+        _evidence(pair) | ({broken.what: broken.span.place} if broken else {}),
     )
 
 
@@ -137,7 +136,7 @@ def torch_cuda_vs_base_mismatch_minor(dockerfile: Dockerfile, facts: Facts) -> I
         pair.torch.span,
         Severity.WARNING if made else Severity.NOTE,
         _fix(pair, facts),
-        _evidence(pair) | ({made.what: at(made.span)} if made else {}),
+        _evidence(pair) | ({made.what: made.span.place} if made else {}),
     )
 
 
@@ -150,7 +149,7 @@ def _what(pair: _Pair) -> str:
 
 def _evidence(pair: _Pair) -> dict[str, str]:
     has = f"CUDA {pair.base_cuda} in the base"
-    return evidence(pair.torch, pair.build) | {has: f"{at(pair.base.span)}, {pair.base.cuda.via}"}
+    return evidence(pair.torch, pair.build) | {has: f"{pair.base.span.place}, {pair.base.cuda.via}"}
 
 
 def _refused(dockerfile: Dockerfile, made: Compiled, pair: _Pair) -> bool:
@@ -212,17 +211,29 @@ def _replaced(torches: list[Torch], dockerfile: Dockerfile, facts: Facts) -> Ite
         why = _differs(before, after, facts)
         if not why:
             continue
-        earlier = "the base brings" if before.method == "base" else f"{at(before.span)} installs"
+        earlier = "the base brings" if before.method == "base" else f"{before.span.place} installs"
         old, new = _named(before), _named(after)
+        beside = before.method == "base" and _apart(after)
         yield found(
-            f"{earlier} {old}, and this line puts {new} in its place",
+            f"{earlier} {old}, and this line puts {new} "
+            + (f"beside it, into {after.prefix}" if beside else _IN_PLACE),
             after.span,
             Severity.WARNING,
-            "start from a base without torch, or keep the base's torch by a constraint"
+            "start from a base without torch, or install into the base's own Python"
+            if beside
+            else "start from a base without torch, or keep the base's torch by a constraint"
             if before.method == "base"
             else "install torch once, with the version and the index of the last line",
-            {old: at(before.span), new: why},
+            {old: before.span.place, new: why},
         )
+
+
+_IN_PLACE = "in its place"
+
+
+def _apart(torch: Torch) -> bool:
+    """Whether it goes into an environment of its own, so that the base's torch stays."""
+    return bool(re.search(r"/(?:\.?v?env|\.venv|venvs?|envs)(?:/|$)", torch.prefix))
 
 
 def _of_base(dockerfile: Dockerfile) -> Torch | None:
@@ -246,19 +257,19 @@ def _differs(before: Torch, after: Torch, facts: Facts) -> str:
         return ""
     old, new = (said(one.version.value, one.version.missing) for one in (before, after))
     if old and new and _release(old) != _release(new):
-        return at(after.span)
+        return after.span.place
     install = after.install
     one, other = (said(torch.cuda.value, torch.cuda.missing) for torch in (before, after))
     if one and other and one != other and (old == new or not new):
         forced = install is not None and (install.local or install.manager in ("conda", "poetry") or new)
         if forced or (install is not None and _renewing(install.options)):
-            return after.cuda.via or at(after.span)
+            return after.cuda.via or after.span.place
     if not old or install is None:
         return ""
     if new and before.method == "base" and _own_build(old):
-        return at(after.span)  # NVIDIA's own build of an unreleased version
+        return after.span.place  # NVIDIA's own build of an unreleased version
     if not new and _excludes(install.specifier, old):
-        return f"{at(after.span)}: {install.specifier} excludes {old}"
+        return f"{after.span.place}: {install.specifier} excludes {old}"
     if not new and install.manager in ("pip", "uv") and _renewing(install.options):
         newest = facts.newest_torch(variant_of(install.index) or None)
         row = next((row for row in facts.torch_builds(newest)), None) if newest else None
@@ -307,11 +318,15 @@ def _nameless(dockerfile: Dockerfile, torch: Torch, facts: Facts) -> Finding | N
     if not newest or _release(version)[:2] >= _release(newest)[:2]:
         return None
     return found(
-        f"{base.reference} brings a torch of its own, and this line puts {_named(torch)} in its place",
+        f"{base.reference} brings a torch of its own, and this line puts {_named(torch)} "
+        + (f"beside it, into {torch.prefix}" if _apart(torch) else _IN_PLACE),
         torch.span,
         Severity.WARNING,
         "start from a base without torch, or from a tag of the base with the torch that is wanted",
-        {base.reference: f"{at(base.span)}, its name says torch", f"torch {newest}": "the newest release in the facts"},
+        {
+            base.reference: f"{base.span.place}, its name says torch",
+            f"torch {newest}": "the newest release in the facts",
+        },
     )
 
 
@@ -349,5 +364,8 @@ def cpu_torch_in_cuda_image(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fi
         torch.span,
         Severity.WARNING,
         f"take torch from {index}" if index else f"take a build for CUDA {minor(base_cuda)}, or a base without CUDA",
-        {f"CUDA {base_cuda} in the base": f"{at(base.span)}, {base.cuda.via}", "cpu": torch.cuda.via or at(torch.span)},
+        {
+            f"CUDA {base_cuda} in the base": f"{base.span.place}, {base.cuda.via}",
+            "cpu": torch.cuda.via or torch.span.place,
+        },
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envkit.checks._packages import need_release, need_torch, place, sure
+from envkit.checks._packages import need_release, need_torch, sure
 from envkit.checks._torch_fit import build_of, cited, default_build
 from envkit.facts import Facts, TorchOldRow, TorchRow
 from envkit.model import Finding, Severity, Skip, Unknown
@@ -57,8 +57,8 @@ def packages_cuda_mixed(packages: Packages, facts: Facts) -> Iterator[Finding]:
             f"{one.name} is for CUDA {major} and torch {torch.version.value or ''} for CUDA {cuda}".replace("  ", " ")
             + (", and both majors of it put files of the same names into one folder" if clash else ""),
             Severity.ERROR if clash else Severity.WARNING,
-            place(one),
-            {f"CUDA {major}": f"{place(one)}, {why}", f"CUDA {cuda}": torch.cuda.via},
+            one.span.place,
+            {f"CUDA {major}": f"{one.span.place}, {why}", f"CUDA {cuda}": torch.cuda.via},
             f"remove it: torch brings its own for CUDA {wanted}"
             if one.name.startswith("nvidia-")
             else f"take its build for CUDA {wanted}, or a torch for CUDA {major}",
@@ -105,7 +105,7 @@ def packages_nvidia_pin_conflict(packages: Packages, facts: Facts) -> Iterator[F
             f"{one.name}=={one.version} is pinned, and torch {version} requires {one.name}=={wanted}, so that pip "
             "finds no solution",
             Severity.ERROR,
-            place(one),
+            one.span.place,
             {f"torch {version} requires {one.name}=={wanted}": cited(row)},
             f"drop the line, for torch brings it, or pin {one.name}=={wanted}",
             one.span,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envkit.checks._packages import need_torch, place, sure
+from envkit.checks._packages import need_torch, sure
 from envkit.model import Finding, Severity, Skip
 from envkit.subjects.dockerfile import Install
 from envkit.subjects.packages import Packages
@@ -29,8 +29,8 @@ def packages_hashes_partial(packages: Packages) -> Iterator[Finding]:
             if not one.editable
             else f"{what} is editable and can have no hash, and other lines have one, so that pip refuses the file",
             Severity.ERROR,
-            place(one),
-            {"a line with a hash": place(packages.hashed[0])},
+            one.span.place,
+            {"a line with a hash": packages.hashed[0].span.place},
             "compile the file anew with `pip-compile --generate-hashes` or `uv pip compile --generate-hashes`",
             one.span,
         )
@@ -56,8 +56,8 @@ def packages_conflicting_pins(packages: Packages) -> Iterator[Finding]:
                 f"{name}{later.specifier} excludes {name}{first.specifier} of line {first.span.line}, so that nothing "
                 "can be installed",
                 Severity.ERROR,
-                place(later),
-                {f"{name}{first.specifier}": place(first)},
+                later.span.place,
+                {f"{name}{first.specifier}": first.span.place},
                 "keep one of the lines",
                 later.span,
             )
@@ -103,8 +103,8 @@ def packages_torch_twice(packages: Packages) -> Iterator[Finding]:
         f"torch{pip.specifier} from pip comes on top of pytorch{conda.specifier} from conda"
         + (", which stays if it satisfies it" if kept else " and replaces it, with another set of CUDA libraries"),
         Severity.NOTE if kept else Severity.WARNING,
-        place(pip),
-        {f"pytorch{conda.specifier}": place(conda)},
+        pip.span.place,
+        {f"pytorch{conda.specifier}": conda.span.place},
         "drop one of the two",
         pip.span,
     )
@@ -120,7 +120,7 @@ def packages_lock_stale(packages: Packages) -> Iterator[Finding]:
         yield Finding(
             one.message,
             Severity.ERROR,
-            f"{one.span.path}:{one.span.line}",
+            one.span.place,
             {packages.spec: "read beside the lock"},
             "lock anew with `envkit lock`",
             one.span,

@@ -5,24 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envkit.checks._packages import need_release, need_torch, place, said, sure
+from envkit.checks._packages import need_release, need_torch, said, sure
 from envkit.checks._torch_fit import (
-    Misfit,
     default_build,
     driver_misfit,
     gpu_misfit,
     index_lacks,
+    other_cuda,
     pair_misfit,
     python_misfit,
+    settled,
 )
 from envkit.dockerfile.requirements import LONGEST
-from envkit.dockerfile.torches import cuda_of, nightly, variant_of, wins
+from envkit.dockerfile.torches import nightly, variant_of, wins
 from envkit.facts import Facts
 from envkit.model import Finding, Severity, Skip, Span, Unknown
-from envkit.subjects.dockerfile import Install, Torch
+from envkit.subjects.dockerfile import Install
 from envkit.subjects.packages import Packages
 
-_SERIES = re.compile(r"(?:=|==|~=)\s*[0-9]+\.[0-9]+(?:\.[0-9]+)?(?:\.?\*)?\Z")  # lets patch releases vary alone
 _BEHIND = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)[^#]*?\s(--(?:extra-)?index-url|--find-links)\b")
 _PIP_KINDS = ("requirements", "conda", "pyproject")
 
@@ -61,26 +61,11 @@ def packages_torchvision_mismatch(packages: Packages, facts: Facts) -> Iterator[
         except Unknown as unknown:
             open_ = open_ or str(unknown)
             continue
-        misfit = misfit or _other_cuda(mate, torch)
+        misfit = misfit or other_cuda(mate, torch)
         if misfit:
             yield said(misfit, mate.span, Severity.ERROR)
     if open_:
         raise Unknown(open_)
-
-
-def _other_cuda(mate: Install, torch: Torch) -> Misfit | None:
-    mine, theirs = cuda_of(mate.local), "" if torch.cuda.missing else torch.cuda.value or ""
-    if not mine or not theirs or mine.split(".")[0] == theirs.split(".")[0]:
-        return None
-    return Misfit(
-        f"{mate.name} {mate.version} is built for {_named(mine)} and torch {torch.version.value} for {_named(theirs)}",
-        "take both from one index",
-        {_named(mine): place(mate), _named(theirs): torch.cuda.via},
-    )
-
-
-def _named(cuda: str) -> str:
-    return "the CPU" if cuda == "cpu" else f"CUDA {cuda}"
 
 
 def packages_torch_build_missing(packages: Packages, facts: Facts) -> Iterator[Finding]:
@@ -129,8 +114,8 @@ def packages_unpinned_torch(packages: Packages) -> Iterator[Finding]:
             if one.specifier
             else "no version of torch is given, so each install may get another one, for another CUDA",
             Severity.WARNING,
-            place(one),
-            {f"torch{one.specifier}": place(one)},
+            one.span.place,
+            {f"torch{one.specifier}": one.span.place},
             _pin(one),
             one.span,
         )
@@ -138,7 +123,7 @@ def packages_unpinned_torch(packages: Packages) -> Iterator[Finding]:
 
 def _settled(one: Install, packages: Packages) -> bool:
     pinned = any(other.name == "torch" and other.constraint and other.version for other in packages.installs)
-    return bool(one.version or one.url or one.locked or pinned or _SERIES.match(one.specifier))
+    return pinned or settled(one)
 
 
 def _pin(one: Install) -> str:
@@ -167,7 +152,7 @@ def packages_extra_index_loses(packages: Packages, facts: Facts) -> Iterator[Fin
             f"{wanted} is not on the extra index for {variant}, so pip takes it from the default index"
             + (f", built for CUDA {row.cuda}" if row else ""),
             Severity.WARNING,
-            place(one),
+            one.span.place,
             {f"newest torch for {variant}: {newest}": f"{row.source}; seen {row.seen}"} if row else {},
             f"pin `torch=={newest}+{variant}`, the newest one of that index, or write --index-url in place of "
             "--extra-index-url"
@@ -200,8 +185,8 @@ def packages_torch_index_missing(packages: Packages) -> Iterator[Finding]:
             f"{one.name}=={one.version}+{one.local} is on no index that the file names; the default one holds no local "
             "versions",
             Severity.WARNING,
-            place(one),
-            {f"+{one.local}": place(one)},
+            one.span.place,
+            {f"+{one.local}": one.span.place},
             f"add the line `--extra-index-url https://download.pytorch.org/whl/{one.local.partition('.')[0]}`"
             if packages.kind == "requirements"
             else f"name the index https://download.pytorch.org/whl/{one.local.partition('.')[0]} for it",

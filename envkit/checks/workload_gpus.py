@@ -12,7 +12,6 @@ from envkit.checks._workload import (
     need_containers,
     number,
     option,
-    place,
     requests,
     visible,
     words,
@@ -57,7 +56,7 @@ def workload_gpu_not_requested(workload: Workload) -> Iterator[Finding]:
             span,
             Severity.WARNING,
             _FIXES[workload.kind],
-            {what: place(span)},
+            {what: span.place},
         )
     if not asked:
         raise Skip("no container is evidently made for NVIDIA GPUs")
@@ -150,7 +149,7 @@ def _kubernetes_request(container: Container, one: GpuRequest) -> Iterator[Findi
             one.span,
             Severity.ERROR,
             "drop the request; it follows the limit",
-            {f"limit {limit.value}": place(limit.span)},
+            {f"limit {limit.value}": limit.span.place},
         )
 
 
@@ -269,7 +268,7 @@ def workload_cuda_visible_devices(workload: Workload) -> Iterator[Finding]:
             said.span,
             Severity.ERROR if none else Severity.WARNING,
             "drop it: the container sees only the GPUs that it gets",
-            {f"{count}": place(requests(one)[0].span)},
+            {f"{count}": requests(one)[0].span.place},
         )
     if not asked:
         raise Skip("no container has both CUDA_VISIBLE_DEVICES and a known number of GPUs")
@@ -302,7 +301,7 @@ def workload_ranks_exceed_gpus(workload: Workload) -> Iterator[Finding]:
                     said.span,
                     Severity.ERROR,
                     "give it as many GPUs, or start fewer processes",
-                    {f"{count} GPU{'s' if count > 1 else ''}": place(requests(one)[0].span)},
+                    {f"{count} GPU{'s' if count > 1 else ''}": requests(one)[0].span.place},
                 )
     if not asked:
         raise Skip("no command names a number of processes beside a known number of GPUs")

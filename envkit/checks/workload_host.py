@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envkit.checks._workload import GIB, MIB, amount, evident, found, gpu_count, need_containers, place, requests, size
+from envkit.checks._workload import GIB, MIB, amount, evident, found, gpu_count, need_containers, requests, size
 from envkit.model import Finding, Severity, Skip, Span
 from envkit.subjects.workload import Container, Workload
 
@@ -51,7 +51,7 @@ def workload_shm_too_small(workload: Workload) -> Iterator[Finding]:
             span,
             Severity.WARNING if several else Severity.NOTE,
             _FIXES[workload.kind],
-            {gpus: place(requests(one)[0].span)},
+            {gpus: requests(one)[0].span.place},
         )
     if not asked:
         raise Skip("no container with GPUs has a /dev/shm of a known size")
@@ -68,7 +68,9 @@ def _shares(one: Container) -> bool:
     """Whether the container's programs use /dev/shm between processes: CUDA images, torch, launchers of ranks."""
     if list(evident(one)):
         return True
-    base = one.base
+    base, torch = one.base, one.built.torch if one.built is not None else None
+    if torch is not None and torch.cuda.value != "cpu":
+        return True  # also where nothing but the request says that it is for GPUs
     if base is not None and (base.torch.value or (base.torch_cuda.value and not base.torch_cuda.missing)):
         return True
     return any(_LAUNCHER.search(word.value) for word in one.command) or (

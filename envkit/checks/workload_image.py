@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from envkit.checks._torch_fit import compat_serves, driver_misfit, gpu_misfit
@@ -10,6 +11,8 @@ from envkit.facts import Facts
 from envkit.model import UNSUPPORTED, Finding, Observed, Severity, Skip, Span, Unknown
 from envkit.subjects.workload import Container, Workload
 
+_LATEST = re.compile(r"(?:^|[-_.])latest(?:[-_.]|$)")  # alone, or with what kind it is the latest of ("latest-gpu")
+
 
 def workload_image_unpinned(workload: Workload) -> Iterator[Finding]:
     """An image for GPUs has a tag that names a version, or a digest.  Source: Kubernetes, Images, "avoid :latest"."""
@@ -17,10 +20,10 @@ def workload_image_unpinned(workload: Workload) -> Iterator[Finding]:
     for one in need_containers(workload):
         if one.image is None or one.base is None or not one.image.sure or not one.base.sure:
             continue
-        if not one.gpus and not list(evident(one)):
+        if one.local or (not one.gpus and not list(evident(one))):
             continue
         asked += 1
-        if one.base.digest or one.base.tag not in ("", "latest"):
+        if one.base.digest or (one.base.tag and not _LATEST.search(one.base.tag)):
             continue
         yield found(
             f"`{one.name}` starts {one.image.value}"

@@ -21,7 +21,7 @@ TAG = "the tag says so"
 NEAREST = "nearest: "  # what ``exists`` says in ``via`` before the tags that do exist
 
 _HUB = ("docker.io", "index.docker.io", "registry-1.docker.io", "registry.hub.docker.com")
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # Docker's default for Linux
 _GPU = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
 
 
@@ -160,9 +160,12 @@ def _none(via: str) -> Observed[str]:
 
 
 def _plain(base: Base, reference: Reference, facts: Facts, where: str = "the tag") -> Base:
-    """``base`` with what its tag plainly says, whoever made it."""
+    """``base`` with what its tag plainly says, whoever made it; of images that nobody here knows also their name."""
     text = reference.tag
     cuda, torch = _cuda(text), _torch(text)
+    if base.family == "unknown" and not (cuda or torch) and (_cuda(reference.name) or _torch(reference.name)):
+        text = f"{reference.name}-{text}" if text else reference.name
+        cuda, torch = _cuda(text), _torch(text)
     if not torch and "torch" in reference.name:
         found = _LEADING_TORCH.match(text)
         torch = found[1] if found else ""
@@ -292,7 +295,7 @@ def _nvidia_variables(cuda: str, facts: Facts) -> Mapping[str, str]:
     variables = {
         **_GPU,
         "CUDA_VERSION": cuda,
-        "PATH": f"/usr/local/nvidia/bin:/usr/local/cuda/bin:{_PATH}",
+        "PATH": f"/usr/local/nvidia/bin:/usr/local/cuda/bin:{PATH}",
     }
     library_path = facts.library_path("nvidia/cuda", Cuda(cuda))
     return {**variables, "LD_LIBRARY_PATH": library_path} if library_path else variables
@@ -341,7 +344,7 @@ def _pytorch(base: Base, reference: Reference, facts: Facts) -> Base:
     found = _PYTORCH.fullmatch(tag)
     variables = {
         **_GPU,
-        "PATH": f"/usr/local/nvidia/bin:/usr/local/cuda/bin:/opt/conda/bin:{_PATH}",
+        "PATH": f"/usr/local/nvidia/bin:/usr/local/cuda/bin:/opt/conda/bin:{PATH}",
         "LD_LIBRARY_PATH": "/usr/local/nvidia/lib:/usr/local/nvidia/lib64",
     }
     if not found:
@@ -568,7 +571,7 @@ def _ubi(base: Base, reference: Reference, facts: Facts) -> Base:
 def _conda(base: Base, reference: Reference, facts: Facts) -> Base:
     plain = _plain(base, reference, facts)
     if re.search(r"(?:mini|ana)conda|forge", reference.path):  # micromamba's and pixi's have nothing there
-        base = replace(base, variables={"PATH": f"/opt/conda/bin:{_PATH}"})
+        base = replace(base, variables={"PATH": f"/opt/conda/bin:{PATH}"})
         plain = replace(plain, variables=base.variables)
     if not plain.cuda.missing:
         return replace(plain, family="conda", torch=_none("conda's images hold no torch"))

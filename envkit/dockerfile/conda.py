@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 
 from envkit.dockerfile import options, requirements
 from envkit.dockerfile.files import Files, FileText
+from envkit.dockerfile.files import toml as toml_of
+from envkit.dockerfile.nodes import Node, documents
 from envkit.dockerfile.options import Given, Grammar
 from envkit.dockerfile.system import UNKNOWN_WORD
 from envkit.model import Span
 from envkit.subjects.dockerfile import Command, Install, Removal, Unread, Word
 
-MOST = 20_000  # nodes of one environment file
-DEEPEST = 16  # levels of one environment file; a sensible one has four
+MOST = 20_000  # parts of one environment file
 
 _PROGRAMS = frozenset({"conda", "mamba", "micromamba", "mamba-env", "conda-env"})
 _TORCH = {"pytorch": "", "pytorch-gpu": "cuda", "pytorch-cpu": "cpu"}
@@ -448,69 +449,6 @@ def _env(
 # ---------------------------------------------------------------- environment files
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """A part of a YAML document: a text, a list or (key, value) pairs; ``line`` and ``column`` count from 0."""
-
-    line: int
-    column: int
-    text: str = ""
-    items: tuple[_Node, ...] | None = None
-    pairs: tuple[tuple[_Node, _Node], ...] | None = None
-
-    def get(self, key: str) -> _Node | None:
-        return next((value for name, value in self.pairs or () if name.text == key), None)
-
-
-def _document(text: str) -> _Node | str:
-    """A YAML document out of the parser's events, or a clause that says why there is none.
-
-    Not through a loader: the depth and the number of nodes have a bound, an alias is the node it names and no copy, and
-    every node knows its place.
-    """
-    import yaml  # costs 30 ms, and most Dockerfiles need none
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    anchors: dict[str, _Node] = {}
-    stack: list[tuple[bool, str, int, int, list[_Node]]] = []
-    count = 0
-    try:
-        for event in yaml.parse(text, Loader=loader):
-            count += 1
-            if count > MOST or len(stack) > DEEPEST:
-                return f"it has more than {MOST} parts or {DEEPEST} levels"
-            mark = event.start_mark
-            line, column = (mark.line, mark.column) if mark else (0, 0)
-            if isinstance(event, yaml.SequenceStartEvent | yaml.MappingStartEvent):
-                stack.append((isinstance(event, yaml.MappingStartEvent), event.anchor or "", line, column, []))
-                continue
-            if isinstance(event, yaml.ScalarEvent):
-                node, anchor = _Node(line, column, event.value), event.anchor
-            elif isinstance(event, yaml.AliasEvent):
-                node, anchor = anchors.get(event.anchor or "", _Node(0, 0)), None
-            elif isinstance(event, yaml.SequenceEndEvent | yaml.MappingEndEvent):
-                mapping, anchor, line, column, parts = stack.pop()
-                if mapping:
-                    node = _Node(line, column, pairs=tuple(zip(parts[::2], parts[1::2], strict=True)))
-                else:
-                    node = _Node(line, column, items=tuple(parts))
-            else:
-                continue
-            if anchor:
-                anchors[anchor] = node
-            if not stack:
-                return node
-            stack[-1][4].append(node)
-    except (yaml.YAMLError, ValueError) as error:
-        reason = str(getattr(error, "problem", "") or error).splitlines()[0]
-        return f"it is no YAML ({reason[:100]})"
-    return "it is empty"
-
-
-def _span(file: FileText, node: _Node) -> Span:
-    return Span(file.path, node.line + 1, node.column + 1, node.line + 1, node.column + 1 + len(node.text))
-
-
 def environment(
     file: FileText,
     files: Files,
@@ -528,59 +466,59 @@ def environment(
     """
     into = into or _Into("conda:", (), frozenset(), True)
     start = Span(file.path, 1)
-    document = _document(file.text)
-    if isinstance(document, str):
-        yield Unread(file.path, document, start)
+    roots = documents(file.text, file.path, MOST)
+    if isinstance(roots, str) or not roots:
+        yield Unread(file.path, roots if isinstance(roots, str) else "it is empty", start)
         return
+    document = roots[0]
     packages = document.get("package")
     if packages is not None and document.get("metadata") is not None:
-        yield from _locked(file, packages, into)
+        yield from _locked(packages, into)
         return
     dependencies = document.get("dependencies")
-    if document.pairs is None or dependencies is None or dependencies.items is None:
-        if dependencies is None or dependencies.pairs is not None or dependencies.text not in ("", "~", "null"):
+    if dependencies is None or dependencies.items is None:
+        if dependencies is None or not dependencies.empty:
             yield Unread(file.path, "it has no list of dependencies", start)
         return
     if named and into.target == "conda:":
         prefix, name = document.get("prefix"), document.get("name")
         into = replace(into, target=f"conda:{name.text if name else prefix.text if prefix else ''}")
-    channels = document.get("channels")
-    listed = tuple(node.text for node in (channels.items if channels and channels.items else ()) if node.text)
-    listed = tuple(channel for channel in listed if channel != "nodefaults")
+    listed = tuple(node.text for node in document.listed("channels") if node.text not in ("", "nodefaults"))
     if listed:
         into = replace(into, channels=tuple(dict.fromkeys((*listed, *into.channels))))
     for node in dependencies.items:
-        for key, value in node.pairs or ():
+        for key, value in node.pairs():
             if key.text == "pip":
                 yield from _pip(file, value, files, into, cwd, folder, env or {})
             elif key.text in ("sel(linux)", "sel(unix)"):  # micromamba's selectors
                 yield from _dependency(file, value, into)
-        if node.pairs is None:
+        if node.keys is None:
             yield from _dependency(file, node, into)
 
 
-def _dependency(file: FileText, node: _Node, into: _Into) -> Iterator[Install | Unread]:
+def _dependency(file: FileText, node: Node, into: _Into) -> Iterator[Install | Unread]:
     if not node.text.strip():
         return
     artifact = _artifact(node.text) if "://" in node.text else None
     wanted = artifact or spec(node.text)
     if wanted is None:
-        yield Unread(file.path, f"line {node.line + 1} is no package specification of conda's", _span(file, node))
+        yield Unread(file.path, f"line {node.span.line} is no package specification of conda's", node.span)
     else:
-        yield into.install(wanted, _span(file, node), url=node.text if artifact else "")
+        yield into.install(wanted, node.span, url=node.text if artifact else "")
 
 
 def _pip(
-    file: FileText, node: _Node, files: Files, into: _Into, cwd: str, folder: str, env: Mapping[str, str]
+    file: FileText, node: Node, files: Files, into: _Into, cwd: str, folder: str, env: Mapping[str, str]
 ) -> Iterator[Install | Unread]:
     """The pip list as the requirements file that conda makes of it, each entry on its line and column of ``file``."""
     lines: list[str] = []
     for item in node.items or ():
-        if "\n" in item.text or item.line < len(lines):
-            yield Unread(file.path, f"line {item.line + 1} holds more than one requirement", _span(file, item))
+        line, column = item.span.line - 1, item.span.column - 1
+        if "\n" in item.text or line < len(lines):
+            yield Unread(file.path, f"line {item.span.line} holds more than one requirement", item.span)
             continue
-        lines += [""] * (item.line - len(lines))
-        lines.append(" " * min(item.column, 200) + item.text)
+        lines += [""] * (line - len(lines))
+        lines.append(" " * min(column, 200) + item.text)
     asked = requirements.Asked()
     within = (posixpath.join(folder, posixpath.basename(file.path)),) if folder else ()
     requirements.add_text(asked, "\n".join(lines), file.path, files, cwd, env, within=within)
@@ -592,7 +530,7 @@ def _pip(
         yield replace(found, marker="") if requirements.holds(wanted.marker) else found
 
 
-def _locked(file: FileText, packages: _Node, into: _Into) -> Iterator[Install | Unread]:
+def _locked(packages: Node, into: _Into) -> Iterator[Install | Unread]:
     """A conda-lock.yml: each package with its version and the URL of its artifact."""
     for node in packages.items or ():
         name, version = node.get("name"), node.get("version")
@@ -605,7 +543,7 @@ def _locked(file: FileText, packages: _Node, into: _Into) -> Iterator[Install | 
             yield Install(
                 "pip",
                 requirements.canonical(name.text),
-                _span(file, name),
+                name.span,
                 specifier=f"=={version.text}",
                 version=public,
                 local=local,
@@ -623,7 +561,7 @@ def _locked(file: FileText, packages: _Node, into: _Into) -> Iterator[Install | 
             artifact.build if artifact else "",
             artifact.channel if artifact else "",
         )
-        yield into.install(wanted, _span(file, name), url=address, locked=True)
+        yield into.install(wanted, name.span, url=address, locked=True)
 
 
 def _conda_lock(command: Command, files: Files) -> Iterator[Install | Removal | Unread]:
@@ -782,7 +720,7 @@ def manifest_of_pixi(file: FileText, into: _Into | None = None) -> Iterator[Inst
 
     into = into or _Into("pixi:", (), frozenset(), True, "pixi")
     try:
-        document = tomllib.loads(file.text)
+        document = toml_of(file.text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         yield Unread(file.path, f"it is no TOML ({str(error)[:100]})", Span(file.path, 1))
         return

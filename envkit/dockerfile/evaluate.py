@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from envkit.dockerfile import conda, pip, poetry, shell, system, torches, uv, words
+from envkit.dockerfile.bases import PATH
 from envkit.dockerfile.bases import base as base_of
-from envkit.dockerfile.files import Files
-from envkit.dockerfile.parse import Instruction, Parsed, Text, parse
-from envkit.dockerfile.pythons import PATH, SYSTEM, Python, Pythons, activated
+from envkit.dockerfile.files import Files, absolute
+from envkit.dockerfile.parse import LONGEST_LINE, TOO_LONG, Instruction, Parsed, Text, parse
+from envkit.dockerfile.pythons import SYSTEM, Python, Pythons
 from envkit.dockerfile.tree import NoContext, Run, Source, Tree
 from envkit.facts import Facts
 from envkit.model import UNSUPPORTED, Observed, Span
@@ -35,6 +36,19 @@ from envkit.subjects.dockerfile import (
 )
 
 Env = dict[str, str | None]
+
+# What no Dockerfile needs that a person or a generator wrote: the largest public ones have 20 KB and 200
+# instructions, and an image has no more than 127 layers.  What is beyond it would take minutes, or gigabytes.
+LARGEST = 1024 * 1024  # characters of all instructions, comments not counted
+MOST = 5_000  # instructions
+MOST_VARIABLES = 1_000  # names that ARG and ENV set
+MOST_INSTALLS = 40_000  # packages that all commands together ask for
+_VOLUME = 4_000_000  # characters of all values of variables together
+
+
+class Beyond(Exception):
+    """A Dockerfile is larger than any that somebody builds; the text is a clause that says in what."""
+
 
 # What BuildKit defines for FROM lines, and for stages that declare them (Dockerfile reference, "Automatic platform
 # ARGs").
@@ -90,7 +104,7 @@ class _State:
 
     def made_at(self, path: str, cwd: str) -> list[Install] | None:
         """What was made ready at a path or in its folder, None for nothing."""
-        whole = _absolute(path, cwd)
+        whole = absolute(path, cwd)
         return self.made.get(whole) or self.made.get(posixpath.dirname(whole))
 
     def seen(self) -> Env:
@@ -112,6 +126,8 @@ def read(
 
     ``context`` is the build context.  ``known`` are bases that a configuration describes, by reference.  ``gpus`` and
     ``driver`` are what the user says the image must run on.  A text without a stage gives a Dockerfile without stages.
+
+    Raises Beyond for a text that is larger than any Dockerfile.
     """
     return _Reader(parse(text, path), text, path, facts, context or NoContext(), known or {}).result(gpus, driver)
 
@@ -131,6 +147,19 @@ class _Reader:
         self.brought: dict[int, set[int]] = {}
         self.begun: tuple[Instruction, str, Base, int | None] | None = None
         self.steps: list[Step] = []
+        self.variables: set[str] = set()
+        self.volume = _VOLUME
+        self.asked = 0
+        self.known_env: tuple[Env, dict[str, str]] = ({}, {})
+        for problem in parsed.problems:
+            if problem.message == TOO_LONG:
+                raise Beyond(
+                    f"line {problem.span.line} is longer than {LONGEST_LINE:,} bytes, where BuildKit stops reading"
+                )
+        if sum(map(_size, parsed.instructions)) > LARGEST:
+            raise Beyond(f"its instructions are larger than {LARGEST // 1024} KiB, which those of no Dockerfile are")
+        if len(parsed.instructions) > MOST:
+            raise Beyond(f"it has more than {MOST} instructions, which no Dockerfile has")
         for instruction in parsed.instructions:
             self._take(instruction)
         self._close()
@@ -145,8 +174,24 @@ class _Reader:
             if instruction.name == "ARG":
                 for name, value in words.assignments(instruction):
                     self.globals[name] = None if value is None else self._expand(value.value, self._outer())[0]
+                    self._count(name, self.globals[name])
         else:
             self.steps.append(self._step(instruction, self.states[-1]))
+
+    def _count(self, name: str, value: str | None) -> None:
+        """Takes down that a variable is set, for every step holds them all."""
+        self.variables.add(name)
+        self.volume -= len(value or "")
+        if len(self.variables) > MOST_VARIABLES:
+            raise Beyond(f"it sets more than {MOST_VARIABLES} variables, which no Dockerfile does")
+        if self.volume < 0:
+            raise Beyond(f"its variables hold more than {_VOLUME // 1_000_000} million characters")
+
+    def _known(self, seen: Env) -> dict[str, str]:
+        """The variables whose value is known; the same mapping for steps that see the same."""
+        if seen != self.known_env[0]:
+            self.known_env = (dict(seen), {name: value for name, value in seen.items() if value is not None})
+        return self.known_env[1]
 
     def _outer(self, arch: str = "amd64") -> Env:
         return {**{name: value.format(arch=arch) for name, value in _PLATFORM.items()}, **self.globals}
@@ -210,7 +255,7 @@ class _Reader:
             instruction.text.value,
             flags,
             instruction.exec_form is not None,
-            env={name: value for name, value in seen.items() if value is not None},
+            env=self._known(seen),
             workdir=state.workdir,
             user=state.user,
         )
@@ -243,6 +288,8 @@ class _Reader:
                 sure = value is not None
             else:
                 value, sure = self._expand(text.value, seen)
+            if instruction.name != "LABEL":
+                self._count(name, value)
             if instruction.name == "ARG":
                 state.args[name] = value
             elif instruction.name == "ENV":
@@ -335,8 +382,12 @@ class _Reader:
 
     # ---------------------------------------------------------------- commands
 
-    def _commands(self, instruction: Instruction, state: _State, seen: Env) -> tuple[Command, ...]:
-        """The commands of an instruction, by its shell, its words or its here-documents."""
+    def _commands(
+        self, instruction: Instruction, state: _State, seen: Env, unread: list[Unread] | None = None
+    ) -> tuple[Command, ...]:
+        """The commands of an instruction, by its shell, its words or its here-documents; to ``unread`` comes a script
+        that could not be followed to its end.
+        """
         text = instruction.text
         if instruction.name == "HEALTHCHECK":
             found = re.match(r"\s*CMD\s+", text.value, re.IGNORECASE)
@@ -355,7 +406,10 @@ class _Reader:
             if alone:  # without a command the here-document itself is the script, with its own inside it
                 text, bodies = instruction.heredocs[0].content, ()
         arch = "arm64" if self._arm(len(self.stages)) else "amd64"
-        return shell.commands(text, seen, state.workdir, dialect=dialect, heredocs=bodies, arch=arch).commands
+        script = shell.commands(text, seen, state.workdir, dialect=dialect, heredocs=bodies, arch=arch)
+        if not script.complete and unread is not None:
+            unread.append(Unread(f"the whole RUN at {instruction.span.place}", _NO_END, instruction.span))
+        return script.commands
 
     def _run(self, step: Step, instruction: Instruction, state: _State, seen: Env) -> Step:
         if state.user and state.user not in ("root", "0", "0:0", "root:root"):
@@ -363,15 +417,17 @@ class _Reader:
         else:
             seen.setdefault("HOME", "/root")
         files: Files = Run(state.tree, step.flags, state.workdir)
-        begun = self._commands(instruction, state, seen)
+        unread: list[Unread] = []
+        begun = self._commands(instruction, state, seen, unread)
         commands = tuple(islice((each for command in begun for each in _script(command, files, 0)), _MOST_COMMANDS))
         active = _shell_environment(state)
         installs: list[Install] = []
         removals: list[Removal] = []
-        unread: list[Unread] = []
+        if len(commands) == _MOST_COMMANDS:
+            unread.append(Unread(f"the whole RUN at {step.span.place}", _NO_END, step.span))
         for command in commands:
             state.tree.ran(command)
-            new = activated(command)
+            new = conda.activated(command)
             if new is not None:
                 active = state.pythons.activated(new, command.cwd)
                 continue
@@ -392,6 +448,9 @@ class _Reader:
             state.args.update(poetry.configured(command))
             for item in asked:
                 state.pythons.add(item)
+            self.asked += len(asked)
+            if self.asked > MOST_INSTALLS:
+                raise Beyond(f"it asks for more than {MOST_INSTALLS:,} packages, which no Dockerfile does")
             placed = [self._placed(_source(item, state.tree), command, state, active) for item in asked]
             self._took(placed, state)
             installs.extend(placed)
@@ -419,7 +478,15 @@ class _Reader:
         """Puts what one command installs to what the stage has, and says which torch comes of it."""
         arm = self._arm(len(self.stages))
         base = self.begun[2] if self.begun else None
-        state.near += [i for i in installs if i.manager == "conda" or (i.constraint and i.name == "torch")]
+        here = [
+            i
+            for i in installs
+            if (i.manager == "conda" and i.name in torches.DECIDING) or (i.constraint and i.name == "torch")
+        ]
+        # One said later in the same words is the one that counts; the rest would only be searched again and again.
+        told = {_decides(i) for i in here}
+        state.near = [*(i for i in state.near if _decides(i) not in told), *here] if here else state.near
+        near = (*here, *state.near)
         for install in installs:
             state.installs.append(install)
             if base is None or not torches.is_torch(install) or not install.sure:
@@ -427,7 +494,6 @@ class _Reader:
             pin = next((i for i in reversed(state.near) if i.constraint), None)
             if pin is not None and not install.version and install.manager != "conda":
                 install = replace(install, version=pin.version, local=install.local or pin.local)
-            near = (*installs, *state.near)
             torch = torches.of_install(install, near, base, self.facts, arm=arm)
             if not _satisfied(install, state.torches, torch):
                 state.torches.append(torch)
@@ -449,7 +515,7 @@ class _Reader:
         reachable = self._reachable(last)
         state = self.states[last]
         members = (*lineage, *brought)
-        unread = tuple(u for index in members for step in self.stages[index].steps for u in step.unread)
+        unread = tuple(u for i in members for step in self.stages[i].steps for u in step.unread if not u.system)
         draft = replace(
             empty,
             lineage=lineage,
@@ -461,6 +527,7 @@ class _Reader:
             started=self._started(lineage, state),
             gpus=gpus,
             driver=driver,
+            problems=tuple(f"{each.span.place}: {each.message}" for each in self.parsed.problems),
         )
         return self._fields(draft, state)
 
@@ -508,7 +575,7 @@ class _Reader:
 
     def _fields(self, draft: Dockerfile, state: _State) -> Dockerfile:
         base, torch = draft.base, draft.torch
-        at = f"{base.span.path}:{base.span.line}"
+        at = base.span.place
         lost: Observed[str] = Observed.lost("the reference holds an argument without a value", at)
         none: Observed[str] = Observed.lost("nothing here installs torch, as far as the text says")
         return replace(
@@ -521,19 +588,17 @@ class _Reader:
             torch_version=torch.version if torch else none,
             torch_cuda=torch.cuda if torch else none,
             python_version=self._python(draft, state),
-            torch_install_method=Observed.of(torch.method, f"{torch.span.path}:{torch.span.line}")
-            if torch
-            else _implied(draft) or none,
+            torch_install_method=Observed.of(torch.method, torch.span.place) if torch else _implied(draft) or none,
         )
 
     def _python(self, draft: Dockerfile, state: _State) -> Observed[str]:
         torch = draft.torch
         if torch is not None and torch.python.value and not torch.python.missing:
-            via = torch.python.via or f"the Python that {torch.span.path}:{torch.span.line} installs torch into"
+            via = torch.python.via or f"the Python that {torch.span.place} installs torch into"
             return Observed.of(torch.python.value, via)
         if draft.started is not None and draft.started.version:
             span = draft.started.command.span
-            return Observed.of(draft.started.version, f"what {span.path}:{span.line} starts")
+            return Observed.of(draft.started.version, f"what {span.place} starts")
         places = [i for i in draft.installs if i.python and i.manager in ("pip", "uv", "conda", "poetry")]
         if places:
             return Observed.of(
@@ -553,6 +618,7 @@ class _Reader:
 
 _DEEPEST = 4  # scripts that start scripts
 _MOST_COMMANDS = 20_000  # of one RUN, scripts that start themselves included
+_NO_END = "it is too long or too deep to follow, or no script that a shell reads"
 
 
 def _script(command: Command, files: Files, depth: int) -> Iterator[Command]:
@@ -591,7 +657,8 @@ def _asked(command: Command, files: Files, state: _State) -> Iterator[Install | 
                     yield replace(one, manager=manager, target=target, sure=sure, python="", prefix="")
     _makes(command, files, state)
     yield from conda.read(command, files, state.channels)
-    yield from system.read(command, files, state.trail)
+    for item in system.read(command, files, state.trail):
+        yield replace(item, system=True) if isinstance(item, Unread) else item
 
 
 def _prefix(install: Install, command: Command, where: Python, state: _State) -> str:
@@ -606,7 +673,7 @@ def _prefix(install: Install, command: Command, where: Python, state: _State) ->
             folder = told.get(name, "")
             if not folder or "$" in folder or "`" in folder:
                 return ""
-            return _absolute(folder, command.cwd)
+            return absolute(folder, command.cwd)
     home = command.env.get("HOME") or "/root"
     if "--user" in install.options:
         return f"{home}/.local"
@@ -624,9 +691,7 @@ def _implied(draft: Dockerfile) -> Observed[str] | None:
     for install in reversed(draft.installs):
         asked = install.sure and not install.constraint and "--no-deps" not in install.options
         if asked and install.name in _REQUIRING:
-            return Observed.of(
-                install.manager, f"{install.span.path}:{install.span.line}, {install.name} requires torch"
-            )
+            return Observed.of(install.manager, f"{install.span.place}, {install.name} requires torch")
     return None
 
 
@@ -678,7 +743,7 @@ def _makes(command: Command, files: Files, state: _State) -> None:
     if where and "$" not in where:
         instead = tuple(replace(word, text=new) if word is verb else word for word in command.words)
         found = [item for item in reader(replace(command, words=instead), files) if isinstance(item, Install)]
-        state.made[_absolute(where, command.cwd)] = found
+        state.made[absolute(where, command.cwd)] = found
 
 
 def _after(words_: Sequence[Word], *names: str) -> str:
@@ -688,6 +753,15 @@ def _after(words_: Sequence[Word], *names: str) -> str:
         if name in names and (equals or at + 1 < len(words_)):
             return value if equals else words_[at + 1].text
     return ""
+
+
+def _size(instruction: Instruction) -> int:
+    return len(instruction.text.value) + sum(len(each.content.value) for each in instruction.heredocs)
+
+
+def _decides(install: Install) -> tuple[object, ...]:
+    """What makes two installs say the same of the torch that another one gets."""
+    return install.manager, install.name, install.prefix, install.constraint, bool(install.version or install.specifier)
 
 
 def _satisfied(install: Install, before: list[Torch], torch: Torch) -> bool:
@@ -760,10 +834,6 @@ def _inside(command: Command) -> str | None:
                 return argv[index + 1]
         return ""
     return None
-
-
-def _absolute(path: str, cwd: str) -> str:
-    return posixpath.normpath(posixpath.join(cwd or "/", path))
 
 
 def _unquoted(text: str) -> str:

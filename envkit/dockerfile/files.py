@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Protocol
+from posixpath import join, normpath
+from typing import Any, Protocol
 
+NOWHERE = "nothing in the Dockerfile puts it there"
 LARGEST = 4 * 1024 * 1024  # bytes; no file that people write to say what to install is larger
+
+# tomllib takes the square of a key's parts, and nobody writes a hundred.
+_DOTTED = re.compile(r"""(?:\.[ \t]*(?:"[^"\n]{0,64}"|'[^'\n]{0,64}'|[\w-]{1,64})[ \t]*){100}""")
+
+
+def toml(text: str) -> dict[str, Any]:
+    """The tables of a TOML text; raises TOMLDecodeError, or RecursionError for what is nested too deeply."""
+    import tomllib
+
+    if _DOTTED.search(text):
+        raise tomllib.TOMLDecodeError("a key has more than 100 parts")
+    return tomllib.loads(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +39,8 @@ class Files(Protocol):
         ("no build context was given", "the build downloads it").
         """
         ...
+
+
+def absolute(path: str, cwd: str) -> str:
+    """A path of the image without "." and "..", a relative one from ``cwd`` or, where that is not known, the root."""
+    return normpath(join(cwd or "/", path))

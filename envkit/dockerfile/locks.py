@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from envkit.dockerfile.files import FileText
+from envkit.dockerfile.files import toml as toml_of
 from envkit.dockerfile.requirements import MOST, canonical, pin
 from envkit.model import Span
 
@@ -49,7 +50,7 @@ class Package:
 @lru_cache(maxsize=4096)
 def _data(text: str) -> dict[str, Any]:
     try:
-        found = tomllib.loads(_ARTIFACTS.sub("", text))
+        found = toml_of(_ARTIFACTS.sub("", text))
     except (tomllib.TOMLDecodeError, ValueError, RecursionError):
         return {}
     listed = found.get("package")
@@ -82,6 +83,6 @@ def section(file: FileText, name: str) -> dict[str, Any]:
     """A plain table of the lock file beside its packages ("extras", "metadata")."""
     found = re.search(rf"^\[{name}\][ \t]*\r?\n((?:[^\[\n].*\n?|\n)*)", file.text, re.MULTILINE)
     try:
-        return tomllib.loads(found[1]) if found else {}
+        return toml_of(found[1]) if found else {}
     except (tomllib.TOMLDecodeError, ValueError, RecursionError):
         return {}

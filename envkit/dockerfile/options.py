@@ -45,6 +45,11 @@ class Given:
         return values[-1] if values else None
 
 
+def is_true(value: str) -> bool:
+    """Whether the value of a tool's variable or setting switches something on."""
+    return value.strip().lower() in ("1", "true", "yes", "on", "t", "y")
+
+
 def names(text: str) -> frozenset[str]:
     """Option names (or others) out of a text that lists them."""
     return frozenset(text.split())

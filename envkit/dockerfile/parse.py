@@ -17,6 +17,7 @@ from envkit.dockerfile.words import SPACES, heredoc_name, heredoc_words, name_va
 from envkit.model import Span
 
 LONGEST_LINE = 65_535  # bytes; BuildKit reads lines with Go's bufio.Scanner, whose tokens end there
+TOO_LONG = f"the line is longer than {LONGEST_LINE:,} bytes, where BuildKit stops reading"
 
 _MAY_BE_JSON = frozenset(("ADD", "CMD", "COPY", "ENTRYPOINT", "RUN", "SHELL", "VOLUME"))
 _KNOWN = _MAY_BE_JSON | frozenset(
@@ -228,8 +229,7 @@ def _cut_before_too_long(lines: list[str], path: str, problems: list[Problem]) -
             continue
         size = len(line) if len(line) > LONGEST_LINE else len(line.encode("utf-8", "surrogatepass"))
         if size > LONGEST_LINE:
-            message = f"the line is longer than {LONGEST_LINE:,} bytes, where BuildKit stops reading"
-            problems.append(Problem(message, Span(path, index + 1, 1, index + 1, len(line) + 1)))
+            problems.append(Problem(TOO_LONG, Span(path, index + 1, 1, index + 1, len(line) + 1)))
             del lines[index:]
             return
 

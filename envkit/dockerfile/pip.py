@@ -216,14 +216,12 @@ def configure(asked: Asked, env: Mapping[str, str]) -> None:
             asked.find_links += value.split()
         elif option in _TELLING:
             asked.options |= {option, f"{option}={value.strip()}"}
-        elif option in _FLAGS and (option == "--no-cache-dir" or _true(value) != (option == "--no-build-isolation")):
+        elif option in _FLAGS and (
+            option == "--no-cache-dir" or options.is_true(value) != (option == "--no-build-isolation")
+        ):
             # Any value of PIP_NO_CACHE_DIR disables the cache, "off" and 0 too; PIP_NO_BUILD_ISOLATION takes its
             # effect from a false value (both are said so in pip's own source, for compatibility).
             asked.options.add(option)
-
-
-def _true(value: str) -> bool:
-    return value.strip().lower() in ("1", "true", "yes", "on", "t", "y")
 
 
 def configured(command: Command) -> Mapping[str, str]:

@@ -89,11 +89,11 @@ def _target(program: str, env: Mapping[str, str], cwd: str = "") -> str:
     create, system = ("POETRY_VIRTUALENVS_CREATE", "PDM_USE_VENV"), "PIPENV_SYSTEM"
     if env.get("VIRTUAL_ENV"):
         return f"{program}:{env['VIRTUAL_ENV']}"
-    if program == "pipenv" and uv.is_true(env.get(system, "")):
+    if program == "pipenv" and options.is_true(env.get(system, "")):
         return "pipenv:system"
     if any(name.startswith(program.upper()) and env.get(name, "").lower() in _FALSE for name in create):
         return f"{program}:system"
-    inside = program == "pdm" or uv.is_true(
+    inside = program == "pdm" or options.is_true(
         env.get("POETRY_VIRTUALENVS_IN_PROJECT" if program == "poetry" else "PIPENV_VENV_IN_PROJECT", "")
     )
     return f"{program}:{posixpath.join(cwd, '.venv')}" if inside and cwd else f"{program}:venv"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from envkit.dockerfile.files import Files, FileText
+from envkit.dockerfile.files import toml as toml_of
 from envkit.dockerfile.requirements import Asked, Requirement, address, canonical, follow, holds, pin, requirement
 from envkit.model import Span
 from envkit.subjects.dockerfile import Unread
@@ -79,7 +80,7 @@ def toml(file: FileText) -> dict[str, Any] | str:
     if len(file.text) > LARGEST:
         return f"it is larger than {LARGEST // 1024} KiB"
     try:
-        return tomllib.loads(file.text)
+        return toml_of(file.text)
     except (tomllib.TOMLDecodeError, ValueError) as error:
         return f"it is no TOML ({str(error)[:80]})"
     except RecursionError:

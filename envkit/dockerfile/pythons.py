@@ -12,10 +12,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from envkit.dockerfile import conda, system
+from envkit.dockerfile import system
+from envkit.dockerfile.bases import PATH
+from envkit.dockerfile.files import absolute
 from envkit.subjects.dockerfile import Base, Command, Install
 
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # Docker's default for Linux
 SYSTEM = "/usr/local"  # where pip puts what it installs for a Python of the system, as root
 _NUMBERED = re.compile(r"(?:python|pip)(\d+\.\d+)")
 _PLAIN = re.compile(r"(?:python|pip)[23]?")
@@ -131,7 +132,7 @@ class Pythons:
             elif not word.startswith("-"):
                 folder = word
         if folder or default:
-            self.prefixes[_absolute(folder or default, cwd)] = version
+            self.prefixes[absolute(folder or default, cwd)] = version
 
     def add(self, install: Install) -> None:
         """Takes down an install that is itself a Python or belongs to one."""
@@ -155,8 +156,9 @@ class Pythons:
             elif numbered:
                 self.links[f"/usr/bin/python{numbered[1]}"] = f"python{numbered[1]}"
         elif manager == "conda" and name == "python":
-            self.prefixes[self.environment(install.target.removeprefix("conda:"))] = _minor(
-                install.version or install.specifier
+            open_end = not install.version and ">" in install.specifier and "<" not in install.specifier
+            self.prefixes[self.environment(install.target.removeprefix("conda:"))] = (
+                "" if open_end else _minor(install.version or install.specifier)  # of ">=A.B" conda takes the newest
             )
         elif manager == "conda" and install.target.startswith("conda:"):
             prefix = self.environment(install.target.removeprefix("conda:"))
@@ -196,7 +198,7 @@ class Pythons:
         """
         if not name or "$" in name:
             return ""
-        return self.environment(name) if "/" not in name else _absolute(name, cwd)
+        return self.environment(name) if "/" not in name else absolute(name, cwd)
 
     def look(self, program: str, env: Mapping[str, str | None], cwd: str = "", active: str = "") -> Python:
         """The Python that a program's name or path means; empty where the text does not say."""
@@ -204,7 +206,7 @@ class Pythons:
         if re.fullmatch(r"\d+\.\d+(\.\d+)?", program):  # a version instead of a name, as uv and virtualenv take it
             return Python(_minor(program), SYSTEM)
         if "/" in program:
-            return self._at(_absolute(program, cwd), 0)
+            return self._at(absolute(program, cwd), 0)
         if active and _PLAIN.fullmatch(name):
             return Python(self.prefixes.get(active, ""), active)
         path = env.get("PATH") or PATH
@@ -303,11 +305,21 @@ class Pythons:
             )
         folder = env.get("VIRTUAL_ENV") or env.get("UV_PROJECT_ENVIRONMENT") or active
         if folder:
-            prefix = _absolute(folder, cwd)
+            prefix = absolute(folder, cwd)
         else:
-            prefix = next((p for p in _upward(cwd) if p in self.prefixes), _absolute(".venv", cwd))
+            near = (p for p in _upward(cwd) if p in self.prefixes)
+            prefix = next(near, "") or self._venv_on_path(env) or absolute(".venv", cwd)
         version = self.prefixes.get(prefix, "") or _minor(env.get("UV_PYTHON") or "") or self.managed
         return Python(version or self.found(env, cwd, active), prefix)
+
+    def _venv_on_path(self, env: Mapping[str, str | None]) -> str:
+        """The virtual environment whose bin comes first on PATH, which ``uv pip`` takes where none is active."""
+        for folder in (env.get("PATH") or "").split(":"):
+            prefix = folder.rstrip("/").removesuffix("/bin")
+            if prefix in self.prefixes and prefix != folder.rstrip("/"):
+                conda_made = self.conda_root and f"{prefix}/".startswith(f"{self.conda_root}/")
+                return "" if conda_made or prefix == SYSTEM else prefix
+        return ""
 
     def found(self, env: Mapping[str, str | None], cwd: str = "", active: str = "") -> str:
         """The version that uv finds on PATH where nothing asks for one: python3's, else that of the one Python that is
@@ -321,10 +333,6 @@ class Pythons:
 def _upward(cwd: str) -> list[str]:
     parts = cwd.rstrip("/").split("/")
     return ["/".join(parts[:count]) + "/.venv" for count in range(len(parts), 0, -1)]
-
-
-def _absolute(path: str, cwd: str) -> str:
-    return posixpath.normpath(posixpath.join(cwd or "/", path))
 
 
 def _option(words: list[str], *names: str) -> str:
@@ -343,8 +351,3 @@ def _minor(text: str) -> str:
     """
     found = re.search(r"(\d+)\.(\d+)", text)
     return f"{found[1]}.{found[2]}" if found else ""
-
-
-def activated(command: Command) -> str | None:
-    """The environment that a command activates for the rest of its RUN, None where it activates none."""
-    return conda.activated(command)

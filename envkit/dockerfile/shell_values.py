@@ -15,7 +15,6 @@ from envkit.subjects.dockerfile import Command, Word
 WORK = 2_000_000  # steps that one pattern may cost before it is left undecided
 _SUM = re.compile(r"\s*(?:(\d+)|(\*\*|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%()<>!]))")
 _RANK = {"||": 1, "&&": 2, "==": 3, "!=": 3, "<": 4, ">": 4, "<=": 4, ">=": 4, "+": 6, "-": 6, "*": 7, "/": 7, "%": 7}
-_UNARY = frozenset("abcdefghknoprstuvwxzGLNORS")
 _BINARY = frozenset({"=", "==", "!=", "-eq", "-ne", "-gt", "-ge", "-lt", "-le", "<", ">", "=~", "-nt", "-ot", "-ef"})
 _SEQUENCE = re.compile(r"(-?\d{1,6})\.\.(-?\d{1,6})(?:\.\.(-?\d{1,6}))?")
 _LETTERS = re.compile(r"([a-zA-Z])\.\.([a-zA-Z])")
@@ -337,9 +336,7 @@ def _test(words: list[Word], depth: int) -> bool | None:
         return None if inner is None else not inner
     if texts[0] == "(" and texts[-1] == ")":
         return _test(words[1:-1], depth + 1)
-    if count == 2 and len(texts[0]) == 2 and texts[0][0] == "-" and texts[0][1] in _UNARY:
-        return unary(texts[0], words[1])
-    return None
+    return unary(texts[0], words[1]) if count == 2 else None
 
 
 def braces(raw: str) -> list[list[tuple[int, int, str]]]:

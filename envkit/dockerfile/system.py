@@ -194,7 +194,7 @@ def read(command: Command, files: Files, trail: Trail | None = None) -> Iterator
     """
     trail = trail or Trail()
     program = command.program
-    if program in _APT:
+    if program in APT:
         yield from _apt(command, trail)
     elif program in _DNF:
         yield from _dnf(command, trail)
@@ -218,7 +218,7 @@ def read(command: Command, files: Files, trail: Trail | None = None) -> Iterator
         yield from _installer(command, trail)
 
 
-_APT = frozenset({"apt", "apt-get", "aptitude", "apt-fast", "nala"})
+APT = frozenset({"apt", "apt-get", "aptitude", "apt-fast", "nala"})
 _DNF = frozenset({"dnf", "dnf5", "yum", "microdnf", "tdnf", "zypper"})
 _REMOVE = frozenset({"remove", "purge", "autoremove", "autopurge", "erase", "rm"})
 _APT_NOTHING = ("-s", "--simulate", "--dry-run", "--just-print", "--no-act", "-d", "--download-only", "--print-uris")
@@ -667,7 +667,7 @@ def links(command: Command, trail: Trail | None = None) -> tuple[Link, ...]:
         return tuple(_ln(command))
     if program in ("update-alternatives", "alternatives"):
         return tuple(_alternatives(command))
-    if program in _APT:
+    if program in APT:
         return tuple(
             Link(f"/usr/bin/{name}", f"/usr/bin/{target}", word.span)
             for word in command.words[2:]

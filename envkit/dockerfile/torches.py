@@ -61,9 +61,9 @@ def of_install(install: Install, others: Iterable[Install], base: Base, facts: F
     """
     version: Observed[str]
     if install.version:
-        version = Observed.of(install.version, _says(install))
+        version = Observed.of(install.version, install.span.place)
     else:
-        version = Observed.lost(f"{_says(install)} names no exact version")
+        version = Observed.lost(f"{install.span.place} names no exact version")
     if install.manager == "conda":
         cuda, method = _conda(install, tuple(others)), "conda"
     elif install.manager == "source":
@@ -82,43 +82,49 @@ def of_install(install: Install, others: Iterable[Install], base: Base, facts: F
     )
 
 
-def _says(install: Install) -> str:
-    return f"{install.span.path}:{install.span.line}"
+# What decides which CUDA conda's torch is for, most wanted first.
+_DECIDING = (
+    ("pytorch-cuda",),
+    ("cudatoolkit",),
+    ("cuda-version",),
+    ("cuda-toolkit", "cuda-runtime", "cuda", "cuda-libraries"),
+)
+DECIDING = frozenset({"cpuonly", "pytorch-cpu", *(name for names in _DECIDING for name in names)})
 
 
 def _conda(install: Install, others: tuple[Install, ...]) -> Observed[str]:
     near = [other for other in others if other.manager == "conda" and other.prefix == install.prefix]
     if install.local == "cpu" or any(other.name in ("cpuonly", "pytorch-cpu") for other in near):
-        return Observed.of("cpu", _says(install))
+        return Observed.of("cpu", install.span.place)
     said = cuda_of(install.local)
     if said:
-        return Observed.of(said, _says(install))
-    for names in (
-        ("pytorch-cuda",),
-        ("cudatoolkit",),
-        ("cuda-version",),
-        ("cuda-toolkit", "cuda-runtime", "cuda", "cuda-libraries"),
-    ):
+        return Observed.of(said, install.span.place)
+    for names in _DECIDING:
         for other in reversed(near):
+            if other.name not in names:
+                continue
             found = re.match(r"\d+\.\d+", other.version or other.specifier.lstrip("=~ "))
-            if other.name in names and found:
-                return Observed.of(found[0], _says(other))
+            if found:
+                return Observed.of(found[0], other.span.place)
     label = next(
         (found[1] for channel in install.channels if (found := re.search(r"label/cuda-(\d+\.\d+)", channel))), ""
     )
     if label:
-        return Observed.of(label, _says(install))
+        return Observed.of(label, install.span.place)
     return Observed.lost("no package or build string in conda's command names a CUDA")
 
 
 def _pip(install: Install, facts: Facts, arm: bool) -> Observed[str]:
-    via = _says(install)
+    via = install.span.place
     if install.local:
         said = cuda_of(install.local)
         return (
             Observed.of(said, via) if said else Observed.lost(f"the local version {install.local} names no CUDA", via)
         )
     if install.url:
+        variant = variant_of(install.url)  # before there were local versions the index's folder alone told the build
+        if variant:
+            return _named(variant, f"{via}, the folder {variant} of the wheel's address")
         return Observed.lost("the address of the wheel or source names no CUDA", via)
     unclear = [url for url in (install.index, *install.extra_indexes, *install.find_links) if re.search(r"[$`]", url)]
     if unclear:

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from envkit.dockerfile import options
-from envkit.dockerfile.files import FileText
+from envkit.dockerfile import edited, options
+from envkit.dockerfile.files import NOWHERE, FileText, absolute
 from envkit.subjects.dockerfile import Command, Copy
 
 _URL = re.compile(r"(?:https?|ftp|git|ssh)://|git@")
+_MOST_EVENTS = 200  # that folders copied between stages may add up to, for they can double with each stage
 
 
 class Source(Protocol):
@@ -41,12 +42,16 @@ class NoContext:
         return ()
 
 
+# A text, the reason why there is none, or a place of the context and whether all below it is meant.
+What = FileText | str | tuple[str, bool]
+
+
 @dataclass(slots=True)
 class Tree:
     """What lies where, newest last; ``copy`` for a stage that is FROM it."""
 
     context: Source
-    events: list[tuple[str, FileText | str | tuple[str, bool]]] = field(default_factory=list)
+    events: list[tuple[str, What]] = field(default_factory=list)
     clones: dict[str, tuple[str, str]] = field(default_factory=dict)  # address and branch or tag, by folder
 
     def copy(self) -> Tree:
@@ -59,7 +64,7 @@ class Tree:
 
     def took(self, copy: Copy, workdir: str) -> None:
         """A COPY or ADD out of the context."""
-        target = _join(workdir, copy.target)
+        target = absolute(copy.target, workdir)
         into = copy.target.endswith(("/", "/.")) or copy.target == "." or len(copy.sources) > 1
         for source in copy.sources:
             if _URL.match(source):
@@ -72,12 +77,22 @@ class Tree:
                 self._took(inside + "/" if source.endswith(("/", "/.")) and inside != "." else inside, target, into)
 
     def took_from(self, copy: Copy, other: Tree) -> None:
-        """The files among the sources of a COPY out of another stage that are known there."""
+        """What a COPY out of another stage brings: a file that is known there, or what lies in a folder there."""
         into = copy.target.endswith(("/", "/.")) or len(copy.sources) > 1
+        target = posixpath.normpath(copy.target)
         for source in copy.sources:
             found = other.read(source, "/")
             if isinstance(found, FileText):
-                self.events.append((_named(posixpath.normpath(copy.target), source, into), found))
+                self.events.append((_named(target, source, into), found))
+                continue
+            folder = absolute(source, "/")
+            for place, what in tuple(other.events[-_MOST_EVENTS:]):
+                if len(self.events) >= _MOST_EVENTS:
+                    break
+                if place == folder or place.startswith(folder.rstrip("/") + "/"):
+                    self.events.append((absolute(posixpath.relpath(place, folder), target), what))
+                elif folder.startswith(place.rstrip("/") + "/") and isinstance(what, tuple) and what[1]:
+                    self.events.append((target, (posixpath.join(what[0], posixpath.relpath(folder, place)), True)))
 
     def _took(self, source: str, target: str, into: bool) -> None:
         folder = source in (".", "./") or source.endswith(("/", "/.")) or bool(self.context.names(source))
@@ -88,11 +103,12 @@ class Tree:
         else:
             self.events.append((_named(target, source, into), (source, False)))
             # Without the context nobody knows whether this is a folder; what lies below it would be found there.
-            self.events.append((target, (source, True)))
+            if not isinstance(self.context.read(source), FileText):
+                self.events.append((target, (source, True)))
 
-    def bound(self, flags: tuple[str, ...], workdir: str) -> list[tuple[str, FileText | str | tuple[str, bool]]]:
+    def bound(self, flags: tuple[str, ...], workdir: str) -> list[tuple[str, What]]:
         """What the bind mounts of a RUN add for its time."""
-        added: list[tuple[str, FileText | str | tuple[str, bool]]] = []
+        added: list[tuple[str, What]] = []
         for flag in flags:
             if not flag.startswith("--mount="):
                 continue
@@ -102,8 +118,8 @@ class Tree:
                 continue
             source = (options.get("source") or options.get("src") or ".").lstrip("/") or "."
             target = options.get("target") or options.get("dst") or options.get("destination") or source
-            added.append((_join(workdir, target), (source, False)))
-            added.append((_join(workdir, target), (source, True)))
+            added.append((absolute(target, workdir), (source, False)))
+            added.append((absolute(target, workdir), (source, True)))
         return added
 
     def ran(self, command: Command) -> None:
@@ -121,13 +137,48 @@ class Tree:
             name = _option(words, "-O" if command.program == "wget" else "-o", "--output-document", "--output")
             for word in words:
                 if _URL.match(word):
-                    self.events.append((_join(command.cwd, name or word.rsplit("/", 1)[-1]), "the build downloads it"))
+                    place = absolute(name or word.rsplit("/", 1)[-1], command.cwd)
+                    self.events.append((place, "the build downloads it"))
+        elif command.program in ("cp", "mv"):
+            self._moved(command)
+        elif command.program == "uv" and words[:1] == ("lock",) and not {"--check", "--dry-run"} & set(words):
+            self.events.append((absolute("uv.lock", command.cwd), "the build makes it anew"))
+        change = edited.read(command)
+        if change is not None and change.inside:
+            for path in change.paths:
+                full = absolute(path, command.cwd)
+                before = self.read(full, "/")
+                if isinstance(before, FileText):
+                    new = change.change(before.text) if change.change and command.sure else None
+                    self.events.append((full, "the build edits it" if new is None else FileText(before.path, new)))
         for redirect in command.redirects:
             if redirect.op in (">", ">>", "&>", ">|") and redirect.target.sure:
-                self._wrote(command, redirect.op, _join(command.cwd, redirect.target.text))
+                self._wrote(command, redirect.op, absolute(redirect.target.text, command.cwd))
+
+    def _moved(self, command: Command) -> None:
+        """What cp and mv put in the place of files, as far as their names look like files'."""
+        named = [word for word in command.words[1:] if not word.text.startswith("-")]
+        if len(named) < 2 or not all(word.sure for word in named):
+            return
+        target = named[-1].text
+        for word in named[:-1]:
+            source, name = absolute(word.text, command.cwd), posixpath.basename(word.text.rstrip("/"))
+            found = self.read(source, "/")
+            if not isinstance(found, FileText) or not command.sure:
+                found = f"the build copies {word.text} there"
+            places = [absolute(posixpath.join(target, name), command.cwd)]
+            if posixpath.splitext(target)[1] and not target.endswith("/"):
+                places.append(absolute(target, command.cwd))
+            self.events += [(place, found) for place in places if posixpath.splitext(place)[1]]
 
     def _wrote(self, command: Command, op: str, path: str) -> None:
         text: str | None = None
+        change = edited.read(command)
+        if change is not None and change.change and not change.inside and op != ">>" and command.sure:
+            sources = [self.read(absolute(source, command.cwd), "/") for source in change.paths]
+            if len(sources) == 1 and isinstance(sources[0], FileText):
+                self.events.append((path, FileText(sources[0].path, change.change(sources[0].text))))
+                return
         if command.program == "cat" and command.heredoc:
             text = command.heredoc
         elif command.program in ("echo", "printf") and all(word.sure for word in command.words):
@@ -154,7 +205,7 @@ class Tree:
         """The file at ``path`` of the container, or a clause that says why it cannot be known."""
         if _URL.match(path):
             return "it lies on the network"
-        full = _join(cwd, path)
+        full = absolute(path, cwd)
         why = ""
         for place, what in reversed(self.events):
             if place == full:
@@ -175,7 +226,7 @@ class Tree:
                     if isinstance(found, FileText):
                         return found
                     why = why or found
-        return why or "nothing in the Dockerfile puts it there"
+        return why or NOWHERE
 
 
 @dataclass(slots=True)
@@ -222,7 +273,7 @@ def cloned(command: Command) -> Clone | None:
     url = given.rest[0].text
     folder = given.rest[1].text if len(given.rest) > 1 else _repository(url)
     ref = given.last("--branch") or given.last("-b")
-    return Clone(url, _join(command.cwd, folder), ref.text if ref else "")
+    return Clone(url, absolute(folder, command.cwd), ref.text if ref else "")
 
 
 def _repository(url: str) -> str:
@@ -230,11 +281,7 @@ def _repository(url: str) -> str:
 
 
 def _named(target: str, source: str, into: bool) -> str:
-    return _join(target, source.rstrip("/").rsplit("/", 1)[-1]) if into else target
-
-
-def _join(folder: str, path: str) -> str:
-    return posixpath.normpath(posixpath.join(folder or "/", path))
+    return absolute(source.rstrip("/").rsplit("/", 1)[-1], target) if into else target
 
 
 def _option(words: tuple[str, ...], *names: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from envkit.dockerfile import locks, options, pip, project, requirements
-from envkit.dockerfile.files import Files, FileText
+from envkit.dockerfile.files import NOWHERE, Files, FileText
 from envkit.dockerfile.project import Project, table, tables, texts
 from envkit.dockerfile.requirements import Asked, address, holds
 from envkit.model import Span
@@ -132,11 +132,6 @@ def _join(cwd: str, path: str) -> str:
     return posixpath.normpath(posixpath.join(cwd, path)) if cwd and "$" not in path else path
 
 
-def is_true(value: str) -> bool:
-    """Whether a variable's value switches something on."""
-    return value.strip().lower() in ("1", "true", "yes", "on", "t", "y")
-
-
 # ---- indexes
 
 
@@ -167,7 +162,7 @@ def _asked(command: Command, given: options.Given, found: Project | None) -> Ask
         ("UV_SYSTEM_PYTHON", "--system"),
         ("UV_NO_BUILD_ISOLATION", "--no-build-isolation"),
     ):
-        if is_true(env.get(variable, "")):
+        if options.is_true(env.get(variable, "")):
             asked.options.add(option)
     return asked
 
@@ -371,7 +366,8 @@ def _sync(command: Command, given: options.Given, files: Files) -> Iterator[Inst
             asked.requirements = list(project.needed(told, extras - {"*"}, groups, python, main=main))
             asked.unread += told.unread
             yield from pip.finish(asked, command, target, files, "uv", python, requires)
-        yield Unread(posixpath.join(directory, "uv.lock"), lock, span)
+        if not told or lock != NOWHERE:  # without a lock uv resolves the project by itself
+            yield Unread(posixpath.join(directory, "uv.lock"), lock, span)
     if isinstance(found, Unread):
         yield found
     elif main and found.is_package and not given.names() & {"--no-install-project", "--no-install-workspace"}:
@@ -397,11 +393,11 @@ def _groups(given: options.Given, found: Project | None, command: Command) -> tu
     if only:
         return tuple(only), False
     chosen = list(found.default_groups) if found else ["dev"]
-    if "--no-default-groups" in names or is_true(command.env.get("UV_NO_DEFAULT_GROUPS", "")):
+    if "--no-default-groups" in names or options.is_true(command.env.get("UV_NO_DEFAULT_GROUPS", "")):
         chosen = []
     if "--all-groups" in names and found:
         chosen = list(found.groups)
-    if "--no-dev" in names or is_true(command.env.get("UV_NO_DEV", "")):
+    if "--no-dev" in names or options.is_true(command.env.get("UV_NO_DEV", "")):
         chosen = [one for one in chosen if one != "dev"]
     chosen += [requirements.canonical(word.text) for word in given.every("--group")]
     without = {requirements.canonical(word.text) for word in given.every("--no-group")}
@@ -565,7 +561,7 @@ def _run(
     given = _both(outer, inner)
     names = given.names()
     target = _environment(command, "", given)
-    if not names & {"--no-sync", "--no-project", "--script"} and not is_true(command.env.get("UV_NO_SYNC", "")):
+    if not names & {"--no-sync", "--no-project", "--script"} and not options.is_true(command.env.get("UV_NO_SYNC", "")):
         yield from _sync(command, options.Given(given.options, ()), files)
     asked = _asked(command, given, None)
     for word in given.every("--with"):

@@ -292,8 +292,12 @@ class DockerEngine:
         except docker.errors.APIError as error:
             text = str(error.explanation or error).strip().rstrip(".")
             if absent(text):
-                raise UsageError(f"{ref} does not exist or is private: {text}", "check its name, or docker login") from error
-            raise Undecided(f"no registry answers for {ref}: {text}", "give the engine access to the registry") from error
+                raise UsageError(
+                    f"{ref} does not exist or is private: {text}", "check its name, or docker login"
+                ) from error
+            raise Undecided(
+                f"no registry answers for {ref}: {text}", "give the engine access to the registry"
+            ) from error
         return str(digest)
 
     def _adopt(self, wish: BaseWish, made: base.Bootstrapped, say: Say) -> BaseFound:

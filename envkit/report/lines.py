@@ -41,21 +41,21 @@ def _painted(text: str, code: str, color: bool) -> str:
 def _finding(check: str, finding: Finding, judged: Judged, color: bool, width: int) -> Iterator[str]:
     word = finding.severity.name.lower()
     head = _painted(f"{word}[{check}]", _COLORS[finding.severity], color)
-    yield f"{head}: {_safe(finding.message)}"
+    yield f"{head}: {_one_line(_safe(finding.message))}"
     span = finding.span
     lines = judged.lines
     margin = "     "
     if span is None:
-        yield f"  --> {visible(judged.path)}"
+        yield f"  --> {_one_line(visible(judged.path))}"
     elif span.path == judged.path and 0 < span.line <= len(lines):
-        yield f"  --> {visible(str(span))}"
+        yield f"  --> {_one_line(visible(str(span)))}"
         margin = " " * len(str(span.line))
         source, start, length = _cut(lines[span.line - 1].rstrip("\r"), span.column, _length(finding, lines))
         yield f"{margin} |"
         yield f"{span.line} | {source}".rstrip()
         yield f"{margin} | {' ' * start}{_painted('^' * max(1, length), _COLORS[finding.severity], color)}"
     else:  # the place is in a file beside it, which a requirements option or a COPY led to
-        yield f"  --> {visible(str(span))}, by way of {visible(judged.path)}"
+        yield f"  --> {_one_line(visible(str(span)))}, by way of {_one_line(visible(judged.path))}"
     for value, how in finding.evidence.items():
         yield from _noted(margin, "because", f"{value}: {how}" if how else value, width)
     if finding.fix:
@@ -68,19 +68,33 @@ def _safe(text: str) -> str:
     return visible(redacted_text(text))
 
 
+def _one_line(text: str) -> str:
+    """A text out of a file, or a file's name, that cannot begin a line of its own."""
+    return text.replace("\n", "\\n")
+
+
 def _noted(margin: str, word: str, text: str, width: int) -> Iterator[str]:
     first = f"{margin} = {word}: "
     safe = _safe(text)
     if len(first) + len(safe) <= max(width, 60) and "\n" not in safe:
         yield first + safe
         return
-    yield from textwrap.wrap(
-        safe,
-        max(width, 60),
-        initial_indent=first,
-        subsequent_indent=" " * len(first),
-        break_long_words=False,
-    )
+    yield from _wrapped(safe, width, first, " " * len(first))
+
+
+def _wrapped(text: str, width: int, first: str, indent: str) -> Iterator[str]:
+    """The text in lines, none of which begins like one of GitHub's workflow commands, which its runner would obey."""
+    held = ""
+    lines = textwrap.wrap(text, max(width, 60), initial_indent=first, subsequent_indent=indent, break_long_words=False)
+    for line in lines:
+        if held and line.lstrip().startswith("::"):
+            held += " " + line.lstrip()
+            continue
+        if held:
+            yield held
+        held = line
+    if held:
+        yield held
 
 
 def _length(finding: Finding, lines: Sequence[str]) -> int:
@@ -118,12 +132,11 @@ def _open(judged: Judged, color: bool, width: int) -> Iterator[str]:
     for result in judged.results:
         if result.outcome in (Outcome.UNKNOWN, Outcome.BROKE):
             reasons.setdefault(result.reason, []).append(result.check)
-    path = visible(judged.path)
+    path = _one_line(visible(judged.path))
     for reason, checks in list(reasons.items())[:_NAMED]:
         more = f" and {len(checks) - _NAMED} more" if len(checks) > _NAMED else ""
         head = f"{_painted('undecided', '1;35', color)}[{', '.join(checks[:_NAMED])}{more}]"
-        text = textwrap.wrap(_safe(reason), max(width, 60), break_long_words=False)
-        yield "\n".join([f"{head}:", *(f"    {line}" for line in text), f"  --> {path}"]) + "\n"
+        yield "\n".join([f"{head}:", *_wrapped(_safe(reason), width, "    ", "    "), f"  --> {path}"]) + "\n"
     if len(reasons) > _NAMED:
         yield f"{len(reasons) - _NAMED} more reasons left checks of {path} undecided; --format json has all\n"
 

@@ -57,11 +57,23 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
         ),
         rf"\1\2\3{HIDDEN}\2\3",
     ),
-    # Tokens known by their shape: GitHub, Hugging Face, GitLab, NVIDIA, AWS, Slack.
+    # A Dockerfile's older form, with a blank instead of "=".
+    (
+        re.compile(rf"^(\s*(?:ONBUILD\s+)?ENV\s+{_NAME}\s+){_REFERENCE}\S.*", re.IGNORECASE | re.MULTILINE),
+        rf"\1{HIDDEN}",
+    ),
+    (re.compile(r"(\bwandb\s+login\s+(?:--\S+\s+)*)[0-9a-f]{40}\b"), rf"\1{HIDDEN}"),
+    # curl's own option; a user alone is asked for the password.
+    (
+        re.compile(r"(\bcurl\b[^\n]{0,500}?\s(?:-u|--user|--proxy-user)[\s=][\"']?[^\s:\"'$]{1,200}:)(?!\$)[^\s\"']+"),
+        rf"\1{HIDDEN}",
+    ),
+    # Tokens known by their shape: GitHub, Hugging Face, GitLab, NVIDIA, AWS, Slack, OpenAI, PyPI, Google.
     (
         re.compile(
             r"\b(?:gh[pousr]_[A-Za-z0-9]{30,}|github_pat_\w{22,}|hf_[A-Za-z0-9]{30,}|glpat-[\w-]{20,}"
-            r"|nvapi-[\w-]{40,}|A[KS]IA[0-9A-Z]{16}|xox[abprs]-[\w-]{10,})"
+            r"|nvapi-[\w-]{40,}|A[KS]IA[0-9A-Z]{16}|xox[abprs]-[\w-]{10,}|sk-(?:proj-|ant-)?[A-Za-z0-9_-]{32,}"
+            r"|pypi-[\w-]{50,}|AIza[\w-]{35})"
         ),
         HIDDEN,
     ),

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from envkit import judge
+from envkit.dockerfile.evaluate import Beyond
 from envkit.dockerfile.evaluate import read as read_dockerfile
 from envkit.dockerfile.tree import Source
 from envkit.facts import Facts
-from envkit.model import UNSUPPORTED, Observed
-from envkit.sources import Judged, Wishes
+from envkit.model import UNSUPPORTED, Observed, Outcome, Result
+from envkit.sources import READ, Judged, Wishes
 from envkit.subjects.dockerfile import Dockerfile
 
 FIELDS = (
@@ -56,8 +57,16 @@ def _absent(seen: Observed[str]) -> str:
 
 def of_dockerfile(text: str, path: str, context: Source | None, wishes: Wishes, facts: Facts) -> Judged:
     """A Dockerfile's text, judged by every check for it."""
-    subject = read_dockerfile(text, path, facts, context, known=wishes.bases, gpus=wishes.gpus, driver=wishes.driver)
-    return Judged(path, "dockerfile", text, judge.judge(subject, facts), fields(subject))
+    try:
+        subject = read_dockerfile(
+            text, path, facts, context, known=wishes.bases, gpus=wishes.gpus, driver=wishes.driver
+        )
+    except Beyond as error:
+        return Judged(path, "dockerfile", unreadable=str(error))
+    results = judge.judge(subject, facts)
+    if subject.problems:  # what is no Dockerfile to BuildKit was judged in parts, which is not all of it
+        results = (Result(READ, Outcome.UNKNOWN, reason=f"BuildKit refuses it: {subject.problems[0]}"), *results)
+    return Judged(path, "dockerfile", text, results, fields(subject))
 
 
 # One reader a kind of file (kinds.KINDS): text, path as the user named it, what lies beside it, wishes, facts.

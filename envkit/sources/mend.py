@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
 from envkit.dockerfile.parse import parse
@@ -18,14 +19,20 @@ def mended(judged: Judged, more: Sequence[Edit] = ()) -> tuple[str, int]:
     touches must stay what it was, or nothing is changed at all.
     """
     taken: list[Edit] = []
+    lines: dict[int, list[Edit]] = {}  # of ``taken``: two can touch only where they share a line
     count = 0
     findings = [finding for result in judged.results for finding in result.findings if finding.edits]
     for edits in [*(f.edits for f in sorted(findings, key=_place)), *((edit,) for edit in more)]:
         if any(edit.span.path != judged.path for edit in edits):
             continue
-        if any(_touch(edit, other) for edit in edits for other in taken if edit != other):
+        near = {edit: [other for line in _on(edit) for other in lines.get(line, ())] for edit in edits}
+        if any(_touch(edit, other) for edit in edits for other in near[edit] if edit != other):
             continue
-        taken += [edit for edit in edits if edit not in taken]
+        for edit in edits:
+            if edit not in near[edit]:
+                taken.append(edit)
+                for line in _on(edit):
+                    lines.setdefault(line, []).append(edit)
         count += 1
     text = apply(judged.text, taken)
     if text == judged.text or (judged.kind == "dockerfile" and not _only_there(judged.text, text, taken)):
@@ -43,14 +50,17 @@ def apply(text: str, edits: Iterable[Edit]) -> str:
         return starts[place[0] - 1] + place[1] - 1
 
     places = sorted(((offset(_begin(e.span)), offset(_end(e.span)), e.text) for e in edits), reverse=True)
+    made: list[str] = []
+    last = len(text)
     for begin, end, new in places:
-        text = text[:begin] + new + text[end:]
-    return text
+        made += [text[end:last], new]
+        last = begin
+    return "".join([text[:last], *reversed(made)])
 
 
 def diff(judged: Judged, text: str) -> str:
     """What would change, as a unified diff."""
-    name = judged.path.removeprefix("./")
+    name = judged.path.removeprefix("./").replace("\n", "\\n")
     found = difflib.unified_diff(_lines(judged.text), _lines(text), f"a/{name}", f"b/{name}")
     return "".join(map(_ended, found))
 
@@ -77,6 +87,10 @@ def _end(span: Span) -> tuple[int, int]:
     return span.end_line or span.line, span.end_column or span.column
 
 
+def _on(edit: Edit) -> range:
+    return range(edit.span.line, (edit.span.end_line or edit.span.line) + 1)
+
+
 def _touch(one: Edit, two: Edit) -> bool:
     """Whether two edits want the same stretch, or begin at the same place, where their order would matter."""
     (a, b), (c, d) = (_begin(one.span), _end(one.span)), (_begin(two.span), _end(two.span))
@@ -89,9 +103,10 @@ def _only_there(before: str, after: str, edits: Iterable[Edit]) -> bool:
     old, new = was.instructions, now.instructions
     if [i.name for i in old] != [i.name for i in new] or len(now.problems) > len(was.problems):
         return False
-    lines = [edit.span.line for edit in edits]
+    lines = sorted(edit.span.line for edit in edits)
     for one, two in zip(old, new, strict=True):
-        if any(one.span.line <= line <= (one.span.end_line or one.span.line) for line in lines):
+        at = bisect_left(lines, one.span.line)
+        if at < len(lines) and lines[at] <= (one.span.end_line or one.span.line):
             continue
         said = [
             (i.text.value, i.exec_form, [f.value for f in i.flags], [h.content.value for h in i.heredocs])

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import posixpath
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 from envkit import judge
 from envkit.dockerfile import conda, locks, project, requirements, torches
 from envkit.dockerfile.files import FileText
+from envkit.dockerfile.files import toml as toml_of
 from envkit.dockerfile.requirements import PYTHONS, Asked, Requirement, admits, holds
 from envkit.dockerfile.tree import Source
 from envkit.errors import UsageError
@@ -172,7 +172,7 @@ def _range(specifier: str, span: Span) -> tuple[Observed[str], tuple[str, ...]]:
     if not specifier:
         return Observed.lost("the file does not say which Pythons it is for"), ()
     pythons = tuple(one for one in PYTHONS if admits(specifier, one) is not False)
-    via = f"{span.path}:{span.line}"
+    via = span.place
     if len(pythons) == 1:
         return Observed.of(pythons[0], via), pythons
     return Observed.lost(f"it lets in {specifier}", via), pythons
@@ -275,7 +275,7 @@ def of_spec(text: str, path: str, context: Source | None, wishes: Wishes, facts:
     from envkit import spec as specs
 
     try:
-        table = tomllib.loads(text)
+        table = toml_of(text)
     except (ValueError, RecursionError) as error:
         return Judged(path, "spec", text, unreadable=f"it is no TOML ({str(error)[:80]})")
     lines = project.Places(FileText(path, text))

@@ -10,14 +10,15 @@ from dataclasses import dataclass, replace
 
 from envkit import judge
 from envkit.dockerfile.bases import base as base_of
+from envkit.dockerfile.evaluate import Beyond
 from envkit.dockerfile.evaluate import read as read_dockerfile
 from envkit.dockerfile.files import FileText
+from envkit.dockerfile.nodes import Node, documents, json_with_comments, template_line
 from envkit.dockerfile.tree import Source
 from envkit.dockerfile.words import expand
 from envkit.facts import Facts
 from envkit.model import Span
 from envkit.sources import Judged, Wishes
-from envkit.sources.nodes import Node, documents, json_with_comments, template_line
 from envkit.subjects.dockerfile import Base, Dockerfile, Unread
 from envkit.subjects.workload import Container, GpuRequest, Mount, Said, Workload
 
@@ -78,7 +79,11 @@ class _Reading:
             self.unread.append(Unread(posixpath.join(folder, name), found, span))
             return None
         path = posixpath.normpath(posixpath.join(posixpath.dirname(self.path), folder, name))
-        read = read_dockerfile(found.text, path, self.facts, below, known=self.wishes.bases)
+        try:
+            read = read_dockerfile(found.text, path, self.facts, below, known=self.wishes.bases)
+        except Beyond as error:
+            self.unread.append(Unread(posixpath.join(folder, name), str(error), span))
+            return None
         if not read.stages or (target and read.target.name.lower() != target.lower()):
             return None
         return read
@@ -221,6 +226,7 @@ def _service(key: Node, lineage: tuple[Node, ...], reading: _Reading) -> Contain
     replicas = _expanded(_first(lineage, "deploy", "replicas") or _first(lineage, "scale"))
     runtime = _expanded(_first(lineage, "runtime"))
     added = _first(lineage, "cap_add")
+    policy = _expanded(_first(lineage, "pull_policy"))
     return Container(
         key.text,
         key.span,
@@ -241,6 +247,7 @@ def _service(key: Node, lineage: tuple[Node, ...], reading: _Reading) -> Contain
         {},
         tuple(one.text for one in added.listed()) if added is not None else (),
         _whole(replicas) if replicas is not None else 1,
+        local=policy is not None and policy.value in ("never", "build"),
     )
 
 
@@ -404,6 +411,7 @@ def _pod(spec: Node, replicas: int | None, reading: _Reading) -> Iterator[Contai
                 kind, source, size = volumes.get(named.text if named is not None else "", ("other", "", None))
                 mounts.append(Mount(kind, source, target.text if target is not None else "", mount.span, size))
             image, name = _plain(item.get("image")), item.get("name")
+            policy = item.get("imagePullPolicy")
             added = item.get("securityContext", "capabilities", "add")
             command = tuple(
                 one for key in ("command", "args") for word in item.listed(key) if (one := _plain(word)) is not None
@@ -433,6 +441,7 @@ def _pod(spec: Node, replicas: int | None, reading: _Reading) -> Iterator[Contai
                 tuple(one.text for one in added.listed()) if added is not None else (),
                 replicas,
                 initial,
+                local=policy is not None and policy.text == "Never",
             )
 
 

@@ -91,8 +91,8 @@ class Install:
     that is.  ``constraint`` is True for a line of a constraints file: it installs nothing, but pins.
     ``locked`` is True where a lock file names the exact artifact.  ``marker`` is an environment marker that was not
     decided.  ``span`` is the requirement itself, in the file that names it; ``sure`` as in Command.
-    evaluate.py adds ``python``, the version of the Python it goes into ("3.10", "" where not known), and ``prefix``, the
-    folder of that environment ("/usr/local", "/opt/venv", "/opt/conda/envs/x", "" where not known).
+    evaluate.py adds ``python``, the version of the Python it goes into ("3.10", "" where not known), and ``prefix``,
+    the folder of that environment ("/usr/local", "/opt/venv", "/opt/conda/envs/x", "" where not known).
     """
 
     manager: str
@@ -131,11 +131,16 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A file that decides what gets installed and could not be read: ``why`` is a clause ("no build context was given")."""
+    """A file that decides what gets installed and could not be read: ``why`` is a clause ("no build context was
+    given").
+
+    ``system`` says that it can only hold packages of the distribution or a Python, and no package for a Python.
+    """
 
     path: str
     why: str
     span: Span
+    system: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +150,8 @@ class Base:
     ``reference`` is FROM's word with its ARGs expanded; ``repository`` without registry default, tag and digest
     ("nvidia/cuda", "nvcr.io/nvidia/pytorch"); ``tag`` "" where none is written.  ``scratch`` marks FROM scratch.
     ``family``: nvidia, pytorch, ngc, python, conda, os (debian, ubuntu, rockylinux, ...), other (frameworks known by
-    name, see the facts) or unknown.  Each Observed says in ``via`` whether the tag said it or which fact row did, and in
-    ``missing`` why not; a base that surely has none of it (no CUDA in python:3.11) says UNSUPPORTED.
+    name, see the facts) or unknown.  Each Observed says in ``via`` whether the tag said it or which fact row did, and
+    in ``missing`` why not; a base that surely has none of it (no CUDA in python:3.11) says UNSUPPORTED.
     ``flavor``: base, runtime or devel.  ``cudnn`` is the version as exactly as known ("8", "9.1.0.70").
     ``nvcc``, ``compiler``: whether nvcc, a C compiler is there.  ``variables`` are ENVs of the image that matter
     (LD_LIBRARY_PATH, PATH, NVIDIA_VISIBLE_DEVICES, NVIDIA_DRIVER_CAPABILITIES, CUDA_VERSION, PIP_NO_CACHE_DIR).
@@ -208,8 +213,8 @@ class Step:
 
     RUN, CMD, ENTRYPOINT, HEALTHCHECK have ``commands``; RUN and SHELL keep ``flags`` ("--mount=type=cache,target=/x");
     ENV, ARG and LABEL ``settings``; COPY and ADD a ``copy``.  ``value`` is the text after the name and its flags with
-    continuations joined.  ``installs``, ``removals`` and ``unread`` are what its commands do.  ``exec_form`` marks JSON.
-    ``user``, ``workdir`` and ``env`` hold at its begin.
+    continuations joined.  ``installs``, ``removals`` and ``unread`` are what its commands do.  ``exec_form`` marks
+    JSON.  ``user``, ``workdir`` and ``env`` hold at its begin.
     """
 
     name: str
@@ -248,9 +253,9 @@ class Stage:
 class Torch:
     """The torch that the image ends up with.
 
-    ``version`` is its public version, ``cuda`` its CUDA ("X.Y"), "cpu" or "rocm...", each not observed where the text leaves it
-    open (an unpinned requirement); ``method`` is base, pip, uv, conda, poetry, pixi, source or wheel.  ``install`` is
-    None for the base's own.
+    ``version`` is its public version, ``cuda`` its CUDA ("X.Y"), "cpu" or "rocm...", each not observed where the text
+    leaves it open (an unpinned requirement); ``method`` is base, pip, uv, conda, poetry, pixi, source or wheel.
+    ``install`` is None for the base's own.
     """
 
     version: Observed[str]
@@ -281,6 +286,7 @@ class Dockerfile:
     all installs that the image keeps, in order.  ``torches`` are all torches that it gets, in order: the last one
     stays.  ``unread`` are the files that would say more.  ``started`` is the Python that ENTRYPOINT and CMD start, None
     where they start none that is known.  ``gpus`` and ``driver`` are what the user says that it must run on.
+    ``problems`` are clauses for what BuildKit refuses, each with its place.
     The nine fields of the contract are ``base_image`` ... ``torch_install_method``; ``via`` names the line or fact.
     """
 
@@ -305,6 +311,7 @@ class Dockerfile:
     torch_install_method: Observed[str] = field(default_factory=Observed)
     gpus: tuple[str, ...] = ()
     driver: str = ""
+    problems: tuple[str, ...] = ()
 
     @property
     def target(self) -> Stage:

@@ -59,6 +59,7 @@ class Container:
     ``ulimits`` by name, soft limits; ``env`` values are None where they come from elsewhere.
     ``replicas`` counts copies, None where nobody knows.  ``initial`` marks one that ends before the others start.
     ``command`` are entry point and arguments.  ``env_files`` says whether some variables are in files.
+    ``local`` says that the image is never pulled, so that it was made on the machine.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Container:
     capabilities: tuple[str, ...] = ()
     replicas: int | None = 1
     initial: bool = False
+    local: bool = False
 
 
 @dataclass(frozen=True, slots=True)
