@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from envkit.dockerfile import conda, pip, poetry, shell, system, torches, uv, words
+from envkit.dockerfile import conda, makefile, pip, poetry, shell, system, torches, uv, words
 from envkit.dockerfile.bases import PATH
 from envkit.dockerfile.bases import base as base_of
 from envkit.dockerfile.files import Files, absolute
@@ -622,9 +622,17 @@ _NO_END = "it is too long or too deep to follow, or no script that a shell reads
 
 
 def _script(command: Command, files: Files, depth: int) -> Iterator[Command]:
-    """The commands of a script out of the context that a command starts; the command itself where it starts none that
-    can be read.
+    """The commands of a script or makefile out of the context that a command starts; the command itself where it starts
+    none that can be read, and make beside what it starts.
     """
+    recipe = makefile.started(command, files) if depth < _DEEPEST else None
+    if recipe is not None:
+        yield command
+        for line, sure in recipe:
+            for each in shell.commands(line, command.env, makefile.folder(command)).commands:
+                certain = each if sure and command.sure else replace(each, sure=False)
+                yield from _script(certain, files, depth + 1)
+        return
     words = [word for word in command.words if not word.text.startswith("-")]
     shell_started = command.program in _SHELLS and not any(
         re.fullmatch(r"-[a-z]*c", word.text) for word in command.words
