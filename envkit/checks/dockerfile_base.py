@@ -13,8 +13,8 @@ from envkit.subjects.dockerfile import Base, Command, Dockerfile, Stage
 from envkit.versions import Cuda
 
 _MOVING = re.compile(r"(?:^|[-_.])(?:latest|rolling|edge|nightly)(?:$|[-_.])")
-# Where old releases went; a file that names one of them installs from there.
-_ARCHIVES = re.compile(r"archive\.debian\.org|vault\.centos\.org|old-releases\.ubuntu\.com|snapshot\.debian\.org")
+# Where old releases went; a file that names such a host installs from there.  Ubuntu's archive has the living ones.
+_ARCHIVES = re.compile(r"\b(?:archive\.(?!ubuntu)|vault\.|old-releases\.|snapshot\.)[\w-]+\.\w+")
 _INSTALLERS = {
     "apt": ("install", "update", "upgrade", "build-dep", "dist-upgrade"),
     "apt-get": ("install", "update", "upgrade", "build-dep", "dist-upgrade"),
