@@ -98,7 +98,8 @@ def test_a_base_with_an_end_names_its_living_twin() -> None:
         ("RUN true || apt-get update", "WARNING"),
         ("COPY sources.list /etc/apt/sources.list\nRUN apt-get update", "WARNING"),
         ("RUN sed -i s/old/mirror.example.com/ /etc/apt/sources.list && apt-get update", "WARNING"),
-        ("RUN echo 'deb http://archive.example.org/debian buster main' > /x && apt-get update", "WARNING"),
+        ("RUN echo 'deb http://archive.debian.example/debian buster main' > /x && apt-get update", "WARNING"),
+        ("RUN curl -O https://archive.example.org/dist/x.tgz && apt-get update", "ERROR"),
         ("RUN pip install --no-cache-dir flask", "WARNING"),
     ],
 )

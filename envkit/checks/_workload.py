@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from envkit.model import Finding, Severity, Skip, Span
+from envkit.model import Skip, Span
 from envkit.subjects.dockerfile import Dockerfile
 from envkit.subjects.workload import Container, GpuRequest, Said, Workload
 
@@ -16,11 +16,6 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
 _CPU = re.compile(r"(?:^|[-_.])cpu(?:[-_.]|\Z)", re.IGNORECASE)
 _CPU_OPTION = re.compile(r"--(?:use-)?cpu(?:=|\Z)|--device=cpu\Z")
 _FAMILIES = ("nvidia", "pytorch", "ngc")
-
-
-def found(message: str, span: Span, severity: Severity, fix: str, evidence: Mapping[str, str] | None = None) -> Finding:
-    """A finding at a place of the file."""
-    return Finding(message, severity, span.place, evidence or {}, fix, span)
 
 
 def need_containers(workload: Workload) -> tuple[Container, ...]:

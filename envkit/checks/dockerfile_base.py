@@ -13,8 +13,8 @@ from envkit.subjects.dockerfile import Base, Command, Dockerfile, Stage
 from envkit.versions import Cuda
 
 _MOVING = re.compile(r"(?:^|[-_.])(?:latest|rolling|edge|nightly)(?:$|[-_.])")
-# Where old releases went; a file that names such a host installs from there.  Ubuntu's archive has the living ones.
-_ARCHIVES = re.compile(r"\b(?:archive\.(?!ubuntu)|vault\.|old-releases\.|snapshot\.)[\w-]+\.\w+")
+# The hosts to which old releases went, by their first two labels; a file that names one installs from there.
+_ARCHIVES = re.compile(r"\b(?:(?:archive|snapshot)\.debian|vault\.centos|old-releases\.ubuntu)\.")
 _INSTALLERS = {
     "apt": ("install", "update", "upgrade", "build-dep", "dist-upgrade"),
     "apt-get": ("install", "update", "upgrade", "build-dep", "dist-upgrade"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envkit.checks._dockerfile import found
 from envkit.checks._workload import (
     evident,
-    found,
     gpu_count,
     need_containers,
     number,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envkit.checks._workload import GIB, MIB, amount, evident, found, gpu_count, need_containers, requests, size
+from envkit.checks._dockerfile import found
+from envkit.checks._workload import GIB, MIB, amount, evident, gpu_count, need_containers, requests, size
 from envkit.model import Finding, Severity, Skip, Span
 from envkit.subjects.workload import Container, Workload
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envkit.checks._dockerfile import found
 from envkit.checks._torch_fit import compat_serves, driver_misfit, gpu_misfit
-from envkit.checks._workload import evident, found, need_containers
+from envkit.checks._workload import evident, need_containers
 from envkit.facts import Facts
 from envkit.model import UNSUPPORTED, Finding, Observed, Severity, Skip, Span, Unknown
 from envkit.subjects.workload import Container, Workload

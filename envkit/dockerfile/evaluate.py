@@ -62,7 +62,6 @@ _PLATFORM = {
     "BUILDARCH": "amd64",
     "BUILDVARIANT": "",
 }
-_SHELLS = ("sh", "bash", "dash", "ash", "zsh")
 _READERS = (pip.read, uv.read, poetry.read)
 
 
@@ -399,7 +398,7 @@ class _Reader:
         if instruction.heredocs and instruction.name == "RUN":
             first = instruction.heredocs[0].content.value.split("\n", 1)[0]
             alone = re.fullmatch(r"\s*<<-?\s*[\"']?[\w.-]+[\"']?\s*", text.value)
-            if alone and first.startswith("#!") and not first.rstrip().endswith(_SHELLS):
+            if alone and first.startswith("#!") and not first.rstrip().endswith(system.SHELLS):
                 return ()  # a script in another language
             if alone and "bash" in first:
                 dialect = "bash"
@@ -634,7 +633,7 @@ def _script(command: Command, files: Files, depth: int) -> Iterator[Command]:
                 yield from _script(certain, files, depth + 1)
         return
     words = [word for word in command.words if not word.text.startswith("-")]
-    shell_started = command.program in _SHELLS and not any(
+    shell_started = command.program in system.SHELLS and not any(
         re.fullmatch(r"-[a-z]*c", word.text) for word in command.words
     )
     path = words[1].text if shell_started and len(words) > 1 else command.words[0].text
@@ -805,7 +804,12 @@ def _satisfied(install: Install, before: list[Torch], torch: Torch) -> bool:
 
 def _started(argv: tuple[str, ...], span: Span, state: _State, seen: Env) -> tuple[Command, ...]:
     """The commands of a JSON form: its words, or the script that it hands to a shell."""
-    if len(argv) >= 3 and posixpath.basename(argv[0]) in _SHELLS and argv[1].startswith("-") and argv[1].endswith("c"):
+    if (
+        len(argv) >= 3
+        and posixpath.basename(argv[0]) in system.SHELLS
+        and argv[1].startswith("-")
+        and argv[1].endswith("c")
+    ):
         text = Text.of(argv[2], span.path, span.line, span.column)
         dialect = "bash" if "bash" in argv[0] else "sh"
         return shell.commands(text, seen, state.workdir, dialect=dialect).commands
@@ -826,7 +830,7 @@ def _shell_environment(state: _State) -> str:
         return state.pythons.environment("")
     if (
         argv
-        and posixpath.basename(argv[0]) in _SHELLS
+        and posixpath.basename(argv[0]) in system.SHELLS
         and any(word in ("-l", "--login", "-i", "-lc", "-ic", "-ilc", "-lic") for word in argv[1:])
     ):
         return state.pythons.login

@@ -419,13 +419,13 @@ _CONDA_NAMED = re.compile(
     re.IGNORECASE,
 )
 _FORGE_RELEASE = re.compile(r"/download/(\d[\w.]*(?:-\d+)?)/")
-_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ash"})
+SHELLS = ("sh", "bash", "dash", "ash", "zsh")
 
 
 def _installer(command: Command, trail: Trail) -> Iterator[Install | Unread]:
     """An installer that is started, by a shell or by itself: CUDA's and the driver's runfiles, conda's."""
     words = command.words
-    if command.program in _SHELLS:
+    if command.program in SHELLS:
         rest = options.read(words[1:], _SHELL_OPTIONS, inner=True).rest
         if not rest:
             if trail.piped and command.after in ("|", "|&"):  # curl URL | bash -s -- -b -p PREFIX
