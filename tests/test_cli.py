@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -23,6 +22,7 @@ import pytest
 from archive import installed
 from fake_docker import FakeDocker
 from index import Index, Publish
+from processes import children
 from test_prove import content_id, layer
 
 from envkit import __version__, apt, cli
@@ -851,14 +851,6 @@ def silent_index() -> Iterator[str]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/simple"
         for each in taken:
             each.close()
-
-
-def children(pid: int) -> list[int]:
-    found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended since
-            found += [int(each) for each in (task / "children").read_text().split()]
-    return found
 
 
 @pytest.mark.parametrize(("number", "times"), [(signal.SIGINT, 1), (signal.SIGTERM, 1), (signal.SIGINT, 3)])
