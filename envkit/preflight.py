@@ -2,26 +2,29 @@
 
 The levels follow one another, the cheap ones first, and a level that finds an error ends the run: ``passive`` looks at
 files and at the driver's answers, ``probe`` starts the image and asks a process in it what it binds, ``quick`` and
-``full`` run the smoke suite there.
+``full`` run the smoke suite there.  In an image the last two start together, in a container each, for most of both is
+waiting for imports; a fault that the probe finds ends the suite.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import Any
 
-from envkit import expect, facts, judge, launch, prove, saved
+from envkit import expect, facts, judge, launch, proc, prove, saved
 from envkit.engine import Engine, Say
-from envkit.errors import Undecided, UsageError
+from envkit.errors import EnvkitError, Undecided, UsageError
 from envkit.facts import Facts
 from envkit.host.observe import observe_host
 from envkit.host.place import Place
 from envkit.model import Finding, Observed, Outcome, Report, Result, Severity, Subject
-from envkit.subjects import Host, Launch, codec
+from envkit.subjects import Host, Launch, SmokeRun, codec
 from envkit.subjects.host.expected import Expected, ExpectedChecks
 from envkit.subjects.launch import Job
 
@@ -73,6 +76,29 @@ class Wish:
                 raise UsageError(f"there is no check `{name}`", "`envkit doctor --list` names those of a machine")
 
 
+class _Ahead:
+    """The suite's run, started before its turn; at the end of the block it is waited for, or ended."""
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self._wait: Callable[[], SmokeRun] | None = None
+
+    def start(self, work: Callable[[], SmokeRun]) -> None:
+        """Starts ``work``, which must end soon after ``stop`` is set."""
+        self._wait = proc.beside(work)
+
+    def result(self) -> SmokeRun | None:
+        """What it gave, None if it was never started; raises what it raised."""
+        wait, self._wait = self._wait, None
+        return wait() if wait else None
+
+    def end(self) -> None:
+        """Ends what nobody has asked for."""
+        self.stop.set()
+        with suppress(EnvkitError, OSError):
+            self.result()
+
+
 class _Clock:
     """How much of the budget is left; without a budget each level has its own."""
 
@@ -102,19 +128,23 @@ def run(wish: Wish, connect: Callable[[], Engine], gpus: tuple[str, ...], say: S
     results: tuple[Result, ...] = ()
     observed: dict[str, Any] = {}
     name = wish.image or str(wish.python or "this Python")
-    for stage, work in _levels(wish, connect, gpus, say, clock, contract, known):
-        say(f"level {stage}")
-        try:
-            for kind, subject, said in work():
-                results += _held(said, contract, wish.may_be_unknown)
-                observed[kind] = codec.to_plain(subject)
-        except (Undecided, UsageError) as error:
-            if isinstance(error, UsageError) and stage == "passive":
-                raise
-            # an image that the level before has seen and that is gone now is no wrong input
-            results += (Result(f"preflight-{stage}", Outcome.UNKNOWN, reason=error.message),)
-        if Report(Subject("preflight", name), results).exit_code() == 1:
-            break
+    ahead = _Ahead()
+    try:
+        for stage, work in _levels(wish, connect, gpus, say, clock, contract, known, ahead):
+            say(f"level {stage}")
+            try:
+                for kind, subject, said in work():
+                    results += _held(said, contract, wish.may_be_unknown)
+                    observed[kind] = codec.to_plain(subject)
+            except (Undecided, UsageError) as error:
+                if isinstance(error, UsageError) and stage == "passive":
+                    raise
+                # an image that the level before has seen and that is gone now is no wrong input
+                results += (Result(f"preflight-{stage}", Outcome.UNKNOWN, reason=error.message),)
+            if Report(Subject("preflight", name), results).exit_code() == 1:
+                break
+    finally:
+        ahead.end()
     elapsed = round(time.monotonic() - clock.started, 3)
     return Report(Subject("preflight", name), tuple(sorted(results, key=lambda one: one.check)), elapsed, observed)
 
@@ -130,11 +160,16 @@ def _levels(
     clock: _Clock,
     contract: Expected | None,
     known: Facts,
+    ahead: _Ahead,
 ) -> Iterator[tuple[str, Work]]:
     """Each level that was asked for and its work: what it observed, of which kind, and what the checks say of it."""
 
+    shared = False
+
     def passive() -> Iterator[tuple[str, Any, tuple[Result, ...]]]:
+        nonlocal shared
         host = _host(wish, clock, contract)
+        shared = wish.job.gpus.value == () or _shared(host)
         said = tuple(_for_job(one, wish.job) for one in judge.judge(host, known))
         if not wish.image:
             yield "host", host, tuple(one for one in said if not _of_engine(one.check))
@@ -149,12 +184,18 @@ def _levels(
             return prove.InEngine(connect(), wish.image, "", gpus)
         return prove.Here(wish.python, gpus) if wish.python else prove.this_python(gpus)
 
+    def suite(level: str) -> SmokeRun:
+        place = replace(at, stop=ahead.stop.is_set) if isinstance(at := inside(), prove.InEngine) else at
+        return prove.smoke(place, say, prove.SmokeWish(level), clock.left(prove.SMOKE_S[level]))
+
     def probe() -> Iterator[tuple[str, Any, tuple[Result, ...]]]:
+        if wish.image and shared and wish.level in prove.SMOKE_S:
+            ahead.start(lambda: suite(wish.level))
         seen = prove.probe(inside(), say, clock.left(prove.PROBE_S))
         yield "image", seen, judge.judge(seen, known)
 
     def smoke(level: str) -> Iterator[tuple[str, Any, tuple[Result, ...]]]:
-        seen = prove.smoke(inside(), say, prove.SmokeWish(level), clock.left(prove.SMOKE_S[level]))
+        seen = ahead.result() or suite(level)
         yield "smoke", seen, judge.judge(seen, known)
 
     yield "passive", passive
@@ -162,6 +203,13 @@ def _levels(
         yield "probe", probe
     if wish.level in prove.SMOKE_S:
         yield wish.level, lambda: smoke(wish.level)
+
+
+def _shared(host: Host) -> bool:
+    """Whether every GPU is known to let several processes compute."""
+    if host.nvml.value is None:
+        return False
+    return all(gpu.compute_mode.value == "default" for gpu in host.nvml.value.gpus)
 
 
 def _of_engine(check: str) -> bool:

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None, use_errno=True)
 # Should this process be killed, and a child of it before it can clear up: removes the folder $0 once both are gone.
 _REMOVES = ("sh", "-c", 'read line || for round in 1 2 3 4 5 6; do sleep 0.5; rm -rf -- "$0"; done')
+_ASKED_EVERY_S = 0.2  # whether it shall stop
 _GRACE_S = 5.0  # between SIGTERM and SIGKILL; mmdebstrap and buildx need under two seconds to clean up
 
 
@@ -106,13 +108,15 @@ def run(
     hold_stdin: bool = False,
     on_line: Callable[[str], None] | None = None,
     grace_s: float = _GRACE_S,
+    stop: Callable[[], bool] | None = None,
 ) -> Completed:
     """Runs ``argv`` to its end or to its budget of ``timeout_s`` seconds.
 
     ``env`` replaces the environment when given.  Without ``stdin`` the child reads an empty one; with ``hold_stdin``
     its stdin stays open, and silent, for as long as envkit lives: a child that watches it dies with envkit even
     where the kernel's signal does not reach.  ``on_line`` is called with each line of stderr as it comes, for
-    progress.  Raises FileNotFoundError if the program does not exist.  Output is decoded as UTF-8, bad bytes
+    progress.  Where ``stop`` says True, which is asked five times a second, the child ends as at the budget's end.
+    Raises FileNotFoundError if the program does not exist.  Output is decoded as UTF-8, bad bytes
     replaced.
     """
     process = subprocess.Popen(
@@ -160,7 +164,7 @@ def run(
                 process.stdin.flush() if hold_stdin else process.stdin.close()
             except BrokenPipeError:
                 pass  # the program ended without reading; its exit code tells
-        timed_out = not gone(timeout_s)
+        timed_out = not _ended(gone, timeout_s, stop)
     finally:
         if process.poll() is None or timed_out:
             stop_group(process.pid, gone, grace_s)
@@ -170,6 +174,17 @@ def run(
     for reader in readers:
         reader.join(grace_s)  # a grandchild that escaped the group may hold the pipe; do not wait for it for ever
     return Completed(tuple(argv), process.returncode, "".join(out), "".join(err), timed_out)
+
+
+def _ended(gone: Callable[[float], bool], timeout_s: float, stop: Callable[[], bool] | None) -> bool:
+    """Whether it was ``gone`` before the time was up or somebody wanted it stopped."""
+    if stop is None:
+        return gone(timeout_s)
+    deadline = time.monotonic() + timeout_s
+    while not gone(max(0.0, min(_ASKED_EVERY_S, deadline - time.monotonic()))):
+        if stop() or time.monotonic() >= deadline:
+            return False
+    return True
 
 
 @contextmanager

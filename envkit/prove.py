@@ -100,12 +100,13 @@ class Place(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class InEngine:
-    """An image of an engine, shown the GPUs in ``gpus``."""
+    """An image of an engine, shown the GPUs in ``gpus``; what runs there ends early once ``stop`` says True."""
 
     engine: Engine
     name: str
     digest: str
     gpus: tuple[str, ...]
+    stop: Callable[[], bool] | None = None
 
     def promise(self) -> Observed[Promise]:
         """The lock in the image's label, if envkit built it."""
@@ -114,7 +115,14 @@ class InEngine:
     def run(self, argv: list[str], timeout_s: float, say: Say, mounts: Mapping[str, Path] | None = None) -> Completed:
         """Runs the payload in a container of its own."""
         return self.engine.run(
-            self.name, argv, payload=_payload(), gpus=self.gpus, mounts=mounts, timeout_s=timeout_s, say=say
+            self.name,
+            argv,
+            payload=_payload(),
+            gpus=self.gpus,
+            mounts=mounts,
+            timeout_s=timeout_s,
+            say=say,
+            stop=self.stop,
         )
 
 

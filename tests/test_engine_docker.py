@@ -301,6 +301,14 @@ def test_run_has_a_budget(engine: DockerEngine, image: str) -> None:
     assert containers(image) == []
 
 
+def test_a_run_ends_once_it_shall_stop(engine: DockerEngine, image: str) -> None:
+    begun: list[str] = []
+    body = "import time\nprint('begun', file=sys.stderr, flush=True)\ntime.sleep(600)"
+    run = engine.run(image, [], payload=payload(body), timeout_s=60, say=begun.append, stop=lambda: bool(begun))
+    assert run.timed_out and begun == ["begun"]
+    assert containers(image) == []
+
+
 def test_flood_of_output_is_stopped(engine: DockerEngine, image: str) -> None:
     with pytest.raises(Undecided, match="wrote more than 32 MiB to stdout"):
         engine.run(image, [], payload=payload("while True: print('x' * 65536)"), timeout_s=60, say=quiet)

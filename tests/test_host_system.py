@@ -131,6 +131,24 @@ def test_clock_uptime_tasks_and_container(tmp_path: Path) -> None:
     assert cpu.container(place).value == "docker"
 
 
+@pytest.mark.parametrize(
+    ("namespace", "mount", "engine"),
+    [
+        ("4026531836", "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard", "none"),
+        ("4026532841", "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard", "docker"),
+        ("4026531836", "904 860 0:68 / / rw,relatime - overlay overlay rw,lowerdir=/l", "docker"),
+        ("4026531836", "27 1 254:0 /docker/vfs/dir/1f / rw,relatime - ext4 /dev/vda rw", "docker"),
+    ],
+)
+def test_a_machine_whose_root_was_an_image_is_no_container(
+    tmp_path: Path, namespace: str, mount: str, engine: str
+) -> None:
+    place = tree(tmp_path, {".dockerenv": "", "proc/self/mountinfo": f"{mount}\n"})
+    (tmp_path / "proc/self/ns").mkdir()
+    (tmp_path / "proc/self/ns/pid").symlink_to(f"pid:[{namespace}]")
+    assert cpu.container(place).value == engine
+
+
 def test_this_kernel_says_whether_its_clock_is_synchronised() -> None:
     seen = cpu.synchronisation(LIVE)
     assert (seen.value is not None and seen.value.most_error_us >= 0) or seen.missing

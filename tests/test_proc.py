@@ -67,6 +67,23 @@ time.sleep(600)
     assert gone(int(run.stdout))
 
 
+def test_a_child_ends_once_it_shall_stop() -> None:
+    asked: list[float] = []
+
+    def stop() -> bool:
+        asked.append(time.monotonic())
+        return len(asked) == 3
+
+    run = proc.run([sys.executable, "-c", "import time; time.sleep(600)"], timeout_s=60, stop=stop)
+    assert (run.timed_out, run.exit, len(asked)) == (True, -signal.SIGTERM, 3)
+
+
+def test_a_child_that_nobody_stops_has_its_whole_budget() -> None:
+    run = proc.run([sys.executable, "-c", "print('done')"], timeout_s=60, stop=lambda: False)
+    assert (run.timed_out, run.exit, run.stdout) == (False, 0, "done\n")
+    assert proc.run([sys.executable, "-c", "import time; time.sleep(600)"], timeout_s=1, stop=lambda: False).timed_out
+
+
 def test_missing_program() -> None:
     with pytest.raises(FileNotFoundError):
         proc.run(["envkit-no-such-program"], timeout_s=5)

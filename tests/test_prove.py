@@ -171,6 +171,7 @@ class FakeEngine:
         mounts: Mapping[str, Path] | None = None,
         timeout_s: float,
         say: Say,
+        stop: Callable[[], bool] | None = None,
     ) -> Completed:
         self.runs.append({"image": image, "argv": list(argv), "gpus": gpus, "timeout_s": timeout_s})
         if mounts:

@@ -324,6 +324,15 @@ def test_preflight_goes_into_the_image_and_the_command_starts_on_a_pass_only(tor
     assert started.exists() == (made["verdict"] == "pass") == (run.exit == 0)
 
 
+def test_preflight_runs_probe_and_suite_beside_one_another(torch26: Up, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    run = envkit("preflight", torch26.tag, "--gpus", "none", "--level", "quick", "--report", str(report))
+    made = json.loads(report.read_text())
+    assert {"host", "launch", "image", "smoke"} <= set(made["observed"]), run.err
+    ended = {one["check"]: one["outcome"] for one in made["results"]}
+    assert ended["smoke-drill-crash"] == ended["image-cudnn-older-than-build"] == "pass"
+
+
 def test_the_ca_bundle_is_in_no_layer(torch26: Up) -> None:
     ca = buildx.ca_bundle(os.environ)
     if ca is None:

@@ -156,6 +156,7 @@ class Engine(Protocol):
         mounts: Mapping[str, Path] | None = None,
         timeout_s: float,
         say: Say,
+        stop: Callable[[], bool] | None = None,
     ) -> Completed:
         """Runs the zipapp ``payload`` with the arguments ``argv`` under the image's own ``python``.
 
@@ -163,7 +164,7 @@ class Engine(Protocol):
         it never outlives envkit.  ``gpus`` are "all", indexes or UUIDs; with none the run sees no GPU.  ``mounts`` are
         files and folders of this machine by the path that the run sees each at, read-only; where there is no
         container, the words of ``argv`` name them where they lie (``where_they_lie``).  ``say`` gets each line of its
-        stderr.  After ``timeout_s`` seconds everything in it is killed.
+        stderr.  After ``timeout_s`` seconds everything in it is killed, and so it is once ``stop`` says True.
         """
         ...
 

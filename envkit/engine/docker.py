@@ -18,7 +18,7 @@ import tarfile
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -479,6 +479,7 @@ class DockerEngine:
         mounts: Mapping[str, Path] | None = None,
         timeout_s: float,
         say: Say,
+        stop: Callable[[], bool] | None = None,
     ) -> Completed:
         """Runs the payload in a container of its own, which is gone when this returns or raises.
 
@@ -493,7 +494,7 @@ class DockerEngine:
             container = self._create(image, command, gpus, env, mounts)
             with proc.outlived_by(undertaker.command(container)):
                 try:
-                    return self._attended(container, image, command, payload, timeout_s, say)
+                    return self._attended(container, image, command, payload, timeout_s, say, stop)
                 finally:
                     self._discard(container)
 
@@ -564,7 +565,14 @@ class DockerEngine:
         return container
 
     def _attended(
-        self, container: str, image: str, command: list[str], payload: bytes, timeout_s: float, say: Say
+        self,
+        container: str,
+        image: str,
+        command: list[str],
+        payload: bytes,
+        timeout_s: float,
+        say: Say,
+        stop: Callable[[], bool] | None,
     ) -> Completed:
         api = self._client.api
         deadline = time.monotonic() + timeout_s
@@ -579,7 +587,7 @@ class DockerEngine:
                     api.start(container)
             except docker.errors.APIError as error:
                 raise _cannot_start(error, command[0], image) from error
-            cut = not self._wait(output, deadline)
+            cut = not self._wait(output, deadline, stop)
             if cut:
                 self._kill(container)
                 output.ended(_GONE_S)
@@ -598,10 +606,10 @@ class DockerEngine:
             _started(stderr, image)
         return Completed(tuple(command), number, stdout, stderr, cut)
 
-    def _wait(self, output: _Output, deadline: float) -> bool:
-        """Waits for the output's end; False at the deadline or when there is too much of it."""
+    def _wait(self, output: _Output, deadline: float, stop: Callable[[], bool] | None) -> bool:
+        """Waits for the output's end; False at the deadline, at the caller's wish or when there is too much of it."""
         while not output.ended(min(0.2, deadline - time.monotonic())):
-            if time.monotonic() >= deadline or output.overflow:
+            if time.monotonic() >= deadline or output.overflow or (stop is not None and stop()):
                 return False
         return True
 

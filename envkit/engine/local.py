@@ -14,7 +14,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -184,6 +184,7 @@ class LocalEngine:
         mounts: Mapping[str, Path] | None = None,
         timeout_s: float,
         say: Say,
+        stop: Callable[[], bool] | None = None,
     ) -> Completed:
         """Runs the payload under the environment's own Python as a child of this process, in this process's
         environment: what a user who starts that Python here would get.
@@ -206,7 +207,13 @@ class LocalEngine:
             command = [str(interpreter), str(file), *where_they_lie(argv, mounts or {}), "--watch-stdin"]
             with proc.sigterm_raises():
                 return proc.run(
-                    command, timeout_s=timeout_s, env=environment, cwd=scratch, hold_stdin=True, on_line=say
+                    command,
+                    timeout_s=timeout_s,
+                    env=environment,
+                    cwd=scratch,
+                    hold_stdin=True,
+                    on_line=say,
+                    stop=stop,
                 )
 
     def remove(self, image: str) -> None:

@@ -23,6 +23,7 @@ from envkit.subjects.host.system import (
 _CPU = "sys/devices/system/cpu"
 _MOST_PROCESSORS = 8192  # NR_CPUS of the largest distribution kernels
 
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO of the kernel's include/linux/proc_ns.h
 _STA_UNSYNC = 0x0040  # linux/timex.h
 _TIME_ERROR = 5  # linux/timex.h: what adjtimex returns for a clock that nobody disciplines
 
@@ -169,8 +170,28 @@ def tasks(place: Place) -> Observed[Tasks]:
 
 
 def container(place: Place) -> Observed[str]:
-    """The engine whose container this is, "none" outside: by the marks that engines leave."""
-    return Observed.of(_container(place), "/.dockerenv, /run, environment")
+    """The engine whose container this is, "none" outside: by the marks that engines leave.
+
+    A virtual machine whose root was made of a container's image bears its marks, and is none.
+    """
+    engine = _container(place)
+    if engine != "none" and _whole_machine(place):
+        return Observed.of("none", "/proc/self/ns/pid, /proc/self/mountinfo")
+    return Observed.of(engine, "/.dockerenv, /run, environment")
+
+
+def _whole_machine(place: Place) -> bool:
+    """Whether this process is in the kernel's first PID namespace and its root is the root of a block device."""
+    try:
+        namespace = os.readlink(place.root / "proc/self/ns/pid")
+        mounts = place.word("proc/self/mountinfo").splitlines()
+    except OSError:
+        return False
+    if namespace != f"pid:[{_FIRST_PID_NAMESPACE}]":
+        return False
+    # "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw": what is mounted, where, and of which device (proc(5))
+    words = [line.split() for line in mounts]
+    return any(each[3:5] == ["/", "/"] and each[-2].startswith("/dev/") for each in words if len(each) > 6)
 
 
 def _container(place: Place) -> str:
