@@ -8,14 +8,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import machines
 import pytest
 
-from envkit import facts, judge
+from envkit import facts, judge, pages
 from envkit.figures import figures
 from envkit.model import Outcome, Result, Severity
 from envkit.payload.smoke import TESTS
 from envkit.payload.smoke.case import chosen
-from envkit.subjects import Image, Placement, SmokeRun, codec
+from envkit.subjects import Host, Image, Placement, SmokeRun, codec
 
 GPU = Path(__file__).parent / "data" / "gpu"
 
@@ -27,7 +28,7 @@ def recorded(name: str) -> dict[str, Any]:
 
 def judged(name: str) -> dict[str, Result]:
     document = recorded(name)
-    kind = {"image": Image, "smoke": SmokeRun}[document["kind"]]
+    kind = {"image": Image, "smoke": SmokeRun, "host": Host}[document["kind"]]
     results = judge.judge(codec.from_plain(kind, document["subject"]), facts.load())
     return {result.check: result for result in results}
 
@@ -37,6 +38,7 @@ def test_evidence_says_where_and_when_it_was_taken(path: Path) -> None:
     assert {"gpu", "driver", "torch", "date"} <= set(json.loads(path.read_text())["recorded"])
 
 
+H100_HOST = "h100-host"
 H100, H200 = "h100-torch-2.11-cu130-smoke", "h200x2-torch-2.11-cu130-smoke"
 NEEDS_TWO = {test.name for test in TESTS if test.several and not test.cpu}
 
@@ -125,6 +127,57 @@ def test_a_silent_rank_is_named_within_fifteen_seconds() -> None:
     assert drill["measures"]["nccl.named.wrong"] == drill["measures"]["nccl.left.behind"] == 0
     assert drill["measures"]["nccl.seconds"] < 15
     assert "rank 1 was last seen leaving step 4" in drill["detail"]
+
+
+def test_the_doctor_says_of_an_h100_machine_what_was_true_of_it() -> None:
+    """Each finding was held against the machine by hand: NVLink is switched off by a module's option there, the clock
+    is not disciplined, the container toolkit is not installed, and it had just started."""
+    results = judged(H100_HOST)
+    found = {
+        check: {finding.severity for finding in result.findings} for check, result in results.items() if result.findings
+    }
+    assert found == {
+        "host-driver-options-plain": {Severity.WARNING},
+        "host-time-synchronised": {Severity.WARNING},
+        "host-toolkit-installed": {Severity.WARNING},
+        "host-uptime-settled": {Severity.NOTE},
+    }
+    assert {result.outcome for result in results.values()} == {Outcome.PASS, Outcome.SKIP, Outcome.FAIL}
+    seconds = recorded(H100_HOST)["recorded"]["beside"]
+    assert max(seconds["envkit doctor, s, of three runs"]) <= 1.0
+
+
+# on the recorded machine, the faults that the pages of these checks plant
+BROKEN = (
+    *("host-bar1-large", "host-cdi-defined-once", "host-cdi-enabled", "host-cdi-fresh", "host-clocks-not-held"),
+    *("host-cuda-home-valid", "host-debug-variables-off", "host-device-nodes-current", "host-device-nodes-open"),
+    *("host-disk-free", "host-docker-config-valid", "host-docker-new-enough", "host-docker-reachable"),
+    *("host-driver-api-alike", "host-driver-installed-once", "host-driver-libraries-match-module", "host-ecc-on"),
+    *("host-driver-libraries-present", "host-driver-not-blacklisted", "host-gpu-below-slowdown", "host-shm-size"),
+    *("host-gpu-counts-agree", "host-gpus-answer", "host-gpus-not-excluded", "host-gpus-start", "host-limits"),
+    *("host-gpus-stay-on-bus", "host-gsp-answers", "host-library-path-clean", "host-memory-errors-recovered"),
+    *("host-memory-available", "host-memory-retirement-quiet", "host-nouveau-absent", "host-nvml-answers"),
+    *("host-nvswitch-log-clean", "host-out-of-memory-unseen", "host-persistence-on", "host-row-remap-healthy"),
+    *("host-spare-rows-left", "host-visible-devices-valid", "host-xid-free"),
+)
+
+
+@pytest.mark.parametrize("check", BROKEN)
+def test_the_recorded_machine_broken_is_found(check: str) -> None:
+    """The same machine with one fault planted, in more than thirty ways; its check passed before."""
+    assert judged(H100_HOST)[check].outcome is Outcome.PASS
+    planted = [example for example in pages.load(check).examples if (example.kind, example.outcome) == ("host", "fails")]
+    found = 0
+    for example in planted:
+        changes = {path: value for path, value in json.loads(example.text).items() if path != "on"}
+        try:
+            broken = machines.changed(recorded(H100_HOST)["subject"], changes)
+        except (AssertionError, IndexError, KeyError):
+            continue  # a fault of a part that this machine has not, such as a second GPU
+        results = judge.judge(codec.from_plain(Host, broken), facts.load())
+        (result,) = [one for one in results if one.check == check]
+        found += result.outcome is Outcome.FAIL
+    assert found
 
 
 def test_an_h100_image_binds_what_its_torch_was_built_for() -> None:
