@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import platform
+import random
 import shutil
 import statistics
 import subprocess
@@ -321,6 +322,68 @@ def checking(runs: int) -> Iterator[Measure]:
             os.sched_setaffinity(0, cores)
 
 
+LOG_SIZE = 200_000_000  # bytes
+LOG_WORDS = (
+    "loss", "step", "epoch", "grad_norm", "tokens", "per", "second", "batch", "data", "model", "layer", "attention",
+    "checkpoint", "saving", "loaded", "from", "shard", "worker", "rank", "throughput", "samples", "memory", "allocated",
+    "reserved", "time", "elapsed", "eta", "validation", "accuracy", "perplexity",
+)  # fmt: skip
+
+
+def big_log(path: Path, size: int) -> None:
+    """Writes the log of a training run: metrics, talk of NCCL, progress bars, requests with ids of their own, free
+    words; two floods of one warning each; and near the end the error that it died of."""
+    chance = random.Random(1)
+    written, number, died = 0, 0, False
+    with path.open("w") as out:
+        while written < size:
+            number += 1
+            kind = number % 100
+            rank, second = number % 8, number % 60
+            day, hour, minute = 1 + number // 900_000, number // 3600 % 24, number // 60 % 60
+            time_of = f"2026-03-0{day} {hour:02d}:{minute:02d}:{second:02d},1"
+            if not died and written > 0.9 * size:
+                died = True
+                line = (
+                    f"[rank{rank}]: Traceback (most recent call last):\n"
+                    f'[rank{rank}]:   File "/app/train.py", line 12, in <module>\n'
+                    f"[rank{rank}]: RuntimeError: CUDA error: an illegal memory access was encountered"
+                )
+            elif kind < 45:
+                line = f"{time_of} - trainer - INFO - step {number} loss {chance.random():.4f} lr {chance.random():.3e}"
+            elif kind < 60:
+                line = f"node{rank}:30{rank}:40{rank} [{rank}] NCCL INFO Chan {second:02d}/0 : {rank}[{rank}] over P2P"
+            elif kind < 75:
+                done = "#" * (number % 30)
+                line = f"Epoch 3: {kind}%|{done:<30}| {second}/60 [00:{second:02d}<00:10, {chance.random():.2f}it/s]"
+            elif kind < 85:
+                name = f"{chance.getrandbits(96):x}"
+                line = f"(Worker pid={rank}) INFO 03-01 12:00:{second:02d} [engine.py:12] id {name} done"
+            elif kind < 96:
+                line = f"[rank{rank}]: " + " ".join(chance.choices(LOG_WORDS, k=12))
+            elif kind < 98:
+                line = f"{time_of} - trainer - WARNING - request {number} failed, it is tried again"
+            else:
+                line = f"{time_of} - loader - WARNING - socket.timeout: timed out"
+            written += out.write(line + "\n")
+
+
+def reading_logs(runs: int) -> Iterator[Measure]:
+    """``envkit explain`` of a log of 200 MB, and of one of 30 lines, from cold."""
+    with tempfile.TemporaryDirectory(prefix="envkit-bench-") as scratch:
+        big, small = Path(scratch) / "big.log", Path(scratch) / "small.log"
+        big_log(big, LOG_SIZE)
+        big_log(small, 3000)
+        explain = [*ENVKIT, "explain"]
+        env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        few = repeated(lambda: timed([*explain, str(small)], (1,), env)[0], runs)
+        yield measure("envkit explain, 30 lines", "s", few, 1.0)
+        timed([*explain, str(big)], (1,), env)
+        both = [timed([*explain, str(big)], (1,), env) for _ in range(runs)]
+        yield measure("envkit explain, 200 MB", "s", [seconds for seconds, _ in both], 10.0)
+        yield measure("envkit explain, 200 MB, memory", "MiB", [memory for _, memory in both], 200.0)
+
+
 PLAIN = """\
 ARG BASE
 FROM ${BASE} AS base
@@ -407,6 +470,7 @@ PARTS: dict[str, Callable[[int], Iterator[Measure]]] = {
     "commands": commands,
     "inside": inside,
     "checking": checking,
+    "logs": reading_logs,
     "proving": proving,
     "smoking": smoking,
     "locking": locking,
@@ -436,7 +500,7 @@ def main() -> int:
     made: list[Measure] = []
     try:
         for name, part in PARTS.items():
-            if name not in (asked.only or ("commands", "inside", "checking", "locking")):
+            if name not in (asked.only or ("commands", "inside", "checking", "logs", "locking")):
                 continue
             for each in part(asked.runs):
                 made.append(each)

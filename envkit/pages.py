@@ -1,7 +1,8 @@
-"""The pages of the checks: what each asks, why, what to do, and the examples that prove it.
+"""The pages of the checks: what each asks, why, what to do, and the examples that prove it; and those of failures.
 
 A page is ``kb/<check id>.md``.  Pages of machines and launches say under Source, in a list, what the check reads, its
 threshold with the threshold's origin, and the severities that it gives; their examples name the fault they plant.
+The page of a kind of failure is its row of ``logs/failures/*.jsonl``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envkit.errors import UsageError
+from envkit.logs.knowledge import failures
+from envkit.logs.records import Failure
 
 _FOLDER = Path(__file__).parent / "kb"
 _OUTCOMES = ("fails", "passes", "skips", "unknown")
@@ -109,3 +112,38 @@ def told(page: Page) -> str:
     if faults:
         parts += ["Proven by these faults:", *(f"  - {fault}" for fault in faults), ""]
     return "\n".join(parts).rstrip() + "\n"
+
+
+def failure(word: str) -> Failure | None:
+    """The kind of failure of this id, or that has it among several ("xid-64" of "xid-63/64"); None if there is none."""
+    wanted = word.casefold()
+    for name, found in failures().items():
+        first, *more = name.casefold().split("/")
+        stem = first.rpartition("-")[0]
+        if wanted in (name.casefold(), first, *(f"{stem}-{each.split()[0]}" for each in more)):
+            return found
+    return None
+
+
+def nearest(word: str) -> tuple[str, ...]:
+    """The ids of checks and failures that are most like ``word``, the most like first; at most three."""
+    from difflib import get_close_matches
+
+    return tuple(get_close_matches(word.lower(), (*names(), *failures()), 3, 0.6))
+
+
+def told_failure(found: Failure) -> str:
+    """A kind of failure for a person: its causes, what tells them apart, commands, fixes, source."""
+    width = max(map(len, found.causes), default=0)
+    fixes = [f"  {f'{cause}: ' if cause else ''}{text}" for cause, text in found.fix.items()]
+    parts = [
+        ("Causes, the most usual first", [f"  {cause:<{width}}  {text}" for cause, text in found.causes.items()]),
+        ("What tells them apart", [f"  - {text}" for text in found.decide]),
+        ("Next", [f"  {text}" for text in found.next]),
+        ("Fix", fixes),
+        ("Source", [f"  {found.source} (seen {found.seen})"]),
+    ]
+    lines = [found.id, "", found.title, ""]
+    for name, body in parts:
+        lines += [f"{name}:", *body, ""] if body else []
+    return "\n".join(lines).rstrip() + "\n"

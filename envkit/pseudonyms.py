@@ -7,7 +7,8 @@ a check says of the stand-ins what it said of the originals.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
@@ -146,3 +147,59 @@ def _address(text: str, known: _Known) -> str:
     if address.is_loopback or address.is_unspecified or int(address) < 1 << 16:  # or a stand-in
         return text
     return known.stand_in(text, "2001:db8::{:x}")  # RFC 3849
+
+
+# What logs say of people and machines beside what a machine's own record says.
+_WORDS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}(?![\w.])"), "user-{}@example.com"),
+    (re.compile(r"(?<=://)[^\s/:@]{1,255}(?=[:/]|\Z)"), "server-{}"),
+    (re.compile(rf"\b{_HEX}{{64}}\b"), "{:064x}"),  # a container's id
+)
+_SERIAL_SAID = re.compile(r"(?i)\b(serial(?:[ _]number)?[ \t]{0,60}[:=][ \t]{0,9})([\w-]{4,40})")
+_SERVER_SAID = re.compile(r"(?<=MASTER_ADDR=)[\w.-]{3,253}|(?<=rdzv_endpoint=)[\w.-]{3,253}")
+_USER_SAID = re.compile(r"(?:\b(?:USER|LOGNAME|user|username)=|\bUserId=)[\"']?([A-Za-z_][\w.-]{2,31})")
+_PROMPT = re.compile(r"\b([A-Za-z_][\w-]{1,31})@([A-Za-z][\w-]{2,62})(?=[: ][~/\]])")
+# what may follow a machine's name; what follows it in the name of a file is none
+_DOMAIN = r"(?:\.(?!(?:log|err|out|txt|json|gz|py|sh)\b)[A-Za-z][\w-]{0,62}){0,5}"
+_KEPT = ("role", "category", "cause", "clock", "source", "level")  # words of envkit's own
+
+
+def words(plain: Any, hosts: Iterable[str]) -> Any:
+    """Plain data that quotes logs, under stand-ins; ``hosts`` are machines that the logs' prefixes name."""
+    told = [text for _, text in _leaves(plain, "")]
+    people = {user for text in told for user in _USER_SAID.findall(text)}
+    machines = {*hosts, *(name for text in told for name in _SERVER_SAID.findall(text))}
+    for text in told:
+        for user, host in _PROMPT.findall(text):
+            people.add(user)
+            machines.add(host)
+    machines |= {name.partition(".")[0] for name in machines if not name[:1].isdigit()}
+    known = _Known({"USER": sorted(people), "": plain})
+    named = re.compile(rf"(?<![\w-])({_any(_nameable(machines))}){_DOMAIN}(?![\w-])")
+
+    def change(text: str) -> str:
+        text = named.sub(lambda found: known.stand_in(found[1], "host-{}"), text)
+        for pattern, form in _WORDS:
+            text = pattern.sub(partial(_stands_for, known, form), text)
+        text = _SERIAL_SAID.sub(lambda found: found[1] + known.stand_in(found[2], "serial-{}"), text)
+        return _text(text, "", known)
+
+    return _changed(plain, change)
+
+
+def _stands_for(known: _Known, form: str, found: re.Match[str]) -> str:
+    return known.stand_in(found[0], form)
+
+
+def _nameable(names: set[str]) -> set[str]:
+    return {name for name in names if len(name) >= _LEAST_NAME and name not in _EVERYBODY and not _local(name)}
+
+
+def _changed(value: Any, change: Callable[[str], str], key: str = "") -> Any:
+    if isinstance(value, str):
+        return value if key in _KEPT else change(value)
+    if isinstance(value, Mapping):
+        return {inner: _changed(item, change, str(inner)) for inner, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_changed(item, change, key) for item in value]
+    return value

@@ -1,0 +1,80 @@
+"""Causes that a single line states: a table from signature to cause, and how a table becomes hypotheses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from envkit.logs.records import Event, Hypothesis, Line, Strength
+from envkit.logs.story import Story
+
+INNOCENT = "not-gpu-env"
+OPEN = "insufficient-evidence"
+_LONGEST = 160
+_MOST = 2
+
+
+@dataclass(frozen=True)
+class Says:
+    """What a line of one signature says of the cause; ``because`` may hold the values that the signature always has.
+
+    ``proof`` marks a line that states the end of a process or of its storage, so that an error of the GPU elsewhere
+    in the log does not make it doubtful.
+    """
+
+    cause: str
+    because: str
+    strength: Strength = Strength.LIKELY
+    proof: bool = False
+    decide_by: str = ""
+    fix: str = ""
+    next: tuple[str, ...] = ()
+
+
+def stated(story: Story, table: Mapping[str, Says]) -> Iterator[Hypothesis]:
+    """One hypothesis for each signature of the table that the story has as a root, resting on its first line."""
+    doubt = bool(gpu_roots(story))
+    told: set[str] = set()
+    for event in story.roots:
+        says = table.get(event.signature.id)
+        if says is None or event.signature.id in told:
+            continue
+        told.add(event.signature.id)
+        strength = says.strength
+        if doubt and not says.proof:
+            strength = min(strength, Strength.POSSIBLE)
+        yield Hypothesis(
+            INNOCENT,
+            says.cause,
+            strength,
+            _lines(event, story),
+            filled(says.because, event),
+            decide_by=says.decide_by,
+            fix=says.fix,
+            next=says.next,
+        )
+
+
+def _lines(event: Event, story: Story) -> tuple[Line, ...]:
+    """The event's line, and the exception that says the same where a logger or a notice said it first."""
+    raised = {(trace.line.file, trace.line.number) for trace in story.tracebacks}
+    same = [each.line for each in story.roots if each.signature.id == event.signature.id]
+    return (event.line, *(line for line in same if (line.file, line.number) in raised and line != event.line))[:_MOST]
+
+
+def filled(sentence: str, event: Event) -> str:
+    """The sentence with the event's values in it, and with its line as ``{text}``."""
+    return sentence.format_map({"text": shortened(event.line.text), **event.values})
+
+
+def shortened(text: str) -> str:
+    """The text in one line that fits a sentence."""
+    plain = " ".join(text.split())
+    return plain if len(plain) <= _LONGEST else plain[: _LONGEST - 3] + "..."
+
+
+def gpu_roots(story: Story) -> tuple[Event, ...]:
+    """The roots that tell of the GPU environment and that the program did not survive."""
+    return tuple(
+        event for event in story.roots if event.category not in ("", INNOCENT, OPEN) and not event.has("warning")
+    )

@@ -1,0 +1,332 @@
+"""Which GPU: mixed devices, wrong indices, refused arguments, code for another architecture, forked children."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envkit.facts import Facts
+from envkit.logs.causes._cuda import AFTERMATH, code_of, first, innermost, lines_of
+from envkit.logs.records import Event, Hypothesis, Role, Strength
+from envkit.logs.story import Story
+
+_RANK_INDEX = re.compile(r"local_rank|localrank|set_device\(.{0,40}rank|\brank\b|gpu_id|gpu_ids|args\.gpu|device_ids")
+_PINNED = re.compile(r"pin_memory|cudahostalloc|cudamallochost|cudahostregister|memory_pool_host|pinned")
+_COPY = re.compile(r"memcpy|copy_\(|\.to\(|\.cpu\(|\.cuda\(|\.clone\(")
+_EXTENSION = re.compile(
+    r"(?:site-packages|dist-packages)/(?!torch/|torchvision/)([\w.-]+)/|([\w-]+)/ops/|([\w.-]+\.so)\b"
+)
+_WORKER = re.compile(r"_worker_loop|fetch\.py|dataloader|worker\.py|collate")
+_SERVER = re.compile(r"vllm|enginecore|sglang|gunicorn|celery|uvicorn|ray/")
+_ARCH_STATED = (
+    "torch-capability",
+    "torch-too-old-gpu",
+    "torch-too-old",
+    "fmha-built-for",
+    "cutlass-arch",
+    "ptxas-arch",
+    "nvrtc-arch",
+    "triton-arch-llvm",
+    "flash-arch",
+    "bf16-arch",
+    "quant-arch",
+    "triton-too-old",
+    "tf-min-capability",
+    "tensorrt-other-gpu",
+    "tensorrt-other-gpu-platform",
+)
+
+
+def tensors_on_different_devices(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """torch and its kin compare devices before they launch anything, so the message is the cause."""
+    category = "tensors-on-different-devices"
+    event = first(story.in_category(category))
+    if event is None:
+        return
+    here, there = event.values.get("device", ""), event.values.get("other_device", "")
+    pair = f" ({here} and {there})" if here and there else f" ({here})" if here else ""
+    yield Hypothesis(
+        category,
+        "device-mixup",
+        Strength.DECISIVE,
+        lines_of(event),
+        f"an operation was given operands that are not on the device it needs{pair}",
+        over=("insufficient-evidence", "not-gpu-env"),
+    )
+
+
+def mixed_types(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """Operands of different number types: a slip of the program, whatever the machine."""
+    event = first(each for each in story.in_category("not-gpu-env") if each.signature.id.startswith("dtype-"))
+    if event is None:
+        return
+    types = " and ".join(event.values[name] for name in ("op", "wanted") if event.values.get(name))
+    yield Hypothesis(
+        "not-gpu-env",
+        "program-bug",
+        Strength.LIKELY,
+        lines_of(event),
+        f"an operation was given number types that do not go together ({types})"
+        if types
+        else "an operation was given number types that do not go together",
+        "cast the operands to one type, or run under autocast",
+        over=("insufficient-evidence",),
+    )
+
+
+def invalid_device_ordinal(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """A GPU was asked for by an index that the process does not have."""
+    category = "invalid-device-ordinal"
+    event = first(story.in_category(category))
+    if event is None:
+        return
+    wanted, there = event.values.get("device"), event.values.get("total")
+    if event.signature.id == "deserialize-ordinal":
+        yield Hypothesis(
+            category,
+            "device-mixup",
+            Strength.DECISIVE,
+            lines_of(event),
+            f"the checkpoint wants to go to GPU {wanted} and this process sees {there}",
+            "load it with map_location",
+            over=("insufficient-evidence",),
+        )
+        return
+    code = code_of(story, event)
+    by_rank = _RANK_INDEX.search(code)
+    fixed = re.search(r"cuda:[0-9]+|\.cuda\([0-9]+\)|set_device\([0-9]+\)", code)
+    if by_rank:
+        why, strength = (
+            f"the index comes from the launch (`{by_rank[0]}`) and is not below the visible GPUs",
+            Strength.LIKELY,
+        )
+    elif fixed:
+        why, strength = (
+            f"the index is fixed in the code (`{fixed[0]}`) and is not below the visible GPUs",
+            Strength.LIKELY,
+        )
+    else:
+        why, strength = "a GPU was asked for by an index that this process does not have", Strength.LIKELY
+    yield Hypothesis(
+        category,
+        "launch-config",
+        strength,
+        lines_of(event),
+        why,
+        "compare the index with torch.cuda.device_count() and CUDA_VISIBLE_DEVICES in that process",
+        over=("insufficient-evidence", *AFTERMATH),
+    )
+
+
+def invalid_argument(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """CUDA refused an argument; the call or the package around it tells which kind."""
+    category = "invalid-argument-device-mismatch"
+    event = first(story.in_category(category))
+    package = first(story.of("aoti-create", "aoti-blob"))
+    if event is None:
+        if package is not None:
+            yield Hypothesis(
+                category,
+                "device-mixup",
+                Strength.POSSIBLE,
+                lines_of(package),
+                "the runner of a compiled package failed in a call that depends on the device",
+                "do the runner, the package and the inputs name one device",
+            )
+        return
+    over = ("insufficient-evidence", *AFTERMATH)
+    evidence = lines_of(event)
+    code = code_of(story, event)
+    kind = event.signature.id
+    if kind.startswith("operation-not-supported"):
+        yield Hypothesis(
+            category,
+            "driver-firmware-fault",
+            Strength.POSSIBLE,
+            evidence,
+            "the GPU, its driver or the virtual machine does not offer what the call needs",
+            "which call it is: memory pools, sharing between processes and peer access fail so on vGPU, MIG and WSL",
+            over=over,
+        )
+        yield Hypothesis(category, "arch-unsupported", Strength.FALLBACK, evidence, "the GPU may lack the feature")
+    elif kind == "peer-access-unsupported":
+        yield Hypothesis(
+            category,
+            "arch-unsupported",
+            Strength.LIKELY,
+            evidence,
+            "the program wants two GPUs to reach each other's memory, and these two cannot",
+            "nvidia-smi topo -p2p r shows which pairs can",
+            over=over,
+        )
+    elif kind == "host-pointer":
+        yield Hypothesis(
+            category, "device-mixup", Strength.DECISIVE, evidence, "the pointer is one of the host's memory", over=over
+        )
+    elif package is not None or re.search(r"aoti|model_container_runner|aot_load", code):
+        yield Hypothesis(
+            category,
+            "device-mixup",
+            Strength.LIKELY,
+            lines_of(event, package),
+            "a compiled package was loaded or fed for another device than the one it was made for",
+            "do the runner, the package and the inputs name one device",
+            over=over,
+        )
+    elif kind.startswith(("resource-handle", "device-context", "device-pointer")):
+        yield Hypothesis(
+            category,
+            "device-mixup",
+            Strength.LIKELY,
+            evidence,
+            "a stream, an event or a pointer was used on another device, or after a fork, than it was made on",
+            "which device is current where it is used",
+            over=over,
+        )
+    elif kind.startswith("launch-configuration"):
+        yield Hypothesis(
+            category,
+            "gpu-kernel-bug",
+            Strength.LIKELY,
+            evidence,
+            "a kernel was launched with a grid or a block that CUDA does not accept",
+            "is an input empty, or larger than the grid's limits",
+            over=over,
+        )
+    elif _PINNED.search(code + event.line.text.lower()):
+        yield Hypothesis(
+            category,
+            "host-resource",
+            Strength.LIKELY,
+            evidence,
+            "the refused call pins memory of the host",
+            "does it work with less memory pinned at once",
+            over=over,
+        )
+    else:
+        copy = _COPY.search(innermost(story, event, 2))
+        yield Hypothesis(
+            category,
+            "device-mixup",
+            Strength.POSSIBLE,
+            evidence,
+            f"CUDA refused an argument of a copy (`{copy[0]}`)" if copy else "CUDA refused an argument",
+            "compute-sanitizer --report-api-errors all names the call",
+            over=over,
+        )
+        yield Hypothesis(category, "program-bug", Strength.FALLBACK, evidence, "a size, an offset or a flag is wrong")
+
+
+def no_kernel_image(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """The binary has no code for the GPU."""
+    category = "no-kernel-image"
+    events = story.in_category(category)
+    stated = next((event for event in events if event.signature.id in _ARCH_STATED), None)
+    failed = first(event for event in events if event is not stated)
+    event = stated or failed
+    if event is None:
+        return
+    over = (*AFTERMATH, "ptx-unsupported-toolchain")
+    if stated is not None:
+        # a warning alone may be of a GPU that the program never used
+        alone = stated.has("warning") and failed is None and not _later_gpu_error(story)
+        arch = stated.values.get("arch", "")
+        what = f"the GPU's architecture ({arch}) is" if arch else "the GPU's architecture is"
+        yield Hypothesis(
+            category,
+            "arch-unsupported",
+            Strength.POSSIBLE if alone else Strength.DECISIVE,
+            lines_of(stated, failed),
+            f"{what} not among those that the build serves, by its own words",
+            over=() if alone else over,
+        )
+        return
+    own = _EXTENSION.search(innermost(story, event, 1)) or _EXTENSION.search(event.line.text)
+    name = next((group for group in own.groups() if group), "") if own else ""
+    yield Hypothesis(
+        category,
+        "arch-unsupported",
+        Strength.LIKELY,
+        lines_of(event),
+        f"the library behind `{name}` has no code for this GPU" if name else "the build has no code for this GPU",
+        "compare the GPU's capability with torch.cuda.get_arch_list() and with cuobjdump of the library",
+        over=over,
+    )
+    if name:
+        yield Hypothesis(
+            category,
+            "wrong-build-installed",
+            Strength.POSSIBLE,
+            lines_of(event),
+            f"the library behind `{name}` may have been built on another machine",
+            "does torch itself work on this GPU",
+        )
+
+
+def _later_gpu_error(story: Story) -> bool:
+    return any(event.has("cuda") and event.role in (Role.ROOT, Role.CASCADE) for event in story.events)
+
+
+def ptx_unsupported(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """The driver's compiler is older than the toolkit that made the PTX."""
+    category = "ptx-unsupported-toolchain"
+    events = story.in_category(category)
+    stated = next((event for event in events if event.signature.id == "ptx-version"), None)
+    event = first(events)
+    if event is None:
+        return
+    why = "the PTX was made by a toolkit that is newer than the driver"
+    if stated is not None:
+        why = f"the PTX is of version {stated.values['wanted']} and what must compile it knows {stated.values['total']}"
+    yield Hypothesis(
+        category,
+        "version-mismatch",
+        Strength.DECISIVE,
+        lines_of(event, stated),
+        why,
+        over=("insufficient-evidence", "no-kernel-image"),
+    )
+
+
+def fork_reinit(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """CUDA does not survive a fork (pytorch, notes on multiprocessing)."""
+    category = "fork-reinit-cuda"
+    event = first(story.in_category(category))
+    if event is None:
+        return
+    stated = event.signature.id in ("fork-reinit", "numba-fork")
+    code = code_of(story, event) + _process_names(event)
+    forked = re.search(r"multiprocessing|popen_fork|_worker_loop|_bootstrap|forked", code)
+    server = _SERVER.search(code)
+    worker = _WORKER.search(code)
+    strength = Strength.LIKELY if stated or forked else Strength.POSSIBLE
+    over = ("insufficient-evidence", "cuda-init-no-device")
+    if server and not (worker and "_worker_loop" in code):
+        yield Hypothesis(
+            category,
+            "launch-config",
+            strength,
+            lines_of(event),
+            f"a server (`{server[0]}`) forked its workers after CUDA had been used",
+            "what touches CUDA before the fork",
+            over=over,
+        )
+        yield Hypothesis(category, "program-bug", Strength.POSSIBLE, lines_of(event), "the program uses CUDA and forks")
+        return
+    where = "a data loader's worker" if worker else "a forked child"
+    sure = strength >= Strength.LIKELY
+    yield Hypothesis(
+        category,
+        "program-bug",
+        strength,
+        lines_of(event),
+        f"{where} uses CUDA after its parent has used it"
+        if sure
+        else "CUDA could not be initialized, as in a child that was forked after CUDA had been used",
+        "which call of the child touches the GPU",
+        over=over if sure else (),
+    )
+
+
+def _process_names(event: Event) -> str:
+    return event.line.raw.lower()

@@ -1,0 +1,208 @@
+"""Out of memory: what was asked for, of how much, and who held the rest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from envkit.facts import Facts
+from envkit.logs.causes._cuda import AFTERMATH, code_of, first, lines_of, neighbours, shown, size
+from envkit.logs.records import Event, Hypothesis, Line, Strength
+from envkit.logs.story import Story
+
+_GIB = float(1 << 30)
+_LARGEST = 512 * _GIB  # proposal: no GPU of this decade has more, so a larger request is a slip of arithmetic
+_ABSURD = 3.0  # proposal: a request of so many times the GPU's memory is a shape gone wrong, not a batch too large
+_WORTH = 0.05  # proposal: pieces that sum up to less of the GPU than this are no fragmentation worth the name
+_OTHERS = 0.5  # proposal: others that hold this share of the GPU are the reason, whatever this process holds
+_OVER = (*AFTERMATH, "not-gpu-env")
+_PINNED = re.compile(r"pin_memory|cudahostalloc|cudamallochost|_pin_memory_loop")
+_AMOUNT = r"((?<![0-9.])[0-9.]{1,24} ?[KMGTP]?i?B)"
+
+
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    """Bytes that torch's message names; None where it does not."""
+
+    wanted: float | None
+    total: float | None
+    free: float | None
+    allocated: float | None
+    unallocated: float | None
+    others: float | None
+    limit: float | None
+
+
+def _amount(pattern: str, text: str) -> float | None:
+    found = re.search(pattern, text)
+    return size(found[1]) if found else None
+
+
+def _figures(event: Event) -> _Figures:
+    """The figures of the two forms of torch's message (pytorch, CUDACachingAllocator.cpp), and of others' requests."""
+    text = event.line.text
+    total = _amount(rf"{_AMOUNT} total capacity", text) or _amount(rf"total capac?i?ty of {_AMOUNT}", text)
+    free = _amount(rf"; {_AMOUNT} free", text)
+    free = _amount(rf"of which {_AMOUNT} is free", text) if free is None else free
+    allocated = _amount(rf"{_AMOUNT} already allocated", text) or _amount(rf"{_AMOUNT} is allocated by PyTorch", text)
+    unallocated = _amount(rf"{_AMOUNT} is reserved by PyTorch but unallocated", text)
+    cached = _amount(rf"{_AMOUNT} cached", text)  # of the oldest form: in the cache, beside what is allocated
+    reserved = _amount(rf"{_AMOUNT} reserved in total", text)
+    if unallocated is None and reserved is not None and allocated is not None:
+        unallocated = max(0.0, reserved - allocated)
+    if unallocated is None:
+        unallocated = cached
+    processes = [size(found) or 0.0 for found in re.findall(rf"Process [0-9]+ has {_AMOUNT} memory in use", text)]
+    others: float | None = sum(processes) if processes else None
+    if others is None and None not in (total, free, allocated, unallocated) and reserved is not None:
+        others = (total or 0.0) - (free or 0.0) - reserved
+    return _Figures(
+        wanted=size(event.values.get("wanted")),
+        total=total if total is not None else size(event.values.get("total")),
+        free=free if free is not None else size(event.values.get("free")),
+        allocated=allocated,
+        unallocated=unallocated,
+        others=others,
+        limit=_amount(rf"{_AMOUNT} allowed", text),
+    )
+
+
+def out_of_memory(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """The GPU's memory did not suffice: by the figures of the message, which of the reasons it was."""
+    category = "out-of-memory"
+    event = first(story.in_category(category))
+    if event is None:
+        return
+    kind = event.signature.id
+    evidence = lines_of(event, *neighbours(story, event, ("nccl-oom-calloc",), 4))
+    if kind == "tf-oom-cpu":
+        yield Hypothesis(
+            "not-gpu-env",
+            "host-resource",
+            Strength.LIKELY,
+            evidence,
+            "the tensor that could not be allocated is one of the CPU's",
+            over=("insufficient-evidence",),
+        )
+    elif kind in ("triton-resources", "launch-resources"):
+        yield from _resources(event)
+    elif kind == "vllm-free-memory":
+        yield Hypothesis(
+            category,
+            "launch-config",
+            Strength.LIKELY,
+            evidence,
+            f"{event.values['free']} of {event.values['total']} are free and {event.values['wanted']} were asked for",
+            "nvidia-smi shows who holds the rest",
+            over=_OVER,
+        )
+    elif kind == "cuda-oom-host" or _PINNED.search(code_of(story, event)[-600:]):
+        yield Hypothesis(
+            category,
+            "host-resource",
+            Strength.LIKELY,
+            evidence,
+            "the allocation that failed is one of pinned host memory",
+            "how much memory has the host free",
+            over=_OVER,
+        )
+        yield Hypothesis(category, "gpu-memory-exhausted", Strength.POSSIBLE, evidence, "CUDA reports out of memory")
+    elif event.has("warning"):
+        # TensorFlow asks for nearly all memory at its start and goes on with less
+        yield Hypothesis(
+            category,
+            "gpu-memory-exhausted",
+            Strength.POSSIBLE,
+            evidence,
+            f"an allocation of {event.values.get('wanted', 'device memory')} failed and the program went on",
+        )
+    else:
+        yield from _by_figures(event, _figures(event), evidence)
+
+
+def _resources(event: Event) -> Iterator[Hypothesis]:
+    wanted, limit = event.values.get("wanted"), event.values.get("total")
+    what = (
+        f"{event.values.get('op', 'memory')} of {wanted} where the GPU has {limit}" if wanted else "more than an SM has"
+    )
+    yield Hypothesis(
+        "out-of-memory",
+        "gpu-kernel-bug",
+        Strength.LIKELY,
+        (event.line,),
+        f"a kernel asks for {what}",
+        "does it run on a GPU with more shared memory, or with smaller blocks",
+        over=("insufficient-evidence",),
+    )
+    yield Hypothesis(
+        "out-of-memory",
+        "arch-unsupported",
+        Strength.POSSIBLE,
+        (event.line,),
+        f"a kernel that was tuned for another GPU asks for {what}",
+    )
+
+
+def _by_figures(event: Event, seen: _Figures, evidence: tuple[Line, ...]) -> Iterator[Hypothesis]:
+    category = "out-of-memory"
+    wanted, total = seen.wanted, seen.total
+    asked = f"{shown(wanted)} were asked for" if wanted is not None else "an allocation failed"
+    of = f" of {shown(total)}" if total is not None else ""
+    if wanted is not None and (wanted > _LARGEST or (total is not None and wanted > _ABSURD * total)):
+        yield Hypothesis(
+            category,
+            "program-bug",
+            Strength.DECISIVE if wanted > 2 * _LARGEST else Strength.LIKELY,
+            evidence,
+            f"{asked}{of}, which no smaller batch would mend: the size is computed wrong",
+            "which operation asks, and what are its shapes",
+            over=_OVER,
+        )
+        yield Hypothesis(category, "gpu-memory-exhausted", Strength.POSSIBLE, evidence, f"{asked}{of}")
+        return
+    idle = seen.unallocated
+    if wanted is not None and idle is not None and idle >= wanted and idle >= _WORTH * (total or idle):
+        yield Hypothesis(
+            "fragmentation",
+            "gpu-memory-fragmented",
+            Strength.LIKELY,
+            evidence,
+            f"{asked}, and {shown(idle)} are reserved but not allocated, in pieces that are too small",
+            "does it go away with expandable segments",
+            over=(*_OVER, "out-of-memory"),
+        )
+        yield Hypothesis(category, "gpu-memory-exhausted", Strength.POSSIBLE, evidence, f"{asked}{of}")
+        return
+    if seen.limit is not None and total is not None and seen.limit < total:
+        yield Hypothesis(
+            category,
+            "launch-config",
+            Strength.LIKELY,
+            evidence,
+            f"{asked}, and this process may use {shown(seen.limit)}{of}",
+            "which limit was set",
+            over=_OVER,
+        )
+    elif seen.others is not None and total is not None and seen.others >= _OTHERS * total:
+        yield Hypothesis(
+            category,
+            "launch-config",
+            Strength.LIKELY,
+            evidence,
+            f"{asked}, and other processes hold {shown(seen.others)}{of}",
+            "nvidia-smi shows who holds it",
+            over=_OVER,
+        )
+        yield Hypothesis(category, "gpu-memory-exhausted", Strength.POSSIBLE, evidence, f"{asked}{of}")
+        return
+    free = f", {shown(seen.free)} are free" if seen.free is not None else ""
+    yield Hypothesis(
+        category,
+        "gpu-memory-exhausted",
+        Strength.LIKELY,
+        evidence,
+        f"{asked}{of}{free}",
+        "nvidia-smi shows who holds the rest, torch.cuda.memory_summary() how it is split",
+        over=_OVER,
+    )

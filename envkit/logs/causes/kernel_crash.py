@@ -1,0 +1,63 @@
+"""Programs that died inside the driver's or CUDA's libraries.
+
+Sources: Linux kernel, show_signal_msg; CPython faulthandler; gdb, UCX and Open MPI stack listings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envkit.facts import Facts
+from envkit.logs.records import Event, Hypothesis, Strength
+from envkit.logs.story import Story
+
+_KERNEL = ("kernel-segfault-gpu", "kernel-gpf-gpu")
+_FRAMES = ("frame-libcuda", "frame-libnccl", "frame-libnvidia", "frame-libcudart")
+_SIGNALS = ("caught-signal-11", "received-sigsegv", "mpi-signal-segv", "program-fault-python")
+_TOP = 4  # above the frame that faulted stand the signal's handlers, three of them in glibc's and UCX's listings
+_BEHIND = 40  # lines in which a stack stands behind the message of its signal
+
+
+def segfault_inside_driver(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """A segmentation fault whose place is in libcuda, libnccl or their kin.
+
+    A program's own error before it is the cause, for libcuda's threads fault when a process ends under them.
+    """
+    for event in story.of(*_KERNEL)[:1]:
+        yield _told(event, event.values["lib"], Strength.LIKELY, story)
+        return
+    for signal in story.of(*_SIGNALS):
+        for frame in story.of(*_FRAMES):
+            near = frame.line.file == signal.line.file and 0 < frame.line.number - signal.line.number <= _BEHIND
+            if near and _depth(frame) <= _TOP:
+                yield _told(signal, frame.values["lib"], Strength.LIKELY, story, frame)
+                return
+
+
+def _told(event: Event, library: str, strength: Strength, story: Story, frame: Event | None = None) -> Hypothesis:
+    lines = (event.line, frame.line) if frame else (event.line,)
+    name = event.values.get("name")
+    who = f"{name} ({event.values['pid']})" if name and event.values.get("pid") else "the program"
+    earlier = [one for one in story.roots if one is not event and one.signature.id not in _KERNEL and one.has("cuda")]
+    if earlier:
+        return Hypothesis(
+            "segfault-in-driver",
+            "gpu-kernel-bug",
+            Strength.FALLBACK,
+            lines,
+            f"{who} died in {library} after an error of its own, which is the cause: {earlier[0].line.place}",
+        )
+    own = library.startswith(("libcuda.", "libnvidia", "libnvcuvid"))
+    return Hypothesis(
+        "segfault-in-driver",
+        "driver-firmware-fault" if own else "program-bug",
+        strength,
+        lines,
+        f"{who} died of a segmentation fault inside {library}",
+        over=("insufficient-evidence", "not-gpu-env"),
+    )
+
+
+def _depth(frame: Event) -> int:
+    number = frame.values.get("seq") or frame.values.get("seq2") or frame.values.get("seq3") or "99"
+    return int(number)

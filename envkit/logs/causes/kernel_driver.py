@@ -1,0 +1,162 @@
+"""What the kernel log tells of a driver that could not start its GPUs, or whose parts do not fit.
+
+Sources: NVIDIA open-gpu-kernel-modules (the sentences of nvidia.ko), NVIDIA driver README, chapter "Common problems".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envkit.facts import Facts
+from envkit.logs.records import Event, Hypothesis, Strength
+from envkit.logs.story import Story
+from envkit.logs.xid import slot
+
+_NO_DEVICE = "cuda-init-no-device"
+
+
+def driver_refuses_gpu(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """The driver itself says that it does not serve this GPU: too old a card, or the wrong flavor of kernel modules."""
+    for event in story.of("gpu-needs-open")[:1]:
+        yield Hypothesis(
+            _NO_DEVICE,
+            "wrong-build-installed",
+            Strength.DECISIVE,
+            (event.line,),
+            "the driver says that this GPU needs the open kernel modules, and the proprietary ones are loaded",
+            fix="install the open flavor of the same driver (nvidia-open) and reboot",
+        )
+    for event in story.of("gpu-legacy")[:1]:
+        yield Hypothesis(
+            _NO_DEVICE,
+            "version-mismatch",
+            Strength.DECISIVE,
+            (event.line,),
+            f"the driver says that this GPU is served by the branch {event.values['driver']} and not by it",
+            fix=f"install driver branch {event.values['driver']}, or use a newer GPU",
+        )
+    for event in story.of("gpu-not-supported")[:1]:
+        wants_gsp = "open" in event.line.text
+        yield Hypothesis(
+            _NO_DEVICE,
+            "wrong-build-installed" if wants_gsp else "version-mismatch",
+            Strength.DECISIVE,
+            (event.line,),
+            "the open kernel modules do not serve this GPU"
+            if wants_gsp
+            else "the driver's release does not serve this GPU",
+            fix="install the proprietary flavor of the driver" if wants_gsp else "install a driver that knows this GPU",
+        )
+
+
+def gpu_owned_by_another_driver(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """Another kernel driver, such as nouveau or vfio-pci, holds the GPUs."""
+    for event in story.of("probe-not-called")[:1]:
+        how_many = event.values["total"]
+        nouveau = story.of("nouveau-kernel")
+        lines = (event.line, *(seen.line for seen in nouveau[:1]))
+        who = "nouveau" if nouveau else "another kernel driver"
+        yield Hypothesis(
+            _NO_DEVICE,
+            "no-gpu-or-driver",
+            Strength.DECISIVE if nouveau else Strength.LIKELY,
+            lines,
+            f"{who} holds {how_many} GPU{'s' if how_many != '1' else ''}, so the NVIDIA driver cannot serve them",
+            decide_by="lspci -nnk -d 10de: names the driver in use for each GPU",
+            fix="blacklist the other driver (nouveau), rebuild the initramfs and reboot",
+        )
+
+
+def driver_start_failed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """The driver found a GPU and could not start it; the message of the cause stands before that line, if any does."""
+    failed = story.of("rm-init", "probe-failed", "probe-error", "driver-no-adapter")
+    if not failed or story.of("probe-not-called", "gpu-needs-open", "gpu-legacy", "gpu-not-supported", "bar-invalid"):
+        return
+    event = next((one for one in failed if one.signature.id == "rm-init"), failed[0])
+    if story.of("rm-attach"):
+        yield Hypothesis(
+            "xid-79",
+            "hardware-fault",
+            Strength.LIKELY,
+            (event.line,),
+            f"the driver could not even map the registers of {_gpu(event)}: it does not answer on the PCI bus",
+            over=(_NO_DEVICE,),
+        )
+        return
+    code = event.values.get("code")
+    yield Hypothesis(
+        _NO_DEVICE,
+        "driver-firmware-fault",
+        Strength.LIKELY if event.signature.id == "rm-init" else Strength.POSSIBLE,
+        (event.line,),
+        f"the driver found {_gpu(event)} and could not start it" + (f" (its code is {code})" if code else ""),
+        decide_by="the NVRM lines right before it; does it start after a power cycle, or with another driver release?",
+        fix="power the machine off and on, look at the slot and at Above 4G Decoding, then try another driver release",
+    )
+
+
+def bar_not_assigned(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """The machine's firmware gave the GPU no address range."""
+    for event in story.of("bar-invalid")[:1]:
+        yield Hypothesis(
+            _NO_DEVICE,
+            "no-gpu-or-driver",
+            Strength.DECISIVE,
+            (event.line, *(seen.line for seen in story.of("bar-zero")[:1])),
+            "the machine's firmware gave the GPU no range of addresses, so the driver cannot reach it",
+            fix="switch Above 4G Decoding on in the firmware's setup, or boot with pci=realloc",
+        )
+
+
+def module_not_allowed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """Secure Boot or the kernel's lockdown refused the driver's module."""
+    for event in story.of("module-rejected")[:1]:
+        yield Hypothesis(
+            _NO_DEVICE,
+            "no-gpu-or-driver",
+            Strength.LIKELY,
+            (event.line,),
+            "the kernel refuses modules that no key of its own has signed (Secure Boot), the driver's among them",
+            fix="sign the module with an enrolled key (mokutil --import), or switch Secure Boot off",
+        )
+
+
+def kernel_module_of_another_version(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """The kernel module says that a program brought driver libraries of another version."""
+    for event in story.of("kernel-api-mismatch")[:1]:
+        library = event.values.get("lib") or _near(story, event, "kernel-api-mismatch-client", "lib")
+        module = _near(story, event, "kernel-api-mismatch-module", "driver")
+        both = f": {library} against {module}" if library and module else ""
+        yield Hypothesis(
+            "driver-library-mismatch",
+            "version-mismatch",
+            Strength.DECISIVE,
+            (event.line,),
+            f"the loaded kernel module and the driver's libraries are of different versions{both}",
+            over=(_NO_DEVICE,),
+        )
+
+
+def error_cells(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """nvidia-smi shows ERR! in cells of a GPU: the driver lost contact with it, or with a sensor of it."""
+    for event in story.of("nvml-error-cells")[:1]:
+        yield Hypothesis(
+            "gpu-hardware-unknown-error",
+            "hardware-fault",
+            Strength.POSSIBLE,
+            (event.line,),
+            "nvidia-smi shows ERR! where it reads a GPU's sensors, so the driver does not get an answer of them",
+            decide_by="the Xid lines of the kernel log: dmesg -T | grep -i xid",
+        )
+
+
+def _near(story: Story, event: Event, id: str, value: str) -> str:
+    """The value of the first such line of the few behind an event."""
+    for other in story.of(id):
+        if other.line.file == event.line.file and 0 <= other.line.number - event.line.number <= 4:
+            return other.values.get(value) or ""
+    return ""
+
+
+def _gpu(event: Event) -> str:
+    return f"GPU {slot(event.values['pci'])}" if event.values.get("pci") else "a GPU"

@@ -1,0 +1,463 @@
+"""What the kernel log tells of GPUs: which of its errors was first, and what follows from it.
+
+Sources: NVIDIA, XID Errors and its Xid catalogue (docs.nvidia.com/deploy/xid-errors); NVIDIA Fabric Manager user guide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from envkit.facts import Facts
+from envkit.logs.records import Event, Hypothesis, Line, Strength
+from envkit.logs.story import Story
+from envkit.logs.xid import (
+    Xid,
+    category_of,
+    mmu_fault,
+    nvlink5,
+    nvlink_faults,
+    nvlink_sympathetic,
+    parsed,
+    slot,
+    sxid_row,
+)
+
+_GRAVE, _FAULT, _MINOR, _AFTER = range(4)
+
+# lines without a code that say what a code says
+_SAME_AS = {
+    "nvrm-off-bus": 79,
+    "gpu-off-bus": 79,
+    "pci-power-lost": 79,
+    "nvml-gpu-lost": 79,
+    "nvml-lost": 79,
+    "nvml-lost-name": 79,
+    "nvml-lost-class": 79,
+    "gsp-timeout": 119,
+    "gsp-timeout-banner": 119,
+    "gsp-heartbeat": 119,
+    "gsp-boot": 119,
+    "gsp-wpr2": 119,
+    "gsp-gfw": 119,
+    "gsp-bootstrap": 119,
+    "gsp-firmware-file": 119,
+    "gsp-firmware-missing": 119,
+    "rm-init-gsp": 119,
+    "rc-watchdog": 8,
+}
+_BOOT = ("gsp-boot", "gsp-wpr2", "gsp-gfw", "gsp-bootstrap", "gsp-firmware-file", "gsp-firmware-missing", "rm-init-gsp")
+_SWITCH = ("nvswitch-sxid-fatal", "nvswitch-sxid", "nvswitch-sxid-mild")
+_TIERS = {
+    "xid-79": _GRAVE,
+    "xid-48": _GRAVE,
+    "xid-94/95": _GRAVE,
+    "ecc-uncorrectable": _GRAVE,
+    "xid-119/120 GSP": _GRAVE,
+    "xid-74": _GRAVE,
+    "xid-144-150-nvlink5": _GRAVE,
+    "sxid-nvlink": _GRAVE,
+    "xid-62": _GRAVE,
+    "xid-8": _FAULT,
+    "xid-13": _FAULT,
+    "xid-31": _FAULT,
+    "xid-63/64": _MINOR,
+    "xid-other": _MINOR,
+    "xid-154": _AFTER,
+    "xid-45": _AFTER,
+    "xid-43": _AFTER,
+}
+_LINK_CATEGORIES = ("xid-74", "sxid-nvlink")
+_PERMANENT = (64, 157, 161)  # what could not be replaced
+_REFUSED = 137  # an access over NVLink that a program may not make (NVIDIA, XID Errors, XID_137_FLOW)
+_SOFTENED = (121, 92)  # corrected errors
+_RUN_OUT = (46, 109)
+
+# what a program and its peers see of a GPU that is lost or whose memory or link failed
+_SEEN_OF_IT = (
+    "gpu-hardware-unknown-error",
+    "ecc-uncorrectable",
+    "cuda-init-no-device",
+    "cublas-execution-failed",
+    "cublas-not-initialized",
+    "cudnn-execution-failed",
+    "cudnn-not-initialized",
+    "nccl-timeout-hang",
+    "nccl-remote-error",
+    "nccl-unhandled-cuda-error",
+    "nccl-unhandled-system-error",
+    "watchdog-timeout",
+    "segfault-in-driver",
+    "insufficient-evidence",
+)
+# errors of a program's own kernels, which the kernel log only repeats
+_OWN_FAULTS = (
+    "illegal-memory-access",
+    "misaligned-address",
+    "device-side-assert",
+    "illegal-instruction",
+    "watchdog-timeout",
+)
+_PLACES = 3  # proposal: programs that must fault at one place, and nowhere else, before the place is suspected
+_APART_S = 26 * 3600.0  # times without a zone may be half a day off either way; more than that is another day's error
+_SAME_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """One line of the kernel log, or of a tool that asked the driver, which says that something failed."""
+
+    event: Event
+    category: str
+    code: int
+    pci: str
+    xid: Xid | None = None
+    blamed: bool = False  # the driver names it as the cause of a clean-up
+
+    @property
+    def line(self) -> Line:
+        return self.event.line
+
+    @property
+    def asked(self) -> bool:
+        """Whether a tool found it when it asked the driver, which is later than what the driver wrote itself."""
+        return self.event.signature.id.startswith("nvml-") or self.event.signature.id == "plugin-xid"
+
+    @property
+    def tier(self) -> int:
+        tier = _TIERS[self.category]
+        if self.code in _PERMANENT:
+            return _GRAVE
+        if self.code == _REFUSED:
+            return _FAULT
+        if self.code in _SOFTENED:
+            return _MINOR
+        if self.event.has("warning") or (self.xid is not None and not self.blamed and _harmless(self.xid)):
+            return _MINOR
+        return tier
+
+
+def _harmless(xid: Xid) -> bool:
+    """Whether the line itself says that it is not fatal, or that it only follows from a fault elsewhere."""
+    if xid.category == "xid-144-150-nvlink5":
+        return xid.mild
+    return xid.code == 74 and nvlink_sympathetic(xid)
+
+
+def kernel_log_errors(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """The first grave error of the kernel log, else the first fault of a program, else what only follows from others.
+
+    NVLink errors that come with a lost GPU are its neighbours' view of it.  Faults of programs (13, 31 and their kin)
+    are told only where no program's own log is there to tell of them better.
+    """
+    found = _faults(story)
+    if not found:
+        return
+    lost = any(fault.code == 79 for fault in found)
+    # a program's fault can take a controller of its GPU down with it
+    faulted = {fault.pci: index for index, fault in reversed(list(enumerate(found))) if fault.code in (13, 31)}
+
+    def rank(fault: _Fault) -> tuple[int, bool, bool]:
+        follows = fault.category == "xid-62" and faulted.get(fault.pci, len(found)) < found.index(fault)
+        tier = max(fault.tier, _FAULT) if follows else fault.tier
+        return (tier, lost and fault.category in _LINK_CATEGORIES, fault.asked)
+
+    ordered = sorted(found, key=rank)  # stable: of equals the one that came first
+    first = ordered[0]
+    own = [event for event in story.in_category(*_OWN_FAULTS) if event.line.source != "kernel"]
+    categories = dict.fromkeys(fault.category for fault in ordered)
+    for category in categories:
+        group = [fault for fault in ordered if fault.category == category]
+        if category == first.category:
+            group = [fault for fault in group if fault.tier == first.tier]
+            if own and first.tier != _GRAVE:
+                yield _beside(own[0], group, facts)
+            else:
+                yield _first(group, found, story, facts)
+        elif not own or group[0].tier == _GRAVE:
+            yield _told(group, found, story, facts, Strength.FALLBACK if group[0].tier == _AFTER else Strength.POSSIBLE)
+
+
+def _faults(story: Story) -> list[_Fault]:
+    """What failed, in the story's order.
+
+    A clean-up that names its cause stands for that cause where its own line is not in the log.
+    """
+    found: list[_Fault] = []
+    blamed: dict[int, _Fault] = {}
+    head = ""
+    for event in story.events:
+        xid, name = parsed(event), event.signature.id
+        pci = slot(event.values.get("pci") or "")
+        if name == "nvrm-off-bus-head":
+            head = pci
+        elif name in _SAME_AS:
+            code = _SAME_AS[name]
+            found.append(_Fault(event, category_of(code), code, pci or (head if code == 79 else "")))
+        elif name in _SWITCH:
+            found.append(_Fault(event, "sxid-nvlink", int(event.values["code"]), pci))
+        elif xid is not None and (event.category or name == "plugin-xid"):
+            if xid.previous is not None:
+                blamed[len(found)] = _Fault(event, category_of(xid.previous), xid.previous, xid.pci, xid)
+            found.append(_Fault(event, category_of(xid.code), xid.code, xid.pci, xid))
+    there = {fault.category for fault in found}
+    causes = {fault.code for fault in blamed.values()}
+    stand_ins = {index: fault for index, fault in blamed.items() if fault.category not in there}
+    return [stand_ins.get(index, replace(fault, blamed=fault.code in causes)) for index, fault in enumerate(found)]
+
+
+def _first(group: Sequence[_Fault], found: Sequence[_Fault], story: Story, facts: Facts) -> Hypothesis:
+    tier = group[0].tier
+    strength = {_GRAVE: Strength.DECISIVE, _FAULT: Strength.LIKELY}.get(tier, Strength.POSSIBLE)
+    mine = {id(fault.event) for fault in found}
+    if tier >= _MINOR and (story.tracebacks or any(id(event) not in mine for event in story.roots)):
+        strength = Strength.FALLBACK  # something else failed, of which such a line is no cause
+    if all(fault.asked for fault in group) or (group[0].xid is not None and group[0].xid.previous is not None):
+        strength = min(strength, Strength.LIKELY)
+    told = _told(group, found, story, facts, strength)
+    beside = _refusals(group[0], found)
+    others = {fault.category for fault in found} - {told.category}
+    if tier == _GRAVE and not _another_day(group[0].line, story):
+        others |= set(_SEEN_OF_IT) - {told.category}
+        if (pid := _pid(group[0])) is not None and any(event.line.pid == pid for event in story.roots):
+            others |= set(_OWN_FAULTS)
+    return Hypothesis(
+        told.category,
+        told.cause,
+        told.strength,
+        (*told.evidence, *beside),
+        told.because + ("; links refused accesses at that time" if beside else ""),
+        told.decide_by,
+        told.fix,
+        over=tuple(sorted(others)),
+    )
+
+
+def _refusals(first: _Fault, found: Sequence[_Fault]) -> tuple[Line, ...]:
+    """Of a contained error the accesses that links refused beside it, one line of each kind: they tell whose it was."""
+    if first.category != "xid-94/95":
+        return ()
+    kinds: dict[str, Line] = {}
+    for fault in found:
+        near = first.line.time_s is None or fault.line.time_s is None
+        near = near or abs((fault.line.time_s or 0.0) - (first.line.time_s or 0.0)) <= _SAME_S
+        if near and fault.category in _LINK_CATEGORIES:
+            kinds.setdefault(fault.category, fault.line)
+    return tuple(kinds.values())
+
+
+def _told(
+    group: Sequence[_Fault], found: Sequence[_Fault], story: Story, facts: Facts, strength: Strength
+) -> Hypothesis:
+    best = _best(group)
+    cause, because = _reading(best, group, facts)
+    lines = [best.line]
+    if best.code == 79:
+        lines += _bus_errors(best, story)
+        if len(lines) > 1:
+            because += "; errors of its PCIe port came before it"
+    cards = tuple(dict.fromkeys(fault.pci for fault in group if fault.pci))
+    if len(cards) > 1:
+        because += f"; {len(cards)} GPUs wrote it: {', '.join(cards[:8])}"
+    times = sum(fault.line.times for fault in group)
+    if times > len(cards) and times > 1:
+        because += f"; {times} such lines in all"
+    asked = _recovery(best, found)
+    fix = f"drain the node and do what the driver itself asks for: {asked}" if asked else ""
+    return Hypothesis(best.category, cause, strength, tuple(lines), because, fix=fix)
+
+
+def _best(group: Sequence[_Fault]) -> _Fault:
+    """The line to quote: one with a code before one without, and of an exception the one that names it."""
+    coded = [fault for fault in group if fault.xid is not None] or list(group)
+    named = [fault for fault in coded if fault.xid is not None and fault.xid.exception and fault.xid.place]
+    return (named or coded)[0] if coded[0].category == "xid-13" else coded[0]
+
+
+def _reading(fault: _Fault, group: Sequence[_Fault], facts: Facts) -> tuple[str, str]:
+    """Cause class and sentence of one category's lines."""
+    xid = fault.xid
+    gpu = xid.gpu if xid is not None else f"GPU {fault.pci}" if fault.pci else "a GPU"
+    who = f" while {xid.process} used it" if xid is not None and xid.process else ""
+    if xid is not None and xid.previous == fault.code:
+        row = facts.xid(fault.code)
+        what = f" ({row.means})" if row else ""
+        cause = _usual(fault.code, facts)
+        return cause, f"channels of {gpu} were cleaned up because of Xid {fault.code}{what}, whose own line is not here"
+    if fault.category == "sxid-nvlink":
+        return "hardware-fault", _switch(fault)
+    if xid is None:
+        return _uncoded(fault, gpu)
+    if fault.category == "xid-13":
+        return _exception(fault, group, gpu, who, facts)
+    if fault.category == "xid-31":
+        return _page_fault(xid, gpu, who)
+    if fault.category == "xid-144-150-nvlink5":
+        return _nvlink5(xid, gpu)
+    because = f"{gpu} wrote Xid {xid.code}{_means(xid.code, facts)}{who}"
+    if xid.code == 119 and xid.rpc is not None:
+        seconds, name, number, function = xid.rpc
+        asker = f", asked by {xid.process}, which is not to blame" if xid.process else ""
+        because = f"the system processor of {gpu} ({name}) did not answer {function} ({number}) in {seconds} s{asker}"
+    elif xid.code in (94, 95) and xid.contained:
+        reach = "contained to one program" if xid.code == 94 else "not contained"
+        because = f"{gpu} met an uncorrectable memory error at {xid.contained}, {reach} (Xid {xid.code}){who}"
+    elif xid.code == 74 and xid.link is not None:
+        bits = ", ".join(nvlink_faults(xid))
+        because = f"NVLink {xid.link} of {gpu} failed (Xid 74)" + (f": its registers show {bits}" if bits else "")
+    elif xid.code == 154 and xid.recovery:
+        because = (
+            f"the driver asks for `{xid.recovery}` for {gpu} (Xid 154), and the error before it is not in this log"
+        )
+    return _usual(xid.code, facts), because
+
+
+def _uncoded(fault: _Fault, gpu: str) -> tuple[str, str]:
+    name = fault.event.signature.id
+    if name == "rc-watchdog":
+        return "gpu-kernel-bug", f"the driver's watchdog found {gpu} locked"
+    if name in _BOOT:
+        return "driver-firmware-fault", f"the driver could not start the system processor (GSP) of {gpu}"
+    if fault.code == 119:
+        return "driver-firmware-fault", f"the system processor (GSP) of {gpu} did not answer the driver in time"
+    if fault.asked:
+        return "hardware-fault", f"the driver has no contact with {gpu} any more, as a tool that asked for it says"
+    return "hardware-fault", f"{gpu} no longer answers on the PCI bus"
+
+
+def _exception(fault: _Fault, group: Sequence[_Fault], gpu: str, who: str, facts: Facts) -> tuple[str, str]:
+    xid = fault.xid
+    assert xid is not None
+    what = f": {xid.exception}" if xid.exception else ""
+    at = f" at {xid.place}" if xid.place else ""
+    place = _suspect(group)
+    if place:
+        return (
+            "hardware-fault",
+            f"programs of at least {_PLACES} processes met exceptions of {gpu} at the same place, {place}, and nowhere "
+            f"else (Xid {xid.code})",
+        )
+    places = {found.xid.place for found in group if found.xid is not None and found.xid.place}
+    spread = f"; {len(places)} multiprocessors reported it, which points to the program" if len(places) > 1 else ""
+    means = "" if what else _means(xid.code, facts)
+    return _usual(xid.code, facts), f"{gpu} raised an exception (Xid {xid.code}){what}{means}{at}{who}{spread}"
+
+
+def _suspect(group: Sequence[_Fault]) -> str:
+    """The one place at which several processes faulted that faulted nowhere else; "" where there is none.
+
+    NVIDIA's workflow for Xid 13 suspects the chip where the place repeats.
+    """
+    places: dict[tuple[str, int], set[str]] = {}
+    for fault in group:
+        if fault.xid is not None and fault.xid.pid is not None and fault.xid.place:
+            places.setdefault((fault.pci, fault.xid.pid), set()).add(fault.xid.place)
+    alone: dict[tuple[str, str], int] = {}
+    for (pci, _), seen in places.items():
+        if len(seen) == 1:
+            key = (pci, next(iter(seen)))
+            alone[key] = alone.get(key, 0) + 1
+    return next((place for (_, place), count in alone.items() if count >= _PLACES), "")
+
+
+def _page_fault(xid: Xid, gpu: str, who: str) -> tuple[str, str]:
+    fault = mmu_fault(xid)
+    if fault is None:
+        return "gpu-kernel-bug", f"the memory management unit of {gpu} refused an access (Xid 31){who}"
+    null = ", which is a null pointer and an offset" if fault.near_null else ""
+    tried = {"ACCESS_TYPE_VIRT_READ": "reading", "ACCESS_TYPE_VIRT_WRITE": "writing"}.get(fault.access, "accessing")
+    engine = "a copy" if fault.engine.startswith("CE") else "a kernel" if fault.engine == "GRAPHICS" else fault.engine
+    return (
+        "gpu-kernel-bug",
+        f"{engine} on {gpu} faulted {tried} address {fault.address:#x}{null} ({fault.kind}, Xid 31){who}",
+    )
+
+
+def _nvlink5(xid: Xid, gpu: str) -> tuple[str, str]:
+    rows = nvlink5(xid)
+    link = f"NVLink {xid.link}" if xid.link is not None else "an NVLink"
+    if not rows:
+        return "hardware-fault", f"{link} of {gpu} reported an error (Xid {xid.code})"
+    row = rows[0]
+    words = f"unit {row.unit.split('/')[0]}, {row.severity.rstrip('*?').lower()}, NVIDIA's advice: {row.action}"
+    cause = "driver-firmware-fault" if row.side == "FW" or row.investigate.startswith("INVESTIGATE_SW") else ""
+    return cause or "hardware-fault", f"{link} of {gpu} reported an error (Xid {xid.code}, {words}, {row.investigate})"
+
+
+def _switch(fault: _Fault) -> str:
+    row = sxid_row(fault.code)
+    link = fault.event.values.get("link")
+    name = f" ({row.name})" if row else ""
+    return f"NVSwitch {fault.pci} reported SXid {fault.code}{name}" + (f" on its link {link}" if link else "")
+
+
+def _usual(code: int, facts: Facts) -> str:
+    """The cause class of an Xid where its line does not tell more, by the suspect that the facts name."""
+    category = category_of(code)
+    if code == 78:
+        return "version-mismatch"
+    if code in _RUN_OUT or category == "xid-119/120 GSP":
+        return "driver-firmware-fault"
+    if code in (_REFUSED, 8) or category in ("xid-13", "xid-31", "xid-43", "xid-45"):
+        return "gpu-kernel-bug"
+    row = facts.xid(code)
+    if category in ("xid-other", "xid-62") and (row is None or row.suspect.startswith("driver")):
+        return "driver-firmware-fault"
+    return "hardware-fault"
+
+
+def _means(code: int, facts: Facts) -> str:
+    row = facts.xid(code)
+    return f" ({row.means})" if row and not row.means.startswith("not used") else ""
+
+
+def _beside(own: Event, group: Sequence[_Fault], facts: Facts) -> Hypothesis:
+    """A program's own CUDA error with the kernel's line of it beside: the program's error stays what is told."""
+    fault = _best(group)
+    _, reading = _reading(fault, group, facts)
+    ties = []
+    if (pid := _pid(fault)) is not None and own.line.pid == pid:
+        ties.append("for the same process")
+    mine, other = own.line.time_s, fault.line.time_s
+    if mine is not None and other is not None and own.line.clock == fault.line.clock and abs(mine - other) <= _SAME_S:
+        ties.append("in the same second")
+    tie = f" {' and '.join(ties)}" if ties else ""
+    cause = "bad-index-or-label" if own.category == "device-side-assert" else "gpu-kernel-bug"
+    return Hypothesis(
+        own.category,
+        cause,
+        Strength.LIKELY if ties else Strength.POSSIBLE,
+        (own.line, fault.line),
+        f"the program met an error of its own kernels, and the kernel log has it too{tie}: {reading}",
+        over=tuple(sorted({one.category for one in group} - {own.category})),
+    )
+
+
+def _bus_errors(lost: _Fault, story: Story) -> list[Line]:
+    """The first PCIe error before a GPU was lost; one is enough to quote."""
+    names = ("aer-uncorrected", "aer-received", "pcie-link-down", "pcie-card-gone", "pcie-contained")
+    return [event.line for event in story.before(lost.event) if event.signature.id in names][:1]
+
+
+def _recovery(fault: _Fault, found: Sequence[_Fault]) -> str:
+    """What the driver's last Xid 154 of this GPU asks for; "" for none."""
+    asked = [
+        other.xid.recovery
+        for other in found
+        if other.xid is not None and other.code == 154 and (other.pci == fault.pci or not fault.pci)
+    ]
+    return asked[-1] if asked and asked[-1].lower() != "none" else ""
+
+
+def _pid(fault: _Fault) -> int | None:
+    return fault.xid.pid if fault.xid is not None else None
+
+
+def _another_day(line: Line, story: Story) -> bool:
+    """Whether every root of the programs is known to be of another day than this line."""
+    if line.clock != "wall" or line.time_s is None:
+        return False
+    others = [event.line for event in story.roots if event.line.source != "kernel" and event.line.clock == "wall"]
+    return bool(others) and all(
+        other.time_s is not None and abs(other.time_s - line.time_s) > _APART_S for other in others
+    )

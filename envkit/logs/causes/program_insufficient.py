@@ -1,0 +1,143 @@
+"""Where the log does not say: only wrappers speak, only unknown words do, or nothing failed at all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from envkit.facts import Facts
+from envkit.logs.causes._stated import INNOCENT, OPEN, shortened
+from envkit.logs.causes._tracebacks import fatal, is_wrapper
+from envkit.logs.records import Hypothesis, Line, Role, Strength
+from envkit.logs.story import Story
+
+_EXIT = re.compile(r"(?:exitcode\s*: |\(exitcode: |[Ee]xit code:? |exit status |Exited with exit code )(?P<exit>-?\d+)")
+_WRAPPER = re.compile(
+    r"ChildFailedError|\(exitcode: -?\d+\)|exitcode\s*: -?\d+|Engine core initialization failed"
+    r"|Engine process failed to"
+    r"|Failed core proc|ProcessExitedException|exited with (?:code|status)|Exited with exit code|[Ee]xit code:? -?\d+"
+    r"|exit status -?\d+|CalledProcessError|closing signal SIG|Root Cause \(first observed failure\)|Root Cause:"
+    r"|See (?:root cause|stack trace)|ncclSystemError|worker(?:s| process)? (?:died|exited|terminated)|Shard \d+ failed"
+    r"|Command terminated|command failed|MPI_ABORT was invoked|Primary job  terminated"
+    r"|scheduler is dead\. Please check|Aborting Ring\w{0,20} with |CollectiveExecutor::StartAbort "
+    r"|Aborted \(core dumped\)|^Aborted$|Segmentation fault"
+)
+_SOURCE = re.compile(r"\s*(?:raise|return|assert)\b")  # the line of code that a frame shows
+_GPU = re.compile(
+    r"cuda(?!:\d)|nccl|cudnn|nvrm|\bxid\b|nvidia|\bgpus?\b|ptxas|nvcc|cublas|cusolver|cufft|curand|cusparse",
+    re.IGNORECASE,
+)
+_ERROR = re.compile(
+    r"(?:^|[\s\[(])(?:error|fatal(?: error)?|panic|exception|\w{1,60}(?:Error|Exception))\b\s{0,4}[:!\]]|\bE\d{4}:",
+    re.IGNORECASE,
+)
+_COMPILER = re.compile(r"\.(?:c|cc|cpp|cxx|cu|h|hpp|rs|go|ts|java)[:(]\d{1,7}.{0,20}?\berror\b", re.IGNORECASE)
+_HARMLESS = re.compile(
+    r"warning|deprecat|\b0 (?:errors|failed)|no errors?\b|error_file|errors?=0|failures?: 0", re.IGNORECASE
+)
+_HEADING = re.compile(r"\b[A-Z]?\w{0,20}[Ee]rrors?\s{0,3}:\s{0,20}$")
+_CUES = (
+    ("host-resource", re.compile(r"memory|no space|quota|too many", re.IGNORECASE)),
+    ("container-config", re.compile(r"permission|not permitted|read-only", re.IGNORECASE)),
+    ("infra", re.compile(r"connect|network|timed? ?out|unreachable|resolve|http|certificate|registry", re.IGNORECASE)),
+    ("launch-config", re.compile(r"no such file|not found|does not exist|invalid (?:option|value)", re.IGNORECASE)),
+)
+_SIGNALS = {
+    6: "the process ended itself by abort (signal 6), and what it said before that is missing",
+    7: "the process met a bus error (signal 7), which a full /dev/shm causes, and nothing says so",
+    9: "the process was killed from outside (signal 9), most often for want of memory, but nothing says so",
+    11: "the process crashed (signal 11), and nothing says in whose code",
+    15: "the process was asked to end (signal 15) by another, and nothing says why",
+}
+_ELSEWHERE = "only launchers and wrappers speak: the process that failed first wrote elsewhere or above"
+_SHELL = 128  # a shell's exit status of a process that a signal ended is this and the signal's number
+_MOST = 4
+
+
+def only_wrappers(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """Launchers that say that a process ended, and no line of the process itself.
+
+    Source: PyTorch torch/distributed/elastic/multiprocessing/errors (ChildFailedError), vLLM v1/engine/utils.py.
+    """
+    if _began(story) or fatal(story):
+        return
+    lines = [line for line in _seen(story) if _WRAPPER.search(line.text) and not _SOURCE.match(line.text)]
+    lines += [trace.line for trace in story.tracebacks if is_wrapper(trace) and trace.line not in lines]
+    if not lines or any(_COMPILER.search(line.text) for seen in story.files for line in seen.loud):
+        return
+    exits = [line for line in lines if _EXIT.search(line.text)]
+    codes = [int(match["exit"]) for line in exits if (match := _EXIT.search(line.text))]
+    signals = [-code if code < 0 else code - _SHELL for code in codes if code]
+    # of several the one that another did not send: the launcher ends the rest by signal 15
+    signal = next((each for each in signals if each != 15), signals[0] if signals else 0)
+    why = _SIGNALS.get(signal, _ELSEWHERE)
+    rest = [line for line in lines if line not in exits]
+    named = [line for line in lines if "first observed failure" in line.text]
+    first = [line for line in exits if named and line.file == named[0].file and line.number > named[0].number]
+    chosen = tuple(dict.fromkeys((*first[:1], *exits[:2], *exits[-1:], *rest)))[:_MOST]
+    yield Hypothesis(OPEN, "unknown-cut-log", Strength.LIKELY, chosen, why, "the lines above the first of these")
+    if signal == 9:
+        yield Hypothesis(INNOCENT, "host-resource", Strength.FALLBACK, chosen[:1], why, "dmesg -T of that time")
+
+
+def unknown_words(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """Lines that sound like an error and that no rule knows: told as such, and as innocent if no GPU is in them."""
+    if _began(story) or fatal(story):
+        return
+    lines = [line for seen in story.files for line in seen.loud if _speaks(line)]
+    if not lines:
+        return
+    # "Test Error:" is a heading; what stands below it tells, where something does
+    first = next((line for line in lines if not _HEADING.search(line.text)), lines[0])
+    decide = "what the program did in the line before it"
+    if any(_GPU.search(line.text) for line in lines):
+        gpu = next(line for line in lines if _GPU.search(line.text))
+        why = f"a line speaks of the GPU in words that no rule knows: {shortened(gpu.text)}"
+        yield Hypothesis(OPEN, "unknown", Strength.FALLBACK, tuple(dict.fromkeys((gpu, first))), why, decide)
+        return
+    cause = next((name for name, cue in _CUES if cue.search(first.text)), "program-bug")
+    why = f"the first line that tells of an error has no GPU in it: {shortened(first.text)}"
+    yield Hypothesis(INNOCENT, cause, Strength.FALLBACK, (first,), why, decide)
+
+
+def cut_short(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """A traceback without its exception, or a log that ends without a word of failure."""
+    if _began(story) or fatal(story):
+        return
+    open_ends = [trace for trace in story.tracebacks if not trace.kind]
+    if open_ends:
+        why = "a traceback begins and its exception is not there"
+        decide = "the line after the traceback's last frame"
+        yield Hypothesis(OPEN, "unknown-cut-log", Strength.POSSIBLE, (open_ends[0].line,), why, decide)
+        return
+    if any(_speaks(line) or _WRAPPER.search(line.text) for line in _seen(story)) or story.tracebacks:
+        return
+    if any(event.role is not Role.ADVICE and event.category for event in story.events):
+        return
+    last = tuple(line for seen in story.files for line in seen.tail[-1:])[:1]
+    why = "no line tells of a failure"
+    yield Hypothesis(OPEN, "unknown", Strength.FALLBACK, last, why, "how the program ended: its exit code")
+
+
+def _began(story: Story) -> bool:
+    """Whether any line tells of something that the program did not survive."""
+    return any(not event.has("warning") for event in story.roots)
+
+
+def _seen(story: Story) -> Iterable[Line]:
+    """Every line that is kept, once, in the order of the files and lines."""
+    found: dict[tuple[int, int], Line] = {}
+    order = {seen.name: index for index, seen in enumerate(story.files)}
+    for seen in story.files:
+        for line in (*seen.head, *seen.loud, *seen.tail):
+            found[order[line.file], line.number] = line
+    for event in story.events:
+        if event.role is not Role.ADVICE:
+            found[order[event.line.file], event.line.number] = event.line
+    return [found[key] for key in sorted(found)]
+
+
+def _speaks(line: Line) -> bool:
+    return bool(_ERROR.search(line.text) or line.level in ("error", "fatal", "critical")) and not (
+        _HARMLESS.search(line.text) or _WRAPPER.search(line.text)
+    )

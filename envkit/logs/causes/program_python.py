@@ -1,0 +1,258 @@
+"""Exceptions of Python that need no GPU: shapes, types, names, arguments, and whatever ended the program."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envkit.facts import Facts
+from envkit.logs.causes._stated import INNOCENT, OPEN, Says, gpu_roots, shortened, stated
+from envkit.logs.causes._tracebacks import Chain, events_in, fatal, short_kind, telling, words
+from envkit.logs.records import Frame, Hypothesis, Line, Strength, Traceback
+from envkit.logs.story import Story
+
+_SHAPES = [
+    "shape-matmul",
+    "shape-matmul-old",
+    "shape-broadcast",
+    "shape-view",
+    "shape-cat",
+    "shape-stack",
+    "shape-dimensions",
+    "shape-convolution",
+    "shape-small",
+    "shape-norm",
+    "shape-channels",
+    "shape-expand",
+    "shape-stride",
+    "shape-dimension",
+    "shape-numpy",
+    "shape-numpy-array",
+    "shape-tensorflow",
+]
+_GRADIENTS = ["autograd-none", "autograd-twice", "autograd-inplace", "autograd-leaf"]
+
+TABLE = {
+    **{f"program-{each}": Says("program-bug", "two shapes do not fit: {text}") for each in _SHAPES},
+    "program-type-cast": Says("program-bug", "two types of numbers do not fit: {text}"),
+    **{f"program-{each}": Says("program-bug", "the program uses autograd wrongly: {text}") for each in _GRADIENTS},
+    "program-shape-attention": Says("launch-config", "two sizes of the configuration do not fit: {text}"),
+    "program-tensor-truth": Says("program-bug", "a whole tensor is asked whether it is true"),
+    "program-index-cpu": Says("bad-index-or-label", "an index lies outside of an embedding's table, found on the CPU"),
+    "program-index-dimension": Says("program-bug", "index {index} is asked for where there are {size}"),
+    "program-index-tensorflow": Says(
+        "bad-index-or-label", "index {index} is looked up in a table of {size} rows, found on the CPU"
+    ),
+    "program-index-target": Says("bad-index-or-label", "label {index} lies outside of the classes that the model has"),
+}
+
+_GPU = re.compile(
+    r"\bCUDA\b|\bcuda(?!:\d|\b)|cudaError|NCCL|cuDNN|cuBLAS|CUBLAS|CUDNN|nvidia|NVIDIA|\bGPUs?\b|\bPTX\b|ptxas|nvcc|"
+    r"device-side|HIP error|compute capability|\bVRAM\b|Triton Error|cu(?:SOLVER|FFT|RAND|SPARSE)|"
+    r"CU(?:SOLVER|FFT|SPARSE)_"
+)
+# exceptions whose message repeats a name or a value of the program's, whatever it is called
+_NAMING = frozenset(
+    [
+        *("KeyError", "NameError", "UnboundLocalError", "AttributeError", "ModuleNotFoundError", "FileNotFoundError"),
+        *("NotImplementedError", "AssertionError", "ValueError", "TypeError", "IndexError", "FileExistsError"),
+    ]
+)
+_GPU_FAULT = re.compile(
+    r"CUDA error|cudaError|CUDA_ERROR|\bNCCL\b|cuDNN|cuBLAS|CUBLAS|CUDNN|\bPTX\b|ptxas|nvcc|device-side|HIP error|"
+    r"compute capability|CUDA (?:driver|runtime|version|toolkit)|(?i:nvidia.{0,3}driver)|Triton Error"
+)
+_NATIVE = re.compile(r"\.so\b|undefined symbol|GLIBC|CXXABI|DLL load failed|cannot open shared object")
+_LIBRARY = re.compile(r"(?:site|dist)-packages[\\/]([\w-]+)|[\\/]lib[\\/]python3?[\d.]*[\\/]([\w-]+)")
+_MODULE_LACKS = re.compile(r"^module '?(?P<name>[\w.]+)'? has no attribute")
+_DOTTED = re.compile(r"^No module named '?(?P<name>\w+\.[\w.]+)'?")
+_MISSING = re.compile(r"^No module named '?(?P<name>\w+)'?")
+_GPU_LIBRARY = re.compile(r"TensorRT|\[TRT\]|OptiX|NvEnc|nvenc|NVDEC|cuvid|DeepStream|\bTriton\b")
+# exceptions of a program that was handed nothing, where it expected something
+_HOLLOW = frozenset(["AttributeError", "TypeError", "IndexError", "UnboundLocalError", "NameError", "KeyError"])
+_REPORT = re.compile(r"(?:^|[\s\[(])(?:\[?E\]|ERROR|Error|error|FATAL|[Ff]ailed|[Cc]annot|[Uu]nable)\b")
+_MILD = re.compile(r"[Ww]arn|WARN|[Dd]eprecat|\b0 errors|[Ii]gnor")
+_NEAR = 12
+_SETTINGS = frozenset(
+    [
+        "ValidationError",
+        "ConfigError",
+        "ConfigurationError",
+        "MisconfigurationException",
+        "ConfigAttributeError",
+        "ConfigKeyError",
+        "ArgumentError",
+        "UsageError",
+        "BadParameter",
+        "HFValidationError",
+        "InstantiationException",
+        "ConfigCompositionException",
+    ]
+)
+_INFRA = frozenset(
+    [
+        "ConnectionError",
+        "ConnectTimeout",
+        "ReadTimeout",
+        "ConnectionRefusedError",
+        "HTTPError",
+        "HfHubHTTPError",
+        "SSLError",
+        "ProxyError",
+        "MaxRetryError",
+        "NewConnectionError",
+        "ClientConnectorError",
+        "gaierror",
+        "URLError",
+        "CommError",
+        "OperationalError",
+        "RepositoryNotFoundError",
+        "EntryNotFoundError",
+        "ServiceUnavailable",
+        "APIConnectionError",
+        "RateLimitError",
+    ]
+)
+_DATA = frozenset(
+    [
+        "JSONDecodeError",
+        "UnpicklingError",
+        "BadZipFile",
+        "UnidentifiedImageError",
+        "SafetensorError",
+        "ArrowInvalid",
+        "ParserError",
+        "UnicodeDecodeError",
+        "EOFError",
+        "ReadError",
+        "DecompressionBombError",
+    ]
+)
+
+
+def wrong_shapes_and_types(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """Checks that a tensor library makes before any kernel runs: shapes, types, indexes, the graph of gradients.
+
+    They are raised in the call that is wrong, on the CPU as on the GPU (PyTorch aten/src/ATen, torch/csrc/autograd).
+    """
+    yield from stated(story, TABLE)
+
+
+def uncaught_exception(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """The exception that ended the program, where no rule knows its words and they do not speak of the GPU.
+
+    GPU words in paths, frames and warnings do not count: only the exception's own kind and message do.
+    """
+    chain = fatal(story)
+    if not chain:
+        return
+    trace = telling(chain)
+    if any(event.category for event in events_in(story, trace)):
+        return
+    message = words(trace)
+    spoken = f"{trace.kind}: {message}"
+    lines = _quoted(chain, trace)
+    where = _where(trace)
+    if _NATIVE.search(spoken):
+        why = f"a library could not be loaded, in words that no rule knows: {shortened(message)}"
+        yield Hypothesis(OPEN, "unknown", Strength.FALLBACK, lines, why, "ldd of the file, and who installed it")
+        return
+    if short_kind(trace) in _HOLLOW and (said := _said_before(trace, story)) is not None:
+        why = f"{short_kind(trace)}{where} follows from what was said before it: {shortened(said.text)}"
+        gpu = _GPU.search(said.text) or _GPU_LIBRARY.search(said.text)
+        cause, strength = ("unknown", Strength.FALLBACK) if gpu else ("program-bug", Strength.POSSIBLE)
+        yield Hypothesis(
+            OPEN if gpu else INNOCENT, cause, strength, (said, *lines), why, "what the first of these lines means"
+        )
+        return
+    if (_GPU_FAULT if short_kind(trace) in _NAMING else _GPU).search(spoken):
+        why = f"{short_kind(trace)}{where} speaks of the GPU in words that no rule knows: {shortened(message)}"
+        yield Hypothesis(OPEN, "unknown", Strength.FALLBACK, lines, why, "what the call before it returned")
+        return
+    cause = _cause(trace)
+    strength = Strength.POSSIBLE if gpu_roots(story) else Strength.LIKELY
+    why = f"{short_kind(trace)}{where}: {shortened(message)}" if message else f"{short_kind(trace)}{where}"
+    yield Hypothesis(INNOCENT, cause, strength, lines, why, _decide(cause, trace))
+
+
+def _said_before(trace: Traceback, story: Story) -> Line | None:
+    """The first of the errors that a library reported just before a traceback that speaks of something not there.
+
+    A library in C++ reports and returns nothing; Python then trips over the nothing.
+    """
+    for seen in story.files:
+        for line in seen.loud:
+            near = 0 < trace.first.number - line.number <= _NEAR and line.file == trace.first.file
+            if (
+                near
+                and line.process == trace.first.process
+                and _REPORT.search(line.text)
+                and not _MILD.search(line.text)
+            ):
+                return line
+    return None
+
+
+def _quoted(chain: Chain, trace: Traceback) -> tuple[Line, ...]:
+    last = chain[-1]
+    return (trace.line,) if last is trace else (trace.line, last.line)
+
+
+def _where(trace: Traceback) -> str:
+    frame = _own(trace) or (trace.frames[-1] if trace.frames else None)
+    if frame is None:
+        return ""
+    name = re.split(r"[\\/]", frame.file)[-1]
+    return f" from {frame.function} ({name}:{frame.line})" if frame.function else f" in {name}:{frame.line}"
+
+
+def _own(trace: Traceback) -> Frame | None:
+    """The innermost frame of the program's own code."""
+    for frame in reversed(trace.frames):
+        if not _LIBRARY.search(frame.file) and not frame.file.startswith("<"):
+            return frame
+    return None
+
+
+def _in_library(trace: Traceback) -> bool:
+    return bool(trace.frames) and bool(_LIBRARY.search(trace.frames[-1].file))
+
+
+def _cause(trace: Traceback) -> str:
+    """The cause class that an exception's kind and words stand for.
+
+    A library that lacks what is asked of it, or that does not know an argument, is most often of another release than
+    its caller was written for.
+    """
+    kind, message = short_kind(trace), words(trace)
+    if kind in _SETTINGS:
+        return "launch-config"
+    if kind in _INFRA:
+        return "infra"
+    if kind in _DATA:
+        return "corrupt-data"
+    if kind in ("PermissionError",):
+        return "container-config"
+    if kind in ("FileNotFoundError", "NotADirectoryError", "IsADirectoryError", "FileExistsError"):
+        return "launch-config"
+    if kind == "ImportError" and "cannot import name" in message and "circular import" not in message:
+        return "version-mismatch"
+    if kind in ("ImportError", "ModuleNotFoundError") and _DOTTED.search(message):
+        return "version-mismatch"
+    if kind == "AttributeError" and _MODULE_LACKS.search(message):
+        return "version-mismatch"
+    if kind == "AttributeError" and _in_library(trace) and "NoneType" not in message:
+        return "version-mismatch"
+    if kind == "TypeError" and "unexpected keyword argument" in message:
+        return "version-mismatch"
+    if kind in ("ContextualVersionConflict", "DistributionNotFound", "VersionConflict", "PackageNotFoundError"):
+        return "version-mismatch"
+    return "program-bug"
+
+
+def _decide(cause: str, trace: Traceback) -> str:
+    if cause == "version-mismatch":
+        return "the releases that the caller of the missing name was written for, against those installed (pip list)"
+    if missing := _MISSING.search(trace.message):
+        return f"whether {missing['name']} is a package that nobody installed, or a module of the program off its path"
+    return "the same call on the CPU, which raises the same exception if the GPU has no part in it"

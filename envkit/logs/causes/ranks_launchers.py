@@ -1,0 +1,61 @@
+"""What launchers say.  They never are the cause; but a signal that the launcher itself received is."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+from envkit.facts import Facts
+from envkit.logs.causes._ranks import family, independent, quoted, stem
+from envkit.logs.causes._tracebacks import fatal
+from envkit.logs.records import Hypothesis, Role, Strength
+from envkit.logs.story import Story
+
+_WRAPPERS = (
+    *("mpi-abort", "mpi-exit", "mpi-primary-job", "mpi-exit-string", "srun-exit", "srun-exit-bare", "ray-actor-died"),
+    *("deepspeed-exit", "lightning-child", "spawn-exited", "elastic-report-signal"),
+)
+_WHO = {
+    signal.SIGHUP: "its terminal or session went away",
+    signal.SIGINT: "somebody interrupted it",
+    signal.SIGTERM: "a scheduler, a container's end or a person asked it to end",
+}
+
+
+def launcher_told_to_end(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """torchrun received a signal and ended its workers (torch/distributed/elastic/agent/server/api.py)."""
+    for event in family(story, "elastic-received-signal")[:1]:
+        number = int(event.values.get("signal") or 0)
+        name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+        who = next((words for known, words in _WHO.items() if known == number), "another process sent it")
+        earlier = [other for other in independent(story) if other is not event and other in story.before(event)]
+        yield Hypothesis(
+            "not-gpu-env",
+            "infra",
+            Strength.POSSIBLE if earlier else Strength.LIKELY,
+            quoted([event]),
+            f"the launcher received {name}: {who}",
+            decide_by="who sent the signal: a closed ssh session, the scheduler (sacct), or a person",
+            fix="run the job apart from the terminal (sbatch, systemd-run, tmux or nohup)"
+            if number == signal.SIGHUP
+            else "",
+            over=("insufficient-evidence", "nccl-remote-error"),
+        )
+
+
+def nobody_else_speaks(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """Launchers that name the rank that ended, where that rank itself says nothing (Open MPI, MPICH, Slurm, Ray)."""
+    found = [event for event in story.events if stem(event) in _WRAPPERS and event.role is not Role.ADVICE]
+    if not found or story.roots or fatal(story):
+        return
+    told = [event for event in found if event.values.get("signal") or event.values.get("exit")] or found
+    how = told[0].values.get("signal") or ""
+    name = signal.Signals(int(how)).name if how.isdigit() and int(how) in set(signal.Signals) else how
+    yield Hypothesis(
+        "insufficient-evidence",
+        "unknown-cut-log",
+        Strength.POSSIBLE,
+        quoted(told),
+        f"only the launcher speaks: a process ended{' by ' + name if name else ''}, and its own words are missing",
+        decide_by="the log of that process from its start, and dmesg of its host at that time",
+    )

@@ -1,0 +1,301 @@
+"""What NCCL itself says: its warnings, the CUDA failures inside it, and its bare results."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envkit.facts import Facts
+from envkit.logs.causes._ranks import family, quoted
+from envkit.logs.codes import nccl_version
+from envkit.logs.records import Event, Hypothesis, Role, Strength
+from envkit.logs.story import Story
+
+_CUDA = "nccl-unhandled-cuda-error"
+_SYSTEM = "nccl-unhandled-system-error"
+_REMOTE = "nccl-remote-error"
+_STATUSES = (
+    "nccl-status-cuda",
+    "nccl-status-system",
+    "nccl-status-internal",
+    "nccl-status-usage",
+    "nccl-status-remote",
+)
+_ALL = ("nccl-timeout-hang", _CUDA, _SYSTEM, _REMOTE)
+_QUOTED = re.compile(r"(?:Cuda|CUDA) (?:failure|error):?\s?(?:\d{1,4} )?'([^']{3,120})'")
+
+# What a CUDA failure inside NCCL is, by the words of cudaGetErrorString (CUDA Runtime API, cudaError_t): the failure
+# it is told as, and its cause.  Those that NCCL alone meets stay NCCL's.
+_INNER: tuple[tuple[str, str, str], ...] = (
+    ("out of memory", "out-of-memory", "gpu-memory-exhausted"),
+    ("illegal memory access", "illegal-memory-access", "gpu-kernel-bug"),
+    ("misaligned address", "misaligned-address", "gpu-kernel-bug"),
+    ("device-side assert", "device-side-assert", "bad-index-or-label"),
+    ("illegal instruction", "illegal-instruction", "gpu-kernel-bug"),
+    ("uncorrectable ECC", "ecc-uncorrectable", "hardware-fault"),
+    ("uncorrectable NVLink", "xid-74", "hardware-fault"),
+    ("unspecified launch failure", "gpu-hardware-unknown-error", "gpu-kernel-bug"),
+    ("system not yet initialized", "cuda-init-error-802-fabricmanager", "fabric-manager"),
+    ("system has unsupported display driver", "driver-library-mismatch", "version-mismatch"),
+    ("driver version is insufficient", "driver-too-old", "version-mismatch"),
+    ("installed CUDA driver", "driver-too-old", "version-mismatch"),
+    ("unsupported toolchain", "ptx-unsupported-toolchain", "version-mismatch"),
+    ("no kernel image", "no-kernel-image", "arch-unsupported"),
+    ("named symbol not found", "no-kernel-image", "arch-unsupported"),
+    ("invalid device function", "no-kernel-image", "arch-unsupported"),
+    ("invalid device ordinal", "invalid-device-ordinal", "launch-config"),
+    ("no CUDA-capable device", "cuda-init-no-device", "no-gpu-or-driver"),
+    ("initialization error", _CUDA, "driver-firmware-fault"),
+    ("unknown error", _CUDA, "driver-firmware-fault"),
+    ("busy or unavailable", _CUDA, "launch-config"),
+    ("peer access", _CUDA, "launch-config"),
+    ("invalid resource handle", _CUDA, "container-config"),
+    ("operation not permitted", _CUDA, "container-config"),
+    ("present state", _CUDA, "container-config"),
+    ("mapping of buffer object failed", _CUDA, "container-config"),
+    ("operation not supported", _CUDA, "container-config"),
+)
+
+
+def versions_differ(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """NCCL compares releases when a communicator is made (NVIDIA/nccl src/init.cc) and names both."""
+    for event in family(story, "nccl-version-differs")[:1]:
+        one, other = (_release(event.values.get(name)) for name in ("nccl", "nccl_other"))
+        yield Hypothesis(
+            "nccl-version-mismatch",
+            "version-mismatch",
+            Strength.DECISIVE,
+            quoted([event]),
+            f"rank {event.values.get('rank')} has NCCL {one}, rank {event.values.get('other_rank')} has {other}",
+            over=_ALL,
+        )
+
+
+def symbol_missing(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """A library asks for a function that the loaded libnccl does not have: another release was found first."""
+    for event in family(story, "nccl-symbol-missing", "nccl-old-symbol")[:1]:
+        system = re.search(r"/usr/(?:local/)?(?:lib|cuda)", event.line.text.partition("undefined symbol")[0])
+        cause = "library-path-clash" if system and "site-packages" not in event.line.text else "version-mismatch"
+        yield Hypothesis(
+            "nccl-version-mismatch",
+            cause,
+            Strength.DECISIVE,
+            quoted([event]),
+            f"the libnccl that was loaded has no {event.values.get('symbol')}, which a library beside it needs",
+            decide_by="which libnccl.so.2 the process maps, and which nvidia-nccl packages are installed",
+            over=("undefined-symbol-abi-mismatch", "not-gpu-env"),
+        )
+
+
+def duplicate_gpu(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """NCCL refuses a communicator in which two ranks have one bus id (NVIDIA/nccl src/init.cc)."""
+    found = family(story, "nccl-duplicate")
+    if found:
+        values = found[0].values
+        yield Hypothesis(
+            "nccl-duplicate-gpu",
+            "launch-config",
+            Strength.DECISIVE,
+            quoted(found),
+            f"ranks {values.get('rank')} and {values.get('other_rank')} both use the GPU at {values.get('pci')}",
+            over=(*_ALL, "not-gpu-env"),
+        )
+
+
+def shared_memory(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """NCCL makes its segments in /dev/shm, which docker makes 64 MB large (NCCL user guide, troubleshooting)."""
+    full = family(story, "nccl-shm-full")
+    other = family(story, "nccl-shm-create", "nccl-shm-attach", "nccl-shm-open")
+    if full or other:
+        event = (full or other)[0]
+        size = f" of {event.values['wanted']} bytes" if event.values.get("wanted") else ""
+        yield Hypothesis(
+            "nccl-shm-too-small",
+            "container-config",
+            Strength.DECISIVE if full else Strength.LIKELY,
+            quoted((*full, *other)),
+            f"a segment{size} could not be made in /dev/shm",
+            over=(*_ALL, "not-gpu-env"),
+        )
+
+
+def inner_cuda_failure(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """A CUDA failure inside NCCL is told as what it is; what only NCCL meets stays NCCL's.
+
+    NVLink multicast is set up by the Fabric Manager, so its failures are that one's (NVIDIA/nccl src/transport/nvls.cc
+    says so itself).  Memory is shared between ranks by IPC handles, which end at a container (src/transport/p2p.cc).
+    """
+    multicast = [*family(story, "nccl-multicast", "nccl-cuda-nvls")]
+    if multicast:
+        words = multicast[0].values.get("error") or "no reason given"
+        if "out of memory" not in words:
+            yield Hypothesis(
+                _CUDA,
+                "fabric-manager",
+                Strength.LIKELY,
+                quoted(multicast),
+                f"NVLink multicast could not be set up: {words}",
+                decide_by="whether it runs with NCCL_NVLS_ENABLE=0, and nvidia-smi -q says Fabric State: Completed",
+                over=(_SYSTEM, _REMOTE, "invalid-argument-device-mismatch", "nccl-timeout-hang"),
+            )
+            return
+    found = [event for event in story.events if _inner(event) and event.role is not Role.ADVICE]
+    # what is left after a root of its own is a consequence (the story has settled it), unless nothing else is there
+    roots = [event for event in found if event.role is Role.ROOT] or [event for event in found if not story.roots]
+    for event in roots[:1]:
+        words = _inner(event)
+        between = "transport/" in event.line.text
+        category, cause = _read(words, between_processes=between)
+        # NCCL's source file says that it was memory of another process, which the failure's words alone do not
+        strength = Strength.DECISIVE if between and category == _CUDA else Strength.LIKELY
+        wrapped = [other for other in found if other.line.process == event.line.process and other is not event]
+        buffers = family(story, "nccl-calloc", "nccl-oom-calloc", roots=False)
+        beside = (*buffers[:1], *wrapped[:1])
+        yield Hypothesis(
+            category,
+            cause,
+            strength if cause != "unknown" else Strength.POSSIBLE,
+            tuple(dict.fromkeys([event.line, *(each.line for each in beside)])),
+            f"a CUDA call inside NCCL failed with '{words}'",
+            over=tuple(each for each in (*_ALL, "invalid-argument-device-mismatch") if each != category),
+        )
+
+
+def wrong_arguments(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """NCCL and c10d check what they are given: memory of another device, a peer or root that is not there."""
+    for event in family(story, "nccl-invalid-pointer", "c10d-cpu-tensor")[:1]:
+        yield Hypothesis(
+            "tensors-on-different-devices",
+            "device-mixup",
+            Strength.DECISIVE,
+            quoted([event]),
+            "a tensor that NCCL was given is not in the memory of its GPU",
+            fix="move the tensor to the rank's GPU before the collective, or use a gloo group for tensors of the CPU",
+        )
+    for event in family(story, "nccl-invalid-argument")[:1]:
+        values = event.values
+        yield Hypothesis(
+            "not-gpu-env",
+            "program-bug",
+            Strength.LIKELY,
+            quoted([event]),
+            f"{values.get('op')} was called with an invalid {values.get('what')}",
+            over=(_CUDA, _SYSTEM),
+        )
+    for event in family(story, "nccl-truncated")[:1]:
+        values = event.values
+        yield Hypothesis(
+            _SYSTEM,
+            "rank-desync",
+            Strength.LIKELY,
+            quoted([event]),
+            f"a peer sent {values.get('wanted')} bytes where {values.get('total')} were expected",
+            decide_by="whether all ranks run the same program, settings and NCCL variables",
+            over=(_REMOTE,),
+        )
+    for event in family(story, "nccl-rank-twice")[:1]:
+        yield Hypothesis(
+            _SYSTEM,
+            "launch-config",
+            Strength.LIKELY,
+            quoted([event]),
+            "the ranks that met do not agree on who they are and how many",
+            over=(_REMOTE,),
+        )
+
+
+def plugin(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """A network that NCCL_NET asks for and no plugin offers (NVIDIA/nccl src/plugin/net.cc)."""
+    for event in family(story, "net-not-found", "net-plugin-failed")[:1]:
+        yield Hypothesis(
+            "nccl-net-plugin-not-found",
+            "container-config",
+            Strength.LIKELY,
+            (event.line, *(each.line for each in family(story, "net-plugin-absent", roots=False)[:1])),
+            f"the network `{(event.values.get('lib') or 'asked for').strip()}` is not there",
+            decide_by="whether NCCL_NET or NCCL_NET_PLUGIN is set, and whether ldconfig -p lists the plugin",
+            over=(_SYSTEM, "not-gpu-env"),
+        )
+
+
+def topology(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """NCCL's picture of the machine does not hold what it needs (NVIDIA/nccl src/graph)."""
+    for event in family(story, "nccl-topology")[:1]:
+        yield Hypothesis(
+            _SYSTEM,
+            "container-config",
+            Strength.POSSIBLE,
+            quoted([event]),
+            "NCCL did not find a device or a path between devices in the machine's topology",
+            decide_by="whether nvidia-smi topo -m and /sys show the same devices inside the container as outside",
+        )
+
+
+def bare_result(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """A result without NCCL's own line before it: the kind is known, the cause is not.
+
+    Two results are as good as a cause: invalid usage is most often one GPU for two ranks, and a remote error means
+    that a peer is gone (NVIDIA/nccl src/nccl.h.in).
+    """
+    found = family(story, *_STATUSES)
+    if not found:
+        return
+    event = found[0]
+    names = [each for each in story.events if each.signature.id.startswith("nccl-status-name-")]
+    lines = tuple(dict.fromkeys([*quoted([event]), *(each.line for each in names[:1])]))
+    kind = next((name for name in _STATUSES if event.signature.id.startswith(name)), "")
+    if kind == "nccl-status-usage":
+        yield Hypothesis(
+            "nccl-duplicate-gpu",
+            "launch-config",
+            Strength.POSSIBLE,
+            lines,
+            "NCCL was used in a way it refuses, which is most often two ranks on one GPU",
+            decide_by="NCCL_DEBUG=WARN names both ranks and the bus id",
+        )
+    elif kind == "nccl-status-remote":
+        yield Hypothesis(
+            _REMOTE,
+            "peer-failure",
+            Strength.POSSIBLE,
+            lines,
+            "a peer of this rank ended or went out of reach",
+            decide_by="the log of the rank that ended first",
+        )
+    elif kind == "nccl-status-cuda":
+        yield Hypothesis(
+            _CUDA,
+            "unknown-cut-log",
+            Strength.FALLBACK,
+            lines,
+            "a CUDA call inside NCCL failed and the log does not say which",
+            decide_by="the NCCL WARN line of a run with NCCL_DEBUG=WARN",
+        )
+    else:
+        yield Hypothesis(
+            _SYSTEM,
+            "unknown-cut-log",
+            Strength.FALLBACK,
+            lines,
+            "NCCL failed and its own line that names what failed is not in the log",
+            decide_by="the NCCL WARN line of a run with NCCL_DEBUG=WARN",
+        )
+
+
+def _read(words: str, *, between_processes: bool) -> tuple[str, str]:
+    """Category and cause of a CUDA failure; memory that is shared between processes fails where they are kept apart."""
+    found = next(((category, cause) for text, category, cause in _INNER if text.lower() in words.lower()), None)
+    if between_processes and (found is None or found[0] in (_CUDA, "invalid-device-ordinal")) and "peer" not in words:
+        return _CUDA, "container-config"
+    return found or (_CUDA, "unknown")
+
+
+def _inner(event: Event) -> str:
+    """The words of the CUDA failure that NCCL quotes in this line, "" where it quotes none."""
+    found = _QUOTED.search(event.line.text)
+    return found.group(1) if found else ""
+
+
+def _release(number: str | None) -> str:
+    text = number or ""
+    return (nccl_version(int(text)) if text.isdigit() else None) or text or "another release"

@@ -1,0 +1,254 @@
+"""Ranks that do not reach each other: sockets, interfaces, stores and rendezvous, gloo, InfiniBand and its kin."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envkit.facts import Facts
+from envkit.logs.causes._ranks import family, independent, quoted, stem
+from envkit.logs.codes import status
+from envkit.logs.records import Event, Hypothesis, Role, Strength
+from envkit.logs.story import Story
+
+_SYSTEM = "nccl-unhandled-system-error"
+_REMOTE = "nccl-remote-error"
+_IB = "nccl-ib-transport-error"
+_WRAPPERS = (_SYSTEM, _REMOTE, "nccl-unhandled-cuda-error", "nccl-timeout-hang")
+# interfaces and addresses that end at their own machine: docker's bridges, virtual machines' bridges, loopback
+_LOCAL = re.compile(r"^(?:docker|br-|veth|virbr|lxc|cni|flannel|lo$|127\.|172\.17\.|::1$|localhost)")
+_LOCKED = "locked memory is limited (ulimit -l): the adapter could not have its queues or buffers"
+
+
+def not_reached(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """NCCL could not connect (NVIDIA/nccl src/misc/socket.cc); which interface it took says why, where it is told."""
+    found = family(story, "nccl-connect-retried", "nccl-poll-connect", "nccl-connect-failed")
+    if not found:
+        return
+    event = found[0]
+    error = event.values.get("error") or "no answer"
+    if error == "Address already in use":
+        yield Hypothesis(
+            _SYSTEM, "launch-config", Strength.LIKELY, quoted(found), "the port is taken by another process"
+        )
+        return
+    if error in ("Permission denied", "Operation not permitted"):
+        yield Hypothesis(
+            _SYSTEM, "container-config", Strength.LIKELY, quoted(found), "the container may not open sockets"
+        )
+        return
+    local = _local_interface(story) or _local(event.values.get("device"))
+    where = f" at {event.values['device']}" if event.values.get("device") else ""
+    by = f"; NCCL took {local}, which ends at its own machine" if local else ""
+    dead = [other for other in independent(story) if other.category not in (_SYSTEM, _REMOTE, event.category)]
+    yield Hypothesis(
+        _REMOTE if _says(story, "nccl-status-remote") and not _says(story, "nccl-status-system") else event.category,
+        "peer-failure" if dead and "refused" in error and not local else "network-fabric",
+        Strength.LIKELY,
+        quoted(found),
+        f"a peer{where} was not reached ({error}){by}",
+        decide_by="nc -vz to that address and port from this host, on the interface that NCCL names",
+        over=(*_WRAPPERS, "not-gpu-env") if not dead else (),
+    )
+
+
+def no_interface(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """NCCL needs an IP interface even on one machine, to let its ranks find each other (NCCL user guide)."""
+    for event in family(story, "nccl-address-family", "nccl-no-interface", "nccl-family-number")[:1]:
+        asked = [each for each in story.events if "NCCL_SOCKET_IFNAME" in each.line.text]
+        chosen = stem(event) == "nccl-family-number" or "NCCL_SOCKET_IFNAME" in event.line.text or bool(asked)
+        yield Hypothesis(
+            _SYSTEM,
+            "launch-config" if chosen else "container-config",
+            Strength.LIKELY,
+            quoted([event]),
+            "the interface that NCCL_SOCKET_IFNAME names is not there"
+            if chosen
+            else "there is no network interface that NCCL can use",
+            decide_by="ip -br addr inside the container, and the value of NCCL_SOCKET_IFNAME",
+            over=(*_WRAPPERS, "nccl-net-plugin-not-found"),
+        )
+
+
+def peer_closed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """A connection that its other end closed: that rank went first (NCCL user guide, ncclRemoteError)."""
+    found = family(
+        story,
+        *("nccl-peer-closed", "nccl-recv-failed", "c10d-store-closed", "gloo-closed", "gloo-broken"),
+        *("nccl-aborted", "c10d-unique-id-closed"),
+    )
+    if found:
+        # NCCL's own line says more than torch's about it
+        found = tuple(sorted(found, key=lambda event: stem(event) in ("nccl-aborted", "c10d-store-closed")))
+        peer = found[0].values.get("device") or found[0].values.get("other_rank")
+        yield Hypothesis(
+            _REMOTE,
+            "peer-failure",
+            Strength.POSSIBLE,
+            tuple(dict.fromkeys([found[0].line, *quoted(found)]))[:2],
+            f"{'the peer ' + peer if peer else 'a peer'} closed its connection, so it ended before this rank",
+            decide_by="what the log of that peer says just before",
+            over=("nccl-timeout-hang",),
+        )
+
+
+def adapter(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """Completions with an error, by the status of InfiniBand verbs (rdma-core libibverbs/verbs.h, ibv_wc_status)."""
+    found = family(story, "ib-completion")
+    for event in found[:1]:
+        row = status("ib", event.values.get("code") or "")
+        meaning = f"{row.name}, {row.means}" if row else f"status {event.values.get('code')}"
+        yield Hypothesis(
+            _IB,
+            "network-fabric",
+            Strength.LIKELY,
+            quoted(found),
+            f"a message was not carried to {event.values.get('device') or 'a peer'}: {meaning}",
+            decide_by="whether one host is in all failures, and ib_write_bw runs between the two",
+            over=_WRAPPERS,
+        )
+    for event in family(story, "ib-fatal-event", "ib-event-name", "ib-adapter-health")[:1]:
+        port = "port" in (event.values.get("error") or "").lower()
+        of = event.values.get("device") or ""
+        yield Hypothesis(
+            _IB,
+            "network-fabric" if port else "hardware-fault",
+            Strength.LIKELY,
+            quoted([event]),
+            f"the adapter{of and f' {of}'} reported {event.values.get('error') or 'a fatal event'}",
+            over=_WRAPPERS,
+        )
+    for event in family(story, "ib-modify-qp", "ib-gid", "ucx-transport", "ofi-error", "nvshmem-transport")[:1]:
+        error = event.values.get("error") or "no reason given"
+        if "annot allocate memory" in error:
+            yield Hypothesis(_SYSTEM, "host-resource", Strength.LIKELY, quoted([event]), _LOCKED, over=_WRAPPERS)
+            continue
+        yield Hypothesis(
+            _IB,
+            "network-fabric",
+            Strength.LIKELY,
+            quoted([event]),
+            f"a connection between adapters could not be used: {error.strip()}",
+            decide_by="the state, GID and subnet of both ports, and whether NCCL_CROSS_NIC=0 helps",
+            over=_WRAPPERS,
+        )
+    for event in family(story, "ib-memory", "ib-register", "ib-no-device")[:1]:
+        error = event.values.get("error") or ""
+        # without a reason, a queue that cannot be made is most often one that may not be locked in memory
+        full = stem(event) == "ib-memory" or (not error and (event.values.get("what") or "").startswith("ibv_create"))
+        bad = "ad address" in error
+        yield Hypothesis(
+            _SYSTEM,
+            "host-resource" if full else "driver-firmware-fault" if bad else "container-config",
+            Strength.LIKELY if full else Strength.POSSIBLE,
+            quoted([event]),
+            _LOCKED
+            if full
+            else "the adapter could not register the GPU's memory"
+            if bad
+            else f"the adapter refused a call ({error or event.values.get('device') or 'no reason given'})",
+            decide_by="ulimit -l inside the container; lsmod for nvidia_peermem",
+            over=_WRAPPERS,
+        )
+    for event in family(story, "ucx-error", "nccl-host-memory")[:1]:
+        words = event.values.get("error") or event.line.text
+        network = re.search(r"onnect|nreachable|imed out|endpoint|refused|reset", words)
+        yield Hypothesis(
+            _SYSTEM,
+            "network-fabric" if network else "host-resource",
+            Strength.POSSIBLE,
+            quoted([event]),
+            f"the transport could not go on: {words.strip()[:160]}",
+        )
+
+
+def meeting_point(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """Ranks meet at a store before any GPU is used (torch/csrc/distributed/c10d/socket.cpp, TCPStore.cpp, gloo)."""
+    taken = family(story, "c10d-port-taken", "c10d-port-taken-summary", "port-in-use")
+    for event in taken[:1]:
+        yield Hypothesis(
+            "not-gpu-env",
+            "launch-config",
+            Strength.LIKELY,
+            quoted([event]),
+            "the port that the ranks were to meet at is taken by another process",
+            decide_by="ss -ltnp on that host shows who listens there",
+            fix="give the job a free port (--master-port, MASTER_PORT), or end the process that holds it",
+            over=("nccl-remote-error",),
+        )
+    if taken:
+        return
+    for event in family(story, "c10d-bind-refused")[:1]:
+        yield Hypothesis(
+            "not-gpu-env",
+            "launch-config",
+            Strength.LIKELY,
+            quoted([event]),
+            f"this host cannot listen at the address it was given ({event.values.get('error')})",
+            decide_by="whether MASTER_ADDR is an address of the host with rank 0",
+        )
+    refused = family(story, "c10d-client-timeout", "c10d-connect-timeout", "gloo-refused", "gloo-full-mesh")
+    retried = family(story, "c10d-client-failed", "c10d-resolve", roots=False)
+    for event in (refused or family(story, "elastic-rendezvous-failed", "elastic-rendezvous-timeout", roots=False))[:1]:
+        dead = independent(story)
+        others = [each for each in dead if each not in refused and each.category != "not-gpu-env"]
+        place = event.values.get("device") or next(
+            (each.values["device"] for each in retried if "device" in each.values), ""
+        )
+        local = _local(place)
+        yield Hypothesis(
+            "not-gpu-env",
+            "network-fabric",
+            Strength.POSSIBLE if others or event.role is Role.CASCADE else Strength.LIKELY,
+            tuple(dict.fromkeys([event.line, *(each.line for each in retried[:1])])),
+            f"the place where the ranks meet{' (' + place + ')' if place else ''} was not reached"
+            + ("; that address ends at its own machine" if local else ""),
+            decide_by="whether rank 0 runs and listens there, and nc -vz reaches it from this host",
+            fix="give all nodes an address of rank 0 that they reach (MASTER_ADDR, GLOO_SOCKET_IFNAME)",
+        )
+    for event in family(story, "gloo-no-address")[:1]:
+        yield Hypothesis(
+            "not-gpu-env",
+            "launch-config",
+            Strength.LIKELY,
+            quoted([event]),
+            f"gloo found no address for `{event.values.get('device') or 'this host'}`",
+            decide_by="ip -br addr, and what GLOO_SOCKET_IFNAME and /etc/hosts say",
+            fix="set GLOO_SOCKET_IFNAME to an interface that exists, or give the host name an address",
+        )
+    for event in family(story, "c10d-clients-joined", "c10d-clients-waiting")[:1]:
+        values = event.values
+        yield Hypothesis(
+            "not-gpu-env",
+            "launch-config",
+            Strength.LIKELY,
+            quoted([event]),
+            f"{values.get('joined')} of {values.get('world')} processes came to the meeting",
+            decide_by="whether as many processes were started as the world size says, all with one address and port",
+            fix="start every process of the world with the same MASTER_ADDR, MASTER_PORT and world size",
+        )
+    for event in family(story, "c10d-environment-missing")[:1]:
+        yield Hypothesis(
+            "not-gpu-env",
+            "launch-config",
+            Strength.DECISIVE,
+            quoted([event]),
+            f"the variable {event.values.get('what')} is not set, so the program was not started by a launcher",
+            fix="start the program with torchrun (or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT)",
+        )
+
+
+def _local(name: str | None) -> str:
+    return name if name and _LOCAL.match(name.strip("[]")) else ""
+
+
+def _local_interface(story: Story) -> str:
+    """The interface NCCL met its peers on, if it ends at its own machine."""
+    for event in story.of("nccl-bootstrap-interface"):
+        if found := _local(event.values.get("device")):
+            return found
+    return ""
+
+
+def _says(story: Story, name: str) -> tuple[Event, ...]:
+    return family(story, name, roots=False)

@@ -1,0 +1,349 @@
+"""Ranks that waited in vain, and ranks that c10d, DDP or FSDP found to disagree."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from envkit.facts import Facts
+from envkit.logs import hang
+from envkit.logs.causes._ranks import family, independent, quoted, stem
+from envkit.logs.causes._tracebacks import events_in, fatal
+from envkit.logs.codes import signal_of
+from envkit.logs.hang import Wait
+from envkit.logs.records import Event, Hypothesis, Line, Role, Strength
+from envkit.logs.story import Story
+
+_HANG = "nccl-timeout-hang"
+_REPORTS = (
+    *("c10d-watchdog-timeout", "c10d-watchdog-wrapped", "c10d-heartbeat", "c10d-collective-timeout-state"),
+    *("gloo-timeout", "deepep-timeout", "c10d-monitored-barrier-other"),
+)
+_MEETING = ("c10d-unique-id-timeout", "c10d-store-wait")
+_TEARDOWN = ("c10d-watchdog-state", "c10d-dump-signal", "c10d-watchdog-wrapper", "c10d-observed-dump")
+_EXITS = ("elastic-exit", "elastic-report-exit", "lightning-child", "deepspeed-exit", "spawn-exited", "srun-exit")
+_WATCHDOGS_END = (0, 1, -6, 134, -15, 143)  # a watchdog aborts its process and the launcher terminates the others
+_FIRST_WORK = 2  # a group's first or second collective: nothing has ever passed between its ranks
+_NEAR = (0.9, 1.15)  # a phase that began when the waiting began is as old as the time-out when it strikes
+_BAR = re.compile(r"\[(?:(\d{1,3}):)?(\d{1,2}):(\d{2})<")
+_SAME_SIZES = re.compile(r"all_?reduce|broadcast|barrier|_?all_?gather_base|_?reduce_scatter_base", re.IGNORECASE)
+_DIFFERS = "ranks were in different collectives"
+
+
+def told_apart(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """c10d compared the ranks itself: fingerprints (TORCH_DISTRIBUTED_DEBUG=DETAIL), desync report, flight recorder.
+
+    Source: pytorch/pytorch ProcessGroupWrapper.cpp, TraceUtils.h and torch/distributed/flight_recorder.
+    """
+    prints = family(story, "c10d-fingerprint-mismatch", "c10d-fingerprint-short")
+    if prints:
+        values = prints[0].values
+        one, other = _print(values, ""), _print(values, "other_")
+        between = f"rank {values.get('rank')} is at {one}, rank {values.get('other_rank')} at {other}"
+        yield Hypothesis(
+            _HANG,
+            "rank-desync",
+            Strength.DECISIVE,
+            quoted(prints),
+            between if values.get("rank") else _DIFFERS,
+            decide_by="the stacks of both ranks at that collective",
+            over=("not-gpu-env", "nccl-remote-error"),
+        )
+        return
+    flight = family(story, "flight-difference", "flight-culprit", "flight-match-state", "flight-missing-ranks")
+    report = family(story, "c10d-desync-report")
+    for event in (*flight, *report)[:1]:
+        beside = [other.line for other in story.of("flight-collective-errors", "c10d-desync-joined")[:1]]
+        in_step = event.values.get("kind") == "not-finished"
+        yield Hypothesis(
+            _HANG,
+            "network-fabric" if in_step else "rank-desync",
+            Strength.DECISIVE if flight and not in_step else Strength.LIKELY,
+            tuple(dict.fromkeys([*quoted([event]), *beside])),
+            event.values.get("told") or _culprit(event),
+            decide_by="the kernel's log and a test of the links"
+            if in_step
+            else "the stacks of the ranks that are named",
+            over=("not-gpu-env", "nccl-remote-error"),
+        )
+
+
+def waited(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """A time-out is a report of somebody else: the causes are looked for in what the other ranks did.
+
+    In this order: a failure that began by itself (then that is the cause and this is only a rival), a rank that ended
+    otherwise than by its watchdog, collectives that differ between ranks, a phase of one rank that is as old as the
+    time-out, and then what equal or lonely reports are most often (torch ProcessGroupNCCL.cpp; stas00/ml-engineering).
+    """
+    if family(story, "c10d-fingerprint-mismatch", "c10d-fingerprint-short", "flight-difference", "flight-culprit"):
+        return
+    reports = [event for event in family(story, *_REPORTS, roots=False) if event.role is not Role.ADVICE]
+    if not reports:
+        return
+    found = hang.first_waits(story)
+    lines = _best_lines(found, reports)
+    absent = hang.silent(story)
+    named = f"; rank {', '.join(map(str, absent[:8]))} reported nothing" if 0 < len(absent) <= 64 else ""
+    own = _own_failure(story)
+    if own is not None:
+        yield Hypothesis(
+            _HANG,
+            "peer-failure",
+            Strength.FALLBACK,
+            (*lines[:1], own),
+            "ranks waited for one that had failed",
+            decide_by="whether that failure came before the time-out",
+        )
+        return
+    if ended := _ended_otherwise(story):
+        exit_line, how = ended
+        yield Hypothesis(
+            _HANG,
+            "peer-failure",
+            Strength.LIKELY,
+            (*lines[:1], exit_line),
+            f"a rank ended by {how}, and the others waited for it{named}",
+            decide_by="the last lines of that rank's own log, and dmesg of its host",
+            over=("nccl-remote-error", "insufficient-evidence"),
+        )
+        return
+    differing = hang.differing(found)
+    if differing:
+        yield Hypothesis(
+            _HANG,
+            "rank-desync",
+            Strength.LIKELY,
+            tuple(wait.event.line for wait in differing[:4]),
+            f"{_DIFFERS}: " + ", ".join(_says(wait) for wait in differing[:4]) + named,
+            decide_by="which code path the ranks that differ took: give the flight-recorder files of all ranks",
+            over=("nccl-remote-error", "not-gpu-env"),
+        )
+        return
+    limit = next((wait.timeout_ms for wait in found if wait.timeout_ms), None)
+    if limit and (slow := _phase_as_old(story, limit)):
+        yield Hypothesis(
+            _HANG,
+            "launch-config",
+            Strength.LIKELY,
+            (*lines[:1], slow),
+            f"one process was at work on something for as long as the others waited ({limit // 1000} s){named}",
+            decide_by="whether the job goes on with a longer timeout= in init_process_group",
+        )
+        return
+    yield _unexplained(story, found, lines, named)
+
+
+def met_late(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """A rank that waited at the store for another to come (torch/csrc/distributed/c10d/TCPStore.cpp)."""
+    found = family(story, *_MEETING)
+    if found and not family(story, *_REPORTS):
+        values = found[0].values
+        missing = f"rank {values['other_rank']}" if values.get("other_rank") else "another rank"
+        yield Hypothesis(
+            _HANG,
+            "launch-config",
+            Strength.POSSIBLE if _own_failure(story) is None else Strength.FALLBACK,
+            quoted(found),
+            f"{missing} had not come to the first collective when the time was over",
+            decide_by=f"what {missing} did instead: long work, a failure of its own, or no way between the hosts",
+        )
+    barrier = family(story, "c10d-monitored-barrier")
+    if barrier:
+        ranks = barrier[0].values.get("ranks") or barrier[0].values.get("other_rank")
+        yield Hypothesis(
+            _HANG,
+            "peer-failure",
+            Strength.LIKELY if _own_failure(story) is None else Strength.FALLBACK,
+            quoted(barrier),
+            f"rank {ranks} did not come to the barrier",
+            decide_by=f"the log and the stack of rank {ranks}",
+            over=("nccl-remote-error",),
+        )
+
+
+def teardown_only(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """Only what the watchdog prints while it ends the process: that there was a time-out or error, and no more."""
+    found = [event for event in story.events if stem(event) in _TEARDOWN and event.role is not Role.ADVICE]
+    others = [event for event in story.events if event.category == _HANG and event not in found]
+    if found and not others and not story.roots:
+        yield Hypothesis(
+            _HANG,
+            "unknown-cut-log",
+            Strength.FALLBACK,
+            quoted(found),
+            "the watchdog ended the process, and the line that says why is not in the log",
+            decide_by="the first lines of all ranks that speak of a time-out or an error",
+        )
+
+
+def reduction_unfinished(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """DDP wants one gradient for each parameter in each step (torch/csrc/distributed/c10d/reducer.cpp)."""
+    names = family(story, "ddp-no-grad-names", "ddp-no-grad-indices", roots=False)
+    for event in family(story, "ddp-unfinished-reduction")[:1]:
+        told = [each for each in names if each.role is not Role.ADVICE]
+        by_rank = {each.values.get("names") for each in told if stem(each) == "ddp-no-grad-names"}
+        which = told[0].values.get("names", "").strip() if told else ""
+        yield Hypothesis(
+            "not-gpu-env",
+            "rank-desync" if len(by_rank) > 1 else "program-bug",
+            Strength.DECISIVE if told else Strength.LIKELY,
+            (*quoted(told[:1]), event.line),
+            f"these parameters got no gradient: {which[:200]}"
+            if which
+            else "some parameters got no gradient in a step",
+            decide_by="TORCH_DISTRIBUTED_DEBUG=DETAIL names the parameters",
+            fix="leave frozen or unused parameters out (requires_grad=False before DDP), use every output in the loss, "
+            "or pass find_unused_parameters=True",
+            over=(_HANG,),
+        )
+    for event in family(story, "ddp-marked-twice")[:1]:
+        beside = family(story, "ddp-parameter-name", roots=False)
+        yield Hypothesis(
+            "not-gpu-env",
+            "program-bug",
+            Strength.DECISIVE,
+            (event.line, *quoted(beside[:1])),
+            "a parameter's gradient was ready twice in one backward pass",
+            decide_by="whether activation checkpointing is re-entrant or a module is used twice in the forward pass",
+            fix="use checkpoint(use_reentrant=False), or static_graph=True, and call the module once in a step",
+            over=(_HANG,),
+        )
+
+
+def models_differ(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """DDP compares the parameters of all ranks when it wraps a model (reducer.cpp, verify_params_across_processes)."""
+    for event in family(story, "ddp-other-model", "ddp-other-shape")[:1]:
+        yield Hypothesis(
+            "not-gpu-env",
+            "rank-desync",
+            Strength.LIKELY,
+            quoted([event]),
+            f"the model of rank {event.values.get('other_rank')} has other parameters than this rank's",
+            decide_by="the list of parameters and shapes on both ranks",
+            over=(_HANG,),
+        )
+    for event in family(story, "ddp-no-gradient", "fsdp-mixed-dtypes", "c10d-not-initialized")[:1]:
+        yield Hypothesis(
+            "not-gpu-env",
+            "program-bug",
+            Strength.LIKELY,
+            quoted([event]),
+            f"torch.distributed was used in a way it refuses: {event.line.text.strip()[:160]}",
+        )
+    for event in family(story, "c10d-no-gpus")[:1]:
+        yield Hypothesis(
+            "cuda-init-no-device",
+            "no-gpu-or-driver",
+            Strength.LIKELY,
+            quoted([event]),
+            "the NCCL backend was asked for where torch sees no GPU",
+        )
+    for event in family(story, "c10d-no-nccl")[:1]:
+        yield Hypothesis(
+            "torch-not-compiled-with-cuda",
+            "wrong-build-installed",
+            Strength.LIKELY,
+            quoted([event]),
+            "this torch was built without NCCL (builds for the CPU, Windows and macOS are)",
+            fix="install a CUDA build of torch for Linux, or use the gloo backend",
+        )
+
+
+def _unexplained(story: Story, found: tuple[Wait, ...], lines: tuple[Line, ...], named: str) -> Hypothesis:
+    ranks = {wait.rank for wait in found if wait.rank is not None}
+    first = all(wait.seq is not None and wait.seq <= _FIRST_WORK for wait in found) and bool(found)
+    alone = all(wait.numel_in == 1 for wait in found) and bool(found)
+    size = hang.world(story)
+    whole = len(ranks) > 1 and (
+        ranks == set(range(size)) if size else ranks == set(range(len(ranks))) and len(ranks) % 2 == 0
+    )
+    where = _says(found[0]) if found else "a collective"
+    if first and alone:
+        # the barrier behind which one rank prepares what all need
+        cause, why = "launch-config", f"the group's first barrier was not over in time ({where}){named}"
+    elif first and len(ranks) > 1:
+        cause, why = "network-fabric", f"not even the group's first collective went through ({where}){named}"
+    elif whole:
+        cause, why = (
+            "network-fabric",
+            f"all {len(ranks)} ranks were in the same collective and it did not end ({where})",
+        )
+    else:
+        cause, why = "rank-desync", f"{where} did not end, and the ranks that did not join it do not say why{named}"
+    return Hypothesis(
+        _HANG,
+        cause,
+        Strength.POSSIBLE,
+        lines,
+        why,
+        decide_by="the stacks of all ranks while it hangs, or their flight-recorder files: a rank elsewhere than the "
+        "others is the program's fault, all at the same place the transport's",
+    )
+
+
+def _best_lines(found: tuple[Wait, ...], reports: list[Event]) -> tuple[Line, ...]:
+    """The time-outs to quote: the first rank's and one more."""
+    chosen = [wait.event.line for wait in found] or [event.line for event in reports]
+    different = {line.rank if line.rank is not None else line.text: line for line in reversed(chosen)}
+    return tuple(sorted(different.values(), key=chosen.index))[:2]
+
+
+def _own_failure(story: Story) -> Line | None:
+    """A failure that no waiting explains: an event that began by itself, or an exception of no collective."""
+    for event in independent(story):
+        if event.category not in (_HANG, "insufficient-evidence"):
+            return event.line
+    chain = fatal(story)
+    if chain and not any(
+        event.category in (_HANG, "nccl-remote-error") for trace in chain for event in events_in(story, trace)
+    ):
+        last = chain[-1]
+        if not re.search(
+            r"Dist\w*Error|NCCL|nccl|c10d|[Tt]imed? ?out|DDP expects same model", f"{last.kind} {last.message}"
+        ):
+            return last.line
+    return None
+
+
+def _ended_otherwise(story: Story) -> tuple[Line, str] | None:
+    """The first process that ended by a signal which no watchdog and no launcher sends."""
+    for event in story.events:
+        if stem(event) in _EXITS:
+            text = event.values.get("exit") or ""
+            code = int(text) if text.lstrip("-").isdigit() else 0
+            name = event.values.get("signal") or signal_of(code)
+            if name and code not in _WATCHDOGS_END and name not in ("SIGABRT", "SIGTERM"):
+                return event.line, name
+    return None
+
+
+def _phase_as_old(story: Story, limit_ms: int) -> Line | None:
+    """An unfinished progress bar that had run for as long as the time-out when the log ends."""
+    for seen in story.files:
+        for line in reversed((*seen.head, *seen.tail)):
+            for bar in _BAR.finditer(line.text):
+                hours, minutes, seconds = (int(part or 0) for part in bar.groups())
+                age = (hours * 3600 + minutes * 60 + seconds) * 1000 / limit_ms
+                if _NEAR[0] <= age <= _NEAR[1]:
+                    return line
+    return None
+
+
+def _says(wait: Wait) -> str:
+    who = f"rank {wait.rank} at " if wait.rank is not None else ""
+    size = f" of {wait.numel_in} elements" if wait.numel_in is not None else ""
+    number = f" {wait.seq}" if wait.seq is not None else ""
+    return f"{who}{wait.op or 'collective'}{number}{size}"
+
+
+def _print(found: Mapping[str, str], prefix: str) -> str:
+    op = found.get(f"{prefix}op") or "a collective"
+    seq = f" {found[f'{prefix}seq']}" if found.get(f"{prefix}seq") else ""
+    shape = f" of [{found[f'{prefix}shape']}]" if found.get(f"{prefix}shape") else ""
+    return f"{op}{seq}{shape}"
+
+
+def _culprit(event: Event) -> str:
+    rank = event.values.get("other_rank") or event.values.get("ranks")
+    kind = (event.values.get("error") or "").replace("_", " ").lower()
+    return f"rank {rank} is elsewhere{f' ({kind})' if kind else ''}" if rank else _DIFFERS

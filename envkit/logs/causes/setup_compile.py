@@ -1,0 +1,254 @@
+"""Building for CUDA: the toolkit against torch, the GPU and the host compiler; Triton's launcher."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envkit.facts import Facts
+from envkit.logs.causes._setup import hypothesis, in_container, roots_of, unless_only_warned, words_seen
+from envkit.logs.records import Event, Hypothesis, Strength
+from envkit.logs.story import Story
+
+_ID = "nvcc-torch-cuda-mismatch"
+_AFTER = ("not-gpu-env", "insufficient-evidence", "undefined-symbol-abi-mismatch")
+_NO_CUDA = (
+    "driver-too-old",
+    "driver-library-mismatch",
+    "forward-compat-unsupported",
+    "cuda-init-error-802-fabricmanager",
+    "cuda-init-no-device",
+    "cuda-visible-devices-misuse",
+    "gpu-hardware-unknown-error",
+    "torch-not-compiled-with-cuda",
+)
+_NO_NVCC = (
+    "build-cuda-home",
+    "build-nvcc-not-found",
+    "build-nvcc-cannot",
+    "build-nvcc-command",
+    "build-nvcc-quoted",
+    "build-nvcc-file",
+    "build-nvcc-failed",
+    "cmake-no-compiler",
+    "cmake-root",
+    "cmake-not-found",
+    "cmake-caffe2",
+    "cmake-caffe2-not",
+    "cmake-toolset",
+    "cmake-notfound",
+    "cmake-cudart",
+    "header-cuda",
+)
+_MISMATCH = ("build-mismatch", "build-mismatch-bare", "build-mismatch-deepspeed", "cmake-conflict", "cmake-says")
+_ARCH = ("nvcc-arch", "nvcc-arch-option", "build-arch-unknown")
+_STATED_HOST = ("host-gnu", "host-msvc", "nvcc-host-not-supported", "build-compiler-range", "host-torch-old")
+_OLD_HEADER = re.compile(r"fatal error: '?(?P<path>TH[CN]*(?:UNN)?/\w+\.(?:h|cuh|hpp))")
+_NUMBER = re.compile(r"(\d+)")
+_COMPILER_CALL = re.compile(
+    r"Command '\['[^']*\b(?:gcc|g\+\+|clang|cc|cl\.exe|tcc)[^']*', .{0,400}(?:main|cuda_utils|launcher)\.c'"
+)
+
+
+def toolkit_of_another_cuda(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """nvcc is of another CUDA major than torch (torch/utils/cpp_extension.py, _check_cuda_version)."""
+    for event in roots_of(story, _ID):
+        if event.signature.id not in _MISMATCH:
+            continue
+        has = event.values.get("runtime_cuda") or story.value("runtime_cuda")
+        torch = event.values.get("cuda") or story.value("cuda")
+        because = "the toolkit that builds is of another CUDA than torch was built with"
+        if has and torch:
+            because = f"nvcc is of CUDA {has}, and torch was built with {torch}"
+        clash = event.signature.id.startswith("cmake")
+        yield hypothesis(
+            event,
+            "library-path-clash" if clash else "version-mismatch",
+            Strength.DECISIVE,
+            "two CUDA toolkits are found: headers and compiler are not of the same one" if clash else because,
+            over=_AFTER,
+        )
+        return
+
+
+def architecture(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """nvcc, or torch's build helper, does not know the architecture (NVCC manual, --gpu-architecture)."""
+    for event in roots_of(story, _ID):
+        if event.signature.id not in _ARCH:
+            continue
+        asked = event.values.get("arch") or ""
+        dropped = _dropped(asked, facts)
+        release = story.value("runtime_cuda")
+        by = f"nvcc of CUDA {release}" if release else "this nvcc"
+        if event.signature.id == "build-arch-unknown":
+            because = f"the installed torch does not know the architecture {asked}: it is older than the GPU"
+        elif dropped:
+            because = f"{by} has dropped {asked}: the project asks for an architecture that is too old"
+        else:
+            because = f"{by} does not know {asked}: it is older than the architecture"
+        yield hypothesis(event, "arch-unsupported", Strength.DECISIVE, because, over=_AFTER)
+        return
+
+
+def toolkit_missing(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """No nvcc, no headers or no CUDA_HOME: only the runtime is there (torch cpp_extension.py, FindCUDAToolkit)."""
+    found = [event for event in roots_of(story, _ID, *_NO_NVCC) if event.signature.id in _NO_NVCC]
+    if not found:
+        return
+    event = found[0]
+    kind = event.signature.id
+    strength = unless_only_warned(story, event, Strength.LIKELY)
+    container = in_container(story)
+    if kind == "cmake-toolset":
+        cause, because = "wrong-build-installed", "Visual Studio has no integration of the CUDA toolkit"
+    elif kind == "header-cuda":
+        cause = "container-config" if container else "wrong-build-installed"
+        because = f"the header {event.values['path']} is not installed: only a part of the toolkit is there"
+    else:
+        cause = "container-config" if container else "wrong-build-installed"
+        because = "no CUDA toolkit was found to build with: only the runtime is installed, or CUDA_HOME names no folder"
+    yield hypothesis(
+        event,
+        cause,
+        strength,
+        because,
+        decide_by="is there an nvcc anywhere, and does CUDA_HOME name its folder?",
+        over=(*_AFTER, "missing-shared-library"),
+    )
+
+
+def build_settings(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """Options and architectures that the compiler or CMake does not take, and a host compiler that is not there."""
+    words = {
+        "nvcc-std": ("version-mismatch", "this nvcc is older than the C++ standard that is asked for"),
+        "nvcc-option": ("version-mismatch", "this nvcc does not know an option that the project gives"),
+        "nvcc-fatal-path": ("library-path-clash", "nvcc does not find a part of its own toolkit or its host compiler"),
+        "torch-cxx": ("version-mismatch", "torch wants a newer C++ standard than the extension is built with"),
+        "cmake-default-arch": ("library-path-clash", "the CUDA compiler that CMake found does not run"),
+        "cmake-simple": ("version-mismatch", "the CUDA compiler does not work with this host compiler"),
+        "cmake-arch-empty": ("launch-config", "CMAKE_CUDA_ARCHITECTURES is empty"),
+        "build-where-cl": ("wrong-build-installed", "no Microsoft C++ compiler is on the path"),
+        "build-cl-missing": ("wrong-build-installed", "no Microsoft C++ compiler is on the path"),
+    }
+    for event in roots_of(story, _ID):
+        if event.signature.id in words:
+            cause, because = words[event.signature.id]
+            yield hypothesis(event, cause, Strength.LIKELY, because, over=_AFTER)
+            return
+
+
+def source_of_an_older_torch(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """Sources that use what torch no longer has, such as the headers of TH and THC (removed from its source tree)."""
+    for event in story.roots:
+        header = _OLD_HEADER.search(event.line.text)
+        if header is None:
+            continue
+        yield hypothesis(
+            event,
+            "version-mismatch",
+            Strength.LIKELY,
+            f"the extension's sources are for an older torch: the installed one has no {header['path']}",
+            category="undefined-symbol-abi-mismatch",
+            over=_AFTER,
+        )
+        return
+
+
+def no_gpu_while_building(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """torch asks the visible GPUs for what to build; with none its list is empty (_get_cuda_arch_flags).
+
+    Why there was none is told elsewhere where the log says it.
+    """
+    said = [event for event in story.in_category(*_NO_CUDA) if event.signature.id != "no-runtime-found"]
+    for trace in story.tracebacks:
+        if trace.kind.endswith("IndexError") and trace.frames and trace.frames[-1].function == "_get_cuda_arch_flags":
+            yield Hypothesis(
+                _ID,
+                "container-config",
+                Strength.POSSIBLE if said else Strength.DECISIVE,
+                (trace.line, *(event.line for event in story.of("no-runtime-found")[:1])),
+                "the build asked torch which architectures to compile for, and there was no GPU to answer",
+                fix="set TORCH_CUDA_ARCH_LIST to the architectures of the GPUs it shall run on",
+                over=("not-gpu-env",) if said else (*_AFTER, "cuda-init-no-device"),
+            )
+            return
+
+
+def host_compiler(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """The host compiler is one that this nvcc does not take (crt/host_config.h)."""
+    found = roots_of(
+        story, "unsupported-gnu-version", "host-gnu", "host-msvc", "nvcc-host-not-supported", "host-torch-old"
+    )
+    if not found:
+        return
+    event = found[0]
+    most = event.values.get("most")
+    gcc = event.values.get("gcc") or story.value("gcc")
+    because = "the host compiler is newer than this CUDA supports"
+    if compiler := event.values.get("compiler"):
+        least = f"{event.values['least']} of it" if event.values.get("least") else "a newer one"
+        because = f"the host compiler, {compiler}, is older than torch's headers allow: they need {least}"
+    elif event.values.get("what") == "less":
+        because = f"the host compiler {gcc or ''} is older than this CUDA needs".replace("  ", " ")
+    elif most:
+        because = f"the host compiler{f' {gcc}' if gcc else ''} is newer than {most}, the newest that this CUDA takes"
+    decisive = event.signature.id in _STATED_HOST
+    yield hypothesis(
+        event, "version-mismatch", Strength.DECISIVE if decisive else Strength.LIKELY, because, over=(*_AFTER, _ID)
+    )
+
+
+def triton_launcher(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """Triton compiles a small launcher and links it with libcuda (triton: runtime/build.py, nvidia/driver.py)."""
+    found = roots_of(story, "triton-libcuda-not-found", "triton-libcuda", "triton-lcuda")
+    event = found[0] if found else _compiler_call(story)
+    if event is None:
+        return
+    kind = event.signature.id
+    header = [each for each in story.of("program-header-missing") if "Python.h" in each.line.text]
+    places = story.of("triton-possible")
+    root: Event = event
+    if kind == "triton-compiler":
+        cause, because = "container-config", "there is no C compiler, and Triton needs one for its launcher"
+    elif header and kind not in ("triton-libcuda", "triton-lcuda"):
+        root = header[0]
+        cause, because = "container-config", "the headers of Python are not installed, and Triton's launcher needs them"
+    elif kind == "triton-libcuda" and not places:
+        cause = "container-config" if in_container(story) else "no-gpu-or-driver"
+        because = "ldconfig knows no libcuda at all: no driver is there, or the container was started without GPUs"
+    else:
+        cause = "library-path-clash"
+        where = f" ({places[0].values['path']})" if places else ""
+        because = f"the linker finds no libcuda.so, only the driver's libcuda.so.1{where}"
+    triton = kind != "triton-lcuda" or words_seen(story, "triton", "inductor", "torch")
+    yield hypothesis(
+        root,
+        cause,
+        Strength.LIKELY if triton else Strength.POSSIBLE,
+        because,
+        category="triton-libcuda-not-found",
+        more=places[:1],
+        over=(*_AFTER, "missing-shared-library", _ID),
+    )
+
+
+def _compiler_call(story: Story) -> Event | None:
+    """The wrapper of a failed call of a compiler, where it is Triton's."""
+    for event in story.events:
+        if _COMPILER_CALL.search(event.line.text):
+            return event
+    return None
+
+
+def _dropped(asked: str, facts: Facts) -> bool:
+    """Whether a toolkit of the facts no longer knows this architecture, which makes it too old rather than too new."""
+    number = _capability(asked)
+    gone = {_capability(str(row.sm)) for row in facts.archs if row.dropped_in is not None}
+    known = [each for each in (_capability(str(row.sm)) for row in facts.archs) if each is not None]
+    return number is not None and (number in gone or (bool(known) and number < min(known)))
+
+
+def _capability(name: str) -> int | None:
+    """The number in 'sm_90a' or 'compute_20', of a dotted capability without its dot."""
+    found = _NUMBER.search(name.replace(".", ""))
+    return int(found[1]) if found else None

@@ -1,0 +1,150 @@
+"""The container engine and its GPU hook: no runtime, no driver behind it, a requirement, SELinux, shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envkit.facts import Facts
+from envkit.logs.causes._setup import gpus_listed, hypothesis, in_container, roots_of, words_seen
+from envkit.logs.records import Event, Hypothesis, Strength
+from envkit.logs.story import Story
+
+_OLD_ENGINE = ("engine-flag", "engine-compose")
+_OVER = ("cuda-init-no-device", "not-gpu-env", "insufficient-evidence", "missing-shared-library")
+_ENGINE = {
+    "engine-select": "the daemon knows no driver for GPUs: the NVIDIA container toolkit is not configured for it",
+    "engine-runtime": "the daemon has no such runtime: the NVIDIA container toolkit is not configured for it",
+    "engine-runtime-old": "the daemon has no such runtime: the NVIDIA container toolkit is not configured for it",
+    "engine-runtime-invalid": "the engine has no runtime of that name: the NVIDIA container toolkit is not configured",
+    "engine-no-runtime": "containerd has no such runtime: the NVIDIA container toolkit is not configured for it",
+    "engine-handler": "the node's engine has no runtime of that name: the container toolkit is not configured for it",
+    "engine-cdi": "the engine finds no CDI specification for that device",
+    "engine-cdi-vendor": "the engine finds no CDI specification of a GPU",
+    "engine-cdi-injection": "the engine finds no CDI specification for that device",
+    "engine-cdi-spec": "the engine finds no CDI specification for that device",
+    "engine-no-binary": "the runtime that the engine is configured for is not installed",
+    "engine-gathering": "the engine has no CDI specification of the GPU, or its device file is absent",
+    "engine-flag": "this docker is older than the option",
+    "engine-compose": "this docker-compose is older than device reservations",
+    "engine-compose-runtime": "this version of the compose file has no such option",
+}
+
+
+def engine_without_gpus(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """The engine cannot give GPUs at all (moby, containerd, podman and CDI error texts)."""
+    found = roots_of(story, "docker-no-gpu-driver")
+    if not found:
+        return
+    event = found[0]
+    kind = event.signature.id
+    snap = words_seen(story, "snap services docker", "/snap/docker", "snap install docker")
+    because = _ENGINE.get(kind, "the container engine has no way to give GPUs")
+    yield hypothesis(
+        event,
+        "version-mismatch" if kind in _OLD_ENGINE else "container-config",
+        Strength.DECISIVE,
+        because + (", and the docker of snap brings its own" if snap else ""),
+        over=_OVER,
+    )
+
+
+def hook_failed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """nvidia-container-cli failed; what follows its name is the fault (container toolkit, troubleshooting)."""
+    found = roots_of(story, "nvidia-container-cli-init-error", "cli-wsl", "cli-error")
+    if not found:
+        return
+    event = found[0]
+    cause, because = _hook_cause(story, event)
+    yield hypothesis(event, cause, Strength.LIKELY, because, over=(*_OVER, "docker-no-gpu-driver"))
+
+
+def requirement(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """The image's NVIDIA_REQUIRE_* against the host's driver."""
+    for event in roots_of(story, "nvidia-container-cli-requirement-error")[:1]:
+        condition = event.values.get("condition") or event.values.get("text") or "a condition"
+        speaks = story.value("driver_cuda")
+        driver = story.value("driver")
+        because = f"the image requires {condition.strip()}"
+        if speaks:
+            because += f", and the driver{f' {driver}' if driver else ''} speaks CUDA {speaks}"
+        elif driver:
+            because += f", and the driver is {driver}"
+        yield hypothesis(event, "version-mismatch", Strength.DECISIVE, because, over=(*_OVER, "driver-too-old"))
+
+
+def selinux(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """SELinux denies the way to docker or to the GPU."""
+    for event in roots_of(story, "selinux-docker-wrapper", "selinux-wrapper")[:1]:
+        plain = event.line.text.lower()
+        named = event.signature.id == "selinux-wrapper" or "nvidia" in plain or words_seen(story, "nvidia")
+        yield hypothesis(
+            event,
+            "container-config",
+            Strength.LIKELY if named else Strength.FALLBACK,
+            "the policy denies what the container needs for its GPUs",
+            over=_OVER if named else (),
+        )
+
+
+def shared_memory(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """Shared memory for the loader's workers ran out (torch.utils.data, signal handling of workers)."""
+    own = roots_of(story, "dataloader-shm-bus-error", "shm-bus-worker", "shm-object", "shm-object-old", "shm-bus")
+    # the errno in the same line may have been found first, by a row for all files
+    found = own or tuple(event for event in story.roots if "</torch_" in event.line.text)
+    if not found:
+        return
+    event = found[0]
+    plain = " ".join(each.line.text.lower() for each in found)
+    over = ("not-gpu-env", "insufficient-evidence")
+    if "too many open files" in plain:
+        cause, because = "host-resource", "the process may open no more files, and each shared tensor takes one"
+    elif "cannot allocate memory" in plain:
+        cause, because = "host-resource", "the machine has no memory left to back the shared tensor"
+    elif "no space left" in plain:
+        cause, because = "container-config", "/dev/shm is full"
+    elif "bus error" in plain or "shared memory" in plain or event.signature.id == "shm-bus-worker":
+        cause, because = "container-config", "a worker died of a bus error: /dev/shm has no room for its batch"
+    elif "no such file" in plain:
+        yield hypothesis(
+            event,
+            "peer-failure",
+            Strength.POSSIBLE,
+            "a shared tensor is gone: the process that made it has ended",
+            category="not-gpu-env",
+            decide_by="the first error of the process that owned it",
+        )
+        return
+    else:
+        cause, because = "container-config", "a shared tensor could not be made"
+    yield hypothesis(event, cause, Strength.LIKELY, because, category="dataloader-shm-bus-error", over=over)
+
+
+def _hook_cause(story: Story, event: Event) -> tuple[str, str]:
+    plain = event.line.text.lower()
+    kind = event.values.get("kind", "")
+    engine = words_seen(story, "snap services docker", "/snap/docker", "rootless", "docker desktop", "desktop-linux")
+    lost = ("gpu is lost", "requires reset", "gpu has fallen")
+    if any(word in plain for word in lost):
+        return "hardware-fault", "a GPU of the host does not answer"
+    if "timed out" in plain or "nvml error: unknown error" in plain or ("insufficient" in plain and "nvml" in plain):
+        return "driver-firmware-fault", "the driver of the host does not answer as it should"
+    if "unknown device" in plain or "invalid device" in plain or "device not found" in plain:
+        return "launch-config", "a device was asked for that the machine does not have"
+    if event.signature.id == "cli-hook-direct":
+        return "container-config", "this machine takes GPUs by the runtime only: --runtime nvidia in place of --gpus"
+    if event.signature.id == "cli-error-enroot":
+        return "container-config", "the container toolkit's cli is not installed on this machine"
+    if "file exists" in plain or "file creation failed" in plain:
+        return "container-config", "the image holds files of the driver where the toolkit mounts the host's"
+    driver = ("driver not loaded", "no adapters were found", "libnvidia-ml", "libcuda", "no cuda-capable", "libdxcore")
+    if any(word in plain for word in driver) or kind in ("initialization", "driver"):
+        works = gpus_listed(story)
+        if engine or works is not None:
+            return "container-config", "the engine does not see the driver's libraries, though the host has them"
+        return "no-gpu-or-driver", "the host has no working driver for the toolkit to bring in"
+    if "cgroup" in plain or "device rules" in plain or "bpf" in plain or "device filter" in plain:
+        return "container-config", "the engine may not write the container's device rules"
+    if "ldconfig" in plain or kind == "ldcache":
+        return "container-config", "the toolkit could not refresh the library cache inside the container"
+    where = "in this container engine" if in_container(story) else "on this machine"
+    return "container-config", f"the toolkit could not set the container up {where}"

@@ -1,0 +1,367 @@
+"""The process sees no GPU: no driver, a driver that was not built or loaded, a container or a job without GPUs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from envkit.facts import Facts
+from envkit.logs.causes._setup import (
+    container_sign,
+    gpus_listed,
+    hypothesis,
+    in_container,
+    roots_of,
+    started_without_gpus,
+    unless_only_warned,
+    words_seen,
+)
+from envkit.logs.records import Event, Hypothesis, Strength
+from envkit.logs.story import Story
+
+_ID = "cuda-init-no-device"
+_AFTER = (
+    "torch-not-compiled-with-cuda",
+    "invalid-device-ordinal",
+    "cublas-not-initialized",
+    "cudnn-not-initialized",
+    "not-gpu-env",
+)
+_INSTALL: Mapping[str, tuple[str, str]] = {
+    "install-unsupported-gpu": ("version-mismatch", "this driver release does not support the GPU"),
+    "install-legacy": ("version-mismatch", "the GPU is supported by older, legacy releases of the driver only"),
+    "install-pci-id": ("driver-firmware-fault", "the firmware gave the GPU no valid memory region"),
+    "install-key-rejected": (
+        "no-gpu-or-driver",
+        "the kernel refuses the driver's module: it is not signed by a key that Secure Boot knows",
+    ),
+    "install-key-required": (
+        "no-gpu-or-driver",
+        "the kernel refuses the driver's module: it is not signed by a key that Secure Boot knows",
+    ),
+    "install-modprobe": ("no-gpu-or-driver", "the driver's kernel module could not be loaded"),
+    "install-inserting": ("no-gpu-or-driver", "the driver's kernel module could not be loaded"),
+    "install-disagrees": ("version-mismatch", "the driver's module was built for another kernel than runs"),
+    "install-vermagic": ("version-mismatch", "the driver's module was built for another kernel than runs"),
+    "install-invalid-format": ("version-mismatch", "the driver's module was built for another kernel than runs"),
+    "install-dkms": ("version-mismatch", "the driver's module could not be built for this kernel"),
+    "install-dkms-headers": (
+        "version-mismatch",
+        "the headers of the running kernel are not installed, so that the driver's module could not be built",
+    ),
+    "install-source-tree": (
+        "version-mismatch",
+        "the headers of the running kernel are not installed, so that the driver's module could not be built",
+    ),
+    "install-headers-wanted": (
+        "version-mismatch",
+        "no packages of the running kernel were found to build the driver's module with",
+    ),
+    "install-locate-package": ("version-mismatch", "the package that the driver's installation needs is not in reach"),
+    "install-no-package": ("version-mismatch", "the package that the driver's installation needs is not in reach"),
+    "install-build-missing": (
+        "version-mismatch",
+        "the headers of the running kernel are not installed, so that the driver's module could not be built",
+    ),
+    "install-cc-check": ("version-mismatch", "the module is being built with another compiler than the kernel was"),
+    "install-nouveau": ("no-gpu-or-driver", "nouveau holds the GPU, so that NVIDIA's driver was not installed"),
+    "install-load": ("no-gpu-or-driver", "the driver's module was built and could not be loaded"),
+    "install-in-use": ("no-gpu-or-driver", "an old module of the driver is still in use and cannot be replaced"),
+    "install-not-created": ("version-mismatch", "the driver's module could not be built for this kernel"),
+    "install-building": ("version-mismatch", "the driver's module could not be built for this kernel"),
+    "install-unable-build": ("version-mismatch", "the driver's module could not be built for this kernel"),
+}
+_FIXES: Mapping[str, str] = {
+    "install-key-rejected": "sign the module with a key that is enrolled (mokutil --import), or switch Secure Boot off",
+    "install-key-required": "sign the module with a key that is enrolled (mokutil --import), or switch Secure Boot off",
+    "install-nouveau": "blacklist nouveau, make the initramfs anew and reboot, then install the driver",
+    "install-in-use": "stop what uses the GPUs, unload the old modules or reboot, then install again",
+    "jetson-nvmap": "run as a user of the group video, with --runtime nvidia and the image of this JetPack release",
+}
+_UNKNOWN_START = ("unknown-error-init", "unknown-error-start", "cuda-999-caffe2")
+_PLUGIN = ("cdi-strategy", "plugin-non-nvml")
+_CLUSTER = ("k8s-insufficient", "k8s-allocatable")
+_SAYS_NONE = ("no-gpu-torch", "no-device", "no-device-runtime", "no-device-driver", "tf-cuinit", "no-device-tensorrt")
+_KERNEL = (
+    "rm-init",
+    "probe-not-called",
+    "probe-failed",
+    "probe-error",
+    "driver-no-adapter",
+    "gpu-needs-open",
+    "gpu-legacy",
+    "gpu-not-supported",
+    "module-rejected",
+    "bar-invalid",
+)
+_MAC = ("/users/", "macosx", "macos", "darwin", "apple silicon")
+_SHORTAGE = re.compile(
+    r"\d+/(?P<all>\d+) nodes are available: .{0,400}?(?P<short>\d+) [Ii]nsufficient nvidia\.com/(?:gpu|mig)"
+)
+_RAY = re.compile(r"ray::|^(?:\x1b\[\d+m)?\(\w{1,80} (?:pid|ip)=")
+_EMPTY = re.compile(r"^['\"]?(?:-1|none|void|NoDevFiles)?['\"]?$", re.IGNORECASE)
+
+
+def driver_not_installed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """The driver's module was not built, not loaded or refused (modprobe, DKMS, nvidia-installer, NVRM)."""
+    found = [event for event in roots_of(story, _ID) if event.signature.id in _INSTALL]
+    if not found:
+        return
+    order = list(_INSTALL)
+    event = min(found, key=lambda each: order.index(each.signature.id))
+    cause, because = _INSTALL[event.signature.id]
+    nvidia = "nvidia" in event.line.text.lower() or words_seen(story, "nvidia")
+    strength = Strength.LIKELY if nvidia else Strength.POSSIBLE
+    yield hypothesis(
+        event,
+        cause,
+        strength,
+        because,
+        more=[other for other in found if other is not event][:1],
+        fix=_FIXES.get(event.signature.id, ""),
+        over=(*_AFTER, "missing-shared-library", "nvidia-container-cli-init-error") if nvidia else (),
+    )
+
+
+def no_device(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """A process that finds no GPU or no driver, by what the log shows of how it was started."""
+    special = {*_INSTALL, *_PLUGIN, *_CLUSTER, *_KERNEL}
+    found = [event for event in roots_of(story, _ID) if event.signature.id not in special]
+    if not found:
+        return
+    event = found[0]
+    strength = unless_only_warned(story, event, Strength.LIKELY)
+    if event.signature.id == "no-runtime-found":
+        strength = min(strength, Strength.POSSIBLE)  # torch's build helper says so on every machine without a GPU
+    if story.of(*_INSTALL, *_KERNEL):  # what the driver's installation or the kernel says comes before this
+        strength = min(strength, Strength.POSSIBLE)
+    without = started_without_gpus(story, event)
+    works = gpus_listed(story)
+    if without is not None:
+        engine = without.values.get("engine", "the engine")
+        option = "--nv" if engine in ("singularity", "apptainer") else "--gpus or a CDI device"
+        yield hypothesis(
+            event,
+            "container-config",
+            strength,
+            f"the container was started by {engine} without {option}",
+            more=(without,),
+            over=_AFTER,
+        )
+    elif event.signature.id == "jetson-nvmap":
+        yield hypothesis(
+            event,
+            "container-config",
+            strength,
+            "the process may not use the memory device of the Jetson's GPU",
+            fix=_FIXES["jetson-nvmap"],
+            over=_AFTER,
+        )
+    elif words_seen(story, *_MAC) and works is None:
+        yield hypothesis(
+            event, "no-gpu-or-driver", strength, "the platform has no CUDA", over=_AFTER, decide_by="is it a Mac?"
+        )
+    elif _under_ray(story, event):
+        yield hypothesis(
+            event,
+            "launch-config",
+            strength,
+            "a Ray worker was given no GPU: Ray hides all GPUs from a task or actor that asked for none",
+            decide_by="does the task or actor say num_gpus?",
+            over=_AFTER,
+        )
+    elif works is not None and _on_login(event):
+        yield hypothesis(
+            event,
+            "container-config" if in_container(story) else "launch-config",
+            min(strength, Strength.LIKELY),
+            f"nvidia-smi shows a GPU, and this process sees none: {_short(event)}",
+            more=(works,),
+            decide_by="did nvidia-smi run in the same container and job, with the same CUDA_VISIBLE_DEVICES?",
+            over=_AFTER,
+        )
+    elif in_container(story):
+        sign = container_sign(story)
+        yield hypothesis(
+            event,
+            "container-config",
+            strength,
+            f"the process in the container sees no GPU: {_short(event)}",
+            more=(sign,) if sign is not None and sign.signature.id.startswith("setup-docker") else (),
+            decide_by="does nvidia-smi work on the host, and in a container started with --gpus all?",
+            over=_AFTER,
+        )
+    else:
+        yield hypothesis(
+            event,
+            "no-gpu-or-driver",
+            strength,
+            f"the process finds no usable GPU or driver: {_short(event)}",
+            decide_by="does nvidia-smi work on this machine, and in this job?",
+            over=_AFTER,
+        )
+
+
+def asked_device_without_cuda(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """A device was asked for by number, and the log says itself that torch sees no CUDA at all (ultralytics)."""
+    asked = [event for event in story.roots if event.signature.id in ("invalid-device-id", "ultralytics-device")]
+    none = [event for event in story.of("ultralytics-available") if event.values.get("available") == "False"]
+    if not asked or not none:
+        return
+    cpu = "+cpu" in (story.value("torch") or "") or words_seen(story, "+cpu")
+    yield hypothesis(
+        asked[0],
+        "wrong-build-installed" if cpu else "no-gpu-or-driver",
+        Strength.LIKELY,
+        "torch is a build for the CPU" if cpu else "torch sees no CUDA at all, whichever device is asked for",
+        category="torch-not-compiled-with-cuda" if cpu else _ID,
+        more=none[:1],
+        decide_by="is torch.version.cuda None? then it is the build; does nvidia-smi fail? then the driver",
+        over=_AFTER,
+    )
+
+
+def unknown_at_start(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """CUDA 999 while it starts: the device files or the nvidia_uvm module are not as the driver needs them."""
+    found = [event for event in story.roots if event.signature.id in _UNKNOWN_START]
+    if not found:
+        return
+    event = found[0]
+    strength = unless_only_warned(story, event, Strength.LIKELY)
+    container = in_container(story)
+    if container or story.of("lost-nvml-unknown"):
+        cause, because = "container-config", "CUDA cannot start in the container: a device of the GPU cannot be opened"
+    else:
+        cause, because = "no-gpu-or-driver", "CUDA cannot start: nvidia_uvm is not loaded, or in a broken state"
+    yield hypothesis(
+        event,
+        cause,
+        strength,
+        because,
+        category=_ID,
+        decide_by="does it work again after `modprobe -r nvidia_uvm && modprobe nvidia_uvm` on the host, or a reboot?",
+        fix="load nvidia_uvm again (or reboot); in a container: start it again with all of /dev/nvidia*"
+        if cause == "no-gpu-or-driver"
+        else "",
+        over=("gpu-hardware-unknown-error", *_AFTER),
+    )
+
+
+def cluster_without_gpus(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """Kubernetes has no GPU to give: all taken, or the device plugin finds no driver (k8s-device-plugin)."""
+    plugins = [event for event in roots_of(story, _ID) if event.signature.id in _PLUGIN]
+    if plugins:
+        yield hypothesis(
+            plugins[0],
+            "container-config",
+            Strength.LIKELY,
+            "the device plugin's container sees no driver: the node's engine does not run it with NVIDIA's runtime",
+            more=story.of("plugin-hint")[:1],
+            decide_by="does nvidia-smi work on the node? then its container runtime is not configured",
+            over=("docker-no-gpu-driver", "missing-shared-library"),
+        )
+        return
+    # the sentence of the scheduler goes on about preemption, by which a row for any shortage may have found it
+    for event in story.roots:
+        shortage = _SHORTAGE.search(event.line.text)
+        if shortage is None and event.signature.id not in _CLUSTER:
+            continue
+        short, nodes = (shortage["short"], shortage["all"]) if shortage else (None, None)
+        every = short is not None and short == nodes
+        yield hypothesis(
+            event,
+            "container-config" if every and nodes == "1" else "infra",
+            Strength.LIKELY,
+            f"{short} of {nodes} nodes have no free GPU to give" if short else "the node has no free GPU to give",
+            category=_ID,
+            over=("not-gpu-env",),
+            decide_by="does `kubectl describe node` show nvidia.com/gpu above zero? then they are taken; is it zero or "
+            "absent? then the device plugin finds no driver",
+            next=(
+                "kubectl describe nodes | grep -A8 Allocatable",
+                "kubectl logs -n gpu-operator -l app=nvidia-device-plugin-daemonset",
+            ),
+        )
+        return
+
+
+def visible_devices(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """CUDA_VISIBLE_DEVICES hides every GPU, or is in a form that the program does not read."""
+    stated = roots_of(story, "cuda-visible-devices-misuse")
+    if stated:
+        event = stated[0]
+        value = event.values.get("visible") or event.values.get("device") or ""
+        yield hypothesis(
+            event,
+            "launch-config",
+            Strength.DECISIVE,
+            f"the program cannot use the visible devices it was given: {value}",
+            over=(_ID, "not-gpu-env"),
+        )
+        return
+    none = [event for event in story.in_category(_ID) if event.signature.id in _SAYS_NONE]
+    if not none:
+        return
+    event = none[0]
+    listed = story.of("setup-smi-list")
+    for given in story.of("setup-visible"):
+        value = (given.values.get("visible") or "").strip("'\"")
+        written = "=" in given.line.text
+        if written and _EMPTY.match(value):
+            seen = f"CUDA_VISIBLE_DEVICES is {value}" if value else "CUDA_VISIBLE_DEVICES is empty"
+        elif listed and value.isdigit() and int(value) >= len(listed):
+            seen = f"CUDA_VISIBLE_DEVICES is {value} on a machine with {len(listed)} GPU"
+        else:
+            continue
+        yield hypothesis(
+            event,
+            "launch-config",
+            Strength.LIKELY,
+            f"{seen}, which hides every GPU",
+            category="cuda-visible-devices-misuse",
+            more=(given,),
+            over=(_ID, *_AFTER),
+        )
+        return
+
+
+def lost_in_container(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """A running container lost its GPU devices (container toolkit documentation, troubleshooting)."""
+    found = roots_of(story, "cgroup-lost-gpu", "lost-nvml-unknown")
+    if not found:
+        return
+    event = found[0]
+    works = gpus_listed(story)
+    hardware = [root for root in story.roots if root.category.startswith(("xid-", "sxid", "ecc", "gpu-hardware"))]
+    broken = [root for root in hardware if root.line.source == "kernel"] or story.of("smi-handle")
+    strength = Strength.POSSIBLE if broken else Strength.LIKELY
+    reload = story.of("lost-daemon-reload")
+    because = "NVML cannot open the GPU any more: the container's device rules no longer hold it"
+    if works is not None:
+        because += ", while nvidia-smi works elsewhere in the log"
+    yield hypothesis(
+        event,
+        "container-config",
+        strength,
+        because,
+        more=[*reload[:1]],
+        decide_by="does nvidia-smi work on the host, and in a container started now?",
+        over=() if broken else (_ID, "missing-shared-library"),
+    )
+
+
+def _on_login(event: Event) -> bool:
+    return event.signature.id not in ("smi-no-driver", "smi-none", "smi-not-found")
+
+
+def _under_ray(story: Story, event: Event) -> bool:
+    if event.signature.id not in ("no-gpu-torch", "no-device", "cuda-not-available", "needs-gpu", "needs-gpu-ray"):
+        return False
+    trace = story.traceback_of(event.line)
+    frames = [frame.file for frame in trace.frames] if trace is not None else []
+    return any("/ray/" in file for file in frames) or bool(_RAY.search(event.line.raw))
+
+
+def _short(event: Event) -> str:
+    text = " ".join(event.line.text.split())
+    return text if len(text) <= 120 else text[:117] + "..."

@@ -1,0 +1,211 @@
+"""The driver against the program: too old, of two versions, with a compat library, or with a fabric that is not up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import zip_longest
+
+from envkit.facts import Facts
+from envkit.logs.causes._setup import (
+    hypothesis,
+    in_container,
+    roots_of,
+    started_without_gpus,
+    unless_only_warned,
+    words_seen,
+)
+from envkit.logs.codes import cuda_version
+from envkit.logs.records import Hypothesis, Role, Strength
+from envkit.logs.story import Story
+from envkit.versions import Driver
+
+_NO_DEVICE = (
+    "cuda-init-no-device",
+    "cgroup-lost-gpu",
+    "torch-not-compiled-with-cuda",
+    "gpu-hardware-unknown-error",
+    "nvidia-container-cli-init-error",
+)
+_FABRIC = "cuda-init-error-802-fabricmanager"
+_SERVICE = ("fabric-manager-version", "fabric-manager-failed", "fabric-manager-unit", "fabric-manager-nothing")
+
+
+def driver_too_old(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """The driver speaks an older CUDA than the program brings (CUDA Runtime API, cudaErrorInsufficientDriver)."""
+    found = roots_of(
+        story,
+        "driver-too-old",
+        "driver-too-old-torch",
+        "driver-too-old-jax",
+        "driver-too-old-ngc",
+        "driver-too-old-ngc-wrapped",
+        "driver-too-old-runtime",
+    )
+    if not found:
+        return
+    event = found[0]
+    speaks = _cuda(event.values.get("driver_cuda")) or _cuda(story.value("driver_cuda")) or _of_driver(story, facts)
+    wants = _cuda(event.values.get("cuda")) or _cuda(story.value("cuda")) or _built_for(story)
+    without = started_without_gpus(story, event)
+    if event.signature.id != "driver-too-old-torch" and without is not None:
+        yield hypothesis(
+            event,
+            "container-config",
+            Strength.LIKELY,
+            "the container was started without GPUs, so that there is no driver in it and CUDA takes it for too old",
+            more=(without,),
+            decide_by="does nvidia-smi work in this container?",
+            over=_NO_DEVICE,
+        )
+        return
+    strength = unless_only_warned(story, event, Strength.DECISIVE)
+    if speaks and wants and _at_least(speaks, wants):
+        yield hypothesis(
+            event,
+            "library-path-clash",
+            min(strength, Strength.LIKELY),
+            f"the driver speaks CUDA {speaks} and torch is built for {wants}, so that another library with a newer "
+            "CUDA says this",
+            decide_by="which libraries does the process load (LD_DEBUG=libs), and of which CUDA are they?",
+            over=_NO_DEVICE,
+        )
+        strength = Strength.POSSIBLE
+    because = "the driver is older than the program's CUDA needs"
+    if speaks:
+        because = f"the driver speaks CUDA {speaks}, and the program needs {wants if wants else 'a newer one'}"
+    elif event.values.get("driver"):
+        because = f"the driver is {event.values['driver']}, and the program needs a newer one"
+    yield hypothesis(event, "version-mismatch", strength, because, over=_NO_DEVICE)
+
+
+def driver_library_mismatch(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """Module and libraries of the driver differ (NVML_ERROR_LIB_RM_VERSION_MISMATCH, CUDA 803)."""
+    found = roots_of(story, "driver-library-mismatch", "driver-mismatch-nvml", "cli-mismatch", "kernel-api-mismatch")
+    if not found:
+        return
+    event = found[0]
+    libraries = story.value("userspace")
+    module = next((value for value in (story.value("module"), _module(story)) if value and value != libraries), None)
+    differ = f"libraries of {libraries} meet a kernel module of {module}" if libraries and module else ""
+    more = [other for other in story.events if other.values.get("userspace") or other.values.get("module")]
+    strength = unless_only_warned(story, event, Strength.DECISIVE)
+    over = (*_NO_DEVICE, "forward-compat-unsupported", "driver-too-old", "missing-shared-library")
+    compat = next((path for path in story.of("setup-library-path") if "compat" in path.values.get("path", "")), None)
+    if event.signature.id.startswith("driver-mismatch-803") and (compat or in_container(story)):
+        seen = f": {compat.values['path']}" if compat else ""
+        yield hypothesis(
+            event,
+            "library-path-clash",
+            Strength.LIKELY,
+            f"in the container a libcuda of another driver is found before the host's{seen}",
+            more=(compat,) if compat else (),
+            decide_by="does `ldconfig -p | grep libcuda` name a compat folder first?",
+            over=over,
+        )
+        strength = Strength.POSSIBLE
+    because = differ or "kernel module and libraries of the driver differ: it was updated without a reboot"
+    yield hypothesis(event, "version-mismatch", strength, because, more=more[:2], over=over)
+
+
+def forward_compat(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """A compat libcuda where it cannot work (CUDA Compatibility guide: data centre GPUs and some drivers only)."""
+    found = roots_of(story, "forward-compat-unsupported")
+    if not found:
+        return
+    event = found[0]
+    gpu = story.value("gpu")
+    compat = next((path for path in story.of("setup-library-path") if "compat" in path.values.get("path", "")), None)
+    strength = unless_only_warned(story, event, Strength.LIKELY)
+    over = (*_NO_DEVICE, "driver-too-old")
+    if compat is not None:
+        yield hypothesis(
+            event,
+            "library-path-clash",
+            strength,
+            f"the library path names a compat folder: {compat.values['path']}",
+            more=(compat,),
+            over=over,
+        )
+        strength = Strength.POSSIBLE
+    at = f" on {gpu}" if gpu else ""
+    driver = f" and the driver is {story.value('driver')}" if story.value("driver") else ""
+    yield hypothesis(
+        event,
+        "version-mismatch",
+        strength,
+        f"the program's CUDA is newer than the driver, and its compat libcuda does not work{at}{driver}",
+        decide_by="is the driver older than the image's CUDA needs, or was it updated without a reboot?",
+        over=over,
+    )
+
+
+def fabric_not_ready(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """The NVSwitch fabric is not initialized (cudaErrorSystemNotReady; Fabric Manager user guide)."""
+    found = roots_of(story, _FABRIC, "fabric-802", "fabric-802-name", "fabric-802-driver")
+    if not found:
+        return
+    event = found[0]
+    service = story.of(*_SERVICE)
+    over = (*_NO_DEVICE, "nccl-unhandled-cuda-error", "driver-too-old")
+    if event.signature.id == "fabric-state" and not words_seen(story, "802", "cuda", "fabric"):
+        return
+    if not service:
+        yield hypothesis(
+            event,
+            "fabric-manager",
+            unless_only_warned(story, event, Strength.LIKELY),
+            "CUDA says that the system is not initialized: the NVSwitch fabric waits for its fabric manager",
+            over=over,
+        )
+        return
+    first = service[0]
+    because = "the fabric manager's service did not start"
+    if first.signature.id == "fabric-manager-version":
+        because = (
+            f"the fabric manager is of {first.values['userspace']} and the driver of {first.values['driver']}: they "
+            "must be the same"
+        )
+    others = [other for other in (event, *service) if other is not first]
+    cause = first if first.role is Role.ROOT else event
+    yield hypothesis(cause, "fabric-manager", Strength.DECISIVE, because, category=_FABRIC, more=others[:2], over=over)
+
+
+def _cuda(text: str | None) -> str | None:
+    """A CUDA version as people write it, from 'A.B' or from the runtime's integer."""
+    if not text:
+        return None
+    if text.isdigit():
+        return cuda_version(int(text))
+    return text if text[0].isdigit() and "." in text else None
+
+
+def _of_driver(story: Story, facts: Facts) -> str | None:
+    driver = story.value("driver")
+    if driver is None or driver.count(".") not in (1, 2) or not driver.replace(".", "").isdigit():
+        return None
+    native = facts.native_cuda(Driver(driver))
+    return str(native) if native is not None else None
+
+
+def _built_for(story: Story) -> str | None:
+    """The CUDA in torch's local version, such as cu and three digits."""
+    torch = story.value("torch") or ""
+    digits = torch.partition("+cu")[2]
+    return f"{digits[:-1]}.{digits[-1]}" if len(digits) == 3 and digits.isdigit() else None
+
+
+def _at_least(one: str, other: str) -> bool:
+    """Whether ``one`` is not older than ``other``; both are 'A.B' or longer."""
+    pairs = zip_longest(one.split(".")[:2], other.split(".")[:2], fillvalue="0")
+    for left, right in pairs:
+        if left != right:
+            return left.isdigit() and right.isdigit() and int(left) > int(right)
+    return True
+
+
+def _module(story: Story) -> str | None:
+    """The kernel module's version by the kernel's own lines."""
+    for event in story.of("nvrm-version", "kernel-api-mismatch-module"):
+        if event.values.get("driver"):
+            return event.values["driver"]
+    return None

@@ -1,0 +1,679 @@
+"""Turns what programs wrote into lines, events and tracebacks, in one pass and in bounded memory.
+
+A file is read in blocks.  One search over each block, made of what every signature needs and of the words that errors
+are told in (``scan``), finds the lines worth a look; a line that it does not find costs nothing more.  Around each of
+them some lines are read too, for messages go on, mail wraps them, and a traceback's frames lead up to them.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cache
+
+from envkit.logs import knowledge, tracebacks
+from envkit.logs.prefix import NO_YEAR, Said, rank_of_name, strip
+from envkit.logs.records import Event, FileSeen, Line, Reading, Role, Signature, Traceback
+from envkit.logs.scan import LONGEST, SHAPE, Piece, Progress, Scanner, Stream, Words, solid
+from envkit.logs.tracebacks import Tracebacks
+
+__all__ = ["LONGEST", "Input", "read"]
+
+FIRST, LAST = 16, 4
+"""Events kept of one signature in one process: so many from the beginning, so many from the end."""
+
+ENDS = 40
+"""Lines of a file's beginning and of its end that are kept."""
+
+LOUD = 100
+"""Lines kept that sound like an error and that no signature knows."""
+
+_PROCESSES = 500  # processes that are told apart for one signature
+_REMEMBERED = 4096  # texts whose outcome is remembered, so that a flood of one error costs little
+_PARTS = 60  # lines that one line of JSON may hold
+_WRAPPED_AT = 40  # a line that mail or Markdown wrapped is at least so long
+_WRAPPED_BELOW = 140  # and hardly longer than this
+_EACH_HALF = 4  # characters of a match that each half must hold
+_MORE_LINES = 2  # lines that may be joined to a wrapped one
+_OUTLINED = 1000  # bytes of a line whose shape is held against the signatures before the line is read
+_HALVES = 2000  # shapes of a file that may be the first half of a wrapped line, and nothing else, that are read
+_AFTER, _AFTER_FRAME = 6, 16  # lines read after a find: a message goes on, a frame is followed by code and carets
+
+_LOUD_WORDS = (
+    "error", "fatal", "fail", "exception", "panic", "killed", "abort", "core dumped", "segfault", "segmentation fault",
+    "cannot", "can't", "unable to", "not found", "no such", "denied", "refused", "unrecognized", "assertion",
+    "unsupported", "incompatible", "mismatch", "timed out",
+)  # fmt: skip
+_FRAME_WORDS = (
+    b", line ", b"traceback (most", b"----> ", b"0: in ", b".py in ", "❱".encode(), b"direct cause of the following",
+    b"handling of the above exc",
+)  # fmt: skip
+# IPython's frames: "File ~/x.py:3, in f"
+_FILE_WORDS = (b"file ~/", b"file /")
+_FILE_SHAPE = re.compile(rb"\bfile [~/][^:\n]{1,400}:0")
+_LOUD = re.compile("|".join(re.escape(word) for word in _LOUD_WORDS))
+# "0 errors", "error_rate=0.1", "no errors", "fail_on=...": words of quiet lines
+_QUIET = re.compile(
+    r"\b(?:no|0|without) (?:errors?|failures?|exceptions?)\b"
+    r"|\berrors?[_ ]?(?:rate|bars?)?[=:] ?[0-9.]+\b|\bfailed[=:] ?0\b"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One log: the name it is told by, its bytes, and whether it is the kernel's."""
+
+    name: str
+    stream: Stream
+    kernel: bool = False
+
+
+def read(inputs: Sequence[Input], *, progress: Progress | None = None) -> Reading:
+    """Reads all inputs to their ends; ``progress`` is told the bytes of text as they pass.
+
+    Raises OSError as the streams do, ValueError where two inputs share a name or a row of ``signatures/`` does not fit.
+    """
+    names = [each.name for each in inputs]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ValueError(f"two logs are called {', '.join(sorted(twice))}")
+    matcher = _matcher()
+    read_ones = [_File(each, matcher).read(progress) for each in inputs]
+    year = _year(read_ones)
+    files = tuple(_dated(one.seen, year) for one in read_ones)
+    events = tuple(replace(event, line=_with_year(event.line, year)) for one in read_ones for event in one.events)
+    traces = tuple(
+        replace(trace, first=_with_year(trace.first, year), line=_with_year(trace.line, year))
+        for one in read_ones
+        for trace in one.traces
+    )
+    return Reading(files, events, _bounded(traces))
+
+
+def _bounded(traces: tuple[Traceback, ...]) -> tuple[Traceback, ...]:
+    most = tracebacks.FIRST + tracebacks.LAST
+    return traces if len(traces) <= most else (*traces[: tracebacks.FIRST], *traces[-tracebacks.LAST :])
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A signature; ``order`` is its place among all."""
+
+    order: int
+    signature: Signature
+
+    def search(self, text: str) -> re.Match[str] | None:
+        """Where the signature stands in ``text``."""
+        return _compiled(self.signature.pattern).search(text)
+
+    def outlines(self, shape: str) -> bool:
+        """Whether a line of this shape (small letters, digits 0, prefixes still on) can be one of the signature's."""
+        outline = _outline(self.signature.pattern)
+        return outline is None or outline.search(shape) is not None
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """The pattern, ready for use from its first use on: a log needs few of all, and all of them take half a second."""
+    return re.compile(pattern)
+
+
+_BOUNDS = re.compile(r"\{\d*,?\d*\}|\\d")
+
+
+@cache
+def _outline(pattern: str) -> re.Pattern[str] | None:
+    """What finds the shape of every line that ``pattern`` finds; None where certain digits are asked for, a beginning
+    somewhere within, or something that must not be there, which shapes do not show."""
+    freed = pattern.removeprefix("^")
+    asked = _BOUNDS.sub("", freed)
+    if re.search(r"[0-9]|\(\?<?!", asked) or "^" in asked.replace("[^", ""):
+        return None
+    return re.compile(freed, re.IGNORECASE)
+
+
+_FEW = 1500  # texts for which it costs less to try every anchor than to make one expression of them all
+
+
+class _Matcher:
+    """All signatures, and which of them a text can be."""
+
+    def __init__(self, signatures: Iterable[Signature]) -> None:
+        self._rows: dict[bytes, list[_Row]] = {}
+        for order, signature in enumerate(signatures):
+            row = _Row(order, signature)
+            self._rows.setdefault(signature.anchor.encode(), []).append(row)
+        self._anchors: Words | None = None
+        self._asked = 0
+        # None: the word alone makes a line worth reading
+        self._stretches: dict[bytes, list[_Row] | None] = {word: [] for word in _FILE_WORDS}
+        for anchor, rows in self._rows.items():
+            known = self._stretches.setdefault(solid(anchor.decode()).translate(SHAPE), [])
+            if known is not None:
+                known.extend(rows)
+        self._stretches |= {word.translate(SHAPE): None for word in (*_FRAME_WORDS, *map(str.encode, _LOUD_WORDS))}
+        self.worth = Words(self._stretches)
+
+    def rows(self, text: str) -> list[_Row]:
+        """The rows whose anchor the text holds, in their order."""
+        low = text.lower().encode()
+        if self._anchors is None and self._asked < _FEW:
+            self._asked += 1
+            held = [word for word in self._rows if word in low]
+        else:
+            self._anchors = self._anchors or Words(self._rows)
+            held = self._anchors.held_by(low)
+        return sorted((row for word in held for row in self._rows[word]), key=lambda row: row.order)
+
+    def outlined(self, shape: bytes) -> bool:
+        """Whether a line of this shape sounds like an error, or can be one that a signature knows."""
+        rows: list[_Row] = []
+        for word in self.worth.held_by(shape):
+            known = self._stretches[word]
+            if known is None:
+                return True
+            rows += known
+        text = shape.decode("utf-8", "replace")
+        return any(row.outlines(text) for row in rows)
+
+
+@cache
+def _matcher() -> _Matcher:
+    return _Matcher(knowledge.signatures())
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """A signature found in a text; ``lead`` is what stands before it."""
+
+    signature: Signature
+    values: Mapping[str, str]
+    lead: str
+
+
+@dataclass(slots=True)
+class _Kept:
+    """An event with its place in the order of reading, its repetitions still growing."""
+
+    order: int
+    line: Line
+    match: _Match
+    role: Role
+    quoted: bool
+    times: int = 1
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """The events of one signature in one process."""
+
+    first: list[_Kept] = field(default_factory=list)
+    last: deque[_Kept] = field(default_factory=lambda: deque(maxlen=LAST))
+
+
+@dataclass(slots=True)
+class _Read:
+    """What came of one input."""
+
+    seen: FileSeen
+    events: list[Event]
+    traces: tuple[Traceback, ...]
+    years: set[int]
+
+
+@dataclass(slots=True)
+class _Spoken:
+    """A line with what it was made of."""
+
+    line: Line
+    said: Said
+    found: bool
+    match: _Match | None
+
+
+class _File:
+    """One input on its way."""
+
+    def __init__(self, source: Input, matcher: _Matcher) -> None:
+        self._name = source.name
+        self._stream = source.stream
+        self._kernel = source.kernel
+        self._matcher = matcher
+        self._rank = rank_of_name(source.name)
+        self._traces = Tracebacks()
+        self._buckets: dict[tuple[str, object], _Bucket] = {}
+        self._processes: dict[str, int] = {}
+        self._loud: dict[str, _Kept] = {}
+        self._late_loud: deque[Line] = deque(maxlen=LOUD // 2)
+        self._remembered: dict[str, _Match | None] = {}
+        self._order = 0
+        self._years: set[int] = set()
+        self._halves = 0
+
+    def read(self, progress: Progress | None) -> _Read:
+        """Reads it to its end."""
+        scanner = Scanner(self._matcher.worth, self._worth, ENDS)
+        waiting: deque[_Spoken] = deque()
+        for piece in scanner.pieces(self._stream, progress):
+            if piece.late:
+                self._drain(waiting, 0)
+                for each in self._spoken(piece):
+                    self._look_late(each)
+                continue
+            spoken = list(self._spoken(piece))
+            wanted = max((self._after(each) for each in spoken), default=0) if piece.found else 0
+            if piece.gap:
+                self._drain(waiting, 0)
+            if wanted:
+                scanner.owe(wanted)
+                if piece.before is not None:
+                    waiting.extend(self._spoken(Piece(*piece.before, found=False, gap=True)))
+            waiting.extend(spoken)
+            self._drain(waiting, _MORE_LINES)
+        self._drain(waiting, 0)
+        seen = scanner.seen
+        # a whole log that was pasted as a quotation is a log; a quotation within one is talk
+        quoted = seen.quoted * 2 < max(1, seen.lines)
+        return _Read(
+            FileSeen(
+                name=self._name,
+                lines=seen.lines,
+                bytes=seen.bytes,
+                binary=seen.binary,
+                cut=seen.cut,
+                head=self._plain(scanner.first)[:ENDS],
+                tail=self._plain(scanner.last())[-ENDS:],
+                loud=self._loud_lines(),
+            ),
+            list(self._events(quoted)),
+            self._traces.found(),
+            self._years,
+        )
+
+    def _plain(self, pieces: Iterable[Piece]) -> tuple[Line, ...]:
+        return tuple(spoken.line for piece in pieces for spoken in self._spoken(piece) if spoken.line.text.strip())
+
+    def _loud_lines(self) -> tuple[Line, ...]:
+        first = [replace(kept.line, times=kept.times) for kept in self._loud.values()]
+        return (*first, *self._late_loud)
+
+    def _events(self, quoted_is_talk: bool) -> Iterator[Event]:
+        kept = [each for bucket in self._buckets.values() for each in (*bucket.first, *bucket.last)]
+        for each in sorted(kept, key=lambda one: (one.line.number, one.order)):
+            line = each.line if each.times == 1 else replace(each.line, times=each.times)
+            role = Role.ADVICE if each.quoted and quoted_is_talk else each.role
+            yield Event(line, each.match.signature, role, each.match.values)
+
+    def _spoken(self, piece: Piece) -> Iterator[_Spoken]:
+        raw = piece.raw.decode("utf-8", "replace").rstrip("\r\n")
+        for text, outer in _parts(raw):
+            said = strip(text)
+            line = Line(
+                file=self._name,
+                number=piece.number,
+                text=said.text,
+                raw=raw,
+                source="kernel" if self._kernel and said.source == "program" else said.source,
+                rank=said.rank if said.rank is not None else self._rank,
+                host=said.host,
+                pid=said.pid,
+                time_s=said.time_s if said.time_s is not None else outer.time_s,
+                clock=said.clock or outer.clock,
+                level=said.level or outer.level,
+                times=piece.times,
+            )
+            if line.time_s is not None and line.clock == "wall":
+                self._note_year(line.time_s)
+            match = self._match(line.text, raw) if piece.found else None
+            yield _Spoken(line, said, piece.found, match)
+
+    def _worth(self, shape: bytes) -> bool:
+        """Whether lines of a shape with a word of ours in it are to be read."""
+        if len(shape) > _OUTLINED or b"\\" in shape or b"&" in shape:
+            return True
+        if self._matcher.outlined(shape) or _FILE_SHAPE.search(shape):
+            return True
+        # it holds what a signature needs, and may be the first half of a line that mail wrapped
+        if self._halves < _HALVES and _WRAPPED_AT <= len(shape) <= _WRAPPED_BELOW:
+            self._halves += 1
+            return True
+        return False
+
+    def _after(self, spoken: _Spoken) -> int:
+        """How many lines after this one belong to what it tells, as far as can be known yet."""
+        text = spoken.line.text
+        if "File " in text or "Traceback (" in text or "----> " in text or (".py" in text and " in " in text):
+            return _AFTER_FRAME
+        if spoken.match is not None or spoken.said.level in ("error", "fatal") or _LOUD.search(text.lower()):
+            return _AFTER
+        return _MORE_LINES if len(text) <= _WRAPPED_BELOW else 0
+
+    def _note_year(self, time_s: float) -> None:
+        if not _YEARLESS[0] <= time_s < _YEARLESS[1] and len(self._years) < 50:
+            self._years.add(datetime.fromtimestamp(time_s, UTC).year)
+
+    def _drain(self, waiting: deque[_Spoken], leave: int) -> None:
+        """Looks at the waiting lines but for the last ones, which may turn out to go on with those before."""
+        while len(waiting) > leave:
+            spoken = waiting.popleft()
+            self._look(spoken, [each for each, _ in zip(waiting, range(_MORE_LINES), strict=False)])
+
+    def _look(self, spoken: _Spoken, following: list[_Spoken]) -> None:
+        line, said = spoken.line, spoken.said
+        part = self._traces.take(line)
+        if not line.text.strip():
+            return
+        match = spoken.match
+        wrapped = _wrapped(spoken, following) if part in (tracebacks.OTHER, tracebacks.EXCEPTION) else []
+        if match is not None and wrapped:
+            fuller = self._across(line.text, wrapped, match)
+            if fuller is not None:
+                match, line = fuller
+                line = replace(spoken.line, text=line.text)
+        elif match is None and wrapped and (spoken.found or following[0].found):
+            across = self._across(line.text, wrapped, None)
+            if across is not None:
+                match = across[0]
+                line = replace(line, text=across[1].text)
+        if match is None:
+            if spoken.found and part in (tracebacks.OTHER, tracebacks.MESSAGE, tracebacks.EXCEPTION):
+                self._hear(line, said)
+            return
+        role = Role.ADVICE if part == tracebacks.CODE else _role(match, line, said)
+        self._keep(line, match, role, said.quoted)
+
+    def _look_late(self, spoken: _Spoken) -> None:
+        """Counts lines of a flood that were passed over."""
+        if spoken.match is not None:
+            role = _role(spoken.match, spoken.line, spoken.said)
+            self._keep(spoken.line, spoken.match, role, spoken.said.quoted)
+        else:
+            self._hear(spoken.line, spoken.said)
+
+    def _match(self, text: str, raw: str) -> _Match | None:
+        if text in self._remembered:
+            return self._remembered[text]
+        rows = self._matcher.rows(text)
+        found = _first(rows, text)
+        if found is None and rows and text[:1] == " ":
+            found = _first(rows, text.lstrip())
+        if found is None and raw != text:
+            # what looked like a prefix may be the program's own word: "ERROR: Failed building wheel"
+            found = _first(self._matcher.rows(raw), raw)
+        if len(self._remembered) >= _REMEMBERED:
+            self._remembered.clear()
+        self._remembered[text] = found
+        return found
+
+    def _across(self, text: str, wrapped: Sequence[str], known: _Match | None) -> tuple[_Match, Line] | None:
+        """A match that goes on in the lines after; with ``known`` only one of the same signature that tells more."""
+        end = len(text.rstrip())
+        for count in range(1, len(wrapped) + 1):
+            for glue in (" ", ""):
+                joined = glue.join((text.rstrip(), *wrapped[:count]))
+                rows = self._matcher.rows(joined)
+                if known is not None:
+                    rows = [row for row in rows if row.signature is known.signature]
+                for row in rows:
+                    found = row.search(joined)
+                    if found is None or found.start() > end - _EACH_HALF or found.end() < end + _EACH_HALF:
+                        continue
+                    values = _values(found)
+                    if known is not None and not _tells_more(values, known.values):
+                        continue
+                    match = _Match(row.signature, values, _lead(row.signature, joined, found))
+                    return match, Line(self._name, 0, joined)
+        return None
+
+    def _keep(self, line: Line, match: _Match, role: Role, quoted: bool) -> None:
+        self._order += 1
+        name = match.signature.id
+        key: tuple[str, object] = (name, (line.process, role))
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            if self._processes.get(name, 0) >= _PROCESSES:
+                key = (name, None)
+            else:
+                self._processes[name] = self._processes.get(name, 0) + 1
+            bucket = self._buckets.setdefault(key, _Bucket())
+        for kept in (*bucket.first, *bucket.last):
+            if kept.line.text == line.text and kept.role is role:
+                kept.times += line.times
+                return
+        kept = _Kept(self._order, line, match, role, quoted, line.times)
+        if len(bucket.first) < FIRST:
+            bucket.first.append(kept)
+            return
+        if len(bucket.last) == LAST:
+            bucket.first[-1].times += bucket.last[0].times
+        bucket.last.append(kept)
+
+    def _hear(self, line: Line, said: Said) -> None:
+        """Keeps a line that sounds like an error; those that differ in numbers only are one."""
+        low = line.text.lower()
+        if said.prompt or not (_LOUD.search(low) or said.level in ("error", "fatal")) or _QUIET.search(low):
+            return
+        shape = _NUMBER.sub("0", low)
+        if (kept := self._loud.get(shape)) is not None:
+            kept.times += line.times
+        elif len(self._loud) < LOUD // 2:
+            self._loud[shape] = _Kept(0, line, _NOTHING, Role.ROOT, False, line.times)
+        else:
+            self._late_loud.append(line)
+
+
+_NUMBER = re.compile(r"\d+")
+_NOTHING = _Match(Signature("", "", Role.DIAGNOSTIC, "", "", "", ""), {}, "")
+
+
+def _first(rows: Iterable[_Row], text: str) -> _Match | None:
+    for row in rows:
+        if found := row.search(text):
+            return _Match(row.signature, _values(found), _lead(row.signature, text, found))
+    return None
+
+
+# a pattern that takes in what stands before its words: "^.*?an illegal memory access"
+_WIDE = re.compile(r"(?<!\\)\.(?:[*+]|\{)|\][*+{]")
+
+
+def _lead(signature: Signature, text: str, found: re.Match[str]) -> str:
+    """What stands before the words of the signature."""
+    before, anchor, _ = signature.pattern.lower().partition(signature.anchor)
+    if anchor and _WIDE.search(before):
+        at = text.lower().find(signature.anchor, found.start())
+        return text[: max(at, found.start())]
+    return text[: found.start()]
+
+
+def _tells_more(values: Mapping[str, str], known: Mapping[str, str]) -> bool:
+    return len(values) > len(known) and all(values.get(name) == value for name, value in known.items())
+
+
+def _values(found: re.Match[str]) -> dict[str, str]:
+    return {name: value for name, value in found.groupdict().items() if value is not None}
+
+
+# --- one line that holds several --------------------------------------------------------------------------------------
+
+_ENTITY = re.compile(r"&(?:lt|gt|amp|quot|apos|nbsp|#\d{1,5}|#x[0-9a-fA-F]{1,4});")
+_TAG = re.compile(r"</?(?:br|pre|code|span|p|div|td|tr|li|strong|em|summary|details)(?: [^<>\n]{0,200})?/?>")
+_FENCE = re.compile(r"^\s{0,3}(?:```|~~~)[\w.+-]{0,20}\s*$")
+_ESCAPED = re.compile(r"\\n|\\r\\n")
+_TEXT_KEYS = (
+    "msg", "message", "log", "MESSAGE", "textPayload", "error", "err", "exception", "exc_info", "stack", "stack_trace",
+    "traceback", "content",
+)  # fmt: skip
+_TIME_KEYS = ("time", "ts", "timestamp", "@timestamp", "asctime", "t")
+_LEVEL_KEYS = ("level", "levelname", "severity", "lvl")
+_PLAIN = Said("")
+
+
+def _parts(raw: str) -> Iterator[tuple[str, Said]]:
+    """What a line holds: itself, or the lines within its JSON; with what the JSON tells of time and level."""
+    text = raw
+    if "&" in text and _ENTITY.search(text):
+        text = html.unescape(text)
+    if "<" in text and _TAG.search(text):
+        text = _TAG.sub("", text)
+    if text.startswith(("`", " ", "~")) and _FENCE.match(text):
+        text = ""
+    start = text.find("{")
+    if 0 <= start <= 200 and text.rstrip().endswith("}") and '"' in text[start : start + 3]:
+        outer = _opened(text, start)
+        if outer is not None:
+            yield from outer
+            return
+    if text.count("\\n") >= 2 and ("Traceback (most recent" in text or 'File \\"' in text or "File '" in text):
+        # a traceback that was printed as a string literal
+        for part in _ESCAPED.split(text)[:_PARTS]:
+            yield part.replace('\\"', '"').replace("\\'", "'"), _PLAIN
+        return
+    yield text, _PLAIN
+
+
+def _opened(text: str, start: int) -> list[tuple[str, Said]] | None:
+    """The messages of a line of JSON, None where it is something else."""
+    try:
+        held = json.loads(text[start:])
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(held, dict):
+        return None
+    texts = [held[key] for key in _TEXT_KEYS if isinstance(held.get(key), str)]
+    if not texts:
+        return None
+    about = strip(text[:start])
+    when = next((held[key] for key in _TIME_KEYS if key in held), None)
+    if isinstance(when, str) and about.time_s is None:
+        timed = strip(when + " .")
+        about.time_s, about.clock = timed.time_s, timed.clock
+    elif isinstance(when, int | float) and about.time_s is None and 1e9 < when < 4e9:
+        about.time_s, about.clock = float(when), "wall"
+    level = next((held[key] for key in _LEVEL_KEYS if isinstance(held.get(key), str)), "")
+    about.level = about.level or strip(f"{level.upper()}: .").level
+    parts: list[tuple[str, Said]] = []
+    for one in texts:
+        for line in one.rstrip("\n").split("\n"):
+            if len(parts) < _PARTS:
+                parts.append((line.rstrip("\r"), about))
+    return parts
+
+
+# --- wrapped lines ----------------------------------------------------------------------------------------------------
+
+_ENDED = (".", "!", "?", ";", "}")
+_BEGINS = re.compile(r"\s*(?:Traceback|File \"|Exception|raise |[-=*+#~`|]{3,}|$)|\S{1,80}(?:Error|Exception): ")
+
+
+def _wrapped(spoken: _Spoken, following: Sequence[_Spoken]) -> list[str]:
+    """The lines after that can be the rest of this one: without a prefix of their own, after a line of some length."""
+    rest: list[str] = []
+    before = spoken
+    for each in following:
+        if not _WRAPPED_AT <= len(before.line.raw) <= _WRAPPED_BELOW or before.line.text.rstrip().endswith(_ENDED):
+            break
+        fresh = each.said.at or each.said.prompt or each.line.number == before.line.number
+        fresh = fresh or (each.match is not None and spoken.match is None)
+        if fresh or _BEGINS.match(each.line.text) or len(each.line.text) > LONGEST // 8:
+            break
+        rest.append(each.line.text.strip())
+        before = each
+    return rest
+
+
+# --- talk -------------------------------------------------------------------------------------------------------------
+
+_STATED = re.compile(
+    r"\b\w*(?:Error|Exception|Warning|Failure)\b\W|what\(\)|NCCL (?:WARN|INFO)|NVRM|terminate called|^\s*$"
+)
+_SPEAKER = re.compile(
+    r"(?i:\b(?:I|I'm|I've|I'd|we|we're|we've|my|our|your|you're|think|guess|maybe|perhaps|probably|seems?|suspect"
+    r"|anyone|anybody|someone|somebody|hello|hi|thanks|please|e\.g\.|for example|such as|looks like|turns out)(?![\w'])"
+    r"|\b(?:if|when|once|unless|should|in case) you (?:see|get|run|have|hit|want|encounter|experience|meet)\b"
+    r"|\b(?:did|do|does|have|has|can|could|is|are|was|why|how|what|when) (?:you|I|we|this|that|it|the|there|anyone)\b"
+    r"|\b(?:same|similar|following|this|that|these|of|with|an?|the) (?:issue|problem|errors?|messages?|exceptions?)\b"
+    r"(?! *:))"
+)
+_FUNCTION = re.compile(
+    r"(?i)\b(?:the|is|it|that|this|a|of|to|with|on|and|but|in|for|after|so|because|if|when|was|not|by)\b"
+)
+_WORD = re.compile(r"[A-Za-z']+")
+_COMMENT = re.compile(r"\s*(?:#(?!\d)|//|/\*|--\s|<!--|;;|rem\s)")
+_TABLE = re.compile(r"\s*\| ?(?:`|\[[^\]\n]{1,200}\]\(|\*\*)")  # a row of a table in Markdown
+_GREP = re.compile(r"[\w./-]{1,200}\.(?:py|cc|cpp|cu|cuh|c|h|hpp|md|rst|sh|yml|yaml)[:-]\d{1,6}[:-]\s*")
+# a hit of grep in what is no program, and inline code in a sentence of a document
+_QUOTED_FILE = re.compile(r"[\w./-]{1,200}\.(?:md|rst|txt|jsonl?|ya?ml|ipynb|html)[:-]\d{1,6}[:-]")
+_MARKED = re.compile(r"\s*(?:[-*+>] |\*\*|#{1,6} |\d{1,2}\. )")
+_CODE = re.compile(
+    r"\s*(?:#|//|(?:raise|throw|return|assert|echo|grep|rg|elif|if|with pytest)\b|f?printf?\(|f?puts\("
+    r"|(?:logger|logging|log)\.\w+\("
+    r"|warnings\.warn|LOG\(|TORCH_\w+\(|AT_ERROR\(|CHECK\w*\(|(?:std::)?(?:cerr|cout)\s*<<|\w{1,60} = [rfb]?[\"'(\[{])"
+)
+
+
+def _role(match: _Match, line: Line, said: Said) -> Role:
+    return Role.ADVICE if _talk(match, line, said) else match.signature.role
+
+
+def _talk(match: _Match, line: Line, said: Said) -> bool:
+    """Whether the line speaks about the error instead of being it: a prompt, code, a comment, somebody's prose."""
+    lead = match.lead
+    if said.prompt and "prose" in match.signature.traits and match.signature.role is Role.DIAGNOSTIC:
+        return False  # the command itself is what the row asks for
+    if said.prompt or _COMMENT.match(lead) or _TABLE.match(lead):
+        return True
+    if _QUOTED_FILE.match(lead) or (lead.count("`") % 2 and _MARKED.match(lead)):
+        return True
+    hit = _GREP.match(lead)
+    statement = _CODE.match(lead, hit.end() if hit else 0)
+    if statement and any(mark in lead[statement.start() :] for mark in "\"'(`#/"):
+        return True
+    if "prose" in match.signature.traits or line.source == "kernel":
+        return False
+    plain = lead[-400:]
+    if _STATED.search(plain):
+        return False
+    if said.level and plain.rstrip()[-1:] == ":":
+        return False  # "E0101 there was an error before creating the handle: CUDA ..."
+    if _SPEAKER.search(plain):
+        return True
+    own = said.at > 0 or bool(said.level)
+    words = _WORD.findall(plain)
+    return not own and len(words) >= 6 and len(_FUNCTION.findall(plain)) >= 3 and plain.rstrip()[-1:] not in ":(="
+
+
+# --- years ------------------------------------------------------------------------------------------------------------
+
+_YEARLESS = (datetime(NO_YEAR, 1, 1, tzinfo=UTC).timestamp(), datetime(NO_YEAR + 1, 1, 1, tzinfo=UTC).timestamp())
+
+
+def _year(read_ones: Iterable[_Read]) -> int | None:
+    """The year that lines without one can be in: the only one that any line names, else None."""
+    years = {year for one in read_ones for year in one.years}
+    return years.pop() if len(years) == 1 else None
+
+
+def _with_year(line: Line, year: int | None) -> Line:
+    if year is None or line.time_s is None or line.clock != "wall" or not _YEARLESS[0] <= line.time_s < _YEARLESS[1]:
+        return line
+    when = datetime.fromtimestamp(line.time_s, UTC)
+    try:
+        moved = when.replace(year=year)
+    except ValueError:  # 29 February
+        return line
+    return replace(line, time_s=moved.timestamp())
+
+
+def _dated(seen: FileSeen, year: int | None) -> FileSeen:
+    if year is None:
+        return seen
+
+    def all_of(lines: tuple[Line, ...]) -> tuple[Line, ...]:
+        return tuple(_with_year(line, year) for line in lines)
+
+    return replace(seen, head=all_of(seen.head), tail=all_of(seen.tail), loud=all_of(seen.loud))

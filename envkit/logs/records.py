@@ -1,0 +1,273 @@
+"""The nouns of an explanation: lines, events, tracebacks, hypotheses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+
+
+class Role(StrEnum):
+    """What an event can be: where the failure began, what followed from it, what tells more of it, or only talk.
+
+    ADVICE is printed whatever the cause (hints, wrappers, harmless warnings, quoted talk) and is never evidence.
+    """
+
+    ROOT = "root"
+    CASCADE = "cascade"
+    DIAGNOSTIC = "diagnostic"
+    ADVICE = "advice"
+
+
+class Strength(IntEnum):
+    """How far the log carries a hypothesis."""
+
+    FALLBACK = 1  # nothing better is known: the category's usual cause
+    POSSIBLE = 2  # something beside the message points to it
+    LIKELY = 3  # the usual reading, and the log has evidence for it and none against it
+    DECISIVE = 4  # the log itself states the cause
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line as it was written.
+
+    ``number`` counts physical lines (ends of line, not carriage returns) from 1.  ``raw`` is the line without terminal
+    escapes, for quoting; ``text`` is what the program itself said, without the prefixes of launchers, loggers and
+    terminals (timestamp, rank label, container name, log level).  Both are cut at ``reader.LONGEST`` characters.
+    ``source`` is who wrote it: "program", "kernel", "slurm", "kubernetes", "docker", "launcher", "build".
+    ``time_s`` is seconds since the epoch where ``clock`` is "wall" (without a zone: as if UTC), since boot where it is
+    "boot".  ``times`` counts the same line's repetitions that were folded into it.
+    """
+
+    file: str
+    number: int
+    text: str
+    raw: str = ""
+    source: str = "program"
+    rank: int | None = None
+    host: str = ""
+    pid: int | None = None
+    time_s: float | None = None
+    clock: str = ""
+    level: str = ""
+    times: int = 1
+
+    @property
+    def place(self) -> str:
+        """File and line."""
+        return f"{self.file}:{self.number}"
+
+    @property
+    def process(self) -> tuple[str, str, int | None, int | None]:
+        """What tells processes apart as far as the line knows: file, host, rank, pid."""
+        return (self.file, self.host, self.rank, self.pid)
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """One wording that software prints; a row of ``signatures/*.jsonl``.
+
+    ``pattern`` is a regular expression searched in ``Line.text``; its named groups are the event's values.  ``anchor``
+    is a stretch of text, in small letters, that every line which matches holds: it makes the reader fast.  ``category``
+    is an id of ``failures/*.jsonl``, or "" for a line that only informs.  ``traits``:
+
+    - "sticky": a CUDA error after which every later CUDA call of the process fails
+    - "cuda": reported by CUDA, cuBLAS, cuDNN, NCCL or torch's use of them, so a sticky error before it explains it
+    - "late": tells of somebody else's failure (a time-out, a closed connection, a killed peer)
+    - "warning": the program went on after it
+    - "device": names the device fault itself rather than the call that met it (an assertion, a sanitizer's report)
+    - "prose": may match in the middle of a sentence (else a match that talk leads up to is taken for talk)
+    """
+
+    id: str
+    category: str
+    role: Role
+    pattern: str
+    anchor: str
+    source: str
+    seen: str
+    traits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One kind of failure; a row of ``failures/*.jsonl``.
+
+    ``causes`` maps a cause class to a sentence of what it looks like here, the most usual first; ``decide`` are the
+    questions that tell them apart, ``next`` commands that answer them, ``fix`` what to do by cause class ("" for all).
+    """
+
+    id: str
+    title: str
+    causes: Mapping[str, str]
+    decide: tuple[str, ...]
+    next: tuple[str, ...]
+    fix: Mapping[str, str]
+    source: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A line that a signature knows; ``role`` is the signature's until ``story`` has looked at what came before."""
+
+    line: Line
+    signature: Signature
+    role: Role
+    values: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def category(self) -> str:
+        """The signature's."""
+        return self.signature.category
+
+    def has(self, trait: str) -> bool:
+        """Whether the signature has this trait."""
+        return trait in self.signature.traits
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame of a Python traceback."""
+
+    file: str
+    line: int
+    function: str
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Traceback:
+    """A Python traceback; frames outermost first.
+
+    ``line`` is that of the exception (``kind`` "RuntimeError", dotted as printed; ``message`` its first lines),
+    ``first`` where the traceback begins.  ``within`` says how it hangs on the one before it: "" (alone), "during" (was
+    raised while that was handled), "from" (that was its direct cause).
+    """
+
+    first: Line
+    line: Line
+    frames: tuple[Frame, ...]
+    kind: str
+    message: str
+    within: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FileSeen:
+    """What was read of one input: ``lines`` and ``bytes`` in all; ``cut`` says why the rest was not read, if so.
+
+    ``head`` and ``tail`` are its first and last lines that are not blank; ``loud`` are lines that sound like an error
+    and that no signature knows.  ``frames`` are native stack frames ("#3 0x... in f at x.c:12", sanitizer lines).
+    """
+
+    name: str
+    lines: int
+    bytes: int
+    binary: bool = False
+    cut: str = ""
+    head: tuple[Line, ...] = ()
+    tail: tuple[Line, ...] = ()
+    loud: tuple[Line, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """All inputs, read once: events and tracebacks in the order of files and lines."""
+
+    files: tuple[FileSeen, ...]
+    events: tuple[Event, ...]
+    tracebacks: tuple[Traceback, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """One explanation: what failed (``category``), why (``cause``, a cause class), and what the log has for it.
+
+    ``evidence`` are the lines to be quoted, the root first.  ``because`` is one sentence with the observed values.
+    ``decide_by`` says what would prove it or refute it.  ``over`` are categories that this one explains away, such as
+    the cuBLAS error that follows a device-side assertion.  ``fix`` and ``next`` replace the failure's own where given.
+    """
+
+    category: str
+    cause: str
+    strength: Strength
+    evidence: tuple[Line, ...]
+    because: str
+    decide_by: str = ""
+    fix: str = ""
+    next: tuple[str, ...] = ()
+    over: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One line of the timeline that a person is shown, with its part in it."""
+
+    line: Line
+    role: Role
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class RankState:
+    """What one rank had done in its collectives when a group hung; None where the log does not say."""
+
+    rank: int
+    group: str = ""
+    enqueued: int | None = None
+    completed: int | None = None
+    operation: str = ""
+    where: str = ""
+    silent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What ``envkit explain`` answers; ``confidence`` is 0 to 1."""
+
+    category: str
+    cause: str
+    confidence: float
+    title: str
+    because: str
+    evidence: tuple[Mark, ...]
+    timeline: tuple[Mark, ...]
+    runner_up: Hypothesis | None
+    decide_by: str
+    next: tuple[str, ...]
+    fix: str
+    ranks: tuple[RankState, ...] = ()
+    files: tuple[FileSeen, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+CAUSES = (
+    "version-mismatch",
+    "wrong-build-installed",
+    "library-path-clash",
+    "arch-unsupported",
+    "cpu-arch-unsupported",
+    "container-config",
+    "launch-config",
+    "no-gpu-or-driver",
+    "fabric-manager",
+    "driver-firmware-fault",
+    "hardware-fault",
+    "gpu-memory-exhausted",
+    "gpu-memory-fragmented",
+    "gpu-kernel-bug",
+    "device-mixup",
+    "bad-index-or-label",
+    "precision",
+    "rank-desync",
+    "peer-failure",
+    "network-fabric",
+    "host-resource",
+    "corrupt-data",
+    "infra",
+    "program-bug",
+    "unknown-cut-log",
+    "unknown",
+)

@@ -1,0 +1,202 @@
+"""What happened, in order: the events of all files on one line of time, roots told from consequences.
+
+The rules, in their order:
+
+1. A line that talks (a hint, a wrapper, a quotation) is never evidence; the reader has marked it so.
+2. After a sticky CUDA error each later CUDA error of the same process is a consequence of it (CUDA Runtime API,
+   cudaError_t: "the process must be terminated and relaunched").
+3. A report of somebody else's failure (a time-out, a closed connection) is a consequence where any process has a root
+   of its own that is not later than it, or whose time is not known.
+4. What stands in the source code of a program is talk: a file that is code from end to end is no log.
+5. Of an exception chain the first exception is the root, unless a later one names another failure of the machine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from envkit.logs.records import Event, FileSeen, Line, Reading, Role, Traceback
+
+_WORDS = (
+    r"from [\w.]+ import|import [\w.{]+|(?:async )?def \w+|class \w+|return\b|yield\b|raise \w|assert\b|pass$|break\b"
+    r"|continue\b|try:|else:|finally:|@\w|(?:if|elif|for|while|with|except)\b.{0,200}:$|lambda\b"
+    r"|namespace\b|template\b|using\b|public:|private:|static\b|const\b|void\b|auto\b|__global__|__device__"
+)
+_CODE = re.compile(
+    rf"^\s*(?:{_WORDS}|[bfru]{{0,2}}[\"']|#|//|/\*|\*|[\w.\[\]*]{{1,80}}(?:: [\w.\[\], |]{{1,80}})? ?[-+*/|&]?= ?\S"
+    r"|[\w.]{1,80}\(|[)\]}]+[,;:)]*|.{0,300}[,({\[;]$)"
+)
+# a line of a log is hardly ever one of these
+_SURELY_CODE = re.compile(
+    r"^(?:from [\w.]+ import \w|import \w[\w.]*(?: as \w+)?$|\s*(?:async )?def \w+\(.{0,300}(?:[:,(]|\.\.\.)$"
+    r"|class \w+[(:]|#include [<\"]|#(?:define|ifdef|ifndef|endif|pragma)\b|\s*(?:template ?<|namespace \w+ ?\{)"
+    r"|\s*(?:return|raise|assert) .{1,200}[\w)\]'\"]$)"
+)
+# what grep begins a line with; compilers, warnings and loggers do too, and say what it is after it
+_SEARCHED = re.compile(
+    r"(?:\.?/)?[\w.-]{1,80}/[\w./-]{1,200}\.\w{1,6}[:-]\d{1,6}[:-]"
+    r"(?!(?:\d{1,5}:)?\s?(?:(?:fatal )?(?:error|warning|note)|ERROR|WARN\w*|INFO|DEBUG)\b)"
+    r"(?!\s[A-Z]\w{0,60}(?:Warning|Error|Exception)\b)"
+)
+_COMMITTED = re.compile(r"(?:[*|/\\ ]{0,12})(?=\d{0,12}[a-f])[0-9a-f]{7,12} (?:\([^)\n]{1,120}\) )?[A-Za-z\[]")
+_HISTORY = re.compile(r"commit [0-9a-f]{40}\b")
+_LEAST_SURE, _SHARE, _ENDS = 3, 0.6, 2
+
+Process = tuple[str, str, int | None, int | None]
+
+
+@dataclass(frozen=True)
+class Story:
+    """All events with their settled roles, oldest first; ``observed`` are values of a report that was given beside."""
+
+    events: tuple[Event, ...]
+    tracebacks: tuple[Traceback, ...]
+    files: tuple[FileSeen, ...]
+    observed: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def roots(self) -> tuple[Event, ...]:
+        """The events that can be where it began."""
+        return tuple(event for event in self.events if event.role is Role.ROOT)
+
+    @cached_property
+    def ranks(self) -> tuple[int, ...]:
+        """Every rank that any line names, lowest first."""
+        named = {event.line.rank for event in self.events} | {trace.line.rank for trace in self.tracebacks}
+        return tuple(sorted(rank for rank in named if rank is not None))
+
+    def of(self, *ids: str) -> tuple[Event, ...]:
+        """The events of these signatures, whatever their role."""
+        return tuple(event for event in self.events if event.signature.id in ids)
+
+    def in_category(self, *categories: str, roots: bool = True) -> tuple[Event, ...]:
+        """The events of these categories; with ``roots`` only those that can be the cause."""
+        events = self.roots if roots else self.events
+        return tuple(event for event in events if event.category in categories)
+
+    def value(self, name: str) -> str | None:
+        """The first value of this name that any event gives, else that of the report given beside."""
+        for event in self.events:
+            if found := event.values.get(name):
+                return found
+        return self.observed.get(name)
+
+    def values(self, name: str) -> tuple[str, ...]:
+        """The different values of this name, in the order of the events."""
+        return tuple(dict.fromkeys(event.values[name] for event in self.events if event.values.get(name)))
+
+    def before(self, event: Event) -> tuple[Event, ...]:
+        """The events that came before this one."""
+        return self.events[: self.events.index(event)]
+
+    def same_process(self, event: Event, test: Callable[[Event], bool] | None = None) -> tuple[Event, ...]:
+        """The other events of this one's process, as far as the lines tell processes apart."""
+        mine = event.line.process
+        return tuple(
+            other
+            for other in self.events
+            if other is not event and other.line.process == mine and (test is None or test(other))
+        )
+
+    def traceback_of(self, line: Line) -> Traceback | None:
+        """The traceback whose exception this line is, or that this line is a part of."""
+        for trace in self.tracebacks:
+            if trace.line.file == line.file and trace.first.number <= line.number <= trace.line.number + 40:
+                same = trace.line.rank == line.rank or line.rank is None
+                if same and (line.number <= trace.line.number or line.text in trace.message):
+                    return trace
+        return None
+
+    def frames(self) -> Iterator[str]:
+        """File and function of every frame of every traceback, for asking whose code it was."""
+        for trace in self.tracebacks:
+            for frame in trace.frames:
+                yield f"{frame.file}:{frame.function}"
+
+
+def tell(readings: Iterable[Reading], observed: Mapping[str, str] | None = None) -> Story:
+    """The story of what was read."""
+    parts = [_without_source(part) for part in readings]
+    files = tuple(seen for part in parts for seen in part.files)
+    order = {seen.name: index for index, seen in enumerate(files)}
+    events = _ordered((event for part in parts for event in part.events if not _is_talk(event)), order)
+    traces = tuple(trace for part in parts for trace in part.tracebacks)
+    return Story(tuple(_settled(events)), traces, files, dict(observed or {}))
+
+
+def _is_talk(event: Event) -> bool:
+    """Whether it speaks of a failure that it is not; what it says of versions and devices may be true all the same."""
+    return event.role is Role.ADVICE and event.signature.role in (Role.ROOT, Role.CASCADE)
+
+
+def _without_source(reading: Reading) -> Reading:
+    """The reading with what stands in source code taken for talk."""
+    code = {seen.name for seen in reading.files if _is_source(seen)}
+    if not code:
+        return reading
+    events = tuple(replace(event, role=Role.ADVICE) if event.line.file in code else event for event in reading.events)
+    traces = tuple(trace for trace in reading.tracebacks if trace.line.file not in code)
+    files = tuple(replace(seen, loud=()) if seen.name in code else seen for seen in reading.files)
+    return Reading(files, events, traces)
+
+
+def _is_source(seen: FileSeen) -> bool:
+    """Whether a file is source code, what a search of it found, or its history, from its beginning to its end.
+
+    Most lines look like it, and of code the last ones too: a log that begins with the program does not end with it.
+    """
+    ends = {line.number: line for line in (*seen.head, *seen.tail)}
+    lines = [ends[number] for number in sorted(ends)]
+    if any(line.clock or line.level or line.rank is not None for line in lines):
+        return False
+    for shape in (_SEARCHED, _COMMITTED):
+        if len(lines) >= _LEAST_SURE and sum(bool(shape.match(line.text)) for line in lines) >= _SHARE * len(lines):
+            return True
+    if lines and _HISTORY.match(lines[0].text):
+        return True
+    code = [bool(_CODE.match(line.text) or _SURELY_CODE.match(line.text)) for line in lines]
+    sure = sum(bool(_SURELY_CODE.match(line.text)) for line in lines)
+    return sure >= _LEAST_SURE and all(code[-_ENDS:]) and sum(code) >= _SHARE * len(code)
+
+
+def _ordered(events: Iterable[Event], order: Mapping[str, int]) -> list[Event]:
+    """By time where every event bears the wall clock's, else as the files were named; lines of one file never swap."""
+    found = list(events)
+    walls = all(event.line.clock == "wall" and event.line.time_s is not None for event in found)
+
+    def place(event: Event) -> tuple[float, int, int]:
+        return (event.line.time_s or 0.0 if walls else 0.0, order[event.line.file], event.line.number)
+
+    return sorted(found, key=place)
+
+
+def _settled(events: list[Event]) -> Iterator[Event]:
+    stuck: dict[Process, Event] = {}
+    own = [event for event in events if event.role is Role.ROOT and not event.has("late") and not event.has("warning")]
+    for event in events:
+        if event.role is not Role.ROOT:
+            yield event
+            continue
+        mine = event.line.process
+        earlier = stuck.get(mine)
+        if earlier is not None and event.has("cuda") and not event.has("device"):
+            yield replace(event, role=Role.CASCADE)
+            continue
+        if event.has("late") and any(_not_after(root, event) for root in own):
+            yield replace(event, role=Role.CASCADE)
+            continue
+        if event.has("sticky") and earlier is None:
+            stuck[mine] = event
+        yield event
+
+
+def _not_after(root: Event, late: Event) -> bool:
+    """Whether ``root`` can have caused ``late``: it is not known to have happened after it."""
+    if root.line.clock == late.line.clock and root.line.time_s is not None and late.line.time_s is not None:
+        return root.line.time_s <= late.line.time_s
+    if root.line.file == late.line.file and root.line.process == late.line.process:
+        return root.line.number < late.line.number
+    return True

@@ -1,0 +1,133 @@
+"""Weighs hypotheses: the strongest that no other explains away, the runner-up, and how sure one may be."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib import import_module
+from inspect import getmembers, isgeneratorfunction
+from typing import get_type_hints
+
+from envkit.facts import Facts
+from envkit.logs import causes, hang
+from envkit.logs.knowledge import failures
+from envkit.logs.records import Explanation, Failure, Hypothesis, Line, Mark, Role, Strength
+from envkit.logs.story import Story
+
+Reader = Callable[[Story, Facts], Iterator[Hypothesis]]
+
+_SURE = {Strength.DECISIVE: 0.95, Strength.LIKELY: 0.8, Strength.POSSIBLE: 0.55, Strength.FALLBACK: 0.35}
+_RIVAL = 0.15  # what a rival as strong as the first takes from its confidence
+_MOST_EVIDENCE = 8
+_ENOUGH_EVIDENCE = 4  # lines of the same category are added up to so many
+_LAST = 2
+
+
+@cache
+def readers() -> tuple[Reader, ...]:
+    """Every public generator function of ``causes/`` that asks for a story, by module and name."""
+    found: list[Reader] = []
+    for module in sorted(info.name for info in pkgutil.iter_modules(causes.__path__)):
+        if module.startswith("_"):
+            continue
+        loaded = import_module(f"{causes.__name__}.{module}")
+        for name, value in getmembers(loaded, isgeneratorfunction):
+            if name.startswith("_") or value.__module__ != loaded.__name__:
+                continue
+            if Story in get_type_hints(value).values():
+                found.append(value)
+    return tuple(found)
+
+
+def weigh(story: Story, facts: Facts) -> tuple[Hypothesis, ...]:
+    """Every hypothesis that holds, the best first.
+
+    One that another, at least LIKELY, declares to explain (``over``) goes behind all that nobody explains.  Then the
+    stronger one is first, and of equals the one whose root comes first in the story.
+    """
+    found = [each for read in readers() for each in read(story, facts)]
+    explained = {category for each in found if each.strength >= Strength.LIKELY for category in each.over}
+    order = {(event.line.file, event.line.number): index for index, event in enumerate(story.events)}
+
+    def key(each: Hypothesis) -> tuple[bool, int, int]:
+        first = each.evidence[0] if each.evidence else None
+        at = order.get((first.file, first.number), len(order)) if first else len(order)
+        return (each.category in explained, -each.strength, at)
+
+    return tuple(sorted(found, key=key))
+
+
+def explain(story: Story, facts: Facts) -> Explanation:
+    """The answer to a story; never empty: where nothing is known it is "insufficient-evidence"."""
+    found = weigh(story, facts)
+    if not found:
+        found = (Hypothesis("insufficient-evidence", "unknown", Strength.FALLBACK, (), "no line tells of a failure"),)
+    best = found[0]
+    rivals = [each for each in found[1:] if (each.category, each.cause) != (best.category, best.cause)]
+    rival = rivals[0] if rivals else None
+    known = failures()[best.category]
+    sure = _SURE[best.strength]
+    if rival is not None and rival.strength >= best.strength and rival.category not in best.over:
+        sure -= _RIVAL
+    return Explanation(
+        category=best.category,
+        cause=best.cause,
+        confidence=round(sure, 2),
+        title=known.title,
+        because=best.because,
+        evidence=_evidence(best, story),
+        timeline=_timeline(best, story),
+        runner_up=rival,
+        decide_by=best.decide_by or (rival.decide_by if rival else "") or _first(known.decide),
+        next=best.next or known.next,
+        fix=best.fix or _fix(known, best.cause),
+        ranks=hang.table(story),
+        files=story.files,
+    )
+
+
+def _fix(known: Failure, cause: str) -> str:
+    return known.fix.get(cause) or known.fix.get("", "")
+
+
+def _first(words: tuple[str, ...]) -> str:
+    return words[0] if words else ""
+
+
+def _role(line: Line, first: bool, story: Story) -> Role:
+    if first:
+        return Role.ROOT
+    for event in story.events:
+        if event.line.file == line.file and event.line.number == line.number:
+            return Role.DIAGNOSTIC if event.role is Role.ADVICE else event.role
+    return Role.DIAGNOSTIC
+
+
+def _evidence(best: Hypothesis, story: Story) -> tuple[Mark, ...]:
+    """The lines of the hypothesis, then others of its category, for the first report is not always the one that a
+    person looks for; where there are none, what follows from a cause that was not seen."""
+    lines = {(line.file, line.number): line for line in best.evidence[:_MOST_EVIDENCE]}
+    said = (Role.ROOT, Role.CASCADE)
+    for event in story.events:
+        if len(lines) >= _ENOUGH_EVIDENCE:
+            break
+        if event.role in said and event.category == best.category:
+            lines.setdefault((event.line.file, event.line.number), event.line)
+    if not lines:
+        last = [event.line for event in story.events if event.role in said][-_LAST:]
+        last = last or [line for seen in story.files for line in seen.loud][-_LAST:]
+        return tuple(Mark(line, Role.CASCADE, "") for line in last)
+    return tuple(Mark(line, _role(line, index == 0, story), "") for index, line in enumerate(lines.values()))
+
+
+def _timeline(best: Hypothesis, story: Story) -> tuple[Mark, ...]:
+    chosen = {(line.file, line.number) for line in best.evidence[:1]}
+    marks = []
+    for event in story.events:
+        if event.role is Role.ADVICE:
+            continue
+        at = (event.line.file, event.line.number)
+        role = Role.ROOT if at in chosen else Role.DIAGNOSTIC if event.role is Role.ROOT and chosen else event.role
+        marks.append(Mark(event.line, role, event.category or event.signature.id))
+    return tuple(marks)

@@ -1,0 +1,307 @@
+"""What has nothing to do with the GPU, and what cannot be told: a fault and a near miss for each."""
+
+import re
+import string
+import sys
+from pathlib import Path
+
+import pytest
+from logs import story, told
+
+from envkit import facts
+from envkit.logs.causes import program_build, program_data, program_host, program_python, program_services
+from envkit.logs.knowledge import failures, signatures
+from envkit.logs.records import CAUSES, Strength
+from envkit.logs.verdict import weigh
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
+import public_logs
+
+TABLES = (program_build.TABLE, program_data.TABLE, program_host.TABLE, program_python.TABLE, program_services.TABLE)
+
+
+def traceback(*frames: str, error: str) -> str:
+    """A traceback whose frames are the given files."""
+    lines = [f'  File "{path}", line {10 + index}, in step{index}\n    call()' for index, path in enumerate(frames)]
+    return "\n".join(["Traceback (most recent call last):", *lines, error, ""])
+
+
+MINE = "/home/someone/train.py"
+LIBRARY = "/opt/lib/python3.11/site-packages/somelib/core.py"
+WRAPPER = (
+    "E0101 10:00:01.000000 140 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: {exit}) "
+    "local_rank: 1 (pid: 143) of binary: /usr/bin/python\n"
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("cause", "text", "quoted"),
+    [
+        ("program-bug", traceback(MINE, error="KeyError: 'los'"), "KeyError: 'los'"),
+        (
+            "program-bug",
+            traceback(MINE, LIBRARY, error="ValueError: n must be positive"),
+            "ValueError: n must be positive",
+        ),
+        (
+            "version-mismatch",
+            traceback(MINE, error="TypeError: f() got an unexpected keyword argument 'x'"),
+            "TypeError",
+        ),
+        ("version-mismatch", traceback(MINE, error="AttributeError: module 'numpy' has no attribute 'bool'"), "'bool'"),
+        ("version-mismatch", traceback(LIBRARY, error="ImportError: cannot import name 'a' from 'b' (b.py)"), "'a'"),
+        ("program-bug", traceback(MINE, error="ModuleNotFoundError: No module named 'einops'"), "einops"),
+        (
+            "program-bug",
+            traceback(MINE, error="RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x8 and 16x2)"),
+            "4x8 and 16x2",
+        ),
+        (
+            "bad-index-or-label",
+            traceback(MINE, error="IndexError: Target 12 is out of bounds."),
+            "Target 12",
+        ),
+        (
+            "container-config",
+            traceback(MINE, error="PermissionError: [Errno 13] Permission denied: '/out/run1'"),
+            "/out/run1",
+        ),
+        (
+            "launch-config",
+            traceback(MINE, error="FileNotFoundError: [Errno 2] No such file or directory: 'a.csv'"),
+            "a.csv",
+        ),
+        ("host-resource", traceback(MINE, error="OSError: [Errno 28] No space left on device"), "Errno 28"),
+        ("host-resource", traceback(MINE, error="OSError: [Errno 122] Disk quota exceeded: 'c.pt'"), "quota"),
+        ("host-resource", traceback(MINE, error="OSError: [Errno 24] Too many open files: 'x.jpg'"), "open files"),
+        ("host-resource", traceback(MINE, error="RuntimeError: can't start new thread"), "new thread"),
+        (
+            "host-resource",
+            "RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed. \n",
+            "pid 77",
+        ),
+        (
+            "host-resource",
+            "Memory cgroup out of memory: Killed process 77 (python) total-vm:1kB\n",
+            "Killed process 77",
+        ),
+        ("host-resource", "slurmstepd: error: Detected 2 oom_kill events in StepId=7.0.\n", "Detected 2"),
+        ("host-resource", "  Reason:       OOMKilled\n  Exit Code:    137\n", "OOMKilled"),
+        (
+            "host-resource",
+            "loading shard 1\nloading shard 2\nrun.sh: line 3: 99 Killed    python big.py\n",
+            "99 Killed",
+        ),
+        ("host-resource", "g++: fatal error: Killed signal terminated program cc1plus\n", "cc1plus"),
+        (
+            "program-bug",
+            "[enforce fail at alloc_cpu.cpp:80] . DefaultCPUAllocator: can't allocate memory: you tried to allocate "
+            "9007199254740992 bytes. Error code 12 (Cannot allocate memory)\n",
+            "9007199254740992",
+        ),
+        (
+            "corrupt-data",
+            traceback(MINE, LIBRARY, error="_pickle.UnpicklingError: invalid load key, 'v'."),
+            "invalid load key",
+        ),
+        (
+            "corrupt-data",
+            traceback(MINE, error="safetensors_rust.SafetensorError: Error while deserializing header: HeaderTooLarge"),
+            "HeaderTooLarge",
+        ),
+        (
+            "infra",
+            traceback(MINE, error="socket.gaierror: [Errno -3] Temporary failure in name resolution"),
+            "gaierror",
+        ),
+        (
+            "infra",
+            "requests.exceptions.HTTPError: 403 Client Error: Forbidden for url: https://host.example/x\n",
+            "403",
+        ),
+        (
+            "infra",
+            "slurmstepd: error: *** JOB 42 ON n1 CANCELLED AT 2024-05-01T10:00:00 DUE TO TIME LIMIT ***\n",
+            "TIME",
+        ),
+        (
+            "infra",
+            '  Warning  Failed  1m  kubelet  Failed to pull image "registry.example/a:1": not found\n',
+            "pull image",
+        ),
+        ("infra", "fatal: unable to access 'https://host.example/a.git/': Connection timed out\n", "unable to access"),
+        ("launch-config", "usage: a.py [-h]\na.py: error: the following arguments are required: --data\n", "--data"),
+        ("program-bug", "usage: a.py [-h]\na.py: error: unrecognized arguments: --local_rank=2\n", "--local_rank=2"),
+        ("launch-config", "sbatch: error: Batch job submission failed: Invalid qos specification\n", "Invalid qos"),
+        ("container-config", "src/x.c:1:10: fatal error: Python.h: No such file or directory\n", "Python.h"),
+    ],
+)
+def test_what_is_not_the_gpus(cause: str, text: str, quoted: str) -> None:
+    answer = told("cuda:0 is used\n" + text)
+
+    assert (answer.category, answer.cause) == ("not-gpu-env", cause)
+    assert any(quoted in mark.line.raw for mark in answer.evidence)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Saved the model, all 3 epochs done\n",
+        "a.py:3: DeprecationWarning: old\ntraining done\n",
+        traceback(MINE, error="")[:-1],
+        "step 1\nSegmentation fault (core dumped)\n",
+        WRAPPER.format(exit=1),
+        WRAPPER.format(exit=-6),
+        WRAPPER.format(exit=-9),
+        "(APIServer pid=9) RuntimeError: Engine core initialization failed. See root cause above.\n",
+        "Killed\n",
+        "",
+    ],
+)
+def test_what_cannot_be_told(text: str) -> None:
+    answer = told(text)
+
+    assert answer.category == "insufficient-evidence"
+    assert answer.cause in ("unknown", "unknown-cut-log")
+    assert answer.next
+
+
+def test_a_wrapper_is_not_the_cause_where_the_process_itself_speaks() -> None:
+    answer = told(traceback(MINE, error="KeyError: 'label'") + WRAPPER.format(exit=1))
+
+    assert (answer.category, answer.cause) == ("not-gpu-env", "program-bug")
+    assert answer.evidence[0].line.text == "KeyError: 'label'"
+
+
+def test_of_a_wrappers_report_the_first_failure_is_quoted() -> None:
+    report = "Failures:\n[1]:\n  exitcode  : 1 (pid: 71)\n{}[0]:\n  exitcode  : 1 (pid: 70)\n"
+
+    named = told(report.format("Root Cause (first observed failure):\n"))
+    unnamed = told(report.format(""))
+
+    assert "pid: 70" in named.evidence[0].line.text
+    assert "pid: 71" in unnamed.evidence[0].line.text
+
+
+def test_what_was_tried_is_not_what_failed() -> None:
+    tried = traceback(MINE, error="KeyError: 'cached'")
+    failed = traceback(MINE, error="ValueError: no such model")
+    between = "\nDuring handling of the above exception, another exception occurred:\n\n"
+
+    assert "ValueError" in told(tried + between + failed).evidence[0].line.text
+
+
+def test_the_cause_of_a_chain_is_its_first_exception() -> None:
+    first = traceback(MINE, error="ValueError: bad rope scaling")
+    last = traceback(MINE, error="RuntimeError: could not load the model")
+    between = "\nThe above exception was the direct cause of the following exception:\n\n"
+
+    assert "rope" in told(first + between + last).evidence[0].line.text
+
+
+def test_what_fails_while_things_are_put_away_is_not_the_cause() -> None:
+    failed = traceback(MINE, error="ValueError: no data")
+    ended = failed.replace("step0", "__del__").replace("ValueError: no data", "AttributeError: 'A' has no 'x'")
+
+    assert "no data" in told(failed + "Exception ignored in: <function A.__del__>\n" + ended).evidence[0].line.text
+    assert "'A'" in told(ended).evidence[0].line.text
+
+
+def test_a_compilers_error_is_more_than_its_makes() -> None:
+    answer = told(
+        "c++ -c a.cpp\na.cpp:3:1: error: unknown type name 'foo_t'\nninja: build stopped: subcommand failed.\n"
+    )
+
+    assert answer.category == "not-gpu-env"
+    assert "foo_t" in answer.evidence[0].line.text
+
+
+def test_the_rank_that_fails_first_is_quoted() -> None:
+    one = "".join(f"[rank1]: {line}\n" for line in traceback(MINE, error="KeyError: 'label'").splitlines())
+    other = "".join(f"[rank0]: {line}\n" for line in traceback(MINE, error="ConnectionResetError: peer").splitlines())
+
+    assert "KeyError" in told(one + other).evidence[0].line.text
+
+
+def test_an_exception_that_speaks_of_the_gpu_is_not_called_innocent() -> None:
+    answer = told(traceback(MINE, error="RuntimeError: CUDA did a thing that nobody has named yet"))
+
+    assert answer.category != "not-gpu-env"
+
+
+def test_a_gpu_error_beats_a_python_exception_beside_it() -> None:
+    text = traceback(MINE, error="RuntimeError: CUDA error: an illegal memory access was encountered")
+
+    assert told(traceback(MINE, error="KeyError: 'seen'") + text).category == "illegal-memory-access"
+
+
+def test_killed_in_the_middle_of_loading_is_memory() -> None:
+    answer = told("Loading checkpoint shards:  33%|###3      | 1/3 [00:10<00:20, 10.1s/it]Killed\n")
+
+    assert (answer.category, answer.cause) == ("not-gpu-env", "host-resource")
+
+
+def test_the_kernels_word_beside_the_workers_is_quoted_too() -> None:
+    worker = "RuntimeError: DataLoader worker (pid 611) is killed by signal: Killed.\n"
+    kernel = "Memory cgroup out of memory: Killed process 611 (train) total-vm:1kB\n"
+
+    assert len(told(worker + kernel).evidence) == 2
+
+
+def test_a_name_that_no_compiler_of_cuda_lacks_is_left_to_the_setup() -> None:
+    innocent = told("x.c:1:10: fatal error: ffi.h: No such file or directory\n")
+    cuda = story("x.c:1:10: fatal error: cuda_runtime.h: No such file or directory\n")
+
+    assert innocent.category == "not-gpu-env"
+    assert not cuda.of("program-header-missing")
+
+
+def test_every_sentence_can_be_filled() -> None:
+    known = {row.id: row for row in signatures()}
+    for table in TABLES:
+        for name, says in table.items():
+            asked = {field for _, field, _, _ in string.Formatter().parse(says.because) if field}
+            assert asked <= {*re.compile(known[name].pattern).groupindex, "text"}, name
+            assert says.cause in CAUSES
+
+
+def test_every_row_is_used() -> None:
+    folder = Path(program_host.__file__).parent
+    code = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
+    mine = [row for row in signatures() if row.id.startswith("program-") and row.role == "root"]
+
+    named = [row.id for row in mine if any(row.id in table for table in TABLES) or f'"{row.id}"' in code]
+
+    assert sorted(row.id for row in mine) == sorted(named)
+
+
+def test_every_cause_of_the_tables_has_its_sentence_and_fix() -> None:
+    known = failures()["not-gpu-env"]
+    for table in TABLES:
+        assert {says.cause for says in table.values()} <= set(known.causes)
+    assert set(known.fix) - {""} == set(known.causes)
+
+
+def test_weak_beside_a_decisive_gpu_domain() -> None:
+    text = traceback(MINE, error="KeyError: 'x'") + "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n"
+    found = [each for each in weigh(story(text), facts.load()) if each.category == "not-gpu-env"]
+
+    assert found
+    assert all(each.strength <= Strength.POSSIBLE for each in found)
+
+
+def test_the_score_counts_what_an_expert_would() -> None:
+    entry = public_logs.Expected("x", "not-gpu-env", "program-bug", ("KeyError:  'label'",), misleading=True, gpu=False)
+    right, alarm = public_logs.Figures(), public_logs.Figures()
+
+    assert public_logs.hold(entry, told(traceback(MINE, error="KeyError: 'label'")), right) == ""
+    assert "FALSE ALARM" in public_logs.hold(entry, told("CUDA error: misaligned address\n"), alarm)
+    assert right.right["evidence, as root"] == right.right["misleading"] == 1
+    assert (right.right["false alarms"], alarm.right["false alarms"]) == (0, 1)
+
+
+def test_a_line_counts_as_quoted_but_for_white_space() -> None:
+    assert public_logs.quoted("a  b", ["x a b y"])
+    assert public_logs.quoted("x a b y", ["a b"])
+    assert not public_logs.quoted("a b", ["", "c"])
