@@ -24,6 +24,7 @@ from envkit.errors import Undecided, UsageError
 from envkit.image import aoti as aoti_document
 from envkit.image import pack
 from envkit.image import placement as placement_document
+from envkit.image import precision as precision_document
 from envkit.image import probe as probe_document
 from envkit.image import smoke as smoke_document
 from envkit.image.audit import observe as observe_files
@@ -33,6 +34,7 @@ from envkit.lock import Lock
 from envkit.model import Observed
 from envkit.payload.begin import OLDEST
 from envkit.payload.placement import WAYS
+from envkit.payload.precision.work import DTYPES
 from envkit.payload.smoke import TESTS
 from envkit.payload.smoke.case import LEVELS, SABOTAGE, chosen
 from envkit.payload.smoke.sanitize import TOOLS
@@ -42,12 +44,14 @@ from envkit.subjects import Audit, Image, SmokeRun
 from envkit.subjects.aoti import AotiRun
 from envkit.subjects.image import NO_PROMISE, Promise, Wheel
 from envkit.subjects.placement import Placement
+from envkit.subjects.precision import Precision
 from envkit.versions import Sm
 
 LOCK_LABEL = "io.envkit.lock"
 FLAVOR_LABEL = "io.envkit.flavor"
 
 PROBE_S = 300.0  # importing torch from a cold disk takes up to a minute, mapping its libraries a few seconds
+PRECISION_S = 600.0  # four steps, each operation of two of them beside its wide twin
 PLACEMENT_S = 300.0  # torch is imported up to twice, and the model is the user's
 AOTI_S = 900.0  # a package is loaded up to three times, each time behind an import of torch
 # Far above what a level takes (about 15 s and 2 minutes on a GPU): each test has a budget of its own.
@@ -516,6 +520,42 @@ def placement(
     say(f"following {target} in {place.name}")
     mounts = {_CODE_DIR: code} if code is not None else None
     return placement_document.read(_ask(place, "placement", "placement", words, timeout_s, say, mounts), asked)
+
+
+def precision(
+    place: Place,
+    target: str,
+    say: Say,
+    *,
+    dtype: str = "bfloat16",
+    autocast: bool = False,
+    code: Path | None = None,
+    timeout_s: float = PRECISION_S,
+) -> Precision:
+    """What ``dtype`` does to one step of the model that ``target`` ("module:factory") makes, operation by operation.
+
+    The model and its inputs are cast to ``dtype``, or run under torch.autocast with ``autocast``.  ``code`` is the
+    folder of this machine that the module lies in; without it the module is found from the working directory.  Raises
+    UsageError for a wish that makes no sense, Undecided if the run leaves no document.
+    """
+    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", target):
+        raise UsageError(f"{one_line(repr(target))} is no module:factory", "as in train.model:example")
+    full = {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32"}.get(dtype, dtype)
+    if full not in DTYPES:
+        raise UsageError(f"there is no dtype `{one_line(dtype)}` here", f"one of: {', '.join(DTYPES)}")
+    if autocast and full == "float32":
+        raise UsageError("autocast to float32 changes nothing", "name bfloat16 or float16, or leave --autocast out")
+    if code is not None and not code.is_dir():
+        raise UsageError(f"there is no folder {code}", "name the folder that the module lies in")
+    if timeout_s <= 0:
+        raise UsageError("the budget is not above 0 seconds", "give --budget seconds above 0")
+    asked = Precision(place.name, place.digest, target, full, autocast, gpus_given=place.gpus)
+    words = [target, "--dtype", full, "--seconds", f"{max(1.0, timeout_s - 5):.0f}"]
+    words += ["--autocast"] if autocast else []
+    words += ["--code", _CODE_DIR] if code is not None else []
+    say(f"taking the steps of {target} in {place.name}")
+    mounts = {_CODE_DIR: code} if code is not None else None
+    return precision_document.read(_ask(place, "precision run", "precision", words, timeout_s, say, mounts), asked)
 
 
 def this_python(gpus: tuple[str, ...] = ()) -> Here:

@@ -13,7 +13,7 @@ from envkit.model import Result
 from envkit.payload.smoke import TESTS
 from envkit.payload.smoke.case import chosen
 from envkit.report import Bar, Table
-from envkit.subjects import AotiRun, Audit, Host, Image, Placement, SmokeRun
+from envkit.subjects import AotiRun, Audit, Host, Image, Placement, Precision, SmokeRun
 from envkit.subjects.image import Library
 
 _LARGEST = 5
@@ -182,6 +182,18 @@ def placement(seen: Placement) -> tuple[Table, ...]:
         Table("tensors", ("what", "device", "dtype", "tensors", "elements"), groups),
         Table("between host and device, in one run", ("line", "what", "times", "bytes", "source"), lines),
     )
+
+
+def precision(seen: Precision) -> tuple[Table, ...]:
+    """How far each result of the step is off, and the steepest operation on its way."""
+    rows = []
+    for each in seen.wanted.value.results if seen.wanted.value else ():
+        blamed = each.bad or each.origin or each.steepest
+        off = "not finite" if each.not_finite else "noise" if each.noise else f"{each.error:.2g}"
+        lost = f"{each.lost} of {each.significant}" if each.lost else ""
+        rows.append((each.what, off, lost, f"{blamed.op} {blamed.where or blamed.module}".strip() if blamed else ""))
+    name = f"one step in {seen.dtype}{' under autocast' if seen.autocast else ''}, beside {seen.wide.value or 'wide'}"
+    return (Table(name, ("result", "relative error", "became zero", "most of it at"), tuple(rows)),)
 
 
 def aoti(seen: AotiRun) -> tuple[Table, ...]:

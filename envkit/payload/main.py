@@ -1,4 +1,4 @@
-"""``python3 envkit.pyz probe|smoke|placement|aoti [OPTIONS] [ARGS]``.
+"""``python3 envkit.pyz probe|smoke|placement|precision|aoti [OPTIONS] [ARGS]``.
 
 The last line of stdout is one JSON document; all talk goes to stderr.
 """
@@ -11,11 +11,12 @@ import sys
 from typing import Any
 
 SCHEMA = "envkit.payload/1"
-USAGE = """usage: python3 envkit.pyz probe|smoke|placement|aoti [OPTIONS] [ARGS]
+USAGE = """usage: python3 envkit.pyz probe|smoke|placement|precision|aoti [OPTIONS] [ARGS]
 
 probe            what this Python's torch maps and binds; with --static only what needs no import of torch
 smoke            whether its kernels compute right
 placement        where a model's tensors live, and where two devices or dtypes meet
+precision        what a narrow dtype does to one step of a model
 aoti             what an AOTInductor package was made for, and how it loads and runs
 --watch-stdin    kill everything when stdin ends
 --budget S       kill everything after S seconds
@@ -68,6 +69,10 @@ def _document(kind: str, argv: list[str]) -> dict[str, Any]:
         from envkit.payload import placement
 
         return placement.main(argv)
+    if kind == "precision":
+        from envkit.payload import precision
+
+        return precision.main(argv)
     if kind == "aoti":
         from envkit.payload import aoti
 
@@ -98,7 +103,7 @@ def main(argv: list[str]) -> int:
     except ValueError as error:
         sys.stderr.write(f"{error}\n{USAGE}")
         return 2
-    if kind not in ("probe", "smoke", "placement", "aoti"):
+    if kind not in ("probe", "smoke", "placement", "precision", "aoti"):
         sys.stderr.write(USAGE)
         return 2
     if kind == "probe" and rest and rest[0] == "--inner":

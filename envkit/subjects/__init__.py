@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from envkit.subjects.image import Image
     from envkit.subjects.launch import Launch
     from envkit.subjects.placement import Placement
+    from envkit.subjects.precision import Precision
     from envkit.subjects.smoke import SmokeRun
 
-__all__ = ["KINDS", "AotiRun", "Audit", "Host", "Image", "Launch", "Placement", "SmokeRun"]
+__all__ = ["KINDS", "AotiRun", "Audit", "Host", "Image", "Launch", "Placement", "Precision", "SmokeRun"]
 
 # the word by which a saved subject says what it is, which names its module, and by which the name of its checks begins
 _TYPES = {
@@ -29,6 +30,7 @@ _TYPES = {
     "image": "Image",
     "launch": "Launch",
     "placement": "Placement",
+    "precision": "Precision",
     "smoke": "SmokeRun",
 }
 

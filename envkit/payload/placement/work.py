@@ -48,7 +48,7 @@ class Given(NamedTuple):
 
 
 def given(made: Any) -> Given:
-    """A factory's answer: (model, inputs), or a dict with model, inputs and, if wanted, optimizer and loss.
+    """A factory's answer: (model, inputs[, loss]), or a dict with model, inputs and, if wanted, optimizer and loss.
 
     Inputs are a tensor, a tuple or list of positional arguments, a dict of keyword arguments, or (args, kwargs).
     Raises NotGiven for anything else.
@@ -57,10 +57,11 @@ def given(made: Any) -> Given:
     if isinstance(made, dict) and "model" in made:
         model, inputs = made["model"], made.get("inputs", ())
         optimizer, loss = made.get("optimizer"), made.get("loss")
-    elif isinstance(made, (tuple, list)) and len(made) == 2:
-        model, inputs = made
+    elif isinstance(made, (tuple, list)) and len(made) in (2, 3):
+        model, inputs = made[:2]
+        loss = made[2] if len(made) == 3 else None
     else:
-        raise NotGiven(f"the factory returned {type(made).__name__}, not (model, inputs) or a dict with both")
+        raise NotGiven(f"the factory returned {type(made).__name__}, not (model, inputs[, loss]) or a dict with both")
     if not callable(model):
         raise NotGiven(f"the factory's model is a {type(model).__name__}, which cannot be called")
     if isinstance(inputs, dict):
@@ -72,7 +73,17 @@ def given(made: Any) -> Given:
     return Given(model, (inputs,), {}, optimizer, loss)
 
 
-def _error(error: BaseException, places: Places, stage: str) -> dict[str, Any]:
+def factory_of(target: str) -> Any:
+    """What "module:name" names; importing the module is all that is run.  Raises what the import raises."""
+    module, _, name = target.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def told_error(error: BaseException, places: Places, stage: str) -> dict[str, Any]:
+    """An exception of the user's code or of torch as a document."""
     site = places.of_error(error)
     text = " ".join(str(error).split())[:1000]
     return {
@@ -199,10 +210,7 @@ def follow(wish: Wish, say: Callable[[Any], None]) -> dict[str, Any]:
     try:
         with outer, mode:
             say({"stage": stage})
-            module, _, name = wish.target.partition(":")
-            factory: Any = importlib.import_module(module)
-            for part in name.split("."):
-                factory = getattr(factory, part)
+            factory = factory_of(wish.target)
             stage = "factory"
             say({"stage": stage})
             made = given(factory())
@@ -229,7 +237,7 @@ def follow(wish: Wish, say: Callable[[Any], None]) -> dict[str, Any]:
                 watch.watching = False
     except (Exception, SystemExit) as error:
         watch.watching = False
-        answer["error"] = _error(error, places, stage)
+        answer["error"] = told_error(error, places, stage)
         if stage in ("forward", "loss", "backward"):
             answer["refusal"] = _refusal(error, watch, places)
     if how == "run" and real_cuda and answer["error"] is None:
@@ -321,7 +329,7 @@ def follow_here(model: Any, inputs: Any, optimizer: Any = None) -> dict[str, Any
                 watch.watching = False
         answer["groups"] += census.group("outputs", census.numbered(outputs), watch.device_of)
     except Exception as error:  # whatever the model raises is the answer
-        answer["error"] = _error(error, places, stage)
+        answer["error"] = told_error(error, places, stage)
         answer["refusal"] = _refusal(error, watch, places) if stage == "forward" else None
     return {
         "torch": facts["torch"],

@@ -1,0 +1,396 @@
+"""Judges a model's step in a narrow dtype: what it refuses, what leaves its range, what loses its digits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.subjects.placement import End, Stop
+from envkit.subjects.precision import Event, Figure, Limits, Precision, StepSeen
+
+_MOST = 20  # findings of one kind
+_WIDE_RANGE = 1e-30  # a dtype whose smallest number is below this has the range of single precision
+# Between what TF32 rounds its operands by (2^-11 at most) and what a product in single precision of any length that
+# fits a GPU rounds (2^-24 times the square root of the length): half of the first figure's mean, two powers up.
+_FEWER_DIGITS = 2.0**-13
+_HALF = 0.5  # of one parameter's gradient that is error: it may point 30 degrees (asin 1/2) elsewhere
+
+
+def _place(where: str, module: str) -> str:
+    return " in ".join(filter(None, (where, module)))
+
+
+def _last_words(end: End) -> dict[str, str]:
+    last = "\n".join(end.stderr_tail.strip().splitlines()[-20:])
+    return {last: "its last words on stderr"} if last else {}
+
+
+def _died(end: End) -> str:
+    """How the process ended before its steps did; empty if it did not."""
+    if end.ended == "killed":
+        return f"was killed by {end.signal}"
+    if end.ended == "hung":
+        return f"did not end: {end.detail}"
+    return "" if end.ended == "ran" else f"failed: {end.detail}"
+
+
+def _no_memory(stop: Stop | None) -> bool:
+    return stop is not None and "OutOfMemory" in stop.message.partition(":")[0]
+
+
+def _whole(model: Precision, which: str) -> StepSeen:
+    """The step "single" or "wanted", seen to its end; raises Unknown for anything else."""
+    end = model.end.need("the run of the model")
+    name = "single precision" if which == "single" else model.dtype
+    step = (model.single if which == "single" else model.wanted).value
+    if step is None:
+        died = _died(end) or (f"raised {end.stop.message}" if end.stop else "stopped")
+        raise Unknown(f"there was no step in {name}: in the stage {end.stage} it {died}")
+    if step.error is not None:
+        raise Unknown(f"the step in {name} stopped in its {step.error.stage}: it raised {step.error.message}")
+    return step
+
+
+def precision_factory_failed(model: Precision) -> Iterator[Finding]:
+    """The module is imported and its factory returns a model with inputs.
+
+    Source: the process that does so.
+    """
+    end = model.end.need("the run of the model")
+    if end.stage not in ("start", "import torch", "import", "factory"):
+        return
+    how = f"raised {end.stop.message}" if end.stop else _died(end) or "stopped"
+    what = "the factory" if end.stage == "factory" else "the module"
+    yield Finding(
+        f"{what} of {model.target} {how}",
+        where=end.stop.where if end.stop else "",
+        evidence=_last_words(end),
+        fix="call the factory by hand: it must return (model, inputs[, loss]) within the time given",
+    )
+
+
+def precision_step_failed(model: Precision) -> Iterator[Finding]:
+    """One step runs in single precision and in the wanted dtype, but for operations that refuse the dtype.
+
+    Source: the process that takes them.
+    """
+    end = model.end.need("the run of the model")
+    if end.stage in ("start", "import torch", "import", "factory"):
+        raise Unknown(f"no step was taken: it ended in the stage {end.stage}")
+    died = _died(end)
+    if died:
+        if end.ended == "hung":
+            raise Unknown(f"the stage {end.stage} {died}")
+        yield Finding(
+            f"the step in {end.stage} {died}",
+            evidence=_last_words(end),
+            fix="run the step alone with `envkit debug -- python ...`, which finds the kernel",
+        )
+        return
+    for step, name in ((model.single.value, "single precision"), (model.wanted.value, model.dtype)):
+        if step is None or step.error is None or (name == model.dtype and step.refusal is not None):
+            continue
+        stop = step.error
+        if _no_memory(stop):
+            raise Unknown(f"the step in {name} and its wide twin do not fit into memory: take a smaller batch")
+        yield Finding(
+            f"the {stop.stage} in {name} raised {stop.message}",
+            where=_place(stop.where, stop.module),
+            evidence={stop.source or stop.message: "the line"},
+            fix="run one step with these inputs by hand",
+        )
+        return
+    if model.single.value is None or model.wanted.value is None:
+        raise Unknown(f"the steps were not seen: it ended in the stage {end.stage}")
+
+
+def precision_op_refused(model: Precision) -> Iterator[Finding]:
+    """Every operation of the step takes the wanted dtype.
+
+    Source: the exception that torch raises in the operation itself, where single precision raised none.
+    """
+    step = model.wanted.value
+    if step is None or step.refusal is None:
+        _whole(model, "wanted")
+        return
+    refusal = step.refusal
+    mixed = len([each for each in refusal.dtypes if "float" in each]) > 1
+    does = "meets" if mixed else "fails with"
+    yield Finding(
+        f"{refusal.op} {does} {' and '.join(refusal.dtypes)} on {' and '.join(refusal.devices)} "
+        f"in the {refusal.stage}: {refusal.message.rstrip('.')}",
+        where=_place(refusal.where, refusal.module),
+        evidence={refusal.source or refusal.op: "the line"},
+        fix="cast its operands to one dtype, or let torch.autocast do it"
+        if mixed
+        else "compute this operation in single precision (`.float()` before it, back after it), and only this one",
+    )
+
+
+def _figures(step: StepSeen) -> tuple[list[Figure], list[Figure]]:
+    """The results that are whole, and the gradients of single parameters."""
+    single = [each for each in step.results if each.what.startswith("the gradient of ")]
+    return [each for each in step.results if each not in single], single
+
+
+def _names(figures: Iterable[Figure]) -> str:
+    names = [each.what for each in figures]
+    shown = [*names[:3], f"{len(names) - 3} more"] if len(names) > 3 else names
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+
+
+def _finite_story(event: Event, limits: Limits) -> str:
+    inputs = "finite numbers" if event.inputs_finite else "what was not finite already"
+    if event.kind == "overflow":
+        return (
+            f"{event.op} in the {event.stage} yields {event.largest:.3g} in wide numbers, "
+            f"beyond the {limits.largest:.6g} that {event.dtype} holds"
+        )
+    yields = {"nan": "NaN", "infinity": "infinity"}.get(event.kind, "what is not finite, in wide numbers too,")
+    return f"{event.op} in the {event.stage} makes {yields} of {inputs} in {event.dtype}"
+
+
+def _not_finite(step: StepSeen) -> dict[Event | None, list[Figure]]:
+    """Results that are not finite, by the operation to blame; an infinity that is meant to be in an output is none."""
+    found: dict[Event | None, list[Figure]] = {}
+    for each in step.results:
+        nowhere = each.not_finite_anywhere if not each.what.startswith("output ") else each.nans
+        if each.not_finite or nowhere:
+            found.setdefault(each.bad, []).append(each)
+    return found
+
+
+def precision_not_finite(model: Precision) -> Iterator[Finding]:
+    """Outputs, loss and gradients are finite; what heals on its way (the -inf of a mask) does not count.
+
+    Source: every operation beside its wide twin; the largest number of the dtype by torch.finfo.
+    """
+    limits = model.limits.need("the limits of the dtype")
+    single = model.single.value
+    if single is not None and single.error is None:
+        found = _not_finite(single)
+        for event, figures in found.items():
+            story = f": {_finite_story(event, limits)}" if event else ""
+            are = "is" if len(figures) == 1 else "are"
+            yield Finding(
+                f"{_names(figures)} {are} not finite in single precision already{story}",
+                where=_place(event.where, event.module) if event else "",
+                evidence={event.source: "the line"} if event and event.source else {},
+                fix="the dtype is not the cause: mend the model, its inputs or its initial values first",
+            )
+        if found:
+            return
+    for event, figures in _not_finite(_whole(model, "wanted")).items():
+        worst = figures[0]
+        story = f": {_finite_story(event, limits)}" if event else ""
+        yield Finding(
+            f"{_names(figures)} {'is' if len(figures) == 1 else 'are'} not finite in {model.dtype}{story}",
+            where=_place(event.where, event.module) if event else "",
+            evidence={
+                **({event.source: "the line"} if event and event.source else {}),
+                f"{worst.not_finite + worst.not_finite_anywhere} of {worst.elements}": f"elements of {worst.what}",
+            },
+            fix="compute this operation in single precision or scale before it"
+            + ("; bfloat16 has the range of single precision" if event and event.kind == "overflow" else ""),
+        )
+    _whole(model, "single")
+
+
+def _damage(step: StepSeen, limits: Limits) -> list[tuple[Figure, Severity]]:
+    """The results that have lost half of the dtype's digits, and the gradients of which half is error."""
+    whole, gradients = _figures(step)
+    found = [(each, Severity.ERROR) for each in whole if each.error > math.sqrt(limits.eps)]
+    found += [(each, Severity.WARNING) for each in gradients if each.error >= _HALF]
+    return [(each, severity) for each, severity in found if not each.noise and not each.not_finite]
+
+
+_HOW = {
+    "cancellation": "multiplies the error of its inputs",
+    "rounding": "rounds what it computes",
+    "underflow": "turns numbers to zero",
+    "growth": "makes it grow",
+}
+
+
+def _exploded(event: Event, limits: Limits) -> str:
+    if event.kind in ("overflow", "infinity", "nan", "everywhere"):
+        return f"{_finite_story(event, limits)}, of which later finite numbers are made"
+    error, growth = event.error or 0.0, event.growth or 0.0
+    return (
+        f"{event.op} in the {event.stage} {_HOW.get(event.kind, 'makes it grow')}: relative error "
+        f"{event.inputs_error:.2g} before it, {error:.2g} after it, "
+        f"{growth:.2g} times what came in and {event.dtype} allow"
+    )
+
+
+def precision_error_explodes(model: Precision) -> Iterator[Finding]:
+    """Outputs, loss and gradients keep half of the dtype's digits: their relative error is below sqrt(eps).
+
+    An operation is blamed where it multiplies what came in by more than 1 / sqrt(eps) and the result that is off stems
+    from it; where single precision would have no digits either, nothing is.  Source: every operation beside its wide
+    twin; Higham, Accuracy and Stability of Numerical Algorithms, chapters 1 and 3, for well-conditioned ones.
+    """
+    limits = model.limits.need("the limits of the dtype")
+    step = _whole(model, "wanted")
+    by_event: dict[Event | None, list[tuple[Figure, Severity]]] = {}
+    for figure, severity in _damage(step, limits):
+        if _underflowed(figure) and limits.smallest > _WIDE_RANGE:
+            continue  # told by precision-gradient-lost
+        by_event.setdefault(figure.origin, []).append((figure, severity))
+    for event, damaged in list(by_event.items())[:_MOST]:
+        figures = [figure for figure, _ in damaged]
+        worst = max(figures, key=lambda figure: figure.error)
+        are, their = ("is", "its") if len(figures) == 1 else ("are", "their")
+        off = f"{_names(figures)} {are} off in {model.dtype} by up to {worst.error:.2g} times {their} size"
+        blamed = event or worst.steepest
+        story = f": {_exploded(event, limits)}" if event else ", and no operation explodes: it grows step by step"
+        if event is None and blamed is not None:
+            story += f", most at {blamed.op} in the {blamed.stage} ({blamed.growth or 0.0:.2g} times)"
+        yield Finding(
+            off + story,
+            max(severity for _, severity in damaged),
+            _place(blamed.where, blamed.module) if blamed else "",
+            {
+                **({blamed.source: "the line"} if blamed and blamed.source else {}),
+                f"{worst.error:.3g}": f"relative error of {worst.what}",
+                f"{math.sqrt(limits.eps):.2g}": "half of the dtype's digits, sqrt(eps)",
+            },
+            "compute this operation, and what makes its inputs, in single precision"
+            if blamed
+            else "keep the parts that lose most in single precision, or use torch.autocast",
+        )
+    if step.unfollowed:
+        first = step.unfollowed[0]
+        more = f", nor have {len(step.unfollowed) - 1} more" if len(step.unfollowed) > 1 else ""
+        raise Unknown(f"{first.op} has no wide twin{more}: {first.why}")
+
+
+def _fell(figure: Figure) -> bool:
+    """Whether zeros are the dtype's lack of small numbers, and not what another fault made of them."""
+    return not figure.not_finite and not figure.noise and (figure.origin is None or _underflowed(figure))
+
+
+def _underflowed(figure: Figure) -> bool:
+    event = figure.origin
+    return event is not None and event.kind == "underflow" and event.stage == "backward"
+
+
+def precision_gradient_lost(model: Precision) -> Iterator[Finding]:
+    """Gradients do not become zero because the dtype has no number that small.
+
+    Counted are elements that would still be a digit beside the largest of their tensor (within eps of it); more of
+    them than one in 1 / eps may not be zero.  Source: every gradient beside its wide twin; Micikevicius et al., Mixed
+    Precision Training, section 3.2, for why the loss is scaled.
+    """
+    limits = model.limits.need("the limits of the dtype")
+    if limits.smallest < _WIDE_RANGE:
+        raise Skip(f"{model.dtype} has the range of single precision")
+    step = _whole(model, "wanted")
+    if step.backward != "ran":
+        raise Skip("nothing of the model is trained, so that there is no backward pass")
+    whole, gradients = _figures(step)
+    total = next((each for each in whole if each.what == "all gradients as one"), None)
+    if total is None:
+        raise Unknown("no gradient was seen")
+    hit = [each for each in gradients if each.lost > each.significant * limits.eps and _fell(each)]
+    if not hit:
+        return
+    gone = [each for each in hit if each.lost == each.significant]
+    event = next((each.origin for each in hit if _underflowed(each)), None)
+    first = f"; the first to fall are those of {event.op} in the {event.stage}" if event else ""
+    least = f", whose largest is {event.largest:.2g}" if event and event.largest is not None else ""
+    yield Finding(
+        f"{total.lost} of {total.significant} elements of gradients that count are zero in {model.dtype} and not in "
+        f"wide numbers ({_names(gone or hit)}{' wholly' if gone else ''}){first}{least}",
+        Severity.ERROR if gone else Severity.WARNING,
+        _place(event.where, event.module) if event else "",
+        {
+            **({event.source: "the line"} if event and event.source else {}),
+            f"{limits.smallest:.2g}": f"the smallest number of {model.dtype} with all its digits",
+        },
+        "scale the loss (torch.amp.GradScaler), keep the parameters in single precision under torch.autocast, or use "
+        "bfloat16",
+    )
+
+
+def precision_autocast_holes(model: Precision) -> Iterator[Finding]:
+    """Under autocast no product runs in single precision, no operation that needs it runs without, no cast undoes one.
+
+    Source: the dtypes that the dispatcher sees; PyTorch, "Automatic Mixed Precision package", the lists of operations.
+    """
+    step = model.wanted.value
+    if not model.autocast and step is not None and not step.holes:
+        raise Skip("autocast was not asked for")
+    if step is None:
+        step = _whole(model, "wanted")
+    for hole in step.holes[:_MOST]:
+        times = "once" if hole.count == 1 else f"{hole.count} times"
+        if hole.kind == "product":
+            why = "autocast is on and passes it by" if hole.enabled else "autocast is turned off there"
+            text = f"{hole.op} runs in single precision {times} in one step: {why}"
+            fix = "call the plain function (no out=, nothing in place, no operator by its own name) under autocast"
+        elif hole.kind == "narrow":
+            text = f"{hole.op} runs in {model.dtype} {times} in one step, its like under autocast in single precision"
+            fix = "call the function that does not write in place"
+        else:
+            text = f"a tensor is cast to a narrow dtype and straight back {times} in one step"
+            fix = "take one of the two casts away: digits are lost for nothing"
+        yield Finding(
+            text,
+            Severity.WARNING if hole.enabled and hole.kind != "round trip" else Severity.NOTE,
+            _place(hole.where, hole.module),
+            {hole.source or hole.op: "the line"},
+            fix,
+        )
+    _whole(model, "wanted")
+
+
+def precision_tf32(model: Precision) -> Iterator[Finding]:
+    """Products in single precision have the digits of single precision.
+
+    Source: each product beside the same one of doubles with exactly its inputs; torch.backends says what is allowed.
+    """
+    rounding = model.rounding.need("torch's switches for single precision")
+    wide = model.wide.need("the dtype of the wide twins")
+    step = _whole(model, "single")
+    if wide != "float64":
+        raise Unknown(f"the wide twins are {wide}, for want of memory: take a smaller model or batch")
+    if not step.products:
+        raise Skip("the step has no product whose rounding could be measured")
+    worst = max(step.products, key=lambda product: product.own_error)
+    if worst.own_error <= _FEWER_DIGITS:
+        return
+    switches = {
+        "torch.backends.cuda.matmul.allow_tf32": rounding.matmul,
+        "torch.backends.cudnn.allow_tf32": rounding.cudnn,
+        f"torch.get_float32_matmul_precision() is {rounding.precision}": rounding.precision != "highest",
+    }
+    on = [name for name, allowed in switches.items() if allowed]
+    if not on:
+        return
+    yield Finding(
+        f"{worst.op} in single precision is off by {worst.own_error:.2g}, as products with fewer digits (TF32) are",
+        Severity.WARNING if model.dtype == "float32" else Severity.NOTE,
+        _place(worst.where, worst.module),
+        dict.fromkeys(on, "torch.backends"),
+        "where these digits matter, set torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32 to "
+        'False and torch.set_float32_matmul_precision("highest")',
+    )
+
+
+def precision_not_repeatable(model: Precision) -> Iterator[Finding]:
+    """Two steps in single precision with the same seeds and the same inputs give the same bits.
+
+    What differs here is noise that no comparison of dtypes can see below.  Source: a sum over the bits of every
+    operation's inputs and outputs in both steps.
+    """
+    unsteady = model.unsteady.need("whether two steps agree")
+    for each in unsteady[:_MOST]:
+        yield Finding(
+            f"{each.op} gives two results from the same inputs in single precision",
+            Severity.NOTE,
+            _place(each.where, each.module),
+            {each.source or each.op: "the line"},
+            "torch.use_deterministic_algorithms(True) names or replaces such operations",
+        )
