@@ -60,12 +60,12 @@ JUDGING = (
     ("envkit.subjects", "envkit.facts"),
     ("envkit.figures", "envkit.dockerfile"),
     ("envkit.checks", "envkit.resolve"),
-    ("envkit.judge",),
+    ("envkit.judge", "envkit.logs"),
     ("envkit.saved", "envkit.pages", "envkit.expect", "envkit.pseudonyms"),
     ("envkit.exits", "envkit.sources"),
     ("envkit.report", "envkit.placement"),
     ("envkit.tables",),
-    ("envkit.examine", "envkit.check"),
+    ("envkit.examine", "envkit.check", "envkit.explain"),
     ("envkit.cli",),
 )
 MAKING = (
@@ -78,7 +78,7 @@ MAKING = (
     ("envkit.engine",),
     ("envkit.prove", "envkit.tables"),
     ("envkit.up",),
-    ("envkit.vendor", "envkit.host_diff", "envkit.launch"),
+    ("envkit.vendor", "envkit.host_diff", "envkit.launch", "envkit.debug"),
     ("envkit.compare", "envkit.preflight"),
     ("envkit.cli",),
 )

@@ -498,6 +498,57 @@ class DockerEngine:
                 finally:
                     self._discard(container)
 
+    def follow(
+        self,
+        image: str,
+        argv: Sequence[str],
+        *,
+        mounts: Mapping[str, tuple[Path, bool]],
+        gpus: tuple[str, ...] = (),
+        network: str = "bridge",
+        timeout_s: float,
+        say: Say,
+    ) -> Completed:
+        """Runs ``argv``, a person's own command, as `docker run` would: writable, with the network ``network``.
+
+        It may trace its own processes, for that is what it is run for.  ``mounts`` are bound at their paths, each with
+        whether it may be written to.  ``gpus`` enter as for ``run``, which says what is raised.
+        """
+        self._same_platform(image)
+        devices = [f"nvidia.com/gpu={gpu}" for gpu in gpus]
+        bound = []
+        for at, (path, writable) in mounts.items():
+            if not path.exists():
+                raise UsageError(f"there is no {path}", "name a file or folder that exists")
+            bound.append(docker.types.Mount(at, str(path.resolve()), "bind", read_only=not writable))
+        api = self._client.api
+        with proc.sigterm_raises():
+            with _asking():
+                host = api.create_host_config(
+                    auto_remove=True,
+                    network_mode=network,
+                    cap_add=["SYS_PTRACE"],
+                    init=False,
+                    shm_size=1 << 30,
+                    pids_limit=8192,
+                    mounts=bound,
+                    device_requests=[docker.types.DeviceRequest(driver="cdi", device_ids=devices)] if gpus else None,
+                )
+                created = api.create_container(
+                    image,
+                    list(argv),
+                    entrypoint="",
+                    stdin_open=True,
+                    labels={RUN_LABEL: "1"},
+                    host_config=host,
+                )
+            container = str(created["Id"])
+            with proc.outlived_by(undertaker.command(container)):
+                try:
+                    return self._attended(container, image, list(argv), b"", timeout_s, say, None)
+                finally:
+                    self._discard(container)
+
     def _same_platform(self, image: str) -> None:
         """Raises Undecided for an image of another platform, which an emulator might run and no GPU would serve."""
         facts = self._inspect(image)
@@ -577,7 +628,8 @@ class DockerEngine:
         api = self._client.api
         deadline = time.monotonic() + timeout_s
         with _asking():
-            api.put_archive(container, _PAYLOAD_DIR, _payload_tar(payload))
+            if payload:
+                api.put_archive(container, _PAYLOAD_DIR, _payload_tar(payload))
             connection = api.attach_socket(container, {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
         try:
             output = _Output(connection, say)

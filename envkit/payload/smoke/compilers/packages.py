@@ -61,6 +61,7 @@ def _build(given: tuple[Any, ...], device: str, path: str, cache: str) -> None:
 
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
     os.environ["TRITON_CACHE_DIR"] = os.path.join(cache, "triton")
+    trust_the_processor()
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # a pool of processes costs more than it saves on one kernel
     config.aot_inductor.debug_compile = checks_of_old()
     if device != "cpu":
@@ -96,9 +97,9 @@ def built(bench: Bench, given: tuple[Any, ...], device: str) -> str:
 def trust_the_processor() -> None:
     """Takes what /proc/cpuinfo lists for usable, in this process.
 
-    Before it loads a package, torch imports itself anew for each set of vector instructions, to see that a library
-    compiled for it loads: 6 imports, 12 s on four cores and 40 s on a machine with a slow file system.  Whoever built
-    the package in this run has asked that already, on the same processor and with the same compiler.
+    Before it builds or loads a package, torch imports itself anew for each set of vector instructions, to see that a
+    library compiled for it loads: 6 imports, 12 s on four cores and 40 s on a machine with a slow file system.  The
+    test torch-compile leaves torch to ask that, on the same processor and with the same compiler.
     """
     from torch._inductor import config
 

@@ -1,0 +1,62 @@
+"""The command in a container: each run is one, with the folder of its files and the companion bound into it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from envkit.debug.job import COMPANION
+from envkit.engine import Say
+from envkit.engine.docker import DockerEngine
+from envkit.errors import UsageError
+from envkit.proc import Completed
+
+_FOLDER, _COMPANION = "/envkit-debug", "/envkit-companion"
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """An image of an engine, shown the GPUs in ``gpus``; the keeper runs on the image's own ``python3``.
+
+    ``root`` is the folder of this climb, ``volumes`` what else is bound: where, and whether it may be written to.
+    """
+
+    engine: DockerEngine
+    image: str
+    gpus: tuple[str, ...]
+    say: Say
+    network: str = "bridge"
+    volumes: Mapping[str, tuple[Path, bool]] = field(default_factory=dict)
+    root: Path = Path()
+
+    def at(self, folder: Path) -> Container:
+        """The same with ``folder`` for its files, which the image's user must be able to write."""
+        folder.chmod(0o777)
+        return replace(self, root=folder)
+
+    def seen(self, path: Path) -> str:
+        """The path as the container has it; ``path`` is the companion, or in the folder of this climb."""
+        if path == COMPANION:
+            return _COMPANION
+        return f"{_FOLDER}/{path.relative_to(self.root).as_posix()}"
+
+    def keep(self, job: Path, timeout_s: float) -> Completed:
+        """Runs the keeper in a container of its own, which is gone when this returns."""
+        argv: Sequence[str] = ("python3", "-I", f"{_COMPANION}/envkit_keeper.py", self.seen(job))
+        mounts = {**self.volumes, _FOLDER: (self.root, True), _COMPANION: (COMPANION, False)}
+        return self.engine.follow(
+            self.image, argv, mounts=mounts, gpus=self.gpus, network=self.network, timeout_s=timeout_s, say=self.say
+        )
+
+
+def volumes(words: Sequence[str]) -> dict[str, tuple[Path, bool]]:
+    """What ``docker run -v`` takes, SOURCE:TARGET[:ro|:rw], of folders and files; UsageError for anything else."""
+    found = {}
+    for word in words:
+        source, _, rest = word.partition(":")
+        target, _, mode = rest.partition(":")
+        if not source.startswith("/") or not target.startswith("/") or mode not in ("", "ro", "rw"):
+            raise UsageError(f"`{word}` is no volume", "write SOURCE:TARGET or SOURCE:TARGET:ro, both from the root")
+        found[target] = (Path(source), mode != "ro")
+    return found

@@ -1,0 +1,66 @@
+"""CUDA core dumps: the environment that has the driver write them, and what cuda-gdb says of one.
+
+NVIDIA, CUDA-GDB documentation, "GPU core dump support".  The driver writes the dump when a kernel faults and then ends
+the process with SIGABRT.  The lightweight form leaves the memory out, which on a large GPU takes minutes to write.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from envkit.debug.records import Fault, Place
+
+_FUNCTION = re.compile(
+    r"^#0\s+(?:0x[0-9a-f]+ in )?(?P<function>[^\n]{1,8000}?)(?:\s*<<<[^\n]*?>>>)?\s*\([^\n]*?\)"
+    r"(?: at (?P<file>[^\n]+?):(?P<line>\d+))?\s*$",
+    re.M,
+)
+_EXCEPTION = re.compile(r"^CUDA Exception: (?P<kind>[^\n]{1,200})$", re.M)
+_PC = re.compile(
+    r"^The exception was triggered at PC 0x[0-9a-f]+[^\n]*?(?:\((?P<file>[^()\n]+):(?P<line>\d+)\))?\s*$", re.M
+)
+_FOCUS = re.compile(
+    r"\[(?:Current focus set to|Switching focus to) CUDA kernel \d+, grid \d+, block \((\d+),(\d+),(\d+)\), "
+    r"thread \((\d+),(\d+),(\d+)\)"
+)
+_PROBLEMS = {
+    "misaligned": "misaligned",
+    "illegal address": "out of bounds",
+    "out-of-range": "out of bounds",
+    "assert": "assert",
+}
+
+
+def environ(stem: str) -> Mapping[str, str]:
+    """What has the driver write a small dump to ``stem`` followed by the process's number."""
+    return {
+        "CUDA_ENABLE_COREDUMP_ON_EXCEPTION": "1",
+        "CUDA_ENABLE_LIGHTWEIGHT_COREDUMP": "1",
+        "CUDA_ENABLE_CPU_COREDUMP_ON_EXCEPTION": "0",
+        "CUDA_COREDUMP_SHOW_PROGRESS": "1",
+        "CUDA_COREDUMP_FILE": f"{stem}%p",
+    }
+
+
+def command(path: str, core: str) -> tuple[str, ...]:
+    """The cuda-gdb at ``path`` on a dump: it prints the exception, the kernels and the stack, and ends."""
+    asked = ("set pagination off", f"target cudacore {core}", "info cuda kernels", "bt 8")
+    return (path, "-nx", "--batch", *(word for line in asked for word in ("-ex", line)))
+
+
+def read(text: str) -> Fault | None:
+    """The fault that cuda-gdb's words tell; None if they tell of no kernel."""
+    focus, frame, exception = _FOCUS.search(text), _FUNCTION.search(text), _EXCEPTION.search(text)
+    if not frame or not (focus or exception):
+        return None
+    at = _PC.search(text)
+    kind = exception["kind"].strip() if exception else "CUDA exception"
+    problem = next((name for word, name in _PROBLEMS.items() if word in kind.lower()), "other")
+    file, line = (at["file"], at["line"]) if at and at["file"] else (frame["file"], frame["line"])
+    kernel = frame["function"].strip()
+    fault = Fault("core", kind, problem, kernel, Place(kernel, file or "", int(line or 0)))
+    if not focus:
+        return fault
+    u, v, w, x, y, z = (int(each) for each in focus.groups())
+    return Fault(fault.tool, kind, problem, fault.kernel, fault.place, thread=(x, y, z), block=(u, v, w))

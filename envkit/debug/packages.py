@@ -1,0 +1,50 @@
+"""AOTInductor packages that a command was loading when it died: what their files tell of why.
+
+A library with a C++ runtime of its own beside the process's (a compiler that adds -static-libstdc++) ends its process
+when it is loaded, before torch can say anything; ``envkit probe --aoti`` and the check aoti-cxx-runtime-inside know the
+same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from envkit.debug.records import PythonFrame
+from envkit.payload.aoti import package
+
+
+class Deadly(NamedTuple):
+    """A package that ends its process: the cause in one sentence, and what to do."""
+
+    cause: str
+    fix: str
+
+
+_MARKS = ("_inductor/package", "aoti_load_package", "aot_load", "pt2_archive")
+
+
+def loading(frames: Sequence[PythonFrame]) -> bool:
+    """Whether a stack is in torch's loading of a package."""
+    return any(mark in frame.file or mark in frame.function for frame in frames for mark in _MARKS)
+
+
+def deadly(command: Sequence[str], cwd: Path) -> Deadly | None:
+    """Why loading a package that the command names ends its process; None where no file of one tells.
+
+    A command that names none may load one of the folder it runs in.
+    """
+    words = [word.rpartition("=")[2] for word in command]
+    named = [path for word in words if word.endswith((".pt2", ".so")) and (path := cwd / word).is_file()]
+    for path in named or sorted(cwd.glob("*.pt2"))[:8]:
+        said, _ = package.read(str(path))  # of what is no package torch says itself what is wrong
+        for library in said["libraries"]:
+            if library["carries"]:
+                return Deadly(
+                    f"loading {path} ends the process: {library['name']} in it brings a C++ runtime of its own beside "
+                    "the process's (it was linked with -static-libstdc++)",
+                    "package it again with a C++ compiler that links libstdc++ shared (CXX=/usr/bin/g++); a wrapper of "
+                    "the compiler may add -static-libstdc++ to each link",
+                )
+    return None

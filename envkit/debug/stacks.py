@@ -1,0 +1,113 @@
+"""Stacks of Python as faulthandler and py-spy print them, and what the threads of a hanging command wait for."""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from envkit.debug.records import PythonFrame, Waiting
+
+_THREAD = re.compile(r"^(?P<current>Current thread|Thread) 0x[0-9a-f]+(?: \[[^\]\n]*\])? \(most recent call first\):")
+_FRAME = re.compile(r'^  File "(?P<file>[^"\n]*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
+_SPY_THREAD = re.compile(r"^Thread (?:0x[0-9A-Fa-f]+|\d+)\b")
+_SPY_FRAME = re.compile(r"^    (?P<function>\S.*?) \((?P<file>[^()]*?):(?P<line>\d+)\)$")
+_FATAL = re.compile(r"^Fatal Python error: (?P<what>.+)$", re.M)
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|<frozen |^<string>$|/envkit/payload/companion/|^/envkit-companion/")
+_STANDARD = re.compile(r"/lib/python3(?:\.\d+)?/(?!(?:site|dist)-packages/)")
+_OWN_STANDARD = sysconfig.get_paths()["stdlib"] + "/"
+
+
+def _frame(found: re.Match[str]) -> PythonFrame:
+    number = found["line"]
+    return PythonFrame(found["file"], int(number) if number.isdigit() else 0, found["function"].strip())
+
+
+def threads(text: str) -> tuple[tuple[PythonFrame, ...], ...]:
+    """The stacks in a dump of faulthandler or py-spy, each with its innermost frame last, the main thread's last."""
+    found: list[list[PythonFrame]] = []
+    for line in text.splitlines():
+        if _THREAD.match(line) or _SPY_THREAD.match(line):
+            found.append([])
+        frame = _FRAME.match(line) or _SPY_FRAME.match(line)
+        if frame and found and len(found[-1]) < 200:
+            found[-1].append(_frame(frame))
+    stacks = [tuple(each[::-1]) for each in found if each]
+    # The main thread is the one whose outermost frame is a module; faulthandler prints it last, py-spy first.
+    return tuple(sorted(stacks, key=lambda each: each[0].function == "<module>"))
+
+
+def died(text: str) -> tuple[str, tuple[PythonFrame, ...]]:
+    """Of a dump that faulthandler wrote at a fatal signal: its words and the stack of the thread that died."""
+    fatal = _FATAL.search(text)
+    if not fatal:
+        return "", ()
+    lines = text[fatal.end() :].splitlines()
+    at = next((number for number, line in enumerate(lines) if line.startswith("Current thread")), None)
+    if at is None:
+        return fatal["what"].strip(), ()
+    frames: list[PythonFrame] = []
+    for line in lines[at + 1 :]:
+        frame = _FRAME.match(line)
+        if not frame:
+            break
+        frames.append(_frame(frame))
+    return fatal["what"].strip(), tuple(frames[::-1])
+
+
+def is_own(frame: PythonFrame) -> bool:
+    """Whether a frame is of the program itself: in no package that was installed, and not of Python's library."""
+    library = _LIBRARY.search(frame.file) or _STANDARD.search(frame.file) or frame.file.startswith(_OWN_STANDARD)
+    return not library
+
+
+def own_line(frames: Sequence[PythonFrame]) -> PythonFrame | None:
+    """The innermost frame of the program itself; of a stack without one, the innermost of all."""
+    return next((frame for frame in reversed(frames) if is_own(frame)), frames[-1] if frames else None)
+
+
+def waiting(samples: Sequence[Mapping[str, Any]]) -> tuple[Waiting, ...]:
+    """The processes of the keeper's last sample; the last one with native stacks, if any has them."""
+    if not samples:
+        return ()
+    told = []
+    for pid, each in samples[-1]["processes"].items():
+        native = str(each.get("native", ""))
+        stacks = threads(str(each.get("python", ""))) or threads(native)
+        told.append(
+            Waiting(
+                int(pid),
+                str(each.get("command", "")),
+                str(each.get("rank", "")),
+                bool(each.get("cuda")),
+                str(each.get("state", "")),
+                str(each.get("waits_in", "")),
+                stacks,
+                native,
+            )
+        )
+    return tuple(sorted(told, key=lambda each: (int(each.rank) if each.rank.isdigit() else 1 << 30, each.pid)))
+
+
+def waits(process: Waiting) -> str:
+    """One sentence of where a process is: its main thread's innermost frame and the program's own line above it."""
+    if not process.threads:
+        where = f" in {process.waits_in}" if process.waits_in and process.waits_in != "0" else ""
+        return f"process {process.pid} ({process.command[:60]}) has no Python stack; the kernel has it{where}"
+    main = process.threads[-1]
+    inner, own = main[-1], own_line(main)
+    name = f"rank {process.rank} (process {process.pid})" if process.rank else f"process {process.pid}"
+    said = f"{name} is in {inner.function} at {inner.place}"
+    return said + (f", called from {own.function} at {own.place}" if own and own != inner else "")
+
+
+def moved(samples: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether any Python's stack differs between the samples; False where there are fewer than two."""
+    pictures = [{pid: each["python"] for pid, each in sample["processes"].items()} for sample in samples]
+    return any(picture != pictures[0] for picture in pictures[1:])
+
+
+def frames(raw: Iterable[Sequence[Any]]) -> tuple[PythonFrame, ...]:
+    """Frames as the companion writes them: file, line, function."""
+    return tuple(PythonFrame(str(each[0]), int(each[1] or 0), str(each[2])) for each in raw)

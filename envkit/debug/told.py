@@ -1,0 +1,148 @@
+"""What a climb amounts to, in words: the cause in one sentence, its fix, and the explanation of the logs."""
+
+from __future__ import annotations
+
+import io
+import signal
+from collections.abc import Mapping, Sequence
+
+from envkit.debug import stacks
+from envkit.debug.records import Child, Fault, PythonFrame, Waiting
+from envkit.facts import Facts
+from envkit.logs import reader, verdict
+from envkit.logs import story as stories
+from envkit.logs.records import Explanation
+from envkit.logs.story import Story
+
+_CATEGORIES = {
+    "misaligned": "misaligned-address",
+    "out of bounds": "illegal-memory-access",
+    "other": "illegal-memory-access",
+    "assert": "device-side-assert",
+}
+
+
+def read(texts: Mapping[str, bytes]) -> Story:
+    """The story of some logs, by their names."""
+    return stories.tell([reader.read([reader.Input(name, io.BytesIO(text)) for name, text in texts.items()])])
+
+
+def explained(texts: Mapping[str, bytes], facts: Facts) -> tuple[Story, Explanation]:
+    """The story of some logs and what `envkit explain` makes of it."""
+    story = read(texts)
+    return story, verdict.explain(story, facts)
+
+
+def category(fault: Fault) -> str:
+    """The failure's id in the catalogue; empty for a fault that raises no error by itself (a race, a read of memory
+    that nobody wrote), which the catalogue of error messages does not hold."""
+    return _CATEGORIES.get(fault.problem, "")
+
+
+def _at(fault: Fault) -> str:
+    return f" at {fault.place.where}" if fault.place.where else " (built without line numbers)"
+
+
+def _who(fault: Fault) -> str:
+    if fault.thread is None:
+        return ""
+    thread = ",".join(map(str, fault.thread))
+    return f", by thread ({thread})" + (f" of block ({','.join(map(str, fault.block))})" if fault.block else "")
+
+
+def _near(fault: Fault) -> str:
+    near = fault.near
+    if near is None:
+        return ""
+    size = f"an allocation of {near.size:,} bytes" if near.size else "the nearest allocation"
+    if near.side == "inside":
+        return f", inside {size}"
+    return f", {near.distance:,} bytes {near.side} {size}"
+
+
+def sentence(fault: Fault, python: Sequence[PythonFrame]) -> str:
+    """The fault in one sentence with the observed values."""
+    name = f"kernel `{fault.kernel}`"
+    address = f" 0x{fault.address:x}" if fault.address is not None else ""
+    size = f"{fault.size} bytes" if fault.size else "memory"
+    verb = {"read": "reads", "write": "writes", "atomic": "updates"}.get(fault.access, "uses")
+    what = {
+        "misaligned": f"{verb} {size} at the misaligned address{address}",
+        "out of bounds": f"{verb} {size} out of bounds",
+        "uninitialized": f"{verb} {size} that nobody wrote",
+        "barrier": f"reports: {fault.kind[:1].lower()}{fault.kind[1:].rstrip('.')},",
+        "assert": "fails an assertion",
+    }.get(fault.problem, f"ends with: {fault.kind},")
+    if fault.problem == "race":
+        second = f" and at {fault.other.where}" if fault.other and fault.other.where else ""
+        hazards = f", {fault.count} hazards" if fault.count > 1 else ""
+        said = f"{name} has threads race for shared memory{_at(fault)}{second}{hazards}"
+    else:
+        said = f"{name} {what}{_at(fault)}{_near(fault)}{_who(fault)}"
+    own = stacks.own_line(python)
+    return said + (f"; launched at {own.place} in {own.function}" if own else "")
+
+
+def fix(fault: Fault) -> str:
+    """What to do about a fault."""
+    at = fault.place.where or f"in `{fault.kernel}`"
+    if fault.problem == "out of bounds":
+        over = "the index is compared with the size before it is used, and the grid and the tensor belong together"
+        return f"see at {at} that {over}"
+    if fault.problem == "misaligned":
+        size = f"a multiple of {fault.size}" if fault.size else "a multiple of the access's size"
+        return (
+            f"give the kernel a pointer that is {size} (a slice or a storage offset makes it odd: clone the tensor), "
+            f"or load smaller pieces at {at}"
+        )
+    if fault.problem == "race":
+        same = fault.other is None or fault.other.where == fault.place.where
+        how = "use an atomic operation there" if same else "put __syncthreads() between the two"
+        return f"{how} ({at})"
+    if fault.problem == "uninitialized":
+        return f"write the memory before {at} reads it (torch.zeros or a fill in place of torch.empty)"
+    if fault.problem == "barrier":
+        return f"let every thread of the block reach the barrier at {at}: move it out of the condition or early return"
+    if fault.problem == "assert":
+        return f"see what the assertion at {at} demands of the input, and check the input on the CPU"
+    return f"look at {at}: {fault.kind}"
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL of 9."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def deaths(children: Sequence[Child], exit_code: int | None) -> str:
+    """Processes below the command that died of a signal, in one sentence."""
+    first = children[0]
+    name = signal_name(-first.exit)
+    own = stacks.own_line(first.stack) or stacks.own_line(first.waiter)
+    where = ""
+    if own:
+        where = f" at {own.place} in {own.function}" if first.stack else f", waited for at {own.place}"
+    more = f" and {len(children) - 1} more" if len(children) > 1 else ""
+    went = ", while its parent went on and left with 0" if exit_code == 0 else ""
+    return f"process {first.pid}{more} below the command died of {name} ({first.exit}){where}{went}"
+
+
+def hanging(processes: Sequence[Waiting], seconds: float, ended: str) -> str:
+    """Where the processes of a hanging command are, in one sentence; those with a rank or the GPU first."""
+    telling = [each for each in processes if each.threads] or list(processes)
+    telling.sort(key=lambda each: (not each.rank, not each.cuda))
+    said = "; ".join(stacks.waits(each) for each in telling[:4])
+    more = f"; and {len(telling) - 4} more" if len(telling) > 4 else ""
+    how = "no stack of Python moved" if ended == "hung" else "its time was up"
+    return f"the command hung ({how} after {seconds:.0f} s): {said}{more}"
+
+
+def main_frames(events: Sequence[Mapping[str, object]]) -> tuple[PythonFrame, ...]:
+    """The frames of the first exception that ended a Python of the command."""
+    for event in events:
+        raw = event.get("frames")
+        if event.get("event") == "exception" and isinstance(raw, list) and raw:
+            return stacks.frames(raw)
+    return ()

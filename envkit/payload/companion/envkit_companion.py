@@ -1,0 +1,164 @@
+"""Inside a Python of a command under `envkit debug`: dumps stacks when asked or dying, and writes down what ends.
+
+It changes nothing that the program can see but two things: a real-time signal has a handler, and os.wait and its kin
+are functions of Python's.  What it learns goes, one JSON document a line, to ``events.jsonl`` in the folder that
+ENVKIT_DEBUG_FOLDER names; stacks go to ``python-PID.txt`` there, written by faulthandler, which needs neither the
+interpreter's lock nor memory.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import fcntl
+import importlib
+import json
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType, TracebackType
+
+FOLDER = "ENVKIT_DEBUG_FOLDER"
+LAUNCHES = "ENVKIT_DEBUG_LAUNCHES"  # kernels whose launches are to be found, by name, with commas
+RANKS = "ENVKIT_DEBUG_RANKS"  # 1: what this process does as one of several ranks is written down
+SIGNAL = int(signal.SIGRTMAX) - 3  # programs use SIGUSR1 and SIGUSR2, and the first real-time signals are libc's
+_HIGH = 900  # where a program that closes or reuses low descriptors does not come
+_MOST_EVENTS = 2000  # of one process: a program may start failing children without end
+_FRAMES = 40  # of a stack, the innermost
+_TEXT = 4000  # characters of a message
+
+
+class _State:
+    """This process's open files; a forked child gets its own."""
+
+    folder = ""
+    stacks: int | None = None
+    events: int | None = None
+    told = 0
+
+
+def enter() -> None:
+    """Starts the companion where ENVKIT_DEBUG_FOLDER names a folder; does nothing elsewhere."""
+    _State.folder = os.environ.get(FOLDER, "")
+    if not _State.folder:
+        return
+    _open()
+    tell("start", {"how": "exec"})
+    os.register_at_fork(after_in_child=_forked)
+    _watch_exceptions()
+    _watch_waits()
+    wanted = [name for name in os.environ.get(LAUNCHES, "").split(",") if name]
+    if wanted:
+        importlib.import_module("envkit_launches").watch(wanted, tell, stack)
+    if os.environ.get(RANKS) == "1":
+        importlib.import_module("envkit_ranks").watch(_State.folder, stack)
+
+
+def _open() -> None:
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    least = _HIGH if most > _HIGH + 10 or most == resource.RLIM_INFINITY else max(3, most // 2)
+
+    def opened(name: str) -> int:
+        low = os.open(os.path.join(_State.folder, name), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        high = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, least)
+        os.close(low)
+        return high
+
+    for number in (_State.stacks, _State.events):
+        if number is not None:
+            os.close(number)
+    _State.events = opened("events.jsonl")
+    _State.stacks = opened(f"python-{os.getpid()}.txt")
+    faulthandler.enable(file=_State.stacks)
+    faulthandler.register(SIGNAL, file=_State.stacks, all_threads=True)
+
+
+def tell(event: str, said: dict[str, Any]) -> None:
+    """Writes down one event of this process."""
+    _State.told += 1
+    if _State.events is None or _State.told > _MOST_EVENTS:
+        return
+    document = {"event": event, "pid": os.getpid(), "time": round(time.time(), 3)}
+    document.update(said)
+    try:
+        os.write(_State.events, json.dumps(document).encode("utf-8", "replace") + b"\n")
+    except OSError:
+        _State.events = None  # a full disk, or a program that closes what it does not know: it goes on unwatched
+
+
+def stack(frame: FrameType | None) -> list[list[Any]]:
+    """The frames from ``frame`` outwards, as file, line and function, the innermost last."""
+    found: list[list[Any]] = []
+    while frame is not None and len(found) < _FRAMES:
+        found.append([frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name])
+        frame = frame.f_back
+    return found[::-1]
+
+
+def _forked() -> None:
+    try:
+        _open()
+    except OSError:
+        _State.events = None
+        return
+    _State.told = 0
+    tell("start", {"how": "fork"})
+
+
+def _watch_exceptions() -> None:
+    before, before_thread = sys.excepthook, threading.excepthook
+
+    def seen(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+        frames: list[list[Any]] = []
+        while trace is not None:
+            code = trace.tb_frame.f_code
+            frames.append([code.co_filename, trace.tb_lineno, code.co_name])
+            trace = trace.tb_next
+        try:
+            message = str(error)[:_TEXT]
+        except Exception as fault:  # the program's own words, which may fail as it does
+            message = f"<no words: {type(fault).__name__}>"
+        tell("exception", {"kind": kind.__name__, "message": message, "frames": frames[-_FRAMES:]})
+
+    def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not issubclass(kind, KeyboardInterrupt):
+            seen(kind, error, trace)
+        before(kind, error, trace)
+
+    def uncaught_in_thread(said: threading.ExceptHookArgs) -> None:
+        if said.exc_type is not SystemExit:
+            seen(said.exc_type, said.exc_value, said.exc_traceback)
+        before_thread(said)
+
+    sys.excepthook = uncaught
+    threading.excepthook = uncaught_in_thread
+
+
+def _ended(pid: int, status: int) -> None:
+    if pid > 0 and status and (os.WIFSIGNALED(status) or os.WIFEXITED(status)):
+        code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        tell("child", {"child": pid, "exit": code, "waiter": stack(sys._getframe(2))})
+
+
+def _watch_waits() -> None:
+    """Lets every wait pass its answer on: subprocess, multiprocessing and asyncio call these two by their names.  They
+    take no keywords."""
+
+    def watched(original: Callable[..., Any]) -> Callable[..., Any]:
+        def wait(*arguments: Any) -> Any:
+            answer = original(*arguments)
+            _ended(answer[0], answer[1])
+            return answer
+
+        wait.__name__ = original.__name__
+        wait.__doc__ = original.__doc__
+        return wait
+
+    for name in ("wait", "waitpid"):
+        setattr(os, name, watched(getattr(os, name)))
