@@ -828,21 +828,24 @@ def _debug_precision(
     _finish(*judged, format=format, fail_on="warning", observed=False)
 
 
-@app.command()
+@app.command(context_settings={"allow_extra_args": True})  # a command without -- gets a sentence of its own
 def debug(
     context: typer.Context,
     image: Annotated[str | None, typer.Option("--image", help="Run the command in a container of this image.")] = None,
     gpus: Annotated[str, typer.Option("--gpus", help="With --image: all, none, or indexes with commas.")] = "auto",
     network: Annotated[str, typer.Option("--network", help="With --image: bridge, host or none.")] = "bridge",
-    volume: Annotated[list[str] | None, typer.Option("--volume", "-v", help="SOURCE:TARGET[:ro].")] = None,
+    volume: Annotated[
+        list[str] | None, typer.Option("--volume", "-v", help="With --image: SOURCE:TARGET[:ro]; may be given again.")
+    ] = None,
     budget: Annotated[float, typer.Option("--budget", help="Seconds for all rungs.")] = 1800.0,
     rung_budget: Annotated[float, typer.Option("--rung-budget", help="Seconds for one rung.")] = 600.0,
     ranks: Annotated[
         bool, typer.Option("--ranks", help="The command is several ranks (torchrun, srun ...): see why they hang.")
     ] = False,
     hang_after: Annotated[
-        float, typer.Option("--hang-after", help="With --ranks: seconds without a step of any rank.")
-    ] = 10.0,
+        float | None,
+        typer.Option("--hang-after", help="With --ranks: seconds without a step of any rank; by default 10."),
+    ] = None,
     quiet: Annotated[
         float, typer.Option("--quiet-for", help="Seconds of silence after which stacks are compared; 0: never.")
     ] = 120.0,
@@ -869,10 +872,15 @@ def debug(
     As it is, with blocking launches, under compute-sanitizer, with a core dump of the GPU; of a hang, the stacks of
     every process. Exit code 0: it succeeded and nothing was found; 1: found; 3: undecided.
     """
+    import shlex
+
     from envkit import debug as climbing
     from envkit import facts
     from envkit.debug import job, render
 
+    if context.args:
+        words = shlex.join([*context.args, *(context.obj or ())])
+        raise UsageError(f"`{context.args[0]}` stands where no command is expected", f"envkit debug -- {words}")
     if format not in ("console", "json", "html"):
         raise UsageError(f"there is no format `{format}`", "one of: console, json, html")
     if not precision and (autocast or code or python or dtype != "bfloat16"):
@@ -883,6 +891,10 @@ def debug(
         _debug_precision(
             _place(image or "", python, "docker", gpus), precision, dtype, autocast, code or Path(), budget, format
         )
+    if not image and (volume or network != "bridge" or gpus != "auto"):
+        raise UsageError("--volume, --network and --gpus belong to --image", "name the image, or leave them out")
+    if hang_after is not None and not (ranks and hang_after > 0):
+        raise UsageError(f"--hang-after {hang_after:g} says nothing here", "give it seconds above 0, and --ranks")
     wish = climbing.Wish(
         command=context.obj or (),
         budget_s=budget,
@@ -891,7 +903,7 @@ def debug(
         only=tuple(only or ()),
         skip=tuple(skip or ()),
         kernels=tuple(kernel or ()),
-        hang_after_s=hang_after if ranks else 0.0,
+        hang_after_s=(hang_after or climbing.ranks.HANG_AFTER_S) if ranks else 0.0,
         folder=out,
     )
     ground: job.Ground = job.Here()

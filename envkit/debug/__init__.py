@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import stat
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +27,7 @@ BUDGET_S = 1800.0
 RUNG_S = 600.0
 QUIET_S = 120.0
 _LEAST_S = 5.0  # a rung above the first with less time than this is not begun
+_MOST_CHILDREN = 200  # in the report, those that crashed first
 _TAIL_BYTES = 8 << 20  # of an output that are explained: what the keeper left out lies before it
 _READ_S = 120.0  # for cuda-gdb to open a core dump, and for nsys to count
 
@@ -79,11 +79,13 @@ def run(wish: Wish, ground: Ground, facts: Facts, say: Say) -> DebugReport:
     _check(wish)
     started = time.monotonic()
     here = _here()
+    there = wish.folder is not None and wish.folder.exists()
     folder = _folder(wish.folder)
     ground = ground.at(folder)
     found = job.tools(ground, wish.command, rungs.TOOLS, folder)
     if not found.program:
-        folder.rmdir()
+        if not there:
+            folder.rmdir()
         where = f" in {ground.image}" if ground.image else ""
         fix = "name one that is on PATH, or its path; a file must be executable"
         raise UsageError(f"there is no program `{wish.command[0]}`{where}", fix)
@@ -203,8 +205,8 @@ def _ending(ran: Ran) -> str:
     told = f"{said.get(ran.ended, ran.ended)} and was ended after {ran.seconds:.1f} s"
     if ran.ended == "exited":
         told = f"left with {ran.exit} after {ran.seconds:.1f} s"
-        told += f"; {ran.left} processes that it left behind were ended" if ran.left else ""
-    return told + (f"; {ran.undying} processes did not die of SIGKILL" if ran.undying else "")
+        told += f"; what it left behind was ended ({ran.left})" if ran.left else ""
+    return told + (f"; SIGKILL did not end all ({ran.undying})" if ran.undying else "")
 
 
 def _tail(path: Path) -> bytes:
@@ -363,6 +365,8 @@ def _report(climb: _Climb) -> DebugReport:
     explanation = state.explanation if (state.failed or fault) and not (state.told and state.hangs) else None
     if explanation and explanation.category == "insufficient-evidence" and category not in ("", explanation.category):
         explanation = None  # the answer comes from elsewhere, and beside it "the log does not tell" would mislead
+    # Of a command that did not end by itself envkit ended the rest.
+    ended = [each for each in first.children() if first.ended == "exited" or each.exit not in (-15, -9)]
     own = stacks.own_line(python)
     wrong = f"{python[-1].function} at {python[-1].place}" if python else ""
     made = DebugReport(
@@ -377,8 +381,7 @@ def _report(climb: _Climb) -> DebugReport:
         fault=fault,
         first_wrong=wrong if own else "",
         python=python,
-        # Of a command that hangs envkit itself ended the rest.
-        children=tuple(each for each in first.children() if not (state.hangs and each.exit in (-15, -9))),
+        children=tuple(sorted(ended, key=lambda each: each.exit not in job.CRASHES)[:_MOST_CHILDREN]),
         hang=hang,
         explanation=explanation,
         fix=fix,
@@ -414,6 +417,9 @@ def _verdict(
     if state.told:
         by_ranks = state.told
         return Verdict.FOUND, by_ranks.cause, by_ranks.category, by_ranks.cause_class, by_ranks.fix
+    if state.failed and first.text().rstrip().endswith("EOFError: EOF when reading a line"):
+        cause = "the command asks for input, and its stdin is empty under envkit debug"
+        return Verdict.UNDECIDED, cause, "", "", "give it a file: -- sh -c 'exec python train.py < answers'"
     known = said is not None and said.category != "insufficient-evidence" and said.confidence >= 0.5
     if first.ended == "forks":
         cause = f"the command forks without end: {first.processes} processes were seen in {first.seconds:.0f} s"
@@ -435,7 +441,7 @@ def _verdict(
     if crashed:
         return Verdict.FOUND, told.deaths(crashed, first.exit), said.category if said else "", "", ""
     if first.ended == "timed-out":
-        cause = f"the command was still working after {first.seconds:.0f} s, on {first.busy:g} processors"
+        cause = f"the command had not ended after {first.seconds:.0f} s, and used {first.busy:g} processors"
         return Verdict.UNDECIDED, cause, "", "", "give it more time: --rung-budget SECONDS"
     if state.failed:
         own = stacks.own_line(_raised(first))
@@ -512,8 +518,3 @@ def _new(path: Path, text: str, mode: int = 0o644) -> None:
     except FileNotFoundError:
         pass
     files.write(path, text, mode)
-
-
-def stderr(line: str) -> None:
-    """Progress, on stderr."""
-    print(line, file=sys.stderr, flush=True)

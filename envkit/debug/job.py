@@ -26,7 +26,6 @@ from envkit.proc import Completed
 
 COMPANION = Path(payload.__file__).parent / "companion"
 MOST_BYTES = 32 << 20  # of output that are kept of one rung
-_MOST_CHILDREN = 200  # that are told of
 _MARGIN_S = 180.0  # beyond the budget: stacks of eight processes by a debugger that may take 20 s each, and the end
 CRASHES = (-4, -5, -6, -7, -8, -11, -31)  # SIGILL TRAP ABRT BUS FPE SEGV SYS: nobody sends these to end a process
 
@@ -117,7 +116,7 @@ class Ran:
                 found[pid] = Child(pid, known.exit, known.waiter, frames)
             elif words and pid != self.main:
                 found[pid] = Child(pid, _SIGNALS.get(words, -6), (), frames)
-        return tuple(found.values())[:_MOST_CHILDREN]
+        return tuple(found.values())
 
     def crashed(self) -> tuple[Child, ...]:
         """The processes below the command that died of a fault of their own: a signal that nobody sends to end one."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from envkit.debug import stacks
+from envkit.debug import job, stacks
 from envkit.debug.job import Ran
 from envkit.debug.records import PythonFrame, RankRow
 from envkit.logs import flight
@@ -171,7 +171,7 @@ def dumps(folder: Path) -> tuple[flight.Dump, ...]:
     found = []
     for path in sorted(folder.glob("flight-*.pkl")):
         try:
-            with path.open("rb") as file:
+            with job.plain_file(path) as file:
                 found.append(flight.load(file, path.name))
         except (OSError, ValueError):
             continue
@@ -180,7 +180,7 @@ def dumps(folder: Path) -> tuple[flight.Dump, ...]:
 
 def _rows(path: Path) -> list[Mapping[str, Any]]:
     try:
-        with path.open("rb") as file:
+        with job.plain_file(path) as file:
             lines = file.read(_LARGEST).splitlines()
     except OSError:
         return []
@@ -188,8 +188,8 @@ def _rows(path: Path) -> list[Mapping[str, Any]]:
     for line in lines:
         try:
             row = json.loads(line)
-        except ValueError:
-            continue  # a process that was killed while it wrote
+        except (ValueError, RecursionError):
+            continue  # a process that was killed while it wrote, or somebody else's text
         if isinstance(row, dict):
             rows.append(row)
     return rows

@@ -187,6 +187,8 @@ def _lines(report: DebugReport) -> Iterator[str]:
             yield f"    {frame.place} in {frame.function}"
     for child in report.children[:8]:
         yield f"  process {child.pid} below the command ended with {child.exit}"
+    if len(report.children) > 8:
+        yield f"  and {len(report.children) - 8} more"
     if report.ranks:
         yield "  ranks side by side:"
         for line in ranks.lines(report.ranks)[:32]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -38,20 +39,20 @@ def script(
     lines += [f"# {_comment(name)} {_comment(version)}" for name, version in sorted(versions.items())]
     if image:
         lines.append(f"# in the image {_comment(image)}")
-    lines += ["set -eu", f"cd {shlex.quote(cwd)}"]
+    lines += ["set -eu", f"cd {_quoted(cwd)}"]
     for name, value in sorted(environ.items()):
         if not _BEARS.search(name) or not _NAME.match(name) or name.startswith("ENVKIT_"):
             continue
         if _SECRET.search(name) or redacted_text(f"{name}={value}") != f"{name}={value}":
             lines.append(f"# {name} is set and is left out: it looks like a secret")
         else:
-            lines.append(f"export {name}={shlex.quote(value)}")
+            lines.append(f"export {name}={_quoted(value)}")
     given = {name: value for name, value in added.items() if value is not None and _NAME.match(name)}
-    lines += [f"export {name}={shlex.quote(value)}" for name, value in sorted(given.items())]
+    lines += [f"export {name}={_quoted(value)}" for name, value in sorted(given.items())]
     words = redacted_words(argv)
     if words != list(argv):
         lines.append(f"# {HIDDEN} stands for what looks like a secret: put it there before this is run")
-    lines.append("exec " + " ".join(map(shlex.quote, words)))
+    lines.append("exec " + " ".join(map(_quoted, words)))
     return "\n".join(lines) + "\n"
 
 
@@ -66,5 +67,15 @@ def redacted_words(argv: Sequence[str]) -> list[str]:
     return words
 
 
+def _quoted(word: str) -> str:
+    """A word for a shell, in UTF-8 whatever its bytes are."""
+    raw = os.fsencode(word)
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return "\"$(printf '" + "".join(f"\\{byte:03o}" for byte in raw) + "')\""
+    return shlex.quote(word)
+
+
 def _comment(text: str) -> str:
-    return " ".join(redacted_text(text).split())
+    return " ".join(redacted_text(text).encode("utf-8", "backslashreplace").decode("utf-8").split())

@@ -136,6 +136,8 @@ def _safe(text: str) -> str:
 
 def _title(report: DebugReport) -> str:
     """The kind of failure in a few words."""
+    if report.verdict is Verdict.CLEAN:
+        return "the command succeeded and no rung found a fault"
     known = knowledge.failures().get(report.category)
     if report.fault and report.fault.problem in _SILENT:  # which raise no error, so that the catalogue has none of them
         return _SILENT[report.fault.problem]
@@ -272,7 +274,8 @@ def _panels(report: DebugReport) -> list[_Panel]:
     alike: dict[object, list[Waiting | RankRow]] = {}
     for each in told:
         if each.threads or not each.rank:
-            alike.setdefault((each.threads, each.native) if each.rank else each.pid, []).append(each)
+            state = states[each.rank].state if each.rank in states else ""
+            alike.setdefault((state, each.threads, each.native) if each.rank else each.pid, []).append(each)
     for row in report.ranks:
         if row.main and str(row.rank) not in seen:
             alike.setdefault((row.main,), []).append(row)

@@ -29,7 +29,7 @@ LAUNCHES = "ENVKIT_DEBUG_LAUNCHES"  # kernels whose launches are to be found, by
 RANKS = "ENVKIT_DEBUG_RANKS"  # 1: what this process does as one of several ranks is written down
 SIGNAL = int(signal.SIGRTMAX) - 3  # programs use SIGUSR1 and SIGUSR2, and the first real-time signals are libc's
 _HIGH = 900  # where a program that closes or reuses low descriptors does not come
-_MOST_EVENTS = 2000  # of one process: a program may start failing children without end
+_MOST_FAILED = 2000  # children of one process that are told: a program may start failing ones without end
 _FRAMES = 40  # of a stack, the innermost
 _TEXT = 4000  # characters of a message
 
@@ -40,7 +40,7 @@ class _State:
     folder = ""
     stacks: int | None = None
     events: int | None = None
-    told = 0
+    failed = 0
 
 
 def enter() -> None:
@@ -81,8 +81,7 @@ def _open() -> None:
 
 def tell(event: str, said: dict[str, Any]) -> None:
     """Writes down one event of this process."""
-    _State.told += 1
-    if _State.events is None or _State.told > _MOST_EVENTS:
+    if _State.events is None:
         return
     document = {"event": event, "pid": os.getpid(), "time": round(time.time(), 3)}
     document.update(said)
@@ -107,7 +106,6 @@ def _forked() -> None:
     except OSError:
         _State.events = None
         return
-    _State.told = 0
     tell("start", {"how": "fork"})
 
 
@@ -143,7 +141,9 @@ def _watch_exceptions() -> None:
 def _ended(pid: int, status: int) -> None:
     if pid > 0 and status and (os.WIFSIGNALED(status) or os.WIFEXITED(status)):
         code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-        tell("child", {"child": pid, "exit": code, "waiter": stack(sys._getframe(2))})
+        _State.failed += 1
+        if code < 0 or _State.failed <= _MOST_FAILED:
+            tell("child", {"child": pid, "exit": code, "waiter": stack(sys._getframe(2))})
 
 
 def _watch_waits() -> None:

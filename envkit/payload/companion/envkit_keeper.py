@@ -36,6 +36,8 @@ _TICK_S = 0.05
 _LOOK_S = 0.25  # between looks at what processes there are
 _GRACE_S = 3.0  # after SIGTERM
 _HUNG_GRACE_S = 0.5  # for a command that waits for ever
+_TIDY_S = 1.0  # then, for shared memory to be taken away
+_TIDIES = re.compile(r"multiprocessing.resource_tracker|torch_shm_manager")
 _SWEEP_S = 10.0  # for all to be gone after SIGKILL; one in an uninterruptible driver call outlives it
 _SAMPLES, _APART_S = 3, 3.0  # of the stacks, before a silent command is called hung
 _IDLE = 0.1  # processors in use by what waits; Python's own threads wake now and then
@@ -157,6 +159,7 @@ class Keeper:
         self.main = 0
         self.status: int | None = None
         self.adopted: list[dict[str, int]] = []
+        self.sweeping = False
         self.seen: set[int] = set()
         self.cuda: set[int] = set()
         self.looked = 0.0
@@ -239,7 +242,7 @@ class Keeper:
             code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
             if pid == self.main:
                 self.status = code
-            elif len(self.adopted) < 1000:
+            elif not self.sweeping and len(self.adopted) < 1000:  # what the sweep ends tells nothing
                 self.adopted.append({"pid": pid, "exit": code})
 
     def look(self) -> dict[int, Process]:
@@ -447,9 +450,15 @@ class Keeper:
     def sweep(self, grace_s: float) -> int:
         """Ends everything below the keeper, after ``grace_s`` seconds in which it may end itself; how many processes
         did not die."""
+        self.sweeping = True
         if grace_s and below(os.getpid()):
             self.send(signal.SIGTERM)
             end = time.monotonic() + grace_s
+            while below(os.getpid()) and time.monotonic() < end:
+                self.read(_TICK_S)
+                self.reap()
+            self.send(signal.SIGKILL, spare=True)
+            end = time.monotonic() + _TIDY_S
             while below(os.getpid()) and time.monotonic() < end:
                 self.read(_TICK_S)
                 self.reap()
@@ -471,9 +480,12 @@ class Keeper:
             self.reap()
         return len(below(os.getpid()))
 
-    def send(self, number: int) -> None:
-        """Sends a signal to everything below the keeper."""
+    def send(self, number: int, spare: bool = False) -> None:
+        """Sends a signal to everything below the keeper; with ``spare`` not to those that tidy up once all others are
+        gone, and then end."""
         for pid in below(os.getpid()):
+            if spare and _TIDIES.search(_text(f"/proc/{pid}/cmdline")):
+                continue
             with contextlib.suppress(OSError):
                 os.kill(pid, number)
 
@@ -500,6 +512,10 @@ class Keeper:
                 end = time.monotonic() + 1.0  # what it left behind may still be writing its last words
                 while self.pipe >= 0 and time.monotonic() < end:
                     self.read(_TICK_S)
+                end = time.monotonic() + _LOOK_S  # multiprocessing's trackers end a moment after it
+                while below(os.getpid()) and time.monotonic() < end:
+                    self.read(_TICK_S)
+                    self.reap()
                 left = len(below(os.getpid()))
             self.output.deaf = ended != "exited"  # what it prints when the keeper ends it tells nothing of the cause
             undying = self.sweep({"forks": 0.0, "hung": _HUNG_GRACE_S}.get(ended, _GRACE_S))

@@ -179,8 +179,9 @@ def watch(folder: str, stack: Stack) -> None:
     _Here.folder, _Here.stack = folder, stack
     sys.meta_path.insert(0, _AfterTorch())
     os.register_at_fork(after_in_child=_forked)
-    rank, world = _number("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"), _number(
-        "WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"
+    rank, world = (
+        _number("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"),
+        _number("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"),
     )
     if rank is not None and world is not None and world > 1:
         _Here.rank, _Here.world = rank, world
