@@ -8,11 +8,13 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
+import select
 import shutil
 import stat
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -36,6 +38,8 @@ FORMATS = ("console", "json", "html")
 VERSIONS = ("torch", "cuda", "cudnn", "nccl", "driver", "driver_cuda", "runtime_cuda", "gpu", "arch")
 
 _PEEKED = 4096  # bytes that a dump is known by
+_WAITED_MS = 3000  # for somebody to write to a FIFO
+_RANK = re.compile(r"(?P<rank>[0-9]{1,6})=(?P<file>.+)", re.DOTALL)
 _LARGE = 32_000_000  # bytes; fewer are read before anybody wonders
 _PROGRESS_S = 2.0  # seconds between two lines of progress
 _AGREED = 0.1  # what a finding of a report that says the same adds to the confidence; 0.95 stays the most
@@ -158,7 +162,7 @@ def _of_nothing(found: Explanation, told: Story) -> Explanation:
 
 def read(asked: Asked, say: Say, stdin: IO[bytes] | None = None) -> tuple[Reading, ...]:
     """The logs as read, and the flight recorder's files among them; raises UsageError as ``answer`` does."""
-    ranks = dict(map(_rank, asked.ranks))
+    ranks = _ranks(asked.ranks)
     names = [*asked.logs, *(name for name in ranks if name not in asked.logs)]
     named = [(name, False) for name in names] + [(name, True) for name in asked.kernel]
     inputs: list[reader.Input] = []
@@ -187,11 +191,17 @@ def read(asked: Asked, say: Say, stdin: IO[bytes] | None = None) -> tuple[Readin
     return (reading, flight.reading(dumps)) if dumps else (reading,)
 
 
-def _rank(word: str) -> tuple[str, int]:
-    number, _, name = word.partition("=")
-    if not (number.isascii() and number.isdigit() and name):
-        raise UsageError(f"`{word}` names no rank and its file", "write it as RANK=FILE, such as 3=worker3.err")
-    return name, int(number)
+def _ranks(words: Iterable[str]) -> dict[str, int]:
+    """The rank that was said of each file."""
+    found: dict[str, int] = {}
+    for word in words:
+        said = _RANK.fullmatch(word)
+        if said is None:
+            raise UsageError(f"`{word}` names no rank and its file", "write it as RANK=FILE, such as 3=worker3.err")
+        name, rank = said["file"], int(said["rank"])
+        if found.setdefault(name, rank) != rank:
+            raise UsageError(f"{name} is said to be of rank {found[name]} and of rank {rank}", "say one of them")
+    return found
 
 
 def _ranked(reading: Reading, ranks: Mapping[str, int]) -> Reading:
@@ -231,11 +241,24 @@ def _open(name: str) -> io.BufferedReader:
             raise UsageError(f"{name} is a directory", f"name the logs in it, such as {name.rstrip('/')}/*.log")
         if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
             raise UsageError(f"{name} is no file: a device or a socket has no end", "name a log, or pipe one in")
-        return open(name, "rb")
+        return _opened(name)
     except FileNotFoundError as error:
         raise UsageError(f"there is no file {name}", "check the name, or give the log on stdin as -") from error
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise UsageError(f"{name} cannot be read: {short(error)}", "check its permissions") from error
+
+
+def _opened(name: str) -> io.BufferedReader:
+    """The file, and a FIFO of the file system whether or not somebody writes to it: open() waits for that, maybe
+    for ever.  A pipe without a name (`<(...)` of a shell) is open at both ends from the first."""
+    if not (stat.S_ISFIFO(os.stat(name).st_mode) and os.path.exists(os.path.realpath(name))):
+        return open(name, "rb")
+    number = os.open(name, os.O_RDONLY | os.O_NONBLOCK)
+    ready = select.poll()
+    ready.register(number, select.POLLIN)
+    ready.poll(_WAITED_MS)
+    os.set_blocking(number, True)  # from here on it ends at once where nobody has it open
+    return open(number, "rb")
 
 
 def _about(stream: io.BufferedReader) -> os.stat_result | None:
@@ -322,7 +345,7 @@ def _json(path: Path) -> Any:
     from envkit import saved
 
     try:
-        with open(path, "rb") as file:
+        with _opened(str(path)) as file:
             data = file.read(saved.MOST_BYTES + 1)
         if len(data) > saved.MOST_BYTES:
             raise UsageError(f"{path} has more than {saved.MOST_BYTES >> 20} MiB", "name a report of envkit")

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -191,6 +192,21 @@ def test_a_rank_can_be_said_of_a_file(envkit: Envkit, fault: Path) -> None:
 @pytest.mark.parametrize("word", ["3", "=x", "a=x", "-1=x", "3="])
 def test_a_rank_without_a_file_is_refused(envkit: Envkit, word: str) -> None:
     assert "names no rank and its file" in refused(envkit("--rank", word))
+
+
+def test_two_ranks_of_one_file_are_refused(envkit: Envkit, fault: Path) -> None:
+    assert refused(envkit("--rank", f"1={fault}", "--rank", f"2={fault}")).endswith("of rank 1 and of rank 2")
+    assert envkit("--rank", f"1={fault}", "--rank", f"1={fault}").code == 1
+    assert "names no rank and its file" in refused(envkit("--rank", f"12345678={fault}"))
+
+
+def test_a_fifo_is_read_and_one_that_nobody_writes_to_is_empty(envkit: Envkit, tmp_path: Path) -> None:
+    fifo = tmp_path / "pipe"
+    os.mkfifo(fifo)
+    with subprocess.Popen(["bash", "-c", f"printf %s {shlex.quote(FAULT)} > {fifo}"]):
+        assert envkit(fifo).code == 1
+    ended = envkit(fifo)
+    assert (ended.code, "is empty" in ended.out) == (3, True)
 
 
 def dump(rank: int, done: int) -> str:
@@ -590,6 +606,24 @@ def test_the_schema_refuses_another_shape(broken: dict[str, Any]) -> None:
     plain = {**json.loads(explained.document(made.explanation())), **broken}
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(plain, SCHEMA)
+
+
+def undescribed(node: Any, path: str = "") -> Iterator[str]:
+    """The fields of a schema, at any depth, that say nothing of themselves."""
+    if isinstance(node, dict):
+        for name, inner in node.get("properties", {}).items():
+            if not inner.get("description"):
+                yield f"{path}/{name}"
+        for key, inner in node.items():
+            yield from undescribed(inner, f"{path}/{key}")
+    elif isinstance(node, list):
+        for inner in node:
+            yield from undescribed(inner, path)
+
+
+def test_every_field_of_the_schema_is_described() -> None:
+    assert list(undescribed(SCHEMA)) == []
+    assert list(undescribed({"properties": {"x": {}}})) == ["/x"]
 
 
 def test_a_file_name_that_is_no_text_makes_a_document() -> None:

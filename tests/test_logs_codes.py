@@ -84,5 +84,21 @@ def test_signal_of_what_is_none() -> None:
     assert [codes.signal_of(code) for code in (0, 128, 255, 256, -300, 3221225477)] == [""] * 6
 
 
-def test_errno_of() -> None:
-    assert (codes.errno_of(28), codes.errno_of(12), codes.errno_of(99999)) == ("ENOSPC", "ENOMEM", "")
+@pytest.mark.parametrize("text", ["1000000000000", "\u0663", "", "-"])
+def test_a_number_that_is_none_is_not_looked_up(text: str) -> None:
+    assert codes.cuda_error(text, facts.load()) is None
+    assert codes.status("nccl", text) is None
+
+
+def test_a_name_may_stand_among_blanks() -> None:
+    row = codes.status("nccl", " ncclRemoteError ")
+    assert row is not None and row.code == 6
+
+
+def test_an_old_number_that_nobody_used_is_none() -> None:
+    assert codes.cuda_error(700, facts.load(), old=True) is None
+
+
+def test_versions_have_their_bounds() -> None:
+    assert [codes.cuda_version(number) for number in (10, 100_000)] == [None, None]
+    assert codes.cudnn_version(1_000_000) is None

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from envkit import facts
 from envkit.logs import flight, hang
-from envkit.logs.story import tell
+from envkit.logs.records import Event, Frame, Line, Role, Signature, Traceback
+from envkit.logs.story import Story, tell
 from envkit.logs.verdict import explain
 from tests.logs import reading, story
 
@@ -209,3 +210,87 @@ def test_files_and_logs_make_one_answer() -> None:
     assert "rank 1" in answer.because and "/w/train.py:12" in answer.because
     rows = {row.rank: row for row in answer.ranks if row.group == "0"}
     assert (rows[0].enqueued, rows[0].completed, rows[1].enqueued) == (2, 1, 1)
+
+
+# The table's rules, each on made-up events.
+
+
+def _event(id: str, rank: int | None = None, **values: str) -> Event:
+    line = Line("log", 1, "x", rank=rank)
+    return Event(line, Signature(id, "", Role.ROOT, "x", "x", "here", "here"), Role.ROOT, values)
+
+
+def _story(*events: Event, traces: Sequence[Traceback] = ()) -> Story:
+    return Story(events, tuple(traces), ())
+
+
+_WAIT, _STATE = "c10d-watchdog-timeout", "c10d-watchdog-state"
+
+
+def test_of_one_wait_the_line_that_tells_the_sizes_counts() -> None:
+    short = _event(_WAIT, 0, seq="5", op="ALLREDUCE")
+    long = _event(_WAIT, 0, seq="5", op="ALLREDUCE", numel_in="8")
+    assert [wait.numel_in for wait in hang.waits(_story(short, long))] == [8]
+    assert [wait.numel_in for wait in hang.waits(_story(long, short))] == [8]
+    bare = _event(_WAIT, 1)
+    assert [wait.rank for wait in hang.waits(_story(bare, long))] == [0]
+    assert [wait.rank for wait in hang.waits(_story(bare))] == [1]
+
+
+def test_a_rank_waits_in_each_of_its_groups() -> None:
+    states = [_event(_STATE, 0, seq=seq, guid=guid) for seq, guid in (("5", "1(tp)"), ("9", "2(dp)"))]
+    found = hang.first_waits(_story(*states, _event(_WAIT, 0, seq="5"), _event(_WAIT, 0, seq="9")))
+    assert [(wait.group, wait.seq) for wait in found] == [("1(tp)", 5), ("2(dp)", 9)]
+
+
+def test_one_rank_does_not_differ_from_itself_and_what_is_not_said_differs_from_nothing() -> None:
+    def differ(*waits: Event) -> int:
+        return len(hang.differing(hang.waits(_story(*waits))))
+
+    assert differ(_event(_WAIT, 0, seq="5"), _event(_WAIT, 0, seq="6")) == 0
+    assert differ(_event(_WAIT, 0, seq="5"), _event(_WAIT, 1, seq="6")) == 2
+    assert differ(_event(_WAIT, 0, seq="5", op="A"), _event(_WAIT, 1, seq="5")) == 0
+
+
+def test_the_world_is_the_largest_that_is_said_and_believed() -> None:
+    assert hang.world(_story(_event("x", world="2"), _event("x", world="8"))) == 8
+    assert hang.world(_story(_event("x", world="99999999"))) is None
+    assert (
+        hang.silent(_story(_event(_WAIT, 0, seq="5"), _event("x", rank=None, world="x"), _event("x", 99999999))) == ()
+    )
+
+
+def test_who_is_named_and_reported_nothing_is_silent() -> None:
+    waiting = _event(_WAIT, 0, seq="5")
+    assert hang.silent(_story(waiting, _event("x", 3))) == (3,)
+    assert hang.silent(_story(waiting, Event(Line("log", 2, "x"), waiting.signature, Role.ROOT, {"rank": "2"}))) == ()
+    named = _event("x")
+    assert hang.silent(_story(waiting, Event(named.line, named.signature, Role.ROOT, {"rank": "4"}))) == (4,)
+    assert hang.silent(_story(waiting, Event(named.line, named.signature, Role.ROOT, {"rank": "88888"}))) == ()
+    assert hang.silent(_story(waiting, _event(_STATE, 3), _event("x", 3))) == ()
+
+
+def test_the_label_of_a_line_is_the_rank_in_the_job() -> None:
+    labelled = Event(Line("log", 1, "x", rank=7), _event(_STATE).signature, Role.ROOT, {"rank": "1"})
+    assert hang.rank_of(labelled) == 7
+
+
+def test_states_of_one_rank_add_up() -> None:
+    flight_state = _event("flight-state", 0, enqueued="9", completed="8", op="A", where="x.py:1 in f")
+    (row,) = hang.table(_story(flight_state, _event("c10d-last-work", 0)))
+    assert (row.enqueued, row.completed, row.operation, row.where) == (9, 8, "A", "x.py:1 in f")
+    (row,) = hang.table(_story(flight_state, _event("flight-state", 0, op="B", where="y.py:2 in g")))
+    assert (row.operation, row.where) == ("A", "x.py:1 in f")
+
+
+def test_rows_stand_by_group_and_rank_with_where_each_rank_was() -> None:
+    frames = (Frame("/w/train.py", 7, "step"), Frame("/env/site-packages/torch/x.py", 1, "wait"))
+    traces = [
+        Traceback(Line("log", 1, "x", rank=rank), Line("log", 9, "x", rank=rank), frames, "E", "") for rank in (0, 2)
+    ]
+    rows = hang.table(_story(_event(_STATE, 1), _event(_STATE, 0), _event("x", 2), traces=traces))
+    assert [(row.rank, row.where, row.silent) for row in rows] == [
+        (0, "/w/train.py:7 in step", False),
+        (1, "", False),
+        (2, "/w/train.py:7 in step", True),
+    ]

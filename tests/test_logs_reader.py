@@ -387,6 +387,23 @@ def test_a_flood_hides_nothing_and_keeps_little() -> None:
     assert any("fallen off the bus" in event.line.text for event in seen.events)
 
 
+def test_a_flood_between_carriage_returns_is_read_in_part_and_counted() -> None:
+    seen = reading("".join(f"{ILLEGAL} on attempt {index}\r" for index in range(3000)) + f"{XID}\n")
+    mine = [event for event in seen.events if event.category == "illegal-memory-access"]
+    assert len(mine) <= FIRST + LAST
+    assert sum(event.line.times for event in mine) >= 3000
+    assert any("fallen off the bus" in event.line.text for event in seen.events)
+
+
+def test_a_bomb_of_gzip_is_given_up_and_a_flood_is_not() -> None:
+    flood = gzip.compress(f"{ILLEGAL} again\n".encode() * 100_000)
+    assert (reading(flood).files[0].cut, reading(flood).files[0].lines) == ("", 100_000)
+    bomb = reading(gzip.compress(f"{ILLEGAL}\n".encode() + b"\n" * (96 << 20)))
+    assert "200 times the size of its gzip stream" in bomb.files[0].cut
+    assert bomb.files[0].bytes < 96 << 20
+    assert bomb.events  # what came before it
+
+
 def test_repetitions_are_folded() -> None:
     (found,) = illegal(f"{ILLEGAL}\n" * 5000)
     assert (found.line.number, found.line.times) == (1, 5000)
@@ -414,8 +431,7 @@ def test_memory_stays_small() -> None:
 
 def test_a_kernel_message_that_mail_wrapped_is_read_whole() -> None:
     whole = (
-        "NVRM: Xid (PCI:0000:3b:00): 31, pid=4711, name=python3, "
-        "Ch 00000010, intr 00000000. MMU Fault: ENGINE GRAPHICS"
+        "NVRM: Xid (PCI:0000:3b:00): 31, pid=4711, name=python3, Ch 00000010, intr 00000000. MMU Fault: ENGINE GRAPHICS"
     )
     wrapped = (
         "[123456.123456] NVRM: Xid (PCI:0000:3b:00): 31, pid=4711, name=python3,\n"

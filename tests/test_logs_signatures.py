@@ -108,9 +108,9 @@ def took(pattern: re.Pattern[str], piece: str, length: int, end: str) -> float:
     return perf_counter() - begin
 
 
-def grows(pattern: re.Pattern[str], piece: str, end: str, short: int = 10_000) -> bool:
+def grows(pattern: re.Pattern[str], piece: str, end: str, short: int = 5_000) -> bool:
     """Whether four times the text takes more than the eightfold time, as often as it is tried."""
-    if took(pattern, piece, short, end) < 0.004:
+    if took(pattern, piece, short, end) < 0.001:
         return False
     return all(took(pattern, piece, 4 * short, end) > 8 * took(pattern, piece, short, end) for _ in range(3))
 
@@ -121,8 +121,7 @@ def test_the_time_of_a_pattern_grows_with_the_line_and_no_faster(domain: str) ->
         (row.id, piece)
         for row in of_domain(domain)
         for piece in pieces(row)
-        for end in ("", row.anchor)
-        if grows(re.compile(row.pattern), piece, end)
+        if grows(re.compile(row.pattern), piece, "" if row.anchor in piece else row.anchor)
     ]
 
     assert slow == []

@@ -1,8 +1,7 @@
-"""What the numbers in logs mean: versions packed into one integer, statuses of libraries, exit codes, errno."""
+"""What the numbers in logs mean: versions packed into one integer, statuses of libraries, exit codes."""
 
 from __future__ import annotations
 
-import errno
 import signal
 from dataclasses import dataclass
 from functools import cache
@@ -110,11 +109,6 @@ def signal_of(exit: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return ""
-
-
-def errno_of(number: int) -> str:
-    """The name of a system call's error ("ENOSPC"), "" for a number that is none."""
-    return errno.errorcode.get(number, "")
 
 
 def _number(code: int | str) -> int | None:

@@ -97,8 +97,7 @@ def world(story: Story) -> int | None:
 
 def silent(story: Story) -> tuple[int, ...]:
     """The ranks that are known to be there and did not report that they waited, where others did."""
-    reported = {wait.rank for wait in waits(story) if wait.rank is not None}
-    reported |= {rank for event in story.of(*_STATES) if (rank := rank_of(event)) is not None}
+    reported = {rank for event in story.of(*_WAITS, *_STATES) if (rank := rank_of(event)) is not None}
     if not reported:
         return ()
     there = set(range(world(story) or 0)) | {rank for rank in story.ranks if rank < _MOST_RANKS}

@@ -27,6 +27,8 @@ MOST = 2 << 30
 """Bytes of one input that are read: what never ends (a FIFO, a device, a bomb of gzip) ends here."""
 
 _LONGEST_CARRY = 4 * BLOCK  # a line without an end is handed on in stretches of this size
+_INFLATED = 200  # times its own size that the text of a compressed log may have; a flood of one error has some hundred
+_INFLATED_FREE = 64 * BLOCK  # and bytes of text before that is asked
 _NUL_RUN = 64 * BLOCK  # so many NUL bytes and nothing else: a device or a hole in a file, not a log
 _STRETCHES = 100  # of one line
 _BEFORE = 1000  # bytes of a long line that are kept before what was found in it
@@ -198,11 +200,14 @@ def _chained(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _unpacked(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """What gzip packed, all members of it; raises Damaged after the last that could be read."""
+    """What gzip packed, all members of it; raises Damaged after the last that could be read, and where the text is so
+    much more than what it was packed into that it is no log."""
     engine = zlib.decompressobj(wbits=31)
     begun = False  # a member whose end is still to come
+    packed = unpacked = 0
     for block in blocks:
         waiting = block
+        packed += len(block)
         while waiting:
             begun = True
             before = engine.copy()
@@ -213,6 +218,10 @@ def _unpacked(blocks: Iterator[bytes]) -> Iterator[bytes]:
                 raise Damaged(f"its gzip stream is damaged ({error})") from error
             if text:
                 yield text
+                unpacked += len(text)
+                if unpacked > _INFLATED_FREE + _INFLATED * packed:
+                    times = f"its text has more than {_INFLATED} times the size of its gzip stream"
+                    raise Damaged(f"{times}, so that only the first {unpacked >> 20} MiB are read")
             waiting = engine.unconsumed_tail
             if engine.eof:
                 waiting = engine.unused_data.lstrip(b"\0")
@@ -301,7 +310,8 @@ class Scanner:
                 self.first += islice(_filled(number, block), self._ends - len(self.first))
             self._last = [*self._last[-1:], (number, block)]
             self.seen.quoted += block.count(b"\n> ") + block.startswith(b"> ")
-            yield from self._walk.walk(block.split(b"\n"), number)
+            if block.strip():
+                yield from self._walk.walk(block, number)
             number += block.count(b"\n")
         yield from self._walk.counted()
         complete = not self._last or self._last[-1][1].endswith(b"\n")
@@ -377,12 +387,17 @@ def _binary(block: bytes) -> bool:
     return len(block) - len(block.translate(None, _CONTROLS)) > _BINARY * len(block)
 
 
+_FILLED = re.compile(rb"\S[^\r\n]*")
+
+
 def _filled(number: int, block: bytes) -> Iterator[Piece]:
     """Every piece that is not blank, long ones cut."""
-    for index, line in enumerate(block.split(b"\n")):
-        for part in line.split(b"\r") if b"\r" in line else (line,):
-            if part.strip():
-                yield Piece(number + index, part[:LONGEST], False, False)
+    at = 0
+    for match in _FILLED.finditer(block):
+        number += block.count(b"\n", at, match.start())
+        begin = max(block.rfind(b"\n", at, match.start()) + 1, block.rfind(b"\r", at, match.start()) + 1, at)
+        at = match.end()
+        yield Piece(number, block[begin : min(at, begin + LONGEST)], False, False)
 
 
 SHAPE = bytes(range(256)).lower().translate(bytes.maketrans(b"123456789", b"000000000"))
@@ -421,9 +436,10 @@ class _Walk:
         self._before: tuple[int, bytes] | None = None  # the last line before, if it was passed over
         self._gap = False
 
-    def walk(self, lines: list[bytes], number: int) -> Iterator[Piece]:
+    def walk(self, block: bytes, number: int) -> Iterator[Piece]:
         """The pieces of a block's lines, the first of which is ``number``; the last one is what follows its end."""
-        shapes = [line.translate(SHAPE) for line in lines]
+        lines = block.split(b"\n")
+        shapes = block.translate(SHAPE).split(b"\n")
         self._learn(shapes)
         known = self._known
         finds = [index for index, shape in enumerate(shapes) if shape in known]
@@ -494,9 +510,13 @@ class _Walk:
 
     def _read(self, line: bytes, number: int, found: bool) -> Iterator[Piece]:
         """The pieces of one line: between carriage returns, and of a long one those with a find in them."""
-        parts = line.split(b"\r") if b"\r" in line else (line,)
+        parts = [line]
+        if b"\r" in line:
+            parts = [part for part in line.split(b"\r") if part.strip()] or [b""]
+            if not found:
+                parts = parts[-_STRETCHES:]
         for part in parts:
-            if len(parts) > 1 and found and not self._search(part.translate(SHAPE)):
+            if len(parts) > 1 and found and self._is_dull(part, number):
                 continue
             if len(part) <= LONGEST or not found:
                 yield self._made(number, part[:LONGEST], found)
@@ -509,6 +529,17 @@ class _Walk:
                 start = match.start() - _BEFORE if match.start() > LONGEST - _BEFORE else 0
                 yield self._made(number, part[start : start + LONGEST], True)
                 match = self._search(low, max(start + LONGEST, match.start() + 1))
+
+    def _is_dull(self, part: bytes, number: int) -> bool:
+        """Whether a part between carriage returns needs no reading: nothing in it, or one of a flood, which counts."""
+        shape = part.translate(SHAPE)
+        if not self._search(shape):
+            return True
+        if len(shape) > _SHAPE_LENGTH:
+            return False
+        known = self._known.setdefault(shape, _Shape())
+        known.times += 1
+        return known.times > _EXACT_TIMES and _passed(known, part, number)
 
     def _made(self, number: int, raw: bytes, found: bool) -> Piece:
         made = Piece(number, raw, found, self._gap, self._before if found else None)

@@ -14,7 +14,7 @@ The rules, in their order:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -91,15 +91,6 @@ class Story:
     def before(self, event: Event) -> tuple[Event, ...]:
         """The events that came before this one."""
         return self.events[: self.events.index(event)]
-
-    def same_process(self, event: Event, test: Callable[[Event], bool] | None = None) -> tuple[Event, ...]:
-        """The other events of this one's process, as far as the lines tell processes apart."""
-        mine = event.line.process
-        return tuple(
-            other
-            for other in self.events
-            if other is not event and other.line.process == mine and (test is None or test(other))
-        )
 
     def traceback_of(self, line: Line) -> Traceback | None:
         """The traceback whose exception this line is, or that this line is a part of."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from inspect import getmembers, isgeneratorfunction
@@ -41,12 +41,16 @@ def readers() -> tuple[Reader, ...]:
 
 
 def weigh(story: Story, facts: Facts) -> tuple[Hypothesis, ...]:
-    """Every hypothesis that holds, the best first.
+    """Every hypothesis that any reader has, ordered."""
+    return ordered([each for read in readers() for each in read(story, facts)], story)
+
+
+def ordered(found: Sequence[Hypothesis], story: Story) -> tuple[Hypothesis, ...]:
+    """The hypotheses, the best first.
 
     One that another, at least LIKELY, declares to explain (``over``) goes behind all that nobody explains.  Then the
     stronger one is first, and of equals the one whose root comes first in the story.
     """
-    found = [each for read in readers() for each in read(story, facts)]
     explained = {category for each in found if each.strength >= Strength.LIKELY for category in each.over}
     order = {(event.line.file, event.line.number): index for index, event in enumerate(story.events)}
 
@@ -60,7 +64,11 @@ def weigh(story: Story, facts: Facts) -> tuple[Hypothesis, ...]:
 
 def explain(story: Story, facts: Facts) -> Explanation:
     """The answer to a story; never empty: where nothing is known it is "insufficient-evidence"."""
-    found = weigh(story, facts)
+    return answer(weigh(story, facts), story)
+
+
+def answer(found: Sequence[Hypothesis], story: Story) -> Explanation:
+    """The answer to a story whose hypotheses are ``found``, the best first."""
     if not found:
         found = (Hypothesis("insufficient-evidence", "unknown", Strength.FALLBACK, (), "no line tells of a failure"),)
     best = found[0]

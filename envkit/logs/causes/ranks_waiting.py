@@ -26,7 +26,6 @@ _WATCHDOGS_END = (0, 1, -6, 134, -15, 143)  # a watchdog aborts its process and 
 _FIRST_WORK = 2  # a group's first or second collective: nothing has ever passed between its ranks
 _NEAR = (0.9, 1.15)  # a phase that began when the waiting began is as old as the time-out when it strikes
 _BAR = re.compile(r"\[(?:(\d{1,3}):)?(\d{1,2}):(\d{2})<")
-_SAME_SIZES = re.compile(r"all_?reduce|broadcast|barrier|_?all_?gather_base|_?reduce_scatter_base", re.IGNORECASE)
 _DIFFERS = "ranks were in different collectives"
 
 
