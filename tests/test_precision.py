@@ -109,13 +109,13 @@ def test_an_infinity_that_is_meant_is_no_fault_in_an_output_and_is_one_in_the_lo
 
 
 def test_what_leaves_the_range_is_told_with_the_number_and_the_limit() -> None:
-    event = Event("mul", "forward", "overflow", "float16", largest=3.3e6, where="train.py:9", module="norm")
+    event = Event("mul", "forward", "overflow", "float16", largest=3.3e6, limit=65504.0, where="a.py:9", module="norm")
     bad = replace(SMALL, wanted=step("float16", Figure("output 0", 0.0, not_finite=3, elements=8, bad=event)))
     result = said("not-finite", bad)
     assert "mul in the forward yields 3.3e+06 in wide numbers, beyond the 65504 that float16 holds" in (
         result.findings[0].message
     )
-    assert result.findings[0].where == "train.py:9 in norm"
+    assert result.findings[0].where == "a.py:9 in norm"
     assert "bfloat16 has the range" in result.findings[0].fix
 
 
@@ -132,7 +132,11 @@ EXPLODED = Event("sub", "forward", "cancellation", "bfloat16", 0.003, 20.0, 1900
     ("figure", "severity"),
     [
         (Figure("output 0", 0.08), None),  # sqrt(eps) of bfloat16 is 0.088
-        (Figure("output 0", 0.1), Severity.ERROR),
+        (Figure("output 0", 0.1), Severity.WARNING),  # no operation is to blame
+        (Figure("output 0", 0.6), Severity.ERROR),
+        (Figure("all gradients as one", 0.4), None),  # it turns by less than 30 degrees
+        (Figure("all gradients as one", 0.4, origin=EXPLODED), Severity.ERROR),
+        (Figure("all gradients as one", 0.6), Severity.ERROR),
         (Figure("output 0", 0.1, origin=EXPLODED), Severity.ERROR),
         (Figure("output 0", 0.01, origin=EXPLODED), None),  # it exploded, and what was made of it is well
         (Figure("all gradients as one", 1e12, noise=True), None),
@@ -171,8 +175,8 @@ def test_gradients_are_lost_to_the_range_alone() -> None:
         one = Figure("the gradient of a", 0.9, lost=number, significant=1024, origin=origin, **more)
         return replace(SMALL, wanted=step("float16", total, one))
 
-    assert said("gradient-lost", lost(1)).outcome is Outcome.PASS
-    assert said("gradient-lost", lost(2)).findings[0].severity is Severity.WARNING
+    assert said("gradient-lost", lost(32)).outcome is Outcome.PASS  # one in 1 / sqrt(eps)
+    assert said("gradient-lost", lost(33)).findings[0].severity is Severity.WARNING
     assert said("gradient-lost", lost(1024)).findings[0].severity is Severity.ERROR
     assert "_to_copy in the backward, whose largest is 4.8e-08" in message("gradient-lost", lost(1024))
     assert said("error-explodes", lost(1024)).outcome is Outcome.PASS  # told once

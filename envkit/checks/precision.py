@@ -14,7 +14,8 @@ _WIDE_RANGE = 1e-30  # a dtype whose smallest number is below this has the range
 # Between what TF32 rounds its operands by (2^-11 at most) and what a product in single precision of any length that
 # fits a GPU rounds (2^-24 times the square root of the length): half of the first figure's mean, two powers up.
 _FEWER_DIGITS = 2.0**-13
-_HALF = 0.5  # of one parameter's gradient that is error: it may point 30 degrees (asin 1/2) elsewhere
+_HALF = 0.5  # of a gradient that is error: it may point 30 degrees (asin 1/2) elsewhere
+_GRADIENTS = "all gradients as one"
 
 
 def _place(where: str, module: str) -> str:
@@ -140,12 +141,12 @@ def _names(figures: Iterable[Figure]) -> str:
     return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
 
 
-def _finite_story(event: Event, limits: Limits) -> str:
+def _finite_story(event: Event) -> str:
     inputs = "finite numbers" if event.inputs_finite else "what was not finite already"
     if event.kind == "overflow":
         return (
             f"{event.op} in the {event.stage} yields {event.largest:.3g} in wide numbers, "
-            f"beyond the {limits.largest:.6g} that {event.dtype} holds"
+            f"beyond the {event.limit:.6g} that {event.dtype} holds"
         )
     yields = {"nan": "NaN", "infinity": "infinity"}.get(event.kind, "what is not finite, in wide numbers too,")
     return f"{event.op} in the {event.stage} makes {yields} of {inputs} in {event.dtype}"
@@ -164,14 +165,13 @@ def _not_finite(step: StepSeen) -> dict[Event | None, list[Figure]]:
 def precision_not_finite(model: Precision) -> Iterator[Finding]:
     """Outputs, loss and gradients are finite; what heals on its way (the -inf of a mask) does not count.
 
-    Source: every operation beside its wide twin; the largest number of the dtype by torch.finfo.
+    Source: every operation beside its wide twin; the largest number of its dtype by torch.finfo.
     """
-    limits = model.limits.need("the limits of the dtype")
     single = model.single.value
     if single is not None and single.error is None:
         found = _not_finite(single)
         for event, figures in found.items():
-            story = f": {_finite_story(event, limits)}" if event else ""
+            story = f": {_finite_story(event)}" if event else ""
             are = "is" if len(figures) == 1 else "are"
             yield Finding(
                 f"{_names(figures)} {are} not finite in single precision already{story}",
@@ -183,7 +183,7 @@ def precision_not_finite(model: Precision) -> Iterator[Finding]:
             return
     for event, figures in _not_finite(_whole(model, "wanted")).items():
         worst = figures[0]
-        story = f": {_finite_story(event, limits)}" if event else ""
+        story = f": {_finite_story(event)}" if event else ""
         yield Finding(
             f"{_names(figures)} {'is' if len(figures) == 1 else 'are'} not finite in {model.dtype}{story}",
             where=_place(event.where, event.module) if event else "",
@@ -198,9 +198,18 @@ def precision_not_finite(model: Precision) -> Iterator[Finding]:
 
 
 def _damage(step: StepSeen, limits: Limits) -> list[tuple[Figure, Severity]]:
-    """The results that have lost half of the dtype's digits, and the gradients of which half is error."""
+    """The results that have lost half of the dtype's digits, and the gradients of which half is error.
+
+    A gradient is a direction, which an error of half its size turns by 30 degrees at most; and where no operation
+    explodes, an error is what the model's own depth and the size of its logits make of the dtype's rounding.
+    """
     whole, gradients = _figures(step)
-    found = [(each, Severity.ERROR) for each in whole if each.error > math.sqrt(limits.eps)]
+    found = []
+    for each in whole:
+        spread = each.origin is None
+        limit = _HALF if spread and each.what == _GRADIENTS else math.sqrt(limits.eps)
+        if each.error > limit:
+            found.append((each, Severity.WARNING if spread and each.error < _HALF else Severity.ERROR))
     found += [(each, Severity.WARNING) for each in gradients if each.error >= _HALF]
     return [(each, severity) for each, severity in found if not each.noise and not each.not_finite]
 
@@ -213,9 +222,9 @@ _HOW = {
 }
 
 
-def _exploded(event: Event, limits: Limits) -> str:
+def _exploded(event: Event) -> str:
     if event.kind in ("overflow", "infinity", "nan", "everywhere"):
-        return f"{_finite_story(event, limits)}, of which later finite numbers are made"
+        return f"{_finite_story(event)}, of which later finite numbers are made"
     error, growth = event.error or 0.0, event.growth or 0.0
     return (
         f"{event.op} in the {event.stage} {_HOW.get(event.kind, 'makes it grow')}: relative error "
@@ -227,9 +236,10 @@ def _exploded(event: Event, limits: Limits) -> str:
 def precision_error_explodes(model: Precision) -> Iterator[Finding]:
     """Outputs, loss and gradients keep half of the dtype's digits: their relative error is below sqrt(eps).
 
-    An operation is blamed where it multiplies what came in by more than 1 / sqrt(eps) and the result that is off stems
-    from it; where single precision would have no digits either, nothing is.  Source: every operation beside its wide
-    twin; Higham, Accuracy and Stability of Numerical Algorithms, chapters 1 and 3, for well-conditioned ones.
+    All gradients as one may be off by half their size where no operation explodes.  An operation is blamed where it
+    multiplies what came in by more than 1 / sqrt(eps) and the result that is off stems from it; where single precision
+    would have no digits either, nothing is.  Source: every operation beside its wide twin; Higham, Accuracy and
+    Stability of Numerical Algorithms, chapters 1 and 3, for well-conditioned ones.
     """
     limits = model.limits.need("the limits of the dtype")
     step = _whole(model, "wanted")
@@ -244,7 +254,7 @@ def precision_error_explodes(model: Precision) -> Iterator[Finding]:
         are, their = ("is", "its") if len(figures) == 1 else ("are", "their")
         off = f"{_names(figures)} {are} off in {model.dtype} by up to {worst.error:.2g} times {their} size"
         blamed = event or worst.steepest
-        story = f": {_exploded(event, limits)}" if event else ", and no operation explodes: it grows step by step"
+        story = f": {_exploded(event)}" if event else ", and no operation explodes: it grows step by step"
         if event is None and blamed is not None:
             story += f", most at {blamed.op} in the {blamed.stage} ({blamed.growth or 0.0:.2g} times)"
         yield Finding(
@@ -279,9 +289,11 @@ def _underflowed(figure: Figure) -> bool:
 def precision_gradient_lost(model: Precision) -> Iterator[Finding]:
     """Gradients do not become zero because the dtype has no number that small.
 
-    Counted are elements that would still be a digit beside the largest of their tensor (within eps of it); more of
-    them than one in 1 / eps may not be zero.  Source: every gradient beside its wide twin; Micikevicius et al., Mixed
-    Precision Training, section 3.2, for why the loss is scaled.
+    Counted are elements that would still be a digit beside the largest of their tensor (within eps of it); a part of
+    sqrt(eps) of them may be zero.  Those that fall first are the smallest: of numbers spread as a normal distribution
+    is, the smallest part q makes an error of about q^1.5 of the whole, which at sqrt(eps) is far below half of the
+    digits.  Source: every gradient beside its wide twin; Micikevicius et al., Mixed Precision Training, section 3.2,
+    for why the loss is scaled.
     """
     limits = model.limits.need("the limits of the dtype")
     if limits.smallest < _WIDE_RANGE:
@@ -290,10 +302,10 @@ def precision_gradient_lost(model: Precision) -> Iterator[Finding]:
     if step.backward != "ran":
         raise Skip("nothing of the model is trained, so that there is no backward pass")
     whole, gradients = _figures(step)
-    total = next((each for each in whole if each.what == "all gradients as one"), None)
+    total = next((each for each in whole if each.what == _GRADIENTS), None)
     if total is None:
         raise Unknown("no gradient was seen")
-    hit = [each for each in gradients if each.lost > each.significant * limits.eps and _fell(each)]
+    hit = [each for each in gradients if each.lost > each.significant * math.sqrt(limits.eps) and _fell(each)]
     if not hit:
         return
     gone = [each for each in hit if each.lost == each.significant]

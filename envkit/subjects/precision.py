@@ -36,7 +36,7 @@ class Event:
     out is not finite, else "cancellation" (it multiplies the errors of its inputs), "rounding" (its own), "underflow"
     (numbers became zero) or "growth".  Errors are relative, of a whole tensor (2-norm), against wide numbers: ``inputs_
     error`` of the worst input, ``growth`` how much larger the output's is than that and the dtype's eps together.
-    ``largest`` is the largest magnitude that the wide numbers have.
+    ``largest`` is the largest magnitude that the wide numbers have, ``limit`` the largest that ``dtype`` holds.
     """
 
     op: str
@@ -47,6 +47,7 @@ class Event:
     error: float | None = None
     growth: float | None = None
     largest: float | None = None
+    limit: float = 0.0
     count: int = 0
     inputs_finite: bool = True
     where: str = ""

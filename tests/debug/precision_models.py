@@ -59,6 +59,87 @@ def pictures() -> Made:
     return layers, torch.randn(16, 3, 16, 16), lambda out: functional.cross_entropy(out, targets)
 
 
+class Residual(nn.Module):
+    """Convolutions, batch norms and ReLUs, one block upon another."""
+
+    def __init__(self, depth: int) -> None:
+        super().__init__()
+        self.first, self.head = nn.Conv2d(3, 16, 3, padding=1), nn.Linear(16, 10)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(16, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(),
+                          nn.Conv2d(16, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16))
+            for _ in range(depth)
+        )  # fmt: skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        for block in self.blocks:
+            x = functional.relu(x + block(x))
+        out: Tensor = self.head(x.mean((2, 3)))
+        return out
+
+
+def residual() -> Made:
+    """Clean: of its many ReLUs some lie within rounding of zero, and may take either side."""
+    targets = torch.randint(0, 10, (16,))
+    return Residual(12), torch.randn(16, 3, 16, 16), lambda out: functional.cross_entropy(out.float(), targets)
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.head = nn.LSTM(16, 24, 2, batch_first=True), nn.Linear(24, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(self.inner(x)[0][:, -1])
+        return out
+
+
+def recurrent() -> Made:
+    targets = torch.randint(0, 10, (8,))
+    return Recurrent(), torch.randn(8, 12, 16), lambda out: functional.cross_entropy(out.float(), targets)
+
+
+def encoder() -> Made:
+    """Clean under autocast: torch's attention with dropout goes to single precision by its own choice."""
+    layer = nn.TransformerEncoderLayer(64, 4, 128, 0.1, batch_first=True)
+    targets = torch.randn(8, 24, 64)
+    return nn.TransformerEncoder(layer, 2), torch.randn(8, 24, 64), lambda out: ((out.float() - targets) ** 2).mean()
+
+
+def steps_inside() -> Made:
+    """Clean: the loss takes a step of Adam, which leaves marks for the profiler."""
+    model, weight, targets = _perceptron(), nn.Parameter(torch.randn(1)), torch.randn(64, 1)
+    adam = torch.optim.Adam([weight])
+
+    def loss(out: Tensor) -> Tensor:
+        adam.zero_grad()
+        ((out.detach().float() * weight - targets) ** 2).mean().backward()
+        adam.step()
+        return ((out.float() - targets) ** 2).mean()
+
+    return model, torch.randn(64, 32), loss
+
+
+class Exponent(nn.Module):
+    """Beyond float16 by far, and beyond single precision where ``factor`` is large."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.inner, self.factor = nn.Linear(16, 16), factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.log(1 + torch.exp(self.inner(x).abs() * self.factor))  # here: exponent
+
+
+def exponent() -> Made:
+    return Exponent(20.0), torch.randn(16, 16), squares
+
+
+def exponent_in_single() -> Made:
+    return Exponent(150.0), torch.randn(16, 16), squares
+
+
 class Spread(nn.Module):
     """Normalises; the variance as a difference of two large numbers, or as it should be."""
 

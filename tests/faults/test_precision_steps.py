@@ -64,6 +64,10 @@ TWINS = [
     ("scaled", "float16"),
     ("accepted", "bfloat16"),
     ("words", "float32"),
+    ("residual", "bfloat16"),
+    ("residual", "float16"),
+    ("recurrent", "bfloat16"),
+    ("steps_inside", "bfloat16"),
 ]
 
 
@@ -81,6 +85,8 @@ FAULTS = [
     ("overflows", "float16", "error-explodes", "overflows", "beyond the 65504 that float16 holds"),
     ("masks_a_row", "float16", "not-finite", "masks", "yields 1e+09 in wide numbers"),
     ("fades", "float16", "gradient-lost", "fades", "wholly"),
+    ("exponent", "float16", "not-finite", "exponent", "beyond the 65504 that float16 holds"),
+    ("exponent_in_single", "float16", "not-finite", "exponent", "beyond the 3.40282e+38 that float32 holds"),
     ("refused", "bfloat16", "op-refused", "inverts", "fails with bfloat16 on cpu in the forward"),
     ("already_broken", "bfloat16", "not-finite", "logs", "in single precision already: log in the forward"),
     ("broken", "bfloat16", "not-finite", "custom", "broken in the forward makes NaN of finite numbers"),
@@ -111,6 +117,10 @@ def test_what_autocast_passes_by_is_named() -> None:
         (line("off"), Severity.NOTE),
         (line("there and back"), Severity.NOTE),
     }
+
+
+def test_what_torch_computes_in_single_precision_by_itself_is_no_hole() -> None:
+    assert failed(judged(taken("encoder", autocast=True))) == set()
 
 
 def test_a_crash_of_the_wanted_dtype_is_told_as_that() -> None:

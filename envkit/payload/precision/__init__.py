@@ -34,9 +34,14 @@ def main(argv: list[str]) -> dict[str, Any]:
     wish = work.Wish(asked.target, os.path.abspath(asked.code), asked.dtype, asked.autocast)
     ends: list[isolate.Ending] = []
     heard: dict[str, Any] = {}
-    task = isolate.Task(
-        "precision", "", asked.seconds, lambda say: work.follow(wish, say), heard=lambda said: heard.update(said)
-    )
+
+    def hear(said: dict[str, Any]) -> None:
+        heard.update(said)
+        if "stage" in said:
+            sys.stderr.write(f"{time.monotonic() - started:.0f} s: {said['stage']}\n")
+            sys.stderr.flush()
+
+    task = isolate.Task("precision", "", asked.seconds, lambda say: work.follow(wish, say), heard=hear)
     isolate.run([[task]], asked.seconds, lambda _, end: ends.append(end))
     ending = ends[0]
     died = (ending.ended, ending.signal, ending.detail)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _SWEEP = 64  # operations between two looks for storages that went
+_FRESH = 1 << 26  # bytes of new shadows after which one looks sooner
 
 # These leave memory as they find it: what lies there means nothing until it is written.
 EMPTY = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted", "resize_", "set_")
@@ -26,6 +27,15 @@ RANDOM = (
     "rrelu_with_noise", "rrelu_with_noise_", "poisson", "_fused_dropout",
 )  # fmt: skip
 _HALF_TO_FLOAT = ("_softmax", "_log_softmax")  # their third argument asks for a half that a shadow is not
+# Operators that jump where an argument (its position) crosses a point, as the derivative of a ReLU does at zero.  Of n
+# elements about n * eps lie within rounding of that point; were the twin to take another side there, each would be off
+# by its whole size and the gradient by sqrt(eps) at every layer, though both sides are the exact gradient of inputs
+# within rounding of one another.  So the side is the narrow step's, as it is of a comparison or of a pooling's indices.
+JUMPS = {
+    "threshold_backward": 1, "leaky_relu_backward": 1, "hardtanh_backward": 1, "hardswish_backward": 1,
+    "hardsigmoid_backward": 1, "hardshrink_backward": 1, "softshrink_backward": 1, "_prelu_kernel_backward": 1,
+    "rrelu_with_noise_backward": 1, "elu_backward": 5, "sgn": 0, "sign": 0,
+}  # fmt: skip
 
 
 class Unfollowed(Exception):
@@ -54,6 +64,7 @@ class Shadows:
         self.dtype = dtype
         self._held: dict[int, Held] = {}
         self._calls = 0
+        self._fresh = 0
 
     def held(self, tensor: Any) -> Held | None:
         """What is kept for the storage of ``tensor``, None if nothing is or if it holds other numbers now."""
@@ -83,7 +94,8 @@ class Shadows:
     def sweep(self) -> None:
         """Lets the shadows go whose storages went."""
         self._calls += 1
-        if self._calls % _SWEEP == 0:
+        if self._calls >= _SWEEP or self._fresh > _FRESH:
+            self._calls = self._fresh = 0
             for key in [key for key, held in self._held.items() if held.ref.expired()]:
                 del self._held[key]
 
@@ -97,6 +109,7 @@ class Shadows:
             own = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
             own.set_(storage, 0, (_length(tensor),), (1,))
             flat = own.to(self.dtype, copy=True)
+        self._fresh += int(flat.numel()) * int(flat.element_size())
         held = self._held[_key(tensor)] = Held(storage, flat, tensor.dtype)
         return held
 
@@ -161,7 +174,7 @@ def wide_call(func: Any, args: Any, kwargs: Any, wide: Callable[[Any], Any], dty
     import torch
 
     _, name = op_name(func)
-    fewer = SPECIAL.get(name)
+    fewer, jumps = SPECIAL.get(name), JUMPS.get(name)
     if fewer is None and "backward" in name and any(each.dtype == torch.uint8 for each in tensors_in((args, kwargs))):
         raise Unfollowed("a library's own workspace, made for the narrow numbers, goes into it")
 
@@ -175,7 +188,7 @@ def wide_call(func: Any, args: Any, kwargs: Any, wide: Callable[[Any], Any], dty
         return value
 
     def call() -> Any:
-        changed = [change(each) for each in args]
+        changed = [each.to(dtype) if at == jumps else change(each) for at, each in enumerate(args)]
         named = {key: change(value) for key, value in kwargs.items()}
         if name in _HALF_TO_FLOAT and len(changed) > 2:
             changed[2] = False

@@ -11,6 +11,7 @@ evidence against the dtype: the exact answer is most often zero.  (Of single pre
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import warnings
@@ -21,15 +22,19 @@ from envkit.payload.placement.watch import op_name, storage_of, tensors_in
 from envkit.payload.precision import shadow
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from envkit.payload.placement.lines import Places
 
 _MOST = 1e30  # what a ratio is cut to, for a document has no infinity
 _REPLAYED = 32  # products whose own rounding is measured in a step of single precision
 _HOLES = 50
+_BLOCK = 1 << 22  # elements that are measured at once: some 200 MB in doubles
 _ATTENTION = "_scaled_dot_product"
+_CASTS = ("to", "float", "double", "half", "bfloat16", "type", "type_as", "")  # the functions by which a model casts
 _TAKES = os.path.join("payload", "precision", "work.py")  # whose frame calls backward()
 PRODUCTS = (
-    "mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "linear", "convolution", "mm_", "addmm_",
+    "mm", "bmm", "addmm", "baddbmm", "addbmm", "linear", "convolution", "mm_", "addmm_",
     "baddbmm_", "addbmm_", "_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention",
     "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_flash_attention_for_cpu",
 )  # fmt: skip
@@ -52,27 +57,43 @@ class Measured:
     def __init__(self, low: Any, wide: Any) -> None:
         import torch
 
-        own = low.to(wide.dtype)
-        seen, meant = torch.isfinite(own), torch.isfinite(wide)
-        zero = torch.zeros((), dtype=wide.dtype, device=wide.device)
-        both = seen & meant
-        base = torch.where(both, wide, zero)
-        off = torch.where(both, own - wide, zero)
-        flushed = torch.where(own == 0, off, zero)
-        figures = [
-            (off * off).sum(),
-            (base * base).sum(),
-            (flushed * flushed).sum(),
-            torch.where(meant, wide, zero).abs().max(),
-            (~seen & meant).sum().to(wide.dtype),
-            torch.isnan(own).sum().to(wide.dtype),
-            (~seen & ~meant).sum().to(wide.dtype),
-        ]
-        off2, base2, flushed2, self.largest, bad, nans, both_bad = torch.stack(figures).tolist()
+        sums = [0.0] * 6
+        self.largest = 0.0
+        for own, meant in _blocks(low, wide):
+            own = own.to(meant.dtype)
+            seen, there = torch.isfinite(own), torch.isfinite(meant)
+            zero = torch.zeros((), dtype=meant.dtype, device=meant.device)
+            off = torch.where(seen & there, own - meant, zero)
+            base = torch.where(seen & there, meant, zero)
+            figures = [
+                (off * off).sum(),
+                (base * base).sum(),
+                torch.where(own == 0, off, zero).pow(2).sum(),
+                (~seen & there).sum().to(meant.dtype),
+                torch.isnan(own).sum().to(meant.dtype),
+                (~seen & ~there).sum().to(meant.dtype),
+                torch.where(there, meant, zero).abs().max(),
+            ]
+            *more, largest = torch.stack(figures).tolist()
+            sums = [one + other for one, other in zip(sums, more)]  # noqa: B905 - Python 3.8 has no strict
+            self.largest = max(self.largest, largest)
+        off2, base2, flushed2, bad, nans, both_bad = sums
         self.bad, self.nans, self.both_bad = int(bad), int(nans), int(both_bad)
         self.off2, self.base2 = off2, base2
         self.flushed = flushed2 / off2 if off2 else 0.0  # the part of the error that numbers flushed to zero make
         self.error = _ratio(math.sqrt(off2), math.sqrt(base2))
+
+
+def _blocks(low: Any, wide: Any) -> Iterator[tuple[Any, Any]]:
+    """Two tensors of one shape in blocks of at most _BLOCK elements, so that measuring costs little memory."""
+    if low.numel() <= _BLOCK or low.dim() == 0:
+        yield low, wide
+    elif low.size(0) == 1:
+        yield from _blocks(low[0], wide[0])
+    else:
+        half = low.size(0) // 2
+        yield from _blocks(low[:half], wide[:half])
+        yield from _blocks(low[half:], wide[half:])
 
 
 def _ratio(error: float, size: float) -> float:
@@ -132,7 +153,7 @@ class Step:
         self.shadows = shadows
         self.device = device
         self.autocast = autocast
-        self.eps, self.largest = float(info.eps), float(info.max)
+        self.eps = float(info.eps)
         finer = torch.finfo(torch.float64 if dtype == torch.float32 else torch.float32)
         self.scale = float(finer.eps) / self.eps  # by which the errors of the next finer dtype are smaller
         self.sites: dict[int, Site] = {}
@@ -140,6 +161,7 @@ class Step:
         self.watching = False
         self.busy = False
         self.inside_autocast = False
+        self.function = ""  # of torch's, that the model called and that is at work
         self.operations = 0
         self.casts = 0
         self.unfollowed: dict[str, str] = {}
@@ -230,6 +252,8 @@ class Step:
         targets = shadow.floats_in(written)
         special = name in shadow.SPECIAL
         if not known:
+            if not state["copies"] and not shadow.floats_in(out):
+                return  # such as the profiler's marks
             self.unfollowed.setdefault(name, "it is no operator of torch's own")
             for each, copy in state["copies"]:
                 if not torch.equal(each, copy):  # NaN is unlike itself, and is forgotten too
@@ -294,7 +318,7 @@ class Step:
         if whole:
             held.origin = held.steepest = held.bad = None
         if measured.bad or measured.both_bad:
-            kind = "overflow" if measured.largest > self.largest else "nan" if measured.nans else "infinity"
+            kind = "overflow" if measured.largest > _limit(low) else "nan" if measured.nans else "infinity"
             kind = kind if measured.bad else "everywhere"
             known = held.bad or state["bad"]
             fresh = known is None or (known["kind"] == "everywhere" and measured.bad and not measured.both_bad)
@@ -343,7 +367,8 @@ class Step:
             "inputs_error": state["error"],
             "error": measured.error if measured else None,
             "growth": min(measured.error / (state["error"] + self.eps), _MOST) if measured else None,
-            "largest": min(measured.largest, _MOST) if measured else None,
+            "largest": measured.largest if measured else None,
+            "limit": _limit(low),
             "count": measured.bad + measured.both_bad if measured else 0,
             "inputs_finite": not state["was_bad"],
             **_placed(site),
@@ -356,7 +381,8 @@ class Step:
             return
         floats = shadow.floats_in((args, kwargs))
         kinds = {_plain(each.dtype) for each in floats}
-        if name in PRODUCTS and kinds == {"float32"}:
+        by_itself = self.inside_autocast and self.function not in (*PRODUCTS, "matmul", "__matmul__", "")
+        if name in PRODUCTS and kinds == {"float32"} and not by_itself:  # autocast had its say when that was called
             self._hole("product", name, site, floats)
         low = kinds == {_plain(self.dtype)} and floats[0].device.type == "cuda"
         if name.rstrip("_") in WIDENED and low and self.inside_autocast:
@@ -370,7 +396,8 @@ class Step:
         self.casts += 1
         before = self.shadows.held(source)
         whence = before.cast_from if before is not None else None
-        if whence == low.dtype and low.element_size() > source.element_size() and self.stage == "forward":
+        asked = self.function in _CASTS and self.stage == "forward"
+        if whence == low.dtype and low.element_size() > source.element_size() and asked:
             self._hole("round trip", "_to_copy", site, [source, low])
         held.cast_from = source.dtype
 
@@ -382,6 +409,13 @@ class Step:
         self.holes.setdefault(key, entry)
         self.holes[key]["count"] += 1
         self.holes[key]["elements"] += sum(int(each.numel()) for each in floats)
+
+
+def _limit(tensor: Any) -> float:
+    """The largest number of a tensor's dtype."""
+    import torch
+
+    return float(torch.finfo(tensor.dtype).max)
 
 
 def _plain(dtype: Any) -> str:
@@ -430,12 +464,29 @@ def make_modes(step: Step) -> tuple[Any, Any]:
             step.busy = False
 
     def function(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not step.busy:
-            step.inside_autocast = step.autocast and autocast_on(step.device)
-        return func(*args, **(kwargs or {}))
+        if step.busy:
+            return func(*args, **(kwargs or {}))
+        step.inside_autocast = step.autocast and autocast_on(step.device)
+        step.function = getattr(func, "__name__", "")
+        try:
+            with _way(func, step.device):
+                return func(*args, **(kwargs or {}))
+        finally:
+            step.function = ""
 
     made = type("Comparing", (TorchDispatchMode,), {"__torch_dispatch__": dispatch})()
     return made, type("Asking", (TorchFunctionMode,), {"__torch_function__": function})()
+
+
+def _way(func: Any, device: str) -> contextlib.AbstractContextManager[Any]:
+    """How a function of torch is to be computed: oneDNN's LSTM is one operator with a workspace, and has no twin."""
+    import torch
+
+    lstm = device == "cpu" and getattr(func, "__name__", "") == "lstm"
+    made: contextlib.AbstractContextManager[Any] = (
+        torch.backends.mkldnn.flags(enabled=False) if lstm else contextlib.nullcontext()
+    )
+    return made
 
 
 def autocast_on(device: str) -> bool:
