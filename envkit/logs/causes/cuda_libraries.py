@@ -95,7 +95,8 @@ def cublas_not_initialized(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     yield Hypothesis(
         category,
         "gpu-memory-exhausted",
-        Strength.POSSIBLE if hint else Strength.LIKELY,
+        # an internal error is as often what an earlier kernel's fault, noticed here, leaves behind
+        Strength.POSSIBLE if hint or "INTERNAL_ERROR" in status else Strength.LIKELY,
         evidence,
         f"{_library(status)} could not make its handle, and no earlier fault is in the log",
         decide,
