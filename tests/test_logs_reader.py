@@ -635,3 +635,12 @@ def test_any_bytes_are_read(noise: bytes, at: int) -> None:
     packed = raw.startswith((b"\x1f\x8b", *(magic for magic, _ in scan.PACKED)))
     if not packed and not seen.files[0].cut and not raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         assert any(event.category == "illegal-memory-access" for event in seen.events)
+
+
+def test_a_note_of_a_logger_ends_no_traceback() -> None:
+    """The log was cut inside a traceback, and another program goes on."""
+    cut = 'Traceback (most recent call last):\n  File "train.py", line 3, in main\n    step()\n'
+    (trace,) = reading(cut + "NOTE: Redirects are not supported here.\n").tracebacks
+    assert trace.kind == ""  # nobody knows it
+    (trace,) = reading(cut + "HALT: no more\nOSError: disk\n").tracebacks
+    assert trace.kind == "OSError"

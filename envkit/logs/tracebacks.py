@@ -226,8 +226,13 @@ def _with_code(frame: Frame, code: str) -> Frame:
 
 
 def _is_exception(raised: re.Match[str]) -> bool:
-    """Whether "name: message" is an exception: named like one, dotted, or at least a class by its capital letter."""
+    """Whether "name: message" is an exception: named like one, dotted, or at least a class by its capital letter.
+
+    A word all in capitals ("NOTE: ...") is a logger's.
+    """
     name = raised["name"]
     if _RAISED.search(name):
         return True
-    return name[0].isupper() and (raised["kind"] != name or raised["message"] is not None)
+    if not name[0].isupper():
+        return False
+    return raised["kind"] != name or (not name.isupper() and raised["message"] is not None)
