@@ -14,6 +14,7 @@ from envkit.debug import stacks
 from envkit.debug.records import Child, DebugReport, Fault, PythonFrame, RankRow, Verdict, Waiting
 from envkit.logs import knowledge
 from envkit.report import explained, explained_html
+from envkit.report.page import filled
 from envkit.report.redact import redacted_text
 
 _MOST_FRAMES = 40  # of one stack, the innermost
@@ -92,7 +93,7 @@ def render(report: DebugReport) -> str:
     said = explained.safe(report.explanation) if report.explanation else None
     ranks = _rows(report.ranks)
     panels = _panels(report)
-    return explained_html.filled(
+    return filled(
         "debugged.html.j2",
         {
             "verdict": report.verdict.value,

@@ -5,14 +5,13 @@ No script and nothing loaded from elsewhere; its size is bounded whatever was re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from envkit import __version__
 from envkit.logs.records import Explanation, Line, Mark, Role
 from envkit.report import explained
-from envkit.report.text import visible
+from envkit.report.page import filled
 
 MOST_MARKS = 10_000  # that are drawn
 _MOST_LISTED = 400  # lines below the drawing
@@ -84,25 +83,6 @@ def render(found: Explanation) -> str:
             "left_out": left_out,
         },
     )
-
-
-def filled(template: str, values: Mapping[str, object]) -> str:
-    """A page of the templates with these values, each of them escaped; its filter ``visible`` is for foreign text."""
-    # Imported here: it takes longer than all else that explains.
-    import jinja2
-
-    from envkit.render import templates_dir
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(templates_dir()),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["visible"] = visible
-    return environment.get_template(template).render({"version": __version__, **values})
 
 
 def evidence(found: Explanation) -> list[tuple[Mark, str]]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from envkit import __version__
 from envkit.model import Finding, Outcome, Report, Result, Severity
-from envkit.report.text import visible
+from envkit.report.page import filled
 
 _ORDER = (Outcome.FAIL, Outcome.BROKE, Outcome.UNKNOWN, Outcome.PASS, Outcome.SKIP)
 _MARGIN = 1.05  # so that a mark at the right end is seen
@@ -50,34 +49,21 @@ class _Line:
 
 def render(report: Report, fail_on: Severity = Severity.ERROR, bars: tuple[Bar, ...] = ()) -> str:
     """The page: the verdict, the bars, then one line a check, what failed first.  The verdict is the exit code's."""
-    # Imported here: it takes longer than the whole of the other formats.
-    import jinja2
-
-    from envkit.render import templates_dir
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(templates_dir()),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["visible"] = visible
     said = Counter(result.outcome for result in report.results)
     counts = [f"{said[outcome]} {outcome.value}" for outcome in _ORDER if said[outcome]]
     if not said[Outcome.PASS] + said[Outcome.FAIL]:
         counts.insert(0, "nothing was judged")
-    text = environment.get_template("report.html.j2").render(
-        title=f"{report.subject.kind} {report.subject.name}".strip(),
-        version=__version__,
-        verdict=report.verdict(fail_on).value,
-        counts=", ".join(counts),
-        seconds=f"{report.elapsed_s:.1f}",
-        bars=[_drawn(bar) for bar in bars],
-        lines=[_line(result) for result in sorted(report.results, key=_first)],
+    return filled(
+        "report.html.j2",
+        {
+            "title": f"{report.subject.kind} {report.subject.name}".strip(),
+            "verdict": report.verdict(fail_on).value,
+            "counts": ", ".join(counts),
+            "seconds": f"{report.elapsed_s:.1f}",
+            "bars": [_drawn(bar) for bar in bars],
+            "lines": [_line(result) for result in sorted(report.results, key=_first)],
+        },
     )
-    return str(text)
 
 
 def _drawn(bar: Bar) -> _Drawn:
