@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from gathered import gathered
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from envkit.dockerfile.parse import Text, parse
@@ -113,7 +114,7 @@ WORDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("script", "wanted"), [case[1:] for case in WORDS], ids=[case[0] for case in WORDS])
+@gathered([case[1:] for case in WORDS])
 def test_commands_and_their_words(script: str, wanted: list[str]) -> None:
     """Splitting, expansion, what is decided and what is not."""
     found = read(script)
@@ -339,6 +340,12 @@ def scripts(draw: st.DrawFn, depth: int = 3) -> str:
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(script='[ -n "$X" ] || false && p; p', shell="dash")
+@example(script="if p; then for X in a a; do exit 0; done; p; fi && p", shell="dash")
+@example(script="for X in a a; do { f() { true; }; f; }; [ -e /nowhere ] && exit 0; done; p", shell="dash")
+@example(script="if X=a; then if p; then false; fi && p; p; fi", shell="dash")
+@example(script='case "$X" in a) false;; esac; p a && case "$X" in "") false;; esac && p', shell="dash")
+@example(script="for X in a b; do false; done && p; while p; do false; break; done || p b; p", shell="dash")
 @given(script=scripts(), shell=st.sampled_from(["bash", "dash"]))
 def test_the_shells_agree_on_any_script(script: str, shell: str, tmp_path: Path) -> None:
     """No command is sure that the shell did not run, none was run that is not there."""
@@ -373,8 +380,8 @@ def test_any_character_is_read(script: str) -> None:
 
 N = 10_000
 BOMBS = {
-    "words": "x " + "word " * 100_000,
-    "quoted words": "x " + "'a'\"b\" " * 50_000,
+    "words": "x " + "word " * 40_000,
+    "quoted words": "x " + "'a'\"b\" " * 15_000,
     "substitutions": "$(" * N + "x" + ")" * N,
     "subshells": "( " * N + "x" + " )" * N,
     "parentheses": "((" * N,
@@ -394,11 +401,11 @@ BOMBS = {
     "many variables": "".join(f"a{i}=1; x;" for i in range(5_000)),
     "many undecided": "".join(f"if [ -f x ]; then a{i}=1; fi;" for i in range(3_000)),
     "nested loops": "".join(f"for a{i} in 1 2 3 4 5 6 7 8; do " for i in range(12)) + "x; " + "done; " * 12,
-    "long loops": "for i in " + "1 " * 64 + "; do x " + "w " * 10_000 + "; done",
-    "parameters": "set -- " + "a " * 20_000 + "; " + 'x "$@"; ' * 1_000,
+    "long loops": "for i in " + "1 " * 64 + "; do x " + "w " * 4_000 + "; done",
+    "parameters": "set -- " + "a " * 20_000 + "; " + 'x "$@"; ' * 400,
     "array": "a+=(x);" * 5_000,
-    "evals": "eval " * 20_000,
-    "wrappers": "sudo " * 50_000 + "x",
+    "evals": "eval " * 8_000,
+    "wrappers": "sudo " * 20_000 + "x",
     "sums": "x " + "$((1+" * N + "))" * N,
     "tests": "[[" + " (" * N,
     "patterns": "a=" + "a" * 1_000 + "; b=${a%%" + "*a" * 1_000 + "}; c=${a//" + "*a" * 10 + "/}; x $b",
@@ -412,15 +419,15 @@ BOMBS = {
 @pytest.mark.parametrize("name", BOMBS)
 def test_time_is_bounded(name: str) -> None:
     """Nothing is quadratic, nothing recurses without a bound (seconds are those of a slow machine)."""
-    begin = time.perf_counter()
+    begin = time.process_time()
     found = read(BOMBS[name], shell="bash")
-    assert time.perf_counter() - begin < 4
+    assert time.process_time() - begin < 2.5  # most take 0.1 s, the longest less than one
     assert len(found.commands) <= MOST
 
 
 def test_a_bound_is_said() -> None:
     """Where commands may be missing, the script says so."""
-    assert len(read(BOMBS["words"]).commands[0].words) == 100_001
+    assert len(read(BOMBS["words"]).commands[0].words) == 40_001
     for name in ("substitutions", "ifs", "recursion", "one character", "nested loops"):
         assert not read(BOMBS[name]).complete, name
     deep = DEPTH // 2 - 2

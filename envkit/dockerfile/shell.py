@@ -111,6 +111,12 @@ def _status(value: bool | None) -> _Status:
     return _Status.OPEN if value is None else _Status.TRUE if value else _Status.FALSE
 
 
+def _any_of(ends: Sequence[_Status], branches: Sequence[_State]) -> _Status:
+    """How one of several branches ended, nobody knows which; one that stopped is out of it."""
+    going = [end for end, branch in zip(ends, branches, strict=True) if not branch.stop]
+    return _Status.OPEN if _Status.FALSE in going or _Status.OPEN in going else _Status.LIKELY
+
+
 # How certain it is that a command runs.
 _CERTAIN, _MAYBE, _UNLIKELY = 2, 1, 0
 _ROUND = ("break", "continue")  # what ends with a loop
@@ -666,31 +672,26 @@ class _Walk:
         for index, op in enumerate(node.ops):
             if state.stop:
                 break
+            if state.doubt:
+                state.level = level = min(level, _MAYBE)
             needed = must and index + 1 >= ands
-            if op == "&&":
-                if status is _Status.FALSE:
-                    continue
-                doubtful = status is _Status.OPEN and not (must and index >= ands)
-                reached = min(level, _MAYBE) if doubtful else level
-            else:
-                if status is _Status.TRUE:
-                    continue
-                reached = level if status is _Status.FALSE else _UNLIKELY if status is _Status.LIKELY else _MAYBE
-                reached = min(reached, level)
-            if reached == level:
+            if status is (_Status.FALSE if op == "&&" else _Status.TRUE):
+                continue
+            followed = status is not _Status.OPEN or (must and index >= ands)
+            if followed if op == "&&" else status is _Status.FALSE:
                 status = self.node(node.items[index + 1], source, state, op, needed)
                 continue
             branch = state.fork()
-            branch.level = reached
+            branch.level = min(level, _UNLIKELY if status is _Status.LIKELY else _MAYBE)
             right = self.node(node.items[index + 1], source, branch, op, needed)
-            if op == "&&":
-                self.merge(state, [branch, state.fork()])
-                status = _Status.FALSE if right is _Status.FALSE else _Status.OPEN
-            elif reached == _UNLIKELY:
-                status = _Status.LIKELY if right is not _Status.TRUE else _Status.TRUE
-            else:
-                self.merge(state, [branch, state.fork()])
+            if status is _Status.LIKELY:
                 status = _Status.TRUE if right is _Status.TRUE else _Status.LIKELY
+                continue
+            self.merge(state, [branch, state.fork()])
+            if op == "&&":
+                status = _Status.FALSE if right is _Status.FALSE else _Status.OPEN
+            else:  # whoever goes on after "|| exit" came from the left; else it is the right's word that decides
+                status = _Status.LIKELY if branch.stop else _Status.OPEN if right is _Status.FALSE else right
         if not state.stop:
             state.level = level
         return status
@@ -722,34 +723,29 @@ class _Walk:
         """``if``: one branch where the conditions decide it, else all that may run."""
         level = state.level
         branches: list[_State] = []
+        ends: list[_Status] = []
         rest = state  # what is known where no condition held so far
         for condition, body in node.clauses:
             status = self.seq(condition, source, rest, after, False)
             after = ";"
-            if rest.stop:
-                return status
+            if rest.stop or status is _Status.TRUE:
+                ends.append(status if rest.stop else self.seq(body, source, rest, after, must))
+                break
             if status is _Status.FALSE:
                 continue
-            if status is _Status.TRUE:
-                result = self.seq(body, source, rest, after, must)
-                if rest is not state:
-                    branches.append(rest)
-                    self.merge(state, branches, level)
-                return result if rest is state else _Status.LIKELY
             branch = rest.fork()
             branch.level = min(level, _MAYBE)
-            self.seq(body, source, branch, after, False)
+            ends.append(self.seq(body, source, branch, after, False))
             branches.append(branch)
             rest = rest.fork()
             rest.level = min(level, _MAYBE)
-        result = _Status.TRUE
-        if node.otherwise is not None:
-            result = self.seq(node.otherwise, source, rest, after, must)
-        if rest is not state:
-            branches.append(rest)
-            self.merge(state, branches, level)
-            return _Status.LIKELY
-        return result
+        else:
+            ends.append(self.seq(node.otherwise, source, rest, after, must) if node.otherwise else _Status.TRUE)
+        if rest is state:
+            return ends[0]
+        branches.append(rest)
+        self.merge(state, branches, level)
+        return _any_of(ends, branches)
 
     def merge(self, state: _State, branches: Sequence[_State], level: int | None = None) -> None:
         """After branches of which nobody knows which was taken: what they agree on is known.
@@ -812,7 +808,7 @@ class _Walk:
             return _Status.TRUE
         branch = state.fork()
         branch.level = level if status is _Status.TRUE else min(level, _MAYBE)
-        self.seq(node.body, source, branch, ";", False)
+        end = self.seq(node.body, source, branch, ";", False)
         if branch.stop and branch.stop not in _ROUND and status is _Status.TRUE:
             state.stop = branch.stop
             return _Status.TRUE
@@ -820,7 +816,7 @@ class _Walk:
             branch.stop = ""
         self.merge(state, [branch, state.fork()])
         self.ended(state, level, doubt, _ROUND)
-        return _Status.LIKELY
+        return _any_of([end], [branch])
 
     def each(self, node: For, source: Source, state: _State, after: str) -> _Status:
         """``for``: each round where the words are known, else one of which nothing is."""
@@ -832,32 +828,34 @@ class _Walk:
             words = [Word(arg, arg, Span("", 1)) for arg in state.args]
         known = words is not None and all(word.sure and (word.quoted or not _globs(word)) for word in words)
         if words is not None and known and len(words) <= UNROLL:
+            end = _Status.TRUE
             for word in words:
                 self.put(node.name, word.text, state)
-                self.seq(node.body, source, state, after, False)
+                end = self.seq(node.body, source, state, after, False)
                 after = ";"
                 if state.stop == "continue":
                     state.stop = ""
                 if state.stop or len(self.found) >= MOST:
                     break
             self.ended(state, level, doubt, _ROUND)
-            return _Status.LIKELY
+            return end
         branch = state.fork()
         branch.level = min(level, _MAYBE)
         if node.name:
             self.put(node.name, None, branch)
-        self.seq(node.body, source, branch, after, False)
+        end = self.seq(node.body, source, branch, after, False)
         if branch.stop in _ROUND:
             branch.stop = ""
         self.merge(state, [branch, state.fork()])
         self.ended(state, level, doubt, _ROUND)
-        return _Status.LIKELY
+        return _any_of([end], [branch])
 
     def case(self, node: Case, source: Source, state: _State, after: str, must: bool) -> _Status:
         """``case``: the branch that fits, or all from the first that may."""
         word = self.single(node.word, source, state)
         level = state.level
         branches: list[_State] = []
+        ends: list[_Status] = []
         falling = False  # ";&" runs on into the next branch
         open_ = False  # a branch before this one may have been taken
         for patterns, body, end in node.branches:
@@ -878,17 +876,17 @@ class _Walk:
                 continue
             branch = state.fork()
             branch.level = min(level, _MAYBE)
-            self.seq(body, source, branch, after, False)
+            ends.append(self.seq(body, source, branch, after, False))
             after = ";"
             branches.append(branch)
             open_ = True
             falling = False
             if fits:
                 self.merge(state, branches, level)
-                return _Status.LIKELY
+                return _any_of(ends, branches)
         if branches:
             self.merge(state, [*branches, state.fork()], level)
-            return _Status.LIKELY
+            return _any_of(ends, branches)
         return _Status.TRUE
 
     def fits(self, word: Word, token: Token, source: Source, state: _State) -> bool | None:
