@@ -59,6 +59,43 @@ class Base:
     status: bytes
 
 
+def bare(status: bytes) -> bytes:
+    """Of the package list of a Debian base what any base of Debian has: the packages of priority "required", apt, and
+    what these need.  It is what debootstrap's minimal variant installs (its manual, --variant=minbase), and with it
+    the slim images.
+
+    A lock is solved against this, so that it names all the rest with versions, and its Dockerfile builds on a base
+    that has less.
+    """
+    paragraphs: dict[str, tuple[bytes, dict[str, str]]] = {}
+    provided: dict[str, list[str]] = {}
+    for text in status.split(b"\n\n"):
+        fields = dict(re.findall(r"^([\w-]+): (.*)$", text.decode("utf-8", "replace"), re.MULTILINE))
+        name = fields.get("Package", "")
+        if name and fields.get("Status", "").endswith(" installed"):
+            paragraphs[name] = text, fields
+            for virtual in _names(fields.get("Provides", "")):
+                provided.setdefault(virtual, []).append(name)
+    found: set[str] = set()
+    next_ones = [name for name, (_, fields) in paragraphs.items() if fields.get("Priority") == "required"] + ["apt"]
+    while next_ones:
+        name = next_ones.pop()
+        if name in found:
+            continue
+        if name not in paragraphs:
+            next_ones += provided.get(name, ())
+            continue
+        found.add(name)
+        fields = paragraphs[name][1]
+        next_ones += [*_names(fields.get("Pre-Depends", "")), *_names(fields.get("Depends", ""))]
+    return b"".join(text.strip(b"\n") + b"\n\n" for name, (text, _) in paragraphs.items() if name in found)
+
+
+def _names(relation: str) -> list[str]:
+    """The packages that a field like Depends names, alternatives among them (Debian Policy, 7.1)."""
+    return re.findall(r"(?:^|[,|])\s*([a-z0-9][a-z0-9+.-]+)", relation)
+
+
 def sources(suite: str, components: Sequence[str] = ("main",)) -> list[str]:
     """Lines for a sources.list that have ``suite``, its updates and its security fixes from this machine's own Debian
     mirrors; none if apt-get is missing here or knows no Debian mirror."""

@@ -267,9 +267,8 @@ def render(
 def base(suite: Annotated[str, typer.Argument(help="A Debian suite.")] = "bookworm") -> None:
     """Make a base image from Debian's packages, named by the hash of its content."""
     from envkit import up as pipeline
-    from envkit.engine import BaseWish
 
-    found = pipeline.connect("docker", say).resolve_base(BaseWish(ref="", suite=suite, epoch=pipeline.BASE_EPOCH), say)
+    found = pipeline.connect("docker", say).resolve_base(pipeline.suite_wish(suite), say)
     print(f"{found.ref} {found.sha256} ({found.how})")
 
 

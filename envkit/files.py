@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
+import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from envkit.errors import Undecided, UsageError
@@ -45,10 +46,10 @@ def write(path: Path, text: str, mode: int = 0o644) -> None:
         if path.exists() and not path.is_file() and not path.is_dir():
             path.write_text(text, encoding="utf-8")
             return
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as file:
-            temporary = file.name
+        # Named before it is there, so that no signal comes between the file and the knowledge of it.
+        temporary = str(path.parent / f".{path.name}.{secrets.token_hex(8)}")
+        private = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(private, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -61,4 +62,5 @@ def write(path: Path, text: str, mode: int = 0o644) -> None:
         raise UsageError(f"{path} cannot be written: {error.strerror}", f"check the folder {path.parent}") from error
     finally:
         if temporary:
-            Path(temporary).unlink(missing_ok=True)
+            with suppress(OSError):  # it was never made, and why is told already
+                os.unlink(temporary)

@@ -19,7 +19,7 @@ from envkit.versions import Cuda
 # What torch.compile, Triton and AOTInductor call at run time: Inductor's code is C++, Triton builds a launcher in C
 # against Python's headers; without them both die in the image (pytorch issues 116696 and 170235).  g++ brings gcc, and
 # by way of the headers of its own library those of the C library.  ptxas comes within Triton's wheel.
-_RUNTIME = ("ca-certificates", "g++", "libpython3-dev", "python3")
+RUNTIME = ("ca-certificates", "g++", "libpython3-dev", "python3")
 # On a base that brings torch and its Python only the compiler can be missing.
 _RUNTIME_PREINSTALLED = ("g++",)
 # CMake and Ninja from the distribution, which share what they need (libcurl and its kind) with git and gdb.
@@ -86,7 +86,7 @@ def extras(spec: Spec, facts: Facts, os: OsRow, cuda: Cuda, preinstalled: bool) 
     ``preinstalled`` says that the base brings torch.
     """
     apt: dict[str, set[str]] = {
-        "runtime": {*spec.apt, *(_RUNTIME_PREINSTALLED if preinstalled else _RUNTIME)},
+        "runtime": {*spec.apt, *(_RUNTIME_PREINSTALLED if preinstalled else RUNTIME)},
         "devel": {*_DEVEL},
         "debug": {*_DEBUG},
         "tools": {*_TOOLS},

@@ -17,10 +17,6 @@ from envkit import __version__
 from envkit.flavors import stand_in
 from envkit.lock import Lock, dump, requirements
 
-# NVIDIA's libraries that are released apart from CUDA.  They are half of the bytes, and so a layer of their own: layers
-# are hashed, sent and unpacked side by side.
-_OF_THEIR_OWN = re.compile(r"nvidia-(cudnn|cusparselt|nccl|nvshmem)\b")
-
 # What torch's METADATA asks for besides CUDA.  A change of the spec's own packages leaves these layers alone.
 _TORCH = frozenset(("torch", "triton"))
 _TORCH_NEEDS = frozenset(
@@ -34,15 +30,14 @@ class Group:
     lines with hashes, and the programs inside (name, path in site-packages) that get a name on PATH.
 
     ``apart``: made in a stage of its own beside the others and copied, which doubles the writing; else made in place.
-    CUDA's libraries are most of the bytes and need no work once unpacked, so they are made in place meanwhile.
-    ``files``: of so many files that a copy by several threads is worth a step of its own (benchmarks/README.md has
-    the figures)."""
+    CUDA's libraries are most of the bytes and need no work once unpacked, so they are made in place meanwhile; torch
+    takes a processor as long to unpack, and a step of its own brings it in and writes its byte code
+    (benchmarks/README.md has the figures)."""
 
     stage: str
     layer: str
     requirements: str
     apart: bool
-    files: bool = False
     programs: tuple[tuple[str, str], ...] = ()
 
 
@@ -65,6 +60,19 @@ class _Plan:
         pinned = tuple(f"{deb.name}={deb.version}" for deb in self.lock.debs if deb.layer == layer)
         return pinned if self.lock.archive else self.lock.apt.get(layer, ())
 
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The packages of the stage that makes the other layers: of the tools, those that the image has as well; all
+        where versions, and with them whole closures, are unknown."""
+        tools, own = self.debs("tools"), set(self.debs("runtime"))
+        return tuple(deb for deb in tools if deb in own) if self.lock.archive and not self.lock.preinstalled else tools
+
+    @property
+    def installers(self) -> tuple[str, ...]:
+        """The other tools: what a build without envkit needs to install the installer."""
+        tools = {*self.tools}
+        return tuple(deb for deb in self.debs("tools") if deb not in tools)
+
     def step(self, name: str) -> str:
         """The text of a file that goes into a build as it is."""
         return (templates_dir() / name).read_text(encoding="utf-8")
@@ -80,19 +88,17 @@ def _groups(lock: Lock) -> Iterator[Group]:
     if lock.preinstalled:
         kinds = {"wheels": runtime}
     else:
-        cuda = [pin for pin in runtime if pin.name.startswith("nvidia-")]
         kinds = {
+            "cuda": [pin for pin in runtime if pin.name.startswith("nvidia-")],
+            "torch": [pin for pin in runtime if pin.name in _TORCH],
             "torch-needs": [pin for pin in runtime if pin.name in _TORCH_NEEDS],
-            "cuda": [pin for pin in cuda if not _OF_THEIR_OWN.match(pin.name)],
-            "cuda-libraries": [pin for pin in cuda if _OF_THEIR_OWN.match(pin.name)],
         }
-        kinds["torch"] = [pin for pin in runtime if pin.name in _TORCH]
         used = {pin for pins in kinds.values() for pin in pins}
         kinds["packages"] = [pin for pin in runtime if pin not in used]
     for stage, pins in kinds.items():
         if pins:
             apart = not lock.preinstalled and stage != "cuda"
-            yield Group(stage, "runtime", requirements(pins), apart, files=stage == "torch")
+            yield Group(stage, "runtime", requirements(pins), apart)
     for layer in ("devel", "debug"):
         pins = [pin for pin in lock.wheels if pin.layer == layer]
         programs = tuple((name, path) for of, name, path in lock.programs if of == layer and "/" in path)

@@ -274,17 +274,19 @@ def lock(
     facts: Facts,
     say: Say,
     *,
-    base: Base | None = None,
+    base: Callable[[], Base | None] = lambda: None,
     previous: Lock | None = None,
     upgrade: tuple[str, ...] | None = None,
     cache: Path | None = None,
 ) -> Lock:
     """The lock that answers ``spec`` today.
 
-    ``base`` is what the Debian packages are solved against; without it they are locked by name only.  What
-    ``previous`` pins stays where it still fits: ``upgrade`` names wheels and Debian packages to solve anew, all of
-    them if it is empty.  The Debian archive's lists are kept under ``cache``.  Raises Unsatisfiable or UsageError when
-    nothing can answer, Undecided when the package index or the Debian archive could not be asked.
+    ``base`` tells what the Debian packages are solved against, without which they are locked by name only; it is asked
+    in a thread while uv solves the wheels, for a registry that is not in reach takes its time to say so.  What
+    ``previous`` pins stays where it still fits: ``upgrade`` names wheels and Debian packages to solve anew, all of them
+    if it is empty.  The Debian archive's lists are kept under ``cache``.  Raises Unsatisfiable or UsageError when
+    nothing can answer, Undecided when the package index or the Debian archive could not be asked, and what ``base``
+    raises.
     """
     choice = resolve(spec, facts)
     say(f"torch {choice.torch} for CUDA {choice.cuda} on {choice.image}")
@@ -293,7 +295,8 @@ def lock(
         _known(upgrade, previous)
     old = None if upgrade == () else previous
     place = Place(spec.python, spec.platform.machine, choice.glibc, choice.backend)
-    debs = proc.beside(partial(_debs, spec, choice, base, old, upgrade, cache, say))
+    found = proc.beside(base)
+    debs = proc.beside(partial(_debs, spec, choice, found, old, upgrade, cache, say))
     installer = proc.beside(partial(_installer, place))
     asked_of_base = choice.base_requirements
     brought = proc.beside(partial(closure, {"runtime": asked_of_base}, place, say)) if asked_of_base else None
@@ -312,6 +315,7 @@ def lock(
         wheels = tuple(pin for pin in wheels if pin.name in asked or pin.name not in held)
     _one_line(choice, wheels)
     archive, packages = debs()
+    at_base = found()
     return Lock(
         name=spec.name,
         wish=wish_of(spec),
@@ -329,8 +333,8 @@ def lock(
         guard=spec.guard,
         image=choice.image,
         suite=choice.suite,
-        digest=base.digest if base else "",
-        origin=base.origin if base else "",
+        digest=at_base.digest if at_base else "",
+        origin=at_base.origin if at_base else "",
         backend=choice.backend,
         preinstalled=choice.preinstalled,
         driver=choice.driver,
@@ -368,7 +372,7 @@ def _installer(place: Place) -> Pin:
 def _debs(
     spec: Spec,
     choice: Choice,
-    base: Base | None,
+    found: Callable[[], Base | None],
     old: Lock | None,
     upgrade: tuple[str, ...] | None,
     cache: Path | None,
@@ -379,6 +383,7 @@ def _debs(
     wanted = {layer: names for layer, names in extras.apt.items() if names}
     if not wanted:
         return "", ()
+    base = found()
     why = "" if base else "no base was at hand to solve them for"
     if not choice.suite:
         why = f"{choice.image} is no plain Debian"

@@ -9,16 +9,18 @@ import tempfile
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
 from envkit import __version__, files, judge, layers, proc, prove, render, solve, tables
 from envkit import lock as locks
-from envkit.apt import Base
+from envkit.apt import Base, bare
 from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage, Engine, Say, buildx
 from envkit.engine.base import bootstrap
 from envkit.errors import Undecided, UsageError
 from envkit.facts import Facts
+from envkit.flavors import RUNTIME
 from envkit.lock import Lock
 from envkit.model import Report, Result, Subject
 from envkit.report import Table
@@ -83,9 +85,11 @@ def base_of(spec: Spec, facts: Facts, engine: Engine | None, say: Say) -> Base |
     if engine is None or engine.name == "local":
         return None
     choice = resolve(spec, facts)
-    found = engine.resolve_base(BaseWish(ref=choice.image, suite=choice.suite, epoch=BASE_EPOCH), say)
-    origin = "packages" if found.how == "bootstrapped" else "registry"
-    return Base(found.sha256, origin if found.sha256 else "", engine.file(found.ref, "/var/lib/dpkg/status"))
+    found = engine.resolve_base(suite_wish(choice.suite, choice.image), say)
+    status = engine.file(found.ref, "/var/lib/dpkg/status")
+    if found.how == "bootstrapped":
+        return Base(found.sha256, "packages", bare(status))
+    return Base(found.sha256, "registry" if found.sha256 else "", status)
 
 
 def make_lock(
@@ -98,7 +102,7 @@ def make_lock(
     upgrade: tuple[str, ...] | None = None,
 ) -> Lock:
     """A lock for ``spec`` as of now, written beside it; see ``envkit.solve.lock`` for what stays of ``previous``."""
-    base = base_of(spec, facts, engine, say)
+    base = partial(base_of, spec, facts, engine, say)
     made = solve.lock(spec, facts, say, base=base, previous=previous, upgrade=upgrade, cache=cache_dir())
     path = locks.path_of(spec)
     locks.save(made, path)
@@ -203,7 +207,7 @@ def build(
                 args=args,
                 labels=labels,
                 secrets={"ca": ca} if ca else {},
-                contexts=_contexts(lock, Path(folder), vendored),
+                contexts=_contexts(lock, vendored),
                 offline=vendored is not None,
                 no_cache=no_cache,
             ),
@@ -215,19 +219,35 @@ def build(
 
 def base_wish(lock: Lock) -> BaseWish:
     """The base that ``lock`` pins."""
-    return BaseWish(ref=lock.image, suite=lock.suite, digest=lock.digest, epoch=BASE_EPOCH)
+    return suite_wish(lock.suite, lock.image, lock.digest)
 
 
-def _contexts(lock: Lock, folder: Path, vendored: Path | None) -> dict[str, Path]:
+def suite_wish(suite: str, image: str = "", digest: str = "") -> BaseWish:
+    """The base ``image``, or of this ``digest``, which may be made from the packages of ``suite`` if that is named.
+
+    What is made so holds already what every image of envkit holds, and no build installs it again.
+    """
+    return BaseWish(ref=image, suite=suite, digest=digest, include=RUNTIME, epoch=BASE_EPOCH)
+
+
+def _contexts(lock: Lock, vendored: Path | None) -> dict[str, Path]:
     """The folders that stand in for stages of the Dockerfile: what was vendored, and this machine's own uv, if it is
     the very version that the lock pins, which saves the build its installation."""
     found = {"vendor": vendored} if vendored else {}
     if solve.uv_version() == lock.installer.version:
-        tools = folder / "installer"
-        tools.mkdir()
-        shutil.copy(proc.uv_path(), tools / "uv")
-        found["installer"] = tools
+        # Always from the same place and with the file's own time: the engine then knows that it has it already.
+        found["installer"] = files.folder(cache_dir() / "installer" / lock.installer.version)
+        uv, kept = Path(proc.uv_path()), found["installer"] / "uv"
+        if not kept.is_file() or _stamp(uv) != _stamp(kept):
+            with tempfile.TemporaryDirectory(dir=found["installer"].parent) as scratch:
+                shutil.copy2(uv, Path(scratch, "uv"))
+                Path(scratch, "uv").replace(kept)
     return found
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """A file's size in bytes and its time in nanoseconds."""
+    return path.stat().st_size, path.stat().st_mtime_ns
 
 
 @dataclass(frozen=True, slots=True)

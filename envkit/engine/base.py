@@ -30,18 +30,30 @@ SUITES = ("bookworm", "trixie")
 
 _BUDGET_S = 900.0  # 15 to 25 s with a near mirror; a slow line needs minutes for 60 MB of packages
 _FRESH_S = 24 * 3600.0  # an unpinned base is made anew after a day, so that security updates come in
-_RECIPE = 3  # part of the cache's key: count up when a hook below changes
+_RECIPE = 5  # part of the cache's key: count up when a hook below changes
 _CHUNK = 1 << 20
 
-# What is never unpacked, as in Debian's own slim images; copyright files stay.
-_UNPACKED = (
+# What is never unpacked: documents, as in Debian's own slim images, whose licences stay; and of the compilers what only
+# static linking, the sanitizers and the linker's optimiser need.  The step that installs packages has the same list.
+UNPACKED = (
     "path-exclude=/usr/share/doc/*",
     "path-include=/usr/share/doc/*/copyright",
-    "path-exclude=/usr/share/info/*",
-    "path-exclude=/usr/share/lintian/*",
-    "path-exclude=/usr/share/locale/*",
     "path-exclude=/usr/share/man/*",
+    "path-exclude=/usr/share/info/*",
+    "path-exclude=/usr/share/locale/*",
+    "path-exclude=/usr/share/lintian/*",
+    "path-exclude=/usr/lib/*/libc.a",
+    "path-exclude=/usr/lib/*/libm-*.a",
+    "path-exclude=/usr/lib/*/libmvec.a",
+    "path-exclude=/usr/lib/gcc/*/*/lib*san.a",
+    "path-exclude=/usr/lib/gcc/*/*/lto1",
+    "path-exclude=/usr/lib/python3*/config-*/libpython*.a",
+    "path-exclude=/usr/lib/*/libpython*.a",
 )
+
+# What packages' own programs may see of this machine while they set up: with PYTHONDONTWRITEBYTECODE, for one, Python's
+# packages leave other files.
+_SEEN = re.compile(r"PATH|HOME|APT_CONFIG|SSL_CERT_(?:FILE|DIR)|(?:https?|ftp|all|no)_proxy", re.IGNORECASE)
 
 # What this machine may say to apt while it downloads; none of it stays in the tree.
 _APT_OPTIONS = re.compile(r"^Acquire::(https?::Proxy|https::CaInfo|Check-Valid-Until|Check-Date|Retries)\b")
@@ -190,7 +202,7 @@ def bootstrap(
         argv += ['--aptopt=APT::Install-Recommends "false"']
         # The merged /usr is laid out at once; else bookworm takes the package that converts it, and perl with it.
         argv += ["--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr"]
-        argv += [f"--dpkgopt={option}" for option in _UNPACKED]
+        argv += [f"--dpkgopt={option}" for option in UNPACKED]
         mirrors = apt.sources(suite)
         argv += [f"--customize-hook={hook}" for hook in _clean(mirrors)]
 
@@ -201,7 +213,12 @@ def bootstrap(
         done = proc.run(
             [*argv, suite, str(draft), *mirrors],
             timeout_s=_BUDGET_S,
-            env={**os.environ, "SOURCE_DATE_EPOCH": str(epoch), "LC_ALL": "C.UTF-8", "TMPDIR": work},
+            env={
+                **{name: value for name, value in os.environ.items() if _SEEN.fullmatch(name)},
+                "SOURCE_DATE_EPOCH": str(epoch),
+                "LC_ALL": "C.UTF-8",
+                "TMPDIR": work,
+            },
             on_line=progress,
         )
         if done.exit != 0 or done.timed_out:

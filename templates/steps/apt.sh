@@ -3,9 +3,10 @@
 #
 # With --unpack their files are laid out and nothing is set up: for a stage that needs programs and is thrown away.
 # DATE is the archive's, in seconds since 1970.  COMPONENTS are what the archive's own sources must offer beyond main
-# ("-" for nothing).  With versions given, what was installed is compared with them, package by package.  /vendor/debs,
-# if it is there, is the only source (an offline build); APT_MIRROR, if set, takes the place of the sources' addresses,
-# for an archive that keeps old versions: "{date}" in it becomes DATE, "{archive}" the archive's name.
+# ("-" for nothing).  With versions given, what was installed is compared with them, package by package, and nothing is
+# done where the base holds them all.  /vendor/debs, if it is there, is the only source (an offline build); APT_MIRROR,
+# if set, takes the place of the sources' addresses, for an archive that keeps old versions: "{date}" in it becomes
+# DATE, "{archive}" the archive's name.
 set -eu
 unpack=
 [ "$1" != --unpack ] || { unpack=--download-only && shift; }
@@ -14,6 +15,15 @@ shift 2
 work=$(mktemp -d)
 : >"$work/mark"
 dpkg-query -W -f '${Package}=${Version} ${db:Status-Status}\n' | sed -n 's/ installed$//p' | sort >"$work/before"
+case " $*" in
+*=*)
+    printf '%s\n' "$@" | sort >"$work/wanted"
+    if [ -z "$(comm -13 "$work/before" "$work/wanted")" ]; then
+        rm -rf "$work"
+        exit
+    fi
+    ;;
+esac
 
 sources() {
     apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' | sort -u |
@@ -30,6 +40,7 @@ sources() {
 
 options=
 config="-o Dpkg::Options::=--force-unsafe-io -o APT::Install-Recommends=false -o APT::Sandbox::User=root -o Acquire::Retries=3"
+config="$config -o APT::Cmd::Pattern-Only=true" # a name that does not exist is no regular expression
 if [ -d /vendor/debs ]; then
     # copy:, not file:, which would leave the packages where they are
     echo 'deb [trusted=yes] copy:/vendor/debs ./' >"$work/sources.list"
@@ -83,7 +94,6 @@ fi
 dpkg-query -W -f '${Package}=${Version} ${db:Status-Status}\n' | sed -n 's/ installed$//p' | sort >"$work/after"
 case " $*" in
 *=*)
-    printf '%s\n' "$@" | sort >"$work/wanted"
     comm -13 "$work/before" "$work/after" >"$work/new"
     # What the base had at that very version already is no news, and no fault either.
     if [ -n "$(comm -13 "$work/after" "$work/wanted")$(comm -23 "$work/new" "$work/wanted")" ]; then

@@ -3,8 +3,10 @@
     assemble.py venv                        an empty virtual environment, under /out
     assemble.py wheels LIST PLACE [--keep] [--program NAME PATH]... [--uv=OPTION]...
                                             what LIST (requirements with hashes) names
+    assemble.py unpack LIST [--uv=OPTION]...
+                                            the same wheels as they are, in the virtual environment of a stage
+    assemble.py place LIST FOLDER           those into this image, from where that environment is mounted
     assemble.py file SOURCE TARGET          one file, under /out
-    assemble.py copy FOLDER                 what FOLDER holds into /, by several threads: torch has 12,000 small files
 
 Runs inside the build, with uv at /installer/uv.  PLACE is "venv" (the virtual environment of this image), "system" (the
 Python that runs this) or "out": a tree under /out to be copied into an image that has the virtual environment.  Of the
@@ -30,6 +32,7 @@ import sysconfig
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 UV = "/installer/uv"
@@ -93,11 +96,11 @@ def symbols(path: Path) -> float:
     return unloaded / whole if unloaded <= whole else 0.0
 
 
-def strip(path: Path) -> tuple[str, str]:
+def strip(source: Path, target: Path) -> tuple[str, str]:
     """Takes symbols and debugging information out of a library; its new hash and size as RECORD has them."""
-    subprocess.run(["strip", "--strip-unneeded", path], check=True)
-    digest = hashlib.sha256(path.read_bytes()).digest()
-    return "sha256=" + base64.urlsafe_b64encode(digest).rstrip(b"=").decode(), str(path.stat().st_size)
+    subprocess.run(["strip", "--strip-unneeded", "-o", target, source], check=True)
+    digest = hashlib.sha256(target.read_bytes()).digest()
+    return "sha256=" + base64.urlsafe_b64encode(digest).rstrip(b"=").decode(), str(target.stat().st_size)
 
 
 Rows = list[list[str]]  # of a RECORD: path below site-packages, hash, size
@@ -133,33 +136,58 @@ def link(site: Path, rows: Rows) -> None:
             os.link(twin, path)
 
 
-def finish(requirements: Path, site: Path, keep: bool) -> None:
-    """Takes out, strips and links what is worth it unless told to ``keep`` all; puts RECORD right; writes byte code."""
-    found = list(records(requirements, site))
+def finish(requirements: Path, site: Path, keep: bool, source: Path | None = None) -> None:
+    """Takes out, strips and links what is worth it unless told to ``keep`` all; puts RECORD right; writes byte code.
+
+    The files lie in ``site``, or come from ``source``, another site-packages that nobody needs afterwards.
+    """
+    start = source or site
+    found = list(records(requirements, start))
     for name, _, rows in found:
-        clear(name, site, rows, keep)
+        clear(name, start, rows, keep)
+    rows = [row for _, _, rows in found for row in rows]
+    heavy = [] if keep else [row for row in rows if ".so" in row[0] and symbols(start / row[0]) >= WORTH]
     # Wheels of one family share files, and two processes must not write one.
-    sources = sorted({str(site / row[0]) for _, _, rows in found for row in rows if row[0].endswith(".py")})
-    # Byte code that is valid while its source has the same content, whatever the time.  It takes all processors and
-    # strip few, so both are done at once.
-    command = [sys.executable, "-m", "compileall", "-qq", "-j0", "--invalidation-mode=checked-hash", "-i-"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, text=True) as compiler, ThreadPoolExecutor() as pool:
-        assert compiler.stdin is not None
-        compiler.stdin.write("".join(source + "\n" for source in sources))
-        compiler.stdin.close()
-        heavy = []
-        if not keep:
-            libraries = (row for _, _, rows in found for row in rows if ".so" in row[0])
-            heavy = [row for row in libraries if symbols(site / row[0]) >= WORTH]
-        for row, (digest, size) in zip(heavy, pool.map(lambda row: strip(site / row[0]), heavy), strict=True):
-            row[1:] = [digest, size]
+    sources = sorted({row[0] for row in rows if row[0].endswith(".py")})
+    with ThreadPoolExecutor() as pool:
+        if source:
+            list(pool.map(partial(bring, source, site), sources))
+        # Byte code that is valid while its source has the same content, whatever the time.  It takes all processors,
+        # strip few and the disk none, so all is done at once.
+        command = [sys.executable, "-m", "compileall", "-qq", "-j0", "--invalidation-mode=checked-hash", "-i-"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, text=True) as compiler:
+            assert compiler.stdin is not None
+            compiler.stdin.write("".join(f"{site / path}\n" for path in sources))
+            compiler.stdin.close()
+            stripped = [pool.submit(strip, start / row[0], made(site / row[0])) for row in heavy]
+            if source:
+                others = {row[0] for row in rows} - {row[0] for row in heavy} - set(sources)
+                list(pool.map(partial(bring, source, site), sorted(others, key=lambda path: -size(source / path))))
+            for row, done in zip(heavy, stripped, strict=True):
+                row[1:] = done.result()
     if compiler.returncode not in (0, 1):  # 1: a file that is no Python, such as a template
         raise SystemExit(f"compileall ended with {compiler.returncode}")
     for _, record, rows in found:
         if not keep:
             link(site, rows)
-        with record.open("w", newline="", encoding="utf-8") as file:
+        with (site / record.relative_to(start)).open("w", newline="", encoding="utf-8") as file:
             csv.writer(file, lineterminator="\n").writerows(rows)
+
+
+def size(path: Path) -> int:
+    """In bytes."""
+    return path.stat().st_size
+
+
+def made(path: Path) -> Path:
+    """The path, its folder made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def bring(source: Path, site: Path, path: str) -> None:
+    """One file of another site-packages, with its permissions and times."""
+    shutil.copy2(source / path, made(site / path))
 
 
 def program(site: Path, root: Path, name: str, path: str) -> None:
@@ -207,37 +235,16 @@ def move() -> None:
     VENV.rename(target)
 
 
-def copy(source: Path, root: str = "/") -> None:
-    """A tree into ``root``; links, permissions and times are kept."""
-    links: dict[int, str] = {}
+def unpack(requirements: Path, options: list[str]) -> None:
+    """The wheels of a list, untouched, for a step that brings them to their place."""
+    environment()
+    install(requirements, str(VENV / "bin/python"), options)
 
-    def one(pair: tuple[str, str]) -> None:
-        shutil.copy2(*pair, follow_symlinks=False)
 
-    pairs, folders = [], []
-    for folder, _, names in os.walk(source):
-        target = os.path.normpath(os.path.join(root, os.path.relpath(folder, source)))
-        os.makedirs(target, exist_ok=True)
-        folders.append((folder, target))
-        for name in names:
-            pairs.append((os.path.join(folder, name), os.path.join(target, name)))
-        for entry in os.scandir(folder):
-            if entry.is_dir() and entry.is_symlink():
-                pairs.append((entry.path, os.path.join(target, entry.name)))
-    whole = []
-    for path, target in pairs:
-        info = os.lstat(path)
-        if info.st_nlink > 1 and links.setdefault(info.st_ino, target) != target:
-            continue
-        whole.append((info.st_size, path, target))
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(one, [(path, target) for _, path, target in sorted(whole, reverse=True)]))
-    for path, target in pairs:
-        info = os.lstat(path)
-        if info.st_nlink > 1 and links[info.st_ino] != target:
-            os.link(links[info.st_ino], target)
-    for folder, target in reversed(folders):
-        shutil.copystat(folder, target)
+def place(requirements: Path, unpacked: Path, keep: bool) -> None:
+    """What ``unpack`` left at ``unpacked`` becomes part of this image's virtual environment."""
+    site = next(VENV.glob("lib/python3*/site-packages"))
+    finish(requirements, site, keep, unpacked / site.relative_to(VENV))
 
 
 @contextlib.contextmanager
@@ -260,7 +267,7 @@ def written_early() -> Iterator[None]:
 def main() -> None:
     """One layer."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=("venv", "wheels", "file", "copy"))
+    parser.add_argument("what", choices=("venv", "wheels", "unpack", "place", "file"))
     parser.add_argument("source", type=Path, nargs="?")
     parser.add_argument("place", nargs="?")
     parser.add_argument("--keep", action="store_true")
@@ -273,9 +280,12 @@ def main() -> None:
     elif arguments.what == "wheels":
         with written_early():
             wheels(arguments)
-    elif arguments.what == "copy":
+    elif arguments.what == "unpack":
         with written_early():
-            copy(arguments.source)
+            unpack(arguments.source, arguments.uv)
+    elif arguments.what == "place":
+        with written_early():
+            place(arguments.source, Path(arguments.place), arguments.keep)
     else:
         target = OUT / arguments.place.lstrip("/")
         target.parent.mkdir(parents=True)

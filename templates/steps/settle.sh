@@ -12,7 +12,7 @@ work=$(mktemp -d)
 sleep 0.02 # the kernel's clock for files ticks every 4 to 10 ms
 "$@"
 find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /steps -o -path /installer -o -path /vendor \
-    -o -path /list -o -path "$work" \) -prune -o \
+    -o -path /list -o -path /unpacked -o -path "$work" \) -prune -o \
     \( -cnewer "$work/mark" -o -type d \) -newermt "@$epoch" -exec touch -h -d "@$epoch" {} +
 rm -rf "$work"
 touch -d "@$epoch" /tmp
