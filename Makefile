@@ -3,12 +3,13 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SPEC ?= images/torch-2.6-cu124/envkit.toml
 
-.PHONY: help run test unit faults lint images bench clean
+.PHONY: help run test real unit slow faults lint images bench clean
 
 help:
 	@echo 'make run     envkit up $(SPEC), on the Docker Engine or, without one, in a private virtual environment'
-	@echo 'make test    lint, types, unit tests, planted faults, and the real-engine tests where an engine is in reach'
-	@echo 'make unit    the tests that need neither engine nor network'
+	@echo 'make test    lint, types, unit tests; where a Docker Engine answers, make real as well'
+	@echo 'make real    slow tests, planted faults and the tests that build images on a real engine'
+	@echo 'make unit    the tests that need neither engine nor network, but for the slow ones; make slow runs these'
 	@echo 'make faults  every probe against a real torch with its fault planted, and against a clean twin; writes docs/faults.md'
 	@echo 'make images  lock what changed under images/, render every Dockerfile and list them'
 	@echo 'make bench   measure speed and memory'
@@ -18,21 +19,29 @@ run: $(VENV)/run.ready
 	scripts/bootstrapper
 	$(BIN)/envkit up $(SPEC) --engine auto --refresh-os
 
-# The engine's tests share two images of 6 GB, so they run in one process, after all others; the smoke suite takes every
-# processor by itself.
 test: $(VENV)/test.ready lint unit
+	@if [ "$$ENVKIT_REQUIRE_ENGINE" = 1 ] || docker version >/dev/null 2>&1; then $(MAKE) real; else \
+	    echo 'left out, for no Docker Engine answers: slow tests, planted faults and real images (make slow faults runs the first two)'; fi
+
+# All stacks are made beside the first tests, and tests that look at one run share it in one worker.
+FAULTS := -n 4 --dist loadscope --no-loadscope-reorder --fault-stacks
+
+# The engine's tests share two images of 6 GB, so they run in one process, after all others.
+real: $(VENV)/test.ready slow
 	scripts/compiler
-	$(BIN)/python -m pytest -m faults -n 4 tests/faults --ignore tests/faults/test_smoke.py
-	$(BIN)/python -m pytest -m faults --durations=5 tests/faults/test_smoke.py
+	$(BIN)/python -m pytest -m faults $(FAULTS) --durations=5 tests/faults
 	$(BIN)/python -m pytest -m engine --durations=10
+
+slow: $(VENV)/test.ready
+	$(BIN)/python scripts/unit -- -m 'slow and not engine and not faults'
 
 # Four real torch environments are made once in the cache folder; 13 GB.
 faults: $(VENV)/test.ready
 	scripts/compiler
-	$(BIN)/python -m pytest -m faults -n 4 tests/faults --ignore tests/faults/test_smoke.py --fault-table docs/faults.md
+	$(BIN)/python -m pytest -m faults $(FAULTS) tests/faults --ignore tests/faults/test_smoke.py --fault-table docs/faults.md
 
 unit: $(VENV)/test.ready
-	$(BIN)/python -m pytest -m 'not engine and not faults' -n auto
+	$(BIN)/python scripts/unit
 
 lint: $(VENV)/test.ready
 	$(BIN)/ruff check .

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import hypothesis
 import pytest
 from buildcache import drop_cache
 from fake_docker import FakeDocker
@@ -18,6 +19,10 @@ from index import Index, Publish, publish
 from envkit.engine import BaseFound, BaseWish
 from envkit.engine.docker import DockerEngine
 from envkit.errors import Undecided
+
+# How long an example takes is the machine's matter; tests of time say so themselves.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 def cache_home() -> Path:

@@ -34,6 +34,7 @@ class Index:
         self.hashed = True
         self.sized = False
         self.status = 200
+        self.asked = threading.Event()
         index = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -44,6 +45,7 @@ class Index:
                 self.do_GET()
 
             def do_GET(self) -> None:
+                index.asked.set()
                 body, kind = index.answer(self.path)
                 self.send_response(index.status if index.status != 200 else 200 if body is not None else 404)
                 self.send_header("Content-Type", kind)

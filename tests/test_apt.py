@@ -79,6 +79,28 @@ def test_what_the_base_holds_is_not_named_unless_it_must_be_newer(archive: Archi
     ]  # fmt: skip
 
 
+def test_a_bare_base_has_what_is_required_apt_and_what_these_need() -> None:
+    def package(name: str, **fields: str) -> bytes:
+        return installed((name, "1"), **fields)
+
+    held = [
+        package("libc6"),
+        package("mawk", provides="awk"),
+        package("bash", priority="required", depends="libc6 (>= 2.36), base-files | nothing"),
+        package("base-files", priority="required").replace(b"Maintainer", b"Pre-Depends: awk, mawk\nMaintainer"),
+        package("apt", priority="important", depends="libgcc-s1, keyring:any"),
+        package("libgcc-s1"),
+        package("keyring"),
+        package("g++", priority="optional", depends="libc6, bash"),
+        package("python3", priority="standard"),
+        package("left", priority="required").replace(b"install ok installed", b"deinstall ok config-files"),
+    ]
+    found = apt.bare(b"\n".join(held))
+    names = [line.split()[1] for line in found.decode().splitlines() if line.startswith("Package: ")]
+    assert names == ["libc6", "mawk", "bash", "base-files", "apt", "libgcc-s1", "keyring"]
+    assert apt.bare(found) == found
+
+
 def test_a_package_is_of_the_first_layer_that_needs_it(archive: Archive) -> None:
     archive.add("python3", "3", depends="lib")
     archive.add("lib", "1")

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import socket
 import tarfile
@@ -16,6 +17,7 @@ import pytest
 from envkit.engine import base
 from envkit.engine.base import Bootstrapped
 from envkit.errors import Undecided, UsageError
+from envkit.render import templates_dir
 
 
 def quiet(line: str) -> None:
@@ -68,6 +70,11 @@ def test_tag_is_the_suite_and_the_hash() -> None:
     assert base.tag("trixie", "sha256:" + "ab" * 32) == "envkit-base:trixie-abababababab"
 
 
+def test_a_base_is_unpacked_like_what_a_build_installs() -> None:
+    step = (templates_dir() / "steps/apt.sh").read_text()
+    assert tuple(re.findall(r"(?m)^path-\w+=\S+$", step)) == base.UNPACKED
+
+
 def test_suite_that_is_not_debian(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="jammy is no Debian suite") as caught:
         base.bootstrap("jammy", (), 0, tmp_path, quiet)
@@ -117,10 +124,15 @@ def test_pinned_tree_is_taken_from_the_cache_and_a_spoiled_one_is_not(
 @pytest.mark.engine
 @pytest.mark.skipif(shutil.which("mmdebstrap") is None, reason="mmdebstrap is not installed")
 @pytest.mark.usefixtures("engine")
-def test_same_packages_give_the_same_bytes(tmp_path: Path) -> None:
-    """Two runs that share no cache; and nothing of this machine is in the tree."""
+def test_same_packages_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs that share no cache, one with settings of Python's; and nothing of this machine is in the tree."""
     said: list[str] = []
-    made = [base.bootstrap("bookworm", ("ca-certificates",), 1700000000, tmp_path / name, said.append) for name in "ab"]
+    made = []
+    include = ("ca-certificates", "python3")
+    for name in "ab":
+        monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1" if name == "b" else "")
+        monkeypatch.setenv("PYTHONHASHSEED", "7" if name == "b" else "0")
+        made.append(base.bootstrap("bookworm", include, 1700000000, tmp_path / name, said.append))
     assert made[0].sha256 == made[1].sha256 and made[0].tar != made[1].tar
     assert "bookworm: downloading packages with apt" in said
     with tarfile.open(made[0].tar) as archive:
@@ -138,5 +150,5 @@ def test_same_packages_give_the_same_bytes(tmp_path: Path) -> None:
         files = ((entry.name, archive.extractfile(entry)) for entry in small)
         if len(host) > 3:  # a shorter one stands in ordinary words
             assert [path for path, file in files if file is not None and host in file.read()] == []
-    again = base.bootstrap("bookworm", ("ca-certificates",), 1700000000, tmp_path / "a", quiet)
+    again = base.bootstrap("bookworm", include, 1700000000, tmp_path / "a", quiet)
     assert again == made[0]

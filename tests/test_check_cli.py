@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import forked
 import jsonschema
 import pytest
 
@@ -79,18 +80,10 @@ def envkit(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pyte
         signal.signal(number, handler)
 
 
-def spawn(*words: object, folder: Path, stdin: bytes | None = None, **environment: str) -> Ended:
+def spawn(*words: object, folder: Path, stdin: bytes = b"", **environment: str) -> Ended:
     """The same in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "envkit", "check", *map(str, words)],
-        cwd=folder,
-        input=stdin,
-        stdin=subprocess.DEVNULL if stdin is None else None,
-        capture_output=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-        timeout=60,
-    )
-    return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+    done = forked.envkit("check", *map(str, words), cwd=folder, stdin=stdin, env={**os.environ, **environment})
+    return Ended(done.returncode, done.stdout, done.stderr)
 
 
 def lay(folder: Path, files: dict[str, str]) -> None:

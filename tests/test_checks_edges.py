@@ -9,6 +9,7 @@ from typing import Any
 
 import machines
 import pytest
+from gathered import gathered
 from hosts import CHECKS, FACTS, said
 
 from envkit import exits, pages, saved
@@ -639,7 +640,7 @@ EDGES: list[tuple[str, str, dict[str, Any], str]] = [
 # fmt: on
 
 
-@pytest.mark.parametrize(("check", "machine", "changes", "ends"), EDGES)
+@gathered(EDGES)
 def test_a_limit_and_a_doubt_lie_where_they_are_said_to_lie(
     check: str, machine: str, changes: dict[str, Any], ends: str
 ) -> None:
@@ -718,7 +719,7 @@ ASK_FOR_BARE_METAL = [
 ]
 
 
-@pytest.mark.parametrize("check", ASK_FOR_A_GPU)
+@gathered(ASK_FOR_A_GPU)
 def test_without_a_gpu_nothing_is_asked_about_it(check: str) -> None:
     without = machines.host("h100", {"pci_gpus": [], "device_nodes": [], "nvml.gpus": []})
     assert said(check, without).reason == "no NVIDIA GPU on this machine"

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 
 import machines
 import pytest
+from gathered import gathered
 from hosts import CHECKS, FACTS, recorded, said, without
 
 from envkit import judge, pages
@@ -33,7 +34,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("check", "host"), FAULTS)
+@gathered(FAULTS)
 def test_finding_speaks_in_the_house_style(check: str, host: Host) -> None:
     for finding in said(check, host).findings:
         assert not finding.message.endswith(".")
@@ -43,7 +44,7 @@ def test_finding_speaks_in_the_house_style(check: str, host: Host) -> None:
         assert finding.evidence or finding.where
 
 
-@pytest.mark.parametrize(("check", "host"), FAULTS)
+@gathered(FAULTS)
 def test_lost_source_never_turns_a_fault_into_a_pass(check: str, host: Host) -> None:
     for source in SOURCES:
         blind = without(host, source)

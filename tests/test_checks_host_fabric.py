@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import machines
 import pytest
+from gathered import gathered
 
 from envkit import facts, judge
 from envkit.model import Outcome, Result, Severity
@@ -33,8 +35,7 @@ def ports(*numbers: int, **values: object) -> dict[str, Any]:
 DOWN = {"state": "DOWN", "physical": "Polling"}
 
 
-@pytest.mark.parametrize("machine", machines.NAMES)
-@pytest.mark.parametrize("check", MINE)
+@gathered(product(MINE, machines.NAMES))
 def test_no_check_fires_or_doubts_on_a_healthy_machine(check: str, machine: str) -> None:
     result = said(check, {}, machine)
     assert result.outcome in (Outcome.PASS, Outcome.SKIP), result
@@ -50,7 +51,7 @@ IN_A_CONTAINER = {
 }
 
 
-@pytest.mark.parametrize("check", MINE)
+@gathered(MINE)
 def test_no_check_fires_or_doubts_in_a_container_of_a_healthy_machine(check: str) -> None:
     result = said(check, IN_A_CONTAINER)
     assert result.outcome in (Outcome.PASS, Outcome.SKIP), result

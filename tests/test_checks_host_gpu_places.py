@@ -7,6 +7,7 @@ from typing import Any
 
 import machines
 import pytest
+from gathered import gathered
 from hosts import CHECKS, FACTS
 
 from envkit import judge, pages
@@ -207,7 +208,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "changes"), FAULTS)
+@gathered(FAULTS)
 def test_a_faulty_value_that_was_not_seen_never_passes(name: str, changes: dict[str, Any]) -> None:
     on = changes.pop("on")
     for path in changes:
@@ -253,7 +254,7 @@ def test_a_gpu_is_compared_with_those_under_like_load_only() -> None:
     assert trouble(machines.host("h100", hot)) == {}
 
 
-@pytest.mark.parametrize("name", MINE)
+@gathered(MINE)
 def test_a_finding_says_where_how_and_what_to_do(name: str) -> None:
     for block in pages.load(name).examples:
         if block.outcome != "fails":

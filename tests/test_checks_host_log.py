@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import machines
 import pytest
+from gathered import gathered
 
 from envkit import facts as tables
 from envkit.host import log
@@ -44,7 +45,7 @@ def test_a_log_that_was_not_read_is_unknown_to_every_check_and_says_who_may_read
     assert "systemd-journal" in result.reason
 
 
-@pytest.mark.parametrize("code", [row.code for row in FACTS.xids] + [9999])
+@gathered([row.code for row in FACTS.xids] + [9999])
 def test_every_xid_is_found_by_one_check_and_a_programs_fault_never_condemns_a_machine(code: int) -> None:
     host = with_log(XID.format(code, 7, "what the driver says"))
     found = {name: said(name, host) for name in OF_THE_LOG}

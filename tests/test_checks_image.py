@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
+from gathered import gathered
 
 from envkit import facts, judge
 from envkit.model import Observed, Outcome, Result
@@ -219,8 +221,7 @@ def not_green(image: Image) -> dict[str, Outcome]:
     return {name: end for name, end in said.items() if end is not Outcome.PASS and (name, end) not in LACKS}
 
 
-@pytest.mark.parametrize("name", HEALTHY)
-@pytest.mark.parametrize("field", sorted(NEEDED))
+@gathered(product(HEALTHY, sorted(NEEDED)))
 def test_what_was_not_observed_is_unknown_and_never_a_pass(name: str, field: str) -> None:
     gone: dict[str, Any] = {field: Observed.lost("the probe died")}
     needed = NEEDED[field] | ({"nvrtc-builtins-pair"} if (field, name) == ("unmapped", HEALTHY[0]) else set())

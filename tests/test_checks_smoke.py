@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
+from gathered import gathered
 
 from envkit import facts, judge
 from envkit.checks import _smoke as table
@@ -76,7 +78,7 @@ def healthy(name: str, device: str) -> SmokeTest:
     return SmokeTest(name, device, "ran", measures={**measures, **{when: 1.0 for _, _, when in rows if when}})
 
 
-@pytest.mark.parametrize("name", ON_CPU)
+@gathered(ON_CPU)
 def test_a_recorded_sound_torch_passes(name: str) -> None:
     run = recorded("torch-2.6-cu124-cpu")
     (test,) = [test for test in run.tests.need("the tests") if test.name == name]
@@ -86,7 +88,7 @@ def test_a_recorded_sound_torch_passes(name: str) -> None:
     assert list(JUDGES[name](run)) == []
 
 
-@pytest.mark.parametrize("name", ON_CPU)
+@gathered(ON_CPU)
 def test_a_recorded_saboteur_is_seen(name: str) -> None:
     run = recorded("torch-2.6-cu124-cpu-sabotage-all")
     kinds = next(test.saboteurs for test in TESTS if test.name == name)
@@ -97,7 +99,7 @@ def test_a_recorded_saboteur_is_seen(name: str) -> None:
     assert any(finding.severity is Severity.ERROR for finding in JUDGES[name](run))
 
 
-@pytest.mark.parametrize("name", GPU_ONLY)
+@gathered(GPU_ONLY)
 def test_what_needs_a_gpu_is_skipped_without_one(name: str) -> None:
     with pytest.raises(Skip, match="there is no GPU"):
         list(JUDGES[name](recorded("torch-2.6-cu124-cpu")))
@@ -138,7 +140,7 @@ def test_an_unknown_ending_is_not_observed() -> None:
     assert "'passed'" in read(document, SmokeRun("x")).tests.missing
 
 
-@pytest.mark.parametrize("test", TESTS, ids=lambda test: test.name)
+@gathered(TESTS)
 def test_every_limit_is_reached_by_going_just_beyond_it(test: Case) -> None:
     name, check = test.name, JUDGES[test.name]
     for device in DEVICES[name]:
@@ -190,7 +192,7 @@ def test_a_death_is_told_with_its_last_words(ended: str, words: str) -> None:
     assert finding.fix
 
 
-@pytest.mark.parametrize("name", JUDGES)
+@gathered(JUDGES)
 def test_a_device_that_offers_nothing_never_passes(name: str) -> None:
     for device in DEVICES[name]:
         waived = {when: 0.0 for _, _, when in rows_of(name, device) if when}
@@ -261,8 +263,7 @@ def test_an_earlier_fault_on_the_same_device_explains_a_later_one() -> None:
 # What a run lacks, and what it was told outside the image.
 
 
-@pytest.mark.parametrize("name", JUDGES)
-@pytest.mark.parametrize("only", [(), "itself"])
+@gathered(product(JUDGES, [(), "itself"]))
 def test_a_test_that_was_asked_for_and_is_not_there_is_unknown(name: str, only: object) -> None:
     run = replace(of(), only=(name,) if only else (), level="stress" if name in STRESS else "full")
     with pytest.raises(Unknown, match=f"{name} has no end on"):
@@ -274,7 +275,7 @@ def test_an_empty_run_is_no_pass() -> None:
     assert Report(Subject("smoke", "x"), judge.judge(run, facts.load())).exit_code() == 3
 
 
-@pytest.mark.parametrize("name", ON_BOTH)
+@gathered(ON_BOTH)
 def test_a_gpu_that_was_seen_and_has_no_end_is_unknown_and_a_fault_elsewhere_still_told(name: str) -> None:
     run = replace(of(healthy(name, "cuda:0")), gpus=Observed.of(("a GPU", "another"), "by hand"))
     with pytest.raises(Unknown, match=f"{name} has no end on cuda:1"):
@@ -284,7 +285,7 @@ def test_a_gpu_that_was_seen_and_has_no_end_is_unknown_and_a_fault_elsewhere_sti
         list(JUDGES[name](replace(run, gpus=Observed.lost("the driver hung"))))
 
 
-@pytest.mark.parametrize("name", ON_CPU)
+@gathered(ON_CPU)
 def test_a_saboteur_that_changed_nothing_or_did_not_come_is_no_evidence(name: str) -> None:
     kinds = next(test.saboteurs for test in TESTS if test.name == name)
     device = DEVICES[name][0]
@@ -308,7 +309,7 @@ def test_a_field_of_a_sound_run_that_is_lost_leaves_no_kernel_test_green(field: 
     assert passed == {"smoke-import-leaves-cuda-alone", *needs_none}
 
 
-@pytest.mark.parametrize("name", ON_CPU)
+@gathered(ON_CPU)
 def test_a_sound_run_without_one_test_or_one_measure_is_not_green_there(name: str) -> None:
     run = recorded("torch-2.6-cu124-cpu")
     tests = run.tests.need("the tests")

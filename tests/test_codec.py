@@ -52,6 +52,7 @@ def of(kind: Any) -> st.SearchStrategy[Any]:
     raise TypeError(f"no strategy for {kind}")
 
 
+@pytest.mark.slow  # hypothesis over every field of every subject
 @pytest.mark.parametrize("kind", SUBJECTS)
 @settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())

@@ -38,16 +38,23 @@ def tree(source: str) -> ast.Module:
     return ast.parse(source)
 
 
+@cache
+def parts(source: str) -> tuple[ast.AST, ...]:
+    """The parts of a module that the rules look at, for walking the whole tree is most of their time."""
+    kinds = (ast.Import, ast.ImportFrom, ast.ExceptHandler, ast.Call)
+    return tuple(node for node in ast.walk(tree(source)) if isinstance(node, kinds))
+
+
 def imports(module: str, source: str) -> Iterator[tuple[int, str]]:
     """Line and full name of everything imported, wherever it stands; ``from a import b`` is a and a.b."""
     package = module if SOURCES.get(module, Path(module)).name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(tree(source)):
+    for node in parts(source):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
         elif isinstance(node, ast.ImportFrom):
-            parts = package.split(".")
-            above = ".".join(parts[: len(parts) - node.level + 1]) if node.level else ""
+            names = package.split(".")
+            above = ".".join(names[: len(names) - node.level + 1]) if node.level else ""
             base = ".".join(filter(None, (above, node.module)))
             yield node.lineno, base
             for alias in node.names:
@@ -213,6 +220,8 @@ OTHER_VERSIONS = {("envkit.report.sarif", "2.1.0")}
 
 def names_a_version(module: str, source: str) -> list[str]:
     """Version numbers of torch, CUDA or a driver in texts and comments; facts are rows."""
+    if not VERSIONS.search(source):  # nothing does in any of its tokens: a text and a comment begin with their own mark
+        return []
     code = (tokenize.NUMBER, tokenize.NAME, tokenize.OP)
     return [
         f"{module}:{token.start[0]} names {found[0]}"
@@ -230,7 +239,7 @@ LAST_RESORTS = ("envkit.judge", "envkit.cli")
 def is_unsafe(module: str, source: str) -> list[str]:
     """Shells, and handlers that swallow everything where nobody may."""
     complaints = []
-    for node in ast.walk(tree(source)):
+    for node in parts(source):
         if isinstance(node, ast.ExceptHandler):
             caught = "BaseException" if node.type is None else ast.unparse(node.type)
             broad = re.search(r"\b(Base)?Exception\b", caught)

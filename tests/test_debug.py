@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import forked
 import jsonschema
 import pytest
 
@@ -178,6 +179,7 @@ lock.acquire()
 """
 
 
+@pytest.mark.slow  # to be called hung takes seven seconds of looking
 def test_a_hang_is_told_with_the_stacks_of_every_thread_of_every_process(run: Run, tmp_path: Path) -> None:
     made = run(python(tmp_path, HANG), quiet_s=1.0)
     assert (made.verdict, step(made, "as-is").ended, made.exit) == (Verdict.FOUND, "hung", None)
@@ -188,6 +190,7 @@ def test_a_hang_is_told_with_the_stacks_of_every_thread_of_every_process(run: Ru
     assert "program.py:12" in made.cause and "program.py:10" in made.cause
 
 
+@pytest.mark.slow  # to be called hung takes seven seconds of looking, and what it looks at works all along
 def test_a_silent_command_that_works_does_not_hang(run: Run, tmp_path: Path) -> None:
     work = "def f():\n    while time.time() < end:\n        sum(range(3000))\n        g()\n"
     text = f"import time\nend = time.time() + 12\ndef g():\n    sum(range(5000))\n{work}f()\n"
@@ -196,11 +199,12 @@ def test_a_silent_command_that_works_does_not_hang(run: Run, tmp_path: Path) -> 
 
 
 def test_a_command_that_is_still_working_at_the_end_of_its_time_is_undecided(run: Run, tmp_path: Path) -> None:
-    made = run(python(tmp_path, "while True:\n    sum(range(1000))\n"), rung_s=6.0)
+    made = run(python(tmp_path, "while True:\n    sum(range(1000))\n"), rung_s=1.0)
     assert (made.verdict, step(made, "as-is").ended) == (Verdict.UNDECIDED, "timed-out")
     assert "had not ended after" in made.cause and "--rung-budget" in made.fix
 
 
+@pytest.mark.slow  # what ignores signals is waited for, several times over
 def test_what_ignores_signals_and_leaves_its_session_does_not_stay(run: Run) -> None:
     mark = f"77{os.getpid()}"
     inner = f'trap "" TERM; sleep {mark}'
@@ -299,6 +303,7 @@ def stand_in(tmp_path: Path, faulty: str, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 
 
+@pytest.mark.slow  # a whole ladder of runs; the tuner's is in test_stories
 def test_an_illegal_access_is_followed_to_the_kernel(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(tmp_path, "memcheck", monkeypatch)
     made = run(python(tmp_path, USES_CUDA.format(body=ILLEGAL)))
@@ -319,6 +324,7 @@ if os.environ.get("AOTI_RUNTIME_CHECK_INPUTS") == "1":
 """
 
 
+@pytest.mark.slow  # a whole ladder of runs
 def test_a_package_that_computes_with_a_tensor_of_the_cpu_is_asked_for_its_own_checks(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -330,6 +336,7 @@ def test_a_package_that_computes_with_a_tensor_of_the_cpu_is_asked_for_its_own_c
     assert "expected: 1(cuda), but got: 0(cpu)" in made.cause
 
 
+@pytest.mark.slow  # a whole ladder of runs
 def test_a_wrong_result_is_followed_to_the_race(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(tmp_path, "racecheck", monkeypatch)
     made = run(python(tmp_path, USES_CUDA.format(body='raise AssertionError("mismatch in 12 elements")')))
@@ -338,6 +345,7 @@ def test_a_wrong_result_is_followed_to_the_race(run: Run, tmp_path: Path, monkey
     assert "race for shared memory at /w/turn.cu:5 and at /w/turn.cu:7" in made.cause
 
 
+@pytest.mark.slow  # a whole ladder of runs
 def test_a_command_that_succeeds_is_looked_at_by_every_tool(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -347,6 +355,7 @@ def test_a_command_that_succeeds_is_looked_at_by_every_tool(
     assert [each.rung for each in made.steps if each.ran] == ["as-is", *sanitizer.TOOLS]
 
 
+@pytest.mark.slow  # a whole ladder of runs
 def test_a_tool_that_looks_at_nothing_makes_nothing_clean(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -393,6 +402,7 @@ def test_the_reproducer_holds_no_secret() -> None:
     assert subprocess.run(["sh", "-n"], input=text, text=True, check=False).returncode == 0
 
 
+@pytest.mark.slow  # a real signal to a real run, three times
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_whatever_ends_envkit_nothing_of_the_command_stays(tmp_path: Path, number: signal.Signals) -> None:
     mark = f"99{os.getpid()}{int(number)}"
@@ -415,12 +425,8 @@ def test_whatever_ends_envkit_nothing_of_the_command_stays(tmp_path: Path, numbe
 
 
 def test_the_verb_gives_the_code_of_its_verdict(tmp_path: Path) -> None:
-    root = Path(debug.__file__).parents[2]
-    environ = {**os.environ, "PYTHONPATH": str(root)}
-
     def code(*words: str) -> tuple[int, str]:
-        argv = [sys.executable, "-m", "envkit", "debug", *words]
-        done = subprocess.run(argv, capture_output=True, text=True, env=environ, cwd=tmp_path, check=False, timeout=60)
+        done = forked.envkit("debug", *words, cwd=tmp_path)
         return done.returncode, done.stdout
 
     assert code("--", "true")[0] == 0

@@ -584,11 +584,14 @@ for step in range(3):
         else:
             tensor.waits = sys.argv[1] == "stuck"
     dist.all_reduce(tensor)
-print("rank", rank, "is done", flush=True)
+sys.stdout.write(f"rank {rank} is done\\n")  # in one piece: the ranks share the output
 """
 
 
-@pytest.mark.parametrize("case", ["stuck", "slow", "clean"])
+@pytest.mark.parametrize(
+    "case",
+    ["stuck", pytest.param("slow", marks=pytest.mark.slow), "clean"],  # slow is to work for longer than a hang is given
+)
 def test_a_job_of_two_ranks(tmp_path: Path, torch: Path, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "launcher.py").write_text(LAUNCHER)
     (tmp_path / "job.py").write_text(TENSOR + JOB)

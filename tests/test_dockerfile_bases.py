@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from gathered import gathered
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -244,8 +245,7 @@ def test_images_of_nvidias_own_registry(reference: str, held: tuple[object, ...]
 
 
 # family, os, python, compiler; none of them has CUDA
-@pytest.mark.parametrize(
-    ("reference", "held"),
+@gathered(
     [
         ("python:3.11", ("python", "?", "3.11", True)),
         ("python:3.11.4-slim-bookworm", ("python", "debian12", "3.11.4", False)),
@@ -283,7 +283,7 @@ def test_images_of_nvidias_own_registry(reference: str, held: tuple[object, ...]
         ("jupyter/scipy-notebook:python-3.11", ("conda", "?", "3.11", "?")),
         ("node:20", ("other", "?", "?", "?")),
         ("scratch", ("unknown", "none", "none", False)),
-    ],
+    ]
 )
 def test_images_without_cuda(reference: str, held: tuple[object, ...]) -> None:
     found = read(reference)

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from gathered import gathered
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -110,8 +111,7 @@ def test_a_file_without_permission(root: Path) -> None:
 # ---------------------------------------------------------------- .dockerignore
 
 
-@pytest.mark.parametrize(
-    ("lines", "path", "expected"),
+@gathered(
     [
         (["a"], "a", True),
         (["a"], "a/b/c", True),
@@ -153,7 +153,7 @@ def test_a_file_without_permission(root: Path) -> None:
         (["**/*.txt", "! docs/**/r.txt"], "docs/a/r.txt", False),
         ([".", "/"], "a", False),
         (["a.b"], "axb", False),
-    ],
+    ]
 )
 def test_rules(lines: list[str], path: str, expected: bool) -> None:
     assert context.ignored(path, context.rules("\n".join(lines))) is expected

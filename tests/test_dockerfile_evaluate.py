@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from gathered import gathered
 from written import Beside
 
 from envkit import facts as tables
@@ -39,7 +40,7 @@ def cases() -> list[tuple[str, str, str]]:
     return found
 
 
-@pytest.mark.parametrize(("wanted", "text"), [pytest.param(w, t, id=title) for title, w, t in cases()])
+@gathered([pytest.param(w, t, id=title) for title, w, t in cases()])
 def test_the_fields_are_those_of_the_default_build(wanted: str, text: str) -> None:
     assert wanted.split()
     dockerfile = evaluated(text)
@@ -230,14 +231,11 @@ def test_steps_see_the_variables_of_their_moment() -> None:
 
 
 def seconds(text: str) -> float:
-    """The processor time that judging takes, the least of three: collecting other tests' garbage is none of it."""
-    took = []
-    for _ in range(3):
-        gc.collect()
-        before = time.process_time()
-        of_text("dockerfile", text, "Dockerfile", None, Wishes(), FACTS)
-        took.append(time.process_time() - before)
-    return min(took)
+    """The processor time that judging takes; collecting other tests' garbage is none of it."""
+    gc.collect()
+    before = time.process_time()
+    of_text("dockerfile", text, "Dockerfile", None, Wishes(), FACTS)
+    return time.process_time() - before
 
 
 @pytest.mark.parametrize(
@@ -251,9 +249,12 @@ def seconds(text: str) -> float:
     ],
 )
 def test_many_lines_take_time_in_proportion(head: str, line: str, tail: str) -> None:
-    few, many = (head + "".join(line.format(n=n) for n in range(count)) + tail for count in (100, 800))
-    # Eight times the lines: what is quadratic takes up to 64 times as long.
-    assert seconds(many) < 24 * max(seconds(few), 0.02)
+    few, many = (head + "".join(line.format(n=n) for n in range(count)) + tail for count in (60, 480))
+    # Eight times the lines: what is quadratic takes up to 64 times as long.  A busy machine has three tries.
+    took = []
+    while len(took) < 3 and not (took and took[-1][1] < 18 * max(took[-1][0], 0.03)):
+        took.append((seconds(few), seconds(many)))
+    assert took[-1][1] < 18 * max(took[-1][0], 0.03), took
 
 
 def test_more_packages_than_anybody_installs_are_refused() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import dockerfile
 import pytest
+from gathered import gathered
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -268,7 +269,7 @@ def same(text: str) -> None:
     assert ours(parse(text, "Dockerfile")) == theirs(text)
 
 
-@pytest.mark.parametrize("name", CASES)
+@gathered(CASES)
 def test_instructions_are_buildkits(name: str) -> None:
     text, expected = CASES[name]
     parsed = parse(text, "Dockerfile")

@@ -378,18 +378,18 @@ def test_files_that_are_hostile_take_bounded_time() -> None:
     itself = {"pyproject.toml": "[project]\nname='d'\ndependencies=['e @ file:.', 'f @ file:./.']"}
     cases = [{"setup.py": text} for text in (setup, sums, names)]
     cases += [{"pyproject.toml": text} for text in (toml, nested, groups)]
-    begin = time.monotonic()
+    begin = time.process_time()
     for texts in [*cases, itself]:
         assert read("pip install .", Folder({f"/app/{name}": text for name, text in texts.items()}))
-    assert time.monotonic() - begin < 5
+    assert time.process_time() - begin < 5
 
 
 def test_a_command_of_ten_thousand_words() -> None:
     words = command("pip install torch").words
     many = (*words, *(Word(f"p{n}==1.0", f"p{n}==1.0", words[0].span) for n in range(10_000)))
-    begin = time.monotonic()
+    begin = time.process_time()
     assert len(list(pip.read(replace(command("pip install torch"), words=many), NOTHING))) == 10_001
-    assert time.monotonic() - begin < 2
+    assert time.process_time() - begin < 2
 
 
 PIECES = """

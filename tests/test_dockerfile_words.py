@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 
 import pytest
+from gathered import gathered
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -180,7 +181,7 @@ REFUSED: dict[str, str] = {
 }
 
 
-@pytest.mark.parametrize("word", SURE)
+@gathered(SURE)
 def test_known_values(word: str) -> None:
     expanded = expand(word, ENV)
     assert (expanded.text, expanded.sure, expanded.missing, expanded.error) == (SURE[word], True, (), "")

@@ -8,11 +8,14 @@ import subprocess
 import sys
 import time
 from dataclasses import fields, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import forked
 import machines
 import pytest
+from gathered import gathered
 
 from envkit import examine, exits, expect, facts, host_diff, judge, pseudonyms, report, saved
 from envkit.diff import Weight
@@ -33,17 +36,10 @@ def written(path: Path, host: Host) -> Path:
 
 
 def envkit(*argv: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "envkit", *argv],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, **(env or {})},
-    )
+    return forked.envkit(*argv, env={**os.environ, **(env or {})})
 
 
-@pytest.mark.parametrize("machine", GPU_MACHINES)
-@pytest.mark.parametrize("source", SOURCES)
+@gathered(product(GPU_MACHINES, SOURCES))
 def test_no_machine_passes_with_a_source_taken_away(machine: str, source: str) -> None:
     """The issue's own test: take away each source in turn, and the verdict is not pass."""
     host = machines.host(machine)

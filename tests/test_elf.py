@@ -16,6 +16,7 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection
 from elftools.elf.sections import SymbolTableSection
+from gathered import gathered
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,7 +41,7 @@ def test_there_is_something_to_read() -> None:
     assert len(SMALL) > 1000
 
 
-@pytest.mark.parametrize("path", LIBRARIES)
+@gathered(LIBRARIES)
 def test_a_library_is_read_as_pyelftools_reads_it(path: str) -> None:
     mine = of(path)
     with open(path, "rb") as file:

@@ -10,6 +10,7 @@ from typing import Any
 
 import machines
 import pytest
+from gathered import gathered
 
 from envkit import facts, judge, pages
 from envkit.figures import figures
@@ -164,7 +165,7 @@ BROKEN = (
 )
 
 
-@pytest.mark.parametrize("check", BROKEN)
+@gathered(BROKEN)
 def test_the_recorded_machine_broken_is_found(check: str) -> None:
     """The same machine with one fault planted, in more than thirty ways; its check passed before."""
     assert judged(H100_HOST)[check].outcome is Outcome.PASS

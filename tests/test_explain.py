@@ -19,6 +19,7 @@ from typing import Any
 import explained as made
 import jsonschema
 import pytest
+from gathered import gathered
 
 from envkit import cli, explain, judge, pages, pseudonyms
 from envkit.errors import UsageError
@@ -200,6 +201,7 @@ def test_two_ranks_of_one_file_are_refused(envkit: Envkit, fault: Path) -> None:
     assert "names no rank and its file" in refused(envkit("--rank", f"12345678={fault}"))
 
 
+@pytest.mark.slow  # three seconds of silence
 def test_a_fifo_is_read_and_one_that_nobody_writes_to_is_empty(envkit: Envkit, tmp_path: Path) -> None:
     fifo = tmp_path / "pipe"
     os.mkfifo(fifo)
@@ -329,7 +331,7 @@ def test_the_page_of_a_check_is_as_it_was(envkit: Envkit) -> None:
     assert ended.out == pages.told(pages.load("host-expected-gpus"))
 
 
-@pytest.mark.parametrize("name", sorted(failures()))
+@gathered(sorted(failures()))
 def test_every_failure_has_a_page(name: str) -> None:
     text = explain.page(name)
     found = failures()[name]

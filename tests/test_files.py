@@ -146,6 +146,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
     assert rest == "old ['a']"
 
 
+@pytest.mark.slow  # 300 MB, to be caught at it
 def test_a_signal_on_the_way_leaves_the_old_file_and_nothing_beside(tmp_path: Path) -> None:
     """A real SIGTERM, as soon as the temporary file is there; a big text takes long enough to be caught at it."""
     path = tmp_path / "a"

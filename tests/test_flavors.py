@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from gathered import gathered
 from packaging.requirements import Requirement
 
 from envkit import facts, flavors, spec
@@ -34,7 +35,7 @@ EVERY = [
 ]
 
 
-@pytest.mark.parametrize(("cuda", "os", "base"), EVERY)
+@gathered(EVERY)
 def test_every_tool_is_there_or_the_reason_is(cuda: str, os: str, base: str) -> None:
     extras = made(cuda, os, base, "debug")
     assert {*extras.apt} == {"runtime", "devel", "debug", "tools"}

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from gathered import gathered
 
 from envkit.host import log
 from envkit.host.place import Place
@@ -104,8 +105,7 @@ def test_what_every_boot_writes_is_no_fault(line: str) -> None:
     assert log.parse_log([line]) == ()
 
 
-@pytest.mark.parametrize(
-    ("topic", "line"),
+@gathered(
     [
         ("sxid", "nvidia-nvswitch2: SXid (PCI:0000:0b:00.0): 12028, Fatal, Link 28"),
         ("off bus", "NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus."),
@@ -144,7 +144,7 @@ def test_what_every_boot_writes_is_no_fault(line: str) -> None:
         ("link down", "r8169 0000:03:00.0 enp3s0: Link is Down"),
         ("crash", "python3[1]: segfault at 8 ip 00007f sp 00007f error 4 in libnccl.so.2[7f+9]"),
         ("driver", "NVRM: loading NVIDIA UNIX Open Kernel Module"),
-    ],
+    ]
 )
 def test_topics(topic: str, line: str) -> None:
     (found,) = log.parse_log([line])

@@ -522,6 +522,7 @@ def test_the_checks_of_this_file_see_what_a_lock_would_inject(change: dict[str, 
     raise AssertionError("nothing was seen")
 
 
+@pytest.mark.slow  # a thousand random attacks, on locks read and written each time
 def test_no_value_of_a_lock_becomes_more_than_a_value() -> None:
     seen: Counter[str] = Counter()
 
@@ -547,6 +548,7 @@ BODIES = [dump(lock).split("# The text above as it was written")[0] for lock in 
 LINES = [(number, at) for number, text in enumerate(BODIES) for at in range(text.count("\n"))]
 
 
+@pytest.mark.slow  # hundreds of random attacks on whole texts
 def test_no_text_under_a_right_seal_becomes_more_than_values() -> None:
     seen: Counter[str] = Counter()
 
@@ -592,6 +594,7 @@ def toml(values: dict[str, str], raw: bool) -> str:
     return "".join(lines)
 
 
+@pytest.mark.slow  # a thousand random attacks, on specs that become locks
 def test_no_value_of_a_spec_becomes_more_than_a_value() -> None:
     seen: Counter[str] = Counter()
 

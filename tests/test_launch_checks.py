@@ -9,6 +9,7 @@ from typing import Any
 
 import machines
 import pytest
+from gathered import gathered
 
 from envkit import facts, pages
 from envkit.checks._launch import Who, may_write
@@ -85,7 +86,7 @@ def test_nothing_fires_and_nothing_is_unknown_on_a_healthy_launch(name: str) -> 
     assert [one for one in results if one.outcome not in (Outcome.PASS, Outcome.SKIP)] == []
 
 
-@pytest.mark.parametrize(("check", "data"), PASSING)
+@gathered(PASSING)
 def test_what_a_pass_rests_on_cannot_be_taken_away(check: str, data: dict[str, Any]) -> None:
     launch = machines.launch(data.pop("on"), data)
     read: set[tuple[str, str]] = set()
@@ -96,7 +97,7 @@ def test_what_a_pass_rests_on_cannot_be_taken_away(check: str, data: dict[str, A
         assert of(check, without(launch, level, name)).outcome is not Outcome.PASS, (level, name)
 
 
-@pytest.mark.parametrize("check", CHECKS)
+@gathered(CHECKS)
 def test_of_a_launch_of_which_nothing_is_known_nothing_passes(check: str) -> None:
     result = of(check, Launch("x", Host("x")))
     assert result.outcome in (Outcome.SKIP, Outcome.UNKNOWN)

@@ -8,9 +8,11 @@ import tomllib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
+from gathered import gathered
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -250,16 +252,14 @@ HOSTILE = (
 )
 
 
-@pytest.mark.parametrize("key", TEXT_KEYS)
-@pytest.mark.parametrize("value", HOSTILE)
+@gathered(product(TEXT_KEYS, HOSTILE))
 def test_no_text_of_a_lock_can_become_an_instruction(key: str, value: str) -> None:
     text = re.sub(rf'(?m)^{key} = ".*"$', lambda _: f"{key} = {json.dumps(value)}", body(), count=1)
     assert text != body()
     assert "by hand" not in refused(seal(text)).message
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
+@gathered(
     [
         ('["g++"]', '["-oDPkg::Pre-Invoke::=id"]'),
         ('["g++"]', '["gcc-"]'),
@@ -336,7 +336,7 @@ def test_no_text_of_a_lock_can_become_an_instruction(key: str, value: str) -> No
         ("format = 2\n", 'format = "2"\n'),
         ("format = 2\n", ""),
         ("[installer]", "[instaler]"),
-    ],
+    ]
 )
 def test_a_hostile_or_broken_value_is_refused(old: str, new: str) -> None:
     assert "by hand" not in refused(changed(old, new)).message
@@ -401,7 +401,7 @@ def edited_at(lines: list[str], ending: str = "\n") -> int:
 LINES = dump(GOOD).splitlines()
 
 
-@pytest.mark.parametrize("number", range(1, len(LINES) + 1))
+@gathered(range(1, len(LINES) + 1))
 def test_an_edit_by_hand_is_refused_with_its_line(number: int) -> None:
     """Each line in turn, those of the seal too: changed, blanked, taken away, doubled, another put before it."""
     at, line = number - 1, LINES[number - 1]

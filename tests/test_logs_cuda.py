@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from gathered import gathered
 from logs import story, told
 
 from envkit.logs.knowledge import failures, signatures
@@ -103,7 +104,7 @@ WORDINGS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("line", "category", "cause"), WORDINGS, ids=[row[0][:60] for row in WORDINGS])
+@gathered(WORDINGS)
 def test_a_wording_alone(line: str, category: str, cause: str) -> None:
     """One line is enough for the category and its usual cause, and it is the line that is quoted."""
     found = told(f"step 12 done\n{line}\n")

@@ -8,6 +8,7 @@ from pathlib import Path
 from time import perf_counter
 
 import pytest
+from gathered import gathered
 
 from envkit.logs import knowledge
 from tests.logs import told
@@ -290,9 +291,7 @@ def test_talk_about_an_error_is_no_evidence() -> None:
     assert told("how do I fix this? is it the NCCL watchdog again?\n").category == "insufficient-evidence"
 
 
-@pytest.mark.parametrize(
-    "row", [json.loads(line) for line in _ROWS.read_text().splitlines()], ids=lambda row: row["id"]
-)
+@gathered([json.loads(line) for line in _ROWS.read_text().splitlines()])
 def test_a_pattern_takes_linear_time(row: dict[str, str]) -> None:
     pattern = re.compile(row["pattern"])
     pieces = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from gathered import gathered
 
 from tests.logs import told
 
@@ -663,7 +664,7 @@ COMPILE = [
 ]
 
 
-@pytest.mark.parametrize(("text", "category", "cause", "quoted"), DRIVER + DEVICES + CONTAINER + LIBRARIES + COMPILE)
+@gathered(DRIVER + DEVICES + CONTAINER + LIBRARIES + COMPILE)
 def test_cause(text: str, category: str, cause: str, quoted: str) -> None:
     answer = told(text)
     assert (answer.category, answer.cause) == (category, cause)

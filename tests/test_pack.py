@@ -16,6 +16,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from gathered import gathered
 
 import envkit
 from envkit.image.pack import pack
@@ -63,7 +64,7 @@ def sources() -> list[Path]:
     return sorted((Path(envkit.__file__).parent / "payload").rglob("*.py"))
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda path: path.name)
+@gathered(sources())
 def test_every_member_is_python_3_8_and_imports_the_standard_library_alone(path: Path) -> None:
     tree = ast.parse(path.read_text(), feature_version=(3, 8))
     at_import = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
@@ -181,6 +182,7 @@ def test_everything_dies_on_sigterm_which_a_containers_first_process_must_handle
     assert await_true(lambda: not alive(mark), 5), alive(mark)
 
 
+@pytest.mark.slow  # the budget is waited for
 def test_everything_dies_when_the_budget_is_spent(pyz: Path, tmp_path: Path) -> None:
     mark = f"87654.{os.getpid()}"
     started = time.monotonic()

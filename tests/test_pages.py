@@ -12,6 +12,7 @@ from typing import Any
 import machines
 import pytest
 import written
+from gathered import gathered
 
 import envkit
 from envkit import facts as tables
@@ -64,7 +65,7 @@ def test_every_check_has_a_page_and_every_page_a_check() -> None:
     assert PAGES
 
 
-@pytest.mark.parametrize("page", PAGES)
+@gathered(PAGES)
 def test_a_page_has_its_parts_and_shows_the_fault_and_its_absence(page: str) -> None:
     lines = PAGES[page].read_text(encoding="utf-8").splitlines()
     assert re.match(r"# \S", lines[0])
@@ -74,7 +75,7 @@ def test_a_page_has_its_parts_and_shows_the_fault_and_its_absence(page: str) -> 
     assert {"fails", "passes"} <= shown <= set(OUTCOMES)
 
 
-@pytest.mark.parametrize(("page", "block"), BLOCKS)
+@gathered(BLOCKS)
 def test_a_block_gives_what_it_says(page: str, block: Example) -> None:
     result = judged(page, block)
     assert result.outcome is OUTCOMES[block.outcome], (result.reason, result.findings)
@@ -89,7 +90,7 @@ def test_a_block_gives_what_it_says(page: str, block: Example) -> None:
 MACHINE_PAGES = [page for page in PAGES if set(CHECKS[page].subjects) & {Host, KINDS.get("launch")}]
 
 
-@pytest.mark.parametrize("page", MACHINE_PAGES)
+@gathered(MACHINE_PAGES)
 def test_a_page_of_a_machine_says_what_is_read_and_from_where_its_threshold_comes(page: str) -> None:
     told = READ[page]
     assert set(told.told) == {"reads", "threshold", "severity"}
@@ -103,7 +104,7 @@ def test_a_page_of_a_machine_says_what_is_read_and_from_where_its_threshold_come
 FILE_PAGES = [page for page in PAGES if any(block.kind in written.KINDS for block in pages.load(page).examples)]
 
 
-@pytest.mark.parametrize("page", FILE_PAGES)
+@gathered(FILE_PAGES)
 def test_a_page_of_a_file_shows_every_severity_that_it_names(page: str) -> None:
     told = READ[page]
     fails = [block for block in told.examples if block.outcome == "fails"]
@@ -151,9 +152,7 @@ _GATES = {"pci_gpus", "device_nodes", "module", "modules"}
 _DECLARED = {"wanted_cuda", "expected"}
 
 
-@pytest.mark.parametrize(
-    ("page", "block"), [one for one in BLOCKS if one.values[1].outcome == "passes" and one.values[1].kind == "host"]
-)
+@gathered(one for one in BLOCKS if one.values[1].outcome == "passes" and one.values[1].kind == "host")
 def test_nothing_passes_on_what_was_taken_away(page: str, block: Example) -> None:
     host, looked = watched_gpus(subject_of(block))
     read: set[str] = set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import compileall
 import ctypes
 import hashlib
 import json
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable
 from dataclasses import fields
 from importlib import metadata
@@ -40,9 +42,19 @@ needs_compiler = pytest.mark.skipif(not shutil.which("cc"), reason="no C compile
 
 @pytest.fixture(scope="module")
 def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The payload as it is sent: one zip."""
     path = tmp_path_factory.mktemp("payload") / "envkit.pyz"
     path.write_bytes(pack())
     return path
+
+
+@pytest.fixture(scope="module")
+def payload(pyz: Path) -> Path:
+    """The same unpacked and compiled: out of the zip each run compiles it, most of the time of many a test."""
+    with zipfile.ZipFile(pyz) as archive:
+        archive.extractall(pyz.with_suffix(""))
+    compileall.compile_dir(pyz.with_suffix(""), quiet=2)
+    return pyz.with_suffix("")
 
 
 def probe(pyz: Path, python: str = sys.executable, **env: str) -> Image:
@@ -322,11 +334,11 @@ def with_torch(directory: Path, text: str) -> dict[str, str]:
     ],
 )
 def test_a_torch_that_fails_to_import_is_a_finding_and_the_rest_is_still_told(
-    pyz: Path, tmp_path: Path, text: str, ended: str
+    payload: Path, tmp_path: Path, text: str, ended: str
 ) -> None:
     record(tmp_path, "nvidia-nccl-cu13", "2.30.7", {"nvidia/nccl/lib/libnccl.so.2": b"new!"})
     record(tmp_path, "nvidia-nccl-cu12", "2.20.5", {"nvidia/nccl/lib/libnccl.so.2": b"old."})
-    image = probe(pyz, **with_torch(tmp_path, text))
+    image = probe(payload, **with_torch(tmp_path, text))
     assert image.torch_import.need("ending").startswith(ended)
     assert image.torch.missing
     assert image.python.need("python") == ".".join(str(part) for part in sys.version_info[:3])
@@ -454,8 +466,8 @@ def test_what_is_mapped_bound_and_said_is_told_with_how(pyz: Path, fake_cuda: Pa
 
 
 @needs_compiler
-def test_a_late_load_that_kills_the_process_is_named_and_costs_only_itself(pyz: Path, fake_cuda: Path) -> None:
-    image = probe(pyz, PYTHONPATH=str(fake_cuda))
+def test_a_late_load_that_kills_the_process_is_named_and_costs_only_itself(payload: Path, fake_cuda: Path) -> None:
+    image = probe(payload, PYTHONPATH=str(fake_cuda))
     errors = {step.what: step.error for step in image.late.need("late")}
     assert errors == {
         "cudnnGraphVersionCheck": "",
@@ -518,7 +530,7 @@ def observe(torch: Path, late_s: float = 30.0) -> dict[str, Any]:
 
 @needs_compiler
 def test_a_second_copy_is_told_as_present_with_its_release_and_how_it_would_be_found(
-    pyz: Path, fake_cuda: Path
+    payload: Path, fake_cuda: Path
 ) -> None:
     """The wheel's is bound through RPATH; the other one lies in LD_LIBRARY_PATH under a full file name."""
     other = fake_cuda / "other"
@@ -526,7 +538,7 @@ def test_a_second_copy_is_told_as_present_with_its_release_and_how_it_would_be_f
     shutil.copy(fake_cuda / "nvidia" / "lib" / "libcudart.so.12", other / "libcudart.so.12.8.90")
     (other / "libcudart.so.12").symlink_to("libcudart.so.12.8.90")
     (other / "libcudnn_graph.so.9").symlink_to("gone")
-    image = probe(pyz, PYTHONPATH=str(fake_cuda), LD_LIBRARY_PATH=str(other))
+    image = probe(payload, PYTHONPATH=str(fake_cuda), LD_LIBRARY_PATH=str(other))
     (bound,) = image.mapped("cudart")
     assert (bound.version, bound.found_via) == ("12.4", "rpath of libtorch_cuda.so")
     here = [lib for lib in image.unmapped.need("unmapped") if lib.path.startswith(os.path.realpath(other))]
@@ -539,9 +551,9 @@ def test_a_second_copy_is_told_as_present_with_its_release_and_how_it_would_be_f
 
 
 @needs_compiler
-def test_cupti_is_asked_where_there_is_a_driver_and_its_crash_is_told(pyz: Path, fake_cuda: Path) -> None:
+def test_cupti_is_asked_where_there_is_a_driver_and_its_crash_is_told(payload: Path, fake_cuda: Path) -> None:
     compile_library(fake_cuda / "libcuda.so.1", "int cuInit(int f) { return 100; }", fake_cuda)
-    image = probe(pyz, PYTHONPATH=str(fake_cuda), LD_LIBRARY_PATH=str(fake_cuda))
+    image = probe(payload, PYTHONPATH=str(fake_cuda), LD_LIBRARY_PATH=str(fake_cuda))
     (cupti,) = image.mapped("cupti")
     assert (cupti.version, cupti.version_via) == ("", "cuptiGetVersion was killed by SIGSEGV")
     (result,) = judge.judge(image, facts.load(), frozenset({"image-cupti-crashes"}))
@@ -550,7 +562,7 @@ def test_cupti_is_asked_where_there_is_a_driver_and_its_crash_is_told(pyz: Path,
 
 
 @needs_compiler
-def test_each_caller_binds_the_copy_that_its_own_table_holds(pyz: Path, fake_cuda: Path) -> None:
+def test_each_caller_binds_the_copy_that_its_own_table_holds(payload: Path, fake_cuda: Path) -> None:
     second = fake_cuda / "second"
     second.mkdir()
     compile_library(second / "libcudart.so.12", C_SOURCES["libcudart.so.12"] % {"cudart": 12080}, second)
@@ -563,7 +575,7 @@ def test_each_caller_binds_the_copy_that_its_own_table_holds(pyz: Path, fake_cud
     with (fake_cuda / "torch.py").open("a") as file:
         # ld.so takes the second copy for the extension, which asks for a name that it has opened under another path
         file.write(f"ctypes.CDLL({str(second / 'libcudart.so.12')!r}); ctypes.CDLL({str(extension)!r})\n")
-    image = probe(pyz, PYTHONPATH=str(fake_cuda))
+    image = probe(payload, PYTHONPATH=str(fake_cuda))
     own = os.path.realpath(fake_cuda / "nvidia" / "lib" / "libcudart.so.12")
     bound = {one.caller: one for one in image.bindings.need("bindings") if one.name == "cudart"}
     assert (bound["libtorch_cuda.so"].path, bound["libtorch_cuda.so"].via) == (own, "relocation")
@@ -599,12 +611,12 @@ def test_nccls_version_text_names_its_cuda(tmp_path: Path) -> None:
 
 
 @needs_compiler
-def test_ld_library_path_mixes_cudnn_but_does_not_replace_what_rpath_finds(pyz: Path, fake_cuda: Path) -> None:
+def test_ld_library_path_mixes_cudnn_but_does_not_replace_what_rpath_finds(payload: Path, fake_cuda: Path) -> None:
     other = fake_cuda / "other"
     other.mkdir()
     for name in ("libcudart.so.12", "libcudnn_graph.so.9"):
         shutil.copy(fake_cuda / "nvidia" / "lib" / name, other / name)
-    image = probe(pyz, PYTHONPATH=str(fake_cuda), LD_LIBRARY_PATH=str(other))
+    image = probe(payload, PYTHONPATH=str(fake_cuda), LD_LIBRARY_PATH=str(other))
     found = {lib.name: lib for lib in image.libraries.need("libraries")}
     assert found["cudart"].found_via == "rpath of libtorch_cuda.so"
     assert (found["cudnn_graph"].found_via, found["cudnn_graph"].path) == (
@@ -616,10 +628,10 @@ def test_ld_library_path_mixes_cudnn_but_does_not_replace_what_rpath_finds(pyz: 
 
 
 @needs_compiler
-def test_a_copy_preloaded_from_elsewhere_is_the_one_bound(pyz: Path, fake_cuda: Path) -> None:
+def test_a_copy_preloaded_from_elsewhere_is_the_one_bound(payload: Path, fake_cuda: Path) -> None:
     early = fake_cuda / "libcudart.so.12"
     compile_library(early, C_SOURCES["libcudart.so.12"] % {"cudart": 12010}, fake_cuda)
-    image = probe(pyz, PYTHONPATH=str(fake_cuda), LD_PRELOAD=str(early))
+    image = probe(payload, PYTHONPATH=str(fake_cuda), LD_PRELOAD=str(early))
     (cudart,) = image.mapped("cudart")
     assert (cudart.version, cudart.found_via) == ("12.1", "LD_PRELOAD")
     assert {one.path for one in image.bindings.need("b") if one.name == "cudart"} == {os.path.realpath(early)}
@@ -628,22 +640,22 @@ def test_a_copy_preloaded_from_elsewhere_is_the_one_bound(pyz: Path, fake_cuda: 
 
 
 @needs_compiler
-def test_a_driver_gives_its_devices_and_a_dying_one_costs_only_them(pyz: Path, tmp_path: Path) -> None:
+def test_a_driver_gives_its_devices_and_a_dying_one_costs_only_them(payload: Path, tmp_path: Path) -> None:
     driver = """int cuInit(int f) { %s return 0; }
 int cuDeviceGetCount(int *n) { *n = 2; return 0; }
 int cuDeviceGet(int *d, int i) { *d = i; return 0; }
 int cuDeviceGetAttribute(int *v, int a, int d) { *v = a == 75 ? 9 - d : d ? 6 : 0; return 0; }"""
     library = tmp_path / "libcuda.so.1"
     compile_library(library, driver % "", tmp_path)
-    image = probe(pyz, LD_LIBRARY_PATH=str(tmp_path), PYTHONPATH=str(tmp_path))
+    image = probe(payload, LD_LIBRARY_PATH=str(tmp_path), PYTHONPATH=str(tmp_path))
     assert image.devices.need("devices") == (Sm(9, 0), Sm(8, 6))
     library.unlink()
     compile_library(library, driver % "*(volatile int *)0 = 1;", tmp_path)
-    image = probe(pyz, LD_LIBRARY_PATH=str(tmp_path), PYTHONPATH=str(tmp_path))
+    image = probe(payload, LD_LIBRARY_PATH=str(tmp_path), PYTHONPATH=str(tmp_path))
     assert image.devices.missing == "asking the driver for its devices: was killed by SIGSEGV"
     assert image.wheels.need("wheels")
     library.write_bytes(b"")
-    image = probe(pyz, LD_LIBRARY_PATH=str(tmp_path), PYTHONPATH=str(tmp_path))
+    image = probe(payload, LD_LIBRARY_PATH=str(tmp_path), PYTHONPATH=str(tmp_path))
     assert "file too short" in image.devices.missing  # it is there and cannot be loaded: no absence
 
 

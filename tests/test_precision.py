@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 
 from envkit import facts, judge, payload, prove, tables
@@ -316,6 +317,5 @@ def test_a_wish_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_the_command_line_refuses_what_does_not_go_together(words: list[str], why: str) -> None:
-    argv = [sys.executable, "-m", "envkit", "debug", *words]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = forked.envkit("debug", *words, cwd=ROOT)
     assert (done.returncode, why in done.stderr) == (2, True), done.stderr

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import forked
 import machines
 import pytest
 
@@ -45,7 +46,7 @@ def dark(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def fly(host: Path, *argv: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*ENVKIT, "--host", str(host), *argv], capture_output=True, text=True, timeout=60)
+    return forked.envkit("preflight", "--level", "passive", "--host", str(host), *argv)
 
 
 def test_a_healthy_machine_passes_and_a_sick_one_says_why(good: Path, bad: Path) -> None:

@@ -59,7 +59,7 @@ import subprocess, time
 print(subprocess.Popen(["sleep", "600"]).pid, flush=True)
 time.sleep(600)
 """
-    run = python(body, timeout_s=1)
+    run = python(body, timeout_s=2)
     assert run.timed_out and run.exit == -signal.SIGTERM
     deadline = time.monotonic() + 5
     while not gone(int(run.stdout)) and time.monotonic() < deadline:

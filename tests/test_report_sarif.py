@@ -8,6 +8,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from gathered import gathered
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -137,7 +138,7 @@ def test_whatever_a_file_holds_the_log_is_valid(findings: list[Finding], text: s
     log(judged(*findings, text=text))
 
 
-@pytest.mark.parametrize("name", CHECKS)
+@gathered(CHECKS)
 def test_every_page_makes_a_valid_rule(name: str) -> None:
     run = log(Judged("a", "dockerfile", "", (Result(name, Outcome.FAIL, (Finding("x"),)),)))["runs"][0]
     (rule,) = run["tool"]["driver"]["rules"]

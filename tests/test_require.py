@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
+from gathered import gathered
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,8 +45,7 @@ IMAGE_13_2 = (
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "about", "holds"),
+@gathered(
     [
         # one condition, each operator at its edge
         ("cuda>=13.0", H100, True),
@@ -136,7 +136,7 @@ IMAGE_13_2 = (
         # what comes behind a term that holds is never read
         ("cuda>=12.0 colour=red", T4, True),
         ("cuda>=12.0 cuda==13", T4, True),
-    ],
+    ]
 )
 def test_a_requirement_holds_or_not(text: str, about: Properties, holds: bool) -> None:
     assert met(text, about) is holds

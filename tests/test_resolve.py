@@ -657,6 +657,7 @@ WISHES = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow  # random wishes, each refused one solved again with each of its offers
 @settings(max_examples=80, deadline=None)
 @given(WISHES)
 def test_what_a_refusal_offers_is_granted(wish: dict[str, Any]) -> None:
@@ -696,6 +697,7 @@ def met(wish: dict[str, Any], keys: set[str], gpus: list[str]) -> bool:
     return False
 
 
+@pytest.mark.slow  # random wishes, each solved again without each of its keys
 @settings(max_examples=60, deadline=None)
 @given(WISHES)
 def test_a_conflict_is_one_and_has_no_spare(wish: dict[str, Any]) -> None:

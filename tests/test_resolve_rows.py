@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gathered import gathered
 
 from envkit.errors import Unsatisfiable
 from envkit.facts import load as load_facts
@@ -117,7 +118,7 @@ def test_the_tables_hold_what_the_reading_needs() -> None:
     assert answers == {"sass", "none", "unknown"}  # so far every GPU that PTX would serve has machine code as well
 
 
-@pytest.mark.parametrize("torch", TORCHES, ids=lambda row: f"{row['torch']}+{row['variant']}")
+@gathered(TORCHES)
 def test_coverage_is_that_of_the_second_reading(torch: dict[str, Any]) -> None:
     row = next(row for row in FACTS.torches if row.name == f"{torch['torch']}+{torch['variant']}")
     for machine in MACHINES:
@@ -129,7 +130,8 @@ def test_coverage_is_that_of_the_second_reading(torch: dict[str, Any]) -> None:
                 assert str(found.by) in [arch.replace("compute_", "sm_") for arch in lists]
 
 
-@pytest.mark.parametrize("torch", TORCHES, ids=lambda row: f"{row['torch']}+{row['variant']}")
+@pytest.mark.slow  # thousands of wishes: every torch, on every machine, for every GPU
+@gathered(TORCHES)
 def test_the_solver_says_yes_exactly_where_the_second_reading_does(torch: dict[str, Any]) -> None:
     for machine, (_, _, platform) in MACHINES.items():
         wish = {"torch": torch["torch"], "cuda": torch["cuda"], "python": python_of(torch), "platform": platform}

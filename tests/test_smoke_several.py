@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gathered import gathered
 
 from envkit import payload
 from envkit.checks import smoke_several_gpus as checks
@@ -159,7 +160,7 @@ PASSING += [
 ]
 
 
-@pytest.mark.parametrize("passed", PASSING, ids=lambda passed: "".join("x-"[not one] for one in passed.values()))
+@gathered(PASSING)
 def test_every_pattern_of_transports_has_one_cause(passed: dict[str, bool]) -> None:
     said = cause(passed)
     assert bool(said) == (not all(passed.values()))

@@ -396,7 +396,7 @@ def test_without_a_base_debian_packages_are_locked_by_name_and_it_is_said(index:
 def test_a_system_that_is_no_debian_gets_names_only(index: Index, published: Publish) -> None:
     said: list[str] = []
     spec = published("2.6.0", "3.10", "nvidia-cudnn-cu12", text='os = "ubuntu22.04"')
-    made = solve.lock(spec, load_facts(), said.append, base=Base("sha256:" + "0" * 64, "registry", b""))
+    made = solve.lock(spec, load_facts(), said.append, base=lambda: Base("sha256:" + "0" * 64, "registry", b""))
     assert (made.archive, made.debs) == ("", ())
     assert any(re.search("by name only: ubuntu:22.04.* is no plain Debian", line) for line in said)
 
@@ -415,7 +415,7 @@ def test_debian_packages_are_solved_beside_the_wheels(index: Index, published: P
     cache = tmp_path / "cache"
     known = solve_debs(b"", choice.suite, choice.extras.components, {}, "x86_64", cache, quiet, mirrors=archive.lines)
     base = Base("sha256:" + "1" * 64, "packages", b"")
-    made = solve.lock(spec, load_facts(), quiet, base=base, cache=cache)
+    made = solve.lock(spec, load_facts(), quiet, base=lambda: base, cache=cache)
     assert made.archive == known[0] == DATED
     assert (made.digest, made.origin) == (base.digest, "packages")
     held = {deb.name: deb for deb in made.debs}
@@ -430,10 +430,29 @@ def test_debian_packages_are_solved_beside_the_wheels(index: Index, published: P
     solve_debs(
         b"", choice.suite, choice.extras.components, {}, "x86_64", cache, quiet, fresh=True, mirrors=archive.lines
     )
-    assert solve.lock(spec, load_facts(), quiet, base=base, cache=cache, previous=made) == made
+    assert solve.lock(spec, load_facts(), quiet, base=lambda: base, cache=cache, previous=made) == made
     other = Base("sha256:" + "2" * 64, "packages", b"")
-    moved = solve.lock(spec, load_facts(), quiet, base=other, cache=cache, previous=made)
+    moved = solve.lock(spec, load_facts(), quiet, base=lambda: other, cache=cache, previous=made)
     assert {deb.name: deb.version for deb in moved.debs}["make"] == "9.9"
+
+
+def test_the_base_is_asked_for_while_the_wheels_are_solved(index: Index, published: Publish) -> None:
+    spec = published("2.6.0", "3.11", "nvidia-cudnn-cu12")
+    waited: list[bool] = []
+
+    def base() -> None:
+        waited.append(index.asked.wait(20))
+
+    solve.lock(spec, load_facts(), quiet, base=base)
+    assert waited == [True]
+
+
+def test_a_base_that_cannot_be_had_ends_the_lock(index: Index, published: Publish) -> None:
+    def base() -> Base:
+        raise Undecided("no base", "bring one")
+
+    with pytest.raises(Undecided, match="no base"):
+        solve.lock(published("2.6.0", "3.11", "nvidia-cudnn-cu12"), load_facts(), quiet, base=base)
 
 
 def test_a_library_of_another_cuda_is_refused(index: Index, published: Publish) -> None:

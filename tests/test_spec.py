@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import product
 from pathlib import Path
 
 import pytest
+from gathered import gathered
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -164,8 +166,7 @@ def test_what_has_no_default_must_be_there(missing: str) -> None:
     assert f"no `{missing}`" in refused(text).message
 
 
-@pytest.mark.parametrize("key", TEXT_KEYS)
-@pytest.mark.parametrize("number", ["3.11", "3", "-1", "inf", "nan", "0x" + "f" * 5000])
+@gathered(product(TEXT_KEYS, ["3.11", "3", "-1", "inf", "nan", "0x" + "f" * 5000]))
 def test_a_number_in_place_of_text_is_told_how_to_write_it(key: str, number: str) -> None:
     rest = "".join(line + "\n" for line in LEAST.splitlines() if not line.startswith(key))
     error = refused(rest + f"{key} = {number}")
@@ -175,8 +176,7 @@ def test_a_number_in_place_of_text_is_told_how_to_write_it(key: str, number: str
         assert error.fix == f'write {key} = "3.11"'
 
 
-@pytest.mark.parametrize("key", TEXT_KEYS)
-@pytest.mark.parametrize("value", ["true", "[]", '["x"]', "{a = 1}", "2024-01-01", "12:00:00"])
+@gathered(product(TEXT_KEYS, ["true", "[]", '["x"]', "{a = 1}", "2024-01-01", "12:00:00"]))
 def test_other_kinds_in_place_of_text_are_refused(key: str, value: str) -> None:
     if key == "driver" and value.startswith("["):
         return  # a fleet's drivers are a list, see below
@@ -289,14 +289,12 @@ INJECTIONS = (
 )
 
 
-@pytest.mark.parametrize("key", TEXT_KEYS)
-@pytest.mark.parametrize("hostile", INJECTIONS)
+@gathered(product(TEXT_KEYS, INJECTIONS))
 def test_no_text_can_become_an_instruction(key: str, hostile: str) -> None:
     refused(with_value(key, hostile))
 
 
-@pytest.mark.parametrize("key", ["apt", "gpus"])
-@pytest.mark.parametrize("hostile", INJECTIONS)
+@gathered(product(["apt", "gpus"], INJECTIONS))
 def test_no_item_can_become_an_instruction(key: str, hostile: str) -> None:
     refused(with_value(key, ["numpy", hostile]))
 

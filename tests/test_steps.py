@@ -156,21 +156,31 @@ def site(tmp_path: Path) -> Path:
     return found
 
 
-def finished(site: Path, keep: bool, path: pytest.MonkeyPatch) -> None:
+def finished(site: Path, keep: bool, path: pytest.MonkeyPatch, place: str = "in place") -> None:
     """Runs ``finish`` with a strip that leaves a known file: this is about what is written down of it."""
     tools = site.parent / "bin"
     tools.mkdir(exist_ok=True)
-    (tools / "strip").write_text('#!/bin/sh\n[ "$1" = --strip-unneeded ] && printf "stripped %s" "${2##*/}" >"$2"\n')
+    (tools / "strip").write_text(
+        '#!/bin/sh\n[ "$1 $2" = "--strip-unneeded -o" ] && printf "stripped %s" "${4##*/}" >"$3"\n'
+    )
     (tools / "strip").chmod(0o755)
     path.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     wanted = site.parent / "wheels.txt"
     wanted.write_text(LISTED)
-    assemble.finish(wanted, site, keep)
+    if place == "in place":
+        assemble.finish(wanted, site, keep)
+    else:
+        site.rename(site.parent / "unpacked")
+        assemble.finish(wanted, site, keep, site.parent / "unpacked")
 
 
-def test_the_unused_goes_and_the_record_is_true(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+PLACES = pytest.mark.parametrize("place", ["in place", "from another"])
+
+
+@PLACES
+def test_the_unused_goes_and_the_record_is_true(site: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     before = {row[0] for info in (NUMPY, SYMPY) for row in rows_of(site, info)}
-    finished(site, False, monkeypatch)
+    finished(site, False, monkeypatch, place)
     assert not any((site / name).exists() for name in GONE)
     rows = [row for info in (NUMPY, SYMPY) for row in rows_of(site, info)]
     assert {row[0] for row in rows} == before - {*GONE}
@@ -182,8 +192,9 @@ def test_the_unused_goes_and_the_record_is_true(site: Path, monkeypatch: pytest.
     assert (site / "numpy/libs/one.so").read_bytes() == BIG
 
 
-def test_large_files_that_are_the_same_become_one(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    finished(site, False, monkeypatch)
+@PLACES
+def test_large_files_that_are_the_same_become_one(site: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    finished(site, False, monkeypatch, place)
     libs = site / "numpy/libs"
     assert (libs / "one.so").samefile(libs / "two.so")
     assert not (libs / "one.so").samefile(libs / "three.so")
@@ -192,10 +203,18 @@ def test_large_files_that_are_the_same_become_one(site: Path, monkeypatch: pytes
     assert (libs / "two.so").read_bytes() == BIG
 
 
-def test_told_to_keep_it_leaves_every_file_as_it_was(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = {path: path.read_bytes() for path in site.rglob("*") if path.is_file()}
-    finished(site, True, monkeypatch)
-    after = {path: path.read_bytes() for path in site.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+def seen(path: Path) -> tuple[bytes, int, int]:
+    """What a file holds, its permissions and its time."""
+    return path.read_bytes(), path.stat().st_mode, 0 if path.name == "RECORD" else path.stat().st_mtime_ns
+
+
+@PLACES
+def test_told_to_keep_it_leaves_every_file_as_it_was(site: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    (site / "numpy/libs/heavy.so.1").chmod(0o755)
+    os.utime(site / "numpy/small_1", (1_000_000_000, 1_000_000_000))
+    before = {path: seen(path) for path in site.rglob("*") if path.is_file()}
+    finished(site, True, monkeypatch, place)
+    after = {path: seen(path) for path in site.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
     assert after == before
     assert not (site / "numpy/libs/one.so").samefile(site / "numpy/libs/two.so")
     assert list(site.rglob("*.pyc"))
@@ -257,46 +276,6 @@ def test_only_its_own_wheel_may_lose_a_file(tmp_path: Path) -> None:
     assert len(rows) == 2
 
 
-# Copies.
-
-
-def test_a_copy_keeps_links_modes_and_times(tmp_path: Path) -> None:
-    source, root = tmp_path / "source", tmp_path / "root"
-    (source / "opt/venv/bin").mkdir(parents=True)
-    (source / "opt/empty").mkdir(mode=0o700)
-    (root / "opt/there").mkdir(parents=True)
-    (root / "opt/there/file").write_text("kept")
-    one = source / "opt/venv/one"
-    one.write_bytes(BIG)
-    one.chmod(0o640)
-    os.link(one, source / "opt/venv/bin/two")
-    (source / "opt/venv/bin/tool").write_text("#!/bin/sh\n")
-    (source / "opt/venv/bin/tool").chmod(0o755)
-    (source / "opt/lib64").symlink_to("venv")
-    (source / "opt/venv/bin/python3").symlink_to("/usr/bin/python3")
-    (source / "opt/venv/bin/dangling").symlink_to("nowhere")
-    for path in (one, source / "opt/venv/bin/tool"):
-        os.utime(path, (1_000_000_000, 1_000_000_000))
-    for folder in ("opt/venv/bin", "opt/venv", "opt/empty", "opt"):
-        os.utime(source / folder, (1_100_000_000, 1_100_000_000))
-
-    assemble.copy(source, str(root))
-
-    made = root / "opt/venv"
-    assert (made / "one").read_bytes() == BIG
-    assert (made / "one").samefile(made / "bin/two") and (made / "one").stat().st_nlink == 2
-    assert not (made / "one").samefile(one)
-    assert os.readlink(root / "opt/lib64") == "venv"
-    assert os.readlink(made / "bin/python3") == "/usr/bin/python3"
-    assert os.readlink(made / "bin/dangling") == "nowhere"
-    assert (root / "opt/there/file").read_text() == "kept"
-    for path in source.rglob("*"):
-        was, now = path.lstat(), (root / path.relative_to(source)).lstat()
-        assert now.st_mode == was.st_mode, path
-        if not path.is_symlink():
-            assert now.st_mtime_ns == was.st_mtime_ns, path
-
-
 # Shell.
 
 SHELL = sorted(
@@ -314,6 +293,42 @@ def test_every_shell_file_parses(path: Path) -> None:
 
 def test_there_are_shell_files() -> None:
     assert {"apt.sh", "settle.sh"} <= {path.name for path in SHELL}
+
+
+def apt_sh(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> list[str]:
+    """Runs apt.sh where python3 3.11.2 and g++ 12.2 are installed and gdb is not quite; the calls of apt-get, of which
+    the first fails."""
+    bin = folder / "bin"
+    bin.mkdir()
+    listed = "python3=3.11.2-1 installed\\ng++=4:12.2.0-3 installed\\ngdb=13.1-3 config-files\\n"
+    (bin / "dpkg-query").write_text(f"#!/bin/sh\nprintf '{listed}'\n")
+    (bin / "apt-get").write_text(f'#!/bin/sh\necho "$@" >>{folder}/calls\nexit 9\n')
+    for program in bin.iterdir():
+        program.chmod(0o755)
+    # What it writes first is the list of what is never unpacked, and that on this machine.
+    script = (TEMPLATES / "steps/apt.sh").read_text().replace("/etc/dpkg/dpkg.cfg.d/envkit", f"{folder}/excluded")
+    (folder / "apt.sh").write_text(script)
+    monkeypatch.setenv("PATH", f"{bin}:{os.environ['PATH']}")
+    done = proc.run(["sh", str(folder / "apt.sh"), *arguments], timeout_s=10)
+    calls = (folder / "calls").read_text().splitlines() if (folder / "calls").is_file() else []
+    assert done.exit == (9 if calls else 0), done.stderr
+    return calls
+
+
+@pytest.mark.parametrize("mode", [(), ("--unpack",)])
+def test_nothing_is_asked_of_the_archive_where_the_base_holds_every_version(
+    mode: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert apt_sh(tmp_path, monkeypatch, *mode, "1700000000", "-", "g++=4:12.2.0-3", "python3=3.11.2-1") == []
+    assert not (tmp_path / "excluded").exists()
+
+
+@pytest.mark.parametrize("wanted", [("python3=3.11.3-1",), ("g++=4:12.2.0-3", "gdb=13.1-3"), ("python3",)])
+def test_the_archive_is_asked_for_another_version_one_that_is_missing_or_a_bare_name(
+    wanted: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (call,) = apt_sh(tmp_path, monkeypatch, "1700000000", "-", *wanted)
+    assert call.endswith("update -qq")
 
 
 # The proof that nothing needs what is taken out.

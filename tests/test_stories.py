@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 import debugged
+import forked
 import pytest
 import typer
 from test_debug import SANITIZER
@@ -159,17 +160,14 @@ def test_explain_reads_the_log_of_a_tuner_that_left_with_0(tmp_path: Path) -> No
     assert done.returncode == 0 and b"candidate 1: -6" in done.stdout
     log = tmp_path / "tune.log"
     log.write_bytes(done.stdout)
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    said = subprocess.run(
-        [sys.executable, "-m", "envkit", "explain", str(log), "--format", "json"],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environ, check=False, timeout=60,
-    )  # fmt: skip
+    said = forked.envkit("explain", str(log), "--format", "json")
     assert said.returncode == 1, said.stderr
     told = json.loads(said.stdout)
     assert (told["category"], told["cause_class"]) == ("misaligned-address", "gpu-kernel-bug")
     assert "CUDA error: misaligned address" in told["evidence"][0]["text"]
 
 
+@pytest.mark.slow  # a whole ladder of runs, twice
 @pytest.mark.parametrize("bad", [1, 7], ids=["fault", "clean"])
 def test_debug_follows_the_tuner_s_child_to_the_recorded_kernel(
     bad: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -243,6 +243,7 @@ def _above(path: str) -> list[str]:
     return [path[:at] for at, char in enumerate(path) if char == "/"]
 
 
+@pytest.mark.slow  # four hundred random images, written as archives
 @settings(max_examples=400, deadline=None)
 @given(stacks())
 def test_layers_become_one_as_if_they_were_unpacked_in_turn(layers: list[list[tuple[str, str]]]) -> None:
@@ -711,6 +712,7 @@ def test_zstd_that_is_damaged_is_told_and_without_the_program_it_says_so(
     assert error.fix == "install zstd" and list(temporary.iterdir()) == []
 
 
+@pytest.mark.slow  # twenty thousand files with every allocation traced
 def test_entries_take_no_more_memory_than_is_counted() -> None:
     count = 20_000
     archive = files(*((f"d{number % 100}/{number:08d}", b"") for number in range(count)))

@@ -17,7 +17,7 @@ from test_audit import stack, system
 from test_prove import FakeEngine, content_id, layer, probe_document, quiet, said, smoke_document
 
 from envkit import lock as locks
-from envkit import prove, render, solve
+from envkit import proc, prove, render, solve
 from envkit import up as pipeline
 from envkit.apt import Base
 from envkit.apt import solve as solve_debs
@@ -48,8 +48,9 @@ def facts() -> Facts:
 
 
 @pytest.fixture
-def spec(tmp_path: Path) -> Spec:
-    """The reference spec with its lock, in a folder of its own."""
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Spec:
+    """The reference spec with its lock, in a folder of its own, and a cache of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return copied(tmp_path / REFERENCE)
 
 
@@ -310,7 +311,24 @@ def test_this_machines_uv_stands_in_for_the_installer_if_it_is_the_locked_one(sp
         pipeline.build(replace(made, installer=replace(made.installer, version=version)), fake, quiet)
     assert [set(wish.contexts) for wish in fake.builds] == [{"installer"}, set()]
     assert not fake.builds[0].offline
-    assert not fake.builds[0].contexts["installer"].exists()  # it was there for the build, as the fake has seen
+
+
+def test_the_installer_is_handed_over_from_the_same_place_with_its_own_time(spec: Spec) -> None:
+    fake, made = healthy(), locked(spec)
+    made = replace(made, installer=replace(made.installer, version=solve.uv_version()))
+    pipeline.build(made, fake, quiet)
+    given = fake.builds[0].contexts["installer"]
+    own, first = Path(proc.uv_path()), (given / "uv").stat()
+    assert os.listdir(given) == ["uv"]
+    assert (given / "uv").read_bytes() == own.read_bytes()
+    assert (first.st_mtime_ns, first.st_mode) == (own.stat().st_mtime_ns, own.stat().st_mode)
+    pipeline.build(made, fake, quiet)
+    assert fake.builds[1].contexts["installer"] == given
+    assert os.path.samestat((given / "uv").stat(), first)
+    (given / "uv").write_bytes(b"of an earlier envkit")
+    pipeline.build(made, fake, quiet)
+    assert (given / "uv").read_bytes() == own.read_bytes()
+    assert os.listdir(given.parent) == [given.name]
 
 
 def test_a_vendored_build_has_no_network_and_asks_no_registry(spec: Spec, tmp_path: Path) -> None:

@@ -6,9 +6,11 @@ import copy
 import operator
 import pickle
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
+from gathered import gathered
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,8 +65,7 @@ def test_a_capability_reads_back(sm: Sm) -> None:
     assert Sm.parse(f"{sm.major}.{sm.minor}{sm.suffix}") == sm
 
 
-@pytest.mark.parametrize("compare", COMPARISONS)
-@pytest.mark.parametrize("one", DOTTED)
+@gathered(product(DOTTED, COMPARISONS))
 def test_kinds_do_not_mix(one: type[Any], compare: Callable[[Any, Any], bool]) -> None:
     strangers = [other("12.4") for other in DOTTED if other is not one] + [Sm(12, 4), "12.4", 12, (12, 4)]
     for stranger in strangers:

@@ -5,22 +5,93 @@ The corpus takes minutes and real stacks, so it runs only where it is asked for:
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import scenes
 import stacks
 import table
+
+from envkit import proc
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--fault-table FILE`` writes what fired and what did not."""
     parser.addoption("--fault-table", metavar="FILE", default="", help="write the table of the fault corpus to FILE")
+    parser.addoption(
+        "--fault-stacks",
+        action="store_true",
+        help="make all stacks at once, beside the first tests, and keep them in memory",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begins to make the stacks, in the process that the workers hang on."""
+    if config.getoption("--fault-stacks", default=False) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Maker(), "envkit-fault-stacks")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> scenes.Together | None:
+    """``--dist loadscope`` means here that tests of one run are of one scope."""
+    return (
+        scenes.Together(config, log)
+        if config.option.dist == "loadscope" and "faults" in config.option.markexpr
+        else None
+    )
+
+
+class Maker:
+    """A process beside the tests makes the stacks and holds them in memory.
+
+    A test whose stack is not there yet waits for its lock.
+    """
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.work, daemon=True)
+
+    def work(self) -> None:
+        """A stack that could not be made says why in the first test that makes it itself."""
+        words = [sys.executable, str(Path(__file__).with_name("stacks.py"))]
+        proc.run(words, timeout_s=3600.0, env=dict(os.environ), stop=self.over.is_set)
+
+    def pytest_sessionstart(self) -> None:
+        """Begins."""
+        self.thread.start()
+
+    def pytest_sessionfinish(self) -> None:
+        """Ends it, and what it runs."""
+        self.over.set()
+        self.thread.join()
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads of OpenMP that wait for one another sleep.
+
+    By default they spin, and where several tests share the processors the spinning takes twenty times the processor
+    time of the work; what is computed is the same.
+    """
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def urgency(item: pytest.Item) -> int:
+    """Who begins: what needs the first stack alone while the others are made, then what takes long by itself."""
+    others = [name for name in stacks.RELEASES if name != "t26"]
+    if item.path.name == "test_precision_steps.py" and not any(name in item.name for name in others):
+        return 0
+    return 1 if item.path.name == "test_smoke.py" else 2
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The corpus stays out of every run that does not name its marker."""
     if "faults" in config.option.markexpr:
+        items.sort(key=urgency)
         return
     out = [item for item in items if item.get_closest_marker("faults")]
     if out:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from stacks import Bench, Stack, envkit
+from stacks import Bench, Stack, bench, envkit, pristine
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,31 @@ def auditing(root: Path, *traces: str, more: tuple[str, ...] = ()) -> Case:
     return Case(("audit", str(root), *more), {}, traces)
 
 
+@cache  # one function for all who ask for the same, so that its run is shared
+def sound(stack: str) -> Callable[[Bench], Case]:
+    """A probe of an unbroken stack."""
+    return lambda bench: probing(pristine(stack))
+
+
+@cache
+def whole(stack: str) -> Callable[[Bench], Case]:
+    """An audit of an unbroken stack."""
+    return lambda bench: auditing(pristine(stack).root)
+
+
 def report(case: Case) -> tuple[int, dict[str, Any]]:
     """The exit code and the results by check of a run; raises AssertionError where it left no report."""
     done = envkit([*case.words, "--format", "json"], dict(case.environment), case.setup)
     assert done.stdout.startswith("{"), f"exit {done.returncode}, no report: {done.stderr[-3000:]}"
     document = json.loads(done.stdout)
     return done.returncode, {result["check"]: result for result in document["results"]}
+
+
+@cache
+def shared(scene: Callable[[Bench], Case]) -> tuple[int, dict[str, Any]]:
+    """The report of ``scene``, run once in this process: some faults have the same twin, and each judges it."""
+    with bench() as made:
+        return report(scene(made))
 
 
 def failed(results: Mapping[str, Any], least: str = "note") -> dict[str, list[str]]:

@@ -7,6 +7,7 @@ with device nodes and with a version in /proc, all of it in a mount namespace of
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 
 from fault import Case, Fault, probing
 from stacks import NVCC, Bench, Stack, pristine, wheel
@@ -51,6 +52,7 @@ def on_gpu(
     return probing(stack, *traces, env=steered, gpus=gpus, setup=machine(bench))
 
 
+@cache  # one function for all who ask for the same, so that its run is shared
 def healthy(stack: str, cuda: str, sm: str = "90") -> Callable[[Bench], Case]:
     """The same stack on a machine whose driver is new enough."""
     return lambda bench: on_gpu(bench, pristine(stack), cuda=cuda, sm=sm)

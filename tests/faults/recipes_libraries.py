@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from fault import Case, Fault, auditing, probing
+from fault import Case, Fault, auditing, probing, sound
 from stacks import Bench, Stack, pristine, wheel
 
 CUDART12 = "nvidia/cuda_runtime/lib/libcudart.so.12"
@@ -223,6 +223,10 @@ def _vision(bench: Bench, release: str) -> Case:
     return probing(stack, "torchvision", release)
 
 
+def _own_vision(bench: Bench) -> Case:
+    return _vision(bench, "0.21.0")
+
+
 def _runtime_for_cpu(bench: Bench) -> Case:
     stack = bench.stack("t26")
     for pin in ("onnxruntime==1.20.1", "flatbuffers==24.3.25", "protobuf==5.29.1", "packaging==24.2"):
@@ -293,7 +297,7 @@ FAULTS = (
         "an older nvidia-nvtx-cu12 than torch pins is installed",
         _older_nvtx,
         "torch 2.4 with the NVTX it pins",
-        lambda bench: probing(pristine("t24")),
+        sound("t24"),
     ),
     Fault(
         "A12",
@@ -420,7 +424,7 @@ FAULTS = (
         "ONNX Runtime's build for the CPU is installed with a torch for CUDA",
         _runtime_for_cpu,
         "torchvision's build for CUDA is installed with it",
-        lambda bench: _vision(bench, "0.21.0"),
+        _own_vision,
         severity="warning",
     ),
     Fault(
@@ -429,7 +433,7 @@ FAULTS = (
         "torchvision 0.19, built for torch 2.4, is installed with torch 2.6",
         lambda bench: _vision(bench, "0.19.0"),
         "torchvision 0.21, built for torch 2.6, is installed with it",
-        lambda bench: _vision(bench, "0.21.0"),
+        _own_vision,
         also=frozenset({"image-framework-broken"}),
     ),
 )

@@ -6,21 +6,15 @@ import io
 import json
 import shutil
 import tarfile
-from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
-from fault import Case, Fault, auditing, probing
+from fault import Case, Fault, auditing, probing, whole
 from recipes_driver import on_gpu
 from recipes_libraries import of, swapped
 from stacks import Bench, Stack, pristine, wheel
 
 NVJITLINK = "nvidia/nvjitlink/lib/libnvJitLink.so.12"
-
-
-def whole(stack: str) -> Callable[[Bench], Case]:
-    """An audit of an unbroken stack."""
-    return lambda bench: auditing(pristine(stack).root)
 
 
 # extensions
@@ -30,6 +24,11 @@ def _extension(bench: Bench, stack: str, cudart: str) -> Case:
     made = bench.stack(stack)
     name = bench.extension(made, "code=sm_80", cudart)
     return probing(made, str(made.site / name), "13")
+
+
+def _own_extension(bench: Bench) -> Case:
+    """One that needs the runtime of torch's own major."""
+    return _extension(bench, "t211", "shared")
 
 
 def _extension_on(bench: Bench, sm: str) -> Case:
@@ -194,7 +193,7 @@ FAULTS = (
         "an extension that needs libcudart.so.13 lies beside a torch for CUDA 12.4",
         lambda bench: _extension(bench, "t26", "shared"),
         "it lies beside a torch for CUDA 13.0",
-        lambda bench: _extension(bench, "t211", "shared"),
+        _own_extension,
     ),
     Fault(
         "A06",
@@ -202,7 +201,7 @@ FAULTS = (
         "an extension that carries the CUDA runtime of 13.0 lies beside a torch for CUDA 12.4",
         lambda bench: _extension(bench, "t26", "static"),
         "one that shares it lies beside a torch for CUDA 13.0",
-        lambda bench: _extension(bench, "t211", "shared"),
+        _own_extension,
         variant="static",
     ),
     Fault(

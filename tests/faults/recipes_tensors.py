@@ -10,6 +10,7 @@ import shlex
 import sys
 import zipfile
 from collections.abc import Callable
+from functools import cache as once
 from hashlib import sha256
 from pathlib import Path
 
@@ -108,6 +109,7 @@ def _line(text: str) -> str:
     return str(next(number for number, line in enumerate(MODELS.splitlines(), 1) if text in line))
 
 
+@once  # one function for all who ask for the same, so that its run is shared
 def placed(stack: str, factory: str, *traces: str) -> Callable[[Bench], Case]:
     """The model of ``factory`` followed in ``stack``."""
 
@@ -159,6 +161,9 @@ with torch.no_grad():
 """
 
 
+ALONE = "TORCHINDUCTOR_COMPILE_THREADS=1"  # a pool of processes, each of which imports torch, for one kernel
+
+
 def package() -> Path:
     """A package for this processor, compiled once by torch 2.15."""
     flags = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line[:5] in ("flags", "Featu"))
@@ -168,7 +173,7 @@ def package() -> Path:
         if wanted:
             folder.mkdir(parents=True)
             (folder / "make.py").write_text(MAKE)
-            run(pristine("t215").python, folder / "make.py", folder / "model.pt2")
+            run("env", ALONE, pristine("t215").python, folder / "make.py", folder / "model.pt2")
     return folder / "model.pt2"
 
 
@@ -183,7 +188,7 @@ def relinked(*words: str) -> Callable[[Bench], Case]:
         cxx.write_text(f'#!/bin/sh\n{link}\nexec /usr/bin/g++ "$@"\n')
         cxx.chmod(0o755)
         model = bench.folder / "model.pt2"
-        steered = (f"CXX={cxx}", f"PYTHONPATH={tools}", f"TORCHINDUCTOR_CACHE_DIR={bench.folder / 'cache'}")
+        steered = (ALONE, f"CXX={cxx}", f"PYTHONPATH={tools}", f"TORCHINDUCTOR_CACHE_DIR={bench.folder / 'cache'}")
         run("env", *steered, pristine("t211").python, bench.folder / "make.py", model)
         argv = ("probe", "--python", str(pristine("t211").python), "--gpus", "none", "--aoti", str(model))
         traces = ("std::locale::classic()", "libstdc++.so.6", str(cxx), "set CXX=/usr/bin/g++")
@@ -219,6 +224,8 @@ def packaged(changes: dict[str, str], inputs: str, *traces: str) -> Callable[[Be
 
     return make
 
+
+FITTING = packaged({}, "floats")
 
 FAULTS = (
     Fault(
@@ -291,7 +298,7 @@ FAULTS = (
         "a package for CUDA where there is no GPU",
         packaged({"AOTI_DEVICE_KEY": "cuda"}, "floats", "cuda"),
         "a package for the CPU",
-        packaged({}, "floats"),
+        FITTING,
         also=frozenset({"aoti-runner-class"}),
         twin_skips=True,
     ),
@@ -301,7 +308,7 @@ FAULTS = (
         "a package that says it is for aarch64",
         packaged({"AOTI_MACHINE": "aarch64"}, "floats", "aarch64"),
         "one for this machine",
-        packaged({}, "floats"),
+        FITTING,
     ),
     Fault(
         "F03",
@@ -309,7 +316,7 @@ FAULTS = (
         "a package that says it was compiled for instructions of ARM",
         packaged({"AOTI_CPU_ISA": "ASIMD"}, "floats", "asimd"),
         "one compiled for this processor",
-        packaged({}, "floats"),
+        FITTING,
     ),
     Fault(
         "F04",
@@ -317,7 +324,7 @@ FAULTS = (
         "an input on the device meta for a package that takes it on the CPU",
         packaged({}, "elsewhere", "meta", "cpu"),
         "the input is on the CPU",
-        packaged({}, "floats"),
+        FITTING,
     ),
     Fault(
         "F04",
@@ -325,7 +332,7 @@ FAULTS = (
         "an input of double precision for a package that takes single",
         packaged({}, "doubles", "float64", "float32"),
         "an input of single precision",
-        packaged({}, "floats"),
+        FITTING,
     ),
     Fault(
         "F05",
@@ -333,7 +340,7 @@ FAULTS = (
         "a package whose metadata says CUDA and whose library is linked for the CPU",
         packaged({"AOTI_DEVICE_KEY": "cuda"}, "floats", "AOTIModelContainerRunnerCuda"),
         "both say CPU",
-        packaged({}, "floats"),
+        FITTING,
         also=frozenset({"aoti-no-such-device"}),
     ),
     Fault(

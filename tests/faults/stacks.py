@@ -17,7 +17,8 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -159,6 +160,9 @@ class Target(Stack):
         return self.root
 
 
+UNUSED = "/tests/|/torch/testing/_internal/"  # what no user's process imports, a third of all code
+
+
 def pristine(name: str) -> Stack:
     """The stack ``name``, made at its first use: from the folder ENVKIT_FAULT_STACKS, else by uv from the index."""
     python = Python(f"{sys.version_info.major}.{sys.version_info.minor}")
@@ -176,9 +180,38 @@ def pristine(name: str) -> Stack:
             run(uv, "pip", "install", "--quiet", "--python", folder / "bin" / "python", *pins)
         if wanted:  # each copy imports torch a few times; without byte code each of them takes a second longer
             stack = Stack(folder)
-            done = proc.run([str(stack.python), "-m", "compileall", "-q", "-j2", str(stack.site)], timeout_s=300)
+            words = ["-m", "compileall", "-q", "-j2", "-x", UNUSED, str(stack.site)]
+            done = proc.run([str(stack.python), *words], timeout_s=600)
             assert done.exit in (0, 1), done.stderr  # 1: a package brings a template that is no Python
     return Stack(folder)
+
+
+# A kernel that is short of memory, or saves it, first takes back pages that no process maps.  Between two tests of a
+# stack that is all of torch, close to a gigabyte, which the next test would read from the disk again.
+HOLDS = "import sys, torch; sys.stdin.read()"
+
+
+def make_and_hold() -> None:
+    """Makes every stack, two at a time, then keeps torch of each mapped until this process is ended.
+
+    One is loaded and unpacked while the other's byte code is made.  That for which most tests wait comes first.
+    """
+    order = sorted(RELEASES, key=lambda name: name != "t26")
+    made, hold = ThreadPoolExecutor(2), ThreadPoolExecutor(len(order))
+    for each in [hold.submit(_hold, making) for making in [made.submit(_made, name) for name in order]]:
+        each.result()
+
+
+def _made(name: str) -> Stack | None:
+    with suppress(pytest.skip.Exception):  # who asks for it skips as well
+        return pristine(name)
+    return None
+
+
+def _hold(making: Future[Stack | None]) -> None:
+    stack = making.result()
+    if stack is not None:
+        proc.run([str(stack.python), "-c", HOLDS], timeout_s=3600.0, hold_stdin=True)
 
 
 def wheel(*pins: str) -> Target:
@@ -311,3 +344,7 @@ def envkit(words: list[str], environment: dict[str, str], setup: str) -> subproc
         check=False,
         stdin=subprocess.DEVNULL,
     )
+
+
+if __name__ == "__main__":
+    make_and_hold()

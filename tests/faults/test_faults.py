@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 from catalogue import FAULTS
-from fault import Case, Fault, auditing, failed, probing, report, worst
-from stacks import RELEASES, Bench, pristine
+from fault import Fault, failed, report, shared, worst
+from scenes import CLEAN
+from stacks import Bench
 
 pytestmark = pytest.mark.faults
 
@@ -36,8 +37,8 @@ def test_it_fires(fault: Fault, bench: Bench, record_property: Callable[[str, ob
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_its_twin_is_quiet(fault: Fault, bench: Bench, record_property: Callable[[str, object], None]) -> None:
-    _, results = report(fault.twin(bench))
+def test_its_twin_is_quiet(fault: Fault, record_property: Callable[[str, object], None]) -> None:
+    _, results = shared(fault.twin)
     result = results[fault.check]
     allowed = ("pass", "skip") if fault.twin_skips else ("pass",)
     assert result["outcome"] in allowed, f"{result['outcome']} {result['reason']}\n{told(results)}"
@@ -47,15 +48,9 @@ def test_its_twin_is_quiet(fault: Fault, bench: Bench, record_property: Callable
     assert [name for name, one in results.items() if one["outcome"] == "broke"] == []
 
 
-def clean(verb: str, name: str) -> Case:
-    """A run over the stack ``name`` as it was installed."""
-    return probing(pristine(name)) if verb == "probe" else auditing(pristine(name).root)
-
-
-@pytest.mark.parametrize("verb", ["probe", "audit"])
-@pytest.mark.parametrize("name", RELEASES)
-def test_a_clean_stack_has_no_finding(name: str, verb: str) -> None:
-    code, results = report(clean(verb, name))
+@pytest.mark.parametrize("name", CLEAN)
+def test_a_clean_stack_has_no_finding(name: str) -> None:
+    code, results = shared(CLEAN[name])
     assert failed(results, "warning") == {}, told(results)
     undecided = {name: one["reason"] for name, one in results.items() if one["outcome"] in ("unknown", "broke")}
     assert undecided == {}

@@ -9,7 +9,9 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -22,10 +24,10 @@ from envkit.payload.smoke.case import chosen
 from envkit.prove import Here, SmokeWish, smoke
 from envkit.subjects import SmokeRun
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("patient")]
 ROOT = Path(__file__).parents[2]
 RELEASES = ("t24", "t26", "t211", "t215")
-KILLS = 20
+KILLS, PARTS = 20, 5
 # Inductor wants setuptools, which not every torch brings along; what builds is tried in the image, under every saboteur
 # in its recorded run.
 BUILDS = tuple(case.name for case in TESTS if case.builds)
@@ -54,62 +56,86 @@ def test_a_sound_torch_passes_every_test_that_means_something_without_a_gpu(rele
     assert run.cuda_before_fork.value is False
 
 
-def test_every_test_sees_each_of_its_saboteurs() -> None:
-    run = smoke(Here(stacks.pristine("t26").python), quiet, SmokeWish("full", exclude=BUILDS, sabotage="all"))
+# Each of these takes as long as all the rest under its saboteurs, for it starts interpreters that import torch anew.
+FRESH = tuple(case.name for case in chosen(TESTS, "full") if case.start == "fresh" and case.cpu and not case.builds)
+
+
+@pytest.mark.parametrize("apart", [*FRESH, ""])
+def test_every_test_sees_each_of_its_saboteurs(apart: str) -> None:
+    """``apart`` is the one test of a run, or empty for all but those."""
+    wish = (
+        SmokeWish(only=(apart,), sabotage="all")
+        if apart
+        else SmokeWish("full", exclude=(*BUILDS, *FRESH), sabotage="all")
+    )
+    run = smoke(Here(stacks.pristine("t26").python), quiet, wish)
     ran = {test.name for test in run.tests.need("the tests") if test.ended != "unfit"}
-    assert len(ran) >= 40
+    assert ran == {apart} if apart else len(ran) >= 40 - len(FRESH)
     said = outcomes(run)
     assert {name for name in ran if said[name] is not Outcome.FAIL} == set()
 
 
-def left() -> list[str]:
-    """Processes, shared memory and folders of a smoke run that are still there."""
-    found = [name for name in os.listdir("/dev/shm") if name.startswith(("nccl-", "torch_", "psm_", "sem."))]
-    found += [name for name in os.listdir("/tmp") if name.startswith(("envkit-", "torch_"))]
+# The shapes that a run's processes take: an interpreter without torch with children of its own, fresh interpreters with
+# workers and shared memory, ranks in sockets and files, threads, and one that only computes, as all others do.
+SHAPES = ("drill-crash", "dataloader", "ipc", "nccl-allreduce", "host-threads", "gemm-int8")
+
+
+def left(mark: bytes, *folders: Path) -> list[str]:
+    """Processes of the run that bears ``mark``, and files in ``folders``, that are still there."""
+    found = [str(path) for folder in folders for path in folder.iterdir()]
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             words = Path("/proc", pid, "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-            if MARK in Path("/proc", pid, "environ").read_bytes():
+            if mark in Path("/proc", pid, "environ").read_bytes():
                 found.append(f"{pid} {words[:200]}")
         except OSError:
             continue
     return found
 
 
-MARK = f"ENVKIT_TEST_KILLED={os.getpid()}".encode()
+def killed_after(lines: int, seconds: float) -> list[str]:
+    """What is left of a run that is killed ``seconds`` after the line ``lines`` of its stderr, 0 being its start.
 
-
-def test_a_run_that_is_killed_leaves_nothing() -> None:
-    """SIGKILL at twenty random moments of a run that takes about ten seconds."""
-    before = set(left())
-    dice = random.Random(20261121)
-    names = [case.name for case in chosen(TESTS, "full") if case.cpu and not case.builds]
-    words = [word for name in names for word in ("--only", name)]
-    for _ in range(KILLS):
+    It has a folder for temporary files and a /dev/shm of its own, which must be empty in the end.
+    """
+    mark = f"ENVKIT_TEST_KILLED={uuid.uuid4().hex}"
+    words = [word for name in SHAPES for word in ("--only", name)]
+    python = str(stacks.pristine("t26").python)
+    run = [sys.executable, "-m", "envkit", "smoke", "--python", python, "--gpus", "none", *words]
+    with (
+        tempfile.TemporaryDirectory(prefix="killed-") as tmp,  # with a short name, for sockets lie in it
+        tempfile.TemporaryDirectory(prefix="killed-", dir="/dev/shm") as shared,
+    ):
+        alone = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--mount"]
+        setup = 'mount --bind "$1" /dev/shm; shift; exec "$@"'
         process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "envkit",
-                "smoke",
-                "--python",
-                str(stacks.pristine("t26").python),
-                "--gpus",
-                "none",
-                *words,
-            ],
+            [*alone, "sh", "-euc", setup, "sh", shared, "env", mark, f"TMPDIR={tmp}", *run],
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             cwd=ROOT,
-            env={**os.environ, MARK.decode().partition("=")[0]: MARK.decode().partition("=")[2]},
         )
-        time.sleep(dice.uniform(0.2, 9.0))
-        process.send_signal(signal.SIGKILL)
-        process.wait(30)
-        deadline = time.monotonic() + 10
-        while set(left()) - before and time.monotonic() < deadline:
+        assert process.stderr is not None
+        with process.stderr:
+            heard = [process.stderr.readline() for _ in range(lines)]
+            assert all(heard), f"the run ended by itself: {heard}"
+            time.sleep(seconds)
+            early = process.poll()
+            process.send_signal(signal.SIGKILL)
+            process.wait(30)
+        assert early is None or lines > len(SHAPES) // 2, f"the run had ended by itself with {early}"
+        deadline = time.monotonic() + 30
+        while (found := left(mark.encode(), Path(tmp), Path(shared))) and time.monotonic() < deadline:
             time.sleep(0.1)
-        assert set(left()) - before == set()
+    return found
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_run_that_is_killed_leaves_nothing(part: int) -> None:
+    """SIGKILL at twenty moments of a run, spread over the lines that it says; the parts are for several workers."""
+    dice = random.Random(20261121 + part)
+    for number in range(part, KILLS, PARTS):
+        line, seconds = number * len(SHAPES) // KILLS, dice.uniform(0.1, 2.5)
+        assert killed_after(line, seconds) == [], f"killed {seconds:.1f} s after line {line}"
 
 
 def test_a_test_of_ones_own_is_run_beside_the_suite(tmp_path: Path) -> None:
