@@ -193,11 +193,13 @@ def lock(
     check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 when spec and lock disagree.")] = False,
 ) -> None:
     """Choose versions by the facts; pin the base, every wheel and every Debian package in envkit.lock."""
-    from envkit import facts
+    from envkit import facts, locking
     from envkit import lock as locks
-    from envkit import up as pipeline
+    from envkit.engine.choice import connect, known_engine
     from envkit.spec import load
 
+    if engine != "none":
+        known_engine(engine)
     wish = load(spec)
     path = locks.path_of(wish)
     try:
@@ -217,10 +219,16 @@ def lock(
         say("the lock answers this spec already; --upgrade solves anew")
         made = found
     else:
-        connected = None if engine == "none" else pipeline.connect(engine, say)
         if refresh_os and names != ():
-            names = (*(names or ()), *pipeline.debs_of(found)) or None
-        made = pipeline.make_lock(wish, facts.load(), connected, say, previous=found, upgrade=names)
+            names = (*(names or ()), *locking.debs_of(found)) or None
+        made = locking.make_lock(
+            wish,
+            facts.load(),
+            lambda: None if engine == "none" else connect(engine, say),
+            say,
+            previous=found,
+            upgrade=names,
+        )
     debs = f"{len(made.debs)} Debian packages of {made.archive}" if made.archive else "Debian packages by name"
     print(f"{path}: torch {made.torch} for CUDA {made.cuda}, {len(made.wheels)} wheels, {debs}, base {made.image}")
 
@@ -266,9 +274,10 @@ def render(
 @app.command()
 def base(suite: Annotated[str, typer.Argument(help="A Debian suite.")] = "bookworm") -> None:
     """Make a base image from Debian's packages, named by the hash of its content."""
-    from envkit import up as pipeline
+    from envkit.engine.choice import connect
+    from envkit.locking import suite_wish
 
-    found = pipeline.connect("docker", say).resolve_base(pipeline.suite_wish(suite), say)
+    found = connect("docker", say).resolve_base(suite_wish(suite), say)
     print(f"{found.ref} {found.sha256} ({found.how})")
 
 
@@ -301,15 +310,17 @@ def build(
 
     from envkit import facts, outputs, vendor
     from envkit import up as pipeline
+    from envkit.engine.choice import connect
+    from envkit.locking import ensure_lock
     from envkit.spec import Flavor, load
 
     target = _flavor(flavor)
     wish = load(spec)
-    connected = pipeline.connect(engine, say)
+    connected = connect(engine, say)
     if vendored:
         made = vendor.load(vendored, say)
     else:
-        made = pipeline.ensure_lock(wish, facts.load(), connected, say, refresh_os=refresh_os)
+        made = ensure_lock(wish, facts.load(), lambda: connected, say, refresh_os=refresh_os)
         pipeline.write_dockerfile(wish, made)
     verdict = None
     if verify:
@@ -340,12 +351,13 @@ def save_inputs(
 ) -> None:
     """Save all that a build needs: base, wheels, Debian packages, installer; for `envkit build --from DIR`."""
     from envkit import facts, vendor
-    from envkit import up as pipeline
+    from envkit.engine.choice import connect
+    from envkit.locking import ensure_lock
     from envkit.spec import load
 
     wish = load(spec)
-    connected = pipeline.connect(engine, say)
-    made = pipeline.ensure_lock(wish, facts.load(), connected, say)
+    connected = connect(engine, say)
+    made = ensure_lock(wish, facts.load(), lambda: connected, say)
     vendor.save(made, directory, connected, facts.load(), say)
     print(directory)
 
@@ -368,12 +380,13 @@ def up(
     from envkit import facts, files, prove
     from envkit import report as reports
     from envkit import up as pipeline
+    from envkit.engine.choice import connect
     from envkit.spec import load
 
     _printable(format, fail_on, report)
     _flavor(flavor)
     wish = load(spec)
-    connected = pipeline.connect(engine, say)
+    connected = connect(engine, say)
     made, tables = pipeline.up(
         wish,
         facts.load(),
@@ -414,7 +427,7 @@ def diff(
 
 def _place(image: str, python: Path | None, engine: str, gpus: str) -> Any:
     from envkit import prove
-    from envkit import up as pipeline
+    from envkit.engine.choice import connect
 
     if image and python:
         raise UsageError("an image and --python were both given", "name one of them")
@@ -423,7 +436,7 @@ def _place(image: str, python: Path | None, engine: str, gpus: str) -> Any:
         return prove.Here(python, shown)
     if not image:
         return prove.this_python(shown)
-    return prove.InEngine(pipeline.connect(engine, say), image, "", shown)
+    return prove.InEngine(connect(engine, say), image, "", shown)
 
 
 def _save(path: Path | None, kind: str, subject: object) -> None:
@@ -474,13 +487,13 @@ def audit(
 ) -> None:
     """Read what an image holds, its own files only: nothing of it is run and no GPU is needed."""
     from envkit import facts, prove, tables
-    from envkit import up as pipeline
+    from envkit.engine.choice import connect
 
     started = time.monotonic()
     _printable(format, fail_on, save)
     known = facts.load()
     gpus = tuple(sorted({known.gpu(name).sm for name in gpu or ()}))
-    seen = prove.audit(target, lambda: pipeline.connect(engine, say), say, gpus=gpus, hash_all=hash_all)
+    seen = prove.audit(target, lambda: connect(engine, say), say, gpus=gpus, hash_all=hash_all)
     _save(save, "audit", seen)
     _finish(*_judged("audit", seen, started, tables.audit(seen)), format=format, fail_on=fail_on, observed=observed)
 
@@ -738,7 +751,7 @@ def preflight(
     from envkit import files, launch, prove
     from envkit import preflight as flights
     from envkit import report as reports
-    from envkit import up as pipeline
+    from envkit.engine.choice import connect, known_engine
 
     command: tuple[str, ...] = context.obj or ()
     with _exits(exit_style):
@@ -746,7 +759,7 @@ def preflight(
             raise UsageError("there is no command after --", "name one, or leave -- out")
         _printable(format, fail_on, report)
         _startable(command)
-        pipeline.known_engine(engine)
+        known_engine(engine)
         job = launch.job_from(
             gpus=gpus,
             way=way,
@@ -772,7 +785,7 @@ def preflight(
         )
         shown = job.gpus.value if job.gpus.value is not None else prove.default_gpus("auto")
         wish = flights.Wish(image, job, level, host, python, expect, budget, tuple(may_be_unknown or ()))
-        made = flights.run(wish, lambda: pipeline.connect(engine, say), shown, say)
+        made = flights.run(wish, lambda: connect(engine, say), shown, say)
         if report:
             files.write(report, reports.render(made, "json", fail_on=_severity(fail_on)))
             say(f"wrote {report}")
@@ -908,11 +921,11 @@ def debug(
     ground: job.Ground = job.Here()
     if image:
         from envkit import prove
-        from envkit import up as pipeline
         from envkit.debug import container
         from envkit.engine.docker import DockerEngine
+        from envkit.files import cache_dir
 
-        engine = DockerEngine(pipeline.cache_dir())
+        engine = DockerEngine(cache_dir())
         bound = container.volumes(volume or ())
         ground = container.Container(engine, image, prove.default_gpus(gpus), say, network, bound)
     made = climbing.run(wish, ground, facts.load(), say)
@@ -1017,7 +1030,7 @@ def check(
 def _digests() -> Callable[[str], str]:
     """What asks the registries, by way of the engine; raises Undecided where there is no engine."""
     from envkit.engine.docker import DockerEngine
-    from envkit.up import cache_dir
+    from envkit.files import cache_dir
 
     return DockerEngine(cache_dir()).digest
 

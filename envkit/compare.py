@@ -7,6 +7,7 @@ from pathlib import Path
 from envkit import diff, host_diff, lock, prove, saved, spec, up
 from envkit.diff import Change, Weight
 from envkit.engine import Engine, Say
+from envkit.engine.choice import connect
 from envkit.errors import UsageError
 from envkit.facts import Facts
 from envkit.host.observe import observe_host
@@ -42,7 +43,7 @@ def changes(old: str, new: str, facts: Facts, engine: str, probe: bool, say: Say
         return kind, diff.images(saved.of_kind(old, Image), saved.of_kind(new, Image), facts)
     if kind == "host":
         return kind, host_diff.changes(_host(old), _host(new), facts)
-    return kind, _images(old, new, facts, up.connect(engine, say), probe, say)
+    return kind, _images(old, new, facts, connect(engine, say), probe, say)
 
 
 def _host(name: str) -> Host:

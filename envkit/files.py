@@ -1,4 +1,4 @@
-"""Writes files whole or not at all."""
+"""Writes files whole or not at all, and says where those go that can be made again."""
 
 from __future__ import annotations
 
@@ -64,3 +64,9 @@ def write(path: Path, text: str, mode: int = 0o644) -> None:
         if temporary:
             with suppress(OSError):  # it was never made, and why is told already
                 os.unlink(temporary)
+
+
+def cache_dir() -> Path:
+    """Where envkit keeps what it can make again: XDG_CACHE_HOME/envkit, by default ~/.cache/envkit."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root, "envkit")

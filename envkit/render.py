@@ -18,7 +18,6 @@ from envkit.flavors import stand_in
 from envkit.lock import Lock, dump, requirements
 
 # What torch's METADATA asks for besides CUDA.  A change of the spec's own packages leaves these layers alone.
-_TORCH = frozenset(("torch", "triton"))
 _TORCH_NEEDS = frozenset(
     ("filelock", "fsspec", "jinja2", "markupsafe", "mpmath", "networkx", "setuptools", "sympy", "typing-extensions")
 )
@@ -30,8 +29,8 @@ class Group:
     lines with hashes, and the programs inside (name, path in site-packages) that get a name on PATH.
 
     ``apart``: made in a stage of its own beside the others and copied, which doubles the writing; else made in place.
-    CUDA's libraries are most of the bytes and need no work once unpacked, so they are made in place meanwhile; torch
-    takes a processor as long to unpack, and a step of its own brings it in and writes its byte code
+    CUDA's libraries are most of the bytes, so they are made in place, Triton with them; torch takes one processor as
+    long to unpack, so that is done meanwhile, and a step of its own brings it in and writes its byte code
     (benchmarks/README.md has the figures)."""
 
     stage: str
@@ -89,8 +88,8 @@ def _groups(lock: Lock) -> Iterator[Group]:
         kinds = {"wheels": runtime}
     else:
         kinds = {
-            "cuda": [pin for pin in runtime if pin.name.startswith("nvidia-")],
-            "torch": [pin for pin in runtime if pin.name in _TORCH],
+            "cuda": [pin for pin in runtime if pin.name.startswith("nvidia-") or pin.name == "triton"],
+            "torch": [pin for pin in runtime if pin.name == "torch"],
             "torch-needs": [pin for pin in runtime if pin.name in _TORCH_NEEDS],
         }
         used = {pin for pins in kinds.values() for pin in pins}

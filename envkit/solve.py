@@ -295,16 +295,17 @@ def lock(
         _known(upgrade, previous)
     old = None if upgrade == () else previous
     place = Place(spec.python, spec.platform.machine, choice.glibc, choice.backend)
+    wanted = {"runtime": choice.requirements, **extras.wheels}
+    kept = old.wheels if old else ()
+    anew = {canonicalize_name(name) for name in upgrade or ()}
+    kept = tuple(pin for pin in kept if pin.name not in anew)
+    solved = proc.beside(partial(closure, wanted, place, say, kept=kept))  # what takes longest starts first
     found = proc.beside(base)
     debs = proc.beside(partial(_debs, spec, choice, found, old, upgrade, cache, say))
     installer = proc.beside(partial(_installer, place))
     asked_of_base = choice.base_requirements
     brought = proc.beside(partial(closure, {"runtime": asked_of_base}, place, say)) if asked_of_base else None
-    wanted = {"runtime": choice.requirements, **extras.wheels}
-    kept = old.wheels if old else ()
-    anew = {canonicalize_name(name) for name in upgrade or ()}
-    kept = tuple(pin for pin in kept if pin.name not in anew)
-    wheels, epoch = closure(wanted, place, say, kept=kept)
+    wheels, epoch = solved()
     if choice.preinstalled:
         # The base brings torch and what torch needs; of that only what was asked for by name goes on top.
         torch = tuple(f"torch=={pin.version}" for pin in wheels if pin.name == "torch")

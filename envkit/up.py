@@ -9,30 +9,24 @@ import tempfile
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
 from envkit import __version__, files, judge, layers, proc, prove, render, solve, tables
 from envkit import lock as locks
-from envkit.apt import Base, bare
-from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage, Engine, Say, buildx
+from envkit.engine import BaseFound, BuildWish, BuiltImage, Engine, Say, buildx
 from envkit.engine.base import bootstrap
-from envkit.errors import Undecided, UsageError
+from envkit.errors import UsageError
 from envkit.facts import Facts
-from envkit.flavors import RUNTIME
+from envkit.files import cache_dir
 from envkit.lock import Lock
+from envkit.locking import base_wish, ensure_lock
 from envkit.model import Report, Result, Subject
 from envkit.report import Table
-from envkit.resolve import resolve
 from envkit.spec import Platform, Spec
 from envkit.subjects import Audit, Image, SmokeRun, codec
 
 BUILD_S = 3600.0  # three gigabytes of wheels over a slow line
-
-# A bootstrapped base is the same for all locks; its files are as old as a zip file can say, the youngest age that
-# every tool can write.
-BASE_EPOCH = 315532800
 
 VENDORED_BASE = "base.tar"  # in the folder that envkit.vendor fills
 
@@ -44,92 +38,6 @@ class Built:
     lock: Lock
     base: BaseFound
     image: BuiltImage
-
-
-def cache_dir() -> Path:
-    """Where envkit keeps what it can make again: XDG_CACHE_HOME/envkit, by default ~/.cache/envkit."""
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root, "envkit")
-
-
-def known_engine(name: str) -> None:
-    """Raises UsageError for an engine that does not exist."""
-    if name not in ("docker", "local", "auto"):
-        raise UsageError(f"there is no engine `{name}`", "one of: docker, local, auto")
-
-
-def connect(name: str, say: Say) -> Engine:
-    """The engine ``name``: "docker", "local", or "auto" for Docker if it answers and local otherwise.
-
-    Raises Undecided if Docker was asked for and does not answer.
-    """
-    known_engine(name)
-    if name == "local":
-        from envkit.engine.local import LocalEngine
-
-        return LocalEngine(cache_dir())
-    try:
-        from envkit.engine.docker import DockerEngine
-
-        return DockerEngine(cache_dir())
-    except Undecided as error:
-        if name == "docker":
-            raise
-        say(f"{error.message}; going on with a private virtual environment (--engine local)")
-        return connect("local", say)
-
-
-def base_of(spec: Spec, facts: Facts, engine: Engine | None, say: Say) -> Base | None:
-    """The base that a lock of ``spec`` made now starts from; None without a container engine, which says nothing of
-    any base."""
-    if engine is None or engine.name == "local":
-        return None
-    choice = resolve(spec, facts)
-    found = engine.resolve_base(suite_wish(choice.suite, choice.image), say)
-    status = engine.file(found.ref, "/var/lib/dpkg/status")
-    if found.how == "bootstrapped":
-        return Base(found.sha256, "packages", bare(status))
-    return Base(found.sha256, "registry" if found.sha256 else "", status)
-
-
-def make_lock(
-    spec: Spec,
-    facts: Facts,
-    engine: Engine | None,
-    say: Say,
-    *,
-    previous: Lock | None = None,
-    upgrade: tuple[str, ...] | None = None,
-) -> Lock:
-    """A lock for ``spec`` as of now, written beside it; see ``envkit.solve.lock`` for what stays of ``previous``."""
-    base = partial(base_of, spec, facts, engine, say)
-    made = solve.lock(spec, facts, say, base=base, previous=previous, upgrade=upgrade, cache=cache_dir())
-    path = locks.path_of(spec)
-    locks.save(made, path)
-    say(f"wrote {path}: {len(made.wheels)} wheels, {len(made.debs)} Debian packages")
-    return made
-
-
-def ensure_lock(spec: Spec, facts: Facts, engine: Engine | None, say: Say, *, refresh_os: bool = False) -> Lock:
-    """The lock beside the spec if it answers the spec; else a new one, written there.
-
-    With ``refresh_os`` its base and Debian packages become today's, for archives that keep no old versions; its wheels
-    stay.  Without a container engine there is nothing of the system to refresh.
-    """
-    held = locks.read(spec)
-    answers = held is not None and not locks.problems(spec, held)
-    if held is not None and answers and not refresh_os:
-        return held
-    path = locks.path_of(spec)
-    if not answers:
-        say(f"{path} {'answers another spec, locking again' if held else 'is not there yet, locking'}")
-    upgrade = debs_of(held) if refresh_os else ()
-    return make_lock(spec, facts, engine, say, previous=held, upgrade=upgrade or None)
-
-
-def debs_of(lock: Lock | None) -> tuple[str, ...]:
-    """The names of the Debian packages that ``lock`` holds, which is all that `--refresh-os` solves anew."""
-    return tuple(sorted({deb.name for deb in lock.debs})) if lock else ()
 
 
 def write_dockerfile(spec: Spec, lock: Lock) -> Path:
@@ -215,19 +123,6 @@ def build(
         )
     say(f"built {image.tag} in {image.seconds:.0f} s, {image.size_bytes / 1e9:.2f} GB")
     return Built(lock, base, image)
-
-
-def base_wish(lock: Lock) -> BaseWish:
-    """The base that ``lock`` pins."""
-    return suite_wish(lock.suite, lock.image, lock.digest)
-
-
-def suite_wish(suite: str, image: str = "", digest: str = "") -> BaseWish:
-    """The base ``image``, or of this ``digest``, which may be made from the packages of ``suite`` if that is named.
-
-    What is made so holds already what every image of envkit holds, and no build installs it again.
-    """
-    return BaseWish(ref=image, suite=suite, digest=digest, include=RUNTIME, epoch=BASE_EPOCH)
 
 
 def _contexts(lock: Lock, vendored: Path | None) -> dict[str, Path]:
@@ -346,7 +241,7 @@ def up(
     Raises what its steps raise; a step that fails leaves no container and no half-written file.
     """
     started = time.monotonic()
-    lock = ensure_lock(spec, facts, engine, say, refresh_os=refresh_os)
+    lock = ensure_lock(spec, facts, lambda: engine, say, refresh_os=refresh_os)
     write_dockerfile(spec, lock)
     built = build(lock, engine, say, tag=tag, flavor=flavor, no_cache=no_cache)
     files_seen = prove.audit(built.image.tag, lambda: engine, say)

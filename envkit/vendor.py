@@ -19,6 +19,7 @@ from envkit.engine import Engine, Say
 from envkit.errors import Undecided, UsageError
 from envkit.facts import Facts
 from envkit.lock import Lock
+from envkit.locking import base_wish
 from envkit.spec import Platform
 
 _BUDGET_S = 3600.0  # three gigabytes of wheels over a slow line
@@ -39,7 +40,7 @@ def save(lock: Lock, directory: Path, engine: Engine, facts: Facts, say: Say) ->
             "the lock holds Debian packages by name only, or no base: there is no telling which to save",
             "lock again on a Debian machine with an engine: envkit lock --refresh-os",
         )
-    base = engine.resolve_base(up.base_wish(lock), say)
+    base = engine.resolve_base(base_wish(lock), say)
     parent = files.folder(directory.resolve().parent)
     with tempfile.TemporaryDirectory(prefix=".envkit-vendor-", dir=parent) as scratch:
         draft = Path(scratch, "draft")
@@ -61,7 +62,7 @@ def save(lock: Lock, directory: Path, engine: Engine, facts: Facts, say: Say) ->
 
 def _fetch_debs(lock: Lock, target: Path, say: Say) -> None:
     machine = Platform(lock.platform).machine
-    apt.fetch(lock.debs, lock.suite, lock.components, machine, up.cache_dir(), target, say)
+    apt.fetch(lock.debs, lock.suite, lock.components, machine, files.cache_dir(), target, say)
 
 
 def _fetch_wheels(lock: Lock, target: Path, facts: Facts) -> None:

@@ -83,7 +83,7 @@ MAKING = (
     ("envkit.apt", "envkit.resolve", "envkit.render"),
     ("envkit.solve", "envkit.outputs", "envkit.diff"),
     ("envkit.engine",),
-    ("envkit.prove", "envkit.tables"),
+    ("envkit.prove", "envkit.tables", "envkit.locking"),
     ("envkit.up",),
     ("envkit.vendor", "envkit.host_diff", "envkit.launch", "envkit.debug"),
     ("envkit.compare", "envkit.preflight"),

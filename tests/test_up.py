@@ -22,11 +22,14 @@ from envkit import up as pipeline
 from envkit.apt import Base
 from envkit.apt import solve as solve_debs
 from envkit.engine import BaseFound, BuildWish, BuiltImage, Say
+from envkit.engine.choice import connect
 from envkit.errors import Interrupted, Undecided, Unsatisfiable, UsageError
 from envkit.facts import Facts
 from envkit.facts import load as load_facts
+from envkit.files import cache_dir
 from envkit.judge import checks
 from envkit.lock import Lock
+from envkit.locking import base_of, base_wish, debs_of, ensure_lock
 from envkit.model import Outcome, Report
 from envkit.proc import Completed
 from envkit.report import render as report_text
@@ -249,7 +252,7 @@ def test_a_lock_that_cannot_be_made_leaves_the_old_one(
 
 
 def test_ensure_lock_takes_the_one_that_answers(spec: Spec, facts: Facts) -> None:
-    assert pipeline.ensure_lock(spec, facts, None, quiet) == locked(spec)
+    assert ensure_lock(spec, facts, lambda: None, quiet) == locked(spec)
 
 
 def test_a_lock_for_another_machine_is_not_built_here(spec: Spec) -> None:
@@ -341,7 +344,7 @@ def test_a_vendored_build_has_no_network_and_asks_no_registry(spec: Spec, tmp_pa
     assert wish.contexts["vendor"] == folder
     assert fake.loads == [folder / "base.tar"]
     assert (built.base.how, wish.args["BASE"]) == ("vendored", "vendored:base")
-    assert fake.wishes == [pipeline.base_wish(made)]  # load's alone
+    assert fake.wishes == [base_wish(made)]  # load's alone
 
 
 def test_a_mirror_for_old_packages_is_told_to_the_build(spec: Spec) -> None:
@@ -359,7 +362,7 @@ def test_the_base_of_a_lock_is_what_the_engine_holds(spec: Spec, facts: Facts) -
     fake = healthy()
     fake.files["/var/lib/dpkg/status"] = b"Package: a\n"
     digest = "sha256:" + "c" * 64
-    assert pipeline.base_of(spec, facts, fake, quiet) == Base(digest, "registry", b"Package: a\n")
+    assert base_of(spec, facts, lambda: fake, quiet) == Base(digest, "registry", b"Package: a\n")
     (wish,) = fake.wishes
     assert (wish.ref, wish.suite, wish.digest) == ("debian:12-slim", "bookworm", "")  # today's, not the locked one
     for how, content, origin in (
@@ -368,7 +371,7 @@ def test_the_base_of_a_lock_is_what_the_engine_holds(spec: Spec, facts: Facts) -
         ("registry", digest, "registry"),
     ):
         fake.base = BaseFound("base", "sha256:" + "b" * 64, how, content)
-        found = pipeline.base_of(spec, facts, fake, quiet)
+        found = base_of(spec, facts, lambda: fake, quiet)
         assert found is not None
         assert (found.digest, found.origin) == (content, origin)
 
@@ -376,14 +379,14 @@ def test_the_base_of_a_lock_is_what_the_engine_holds(spec: Spec, facts: Facts) -
 def test_without_a_container_engine_nothing_is_known_of_a_base(spec: Spec, facts: Facts) -> None:
     fake = healthy()
     fake.name = "local"
-    assert pipeline.base_of(spec, facts, fake, quiet) is None
-    assert pipeline.base_of(spec, facts, None, quiet) is None
+    assert base_of(spec, facts, lambda: fake, quiet) is None
+    assert base_of(spec, facts, lambda: None, quiet) is None
     assert fake.wishes == []
 
 
 def test_a_base_without_a_package_list_is_refused(spec: Spec, facts: Facts) -> None:
     with pytest.raises(UsageError, match="has no file /var/lib/dpkg/status"):
-        pipeline.base_of(spec, facts, FakeEngine(), quiet)
+        base_of(spec, facts, lambda: FakeEngine(), quiet)
 
 
 WISH = 'torch = "2.6.0"\npython = "3.11"\n'
@@ -402,25 +405,25 @@ def test_a_lock_is_made_and_written_and_then_kept(
 ) -> None:
     spec = wished(tmp_path / "job", index, published)
     said_lines: list[str] = []
-    made = pipeline.ensure_lock(spec, facts, None, said_lines.append)
+    made = ensure_lock(spec, facts, lambda: None, said_lines.append)
     assert locks.load(spec) == made
     assert (made.digest, made.archive, made.debs) == ("", "", ())
     assert any("is not there yet, locking" in line for line in said_lines)
     assert f"{len(made.wheels)} wheels, 0 Debian packages" in said_lines[-1]
     index.status = 500  # whoever asks it now fails
-    assert pipeline.ensure_lock(spec, facts, None, quiet) == made
+    assert ensure_lock(spec, facts, lambda: None, quiet) == made
 
 
 def test_a_lock_for_another_wish_is_made_again_and_keeps_what_fits(
     index: Index, published: Publish, tmp_path: Path, facts: Facts
 ) -> None:
     spec = wished(tmp_path / "job", index, published)
-    first = pipeline.ensure_lock(spec, facts, None, quiet)
+    first = ensure_lock(spec, facts, lambda: None, quiet)
     index.add("setuptools", "81.0.0")
     index.add("einops", "0.8.1")
     spec.path.write_text(WISH + 'packages = ["einops"]\n')
     said_lines: list[str] = []
-    again = pipeline.ensure_lock(load_spec(spec.path), facts, None, said_lines.append)
+    again = ensure_lock(load_spec(spec.path), facts, lambda: None, said_lines.append)
     assert any("answers another spec, locking again" in line for line in said_lines)
     assert {pin.name for pin in again.wheels} - {pin.name for pin in first.wheels} == {"einops"}
     assert set(first.wheels) < set(again.wheels)
@@ -433,26 +436,26 @@ def test_a_new_base_brings_new_debian_packages_and_the_wheels_stay(
 ) -> None:
     """First by name alone, then against a base, then against today's; the lists are those of a hand-made archive."""
     spec = wished(tmp_path / "job", index, published)
-    by_name = pipeline.ensure_lock(spec, facts, None, quiet)
+    by_name = ensure_lock(spec, facts, lambda: None, quiet)
     index.add("setuptools", "81.0.0")
     extras = resolve(spec, facts).extras
     archive = Archive(tmp_path / "archive")
     for name in sorted({name for names in extras.apt.values() for name in names}):
         archive.add(name, "1.0")
     archive.publish()
-    solve_debs(b"", "bookworm", extras.components, {}, "x86_64", pipeline.cache_dir(), quiet, mirrors=archive.lines)
+    solve_debs(b"", "bookworm", extras.components, {}, "x86_64", cache_dir(), quiet, mirrors=archive.lines)
     fake = healthy()
-    assert pipeline.ensure_lock(spec, facts, fake, quiet) == by_name  # it answers; nothing is asked
+    assert ensure_lock(spec, facts, lambda: fake, quiet) == by_name  # it answers; nothing is asked
     assert fake.wishes == []
-    seen = pipeline.ensure_lock(spec, facts, fake, quiet, refresh_os=True)
+    seen = ensure_lock(spec, facts, lambda: fake, quiet, refresh_os=True)
     assert (seen.digest, seen.origin, seen.archive) == ("sha256:" + "c" * 64, "registry", DATED)
     assert {deb.name for deb in seen.debs} == {name for names in extras.apt.values() for name in names}
     assert seen.wheels == by_name.wheels
     assert locks.load(spec) == seen
-    assert pipeline.debs_of(seen) == tuple(sorted({deb.name for deb in seen.debs}))
+    assert debs_of(seen) == tuple(sorted({deb.name for deb in seen.debs}))
     # What is a day young is not good enough for the next one: the mirrors are asked, of which there are none here.
     said_lines: list[str] = []
-    pipeline.ensure_lock(spec, facts, fake, said_lines.append, refresh_os=True)
+    ensure_lock(spec, facts, lambda: fake, said_lines.append, refresh_os=True)
     assert any("apt-get knows no Debian mirror" in line for line in said_lines)
 
 
@@ -549,23 +552,23 @@ def test_the_base_is_asked_for_as_pinned(spec: Spec) -> None:
 
 def test_engines_have_names() -> None:
     with pytest.raises(UsageError, match="there is no engine `moby`") as caught:
-        pipeline.connect("moby", quiet)
+        connect("moby", quiet)
     assert "docker, local, auto" in caught.value.fix
-    assert pipeline.connect("local", quiet).name == "local"
+    assert connect("local", quiet).name == "local"
 
 
 def test_without_docker_auto_says_so_and_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     said_lines: list[str] = []
-    assert pipeline.connect("auto", said_lines.append).name == "local"
+    assert connect("auto", said_lines.append).name == "local"
     assert "--engine local" in said_lines[-1]
     with pytest.raises(Undecided) as caught:
-        pipeline.connect("docker", quiet)
+        connect("docker", quiet)
     assert "--engine local" in caught.value.fix
 
 
 def test_the_cache_lies_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert pipeline.cache_dir() == tmp_path / "envkit"
+    assert cache_dir() == tmp_path / "envkit"
     monkeypatch.setenv("XDG_CACHE_HOME", "")
-    assert pipeline.cache_dir() == Path.home() / ".cache" / "envkit"
+    assert cache_dir() == Path.home() / ".cache" / "envkit"

@@ -1,6 +1,5 @@
 """Makes the files of one layer.
 
-    assemble.py venv                        an empty virtual environment, under /out
     assemble.py wheels LIST PLACE [--keep] [--program NAME PATH]... [--uv=OPTION]...
                                             what LIST (requirements with hashes) names
     assemble.py unpack LIST [--uv=OPTION]...
@@ -8,11 +7,11 @@
     assemble.py place LIST FOLDER           those into this image, from where that environment is mounted
     assemble.py file SOURCE TARGET          one file, under /out
 
-Runs inside the build, with uv at /installer/uv.  PLACE is "venv" (the virtual environment of this image), "system" (the
-Python that runs this) or "out": a tree under /out to be copied into an image that has the virtual environment.  Of the
-wheels, what no program needs at run time is taken out (not with --keep), byte code is written that is checked by
-content, and each PROGRAM inside site-packages gets a name on PATH.  /vendor/wheels, if it is there, is their only
-source.
+Runs inside the build, with uv at /installer/uv.  PLACE is "venv" (the virtual environment of this image, made if there
+is none), "system" (the Python that runs this) or "out": a tree under /out to be copied into an image that has the
+virtual environment.  Of the wheels, what no program needs at run time is taken out (not with --keep), byte code is
+written that is checked by content, and each PROGRAM inside site-packages gets a name on PATH.  /vendor/wheels, if it is
+there, is their only source.
 """
 
 from __future__ import annotations
@@ -55,6 +54,7 @@ WORTH = 0.15  # strip a library when at least this part of it is symbols and deb
 def install(requirements: Path, python: str, options: list[str]) -> None:
     """The wheels of the list into the environment of ``python``."""
     env = {
+        "RES_OPTIONS": "timeout:1 attempts:5",  # a lost answer of the name server costs a second, not five (resolv.conf(5))
         **os.environ,
         "UV_CACHE_DIR": str(CACHE),
         "UV_HTTP_TIMEOUT": "300",  # seconds of silence: a mirror that itself fetches a large wheel pauses for a minute
@@ -150,23 +150,17 @@ def finish(requirements: Path, site: Path, keep: bool, source: Path | None = Non
     # Wheels of one family share files, and two processes must not write one.
     sources = sorted({row[0] for row in rows if row[0].endswith(".py")})
     with ThreadPoolExecutor() as pool:
+        # The compiler takes all processors, strip few and the disk none, so all is done at once.
+        stripped = [pool.submit(strip, start / row[0], made(site / row[0])) for row in heavy]
         if source:
             list(pool.map(partial(bring, source, site), sources))
-        # Byte code that is valid while its source has the same content, whatever the time.  It takes all processors,
-        # strip few and the disk none, so all is done at once.
-        command = [sys.executable, "-m", "compileall", "-qq", "-j0", "--invalidation-mode=checked-hash", "-i-"]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, text=True) as compiler:
-            assert compiler.stdin is not None
-            compiler.stdin.write("".join(f"{site / path}\n" for path in sources))
-            compiler.stdin.close()
-            stripped = [pool.submit(strip, start / row[0], made(site / row[0])) for row in heavy]
-            if source:
-                others = {row[0] for row in rows} - {row[0] for row in heavy} - set(sources)
-                list(pool.map(partial(bring, source, site), sorted(others, key=lambda path: -size(source / path))))
-            for row, done in zip(heavy, stripped, strict=True):
-                row[1:] = done.result()
-    if compiler.returncode not in (0, 1):  # 1: a file that is no Python, such as a template
-        raise SystemExit(f"compileall ended with {compiler.returncode}")
+        compiled = pool.submit(write_byte_code, [site / path for path in sources])
+        if source:
+            others = {row[0] for row in rows} - {row[0] for row in heavy} - set(sources)
+            list(pool.map(partial(bring, source, site), sorted(others, key=lambda path: -size(source / path))))
+        for row, done in zip(heavy, stripped, strict=True):
+            row[1:] = done.result()
+        compiled.result()
     for _, record, rows in found:
         if not keep:
             link(site, rows)
@@ -190,6 +184,28 @@ def bring(source: Path, site: Path, path: str) -> None:
     shutil.copy2(source / path, made(site / path))
 
 
+def write_byte_code(sources: list[Path]) -> None:
+    """Byte code that is valid while its source has the same content, whatever the time.
+
+    Each processor gets a list of its own: handing out file by file, as compileall does with -j, takes longer than the
+    compiling.
+    """
+    count = min(os.cpu_count() or 1, len(sources))
+    command = [sys.executable, "-m", "compileall", "-qq", "--invalidation-mode=checked-hash", "-i-"]
+    with contextlib.ExitStack() as ended:
+        compilers = [
+            (ended.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, text=True)), sources[at::count])
+            for at in range(count)
+        ]
+        for compiler, share in compilers:
+            assert compiler.stdin is not None
+            compiler.stdin.write("".join(f"{path}\n" for path in share))
+            compiler.stdin.close()
+    for compiler, _ in compilers:
+        if compiler.returncode not in (0, 1):  # 1: a file that is no Python, such as a template
+            raise SystemExit(f"compileall ended with {compiler.returncode}")
+
+
 def program(site: Path, root: Path, name: str, path: str) -> None:
     """A name on PATH for a program that lies inside site-packages, some without the permission to execute."""
     inside = site / path
@@ -203,8 +219,9 @@ def program(site: Path, root: Path, name: str, path: str) -> None:
 
 
 def environment() -> None:
-    """Makes the virtual environment."""
-    subprocess.run([UV, "venv", "--quiet", "--no-config", "--python", sys.executable, VENV], check=True)
+    """Makes the virtual environment if there is none."""
+    if not VENV.exists():
+        subprocess.run([UV, "venv", "--quiet", "--no-config", "--python", sys.executable, VENV], check=True)
 
 
 def wheels(arguments: argparse.Namespace) -> None:
@@ -214,8 +231,8 @@ def wheels(arguments: argparse.Namespace) -> None:
         python, site = sys.executable, Path(sysconfig.get_path("purelib"))
         arguments.uv.append("--break-system-packages")
     else:
+        environment()
         if arguments.place == "out":
-            environment()
             skeleton = [path for path in VENV.rglob("*") if not path.is_dir() or path.is_symlink()]
         python, site = str(VENV / "bin/python"), next(VENV.glob("lib/python3*/site-packages"))
     install(arguments.source, python, arguments.uv)
@@ -224,15 +241,10 @@ def wheels(arguments: argparse.Namespace) -> None:
         program(site, OUT if arguments.place == "out" else Path("/"), name, path)
     for path in skeleton:  # a layer of its own brings it
         path.unlink()
-    if arguments.place == "out":
-        move()
-
-
-def move() -> None:
-    """Moves the virtual environment to /out, from where a copy of all of it does not touch the folders above."""
-    target = OUT / VENV.relative_to("/")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    VENV.rename(target)
+    if arguments.place == "out":  # from where a copy of all of it does not touch the folders above
+        target = OUT / VENV.relative_to("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        VENV.rename(target)
 
 
 def unpack(requirements: Path, options: list[str]) -> None:
@@ -267,17 +279,14 @@ def written_early() -> Iterator[None]:
 def main() -> None:
     """One layer."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=("venv", "wheels", "unpack", "place", "file"))
+    parser.add_argument("what", choices=("wheels", "unpack", "place", "file"))
     parser.add_argument("source", type=Path, nargs="?")
     parser.add_argument("place", nargs="?")
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--program", nargs=2, action="append", default=[])
     parser.add_argument("--uv", action="append", default=[])
     arguments = parser.parse_args()
-    if arguments.what == "venv":
-        environment()
-        move()
-    elif arguments.what == "wheels":
+    if arguments.what == "wheels":
         with written_early():
             wheels(arguments)
     elif arguments.what == "unpack":

@@ -1,0 +1,34 @@
+"""Which engine does the work: the one that was asked for, or the one that answers."""
+
+from __future__ import annotations
+
+from envkit.engine import Engine, Say
+from envkit.errors import Undecided, UsageError
+from envkit.files import cache_dir
+
+
+def known_engine(name: str) -> None:
+    """Raises UsageError for an engine that does not exist."""
+    if name not in ("docker", "local", "auto"):
+        raise UsageError(f"there is no engine `{name}`", "one of: docker, local, auto")
+
+
+def connect(name: str, say: Say) -> Engine:
+    """The engine ``name``: "docker", "local", or "auto" for Docker if it answers and local otherwise.
+
+    Raises Undecided if Docker was asked for and does not answer.
+    """
+    known_engine(name)
+    if name == "local":
+        from envkit.engine.local import LocalEngine
+
+        return LocalEngine(cache_dir())
+    try:
+        from envkit.engine.docker import DockerEngine
+
+        return DockerEngine(cache_dir())
+    except Undecided as error:
+        if name == "docker":
+            raise
+        say(f"{error.message}; going on with a private virtual environment (--engine local)")
+        return connect("local", say)

@@ -1,0 +1,94 @@
+"""From a spec to the lock beside it: on what base, and with how much of the lock that is there.
+
+It imports neither Docker's client nor what proves an image: a lock is waited for, and the engine is looked for while uv
+solves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from envkit import lock as locks
+from envkit import solve
+from envkit.apt import Base, bare
+from envkit.engine import BaseWish, Engine, Say
+from envkit.facts import Facts
+from envkit.files import cache_dir
+from envkit.flavors import RUNTIME
+from envkit.lock import Lock
+from envkit.resolve import resolve
+from envkit.spec import Spec
+
+# A bootstrapped base is the same for all locks; its files are as old as a zip file can say, the youngest age that
+# every tool can write.
+BASE_EPOCH = 315532800
+
+
+def base_wish(lock: Lock) -> BaseWish:
+    """The base that ``lock`` pins."""
+    return suite_wish(lock.suite, lock.image, lock.digest)
+
+
+def suite_wish(suite: str, image: str = "", digest: str = "") -> BaseWish:
+    """The base ``image``, or of this ``digest``, which may be made from the packages of ``suite`` if that is named.
+
+    What is made so holds already what every image of envkit holds, and no build installs it again.
+    """
+    return BaseWish(ref=image, suite=suite, digest=digest, include=RUNTIME, epoch=BASE_EPOCH)
+
+
+def base_of(spec: Spec, facts: Facts, connect: Callable[[], Engine | None], say: Say) -> Base | None:
+    """The base that a lock of ``spec`` made now starts from; None without a container engine, which says nothing of
+    any base."""
+    engine = connect()
+    if engine is None or engine.name == "local":
+        return None
+    choice = resolve(spec, facts)
+    found = engine.resolve_base(suite_wish(choice.suite, choice.image), say)
+    status = engine.file(found.ref, "/var/lib/dpkg/status")
+    if found.how == "bootstrapped":
+        return Base(found.sha256, "packages", bare(status))
+    return Base(found.sha256, "registry" if found.sha256 else "", status)
+
+
+def make_lock(
+    spec: Spec,
+    facts: Facts,
+    connect: Callable[[], Engine | None],
+    say: Say,
+    *,
+    previous: Lock | None = None,
+    upgrade: tuple[str, ...] | None = None,
+) -> Lock:
+    """A lock for ``spec`` as of now, written beside it; see ``envkit.solve.lock`` for what stays of ``previous``."""
+    base = partial(base_of, spec, facts, connect, say)
+    made = solve.lock(spec, facts, say, base=base, previous=previous, upgrade=upgrade, cache=cache_dir())
+    path = locks.path_of(spec)
+    locks.save(made, path)
+    say(f"wrote {path}: {len(made.wheels)} wheels, {len(made.debs)} Debian packages")
+    return made
+
+
+def ensure_lock(
+    spec: Spec, facts: Facts, connect: Callable[[], Engine | None], say: Say, *, refresh_os: bool = False
+) -> Lock:
+    """The lock beside the spec if it answers the spec; else a new one, written there.
+
+    With ``refresh_os`` its base and Debian packages become today's, for archives that keep no old versions; its wheels
+    stay.  Without a container engine there is nothing of the system to refresh.
+    """
+    held = locks.read(spec)
+    answers = held is not None and not locks.problems(spec, held)
+    if held is not None and answers and not refresh_os:
+        return held
+    path = locks.path_of(spec)
+    if not answers:
+        say(f"{path} {'answers another spec, locking again' if held else 'is not there yet, locking'}")
+    upgrade = debs_of(held) if refresh_os else ()
+    return make_lock(spec, facts, connect, say, previous=held, upgrade=upgrade or None)
+
+
+def debs_of(lock: Lock | None) -> tuple[str, ...]:
+    """The names of the Debian packages that ``lock`` holds, which is all that `--refresh-os` solves anew."""
+    return tuple(sorted({deb.name for deb in lock.debs})) if lock else ()
