@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SPEC ?= images/torch-2.6-cu124/envkit.toml
 
-.PHONY: help run test real unit slow faults lint images bench clean
+.PHONY: help run test real planted built others unit slow faults lint images bench clean
 
 help:
 	@echo 'make run     envkit up $(SPEC), on the Docker Engine or, without one, in a private virtual environment'
@@ -19,18 +19,30 @@ run: $(VENV)/run.ready
 	scripts/bootstrapper
 	$(BIN)/envkit up $(SPEC) --engine auto --refresh-os
 
-test: $(VENV)/test.ready lint unit
+# Types take one processor and the tests often wait: side by side.
+test: $(VENV)/test.ready
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint unit
 	@if [ "$$ENVKIT_REQUIRE_ENGINE" = 1 ] || docker version >/dev/null 2>&1; then $(MAKE) real; else \
 	    echo 'left out, for no Docker Engine answers: slow tests, planted faults and real images (make slow faults runs the first two)'; fi
 
 # All stacks are made beside the first tests, and tests that look at one run share it in one worker.
 FAULTS := -n 4 --dist loadscope --no-loadscope-reorder --fault-stacks
 
-# The engine's tests share two images of 6 GB, so they run in one process, after all others.
+# Faults keep the processors busy, images the disk, and the other engine tests wait for budgets: all side by side.
 real: $(VENV)/test.ready slow
 	scripts/compiler
+	@$(MAKE) --no-print-directory --jobs=3 planted built others
+
+planted: $(VENV)/test.ready
 	$(BIN)/python -m pytest -m faults $(FAULTS) --durations=5 tests/faults
-	$(BIN)/python -m pytest -m engine --durations=10
+
+# They share an image of 6 GB, so they run in one process.
+BUILT := tests/test_up_engine.py tests/test_generator_engine.py
+built: $(VENV)/test.ready
+	$(BIN)/python -m pytest -m engine --durations=8 $(BUILT)
+
+others: $(VENV)/test.ready
+	$(BIN)/python -m pytest -m engine --durations=5 $(BUILT:%=--ignore=%) tests
 
 slow: $(VENV)/test.ready
 	$(BIN)/python scripts/unit -- -m 'slow and not engine and not faults'

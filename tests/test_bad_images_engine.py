@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import docker
+import leftovers
 import pytest
-from test_engine_docker import volumes
+from leftovers import stay, volumes
 
 from envkit import prove
 from envkit.engine import BaseFound
-from envkit.engine.docker import RUN_LABEL, DockerEngine
+from envkit.engine.docker import DockerEngine
 from envkit.errors import Undecided
 
 pytestmark = pytest.mark.engine
@@ -101,8 +102,7 @@ def make(engine: DockerEngine, python_base: BaseFound) -> Iterator[Make]:
 
 
 def containers() -> list[str]:
-    listed = docker.from_env().api.containers(all=True, filters={"label": f"{RUN_LABEL}=1"})
-    return [entry["Id"] for entry in listed]
+    return leftovers.containers("envkit-test/bad")
 
 
 def gone(seconds: float) -> bool:
@@ -148,7 +148,7 @@ def envkit(*argv: str) -> Run:
     process.wait()
     for file in streams.values():
         file.close()
-    assert containers() == [] and not volumes() - before, "something of the run is left"
+    assert containers() == [] and not stay(volumes, before), "something of the run is left"
     return Run(process.returncode, held["out"], held["err"], peak)
 
 
@@ -421,8 +421,7 @@ def test_nothing_of_a_hanging_image_outlives_envkit(
     before = volumes()
     process = start("probe", make(files))
     limit = time.monotonic() + 30
-    running = docker.from_env().api
-    while not running.containers(filters={"label": f"{RUN_LABEL}=1"}) and time.monotonic() < limit:
+    while not containers() and time.monotonic() < limit:
         time.sleep(0.05)
     time.sleep(0.3)
     assert len(containers()) == 1
@@ -430,7 +429,7 @@ def test_nothing_of_a_hanging_image_outlives_envkit(
     process.communicate(timeout=30)
     assert process.returncode == (-number if number is signal.SIGKILL else 130)
     assert gone(5), "a container outlives envkit"
-    assert not volumes() - before
+    assert not stay(volumes, before)
 
 
 # Images that lie.

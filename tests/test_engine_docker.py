@@ -20,9 +20,10 @@ from pathlib import Path
 
 import docker
 import pytest
+from leftovers import containers, volumes, volumes_of
 
 from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage
-from envkit.engine.docker import RUN_LABEL, DockerEngine, abandoned, stale_drafts
+from envkit.engine.docker import DockerEngine, abandoned, stale_drafts
 from envkit.errors import Undecided, UsageError
 from envkit.layers import read
 
@@ -56,18 +57,6 @@ def write(directory: Path, dockerfile: str) -> Path:
 def build(engine: DockerEngine, context: Path, tag: str, **secrets: Path) -> BuiltImage:
     labels = {"io.envkit.spec": "test one"}
     return engine.build(BuildWish(context, tag, 300, labels=labels, secrets=secrets), quiet)
-
-
-def containers(image: str) -> list[str]:
-    """The containers of ``image`` that envkit started and that still exist, running or not."""
-    listed = docker.from_env().api.containers(all=True, filters={"label": f"{RUN_LABEL}=1"})
-    return [entry["Id"] for entry in listed if entry["Image"] == image]
-
-
-def volumes() -> set[str]:
-    """The volumes of envkit's containers, used or left over."""
-    listed = docker.from_env().api.volumes(filters={"label": f"{RUN_LABEL}=1"})["Volumes"] or []
-    return {volume["Name"] for volume in listed}
 
 
 @pytest.fixture
@@ -373,7 +362,6 @@ engine.run(sys.argv[1], [], payload=Path(sys.argv[3]).read_bytes(), timeout_s=60
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_no_container_outlives_envkit(engine: DockerEngine, image: str, tmp_path: Path, number: signal.Signals) -> None:
-    before = volumes()
     file = tmp_path / "payload.py"
     file.write_bytes(payload("import time\nprint('up', file=sys.stderr, flush=True)\ntime.sleep(600)"))
     process = subprocess.Popen(
@@ -383,8 +371,8 @@ def test_no_container_outlives_envkit(engine: DockerEngine, image: str, tmp_path
     )
     assert process.stdout is not None
     assert process.stdout.readline() == b"up\n"
-    assert len(containers(image)) == 1
-    own = volumes() - before
+    (container,) = containers(image)
+    own = volumes_of(container)
     assert own
     process.send_signal(number)
     process.wait(20)

@@ -6,7 +6,6 @@ put there by the same installer that a user would use.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
@@ -26,11 +25,12 @@ import jsonschema
 import machines
 import pytest
 from buildcache import drop_cache
+from leftovers import containers, drafts, processes, stay
 
 from envkit import lock as locks
 from envkit import proc, saved
 from envkit.engine import BuildWish, buildx
-from envkit.engine.docker import RUN_LABEL, DockerEngine
+from envkit.engine.docker import DockerEngine
 from envkit.payload.smoke import TESTS
 from envkit.payload.smoke.case import chosen
 from envkit.prove import LOCK_LABEL
@@ -190,7 +190,7 @@ def test_a_page_of_a_smoke_run_shows_every_test(torch26: Up) -> None:
 
 
 def test_nothing_is_left_of_a_smoke_run_that_is_killed_at_any_moment(torch26: Up) -> None:
-    dice, before = random.Random(20261121), payloads()
+    dice = random.Random(20261121)
     for _ in range(20):
         process = subprocess.Popen(
             [sys.executable, "-m", "envkit", "smoke", torch26.tag, "--level", "full", "--gpus", "none"],
@@ -202,19 +202,9 @@ def test_nothing_is_left_of_a_smoke_run_that_is_killed_at_any_moment(torch26: Up
         process.send_signal(signal.SIGKILL)
         process.wait(30)
         deadline = time.monotonic() + 20
-        while (left_containers() or payloads() - before) and time.monotonic() < deadline:
+        while (left := (containers(torch26.tag), processes(torch26.tag))) != ([], set()):
+            assert time.monotonic() < deadline, left
             time.sleep(0.1)
-        assert (left_containers(), payloads() - before) == ("", set())
-
-
-def payloads() -> set[str]:
-    """The processes of a payload, in whatever container they run."""
-    found = set()
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            if b"envkit.pyz" in (words := path.read_bytes()):
-                found.add(f"{path.parent.name} {words.decode('utf-8', 'replace')}")
-    return found
 
 
 def test_the_lock_is_in_the_image_as_label_and_as_file(engine: DockerEngine, torch26: Up, tmp_path: Path) -> None:
@@ -483,26 +473,15 @@ def test_nothing_is_left_when_a_probe_is_stopped(engine: DockerEngine, torch26: 
     for line in process.stderr:
         if " ran " in line:  # a test has ended, the next is under way
             break
-    assert left_containers() != ""
+    assert containers(torch26.tag) != []
     process.send_signal(number)
     process.wait(30)
     process.stderr.close()
     assert process.returncode == (-number if number is signal.SIGKILL else 130)
     deadline = time.monotonic() + 15
-    while left_containers() and time.monotonic() < deadline:
+    while containers(torch26.tag) and time.monotonic() < deadline:
         time.sleep(0.2)
-    assert left_containers() == ""
-
-
-def left_containers() -> str:
-    listed = subprocess.run(
-        ["docker", "ps", "--all", "--quiet", "--filter", f"label={RUN_LABEL}"],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    return listed.stdout.strip()
+    assert containers(torch26.tag) == []
 
 
 def test_a_build_that_is_interrupted_leaves_no_image(engine: DockerEngine, tmp_path: Path) -> None:
@@ -527,10 +506,7 @@ def test_a_build_that_is_interrupted_leaves_no_image(engine: DockerEngine, tmp_p
     assert sorted((tmp_path / "spec").iterdir()) == before
     listed = subprocess.run(["docker", "images", "-q", tag], capture_output=True, text=True, check=True, timeout=60)
     assert listed.stdout == ""
-    drafts = subprocess.run(
-        ["docker", "images", "-q", "envkit-draft"], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert drafts.stdout == ""
+    assert stay(drafts, set()) == set()
 
 
 def test_the_same_lock_runs_without_an_engine(engine: DockerEngine, tmp_path: Path) -> None:

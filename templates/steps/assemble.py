@@ -54,7 +54,7 @@ WORTH = 0.15  # strip a library when at least this part of it is symbols and deb
 def install(requirements: Path, python: str, options: list[str]) -> None:
     """The wheels of the list into the environment of ``python``."""
     env = {
-        "RES_OPTIONS": "timeout:1 attempts:5",  # a lost answer of the name server costs a second, not five (resolv.conf(5))
+        "RES_OPTIONS": "timeout:1 attempts:5",  # resolv.conf(5): a lost answer costs a second, not five
         **os.environ,
         "UV_CACHE_DIR": str(CACHE),
         "UV_HTTP_TIMEOUT": "300",  # seconds of silence: a mirror that itself fetches a large wheel pauses for a minute
