@@ -178,7 +178,7 @@ def _gone(process: subprocess.Popen[bytes], seconds: float) -> bool:
         return True
     try:
         handle = os.pidfd_open(process.pid)
-    except OSError:  # a kernel before 5.3, or a sandbox that has no such call
+    except (AttributeError, OSError):  # a kernel before 5.3, a Python that was built for one, or a sandbox
         with suppress(subprocess.TimeoutExpired):
             process.wait(seconds)
         return process.returncode is not None

@@ -192,6 +192,15 @@ def test_a_death_is_told_with_its_last_words(ended: str, words: str) -> None:
     assert finding.fix
 
 
+@pytest.mark.parametrize("ended", ["killed", "hung"])
+def test_no_driver_is_looked_at_for_a_death_on_the_cpu(ended: str) -> None:
+    fixes = []
+    for device in ("cpu", "cuda:0"):
+        (finding,) = JUDGES["conv"](of(SmokeTest("conv", device, ended)))
+        fixes.append("Xid" in finding.fix)
+    assert fixes == [False, True]
+
+
 @gathered(JUDGES)
 def test_a_device_that_offers_nothing_never_passes(name: str) -> None:
     for device in DEVICES[name]:

@@ -410,8 +410,6 @@ def test_as_a_containers_first_process_it_heeds_sigterm_too(driver: Path) -> Non
     apart = ["unshare", "--pid", "--fork", "--mount-proc"]
     if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no process namespace may be made here")
-    script = "sleep 1; kill -TERM $(cat /proc/$$/task/$$/children)"
-    del script
     with subprocess.Popen(
         [*apart, *argv("echo", "ran")], env=environment(driver, STANDIN_INIT="hang"), stdout=subprocess.PIPE
     ) as process:

@@ -167,6 +167,30 @@ def test_everything_dies_when_the_client_goes(pyz: Path, tmp_path: Path, how: st
     process.stderr.close()
 
 
+def test_nothing_stays_when_nobody_can_be_told_any_more(pyz: Path, tmp_path: Path) -> None:
+    """A client that is killed closes the pipe of stderr too; shared memory has lost its owner then."""
+    mark = f"65432.{os.getpid()}"
+    shared = Path(f"/dev/shm/sem.mp-{mark}")
+    environment = slow_environment(tmp_path, mark, "start_new_session=True")
+    torch = tmp_path / "torch.py"
+    torch.write_text(f"open({str(shared)!r}, 'w').close()\n" + torch.read_text())
+    process = subprocess.Popen(
+        [sys.executable, str(pyz), "probe", "--watch-stdin"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **environment},
+    )
+    assert await_true((tmp_path / "started").exists)
+    assert alive(mark) and shared.exists()
+    for pipe in (process.stdout, process.stderr, process.stdin):
+        assert pipe is not None
+        pipe.close()
+    assert process.wait(10) == 128 + signal.SIGKILL
+    assert not alive(mark)
+    assert not shared.exists()
+
+
 def test_everything_dies_on_sigterm_which_a_containers_first_process_must_handle(pyz: Path, tmp_path: Path) -> None:
     mark = f"76543.{os.getpid()}"
     process = subprocess.Popen(

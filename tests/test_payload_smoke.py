@@ -127,6 +127,13 @@ def test_a_torch_that_touches_cuda_when_imported_is_told(tmp_path: Path) -> None
     assert ends(document) == {("fft", "cpu"): "raised"}
 
 
+@pytest.mark.parametrize("given", [{}, {"OMP_WAIT_POLICY": "active"}])
+def test_threads_that_wait_sleep_unless_the_image_says_otherwise(tmp_path: Path, given: dict[str, str]) -> None:
+    source = "import os\nraise ImportError(os.environ['OMP_WAIT_POLICY'])\n"
+    document = suite("--device", "cpu", "--only", "fft", path=fake_torch(tmp_path, source), **given)
+    assert given.get("OMP_WAIT_POLICY", "passive") in document["torch_error"]
+
+
 def test_a_fresh_interpreter_takes_no_module_from_the_working_directory(tmp_path: Path) -> None:
     (tmp_path / "json.py").write_text("raise SystemExit('the wrong json')\n")
     pyz = tmp_path / "payload" / "envkit.pyz"

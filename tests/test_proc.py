@@ -29,6 +29,15 @@ def test_streams_exit_and_lines() -> None:
     assert (run.exit, run.stdout, run.stderr, lines) == (4, "out\n", "a\nb\n", ["a", "b"])
 
 
+@pytest.mark.parametrize("without", [False, True])
+def test_the_end_is_known_where_a_process_has_no_handle_too(monkeypatch: pytest.MonkeyPatch, without: bool) -> None:
+    if without:
+        monkeypatch.delattr(os, "pidfd_open")
+    assert python("import time; time.sleep(0.2); print('end')").stdout == "end\n"
+    run = python("import time; time.sleep(600)", timeout_s=0.3)
+    assert (run.timed_out, run.exit) == (True, -signal.SIGTERM)
+
+
 def test_stdin_is_given_or_empty() -> None:
     body = "import sys; print(repr(sys.stdin.read()))"
     assert python(body, stdin="word").stdout == "'word'\n"

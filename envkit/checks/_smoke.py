@@ -29,6 +29,10 @@ _FIXES = {
     "memory": "look for other processes on the GPU (nvidia-smi), and rerun this test alone",
     "garbled": "rerun this test alone; something in the process leaves without an error",
 }
+_CPU_FIXES = {  # no driver has a part in it
+    "killed": "rerun this test alone and look for the out-of-memory killer in the kernel log of the host",
+    "hung": "the stack in the evidence shows where it stood; rerun this test alone, while nothing else computes here",
+}
 _SAID = {"cuda": "met a CUDA error", "memory": "ran out of memory"}
 
 
@@ -107,7 +111,8 @@ def death(test: SmokeTest) -> Finding:
     message = f"{test.name} {how}" + (f": {detail}" if detail else "")
     last = "\n".join(test.stderr_tail.strip().splitlines()[-30:])
     evidence = {last: "its last words on stderr"} if last else {}
-    return Finding(message, where=test.device, evidence=evidence, fix=_FIXES[test.ended])
+    fixes = {**_FIXES, **_CPU_FIXES} if test.device == "cpu" else _FIXES
+    return Finding(message, where=test.device, evidence=evidence, fix=fixes[test.ended])
 
 
 def of_one(test: SmokeTest) -> Iterator[Finding]:

@@ -126,7 +126,8 @@ def _attended(work: Callable[[], int], watch_stdin: bool, budget_s: float | None
         elif select.select([0], [], [], _TICK_S)[0] and not os.read(0, 65536):
             why = "stdin ended, the client is gone"
         if why:
-            os.write(2, (f"envkit payload: {why}; killing the run\n").encode())
             kill_session(worker)
+            with contextlib.suppress(OSError):  # who would read it may have gone, and the pipe with it
+                os.write(2, (f"envkit payload: {why}, the run was killed\n").encode())
             os.waitpid(worker, 0)
             return 128 + asked[0] if asked else _KILLED
