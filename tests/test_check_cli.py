@@ -463,6 +463,7 @@ REFUSED = ("one long line", "quotes")  # BuildKit takes no line over 64 KiB
 HARD_S = 5.0  # a process that takes a second on a quiet machine
 
 
+@pytest.mark.slow  # half of what this file takes: a process each, which works until a bound stops it
 @pytest.mark.parametrize("name", HARD)
 def test_a_hard_file_takes_bounded_time_and_memory_and_is_no_crash(tmp_path: Path, name: str) -> None:
     (tmp_path / "Dockerfile").write_bytes(HARD[name].encode("utf-8", "surrogateescape"))

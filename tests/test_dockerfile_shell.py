@@ -416,6 +416,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.slow  # nearly all of what this file takes: each comes as near to its bound as a script can
 @pytest.mark.parametrize("name", BOMBS)
 def test_time_is_bounded(name: str) -> None:
     """Nothing is quadratic, nothing recurses without a bound (seconds are those of a slow machine)."""
