@@ -269,6 +269,7 @@ def test_a_library_that_was_not_seen_is_no_pass(name: str, family: str) -> None:
     assert set(not_green(replace(image, libraries=Observed.of(left, "maps")))) == FAMILIES[family]
 
 
+@pytest.mark.slow  # everything is judged once for each wheel
 @pytest.mark.parametrize("name", HEALTHY)
 def test_each_wheel_that_was_not_seen_is_no_pass(name: str) -> None:
     image = recorded(name)

@@ -198,6 +198,7 @@ def test_a_silent_command_that_works_does_not_hang(run: Run, tmp_path: Path) -> 
     assert (made.verdict, step(made, "as-is").ended) == (Verdict.CLEAN, "exited")
 
 
+@pytest.mark.slow  # the time of each rung is waited for
 def test_a_command_that_is_still_working_at_the_end_of_its_time_is_undecided(run: Run, tmp_path: Path) -> None:
     made = run(python(tmp_path, "while True:\n    sum(range(1000))\n"), rung_s=1.0)
     assert (made.verdict, step(made, "as-is").ended) == (Verdict.UNDECIDED, "timed-out")

@@ -179,6 +179,7 @@ def test_processes_without_ranks_are_shown_each_with_its_native_stack() -> None:
     assert read.text.count("#0 read ()") == 2 and "it has no stack of Python" in read.text
 
 
+@pytest.mark.slow  # it works up to its bound
 def test_the_size_is_bounded_and_what_is_left_out_is_counted() -> None:
     one = made.hang(600)
     deep = tuple(PythonFrame(f"/srv/{number}.py", number, "again") for number in range(1000))

@@ -257,6 +257,7 @@ def test_many_lines_take_time_in_proportion(head: str, line: str, tail: str) -> 
     assert took[-1][1] < 18 * max(took[-1][0], 0.03), took
 
 
+@pytest.mark.slow  # it works up to its bound
 def test_more_packages_than_anybody_installs_are_refused() -> None:
     listed = "--- r.txt ---\n" + "".join(f"p{n}==1\n" for n in range(4_100))
     with pytest.raises(Beyond, match="more than 40,000 packages"):

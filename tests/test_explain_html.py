@@ -108,6 +108,7 @@ def test_a_line_without_a_time_makes_it_the_order_of_files() -> None:
     assert "in the order of the files" in text and "in the order of time" not in text
 
 
+@pytest.mark.slow  # it works up to its bound
 def test_the_size_is_bounded_and_what_is_left_out_is_counted() -> None:
     found = made.many(64, 30_000)
     text = explained_html.render(found)

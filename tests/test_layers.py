@@ -338,6 +338,7 @@ def test_an_extension_larger_than_any_file_needs_is_refused() -> None:
     assert "extension says" in refused(pack([(huge, b"")]))
 
 
+@pytest.mark.slow  # it works up to its bound
 def test_memory_stays_bounded_whatever_the_layers_hold() -> None:
     saved = oci([files(("big", bytes(64 << 20)), ("other", bytes(32 << 20)))])
     stream = io.BytesIO(saved)

@@ -75,6 +75,7 @@ def test_a_page_has_its_parts_and_shows_the_fault_and_its_absence(page: str) -> 
     assert {"fails", "passes"} <= shown <= set(OUTCOMES)
 
 
+@pytest.mark.slow  # thousands of examples, each judged
 @gathered(BLOCKS)
 def test_a_block_gives_what_it_says(page: str, block: Example) -> None:
     result = judged(page, block)

@@ -49,6 +49,7 @@ def measured() -> dict[str, Any]:
         return dict(zip(RELEASES, pool.map(script().measure, RELEASES), strict=True))
 
 
+@pytest.mark.slow  # the index is asked for nine seconds
 @pytest.mark.parametrize("release", RELEASES)
 def test_row_agrees_with_the_index(release: str, measured: dict[str, Any]) -> None:
     row = script().default_row(load(), release)
