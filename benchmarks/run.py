@@ -88,6 +88,20 @@ def commands(runs: int) -> Iterator[Measure]:
     both = [timed(doctor, codes=(0, 1, 3)) for _ in range(runs + 1)][1:]
     yield measure("envkit doctor", "s", [seconds for seconds, _ in both], 0.5)
     yield measure("envkit doctor, largest process", "MiB", [memory for _, memory in both], 80.0)
+    yield from guarding(runs)
+
+
+def guarding(runs: int) -> Iterator[Measure]:
+    """What an image's guard adds to its command, over a stand-in for a driver of eight GPUs; needs a C compiler."""
+    if not shutil.which("cc"):
+        print("the guard is not measured: there is no C compiler for the driver's stand-in", file=sys.stderr)
+        return
+    with tempfile.TemporaryDirectory(prefix="envkit-bench-") as folder:
+        library = Path(folder, "libcuda.so.1")
+        timed(["cc", "-shared", "-fPIC", "-o", str(library), str(ROOT / "tests" / "faults" / "contexts.c")])
+        env = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": folder, "STANDIN_DEVICES": "8", "ENVKIT_GPUS": "8"}
+        guard = [sys.executable, "-I", "-S", str(ROOT / "envkit" / "payload" / "guard.py"), "--", "true"]
+        yield measure("the guard of an image", "s", repeated(lambda: timed(guard, env=env)[0], runs), 0.5)
 
 
 def inside(runs: int) -> Iterator[Measure]:
@@ -112,6 +126,12 @@ def inside(runs: int) -> Iterator[Measure]:
             if not getattr(facts, table):
                 raise Failed(f"the table {table} is empty")
 
+    def common_facts() -> None:
+        facts = Facts()
+        if not (facts.torches and facts.cudas and facts.gpus and facts.oses):
+            raise Failed("a table is empty")
+
+    yield measure("load the common facts", "ms", repeated(lambda: clock(common_facts), runs), 15.0)
     yield measure("load all facts", "ms", repeated(lambda: clock(all_facts), runs), 50.0)
     facts, spec = load_facts(), load_spec(REFERENCE)
     yield measure("resolve, granted", "ms", repeated(lambda: clock(lambda: resolve(spec, facts)), runs), 50.0)

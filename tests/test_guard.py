@@ -23,20 +23,9 @@ from envkit.spec import parse as parse_spec
 
 ROOT = Path(__file__).parent.parent
 GUARD = ROOT / "envkit" / "payload" / "guard.py"
-SOURCE = ROOT / "tests" / "faults" / "libcuda.c"
+CONTEXTS = ROOT / "tests" / "faults" / "contexts.c"
 needs_compiler = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
 has_driver = os.path.exists("/dev/nvidiactl") or os.path.exists("/dev/dxg")
-
-# The stand-in with the contexts that a guard makes: STANDIN_CONTEXT is what making one gives, on STANDIN_CONTEXT_OF.
-CONTEXTS = f"""
-#include "{SOURCE}"
-int cuDevicePrimaryCtxRetain(void **context, int device) {{
-    *context = &initialised;
-    if (!initialised)
-        return NOT_INITIALIZED;
-    return device == number("STANDIN_CONTEXT_OF", device) ? entered("STANDIN_CONTEXT") : SUCCESS;
-}}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +33,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a libcuda.so.1 that has contexts."""
     if not shutil.which("cc"):
         pytest.skip("no C compiler")
-    return library(tmp_path_factory.mktemp("driver"), CONTEXTS)
+    return library(tmp_path_factory.mktemp("driver"), f'#include "{CONTEXTS}"\n')
 
 
 def library(folder: Path, text: str) -> Path:
@@ -423,15 +412,6 @@ def test_as_a_containers_first_process_it_heeds_sigterm_too(driver: Path) -> Non
         os.kill(first, signal.SIGTERM)
         assert process.wait(20) == 128 + signal.SIGTERM
         assert process.communicate()[0] == b""
-
-
-def test_it_costs_less_than_half_a_second(driver: Path) -> None:
-    times = []
-    for _ in range(5):
-        started = time.monotonic()
-        passed(guarded(driver, STANDIN_DEVICES="8"))
-        times.append(time.monotonic() - started)
-    assert min(times) < 0.5
 
 
 # The image
