@@ -14,6 +14,7 @@ import tarfile
 import textwrap
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +23,7 @@ import docker
 import pytest
 from leftovers import containers, volumes, volumes_of
 
-from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage
+from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage, undertaker
 from envkit.engine.docker import DockerEngine, abandoned, stale_drafts
 from envkit.errors import Undecided, UsageError
 from envkit.layers import read
@@ -383,6 +384,24 @@ def test_no_container_outlives_envkit(engine: DockerEngine, image: str, tmp_path
         time.sleep(0.1)
     assert containers(image) == [] and not own & volumes()
     process.communicate()
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_container_that_the_engine_makes_after_envkit_was_killed_goes_too(image: str, killed: bool) -> None:
+    api = docker.from_env().api
+    name = f"envkit-test-{uuid.uuid4().hex[:12]}"
+    with subprocess.Popen(undertaker.command(name), stdin=subprocess.PIPE) as waiting:
+        assert waiting.stdin is not None
+        if not killed:
+            waiting.stdin.write(b"\n")
+        waiting.stdin.close()
+        time.sleep(1.5)  # as an engine under load takes
+        api.create_container(image, ["true"], name=name)
+        waiting.wait(30)
+    left = api.containers(all=True, filters={"name": name})
+    for entry in left:
+        api.remove_container(entry["Id"], v=True, force=True)
+    assert len(left) == (0 if killed else 1)
 
 
 def test_container_that_was_never_started_goes_with_the_next_run() -> None:

@@ -4,7 +4,8 @@ A container that runs the payload has no network, no capabilities, no way to new
 most 4096 processes; it may write to /tmp alone, a memory file system whose files may be executed, for torch.compile
 and Triton load the libraries they have just compiled there.  It dies with envkit, however envkit ends: the engine
 closes its stdin with envkit's connection, the payload kills itself at that, and the engine removes what has ended;
-where the image's Python never came to the payload, a process that outlives envkit removes it (``undertaker``).
+where the image's Python never came to the payload, or the engine had not even made the container, a process that
+outlives envkit removes it (``undertaker``).
 """
 
 from __future__ import annotations
@@ -409,8 +410,8 @@ class DockerEngine:
 
     def file(self, image: str, path: str) -> bytes:
         """The content of a file of ``image``, read from a container that is never started."""
-        with proc.sigterm_raises():
-            container = self._create(image, ["true"])
+        with self._gone_in_the_end() as name:
+            container = self._create(name, image, ["true"])
             try:
                 with _asking(docker.errors.NotFound):
                     pieces, _ = self._client.api.get_archive(container, path)
@@ -419,8 +420,6 @@ class DockerEngine:
                         return member.read() if member else b""
             except (docker.errors.NotFound, KeyError):
                 raise UsageError(f"the image {image} has no file {path}", "choose an image with it") from None
-            finally:
-                self._discard(container)
 
     def load(self, saved: Path, wish: BaseWish) -> BaseFound:
         """Loads a saved base.  A registry's digest does not come along with it: that one is the folder's word, as its
@@ -490,13 +489,9 @@ class DockerEngine:
         """
         command = [python, f"{_PAYLOAD_DIR}/envkit.pyz", *argv, "--watch-stdin"]
         self._same_platform(image)
-        with proc.sigterm_raises():
-            container = self._create(image, command, gpus, env, mounts)
-            with proc.outlived_by(undertaker.command(container)):
-                try:
-                    return self._attended(container, image, command, payload, timeout_s, say, stop)
-                finally:
-                    self._discard(container)
+        with self._gone_in_the_end() as name:
+            container = self._create(name, image, command, gpus, env, mounts)
+            return self._attended(container, image, command, payload, timeout_s, say, stop)
 
     def follow(
         self,
@@ -522,7 +517,7 @@ class DockerEngine:
                 raise UsageError(f"there is no {path}", "name a file or folder that exists")
             bound.append(docker.types.Mount(at, str(path.resolve()), "bind", read_only=not writable))
         api = self._client.api
-        with proc.sigterm_raises():
+        with self._gone_in_the_end() as name:
             with _asking():
                 host = api.create_host_config(
                     auto_remove=True,
@@ -537,17 +532,13 @@ class DockerEngine:
                 created = api.create_container(
                     image,
                     list(argv),
+                    name=name,
                     entrypoint="",
                     stdin_open=True,
                     labels={RUN_LABEL: "1"},
                     host_config=host,
                 )
-            container = str(created["Id"])
-            with proc.outlived_by(undertaker.command(container)):
-                try:
-                    return self._attended(container, image, list(argv), b"", timeout_s, say, None)
-                finally:
-                    self._discard(container)
+            return self._attended(str(created["Id"]), image, list(argv), b"", timeout_s, say, None)
 
     def _same_platform(self, image: str) -> None:
         """Raises Undecided for an image of another platform, which an emulator might run and no GPU would serve."""
@@ -566,6 +557,7 @@ class DockerEngine:
 
     def _create(
         self,
+        name: str,
         image: str,
         command: list[str],
         gpus: tuple[str, ...] = (),
@@ -603,6 +595,7 @@ class DockerEngine:
             created = api.create_container(
                 image,
                 command,
+                name=name,
                 entrypoint="",  # an image's entry point may ask, install or print; the payload runs alone
                 stdin_open=True,
                 environment=dict(env or {}),
@@ -688,6 +681,17 @@ class DockerEngine:
             "see whether the engine was stopped or restarted in the middle, and run again",
         )
 
+    @contextmanager
+    def _gone_in_the_end(self) -> Iterator[str]:
+        """A name for a container, which is gone when this ends, and soon after envkit if that is killed: who removes it
+        knows the name before the engine is asked for the container, which takes it seconds under load."""
+        name = f"envkit-{uuid.uuid4().hex[:16]}"
+        with proc.sigterm_raises(), proc.outlived_by(undertaker.command(name)):
+            try:
+                yield name
+            finally:
+                self._discard(name)
+
     def _discard(self, container: str) -> None:
         """Removes the container and waits until it is gone.  An engine that has died takes no order; its container
         died at the closed connection."""
@@ -740,7 +744,7 @@ def _sees_trusted() -> bool:
 
 def abandoned(listed: Sequence[Mapping[str, Any]], own: str) -> list[str]:
     """The containers in the engine's list that were made and never started, a minute and more before ``own``: their
-    envkit was killed in the tenth of a second between the two, before the engine's own removal could hold."""
+    envkit was killed in the tenth of a second between the two, and with it what should have removed them."""
     made = {str(entry["Id"]): int(entry["Created"]) for entry in listed}
     never_started = [str(entry["Id"]) for entry in listed if entry["State"] == "created"]
     return [one for one in never_started if made[one] < made.get(own, 0) - 60]

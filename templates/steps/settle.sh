@@ -9,7 +9,12 @@ epoch=$1
 shift
 work=$(mktemp -d)
 : >"$work/mark"
-sleep 0.02 # the kernel's clock for files ticks every 4 to 10 ms
+while # the kernel's clock for files ticks every 4 to 10 ms, and later on a machine that others use too
+    touch "$work/next"
+    [ -z "$(find "$work/next" -cnewer "$work/mark")" ]
+do
+    sleep 0.01
+done
 "$@"
 find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /steps -o -path /installer -o -path /vendor \
     -o -path /list -o -path /unpacked -o -path "$work" \) -prune -o \

@@ -6,6 +6,7 @@ The corpus takes minutes and real stacks, so it runs only where it is asked for:
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Iterator
@@ -65,19 +66,11 @@ class Maker:
         self.thread.start()
 
     def pytest_sessionfinish(self) -> None:
-        """Ends it, and what it runs."""
+        """Ends it, and what it runs; CI does not come back for the stacks, and needs the room."""
         self.over.set()
         self.thread.join()
-
-
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads of OpenMP that wait for one another sleep.
-
-    By default they spin, and where several tests share the processors the spinning takes twenty times the processor
-    time of the work; what is computed is the same.
-    """
-    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+        if os.environ.get("ENVKIT_REQUIRE_ENGINE") == "1":
+            shutil.rmtree(stacks.cache(), ignore_errors=True)
 
 
 def urgency(item: pytest.Item) -> int:

@@ -11,7 +11,7 @@ from envkit import facts, judge, prove
 from envkit.model import Outcome, Result, Severity
 from envkit.subjects.precision import Precision
 
-pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("patient")]
+pytestmark = pytest.mark.faults
 MODELS = Path(__file__).parents[1] / "debug"
 RELEASES = ("t24", "t26", "t215")
 

@@ -24,7 +24,7 @@ from envkit.payload.smoke.case import chosen
 from envkit.prove import Here, SmokeWish, smoke
 from envkit.subjects import SmokeRun
 
-pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("patient")]
+pytestmark = pytest.mark.faults
 ROOT = Path(__file__).parents[2]
 RELEASES = ("t24", "t26", "t211", "t215")
 KILLS, PARTS = 20, 5

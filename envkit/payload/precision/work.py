@@ -273,6 +273,7 @@ def follow(wish: Wish, say: Callable[[Any], None]) -> dict[str, Any]:
     """Does all of it; what the user's code raises is data.  ``say`` gets each stage and what is known by then."""
     for name in ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"):
         os.environ[name] = "1"  # compiled code shows no operations
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as in the smoke suite: the same is computed
     say({"stage": "import torch"})
     import torch
 
