@@ -52,7 +52,7 @@ others: $(VENV)/test.ready
 slow: $(VENV)/test.ready
 	$(BIN)/python scripts/unit -- -m 'slow and not engine and not faults'
 
-# Four real torch environments are made once in the cache folder; 13 GB.
+# Four real torch environments are made once in the cache folder; 22 GB.
 faults: $(VENV)/test.ready
 	scripts/compiler
 	$(BIN)/python -m pytest -m faults $(FAULTS) tests/faults --ignore tests/faults/test_smoke.py --fault-table docs/faults.md

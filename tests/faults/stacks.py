@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -62,11 +62,17 @@ def made_once(folder: Path) -> Iterator[bool]:
         ready.touch()
 
 
-def run(*argv: object, timeout_s: float = 900.0) -> str:
+def run(*argv: object, timeout_s: float = 900.0, env: Mapping[str, str] = os.environ) -> str:
     """The stdout of a program that ends well; raises AssertionError with its last words otherwise."""
-    done = proc.run([str(word) for word in argv], timeout_s=timeout_s, env=dict(os.environ))
+    done = proc.run([str(word) for word in argv], timeout_s=timeout_s, env=dict(env))
     assert done.exit == 0, f"{done.argv} ended with {done.exit}: {(done.stderr or done.stdout)[-2000:]}"
     return done.stdout
+
+
+def by_uv(*words: object) -> None:
+    """Runs uv with a cache beside the stacks: their files are links into it, so room comes back only where both go."""
+    env = {**os.environ, "UV_CACHE_DIR": str(cache() / "uv")}
+    run(proc.uv_path(), *words, env=env)
 
 
 def link_tree(source: Path, target: Path) -> None:
@@ -174,10 +180,9 @@ def pristine(name: str) -> Stack:
         if wanted and ready:
             link_tree(Path(ready, name).resolve(), folder)
         elif wanted:
-            uv = proc.uv_path()
-            run(uv, "venv", "--quiet", "--no-python-downloads", "--python", sys.executable, folder)
+            by_uv("venv", "--quiet", "--no-python-downloads", "--python", sys.executable, folder)
             pins = [f"torch=={RELEASES[name]}", "numpy"]
-            run(uv, "pip", "install", "--quiet", "--python", folder / "bin" / "python", *pins)
+            by_uv("pip", "install", "--quiet", "--python", folder / "bin" / "python", *pins)
         if wanted:  # each copy imports torch a few times; without byte code each of them takes a second longer
             stack = Stack(folder)
             words = ["-m", "compileall", "-q", "-j2", "-x", UNUSED, str(stack.site)]
@@ -219,8 +224,7 @@ def wheel(*pins: str) -> Target:
     folder = cache() / "wheels" / "+".join(pins)
     with made_once(folder) as wanted:
         if wanted:
-            uv = proc.uv_path()
-            run(uv, "pip", "install", "--quiet", "--no-deps", "--python", sys.executable, "--target", folder, *pins)
+            by_uv("pip", "install", "--quiet", "--no-deps", "--python", sys.executable, "--target", folder, *pins)
     return Target(folder)
 
 
