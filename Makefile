@@ -28,7 +28,7 @@ test: $(VENV)/test.ready
 # All stacks are made beside the first tests, and tests that look at one run share it in one worker.
 FAULTS := -n 4 --dist loadscope --no-loadscope-reorder --fault-stacks
 
-# The other engine tests mostly wait for budgets.  The stacks of the faults take 22 GB and the images 40, so in CI, which has
+# The other engine tests mostly wait for budgets.  The stacks of the faults take 22 GB and the images 28, so in CI, which has
 # no use for the stacks again, the ones go before the others come.
 real: $(VENV)/test.ready slow
 	scripts/compiler

@@ -23,15 +23,18 @@ _TORCH_NEEDS = frozenset(
 )
 
 
+CUDA = "cuda"  # the stage of CUDA's libraries, which takes most of the bytes, and the name of their wheels' group
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """Wheels that make one layer of the image: the build stage's name, the flavor that first holds it, requirement
     lines with hashes, and the programs inside (name, path in site-packages) that get a name on PATH.
 
     ``apart``: made in a stage of its own beside the others and copied, which doubles the writing; else made in place.
-    CUDA's libraries are most of the bytes, so they are made in place, Triton with them; torch takes one processor as
-    long to unpack, so that is done meanwhile, and a step of its own brings it in and writes its byte code
-    (benchmarks/README.md has the figures)."""
+    CUDA's libraries are most of the bytes, so they are made in place; torch takes one processor as long to unpack, so
+    that is done meanwhile, and a step of its own brings it in and writes its byte code.  Triton waits for neither: it
+    shrinks to a quarter (benchmarks/README.md has the figures)."""
 
     stage: str
     layer: str
@@ -53,6 +56,7 @@ class _Plan:
     cuda_home: bool
     lock_sha256: str
     guard: str
+    ahead: str = CUDA
 
     def debs(self, layer: str) -> tuple[str, ...]:
         """The packages of a layer as apt-get takes them, with their versions where the lock holds these."""
@@ -88,7 +92,8 @@ def _groups(lock: Lock) -> Iterator[Group]:
         kinds = {"wheels": runtime}
     else:
         kinds = {
-            "cuda": [pin for pin in runtime if pin.name.startswith("nvidia-") or pin.name == "triton"],
+            CUDA: [pin for pin in runtime if pin.name.startswith("nvidia-")],
+            "triton": [pin for pin in runtime if pin.name == "triton"],
             "torch": [pin for pin in runtime if pin.name == "torch"],
             "torch-needs": [pin for pin in runtime if pin.name in _TORCH_NEEDS],
         }
@@ -96,7 +101,7 @@ def _groups(lock: Lock) -> Iterator[Group]:
         kinds["packages"] = [pin for pin in runtime if pin not in used]
     for stage, pins in kinds.items():
         if pins:
-            apart = not lock.preinstalled and stage != "cuda"
+            apart = not lock.preinstalled and stage != CUDA
             yield Group(stage, "runtime", requirements(pins), apart)
     for layer in ("devel", "debug"):
         pins = [pin for pin in lock.wheels if pin.layer == layer]

@@ -112,6 +112,7 @@ def build(
                 tag=tag or f"envkit/{lock.name}:{'latest' if flavor == lock.flavor else flavor}",
                 timeout_s=BUILD_S,
                 target=flavor,
+                ahead="" if lock.preinstalled else render.CUDA,
                 args=args,
                 labels=labels,
                 secrets={"ca": ca} if ca else {},

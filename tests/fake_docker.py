@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from test_prove import content_id, layer, saved_image
 
 CLIENT = """#!{python}
-import json, sys
+import json, sys, time
 from pathlib import Path
 folder, argv = Path({folder!r}), sys.argv[1:]
 words = dict(word[2:].split("=", 1) for word in argv if word.startswith("--") and "=" in word)
@@ -32,6 +32,11 @@ seen = {{"argv": argv, "context": held, "folders": given}}
 with (folder / "builds.jsonl").open("a") as file:
     file.write(json.dumps(seen) + "\\n")
 makes = json.loads((folder / "makes.json").read_text())
+says = folder / "says.txt"
+if says.exists() and "-ahead" not in words["tag"]:
+    sys.stderr.write(says.read_text())
+    sys.stderr.flush()
+    time.sleep(1)  # there is more to do than what it says
 if not makes:
     sys.exit("ERROR: failed to solve: process did not complete successfully: exit code: 7")
 number = len((folder / "builds.jsonl").read_text().splitlines()) - 1
@@ -92,6 +97,10 @@ class FakeDocker:
     def will_make(self, *images: tuple[bytes, ...]) -> None:
         """What the builds make, one after the other and the last one again."""
         (self.folder / "makes.json").write_text(json.dumps([self._image(content) for content in images]))
+
+    def will_say(self, *lines: str) -> None:
+        """The progress of a build, which then takes a second more; a build that runs beside another says nothing."""
+        (self.folder / "says.txt").write_text("".join(f"{line}\n" for line in lines))
 
     def names(self) -> list[str]:
         return sorted(path.name.replace("%", "/") for path in (self.folder / "images").iterdir())

@@ -68,6 +68,40 @@ def test_an_image_is_named_when_all_of_it_is_there(docker: FakeDocker, context: 
     assert docker.names() == ["mine:1"]
 
 
+LOW, HIGH = "#5 [cuda 1/2] RUN a", "#6 [runtime 1/1] RUN b"
+
+
+@pytest.mark.parametrize(
+    ("progress", "begun"),
+    [
+        ([LOW, "#5 DONE 7.1s", HIGH, "#6 DONE 2.0s"], True),
+        ([LOW, "#5 CACHED", HIGH, "#6 DONE 2.0s"], False),
+        ([LOW, HIGH, "#6 DONE 2.0s"], False),
+    ],
+)
+def test_the_engine_takes_a_stage_in_while_the_next_one_runs(
+    docker: FakeDocker, context: Path, progress: list[str], begun: bool
+) -> None:
+    docker.will_make(ONE)
+    docker.will_say(*progress)
+    wish = BuildWish(context, "mine:1", 60, target="runtime", ahead="cuda", labels={"a": "b"}, no_cache=True)
+    DockerEngine(docker.folder).build(wish, quiet)
+    assert docker.names() == ["mine:1"]
+    whole, *ahead = docker.builds()
+    (tag,) = [word for word in whole["argv"] if word.startswith("--tag=")]
+    other = {tag: f"{tag}-ahead", "--target=runtime": "--target=cuda"}
+    own = ("--label=", "--iidfile=")
+    expected = [other.get(word, word) for word in whole["argv"] if not word.startswith(own)]
+    assert [[word for word in one["argv"] if not word.startswith(own[1])] for one in ahead] == [expected] * begun
+
+
+def test_what_was_taken_in_ahead_goes_with_a_build_that_fails(docker: FakeDocker, context: Path) -> None:
+    docker.will_say(LOW, "#5 DONE 7.1s")
+    with pytest.raises(Undecided, match="exit code 1"):
+        DockerEngine(docker.folder).build(BuildWish(context, "mine:1", 60, ahead="cuda"), quiet)
+    assert len(docker.builds()) == 2 and docker.names() == []
+
+
 def test_layers_and_files_of_an_image_are_read(docker: FakeDocker, tmp_path: Path) -> None:
     docker.holds("mine:1", *ONE)
     docker.files["/var/lib/dpkg/status"] = b"Package: a\n"

@@ -16,7 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import docker
@@ -173,6 +173,39 @@ def test_a_stage_is_built_offline_with_a_folder_in_anothers_place(
     with pytest.raises(Undecided, match="exit code 9"):
         engine.build(BuildWish(context, tag, 300, contexts=wish.contexts), quiet)
     assert containers(tag) == []
+
+
+@pytest.mark.parametrize("ending", ["exit 0", "exit 7"])
+def test_a_large_stage_is_an_image_while_the_rest_is_built_and_none_afterwards(
+    engine: DockerEngine, python_base: BaseFound, tag: str, tmp_path: Path, ending: str
+) -> None:
+    low = f"FROM {python_base.ref} AS low\nRUN head -c 50000000 /dev/urandom > /low\n"
+    write(tmp_path, f"{low}FROM low AS high\nRUN sleep 3 && {ending}\n")
+    seen: dict[str, int] = {}
+    over = threading.Event()
+
+    def watch() -> None:
+        asked = docker.from_env().api
+        while not over.wait(0.05):
+            for one in asked.images("envkit-draft"):
+                for name in one["RepoTags"] or ():
+                    with suppress(docker.errors.NotFound):
+                        seen[name.partition("-ahead")[1]] = len(asked.inspect_image(one["Id"])["RootFS"]["Layers"])
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        wish = BuildWish(tmp_path, tag, 60, target="high", ahead="low", no_cache=True)
+        with nullcontext() if ending == "exit 0" else pytest.raises(Undecided, match="exit code 7"):
+            engine.build(wish, quiet)
+    finally:
+        over.set()
+        watcher.join()
+    base = len(engine.layers(python_base.ref))
+    assert seen["-ahead"] == base + 1
+    assert not docker.from_env().api.images("envkit-draft")
+    if ending == "exit 0":
+        assert len(engine.layers(tag)) == base + 2
 
 
 def test_an_image_is_saved_and_its_layers_are_what_was_saved(

@@ -426,7 +426,7 @@ def test_an_image_that_asks_for_a_guard_has_it_as_its_entry_point_and_a_debug_im
     text = render.dockerfile(replace(REFERENCE, guard=True))
     assert f'COPY <<"EOF" /guard.py\n{GUARD.read_text()}EOF\n' in text
     assert "EOF" not in GUARD.read_text().splitlines()
-    runtime = text[text.index("FROM os AS runtime") :]
+    runtime = text[text.index("FROM cuda AS runtime") :]
     assert runtime.index("COPY --from=guard /out/ /") < runtime.index(ENTRY) < runtime.index('CMD ["python3"]')
     assert runtime.count(ENTRY) == 1
     assert "ENTRYPOINT []\n" in runtime[runtime.index("FROM devel AS debug") :]

@@ -53,13 +53,15 @@ class BuildWish:
 
     ``args`` and ``labels`` are texts by name, ``secrets`` files that steps may read and no layer holds.  ``contexts``
     are folders that take the place of the stages they are named after.  ``offline`` gives no step a network;
-    ``no_cache`` runs every step anew.  ``timeout_s`` is for the whole build, in seconds.
+    ``no_cache`` runs every step anew.  ``timeout_s`` is for the whole build, in seconds.  ``ahead`` is a stage that
+    ``target`` is built on and whose layers are large: an engine may take them in while later steps run.
     """
 
     context: Path
     tag: str
     timeout_s: float
     target: str = ""
+    ahead: str = ""
     args: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, Path] = field(default_factory=dict)

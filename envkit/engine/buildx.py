@@ -12,7 +12,7 @@ import re
 import shutil
 import tempfile
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,22 +24,26 @@ from envkit.errors import Undecided
 _OPEN = re.compile(r"^#(\d+) (\[.*)$")
 _CLOSE = re.compile(r"^#(\d+) (DONE|CACHED|ERROR|CANCELED)\b:? ?(.*)$")
 _OUTPUT = re.compile(r"^#(\d+) (?:\d+\.\d+ )?(.*)$")
-_POSITION = re.compile(r"^\[(?:[^\] ]+ )?(\d+/\d+)\] ")
+_POSITION = re.compile(r"^\[(?:([^\] ]+) )?(\d+/\d+)\] ")
 _KEPT = 30  # lines of a step shown when it fails; a pip or apt failure says why within its last twenty
 
 
 @dataclass(slots=True)
 class _Step:
     title: str
+    stage: str
     shown: bool
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT))
 
 
 class Progress:
-    """Reads plain progress line by line; tells ``say`` of each step of the Dockerfile, and remembers how it ended."""
+    """Reads plain progress line by line; tells ``say`` of each step of the Dockerfile, and remembers how it ended.
 
-    def __init__(self, say: Say) -> None:
+    ``on_made`` is given the stage of each step that has run to its end, and not of one that was kept."""
+
+    def __init__(self, say: Say, on_made: Callable[[str], None] | None = None) -> None:
         self._say = say
+        self._on_made = on_made
         self._steps: dict[str, _Step] = {}
         self.failed: _Step | None = None
         self.reason = ""
@@ -66,10 +70,11 @@ class Progress:
 
     def _open(self, number: str, title: str) -> None:
         position = _POSITION.match(title)
-        short = f"[{position[1]}] {title[position.end() :]}" if position else title
+        short = f"[{position[2]}] {title[position.end() :]}" if position else title
         short = re.sub(r" --mount=\S+|@sha256:[0-9a-f]+|docker\.io/(?:library/)?", "", short)
         short = re.sub(r"\s+", " ", short)
-        step = _Step(short if len(short) <= 100 else short[:97] + "...", position is not None)
+        stage = (position[1] or "") if position else ""
+        step = _Step(short if len(short) <= 100 else short[:97] + "...", stage, position is not None)
         self._steps[number] = step
         if step.shown:
             self._say(step.title)
@@ -84,6 +89,8 @@ class Progress:
             self._say(f"{step.title} cached")
         elif step.shown and how == "DONE":
             self._say(f"{step.title} {rest.removesuffix('s')} s")
+            if self._on_made is not None:
+                self._on_made(step.stage)
 
 
 def ca_bundle(env: Mapping[str, str]) -> Path | None:
@@ -131,15 +138,26 @@ def _failure(progress: Progress, completed: proc.Completed, where: str, free: in
     )
 
 
-def build(wish: BuildWish, say: Say, *, builder: str, unpacked: bool, where: str, free: int | None) -> str:
+def build(
+    wish: BuildWish,
+    say: Say,
+    *,
+    builder: str,
+    unpacked: bool,
+    where: str,
+    free: int | None,
+    on_made: Callable[[str], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> str:
     """Builds what ``wish`` says into the engine's image store and returns the image's id.
 
     ``builder`` is buildx's name of the one that works in that store.  ``unpacked`` says that the store is containerd's,
     which holds a layer twice, as files and as it would be sent; it is then left uncompressed, for gzip took 150 s over
     the 5.5 GB of a torch image and copying 37 s (4 cores).  ``where`` names the store and ``free`` its free bytes, for
-    the message of a full disk.  Raises Undecided or UsageError as ``explain`` sorts them, Undecided with
-    the failing step's last lines otherwise, and Undecided after ``wish.timeout_s`` seconds.  BuildKit may have written
-    the tag even though it failed: the caller passes a name of its own and renames.
+    the message of a full disk.  ``on_made`` is given the stage of each step that was run, and the build ends where
+    ``stop`` says True.  Raises Undecided or UsageError as ``explain`` sorts them, Undecided with the failing step's
+    last lines otherwise, and Undecided after ``wish.timeout_s`` seconds.  BuildKit may have written the tag even though
+    it failed: the caller passes a name of its own and renames.
     """
     # Without provenance: an attestation holds the build's time and would make every image differ.
     argv = [client(), "buildx", "build", "--progress=plain", "--provenance=false"]
@@ -155,7 +173,7 @@ def build(wish: BuildWish, say: Say, *, builder: str, unpacked: bool, where: str
     argv += [f"--build-context={name}={path}" for name, path in sorted(wish.contexts.items())]
     argv += [f"--label={name}={value}" for name, value in sorted(wish.labels.items())]
     argv += [f"--secret=id={name},src={path}" for name, path in sorted(wish.secrets.items())]
-    progress = Progress(say)
+    progress = Progress(say, on_made)
     with tempfile.TemporaryDirectory(prefix="envkit-build-") as scratch:
         iid = Path(scratch, "iid")
         environment = {**os.environ, "DOCKER_BUILDKIT": "1", "BUILDKIT_PROGRESS": "plain", "NO_COLOR": "1"}
@@ -164,6 +182,7 @@ def build(wish: BuildWish, say: Say, *, builder: str, unpacked: bool, where: str
             timeout_s=wish.timeout_s,
             env=environment,
             on_line=progress.line,
+            stop=stop,
         )
         if completed.timed_out:
             at = f" in the step {progress.running}" if progress.running else ""

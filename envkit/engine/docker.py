@@ -22,6 +22,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -336,11 +337,10 @@ class DockerEngine:
         tag, draft = wish.tag, f"{_DRAFT}:{int(time.time())}-{uuid.uuid4().hex}"
         where, free = self._room()
         unpacked = "containerd" in str(self._info.get("DriverStatus", ""))
+        build = partial(buildx.build, builder=_builder(), unpacked=unpacked, where=where, free=free)
         try:
-            with proc.sigterm_raises():
-                buildx.build(
-                    replace(wish, tag=draft), say, builder=_builder(), unpacked=unpacked, where=where, free=free
-                )
+            with proc.sigterm_raises(), self._ahead(replace(wish, tag=f"{draft}-ahead"), build) as on_made:
+                build(replace(wish, tag=draft), say, on_made=on_made)
             with _asking():
                 facts = self._client.api.inspect_image(draft)
                 repository, _, version = tag.rpartition(":") if ":" in tag.rpartition("/")[2] else (tag, "", "latest")
@@ -349,6 +349,41 @@ class DockerEngine:
             with suppress(Undecided):  # an engine that has just died is not the news; why the build failed is
                 self.remove(draft)
         return BuiltImage(facts["Id"], tag, self._size(tag, facts), time.monotonic() - started)
+
+    @contextmanager
+    def _ahead(self, wish: BuildWish, build: Callable[..., str]) -> Iterator[Callable[[str], None]]:
+        """Has the engine take in the layers up to ``wish.ahead`` while it runs the steps of the block that come after.
+
+        An engine hashes a layer on one processor, and only when an image is to hold it: 4 s for CUDA's libraries, at
+        the end of a build that had nothing else to do.  So the stage becomes an image of its own as soon as a step of
+        it has run, by a second build that finds its steps made, and the image goes before this returns.  What the block
+        is given is to be told the stage of each step that has run.
+        """
+        if not wish.ahead:
+            yield lambda stage: None
+            return
+        begin, over = threading.Event(), threading.Event()
+
+        def work() -> None:
+            begin.wait()
+            if not over.is_set():
+                with suppress(EnvkitError):  # the build beside this one meets the same trouble, and tells
+                    build(replace(wish, target=wish.ahead, labels={}), lambda line: None, stop=over.is_set)
+
+        def on_made(stage: str) -> None:
+            if stage == wish.ahead:
+                begin.set()
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        try:
+            yield on_made
+        finally:
+            over.set()
+            begin.set()
+            worker.join()
+            with suppress(Undecided):  # as for the image itself
+                self.remove(wish.tag)
 
     def _drop_drafts(self) -> None:
         with _asking():
@@ -755,7 +790,7 @@ def stale_drafts(tags: Iterable[str], now: float) -> list[str]:
 
     A younger one may be another envkit's that builds now.
     """
-    begun = [(tag, re.fullmatch(rf"{_DRAFT}:([0-9]+)-[0-9a-f]+", tag)) for tag in tags]
+    begun = [(tag, re.fullmatch(rf"{_DRAFT}:([0-9]+)-[0-9a-f]+(?:-ahead)?", tag)) for tag in tags]
     return [tag for tag, time_of in begun if time_of and now - int(time_of[1]) > _DRAFT_S]
 
 

@@ -37,7 +37,7 @@ from pathlib import Path
 UV = "/installer/uv"
 VENV = Path("/opt/venv")
 OUT = Path("/out")
-CACHE = Path("/opt/cache")  # in the same layer, so that files are linked, not copied, and gone with it
+CACHE = Path("/opt/cache")  # in the same layer, so that files are linked, not copied
 
 # What the wheels bring and nothing loads, by distribution.  envkit's own tests import, compile and run without them.
 UNUSED = {
@@ -68,7 +68,6 @@ def install(requirements: Path, python: str, options: list[str]) -> None:
         options = [*options, "--offline", "--no-index", "--find-links=/vendor/wheels"]
     command = [UV, "pip", "install", "--python", python, "--no-deps", "--require-hashes", f"-r{requirements}", *options]
     subprocess.run(command, env=env, check=True)
-    shutil.rmtree(CACHE)
 
 
 def symbols(path: Path) -> float:
@@ -236,6 +235,7 @@ def wheels(arguments: argparse.Namespace) -> None:
             skeleton = [path for path in VENV.rglob("*") if not path.is_dir() or path.is_symlink()]
         python, site = str(VENV / "bin/python"), next(VENV.glob("lib/python3*/site-packages"))
     install(arguments.source, python, arguments.uv)
+    shutil.rmtree(CACHE)
     finish(arguments.source, site, arguments.keep)
     for name, path in arguments.program:
         program(site, OUT if arguments.place == "out" else Path("/"), name, path)
@@ -248,7 +248,7 @@ def wheels(arguments: argparse.Namespace) -> None:
 
 
 def unpack(requirements: Path, options: list[str]) -> None:
-    """The wheels of a list, untouched, for a step that brings them to their place."""
+    """The wheels of a list, untouched, for a step that brings them to their place; uv's cache stays in the stage."""
     environment()
     install(requirements, str(VENV / "bin/python"), options)
 
