@@ -46,6 +46,7 @@ RUN_LABEL = "io.envkit.run"  # on every container envkit starts
 TREE_LABEL = "io.envkit.base.sha256"  # on a bootstrapped base: the hash of its file tree
 
 _DRAFT = "envkit-draft"  # what an image is named while it is built, with the time and a number of its own
+_AHEAD_S = 10.0  # for an image of layers that another image has just taken in: names and a few files; 0.1 s was seen
 _DRAFT_S = 24 * 3600.0  # far beyond any build's budget
 _API_S = 60.0  # any one call; the longest seen is the removal of a 6 GB container, under two seconds
 _FIRST_WORD_S = 8.0  # a registry in reach names the manifest in under two; a closed network may stay silent for minutes
@@ -367,7 +368,7 @@ class DockerEngine:
         def work() -> None:
             begin.wait()
             if not over.is_set():
-                with suppress(EnvkitError):  # the build beside this one meets the same trouble, and tells
+                with suppress(EnvkitError, OSError):  # the build beside this one meets the same trouble, and tells
                     build(replace(wish, target=wish.ahead, labels={}), lambda line: None, stop=over.is_set)
 
         def on_made(stage: str) -> None:
@@ -378,6 +379,8 @@ class DockerEngine:
         worker.start()
         try:
             yield on_made
+            if begin.is_set():
+                worker.join(_AHEAD_S)
         finally:
             over.set()
             begin.set()
