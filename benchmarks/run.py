@@ -475,6 +475,7 @@ def building(runs: int) -> Iterator[Measure]:
                 subprocess.run(
                     ["docker", "rmi", "envkit-bench:plain", "envkit-bench:base"], capture_output=True, check=True
                 )
+                subprocess.run(["docker", "rmi", "envkit-bench:own"], capture_output=True)
                 forget()
                 owns.append(timed([*build, "--no-cache"])[0])
             spec = folder / "envkit.toml"

@@ -335,7 +335,7 @@ def build(
         say(f"run it with {shlex.join(flag.arguments)}: {flag.why}")
     print(f"{built.image.tag} {built.image.id}")
     if verdict is not None:
-        for number, layer in enumerate(verdict.layers[0]):
+        for number, layer in enumerate(verdict.layers[0], 1):
             print(f"layer {number} {layer}")
         for line in verdict.differences:
             print(f"differs: {line}")

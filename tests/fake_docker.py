@@ -132,9 +132,11 @@ class FakeDocker:
         if path == "/info":
             return 200, {"DriverStatus": [], "DockerRootDir": str(self.folder)}
         if path == "/images/json":
-            wanted = json.loads(words.get("filters", "{}")).get("reference", [""])
-            prefix = (wanted if isinstance(wanted, list) else list(wanted))[0]
-            return 200, [{"RepoTags": [name], "Size": 7} for name in self.names() if name.startswith(prefix)]
+            filters = {key: [*value] for key, value in json.loads(words.get("filters", "{}")).items()}
+            (prefix,), labels = filters.get("reference", [""]), {*filters.get("label", ())}
+            found = [name for name in self.names() if name.startswith(prefix)]
+            found = [name for name in found if labels <= {*(self._find(name) or {}).get("labels", ())}]
+            return 200, [{"RepoTags": [name], "Size": 7} for name in found]
         if path == "/images/create":
             return 200, {"error": f"dial tcp: lookup registry for {words['fromImage']}: no such host"}
         if path == "/images/load":

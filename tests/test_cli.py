@@ -529,7 +529,7 @@ def test_a_verified_build_is_0_if_both_are_the_same_and_1_if_not(job: Path, envk
     assert same.code == 0, same.err
     first, *layers, last = same.out.splitlines()
     assert first == f"envkit/{REFERENCE}:latest {content_id(ONE)}"
-    assert [line.split(" sha256:")[0] for line in layers] == ["layer 0", "layer 1"]
+    assert [line.split(" sha256:")[0] for line in layers] == ["layer 1", "layer 2"]
     assert last == "the same, built twice"
     assert all("--no-cache" in build["argv"] for build in docker.builds())
     assert not any("verify" in name for name in docker.names())

@@ -90,15 +90,24 @@ def test_the_engine_takes_a_stage_in_while_the_next_one_runs(
     whole, *ahead = docker.builds()
     (tag,) = [word for word in whole["argv"] if word.startswith("--tag=")]
     other = {tag: f"{tag}-ahead", "--target=runtime": "--target=cuda"}
-    own = ("--label=", "--iidfile=")
-    expected = [other.get(word, word) for word in whole["argv"] if not word.startswith(own)]
-    assert [[word for word in one["argv"] if not word.startswith(own[1])] for one in ahead] == [expected] * begun
+    expected = [other.get(word, word) for word in whole["argv"] if not word.startswith("--iidfile=")]
+    assert [[word for word in one["argv"] if not word.startswith("--iidfile=")] for one in ahead] == [expected] * begun
+
+
+def test_no_stage_is_taken_in_ahead_where_an_image_may_hold_the_same_layers(docker: FakeDocker, context: Path) -> None:
+    docker.will_make(ONE)
+    docker.will_say(LOW, "#5 DONE 7.1s", HIGH, "#6 DONE 2.0s")
+    docker.holds("other:1", *ONE, labels={"b": "elsewhere"})
+    for number, builds in ((1, 2), (2, 3)):  # the second finds what the first made
+        wish = BuildWish(context, f"mine:{number}", 60, ahead="cuda", labels={"a": "1", "b": "2"}, no_cache=True)
+        DockerEngine(docker.folder).build(wish, quiet)
+        assert len(docker.builds()) == builds
 
 
 def test_what_was_taken_in_ahead_goes_with_a_build_that_fails(docker: FakeDocker, context: Path) -> None:
     docker.will_say(LOW, "#5 DONE 7.1s")
     with pytest.raises(Undecided, match="exit code 1"):
-        DockerEngine(docker.folder).build(BuildWish(context, "mine:1", 60, ahead="cuda"), quiet)
+        DockerEngine(docker.folder).build(BuildWish(context, "mine:1", 60, ahead="cuda", labels={"a": "b"}), quiet)
     assert len(docker.builds()) == 2 and docker.names() == []
 
 

@@ -197,7 +197,8 @@ def test_a_large_stage_is_an_image_while_the_rest_is_built_and_none_afterwards(
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        wish = BuildWish(tmp_path, tag, 60, target="high", ahead="low", no_cache=True)
+        own = {f"io.envkit.test.{uuid.uuid4().hex}": "1"}  # there is no image like it
+        wish = BuildWish(tmp_path, tag, 60, target="high", ahead="low", labels=own, no_cache=True)
         with nullcontext() if ending == "exit 0" else pytest.raises(Undecided, match="exit code 7"):
             engine.build(wish, quiet)
     finally:

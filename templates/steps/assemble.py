@@ -28,6 +28,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -68,6 +69,9 @@ def install(requirements: Path, python: str, options: list[str]) -> None:
         options = [*options, "--offline", "--no-index", "--find-links=/vendor/wheels"]
     command = [UV, "pip", "install", "--python", python, "--no-deps", "--require-hashes", f"-r{requirements}", *options]
     subprocess.run(command, env=env, check=True)
+    # uv leaves the file that it locked, at times and at times not.
+    for lock in (VENV / ".lock", *Path(tempfile.gettempdir()).glob("uv-*.lock")):
+        lock.unlink(missing_ok=True)
 
 
 def symbols(path: Path) -> float:
@@ -220,7 +224,8 @@ def program(site: Path, root: Path, name: str, path: str) -> None:
 def environment() -> None:
     """Makes the virtual environment if there is none."""
     if not VENV.exists():
-        subprocess.run([UV, "venv", "--quiet", "--no-config", "--python", sys.executable, VENV], check=True)
+        command = [UV, "venv", "--quiet", "--no-config", "--no-cache", "--python", sys.executable, str(VENV)]
+        subprocess.run(command, check=True)
 
 
 def wheels(arguments: argparse.Namespace) -> None:
