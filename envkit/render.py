@@ -56,7 +56,6 @@ class _Plan:
     cuda_home: bool
     lock_sha256: str
     guard: str
-    ahead: str = CUDA
 
     def debs(self, layer: str) -> tuple[str, ...]:
         """The packages of a layer as apt-get takes them, with their versions where the lock holds these."""
@@ -165,4 +164,4 @@ def dockerfile(lock: Lock) -> str:
         lock_sha256=sha256(dump(lock).encode()).hexdigest(),
         guard=guard_text() if lock.guard else "",
     )
-    return template("Dockerfile.j2", {"lock": lock, "plan": plan, "version": __version__})
+    return template("Dockerfile.j2", {"lock": lock, "plan": plan, "large": CUDA, "version": __version__})
