@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SPEC ?= images/torch-2.6-cu124/envkit.toml
 
-.PHONY: help run test real twice-planted others-built twice planted others built unit slow faults lint images bench clean
+.PHONY: help run test real planted built others unit slow faults lint images bench clean
 
 help:
 	@echo 'make run     envkit up $(SPEC), on the Docker Engine or, without one, in a private virtual environment'
@@ -28,36 +28,23 @@ test: $(VENV)/test.ready
 # All stacks are made beside the first tests, and tests that look at one run share it in one worker.
 FAULTS := -n 4 --dist loadscope --no-loadscope-reorder --fault-stacks
 
-# Two rows side by side, each of which leaves the room that the other needs: the images of torch take 28 GB, the stacks of the
-# faults 22.  In CI, which has no use for it again, each part takes away what it made.
+# Faults keep the processors busy, images the disk, and the other engine tests wait for budgets: all side by side.  The stacks of
+# the faults take 22 GB and the images of torch 28; in CI, which has no use for it again, each part takes away what it made.
 real: $(VENV)/test.ready slow
 	scripts/compiler
-	@$(MAKE) --no-print-directory --jobs=2 twice-planted others-built
-
-twice-planted:
-	@$(MAKE) --no-print-directory twice
-	@$(MAKE) --no-print-directory planted
-
-others-built:
-	@$(MAKE) --no-print-directory others
-	@$(MAKE) --no-print-directory built
-
-# What is built twice, to compare.
-TWICE := tests/test_generator_engine.py tests/test_base.py
-twice: $(VENV)/test.ready
-	$(BIN)/python -m pytest -m engine --durations=5 $(TWICE)
+	@$(MAKE) --no-print-directory --jobs=3 planted built others
 
 planted: $(VENV)/test.ready
 	$(BIN)/python -m pytest -m faults $(FAULTS) --durations=5 tests/faults
 
-# They share an image of 6 GB, so they run in one process.
-BUILT := tests/test_up_engine.py
+# They share an image of 6 GB, and a build beside its own like may be packed another way: one process.
+BUILT := tests/test_up_engine.py tests/test_generator_engine.py
 built: $(VENV)/test.ready
 	$(BIN)/python -m pytest -m engine --durations=8 $(BUILT)
 
 # These mostly wait for budgets.
 others: $(VENV)/test.ready
-	$(BIN)/python -m pytest -m engine --durations=5 $(TWICE:%=--ignore=%) $(BUILT:%=--ignore=%) tests
+	$(BIN)/python -m pytest -m engine --durations=5 $(BUILT:%=--ignore=%) tests
 
 slow: $(VENV)/test.ready
 	$(BIN)/python scripts/unit -- -m 'slow and not engine and not faults'
