@@ -12,13 +12,17 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
+import click
 import typer
+import typer.main
 
 from envkit import __version__
 from envkit.errors import EnvkitError, Interrupted, Unsatisfiable, UsageError
@@ -1108,6 +1112,27 @@ def _tell(error: EnvkitError) -> None:
         say(f"  fix: {error.fix}")
 
 
+@cache
+def parser(verb: str = "") -> click.Group:
+    """The parser of the command line; one that knows ``verb`` alone is made in 2 ms, that of all verbs in 20."""
+    alone = copy(app)
+    alone.registered_commands = [each for each in app.registered_commands if _name(each) == verb]
+    return typer.main.get_group(alone if alone.registered_commands else app)
+
+
+def _name(command: typer.models.CommandInfo) -> str:
+    assert command.callback is not None
+    return command.name or typer.main.get_command_name(command.callback.__name__)
+
+
+def invoke(words: Sequence[str], command: tuple[str, ...] | None = None) -> None:
+    """Runs the verb that ``words`` begin with; ``command`` is what stood behind ``--``.
+
+    Raises: EnvkitError and Interrupted of the verb, and SystemExit with the exit code.
+    """
+    parser(words[0] if words else "")(args=list(words), obj=command)
+
+
 def run(command: Callable[[], object]) -> int:
     """Runs ``command`` and gives the exit code; every error becomes a message and a code of the contract."""
     signal.signal(signal.SIGINT, _stopped)
@@ -1167,7 +1192,7 @@ def main() -> None:
     if argv[:1] in (["preflight"], ["debug"]) and "--" in argv:
         at = argv.index("--")
         argv, command = argv[:at], tuple(argv[at + 1 :])
-    code = run(lambda: app(args=argv, obj=command))
+    code = run(lambda: invoke(argv, command))
     atexit._run_exitfuncs()
     with suppress(OSError, ValueError):
         sys.stderr.flush()

@@ -46,7 +46,7 @@ def envkit(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pyte
 
     def run(*words: object) -> Ended:
         capsys.readouterr()
-        code = cli.run(lambda: cli.app(["check", *map(str, words)]))
+        code = cli.run(lambda: cli.invoke(["check", *map(str, words)]))
         told = capsys.readouterr()
         assert "Traceback" not in told.err, told.err
         return Ended(code, told.out, told.err)

@@ -63,7 +63,7 @@ def envkit(capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
 
     def run(*words: object) -> Ended:
         capsys.readouterr()
-        code = cli.run(lambda: cli.app([str(word) for word in words]))
+        code = cli.run(lambda: cli.invoke([str(word) for word in words]))
         told = capsys.readouterr()
         assert "Traceback" not in told.err, told.err
         return Ended(code, told.out, told.err)
@@ -160,7 +160,7 @@ def test_wrong_words_are_exit_2(words: tuple[str, ...], envkit: Run) -> None:
 
 def test_help_loads_neither_docker_nor_nvml_nor_templates() -> None:
     code = (
-        "import sys\nfrom envkit import cli\ncode = cli.run(lambda: cli.app(['--help']))\n"
+        "import sys\nfrom envkit import cli\ncode = cli.run(lambda: cli.invoke(['--help']))\n"
         "print(sorted({'docker', 'pynvml', 'jinja2', 'msgspec', 'rich'} & set(sys.modules)), code)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
@@ -365,7 +365,7 @@ def test_a_file_size_limit_leaves_the_old_file_whole(tmp_path: Path) -> None:
     code = (
         "import resource, sys\nfrom envkit import cli\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
-        f"sys.exit(cli.run(lambda: cli.app(['render', {str(IMAGES / 'torch-2.6-cu124')!r}, '-o', {str(out)!r}])))\n"
+        f"sys.exit(cli.run(lambda: cli.invoke(['render', {str(IMAGES / 'torch-2.6-cu124')!r}, '-o', {str(out)!r}])))\n"
     )
     done = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2, done.stderr

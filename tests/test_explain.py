@@ -59,7 +59,7 @@ class Envkit:
 
     def __call__(self, *words: object) -> Ended:
         self.capsys.readouterr()
-        code = cli.run(lambda: cli.app(["explain", *map(str, words)]))
+        code = cli.run(lambda: cli.invoke(["explain", *map(str, words)]))
         told = self.capsys.readouterr()
         assert "Traceback" not in told.err, told.err
         return Ended(code, told.out, told.err)

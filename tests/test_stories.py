@@ -11,11 +11,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import debugged
 import forked
 import pytest
-import typer
 from test_debug import SANITIZER
 
 from envkit import cli, debug, facts
@@ -35,10 +33,9 @@ def commands(text: str) -> Iterator[list[str]]:
 
 def options(verb: str) -> set[str]:
     """The options that ``--help`` of a verb lists."""
-    group = typer.main.get_command(cli.app)
-    assert isinstance(group, click.Group)
-    assert verb in group.commands, verb
-    return {name for each in group.commands[verb].params for name in (*each.opts, *each.secondary_opts)}
+    verbs = cli.parser().commands
+    assert verb in verbs, verb
+    return {name for each in verbs[verb].params for name in (*each.opts, *each.secondary_opts)}
 
 
 def blocks(text: str) -> Iterator[tuple[str, str]]:
