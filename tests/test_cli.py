@@ -17,6 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import click
 import machines
 import pytest
 from archive import installed
@@ -156,6 +157,20 @@ def test_wrong_words_are_exit_2(words: tuple[str, ...], envkit: Run) -> None:
     ended = envkit(*words)
     assert (ended.code, ended.out) == (2, "")
     assert "Usage" in ended.err or "Error" in ended.err
+
+
+def test_the_parser_of_one_verb_says_what_that_of_all_says() -> None:
+    every = cli.parser()
+    assert len(every.commands) > 10
+    told = every.to_info_dict(click.Context(every, **every.context_settings))
+    for verb in every.commands:
+        alone = cli.parser(verb)
+        assert alone.to_info_dict(click.Context(alone, **alone.context_settings)) == {
+            **told,
+            "commands": {verb: told["commands"][verb]},
+        }
+        assert alone.context_settings == every.context_settings
+    assert cli.parser("no-such").commands.keys() == every.commands.keys()
 
 
 def test_help_loads_neither_docker_nor_nvml_nor_templates() -> None:
