@@ -6,19 +6,18 @@ import io
 import json
 import os
 import re
-import signal
 import time
 import tomllib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import dockerfile as buildkit
 import pytest
 from fake_docker import FakeDocker
+from inline import Envkit
 
-from envkit import check, cli
+from envkit import check
 from envkit.errors import Undecided, UsageError
 from envkit.model import Edit, Finding, Outcome, Result, Severity, Span
 from envkit.sources import Judged, pin
@@ -28,32 +27,12 @@ UNQUOTED = "FROM python:3.12-slim-bookworm\nRUN pip install --no-cache-dir torch
 DIGEST = "sha256:" + "0" * 64
 
 
-@dataclass(frozen=True)
-class Ended:
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Ended]
-
-
 @pytest.fixture
-def envkit(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    """Runs `envkit check` with these words in a folder of its own; signal handlers come back afterwards."""
-    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+def envkit(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Envkit]:
+    """Runs `envkit check` with these words in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-
-    def run(*words: object) -> Ended:
-        capsys.readouterr()
-        code = cli.run(lambda: cli.invoke(["check", *map(str, words)]))
-        told = capsys.readouterr()
-        assert "Traceback" not in told.err, told.err
-        return Ended(code, told.out, told.err)
-
-    yield run
-    for number, handler in kept.items():
-        signal.signal(number, handler)
+    with Envkit(capsys, "check") as run:
+        yield run
 
 
 def one(text: str, *edits: Edit, path: str = "Dockerfile") -> Judged:
@@ -64,7 +43,7 @@ def one(text: str, *edits: Edit, path: str = "Dockerfile") -> Judged:
 # ---------------------------------------------------------------- --fix and --diff
 
 
-def test_a_diff_changes_nothing(envkit: Run, tmp_path: Path) -> None:
+def test_a_diff_changes_nothing(envkit: Envkit, tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text(UNQUOTED)
     found = envkit("--diff", "Dockerfile")
     assert found.out.startswith("--- a/Dockerfile\n+++ b/Dockerfile\n@@ ")
@@ -73,7 +52,7 @@ def test_a_diff_changes_nothing(envkit: Run, tmp_path: Path) -> None:
     assert found.err == ""
 
 
-def test_a_fix_shows_its_diff_writes_and_judges_what_is_left(envkit: Run, tmp_path: Path) -> None:
+def test_a_fix_shows_its_diff_writes_and_judges_what_is_left(envkit: Envkit, tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text(UNQUOTED)
     found = envkit("--fix", "--only", "unquoted-specifier", "--fail-on", "warning", "Dockerfile")
     assert found.out.index("--- a/Dockerfile") < found.out.index("PASS: 1 file: nothing found")
@@ -83,14 +62,14 @@ def test_a_fix_shows_its_diff_writes_and_judges_what_is_left(envkit: Run, tmp_pa
     assert (again.out, again.err) == ("PASS: 1 file: nothing found\n", "")
 
 
-def test_a_document_on_stdout_stays_one(envkit: Run, tmp_path: Path) -> None:
+def test_a_document_on_stdout_stays_one(envkit: Envkit, tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text(UNQUOTED)
     found = envkit("--fix", "--format", "json", "Dockerfile")
     json.loads(found.out)
     assert "+RUN pip install" in found.err
 
 
-def test_mode_line_ends_and_mark_are_kept_and_no_file_is_left_beside(envkit: Run, tmp_path: Path) -> None:
+def test_mode_line_ends_and_mark_are_kept_and_no_file_is_left_beside(envkit: Envkit, tmp_path: Path) -> None:
     path = tmp_path / "Dockerfile"
     path.write_bytes(b"\xef\xbb\xbf" + UNQUOTED.replace("\n", "\r\n").encode())
     path.chmod(0o640)
@@ -103,7 +82,7 @@ def test_mode_line_ends_and_mark_are_kept_and_no_file_is_left_beside(envkit: Run
     assert os.listdir(tmp_path) == ["Dockerfile"]
 
 
-def test_a_link_stays_one(envkit: Run, tmp_path: Path) -> None:
+def test_a_link_stays_one(envkit: Envkit, tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "Dockerfile").write_text(UNQUOTED)
     (tmp_path / "Dockerfile").symlink_to("real/Dockerfile")
@@ -112,7 +91,7 @@ def test_a_link_stays_one(envkit: Run, tmp_path: Path) -> None:
     assert '"torch>=2.0"' in (tmp_path / "real" / "Dockerfile").read_text()
 
 
-def test_a_file_that_is_no_utf8_is_left_alone(envkit: Run, tmp_path: Path) -> None:
+def test_a_file_that_is_no_utf8_is_left_alone(envkit: Envkit, tmp_path: Path) -> None:
     data = UNQUOTED.encode() + b"RUN echo \xff\n"
     (tmp_path / "Dockerfile").write_bytes(data)
     found = envkit("--fix", "Dockerfile")
@@ -184,7 +163,7 @@ COPY --from=b / /
 """
 
 
-def test_pin_writes_the_digest_behind_each_literal_base(envkit: Run, tmp_path: Path, registry: Registry) -> None:
+def test_pin_writes_the_digest_behind_each_literal_base(envkit: Envkit, tmp_path: Path, registry: Registry) -> None:
     registry.digests["python:3.12-slim-bookworm"] = DIGEST
     (tmp_path / "Dockerfile").write_text(STAGES)
     found = envkit("--pin", "--fix", "Dockerfile")
@@ -197,7 +176,7 @@ def test_pin_writes_the_digest_behind_each_literal_base(envkit: Run, tmp_path: P
 
 
 def test_pin_says_which_registry_does_not_answer_and_changes_nothing_there(
-    envkit: Run, tmp_path: Path, registry: Registry
+    envkit: Envkit, tmp_path: Path, registry: Registry
 ) -> None:
     text = "FROM python:3.12-slim-bookworm\n"
     (tmp_path / "Dockerfile").write_text(text)
@@ -206,7 +185,7 @@ def test_pin_says_which_registry_does_not_answer_and_changes_nothing_there(
     assert (tmp_path / "Dockerfile").read_text() == text
 
 
-def test_pin_without_an_engine_says_so(envkit: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pin_without_an_engine_says_so(envkit: Envkit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none")
     (tmp_path / "Dockerfile").write_text("FROM python:3.12-slim-bookworm\n")
     found = envkit("--pin", "--diff", "Dockerfile")
@@ -284,7 +263,7 @@ def test_nothing_wrong_is_said_of_our_own_images(path: Path) -> None:
 # ---------------------------------------------------------------- small things
 
 
-def test_the_help_names_every_option(envkit: Run) -> None:
+def test_the_help_names_every_option(envkit: Envkit) -> None:
     said = envkit("--help").out
     for word in (
         "--context",

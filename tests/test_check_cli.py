@@ -11,18 +11,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import forked
 import jsonschema
 import pytest
+from inline import Ended, Envkit
 
-from envkit import check, cli
+from envkit import check
 
 ROOT = Path(__file__).parent.parent
 SCHEMA = json.loads((ROOT / "envkit" / "report" / "report-1.schema.json").read_text())
@@ -46,38 +45,12 @@ MAJOR = "torch-cuda-vs-base-mismatch-major"
 PRIVATE = "FROM registry.example/team/base:7\nRUN pip install --no-cache-dir torch==2.6.0\n"
 
 
-@dataclass(frozen=True)
-class Ended:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> Any:
-        document = json.loads(self.out)
-        jsonschema.validate(document, SCHEMA)
-        return document
-
-
-Run = Callable[..., Ended]
-
-
 @pytest.fixture
-def envkit(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    """Runs `envkit check` with these words in a folder of its own; signal handlers come back afterwards."""
-    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+def envkit(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Envkit]:
+    """Runs `envkit check` with these words in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-
-    def run(*words: object) -> Ended:
-        capsys.readouterr()
-        code = cli.run(lambda: cli.invoke(["check", *map(str, words)]))
-        told = capsys.readouterr()
-        assert "Traceback" not in told.err, told.err
-        return Ended(code, told.out, told.err)
-
-    yield run
-    for number, handler in kept.items():
-        signal.signal(number, handler)
+    with Envkit(capsys, "check") as run:
+        yield run
 
 
 def spawn(*words: object, folder: Path, stdin: bytes = b"", **environment: str) -> Ended:
@@ -95,12 +68,12 @@ def lay(folder: Path, files: dict[str, str]) -> None:
 # ---------------------------------------------------------------- what it ends with
 
 
-def test_a_clean_file_ends_with_0(envkit: Run, tmp_path: Path) -> None:
+def test_a_clean_file_ends_with_0(envkit: Envkit, tmp_path: Path) -> None:
     lay(tmp_path, {"Dockerfile": CLEAN})
     assert envkit("Dockerfile") == Ended(0, "PASS: 1 file: nothing found\n", "")
 
 
-def test_a_finding_ends_with_1_from_fail_on_upward(envkit: Run, tmp_path: Path) -> None:
+def test_a_finding_ends_with_1_from_fail_on_upward(envkit: Envkit, tmp_path: Path) -> None:
     lay(tmp_path, {"Dockerfile": MIXED})
     found = envkit("Dockerfile")
     assert found.code == 0
@@ -111,7 +84,7 @@ def test_a_finding_ends_with_1_from_fail_on_upward(envkit: Run, tmp_path: Path) 
     assert envkit("--fail-on", "fatal", "Dockerfile").code == 2
 
 
-def test_doubt_ends_with_3_and_is_outranked_by_a_finding(envkit: Run, tmp_path: Path) -> None:
+def test_doubt_ends_with_3_and_is_outranked_by_a_finding(envkit: Envkit, tmp_path: Path) -> None:
     lay(tmp_path, {"a/Dockerfile": PRIVATE, "b/Dockerfile": MIXED})
     found = envkit("a/Dockerfile")
     assert found.code == 3
@@ -137,7 +110,7 @@ def test_doubt_ends_with_3_and_is_outranked_by_a_finding(envkit: Run, tmp_path: 
     ],
 )
 def test_wrong_use_is_one_sentence_with_its_fix_and_2(
-    envkit: Run, tmp_path: Path, words: list[str], message: str
+    envkit: Envkit, tmp_path: Path, words: list[str], message: str
 ) -> None:
     lay(tmp_path, {"Dockerfile": CLEAN})
     found = envkit(*words)
@@ -149,13 +122,13 @@ def test_wrong_use_is_one_sentence_with_its_fix_and_2(
     assert fix.startswith("  fix: ") or "nearest" in found.err
 
 
-def test_nothing_to_check_is_undecided(envkit: Run, tmp_path: Path) -> None:
+def test_nothing_to_check_is_undecided(envkit: Envkit, tmp_path: Path) -> None:
     found = envkit()
     assert (found.code, found.out) == (3, "")
     assert "there is nothing to check in ." in found.err
 
 
-def test_if_any_lets_nothing_be_nothing_and_doubt_doubt(envkit: Run, tmp_path: Path) -> None:
+def test_if_any_lets_nothing_be_nothing_and_doubt_doubt(envkit: Envkit, tmp_path: Path) -> None:
     lay(tmp_path, {"ci.yml": "on: push\n", "a/Dockerfile": PRIVATE})
     for words, plain, lenient in ((["ci.yml"], 3, 0), (["a"], 3, 3), (["none"], 2, 2)):
         assert (envkit(*words).code, envkit("--if-any", *words).code) == (plain, lenient), words
@@ -164,10 +137,10 @@ def test_if_any_lets_nothing_be_nothing_and_doubt_doubt(envkit: Run, tmp_path: P
 # ---------------------------------------------------------------- what it takes
 
 
-def test_the_default_is_this_folder(envkit: Run, tmp_path: Path) -> None:
+def test_the_default_is_this_folder(envkit: Envkit, tmp_path: Path) -> None:
     lay(tmp_path, {"docker/Dockerfile": CLEAN, "train.Dockerfile": CLEAN, "README.md": "FROM here on\n"})
     found = envkit("--format", "json", "--observed")
-    assert set(found.document["observed"]["files"]) == {"docker/Dockerfile", "train.Dockerfile"}
+    assert set(found.document(SCHEMA)["observed"]["files"]) == {"docker/Dockerfile", "train.Dockerfile"}
 
 
 def test_stdin(tmp_path: Path) -> None:
@@ -182,29 +155,29 @@ def test_stdin_has_no_context_unless_one_is_named(tmp_path: Path) -> None:
     lay(tmp_path, {"requirements.txt": "torch==2.6.0\n"})
     text = b"FROM python:3.12-slim-bookworm\nCOPY requirements.txt .\nRUN pip install -r requirements.txt\n"
     words = ("-", "--format", "json", "--observed")
-    alone = spawn(*words, folder=tmp_path, stdin=text).document["observed"]
+    alone = spawn(*words, folder=tmp_path, stdin=text).document(SCHEMA)["observed"]
     assert alone["torch_version"] is None
-    there = spawn(*words, "--context", ".", folder=tmp_path, stdin=text).document["observed"]
+    there = spawn(*words, "--context", ".", folder=tmp_path, stdin=text).document(SCHEMA)["observed"]
     assert there["torch_version"] == "2.6.0"
 
 
-def test_the_context_is_the_files_folder_or_the_one_named(envkit: Run, tmp_path: Path) -> None:
+def test_the_context_is_the_files_folder_or_the_one_named(envkit: Envkit, tmp_path: Path) -> None:
     text = "FROM python:3.12-slim-bookworm\nCOPY requirements.txt .\nRUN pip install -r requirements.txt\n"
     lay(tmp_path, {"docker/Dockerfile": text, "requirements.txt": "torch==2.6.0\n"})
     words = ("--format", "json", "--observed", "docker/Dockerfile")
-    assert envkit(*words).document["observed"]["torch_version"] is None
-    found = envkit("--context", ".", *words).document["observed"]
+    assert envkit(*words).document(SCHEMA)["observed"]["torch_version"] is None
+    found = envkit("--context", ".", *words).document(SCHEMA)["observed"]
     assert found["torch_version"] == "2.6.0"
     assert "requirements.txt:1" in found["origins"]["torch_version"]
 
 
-def test_only_asks_one_check(envkit: Run, tmp_path: Path) -> None:
+def test_only_asks_one_check(envkit: Envkit, tmp_path: Path) -> None:
     lay(tmp_path, {"Dockerfile": MIXED})
     found = envkit("--only", MAJOR, "--format", "json", "Dockerfile")
-    assert [each["check"] for each in found.document["results"]] == [MAJOR]
+    assert [each["check"] for each in found.document(SCHEMA)["results"]] == [MAJOR]
 
 
-def test_list_names_every_check_with_its_title(envkit: Run) -> None:
+def test_list_names_every_check_with_its_title(envkit: Envkit) -> None:
     found = envkit("--list")
     lines = found.out.splitlines()
     assert found.code == 0
@@ -212,7 +185,7 @@ def test_list_names_every_check_with_its_title(envkit: Run) -> None:
     assert all(len(line.split()) > 3 for line in lines)
 
 
-def test_gpu_and_driver_are_what_it_must_run_on(envkit: Run, tmp_path: Path) -> None:
+def test_gpu_and_driver_are_what_it_must_run_on(envkit: Envkit, tmp_path: Path) -> None:
     lay(tmp_path, {"Dockerfile": CLEAN})
     found = envkit("--gpu", "RTX 5090", "--driver", "470", "Dockerfile")
     assert found.code == 1
@@ -223,9 +196,9 @@ def test_gpu_and_driver_are_what_it_must_run_on(envkit: Run, tmp_path: Path) -> 
 # ---------------------------------------------------------------- what it prints
 
 
-def test_observed_is_the_contract(envkit: Run, tmp_path: Path) -> None:
+def test_observed_is_the_contract(envkit: Envkit, tmp_path: Path) -> None:
     lay(tmp_path, {"Dockerfile": MIXED})
-    observed = envkit("--observed", "--format", "json", "Dockerfile").document["observed"]
+    observed = envkit("--observed", "--format", "json", "Dockerfile").document(SCHEMA)["observed"]
     assert set(observed) == {*FIELDS, "origins"}
     assert {name: observed[name] for name in FIELDS} == {
         "base_image": "nvidia/cuda:11.8.0-base-ubuntu22.04",
@@ -242,23 +215,23 @@ def test_observed_is_the_contract(envkit: Run, tmp_path: Path) -> None:
     assert all(isinstance(said, str) and said for said in observed["origins"].values())
 
 
-def test_observed_is_left_out_unless_it_was_asked_for(envkit: Run, tmp_path: Path) -> None:
+def test_observed_is_left_out_unless_it_was_asked_for(envkit: Envkit, tmp_path: Path) -> None:
     lay(tmp_path, {"Dockerfile": MIXED})
-    assert "observed" not in envkit("--format", "json", "Dockerfile").document
+    assert "observed" not in envkit("--format", "json", "Dockerfile").document(SCHEMA)
 
 
-def test_json_says_the_same_as_the_exit_code(envkit: Run, tmp_path: Path) -> None:
+def test_json_says_the_same_as_the_exit_code(envkit: Envkit, tmp_path: Path) -> None:
     lay(tmp_path, {"a/Dockerfile": PRIVATE, "b/Dockerfile": MIXED, "c/Dockerfile": CLEAN, "d/Dockerfile": "\0"})
     words = {0: "pass", 1: "fail", 2: "undecided", 3: "undecided"}
     for names in ("a", "b", "c", "ab", "bc", "ac", "cd", "bd"):
         for severity in ("note", "warning", "error"):
             found = envkit("--format", "json", "--fail-on", severity, *names)
-            assert found.document["verdict"] == words[found.code], (names, severity)
+            assert found.document(SCHEMA)["verdict"] == words[found.code], (names, severity)
 
 
-def test_a_finding_in_json_says_where(envkit: Run, tmp_path: Path) -> None:
+def test_a_finding_in_json_says_where(envkit: Envkit, tmp_path: Path) -> None:
     lay(tmp_path, {"Dockerfile": MIXED})
-    (result,) = envkit("--only", MAJOR, "--format", "json", "Dockerfile").document["results"]
+    (result,) = envkit("--only", MAJOR, "--format", "json", "Dockerfile").document(SCHEMA)["results"]
     (finding,) = result["findings"]
     assert (finding["severity"], finding["where"]) == ("warning", "Dockerfile:3")
     assert finding["evidence"]
@@ -266,7 +239,7 @@ def test_a_finding_in_json_says_where(envkit: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", check.FORMATS)
-def test_every_format_names_the_finding(envkit: Run, tmp_path: Path, format: str) -> None:
+def test_every_format_names_the_finding(envkit: Envkit, tmp_path: Path, format: str) -> None:
     lay(tmp_path, {"Dockerfile": MIXED})
     found = envkit("--format", format, "--fail-on", "warning", "Dockerfile")
     assert found.code == 1
@@ -282,14 +255,14 @@ def test_every_format_names_the_finding(envkit: Run, tmp_path: Path, format: str
 
 
 @pytest.mark.parametrize("format", check.FORMATS)
-def test_every_format_tells_of_an_unreadable_file_on_stderr(envkit: Run, tmp_path: Path, format: str) -> None:
+def test_every_format_tells_of_an_unreadable_file_on_stderr(envkit: Envkit, tmp_path: Path, format: str) -> None:
     lay(tmp_path, {"Dockerfile": "\0", "b/Dockerfile": CLEAN})
     found = envkit("--format", format, ".")
     assert found.code == 2
     assert found.err == "envkit: Dockerfile cannot be read: it is no text, it holds zero bytes\n"
 
 
-def test_secrets_of_a_file_are_in_no_format(envkit: Run, tmp_path: Path) -> None:
+def test_secrets_of_a_file_are_in_no_format(envkit: Envkit, tmp_path: Path) -> None:
     token = "ghp_" + "a1B2" * 9
     lay(tmp_path, {"Dockerfile": f"FROM ubuntu\nARG GITHUB_TOKEN={token}\nENV A=1\n"})
     for format in check.FORMATS:
@@ -363,7 +336,7 @@ def test_all_processes_end_with_it(tmp_path: Path) -> None:
 
 
 def test_the_nearest_settings_count_up_to_the_repository(
-    envkit: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    envkit: Envkit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lay(tmp_path, {"sub/deep/Dockerfile": MIXED, "envkit.toml": f'[check.severity]\n{MAJOR} = "error"\n'})
     monkeypatch.chdir(tmp_path / "sub" / "deep")
@@ -375,12 +348,12 @@ def test_the_nearest_settings_count_up_to_the_repository(
     assert f"turned off in {tmp_path}/sub/envkit.toml" in envkit("--format", "json", "Dockerfile").out
 
 
-def test_a_spec_without_the_table_is_nobodys_settings(envkit: Run, tmp_path: Path) -> None:
+def test_a_spec_without_the_table_is_nobodys_settings(envkit: Envkit, tmp_path: Path) -> None:
     lay(tmp_path, {"Dockerfile": CLEAN, "envkit.toml": "this is no toml"})
     assert envkit("Dockerfile").code == 0
 
 
-def test_settings_say_what_must_run_and_what_fails(envkit: Run, tmp_path: Path) -> None:
+def test_settings_say_what_must_run_and_what_fails(envkit: Envkit, tmp_path: Path) -> None:
     lay(tmp_path, {"Dockerfile": CLEAN, "envkit.toml": '[check]\ngpus = ["RTX 5090"]\ndriver = "470"\n'})
     assert {"error[gpu-arch-not-covered]", "error[driver-too-old]"} <= set(
         re.findall(r"error\[[\w-]+\]", envkit("Dockerfile").out)
@@ -390,17 +363,17 @@ def test_settings_say_what_must_run_and_what_fails(envkit: Run, tmp_path: Path) 
     assert envkit("--fail-on", "error", "Dockerfile").code == 0
 
 
-def test_settings_know_a_private_base(envkit: Run, tmp_path: Path) -> None:
+def test_settings_know_a_private_base(envkit: Envkit, tmp_path: Path) -> None:
     held = 'cuda = "11.8"\nflavor = "base"\nos = "ubuntu22.04"\npython = "3.11"\n'
     told = f'[check.base."registry.example/team/base:7"]\n{held}'
     lay(tmp_path, {"Dockerfile": PRIVATE, "envkit.toml": told})
     found = envkit("--only", MAJOR, "--observed", "--format", "json", "--fail-on", "warning", "Dockerfile")
     assert found.code == 1
-    assert found.document["observed"]["base_cuda"] == "11.8"
-    assert found.document["observed"]["origins"]["base_cuda"].endswith("envkit.toml")
+    assert found.document(SCHEMA)["observed"]["base_cuda"] == "11.8"
+    assert found.document(SCHEMA)["observed"]["origins"]["base_cuda"].endswith("envkit.toml")
 
 
-def test_comments_take_findings_away_and_unknown_names_are_told(envkit: Run, tmp_path: Path) -> None:
+def test_comments_take_findings_away_and_unknown_names_are_told(envkit: Envkit, tmp_path: Path) -> None:
     text = MIXED.replace("RUN pip", f"# envkit ignore={MAJOR},nosuch\nRUN pip")
     lay(tmp_path, {"Dockerfile": text})
     found = envkit("--fail-on", "warning", "Dockerfile")
@@ -409,7 +382,7 @@ def test_comments_take_findings_away_and_unknown_names_are_told(envkit: Run, tmp
     assert "ignored by line 3" in envkit("--format", "json", "Dockerfile").out
 
 
-def test_a_comment_in_the_requirements_file_counts_there(envkit: Run, tmp_path: Path) -> None:
+def test_a_comment_in_the_requirements_file_counts_there(envkit: Envkit, tmp_path: Path) -> None:
     text = MIXED.replace("RUN pip install --no-cache-dir torch==2.6.0", "COPY r.txt .\nRUN pip install -r r.txt")
     lay(tmp_path, {"Dockerfile": text, "r.txt": "torch==2.6.0\n"})
     assert "  --> r.txt:1:1, by way of Dockerfile\n" in envkit("--only", MAJOR, "Dockerfile").out
@@ -417,7 +390,7 @@ def test_a_comment_in_the_requirements_file_counts_there(envkit: Run, tmp_path: 
     assert "ignored by line 1 of r.txt" in envkit("--only", MAJOR, "--format", "json", "Dockerfile").out
 
 
-def test_a_baseline_lets_only_new_findings_count(envkit: Run, tmp_path: Path) -> None:
+def test_a_baseline_lets_only_new_findings_count(envkit: Envkit, tmp_path: Path) -> None:
     lay(tmp_path, {"a/Dockerfile": MIXED})
     words = ("--only", MAJOR, "--only", "unpinned-base", "--fail-on", "warning")
     found = envkit(*words, "--write-baseline", "known.json", ".")
@@ -479,16 +452,16 @@ def test_a_hard_file_takes_bounded_time_and_memory_and_is_no_crash(tmp_path: Pat
     assert not set(shown.out + shown.err) & set("\x1b\x07\u202e")
 
 
-def test_files_that_include_themselves_and_one_another(envkit: Run, tmp_path: Path) -> None:
+def test_files_that_include_themselves_and_one_another(envkit: Envkit, tmp_path: Path) -> None:
     text = "FROM python:3.12-slim-bookworm\nCOPY . /a\nRUN pip install --no-cache-dir -r /a/r.txt\n"
     lay(tmp_path, {"Dockerfile": text, "r.txt": "-r s.txt\ntorch==2.6.0\n", "s.txt": "-r r.txt\n-r s.txt\n"})
-    observed = envkit("--observed", "--format", "json", "Dockerfile").document["observed"]
+    observed = envkit("--observed", "--format", "json", "Dockerfile").document(SCHEMA)["observed"]
     assert observed["torch_version"] == "2.6.0"
     lay(tmp_path, {"requirements.txt": "-r requirements.txt\ntorch==2.6.0\n"})
     assert envkit("requirements.txt").code in (0, 3)
 
 
-def test_links_that_leave_the_context_are_not_followed(envkit: Run, tmp_path: Path) -> None:
+def test_links_that_leave_the_context_are_not_followed(envkit: Envkit, tmp_path: Path) -> None:
     lay(
         tmp_path,
         {
@@ -499,7 +472,7 @@ def test_links_that_leave_the_context_are_not_followed(envkit: Run, tmp_path: Pa
     (tmp_path / "c" / "r.txt").symlink_to("../secret.txt")
     found = envkit("--observed", "--format", "json", "c/Dockerfile")
     assert "9.9.9" not in found.out
-    assert found.document["observed"]["torch_version"] is None
+    assert found.document(SCHEMA)["observed"]["torch_version"] is None
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ import pytest
 from archive import installed
 from fake_docker import FakeDocker
 from index import Index, Publish
+from inline import Ended, Envkit
 from processes import children
 from test_prove import content_id, layer
 
@@ -47,31 +48,10 @@ VERBS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Ended:
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Ended]
-
-
 @pytest.fixture
-def envkit(capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
-    """Runs a command line in this process; signal handlers come back afterwards."""
-    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def run(*words: object) -> Ended:
-        capsys.readouterr()
-        code = cli.run(lambda: cli.invoke([str(word) for word in words]))
-        told = capsys.readouterr()
-        assert "Traceback" not in told.err, told.err
-        return Ended(code, told.out, told.err)
-
-    yield run
-    for number, handler in kept.items():
-        signal.signal(number, handler)
+def envkit(capsys: pytest.CaptureFixture[str]) -> Iterator[Envkit]:
+    with Envkit(capsys) as run:
+        yield run
 
 
 def spawn(*words: object, **environment: str) -> subprocess.Popen[str]:
@@ -115,7 +95,7 @@ def told(ended: Ended, code: int) -> str:
 # Help.
 
 
-def test_help_lists_every_verb(envkit: Run) -> None:
+def test_help_lists_every_verb(envkit: Envkit) -> None:
     ended = envkit("--help")
     assert ended.code == 0
     for verb in VERBS:
@@ -124,14 +104,14 @@ def test_help_lists_every_verb(envkit: Run) -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_has_help(verb: str, envkit: Run) -> None:
+def test_every_verb_has_help(verb: str, envkit: Envkit) -> None:
     ended = envkit(verb, "-h")
     assert ended.code == 0
     assert f"Usage: envkit {verb}" in ended.out or f" {verb} " in ended.out.splitlines()[0]
     assert ended.err == ""
 
 
-def test_the_readme_names_only_verbs_and_options_that_exist(envkit: Run) -> None:
+def test_the_readme_names_only_verbs_and_options_that_exist(envkit: Envkit) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     uses = re.findall(r"(?m)^    (?:\$ )?envkit ([a-z]+)([^#\n]*)", readme)
     assert {verb for verb, _ in uses} == set(VERBS)
@@ -142,18 +122,18 @@ def test_the_readme_names_only_verbs_and_options_that_exist(envkit: Run) -> None
             assert re.search(rf"(?<![a-z-]){option}(?![a-z-])", known), f"{verb} {option}"
 
 
-def test_the_version(envkit: Run) -> None:
+def test_the_version(envkit: Envkit) -> None:
     assert envkit("--version") == Ended(0, f"envkit {__version__}\n", "")
 
 
-def test_no_verb_is_wrong_usage(envkit: Run) -> None:
+def test_no_verb_is_wrong_usage(envkit: Envkit) -> None:
     assert envkit().code == 2
 
 
 @pytest.mark.parametrize(
     "words", [("frobnicate",), ("judge",), ("facts",), ("--nope",), ("lock", "--nope"), ("doctor", "--budget", "soon")]
 )
-def test_wrong_words_are_exit_2(words: tuple[str, ...], envkit: Run) -> None:
+def test_wrong_words_are_exit_2(words: tuple[str, ...], envkit: Envkit) -> None:
     ended = envkit(*words)
     assert (ended.code, ended.out) == (2, "")
     assert "Usage" in ended.err or "Error" in ended.err
@@ -201,7 +181,7 @@ def test_help_loads_neither_docker_nor_nvml_nor_templates() -> None:
     ],
 )
 def test_the_exit_code_is_the_verdict(
-    kind: str, name: str, code: int, verdict: str, tmp_path: Path, envkit: Run
+    kind: str, name: str, code: int, verdict: str, tmp_path: Path, envkit: Envkit
 ) -> None:
     path = saved(tmp_path, kind, name)
     # A recorded smoke run takes a third of a second to write in any format; the other subjects are written in all.
@@ -216,7 +196,7 @@ def test_the_exit_code_is_the_verdict(
     assert whole["observed"]["name"] == json.loads(path.read_text())["subject"]["name"]
 
 
-def test_nothing_observed_is_never_green(tmp_path: Path, envkit: Run) -> None:
+def test_nothing_observed_is_never_green(tmp_path: Path, envkit: Envkit) -> None:
     for kind in ("host", "image", "smoke"):
         path = tmp_path / f"{kind}.json"
         path.write_text(
@@ -225,7 +205,7 @@ def test_nothing_observed_is_never_green(tmp_path: Path, envkit: Run) -> None:
         assert envkit("judge", path).code == 3
 
 
-def test_fail_on_moves_the_line(tmp_path: Path, envkit: Run) -> None:
+def test_fail_on_moves_the_line(tmp_path: Path, envkit: Envkit) -> None:
     path = saved(tmp_path, "image", "torch-2.6-cudnn-8")
     codes = [envkit("judge", path, "--fail-on", word).code for word in ("note", "warning", "error", "ERROR")]
     assert codes[-1] == codes[-2] == 1
@@ -254,7 +234,7 @@ def test_fail_on_moves_the_line(tmp_path: Path, envkit: Run) -> None:
         b'{"kind": "host", "subject": {"name": "x"}}',
     ],
 )
-def test_what_was_not_saved_cannot_be_judged(content: bytes, tmp_path: Path, envkit: Run) -> None:
+def test_what_was_not_saved_cannot_be_judged(content: bytes, tmp_path: Path, envkit: Envkit) -> None:
     path = tmp_path / "x.json"
     path.write_bytes(content)
     ended = envkit("judge", path)
@@ -263,7 +243,7 @@ def test_what_was_not_saved_cannot_be_judged(content: bytes, tmp_path: Path, env
     assert ended.err.startswith("envkit: ")
 
 
-def test_a_missing_file_cannot_be_judged(tmp_path: Path, envkit: Run) -> None:
+def test_a_missing_file_cannot_be_judged(tmp_path: Path, envkit: Envkit) -> None:
     assert "none.json cannot be read" in told(envkit("judge", tmp_path / "none.json"), 2)
 
 
@@ -274,7 +254,7 @@ def test_a_missing_file_cannot_be_judged(tmp_path: Path, envkit: Run) -> None:
         ("up", str(IMAGES / "torch-2.6-cu124"), "--engine", "local"),
     ],
 )  # fmt: skip
-def test_a_format_that_does_not_exist_is_told_before_any_work(words: tuple[str, ...], envkit: Run) -> None:
+def test_a_format_that_does_not_exist_is_told_before_any_work(words: tuple[str, ...], envkit: Envkit) -> None:
     ended = envkit(*words, "--format", "yaml")
     assert told(ended, 2) == "there is no format `yaml`"
     assert "console, json, junit" in ended.err
@@ -283,18 +263,18 @@ def test_a_format_that_does_not_exist_is_told_before_any_work(words: tuple[str, 
 # Locking and rendering.
 
 
-def test_a_missing_spec(tmp_path: Path, envkit: Run) -> None:
+def test_a_missing_spec(tmp_path: Path, envkit: Envkit) -> None:
     for verb in ("lock", "render", "build", "up"):
         message = told(envkit(verb, tmp_path), 2)
         assert message == f"there is no spec at {tmp_path / 'envkit.toml'}"
 
 
-def test_an_unknown_key(tmp_path: Path, envkit: Run) -> None:
+def test_an_unknown_key(tmp_path: Path, envkit: Envkit) -> None:
     message = told(envkit("lock", wish(tmp_path, 'pakages = ["numpy"]\n')), 2)
     assert message.endswith("unknown key `pakages`; did you mean `packages`?")
 
 
-def test_a_refused_lock_says_why_and_what_is_near(tmp_path: Path, envkit: Run) -> None:
+def test_a_refused_lock_says_why_and_what_is_near(tmp_path: Path, envkit: Envkit) -> None:
     ended = envkit("lock", wish(tmp_path, 'cuda = "12.1"\n'))
     assert told(ended, 2) == "torch 2.6.0 was not published for CUDA 12.1; it was for 11.8, 12.4 and 12.6"
     assert len(re.findall(r"(?m)^  because: .*CUDA ", ended.err)) >= 3
@@ -302,7 +282,7 @@ def test_a_refused_lock_says_why_and_what_is_near(tmp_path: Path, envkit: Run) -
     assert os.listdir(tmp_path) == ["envkit.toml"]
 
 
-def test_a_lock_that_answers_is_kept(tmp_path: Path, envkit: Run) -> None:
+def test_a_lock_that_answers_is_kept(tmp_path: Path, envkit: Envkit) -> None:
     folder = tmp_path / "torch-2.6-cu124"
     folder.mkdir()
     for name in ("envkit.toml", "envkit.lock"):
@@ -314,7 +294,7 @@ def test_a_lock_that_answers_is_kept(tmp_path: Path, envkit: Run) -> None:
     assert "torch 2.6.0 for CUDA 12.4" in ended.out
 
 
-def test_an_index_out_of_reach_is_undecided(tmp_path: Path, envkit: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_out_of_reach_is_undecided(tmp_path: Path, envkit: Envkit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:1/simple")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
@@ -323,7 +303,7 @@ def test_an_index_out_of_reach_is_undecided(tmp_path: Path, envkit: Run, monkeyp
     assert not (tmp_path / "envkit.lock").exists()
 
 
-def test_render_needs_a_lock(tmp_path: Path, envkit: Run) -> None:
+def test_render_needs_a_lock(tmp_path: Path, envkit: Envkit) -> None:
     message = told(envkit("render", wish(tmp_path)), 2)
     assert message.endswith("envkit.lock does not exist")
     (tmp_path / "envkit.lock").write_bytes((IMAGES / "torch-2.6-cu124" / "envkit.lock").read_bytes())
@@ -332,12 +312,12 @@ def test_render_needs_a_lock(tmp_path: Path, envkit: Run) -> None:
     assert "envkit lock" in ended.err
 
 
-def test_render_prints_the_checked_in_dockerfile(envkit: Run) -> None:
+def test_render_prints_the_checked_in_dockerfile(envkit: Envkit) -> None:
     ended = envkit("render", IMAGES / "torch-2.6-cu124", "-o", "-")
     assert ended == Ended(0, (IMAGES / "torch-2.6-cu124" / "Dockerfile").read_text(), "")
 
 
-def test_render_writes_where_it_is_told(tmp_path: Path, envkit: Run) -> None:
+def test_render_writes_where_it_is_told(tmp_path: Path, envkit: Envkit) -> None:
     out = tmp_path / "D"
     ended = envkit("render", IMAGES / "torch-2.6-cu124", "-o", out)
     assert (ended.code, ended.out) == (0, f"{out}\n")
@@ -354,7 +334,7 @@ def test_render_writes_where_it_is_told(tmp_path: Path, envkit: Run) -> None:
     ],
 )
 def test_what_runs_the_image_elsewhere_is_written_beside_the_spec(
-    kind: str, name: str, word: str, tmp_path: Path, envkit: Run
+    kind: str, name: str, word: str, tmp_path: Path, envkit: Envkit
 ) -> None:
     reference(tmp_path)
     path = tmp_path / REFERENCE / name
@@ -363,12 +343,12 @@ def test_what_runs_the_image_elsewhere_is_written_beside_the_spec(
     assert word in path.read_text()
 
 
-def test_a_kind_of_output_that_does_not_exist(envkit: Run) -> None:
+def test_a_kind_of_output_that_does_not_exist(envkit: Envkit) -> None:
     message = told(envkit("render", IMAGES / REFERENCE, "--as", "helm"), 2)
     assert message == "there is no output `helm`"
 
 
-def test_an_output_that_cannot_be_written_leaves_nothing(tmp_path: Path, envkit: Run) -> None:
+def test_an_output_that_cannot_be_written_leaves_nothing(tmp_path: Path, envkit: Envkit) -> None:
     ended = envkit("render", IMAGES / "torch-2.6-cu124", "-o", tmp_path / "none" / "D")
     assert "cannot be written" in told(ended, 2)
     assert os.listdir(tmp_path) == []
@@ -410,7 +390,7 @@ def versions(folder: Path) -> dict[str, str]:
     return {pin.name: pin.version for pin in made.wheels}
 
 
-def test_a_check_says_whether_spec_and_lock_agree_and_changes_nothing(tmp_path: Path, envkit: Run) -> None:
+def test_a_check_says_whether_spec_and_lock_agree_and_changes_nothing(tmp_path: Path, envkit: Envkit) -> None:
     path = wish(tmp_path)
     assert envkit("lock", path, "--check") == Ended(1, f"{tmp_path / 'envkit.lock'} does not exist\n", "")
     assert os.listdir(tmp_path) == ["envkit.toml"]
@@ -429,7 +409,7 @@ def test_a_check_says_whether_spec_and_lock_agree_and_changes_nothing(tmp_path: 
     assert (job / "envkit.lock").read_bytes() == before
 
 
-def test_a_check_of_a_lock_that_was_edited_is_wrong_input(tmp_path: Path, envkit: Run) -> None:
+def test_a_check_of_a_lock_that_was_edited_is_wrong_input(tmp_path: Path, envkit: Envkit) -> None:
     reference(tmp_path)
     path = tmp_path / REFERENCE / "envkit.lock"
     path.write_text(path.read_text().replace('torch = "2.6.0"', 'torch = "2.5.0"', 1))
@@ -439,7 +419,7 @@ def test_a_check_of_a_lock_that_was_edited_is_wrong_input(tmp_path: Path, envkit
 
 
 def test_a_lock_is_made_again_as_far_as_it_is_asked(
-    tmp_path: Path, envkit: Run, index: Index, published: Publish
+    tmp_path: Path, envkit: Envkit, index: Index, published: Publish
 ) -> None:
     published("2.6.0", "3.11", "nvidia-cudnn-cu12", "numpy")
     index.add("numpy", "2.2.0")
@@ -470,7 +450,7 @@ def test_a_lock_is_made_again_as_far_as_it_is_asked(
 
 @pytest.mark.usefixtures("no_mirrors")
 def test_the_base_that_the_engine_holds_is_locked(
-    tmp_path: Path, envkit: Run, published: Publish, docker: FakeDocker
+    tmp_path: Path, envkit: Envkit, published: Publish, docker: FakeDocker
 ) -> None:
     published("2.6.0", "3.11", "nvidia-cudnn-cu12")
     docker.holds("debian:12-slim", b"", digest="sha256:" + "d" * 64)
@@ -504,7 +484,7 @@ def option(docker: FakeDocker, name: str) -> list[str]:
     return [word.partition("=")[2] for word in words if word.startswith(f"--{name}=")]
 
 
-def test_a_build_prints_the_image_and_says_how_to_run_it(job: Path, envkit: Run, docker: FakeDocker) -> None:
+def test_a_build_prints_the_image_and_says_how_to_run_it(job: Path, envkit: Envkit, docker: FakeDocker) -> None:
     ended = envkit("build", job)
     assert (ended.code, ended.out) == (0, f"envkit/{REFERENCE}:latest {content_id(ONE)}\n")
     assert "run it with --device nvidia.com/gpu=all: " in ended.err
@@ -515,7 +495,7 @@ def test_a_build_prints_the_image_and_says_how_to_run_it(job: Path, envkit: Run,
     assert not any(word in docker.builds()[0]["argv"] for word in ("--no-cache", "--network=none"))
 
 
-def test_a_flavor_a_tag_no_cache_and_a_mirror_reach_the_build(job: Path, envkit: Run, docker: FakeDocker) -> None:
+def test_a_flavor_a_tag_no_cache_and_a_mirror_reach_the_build(job: Path, envkit: Envkit, docker: FakeDocker) -> None:
     ended = envkit("build", job, "--flavor", "debug", "-t", "mine:7", "--no-cache", "--apt-mirror", "http://m.invalid/")
     assert (ended.code, ended.out) == (0, f"mine:7 {content_id(ONE)}\n")
     assert "run it with --cap-add SYS_PTRACE: " in ended.err
@@ -525,21 +505,21 @@ def test_a_flavor_a_tag_no_cache_and_a_mirror_reach_the_build(job: Path, envkit:
 
 
 @pytest.mark.parametrize("verb", ["build", "up"])
-def test_a_flavor_that_does_not_exist_is_told_before_any_work(verb: str, job: Path, envkit: Run) -> None:
+def test_a_flavor_that_does_not_exist_is_told_before_any_work(verb: str, job: Path, envkit: Envkit) -> None:
     ended = envkit(verb, job, "--flavor", "deubg")
     assert told(ended, 2) == "there is no flavor `deubg`"
     assert "one of: runtime, devel, debug" in ended.err
     assert sorted(os.listdir(job)) == ["envkit.lock", "envkit.toml"]
 
 
-def test_a_failed_build_is_undecided(job: Path, envkit: Run, docker: FakeDocker) -> None:
+def test_a_failed_build_is_undecided(job: Path, envkit: Envkit, docker: FakeDocker) -> None:
     docker.will_make()
     ended = envkit("build", job)
     assert (ended.code, ended.out) == (3, "")
     assert not any(name.startswith("envkit/") for name in docker.names())
 
 
-def test_a_verified_build_is_0_if_both_are_the_same_and_1_if_not(job: Path, envkit: Run, docker: FakeDocker) -> None:
+def test_a_verified_build_is_0_if_both_are_the_same_and_1_if_not(job: Path, envkit: Envkit, docker: FakeDocker) -> None:
     same = envkit("build", job, "--verify")
     assert same.code == 0, same.err
     first, *layers, last = same.out.splitlines()
@@ -557,7 +537,9 @@ def test_a_verified_build_is_0_if_both_are_the_same_and_1_if_not(job: Path, envk
     assert last == "NOT the same, built twice"
 
 
-def test_a_verified_build_needs_layers(job: Path, envkit: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_verified_build_needs_layers(
+    job: Path, envkit: Envkit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert "has no layers to compare" in told(envkit("build", job, "--verify", "--engine", "local"), 2)
 
@@ -584,7 +566,7 @@ def vendored(folder: Path, made: Lock) -> Path:
 
 
 def test_a_build_from_what_was_vendored_has_no_network(
-    job: Path, envkit: Run, docker: FakeDocker, tmp_path: Path
+    job: Path, envkit: Envkit, docker: FakeDocker, tmp_path: Path
 ) -> None:
     held = vendored(tmp_path, locks.parse((job / "envkit.lock").read_text(), "x"))
     ended = envkit("build", job, "--from", held)
@@ -598,7 +580,7 @@ def test_a_build_from_what_was_vendored_has_no_network(
 
 
 def test_what_was_vendored_is_compared_with_its_lock(
-    job: Path, envkit: Run, docker: FakeDocker, tmp_path: Path
+    job: Path, envkit: Envkit, docker: FakeDocker, tmp_path: Path
 ) -> None:
     held = vendored(tmp_path, locks.parse((job / "envkit.lock").read_text(), "x"))
     (wheel,) = (held / "wheels").glob("numpy-*")
@@ -612,7 +594,7 @@ def test_what_was_vendored_is_compared_with_its_lock(
 # Differences.
 
 
-def test_a_diff_is_0_for_the_same_and_1_for_a_change(tmp_path: Path, envkit: Run) -> None:
+def test_a_diff_is_0_for_the_same_and_1_for_a_change(tmp_path: Path, envkit: Envkit) -> None:
     made = reference(tmp_path / "a")
     older = (replace(pin, version="1.0.0") if pin.name == "numpy" else pin for pin in made.wheels)
     reference(tmp_path / "b", wheels=tuple(older))
@@ -626,7 +608,7 @@ def test_a_diff_is_0_for_the_same_and_1_for_a_change(tmp_path: Path, envkit: Run
     assert envkit("diff", one, one, "-f", "json").code == 0
 
 
-def test_specs_and_saved_probes_are_compared_too(tmp_path: Path, envkit: Run) -> None:
+def test_specs_and_saved_probes_are_compared_too(tmp_path: Path, envkit: Envkit) -> None:
     folders = []
     for name, cuda in (("a", "12.4"), ("b", "12.6")):
         (tmp_path / name).mkdir()
@@ -639,7 +621,7 @@ def test_specs_and_saved_probes_are_compared_too(tmp_path: Path, envkit: Run) ->
     assert envkit("diff", *probes).code == 1
 
 
-def test_images_are_compared_by_their_locks_and_layers(envkit: Run, docker: FakeDocker, tmp_path: Path) -> None:
+def test_images_are_compared_by_their_locks_and_layers(envkit: Envkit, docker: FakeDocker, tmp_path: Path) -> None:
     text = locks.dump(reference(tmp_path))
     for name, content in (("one:1", ONE), ("same:1", ONE), ("other:1", OTHER)):
         docker.holds(name, *content, labels={LOCK_LABEL: text, FLAVOR_LABEL: "runtime"})
@@ -650,7 +632,7 @@ def test_images_are_compared_by_their_locks_and_layers(envkit: Run, docker: Fake
     assert "has no image none:1" in told(envkit("diff", "one:1", "none:1"), 2)
 
 
-def test_what_cannot_be_compared_is_wrong_input(tmp_path: Path, envkit: Run) -> None:
+def test_what_cannot_be_compared_is_wrong_input(tmp_path: Path, envkit: Envkit) -> None:
     reference(tmp_path)
     held = tmp_path / REFERENCE / "envkit.lock"
     assert told(envkit("diff", held, held.parent), 2) == f"{held} is a lock, {held.parent} a spec"
@@ -664,7 +646,7 @@ def test_what_cannot_be_compared_is_wrong_input(tmp_path: Path, envkit: Run) -> 
 # init.
 
 
-def test_init_writes_a_spec_that_resolves_and_never_overwrites(tmp_path: Path, envkit: Run) -> None:
+def test_init_writes_a_spec_that_resolves_and_never_overwrites(tmp_path: Path, envkit: Envkit) -> None:
     ended = envkit("init", tmp_path)
     path = tmp_path / "envkit.toml"
     assert ended == Ended(0, f"{path}\n", "")
@@ -677,7 +659,7 @@ def test_init_writes_a_spec_that_resolves_and_never_overwrites(tmp_path: Path, e
 
 
 @pytest.mark.parametrize("commented", ["driver"])
-def test_what_init_leaves_commented_out_parses_too(commented: str, tmp_path: Path, envkit: Run) -> None:
+def test_what_init_leaves_commented_out_parses_too(commented: str, tmp_path: Path, envkit: Envkit) -> None:
     envkit("init", tmp_path)
     path = tmp_path / "envkit.toml"
     text = path.read_text()
@@ -686,7 +668,7 @@ def test_what_init_leaves_commented_out_parses_too(commented: str, tmp_path: Pat
     assert resolve(load_spec(path), load_facts()).torch
 
 
-def test_init_into_nowhere(tmp_path: Path, envkit: Run) -> None:
+def test_init_into_nowhere(tmp_path: Path, envkit: Envkit) -> None:
     assert "cannot be written" in told(envkit("init", tmp_path / "none"), 2)
 
 
@@ -707,7 +689,7 @@ def test_init_into_nowhere(tmp_path: Path, envkit: Run) -> None:
         ("peak", "NVIDIA H200", "peaks of H200 SXM"),
     ],
 )
-def test_facts_name_their_source(topic: str, query: str, word: str, envkit: Run) -> None:
+def test_facts_name_their_source(topic: str, query: str, word: str, envkit: Envkit) -> None:
     ended = envkit("facts", topic, query)
     assert (ended.code, ended.err) == (0, "")
     assert word in ended.out
@@ -723,13 +705,13 @@ def test_the_topics_are_all_tried_above() -> None:
 
 @pytest.mark.parametrize("topic", TOPICS)
 @pytest.mark.parametrize("query", ["", "zzz", "$(id)", "\n"])
-def test_facts_about_nothing_known_say_so(topic: str, query: str, envkit: Run) -> None:
+def test_facts_about_nothing_known_say_so(topic: str, query: str, envkit: Envkit) -> None:
     ended = envkit("facts", topic, query)
     assert (ended.code, ended.out) == (2, "")
     assert "there are no facts about" in ended.err
 
 
-def test_a_topic_or_format_that_does_not_exist(envkit: Run) -> None:
+def test_a_topic_or_format_that_does_not_exist(envkit: Envkit) -> None:
     assert told(envkit("facts", "weather", "x"), 2) == "there is no topic `weather`"
     assert told(envkit("facts", "os", "debian12", "-f", "xml"), 2) == "there is no format `xml` here"
 
@@ -737,11 +719,11 @@ def test_a_topic_or_format_that_does_not_exist(envkit: Run) -> None:
 # Probe and smoke of this Python.
 
 
-def test_an_image_and_a_python_are_one_too_many(envkit: Run) -> None:
+def test_an_image_and_a_python_are_one_too_many(envkit: Envkit) -> None:
     assert told(envkit("probe", "debian:12", "--python", "/usr/bin/python3"), 2)
 
 
-def test_a_probe_is_saved_and_judged_to_the_same_code(tmp_path: Path, envkit: Run) -> None:
+def test_a_probe_is_saved_and_judged_to_the_same_code(tmp_path: Path, envkit: Envkit) -> None:
     path = tmp_path / "here.json"
     first = envkit("probe", "--save", path, "--format", "json")
     again = envkit("judge", path, "--format", "json")
@@ -749,17 +731,17 @@ def test_a_probe_is_saved_and_judged_to_the_same_code(tmp_path: Path, envkit: Ru
     assert json.loads(first.out)["results"] == json.loads(again.out)["results"]
 
 
-def test_a_smoke_test_that_does_not_exist(envkit: Run) -> None:
+def test_a_smoke_test_that_does_not_exist(envkit: Envkit) -> None:
     assert told(envkit("smoke", "--only", "gem"), 2) == "there is no smoke test `gem`"
     assert told(envkit("smoke", "--sabotage", "rust"), 2) == "there is no sabotage `rust`"
 
 
-def test_an_engine_that_does_not_exist(envkit: Run) -> None:
+def test_an_engine_that_does_not_exist(envkit: Envkit) -> None:
     assert told(envkit("probe", "debian:12", "--engine", "moby"), 2) == "there is no engine `moby`"
 
 
 def test_an_engine_that_does_not_answer_is_undecided(
-    envkit: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    envkit: Envkit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     ended = envkit("probe", "debian:12")
@@ -784,14 +766,14 @@ def test_an_engine_that_does_not_answer_is_undecided(
         (SystemExit("text"), 2),
     ],
 )
-def test_errors_have_their_codes(error: BaseException, code: int, envkit: Run) -> None:
+def test_errors_have_their_codes(error: BaseException, code: int, envkit: Envkit) -> None:
     def fail() -> None:
         raise error
 
     assert cli.run(fail) == code
 
 
-def test_a_fault_of_envkit_is_never_found_or_green(envkit: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fault_of_envkit_is_never_found_or_green(envkit: Envkit, capsys: pytest.CaptureFixture[str]) -> None:
     def fail() -> None:
         raise ZeroDivisionError("a fault")
 
@@ -812,7 +794,7 @@ def test_a_closed_stream_is_told_or_survived(closed: int) -> None:
         assert done.returncode == 0 and "torch" in done.stdout
 
 
-def test_no_folder_for_temporary_files_is_one_sentence(envkit: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_folder_for_temporary_files_is_one_sentence(envkit: Envkit, capsys: pytest.CaptureFixture[str]) -> None:
     def fail() -> None:
         raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,9 @@ import explained as made
 import jsonschema
 import pytest
 from gathered import gathered
+from inline import Ended, Envkit
 
-from envkit import cli, explain, judge, pages, pseudonyms
+from envkit import explain, judge, pages, pseudonyms
 from envkit.errors import UsageError
 from envkit.explain import Asked
 from envkit.logs.knowledge import failures, signatures
@@ -44,33 +45,12 @@ RuntimeError: CUDA error: an illegal memory access was encountered
 CALM = "epoch 1 begins\nepoch 1 took 3.2 s\nsaved the model\n"
 
 
-@dataclass(frozen=True)
-class Ended:
-    code: int
-    out: str
-    err: str
-
-
-class Envkit:
-    """Runs `envkit explain` in this process."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self.capsys = capsys
-
-    def __call__(self, *words: object) -> Ended:
-        self.capsys.readouterr()
-        code = cli.run(lambda: cli.invoke(["explain", *map(str, words)]))
-        told = self.capsys.readouterr()
-        assert "Traceback" not in told.err, told.err
-        return Ended(code, told.out, told.err)
-
-    def document(self, *words: object) -> Any:
-        """What it prints as JSON, held to the schema."""
-        ended = self(*words, "--format", "json")
-        found = json.loads(ended.out)
-        jsonschema.validate(found, SCHEMA)
-        assert ended.code == (1 if explain_known(found) else 3)
-        return found
+def document(envkit: Envkit, *words: object) -> Any:
+    """What it prints as JSON, held to the schema."""
+    ended = envkit(*words, "--format", "json")
+    found = ended.document(SCHEMA)
+    assert ended.code == (1 if explain_known(found) else 3)
+    return found
 
 
 def explain_known(found: Any) -> bool:
@@ -79,10 +59,8 @@ def explain_known(found: Any) -> bool:
 
 @pytest.fixture
 def envkit(capsys: pytest.CaptureFixture[str]) -> Iterator[Envkit]:
-    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield Envkit(capsys)
-    for number, handler in kept.items():
-        signal.signal(number, handler)
+    with Envkit(capsys, "explain") as run:
+        yield run
 
 
 @pytest.fixture
@@ -118,7 +96,7 @@ def test_a_log_is_explained_in_words_with_its_lines(envkit: Envkit, fault: Path)
 
 
 def test_the_document_says_the_same_and_is_the_same_twice(envkit: Envkit, fault: Path) -> None:
-    found = envkit.document(fault)
+    found = document(envkit, fault)
     assert found["category"] == "illegal-memory-access"
     root = found["evidence"][0]
     assert (root["file"], root["line"], root["role"]) == (str(fault), 7, "root")
@@ -135,15 +113,15 @@ def test_a_log_that_tells_of_no_failure_proves_nothing(envkit: Envkit, tmp_path:
     ended = envkit(calm)
     assert ended.code == 3
     assert ended.out.startswith("UNDECIDED: ")
-    assert envkit.document(calm)["category"] == "insufficient-evidence"
+    assert document(envkit, calm)["category"] == "insufficient-evidence"
 
 
 def test_an_empty_log_is_said_to_be_empty(envkit: Envkit, tmp_path: Path) -> None:
     empty = tmp_path / "empty.log"
     empty.write_text("")
     assert envkit(empty).code == 3
-    assert envkit.document(empty)["because"] == f"{empty} is empty"
-    assert envkit.document(empty)["evidence"] == []
+    assert document(envkit, empty)["because"] == f"{empty} is empty"
+    assert document(envkit, empty)["evidence"] == []
 
 
 def test_stdin_is_a_log(envkit: Envkit) -> None:
@@ -170,7 +148,7 @@ def test_a_shells_pipe_by_name_is_read(fault: Path) -> None:
 def test_a_file_named_twice_is_read_once(envkit: Envkit, fault: Path) -> None:
     again = fault.parent / "again.log"
     os.link(fault, again)
-    assert len(envkit.document(fault, fault, again)["files"]) == 1
+    assert len(document(envkit, fault, fault, again)["files"]) == 1
 
 
 def test_the_kernels_log_is_read_as_the_kernels(envkit: Envkit, fault: Path, tmp_path: Path) -> None:
@@ -180,13 +158,13 @@ def test_the_kernels_log_is_read_as_the_kernels(envkit: Envkit, fault: Path, tmp
         "MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7f1e_40000000. "
         "Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ\n"
     )
-    found = envkit.document(fault, "--kernel-log", kernel)
+    found = document(envkit, fault, "--kernel-log", kernel)
     assert {mark["source"] for mark in found["timeline"] if mark["file"] == str(kernel)} == {"kernel"}
     assert envkit("--kernel-log", kernel).code in (1, 3)  # alone it is a log like any other
 
 
 def test_a_rank_can_be_said_of_a_file(envkit: Envkit, fault: Path) -> None:
-    found = envkit.document("--rank", f"3={fault}")
+    found = document(envkit, "--rank", f"3={fault}")
     assert {mark["rank"] for mark in found["timeline"]} == {3}
 
 
@@ -234,11 +212,11 @@ def test_the_flight_recorders_files_make_the_table_of_ranks(envkit: Envkit, faul
     paths = [tmp_path / f"nccl_trace_rank_{rank}" for rank in range(3)]
     for rank, path in enumerate(paths):
         path.write_text(dump(rank, 3))
-    found = envkit.document(*paths)
+    found = document(envkit, *paths)
     assert [state["rank"] for state in found["ranks"]] == [0, 1, 2]
     assert {state["rank"]: state["completed"] for state in found["ranks"]} == {0: 3, 1: 3, 2: 3}
     assert found["category"] == "nccl-timeout-hang"
-    assert len(envkit.document(fault, *paths)["files"]) == 4
+    assert len(document(envkit, fault, *paths)["files"]) == 4
 
 
 def test_a_broken_flight_recorders_file_is_refused(envkit: Envkit, tmp_path: Path) -> None:
@@ -385,11 +363,11 @@ def image(name: str) -> Any:
 
 def test_a_saved_image_gives_versions(envkit: Envkit, fault: Path, tmp_path: Path) -> None:
     path = saved(tmp_path, "image", image("torch-2.6-cu124"))
-    found = envkit.document(fault, "--with", path)
+    found = document(envkit, fault, "--with", path)
     assert found["versions"]["torch"].startswith("2.6.0")
     assert found["versions"]["cuda"] == "12.4"
     assert found["versions"]["nccl"] == "2.21.5"
-    assert "torch" not in envkit.document(fault)["versions"]
+    assert "torch" not in document(envkit, fault)["versions"]
 
 
 def test_a_saved_machine_gives_its_driver_and_gpus(tmp_path: Path) -> None:
@@ -519,7 +497,7 @@ def test_redact_takes_people_and_machines_out_and_keeps_the_rest_apart() -> None
 
 
 def test_redact_on_the_command_line(envkit: Envkit, fault: Path) -> None:
-    plain, hidden = envkit.document(fault), envkit.document(fault, "--redact")
+    plain, hidden = document(envkit, fault), document(envkit, fault, "--redact")
     assert hidden["category"] == plain["category"]
     assert "ada" not in json.dumps([hidden["evidence"], hidden["because"]])
     assert hidden["evidence"][0]["line"] == 7
