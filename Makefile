@@ -42,7 +42,6 @@ BUILT := tests/test_up_engine.py tests/test_generator_engine.py
 built: $(VENV)/test.ready
 	$(BIN)/python -m pytest -m engine --durations=8 $(BUILT)
 
-# These mostly wait for budgets.
 others: $(VENV)/test.ready
 	$(BIN)/python -m pytest -m engine --durations=5 $(BUILT:%=--ignore=%) tests
 

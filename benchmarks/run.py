@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
 
 ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "images" / "torch-2.6-cu124"
@@ -73,7 +74,10 @@ def timed(argv: list[str], codes: tuple[int, ...] = (0,), env: dict[str, str] | 
     return seconds, usage.ru_maxrss / 1024
 
 
-def repeated(work: Callable[[], float], runs: int) -> list[float]:
+T = TypeVar("T")
+
+
+def repeated(work: Callable[[], T], runs: int) -> list[T]:
     """The values of ``runs`` calls; one call before them warms the caches of the disk and is left out."""
     work()
     return [work() for _ in range(runs)]
@@ -85,7 +89,7 @@ def commands(runs: int) -> Iterator[Measure]:
     render = [*ENVKIT, "render", str(REFERENCE), "-o", "-"]
     yield measure("envkit render -o -", "s", repeated(lambda: timed(render)[0], runs), 0.4)
     doctor = [*ENVKIT, "doctor", "--format", "json"]
-    both = [timed(doctor, codes=(0, 1, 3)) for _ in range(runs + 1)][1:]
+    both = repeated(lambda: timed(doctor, codes=(0, 1, 3)), runs)
     yield measure("envkit doctor", "s", [seconds for seconds, _ in both], 0.5)
     yield measure("envkit doctor, largest process", "MiB", [memory for _, memory in both], 80.0)
     yield from guarding(runs)
@@ -181,7 +185,7 @@ def proving(runs: int) -> Iterator[Measure]:
         static = [timed([*inside, "/envkit.pyz", "probe", "--static"])[0] - timed(bare)[0] for _ in range(runs + 1)]
         yield measure("probe --static", "s", static[1:], 1.0)
     audit = [*ENVKIT, "audit", image, "--format", "json"]
-    both = [timed(audit, codes=(0, 1)) for _ in range(runs + 1)][1:]
+    both = repeated(lambda: timed(audit, codes=(0, 1)), runs)
     yield measure("envkit audit", "s", [seconds for seconds, _ in both], 3.0)
     yield measure("envkit audit, largest process", "MiB", [memory for _, memory in both], 500.0)
 
@@ -246,8 +250,7 @@ def locking(runs: int) -> Iterator[Measure]:
             resolved.unlink(missing_ok=True)
             return timed(uv)[0], timed(lock)[0]
 
-        once()
-        both = [once() for _ in range(runs)]  # the index answers faster in one minute than in the next
+        both = repeated(once, runs)  # the index answers faster in one minute than in the next
         alone = measure("uv alone", "s", [seconds for seconds, _ in both], None)
         whole = measure("envkit lock", "s", [seconds for _, seconds in both], None)
     yield alone

@@ -140,7 +140,7 @@ def test_wrong_words_are_exit_2(words: tuple[str, ...], envkit: Envkit) -> None:
 
 
 def test_the_parser_of_one_verb_says_what_that_of_all_says() -> None:
-    every = cli.parser()
+    every = cli.parser("")
     assert len(every.commands) > 10
     told = every.to_info_dict(click.Context(every, **every.context_settings))
     for verb in every.commands:

@@ -33,7 +33,7 @@ def commands(text: str) -> Iterator[list[str]]:
 
 def options(verb: str) -> set[str]:
     """The options that ``--help`` of a verb lists."""
-    verbs = cli.parser().commands
+    verbs = cli.parser("").commands
     assert verb in verbs, verb
     return {name for each in verbs[verb].params for name in (*each.opts, *each.secondary_opts)}
 
