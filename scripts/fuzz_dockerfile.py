@@ -60,7 +60,7 @@ RUN conda install -n ml -c pytorch -c nvidia pytorch=2.1.* torchvision pytorch-c
 ENV CONDA_DEFAULT_ENV ml
 RUN source activate ml; for p in einops timm; do pip install $p || exit 1; done
 RUN if [ "$(uname -m)" = x86_64 ]; then export X=cu121; else X=cpu; fi && \\
-    pip install "torch-scatter" -f https://data.pyg.org/whl/torch-2.1.0+${X}.html
+    pip install "torch-scatter" -f https://wheels.example.org/whl/torch-2.1.0+${X}.html
 CMD conda run -n ml python train.py
 """,
     """FROM python:3.11-slim

@@ -270,7 +270,7 @@ def test_pythons_that_a_specifier_lets_in(specifier: str, python: str, answer: b
         ("https://mirror.example.org/pytorch-wheels/cu121", "cu121"),
         ("https://download.pytorch.org/whl/torch_stable.html", ""),
         (DEFAULT_INDEX, ""),
-        ("https://data.pyg.org/whl/torch-2.1.0+cu118.html", ""),
+        ("https://wheels.example.org/whl/torch-2.1.0+cu118.html", ""),
         ("", ""),
     ],
 )

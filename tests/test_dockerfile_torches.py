@@ -32,7 +32,7 @@ WHL = "https://download.pytorch.org/whl"
         (f"{WHL}/cu100/torch-1.0.1-cp37-cp37m-linux_x86_64.whl", "cu100"),
         (f"{WHL}/torch_stable.html", ""),
         ("https://mirror.example.com/simple", ""),
-        ("https://data.pyg.org/whl/torch-2.1.0+cu118.html", ""),
+        ("https://wheels.example.org/whl/torch-2.1.0+cu118.html", ""),
     ],
 )
 def test_an_index_of_torch_says_its_variant(url: str, variant: str) -> None:
