@@ -38,6 +38,7 @@ from envkit.payload.precision.work import DTYPES
 from envkit.payload.smoke import TESTS
 from envkit.payload.smoke.case import LEVELS, SABOTAGE, chosen
 from envkit.payload.smoke.sanitize import TOOLS
+from envkit.payload.waits import LONGEST
 from envkit.proc import Completed
 from envkit.spec import one_line
 from envkit.subjects import Audit, Image, SmokeRun
@@ -229,7 +230,8 @@ def _ask(
     argv = [kind, "--budget", f"{timeout_s:.0f}", *words, "--nonce", seal["nonce"]]
     started = time.monotonic()
     talk = _Talk(kind, say)
-    done = place.run(argv, timeout_s + _GRACE_S, talk.hear, mounts)
+    # inside, what waits for a processor is given more time, up to this
+    done = place.run(argv, timeout_s * LONGEST + _GRACE_S, talk.hear, mounts)
     talk.end()
     answer = find(done.stdout, seal)
     late = done.timed_out or (done.exit != 0 and time.monotonic() - started >= timeout_s)

@@ -292,4 +292,4 @@ def test_real_ranks_meet_and_are_judged(sabotage: str) -> None:
 
 
 def test_documents_of_ranks_travel() -> None:
-    assert json.loads(json.dumps(list(Diagnosis("late", (1,), 2, "x", 0.1)))) == ["late", [1], 2, "x", 0.1]
+    assert json.loads(json.dumps(list(Diagnosis("late", (1,), 2, "x", 0.1, 2.0)))) == ["late", [1], 2, "x", 0.1, 2.0]

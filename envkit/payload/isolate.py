@@ -3,7 +3,8 @@
 A GPU fault is sticky: after one illegal access every later call of the same process fails.  So each piece of work
 gets a child, and a death costs one piece.  A child leads its own process group, is killed when its parent goes,
 speaks through a pipe of its own (its stdout is joined to its stderr, so noise cannot reach the document), and has a
-budget.  Its end is one of six, never merged:
+budget: time in which it, or what it started, waited for a processor does not count, up to a limit.  Its end is one of
+six, never merged:
 
 ran       it sent its value and left with status 0
 unfit     it said that this machine lacks what it needs
@@ -29,7 +30,7 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from envkit.payload import cuda_error
+from envkit.payload import cuda_error, waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -89,6 +90,8 @@ class _Running:
         self.open = {out, err}
         self.started = time.monotonic()
         self.deadline = self.started + budget_s
+        self.waited = 0.0  # seconds for a processor, which its deadline does not count
+        self.most_s = (waits.LONGEST - 1) * budget_s
         self.stopped = 0.0  # when its time was up and it was first told to die
         self.pending = b""
         self.final: dict[str, Any] | None = None
@@ -168,13 +171,14 @@ def _send(fd: int, document: dict[str, Any]) -> None:
 def perform(work: Callable[[Callable[[Any], None]], Any], fd: int, budget_s: float) -> None:
     """Does ``work`` in this process, sends its end to ``fd``, and leaves; it never returns.
 
-    A fatal signal and a budget that is nearly spent both write the Python stack to stderr.
+    A fatal signal and a budget that is nearly spent both write the Python stack to stderr, the latter again and again,
+    for the budget may be longer on a busy machine.
     """
     try:
         sys.stdout = os.fdopen(1, "w", errors="backslashreplace", closefd=False)
         sys.stderr = os.fdopen(2, "w", errors="backslashreplace", closefd=False)
         faulthandler.enable(file=2)
-        faulthandler.dump_traceback_later(max(0.05, min(budget_s * 0.9, budget_s - 0.3)), file=2)
+        faulthandler.dump_traceback_later(max(0.05, min(budget_s * 0.9, budget_s - 0.3)), repeat=True, file=2)
         try:
             document = {"value": work(lambda said: _send(fd, {"said": said}))}
         except Unfit as unfit:
@@ -240,12 +244,15 @@ def _sweep(child: _Running) -> None:
     os.close(child.err)
 
 
-def _finished(child: _Running, run_deadline: float) -> Ending | None:
-    """How the child ended, or None while it goes on or dies: several that do not die are waited for side by side."""
+def _finished(child: _Running, run_deadline: float, end: float, looked: bool) -> Ending | None:
+    """How the child ended, or None while it goes on or dies: several that do not die are waited for side by side.
+
+    ``looked``: what it waited for a processor is known up to now, so that its time can be found to be up.
+    """
     pid, status = os.waitpid(child.pid, os.WNOHANG)
     if not pid:
         now = time.monotonic()
-        if not child.stopped and now <= child.deadline:
+        if not child.stopped and not (looked and now > min(end, child.deadline + min(child.waited, child.most_s))):
             return None
         child.stopped = child.stopped or now
         _kill(child)
@@ -257,6 +264,8 @@ def _finished(child: _Running, run_deadline: float) -> Ending | None:
         return child.ending(status)
     seconds = round(time.monotonic() - child.started, 3)
     detail = f"no answer within {child.deadline - child.started:.0f} s"
+    if child.waited >= 1:
+        detail += f" and {child.waited:.0f} s more in which it waited for a processor"
     if not pid:
         detail += f"; process {child.pid} did not die of SIGKILL"
     return Ending("hung", detail, "", None, seconds, child.tail.decode("utf-8", "replace"))
@@ -271,11 +280,15 @@ def run(
 ) -> None:
     """Runs the tasks of each lane one after another and the lanes side by side; all of it within ``budget_s``.
 
+    Of that budget, as of each task's, what was spent waiting for a processor does not count; ``waits.LONGEST`` times
+    the budget is its end in any case.
     ``done`` is called with every task exactly once; a task that the budget left no time for is "hung".  ``before``
     is called just before each fork, ``meanwhile`` once, when the first task of every lane runs.
     """
     faulthandler.cancel_dump_traceback_later()  # a forked child would wait for its thread, which it does not have
+    end = time.monotonic() + budget_s * waits.LONGEST
     deadline = time.monotonic() + budget_s
+    clock = waits.Waits()
     waiting = [list(lane) for lane in lanes]
     running: dict[int, _Running] = {}
     try:
@@ -297,8 +310,12 @@ def run(
                 meanwhile()
                 meanwhile = None
             _listen(list(running.values()), deadline)
+            waited = clock.since([child.pid for child in running.values()])
+            deadline = min(end, deadline + max(waited.values(), default=0.0))
+            for child in running.values():
+                child.waited += waited.get(child.pid, 0.0)
             for number, child in list(running.items()):
-                ending = _finished(child, deadline)
+                ending = _finished(child, deadline, end, child.pid in waited)
                 if ending is not None:
                     del running[number]
                     _sweep(child)

@@ -17,7 +17,7 @@ import time
 import traceback
 from collections.abc import Callable
 
-from envkit.payload import shared_memory
+from envkit.payload import shared_memory, waits
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _TICK_S = 0.05
@@ -76,7 +76,8 @@ def guard(work: Callable[[], int], watch_stdin: bool, budget_s: float | None, sc
     Temporary files go into the folder ``scratch``, if one is given, which is removed at the end with all in it; so is
     the shared memory of processes that died before they could give it back.
 
-    Everything is killed when ``budget_s`` seconds have passed, on SIGTERM and SIGINT, or, with ``watch_stdin``, when
+    Everything is killed when ``budget_s`` seconds have passed, not counting those in which something of it waited for a
+    processor, or ``waits.LONGEST`` times as many in all, on SIGTERM and SIGINT, or, with ``watch_stdin``, when
     stdin ends: the client went away.  A killed worker gives 128 plus the signal's number, as a shell would.
     """
     sys.stdout.flush()
@@ -90,6 +91,10 @@ def guard(work: Callable[[], int], watch_stdin: bool, budget_s: float | None, sc
         shared_memory.sweep(started)
         if scratch:
             shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _spent(seconds: float, waited: float, budget_s: float) -> bool:
+    return seconds - waited >= budget_s or seconds >= budget_s * waits.LONGEST
 
 
 def _attended(work: Callable[[], int], watch_stdin: bool, budget_s: float | None) -> int:
@@ -109,17 +114,20 @@ def _attended(work: Callable[[], int], watch_stdin: bool, budget_s: float | None
             sys.stderr.flush()
         finally:
             os._exit(1)
-    deadline = None if budget_s is None else time.monotonic() + budget_s
+    clock, waited = waits.Waits(), 0.0
+    started = time.monotonic()
     while True:
         # As a container's first process this inherits every orphan; whoever ends is reaped, one a turn.
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == worker:
             kill_session(worker)  # whatever the worker left behind
             return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+        looked = clock.since([guard]) if budget_s is not None else {}  # as a subreaper it is above all of them
+        waited += looked.get(guard, 0.0)
         why = ""
         if asked:
             why = f"{signal.Signals(asked[0]).name} came"
-        elif deadline is not None and time.monotonic() >= deadline:
+        elif budget_s is not None and looked and _spent(time.monotonic() - started, waited, budget_s):
             why = f"the budget of {budget_s:g} s ran out"
         elif not watch_stdin:
             time.sleep(_TICK_S)

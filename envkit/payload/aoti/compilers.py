@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 from typing import Any
 
+from envkit.payload import waits
 from envkit.payload.aoti import package
 from envkit.payload.probe import inner
 
@@ -28,7 +29,11 @@ def _told(command: list[str], timeout_s: float) -> tuple[int, str]:
     """The exit code and all that a command prints; 127 and the reason where it does not run or does not end."""
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout_s
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout_s * waits.LONGEST,
         )
     except (OSError, subprocess.SubprocessError) as error:
         return 127, str(error)

@@ -13,7 +13,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from envkit.payload import waits
+
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_LOOK_S = 0.1  # how often it is looked what the child waits for
 
 
 def how_it_died(status: int) -> str:
@@ -46,12 +49,14 @@ class Asked:
     """Questions on their way: a forked child works at them in a row while this process goes on.
 
     The child has every library that this process has mapped, at the same place; what it does stays in it.  The answers
-    must be JSON.  ``budget_s`` is for each and counts from here.
+    must be JSON.  ``budget_s`` is for each and counts from here, without the time in which the child waited for a
+    processor.
     """
 
     def __init__(self, first: Callable[[], Any], budget_s: float, more: Sequence[Callable[[], Any]] = ()) -> None:
         questions = [first, *more]
         self._count, self._budget_s = len(questions), budget_s
+        self._clock, self._waited = waits.Waits(), 0.0
         self._deadline = time.monotonic() + budget_s
         self._reading, writing = os.pipe()
         self._child = os.fork()
@@ -63,11 +68,21 @@ class Asked:
                 os._exit(0)
         os.close(writing)
 
+    def _says_more(self) -> bool:
+        """Whether the child says something, or ends, within its budget."""
+        while not select.select([self._reading], [], [], _LOOK_S)[0]:
+            looked = self._clock.since([self._child])
+            self._waited += looked.get(self._child, 0.0)
+            late_s = time.monotonic() - self._deadline
+            if looked and late_s >= min(self._waited, (waits.LONGEST - 1) * self._budget_s):
+                return False
+        return True
+
     def _lines(self) -> tuple[list[bytes], bool]:
         """The whole lines that came, and whether one took longer than the budget."""
         data, count = b"", 0
         while count < self._count:
-            if not select.select([self._reading], [], [], max(0.0, self._deadline - time.monotonic()))[0]:
+            if not self._says_more():
                 return data.split(b"\n")[:-1], True
             chunk = os.read(self._reading, 65536)
             if not chunk:
@@ -75,7 +90,7 @@ class Asked:
             data += chunk
             if b"\n" in chunk:
                 count += chunk.count(b"\n")
-                self._deadline = time.monotonic() + self._budget_s
+                self._deadline, self._waited = time.monotonic() + self._budget_s, 0.0
         return data.split(b"\n")[:-1], False
 
     def answers(self) -> list[tuple[Any, str]]:

@@ -15,7 +15,9 @@ from typing import Any
 
 from envkit.payload.probe import wheels
 
-_BUDGET_S = 20.0  # a version costs some milliseconds; a cold network disk has been seen to take seconds
+_BUDGET_S = (
+    60.0  # a version costs some milliseconds; a cold network disk, or a busy machine, has been seen to take seconds
+)
 _DEFAULT = "/usr/local/cuda"
 # as torch's cpp_extension and nvcc look for it: what nvcc is told, what torch is told, what both find
 _HOST_VARIABLES = ("NVCC_CCBIN", "CXX", "CUDAHOSTCXX", "CC")

@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import importlib
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -403,6 +404,7 @@ def _run(asked: argparse.Namespace, scratch: str) -> dict[str, Any]:
     setting = Setting(threads, tuple(asked.sm), scratch, count, asked.level)
     lanes: dict[str, list[isolate.Task]] = {}
     beside: dict[str, list[isolate.Task]] = {}
+    built = itertools.count()
     try:
         jobs = _jobs(asked, None if gpus is None else count)
     except (OSError, ValueError, SyntaxError) as error:
@@ -425,7 +427,8 @@ def _run(asked: argparse.Namespace, scratch: str) -> dict[str, Any]:
             beside.setdefault(job.device, []).append(task)
         else:
             device = "cuda:0" if job.device == GPUS and count else job.device
-            lane = f"{device} {case.name}" if case.builds else device
+            # compilers side by side gain nothing beyond one a processor
+            lane = f"{device} builds {next(built) % _cores()}" if case.builds else device
             forked = case.start == "fork" or (case.start == "bare" and asked.level == "stress")  # to be repeated
             place = lanes if forked else beside
             if not forked:

@@ -22,7 +22,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from envkit.payload import cuda_error, isolate
+from envkit.payload import cuda_error, isolate, waits
 from envkit.payload.smoke.bench import Bench
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ class Diagnosis(NamedTuple):
 
     ``kind``: "" (all came to their end), "late" (``ranks`` did not come to a step in which others wait), "disagree"
     (they do something else than the others), "ended" (they ended with an error), "stuck" (all are inside one step) or
-    "idle" (none is inside any).  ``step`` is the number of the step, ``seconds`` how long the monitor watched.
+    "idle" (none is inside any).  ``step`` is the number of the step, ``seconds`` how long the monitor watched, and
+    ``waited`` how many of them a rank waited for a processor.
     """
 
     kind: str = ""
@@ -90,6 +91,7 @@ class Diagnosis(NamedTuple):
     step: int = 0
     text: str = ""
     seconds: float = 0.0
+    waited: float = 0.0
 
 
 class _Place(NamedTuple):
@@ -201,18 +203,23 @@ def diagnose(said: Sequence[Sequence[Mapping[str, Any]]]) -> Diagnosis:
     return Diagnosis("idle", (), top, f"{_NOBODY}; the last was {top} ({title})" if top else "no rank said anything")
 
 
-def watch(folder: str, size: int, patience_s: float, seconds: float, grace_s: float = _GRACE_S) -> Diagnosis:
+def watch(
+    folder: str, size: int, patience_s: float, seconds: float, grace_s: float = _GRACE_S, above: Sequence[int] = ()
+) -> Diagnosis:
     """Follows the notes of ``size`` ranks until all have left, or says why they do not go on.
 
     It waits ``patience_s`` without a new note, ``grace_s`` after one rank ended with an error or did something else
-    than the others, and ``seconds`` in all.  It needs nothing of the ranks but their notes.  Raises OSError where the
+    than the others, and ``seconds`` in all; time in which a process below those in ``above`` (process ids) waited for a
+    processor counts for none of these.  It needs nothing of the ranks but their notes.  Raises OSError where the
     folder cannot be read.
     """
-    began = moved = time.monotonic()
+    started = began = moved = time.monotonic()
     failed: float | None = None
     before: list[int] = []
+    clock, waited = waits.Waits(), 0.0
     while True:
-        now = time.monotonic()
+        waited += max(clock.since(above).values(), default=0.0)
+        now = time.monotonic() - waited
         said = read(folder, size)
         counts = [len(notes) for notes in said]
         if counts != before:
@@ -222,7 +229,7 @@ def watch(folder: str, size: int, patience_s: float, seconds: float, grace_s: fl
             failed = now
         spent = now - moved >= patience_s or now - began >= seconds or (failed is not None and now - failed >= grace_s)
         if spent or all(one is not None for one in left):
-            return diagnose(said)._replace(seconds=round(now - began, 3))
+            return diagnose(said)._replace(seconds=round(time.monotonic() - started, 3), waited=round(waited, 3))
         time.sleep(_TICK_S)
 
 
@@ -336,13 +343,13 @@ def run(
         return _one(rank, size, backend, folder, bench, work, timeout_s)
 
     def monitor(_: Callable[[Any], None]) -> Any:
-        return list(watch(folder, size, patience_s, seconds - 1.0, grace_s))
+        return list(watch(folder, size, patience_s, seconds - 1.0, grace_s, (os.getppid(),)))
 
     def done(task: isolate.Task, ending: isolate.Ending) -> None:
         if task.name == "monitor":
             if ending.ended == "ran":
-                kind, ranks, step, text, took = ending.value
-                found.append(Diagnosis(kind, tuple(ranks), step, text, took))
+                kind, ranks, *rest = ending.value
+                found.append(Diagnosis(kind, tuple(ranks), *rest))
             else:
                 found.append(Diagnosis("stuck", (), 0, f"the monitor itself {ending.ended}: {ending.detail}"))
             raise _Over  # whoever has not left by now will not
@@ -352,9 +359,10 @@ def run(
         Notes(folder, int(task.name)).left(how)  # said here, so that no rank is taken for gone before its end is known
 
     tasks = [[isolate.Task(str(rank), str(rank), seconds, partial(perform, rank))] for rank in range(size)]
-    tasks.append([isolate.Task("monitor", "", seconds, monitor)])
+    # the ranks' budgets are stretched where they wait for a processor, and the monitor must be there to speak
+    tasks.append([isolate.Task("monitor", "", seconds * waits.LONGEST, monitor)])
     with contextlib.suppress(_Over):
-        isolate.run(tasks, seconds, done)
+        isolate.run(tasks, seconds * waits.LONGEST, done)
     return Outcome(tuple(endings), found[0] if found else Diagnosis("stuck", (), 0, "the monitor did not answer"))
 
 

@@ -13,7 +13,7 @@ import re
 import subprocess
 from typing import Any
 
-from envkit.payload import isolate
+from envkit.payload import isolate, waits
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers import stages
 from envkit.payload.smoke.compilers.lacking import lacking_nvcc, nvcc
@@ -108,7 +108,11 @@ _SAID = 2000
 def told(command: list[str], timeout_s: float) -> tuple[int, str]:
     """The exit code of a command and what it printed; subprocess's own exceptions where it does not run or end."""
     done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout_s
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=timeout_s * waits.LONGEST,  # the budget of the test, which knows of a busy machine, comes first
     )
     return done.returncode, done.stdout.decode("utf-8", "replace").strip()
 

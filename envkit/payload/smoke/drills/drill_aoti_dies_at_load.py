@@ -13,7 +13,7 @@ import subprocess
 import zipfile
 from typing import Any
 
-from envkit.payload import isolate
+from envkit.payload import isolate, waits
 from envkit.payload.smoke import drill
 from envkit.payload.smoke.bench import Bench
 
@@ -42,7 +42,7 @@ def _built(folder: str) -> bytes:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=_BUILD_S,
+        timeout=_BUILD_S * waits.LONGEST,
     )
     if done.returncode:
         raise RuntimeError(f"{compiler} links no library: {done.stdout.decode('utf-8', 'replace').strip()[:500]}")

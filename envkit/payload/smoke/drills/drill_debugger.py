@@ -12,6 +12,7 @@ import re
 import subprocess
 from typing import TYPE_CHECKING, Any
 
+from envkit.payload import waits
 from envkit.payload.smoke import drill, nvrtc, sanitize
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers.stages import own_folder
@@ -87,7 +88,11 @@ def _used(tool: str, argv: tuple[str, ...], stem: str) -> str:
     said = ""
     for command in commands(tool, sanitize.found(tool), argv, stem):
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_TOOL_S
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_TOOL_S * waits.LONGEST,
         )
         said += done.stdout.decode("utf-8", "replace")
     return said[-20000:]

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from envkit.payload import waits
 from envkit.payload.smoke import drill, nvrtc, sanitize
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers.stages import own_folder
@@ -131,7 +132,7 @@ def _watched(program: _Program, folder: str) -> dict[str, Any]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=_TOOL_S,
+        timeout=_TOOL_S * waits.LONGEST,
     )
     said = done.stdout.decode("utf-8", "replace").strip()[-600:]
     if not os.path.exists(log):

@@ -17,6 +17,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from envkit.payload import waits
 from envkit.payload.smoke import ranks
 from envkit.payload.smoke.bench import SEED, Bench
 from envkit.payload.smoke.ranks import Diagnosis, Rank
@@ -60,7 +61,7 @@ def _work(fault: str, victim: int, rank: Rank) -> None:
         count = _COUNT + (1 if due and fault == "size" else 0)
         data = torch.ones(count, device=rank.device)
         if due and fault == "away":
-            time.sleep(_BUDGET_S)
+            time.sleep(_BUDGET_S * waits.LONGEST)
         if due and fault == "death":
             os.kill(os.getpid(), signal.SIGKILL)
         if due and fault == "operation":
@@ -108,7 +109,7 @@ def _torch_said(outcome: ranks.Outcome, folder: str) -> str:
 def run(bench: Bench) -> None:
     """Measures ``<backend>.named.wrong`` (faults that were not named by kind, step and rank),
     ``<backend>.seconds`` (the longest from the first rank's coming to the faulty step until the job was explained and
-    ended) and ``<backend>.left.behind`` (processes)."""
+    ended, without what a rank waited for a processor) and ``<backend>.left.behind`` (processes)."""
     backend, size = ranks.kind(bench)
     said = []
     for number, fault in enumerate(FAULTS):
@@ -124,7 +125,7 @@ def run(bench: Bench) -> None:
         found = outcome.diagnosis
         entered = [note["at"] for notes in ranks.read(folder, size) for note in notes if note.get("enter") == _STEP]
         bench.count(f"{backend}.named.wrong", int(not named_right(fault, victim, size, found)))
-        bench.note(f"{backend}.seconds", ended - min(entered, default=began))
+        bench.note(f"{backend}.seconds", max(0.0, ended - min(entered, default=began) - found.waited))
         bench.count(f"{backend}.left.behind", _alive(folder))
         said.append(f"{fault}: {found.text or 'nothing was found'}")
         if fault == "away":
