@@ -25,14 +25,17 @@ test: $(VENV)/test.ready
 	@if [ "$$ENVKIT_REQUIRE_ENGINE" = 1 ] || docker version >/dev/null 2>&1; then $(MAKE) real; else \
 	    echo 'left out, for no Docker Engine answers: slow tests, planted faults and real images (make slow faults runs the first two)'; fi
 
+# One worker a processor, if each has 3 GB: more of them only wait for one another.
+WORKERS = $(shell scripts/workers 3)
 # All stacks are made beside the first tests, and tests that look at one run share it in one worker.
-FAULTS := -n 4 --dist loadscope --no-loadscope-reorder --fault-stacks
+FAULTS = -n $(WORKERS) --dist loadscope --no-loadscope-reorder --fault-stacks
 
-# Faults keep the processors busy, images the disk, and the other engine tests wait for budgets: all side by side.  The stacks of
-# the faults take 22 GB and the images of torch 28; in CI, which has no use for it again, each part takes away what it made.
+# Faults keep the processors busy, images the disk, and the other engine tests wait for budgets: side by side, three parts where
+# four processors are.  The stacks of the faults take 22 GB and the images of torch 28; in CI, which has no use for it again,
+# each part takes away what it made.
 real: $(VENV)/test.ready slow
 	scripts/compiler
-	@$(MAKE) --no-print-directory --jobs=3 planted built others
+	@$(MAKE) --no-print-directory --jobs=$(if $(filter 1 2 3,$(WORKERS)),2,3) planted built others
 
 planted: $(VENV)/test.ready
 	$(BIN)/python -m pytest -m faults $(FAULTS) --durations=5 tests/faults

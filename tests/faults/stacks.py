@@ -62,7 +62,7 @@ def made_once(folder: Path) -> Iterator[bool]:
         ready.touch()
 
 
-def run(*argv: object, timeout_s: float = 900.0, env: Mapping[str, str] = os.environ) -> str:
+def run(*argv: object, timeout_s: float = 3600.0, env: Mapping[str, str] = os.environ) -> str:
     """The stdout of a program that ends well; raises AssertionError with its last words otherwise."""
     done = proc.run([str(word) for word in argv], timeout_s=timeout_s, env=dict(env))
     assert done.exit == 0, f"{done.argv} ended with {done.exit}: {(done.stderr or done.stdout)[-2000:]}"
@@ -186,7 +186,7 @@ def pristine(name: str) -> Stack:
         if wanted:  # each copy imports torch a few times; without byte code each of them takes a second longer
             stack = Stack(folder)
             words = ["-m", "compileall", "-q", "-j2", "-x", UNUSED, str(stack.site)]
-            done = proc.run([str(stack.python), *words], timeout_s=600)
+            done = proc.run([str(stack.python), *words], timeout_s=3600)
             assert done.exit in (0, 1), done.stderr  # 1: a package brings a template that is no Python
     return Stack(folder)
 
@@ -344,7 +344,7 @@ def envkit(words: list[str], environment: dict[str, str], setup: str) -> subproc
         env={**bare, **steered},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1800,  # a busy machine takes its time
         check=False,
         stdin=subprocess.DEVNULL,
     )
