@@ -284,19 +284,19 @@ def _dump(name: str, stream: io.BufferedReader, rank: int | None) -> flight.Dump
     return found if rank is None else replace(found, rank=rank)
 
 
-def _progress(size: int, say: Say) -> Callable[[int], None] | None:
+def _progress(size: int, say: Say, clock: Callable[[], float] = time.monotonic) -> Callable[[int], None] | None:
     """What says, now and then, how much was read; None where that takes no time anyway.
 
     The text of compressed logs is more than ``size``, the bytes of the files.
     """
     if size < _LARGE:
         return None
-    last, done = time.monotonic(), 0
+    last, done = clock(), 0
 
     def tell(more: int) -> None:
         nonlocal last, done
         done += more
-        now = time.monotonic()
+        now = clock()
         if now - last >= _PROGRESS_S:
             last = now
             say(f"read {done / 1e6:.0f} MB of text; the files have {size / 1e6:.0f} MB")

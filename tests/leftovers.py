@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import docker
+from clocks import comes
 
 from envkit.engine.docker import RUN_LABEL
 
@@ -52,10 +52,13 @@ def processes(images: str) -> set[str]:
     return found
 
 
-def stay(look: Callable[[], set[str]], before: set[str], seconds: float = 5.0) -> set[str]:
-    """Of what ``look`` finds beyond ``before``, what is still there after so many seconds."""
-    left, limit = look() - before, time.monotonic() + seconds
-    while left and time.monotonic() < limit:
-        time.sleep(0.1)
-        left &= look()
+def stay(look: Callable[[], set[str]], before: set[str]) -> set[str]:
+    """Of what ``look`` finds beyond ``before``, what is still there after a while."""
+    left = look() - before
+
+    def went() -> bool:
+        left.intersection_update(look())
+        return not left
+
+    comes(went, 0.1)
     return left

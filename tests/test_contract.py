@@ -366,7 +366,7 @@ def strays(text: str) -> list[str]:
 
 def test_no_file_names_a_package_registry_or_one_machine() -> None:
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "-x", "__pycache__"]
-    listed = run(command, timeout_s=20, cwd=ROOT)
+    listed = run(command, timeout_s=60, cwd=ROOT)
     if listed.exit:
         pytest.skip(f"the files of the repository are not known: {listed.stderr.strip()}")
     paths = [ROOT / name for name in listed.stdout.split("\0") if name]

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ from typing import Any
 import forked
 import jsonschema
 import pytest
+from clocks import PATIENCE_S, comes
+from processes import named
 
 from envkit import debug, facts
 from envkit.debug import job, render, repro, rungs, sanitizer
@@ -55,18 +56,8 @@ def step(made: DebugReport, rung: str) -> Any:
 
 
 def gone(mark: str) -> bool:
-    """Whether no process has this in its command line."""
-    for _ in range(50):
-        found = False
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
-            try:
-                found = found or mark.encode() in path.read_bytes()
-            except OSError:
-                continue
-        if not found:
-            return True
-        time.sleep(0.1)
-    return False
+    """Whether no process has this in its command line, after a while."""
+    return comes(lambda: not named(mark), 0.1)
 
 
 def test_a_command_that_succeeds_without_a_gpu_is_clean(run: Run) -> None:
@@ -183,7 +174,7 @@ lock.acquire()
 def test_a_hang_is_told_with_the_stacks_of_every_thread_of_every_process(run: Run, tmp_path: Path) -> None:
     made = run(python(tmp_path, HANG), quiet_s=1.0)
     assert (made.verdict, step(made, "as-is").ended, made.exit) == (Verdict.FOUND, "hung", None)
-    assert made.elapsed_s < 30
+    assert made.elapsed_s < PATIENCE_S
     parent = next(each for each in made.hang if len(each.threads) == 2)
     assert len(made.hang) == 2
     assert parent.threads[-1][-1].line == 12 and "hold" in [frame.function for frame in parent.threads[0]]
@@ -414,12 +405,9 @@ def test_whatever_ends_envkit_nothing_of_the_command_stays(tmp_path: Path, numbe
         [sys.executable, "-m", "envkit", "debug", "--out", str(tmp_path / "out"), "--", "sh", "-c", script],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ,
     )  # fmt: skip
-    deadline = time.monotonic() + 20
-    while not (tmp_path / "out" / "as-is" / "output.txt").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(0.3)
+    assert comes(lambda: len(named(f"sleep\0{mark}")) == 2), "the command did not come to its sleep"
     started.send_signal(number)
-    _, said = started.communicate(timeout=30)
+    _, said = started.communicate(timeout=120)
     assert gone(mark)
     if number is not signal.SIGKILL:
         assert started.returncode == 130 and f"stopped by {number.name}" in said

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,8 @@ from typing import Any
 import forked
 import jsonschema
 import pytest
+from clocks import comes, costs_less
+from processes import named
 
 from envkit import debug, facts
 from envkit.debug import job, render, repro
@@ -73,14 +74,14 @@ def test_words_of_any_bytes_come_through_and_can_be_run_again(run: Run) -> None:
     made = run(["printf", "%s|", *words])
     wanted = os.fsencode("".join(f"{word}|" for word in words))
     assert Path(made.folder, "as-is", "output.txt").read_bytes() == wanted
-    again = subprocess.run(["sh", str(Path(made.folder, "repro.sh"))], capture_output=True, check=True, timeout=20)
+    again = subprocess.run(["sh", str(Path(made.folder, "repro.sh"))], capture_output=True, check=True, timeout=120)
     assert again.stdout == wanted
 
 
 def test_the_reproducer_fails_as_the_command_did(run: Run) -> None:
     made = run([sys.executable, "-c", "import sys; sys.exit('broken') if __debug__ else None"])
     again = subprocess.run(
-        ["sh", str(Path(made.folder, "repro.sh"))], capture_output=True, text=True, check=False, timeout=20, cwd="/"
+        ["sh", str(Path(made.folder, "repro.sh"))], capture_output=True, text=True, check=False, timeout=120, cwd="/"
     )
     assert (again.returncode, again.stderr) == (made.exit, "broken\n")
 
@@ -90,7 +91,7 @@ def test_a_folder_whose_name_is_no_text_is_no_trouble(tmp_path: Path) -> None:
     place.mkdir()
     assert verb("--", "sh", "-c", "exit 3", cwd=place).returncode == 3
     script = place / "envkit-debug-1" / "repro.sh"
-    assert subprocess.run(["sh", str(script)], check=False, timeout=20).returncode == 3
+    assert subprocess.run(["sh", str(script)], check=False, timeout=120).returncode == 3
 
 
 def test_a_little_budget_still_looks_at_the_command_once(run: Run) -> None:
@@ -228,7 +229,7 @@ def test_shared_memory_of_what_ignores_sigterm_goes(run: Run, tmp_path: Path) ->
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         f"held = shared_memory.SharedMemory(create=True, size=1000, name='{name}')\n"
         "print('holds', flush=True)\n"
-        "time.sleep(100)\n"
+        "time.sleep(600)\n"
     )
     made = run([sys.executable, str(program)], rung_s=3.0)
     assert Path(made.folder, "as-is", "output.txt").read_text().startswith("holds")
@@ -260,7 +261,7 @@ if os.path.basename(os.environ["ENVKIT_DEBUG_FOLDER"]) == "blocking":
     held = shared_memory.SharedMemory(create=True, size=1000, name=sys.argv[1])
     subprocess.Popen(["setsid", "sleep", sys.argv[2]])
     print("ready", flush=True)
-    time.sleep(100)
+    time.sleep(600)
 raise RuntimeError("CUDA error: an illegal memory access was encountered")
 """
 
@@ -275,19 +276,11 @@ def test_whatever_ends_envkit_in_a_later_rung_nothing_stays(tmp_path: Path, numb
     null = subprocess.DEVNULL
     begun = subprocess.Popen(argv, cwd=tmp_path, env=environ, stdin=null, stdout=null, stderr=null)
     output = tmp_path / "out" / "blocking" / "output.txt"
-    deadline = time.monotonic() + 30
-    while not (output.exists() and output.read_text() == "ready\n") and time.monotonic() < deadline:
-        time.sleep(0.05)
+    assert comes(lambda: output.exists() and output.read_text() == "ready\n")
     assert Path("/dev/shm", name).exists()
     begun.send_signal(number)
-    assert begun.wait(30) == (130 if number is signal.SIGINT else -number)
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        stays = subprocess.run(["pgrep", "-f", mark], check=False, stdout=null).returncode == 0
-        if not stays and not Path("/dev/shm", name).exists():
-            break
-        time.sleep(0.1)
-    assert not stays and not Path("/dev/shm", name).exists()
+    assert begun.wait(120) == (130 if number is signal.SIGINT else -number)
+    assert comes(lambda: not named(mark) and not Path("/dev/shm", name).exists(), 0.1)
 
 
 # -- commands that meddle with the folder
@@ -413,12 +406,12 @@ def test_words_without_a_secret_stay_as_they_are() -> None:
 def companioned(tmp_path: Path, text: str, *options: str) -> job.Ran:
     """A Python with the companion that runs this text."""
     number = len(list(tmp_path.iterdir()))
-    return job.run(job.Here(), [sys.executable, *options, "-c", text], tmp_path / f"run-{number}", budget_s=20)
+    return job.run(job.Here(), [sys.executable, *options, "-c", text], tmp_path / f"run-{number}", budget_s=60)
 
 
 def test_an_error_whose_words_fail_prints_as_without_the_companion(tmp_path: Path) -> None:
     text = "class Odd(Exception):\n    def __str__(self):\n        raise RuntimeError\nraise Odd()\n"
-    bare = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, timeout=20)
+    bare = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, timeout=120)
     ran = companioned(tmp_path, text)
     assert (ran.exit, ran.text()) == (1, bare.stderr)
     assert [event["kind"] for event in ran.events if event["event"] == "exception"] == ["Odd"]
@@ -440,13 +433,13 @@ def test_waits_take_what_python_s_own_take(tmp_path: Path) -> None:
 
 def test_a_low_limit_of_descriptors_is_no_trouble(tmp_path: Path) -> None:
     argv = ["sh", "-c", f'ulimit -n 64; exec {sys.executable} -c "print(7)"']
-    ran = job.run(job.Here(), argv, tmp_path / "run", budget_s=20)
+    ran = job.run(job.Here(), argv, tmp_path / "run", budget_s=60)
     assert (ran.exit, ran.text()) == (0, "7\n") and [event["event"] for event in ran.events] == ["start"]
 
 
 def test_a_folder_that_is_gone_is_no_trouble_for_the_companion(tmp_path: Path) -> None:
     argv = ["sh", "-c", f'mkdir {tmp_path}/w; cd {tmp_path}/w; rmdir {tmp_path}/w; exec {sys.executable} -c "print(7)"']
-    ran = job.run(job.Here(), argv, tmp_path / "run", budget_s=20)
+    ran = job.run(job.Here(), argv, tmp_path / "run", budget_s=60)
     assert (ran.exit, ran.text()) == (0, "7\n")
 
 
@@ -458,10 +451,10 @@ def test_a_python_without_the_companion_runs_as_ever(tmp_path: Path, option: str
 
 def test_a_program_that_writes_byte_by_byte_costs_no_memory(tmp_path: Path) -> None:
     output = envkit_keeper.Output(str(tmp_path / "output"), 200000)
-    started = time.monotonic()
-    for number in range(400000):
-        output.take(b"%c" % (97 + number % 26))
-    assert len(output.tail) <= 4 and output.bytes == 400000 and time.monotonic() - started < 10
+    with costs_less(10):
+        for number in range(400000):
+            output.take(b"%c" % (97 + number % 26))
+    assert len(output.tail) <= 4 and output.bytes == 400000
     output.end()
     kept = (tmp_path / "output").read_bytes()
     assert kept.startswith(b"abc") and kept.endswith(b"%c" % (97 + 399999 % 26)) and len(kept) < 280000

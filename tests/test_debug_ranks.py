@@ -7,12 +7,12 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from clocks import ends
 
 from envkit import debug, facts
 from envkit.debug import job, ranks, render
@@ -399,7 +399,7 @@ def _get_default_group(): return GroupMember.WORLD
 def all_reduce(tensor, op=None, group=None, async_op=False):
     "Reduces."
     if getattr(tensor, "waits", False):
-        time.sleep(60)
+        time.sleep(600)
     return tensor
 def all_gather_object(object_list, obj, group=None):
     all_reduce(obj, group=group)
@@ -452,7 +452,7 @@ def companion(folder: Path, torch: Path, text: str) -> tuple[subprocess.Complete
     path = os.pathsep.join((str(COMPANION), str(torch)))
     added = {"PYTHONPATH": path, "ENVKIT_DEBUG_FOLDER": str(folder), "ENVKIT_DEBUG_RANKS": "1"}
     done = subprocess.run(
-        [sys.executable, str(program)], env={**os.environ, **added}, capture_output=True, text=True, timeout=30
+        [sys.executable, str(program)], env={**os.environ, **added}, capture_output=True, text=True, timeout=120
     )
     files = sorted(folder.glob("ranks-*.jsonl"), key=lambda each: "old" not in each.name)
     return done, [json.loads(line) for path in files for line in path.read_text().splitlines()]
@@ -580,7 +580,7 @@ for step in range(3):
                 while time.monotonic() < end:
                     sum(range(1000))
             else:
-                time.sleep(60)  # stuck
+                time.sleep(600)  # stuck
         else:
             tensor.waits = sys.argv[1] == "stuck"
     dist.all_reduce(tensor)
@@ -598,11 +598,11 @@ def test_a_job_of_two_ranks(tmp_path: Path, torch: Path, case: str, monkeypatch:
     monkeypatch.setenv("PYTHONPATH", str(torch))
     command = (sys.executable, str(tmp_path / "launcher.py"), str(tmp_path / "job.py"), case)
     wish = debug.Wish(command, 60.0, 40.0, 0.0, hang_after_s=1.5, folder=tmp_path / "out")
-    started = time.monotonic()
-    made = debug.run(wish, job.Here(), facts.load(), lambda line: None)
+    with ends():
+        made = debug.run(wish, job.Here(), facts.load(), lambda line: None)
     assert json.loads(render.document(made))["ranks"][0]["rank"] == 0
     if case == "stuck":
-        assert made.verdict is Verdict.FOUND and time.monotonic() - started < 20
+        assert made.verdict is Verdict.FOUND
         assert "rank 0 waits in all_reduce of [2, 3] float32, collective 3 of the default group" in made.cause
         assert "rank 1 is at" in made.cause and "job.py" in made.cause
         assert [row.state for row in made.ranks] == ["waits", "elsewhere"]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
+from clocks import costs_less
 from gathered import gathered
 from hypothesis import given
 from hypothesis import strategies as st
@@ -383,14 +382,13 @@ def test_no_reference_breaks_it(reference: str) -> None:
 
 
 def test_long_references_cost_little() -> None:
-    begun = time.perf_counter()
-    for text in (
-        "a/" * 100_000,
-        "x:" + "cuda-" * 100_000,
-        "nvidia/cuda:" + "1." * 100_000,
-        "nvidia/cuda:12.1-" + "-" * 100_000,
-    ):
-        read(text)
-    for _ in range(20):
-        read("nvidia/cuda:12.4.1-cudnn-devel-ubuntu22.04")
-    assert time.perf_counter() - begun < 2
+    with costs_less(2):
+        for text in (
+            "a/" * 100_000,
+            "x:" + "cuda-" * 100_000,
+            "nvidia/cuda:" + "1." * 100_000,
+            "nvidia/cuda:12.1-" + "-" * 100_000,
+        ):
+            read(text)
+        for _ in range(20):
+            read("nvidia/cuda:12.4.1-cudnn-devel-ubuntu22.04")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pytest
+from clocks import costs_less
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -293,9 +293,8 @@ def test_anchors_and_selectors() -> None:
     ],
 )
 def test_a_broken_file_is_said_and_bounded(text: str) -> None:
-    begun = time.monotonic()
-    records = found("conda env create -f e.yml", {"/app/e.yml": text})
-    assert time.monotonic() - begun < 1
+    with costs_less(1):
+        records = found("conda env create -f e.yml", {"/app/e.yml": text})
     assert records and all(isinstance(record, Unread) for record in records)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
+from clocks import costs_less
 
 from envkit.dockerfile.context import Context
 from envkit.dockerfile.evaluate import read
@@ -87,7 +87,6 @@ def test_a_lock_that_the_build_makes_anew_is_not_the_one_of_the_context(tmp_path
 
 
 def test_patterns_that_could_take_long_end_soon(tmp_path: Path) -> None:
-    begun = time.monotonic()
-    text = "a" * 1_900 + "\n"
-    built(tmp_path, "sed -i '/a*a*a*b/d;/.*.*.*.*x/d' requirements.txt && pip install -r requirements.txt", text)
-    assert time.monotonic() - begun < 5
+    with costs_less(5):
+        text = "a" * 1_900 + "\n"
+        built(tmp_path, "sed -i '/a*a*a*b/d;/.*.*.*.*x/d' requirements.txt && pip install -r requirements.txt", text)

@@ -15,6 +15,7 @@ from typing import Any
 import forked
 import machines
 import pytest
+from clocks import costs_less
 from gathered import gathered
 
 from envkit import examine, exits, expect, facts, host_diff, judge, pseudonyms, report, saved
@@ -235,10 +236,8 @@ def test_a_file_beyond_all_sizes_is_refused_before_it_is_parsed(tmp_path: Path) 
     path = tmp_path / "host.json"
     with path.open("wb") as file:
         file.truncate(1 << 30)
-    began = time.monotonic()
-    with pytest.raises(UsageError, match="more than 64 MiB"):
+    with costs_less(5), pytest.raises(UsageError, match="more than 64 MiB"):
         saved.document(path)
-    assert time.monotonic() - began < 5
 
 
 def test_control_characters_of_a_machine_do_not_reach_the_terminal(tmp_path: Path) -> None:
@@ -255,18 +254,18 @@ def test_control_characters_of_a_machine_do_not_reach_the_terminal(tmp_path: Pat
         (("--budget", "-1"), "leaves no time"),
         (("--budget", "nan"), "leaves no time"),
         (("--budget", "inf"), "leaves no time"),
-        (("--from", "/nonexistent", "--root", "/tmp"), "both given"),
-        (("--from", "/nonexistent", "--cuda", "banana"), "no version of CUDA"),
-        (("--from", "/nonexistent"), "no such file"),
-        (("--root", "/nonexistent"), "is no directory"),
-        (("--expect", "/nonexistent.toml"), "cannot be read"),
+        (("--from", "{missing}", "--root", "/tmp"), "both given"),
+        (("--from", "{missing}", "--cuda", "banana"), "no version of CUDA"),
+        (("--from", "{missing}"), "no such file"),
+        (("--root", "{missing}"), "is no directory"),
+        (("--expect", "{missing}.toml"), "cannot be read"),
         (("--cuda", "banana"), "banana"),
         (("--exit-style", "zabbix"), "exit style"),
         (("--format", "csv"), "no format"),
     ],
 )
-def test_wrong_input_is_one_sentence_and_code_2(argv: tuple[str, ...], says: str) -> None:
-    done = envkit("doctor", *argv)
+def test_wrong_input_is_one_sentence_and_code_2(tmp_path: Path, argv: tuple[str, ...], says: str) -> None:
+    done = envkit("doctor", *(word.format(missing=tmp_path / "missing") for word in argv))
     assert done.returncode == 2
     assert says in done.stderr
     assert "Traceback" not in done.stderr

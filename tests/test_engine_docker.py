@@ -21,6 +21,7 @@ from pathlib import Path
 
 import docker
 import pytest
+from clocks import comes, ends
 from leftovers import containers, drafts, stay, volumes, volumes_of
 
 from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage, undertaker
@@ -140,11 +141,9 @@ def test_unreadable_dockerfile_is_the_users(engine: DockerEngine, tag: str, tmp_
 
 
 def test_build_has_a_budget(engine: DockerEngine, python_base: BaseFound, tag: str, tmp_path: Path) -> None:
-    write(tmp_path, f"FROM {python_base.ref}\nRUN sleep 60\n")
-    started = time.monotonic()
-    with pytest.raises(Undecided, match=r"did not end within 3 s in the step \[2/2\] RUN sleep 60"):
+    write(tmp_path, f"FROM {python_base.ref}\nRUN sleep 600\n")
+    with ends(), pytest.raises(Undecided, match=r"did not end within 3 s in the step \[2/2\] RUN sleep 600"):
         engine.build(BuildWish(tmp_path, tag, 3), quiet)
-    assert time.monotonic() - started < 15
 
 
 def test_a_stage_is_built_offline_with_a_folder_in_anothers_place(
@@ -319,10 +318,10 @@ def test_signal_is_told_from_exit(engine: DockerEngine, image: str) -> None:
 
 
 def test_run_has_a_budget(engine: DockerEngine, image: str) -> None:
-    started = time.monotonic()
     body = "import time\nprint('so far', flush=True)\ntime.sleep(600)"
-    run = engine.run(image, [], payload=payload(body), timeout_s=2, say=quiet)
-    assert run.timed_out and run.stdout == "so far\n" and time.monotonic() - started < 15
+    with ends():
+        run = engine.run(image, [], payload=payload(body), timeout_s=5, say=quiet)
+    assert run.timed_out and run.stdout == "so far\n"
     assert containers(image) == []
 
 
@@ -411,12 +410,10 @@ def test_no_container_outlives_envkit(engine: DockerEngine, image: str, tmp_path
     own = volumes_of(container)
     assert own
     process.send_signal(number)
-    process.wait(20)
+    process.wait(120)
     if number is signal.SIGTERM:
         assert process.stderr is not None and b"Interrupted" in process.stderr.read()
-    ended = time.monotonic()
-    while containers(image) and time.monotonic() - ended < 5:
-        time.sleep(0.1)
+    assert comes(lambda: not containers(image), 0.1)
     assert containers(image) == [] and not own & volumes()
     process.communicate()
 
@@ -432,7 +429,7 @@ def test_a_container_that_the_engine_makes_after_envkit_was_killed_goes_too(imag
         waiting.stdin.close()
         time.sleep(1.5)  # as an engine under load takes
         api.create_container(image, ["true"], name=name)
-        waiting.wait(30)
+        waiting.wait(120)
     left = api.containers(all=True, filters={"name": name})
     for entry in left:
         api.remove_container(entry["Id"], v=True, force=True)
@@ -517,9 +514,7 @@ def test_engine_that_dies_in_a_run(relay: Relay, image: str, tmp_path: Path) -> 
         DockerEngine(tmp_path).run(image, [], payload=payload(body), timeout_s=60, say=lambda line: relay.die())
     # The connection's end is the container's end, whichever side broke it.
     os.environ.pop("DOCKER_HOST")
-    ended = time.monotonic()
-    while containers(image) and time.monotonic() - ended < 5:
-        time.sleep(0.1)
+    assert comes(lambda: not containers(image), 0.1)
     assert containers(image) == []
 
 
@@ -556,19 +551,18 @@ def test_image_built_on_a_bootstrapped_base_is_not_that_base(
 
 
 def test_unreachable_registry_is_known_soon(engine: DockerEngine) -> None:
-    started = time.monotonic()
-    with pytest.raises(Undecided, match=r"nowhere\.invalid/no:one is not here and no registry serves it"):
+    with ends(), pytest.raises(Undecided, match=r"nowhere\.invalid/no:one is not here and no registry serves it"):
         engine.resolve_base(BaseWish("nowhere.invalid/no:one"), quiet)
-    assert time.monotonic() - started < 10
 
 
 def test_silent_registry_is_known_soon(engine: DockerEngine) -> None:
     """A server that takes the connection and never answers, as behind a firewall that drops."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        started = time.monotonic()
-        with pytest.raises(Undecided, match="the registry said nothing for 8 s"):
-            engine.resolve_base(BaseWish(f"127.0.0.1:{server.getsockname()[1]}/no:one"), quiet)
-        assert time.monotonic() - started < 10
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        ends(),
+        pytest.raises(Undecided, match="the registry said nothing for 8 s"),
+    ):
+        engine.resolve_base(BaseWish(f"127.0.0.1:{server.getsockname()[1]}/no:one"), quiet)
 
 
 def test_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
@@ -10,15 +11,16 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
+import termios
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import explained as made
 import jsonschema
 import pytest
+from clocks import comes
 from gathered import gathered
 from inline import Ended, Envkit
 
@@ -270,6 +272,11 @@ def test_no_argument_at_a_terminal_is_refused() -> None:
     assert "there is nothing to explain" in done.stdout  # the terminal's, which shows stderr
 
 
+def unread(pipe: IO[str]) -> int:
+    """How many bytes of a pipe its reader has not taken."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
 def test_a_stop_while_it_waits_for_stdin_is_clean() -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "envkit", "explain", "-"],
@@ -281,20 +288,20 @@ def test_a_stop_while_it_waits_for_stdin_is_clean() -> None:
     assert process.stdin
     process.stdin.write(FAULT)
     process.stdin.flush()
-    time.sleep(1.5)
+    assert comes(lambda: process.poll() is not None or not unread(process.stdin))  # it has all, and waits for more
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert (out, err) == ("", "envkit: stopped by SIGINT\n")
 
 
-def test_a_large_input_is_told_of_on_stderr(tmp_path: Path) -> None:
+def test_a_large_input_is_told_of_on_stderr() -> None:
     said: list[str] = []
-    tell = explain._progress(200_000_000, said.append)
+    seconds = iter((0.0, 1.9, 2.1))  # as it begins, and at each word of what was read
+    tell = explain._progress(200_000_000, said.append, lambda: next(seconds))
     assert tell is not None
     tell(1_000_000)
     assert said == []  # not yet
-    time.sleep(2.1)
     tell(2_000_000)
     assert said == ["read 3 MB of text; the files have 200 MB"]
     assert explain._progress(1000, said.append) is None

@@ -14,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from clocks import comes, ends
+from processes import children
 
 from envkit import render
 from envkit.errors import UsageError
@@ -212,10 +214,9 @@ def test_sizes_are_read_as_docker_reads_them(text: str, size: int) -> None:
 
 
 def test_a_driver_that_hangs_is_undecided_within_the_budget_and_no_process_stays(driver: Path) -> None:
-    started = time.monotonic()
-    message = refused(guarded(driver, STANDIN_INIT="hang", ENVKIT_GUARD_S="0.5"), 3)
+    with ends():
+        message = refused(guarded(driver, STANDIN_INIT="hang", ENVKIT_GUARD_S="0.5"), 3)
     assert message == "envkit guard: cuInit did not end within 0.5 s"
-    assert time.monotonic() - started < 5
     said = {"STANDIN_DEVICES": "3", "STANDIN_CONTEXT": "hang", "STANDIN_CONTEXT_OF": "1", "ENVKIT_GUARD_S": "0.5"}
     message = refused(guarded(driver, **said), 3)
     assert message == "envkit guard: making the context of device 1 did not end within 0.5 s"
@@ -364,35 +365,27 @@ def test_a_signal_reaches_the_command_itself(driver: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.terminate()
-        assert (process.stdout.read(), process.wait(20)) == ("caught\n", 5)
+        assert (process.stdout.read(), process.wait(120)) == ("caught\n", 5)
     with subprocess.Popen(
         argv("sh", "-c", "echo ready; exec sleep 60"), env=environment(driver), stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.terminate()
-        assert process.wait(20) == -signal.SIGTERM
-
-
-def children(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        assert process.wait(120) == -signal.SIGTERM
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_signal_while_it_looks_ends_it_and_its_child(driver: Path, number: signal.Signals) -> None:
     with subprocess.Popen(argv("echo", "ran"), env=environment(driver, STANDIN_INIT="hang"), stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE) as process:  # fmt: skip
-        limit = time.monotonic() + 20
-        while not (found := children(process.pid)) and time.monotonic() < limit:
-            time.sleep(0.01)
-        (child,) = found
+        assert comes(lambda: children(process.pid))
+        (child,) = children(process.pid)
         time.sleep(0.2)  # until the child is in the driver; a signal before that ends it as well
         process.send_signal(number)
-        assert process.wait(20) == -number
+        assert process.wait(120) == -number
         assert process.communicate()[0] == b""
-    while os.path.exists(f"/proc/{child}") and time.monotonic() < limit:
-        time.sleep(0.01)
-    assert not os.path.exists(f"/proc/{child}")
+    assert comes(lambda: not os.path.exists(f"/proc/{child}"))
 
 
 def test_as_a_containers_first_process_it_heeds_sigterm_too(driver: Path) -> None:
@@ -402,15 +395,12 @@ def test_as_a_containers_first_process_it_heeds_sigterm_too(driver: Path) -> Non
     with subprocess.Popen(
         [*apart, *argv("echo", "ran")], env=environment(driver, STANDIN_INIT="hang"), stdout=subprocess.PIPE
     ) as process:
-        limit = time.monotonic() + 20
-        while not (found := children(process.pid)) and time.monotonic() < limit:
-            time.sleep(0.01)
-        (first,) = found
-        while not children(first) and time.monotonic() < limit:
-            time.sleep(0.01)
+        assert comes(lambda: children(process.pid))
+        (first,) = children(process.pid)
+        assert comes(lambda: children(first))
         time.sleep(0.1)
         os.kill(first, signal.SIGTERM)
-        assert process.wait(20) == 128 + signal.SIGTERM
+        assert process.wait(120) == 128 + signal.SIGTERM
         assert process.communicate()[0] == b""
 
 

@@ -11,6 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from clocks import costs_less, ends
 
 from envkit import facts, judge
 from envkit.errors import UsageError
@@ -28,7 +29,7 @@ HERE = Place(Path("/"), {})
 
 def hangs(place: Place) -> Observed[str]:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    time.sleep(60)
+    time.sleep(600)
     return Observed.of("late", "sleep")
 
 
@@ -45,22 +46,21 @@ def well(place: Place) -> Observed[str]:
     return Observed.of("6.1", "/proc")
 
 
-def group(sources: Mapping[str, Source], limit_s: float = 5.0) -> Group:
+def group(sources: Mapping[str, Source], limit_s: float = 60.0) -> Group:
     return Group("the test", lambda place: sources, limit_s)
 
 
 def test_what_was_read_before_a_hang_counts() -> None:
-    began = time.monotonic()
-    found = read_groups((group({"kernel": well, "os": hangs, "glibc": well}, 0.4),), HERE, 8.0)
-    assert found["kernel"].value == "6.1"
-    assert found["os"].missing.startswith("the reader of the test hung: no answer within")
-    assert found["glibc"].missing.startswith("the reader of the test hung")
-    assert time.monotonic() - began < 3
+    with ends():
+        found = read_groups((group({"kernel": well, "os": hangs, "glibc": well}, 2.0),), HERE, 60.0)
+        assert found["kernel"].value == "6.1"
+        assert found["os"].missing.startswith("the reader of the test hung: no answer within")
+        assert found["glibc"].missing.startswith("the reader of the test hung")
 
 
 def test_a_death_costs_what_comes_after_it_in_its_group_alone() -> None:
     other = Group("another", lambda place: {"cgroup": well})
-    found = read_groups((group({"kernel": well, "os": dies}), other), HERE, 8.0)
+    found = read_groups((group({"kernel": well, "os": dies}), other), HERE, 60.0)
     assert found["kernel"].value == found["cgroup"].value == "6.1"
     assert found["os"].missing == "the reader of the test was killed by SIGSEGV"
 
@@ -75,28 +75,27 @@ def nests(place: Place) -> Observed[str]:
 
 @pytest.mark.parametrize("source", [divides, nests])
 def test_whatever_a_text_makes_of_its_reader_costs_that_source_alone(source: Source) -> None:
-    found = read_groups((group({"kernel": source, "os": well}),), HERE, 8.0)
+    found = read_groups((group({"kernel": source, "os": well}),), HERE, 60.0)
     assert found["kernel"].missing.startswith("its reader failed: ")
     assert found["os"].value == "6.1"
 
 
 def test_a_source_that_fails_costs_itself() -> None:
-    found = read_groups((group({"kernel": fails, "os": well}),), HERE, 8.0)
+    found = read_groups((group({"kernel": fails, "os": well}),), HERE, 60.0)
     assert found["kernel"].missing == "its reader failed: ValueError: no line `Mem`"
     assert found["os"].value == "6.1"
 
 
 def test_a_value_of_another_type_is_lost() -> None:
-    found = read_groups((group({"kernel": lambda place: Observed.of(5, "x")}),), HERE, 8.0)
+    found = read_groups((group({"kernel": lambda place: Observed.of(5, "x")}),), HERE, 60.0)
     assert "said something else" in found["kernel"].missing
 
 
 def test_the_budget_ends_every_group_and_passes_nothing() -> None:
-    began = time.monotonic()
     names = [item.name for item in fields(Host) if item.name not in ("name", "wanted_cuda", "expected")]
-    slow = tuple(Group(name, lambda place, name=name: {name: hangs}, 60.0) for name in names)
-    host = observe_host(budget_s=0.6, environ={}, groups=slow)
-    assert time.monotonic() - began < 8
+    slow = tuple(Group(name, lambda place, name=name: {name: hangs}, 600.0) for name in names)
+    with ends():
+        host = observe_host(budget_s=0.6, environ={}, groups=slow)
     assert all(getattr(host, name).value is None for name in names)
     outcomes = {result.outcome for result in judge.judge(host, FACTS)}
     assert Outcome.PASS not in outcomes
@@ -105,19 +104,19 @@ def test_the_budget_ends_every_group_and_passes_nothing() -> None:
 
 @pytest.mark.parametrize(("source", "ended"), [(hangs, "hung"), (dies, "killed")])
 def test_nvml_that_hangs_or_kills_is_an_observation(source: Source, ended: str) -> None:
-    found = read_groups((Group("NVML", lambda place: {"nvml": source}, 0.4, None, nvml.join),), HERE, 8.0)
+    found = read_groups((Group("NVML", lambda place: {"nvml": source}, 2.0, None, nvml.join),), HERE, 60.0)
     said = found["nvml"].need("NVML")
     assert said.ended == ended
     assert said.detail
 
 
 def test_nvml_whose_reader_fails_is_no_observation() -> None:
-    found = read_groups((Group("NVML", lambda place: {"nvml": fails}, 5.0, None, nvml.join),), HERE, 8.0)
+    found = read_groups((Group("NVML", lambda place: {"nvml": fails}, 60.0, None, nvml.join),), HERE, 60.0)
     assert "its reader failed" in found["nvml"].missing
 
 
 def test_an_engine_that_hangs_is_an_observation() -> None:
-    found = read_groups((Group("the engine", lambda place: {"docker": hangs}, 0.4, None, engine.join),), HERE, 8.0)
+    found = read_groups((Group("the engine", lambda place: {"docker": hangs}, 0.4, None, engine.join),), HERE, 60.0)
     assert found["docker"].need("the engine").ended == "hung"
 
 
@@ -126,7 +125,7 @@ def test_a_hang_names_its_device_node() -> None:
         return Observed.of(DeviceNode("/dev/nvidia0", ""), "open")
 
     sources: dict[str, Source] = {"/dev/nvidia0": opened, "/dev/nvidia1": hangs, "/dev/nvidiactl": opened}
-    found = read_groups((Group("nodes", lambda place: sources, 0.4, nodes.KIND, nodes.join),), HERE, 8.0)
+    found = read_groups((Group("nodes", lambda place: sources, 2.0, nodes.KIND, nodes.join),), HERE, 60.0)
     errors = [node.error for node in found["device_nodes"].need("nodes")]
     assert errors[0] == ""
     assert errors[1].startswith("its opening did not end: the reader of nodes hung")
@@ -135,13 +134,12 @@ def test_a_hang_names_its_device_node() -> None:
 
 def test_a_listing_of_device_nodes_that_hangs_costs_its_group_alone() -> None:
     def listed(place: Place) -> dict[str, Source]:
-        time.sleep(60)
+        time.sleep(600)
         return {}
 
-    began = time.monotonic()
     listing = Group("nodes", listed, 0.4, nodes.KIND, nodes.join)
-    found = read_groups((listing, group({"kernel": well})), HERE, 8.0)
-    assert time.monotonic() - began < 3
+    with ends():
+        found = read_groups((listing, group({"kernel": well})), HERE, 60.0)
     assert found["device_nodes"].missing == "the reader of nodes hung: no answer within 0 s"
     assert found["kernel"].value == "6.1"
 
@@ -186,9 +184,8 @@ def test_recorded_tree_through_the_real_readers(tmp_path: Path) -> None:
 
 
 def test_this_machine_within_its_budget() -> None:
-    began = time.monotonic()
-    host = observe_host(budget_s=8.0)
-    assert time.monotonic() - began < 8.0
+    with costs_less(8.0):
+        host = observe_host(budget_s=8.0)
     seen = {item.name: getattr(host, item.name) for item in fields(Host)}
     failed = ("the reader", "its reader")
     lost = [name for name, value in seen.items() if getattr(value, "missing", "").startswith(failed)]
@@ -200,10 +197,9 @@ def test_this_machine_within_its_budget() -> None:
     assert present in (Outcome.PASS, Outcome.FAIL, Outcome.UNKNOWN)
 
 
-def test_a_small_budget_is_kept() -> None:
-    began = time.monotonic()
-    observe_host(budget_s=0.05, environ={**os.environ, "DOCKER_HOST": "unix:///nonexistent"})
-    assert time.monotonic() - began < 3.0
+def test_a_small_budget_is_kept(tmp_path: Path) -> None:
+    with ends():
+        observe_host(budget_s=0.05, environ={**os.environ, "DOCKER_HOST": f"unix://{tmp_path}/missing"})
 
 
 def test_every_field_of_a_host_has_one_source() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from clocks import costs_less, ends
 
 from envkit.host import cpu, disks, memory, names, remote, services
 from envkit.host.observe import Group, read_groups
@@ -341,14 +341,13 @@ def test_a_mount_that_hangs_costs_its_own_answer() -> None:
 
     def statvfs(path: str) -> object:
         if path == "/hangs":
-            release.wait(30)
+            release.wait(600)
         if path == "/stale":
             raise OSError(116, os.strerror(116))
         return None
 
-    began = time.monotonic()
-    answers = remote.ask(["/hangs", "/well", "/stale"], statvfs, 0.2)
-    assert time.monotonic() - began < 2
+    with ends():
+        answers = remote.ask(["/hangs", "/well", "/stale"], statvfs, 2.0)
     release.set()
     assert answers == {"/hangs": "hung", "/well": "", "/stale": "stale file handle"}
 
@@ -381,11 +380,11 @@ def test_a_cache_below_a_file_cannot_be_made(tmp_path: Path) -> None:
     assert remote.named_paths(place).value == (NamedPath("TRITON_CACHE_DIR", "/home/cache", "absent", False),)
 
 
-def test_names() -> None:
+def test_names(tmp_path: Path) -> None:
     assert names.resolve("127.0.0.1") == (("127.0.0.1",), "")
     addresses, error = names.resolve("a..b")
     assert addresses == () and error
-    assert names.names(Place(Path("/nowhere"), {})).value is None
+    assert names.names(Place(tmp_path / "missing", {})).value is None
 
 
 UNITS = """LoadState=loaded
@@ -437,8 +436,7 @@ def test_hostile_trees_end_no_reader(tmp_path: Path, reader: str, hostile: str) 
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir() if hostile == "directory" else path.write_text(hostile, encoding="latin-1")
     sources: Mapping[str, Source] = READERS[reader]
-    began = time.monotonic()
-    found = read_groups((Group("it", lambda place: sources, 5.0),), Place(tmp_path, {}), 8.0)
-    assert time.monotonic() - began < 4
+    with costs_less(4):
+        found = read_groups((Group("it", lambda place: sources, 60.0),), Place(tmp_path, {}), 60.0)
     assert set(found) == set(sources)
     assert all(not seen.missing.startswith("the reader of") for seen in found.values()), found

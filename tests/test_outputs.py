@@ -172,7 +172,7 @@ def test_apptainer_takes_the_same_wheels_by_hash_and_packages_by_version() -> No
 def test_apptainers_scripts_are_shell(change: dict[str, Any], tmp_path: Path) -> None:
     found = sections(outputs.apptainer(replace(LOCK, **change)))
     for name in ("post", "environment", "runscript", "test"):
-        done = proc.run(["sh", "-n"], timeout_s=10, stdin=found[name])
+        done = proc.run(["sh", "-n"], timeout_s=60, stdin=found[name])
         assert (done.exit, done.stderr) == (0, ""), name
     if change.get("archive") == "":
         assert "g++" in found["post"] and "python3-venv" in found["post"] and "=4:" not in found["post"]
@@ -190,7 +190,7 @@ def test_a_pulled_base_keeps_its_digest() -> None:
 def test_scripts_are_plain_shell_and_no_template(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert "{{" not in text and "{%" not in text and "{#" not in text
-    done = proc.run(["sh", "-n"], timeout_s=10, stdin=text)
+    done = proc.run(["sh", "-n"], timeout_s=60, stdin=text)
     assert (done.exit, done.stderr) == (0, "")
     if path.name != "profile.sh":
         assert text.startswith("#!/bin/sh\n") and "\nset -eu\n" in text
@@ -215,7 +215,7 @@ def script(name: str, *argv: str, home: Path, **environment: str) -> proc.Comple
     """Runs a script with a home of its own and no service unless asked for."""
     quiet = {"ENVKIT_SSH_PORT": "0", "ENVKIT_JUPYTER_PORT": "0"}
     env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(home), **quiet, **environment}
-    return proc.run(["sh", str(DEBUG / name), *argv], timeout_s=20, env=env, cwd=home)
+    return proc.run(["sh", str(DEBUG / name), *argv], timeout_s=60, env=env, cwd=home)
 
 
 def test_envkit_debug_becomes_the_command(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clocks import ends
 
 from envkit.image.pack import pack
 from envkit.image.probe import read
@@ -139,7 +140,7 @@ def test_no_package_that_uses_cuda_costs_no_process(tmp_path: Path) -> None:
 
 SEES = """import os, time
 def sees(path):
-    ends = time.monotonic() + 30
+    ends = time.monotonic() + 120
     while not os.path.exists(path):
         if time.monotonic() > ends: raise ImportError('alone: ' + path)
         time.sleep(0.01)
@@ -183,24 +184,24 @@ def test_on_one_cpu_they_run_one_after_the_other_and_each_tells_of_itself(tmp_pa
 
 
 def test_where_torch_is_broken_nobody_waits_for_an_import(tmp_path: Path) -> None:
-    hangs = "import sys, time\nif '--framework' in sys.argv: time.sleep(100)\nraise ImportError('no')"
+    hangs = "import sys, time\nif '--framework' in sys.argv: time.sleep(600)\nraise ImportError('no')"
     (tmp_path / "torch.py").write_text(hangs)
     distribution(tmp_path, "torchaudio", "1.0", {"torchaudio/__init__.py": ""})
-    started = time.monotonic()
-    assert "raised ImportError: no" in probed(tmp_path).frameworks.missing
-    assert time.monotonic() - started < 50
+    with ends():
+        assert "raised ImportError: no" in probed(tmp_path).frameworks.missing
 
 
 def test_an_import_that_hangs_is_ended_within_its_own_budget_which_torch_does_not_use_up(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("import time; time.sleep(1.5)\n" + FAKE_TORCH)
-    distribution(tmp_path, "torchaudio", "1.0", {"torchaudio/__init__.py": "import time; time.sleep(100)"})
+    distribution(tmp_path, "torchaudio", "1.0", {"torchaudio/__init__.py": "import time; time.sleep(600)"})
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     abreast, started = outer.Abreast(), time.monotonic()
-    child = abreast.start(outer.Child(["--framework", "torchaudio"], 0.5, ("import torchaudio",), env))
-    while abreast.running:
-        abreast.wait()
+    with ends():
+        child = abreast.start(outer.Child(["--framework", "torchaudio"], 0.5, ("import torchaudio",), env))
+        while abreast.running:
+            abreast.wait()
     assert (child.doing, child.how) == ("import torchaudio", "did not end within 0.5 s")
-    assert 2.0 <= time.monotonic() - started < 50
+    assert time.monotonic() - started >= 2.0  # both
 
 
 AT_HOME = """import os, site

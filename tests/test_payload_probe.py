@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clocks import ends
 
 from envkit import facts, judge
 from envkit.errors import Undecided
@@ -100,16 +101,14 @@ def test_a_crash_among_many_questions_costs_only_its_own_answer() -> None:
 
 
 def test_each_question_has_the_whole_budget_and_one_that_hangs_is_ended() -> None:
-    started = time.monotonic()
-    answers = ask_all([lambda: time.sleep(0.2)] * 3 + [lambda: time.sleep(600), lambda: 5], 0.5)
-    assert answers == [(None, "")] * 3 + [(None, "did not end within 0.5 s"), (5, "")]
-    assert time.monotonic() - started < 5
+    with ends():
+        answers = ask_all([lambda: time.sleep(0.7)] * 3 + [lambda: time.sleep(600), lambda: 5], 2.0)
+        assert answers == [(None, "")] * 3 + [(None, "did not end within 2 s"), (5, "")]
 
 
 def test_a_question_that_hangs_is_ended_within_its_budget() -> None:
-    started = time.monotonic()
-    assert ask(lambda: time.sleep(600), 0.3) == (None, "did not end within 0.3 s")
-    assert time.monotonic() - started < 5
+    with ends():
+        assert ask(lambda: time.sleep(600), 0.3) == (None, "did not end within 0.3 s")
 
 
 # the linker
@@ -486,12 +485,11 @@ def test_a_late_load_that_hangs_is_ended_within_its_own_budget_and_the_rest_is_t
     lib = fake_cuda / "nvidia" / "lib"
     hanging = C_SOURCES["libcudnn.so.9"].replace(*HANGS).replace("#include <stdlib.h>", "#include <unistd.h>")
     compile_library(lib / "libcudnn.so.9", hanging.replace("abort();", "return 0;"), lib)
-    started = time.monotonic()
-    found = observe(fake_cuda, late_s=1.0)
-    assert time.monotonic() - started < 20
+    with ends():
+        found = observe(fake_cuda, late_s=3.0)
     assert found["late"]["value"] == [
         {"what": "cudnnGraphVersionCheck", "error": ""},
-        {"what": "cudnnOpsVersionCheck", "error": "did not end within 1 s"},
+        {"what": "cudnnOpsVersionCheck", "error": "did not end within 3 s"},
     ]
     assert found["torch_import"]["value"] == "done"
     assert {"cudart", "cudnn", "cudnn_graph"} <= {one["name"] for one in found["libraries"]["value"]}

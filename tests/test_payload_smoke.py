@@ -40,7 +40,7 @@ def suite(*words: str, python: str = sys.executable, path: Path | None = None, r
         [python, "-m", "envkit.payload.smoke", *words],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1200,
         cwd="/",
         env={"PATH": os.environ["PATH"], "PYTHONPATH": where, "PYTHONDONTWRITEBYTECODE": "1", **env},
     )
@@ -97,7 +97,7 @@ def test_python_without_torch_is_unfit_for_torch(tmp_path: Path) -> None:
         ("raise ImportError('libcudnn.so: undefined symbol: x')", "raised", "undefined symbol"),
         ("raise ModuleNotFoundError('No module named sympy', name='sympy')", "raised", "sympy"),
         ("import os; os.kill(os.getpid(), 11)", "killed", "SIGSEGV"),
-        ("import time; time.sleep(100)", "hung", "no answer within"),
+        ("import time; time.sleep(600)", "hung", "no answer within"),
         ("import os; os._exit(0)", "garbled", "without its document"),
     ],
 )
@@ -161,7 +161,7 @@ def test_a_driver_that_is_there_and_broken_is_no_absence(tmp_path: Path) -> None
 
 def test_a_wrong_word_is_a_usage_error() -> None:
     words = [sys.executable, "-m", "envkit.payload.smoke", "--only", "nonsense"]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, timeout=30)
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert done.returncode == 2
     assert "nonsense" in done.stderr
 
@@ -169,7 +169,7 @@ def test_a_wrong_word_is_a_usage_error() -> None:
 def test_an_architecture_is_a_number(tmp_path: Path) -> None:
     for wrong in ("sm_90", "9.0", "9", "90a", "-1"):
         words = [sys.executable, "-m", "envkit.payload.smoke", "--sm=" + wrong, "--only", "fft"]
-        done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, timeout=30)
+        done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, timeout=120)
         assert done.returncode == 2
         assert "is no compute capability" in done.stderr
 
@@ -237,7 +237,7 @@ def test_a_compiler_is_lacking_only_where_none_is_named(tmp_path: Path) -> None:
     def said(**env: str) -> str:
         words = [sys.executable, "-c", code]
         done = subprocess.run(
-            words, capture_output=True, text=True, cwd=ROOT, env={"PATH": str(tmp_path), **env}, timeout=30
+            words, capture_output=True, text=True, cwd=ROOT, env={"PATH": str(tmp_path), **env}, timeout=120
         )
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()

@@ -119,7 +119,7 @@ def test_a_signal_reaches_the_command(good: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=10) == 42
+        assert process.wait(timeout=120) == 42
 
 
 def test_a_stop_before_the_verdict_starts_nothing(good: Path, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_stop_before_the_verdict_starts_nothing(good: Path, tmp_path: Path) ->
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        code = process.wait(timeout=20)
+        code = process.wait(timeout=120)
     assert code != 0
     assert not started.exists()
 
@@ -141,10 +141,10 @@ def test_a_stop_that_falls_into_a_callback_of_a_fork_is_not_lost() -> None:
         "os.register_at_fork(after_in_parent=lambda: (os.kill(os.getpid(), signal.SIGINT), time.sleep(0)))\n"
         "def work():\n"
         "    if not os.fork(): os._exit(0)\n"
-        "    time.sleep(10)\n"
+        "    time.sleep(600)\n"
         "print(cli.run(work))\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=8)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert done.stdout == "130\n", done.stderr
     assert "Traceback" not in done.stderr
 
@@ -157,12 +157,12 @@ def test_a_stop_that_falls_into_a_callback_of_a_fork_is_not_lost() -> None:
         (("--workers", "-1"), "workers"),
         (("--may-be-unknown", "host-x"), "no check"),
         (("--budget", "-3"), "leaves no time"),
-        (("--env-file", "/nonexistent"), "nonexistent"),
+        (("--env-file", "{missing}"), "missing"),
         (("--", "no-such-program-here"), "no program"),
         (("--",), "no command after --"),
         (("--budget", "nan"), "leaves no time"),
         (("--engine", "banana"), "no engine"),
-        (("--python", "/nonexistent"), "no Python"),
+        (("--python", "{missing}"), "no Python"),
         (("--gpus", "-3"), "names no GPUs"),
         (("--gpus", "all,capabilities=utility"), "names no GPUs"),
         (("--ipc", "foo"), "share memory"),
@@ -171,11 +171,11 @@ def test_a_stop_that_falls_into_a_callback_of_a_fork_is_not_lost() -> None:
         (("--user", "a:b:c"), "no user"),
         (("--tmpfs", "relative"), "no path"),
         (("--shm-size", "9" * 400), "no size"),
-        (("--expect", "/nonexistent"), "no such file"),
+        (("--expect", "{missing}"), "no such file"),
     ],
 )
-def test_wrong_input_is_one_sentence_and_code_2(good: Path, argv: tuple[str, ...], says: str) -> None:
-    done = fly(good, *argv)
+def test_wrong_input_is_one_sentence_and_code_2(good: Path, tmp_path: Path, argv: tuple[str, ...], says: str) -> None:
+    done = fly(good, *(word.format(missing=tmp_path / "missing") for word in argv))
     assert done.returncode == 2, done.stderr
     assert says in done.stderr
     assert "Traceback" not in done.stderr

@@ -180,7 +180,7 @@ def test_a_child_s_end_is_its_parent_s(work: str, said: str) -> None:
 def lost(): raise CudaFault("boom", 700, "CUDA_ERROR_ILLEGAL_ADDRESS")
 def lacking(): raise Unfit("no such thing")
 try:
-    print(in_child({work}, 20.0))
+    print(in_child({work}, 60.0))
 except (RuntimeError, Unfit) as error:
     print(type(error).__name__, error)
     assert not isinstance(error, CudaFault) or (error.cuda_code, error.cuda_name) == (700, "CUDA_ERROR_ILLEGAL_ADDRESS")
@@ -191,9 +191,9 @@ except (RuntimeError, Unfit) as error:
 def test_a_hung_child_of_a_watched_process_is_ended_and_told() -> None:
     code = """
 import faulthandler, time
-faulthandler.dump_traceback_later(30, file=open(os.devnull, "w"))
+faulthandler.dump_traceback_later(600, file=open(os.devnull, "w"))
 try:
-    in_child(lambda: time.sleep(30), 0.5)
+    in_child(lambda: time.sleep(600), 0.5)
 except RuntimeError as error:
     print(error)
 """

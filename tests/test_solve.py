@@ -441,7 +441,7 @@ def test_the_base_is_asked_for_while_the_wheels_are_solved(index: Index, publish
     waited: list[bool] = []
 
     def base() -> None:
-        waited.append(index.asked.wait(20))
+        waited.append(index.asked.wait(120))
 
     solve.lock(spec, load_facts(), quiet, base=base)
     assert waited == [True]

@@ -287,7 +287,7 @@ SHELL = sorted(
 
 @pytest.mark.parametrize("path", SHELL, ids=lambda path: path.name)
 def test_every_shell_file_parses(path: Path) -> None:
-    done = proc.run(["sh", "-n", str(path)], timeout_s=10)
+    done = proc.run(["sh", "-n", str(path)], timeout_s=60)
     assert (done.exit, done.stderr) == (0, "")
 
 
@@ -309,7 +309,7 @@ def apt_sh(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> li
     script = (TEMPLATES / "steps/apt.sh").read_text().replace("/etc/dpkg/dpkg.cfg.d/envkit", f"{folder}/excluded")
     (folder / "apt.sh").write_text(script)
     monkeypatch.setenv("PATH", f"{bin}:{os.environ['PATH']}")
-    done = proc.run(["sh", str(folder / "apt.sh"), *arguments], timeout_s=10)
+    done = proc.run(["sh", str(folder / "apt.sh"), *arguments], timeout_s=60)
     calls = (folder / "calls").read_text().splitlines() if (folder / "calls").is_file() else []
     assert done.exit == (9 if calls else 0), done.stderr
     return calls

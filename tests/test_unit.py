@@ -6,13 +6,13 @@ import os
 import re
 import signal
 import sys
-import time
 import traceback
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 
 import pytest
+from clocks import comes
 
 UNIT = Path(__file__).resolve().parents[1] / "scripts" / "unit"
 FILES = {
@@ -95,9 +95,8 @@ def test_a_stop_ends_all_that_runs(tmp_path: Path, number: signal.Signals) -> No
         "            child.kill()\n"
     )
     pid = begin(tmp_path / "said", tmp_path / "test_long.py")
-    until = time.monotonic() + 30
-    while not ((told := tmp_path / "pids").exists() and told.read_text()) and time.monotonic() < until:
-        time.sleep(0.02)
+    told = tmp_path / "pids"
+    assert comes(lambda: told.exists() and told.read_text())
     os.kill(pid, number)
     assert ended(pid) == 130
     assert not [each for each in told.read_text().split() if os.path.exists(f"/proc/{each}")]
