@@ -14,6 +14,7 @@ import hypothesis
 import pytest
 from buildcache import drop_cache
 from fake_docker import FakeDocker
+from fuzzed import USUAL
 from index import Index, Publish, publish
 
 from envkit.engine import BaseFound, BaseWish
@@ -21,7 +22,7 @@ from envkit.engine.docker import DockerEngine
 from envkit.errors import Undecided
 
 # How long an example takes is the machine's matter; tests of time say so themselves.
-hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.register_profile("untimed", deadline=None, max_examples=USUAL)
 hypothesis.settings.load_profile("untimed")
 
 

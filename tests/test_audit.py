@@ -18,7 +18,8 @@ from archive import installed
 from binaries import CUBIN, PTX, cubin, entry, fat
 from clocks import costs_less
 from elves import SITE, elf_file, image, no_engine, wheel
-from hypothesis import example, given, settings
+from fuzzed import examples
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from envkit import facts, judge
@@ -497,7 +498,7 @@ def test_the_machines_own_cache_names_files_that_are_there() -> None:
     assert sum(os.path.exists(each) for each in found.values()) > len(found) / 2 > 2
 
 
-@settings(max_examples=150, deadline=None)
+@examples(60)
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=6), st.integers(0, 400))
 def test_a_damaged_cache_is_refused_or_read(changes: list[tuple[int, int]], cut: int) -> None:
     data = bytearray(cache_of(0x0303, *[(f"lib{n}.so", f"/lib/lib{n}.so") for n in range(6)]))
@@ -637,7 +638,7 @@ def test_writable_is_what_others_may_write_on_the_way_to_what_runs(tmp_path: Pat
 # Damage, and real stacks.
 
 
-@settings(max_examples=40, deadline=None)
+@examples(20)
 @given(st.integers(0, 1 << 30), st.integers(0, 255))
 @example(444, 0)  # device code for an architecture 0
 def test_a_damaged_library_is_told_or_read_and_breaks_nothing(at: int, value: int) -> None:

@@ -9,6 +9,7 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
+from fuzzed import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -54,7 +55,7 @@ def of(kind: Any) -> st.SearchStrategy[Any]:
 
 @pytest.mark.slow  # hypothesis over every field of every subject
 @pytest.mark.parametrize("kind", SUBJECTS)
-@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(examples(8), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_a_subject_reads_back(kind: type[Any], data: st.DataObject) -> None:
     strategy: st.SearchStrategy[Any] = of(kind)

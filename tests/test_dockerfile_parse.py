@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 import dockerfile
 import pytest
+from fuzzed import examples
 from gathered import gathered
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from envkit.dockerfile.parse import LONGEST_LINE, Instruction, Parsed, Text, parse
@@ -484,7 +485,7 @@ def check_both(text: str) -> None:
     assert ours(parsed) == expected
 
 
-@settings(max_examples=800, deadline=None)
+@examples(250)
 @given(TEXTS)
 @example("FROM a\nRUN <<EOF <<EOF\nEOF\nEOF\n")
 @example("RUN --f='g h")
@@ -493,13 +494,13 @@ def test_random_texts_are_read_as_by_buildkit(text: str) -> None:
     check_both(text)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100)
 @given(st.lists(st.sampled_from([line for text, _ in CASES.values() for line in text.splitlines(True)]), max_size=12))
 def test_spliced_cases_are_read_as_by_buildkit(lines: Sequence[str]) -> None:
     check_both("".join(lines))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100)
 @given(st.text(max_size=200))
 def test_any_text_gives_a_result_whose_places_lie_in_the_file(text: str) -> None:
     lines = text.split("\n")

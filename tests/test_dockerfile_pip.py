@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 from dockerfile_commands import DEFAULT_INDEX, NOTHING, Folder, command, installs, unread
-from hypothesis import given, settings
+from fuzzed import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit.dockerfile import pip, poetry, uv
@@ -404,7 +405,7 @@ PLACES = {
 }
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100)
 @given(st.lists(WORDS, min_size=1, max_size=8), st.fixed_dictionaries(PLACES))
 def test_no_command_and_no_file_breaks_a_reader(words: list[str], texts: dict[str, str]) -> None:
     place = command("x").span

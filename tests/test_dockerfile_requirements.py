@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from clocks import costs_less
 from dockerfile_commands import DEFAULT_INDEX, Folder
-from hypothesis import given, settings
+from fuzzed import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from packaging.markers import InvalidMarker, Marker
 from packaging.requirements import InvalidRequirement
@@ -191,7 +192,7 @@ TREES = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@examples(100)
 @given(TREES)
 def test_markers_agree_with_packaging(text: str) -> None:
     try:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from clocks import costs_less
+from fuzzed import examples
 from gathered import gathered
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -340,7 +341,7 @@ def scripts(draw: st.DrawFn, depth: int = 3) -> str:
     return f"{{ f() {{ {one}; }}; f; }}; {two}"
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example(script='[ -n "$X" ] || false && p; p', shell="dash")
 @example(script="if p; then for X in a a; do exit 0; done; p; fi && p", shell="dash")
 @example(script="for X in a a; do { f() { true; }; f; }; [ -e /nowhere ] && exit 0; done; p", shell="dash")
@@ -359,7 +360,7 @@ ALPHABET = [*"ab1=$(){}[]'\"`\\;&|<>!#*~- \n\t/:%+,.@", "EOF", "<<", "if ", "the
 ALPHABET += ["case ", "esac", ";;", "bash -c ", "eval ", "f()"]
 
 
-@settings(max_examples=400, deadline=None)
+@examples(120)
 @given(st.lists(st.sampled_from(ALPHABET), max_size=120).map("".join))
 def test_any_text_is_read(script: str) -> None:
     """No exception, and every command stands within the text."""
@@ -373,7 +374,7 @@ def test_any_text_is_read(script: str) -> None:
                 assert 1 <= word.span.line <= word.span.end_line <= lines
 
 
-@settings(max_examples=100, deadline=None)
+@examples(60)
 @given(st.text(max_size=200))
 def test_any_character_is_read(script: str) -> None:
     """Characters beyond ASCII, controls and lone surrogates."""

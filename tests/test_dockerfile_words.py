@@ -6,8 +6,9 @@ import time
 from collections.abc import Mapping
 
 import pytest
+from fuzzed import examples
 from gathered import gathered
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit.dockerfile.parse import Instruction, parse
@@ -344,7 +345,7 @@ FRAGMENTS = (
 )
 
 
-@settings(max_examples=1000, deadline=None)
+@examples(250)
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=25).map("".join), st.sampled_from("\\`"))
 def test_any_word_gives_a_result(word: str, escape: str) -> None:
     expanded = expand(word, ENV, escape)
@@ -354,7 +355,7 @@ def test_any_word_gives_a_result(word: str, escape: str) -> None:
         assert not expanded.sure
 
 
-@settings(max_examples=500, deadline=None)
+@examples(120)
 @given(st.text(alphabet="a*?b", max_size=6), st.text(alphabet="ab", max_size=8))
 def test_patterns_take_the_shortest_or_longest_away(pattern: str, value: str) -> None:
     def matches(pattern: str, value: str) -> bool:

@@ -16,8 +16,9 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection
 from elftools.elf.sections import SymbolTableSection
+from fuzzed import examples
 from gathered import gathered
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit.payload import elf
@@ -146,7 +147,7 @@ def consumed(data: bytes) -> None:
 WORDS = st.sampled_from([0, 1, 16, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, (1 << 63) - 1, (1 << 64) - 1])
 
 
-@settings(max_examples=400, deadline=None)
+@examples(120)
 @given(st.lists(st.tuples(st.integers(0, len(SMALL) - 9), WORDS | st.integers(0, 1 << 20)), min_size=1, max_size=8))
 def test_a_damaged_file_raises_value_error_or_nothing(changes: list[tuple[int, int]]) -> None:
     data = bytearray(SMALL)
@@ -155,7 +156,7 @@ def test_a_damaged_file_raises_value_error_or_nothing(changes: list[tuple[int, i
     consumed(bytes(data))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100)
 @given(st.lists(st.tuples(st.integers(0, 1 << 30), WORDS), min_size=1, max_size=4))
 def test_damage_to_the_tables_themselves_is_bounded(changes: list[tuple[int, int]]) -> None:
     file = elf.read(SMALL)

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from binaries import CUBIN, EXACT, FAMILY, LTO, LZ4, PLAIN, PTX, ZSTD, cubin, cubin8, entry, fat, library
 from clocks import costs_less, spent
-from hypothesis import given, settings
+from fuzzed import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit.payload import elf, fatbin
@@ -131,7 +132,7 @@ def test_the_newest_toolkit_counts() -> None:
     assert code is not None and code.built_with == "13.10"
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100)
 @given(
     st.lists(st.binary(max_size=40) | st.sampled_from([b"a" * 400, b"ab" * 50, b"kernel name "])), st.integers(0, 3000)
 )
@@ -142,7 +143,7 @@ def test_a_block_and_any_prefix_of_it_is_unpacked(parts: list[bytes], most: int)
     assert fatbin.lz4(block, most) == data[:most]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100)
 @given(st.binary(max_size=300), st.integers(0, 3000))
 def test_no_block_unpacks_to_more_than_was_asked_for(block: bytes, most: int) -> None:
     assert len(fatbin.lz4(block, most)) <= most
@@ -172,7 +173,7 @@ WHOLE = library(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@examples(120)
 @given(st.lists(st.tuples(st.integers(0, len(WHOLE) // 4 - 1), st.integers(0, 0xFFFFFFFF)), min_size=1, max_size=4))
 def test_damage_gives_value_error_or_an_answer_and_soon(changes: list[tuple[int, int]]) -> None:
     data = bytearray(WHOLE)

@@ -12,8 +12,9 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from fuzzed import examples
 from gathered import gathered
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit import lock as locks
@@ -178,7 +179,7 @@ LOCKS = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@examples(30)
 @given(LOCKS)
 def test_any_lock_comes_back_as_it_was(lock: Lock) -> None:
     text = dump(lock)
@@ -368,14 +369,14 @@ def test_every_text_must_be_there_and_text(key: str) -> None:
         assert "by hand" not in refused(seal(text)).message
 
 
-@settings(deadline=None, max_examples=60)
+@examples(30)
 @given(st.text(max_size=300))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with suppress(UsageError):
         assert parse(dump(parse(seal(text), "x")), "x")
 
 
-@settings(deadline=None, max_examples=60)
+@examples(30)
 @given(st.data())
 def test_a_lock_with_a_character_changed_is_read_or_refused(data: st.DataObject) -> None:
     text = body()

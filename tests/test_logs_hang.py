@@ -8,7 +8,8 @@ import pickle
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from fuzzed import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit import facts
@@ -156,7 +157,7 @@ def test_a_file_is_read_up_to_its_bound() -> None:
 
 
 @given(st.binary(max_size=300), st.integers(0, 400), st.integers(0, 255))
-@settings(max_examples=300, deadline=None)
+@examples(100)
 def test_a_damaged_file_is_read_or_refused(noise: bytes, at: int, byte: int) -> None:
     good = bytearray(_file([_entry(1), _entry(2)]))
     good[at % len(good)] = byte

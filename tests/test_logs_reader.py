@@ -11,7 +11,8 @@ import tracemalloc
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given, settings
+from fuzzed import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from logs import reading
 
@@ -164,7 +165,7 @@ def test_a_lines_own_rank_comes_before_the_files() -> None:
     assert [event.line.rank for event in found] == [3, 5]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100)
 @given(st.text(max_size=200))
 def test_a_text_is_the_end_of_its_line(text: str) -> None:
     said = strip(text)
@@ -317,7 +318,7 @@ def test_two_logs_of_one_name_are_refused() -> None:
 # --- places -----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@examples(30)
 @given(
     st.lists(st.sampled_from([DULL, "\n", "a\rb\n", f"{ILLEGAL}\n", "[rank1]: x\r\n", "é" * 30 + "\n"]), max_size=60)
 )
@@ -599,7 +600,7 @@ def test_a_deep_traceback_is_bounded() -> None:
 # --- the search -------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100)
 @given(st.sets(st.text("abc:", min_size=3, max_size=6), min_size=1, max_size=12), st.text("abc:", max_size=40))
 def test_the_search_finds_what_is_there(words: set[str], text: str) -> None:
     wanted = {word.encode() for word in words}
@@ -629,7 +630,7 @@ def test_lines_of_a_healthy_run_are_no_events(line: str) -> None:
     assert seen.files[0].loud == ()
 
 
-@settings(max_examples=150, deadline=None)
+@examples(60)
 @given(st.binary(max_size=400), st.integers(0, 400))
 def test_any_bytes_are_read(noise: bytes, at: int) -> None:
     raw = noise[:at] + b"\n" + ILLEGAL.encode() + b"\n" + noise[at:]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given, settings
+from fuzzed import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit.dockerfile.nodes import Node, documents, json_with_comments, template_line
@@ -114,7 +115,7 @@ def test_no_json_takes_long(text: str) -> None:
 
 
 @given(st.text(alphabet=st.sampled_from("{}[]:,-&*<>?|#'\"\n\t ab~!%@`$/\\0\u0085\ud800"), max_size=60))
-@settings(max_examples=400, deadline=None)
+@examples(120)
 def test_any_text_is_read_or_named(text: str) -> None:
     for found in (documents(text, "f"), json_with_comments(text, "f")):
         assert found or found == ()

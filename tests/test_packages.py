@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import written
-from hypothesis import given, settings
+from fuzzed import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit import facts as tables
@@ -137,7 +138,7 @@ def test_an_open_requirements_in_is_no_fault(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", sorted(READERS))
 @given(text=st.text(alphabet=st.sampled_from("[]{}=\"'-:#;<>!~@\\ \n\tat0.,r\u2028"), max_size=80))
-@settings(max_examples=60, deadline=None)
+@examples(30)
 def test_any_text_is_judged_or_named(kind: str, text: str) -> None:
     judged = READERS[kind](text, "f", None, Wishes(), FACTS)
     assert judged.unreadable or judged.results

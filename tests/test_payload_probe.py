@@ -400,15 +400,23 @@ class _C:
 """
 
 
-@pytest.fixture
-def fake_cuda(tmp_path: Path) -> Path:
-    """A directory with a torch.py and C libraries that behave as CUDA's do in the ways that matter here."""
-    lib, own = tmp_path / "nvidia" / "lib", tmp_path / "lib"
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """C libraries that behave as CUDA's do in the ways that matter here; each names the others from where it lies."""
+    folder = tmp_path_factory.mktemp("cuda")
+    lib, own = folder / "nvidia" / "lib", folder / "lib"
     lib.mkdir(parents=True)
     own.mkdir()
     for name, text in C_SOURCES.items():
         target = (own if "torch" in name else lib) / name
         compile_library(target, text % {"cudart": 12040} if "cudart" in name and "torch" not in name else text, lib)
+    return folder
+
+
+@pytest.fixture
+def fake_cuda(tmp_path: Path, compiled: Path) -> Path:
+    """A directory of this test's own with a torch.py and these libraries."""
+    shutil.copytree(compiled, tmp_path, dirs_exist_ok=True)
     (tmp_path / "torch.py").write_text(FAKE_TORCH)
     return tmp_path
 

@@ -13,7 +13,8 @@ from xml.etree import ElementTree as ET
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from fuzzed import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import envkit.report
@@ -102,7 +103,7 @@ def test_the_schema_refuses(spoil: Any) -> None:
     assert not VALIDATOR.is_valid(made)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(REPORTS, st.sampled_from(Severity))
 def test_every_document_fits_the_schema_and_tells_all(made: Report, fail_on: Severity) -> None:
     found = document(made, fail_on)
@@ -113,7 +114,7 @@ def test_every_document_fits_the_schema_and_tells_all(made: Report, fail_on: Sev
     assert counts == [len(each.findings) for each in made.results]
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(REPORTS, st.sampled_from(Severity))
 def test_junit_is_well_formed_and_red_exactly_when_the_exit_code_is_not_zero(made: Report, fail_on: Severity) -> None:
     found = suite(made, fail_on)
@@ -124,7 +125,7 @@ def test_junit_is_well_formed_and_red_exactly_when_the_exit_code_is_not_zero(mad
     assert names[: len(made.results)] == [each.check for each in made.results]
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(REPORTS, st.sampled_from(Severity), st.integers(20, 120))
 def test_the_console_prints_nothing_a_terminal_obeys(made: Report, fail_on: Severity, width: int) -> None:
     text = render(made, fail_on=fail_on, width=width)
@@ -134,7 +135,7 @@ def test_the_console_prints_nothing_a_terminal_obeys(made: Report, fail_on: Seve
         assert result.check in text or result.outcome is Outcome.SKIP
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(REPORTS)
 def test_colour_changes_no_word(made: Report) -> None:
     assert re.sub("\x1b\\[[0-9;]*m", "", render(made, color=True)) == render(made)

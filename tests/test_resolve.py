@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from fuzzed import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit.errors import Unsatisfiable, UsageError
@@ -658,7 +659,7 @@ WISHES = st.fixed_dictionaries(
 
 
 @pytest.mark.slow  # random wishes, each refused one solved again with each of its offers
-@settings(max_examples=80, deadline=None)
+@examples(40)
 @given(WISHES)
 def test_what_a_refusal_offers_is_granted(wish: dict[str, Any]) -> None:
     try:
@@ -698,7 +699,7 @@ def met(wish: dict[str, Any], keys: set[str], gpus: list[str]) -> bool:
 
 
 @pytest.mark.slow  # random wishes, each solved again without each of its keys
-@settings(max_examples=60, deadline=None)
+@examples(30)
 @given(WISHES)
 def test_a_conflict_is_one_and_has_no_spare(wish: dict[str, Any]) -> None:
     """Asked alone, the keys of a refusal are refused; without any one of them, the others are met."""

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import dockerfile as buildkit
 import pytest
-from hypothesis import given, settings
+from fuzzed import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit.model import Edit, Finding, Outcome, Result, Span
@@ -154,7 +155,7 @@ FILES["own"] = OWN
 
 
 @pytest.mark.slow  # a hundred edits of every file
-@settings(max_examples=100)
+@examples(60)
 @given(name=st.sampled_from(sorted(FILES)), data=st.data())
 def test_a_mended_file_builds_to_the_same_instructions_elsewhere(name: str, data: st.DataObject) -> None:
     """Any edit at all: either BuildKit reads every instruction without an edit as before, or nothing is changed."""

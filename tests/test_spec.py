@@ -8,8 +8,9 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from fuzzed import examples
 from gathered import gathered
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit.errors import UsageError
@@ -336,7 +337,7 @@ def test_good_names_are_taken(name: str) -> None:
     assert spec(with_value("name", name)).name == name
 
 
-@settings(deadline=None, max_examples=60)
+@examples(30)
 @given(st.text(alphabet=st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=80))
 def test_any_directory_gives_a_good_name(directory: str) -> None:
     if directory in (".", ".."):
@@ -358,7 +359,7 @@ VALUES = st.one_of(
 SAFE = re.compile(r"[A-Za-z0-9 ._+/=~-]*")
 
 
-@settings(deadline=None, max_examples=60)
+@examples(30)
 @given(st.dictionaries(st.sampled_from((*TEXT_KEYS, *LIST_KEYS)), VALUES, max_size=5))
 def test_whatever_a_key_holds_it_is_parsed_or_refused(values: dict[str, object]) -> None:
     """json.dumps is TOML for all these but the lone surrogates and DEL that TOML refuses, which is fine as well."""
@@ -374,7 +375,7 @@ def test_whatever_a_key_holds_it_is_parsed_or_refused(values: dict[str, object])
     assert made.torch.isprintable()
 
 
-@settings(deadline=None, max_examples=60)
+@examples(30)
 @given(st.text(max_size=200))
 def test_any_text_is_parsed_or_refused(text: str) -> None:
     parsed_or_refused(text)

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import pytest
 from fake_docker import FakeDocker
-from hypothesis import given, settings
+from fuzzed import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from test_engine_local import PYTHON, context
 from test_layers import classic, config, files, member, oci, pack
@@ -244,7 +245,7 @@ def _above(path: str) -> list[str]:
 
 
 @pytest.mark.slow  # four hundred random images, written as archives
-@settings(max_examples=400, deadline=None)
+@examples(120)
 @given(stacks())
 def test_layers_become_one_as_if_they_were_unpacked_in_turn(layers: list[list[tuple[str, str]]]) -> None:
     plain = Stack({})

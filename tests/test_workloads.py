@@ -6,7 +6,8 @@ import time
 
 import pytest
 import written
-from hypothesis import given, settings
+from fuzzed import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit import facts as tables
@@ -187,7 +188,7 @@ def test_an_option_is_found_in_words_and_in_scripts() -> None:
 
 @pytest.mark.parametrize("kind", sorted(READERS))
 @given(text=st.text(alphabet=st.sampled_from("{}[]:-,&*<|#'\"\n \tservicconta:gpu$0"), max_size=100))
-@settings(max_examples=80, deadline=None)
+@examples(40)
 def test_any_text_is_judged_or_named(kind: str, text: str) -> None:
     for body in (text, "services:\n  a:\n    " + text, "spec:\n  containers:\n    - name: a\n      " + text):
         judged = READERS[kind](body, "f", None, Wishes(), FACTS)
