@@ -333,9 +333,32 @@ def only(run: AotiRun, check: str) -> str:
     return finding.message
 
 
+@pytest.fixture(scope="module")
+def quick_compiler(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A g++ that has made its library once and for all: each run compiles one, most of the time of a test."""
+    real = shutil.which("g++")
+    if not real:
+        return ""
+    folder = tmp_path_factory.mktemp("compiler")
+    subprocess.run(
+        [real, "-shared", "-fPIC", "-x", "c++", "-", "-o", folder / "made.so"], input=LOCALE.encode(), check=True
+    )
+    version = subprocess.run([real, "--version"], capture_output=True, text=True, check=True).stdout
+    (folder / "version").write_text(version)
+    file = folder / "g++"
+    file.write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] && exec cat {folder}/version\n'
+        f'for last; do :; done\nexec cp {folder}/made.so "$last"\n'
+    )
+    file.chmod(0o755)
+    return str(file)
+
+
 @pytest.fixture
-def plain(tmp_path: Path) -> Path:
+def plain(tmp_path: Path, quick_compiler: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package whose library is this interpreter: whole, and never loaded by the torch of these tests."""
+    if quick_compiler:
+        monkeypatch.setenv("CXX", quick_compiler)
     meta = json.dumps({"AOTI_DEVICE_KEY": "cpu"}).encode()
     return packed(
         tmp_path / "m.pt2", {FOLDER + "a.wrapper_metadata.json": meta, FOLDER + "a.wrapper.so": interpreter()}
