@@ -83,9 +83,16 @@ def tag(engine: DockerEngine) -> Iterator[str]:
     engine.remove(name)
 
 
+@pytest.fixture(scope="session")
+def pythons(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What uv has learned of the Pythons here, for the caches of all tests: it starts each one to learn it."""
+    return tmp_path_factory.mktemp("pythons")
+
+
 @pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
+def index(tmp_path: Path, pythons: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
     """An empty index that uv asks in place of any other."""
+    shutil.copytree(pythons, tmp_path / "cache")
     made = Index()
     made.folder = tmp_path / "wheels"
     made.folder.mkdir()
@@ -98,6 +105,9 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
     yield made
     made.server.shutdown()
     made.server.server_close()
+    for learned in (tmp_path / "cache").glob("interpreter-*"):
+        if not (pythons / learned.name).exists():
+            shutil.copytree(learned, pythons / learned.name)
 
 
 @pytest.fixture
