@@ -218,6 +218,7 @@ STATIC = "-static-libstdc++"
 HIDING = "-Wl,--exclude-libs,libstdc++.a"
 
 
+@pytest.mark.slow  # a C++ compiler at work
 @needs_compiler
 @pytest.mark.parametrize(
     ("words", "carries", "needs"), [((), False, True), ((STATIC,), True, False), ((STATIC, HIDING), False, False)]
@@ -253,6 +254,7 @@ def seen_compilers(cxx: Path | str, path: str = "/usr/bin") -> list[dict[str, An
         return found
 
 
+@pytest.mark.slow  # a C++ compiler at work twice
 @needs_compiler
 def test_a_compiler_that_links_its_runtime_in_is_tried_and_told(tmp_path: Path) -> None:
     static = wrapper(tmp_path, STATIC)
@@ -262,6 +264,7 @@ def test_a_compiler_that_links_its_runtime_in_is_tried_and_told(tmp_path: Path) 
     assert second["version"]
 
 
+@pytest.mark.slow  # a C++ compiler at work three times
 @needs_compiler
 def test_a_compiler_that_links_shared_is_enough(tmp_path: Path) -> None:
     (only,) = seen_compilers("g++")

@@ -87,6 +87,7 @@ def local(*args: str) -> dict[str, Any]:
     return {"repo": "local", "hooks": [{**hook, "language": "system", "entry": entry, "args": list(args)}]}
 
 
+@pytest.mark.slow  # real commits through pre-commit
 def test_a_commit_with_a_finding_is_stopped_and_shown(tmp_path: Path) -> None:
     done = committed(tmp_path, local("--fail-on=warning"), {"Dockerfile": MIXED, "README.md": "hello\n"})
     said = done.stdout + done.stderr
@@ -96,12 +97,14 @@ def test_a_commit_with_a_finding_is_stopped_and_shown(tmp_path: Path) -> None:
     assert "Dockerfile:3:32" in said
 
 
+@pytest.mark.slow  # real commits through pre-commit
 def test_a_clean_commit_goes_through(tmp_path: Path) -> None:
     done = committed(tmp_path, local(), {"Dockerfile": MIXED, "README.md": "hello\n"})
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"envkit check\.+Passed", done.stdout + done.stderr)
 
 
+@pytest.mark.slow  # real commits through pre-commit
 def test_files_that_do_not_concern_it_stop_no_commit(tmp_path: Path) -> None:
     files = {
         "README.md": "hello\n",

@@ -419,6 +419,7 @@ def test_a_check_of_a_lock_that_was_edited_is_wrong_input(tmp_path: Path, envkit
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow  # five locks, which test_solve makes without a command line
 def test_a_lock_is_made_again_as_far_as_it_is_asked(
     tmp_path: Path, envkit: Envkit, index: Index, published: Publish
 ) -> None:

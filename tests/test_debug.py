@@ -413,6 +413,7 @@ def test_whatever_ends_envkit_nothing_of_the_command_stays(tmp_path: Path, numbe
         assert started.returncode == 130 and f"stopped by {number.name}" in said
 
 
+@pytest.mark.slow  # five commands under a keeper each
 def test_the_verb_gives_the_code_of_its_verdict(tmp_path: Path) -> None:
     def code(*words: str) -> tuple[int, str]:
         done = forked.envkit("debug", *words, cwd=tmp_path)

@@ -191,6 +191,7 @@ def test_what_the_keeper_itself_ends_is_no_finding_and_is_said(tmp_path: Path) -
     assert (made.verdict, made.children) == (Verdict.CLEAN, ()) and "left behind was ended (1)" in heard[-1]
 
 
+@pytest.mark.slow  # starts a dozen Pythons
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_multiprocessing_of_every_kind_is_followed(run: Run, tmp_path: Path, method: str) -> None:
     program = tmp_path / "program.py"

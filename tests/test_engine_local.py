@@ -109,6 +109,7 @@ def test_wheel_that_is_not_the_locked_one(local: LocalEngine, tmp_path: Path) ->
     assert not list((tmp_path / "root" / "venvs").glob(".making-*"))
 
 
+@pytest.mark.slow  # several virtual environments
 def test_ruin_of_a_killed_build_is_made_anew(local: LocalEngine, tmp_path: Path) -> None:
     built = build(local, context(tmp_path / "c"), "one:1")
     venv = tmp_path / "root" / "venvs" / built.id.removeprefix("venv:")

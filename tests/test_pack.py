@@ -76,6 +76,7 @@ def test_every_member_is_python_3_8_and_imports_the_standard_library_alone(path:
             assert name.startswith("envkit.payload") or name.split(".")[0] in sys.stdlib_module_names, name
 
 
+@pytest.mark.slow  # a whole probe by every Python there is
 @pytest.mark.skipif(not PYTHONS, reason="no other Python is installed under ~/.pyenv/versions")
 @pytest.mark.parametrize("python", PYTHONS, ids=lambda path: path.parts[-3])
 def test_it_runs_under_other_pythons(pyz: Path, python: Path) -> None:

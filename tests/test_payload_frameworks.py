@@ -124,6 +124,7 @@ def test_each_package_is_imported_after_torch_and_one_death_costs_only_itself(tm
     assert said["xformers"].ended == "raised SystemExit: 3"
 
 
+@pytest.mark.slow  # several whole probes
 def test_a_package_without_its_modules_is_broken_and_a_broken_torch_leaves_all_open(tmp_path: Path) -> None:
     distribution(tmp_path, "onnxruntime", "1.0", {})
     (tmp_path / "torch.py").write_text(FAKE_TORCH)
@@ -172,6 +173,7 @@ def test_the_imports_run_side_by_side(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow  # imports that wait for one another
 def test_on_one_cpu_they_run_one_after_the_other_and_each_tells_of_itself(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text(FAKE_TORCH)
     lock = str(tmp_path / "lock")

@@ -359,6 +359,7 @@ def test_a_wish_becomes_a_lock(index: Index, published: Publish) -> None:
     assert parse_lock(dump(made), "x") == made
 
 
+@pytest.mark.slow  # a lock for each flavor
 def test_the_lock_is_the_same_for_every_flavor(index: Index, published: Publish) -> None:
     texts = set()
     for flavor in ("runtime", "devel", "debug"):

@@ -429,6 +429,7 @@ def test_a_lock_for_another_wish_is_made_again_and_keeps_what_fits(
     assert set(first.wheels) < set(again.wheels)
 
 
+@pytest.mark.slow  # three whole locks with Debian packages
 @needs_apt
 @pytest.mark.usefixtures("no_mirrors")
 def test_a_new_base_brings_new_debian_packages_and_the_wheels_stay(
