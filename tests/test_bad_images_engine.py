@@ -13,11 +13,10 @@ import signal
 import subprocess
 import sys
 import tarfile
-import threading
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -122,32 +121,28 @@ def start(*argv: str) -> subprocess.Popen[str]:
     )
 
 
+# A small process between: the most that a child held counts what its parent held as it forked.
+PEAK = """
+import os, sys
+pid = os.posix_spawn(sys.executable, [sys.executable, "-m", "envkit", *sys.argv[2:]], os.environ)
+status, used = os.wait4(pid, 0)[1:]
+with open(sys.argv[1], "w") as file:
+    file.write(str(used.ru_maxrss / 1024))
+os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+"""
+
+
 def envkit(*argv: str) -> Run:
     before = volumes()
-    process = start(*argv)
-    held: dict[str, str] = {}
-    assert process.stdout is not None and process.stderr is not None
-    streams = {"out": process.stdout, "err": process.stderr}
-    readers = [
-        threading.Thread(target=lambda key=key, file=file: held.update({key: file.read()}))
-        for key, file in streams.items()
-    ]
-    for reader in readers:
-        reader.start()
-    peak, limit = 0.0, time.monotonic() + 300
-    while process.poll() is None and time.monotonic() < limit:
-        # Not getrusage: its peak counts what this process held when it forked.
-        with suppress(OSError, TypeError):  # it is ending
-            peak = int(re.search(r"VmHWM:\s*(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())[1]) / 1024
-        time.sleep(0.02)
-    process.kill()
-    for reader in readers:
-        reader.join(120)
-    process.wait()
-    for file in streams.values():
-        file.close()
-    assert containers() == [] and not stay(volumes, before), "something of the run is left"
-    return Run(process.returncode, held["out"], held["err"], peak)
+    with tempfile.NamedTemporaryFile("r") as peak:
+        done = subprocess.run(
+            [sys.executable, "-c", PEAK, peak.name, *argv],
+            stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=300,
+            cwd=ROOT, text=True, errors="surrogateescape",
+        )  # fmt: skip
+        held = float(peak.read())
+    assert gone() and not stay(volumes, before), "something of the run is left"
+    return Run(done.returncode, done.stdout, done.stderr, held)
 
 
 def told(verb: str, image: str) -> str:
