@@ -254,6 +254,29 @@ def is_unsafe(module: str, source: str) -> list[str]:
     return complaints
 
 
+CLOCKS = {"monotonic", "perf_counter", "time"}
+
+
+def measures_by_the_clock(module: str, source: str) -> list[str]:
+    """Bounds of the wall clock, and ends so soon that a loaded machine meets them; tests/clocks.py has better."""
+    complaints = []
+    for node in ast.walk(tree(source)):
+        if isinstance(node, ast.Assert):
+            bounds = [
+                each
+                for each in ast.walk(node)
+                if isinstance(each, ast.Compare) and isinstance(each.ops[-1], ast.Lt | ast.LtE)
+            ]
+            taken = [each for one in bounds for each in ast.walk(one) if isinstance(each, ast.BinOp)]
+            calls = [each.func for one in taken for each in ast.walk(one) if isinstance(each, ast.Call)]
+            if CLOCKS & {one.attr if isinstance(one, ast.Attribute) else getattr(one, "id", "") for one in calls}:
+                complaints.append(f"{module}:{node.lineno} bounds the time of the clock")
+        given = node.value if isinstance(node, ast.keyword) and node.arg == "timeout" else None
+        if isinstance(given, ast.Constant) and given.value is not None and given.value < 60:
+            complaints.append(f"{module}:{given.lineno} gives {given.value} s to what a loaded machine does")
+    return complaints
+
+
 EVERYWHERE: tuple[Callable[[str, str], list[str]], ...] = (
     against_the_direction,
     outside_their_place,
@@ -266,6 +289,15 @@ EVERYWHERE: tuple[Callable[[str, str], list[str]], ...] = (
 def test_the_product_keeps(rule: Callable[[str, str], list[str]]) -> None:
     assert SOURCES
     assert [each for name, path in SOURCES.items() for each in rule(name, path.read_text("utf-8"))] == []
+
+
+def test_no_test_measures_by_the_clock() -> None:
+    folder = Path(__file__).parent
+    files = [path for path in folder.rglob("*.py") if path.relative_to(folder).parts[0] not in ("debug", "data")]
+    assert len(files) > 100
+    rule = measures_by_the_clock
+    found = [each for path in files if path.name != "clocks.py" for each in rule(path.name, path.read_text("utf-8"))]
+    assert found == []
 
 
 def test_the_payload_runs_on_a_bare_python() -> None:
@@ -315,6 +347,9 @@ def test_the_payload_runs_on_a_bare_python() -> None:
         (names_a_version, "envkit.up", "x = f'{1} 2.6.0+cu124'"),
         (names_a_version, "envkit.up", "x = 'whl/cu118'"),
         (names_a_version, "envkit.up", '"""Since 535.104 ..."""'),
+        (measures_by_the_clock, "test_x", "assert time.monotonic() - begun < 5"),
+        (measures_by_the_clock, "test_x", "assert 2 < perf_counter() - begun <= 5 * factor"),
+        (measures_by_the_clock, "test_x", "run(command, timeout=20)"),
         (is_unsafe, "envkit.up", "try: pass\nexcept Exception: pass"),
         (is_unsafe, "envkit.up", "try: pass\nexcept: pass"),
         (is_unsafe, "envkit.up", "run('ls', shell=True)"),
@@ -334,6 +369,8 @@ def test_a_breach_is_seen(rule: Callable[[str, str], list[str]], module: str, so
         (outside_their_place, "envkit.engine.docker", "import docker"),
         (unfit_for_the_payload, "envkit.payload.smoke.gemm", "import os\nfrom envkit.payload import isolate"),
         (names_a_version, "envkit.up", "x = 12.4  # seconds; RFC 3986, glibc 2.17, 127.0.0.1, cu12"),
+        (measures_by_the_clock, "test_x", "assert time.monotonic() - begun >= 2 and process_time() - before < 1"),
+        (measures_by_the_clock, "test_x", "run(command, timeout=120)"),
         (is_unsafe, "envkit.up", "try: pass\nexcept BaseException:\n    raise"),
     ],
 )
