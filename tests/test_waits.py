@@ -14,6 +14,7 @@ from envkit.payload import isolate, waits, watchdog
 from envkit.payload.isolate import Ending, Task
 from envkit.payload.probe.ask import ask
 
+pytestmark = pytest.mark.slow  # whoever shall wait for a processor does so for seconds
 _HOGS = 7
 
 
