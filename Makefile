@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SPEC ?= images/torch-2.6-cu124/envkit.toml
 
-.PHONY: help run test real planted built others unit slow faults lint images bench clean
+.PHONY: help run test real planted built others unit slow faults nightly lint images bench clean
 
 help:
 	@echo 'make run     envkit up $(SPEC), on the Docker Engine or, without one, in a private virtual environment'
@@ -12,6 +12,7 @@ help:
 	@echo 'make unit    the tests that need neither engine nor network, but for the slow ones; make slow runs these'
 	@echo 'make faults  every probe against a real torch with its fault planted, and against a clean twin; writes docs/faults.md'
 	@echo 'make images  lock what changed under images/, render every Dockerfile and list them'
+	@echo 'make nightly fifty times as many random examples for every property'
 	@echo 'make bench   measure speed and memory'
 	@echo 'make clean   remove what make made here'
 
@@ -55,6 +56,9 @@ slow: $(VENV)/test.ready
 faults: $(VENV)/test.ready
 	scripts/compiler
 	$(BIN)/python -m pytest -m faults $(FAULTS) tests/faults --ignore tests/faults/test_smoke.py --fault-table docs/faults.md
+
+nightly: $(VENV)/test.ready
+	ENVKIT_FUZZ=50 $(BIN)/python scripts/unit -- -m 'hypothesis and not engine and not faults'
 
 unit: $(VENV)/test.ready
 	$(BIN)/python scripts/unit
