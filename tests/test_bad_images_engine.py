@@ -412,13 +412,17 @@ def test_nothing_of_a_hanging_image_outlives_envkit(
 ) -> None:
     before = volumes()
     process = start("probe", make(files))
-    assert comes(containers, 0.05)
-    time.sleep(0.3)
-    assert len(containers()) == 1
-    process.send_signal(number)
-    process.communicate(timeout=120)
-    assert process.returncode == (-number if number is signal.SIGKILL else 130)
-    assert gone(), "a container outlives envkit"
+    try:
+        assert comes(containers, 0.05)
+        time.sleep(0.3)
+        assert len(containers()) == 1
+        process.send_signal(number)
+        process.communicate(timeout=120)
+        assert process.returncode == (-number if number is signal.SIGKILL else 130)
+        assert gone(), "a container outlives envkit"
+    finally:  # whatever failed, the tests after this one find nothing of it
+        process.kill()
+        process.communicate()
     assert not stay(volumes, before)
 
 

@@ -146,3 +146,110 @@ def test_a_program_that_outlives_envkit_hears_whether_it_was_killed(tmp_path: Pa
     assert done.exit == (-9 if dies else 0), done.stderr
     assert comes(lambda: heard.exists() and heard.read_text())
     assert heard.read_text() == ("''" if dies else "'\\n'")
+
+
+@pytest.mark.parametrize("deaf", [False, True], ids=["obeys", "ignores-sigterm"])
+def test_a_reader_of_progress_that_fails_ends_the_child_and_is_heard(deaf: bool) -> None:
+    """The child would sleep for ten minutes, and its budget is as long: only its end lets the test go on."""
+    body = f"""
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN if {deaf} else signal.SIG_DFL)
+print(os.getpid(), file=sys.stderr, flush=True)
+for number in range(20000):
+    print("line", number, file=sys.stderr, flush=True)
+time.sleep(600)
+"""
+    heard: list[str] = []
+
+    def gone_away(line: str) -> None:
+        heard.append(line)
+        if len(heard) == 2:
+            raise BrokenPipeError("nobody reads this")
+
+    with pytest.raises(BrokenPipeError, match="nobody reads this"):
+        proc.run([sys.executable, "-c", body], timeout_s=600, on_line=gone_away, grace_s=1)
+    assert len(heard) == 2 and gone(int(heard[0]))
+
+
+def test_a_child_that_floods_stdout_is_ended_and_gives_no_answer() -> None:
+    with pytest.raises(Undecided) as caught:
+        proc.run(["/bin/sh", "-c", "while :; do echo a line of a flood; done"], timeout_s=600, most_bytes=1 << 20)
+    assert caught.value.message == "/bin/sh printed more than 1 MiB" and caught.value.fix
+    assert python("print('x' * 1_000_000)").stdout == "x" * 1_000_000 + "\n"  # what is within the limit is whole
+
+
+def test_of_a_flood_on_stderr_the_beginning_and_the_end_are_kept() -> None:
+    lines: list[str] = []
+    run = proc.run(
+        [sys.executable, "-c", "import os, sys; sys.stderr.write(''.join(f'line {n}\\n' for n in range(400_000)))"],
+        timeout_s=600,
+        on_line=lines.append,
+    )
+    assert len(run.stderr) < 2_200_000 and len(lines) == 400_000
+    assert run.stderr.startswith("line 0\nline 1\n") and run.stderr.endswith("line 399998\nline 399999\n")
+    (between,) = [line for line in run.stderr.splitlines() if line and not line.startswith("line")]
+    left_out = int(between.removeprefix("(").partition(" ")[0])
+    whole = sum(len(f"line {number}\n") for number in range(400_000))
+    assert left_out + len(run.stderr) - len(between) - 2 == whole
+
+
+def test_a_line_without_an_end_comes_in_pieces() -> None:
+    lines: list[str] = []
+    proc.run([sys.executable, "-c", "import os; os.write(2, b'x' * 300_000)"], timeout_s=60, on_line=lines.append)
+    assert max(map(len, lines)) == 65536 and sum(map(len, lines)) == 300_000
+
+
+def test_stdin_that_a_sleeping_child_does_not_read_ends_with_the_budget() -> None:
+    assert python("import time; time.sleep(600)", stdin="x" * 1_000_000, timeout_s=1).timed_out
+
+
+def test_a_child_is_started_where_path_leads_nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert python("print(7)").stdout == "7\n"
+
+
+KILLED = """
+import os, sys, threading, time
+from envkit import proc
+body = '''
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN if {deaf} else signal.SIG_DFL)
+inner = os.fork()
+os.write(2, b"%d" % os.getpid() + bytes([10]))
+time.sleep(600)
+'''
+pids = []
+def heard(line):
+    pids.append(line)
+    if len(pids) == 2:
+        print(*pids, flush=True)
+        os.kill(os.getpid(), 9)
+threading.Thread(target=lambda: proc.run([sys.executable, "-c", body], timeout_s=600, on_line=heard)).start()
+"""
+
+
+@pytest.mark.parametrize("deaf", [False, True], ids=["obeys", "ignores-sigterm"])
+def test_a_killed_envkit_takes_its_childs_whole_group_with_it(deaf: bool) -> None:
+    """The child was started in a thread, as `beside` does."""
+    code = KILLED.replace("{deaf}", str(deaf))
+    done = proc.run([sys.executable, "-c", code], timeout_s=60, cwd=Path(__file__).parent.parent)
+    pids = [int(word) for word in done.stdout.split()]
+    assert done.exit == -9 and len(pids) == 2
+    limit = time.monotonic() + 120
+    while not all(map(gone, pids)) and time.monotonic() < limit:
+        time.sleep(0.05)
+    assert all(map(gone, pids))
+
+
+def test_a_thread_that_ends_does_not_take_the_child_of_another_with_it() -> None:
+    """The kernel's PR_SET_PDEATHSIG would: it comes when the thread goes that started the child."""
+    one = proc.beside(lambda: python("import time; time.sleep(1); print('whole')"))
+    proc.beside(lambda: python("pass"))()
+    assert one().stdout == "whole\n"
+
+
+def test_no_child_runs_python_code_between_fork_and_exec() -> None:
+    """It can deadlock where envkit has threads.  The payload's processes have one thread when they do it."""
+    here = Path(proc.__file__).parent
+    files = [file for file in here.rglob("*.py") if "payload" not in file.parts]
+    assert [str(file) for file in files if "preexec_fn=" in file.read_text()] == []
