@@ -13,7 +13,6 @@ import json
 import os
 import re
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -134,8 +133,8 @@ def solve(
     if shutil.which("apt-get") is None:
         raise NoApt("this machine has no apt-get to solve Debian packages with", "lock on a Debian machine")
     room = files.folder(cache / "apt" / f"{suite}-{'+'.join(components)}-{ARCHES[machine]}")
-    with _alone(room, say), tempfile.TemporaryDirectory(prefix="envkit-apt-") as private:
-        apt = _Apt(room, Path(private, "apt.conf"))
+    with _alone(room, say), files.scratch("apt") as private:
+        apt = _Apt(room, private / "apt.conf")
         stamp = room / "fetched"
         old = fresh or not stamp.is_file() or time.time() - stamp.stat().st_mtime > _FRESH_S
         moved = (old or bool(mirrors)) and _mirrored(room, mirrors, suite, components)
@@ -383,8 +382,8 @@ def fetch(
     wanted = {deb.name: deb for deb in debs}
     room = files.folder(cache / "apt" / f"{suite}-{'+'.join(components)}-{ARCHES[machine]}")
     exact = [f"{deb.name}={deb.version}" for deb in wanted.values()]
-    with _alone(room, say), tempfile.TemporaryDirectory(prefix="envkit-apt-") as private:
-        apt = _Apt(room, Path(private, "apt.conf"))
+    with _alone(room, say), files.scratch("apt") as private:
+        apt = _Apt(room, private / "apt.conf")
         moved = _mirrored(room, (), suite, components)
         held = room / "status"
         _prepare(apt, ARCHES[machine], held.read_bytes() if held.is_file() else b"")

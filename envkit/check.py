@@ -11,6 +11,7 @@ from typing import Any
 
 from envkit import facts as tables
 from envkit import files, judge, report
+from envkit.dockerfile.files import LARGEST
 from envkit.errors import EnvkitError, UsageError
 from envkit.facts import Facts
 from envkit.model import Edit, Outcome, Report, Severity
@@ -173,11 +174,19 @@ def write(judged: Sequence[Judged], texts: dict[str, tuple[str, int]], say: Say)
         text, count = texts[each.path]
         path = Path(each.path)
         # The judged text is decoded; written back, bytes that are no UTF-8 would not be what they were.
-        if path.read_bytes() != each.text.encode("utf-8"):
+        if _now(path) != each.text.encode("utf-8"):
             say(f"{each.path} was not changed: it is no valid UTF-8, or somebody else changed it meanwhile")
             continue
         files.write(path, text, path.stat().st_mode & 0o7777)
         say(f"{each.path}: {count} mended")
+
+
+def _now(path: Path) -> bytes | None:
+    """What the file holds, None where it cannot be read any more."""
+    try:
+        return files.content(path, LARGEST)
+    except OSError:
+        return None
 
 
 def printed(found: Answer, format: str, least: Severity, *, observed: bool, color: bool, width: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from envkit import diff, host_diff, lock, prove, saved, spec, up
+from envkit import diff, files, host_diff, lock, prove, saved, spec, up
 from envkit.diff import Change, Weight
 from envkit.engine import Engine, Say
 from envkit.engine.choice import connect
@@ -68,10 +68,7 @@ def _lock(name: str) -> lock.Lock:
 
 
 def _text(name: str) -> str:
-    try:
-        return Path(name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{name} cannot be read: {error}", "check the name and the file's permissions") from error
+    return files.text(name, "check the name and the file's permissions", files.MOST_BYTES)
 
 
 def _images(old: str, new: str, facts: Facts, engine: Engine, probe: bool, say: Say) -> tuple[Change, ...]:

@@ -10,8 +10,8 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from envkit import files
 from envkit.errors import UsageError
-from envkit.host.place import short
 from envkit.model import Finding, Outcome, Result
 from envkit.subjects.codec import from_plain
 from envkit.subjects.host.expected import Expected
@@ -24,12 +24,11 @@ def load(path: Path, checks: Collection[str]) -> Expected:
 
     Raises UsageError for a file that cannot be read, is no TOML, or says something that means nothing here.
     """
+    fix = "name a file of TOML, such as `[gpus]` `count = 8`"
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise UsageError(
-            f"{path} cannot be read: {short(error)}", "name a file of TOML, such as `[gpus]` `count = 8`"
-        ) from error
+        data = tomllib.loads(files.text(path, fix))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} cannot be read: {error}", fix) from error
     _known(data, Expected(), path, "")
     try:
         expected = from_plain(Expected, data)

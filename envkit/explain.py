@@ -23,7 +23,7 @@ from typing import IO, Any, TextIO
 
 import msgspec
 
-from envkit import facts, pages, pseudonyms
+from envkit import facts, files, pages, pseudonyms
 from envkit.errors import UsageError
 from envkit.host.place import short
 from envkit.logs import flight, hang, reader, story, verdict
@@ -39,6 +39,7 @@ VERSIONS = ("torch", "cuda", "cudnn", "nccl", "driver", "driver_cuda", "runtime_
 
 _PEEKED = 4096  # bytes that a dump is known by
 _WAITED_MS = 3000  # for somebody to write to a FIFO
+_SILENT_S = 10  # without a byte from a pipe, after which it is said what is waited for
 _RANK = re.compile(r"(?P<rank>[0-9]{1,6})=(?P<file>.+)", re.DOTALL)
 _LARGE = 32_000_000  # bytes; fewer are read before anybody wonders
 _PROGRESS_S = 2.0  # seconds between two lines of progress
@@ -171,7 +172,7 @@ def read(asked: Asked, say: Say, stdin: IO[bytes] | None = None) -> tuple[Readin
         seen: set[tuple[int, int]] = set()
         size = 0
         for name, kernel in named:
-            stream = _stdin(stdin) if name == "-" else opened.enter_context(_open(name))
+            stream = _stdin(stdin, say) if name == "-" else opened.enter_context(_open(name, say))
             about = _about(stream)
             if about is not None and (about.st_dev, about.st_ino) in seen:
                 continue  # the same file named twice
@@ -228,12 +229,46 @@ def _ranked(reading: Reading, ranks: Mapping[str, int]) -> Reading:
     )
 
 
-def _stdin(given: IO[bytes] | None) -> io.BufferedReader:
+class _Pipe(io.RawIOBase):
+    """A pipe read by its number, that says now and then that nothing comes.
+
+    How long a log takes that is still written nobody knows here: its end is waited for, but not in silence.
+    """
+
+    def __init__(self, number: int, name: str, say: Say) -> None:
+        self._number, self._name, self._say = number, name, say
+        self._ready = select.poll()
+        self._ready.register(number, select.POLLIN)
+
+    def readable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._number
+
+    def readinto(self, buffer: Any) -> int:
+        silent = 0
+        while not self._ready.poll(_SILENT_S * 1000):
+            silent += _SILENT_S
+            self._say(f"nothing came from {self._name} for {silent} s; it is read until it ends (Ctrl-C stops)")
+        data = os.read(self._number, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._number)
+        super().close()
+
+
+def _stdin(given: IO[bytes] | None, say: Say) -> io.BufferedReader:
+    if given is None and not stat.S_ISREG(os.fstat(0).st_mode):
+        return io.BufferedReader(_Pipe(os.dup(0), STDIN, say))
     stream: Any = given or sys.stdin.buffer
     return stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream)
 
 
-def _open(name: str) -> io.BufferedReader:
+def _open(name: str, say: Say) -> io.BufferedReader:
     """The file, opened; a pipe by its name (as a shell's `<(...)` gives one) is as good."""
     try:
         mode = os.stat(name).st_mode
@@ -241,24 +276,25 @@ def _open(name: str) -> io.BufferedReader:
             raise UsageError(f"{name} is a directory", f"name the logs in it, such as {name.rstrip('/')}/*.log")
         if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
             raise UsageError(f"{name} is no file: a device or a socket has no end", "name a log, or pipe one in")
-        return _opened(name)
+        return _opened(name, say)
     except FileNotFoundError as error:
         raise UsageError(f"there is no file {name}", "check the name, or give the log on stdin as -") from error
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise UsageError(f"{name} cannot be read: {short(error)}", "check its permissions") from error
 
 
-def _opened(name: str) -> io.BufferedReader:
+def _opened(name: str, say: Say) -> io.BufferedReader:
     """The file, and a FIFO of the file system whether or not somebody writes to it: open() waits for that, maybe
     for ever.  A pipe without a name (`<(...)` of a shell) is open at both ends from the first."""
-    if not (stat.S_ISFIFO(os.stat(name).st_mode) and os.path.exists(os.path.realpath(name))):
+    if not stat.S_ISFIFO(os.stat(name).st_mode):
         return open(name, "rb")
     number = os.open(name, os.O_RDONLY | os.O_NONBLOCK)
-    ready = select.poll()
-    ready.register(number, select.POLLIN)
-    ready.poll(_WAITED_MS)
+    if os.path.exists(os.path.realpath(name)):
+        ready = select.poll()
+        ready.register(number, select.POLLIN)
+        ready.poll(_WAITED_MS)
     os.set_blocking(number, True)  # from here on it ends at once where nobody has it open
-    return open(number, "rb")
+    return io.BufferedReader(_Pipe(number, name, say))
 
 
 def _about(stream: io.BufferedReader) -> os.stat_result | None:
@@ -345,13 +381,9 @@ def _json(path: Path) -> Any:
     from envkit import saved
 
     try:
-        with _opened(str(path)) as file:
-            data = file.read(saved.MOST_BYTES + 1)
-        if len(data) > saved.MOST_BYTES:
-            raise UsageError(f"{path} has more than {saved.MOST_BYTES >> 20} MiB", "name a report of envkit")
-        return json.loads(data.decode("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path} cannot be read: {short(error)}", "name a report of envkit in JSON") from error
+        return json.loads(files.text(path, "name a report of envkit in JSON", saved.MOST_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} cannot be read: {error}", "name a report of envkit in JSON") from error
 
 
 def _of_subject(path: Path) -> Beside:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from envkit import files
 from envkit.engine import Engine, Say
 from envkit.errors import Undecided, UsageError
 from envkit.host.place import Place, short
@@ -82,9 +83,11 @@ def read_env_file(path: Path, caller: Mapping[str, str]) -> dict[str, str]:
     missing or holds white space, and for a file that cannot be read or is no UTF-8.
     """
     try:
-        lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").decode("utf-8").split("\n")
+        lines = files.content(path).removeprefix(b"\xef\xbb\xbf").decode("utf-8").split("\n")
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {short(error)}", "name a file of lines like NAME=VALUE") from error
+        raise UsageError(
+            f"{path} cannot be read: {files.why(error)}", "name a file of lines like NAME=VALUE"
+        ) from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is no UTF-8 at byte {error.start}", "write it anew as UTF-8") from error
     found: dict[str, str] = {}

@@ -526,12 +526,12 @@ def read(spec: Spec) -> Lock | None:
     Raises UsageError for a lock that cannot be read.
     """
     path = path_of(spec)
-    if not path.exists():
-        return None
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}", "check the file and its permissions") from error
+        text = files.text(path, "check the file and its permissions", files.MOST_BYTES)
+    except UsageError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        raise
     return replace(parse(text, str(path)), name=spec.name, flavor=spec.flavor.value, guard=spec.guard)
 
 

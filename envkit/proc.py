@@ -14,12 +14,10 @@ alone, and comes when the thread ends that started it.  The shell takes 1 ms of 
 from __future__ import annotations
 
 import os
-import secrets
 import select
 import shutil
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 from collections import deque
@@ -31,13 +29,18 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
+from envkit import files
 from envkit.errors import EnvkitError, Interrupted, Undecided
 
 Result = TypeVar("Result")
 
 _FINDING = threading.Lock()  # sysconfig, which is asked there, gives None to a thread that asks while another fills it
 # Should this process be killed, and a child of it before it can clear up: removes the folder $0 once both are gone.
-_REMOVES = ("sh", "-c", 'read line || for round in 1 2 3 4 5 6; do sleep 0.5; rm -rf -- "$0"; done')
+_REMOVES = (
+    "/bin/sh",
+    "-c",
+    'read line && exit 0; PATH="$PATH:/usr/bin:/bin"; for round in 1 2 3 4 5 6; do sleep 0.5; rm -rf -- "$0"; done',
+)
 # Reads a process group. Should this process be killed before it takes that back: ends the group, as `stop_group` would.
 _ENDS = (
     "/bin/sh",
@@ -311,14 +314,9 @@ def outlived_by(argv: Sequence[str]) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder of this run alone, in the place for temporary files, that goes with the block or with envkit."""
-    folder = Path(tempfile.gettempdir(), f"envkit-run-{secrets.token_hex(8)}")
-    with outlived_by([*_REMOVES, str(folder)]):
-        folder.mkdir(mode=0o700)
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+    """A folder for what a child runs and writes, which goes with the block, or with envkit whatever ends that."""
+    with files.scratch("run") as folder, outlived_by([*_REMOVES, str(folder)]):
+        yield folder
 
 
 def beside(work: Callable[[], Result]) -> Callable[[], Result]:

@@ -17,8 +17,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
+from envkit import files, proc
 from envkit import lock as locks
-from envkit import proc
 from envkit.engine import Engine, Say, where_they_lie
 from envkit.errors import Undecided, UsageError
 from envkit.image import aoti as aoti_document
@@ -396,8 +396,7 @@ class SmokeWish:
                     named = f"one of: {', '.join(near)}" if near else "`envkit smoke --list --level full` names all"
                     raise UsageError(f"there is no {kind} `{word}`", named)
         for file in self.extra:
-            if not file.is_file():
-                raise UsageError(f"there is no file {file}", "name a Python file with functions smoke_*(bench)")
+            files.text(file, "name a Python file with functions smoke_*(bench)")
         if (self.level == "stress") != (self.minutes > 0.0):
             raise UsageError(
                 "stress and its minutes belong together", "as in `envkit smoke --level stress --minutes 10`"

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, TypeVar
 
+from envkit import files
 from envkit.errors import UsageError
-from envkit.host.place import short
 from envkit.subjects import KINDS, codec
 
 T = TypeVar("T")
@@ -20,13 +20,9 @@ _MOST_DEPTH = 100  # of a document; a subject has ten levels, and a parser of Py
 def document(path: str | Path) -> tuple[str, Any]:
     """The kind and the plain subject in a file.  Raises UsageError where it is none that --save wrote."""
     try:
-        with open(path, "rb") as file:
-            data = file.read(MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
-            raise UsageError(f"{path} has more than {MOST_BYTES >> 20} MiB", "name a file that --save wrote")
-        found = json.loads(data.decode("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path} cannot be read: {short(error)}", "name a file that --save wrote") from error
+        found = json.loads(files.text(path, "name a file that --save wrote", MOST_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} cannot be read: {error}", "name a file that --save wrote") from error
     name = found.get("kind") if isinstance(found, dict) else None
     if not isinstance(name, str) or name not in KINDS or found.get("schema") != SCHEMA:
         raise UsageError(f"{path} is no saved observation", "name a file that --save wrote")

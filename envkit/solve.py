@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import tempfile
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
-from envkit import apt, flavors, proc
+from envkit import apt, files, flavors, proc
 from envkit.apt import Base
 from envkit.errors import Undecided, Unsatisfiable, UsageError
 from envkit.facts import Facts
@@ -80,9 +79,9 @@ def closure(
     if not every:
         return (), 0
     say(f"solving {len(every)} requirements for Python {place.python} on {place.machine}")
-    with tempfile.TemporaryDirectory(prefix="envkit-lock-", ignore_cleanup_errors=True) as folder:
+    with files.scratch("lock") as folder:
         target = _target(place)
-        uv = _Uv(Path(folder), place)
+        uv = _Uv(folder, place)
         packages = uv.compile("all", every, *target, kept=kept)
         ranks, newest, pins = _ranks(place.python, place.machine, place.glibc), 0, []
         for package in packages:
@@ -363,8 +362,8 @@ def _known(names: tuple[str, ...], previous: Lock) -> None:
 
 def _installer(place: Place) -> Pin:
     """The wheel of this machine's uv, which installs all the others."""
-    with tempfile.TemporaryDirectory(prefix="envkit-lock-", ignore_cleanup_errors=True) as folder:
-        uv = _Uv(Path(folder), replace(place, backend=""))
+    with files.scratch("lock") as folder:
+        uv = _Uv(folder, replace(place, backend=""))
         (package,) = uv.compile("installer", (f"uv=={uv_version()}",), *_target(place))
     pin, _ = _wheel(package, _ranks(place.python, place.machine, place.glibc))
     return replace(pin, layer=TOOLS)
@@ -394,7 +393,7 @@ def _debs(
         )  # fmt: skip
         if old and old.archive and not changed and not {deb.name for deb in old.debs} & {*(upgrade or ())}:
             return old.archive, old.debs
-        with tempfile.TemporaryDirectory(prefix="envkit-lists-") as folder:
+        with files.scratch("lists") as folder:
             try:
                 return apt.solve(
                     (base.status.rstrip(b"\n") + b"\n\n").lstrip(b"\n") + flavors.stand_in(extras.given).encode(),
@@ -402,7 +401,7 @@ def _debs(
                     extras.components,
                     wanted,
                     spec.platform.machine,
-                    cache or Path(folder),
+                    cache or folder,
                     say,
                     fresh=upgrade is not None,
                 )

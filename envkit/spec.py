@@ -18,6 +18,7 @@ from typing import TypeVar
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from envkit import files
 from envkit.errors import UsageError
 from envkit.versions import Cuda, Driver, Python
 
@@ -117,13 +118,13 @@ def load(path: Path) -> Spec:
     if path.is_dir():
         path = path / "envkit.toml"
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+        text = files.text(path, "check the file and its permissions")
+    except UsageError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
         raise UsageError(
             f"there is no spec at {path}", "name an envkit.toml, or write one with `envkit init`"
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}", "check the file and its permissions") from error
     return parse(text, path)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import tempfile
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -44,7 +43,11 @@ def write_dockerfile(spec: Spec, lock: Lock) -> Path:
     """Renders the Dockerfile beside the spec, untouched if it is the same already."""
     path = spec.path.with_name("Dockerfile")
     text = render.dockerfile(lock)
-    if not path.is_file() or path.read_bytes() != text.encode():
+    try:
+        same = files.content(path) == text.encode()
+    except OSError:  # what is wrong with it says who writes it
+        same = False
+    if not same:
         files.write(path, text)
     return path
 
@@ -99,8 +102,8 @@ def build(
         "org.opencontainers.image.version": lock.torch,
     }
     ca = buildx.ca_bundle(os.environ)
-    with tempfile.TemporaryDirectory(prefix="envkit-context-") as folder:
-        context = Path(folder, "context")
+    with files.scratch("context") as folder:
+        context = folder / "context"
         context.mkdir()
         (context / "Dockerfile").write_text(render.dockerfile(lock), encoding="utf-8")
         (context / "envkit.lock").write_text(text, encoding="utf-8")
@@ -135,9 +138,9 @@ def _contexts(lock: Lock, vendored: Path | None) -> dict[str, Path]:
         found["installer"] = files.folder(cache_dir() / "installer" / lock.installer.version)
         uv, kept = Path(proc.uv_path()), found["installer"] / "uv"
         if not kept.is_file() or _stamp(uv) != _stamp(kept):
-            with tempfile.TemporaryDirectory(dir=found["installer"].parent) as scratch:
-                shutil.copy2(uv, Path(scratch, "uv"))
-                Path(scratch, "uv").replace(kept)
+            with files.scratch("installer", found["installer"].parent) as folder:
+                shutil.copy2(uv, folder / "uv")
+                (folder / "uv").replace(kept)
     return found
 
 
@@ -185,9 +188,9 @@ def verify(
     differences: list[str] = []
     if lock.origin == "packages" and vendored is None:
         say("making the base once more")
-        with tempfile.TemporaryDirectory(prefix="envkit-verify-") as folder:
+        with files.scratch("verify") as folder:
             wish = base_wish(lock)
-            again = bootstrap(wish.suite, wish.include, wish.epoch, Path(folder), say).sha256
+            again = bootstrap(wish.suite, wish.include, wish.epoch, folder, say).sha256
         if again != first.base.sha256:
             differences.append(f"the base made from packages is {again} now, {first.base.sha256} is locked")
     second = once(f"envkit-verify:{lock.name}")
@@ -208,8 +211,8 @@ def compare_images(engine: Engine, old: str, new: str) -> list[str]:
     wanted = layers.differing(engine.layers(old), engine.layers(new))
     read = []
     for image in (old, new):
-        with tempfile.TemporaryDirectory(prefix="envkit-layers-") as folder:
-            saved = Path(folder, "image.tar")
+        with files.scratch("layers") as folder:
+            saved = folder / "image.tar"
             engine.save(image, saved)
             with saved.open("rb") as stream:
                 read.append(layers.read(stream, wanted))

@@ -8,8 +8,8 @@ when it comes in and again when it is used.
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -42,8 +42,8 @@ def save(lock: Lock, directory: Path, engine: Engine, facts: Facts, say: Say) ->
         )
     base = engine.resolve_base(base_wish(lock), say)
     parent = files.folder(directory.resolve().parent)
-    with tempfile.TemporaryDirectory(prefix=".envkit-vendor-", dir=parent) as scratch:
-        draft = Path(scratch, "draft")
+    with files.scratch("vendor", parent) as folder:
+        draft = folder / "draft"
         for part in (_WHEELS, _DEBS):
             files.folder(draft / part)
         debs = proc.beside(lambda: _fetch_debs(lock, draft / _DEBS, say))
@@ -67,8 +67,8 @@ def _fetch_debs(lock: Lock, target: Path, say: Say) -> None:
 
 def _fetch_wheels(lock: Lock, target: Path, facts: Facts) -> None:
     """The wheels by pip, which uv brings here: uv itself downloads nothing without installing it."""
-    with tempfile.TemporaryDirectory(prefix="envkit-wheels-") as folder:
-        wanted = Path(folder, "requirements.txt")
+    with files.scratch("wheels") as folder:
+        wanted = folder / "requirements.txt"
         wanted.write_text(locks.requirements((*lock.wheels, lock.installer)), encoding="utf-8")
         command = [proc.uv_path(), "tool", "run", "--no-config", "--python", sys.executable, "pip", "download"]
         command += ["--quiet", "--disable-pip-version-check", "--no-cache-dir", "--no-deps", "--require-hashes"]
@@ -98,9 +98,10 @@ def load(directory: Path, say: Say) -> Lock:
     Raises UsageError for a folder that ``save`` did not fill or in which a file is missing or another one.
     """
     path = directory / _LOCK
-    if not path.is_file():
-        raise UsageError(f"{directory} holds no {_LOCK}", "name a folder that `envkit vendor` filled")
-    lock = locks.parse(path.read_text(encoding="utf-8"), str(path))
+    filled = "name a folder that `envkit vendor` filled"
+    if not os.path.lexists(path):
+        raise UsageError(f"{directory} holds no {_LOCK}", filled)
+    lock = locks.parse(files.text(path, filled, files.MOST_BYTES), str(path))
     say(f"comparing {directory} with its lock")
     check(lock, directory)
     return lock

@@ -233,7 +233,7 @@ def names_a_version(module: str, source: str) -> list[str]:
 
 
 # A dying check is a result; a dying command is exit 3, for Python's own 1 would read as "found".
-LAST_RESORTS = ("envkit.judge", "envkit.cli")
+LAST_RESORTS = ("envkit.judge", "envkit.cli", "envkit.proc")  # the last hands on what a reader's thread raised
 
 
 def is_unsafe(module: str, source: str) -> list[str]:

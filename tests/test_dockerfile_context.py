@@ -83,7 +83,7 @@ def test_the_context_may_be_a_link_itself(root: Path, tmp_path: Path) -> None:
 def test_what_is_no_plain_file(root: Path) -> None:
     os.mkfifo(root / "pipe")
     with ends():
-        assert why(root, "pipe") == "it is no plain file"
+        assert why(root, "pipe") == "it is a pipe, not a plain file"
     assert why(root, "sub") == "it is a folder"
 
 
@@ -93,7 +93,7 @@ def test_size_and_bytes(root: Path) -> None:
     (root / "binary").write_bytes(b"\x7fELF\0\0")
     (root / "marked").write_bytes(b"\xef\xbb\xbftorch\xff\n")
     (root / "powershell").write_bytes("torch==2.1.0\r\n".encode("utf-16"))
-    assert why(root, "large") == "it is larger than 4 MB"
+    assert why(root, "large") == "it has more than 4 MiB"
     assert len(text(root, "fits")) == LARGEST
     assert why(root, "binary") == "it is no text"
     assert text(root, "marked") == "torch\ufffd\n"

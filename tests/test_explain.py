@@ -667,3 +667,23 @@ def test_a_reader_that_fails_midway_is_told_of(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="stdin cannot be read: "):
         explain.answer(Asked(("-",)), print, io.BufferedReader(Broken()))
+
+
+@pytest.mark.parametrize("how", ["fifo", "substitution", "stdin"])
+def test_a_pipe_that_is_silent_is_waited_for_aloud(tmp_path: Path, how: str) -> None:
+    """The log's writer writes only after envkit has said that it waits: without that, both would wait for ever."""
+    (tmp_path / "fault").write_text(FAULT)
+    said = tmp_path / "said"
+    code = (
+        "import sys\nfrom envkit import cli, explain\nexplain._SILENT_S = 1\nsys.argv[1:1] = ['explain']\ncli.main()\n"
+    )
+    writer = f"until grep -q 'nothing came from' {said}; do sleep 0.1; done; cat {tmp_path}/fault"
+    way = {
+        "fifo": f'mkfifo {tmp_path}/pipe; ({writer}) > {tmp_path}/pipe & "$0" -c "$1" {tmp_path}/pipe',
+        "substitution": f'"$0" -c "$1" <({writer})',
+        "stdin": f'({writer}) | "$0" -c "$1" -',
+    }[how]
+    script = f"touch {said}; {way} 2> {said}"
+    done = subprocess.run(["bash", "-c", script, sys.executable, code], capture_output=True, timeout=300, check=False)
+    assert done.returncode == 1, said.read_text()
+    assert "it is read until it ends" in said.read_text()

@@ -168,3 +168,147 @@ def test_a_signal_on_the_way_leaves_the_old_file_and_nothing_beside(tmp_path: Pa
         assert process.wait(120) == 130
     assert path.read_text() == "old"
     assert left(tmp_path) == ["a"]
+
+
+# Temporary folders.
+
+OWNER = """
+import os, time
+from envkit import files
+with files.scratch("lock") as folder, files.scratch("vendor", Path(argv[0])) as other:
+    (folder / "inner").mkdir()
+    (folder / "inner" / "file").write_text("x" * 1000)
+    (folder / "link").symlink_to(argv[1])
+    (folder / "inner" / "link").symlink_to(argv[1])
+    print(folder, other, flush=True)
+    time.sleep(600)
+"""
+NEXT = """
+with files.scratch("build") as folder, files.scratch("vendor", Path(argv[0])) as other:
+    print(folder, other)
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The place for temporary files of the processes that a test starts."""
+    made = tmp_path / "tmp"
+    made.mkdir()
+    monkeypatch.setenv("TMPDIR", str(made))
+    return made
+
+
+def owner(*argv: object) -> tuple[subprocess.Popen[str], Path, Path]:
+    """A run that has made its folders, and the folders."""
+    head = "import sys\nfrom pathlib import Path\nargv = sys.argv[1:]\n"
+    command = [sys.executable, "-c", head + OWNER, *map(str, argv)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    one, other = process.stdout.readline().split()
+    return process, Path(one), Path(other)
+
+
+def test_what_a_killed_run_left_goes_with_the_next_and_what_a_living_one_has_stays(tmp_path: Path, place: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").write_text("stays")
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    living, its, its_other = owner(beside, precious)
+    killed, left_one, left_other = owner(beside, precious)
+    killed.kill()
+    killed.communicate()
+    assert left_one.is_dir() and left_other.is_dir()
+    try:
+        assert child(NEXT, beside).returncode == 0
+        assert (left(place), left(beside)) == ([its.name], [its_other.name])
+        assert (its / "inner" / "file").is_file() and (precious / "file").read_text() == "stays"
+        assert stat.S_IMODE(its.stat().st_mode) == 0o700
+    finally:
+        living.kill()
+        living.communicate()
+    assert child(NEXT, beside).returncode == 0 and (left(place), left(beside)) == ([], [])
+    assert (precious / "file").read_text() == "stays"
+
+
+def test_a_lock_counts_for_processes_that_do_not_see_the_owner(tmp_path: Path, place: Path) -> None:
+    """As in two containers that share /tmp: there the owner's process number is nobody's, or another's."""
+    apart = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc")
+    if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("this machine gives no PID namespace")
+    living, its, _ = owner(tmp_path, tmp_path)
+    try:
+        done = child("with files.scratch('build'): pass", wrap=apart)
+        assert done.returncode == 0, done.stderr
+        assert left(place) == [its.name]
+    finally:
+        living.kill()
+        living.communicate()
+
+
+def test_what_only_looks_like_a_folder_of_envkits_stays(tmp_path: Path, place: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").write_text("stays")
+    digits = "0123456789abcdef"
+    (place / f"envkit-lock-{digits}").symlink_to(precious)
+    (place / f"envkit-apt-{digits}").write_text("a file")
+    for name in (f"envkit-LOCK-{digits}", f"envkit-lock-{digits}0", f"my-envkit-lock-{digits}", "envkit-lock-mine"):
+        (place / name).mkdir()
+        (place / name / "file").touch()
+    open_to_others = place / f"envkit-base-{digits}"
+    open_to_others.mkdir()
+    open_to_others.chmod(0o777)
+    before = left(place)
+    assert child(NEXT, tmp_path).returncode == 0
+    assert left(place) == before and (precious / "file").read_text() == "stays"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's folder can be made by root alone")
+def test_another_users_folder_stays(tmp_path: Path, place: Path) -> None:
+    foreign = place / "envkit-lock-0123456789abcdef"
+    foreign.mkdir(mode=0o700)
+    os.chown(foreign, 4711, 4711)
+    assert child(NEXT, tmp_path).returncode == 0
+    assert left(place) == [foreign.name]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_a_folder_in_which_something_is_mounted_stays(tmp_path: Path, place: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").write_text("stays")
+    inner = place / "envkit-base-0123456789abcdef" / "inner"
+    inner.mkdir(parents=True)
+    inner.parent.chmod(0o700)
+    code = (
+        "import subprocess\nsubprocess.run(['mount', '--bind', argv[1], argv[2]], check=True)\n"
+        "with files.scratch('build'): pass"
+    )
+    done = child(code, tmp_path, precious, inner, wrap=("unshare", "--mount"))
+    if "permission denied" in done.stderr or "Operation not permitted" in done.stderr:
+        pytest.skip("this machine lets nobody mount")
+    assert done.returncode == 0, done.stderr
+    assert (precious / "file").read_text() == "stays" and inner.is_dir()
+
+
+def test_runs_that_begin_and_end_beside_one_another_keep_their_folders(tmp_path: Path, place: Path) -> None:
+    """Each clears up whatever it finds, while the others make, lock and remove their own."""
+    code = """
+for number in range(200):
+    files._clear.cache_clear()
+    with files.scratch("lock") as folder:
+        (folder / "file").write_text("mine")
+        assert (folder / "file").read_text() == "mine"
+"""
+    head = "import sys\nfrom pathlib import Path\nfrom envkit import files\n"
+    runs = [subprocess.Popen([sys.executable, "-c", head + code], stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    ends = [run.communicate(timeout=300)[1] for run in runs]
+    assert ends == [""] * 4 and left(place) == []
+
+
+def test_every_temporary_folder_of_envkits_own_process_is_made_by_one_function() -> None:
+    here = Path(files.__file__).parent
+    others = [file for file in here.rglob("*.py") if "payload" not in file.parts and file.name != "files.py"]
+    named = ("mkdtemp", "TemporaryDirectory", "NamedTemporaryFile", "mkstemp")
+    assert [(str(file), name) for file in others for name in named if name in file.read_text()] == []

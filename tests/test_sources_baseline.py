@@ -92,7 +92,7 @@ def test_what_is_no_baseline_is_refused(tmp_path: Path, text: str, words: str) -
 
 
 def test_a_baseline_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="No such file"):
+    with pytest.raises(UsageError, match="no such file"):
         load(tmp_path / "none.json")
 
 

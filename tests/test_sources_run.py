@@ -197,7 +197,7 @@ def test_a_folder_named_dockerfile_is_no_dockerfile(tmp_path: Path) -> None:
     [
         (b"FROM a\n\0", "it is no text, it holds zero bytes"),
         ("FROM a\n".encode("utf-16"), "it is no text, it holds zero bytes"),
-        (b"x" * (LARGEST + 1), "it is larger than 4 MiB, which no such file is"),
+        (b"x" * (LARGEST + 1), "it has more than 4 MiB"),
         (b"x" * LARGEST, ""),
         (b"", ""),
     ],
@@ -211,7 +211,7 @@ def test_a_hundred_megabytes_are_not_read(tmp_path: Path) -> None:
     path = tmp_path / "Dockerfile"
     with path.open("wb") as file:
         file.truncate(100_000_000_000)  # a hole: reading all of it would take minutes and the machine's memory
-    assert text_of(path) == ("", "it is larger than 4 MiB, which no such file is")
+    assert text_of(path) == ("", "it has more than 4 MiB")
 
 
 def test_bytes_that_are_no_utf8_are_replaced_and_a_mark_kept(tmp_path: Path) -> None:
@@ -222,10 +222,11 @@ def test_bytes_that_are_no_utf8_are_replaced_and_a_mark_kept(tmp_path: Path) -> 
 def test_devices_pipes_folders_and_loops_are_no_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to("loop")
-    for path, why in (("/dev/zero", "it is no file"), (str(tmp_path / "pipe"), "it is no file")):
+    device, pipe = "it is a device, not a plain file", "it is a pipe, not a plain file"
+    for path, why in (("/dev/zero", device), (str(tmp_path / "pipe"), pipe)):
         assert text_of(Path(path)) == ("", why)
-    assert text_of(tmp_path) == ("", "it is no file")
-    assert text_of(tmp_path / "loop") == ("", "it leads nowhere")
+    assert text_of(tmp_path) == ("", "it is a folder")
+    assert text_of(tmp_path / "loop") == ("", "it is a link that leads in a circle")
 
 
 def test_a_file_that_is_nothing_of_ours_is_said_if_named_and_left_out_if_met(tmp_path: Path) -> None:

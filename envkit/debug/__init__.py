@@ -9,6 +9,7 @@ import signal
 import stat
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -494,8 +495,10 @@ def _written(climb: _Climb, made: DebugReport) -> DebugReport:
         text = repro.script(argv, {}, added, cwd="/", image=climb.ground.image, versions=made.versions, why=why)
     _new(folder / "repro.sh", text, mode=0o755)
     for lock in ("envkit.lock", "uv.lock", "requirements.txt"):
-        if not climb.ground.image and (climb.here / lock).is_file():
-            _new(folder / lock, (climb.here / lock).read_text("utf-8", "replace"))
+        if climb.ground.image:
+            continue
+        with suppress(OSError):  # there is none, or it is none
+            _new(folder / lock, files.content(climb.here / lock).decode("utf-8", "replace"))
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     names |= {"report.json", "report.html"}
     made = replace(made, files=tuple(sorted(names)[:500]))

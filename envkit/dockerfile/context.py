@@ -6,10 +6,10 @@ import codecs
 import errno
 import os
 import posixpath
-import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from envkit import files
 from envkit.dockerfile.files import LARGEST, FileText
 
 MOST_NAMES = 10_000  # of one folder
@@ -116,20 +116,10 @@ class Context:
 def _bytes(path: str) -> bytes | str:
     """The content of a plain file of bearable size, or a clause."""
     try:
-        kind = os.stat(path).st_mode
-        if stat.S_ISDIR(kind):
-            return "it is a folder"
-        if not stat.S_ISREG(kind):
-            return "it is no plain file"
-        # Another kind of file may have taken its place since: opening must not wait, and what was opened counts.
-        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-        with open(opened, "rb") as file:
-            if not stat.S_ISREG(os.fstat(opened).st_mode):
-                return "it is no plain file"
-            data = file.read(LARGEST + 1)
+        return files.content(path, LARGEST)
     except OSError as error:
-        return f"it cannot be read ({(error.strerror or 'unknown error').lower()})"
-    return data if len(data) <= LARGEST else f"it is larger than {LARGEST // 1024 // 1024} MB"
+        said = files.why(error)
+        return said if said.startswith("it ") else f"it cannot be read ({said})"
 
 
 # ---------------------------------------------------------------- .dockerignore

@@ -186,16 +186,9 @@ def bootstrap(
             "apt-get install mmdebstrap, or bring the image with docker load",
         )
     options = [line for line in _ask("apt-config", "dump").splitlines() if _APT_OPTIONS.match(line)]
-    for ruin in store.glob(".making-*"):  # of an envkit that was killed
-        if time.time() - ruin.stat().st_mtime > _FRESH_S:
-            shutil.rmtree(ruin, ignore_errors=True)
-    with (
-        tempfile.TemporaryDirectory(prefix=".making-", dir=store) as scratch,
-        # mmdebstrap clears its own files away, but for those of its first second
-        tempfile.TemporaryDirectory(prefix="envkit-base-", ignore_cleanup_errors=True) as work,
-    ):
+    with files.scratch("base", store) as scratch, files.scratch("base") as work:
         os.chmod(work, 0o755)  # the sub-ids of an ordinary user must get through it
-        draft = Path(scratch, "base.tar")
+        draft = scratch / "base.tar"
         argv = [*_own_mounts(), "mmdebstrap", "--variant=minbase", f"--architectures={arch}"]
         argv += [f"--include={','.join(sorted({*include, 'usr-is-merged'}))}"]
         argv += [f"--aptopt={option}" for option in options]
@@ -217,7 +210,7 @@ def bootstrap(
                 **{name: value for name, value in os.environ.items() if _SEEN.fullmatch(name)},
                 "SOURCE_DATE_EPOCH": str(epoch),
                 "LC_ALL": "C.UTF-8",
-                "TMPDIR": work,
+                "TMPDIR": str(work),
             },
             on_line=progress,
         )
@@ -226,7 +219,7 @@ def bootstrap(
         sha = _hash(draft)
         tar = store / (sha.removeprefix("sha256:") + ".tar")
         draft.replace(tar)
-        fresh = Path(scratch, "latest")
+        fresh = scratch / "latest"
         fresh.write_text(sha)
         fresh.replace(record)
     return Bootstrapped(tar, sha, arch)

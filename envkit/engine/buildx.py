@@ -10,13 +10,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import tempfile
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from envkit import proc
+from envkit import files, proc
 from envkit.engine import BuildWish, Say
 from envkit.engine.trouble import explain
 from envkit.errors import Undecided
@@ -174,8 +173,8 @@ def build(
     argv += [f"--label={name}={value}" for name, value in sorted(wish.labels.items())]
     argv += [f"--secret=id={name},src={path}" for name, path in sorted(wish.secrets.items())]
     progress = Progress(say, on_made)
-    with tempfile.TemporaryDirectory(prefix="envkit-build-") as scratch:
-        iid = Path(scratch, "iid")
+    with files.scratch("build") as folder:
+        iid = folder / "iid"
         environment = {**os.environ, "DOCKER_BUILDKIT": "1", "BUILDKIT_PROGRESS": "plain", "NO_COLOR": "1"}
         completed = proc.run(
             [*argv, f"--iidfile={iid}", str(wish.context)],

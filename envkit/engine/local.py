@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -101,9 +100,7 @@ class LocalEngine:
         return BuiltImage(f"venv:{key}", wish.tag, size, time.monotonic() - started)
 
     def _name(self, tag: str, key: str, labels: Mapping[str, str]) -> None:
-        with tempfile.NamedTemporaryFile("w", dir=self._tags, delete=False) as draft:
-            json.dump({"tag": tag, "venv": key, "labels": dict(labels)}, draft)
-        os.replace(draft.name, self._record(tag))
+        files.write(self._record(tag), json.dumps({"tag": tag, "venv": key, "labels": dict(labels)}), 0o600)
 
     def _make(self, venv: Path, requirements: Path, python: str, ca: Path | None, say: Say, deadline: float) -> None:
         """Builds beside the final place and renames: a relocatable environment has no path of its own in it."""

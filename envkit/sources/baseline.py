@@ -49,9 +49,9 @@ def load(path: Path) -> Counter[str]:
     """The fingerprints of a baseline; raises UsageError for a file that is none."""
     again = "write it anew with --write-baseline"
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(files.text(path, again, files.MOST_BYTES))
         schema, found = document["schema"], Counter(str(item["fingerprint"]) for item in document["findings"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{path} cannot be read as a baseline: {error}", again) from error
     if schema != SCHEMA:
         raise UsageError(f"{path} is of the schema {schema!r}, this envkit reads {SCHEMA}", again)

@@ -13,7 +13,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from envkit import facts as tables
-from envkit import judge
+from envkit import files, judge
 from envkit.dockerfile.files import LARGEST
 from envkit.errors import Undecided, UsageError
 from envkit.facts import Facts
@@ -170,17 +170,13 @@ def text_of(path: Path) -> tuple[str, str]:
     does.
     """
     try:
-        if str(path) == "-":
-            raw = sys.stdin.buffer.read(LARGEST + 1)
-        else:
-            if not path.is_file():  # a device or a pipe may never end
-                return "", "it is no file" if path.exists() else "it leads nowhere"
-            with path.open("rb") as file:
-                raw = file.read(LARGEST + 1)
+        raw = sys.stdin.buffer.read(LARGEST + 1) if str(path) == "-" else files.content(path, LARGEST)
+    except FileNotFoundError:
+        return "", "it leads nowhere"
     except OSError as error:
-        return "", (error.strerror or "it cannot be read").lower()
+        return "", files.why(error)
     if len(raw) > LARGEST:
-        return "", f"it is larger than {LARGEST // 1024 // 1024} MiB, which no such file is"
+        return "", f"it has more than {LARGEST >> 20} MiB"
     if b"\0" in raw:
         return "", "it is no text, it holds zero bytes"
     return raw.decode("utf-8", "replace"), ""

@@ -11,6 +11,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from envkit import files
 from envkit.errors import UsageError
 from envkit.model import Observed, Severity, Span
 from envkit.subjects.dockerfile import Base
@@ -48,7 +49,7 @@ class Settings:
 def is_there(path: Path) -> bool:
     """Whether the file may hold the table; one that cannot be read, or is a spec alone, is nobody's settings."""
     try:
-        return "[check" in path.read_text(encoding="utf-8", errors="replace")
+        return b"[check" in files.content(path)
     except OSError:
         return False
 
@@ -59,8 +60,8 @@ def load(path: Path, known: Callable[[], frozenset[str]]) -> Settings:
     Raises UsageError, naming the key and what would be right, for anything that is not as it should be.
     """
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8")).get("check", {})
-    except (OSError, ValueError, RecursionError) as error:  # the last two: no TOML, or nested past what Python reads
+        table = tomllib.loads(files.text(path, "check the file and its permissions")).get("check", {})
+    except (ValueError, RecursionError) as error:  # no TOML, or nested past what Python reads
         raise UsageError(f"{path} cannot be read: {error}", "mend the file") from error
     where = f"{path} [check]"
     if not isinstance(table, dict):
