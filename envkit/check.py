@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -112,7 +113,7 @@ def _wishes(asked: Asked, config: settings.Settings, facts: Facts) -> Wishes:
             raise UsageError(
                 f"`{driver}` is no driver version", "write a branch or a whole version, as nvidia-smi shows it"
             ) from error
-    if asked.context is not None and not asked.context.is_dir():
+    if asked.context is not None and not os.path.isdir(asked.context):
         raise UsageError(f"the build context {asked.context} is no folder", "name the folder that `docker build` gets")
     return Wishes(gpus, driver, asked.context, config.bases)
 

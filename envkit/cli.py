@@ -105,14 +105,15 @@ def _flavor(word: str) -> Flavor | None:
 
 def _printable(format: str, fail_on: str, *files: Path | None) -> None:
     """Refuses, before the work rather than after it, what its result could not be printed or written by."""
+    from envkit.files import can_be_written
     from envkit.report import FORMATS
 
     _severity(fail_on)
     if format not in FORMATS:
         raise UsageError(f"there is no format `{format}`", f"one of: {', '.join(FORMATS)}")
     for file in files:
-        if file is not None and (file.is_dir() or not os.access(file.parent, os.W_OK)):
-            raise UsageError(f"{file} cannot be written", "name a file in a folder that exists and may be written to")
+        if file is not None:
+            can_be_written(file)
 
 
 def _finish(
@@ -320,6 +321,7 @@ def build(
 
     target = _flavor(flavor)
     wish = load(spec)
+    pipeline.can_be_built(wish.platform.value, tag, apt_mirror)
     connected = connect(engine, say)
     if vendored:
         made = vendor.load(vendored, say)
@@ -359,6 +361,7 @@ def save_inputs(
     from envkit.locking import ensure_lock
     from envkit.spec import load
 
+    vendor.can_be_filled(directory)
     wish = load(spec)
     connected = connect(engine, say)
     made = ensure_lock(wish, facts.load(), lambda: connected, say)
@@ -389,14 +392,17 @@ def up(
 
     _printable(format, fail_on, report)
     _flavor(flavor)
+    shown = prove.default_gpus(gpus)
     wish = load(spec)
+    pipeline.can_be_built(wish.platform.value, tag)
     connected = connect(engine, say)
+    prove.are_here(shown, connected)
     made, tables = pipeline.up(
         wish,
         facts.load(),
         connected,
         say,
-        gpus=prove.default_gpus(gpus),
+        gpus=shown,
         tag=tag,
         flavor=flavor,
         no_cache=no_cache,
@@ -418,7 +424,9 @@ def diff(
     """Say what a change means: GPUs lost, drivers needed, libraries moved. Exit 0: the same, 1: not."""
     from envkit import compare, facts
     from envkit import diff as meaning
+    from envkit.engine.choice import known_engine
 
+    known_engine(engine)
     if format not in ("console", "json"):
         raise UsageError(f"there is no format `{format}` here", "one of: console, json")
     kind, changes = compare.changes(old, new, facts.load(), engine, probe, say)
@@ -431,16 +439,18 @@ def diff(
 
 def _place(image: str, python: Path | None, engine: str, gpus: str) -> Any:
     from envkit import prove
-    from envkit.engine.choice import connect
+    from envkit.engine.choice import connect, known_engine
 
     if image and python:
         raise UsageError("an image and --python were both given", "name one of them")
     shown = prove.default_gpus(gpus)
-    if python:
-        return prove.Here(python, shown)
-    if not image:
-        return prove.this_python(shown)
-    return prove.InEngine(connect(engine, say), image, "", shown)
+    known_engine(engine)
+    if image:
+        connected = connect(engine, say)
+        prove.are_here(shown, connected)
+        return prove.InEngine(connected, image, "", shown)
+    prove.are_here(shown)
+    return prove.Here(prove.interpreter(python), shown) if python else prove.this_python(shown)
 
 
 def _save(path: Path | None, kind: str, subject: object) -> None:
@@ -491,10 +501,11 @@ def audit(
 ) -> None:
     """Read what an image holds, its own files only: nothing of it is run and no GPU is needed."""
     from envkit import facts, prove, tables
-    from envkit.engine.choice import connect
+    from envkit.engine.choice import connect, known_engine
 
     started = time.monotonic()
     _printable(format, fail_on, save)
+    known_engine(engine)
     known = facts.load()
     gpus = tuple(sorted({known.gpu(name).sm for name in gpu or ()}))
     seen = prove.audit(target, lambda: connect(engine, say), say, gpus=gpus, hash_all=hash_all)
@@ -929,9 +940,10 @@ def debug(
         from envkit.engine.docker import DockerEngine
         from envkit.files import cache_dir
 
+        shown, bound = prove.default_gpus(gpus), container.volumes(volume or ())
         engine = DockerEngine(cache_dir())
-        bound = container.volumes(volume or ())
-        ground = container.Container(engine, image, prove.default_gpus(gpus), say, network, bound)
+        prove.are_here(shown, engine)
+        ground = container.Container(engine, image, shown, say, network, bound)
     made = climbing.run(wish, ground, facts.load(), say)
     if format == "html":
         from envkit.report import debugged_html
@@ -1006,6 +1018,10 @@ def check(
         tuple(only or ()),
         if_any,
     )
+    if write_baseline:
+        from envkit.files import can_be_written
+
+        can_be_written(write_baseline)
     settings = verb.config_of(asked)
     least = _severity(fail_on or settings.fail_on or "error")
     found = verb.answer(asked, settings)

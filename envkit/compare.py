@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from envkit import diff, files, host_diff, lock, prove, saved, spec, up
@@ -54,11 +55,11 @@ def _kind(name: str) -> str:
     if name == _THIS_MACHINE:
         return "host"
     path = Path(name)
-    if path.is_dir() or path.suffix == ".toml":
+    if os.path.isdir(path) or path.suffix == ".toml":
         return "spec"
     if path.suffix == ".lock":
         return "lock"
-    if path.suffix == ".json" or path.is_file():
+    if path.suffix == ".json" or os.path.isfile(path):
         return "host" if saved.kind(name) == "host" else "probe"
     return "image"
 

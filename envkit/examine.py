@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,7 +26,7 @@ def host(root: Path, budget_s: float, cuda: str, contract: Path | None, recorded
     """
     if not 0 < budget_s < inf:
         raise UsageError(f"a budget of {budget_s:g} s leaves no time", "name seconds, such as 8")
-    if not root.is_dir():
+    if not os.path.isdir(root):
         raise UsageError(f"{root} is no directory", "name the place where the root of the machine lies")
     if recorded is not None and root != Path("/"):
         raise UsageError("--from and --root were both given", "name the one machine that shall be judged")

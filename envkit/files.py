@@ -183,6 +183,31 @@ def folder(path: Path) -> Path:
     return path
 
 
+def can_be_written(path: Path) -> None:
+    """Raises UsageError, before the work rather than after it, where ``write`` could not write."""
+    fix = "name a file in a folder that exists and may be written to"
+    try:
+        kind = os.stat(path).st_mode
+    except FileNotFoundError:
+        kind = 0
+    except (OSError, ValueError) as error:  # the last: a NUL in the name
+        said = why(error) if isinstance(error, OSError) else "no file can have this name"
+        raise UsageError(f"{path} cannot be written: {said}", fix) from error
+    if stat.S_ISDIR(kind) or stat.S_ISSOCK(kind):
+        raise UsageError(f"{path} cannot be written: {_KINDS[stat.S_IFMT(kind)]}", fix)
+    if stat.S_ISFIFO(kind):
+        try:  # never closed: whoever reads it would take that for the end
+            os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            said = "nobody reads from it" if error.errno == errno.ENXIO else why(error)
+            raise UsageError(f"{path} cannot be written: {said}", fix) from error
+    if stat.S_ISREG(kind) or not kind:
+        parent = Path(os.path.realpath(path)).parent
+        if not os.access(parent, os.W_OK | os.X_OK):
+            said = "may not be written to" if parent.is_dir() else "is no folder"
+            raise UsageError(f"{path} cannot be written: {parent} {said}", fix)
+
+
 def write(path: Path, text: str, mode: int = 0o644) -> None:
     """Replaces ``path`` by ``text`` in one step: a temporary file beside it, synced, then renamed over it.
 

@@ -68,8 +68,8 @@ class Wish:
             raise UsageError("an image and --python were both given", "name one of them")
         if not 0 <= self.budget_s < inf:
             raise UsageError(f"a budget of {self.budget_s:g} s leaves no time", "name seconds, such as 30")
-        if self.python and not self.python.is_file():
-            raise UsageError(f"there is no Python {self.python}", "name the program itself, such as .venv/bin/python")
+        if self.python:
+            prove.interpreter(self.python)
         known = judge.checks()
         for name in self.may_be_unknown:
             if name not in known:

@@ -10,10 +10,12 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from hashlib import sha256
+from math import inf
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -67,6 +69,8 @@ _GRACE_S = 10.0  # beyond the payload's own budget, in which it ends itself and 
 _TALK = 300  # lines of a run's stderr that are passed on as they come; the smoke suite says one a test
 _TAIL = 15  # lines of a flood's end that are passed on as well
 _LINE = 1000  # characters of one line that are passed on
+_PYTHON_S = 60.0  # for a Python to say one word; it takes 20 ms, but for a cold disk or a machine under load
+_GPU = re.compile(r"0|[1-9][0-9]{0,3}|(GPU|MIG)-[0-9A-Za-z/-]+")
 _WORDS = 300  # characters of a dead payload's last words that stand in the message
 
 
@@ -169,6 +173,10 @@ class Here:
                 return proc.run(command, timeout_s=timeout_s, env=environment, hold_stdin=True, on_line=say)
             except FileNotFoundError:
                 raise UsageError(f"there is no {self.python}", "name a Python interpreter") from None
+            except OSError as error:
+                raise UsageError(
+                    f"{self.python} cannot be run: {files.why(error)}", "name a Python interpreter"
+                ) from error
 
 
 def promised(labels: Mapping[str, str], name: str) -> Observed[Promise]:
@@ -204,10 +212,79 @@ def promise_of(lock: Lock, flavor: str) -> Promise:
 
 
 def default_gpus(wish: str) -> tuple[str, ...]:
-    """The GPUs to show: "all", "none", indexes with commas, or "auto": all if this machine has the driver's node."""
+    """The GPUs to show: "all", "none", indexes (or UUIDs) with commas, or "auto": all if this machine has the driver's
+    node.  Raises UsageError for anything else."""
     if wish == "auto":
         return ("all",) if os.path.exists("/dev/nvidiactl") else ()
-    return () if wish == "none" else tuple(part.strip() for part in wish.split(",") if part.strip())
+    if wish in ("all", "none"):
+        return ("all",) if wish == "all" else ()
+    names = tuple(part.strip() for part in wish.split(",") if part.strip())
+    for name in names or (wish,):
+        if not _GPU.fullmatch(name):
+            raise UsageError(f"`{one_line(name)}` is no GPU", "--gpus takes auto, all, none, or indexes such as 0,1")
+        if names.count(name) > 1:
+            raise UsageError(f"GPU {name} is named twice", "name each GPU once")
+    return names
+
+
+def are_here(gpus: tuple[str, ...], engine: Engine | None = None) -> None:
+    """Raises UsageError where this machine does not have the GPUs that ``default_gpus`` gave.
+
+    What an ``engine`` on another machine can give is not known here.  Without an engine, "all" may be none: the checks
+    say what a process that must see GPUs does not see.
+    """
+    count = _gpus_here()
+    if not gpus or count is None or (engine is not None and engine.elsewhere()):
+        return
+    if count == 0 and (engine is not None or gpus != ("all",)):
+        named = "GPUs" if gpus == ("all",) else f"GPU {', '.join(gpus)}"
+        raise UsageError(
+            f"{named} cannot be given: this machine has no NVIDIA GPU",
+            "leave --gpus out to go without one; if there should be one, `envkit doctor` says what is wrong",
+        )
+    for name in gpus:
+        if name.isdecimal() and int(name) >= count:
+            has = "1 GPU, numbered 0" if count == 1 else f"{count} GPUs, numbered 0 to {count - 1}"
+            raise UsageError(f"there is no GPU {name}: this machine has {has}", "name one of those, or `--gpus all`")
+
+
+def _gpus_here() -> int | None:
+    """How many GPUs the driver shows here, None where it shows them in another way (WSL's /dev/dxg)."""
+    nodes = [name for name in os.listdir("/dev") if re.fullmatch(r"nvidia[0-9]+", name)]
+    with suppress(OSError):
+        return max(len(nodes), len(os.listdir("/proc/driver/nvidia/gpus")))
+    return None if not nodes and os.path.exists("/dev/dxg") else len(nodes)
+
+
+def interpreter(python: Path) -> Path:
+    """``python`` if it is one; asked before any work, in 20 ms.
+
+    Raises UsageError for a name that leads to no program, or to one that is no Python, and Undecided for one that does
+    not answer.  A Python that fails passes: the payload's run says more about it.
+    """
+    fix = "name the program itself, such as .venv/bin/python"
+    word = secrets.token_hex(8)
+    try:
+        done = proc.run([str(python), "-I", "-S", "-c", f"print({word!r})"], timeout_s=_PYTHON_S, most_bytes=1 << 20)
+    except FileNotFoundError:
+        there = (
+            f"what the first line of {python} names is not there" if os.path.exists(python) else f"there is no {python}"
+        )
+        raise UsageError(there, fix) from None
+    except (OSError, ValueError) as error:
+        said = "it is a folder" if os.path.isdir(python) else str(getattr(error, "strerror", None) or error).lower()
+        raise UsageError(f"{one_line(str(python))} cannot be run: {said}", fix) from error
+    except Undecided as error:
+        raise UsageError(f"{python} is no Python: asked for one word, it printed more than 1 MiB", fix) from error
+    if done.timed_out:
+        raise Undecided(f"{python} did not answer within {_PYTHON_S:g} s", "start it alone to see what it waits for")
+    if done.stdout.split()[-1:] == [word]:
+        return python
+    if done.exit and re.search("python", done.stderr.replace(str(python), ""), re.IGNORECASE):
+        return python
+    said = one_line(_last_words(done.stderr.strip() or done.stdout.strip())[:_WORDS])
+    how = f", and said `{said}`" if said else ""
+    raise UsageError(f"{python} is no Python: asked for one word, it ended with exit code {done.exit}{how}", fix)
 
 
 def _ask(
@@ -397,6 +474,8 @@ class SmokeWish:
                     raise UsageError(f"there is no {kind} `{word}`", named)
         for file in self.extra:
             files.text(file, "name a Python file with functions smoke_*(bench)")
+        if not 0 <= self.minutes < inf:
+            raise UsageError(f"{self.minutes:g} minutes are no time", "give --minutes a number above 0")
         if (self.level == "stress") != (self.minutes > 0.0):
             raise UsageError(
                 "stress and its minutes belong together", "as in `envkit smoke --level stress --minutes 10`"
@@ -462,9 +541,9 @@ def aoti(
     the package's own description.  ``model`` names one of its models, ``runner`` ("cpu" or "cuda") the runner class
     that is meant to load it.  Raises UsageError for a file or folder that is not there, Undecided without a document.
     """
-    if not package.is_file():
+    if not os.path.isfile(package):
         raise UsageError(f"there is no package {package}", "name a .pt2 file, or the library that torch compiled")
-    if code is not None and not code.is_dir():
+    if code is not None and not os.path.isdir(code):
         raise UsageError(f"there is no folder {code}", "name the folder that holds the module of --inputs")
     if inputs and not re.fullmatch(r"[\w.]+:[A-Za-z_]\w*", inputs):
         raise UsageError(f"`{inputs}` names no function", "write it as module:function")
@@ -505,14 +584,14 @@ def placement(
         raise UsageError(f"{one_line(repr(target))} is no module:factory", "as in train.model:example")
     if how not in WAYS:
         raise UsageError(f"there is no way {one_line(repr(how))} to follow a model", f"one of: {', '.join(WAYS)}")
-    if code is not None and not code.is_dir():
+    if code is not None and not os.path.isdir(code):
         raise UsageError(f"there is no folder {code}", "name the folder that the module lies in")
     if rank_folder is not None and isinstance(place, InEngine):
         raise UsageError(
             "ranks cannot be compared in a container, which writes nowhere",
             "start envkit in the job's own container, once for each rank",
         )
-    if rank_folder is not None and not rank_folder.is_dir():
+    if rank_folder is not None and not os.path.isdir(rank_folder):
         raise UsageError(f"there is no folder {rank_folder}", "make one that all ranks of the job can write to")
     asked = Placement(place.name, place.digest, target, gpus_given=place.gpus, ranks_asked=rank_folder is not None)
     words = [target, "--how", how, "--seconds", f"{max(1.0, timeout_s - 5):.0f}"]
@@ -546,9 +625,9 @@ def precision(
         raise UsageError(f"there is no dtype `{one_line(dtype)}` here", f"one of: {', '.join(DTYPES)}")
     if autocast and full == "float32":
         raise UsageError("autocast to float32 changes nothing", "name bfloat16 or float16, or leave --autocast out")
-    if code is not None and not code.is_dir():
+    if code is not None and not os.path.isdir(code):
         raise UsageError(f"there is no folder {code}", "name the folder that the module lies in")
-    if timeout_s <= 0:
+    if not 0 < timeout_s < inf:
         raise UsageError("the budget is not above 0 seconds", "give --budget seconds above 0")
     asked = Precision(place.name, place.digest, target, full, autocast, gpus_given=place.gpus)
     words = [target, "--dtype", full, "--seconds", f"{max(1.0, timeout_s - 5):.0f}"]

@@ -7,6 +7,7 @@ become an instruction of a Dockerfile or a flag of a program.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -115,7 +116,7 @@ def load(path: Path) -> Spec:
 
     Raises UsageError for a missing file, broken TOML, an unknown key or a value outside its grammar.
     """
-    if path.is_dir():
+    if os.path.isdir(path):  # unlike Path.is_dir, no error for a name that no file can have
         path = path / "envkit.toml"
     try:
         text = files.text(path, "check the file and its permissions")

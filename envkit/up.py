@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import time
 from dataclasses import dataclass
@@ -22,10 +23,21 @@ from envkit.lock import Lock
 from envkit.locking import base_wish, ensure_lock
 from envkit.model import Report, Result, Subject
 from envkit.report import Table
-from envkit.spec import Platform, Spec
+from envkit.spec import Platform, Spec, one_line
 from envkit.subjects import Audit, Image, SmokeRun, codec
 
 BUILD_S = 3600.0  # three gigabytes of wheels over a slow line
+
+# What an engine takes as the name of an image (github.com/distribution/reference), but for a digest.
+_TAG = re.compile(
+    r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?/)?"
+    r"[a-z0-9]+(?:(?:[.]|__?|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[.]|__?|-+)[a-z0-9]+)*)*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
+)
+_TAG_LENGTH = 255
+_MIRROR = re.compile(
+    r"https?://(?:[A-Za-z0-9._~!$&()*+,;=:%-]+@)?(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~!$&()*+,;=:@%/-]*)?"
+)
 
 VENDORED_BASE = "base.tar"  # in the folder that envkit.vendor fills
 
@@ -52,6 +64,29 @@ def write_dockerfile(spec: Spec, lock: Lock) -> Path:
     return path
 
 
+def can_be_built(platform_of_it: str, tag: str = "", apt_mirror: str = "") -> None:
+    """Raises UsageError, before any work, for what ``build`` would refuse or fail at: another machine's platform, a
+    name that no engine takes, an address that is none."""
+    machine = Platform(platform_of_it).machine
+    if machine != platform.machine():
+        raise UsageError(
+            f"the lock is for {platform_of_it}, this machine is {platform.machine()}",
+            f"build it on a machine with {machine}, or change `platform`",
+        )
+    if tag and (len(tag) > _TAG_LENGTH or not _TAG.fullmatch(tag)):
+        raise UsageError(
+            f"`{one_line(tag)}` is no name for an image",
+            "write it like team/stack:1, in small letters before the colon",
+        )
+    if apt_mirror:
+        plain = apt_mirror.replace("{date}", "").replace("{archive}", "")
+        if not _MIRROR.fullmatch(plain):
+            raise UsageError(
+                f"`{one_line(apt_mirror)}` is no address of a Debian archive",
+                "it begins with http:// or https:// and a host; {date} and {archive} are filled in",
+            )
+
+
 def build(
     lock: Lock,
     engine: Engine,
@@ -70,13 +105,8 @@ def build(
     the base's own, "{date}" in it becoming the time of the lock and "{archive}" the archive's name.  Raises Undecided
     when the engine, the network or the disk does not serve.
     """
-    machine = Platform(lock.platform).machine
+    can_be_built(lock.platform, tag, apt_mirror)
     flavor = flavor or lock.flavor
-    if machine != platform.machine():
-        raise UsageError(
-            f"the lock is for {lock.platform}, this machine is {platform.machine()}",
-            f"build it on a machine with {machine}, or change `platform`",
-        )
     if engine.name == "local" and lock.preinstalled:
         raise UsageError(
             f"base `{lock.base}` brings torch inside {lock.image}, which needs a container engine",

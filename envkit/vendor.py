@@ -27,14 +27,30 @@ _BUDGET_S = 3600.0  # three gigabytes of wheels over a slow line
 _LOCK, _WHEELS, _DEBS = "envkit.lock", "wheels", "debs"
 
 
+def can_be_filled(directory: Path) -> None:
+    """Raises UsageError, before any work, for a place that ``save`` could not fill."""
+    fix = "name a new folder, in one that may be written to"
+    try:
+        if os.path.lexists(directory) and (not directory.is_dir() or any(directory.iterdir())):
+            raise UsageError(f"{directory} is there already, and not empty", fix)
+        above = directory.resolve().parent
+        while not above.exists():
+            above = above.parent
+    except (OSError, RuntimeError) as error:  # the last: a link that leads in a circle
+        said = files.why(error) if isinstance(error, OSError) else "it is a link that leads in a circle"
+        raise UsageError(f"{directory} cannot be filled: {said}", fix) from error
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        said = "may not be written to" if above.is_dir() else "is no folder"
+        raise UsageError(f"{directory} cannot be filled: {above} {said}", fix)
+
+
 def save(lock: Lock, directory: Path, engine: Engine, facts: Facts, say: Say) -> None:
     """Fills ``directory``, which is new or empty, with all that the three flavors of ``lock`` are built from.
 
     The folder is filled beside its place and renamed.  Raises UsageError for a folder with something in it and for a
     lock without versions of its Debian packages, Undecided when network, engine or disk does not serve.
     """
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise UsageError(f"{directory} is there already, and not empty", "name a new folder")
+    can_be_filled(directory)
     if not lock.archive or not lock.digest:
         raise UsageError(
             "the lock holds Debian packages by name only, or no base: there is no telling which to save",

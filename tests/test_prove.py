@@ -154,6 +154,9 @@ class FakeEngine:
             raise UsageError(f"there is no image {image}", "build it")
         return self.contents[image]
 
+    def elsewhere(self) -> bool:
+        return False
+
     def labels(self, image: str) -> Mapping[str, str]:
         if image not in self.images:
             raise UsageError(f"there is no image {image}", "build it")

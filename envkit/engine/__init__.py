@@ -142,6 +142,10 @@ class Engine(Protocol):
         """Writes ``image`` with all its layers into the file ``target``, as ``docker load`` reads it."""
         ...
 
+    def elsewhere(self) -> bool:
+        """Whether it runs on another machine than this process, whose GPUs are not this one's."""
+        ...
+
     def labels(self, image: str) -> Mapping[str, str]:
         """The labels of ``image``."""
         ...

@@ -497,6 +497,10 @@ class DockerEngine:
             except docker.errors.NotFound:
                 raise _no_image(image) from None
 
+    def elsewhere(self) -> bool:
+        """Whether the engine names its machine, and names another: behind DOCKER_HOST, or a socket in a container."""
+        return self._info.get("Name") not in (None, "", os.uname().nodename)
+
     def labels(self, image: str) -> Mapping[str, str]:
         """The labels of ``image``; UsageError if the engine has no such image."""
         facts = self._inspect(image)

@@ -165,6 +165,10 @@ class LocalEngine:
         """Not possible: a virtual environment is no image."""
         raise UsageError(f"the environment {image} is no image", "use --engine docker")
 
+    def elsewhere(self) -> bool:
+        """Never."""
+        return False
+
     def labels(self, image: str) -> Mapping[str, str]:
         """The labels of ``image``, which say that it isolates nothing."""
         return self._find(image)[1]
