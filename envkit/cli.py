@@ -943,7 +943,7 @@ def debug(
         shown, bound = prove.default_gpus(gpus), container.volumes(volume or ())
         engine = DockerEngine(cache_dir())
         prove.are_here(shown, engine)
-        ground = container.Container(engine, image, shown, say, network, bound)
+        ground = container.Container(engine, image, shown, say, container.network(network), bound)
     made = climbing.run(wish, ground, facts.load(), say)
     if format == "html":
         from envkit.report import debugged_html

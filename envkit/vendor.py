@@ -11,12 +11,13 @@ import hashlib
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from envkit import apt, files, proc, up
 from envkit import lock as locks
-from envkit.engine import Engine, Say
-from envkit.errors import Undecided, UsageError
+from envkit.engine import BaseFound, Engine, Say
+from envkit.errors import EnvkitError, Undecided, UsageError
 from envkit.facts import Facts
 from envkit.lock import Lock
 from envkit.locking import base_wish
@@ -31,17 +32,29 @@ def can_be_filled(directory: Path) -> None:
     """Raises UsageError, before any work, for a place that ``save`` could not fill."""
     fix = "name a new folder, in one that may be written to"
     try:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.lstat(directory)  # a name that no folder can have is an error here
         if os.path.lexists(directory) and (not directory.is_dir() or any(directory.iterdir())):
             raise UsageError(f"{directory} is there already, and not empty", fix)
         above = directory.resolve().parent
         while not above.exists():
             above = above.parent
-    except (OSError, RuntimeError) as error:  # the last: a link that leads in a circle
-        said = files.why(error) if isinstance(error, OSError) else "it is a link that leads in a circle"
-        raise UsageError(f"{directory} cannot be filled: {said}", fix) from error
-    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
-        said = "may not be written to" if above.is_dir() else "is no folder"
-        raise UsageError(f"{directory} cannot be filled: {above} {said}", fix)
+        if not above.is_dir():
+            raise UsageError(f"{directory} cannot be filled: {above} is no folder", fix)
+        with files.scratch("vendor", above):  # whether it may be: root may write anywhere, but for where nobody may
+            pass
+    except OSError as error:
+        raise _unfilled(directory, error) from error
+    except RuntimeError as error:
+        raise UsageError(f"{directory} cannot be filled: it is a link that leads in a circle", fix) from error
+
+
+def _unfilled(directory: Path, error: OSError) -> EnvkitError:
+    """What is said of a folder that cannot be made or written to."""
+    if files.is_full(error):
+        return Undecided(f"the disk is full: {directory} was not filled", f"free some space on {directory.parent}")
+    fix = "name a new folder, in one that may be written to"
+    return UsageError(f"{directory} cannot be filled: {files.why(error)}", fix)
 
 
 def save(lock: Lock, directory: Path, engine: Engine, facts: Facts, say: Say) -> None:
@@ -58,6 +71,14 @@ def save(lock: Lock, directory: Path, engine: Engine, facts: Facts, say: Say) ->
         )
     base = engine.resolve_base(base_wish(lock), say)
     parent = files.folder(directory.resolve().parent)
+    try:
+        _fill(lock, directory, parent, base, engine, facts, say)
+    except OSError as error:
+        raise _unfilled(directory, error) from error
+    say(f"wrote {directory}")
+
+
+def _fill(lock: Lock, directory: Path, parent: Path, base: BaseFound, engine: Engine, facts: Facts, say: Say) -> None:
     with files.scratch("vendor", parent) as folder:
         draft = folder / "draft"
         for part in (_WHEELS, _DEBS):
@@ -73,7 +94,6 @@ def save(lock: Lock, directory: Path, engine: Engine, facts: Facts, say: Say) ->
             directory.rmdir()
         draft.chmod(0o755)
         draft.rename(directory.resolve())
-    say(f"wrote {directory}")
 
 
 def _fetch_debs(lock: Lock, target: Path, say: Say) -> None:
@@ -95,6 +115,8 @@ def _fetch_wheels(lock: Lock, target: Path, facts: Facts) -> None:
             command += [f"--extra-index-url={row.index}"] if row else []
         done = proc.run(command, timeout_s=_BUDGET_S)
     if done.exit != 0 or done.timed_out:
+        if "No space left on device" in done.stderr:
+            raise Undecided(f"the disk is full: {target.parent} was not filled", f"free some space on {target.parent}")
         said = " ".join(line for line in done.stderr.splitlines() if line.startswith("ERROR"))[-400:]
         raise Undecided(
             f"the wheels could not be downloaded: {said or f'pip ended with exit code {done.exit}'}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,8 +44,12 @@ class Envkit:
             signal.signal(number, handler)
 
     def __call__(self, *words: object) -> Ended:
+        return self.split([*self.first, *map(str, words)])
+
+    def split(self, words: Sequence[str], command: tuple[str, ...] | None = None) -> Ended:
+        """The whole command line, and apart from it what stands behind ``--``."""
         self.capsys.readouterr()
-        code = cli.run(lambda: cli.invoke([*self.first, *map(str, words)]))
+        code = cli.run(lambda: cli.invoke(words, command))
         told = self.capsys.readouterr()
         assert "Traceback" not in told.err, told.err
         return Ended(code, told.out, told.err)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from envkit.engine import Say
 from envkit.engine.docker import DockerEngine
 from envkit.errors import UsageError
 from envkit.proc import Completed
+from envkit.spec import one_line
 
 _FOLDER, _COMPANION = "/envkit-debug", "/envkit-companion"
 
@@ -48,6 +50,15 @@ class Container:
         return self.engine.follow(
             self.image, argv, mounts=mounts, gpus=self.gpus, network=self.network, timeout_s=timeout_s, say=self.say
         )
+
+
+def network(word: str) -> str:
+    """``word`` if it can name a network of an engine; UsageError for anything else."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.:-]*", word):
+        raise UsageError(
+            f"`{one_line(word)}` is no network", "take bridge, host, none, or the name of one that the engine has"
+        )
+    return word
 
 
 def volumes(words: Sequence[str]) -> dict[str, tuple[Path, bool]]:
