@@ -4,6 +4,7 @@ where those files go that can be made again.
 
 from __future__ import annotations
 
+import atexit
 import errno
 import fcntl
 import os
@@ -22,6 +23,8 @@ from envkit.errors import Undecided, UsageError
 MOST_BYTES = 16 << 20  # of a file that a tool of a person's wrote; the longest lock has 1 MiB
 MOST_BY_HAND = 1 << 20  # of a file that a person writes: a spec, a contract, settings
 _SCRATCH = re.compile(r"\.?envkit-[a-z]+-[0-9a-f]{16}")  # what `scratch` names its folders, and nothing else
+_in_use: set[Path] = set()  # the scratch folders of this process, not those of one that forked it
+os.register_at_fork(after_in_child=_in_use.clear)
 _KINDS = {
     stat.S_IFDIR: "it is a folder",
     stat.S_IFIFO: "it is a pipe, not a plain file",
@@ -90,11 +93,20 @@ def scratch(kind: str, where: Path | None = None) -> Iterator[Path]:
     place = Path(tempfile.gettempdir()) if where is None else where
     _clear(str(place))
     folder, held = _owned(f"{place}/{'.' if where else ''}envkit-{kind}-")
+    _in_use.add(folder)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)  # before the lock goes, so that nobody else begins with it
         os.close(held)
+        _in_use.discard(folder)
+
+
+@atexit.register
+def _leave() -> None:
+    """Removes the folders of threads that a stop has left in the middle."""
+    for folder in tuple(_in_use):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _owned(prefix: str) -> tuple[Path, int]:

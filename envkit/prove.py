@@ -268,7 +268,9 @@ def interpreter(python: Path) -> Path:
         done = proc.run([str(python), "-I", "-S", "-c", f"print({word!r})"], timeout_s=_PYTHON_S, most_bytes=1 << 20)
     except FileNotFoundError:
         there = (
-            f"what the first line of {python} names is not there" if os.path.exists(python) else f"there is no {python}"
+            f"what the first line of {python} names is not there"
+            if os.path.exists(python)
+            else f"there is no Python {python}"
         )
         raise UsageError(there, fix) from None
     except (OSError, ValueError) as error:
@@ -473,7 +475,10 @@ class SmokeWish:
                     named = f"one of: {', '.join(near)}" if near else "`envkit smoke --list --level full` names all"
                     raise UsageError(f"there is no {kind} `{word}`", named)
         for file in self.extra:
-            files.text(file, "name a Python file with functions smoke_*(bench)")
+            fix = "name a Python file with functions smoke_*(bench)"
+            if not os.path.lexists(file):
+                raise UsageError(f"there is no file {file}", fix)
+            files.text(file, fix)
         if not 0 <= self.minutes < inf:
             raise UsageError(f"{self.minutes:g} minutes are no time", "give --minutes a number above 0")
         if (self.level == "stress") != (self.minutes > 0.0):

@@ -97,7 +97,7 @@ def test_a_bad_line_is_one_clear_error_without_its_value(tmp_path: Path, data: b
 def test_a_file_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read: no such file"):
         launch.read_env_file(tmp_path / "env", {})
-    with pytest.raises(UsageError, match="cannot be read: is a directory"):
+    with pytest.raises(UsageError, match="cannot be read: it is a folder"):
         launch.read_env_file(tmp_path, {})
 
 
