@@ -140,11 +140,30 @@ def test_a_deleted_file_that_git_still_lists_is_none(tmp_path: Path) -> None:
     assert names(tmp_path) == ["Dockerfile"]
 
 
-def test_without_git_a_repository_is_walked_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_git_is_needed_to_know_what_it_ignores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git(tmp_path, "init", "-q")
     lay(tmp_path, "Dockerfile", ".tox/Dockerfile")
+    (tmp_path / ".gitignore").write_text(".tox\n")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert names(tmp_path) == ["Dockerfile"]
+
+
+def test_a_link_out_of_the_tree_is_named_and_not_read(tmp_path: Path) -> None:
+    lay(tmp_path, "tree/Dockerfile", "tree/sub/Dockerfile")
+    (tmp_path / "secret").write_text("FROM hunter2\n")
+    (tmp_path / "tree" / "requirements.txt").symlink_to(tmp_path / "secret")
+    (tmp_path / "tree" / "sub" / "a.Dockerfile").symlink_to("../Dockerfile")
+    tree = str(tmp_path / "tree")
+    judged = check(gather((tree,), Settings()), Wishes(), Settings())
+    assert [(each.path, each.unreadable) for each in judged if each.unreadable] == [
+        (f"{tree}/requirements.txt", "it is a link that leads out of the folder")
+    ]
+    assert len(judged) == 4 and "hunter2" not in repr(judged)
+    judged = check(gather((f"{tree}/sub",), Settings()), Wishes(), Settings())
+    assert [bool(each.unreadable) for each in judged] == [False, True], "another folder's, where there is no repository"
+    git(tmp_path / "tree", "init", "-q")
+    judged = check(gather((f"{tree}/sub",), Settings()), Wishes(), Settings())
+    assert [bool(each.unreadable) for each in judged] == [False, False]
 
 
 def test_links_to_folders_and_loops_are_not_followed(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ class Rule:
         """Whether the pattern matches the path or a folder above it."""
         if not self.parts:
             return path == self.plain or path.startswith(f"{self.plain}/")
-        return _matches(self.parts, path)
+        return matches(self.parts, path)
 
 
 def rules(text: str) -> tuple[Rule, ...]:
@@ -162,7 +162,7 @@ def rules(text: str) -> tuple[Rule, ...]:
         if pattern in ("", "."):
             continue
         wild = any(sign in pattern for sign in "*?[\\")
-        rule = Rule(keeps, pattern, _parts(pattern) if wild else ())
+        rule = Rule(keeps, pattern, parts(pattern) if wild else ())
         stars += sum(part[0] == "*" for part in rule.parts)
         if stars > MOST_WILDCARDS or len(found) >= MOST_PATTERNS:
             break
@@ -177,9 +177,9 @@ def ignored(path: str, lines: tuple[Rule, ...]) -> bool:
     return next((not rule.keeps for rule in reversed(lines) if rule.matches(path)), False)
 
 
-def _parts(pattern: str) -> tuple[str, ...]:
+def parts(pattern: str) -> tuple[str, ...]:
     """A pattern's characters; "**/" is any folders or none, "**" anything, "*" and "?" stop at a slash, "[" a class."""
-    parts: list[str] = []
+    found: list[str] = []
     at = 0
     while at < len(pattern):
         sign = pattern[at]
@@ -187,30 +187,33 @@ def _parts(pattern: str) -> tuple[str, ...]:
             while at < len(pattern) and pattern[at] == "*":
                 at += 1
             if pattern[at : at + 1] == "/":
-                if parts[-1:] != ["**/"]:
-                    parts.append("**/")
+                if found[-1:] != ["**/"]:
+                    found.append("**/")
                 at += 1
             else:
-                parts.append("**")
+                found.append("**")
             continue
         end = pattern.find("]", at + 2) if sign == "[" else -1
         if end > 0:
-            parts.append(pattern[at : end + 1])
+            found.append(pattern[at : end + 1])
             at = end + 1
             continue
         if sign == "\\" and at + 1 < len(pattern):
             at += 1
             sign = f"\\{pattern[at]}"
-        parts.append(sign)
+        found.append(sign)
         at += 1
-    return tuple(parts)
+    return tuple(found)
 
 
-def _matches(parts: tuple[str, ...], path: str) -> bool:
-    """All states of the pattern at once, so that no pattern takes longer than its length times the path's."""
+def matches(parts: tuple[str, ...], path: str, *, above: bool = True) -> bool:
+    """Whether a pattern matches the path, or, unless ``above`` is False, a folder above it.
+
+    All states of the pattern at once, so that no pattern takes longer than its length times the path's.
+    """
     states = _open({0}, parts, fresh=True)
     for place, sign in enumerate(path):
-        if sign == "/" and len(parts) in states:
+        if above and sign == "/" and len(parts) in states:
             return True  # a folder above
         following: set[int] = set()
         for state in states:

@@ -22,7 +22,7 @@ from envkit.sources import READ, Judged, Wishes, ignores
 from envkit.sources.judged import READERS, context_of, of_text
 from envkit.sources.kinds import KINDS, by_name, by_text
 from envkit.sources.settings import Settings
-from envkit.sources.walk import below
+from envkit.sources.walk import OUTSIDE, below
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _ALONE = 12  # files; for fewer, a second process costs more than it saves
@@ -141,6 +141,8 @@ def _unpickled(data: bytes) -> list[Judged | None] | None:
 def _one(path: Path, kind: str, wishes: Wishes, settings: Settings, facts: Facts) -> Judged | None:
     """One file, judged; None for one that a walk met and whose text shows that it is none of ours."""
     name = str(path)
+    if kind == OUTSIDE:
+        return Judged(name, by_name(path.name), unreadable="it is a link that leads out of the folder")
     text, why = text_of(path)
     if why:
         return Judged(name, kind, unreadable=why)
