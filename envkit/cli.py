@@ -269,7 +269,7 @@ def render(
     if output == "-":
         sys.stdout.write(text)
         return
-    path = Path(output) if output else wish.path.parent / name
+    path = Path(output) if output else files.beside(wish.path.parent, name)
     if not output:
         files.folder(path.parent)
     files.write(path, text)

@@ -259,6 +259,23 @@ def write(path: Path, text: str, mode: int = 0o644) -> None:
                 os.unlink(temporary)
 
 
+def beside(folder: Path, name: str) -> Path:
+    """The path of ``name`` in ``folder``, which envkit is about to write because the spec lies there and not because
+    somebody named it.
+
+    The folder may be a stranger's: raises UsageError where links lead out of the repository (out of the folder, where
+    there is none), or where something is there that is no file.
+    """
+    path = folder / name
+    real, folder = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
+    top = next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
+    if not real.is_relative_to(top):
+        raise UsageError(f"{path} leads by a link out of {top}, to {real}", "remove the link, then run again")
+    if real.exists() and not real.is_file():
+        raise UsageError(f"{path} is no file", "remove it, then run again")
+    return path
+
+
 def cache_dir() -> Path:
     """Where envkit keeps what it can make again: XDG_CACHE_HOME/envkit, by default ~/.cache/envkit."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

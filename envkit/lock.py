@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -19,6 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from envkit import files
+from envkit.dockerfile.files import toml
 from envkit.errors import UsageError
 from envkit.spec import APT, NAME, Base, Flavor, Platform, Spec, one_line
 
@@ -253,7 +253,7 @@ def parse(text: str, where: str) -> Lock:
     after it was written."""
     text = text.replace("\r\n", "\n")  # git may have been told to write a text file so
     try:
-        table = tomllib.loads(text)
+        table = toml(text)
     except (ValueError, RecursionError) as error:  # the two others: a number or a nesting past what Python reads
         _unbroken(text, where)
         raise UsageError(f"{where} is not TOML: {one_line(str(error))}", "write it anew with `envkit lock`") from error
@@ -517,7 +517,7 @@ def path_of(spec: Spec) -> Path:
 
 def save(lock: Lock, path: Path) -> None:
     """Writes the lock whole or not at all."""
-    files.write(path, dump(lock))
+    files.write(files.beside(path.parent, path.name), dump(lock))
 
 
 def read(spec: Spec) -> Lock | None:

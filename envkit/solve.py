@@ -36,7 +36,7 @@ _MANYLINUX = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)
 
 def uv_version() -> str:
     """The version of that uv."""
-    said = proc.run([proc.uv_path(), "--version"], timeout_s=30)
+    said = proc.run([proc.uv_path(), "--no-config", "--version"], timeout_s=30)
     match = re.search(r"uv (\S+)", said.stdout)
     if said.exit != 0 or not match:
         raise Undecided(f"uv does not say its version: {said.stderr.strip()[-200:]}", "install uv anew")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,6 +19,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from envkit import files
+from envkit.dockerfile.files import toml
 from envkit.errors import UsageError
 from envkit.versions import Cuda, Driver, Python
 
@@ -132,7 +132,7 @@ def load(path: Path) -> Spec:
 def parse(text: str, path: Path) -> Spec:
     """The spec in ``text``; ``path`` names it in messages and gives its default name."""
     try:
-        table = tomllib.loads(text)
+        table = toml(text)
     except (ValueError, RecursionError) as error:  # the two others: a number or a nesting past what Python reads
         raise UsageError(f"{path} is not TOML: {one_line(str(error))}", "mend the line named above") from error
     for key in table:

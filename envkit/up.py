@@ -53,7 +53,7 @@ class Built:
 
 def write_dockerfile(spec: Spec, lock: Lock) -> Path:
     """Renders the Dockerfile beside the spec, untouched if it is the same already."""
-    path = spec.path.with_name("Dockerfile")
+    path = files.beside(spec.path.parent, "Dockerfile")
     text = render.dockerfile(lock)
     try:
         same = files.content(path) == text.encode()

@@ -43,7 +43,7 @@ class Context:
         if isinstance(placed, str):
             return placed
         below, real = placed
-        data = _bytes(real)
+        data = content(real)
         if isinstance(data, str):
             return data
         if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -84,7 +84,7 @@ class Context:
             places = [self.root / ".dockerignore"]
             if self.dockerfile is not None:
                 places.insert(0, self.dockerfile.with_name(f"{self.dockerfile.name}.dockerignore"))
-            texts = (_bytes(str(place)) for place in places)
+            texts = (content(str(place)) for place in places)
             data = next((data for data in texts if isinstance(data, bytes)), b"")
             self._rules = rules(data.decode("utf-8-sig", errors="replace"))
         return self._rules
@@ -113,8 +113,8 @@ class Context:
         return below, real
 
 
-def _bytes(path: str) -> bytes | str:
-    """The content of a plain file of bearable size, or a clause."""
+def content(path: str) -> bytes | str:
+    """The content of a plain file of bearable size (LARGEST bytes), or a clause that says why it cannot be had."""
     try:
         return files.content(path, LARGEST)
     except OSError as error:

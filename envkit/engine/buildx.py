@@ -176,6 +176,9 @@ def build(
     with files.scratch("build") as folder:
         iid = folder / "iid"
         environment = {**os.environ, "DOCKER_BUILDKIT": "1", "BUILDKIT_PROGRESS": "plain", "NO_COLOR": "1"}
+        # buildx asks git about the context for an attestation that is off here, under a configuration that may lie
+        # above the folder for temporary files.
+        environment |= {"BUILDX_GIT_INFO": "false", "BUILDX_GIT_LABELS": "false", "BUILDX_GIT_CHECK_DIRTY": "false"}
         completed = proc.run(
             [*argv, f"--iidfile={iid}", str(wish.context)],
             timeout_s=wish.timeout_s,

@@ -113,12 +113,14 @@ class LocalEngine:
         draft.mkdir()
         try:
             say(f"making a virtual environment for python {python}")
-            self._uv([tool, "venv", "--quiet", "--relocatable", "--python", python, str(draft / "venv")],
-                     environment, say, deadline)  # fmt: skip
+            # Without --no-config uv would be steered by the uv.toml or pyproject.toml of the folder that envkit was
+            # started in; variables (UV_DEFAULT_INDEX) steer it, as they do when the lock is solved.
+            self._uv([tool, "venv", "--no-config", "--no-project", "--quiet", "--relocatable", "--python", python,
+                      str(draft / "venv")], environment, say, deadline)  # fmt: skip
             say("installing the locked wheels")
             self._uv(
-                [tool, "pip", "install", "--require-hashes", "--no-deps", "--only-binary=:all:", "--python",
-                 str(draft / "venv/bin/python"), "--requirement", str(requirements)],
+                [tool, "pip", "install", "--no-config", "--require-hashes", "--no-deps", "--only-binary=:all:",
+                 "--python", str(draft / "venv/bin/python"), "--requirement", str(requirements)],
                 environment, say, deadline,
             )  # fmt: skip
             complete = {"size_bytes": _size(draft / "venv"), "python": python}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from envkit import files
+from envkit.dockerfile.files import toml
 from envkit.errors import UsageError
 from envkit.model import Observed, Severity, Span
 from envkit.subjects.dockerfile import Base
@@ -60,7 +60,7 @@ def load(path: Path, known: Callable[[], frozenset[str]]) -> Settings:
     Raises UsageError, naming the key and what would be right, for anything that is not as it should be.
     """
     try:
-        table = tomllib.loads(files.text(path, "check the file and its permissions")).get("check", {})
+        table = toml(files.text(path, "check the file and its permissions")).get("check", {})
     except (ValueError, RecursionError) as error:  # no TOML, or nested past what Python reads
         raise UsageError(f"{path} cannot be read: {error}", "mend the file") from error
     where = f"{path} [check]"
