@@ -335,6 +335,141 @@ def test_a_plugin_that_nobody_loads_is_a_note_and_so_is_one_module_of_several(tm
         assert found_severity is severity
 
 
+# torchaudio's layout: modules without an RPATH, whose own libraries the package opens by path before it imports them;
+# one for each release of ffmpeg, of which a system has one or none.
+AUDIO_LIBRARY = elf_file(soname="libaudio.so", needed=["libc10.so", "libcudart.so.12"])
+AUDIO = {
+    "audio/__init__.py": b"from . import _extension\n",
+    "audio/_extension/__init__.py": b"""
+import os
+if os.name == "nt":
+    import audio.lib._windows
+if os.path.exists("libaudio.so"):
+    import torch
+    torch.ops.load_library("libaudio.so")
+    import audio.lib._audio
+def ffmpeg():
+    import audio.lib._ffmpeg4
+try:
+    import audio.lib._sox
+except (ImportError, OSError):
+    pass
+""",
+    "audio/lib/libaudio.so": AUDIO_LIBRARY,
+    "audio/lib/_audio.so": elf_file(needed=["libaudio.so", "libc10.so"], defines=["PyInit__audio"]),
+    "audio/lib/libsoxes.so": elf_file(soname="libsoxes.so", needed=["libsox.so", "libc10.so"]),
+    "audio/lib/_sox.so": elf_file(needed=["libsoxes.so"], defines=["PyInit__sox"]),
+    "audio/lib/_windows.so": elf_file(needed=["libwin.so"], defines=["PyInit__windows"]),
+    "audio/lib/libffmpeg4.so": elf_file(soname="libffmpeg4.so", needed=["libavutil.so.56"]),
+    "audio/lib/_ffmpeg4.so": elf_file(needed=["libffmpeg4.so", "libavutil.so.56"], defines=["PyInit__ffmpeg4"]),
+}
+
+
+def severities(audit: Audit) -> dict[str, Severity]:
+    """By the library that is missing, how grave the audit takes that to be."""
+    found = said(audit).get("audit-library-unresolved", [])
+    return {message.partition(": not found")[0].split()[-1]: severity for severity, message in found}
+
+
+def test_what_a_package_can_go_on_without_is_a_note(tmp_path: Path) -> None:
+    found = severities(audited(tmp_path, wheel("audio", "2.6.0", AUDIO)))
+    assert set(found) >= {"libsox.so", "libavutil.so.56", "libwin.so"}
+    assert set(found.values()) == {N_}
+
+
+@pytest.mark.parametrize(
+    "init",
+    [
+        b"import audio.lib._ffmpeg4\n",
+        b"from audio.lib import _ffmpeg4\n",
+        b"from .lib import _ffmpeg4\n",
+        b"from .lib._ffmpeg4 import decode\n",
+        b"from audio import inner\n",
+        b"try:\n    import audio.lib._ffmpeg4\nexcept ImportError as error:\n    raise RuntimeError('no') from error\n",
+        b"try:\n    import audio.lib._ffmpeg4\nfinally:\n    x = 1\n",
+        b"try:\n    import audio.lib._ffmpeg4\nexcept KeyError:\n    pass\n",
+        b"if True:\n    with open('x'):\n        import audio.lib._ffmpeg4\n",
+    ],
+)
+def test_what_its_import_loads_in_any_case_is_an_error(tmp_path: Path, init: bytes) -> None:
+    package = {**AUDIO, "audio/__init__.py": init, "audio/inner.py": b"from .lib import _ffmpeg4 as codec\n"}
+    found = severities(audited(tmp_path, wheel("audio", "2.6.0", package)))
+    assert found["libavutil.so.56"] is E_
+    assert found["libsox.so"] is N_
+
+
+@pytest.mark.parametrize(
+    "init",
+    [
+        b"def load():\n    import audio.lib._ffmpeg4\n",
+        b"try:\n    import audio.lib._ffmpeg4\nexcept:\n    pass\n",
+        b"try:\n    from .lib import _ffmpeg4\nexcept (OSError, ImportError):\n    _ffmpeg4 = None\n",
+        b"from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import audio.lib._ffmpeg4\n",
+        b"import sys\nif sys.platform == 'win32':\n    import audio.lib._ffmpeg4\n",
+        b"import audio.lib._audio\nthis is no Python (\n",
+    ],
+)
+def test_what_its_import_may_do_without_is_none(tmp_path: Path, init: bytes) -> None:
+    found = severities(audited(tmp_path, wheel("audio", "2.6.0", {**AUDIO, "audio/__init__.py": init})))
+    assert found["libavutil.so.56"] is N_
+
+
+def test_what_a_needed_module_takes_from_its_own_library_is_followed(tmp_path: Path) -> None:
+    """A torchaudio for another CUDA: the module finds its library by path, and that one lacks the runtime."""
+    other = elf_file(soname="libaudio.so", needed=["libc10.so", "libcudart.so.13"])
+    found = severities(audited(tmp_path, wheel("audio", "2.11.0", {**AUDIO, "audio/lib/libaudio.so": other})))
+    assert found["libcudart.so.13"] is E_
+    assert found["libavutil.so.56"] is N_
+
+
+def test_triton_keeps_a_library_for_itself_and_torch_takes_the_systems(tmp_path: Path) -> None:
+    cupti = elf_file(soname="libcupti.so.12", needed=["libc.so.6"])
+    triton = wheel("triton", "3.2.0", {"triton/backends/nvidia/lib/cupti/libcupti.so.12": cupti})
+    python = elf_file(
+        soname="libtorch_python.so", needed=["libcupti.so.12", "libtorch_cuda.so", "libc10.so"], rpath=DIRS
+    )
+    system: Files = {
+        "/usr/local/cuda/extras/CUPTI/lib64/libcupti.so.12": cupti,
+        "/etc/ld.so.conf": b"/usr/local/cuda/extras/CUPTI/lib64\n",
+        f"{SITE}/torch/lib/libtorch_python.so": python,
+    }
+    audit = audited(tmp_path, triton, system)
+    assert edge(audit, "torch/lib/libtorch_python.so", "libcupti.so.12").path.startswith("/usr/local/cuda")
+    assert "audit-library-shadowed" not in said(audit)
+    nvidia = wheel("nvidia-cuda-cupti-cu12", "12.4", {"nvidia/cuda_cupti/lib/libcupti.so.12": cupti})
+    ((severity, message),) = said(audited(tmp_path, triton, nvidia, system))["audit-library-shadowed"]
+    assert severity is E_ and "libcupti.so.12 would come from /usr/local/cuda/extras/CUPTI/lib64" in message
+
+
+def test_a_private_copy_that_its_own_package_does_not_get_is_shadowed(tmp_path: Path) -> None:
+    fft = elf_file(soname="libcufft.so.11", needed=["libc.so.6"])
+    module = elf_file(needed=["libcufft.so.11"], runpath="$ORIGIN/libs", defines=["PyInit_core"])
+    files = {"cupyish/core.so": module, "cupyish/libs/libcufft.so.11": fft}
+    stray: Files = {"/opt/old/libcufft.so.11": fft}
+    config = {"Env": [*PATH["Env"], "LD_LIBRARY_PATH=/opt/old"]}
+    ((severity, _),) = said(audited(tmp_path, wheel("cupyish", "1", files), stray, config=config))[
+        "audit-library-shadowed"
+    ]
+    assert severity is W_
+    assert "audit-library-shadowed" not in said(audited(tmp_path, wheel("cupyish", "1", files), stray))
+
+
+def test_a_stubs_directory_on_the_path_counts_where_it_holds_something(tmp_path: Path) -> None:
+    stub: Files = {"/usr/local/cuda/lib64/stubs/libcuda.so": elf_file(soname="libcuda.so.1")}
+    config = {"Env": [*PATH["Env"], "LD_LIBRARY_PATH=/usr/local/cuda/lib64/stubs"]}
+
+    def grave(audit: Audit) -> list[Severity]:
+        return [
+            one.severity for one in judge.run(judge.checks()["image-loader-variables"], audit, facts.load()).findings
+        ]
+
+    assert grave(audited(tmp_path, config=config)) == [N_]
+    assert grave(audited(tmp_path, {"/usr/local/cuda/lib64/stubs/": b""}, config=config)) == [N_]
+    assert grave(audited(tmp_path, stub, config=config)) == [E_]
+    linked: Files = {"/usr/local/cuda": "cuda-12.4", "/usr/local/cuda-12.4/lib64/stubs/libcuda.so": b"x"}
+    assert grave(audited(tmp_path, linked, config=config)) == [E_]
+
+
 def test_a_python_that_cannot_start_is_an_error(tmp_path: Path) -> None:
     broken = elf_file(needed=["libexpat.so.1"], needs={"libc.so.6": ["GLIBC_2.99"]})
     found = said(audited(tmp_path, {"/usr/bin/python3.11": broken}))

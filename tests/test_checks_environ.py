@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from envkit import facts, judge
 from envkit.model import Observed, Result, Severity
+from envkit.payload.probe import environ
 from envkit.subjects import Image
 from envkit.subjects.audit import Audit
 from envkit.subjects.image import Variable
@@ -57,3 +60,24 @@ def test_what_was_left_on_says_what_it_costs(name: str, on: str, off: str) -> No
     assert (finding.severity, finding.where) == (Severity.WARNING, name)
     assert finding.message.startswith(f"{name} is `{on}`: ")
     assert not of("image-debug-variables-left-on", {name: off}).findings
+
+
+def test_a_stubs_directory_that_is_not_there_or_holds_nothing_is_a_note() -> None:
+    stubs = "/usr/local/cuda/lib64/stubs"
+    for idle, severity in (((stubs,), Severity.NOTE), ((), Severity.ERROR), (("/other/stubs",), Severity.ERROR)):
+        seen = Observed.of((Variable("LD_LIBRARY_PATH", f"/opt/lib:{stubs}", idle),), "env")
+        for subject in (Image("i", variables=seen), Audit("i", variables=seen)):
+            (finding,) = judge.run(judge.checks()["image-loader-variables"], subject, FACTS).findings
+            assert finding.severity is severity
+
+
+def test_which_stubs_directories_hold_nothing_is_looked_up_where_the_process_runs(tmp_path: Path) -> None:
+    full, bare = tmp_path / "full" / "stubs", tmp_path / "bare" / "stubs"
+    for folder in (full, bare):
+        folder.mkdir(parents=True)
+    (full / "libcuda.so").write_bytes(b"")
+    (bare / "README").write_text("")
+    value = f"{full}:{bare}/;/none/stubs:/none/lib:/dev/null/stubs:"
+    (one,) = environ.variables({"LD_LIBRARY_PATH": value})
+    assert one["idle"] == [f"{bare}/", "/none/stubs", "/dev/null/stubs"]
+    assert environ.variables({"LD_LIBRARY_PATH": str(full)}) == [{"name": "LD_LIBRARY_PATH", "value": str(full)}]

@@ -12,12 +12,13 @@ import pytest
 from gathered import gathered
 
 from envkit import facts, judge
-from envkit.model import Observed, Outcome, Result
+from envkit.model import Observed, Outcome, Result, Severity
 from envkit.subjects import Image, codec
 from envkit.subjects.image import (
     NO_PROMISE,
     NO_RECORD,
     Binding,
+    Framework,
     LateLoad,
     Library,
     Overwritten,
@@ -562,3 +563,53 @@ def test_a_missing_library_is_a_warning_and_a_changed_one_an_error() -> None:
     wheels = Observed.of((Wheel("nvidia-nccl-cu13", "2.30.7"),), "metadata")
     result = one("image-files-overwritten", image(overwritten=Observed.of(files, "RECORD"), wheels=wheels))
     assert [finding.severity.name for finding in result.findings] == ["WARNING", "ERROR", "WARNING"]
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [
+        "raised RuntimeError: 0 active drivers ([]). There should only be one.",
+        "raised RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU",
+        "raised RuntimeError: No CUDA GPUs are available",
+        "raised ImportError: libcuda.so.1: cannot open shared object file: No such file or directory",
+        "raised OSError: libnvidia-ml.so.1: cannot open shared object file: No such file or directory",
+        "raised AssertionError: libcuda.so cannot found!\nPlease make sure GPU is created",
+        "raised pynvml.NVMLError_LibraryNotFound: NVML Shared Library Not Found",
+        "raised cupy_backends.cuda.api.runtime.CUDARuntimeError: cudaErrorNoDevice: no CUDA-capable device is detected",
+        "raised CUDARuntimeError: CUDA driver version is insufficient for CUDA runtime version",
+        "raised RuntimeError: Failed to infer device type",
+    ],
+)
+def test_an_import_that_wants_a_gpu_says_nothing_where_none_is(ended: str) -> None:
+    def judged(ended: str, devices: tuple[Sm, ...] = (), given: tuple[str, ...] = ()) -> Result:
+        seen = Observed.of((Framework("bitsandbytes", "0.45.3", ended),), "import in a child")
+        image = Image("i", frameworks=seen, devices=Observed.of(devices, "the driver"), gpus_given=given)
+        return judge.run(judge.checks()["image-framework-broken"], image, facts.load())
+
+    alone = judged(ended)
+    assert alone.outcome is Outcome.UNKNOWN and "no GPU was given" in alone.reason
+    assert judged(ended, given=("all",)).outcome is Outcome.FAIL
+    assert judged(ended, devices=(Sm(9, 0),)).outcome is Outcome.FAIL
+    for other in (
+        "raised ImportError: libcudart.so.12: cannot open shared object file: No such file or directory",
+        "raised RuntimeError: operator torchvision::nms does not exist",
+        "raised ImportError: libcuda_helper.so.1: cannot open shared object file: No such file or directory",
+        "raised AssertionError: Torch not compiled with CUDA enabled",
+        "was killed by SIGSEGV",
+    ):
+        assert judged(other).outcome is Outcome.FAIL, other
+
+
+def test_a_library_of_torchs_own_that_is_gone_is_an_error() -> None:
+    def severity(path: str, owner: str) -> Severity:
+        gone = Overwritten(path, (owner,), "the file is missing")
+        seen = Observed.of((Wheel("torch", "2.6.0"),), "importlib.metadata")
+        image = Image("i", wheels=seen, overwritten=Observed.of((gone,), "RECORD"))
+        (finding,) = judge.run(judge.checks()["image-files-overwritten"], image, facts.load()).findings
+        return finding.severity
+
+    for name in ("libtorch_cuda_linalg.so", "libcaffe2_nvrtc.so", "libshm.so", "libtorch_cpu.so"):
+        assert severity(f"/s/torch/lib/{name}", "torch==2.6.0") is Severity.ERROR, name
+    for name in ("libjitbackend_test.so", "libbackend_with_compiler.so"):
+        assert severity(f"/s/torch/lib/{name}", "torch==2.6.0") is Severity.WARNING, name
+    assert severity("/s/nvidia/nvshmem/lib/nvshmem_transport_ucx.so.3", "nvidia-nvshmem-cu12==3.3") is Severity.WARNING

@@ -48,9 +48,9 @@ def audit_library_unresolved(audit: Audit) -> Iterator[Finding]:
     """Every library that an import loads is found by the search of ld.so.
 
     Source: DT_NEEDED, DT_RPATH and DT_RUNPATH of the files, /etc/ld.so.cache and LD_LIBRARY_PATH, followed as ld.so(8)
-    says.  An error is what ``import torch`` or a package's only module needs.  A note is what the package has other
-    modules beside, for this one may serve what is optional; what a wheel has, for packages open such a library by path
-    first; and what no import leads to.
+    says.  An error is what ``import torch`` needs, a package's only module, or one that its import loads in any case.
+    A note is what the package has other modules beside, for this one may serve what is optional; what a wheel has, for
+    packages open such a library by path first; and what no import leads to.
     """
     objects = audit.objects.need("the libraries that the shared objects ask for")
     if not objects:
@@ -188,23 +188,29 @@ def audit_library_shadowed(audit: Audit) -> Iterator[Finding]:
 
     DT_RUNPATH comes after LD_LIBRARY_PATH, DT_RPATH before it: NVIDIA's wheels have the first, torch's the second, so
     that a foreign directory catches cuDNN's inner libraries and spares the outer one.  An error is what torch would
-    take from elsewhere; a warning what only another package would, if torch is not imported before it.
+    take from elsewhere; a warning what only another package would, if torch is not imported before it.  What another
+    wheel than torch's and NVIDIA's holds (Triton's libcupti, which it opens by path) is for that wheel alone.
     Source: the search of ld.so(8).
     """
     objects = audit.objects.need("the libraries that the shared objects ask for")
     wheels: dict[str, set[str]] = {}
+    private: dict[tuple[str, str], set[str]] = {}
     for one in objects:
         if one.owner_kind == "wheel" and one.family:
             for name in (one.soname, posixpath.basename(one.path)):
-                wheels.setdefault(name, set()).add(one.path)
-    if not wheels:
+                private.setdefault((one.owner, name), set()).add(one.path)
+                if _of_torch(one):
+                    wheels.setdefault(name, set()).add(one.path)
+    if not private:
         raise Skip("no wheel brings a library of CUDA or torch")
     caught: dict[tuple[str, str], list[tuple[SharedObject, str]]] = {}
+    brought: dict[tuple[str, str], set[str]] = {}
     for one in objects:
         for edge in one.edges:
-            own = wheels.get(edge.name)
+            own = wheels.get(edge.name) or private.get((one.owner, edge.name))
             if one.owner_kind == "wheel" and edge.family and edge.path and own and edge.path not in own:
                 caught.setdefault((posixpath.dirname(edge.path), edge.by), []).append((one, edge.name))
+                brought.setdefault((posixpath.dirname(edge.path), edge.by), set()).update(own)
     for (directory, by), asking in sorted(caught.items()):
         names = sorted({name for _, name in asking})
         askers = sorted({posixpath.basename(one.path) for one, _ in asking})
@@ -213,7 +219,7 @@ def audit_library_shadowed(audit: Audit) -> Iterator[Finding]:
             f"{'it' if len(names) == 1 else 'them'}",
             Severity.ERROR if any(one.reached and _of_torch(one) for one, _ in asking) else Severity.WARNING,
             directory,
-            {path: "brought by a wheel" for name in names for path in sorted(wheels[name])},
+            dict.fromkeys(sorted(brought[directory, by]), "brought by a wheel"),
             f"take {directory} out of {by}, or remove the libraries there",
         )
 

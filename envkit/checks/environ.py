@@ -21,7 +21,8 @@ _HOSTS = ("/usr/local/nvidia/lib", "/usr/local/nvidia/lib64")  # where the conta
 def image_loader_variables(image: Image | Audit) -> Iterator[Finding]:
     """LD_LIBRARY_PATH names no stubs directory, and neither it nor LD_PRELOAD puts other CUDA libraries first.
 
-    The stubs are an error: their libcuda shadows the driver.  The rest is a note, for it decides which library torch
+    Stubs are an error: their libcuda shadows the driver; a note where that directory is empty or not there, for then
+    nothing is found in it.  The rest is a note, for it decides which library torch
     binds and other checks say whether that one fits.  Source: ld.so(8): LD_LIBRARY_PATH comes before RUNPATH and the
     cache.
     """
@@ -31,8 +32,17 @@ def image_loader_variables(image: Image | Audit) -> Iterator[Finding]:
     if not directories and not preloads:
         raise Skip("neither LD_LIBRARY_PATH nor LD_PRELOAD is set")
     via = image.variables.via
+    idle = {entry for one in image.variables.value or () for entry in one.idle}
     for entry in directories:
-        if "stubs" in entry.split("/"):
+        if entry in idle:
+            yield Finding(
+                f"LD_LIBRARY_PATH holds {entry}, which is not there or holds no library",
+                Severity.NOTE,
+                "LD_LIBRARY_PATH",
+                {entry: via},
+                "take it off LD_LIBRARY_PATH: a toolkit that is installed later would put its stubs there",
+            )
+        elif "stubs" in entry.split("/"):
             yield Finding(
                 f"LD_LIBRARY_PATH holds {entry}, whose libcuda is a stub that shadows the driver",
                 where="LD_LIBRARY_PATH",

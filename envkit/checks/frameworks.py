@@ -18,6 +18,19 @@ from envkit.versions import Cuda
 # built against torch's own headers, so that they share its CUDA; the others bring theirs
 _ON_TORCH = ("torchvision", "torchaudio", "xformers", "flash-attn", "vllm", "deepspeed", "bitsandbytes")
 _OPENMP = ("gomp", "iomp5", "omp")
+# How an import ends where there is no GPU or no driver, in the words of who says it.
+_NO_GPU = re.compile(
+    r"\b0 active drivers"  # Triton, driver.py: _create_driver
+    r"|Found no NVIDIA driver|No CUDA GPUs are available"  # torch, CUDAFunctions.cpp and torch/cuda/__init__.py
+    r"|no CUDA-capable device is detected|CUDA driver version is insufficient for CUDA runtime version"  # CUDA Runtime
+    r"|cudaError(?:NoDevice|InsufficientDriver)\b|CUDA_ERROR_NO_DEVICE\b"  # CuPy names the codes
+    r"|lib(?:cuda|nvidia-ml|nvcuvid|nvidia-encode)\.so(?:\.1)?:? (?:cannot open shared object file|cannot found)"
+    r"|NVML Shared Library Not Found|NVML_ERROR_LIBRARY_NOT_FOUND|NVMLError_(?:LibraryNotFound|DriverNotLoaded)"  # NVML
+    r"|Failed to infer device type"  # vLLM, config.py
+    r"|No GPU found\. A GPU is needed"  # bitsandbytes and transformers, quantization
+    r"|(?:could not|cannot|unable to) find (?:any )?(?:CUDA|NVIDIA) (?:drivers?|devices?)\b",
+    re.IGNORECASE,
+)
 
 
 def _frameworks(image: Image) -> tuple[Framework, ...]:
@@ -66,14 +79,20 @@ def image_frameworks_twice(image: Image | Audit, facts: Facts) -> Iterator[Findi
 def image_framework_broken(image: Image) -> Iterator[Finding]:
     """Each installed package that uses CUDA or torch can be imported after torch.
 
-    Source: observed, each in a process of its own; the text is Python's or the dynamic linker's.
+    Unknown where the import says that it found no GPU or no driver, and none was there to be found.  Source: observed,
+    each in a process of its own; the text is Python's or the dynamic linker's.
     """
+    alone = not image.gpus_given and not image.devices.value
+    waiting: list[str] = []
     for one in _frameworks(image):
         ended = " ".join(one.ended.split())
         if ended == "done":
             continue
         if not ended:
             raise Unknown(f"how import {one.name} ended was not observed")
+        if alone and _NO_GPU.search(ended):
+            waiting.append(f"import {one.name} {ended}")
+            continue
         built = f", which says it is built for torch {one.built_torch}" if one.built_torch else ""
         yield Finding(
             f"import {one.name} {ended} ({_called(one)}{built})",
@@ -81,6 +100,8 @@ def image_framework_broken(image: Image) -> Iterator[Finding]:
             evidence={ended: image.frameworks.via},
             fix=f"install a {one.name} that is built for the torch that is here, with all that it requires",
         )
+    if waiting:
+        raise Unknown(f"no GPU was given to this run, and {'; '.join(waiting)}: give it one with --gpus")
 
 
 def _release(text: str) -> tuple[int, ...] | None:

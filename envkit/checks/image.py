@@ -7,6 +7,7 @@ finding, and a check falls back on what torch's METADATA asks for before it says
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterator, Sequence
 
 from packaging.specifiers import Specifier
@@ -33,7 +34,7 @@ from envkit.checks._torch import (
 from envkit.facts import Facts
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Audit, Image
-from envkit.subjects.image import NO_PROMISE, NO_RECORD, Binding, Library, Promise, TorchBuild
+from envkit.subjects.image import NO_PROMISE, NO_RECORD, Binding, Library, Overwritten, Promise, TorchBuild
 from envkit.versions import Cuda, Cudnn, Nccl, Sm
 
 
@@ -489,12 +490,24 @@ def _is_newer(version: str, specifiers: Sequence[Specifier]) -> bool:
     return bool(pins) and all(has > pin and has.release[0] == pin.release[0] for pin in pins)
 
 
+# What torch/lib holds for torch's own tests alone.
+_FOR_TESTS = re.compile(r"lib\w*_test\.so|libbackend_with_compiler\.so")
+
+
+def _ends_programs(one: Overwritten) -> bool:
+    """Whether a library that is missing is one of torch's own, some of which it opens only when they are called."""
+    folder, name = posixpath.split(one.path)
+    return folder.endswith("/torch/lib") and not _FOR_TESTS.fullmatch(name) and one.owners[0].startswith("torch==")
+
+
 def image_files_overwritten(image: Image | Audit) -> Iterator[Finding]:
     """The files of torch and of the CUDA wheels are those their RECORD lists.
 
     Wheels for two CUDA majors share paths, nvidia/nccl/lib/libnccl.so.2 for one; the last one installed wins, `pip
-    check` finds no fault, and removing either takes the file from both (reproduced).  Source: RECORD's size and sha256
-    (packaging specification, recording installed projects).
+    check` finds no fault, and removing either takes the file from both (reproduced).  A library of torch's own that is
+    missing is an error, for torch opens some of them only when a function of theirs is called (libtorch_cuda_linalg.so,
+    at::DynamicLibrary); another's is a warning.  Source: RECORD's size and sha256 (packaging specification, recording
+    installed projects).
     """
     files = image.overwritten.need("the comparison of files with RECORD")
     wheels = image.wheels.need("the installed distributions")
@@ -516,7 +529,7 @@ def image_files_overwritten(image: Image | Audit) -> Iterator[Finding]:
         if one.found == "the file is missing":
             yield Finding(
                 f"{name} is missing: {' and '.join(one.owners)} should bring {one.path}",
-                Severity.WARNING,
+                Severity.ERROR if _ends_programs(one) else Severity.WARNING,
                 one.path,
                 {one.path: "RECORD, stat"},
                 REINSTALL,

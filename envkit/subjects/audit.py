@@ -89,8 +89,8 @@ class SharedObject:
 
     ``family`` is as in Image ("cudart"), empty if it is none.  ``owner_kind`` is "wheel" or "deb", empty with ``owner``
     if no package lists the file.  ``reached`` is the extension module whose import loads it, or the Python that loads
-    it when it starts, empty where none does; ``others_load`` says that this module's package has another one of which
-    nothing is missing.
+    it when it starts, empty where none does; ``others_load`` says that this module's package does not import it in any
+    case and has another one, which it does, or of which nothing is missing.
     """
 
     path: str

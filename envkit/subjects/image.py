@@ -106,10 +106,14 @@ class Overwritten:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One environment variable that steers the dynamic linker, CUDA, NCCL or a framework; no other is recorded."""
+    """One environment variable that steers the dynamic linker, CUDA, NCCL or a framework; no other is recorded.
+
+    ``idle`` are the entries of LD_LIBRARY_PATH that are called stubs and do not exist, or hold no library.
+    """
 
     name: str
     value: str
+    idle: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,11 @@ def _about(tree: Tree, audit: Audit) -> Audit:
     once = {id(entry): entry for entry in tree.entries.values() if entry.kind == "file"}  # hard links share an entry
     size = sum(entry.size for entry in once.values())
     env = tuple(
-        Variable(name, exposed.command(value)[0])
+        Variable(
+            name,
+            exposed.command(value)[0],
+            tuple(environ.idle(value, partial(_names, tree))) if name == "LD_LIBRARY_PATH" else (),
+        )
         for name, value in sorted(environment.variables(tree).items())
         if environ.steers(name)
     )
@@ -114,6 +118,11 @@ def _about(tree: Tree, audit: Audit) -> Audit:
         size=Observed.of(size, "sizes of all files"),
         hidden=Observed.of(tree.hidden, "files that a later layer replaced or removed"),
     )
+
+
+def _names(tree: Tree, directory: str) -> list[str]:
+    inside = f"{tree.real(directory)}/"
+    return [path[len(inside) :] for path in tree.entries if path.startswith(inside)] if len(inside) > 1 else []
 
 
 def _without_python(audit: Audit, why: str) -> Audit:

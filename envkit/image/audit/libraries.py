@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from envkit.image.audit import environment, linker
+from envkit.image.audit import environment, imports, linker
 from envkit.image.audit.linker import Linker, Loaded, Process, is_driver
 from envkit.image.tree import Tree
 from envkit.payload import cudnn, elf
@@ -91,6 +91,11 @@ class Survey:
         self.reached: dict[str, str] = {}
         self.edges: dict[str, tuple[Edge, ...]] = {}
         self._whole: dict[Owner, list[str]] = {}  # the modules that lack nothing, however far one follows
+        self._modules: dict[Owner, list[str]] = {}
+        self._always: dict[tuple[str, str], frozenset[str]] = {}
+        self._own: dict[tuple[Owner, str], str] = {}  # by package and name, the libraries that it may open by path
+        for path in self.paths:
+            self._own.setdefault((self.owner(path), posixpath.basename(path)), path)
         self._torch_dist = next((dist for dist in dists if dist.name == "torch"), None)
         self._base = self._begin(pythons.found.path if pythons else "")
         self._torch = self._import_torch()
@@ -161,11 +166,41 @@ class Survey:
                 continue
             header = self.linker.header(path)
             if header is not None:
+                self._modules.setdefault(self.owner(path), []).append(path)
                 process = self._like(path, header)
                 process.load(path, "import")
                 self._keep(process, path)
+                process = self._by_path_first(path, header, process)
                 if not any(edge.error for edges in process.edges.values() for edge in edges):
                     self._whole.setdefault(self.owner(path), []).append(path)
+
+    def _by_path_first(self, path: str, header: elf.Elf, process: Process) -> Process:
+        """The process of a module whose package opens its own libraries by path before, as torchaudio does: those that
+        it brings and that no search finds."""
+        owner = self.owner(path)
+        opened: list[str] = []
+        while owner is not NOBODY:
+            errors = {edge.name for edges in process.edges.values() for edge in edges if edge.error == "not found"}
+            fresh = [own for name in sorted(errors) if (own := self._own.get((owner, name), "")) and own not in opened]
+            if not fresh:
+                break
+            opened = [*fresh, *opened]  # what one of them lacks is opened before it
+            process = self._like(path, header)
+            for each in (*opened, path):
+                process.load(each, "opened by name")
+        self._keep(process, path)
+        return process
+
+    def _is_needed(self, module: str) -> bool:
+        """Whether the import of the package imports this extension module whatever happens."""
+        base = next((f"{each.rstrip('/')}/" for each in self._site if module.startswith(f"{each.rstrip('/')}/")), "")
+        steps = module[len(base) :].split("/")
+        if not base or len(steps) < 2:
+            return False
+        key = (base.rstrip("/"), steps[0])
+        if key not in self._always:
+            self._always[key] = imports.always(self.tree, *key)
+        return ".".join([*steps[:-1], steps[-1].partition(".")[0]]) in self._always[key]
 
     def _like(self, path: str, header: elf.Elf) -> Process:
         """The process in which ``path`` is loaded: after torch where it is torch's or links to torch."""
@@ -207,7 +242,10 @@ class Survey:
 
     def _others_load(self, module: str) -> bool:
         owner = self.owner(module)
-        return owner is not NOBODY and any(other != module for other in self._whole.get(owner, ()))
+        if owner is NOBODY or self._is_needed(module):
+            return False
+        whole = any(other != module for other in self._whole.get(owner, ()))
+        return whole or any(map(self._is_needed, self._modules.get(owner, ())))
 
     def unmet(self) -> Iterator[Unmet]:
         """Versions and symbols that an object asks of a library and that the file found for it lacks."""

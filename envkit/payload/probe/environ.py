@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
 
 _PREFIXES = (
     "LD_",
@@ -61,10 +63,26 @@ def steers(name: str) -> bool:
     return (name in _NAMES or name.startswith(_PREFIXES)) and not any(word in name.upper() for word in _SECRET)
 
 
-def variables(environment: Mapping[str, str]) -> list[dict[str, str]]:
+def idle(value: str, names: Callable[[str], list[str]]) -> list[str]:
+    """The entries of LD_LIBRARY_PATH that are called stubs and hold no library, as ``names`` lists a directory."""
+    entries = [entry for entry in re.split("[:;]", value) if "stubs" in entry.split("/")]
+    return [entry for entry in entries if not any(".so" in name for name in names(entry))]
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError as error:
+        # One that may not be read may hold libraries all the same.
+        return [] if isinstance(error, (FileNotFoundError, NotADirectoryError)) else ["lib.so"]
+
+
+def variables(environment: Mapping[str, str]) -> list[dict[str, Any]]:
     """The steering ones of ``environment``, by name; bytes that are no UTF-8 are written as escapes."""
-    return [
-        {"name": name, "value": os.fsencode(value).decode("utf-8", "backslashreplace")}
-        for name, value in sorted(environment.items())
-        if steers(name)
-    ]
+    found = []
+    for name, value in sorted(environment.items()):
+        if steers(name):
+            one: dict[str, Any] = {"name": name, "value": os.fsencode(value).decode("utf-8", "backslashreplace")}
+            empty = idle(one["value"], _names) if name == "LD_LIBRARY_PATH" else []
+            found.append({**one, "idle": empty} if empty else one)
+    return found
