@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from forked import envkit
 from index import Index, Publish
 
@@ -91,9 +92,14 @@ VERBS: tuple[tuple[str, ...], ...] = (
 )
 
 
-def every_verb(tree: Path, canary: Canary, env: dict[str, str] | None = None) -> None:
+WALKS = (("check",), ("check", "--fix", "sub"), ("audit", "."))  # those that walk a folder
+
+
+def every_verb(
+    tree: Path, canary: Canary, env: dict[str, str] | None = None, verbs: tuple[tuple[str, ...], ...] = WALKS
+) -> None:
     """No verb that reads the tree sets off its traps, whatever it says of it, and none meets a fault of envkit's."""
-    for words in VERBS:
+    for words in verbs:
         ended = envkit(*words, cwd=tree, env=quiet(env))
         assert "Traceback" not in ended.stderr, (words, ended.stderr)
         assert ended.returncode in (0, 1, 2, 3), (words, ended)
@@ -141,7 +147,7 @@ def test_a_repositorys_own_configuration_runs_nothing(tree: Path, canary: Canary
     with (tree / ".git" / "config").open("a") as file:
         file.write(config(canary, name))
     os.utime(tree / "Dockerfile", (1, 1))  # the index is stale, so that whoever refreshes it looks at the file
-    every_verb(tree, canary)
+    every_verb(tree, canary, verbs=VERBS if name == "fsmonitor" else WALKS)
 
 
 def test_the_first_of_these_traps_is_one(tree: Path, canary: Canary) -> None:
@@ -229,7 +235,7 @@ def python_traps(canary: Canary) -> dict[str, str]:
 def test_python_files_of_a_tree_are_read_and_never_imported(tree: Path, canary: Canary) -> None:
     lay(tree, python_traps(canary))
     lay(tree, {"Dockerfile": DOCKERFILE + "COPY . /src\nRUN pip install -e /src\nRUN python /src/setup.py install\n"})
-    every_verb(tree, canary)
+    every_verb(tree, canary, verbs=VERBS)
     # In a Python of its own as well: the console script, started in the tree.
     script = "import sys; from envkit.cli import main; sys.argv[0] = 'envkit'; main()"
     for words in (("check", "."), ("audit", "."), ("explain", "Dockerfile")):
@@ -262,6 +268,19 @@ def test_an_image_tree_with_python_hooks_is_audited_and_not_run(tmp_path: Path, 
         assert not canary.sings()
 
 
+def test_the_action_installs_envkit_by_no_pip_of_the_tree(tree: Path, canary: Canary) -> None:
+    """The folder in which an action's steps run is what a stranger's pull request holds."""
+    code = f"open({str(canary.mark)!r}, 'w').close()\n"
+    lay(tree, {"pip.py": code, "venv.py": code, "sitecustomize.py": code, "packaging/__init__.py": code})
+    steps = yaml.safe_load((Path(__file__).parents[2] / "action.yml").read_text())["runs"]["steps"]
+    (install,) = (step["run"] for step in steps if "pip install" in step.get("run", ""))
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = quiet({"PATH": path, "GITHUB_ACTION_PATH": str(tree / "none"), "PIP_NO_INPUT": "1"})
+    done = subprocess.run(["bash", "-c", install], cwd=tree, env=env, capture_output=True, text=True, timeout=300)
+    assert "none" in done.stderr, "pip itself refused the folder that does not exist"
+    assert not canary.sings()
+
+
 def test_makefiles_and_env_files_are_text(tree: Path, canary: Canary) -> None:
     lay(
         tree,
@@ -276,7 +295,7 @@ def test_makefiles_and_env_files_are_text(tree: Path, canary: Canary) -> None:
             ".pre-commit-config.yaml": f"repos:\n- repo: local\n  hooks:\n  - id: a\n    entry: {canary.program}\n",
         },
     )
-    every_verb(tree, canary)
+    every_verb(tree, canary, verbs=VERBS)
 
 
 TAGS = (
@@ -293,10 +312,8 @@ def test_tags_of_yaml_make_no_objects(tree: Path, canary: Canary, name: str) -> 
     for tag in TAGS:
         call = f"{tag} ['{canary.program}']"
         lay(tree, {name: f"services:\n  a:\n    image: {call}\ndependencies: {call}\nname: {call}\nspec: {call}\n"})
-        every_verb(tree, canary)
-        lay(tree, {name: f"{call}\n--- {call}\n"})
-        assert envkit("check", name, cwd=tree).returncode in (0, 1, 2, 3)
-        assert not canary.sings()
+        lay(tree, {f"sub/{name}": f"{call}\n--- {call}\n"})
+        every_verb(tree, canary, verbs=(("check",),))
 
 
 # ---------------------------------------------------------------- what never ends, and what grows
