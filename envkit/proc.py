@@ -31,6 +31,7 @@ from typing import TypeVar
 
 from envkit import files
 from envkit.errors import EnvkitError, Interrupted, Undecided
+from envkit.payload import waits
 
 Result = TypeVar("Result")
 
@@ -155,7 +156,8 @@ def run(
     stop: Callable[[], bool] | None = None,
     most_bytes: int = MOST_BYTES,
 ) -> Completed:
-    """Runs ``argv`` to its end or to its budget of ``timeout_s`` seconds.
+    """Runs ``argv`` to its end or to its budget of ``timeout_s`` seconds, in which the time does not count that it or a
+    process below it waited for a processor; ``waits.LONGEST`` times the budget is the end in any case.
 
     ``env`` replaces the environment when given.  Without ``stdin`` the child reads an empty one; with ``hold_stdin``
     its stdin stays open, and silent, for as long as envkit lives.  ``on_line`` is called with each line of stderr as
@@ -243,7 +245,7 @@ def _followed(
             reader.start()
         if stdin is not None:  # in a thread too: a child that does not read must not outlast its budget
             threading.Thread(target=feed, daemon=True).start()
-        timed_out = not _ended(gone, timeout_s, lambda: bool(failed) or (stop is not None and stop()))
+        timed_out = not _ended(process.pid, gone, timeout_s, lambda: bool(failed) or (stop is not None and stop()))
     finally:
         if process.poll() is None or timed_out:
             stop_group(process.pid, gone, grace_s)
@@ -276,11 +278,15 @@ def _gone(process: subprocess.Popen[bytes], seconds: float) -> bool:
     return process.poll() is not None
 
 
-def _ended(gone: Callable[[float], bool], timeout_s: float, stop: Callable[[], bool]) -> bool:
-    """Whether it was ``gone`` before the time was up or somebody wanted it stopped."""
-    deadline = time.monotonic() + timeout_s
-    while not gone(max(0.0, min(_ASKED_EVERY_S, deadline - time.monotonic()))):
-        if stop() or time.monotonic() >= deadline:
+def _ended(pid: int, gone: Callable[[float], bool], timeout_s: float, stop: Callable[[], bool]) -> bool:
+    """Whether it was ``gone`` before its time was up or somebody wanted it stopped."""
+    clock, waited_s = waits.Waits(), 0.0
+    started = time.monotonic()
+    while not gone(_ASKED_EVERY_S):
+        looked = clock.since([pid])
+        waited_s += looked.get(pid, 0.0)
+        late_s = time.monotonic() - started - timeout_s
+        if stop() or (looked and late_s >= min(waited_s, (waits.LONGEST - 1) * timeout_s)):
             return False
     return True
 

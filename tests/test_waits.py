@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from envkit import proc
 from envkit.payload import isolate, waits, watchdog
 from envkit.payload.isolate import Ending, Task
 from envkit.payload.probe.ask import ask
@@ -165,3 +167,10 @@ def test_a_guarded_run_has_its_budget_without_its_waiting(work: Callable[[], Any
     if pid == 0:
         os._exit(watchdog.guard(whole, False, 2.0))
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == code
+
+
+@pytest.mark.usefixtures("crowded")
+def test_a_program_on_a_busy_machine_has_its_budget_without_its_waiting() -> None:
+    computing = "import time; end = time.monotonic() + 3\nwhile time.monotonic() < end: pass"
+    assert proc.run([sys.executable, "-S", "-c", computing], timeout_s=2.0).timed_out is False
+    assert proc.run(["sleep", "600"], timeout_s=2.0).timed_out is True
