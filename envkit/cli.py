@@ -52,7 +52,16 @@ WithObserved = Annotated[bool, typer.Option("--observed", help="Put all that was
 Gpus = Annotated[str, typer.Option("--gpus", help="auto, all, none, or indexes with commas.")]
 ExitStyle = Annotated[str, typer.Option("--exit-style", help="envkit, nagios or slurm: whose exit codes.")]
 Save = Annotated[Path | None, typer.Option("--save", help="Write what was observed to this file, for `envkit judge`.")]
-Target = Annotated[str, typer.Argument(metavar="IMAGE", help="An image; without one, the Python envkit runs under.")]
+Target = Annotated[
+    str | None, typer.Argument(metavar="IMAGE", help="An image; without one, the Python envkit runs under.")
+]
+RequireGpu = Annotated[
+    bool, typer.Option("--require-gpu", help="Undecided (exit 3) unless a GPU had a part in the verdict.")
+]
+Frameworks = Annotated[
+    list[str] | None,
+    typer.Option("--framework", help="In place of torch: jax, tensorflow, ... or none; may be given again."),
+]
 PythonPath = Annotated[Path | None, typer.Option("--python", help="Another Python of this machine.")]
 
 Tag = Annotated[str, typer.Option("--tag", "-t", help="The image's name; by default envkit/NAME:latest.")]
@@ -379,6 +388,7 @@ def up(
     no_cache: NoCache = False,
     refresh_os: RefreshOs = False,
     report: Annotated[Path, typer.Option("--report", help="Where the JSON report goes.")] = Path("report.json"),
+    require_gpu: RequireGpu = False,
     format: Format = "console",
     fail_on: FailOn = "error",
     observed: WithObserved = False,
@@ -393,6 +403,7 @@ def up(
     _printable(format, fail_on, report)
     _flavor(flavor)
     shown = prove.default_gpus(gpus)
+    _some_gpu(require_gpu, gpus)
     wish = load(spec)
     pipeline.can_be_built(wish.platform.value, tag)
     connected = connect(engine, say)
@@ -407,6 +418,7 @@ def up(
         flavor=flavor,
         no_cache=no_cache,
         refresh_os=refresh_os,
+        require_gpu=require_gpu,
     )
     files.write(report, reports.render(made, "json", fail_on=_severity(fail_on)))
     say(f"wrote {report}")
@@ -437,10 +449,24 @@ def diff(
     raise typer.Exit(1 if changes else 0)
 
 
-def _place(image: str, python: Path | None, engine: str, gpus: str) -> Any:
+def _named(image: str | None) -> str:
+    """The image, empty where none was named; raises UsageError for a name that is empty, as an unset variable is."""
+    if image is not None and not image.strip():
+        raise UsageError("the image's name is empty", "look at the variable that should hold it, or name no image")
+    return image or ""
+
+
+def _some_gpu(required: bool, gpus: str) -> None:
+    """Refuses what contradicts itself, before any work."""
+    if required and gpus == "none":
+        raise UsageError("--require-gpu and --gpus none were given together", "take one of them")
+
+
+def _place(image: str | None, python: Path | None, engine: str, gpus: str) -> Any:
     from envkit import prove
     from envkit.engine.choice import connect, known_engine
 
+    image = _named(image)
     if image and python:
         raise UsageError("an image and --python were both given", "name one of them")
     shown = prove.default_gpus(gpus)
@@ -462,23 +488,27 @@ def _save(path: Path | None, kind: str, subject: object) -> None:
         say(f"wrote {path}")
 
 
-def _judged(kind: str, seen: Any, started: float, tables: tuple[Table, ...] = ()) -> tuple[Report, tuple[Table, ...]]:
+def _judged(
+    kind: str, seen: Any, started: float, tables: tuple[Table, ...] = (), require_gpu: bool = False
+) -> tuple[Report, tuple[Table, ...]]:
     """The report on one subject, all of its checks run."""
-    from envkit import facts, judge
+    from envkit import facts, judge, required
     from envkit.model import Report, Subject
     from envkit.subjects import codec
 
-    results = judge.judge(seen, facts.load())
+    results = judge.judge(seen, facts.load()) + (required.without_gpu(seen) if require_gpu else ())
     elapsed = round(time.monotonic() - started, 3)
-    return Report(Subject(kind, seen.name), results, elapsed, codec.to_plain(seen)), tables
+    return Report(Subject(kind, seen.name), results, elapsed, codec.to_plain(seen), required.covered(seen)), tables
 
 
-def _finish_smoke(run: SmokeRun, started: float, *, format: str, fail_on: str, observed: bool) -> NoReturn:
+def _finish_smoke(
+    run: SmokeRun, started: float, require_gpu: bool, *, format: str, fail_on: str, observed: bool
+) -> NoReturn:
     """Judges a smoke run, prints it with its speeds, and exits by it."""
     from envkit import facts, tables
 
     known = facts.load()
-    judged = _judged("smoke", run, started, (*tables.smoke(run), *tables.speeds(run, known)))
+    judged = _judged("smoke", run, started, (*tables.smoke(run), *tables.speeds(run, known)), require_gpu)
     _finish(*judged, bars=tables.bars(run, known), format=format, fail_on=fail_on, observed=observed)
 
 
@@ -493,6 +523,7 @@ def audit(
     hash_all: Annotated[
         bool, typer.Option("--hash", help="Compare all files of torch and CUDA with their wheels' hashes; slow.")
     ] = False,
+    framework: Frameworks = None,
     engine: EngineName = "docker",
     save: Save = None,
     format: Format = "console",
@@ -508,14 +539,16 @@ def audit(
     known_engine(engine)
     known = facts.load()
     gpus = tuple(sorted({known.gpu(name).sm for name in gpu or ()}))
-    seen = prove.audit(target, lambda: connect(engine, say), say, gpus=gpus, hash_all=hash_all)
+    asked = prove.asked_frameworks(framework or ())
+    image = _named(target)
+    seen = prove.audit(image, lambda: connect(engine, say), say, gpus=gpus, hash_all=hash_all, frameworks=asked)
     _save(save, "audit", seen)
     _finish(*_judged("audit", seen, started, tables.audit(seen)), format=format, fail_on=fail_on, observed=observed)
 
 
 @app.command()
 def probe(
-    image: Target = "",
+    image: Target = None,
     python: PythonPath = None,
     static: Annotated[bool, typer.Option("--static", help="Import nothing: what is installed and set.")] = False,
     placement: Annotated[
@@ -539,8 +572,10 @@ def probe(
     ranks: Annotated[
         Path | None, typer.Option("--ranks", help="With --placement: a folder in which a job's ranks meet.")
     ] = None,
+    framework: Frameworks = None,
     engine: EngineName = "docker",
     gpus: Gpus = "auto",
+    require_gpu: RequireGpu = False,
     save: Save = None,
     format: Format = "console",
     fail_on: FailOn = "error",
@@ -555,25 +590,29 @@ def probe(
         raise UsageError("--static, --placement and --aoti were given together", "take one of them")
     if inputs and aoti is None:
         raise UsageError("--inputs belongs to --aoti", "name the package with --aoti, or use --placement")
+    if framework and (placement or aoti is not None):
+        raise UsageError("--framework belongs to a probe alone", "leave it out with --placement and --aoti")
+    asked = prove.asked_frameworks(framework or ())
+    _some_gpu(require_gpu, gpus)
     place = _place(image, python, engine, gpus)
     if placement:
         followed = prove.placement(place, placement, say, code or Path(), how, ranks)
         _save(save, "placement", followed)
-        made = _judged("placement", followed, started, tables.placement(followed))
+        made = _judged("placement", followed, started, tables.placement(followed), require_gpu)
     elif aoti is not None:
         ran = prove.aoti(place, say, aoti, inputs=inputs, code=code or (Path() if inputs else None))
         _save(save, "aoti", ran)
-        made = _judged("aoti", ran, started, tables.aoti(ran))
+        made = _judged("aoti", ran, started, tables.aoti(ran), require_gpu)
     else:
-        seen = prove.probe(place, say, static=static)
+        seen = prove.probe(place, say, static=static, frameworks=asked)
         _save(save, "image", seen)
-        made = _judged("image", seen, started, tables.image(seen))
+        made = _judged("image", seen, started, tables.image(seen), require_gpu)
     _finish(*made, format=format, fail_on=fail_on, observed=observed)
 
 
 @app.command()
 def smoke(
-    image: Target = "",
+    image: Target = None,
     level: Annotated[str, typer.Option("--level", help="quick, full, or stress (with --minutes).")] = "quick",
     minutes: Annotated[float, typer.Option("--minutes", help="How long --level stress repeats its tests.")] = 0.0,
     only: Annotated[list[str] | None, typer.Option("--only", help="Only this test; may be given again.")] = None,
@@ -594,6 +633,7 @@ def smoke(
     sanitize: Annotated[
         str, typer.Option("--sanitize", help="Under compute-sanitizer: memcheck, racecheck, initcheck or synccheck.")
     ] = "",
+    require_gpu: RequireGpu = False,
     save: Save = None,
     format: Format = "console",
     fail_on: FailOn = "error",
@@ -618,9 +658,11 @@ def smoke(
         for line in tables.smoke_list(level, wish.only, wish.exclude):
             print(line)
         return
-    run = prove.smoke(_place(image, python, engine, gpus), say, wish)
+    _some_gpu(require_gpu, gpus)
+    place = _place(image, python, engine, gpus)
+    run = prove.smoke(place, say, wish)
     _save(save, "smoke", run)
-    _finish_smoke(run, started, format=format, fail_on=fail_on, observed=observed)
+    _finish_smoke(run, started, require_gpu, format=format, fail_on=fail_on, observed=observed)
 
 
 @app.command()
@@ -713,7 +755,7 @@ def explain(
 @app.command()
 def preflight(
     context: typer.Context,
-    image: Target = "",
+    image: Target = None,
     level: Annotated[
         str, typer.Option("--level", help="passive, probe, quick or full: each holds those before it.")
     ] = ("quick"),
@@ -749,6 +791,8 @@ def preflight(
         list[str] | None, typer.Option("--may-be-unknown", help="A check that may stay open here; may be given again.")
     ] = None,
     budget: Annotated[float, typer.Option("--budget", help="Seconds for all levels; 0: what they need.")] = 0.0,
+    framework: Frameworks = None,
+    require_gpu: RequireGpu = False,
     engine: EngineName = "docker",
     report: Annotated[Path | None, typer.Option("--report", help="Where the JSON report goes.")] = None,
     format: Annotated[
@@ -799,7 +843,11 @@ def preflight(
             checkpoint_size=checkpoint_size,
         )
         shown = job.gpus.value if job.gpus.value is not None else prove.default_gpus("auto")
-        wish = flights.Wish(image, job, level, host, python, expect, budget, tuple(may_be_unknown or ()))
+        asked = prove.asked_frameworks(framework or ())
+        open_ones = tuple(may_be_unknown or ())
+        wish = flights.Wish(
+            _named(image), job, level, host, python, expect, budget, open_ones, require_gpu, frameworks=asked
+        )
         made = flights.run(wish, lambda: connect(engine, say), shown, say)
         if report:
             files.write(report, reports.render(made, "json", fail_on=_severity(fail_on)))
@@ -916,8 +964,9 @@ def debug(
         if context.obj:
             raise UsageError("--precision and a command were given together", "take one of them")
         _debug_precision(
-            _place(image or "", python, "docker", gpus), precision, dtype, autocast, code or Path(), budget, format
+            _place(image or None, python, "docker", gpus), precision, dtype, autocast, code or Path(), budget, format
         )
+    image = _named(image)
     if not image and (volume or network != "bridge" or gpus != "auto"):
         raise UsageError("--volume, --network and --gpus belong to --image", "name the image, or leave them out")
     if hang_after is not None and not (ranks and hang_after > 0):
@@ -1058,6 +1107,7 @@ def _digests() -> Callable[[str], str]:
 @app.command(name="judge")
 def judge_saved(
     saved: Annotated[Path, typer.Argument(metavar="FILE", help="What --save wrote.")],
+    require_gpu: RequireGpu = False,
     format: Format = "console",
     fail_on: FailOn = "error",
     observed: WithObserved = False,
@@ -1071,8 +1121,8 @@ def judge_saved(
     kind, plain = files.document(saved)
     subject: Any = codec.from_plain(KINDS[kind], plain)
     if kind == "smoke":
-        _finish_smoke(subject, started, format=format, fail_on=fail_on, observed=observed)
-    _finish(*_judged(kind, subject, started), format=format, fail_on=fail_on, observed=observed)
+        _finish_smoke(subject, started, require_gpu, format=format, fail_on=fail_on, observed=observed)
+    _finish(*_judged(kind, subject, started, (), require_gpu), format=format, fail_on=fail_on, observed=observed)
 
 
 @app.command(name="facts")

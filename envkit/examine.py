@@ -9,7 +9,7 @@ from dataclasses import replace
 from math import inf
 from pathlib import Path
 
-from envkit import expect, facts, judge, pages, pseudonyms, saved, tables
+from envkit import expect, facts, judge, pages, pseudonyms, required, saved, tables
 from envkit.errors import UsageError
 from envkit.host.observe import observe_host
 from envkit.model import Observed, Report, Subject
@@ -52,9 +52,13 @@ def host(root: Path, budget_s: float, cuda: str, contract: Path | None, recorded
 
 def report(seen: Host, started: float) -> tuple[Report, tuple[Table, ...]]:
     """What all checks of a machine say of it, held to its contract; ``started`` is of time.monotonic."""
-    results = expect.hold(judge.judge(seen, facts.load()), seen.expected.value)
+    contract = seen.expected.value
+    results = expect.hold(judge.judge(seen, facts.load()), contract)
+    results += required.without_gpu(seen) if contract and "gpu" in contract.require else ()
     elapsed = round(time.monotonic() - started, 3)
-    return Report(Subject("host", seen.name), results, elapsed, codec.to_plain(seen)), tables.host(results)
+    return Report(
+        Subject("host", seen.name), results, elapsed, codec.to_plain(seen), required.covered(seen)
+    ), tables.host(results)
 
 
 def _ids() -> frozenset[str]:

@@ -17,6 +17,7 @@ from envkit.subjects.codec import from_plain
 from envkit.subjects.host.expected import Expected
 
 _MODES = ("", "on", "off")
+_REQUIRED = ("gpu",)
 
 
 def load(path: Path, checks: Collection[str]) -> Expected:
@@ -75,6 +76,11 @@ def _judgeable(expected: Expected, path: Path, checks: Collection[str]) -> None:
     ):
         if number is not None and not 0 <= number < inf:
             raise UsageError(f"{path} expects {number} of something", "write how many there should be")
+    for word in expected.require:
+        if word not in _REQUIRED:
+            raise UsageError(f"`{word}` in {path} is nothing to require", f"one of: {', '.join(_REQUIRED)}")
+    if expected.require and expected.gpus.count == 0:
+        raise UsageError(f"{path} requires a GPU and says that there is none", "take out `require` or `count = 0`")
     for check in (*expected.checks.require, *expected.checks.may_be_unknown):
         if check not in checks:
             near = get_close_matches(check, list(checks), 1)

@@ -46,6 +46,9 @@ def changes(old: Host, new: Host, facts: Facts) -> tuple[Change, ...]:
 def _checks(old: Host, new: Host, facts: Facts) -> Iterator[Change]:
     there = {result.check: result for result in judge.judge(old, facts)}
     for result in judge.judge(new, facts):
+        if result.check not in there:  # a required question that had its answer there
+            yield Change("check", f"{result.check}: {result.reason}", "", str(result.outcome), Weight.NOTABLE)
+            continue
         before, now = there[result.check].outcome, result.outcome
         if now is before:
             continue

@@ -11,10 +11,11 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from types import FunctionType, MappingProxyType, ModuleType, UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
+from envkit import required
 from envkit.facts import Facts
 from envkit.model import Finding, Outcome, Result, Severity, Skip, Unknown
 
@@ -113,7 +114,20 @@ def guarded(read: Callable[[], Made]) -> Made | str:
 
 
 def judge(subject: Any, facts: Facts, only: frozenset[str] = frozenset()) -> tuple[Result, ...]:
-    """The results of all checks for the type of ``subject``, sorted by id; ``only`` names a part of them."""
+    """The results of all checks for the type of ``subject``, sorted by id; ``only`` names a part of them.
+
+    Where all were asked, what must have been answered and is open stands behind them.
+    """
     kind: Any = type(subject)
     fitting = sorted(checks(kind).items())
-    return tuple(run(check, subject, facts) for name, check in fitting if not only or name in only)
+    said = tuple(run(check, subject, facts) for name, check in fitting if not only or name in only)
+    return said if only else (*said, *unanswered(subject))
+
+
+def unanswered(subject: object) -> tuple[Result, ...]:
+    """A result for each question that must have an answer before "pass" may be said of ``subject``, and has none.
+
+    Raises KeyError for a subject of which nobody has said what must be answered.
+    """
+    asked = ((one.id, guarded(partial(one.open, subject))) for one in required.of(subject).questions)
+    return tuple(Result(name, Outcome.UNKNOWN, reason=why) for name, why in asked if why)

@@ -154,6 +154,33 @@ class Subject:
     name: str
 
 
+class NoGpu(StrEnum):
+    """Why no GPU had a part in what was judged."""
+
+    ABSENT = "no GPU was here"
+    OPEN = "whether a GPU was here is not known"
+    JOB = "the job gets no GPU"
+    CONTRACT = "no GPU is here, as the contract says"
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """On what a verdict stands; derived from subjects alone.
+
+    ``files``: something that lies there was read; ``cpu``: something of it ran.  ``gpus`` are the GPUs that answered,
+    by their names where those are known, and ``computed`` says whether anything was computed on them.  ``left`` counts
+    the tests that were asked for and that no GPU ran.  ``no_gpu`` is why no GPU had a part, None where some had, and
+    where none is ever needed (files).
+    """
+
+    files: bool = False
+    cpu: bool = False
+    gpus: tuple[str, ...] = ()
+    computed: bool = False
+    left: int = 0
+    no_gpu: NoGpu | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What envkit prints, saves and exits by.  ``elapsed_s`` is wall time in seconds."""
@@ -162,6 +189,7 @@ class Report:
     results: tuple[Result, ...]
     elapsed_s: float = 0.0
     observed: Mapping[str, Any] = field(default_factory=dict)
+    coverage: Coverage = field(default_factory=Coverage)
 
     def exit_code(self, fail_on: Severity = Severity.ERROR) -> int:
         """0: judged and nothing at or above ``fail_on``; 1: found; 3: undecided.

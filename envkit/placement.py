@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from envkit import facts, judge
+from envkit import facts, judge, required
 from envkit.image import placement as document
 from envkit.image.probe import SCHEMA
 from envkit.model import Finding, Outcome, Report, Severity, Subject
@@ -84,7 +84,14 @@ def check(model: Any, inputs: Any, optimizer: Any = None) -> Checked:
     target = type(model).__name__
     told = {"schema": SCHEMA, "kind": "placement", "target": target, **work.follow_here(model, inputs, optimizer)}
     observed = document.read(told, Placement(target, target=target))
-    results = judge.judge(observed, facts.load(), _CHECKS)
+    results = judge.judge(observed, facts.load(), _CHECKS) + judge.unanswered(observed)
     return Checked(
-        Report(Subject("placement", target), results, time.monotonic() - started, to_plain(observed)), observed
+        Report(
+            Subject("placement", target),
+            results,
+            time.monotonic() - started,
+            to_plain(observed),
+            required.covered(observed),
+        ),
+        observed,
     )

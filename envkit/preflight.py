@@ -17,13 +17,13 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from envkit import expect, facts, judge, launch, proc, prove, saved
+from envkit import expect, facts, judge, launch, proc, prove, required, saved
 from envkit.engine import Engine, Say
 from envkit.errors import EnvkitError, Undecided, UsageError
 from envkit.facts import Facts
 from envkit.host.observe import observe_host
 from envkit.host.place import Place
-from envkit.model import Finding, Observed, Outcome, Report, Result, Severity, Subject
+from envkit.model import Coverage, Finding, NoGpu, Observed, Outcome, Report, Result, Severity, Subject
 from envkit.subjects import Host, Launch, SmokeRun, codec
 from envkit.subjects.host.expected import Expected, ExpectedChecks
 from envkit.subjects.launch import Job
@@ -32,7 +32,7 @@ LEVELS = ("passive", "probe", "quick", "full")
 
 PASSIVE_S = 8.0
 _LEAST_S = 5.0  # a container is not started for less
-_NEEDS_GPU = "host-gpu-present"
+_NEED_GPU = {"host-gpu-present": Outcome.FAIL, "required-host-driver": Outcome.UNKNOWN}  # of a job without a GPU
 # what hands GPUs to containers, for which a launch without an image has no use
 _ENGINE_CHECKS = tuple(f"envkit.checks.host_{part}" for part in ("container", "cdi", "cri", "toolkit"))
 # whose finding is told as the cause among equally severe ones: what does not fit together, then what the process met,
@@ -46,7 +46,8 @@ class Wish:
 
     ``image`` is empty for a Python of this machine (``python``, or the one envkit runs under).  ``host`` is a saved
     machine to judge for, with which nothing can be started.  ``budget_s`` is for all levels together, 0 for what they
-    need.  ``may_be_unknown`` are checks whose question may stay open here.
+    need.  ``may_be_unknown`` are checks whose question may stay open here.  ``require_gpu``: undecided where a GPU had
+    no part; beyond the level passive that holds anyway, unless the job gets none.  ``frameworks`` as in Image.
     """
 
     image: str
@@ -57,6 +58,8 @@ class Wish:
     expect: Path | None = None
     budget_s: float = 0.0
     may_be_unknown: tuple[str, ...] = ()
+    require_gpu: bool = False
+    frameworks: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Raises UsageError for a level or a check that does not exist, and for no sense."""
@@ -70,6 +73,8 @@ class Wish:
             raise UsageError(f"a budget of {self.budget_s:g} s leaves no time", "name seconds, such as 30")
         if self.python:
             prove.interpreter(self.python)
+        if self.require_gpu and self.job.gpus.value == ():
+            raise UsageError("a GPU is required and the job gets none", "take out --require-gpu or --gpus none")
         known = judge.checks()
         for name in self.may_be_unknown:
             if name not in known:
@@ -127,6 +132,7 @@ def run(wish: Wish, connect: Callable[[], Engine], gpus: tuple[str, ...], say: S
     contract = expect.load(wish.expect, judge.checks()) if wish.expect else None
     results: tuple[Result, ...] = ()
     observed: dict[str, Any] = {}
+    parts: list[object] = []
     name = wish.image or str(wish.python or "this Python")
     ahead = _Ahead()
     try:
@@ -136,6 +142,7 @@ def run(wish: Wish, connect: Callable[[], Engine], gpus: tuple[str, ...], say: S
                 for kind, subject, said in work():
                     results += _held(said, contract, wish.may_be_unknown)
                     observed[kind] = codec.to_plain(subject)
+                    parts.append(subject)
             except (Undecided, UsageError) as error:
                 if isinstance(error, UsageError) and stage == "passive":
                     raise
@@ -145,8 +152,27 @@ def run(wish: Wish, connect: Callable[[], Engine], gpus: tuple[str, ...], say: S
                 break
     finally:
         ahead.end()
+    if parts and _needs_gpu(wish, contract):
+        results += required.without_gpu(*parts)
     elapsed = round(time.monotonic() - clock.started, 3)
-    return Report(Subject("preflight", name), tuple(sorted(results, key=lambda one: one.check)), elapsed, observed)
+    results = tuple(sorted(results, key=lambda one: one.check))
+    return Report(Subject("preflight", name), results, elapsed, observed, _covered(wish.job, parts))
+
+
+def _needs_gpu(wish: Wish, contract: Expected | None) -> bool:
+    """Whether a GPU must have had a part in each level that ran."""
+    if wish.job.gpus.value == ():
+        return False
+    if wish.require_gpu or (contract is not None and "gpu" in contract.require):
+        return True
+    none_here = contract is not None and contract.gpus.count == 0
+    return wish.level != "passive" and not (none_here and wish.job.gpus.value is None)
+
+
+def _covered(job: Job, parts: list[object]) -> Coverage:
+    """On what the verdict stands; the machine's GPUs are none of a job that gets none."""
+    on = required.covered(*parts)
+    return replace(on, gpus=(), computed=False, no_gpu=NoGpu.JOB) if job.gpus.value == () else on
 
 
 Work = Callable[[], Iterator[tuple[str, Any, tuple[Result, ...]]]]
@@ -191,7 +217,7 @@ def _levels(
     def probe() -> Iterator[tuple[str, Any, tuple[Result, ...]]]:
         if wish.image and shared and wish.level in prove.SMOKE_S:
             ahead.start(lambda: suite(wish.level))
-        seen = prove.probe(inside(), say, clock.left(prove.PROBE_S))
+        seen = prove.probe(inside(), say, clock.left(prove.PROBE_S), frameworks=wish.frameworks)
         yield "image", seen, judge.judge(seen, known)
 
     def smoke(level: str) -> Iterator[tuple[str, Any, tuple[Result, ...]]]:
@@ -213,12 +239,13 @@ def _shared(host: Host) -> bool:
 
 
 def _of_engine(check: str) -> bool:
-    return judge.checks()[check].judge.__module__.startswith(_ENGINE_CHECKS)
+    found = judge.checks().get(check)
+    return found is not None and found.judge.__module__.startswith(_ENGINE_CHECKS)
 
 
 def _for_job(result: Result, job: Job) -> Result:
     """The result of a machine for this job: one that is declared to get no GPU needs none there."""
-    if result.check == _NEEDS_GPU and job.gpus.value == () and result.outcome is Outcome.FAIL:
+    if job.gpus.value == () and _NEED_GPU.get(result.check) is result.outcome:
         return Result(result.check, Outcome.SKIP, reason="the job gets no GPU")
     return result
 

@@ -9,9 +9,9 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from hashlib import sha256
@@ -37,6 +37,7 @@ from envkit.model import Observed
 from envkit.payload.begin import OLDEST
 from envkit.payload.placement import WAYS
 from envkit.payload.precision.work import DTYPES
+from envkit.payload.probe.frameworks import FRAMEWORKS
 from envkit.payload.smoke import TESTS
 from envkit.payload.smoke.case import LEVELS, SABOTAGE, chosen
 from envkit.payload.smoke.sanitize import TOOLS
@@ -45,7 +46,7 @@ from envkit.proc import Completed
 from envkit.spec import one_line
 from envkit.subjects import Audit, Image, SmokeRun
 from envkit.subjects.aoti import AotiRun
-from envkit.subjects.image import NO_PROMISE, Promise, Wheel
+from envkit.subjects.image import NO_FRAMEWORK, NO_PROMISE, TORCH, Promise, Wheel
 from envkit.subjects.placement import Placement
 from envkit.subjects.precision import Precision
 from envkit.versions import Sm
@@ -416,30 +417,55 @@ def _last_words(stderr: str) -> str:
 
 
 def audit(
-    target: str, engine: Callable[[], Engine], say: Say, *, gpus: tuple[Sm, ...] = (), hash_all: bool = False
+    target: str,
+    engine: Callable[[], Engine],
+    say: Say,
+    *,
+    gpus: tuple[Sm, ...] = (),
+    hash_all: bool = False,
+    frameworks: tuple[str, ...] = (),
 ) -> Audit:
     """What the files of ``target`` show: a directory, a saved image, or an image of what ``engine`` gives.
 
     ``gpus`` are those it must run on besides the ones it was declared for.  ``hash_all`` compares every file of torch
-    and CUDA with its wheel's hash.  Raises what ``open_tree`` raises.
+    and CUDA with its wheel's hash.  ``frameworks`` as in Audit, by ``asked_frameworks``.  Raises what ``open_tree``
+    raises.
     """
     say(f"reading {target}")
     with open_tree(target, engine, say) as tree:
         labels = tree.config.get("Labels")
         texts = {str(key): str(text) for key, text in labels.items()} if isinstance(labels, dict) else {}
         promise = promised(texts, target)
-        return observe_files(tree, gpus=gpus, promise=promise, hash_all=hash_all, say=say)
+        seen = observe_files(tree, gpus=gpus, promise=promise, hash_all=hash_all, say=say)
+    return replace(seen, frameworks_asked=frameworks)
 
 
-def probe(place: Place, say: Say, timeout_s: float = PROBE_S, static: bool = False) -> Image:
+def asked_frameworks(names: Sequence[str]) -> tuple[str, ...]:
+    """The packages whose import shall be proven; raises UsageError for one that the probe does not import."""
+    known = (TORCH, *FRAMEWORKS, NO_FRAMEWORK)
+    for name in names:
+        if name not in known:
+            near = get_close_matches(name, known, 3, 0.6)
+            named = f"did you mean {' or '.join(near)}?" if near else f"one of: {', '.join(known)}"
+            raise UsageError(f"there is no framework `{one_line(name)}` here", named)
+    if NO_FRAMEWORK in names and len(set(names)) > 1:
+        raise UsageError(f"--framework {' and '.join(names)} were given together", "name frameworks, or none")
+    return tuple(dict.fromkeys(names))
+
+
+def probe(
+    place: Place, say: Say, timeout_s: float = PROBE_S, static: bool = False, frameworks: tuple[str, ...] = ()
+) -> Image:
     """What the process in ``place`` really maps and binds; raises Undecided if it cannot be learned.
 
-    With ``static`` nothing is imported there, and only what needs no torch is seen.
+    With ``static`` nothing is imported there, and only what needs no torch is seen.  ``frameworks`` as in Image, by
+    ``asked_frameworks``.
     """
     promise = place.promise()
     say(f"probing {place.name}")
     document = _ask(place, "probe", "probe", ["--static"] if static else [], timeout_s, say)
-    return probe_document.read(document, place.name, place.digest, promise, place.gpus)
+    seen = probe_document.read(document, place.name, place.digest, promise, place.gpus)
+    return replace(seen, frameworks_asked=frameworks)
 
 
 @dataclass(frozen=True, slots=True)

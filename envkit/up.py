@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 
-from envkit import __version__, files, judge, layers, proc, prove, render, solve, tables
+from envkit import __version__, files, judge, layers, proc, prove, render, required, solve, tables
 from envkit import lock as locks
 from envkit.engine import BaseFound, BuildWish, BuiltImage, Engine, Say, buildx
 from envkit.engine.base import bootstrap
@@ -255,7 +255,8 @@ def judge_all(audit: Audit, image: Image, run: SmokeRun, facts: Facts) -> tuple[
     What can be asked of the files and of the process alike is asked of the process, which is nearer to the truth.
     """
     of_files = frozenset(name for name, check in judge.checks().items() if check.subjects == (Audit,))
-    return (*judge.judge(audit, facts, of_files), *judge.judge(image, facts), *judge.judge(run, facts))
+    said = (*judge.judge(audit, facts, of_files), *judge.unanswered(audit))
+    return (*said, *judge.judge(image, facts), *judge.judge(run, facts))
 
 
 def up(
@@ -269,8 +270,11 @@ def up(
     flavor: str = "",
     no_cache: bool = False,
     refresh_os: bool = False,
+    require_gpu: bool = False,
 ) -> tuple[Report, tuple[Table, ...]]:
     """Lock, render, build, audit, probe and smoke; one report with all that was observed, and the tables worth seeing.
+
+    With ``require_gpu`` it is undecided where the probe saw no GPU or the suite computed on none.
 
     Raises what its steps raise; a step that fails leaves no container and no half-written file.
     """
@@ -284,7 +288,7 @@ def up(
     run = prove.smoke(place, say)
     report = Report(
         Subject("up", lock.name),
-        judge_all(files_seen, image, run, facts),
+        judge_all(files_seen, image, run, facts) + (required.without_gpu(image, run) if require_gpu else ()),
         round(time.monotonic() - started, 3),
         {
             "build": {
@@ -301,5 +305,6 @@ def up(
             "image": codec.to_plain(image),
             "smoke": codec.to_plain(run),
         },
+        required.covered(files_seen, image, run),
     )
     return report, (*tables.image(image), *tables.smoke(run))

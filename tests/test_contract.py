@@ -67,6 +67,7 @@ JUDGING = (
     ("envkit.subjects", "envkit.facts"),
     ("envkit.figures", "envkit.dockerfile"),
     ("envkit.checks", "envkit.resolve"),
+    ("envkit.required",),
     ("envkit.judge", "envkit.logs"),
     ("envkit.saved", "envkit.pages", "envkit.expect", "envkit.pseudonyms"),
     ("envkit.exits", "envkit.sources"),

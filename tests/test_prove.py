@@ -43,7 +43,11 @@ def probe_document(name: str = "torch-2.6-cu124") -> dict[str, Any]:
         "schema": "envkit.payload/1",
         "kind": "probe",
         "payload_sha256": "",
-        "image": {key: value for key, value in image.items() if key not in ("name", "digest", "promise", "gpus_given")},
+        "image": {
+            key: value
+            for key, value in image.items()
+            if key not in ("name", "digest", "promise", "gpus_given", "frameworks_asked")
+        },
     }
 
 
@@ -72,7 +76,10 @@ def layer(**files: bytes) -> bytes:
 def saved_image(content: tuple[bytes, ...], *tags: str) -> bytes:
     """An image as `docker save` writes it."""
     named = {f"blobs/sha256/{sha256(one).hexdigest()}": one for one in content}
-    config = {"rootfs": {"type": "layers", "diff_ids": [f"sha256:{name.rpartition('/')[2]}" for name in named]}}
+    config = {
+        "config": {"Env": ["PATH=/opt/venv/bin:/usr/bin"]},  # as the rendered Dockerfile sets it
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{name.rpartition('/')[2]}" for name in named]},
+    }
     manifest = [{"Config": "config.json", "RepoTags": list(tags), "Layers": list(named)}]
     named |= {"config.json": json.dumps(config).encode(), "manifest.json": json.dumps(manifest).encode()}
     return layer(**named)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from envkit import __version__
-from envkit.model import Finding, Outcome, Report, Result, Severity, Subject
+from envkit.model import Coverage, Finding, NoGpu, Outcome, Report, Result, Severity, Subject
 from envkit.report import FORMATS, Bar, Table, render
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -65,6 +65,7 @@ REPORT = Report(
         Result("smoke-compile", Outcome.SKIP, reason="no compiler in the image"),
     ),
     observed={"name": "registry.example/team/train:2024-11", "digest": "sha256:0123"},
+    coverage=Coverage(files=True, cpu=True, left=4, no_gpu=NoGpu.ABSENT),
 )
 TABLES = (
     Table(

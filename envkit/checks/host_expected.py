@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from envkit.checks._host import gpu_name, loaded_driver
+from envkit.checks._host import gpu_name, gpu_signs, loaded_driver
 from envkit.model import UNSUPPORTED, Finding, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import Gpu
@@ -39,10 +39,16 @@ def _within(version: str, wanted: str) -> bool:
 
 
 def host_expected_gpus(host: Host) -> Iterator[Finding]:
-    """As many GPUs of the expected name are there as the contract says."""
+    """As many GPUs of the expected name are there as the contract says.
+
+    That there is none is asked of the PCI bus and of /dev as well, for without a driver NVML shows none anywhere.
+    """
     wanted = _contract(host).gpus
     if wanted.count is None and not wanted.name:
         raise Skip("the contract says no number or name of GPUs")
+    if wanted.count == 0:
+        yield from _none_there(host)
+        return
     gpus = _gpus(host)
     names = Counter(gpu.name.value or "a GPU without a name" for gpu in gpus)
     shown = ", ".join(f"{number} x {name}" for name, number in sorted(names.items())) or "none"
@@ -60,6 +66,20 @@ def host_expected_gpus(host: Host) -> Iterator[Finding]:
     elif wanted.name:
         for gpu in gpus:
             gpu.name.need(f"the name of GPU {gpu.index}")
+
+
+def _none_there(host: Host) -> Iterator[Finding]:
+    """No place shows a GPU; raises Unknown where one of them was not seen."""
+    signs, silent = gpu_signs(host)
+    if signs:
+        yield Finding(
+            f"the contract expects no GPU, and there is one: {', '.join(signs)}",
+            where=next(iter(signs.values())),
+            evidence=signs,
+            fix=_FIX,
+        )
+    elif silent:
+        raise Unknown(f"no GPU was seen, as the contract says, and not every place was looked at: {'; '.join(silent)}")
 
 
 def host_expected_gpu_memory(host: Host) -> Iterator[Finding]:

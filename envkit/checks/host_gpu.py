@@ -49,8 +49,11 @@ _RECOVERY = {
 def host_gpu_present(host: Host) -> Iterator[Finding]:
     """An NVIDIA GPU is on this machine.
 
-    Three places are asked: the PCI bus, /dev and NVML; one of them is enough.
+    Three places are asked: the PCI bus, /dev and NVML; one of them is enough.  Skipped where the contract says that
+    there is none, which host-expected-gpus judges.
     """
+    if host.expected.value is not None and host.expected.value.gpus.count == 0:
+        raise Skip("the contract says that no GPU is here")
     signs, silent = gpu_signs(host)
     if signs:
         return

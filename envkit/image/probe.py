@@ -13,7 +13,13 @@ from envkit.subjects.image import Image, Promise
 from envkit.versions import Sm
 
 SCHEMA = "envkit.payload/1"
-_OURS = {"name", "digest", "promise", "gpus_given"}  # known outside the image, never taken from within
+_OURS = {
+    "name",
+    "digest",
+    "promise",
+    "gpus_given",
+    "frameworks_asked",
+}  # known outside the image, never taken from within
 _TAIL = 400
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from envkit.model import Finding, Outcome, Report, Severity, Verdict
+from envkit.report.covered import behind, left
 from envkit.report.text import visible
 
 _VERDICTS = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.UNDECIDED: "bold yellow"}
@@ -129,10 +130,10 @@ def _verdict(report: Report, fail_on: Severity, width: int) -> list[_Line]:
     if not said[Outcome.PASS] + said[Outcome.FAIL]:
         counts.insert(0, "nothing was judged")
     findings = [_count(found[each], each.name.lower()) for each in _SEVERITIES if found[each]]
-    counted = "; ".join(", ".join(part) for part in (findings, counts) if part)
+    counted = "; ".join(filter(None, (", ".join(findings), ", ".join(counts), left(report.coverage))))
     word = verdict.value.upper()
     name = f"{report.subject.kind} {report.subject.name}".strip()
-    line = f"{word}: {name}: {counted} ({report.elapsed_s:.1f} s)"
+    line = f"{behind(word, report.coverage)}: {name}: {counted} ({report.elapsed_s:.1f} s)"
     return _marked(_wrapped(line, width, rest=_GAP), len(word), _VERDICTS[verdict])
 
 

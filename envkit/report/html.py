@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from envkit.model import Finding, Outcome, Report, Result, Severity
+from envkit.report.covered import grounds, left
 from envkit.report.page import filled
 
 _ORDER = (Outcome.FAIL, Outcome.BROKE, Outcome.UNKNOWN, Outcome.PASS, Outcome.SKIP)
@@ -58,7 +59,8 @@ def render(report: Report, fail_on: Severity = Severity.ERROR, bars: tuple[Bar, 
         {
             "title": f"{report.subject.kind} {report.subject.name}".strip(),
             "verdict": report.verdict(fail_on).value,
-            "counts": ", ".join(counts),
+            "grounds": grounds(report.coverage),
+            "counts": "; ".join(filter(None, (", ".join(counts), left(report.coverage)))),
             "seconds": f"{report.elapsed_s:.1f}",
             "bars": [_drawn(bar) for bar in bars],
             "lines": [_line(result) for result in sorted(report.results, key=_first)],

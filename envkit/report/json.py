@@ -1,4 +1,6 @@
-"""A report as one JSON document of the shape ``report-1.schema.json``, which is frozen with its number."""
+"""A report as one JSON document of the shape ``report-1.schema.json``, which is frozen with its number: what is
+added later is not required.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from typing import Any
 
 from envkit import __version__
 from envkit.model import Finding, Report, Result, Severity
+from envkit.report.covered import plain
 
 SCHEMA = "envkit.report/1"
 
@@ -23,6 +26,7 @@ def render(report: Report, fail_on: Severity = Severity.ERROR) -> str:
         "tool": {"name": "envkit", "version": __version__},
         "subject": {"kind": report.subject.kind, "name": report.subject.name},
         "verdict": report.verdict(fail_on).value,
+        "coverage": plain(report.coverage),
         "elapsed_s": round(report.elapsed_s, 3),
         "results": [_result(result) for result in report.results],
     }

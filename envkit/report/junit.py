@@ -9,12 +9,14 @@ from __future__ import annotations
 from xml.etree import ElementTree as ET
 
 from envkit.model import Finding, Outcome, Report, Result, Severity, Verdict
+from envkit.report.covered import behind, left, plain
 from envkit.report.text import visible
 
 
 def render(report: Report, fail_on: Severity = Severity.ERROR) -> str:
     """One ``testcase`` a check: ``failure`` for fail, ``error`` for unknown and broke, else ``skipped``."""
     suite = ET.Element("testsuite", name=visible(f"envkit {report.subject.kind} {report.subject.name}"))
+    _properties(suite, report, fail_on)
     for result in report.results:
         _case(suite, report.subject.kind, result, fail_on)
     if report.verdict(fail_on) is Verdict.UNDECIDED and suite.find("testcase/error") is None:
@@ -31,6 +33,16 @@ def render(report: Report, fail_on: Severity = Severity.ERROR) -> str:
     suites.append(suite)
     ET.indent(suites)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
+
+
+def _properties(suite: ET.Element, report: Report, fail_on: Severity) -> None:
+    properties = ET.SubElement(suite, "properties")
+    words = "; ".join(filter(None, (behind(report.verdict(fail_on).name, report.coverage), left(report.coverage))))
+    told = {"verdict": words} | {f"coverage.{name}": value for name, value in plain(report.coverage).items()}
+    for name, value in told.items():
+        text = ", ".join(value) if isinstance(value, list) else str(value)
+        text = text.lower() if isinstance(value, bool) else text  # true and false, as in JSON
+        ET.SubElement(properties, "property", name=name, value=visible(text))
 
 
 def _class(kind: str) -> str:

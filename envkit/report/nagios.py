@@ -6,13 +6,17 @@ from collections import Counter
 
 from envkit.exits import NAGIOS, styled
 from envkit.model import Outcome, Report, Severity
+from envkit.report.covered import grounds, left
 from envkit.report.text import visible
 
 _MOST = 200  # characters of the message; consoles cut longer ones off
 
 
 def render(report: Report, fail_on: Severity = Severity.ERROR) -> str:
-    """``ENVKIT CRITICAL - 2 errors: first message | pass=190 ...``; the word agrees with ``--exit-style nagios``."""
+    """``ENVKIT CRITICAL - on files and CPU: 2 errors: first message | pass=190 ...``.
+
+    The word agrees with ``--exit-style nagios``.
+    """
     word = NAGIOS[styled(report, fail_on, "nagios")]
     outcomes = Counter(result.outcome for result in report.results)
     findings = sorted((one for result in report.results for one in result.findings), key=lambda one: -one.severity)
@@ -27,6 +31,9 @@ def render(report: Report, fail_on: Severity = Severity.ERROR) -> str:
         text = f"{checks} undecided: {open_ones[0].check}: {open_ones[0].reason}"
     else:
         text = f"{outcomes[Outcome.PASS]} checks passed"
+    on = ", ".join(filter(None, (grounds(report.coverage), left(report.coverage))))
+    text = f"on {on}: {text}" if on else text  # first, for what follows may be cut off
     line = " ".join(visible(text).replace("|", "/").split())
     data = " ".join(f"{outcome}={outcomes[outcome]}" for outcome in Outcome)
-    return f"ENVKIT {word} - {line[:_MOST]} | {data} time={report.elapsed_s:.3f}s\n"
+    gpus = f"gpus={len(report.coverage.gpus)} gpu_tests_not_run={report.coverage.left}"
+    return f"ENVKIT {word} - {line[:_MOST]} | {data} {gpus} time={report.elapsed_s:.3f}s\n"

@@ -18,6 +18,7 @@ def render(report: Report, fail_on: Severity = Severity.ERROR) -> str:
     of = f"kind={kind},subject={name}"
     counted = Counter(finding.severity for result in report.results for finding in result.findings)
     verdict = report.verdict(fail_on)
+    on = {"files": report.coverage.files, "cpu": report.coverage.cpu, "gpu": report.coverage.computed}
     lines = [
         "# HELP envkit_check How each check ended; the value is always 1.",
         "# TYPE envkit_check gauge",
@@ -31,6 +32,15 @@ def render(report: Report, fail_on: Severity = Severity.ERROR) -> str:
         "# HELP envkit_verdict The verdict has the value 1, the others 0.",
         "# TYPE envkit_verdict gauge",
         *(f'envkit_verdict{{{of},verdict="{one}"}} {int(one is verdict)}' for one in Verdict),
+        "# HELP envkit_coverage Whether the verdict stands on files, on what ran on the CPU, on what a GPU computed.",
+        "# TYPE envkit_coverage gauge",
+        *(f'envkit_coverage{{{of},on="{name}"}} {int(is_so)}' for name, is_so in on.items()),
+        "# HELP envkit_gpus How many GPUs answered for it, whether or not anything was computed on them.",
+        "# TYPE envkit_gpus gauge",
+        f"envkit_gpus{{{of}}} {len(report.coverage.gpus)}",
+        "# HELP envkit_gpu_tests_not_run How many tests were asked for and ran on no GPU.",
+        "# TYPE envkit_gpu_tests_not_run gauge",
+        f"envkit_gpu_tests_not_run{{{of}}} {report.coverage.left}",
         "# HELP envkit_elapsed_seconds How long the report took.",
         "# TYPE envkit_elapsed_seconds gauge",
         f"envkit_elapsed_seconds{{{of}}} {report.elapsed_s:.3f}",

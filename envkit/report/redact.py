@@ -97,6 +97,7 @@ def redacted(report: Report) -> Report:
         subject=Subject(report.subject.kind, redacted_text(report.subject.name)),
         results=tuple(map(_result, report.results)),
         observed=_plain(report.observed),
+        coverage=replace(report.coverage, gpus=tuple(map(redacted_text, report.coverage.gpus))),
     )
 
 

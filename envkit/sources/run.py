@@ -17,7 +17,7 @@ from envkit import files, judge
 from envkit.dockerfile.files import LARGEST
 from envkit.errors import Undecided, UsageError
 from envkit.facts import Facts
-from envkit.model import Outcome, Report, Result, Subject
+from envkit.model import Coverage, Outcome, Report, Result, Subject
 from envkit.sources import READ, Judged, Wishes, ignores
 from envkit.sources.judged import READERS, context_of, of_text
 from envkit.sources.kinds import KINDS, by_name, by_text
@@ -202,7 +202,8 @@ def merged(judged: Sequence[Judged], elapsed_s: float) -> Report:
     else:
         results = [result for check, found in sorted(by_check.items()) for result in _together(check, found)]
         observed = {"files": {each.path: each.observed for each in judged if each.observed}}
-    return Report(subject, tuple(results), round(elapsed_s, 3), observed)
+    on = Coverage(files=any(not each.unreadable for each in judged))
+    return Report(subject, tuple(results), round(elapsed_s, 3), observed, on)
 
 
 def _together(check: str, found: Sequence[tuple[str, Result]]) -> Iterator[Result]:

@@ -229,6 +229,7 @@ class CudnnSet:
 
 
 NO_RECORD = "no RECORD"
+TORCH, NO_FRAMEWORK = "torch", "none"  # among frameworks_asked
 NO_PROMISE = "the image carries no promise of what it holds"
 
 
@@ -257,7 +258,9 @@ class Image:
     Debian package that owns it; ``found_via`` says which ("on disk, in ld.so.cache").  ``devices`` is empty where there
     is no driver.  ``compiler`` is the version of the host compiler that nvcc would take.  ``promise`` is missing with
     the reason NO_PROMISE where the image makes none.  ``gpus_given`` are the GPUs that the run was given ("all" or one
-    name each), known outside the image; empty where it got none.
+    name each), known outside the image; empty where it got none.  ``frameworks_asked`` are the packages whose
+    import the user wants proven (TORCH and other distributions), NO_FRAMEWORK alone where the image is declared to
+    hold none; empty where nobody said, which means TORCH.
     """
 
     name: str
@@ -285,6 +288,7 @@ class Image:
     frameworks: Observed[tuple[Framework, ...]] = field(default_factory=Observed)
     cudnn: Observed[tuple[CudnnSet, ...]] = field(default_factory=Observed)
     gpus_given: tuple[str, ...] = ()
+    frameworks_asked: tuple[str, ...] = ()
 
     def mapped(self, name: str) -> tuple[Library, ...]:
         """The mapped copies of the library family ``name``; raises Unknown if the process was not observed."""

@@ -59,8 +59,12 @@ class ExpectedChecks:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The whole contract; what it does not say is not judged."""
+    """The whole contract; what it does not say is not judged.
 
+    ``require`` names what a verdict must stand on: "gpu".
+    """
+
+    require: tuple[str, ...] = ()
     gpus: ExpectedGpus = field(default_factory=ExpectedGpus)
     driver: ExpectedDriver = field(default_factory=ExpectedDriver)
     nvlink: ExpectedNvlink = field(default_factory=ExpectedNvlink)
