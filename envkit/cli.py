@@ -1122,6 +1122,10 @@ def judge_saved(
     subject: Any = codec.from_plain(KINDS[kind], plain)
     if kind == "smoke":
         _finish_smoke(subject, started, require_gpu, format=format, fail_on=fail_on, observed=observed)
+    if kind == "host":  # its contract was saved with it
+        from envkit import examine
+
+        _finish(*examine.report(subject, started, require_gpu), format=format, fail_on=fail_on, observed=observed)
     _finish(*_judged(kind, subject, started, (), require_gpu), format=format, fail_on=fail_on, observed=observed)
 
 

@@ -50,11 +50,15 @@ def host(root: Path, budget_s: float, cuda: str, contract: Path | None, recorded
     return codec.from_plain(Host, pseudonyms.machine(codec.to_plain(seen))) if redact else seen
 
 
-def report(seen: Host, started: float) -> tuple[Report, tuple[Table, ...]]:
-    """What all checks of a machine say of it, held to its contract; ``started`` is of time.monotonic."""
+def report(seen: Host, started: float, require_gpu: bool = False) -> tuple[Report, tuple[Table, ...]]:
+    """What all checks of a machine say of it, held to its contract; ``started`` is of time.monotonic.
+
+    With ``require_gpu``, or if the contract says so, it is undecided where the driver answers for no GPU.
+    """
     contract = seen.expected.value
     results = expect.hold(judge.judge(seen, facts.load()), contract)
-    results += required.without_gpu(seen) if contract and "gpu" in contract.require else ()
+    if require_gpu or (contract is not None and "gpu" in contract.require):
+        results += required.without_gpu(seen)
     elapsed = round(time.monotonic() - started, 3)
     return Report(
         Subject("host", seen.name), results, elapsed, codec.to_plain(seen), required.covered(seen)

@@ -161,10 +161,10 @@ def run(wish: Wish, connect: Callable[[], Engine], gpus: tuple[str, ...], say: S
 
 def _needs_gpu(wish: Wish, contract: Expected | None) -> bool:
     """Whether a GPU must have had a part in each level that ran."""
-    if wish.job.gpus.value == ():
-        return False
     if wish.require_gpu or (contract is not None and "gpu" in contract.require):
         return True
+    if wish.job.gpus.value == ():
+        return False
     none_here = contract is not None and contract.gpus.count == 0
     return wish.level != "passive" and not (none_here and wish.job.gpus.value is None)
 

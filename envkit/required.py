@@ -82,7 +82,8 @@ def _framework_imported(image: Image) -> str:
 
 
 def _of_torch(image: Image) -> bool:
-    return TORCH in (image.frameworks_asked or (TORCH,))
+    """Whether torch stands behind what was asked for: many frameworks use its libraries and name no build of theirs."""
+    return TORCH in (image.frameworks_asked or (TORCH,)) or image.torch_import.value == "done"
 
 
 def _libraries_listed(image: Image) -> str:

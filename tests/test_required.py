@@ -180,6 +180,8 @@ def test_a_finding_outranks_an_open_question() -> None:
         (("jax",), NO_FRAMEWORK, 3),
         (("jax",), replace(NO_FRAMEWORK, frameworks=jax("hung")), 1),
         (("jax",), replace(NO_FRAMEWORK, frameworks=jax(gpu="")), 3),
+        (("vllm",), replace(TORCH, frameworks=of((Framework("vllm", "0.9", "done"),), "import")), 0),
+        (("vllm",), replace(TORCH, frameworks=of((), "import")), 3),
         (("jax",), replace(NO_FRAMEWORK, frameworks=jax(gpu="yes"), unmapped=of((), "disk")), 3),
         (("jax",), TORCH, 3),
         (("torch", "jax"), replace(NO_FRAMEWORK, frameworks=jax()), 3),
@@ -439,6 +441,7 @@ def test_doctor_is_green_where_no_gpu_belongs(envkit: Envkit, tmp_path: Path) ->
     [
         ("nvml", "pci_gpus", "device_nodes"),
         ("pci_gpus",),
+        ("driver_gpus",),
         ("device_nodes",),
         ("nvml",),
     ],
@@ -451,7 +454,7 @@ def test_a_gpu_where_none_belongs_is_found_whoever_shows_it(parts: tuple[str, ..
     assert said["host-expected-gpus"] is Outcome.FAIL
 
 
-@pytest.mark.parametrize("name", ["nvml", "pci_gpus", "device_nodes"])
+@pytest.mark.parametrize("name", ["nvml", "pci_gpus", "driver_gpus", "device_nodes"])
 def test_that_no_gpu_is_here_needs_every_place(name: str) -> None:
     assert verdict(declared(machines.without(machines.host("bare"), name))) == 3
 
@@ -556,6 +559,17 @@ def test_a_preflight_proves_the_framework_that_was_asked_for(flight: Callable[..
     assert "required-image-framework" in open_ones
     asked = flight({}, image, on_gpu("smoke-quick"), frameworks=("jax",))
     assert "required-image-framework" not in {one.check for one in asked.results}
+
+
+def test_a_contract_outranks_a_job_without_a_gpu(flight: Callable[..., Report], tmp_path: Path) -> None:
+    wanted = contract(tmp_path, 'require = ["gpu"]\n')
+    assert flight({"gpus": "none"}, TORCH, CPU_RUN, expect=wanted).exit_code() == 3
+
+
+def test_judge_holds_a_saved_machine_to_the_contract_that_was_saved_with_it(envkit: Envkit, tmp_path: Path) -> None:
+    needs_gpu = declared(machines.without(machines.host("h100"), "nvml"), Expected(require=("gpu",)))
+    assert "required-gpu" in envkit("judge", saved_as(tmp_path, "host", needs_gpu)).out
+    assert envkit("judge", saved_as(tmp_path, "host", declared(machines.host("bare")))).code == 0
 
 
 def test_no_contract_waives_a_required_question(tmp_path: Path) -> None:

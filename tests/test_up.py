@@ -130,6 +130,18 @@ def test_up_of_the_recorded_reference_image_is_green(spec: Spec, facts: Facts) -
     assert report.exit_code() == 0
 
 
+def test_up_says_on_what_it_stands_and_a_required_gpu_must_have_had_a_part(spec: Spec, facts: Facts) -> None:
+    """The recorded probe and suite saw no GPU: exit code 0 with that said, and undecided where a GPU is required."""
+    report = run(spec, facts, healthy())
+    assert (report.coverage.files, report.coverage.cpu, report.coverage.gpus) == (True, True, ())
+    assert report.coverage.left > 0
+    first = report_text(report, "console").splitlines()[0]
+    assert first.startswith(f"PASS on files and CPU: up {REFERENCE}: ")
+    needed = pipeline.up(spec, facts, healthy(), quiet, gpus=(), require_gpu=True)[0]
+    assert needed.exit_code() == 3
+    assert [result.check for result in needed.results if result.outcome is Outcome.UNKNOWN] == ["required-gpu"] * 2
+
+
 def test_the_report_holds_what_was_observed(spec: Spec, facts: Facts) -> None:
     report = run(spec, facts, healthy())
     document = json.loads(report_text(report, "json"))

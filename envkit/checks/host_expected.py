@@ -71,6 +71,10 @@ def host_expected_gpus(host: Host) -> Iterator[Finding]:
 def _none_there(host: Host) -> Iterator[Finding]:
     """No place shows a GPU; raises Unknown where one of them was not seen."""
     signs, silent = gpu_signs(host)
+    if host.driver_gpus.value:
+        signs[f"{len(host.driver_gpus.value)} in the driver's own list"] = host.driver_gpus.via
+    elif host.driver_gpus.value is None:
+        silent.append(f"the driver's own list: {host.driver_gpus.missing}")
     if signs:
         yield Finding(
             f"the contract expects no GPU, and there is one: {', '.join(signs)}",
