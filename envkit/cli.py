@@ -52,6 +52,19 @@ WithObserved = Annotated[bool, typer.Option("--observed", help="Put all that was
 Gpus = Annotated[str, typer.Option("--gpus", help="auto, all, none, or indexes with commas.")]
 ExitStyle = Annotated[str, typer.Option("--exit-style", help="envkit, nagios or slurm: whose exit codes.")]
 Save = Annotated[Path | None, typer.Option("--save", help="Write what was observed to this file, for `envkit judge`.")]
+
+
+def _filled(context: typer.Context, option: typer.CallbackParam, value: str) -> str:
+    """The value of an option that changes what is looked at; raises UsageError for an empty one that was given.
+
+    An unset variable would else leave out what the option asks for, and the verdict would be of something else.
+    """
+    given = context.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
+    if given and not value.strip():
+        raise UsageError(f"{option.opts[0]} is empty", "look at the variable that should hold it, or leave it out")
+    return value
+
+
 Target = Annotated[
     str | None, typer.Argument(metavar="IMAGE", help="An image; without one, the Python envkit runs under.")
 ]
@@ -554,14 +567,23 @@ def probe(
     placement: Annotated[
         str,
         typer.Option(
-            "--placement", metavar="MODULE:FACTORY", help="Where the tensors live of the model and inputs it returns."
+            "--placement",
+            metavar="MODULE:FACTORY",
+            help="Where the tensors live of the model and inputs it returns.",
+            callback=_filled,
         ),
     ] = "",
     aoti: Annotated[
         Path | None, typer.Option("--aoti", metavar="PACKAGE", help="How an AOTInductor package loads and runs there.")
     ] = None,
     inputs: Annotated[
-        str, typer.Option("--inputs", metavar="MODULE:FUNCTION", help="With --aoti: what returns the arguments.")
+        str,
+        typer.Option(
+            "--inputs",
+            metavar="MODULE:FUNCTION",
+            help="With --aoti: what returns the arguments.",
+            callback=_filled,
+        ),
     ] = "",
     code: Annotated[
         Path | None, typer.Option("--code", help="The folder that MODULE lies in, read-only in a container.")
@@ -627,11 +649,18 @@ def smoke(
     sabotage: Annotated[
         str,
         typer.Option(
-            "--sabotage", help="Disturb each result on purpose: a kind, or all. Every test must go red (exit 1)."
+            "--sabotage",
+            help="Disturb each result on purpose: a kind, or all. Every test must go red (exit 1).",
+            callback=_filled,
         ),
     ] = "",
     sanitize: Annotated[
-        str, typer.Option("--sanitize", help="Under compute-sanitizer: memcheck, racecheck, initcheck or synccheck.")
+        str,
+        typer.Option(
+            "--sanitize",
+            help="Under compute-sanitizer: memcheck, racecheck, initcheck or synccheck.",
+            callback=_filled,
+        ),
     ] = "",
     require_gpu: RequireGpu = False,
     save: Save = None,
@@ -667,7 +696,7 @@ def smoke(
 
 @app.command()
 def doctor(
-    cuda: Annotated[str, typer.Option("--cuda", help="The CUDA version that shall run here.")] = "",
+    cuda: Annotated[str, typer.Option("--cuda", help="The CUDA version that shall run here.", callback=_filled)] = "",
     expect: Annotated[
         Path | None, typer.Option("--expect", help="A contract in TOML: what must be there; see docs/doctor.md.")
     ] = None,

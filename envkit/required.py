@@ -126,6 +126,14 @@ def _image_coverage(image: Image) -> Coverage:
     )
 
 
+def _used(seen: Observed[Any], devices: set[str]) -> tuple[str, ...]:
+    """The names of those of the GPUs ``seen`` that are among torch's ``devices``; "cuda" is the first of them."""
+    first = {"cuda"} & devices
+    return tuple(
+        str(name) for index, name in enumerate(seen.value or ()) if f"cuda:{index}" in devices or (first and not index)
+    )
+
+
 def _absent(gpus: tuple[str, ...], seen: Observed[Any]) -> NoGpu | None:
     return None if gpus else NoGpu.OPEN if seen.value is None else NoGpu.ABSENT
 
@@ -232,16 +240,14 @@ def _followed(model: Placement) -> str:
     if end is None:
         return f"the model was not followed: {_why(model.end)}"
     if not model.operations:
-        return f"no operation of the model was followed: the run {end.ended}"
+        return "no operation of the model was followed" + ("" if end.ended == "ran" else f": its run {end.ended}")
     return ""
 
 
 def _placement_coverage(model: Placement) -> Coverage:
-    computed = model.how == "run" and any(group.device.startswith("cuda") for group in model.groups.value or ())
-    gpus = (model.gpus.value or ()) if computed else ()
-    return Coverage(
-        cpu=model.operations > 0, gpus=gpus, computed=bool(gpus), no_gpu=None if gpus else _absent((), model.gpus)
-    )
+    used = {group.device for group in model.groups.value or ()} if model.how == "run" and model.operations else set()
+    gpus = _used(model.gpus, used)
+    return Coverage(cpu=model.operations > 0, gpus=gpus, computed=bool(gpus), no_gpu=_absent(gpus, model.gpus))
 
 
 def _compared(model: Precision) -> str:
@@ -255,8 +261,7 @@ def _compared(model: Precision) -> str:
 
 
 def _precision_coverage(model: Precision) -> Coverage:
-    computed = (model.device.value or "").startswith("cuda") and model.wanted.value is not None
-    gpus = (model.gpus.value or ()) if computed else ()
+    gpus = _used(model.gpus, {model.device.value or ""} if model.wanted.value is not None else set())
     return Coverage(
         cpu=model.single.value is not None, gpus=gpus, computed=bool(gpus), no_gpu=_absent(gpus, model.gpus)
     )
@@ -275,14 +280,13 @@ def _package_ran(run: AotiRun) -> str:
 
 def _aoti_coverage(run: AotiRun) -> Coverage:
     ended = run.run.value
-    done = ended is not None and ended.ended == "done"
-    computed = ended is not None and done and any(one.device.startswith("cuda") for one in ended.outputs)
-    gpus = tuple(map(str, run.gpus.value or ())) if computed else ()
+    outputs = ended.outputs if ended is not None and ended.ended == "done" else ()
+    gpus = _used(run.gpus, {one.device for one in outputs})
     return Coverage(
         files=True,
         cpu=ended is not None and ended.ended in ("done", "loaded"),
         gpus=gpus,
-        computed=computed,
+        computed=bool(gpus),
         no_gpu=_absent(gpus, run.gpus),
     )
 

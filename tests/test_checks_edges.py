@@ -200,8 +200,8 @@ EDGES: list[tuple[str, str, dict[str, Any], str]] = [
     ("host-expected-gpus", "h100", {"expected": {"driver": {"cuda": ">=12"}}}, "skip"),
     ("host-expected-gpus", "h100", {"expected": {"gpus": {"name": "NVIDIA H100*"}}, "nvml.gpus.0.name": None},
         "unknown"),
-    ("host-expected-gpus", "h100", {"expected": {"gpus": {"count": 0, "name": "NVIDIA H100*"}}, "nvml.gpus": []},
-        "pass"),
+    ("host-expected-gpus", "bare", {"expected": {"gpus": {"count": 0, "name": "NVIDIA H100*"}}}, "pass"),
+    ("host-expected-gpus", "h100", {"expected": {"gpus": {"count": 0}}, "nvml.gpus": []}, "fail error"),
     ("host-expected-gpus", "h100", {"expected": {"gpus": {"name": "NVIDIA H100*"}}, "nvml.gpus": []}, "fail error"),
     ("host-expected-infiniband", "h100", {"expected": {"gpus": {"count": 8}}}, "skip"),
     ("host-expected-infiniband", "h100", {"expected": {"infiniband": {"ports": 0, "rate_gbps": 400}}, "infiniband":

@@ -45,6 +45,7 @@ CLEAN = Placement(
     lines=Observed.of((), "the dispatcher"),
     forks=Observed.of((), "os.register_at_fork"),
     astray=Observed.of((), "optimizer.state"),
+    operations=35,
     gpus_given=("all",),
 )
 STOPPED = replace(CLEAN, end=end("forward", Stop("forward", "RuntimeError: oom", "train.py:3", "", "fc")))

@@ -29,7 +29,7 @@ from envkit.subjects.dockerfile import Dockerfile
 from envkit.subjects.host.expected import Expected, ExpectedGpus
 from envkit.subjects.image import NO_PROMISE, Framework, Library, Toolkit, Variable, Wheel
 from envkit.subjects.packages import Packages
-from envkit.subjects.placement import End, Placement
+from envkit.subjects.placement import End, Group, Placement
 from envkit.subjects.precision import Limits, Precision
 from envkit.subjects.smoke import SmokeTest
 from envkit.subjects.workload import Workload
@@ -248,6 +248,24 @@ def test_empty_gpus_are_not_none(envkit: Envkit, words: tuple[str, ...], gpus: s
         assert envkit(*words, "--gpus", gpus).code == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("probe",), "--placement"),
+        (("probe", "--aoti", "m.pt2"), "--inputs"),
+        (("smoke",), "--sabotage"),
+        (("smoke",), "--sanitize"),
+        (("doctor",), "--cuda"),
+    ],
+)
+def test_an_empty_option_does_not_leave_out_what_it_asks_for(
+    envkit: Envkit, words: tuple[str, ...], option: str
+) -> None:
+    ended = envkit(*words, option, "")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(f"envkit: {option} is empty\n  fix: ")
+
+
 def test_an_empty_image_ends_by_the_style_that_was_asked_for(envkit: Envkit) -> None:
     assert envkit("preflight", "", "--exit-style", "nagios").code == 3
 
@@ -285,6 +303,19 @@ def test_a_run_on_a_gpu_names_it_and_what_it_left() -> None:
     whole = required.covered(on_gpu("smoke"))
     assert whole.left > 0  # tests of several GPUs on one
     assert behind("PASS", on) == "PASS on CPU and 1 GPU (NVIDIA H100 80GB HBM3)"
+
+
+def placed(*devices: str, how: str = "run") -> Coverage:
+    groups = tuple(Group("parameters", device, "float32", True, 1, 1) for device in devices)
+    model = Placement("m", how=how, operations=3, gpus=of(("NVIDIA A", "NVIDIA B"), "cu"), groups=of(groups, "torch"))
+    return required.covered(model)
+
+
+def test_a_model_stands_on_the_gpus_that_it_lies_on() -> None:
+    assert placed("cuda:1", "cpu").gpus == ("NVIDIA B",)
+    assert placed("cuda").gpus == ("NVIDIA A",)
+    assert placed("cuda:0", "cuda:1").computed
+    assert placed("cpu").gpus == placed("cuda:0", how="fake").gpus == ()
 
 
 def test_a_gpu_that_was_only_seen_is_none_that_computed() -> None:
