@@ -158,6 +158,7 @@ class NoGpu(StrEnum):
     """Why no GPU had a part in what was judged."""
 
     ABSENT = "no GPU was here"
+    UNUSED = "a GPU was here and was not used"
     OPEN = "whether a GPU was here is not known"
     JOB = "the job gets no GPU"
     CONTRACT = "no GPU is here, as the contract says"

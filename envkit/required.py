@@ -135,7 +135,10 @@ def _used(seen: Observed[Any], devices: set[str]) -> tuple[str, ...]:
 
 
 def _absent(gpus: tuple[str, ...], seen: Observed[Any]) -> NoGpu | None:
-    return None if gpus else NoGpu.OPEN if seen.value is None else NoGpu.ABSENT
+    """Why none of the GPUs ``seen`` is among ``gpus``; None where some are."""
+    if gpus:
+        return None
+    return NoGpu.OPEN if seen.value is None else NoGpu.UNUSED if seen.value else NoGpu.ABSENT
 
 
 def _framework_found(audit: Audit) -> str:
@@ -221,8 +224,10 @@ def _host_coverage(host: Host) -> Coverage:
     nvml = host.nvml.value
     gpus = nvml.gpus if nvml is not None and nvml.ended == "answered" else ()
     names = tuple(gpu.name.value or f"GPU {gpu.index}" for gpu in gpus)
-    open_or_absent = NoGpu.CONTRACT if _no_gpu_expected(host) else _absent(names, host.nvml)
-    return Coverage(files=True, gpus=names, no_gpu=None if names else open_or_absent)
+    if names:
+        return Coverage(files=True, gpus=names)
+    declared = _no_gpu_expected(host)
+    return Coverage(files=True, no_gpu=NoGpu.CONTRACT if declared else NoGpu.OPEN if nvml is None else NoGpu.ABSENT)
 
 
 def _launch_observed(launch: Launch) -> str:

@@ -288,6 +288,10 @@ def test_without_an_image_the_python_at_hand_is_probed_and_without_torch_undecid
         (replace(TORCH, devices=of((Sm(9, 0),), "cu")), Coverage(files=True, cpu=True, gpus=("sm_90",))),
         (replace(TORCH, devices=Observed.lost("hung")), Coverage(files=True, cpu=True, no_gpu=NoGpu.OPEN)),
         (CPU_RUN, Coverage(cpu=True, left=95, no_gpu=NoGpu.ABSENT)),
+        (
+            replace(CPU_RUN, gpus=of(("NVIDIA H100",), "cu")),
+            Coverage(cpu=True, left=95, no_gpu=NoGpu.UNUSED),
+        ),
         (Audit("files"), Coverage(files=True)),
         (Host("dark"), Coverage(files=True, no_gpu=NoGpu.OPEN)),
     ],
@@ -316,6 +320,7 @@ def test_a_model_stands_on_the_gpus_that_it_lies_on() -> None:
     assert placed("cuda").gpus == ("NVIDIA A",)
     assert placed("cuda:0", "cuda:1").computed
     assert placed("cpu").gpus == placed("cuda:0", how="fake").gpus == ()
+    assert placed("cpu").no_gpu is NoGpu.UNUSED
 
 
 def test_a_gpu_that_was_only_seen_is_none_that_computed() -> None:
