@@ -7,6 +7,7 @@ Data goes to stdout, talk to stderr.  Every module that costs time is imported b
 from __future__ import annotations
 
 import atexit
+import io
 import os
 import signal
 import sys
@@ -25,7 +26,7 @@ import typer
 import typer.main
 
 from envkit import __version__
-from envkit.errors import EnvkitError, Interrupted, Unsatisfiable, UsageError
+from envkit.errors import FAULT, READER_GONE, EnvkitError, Interrupted, Undecided, Unsatisfiable, UsageError
 
 if TYPE_CHECKING:
     from envkit.model import Report, Severity
@@ -89,7 +90,8 @@ def say(line: str) -> None:
     """One line of progress on stderr; what an image or another program put into it cannot steer the terminal."""
     from envkit.report.text import visible
 
-    print(visible(line), file=sys.stderr, flush=True)
+    with suppress(OSError, ValueError):  # its reader is gone or its disk is full: progress is no part of a verdict
+        print(visible(line), file=sys.stderr, flush=True)
 
 
 def _severity(word: str) -> Severity:
@@ -102,7 +104,7 @@ def _severity(word: str) -> Severity:
 
 @contextmanager
 def _exits(style: str) -> Iterator[None]:
-    """Inside, wrong input ends with the code that ``style`` has for it."""
+    """Inside, wrong input and a fault of envkit end with the codes that ``style`` has for them."""
     from envkit import exits
 
     exits.check(style)
@@ -113,6 +115,13 @@ def _exits(style: str) -> Iterator[None]:
             raise
         _tell(error)
         raise typer.Exit(exits.wrong_input(style)) from error
+    except (click.exceptions.Exit, click.ClickException):
+        raise
+    except Exception as error:
+        code = _failed(error)
+        if style == "nagios" and code == FAULT:  # which knows the codes 0 to 3, and shows the first line of stdout
+            print("ENVKIT UNKNOWN - a fault of envkit itself, see its stderr")
+        raise typer.Exit(exits.fault(style) if code == FAULT else code) from error
 
 
 def _flavor(word: str) -> Flavor | None:
@@ -162,8 +171,12 @@ def _finish(
     stream = out or sys.stdout
     color = wants_color(stream, os.environ)
     filled = tuple(table for table in tables if table.rows)
-    stream.write(render(shown, format, fail_on=least, tables=filled, bars=bars, color=color, width=width))
-    stream.flush()
+    try:
+        stream.write(render(shown, format, fail_on=least, tables=filled, bars=bars, color=color, width=width))
+        stream.flush()
+    except OSError:
+        if stream is not sys.stderr:  # whoever reads that has the exit code all the same
+            raise
     raise typer.Exit(styled(report, least, style))
 
 
@@ -181,7 +194,8 @@ def _envkit(
 ) -> None:
     """GPU container environments that are pinned, proven and explained.
 
-    Exit codes: 0 nothing found, 1 something found, 2 wrong input, 3 undecided (not known is never green).
+    Exit codes: 0 nothing found, 1 something found, 2 wrong input, 3 undecided (not known is never green), 70 a fault of
+    envkit itself.
     """
 
 
@@ -732,7 +746,7 @@ def doctor(
         host = examine.host(root, budget, cuda, expect, saved, redact)
         _save(save, "host", host)
         report, tables = examine.report(host, started)
-    _finish(report, tables, format=format, fail_on=fail_on, observed=observed, style=exit_style)
+        _finish(report, tables, format=format, fail_on=fail_on, observed=observed, style=exit_style)
 
 
 @app.command()
@@ -881,23 +895,23 @@ def preflight(
         if report:
             files.write(report, reports.render(made, "json", fail_on=_severity(fail_on)))
             say(f"wrote {report}")
-    found = flights.cause(made, _severity(fail_on))
-    if found:
-        say(f"cause: {found.message}")
-        say(f"fix: {found.fix}")
-    elif made.exit_code(_severity(fail_on)) == 3:
-        say(f"undecided: {flights.doubt(made) or 'nothing was judged'}")
-    if command and made.exit_code(_severity(fail_on)) == 0:
-        say(f"passed in {made.elapsed_s:.1f} s; starting {command[0]}")
-        _become(command)
-    _finish(
-        made,
-        format=format,
-        fail_on=fail_on,
-        observed=observed,
-        style=exit_style,
-        out=sys.stderr if command else sys.stdout,
-    )
+        found = flights.cause(made, _severity(fail_on))
+        if found:
+            say(f"cause: {found.message}")
+            say(f"fix: {found.fix}")
+        elif made.exit_code(_severity(fail_on)) == 3:
+            say(f"undecided: {flights.doubt(made) or 'nothing was judged'}")
+        if command and made.exit_code(_severity(fail_on)) == 0:
+            say(f"passed in {made.elapsed_s:.1f} s; starting {command[0]}")
+            _become(command)
+        _finish(
+            made,
+            format=format,
+            fail_on=fail_on,
+            observed=observed,
+            style=exit_style,
+            out=sys.stderr if command else sys.stdout,
+        )
 
 
 def _startable(command: tuple[str, ...]) -> None:
@@ -910,8 +924,9 @@ def _startable(command: tuple[str, ...]) -> None:
 
 def _become(command: tuple[str, ...]) -> NoReturn:
     """This process becomes the command: same pid, process group and files; signals act as they do by default."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+    sys.stdout.flush()
+    with suppress(OSError):
+        sys.stderr.flush()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores the last two
         signal.signal(number, signal.SIG_DFL)
     try:
@@ -1227,9 +1242,17 @@ def _name(command: typer.models.CommandInfo) -> str:
 def invoke(words: Sequence[str], command: tuple[str, ...] | None = None) -> None:
     """Runs the verb that ``words`` begin with; ``command`` is what stood behind ``--``.
 
-    Raises: EnvkitError and Interrupted of the verb, and SystemExit with the exit code.
+    Raises: EnvkitError and Interrupted of the verb, what is a fault of envkit, and SystemExit with the exit code.
     """
-    parser(words[0] if words else "")(args=list(words), obj=command)
+    try:
+        code = parser(words[0] if words else "")(args=list(words), obj=command, standalone_mode=False)
+    except click.ClickException as error:
+        with suppress(OSError):
+            error.show()
+        raise SystemExit(error.exit_code) from None
+    except click.Abort as error:  # which the parser makes of any EOFError
+        raise error.__cause__ or error from None
+    raise SystemExit(code or 0)
 
 
 def run(command: Callable[[], object]) -> int:
@@ -1239,44 +1262,79 @@ def run(command: Callable[[], object]) -> int:
     sys.unraisablehook = _dropped
     try:
         command()
+        code = 0
     except EnvkitError as error:
         _tell(error)
-        return error.code
+        code = error.code
     except Interrupted as stop:
         say(f"envkit: stopped by {stop}")
-        return stop.code
-    except BrokenPipeError:
-        sys.stderr.close()  # whoever read stdout is gone; there is nobody to tell
-        return 3
+        code = stop.code
     except SystemExit as exit:
-        if isinstance(exit.__context__, BrokenPipeError):  # click ends with 1 there, which would read as "found"
-            return 3
-        return _flushed(exit.code if isinstance(exit.code, int) else 2)
-    except Exception as error:  # a fault of envkit: the default exit code 1 would read as "found"
-        from envkit.files import is_full
+        if isinstance(exit.__context__, BrokenPipeError):  # the parser ends with 1 there, which would read as "found"
+            code = _failed(exit.__context__)
+        else:
+            code = exit.code if isinstance(exit.code, int) else 0 if exit.code is None else 2
+    except Exception as error:
+        code = _failed(error)
+    return _flushed(code)
 
-        if isinstance(error, OSError) and is_full(error):
-            say(f"envkit: the disk is full: {error}")
-            return 3
+
+_STDOUT = "<stdout>"  # the file that errors of writing the answer name
+
+
+def _failed(error: Exception) -> int:
+    """The code for what is none of envkit's own errors; said are the world's part in it, or that envkit is at fault."""
+    if isinstance(error, OSError):
+        from envkit.room import NoRoom, refusal
+
+        if error.filename == _STDOUT:
+            return READER_GONE if isinstance(error, BrokenPipeError) else _unanswered(error)
+        if known := refusal(error):
+            _tell(known)
+            return known.code
         if isinstance(error, FileNotFoundError) and "usable temporary directory" in str(error):  # tempfile's words
-            say("envkit: no folder for temporary files may be written to, or their disk is full")
-            say("  fix: point TMPDIR at one that may")
-            return 3
-        traceback.print_exc()
-        say("envkit: this is a fault of envkit itself; please report it with the lines above")
-        return 3
-    return _flushed(0)
+            words = "no folder for temporary files may be written to, or their disk is full"
+            _tell(NoRoom(words, "point TMPDIR at one that may"))
+            return NoRoom.code
+    if isinstance(error, MemoryError):
+        _tell(
+            Undecided("this machine, or the limit of this process, has no memory left", "free some, or raise ulimit -v")
+        )
+        return Undecided.code
+    with suppress(OSError, ValueError):
+        traceback.print_exception(error)
+    say("envkit: this is a fault of envkit itself; please report it with the lines above")
+    return FAULT
+
+
+def _unanswered(error: OSError) -> int:
+    """Says that stdout takes nothing more; what is left in its buffer, which Python would write again, goes nowhere."""
+    say(f"envkit: stdout does not take the answer: {error.strerror}")
+    say("  fix: send it where there is room")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return 3
 
 
 def _flushed(code: int) -> int:
-    """``code`` once stdout has taken all of the answer; 3 if it did not."""
+    """``code`` once stdout has taken all of the answer; of a verdict that it did not take, the code for having none."""
     try:
         sys.stdout.flush()
     except OSError as error:
-        say(f"envkit: stdout does not take the answer: {error.strerror}")
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes what is left in the buffer once more at its end
-        return 3
+        lost = READER_GONE if isinstance(error, BrokenPipeError) else _unanswered(error)
+        code = lost if code in (0, 1, 3) else code
     return code
+
+
+class _Answer(io.FileIO):
+    """stdout, whose errors say whose they are.  It has a buffer above it even under PYTHONUNBUFFERED: Python without
+    one loses what a short write leaves, in silence."""
+
+    def write(self, data: Any, /) -> int | None:
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = _STDOUT
+            raise
 
 
 def main() -> None:
@@ -1286,6 +1344,12 @@ def main() -> None:
     if sys.stdout is None:
         say("envkit: stdout is closed, so that no answer can be given")
         sys.exit(3)
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(_Answer(1, "w", closefd=False)),
+        encoding=sys.stdout.encoding,
+        errors=sys.stdout.errors,
+        line_buffering=sys.stdout.line_buffering,
+    )
     argv = sys.argv[1:]
     command: tuple[str, ...] | None = None
     if argv[:1] in (["preflight"], ["debug"]) and "--" in argv:

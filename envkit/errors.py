@@ -7,9 +7,15 @@ EnvkitError
 
 Interrupted           exit 130: Ctrl-C or SIGTERM, after everything was cleaned up; no Exception, so that nothing
                       that handles errors can swallow it
+
+Whatever else ends a run is a fault of envkit itself, exit FAULT.  A run whose reader went away (`envkit ... | head -1`)
+has no verdict and ends with READER_GONE.
 """
 
 from __future__ import annotations
+
+FAULT = 70  # EX_SOFTWARE of sysexits.h: a scheduler tells it from 3, an answer that the machine did not give
+READER_GONE = 141  # 128 and SIGPIPE: what a shell says of any program that wrote into a closed pipe
 
 
 class EnvkitError(Exception):

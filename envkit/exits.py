@@ -1,12 +1,12 @@
 """Exit codes for those who start envkit and know codes of their own.
 
-The contract has 0 (nothing found), 1 (found), 2 (wrong input) and 3 (undecided).  A style maps them and never makes a
-doubt green.
+The contract has 0 (nothing found), 1 (found), 2 (wrong input), 3 (undecided) and 70 (a fault of envkit itself).  A
+style maps them and never makes a doubt green.
 """
 
 from __future__ import annotations
 
-from envkit.errors import UsageError
+from envkit.errors import FAULT, UsageError
 from envkit.model import Outcome, Report, Severity
 
 STYLES = ("envkit", "nagios", "slurm")
@@ -39,3 +39,8 @@ def styled(report: Report, fail_on: Severity, style: str) -> int:
 def wrong_input(style: str) -> int:
     """The exit code for input that cannot be judged at all."""
     return _WRONG_INPUT.get(style, 2)
+
+
+def fault(style: str) -> int:
+    """The exit code for a fault of envkit itself: nagios knows no code above 3, its UNKNOWN."""
+    return 3 if style == "nagios" else FAULT
