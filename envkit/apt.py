@@ -26,6 +26,7 @@ from urllib.parse import unquote
 from envkit import files, proc
 from envkit.errors import EnvkitError, Undecided, UsageError
 from envkit.lock import FLAVORS, TOOLS, Deb, debs_in_order
+from envkit.room import refused
 
 Say = Callable[[str], None]
 
@@ -45,6 +46,10 @@ _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 class NoApt(Undecided):
     """This machine is none that can solve Debian packages: it has no apt-get, or no Debian mirror."""
+
+
+class NoBase(UsageError):
+    """The command line forbids to look at any base (`--engine none`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +105,25 @@ def sources(suite: str, components: Sequence[str] = ("main",)) -> list[str]:
     mirrors; none if apt-get is missing here or knows no Debian mirror."""
     if shutil.which("apt-get") is None:
         return []
-    asked = proc.run(
-        ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"], timeout_s=30
-    ).stdout.split()
+    done = proc.run(["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"], timeout_s=30)
+    if done.exit != 0 or done.timed_out:
+        raise _silent("apt-get indextargets", done)
+    asked = done.stdout.split()
     main = next((uri.rstrip("/") for uri in asked if uri.endswith("/debian/")), "")
     security = next((uri.rstrip("/") for uri in asked if uri.endswith("/debian-security/")), "")
     parts = " ".join(components)
     lines = [f"deb {main} {suite} {parts}", f"deb {main} {suite}-updates {parts}"] if main else []
     return lines + ([f"deb {security} {suite}-security {parts}"] if main and security else [])
+
+
+def _silent(program: str, done: proc.Completed) -> Undecided:
+    """The error for a question about this machine's apt that got no answer, which is not the answer "none"."""
+    why = (
+        "it did not end" if done.timed_out else " ".join(done.stderr.split())[-300:].rstrip(".") or f"exit {done.exit}"
+    )
+    return refused(done, program.split()[0]) or Undecided(
+        f"{program} does not say how this machine is set up: {why}", "run it by hand and repair what it names"
+    )
 
 
 def solve(
@@ -222,7 +238,10 @@ def _prepare(apt: _Apt, arch: str, status: bytes) -> bool:
     room = apt.room
     for part in ("lists/partial", "cache/archives/partial", "state", "log"):
         files.folder(room / part)
-    said = proc.run(["apt-config", "dump"], timeout_s=30).stdout.splitlines()
+    done = proc.run(["apt-config", "dump"], timeout_s=30)
+    if done.exit != 0 or done.timed_out:
+        raise _silent("apt-config dump", done)
+    said = done.stdout.splitlines()
     settings = {
         "Dir::State": f"{room}/state", "Dir::State::lists": f"{room}/lists", "Dir::State::status": f"{room}/status",
         "Dir::Cache": f"{room}/cache", "Dir::Log": f"{room}/log",
@@ -263,6 +282,8 @@ def _trouble(room: Path, done: proc.Completed, what: str) -> EnvkitError:
     """apt's failure as one of ours; ``room`` is where it wrote to."""
     from envkit.engine.trouble import explain  # the package engine is no small thing to load, and seldom needed here
 
+    if full := refused(done, "apt-get", (str(room), os.environ.get("TMPDIR", ""))):
+        return full
     said = [line for line in done.stderr.splitlines() if line.startswith(("E: ", "W: ", "  "))]
     said = [re.sub(r"//[^/@\s]*@", "//", line) for line in said]  # a mirror's address may hold a password
     if known := explain(said, where=str(room), free=shutil.disk_usage(room).free):

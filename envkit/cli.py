@@ -84,6 +84,10 @@ NoCache = Annotated[bool, typer.Option("--no-cache", help="Build every layer ane
 RefreshOs = Annotated[
     bool, typer.Option("--refresh-os", help="Take today's base and Debian packages into the lock; wheels stay.")
 ]
+AllowUnpinned = Annotated[
+    list[str] | None,
+    typer.Option("--allow-unpinned", help="os or base: lock though it cannot be pinned; may be given again."),
+]
 
 
 def say(line: str) -> None:
@@ -132,6 +136,16 @@ def _flavor(word: str) -> Flavor | None:
     if word and word not in known:
         raise UsageError(f"there is no flavor `{word}`", f"one of: {', '.join(known)}")
     return Flavor(word) if word else None
+
+
+def _open_parts(words: list[str] | None) -> tuple[str, ...]:
+    """The parts of a lock that may stay open; raises UsageError for what is no part."""
+    from envkit.lock import PARTS
+
+    for word in words or ():
+        if word not in PARTS:
+            raise UsageError(f"`{word}` is nothing that a lock may leave open", f"one of: {', '.join(PARTS)}")
+    return tuple(words or ())
 
 
 def _printable(format: str, fail_on: str, *files: Path | None) -> None:
@@ -231,6 +245,7 @@ def lock(
         list[str] | None, typer.Option("--upgrade-package", "-P", help="Solve only this one anew; may be given again.")
     ] = None,
     refresh_os: RefreshOs = False,
+    allow_unpinned: AllowUnpinned = None,
     check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 when spec and lock disagree.")] = False,
 ) -> None:
     """Choose versions by the facts; pin the base, every wheel and every Debian package in envkit.lock."""
@@ -241,6 +256,7 @@ def lock(
 
     if engine != "none":
         known_engine(engine)
+    may_stay_open = _open_parts(allow_unpinned)
     wish = load(spec)
     path = locks.path_of(wish)
     try:
@@ -254,6 +270,8 @@ def lock(
         disagreements = locks.problems(wish, found) if found else [f"{path} does not exist"]
         for line in disagreements:
             print(line)
+        for part, clause in (locks.unpinned(found) if found else {}).items():
+            say(f"NOT PINNED ({part}): {clause}")
         raise typer.Exit(1 if disagreements else 0)
     names = None if not (upgrade or upgrade_package) else () if upgrade else tuple(upgrade_package or ())
     if found and names is None and not refresh_os and not locks.problems(wish, found):
@@ -269,6 +287,7 @@ def lock(
             say,
             previous=found,
             upgrade=names,
+            may_stay_open=may_stay_open,
         )
     debs = f"{len(made.debs)} Debian packages of {made.archive}" if made.archive else "Debian packages by name"
     print(f"{path}: torch {made.torch} for CUDA {made.cuda}, {len(made.wheels)} wheels, {debs}, base {made.image}")
@@ -330,6 +349,7 @@ def build(
     flavor: FlavorName = "",
     no_cache: NoCache = False,
     refresh_os: RefreshOs = False,
+    allow_unpinned: AllowUnpinned = None,
     verify: Annotated[
         bool,
         typer.Option(
@@ -356,13 +376,16 @@ def build(
     from envkit.spec import Flavor, load
 
     target = _flavor(flavor)
+    may_stay_open = _open_parts(allow_unpinned)
     wish = load(spec)
     pipeline.can_be_built(wish.platform.value, tag, apt_mirror)
     connected = connect(engine, say)
     if vendored:
         made = vendor.load(vendored, say)
     else:
-        made = ensure_lock(wish, facts.load(), lambda: connected, say, refresh_os=refresh_os)
+        made = ensure_lock(
+            wish, facts.load(), lambda: connected, say, refresh_os=refresh_os, may_stay_open=may_stay_open
+        )
         pipeline.write_dockerfile(wish, made)
     verdict = None
     if verify:
@@ -390,6 +413,7 @@ def save_inputs(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to save them: a new or an empty folder.")],
     spec: SpecPath = Path(),
     engine: EngineName = "docker",
+    allow_unpinned: AllowUnpinned = None,
 ) -> None:
     """Save all that a build needs: base, wheels, Debian packages, installer; for `envkit build --from DIR`."""
     from envkit import facts, vendor
@@ -398,9 +422,10 @@ def save_inputs(
     from envkit.spec import load
 
     vendor.can_be_filled(directory)
+    may_stay_open = _open_parts(allow_unpinned)
     wish = load(spec)
     connected = connect(engine, say)
-    made = ensure_lock(wish, facts.load(), lambda: connected, say)
+    made = ensure_lock(wish, facts.load(), lambda: connected, say, may_stay_open=may_stay_open)
     vendor.save(made, directory, connected, facts.load(), say)
     print(directory)
 
@@ -414,6 +439,7 @@ def up(
     flavor: FlavorName = "",
     no_cache: NoCache = False,
     refresh_os: RefreshOs = False,
+    allow_unpinned: AllowUnpinned = None,
     report: Annotated[Path, typer.Option("--report", help="Where the JSON report goes.")] = Path("report.json"),
     require_gpu: RequireGpu = False,
     format: Format = "console",
@@ -431,6 +457,7 @@ def up(
     _flavor(flavor)
     shown = prove.default_gpus(gpus)
     _some_gpu(require_gpu, gpus)
+    may_stay_open = _open_parts(allow_unpinned)
     wish = load(spec)
     pipeline.can_be_built(wish.platform.value, tag)
     connected = connect(engine, say)
@@ -446,6 +473,7 @@ def up(
         no_cache=no_cache,
         refresh_os=refresh_os,
         require_gpu=require_gpu,
+        may_stay_open=may_stay_open,
     )
     files.write(report, reports.render(made, "json", fail_on=_severity(fail_on)))
     say(f"wrote {report}")
@@ -1329,7 +1357,7 @@ class _Answer(io.FileIO):
     """stdout, whose errors say whose they are.  It has a buffer above it even under PYTHONUNBUFFERED: Python without
     one loses what a short write leaves, in silence."""
 
-    def write(self, data: Any, /) -> int | None:
+    def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
         except OSError as error:
@@ -1348,7 +1376,7 @@ def main() -> None:
         io.BufferedWriter(_Answer(1, "w", closefd=False)),
         encoding=sys.stdout.encoding,
         errors=sys.stdout.errors,
-        line_buffering=sys.stdout.line_buffering,
+        line_buffering=bool(sys.stdout.line_buffering),
     )
     argv = sys.argv[1:]
     command: tuple[str, ...] | None = None

@@ -144,6 +144,47 @@ def debs_in_order(debs: Iterable[Deb]) -> tuple[Deb, ...]:
     return tuple(sorted(debs, key=lambda deb: (LAYERS.index(deb.layer), deb.name)))
 
 
+# How firmly.
+
+PARTS = ("os", "base")  # what a lock may leave open, if somebody says so; wheels are always pinned
+
+OPEN, MADE, PINNED = 0, 1, 2
+
+
+def strength(lock: Lock) -> dict[str, int]:
+    """How firmly a lock holds each of PARTS.
+
+    "os", the Debian packages: PINNED with versions and hashes, or where none is asked for; OPEN by name alone.
+    "base": PINNED by a registry's digest, which any build takes; MADE by the hash of a tree made from packages, which
+    `envkit build` makes again; OPEN by a tag alone.
+    """
+    named = any(lock.apt.values())
+    digest = "@sha256:" in lock.image or (lock.digest and lock.origin == "registry")
+    return {
+        "os": OPEN if named and not lock.archive else PINNED,
+        "base": PINNED if digest else MADE if lock.digest else OPEN,
+    }
+
+
+def unpinned(lock: Lock) -> dict[str, str]:
+    """What a lock leaves open, a clause for each such part."""
+    held = strength(lock)
+    count = sum(map(len, lock.apt.values()))
+    said = {
+        "os": f"the {count} Debian packages asked for stand in the lock by name alone, and each build takes that day's",
+        "base": f"the base {lock.image} stands in the lock by its tag alone, and each build takes what that names then",
+    }
+    return {part: said[part] for part in PARTS if held[part] == OPEN}
+
+
+def weaker(lock: Lock, old: Lock) -> tuple[str, ...]:
+    """The parts that ``lock`` holds less firmly than ``old`` does, which starts from the same base."""
+    if lock.image.partition("@")[0] != old.image.partition("@")[0]:
+        return ()
+    now, then = strength(lock), strength(old)
+    return tuple(part for part in PARTS if now[part] < then[part])
+
+
 # The wish.
 
 
@@ -212,7 +253,12 @@ def _wheel_line(pin: Pin) -> str:
 
 def dump(lock: Lock) -> str:
     """The lock as TOML, one line a wheel and a Debian package, and its seal: the same text for the same lock."""
-    lines = ["# Written by `envkit lock`.  To change it, change envkit.toml and lock again.\n", f"format = {FORMAT}\n"]
+    lines = ["# Written by `envkit lock`.  To change it, change envkit.toml and lock again.\n"]
+    lines += [f"# NOT PINNED ({part}): {clause}.\n" for part, clause in unpinned(lock).items()]
+    if strength(lock)["base"] == MADE:
+        made = "`envkit build` makes the base of the digest below"
+        lines.append(f"# {made}; a plain `docker build` of the Dockerfile takes {lock.image} by its tag.\n")
+    lines.append(f"format = {FORMAT}\n")
     lines += [f"{key} = {_quote(getattr(lock, key))}\n" for key in _TEXTS]
     lines.append(f"components = {_texts(lock.components)}\n")
     lines.append(f"given = {_texts(lock.given)}\n")

@@ -6,13 +6,14 @@ solves.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 
 from envkit import lock as locks
 from envkit import solve
-from envkit.apt import Base, bare
+from envkit.apt import Base, NoBase, bare
 from envkit.engine import BaseWish, Engine, Say
+from envkit.errors import Undecided
 from envkit.facts import Facts
 from envkit.files import cache_dir
 from envkit.flavors import RUNTIME
@@ -38,12 +39,17 @@ def suite_wish(suite: str, image: str = "", digest: str = "") -> BaseWish:
     return BaseWish(ref=image, suite=suite, digest=digest, include=RUNTIME, epoch=BASE_EPOCH)
 
 
-def base_of(spec: Spec, facts: Facts, connect: Callable[[], Engine | None], say: Say) -> Base | None:
-    """The base that a lock of ``spec`` made now starts from; None without a container engine, which says nothing of
-    any base."""
+def base_of(spec: Spec, facts: Facts, connect: Callable[[], Engine | None], say: Say) -> Base:
+    """The base that a lock of ``spec`` made now starts from.
+
+    Raises NoBase where ``connect`` gives no engine, for none is wanted, and Undecided without a container engine, which
+    alone can say anything of a base.
+    """
     engine = connect()
-    if engine is None or engine.name == "local":
-        return None
+    if engine is None:
+        raise NoBase("--engine none looks at no base", "lock with a container engine")
+    if engine.name == "local":
+        raise Undecided("a base can be looked at with a container engine only", "lock on a machine with Docker")
     choice = resolve(spec, facts)
     found = engine.resolve_base(suite_wish(choice.suite, choice.image), say)
     status = engine.file(found.ref, "/var/lib/dpkg/status")
@@ -60,10 +66,20 @@ def make_lock(
     *,
     previous: Lock | None = None,
     upgrade: tuple[str, ...] | None = None,
+    may_stay_open: Collection[str] = (),
 ) -> Lock:
-    """A lock for ``spec`` as of now, written beside it; see ``envkit.solve.lock`` for what stays of ``previous``."""
-    base = partial(base_of, spec, facts, connect, say)
-    made = solve.lock(spec, facts, say, base=base, previous=previous, upgrade=upgrade, cache=cache_dir())
+    """A lock for ``spec`` as of now, written beside it; see ``envkit.solve.lock`` for what stays of ``previous``, and
+    for the lock that is refused unless ``may_stay_open`` names what it does not pin."""
+    made = solve.lock(
+        spec,
+        facts,
+        say,
+        base=partial(base_of, spec, facts, connect, say),
+        previous=previous,
+        upgrade=upgrade,
+        cache=cache_dir(),
+        may_stay_open=may_stay_open,
+    )
     path = locks.path_of(spec)
     locks.save(made, path)
     say(f"wrote {path}: {len(made.wheels)} wheels, {len(made.debs)} Debian packages")
@@ -71,22 +87,33 @@ def make_lock(
 
 
 def ensure_lock(
-    spec: Spec, facts: Facts, connect: Callable[[], Engine | None], say: Say, *, refresh_os: bool = False
+    spec: Spec,
+    facts: Facts,
+    connect: Callable[[], Engine | None],
+    say: Say,
+    *,
+    refresh_os: bool = False,
+    may_stay_open: Collection[str] = (),
 ) -> Lock:
     """The lock beside the spec if it answers the spec; else a new one, written there.
 
     With ``refresh_os`` its base and Debian packages become today's, for archives that keep no old versions; its wheels
-    stay.  Without a container engine there is nothing of the system to refresh.
+    stay.  Without a container engine nothing of the system is built, so that there is nothing to refresh.
     """
     held = locks.read(spec)
     answers = held is not None and not locks.problems(spec, held)
-    if held is not None and answers and not refresh_os:
-        return held
+    if held is not None and answers:
+        if not refresh_os:
+            return held
+        engine = connect()
+        if engine is None or engine.name == "local":
+            say("base and Debian packages stay as they are locked: no container engine builds on them here")
+            return held
     path = locks.path_of(spec)
     if not answers:
         say(f"{path} {'answers another spec, locking again' if held else 'is not there yet, locking'}")
     upgrade = debs_of(held) if refresh_os else ()
-    return make_lock(spec, facts, connect, say, previous=held, upgrade=upgrade or None)
+    return make_lock(spec, facts, connect, say, previous=held, upgrade=upgrade or None, may_stay_open=may_stay_open)
 
 
 def debs_of(lock: Lock | None) -> tuple[str, ...]:

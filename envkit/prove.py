@@ -209,6 +209,7 @@ def promise_of(lock: Lock, flavor: str) -> Promise:
         gpus=tuple(Sm.parse(capability) for _, capability, _ in lock.gpus),
         lock_sha256=sha256(locks.dump(lock).encode()).hexdigest(),
         whole=not lock.preinstalled,
+        unpinned=tuple(locks.unpinned(lock).values()),
     )
 
 

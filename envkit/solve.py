@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -18,11 +19,26 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from envkit import apt, files, flavors, proc
-from envkit.apt import Base
-from envkit.errors import Undecided, Unsatisfiable, UsageError
+from envkit.apt import Base, NoBase
+from envkit.errors import EnvkitError, Undecided, Unsatisfiable, UsageError
 from envkit.facts import Facts
-from envkit.lock import FLAVORS, LAYERS, TOOLS, Deb, Lock, Pin, in_order, wish_of
+from envkit.lock import (
+    FLAVORS,
+    LAYERS,
+    PARTS,
+    TOOLS,
+    Deb,
+    Lock,
+    Pin,
+    in_order,
+    strength,
+    unpinned,
+    weaker,
+    wish_of,
+)
+from envkit.proc import Completed
 from envkit.resolve import Choice, resolve
+from envkit.room import NoRoom, refused
 from envkit.spec import Platform, Spec, nearest
 from envkit.versions import Glibc, Python
 
@@ -155,7 +171,7 @@ class _Uv:
                 f"the package index did not answer within {_BUDGET_S:.0f} s", "check the network, try again"
             )
         if done.exit != 0:
-            raise _failure(done.stderr)
+            raise _failure(done, (str(self.folder), os.environ.get("TMPDIR", ""), _uv_cache()))
         found = tomllib.loads(answer.read_text(encoding="utf-8")).get("packages", [])
         return [package for package in found if isinstance(package, dict)]
 
@@ -165,15 +181,23 @@ class _Uv:
         """The same of what was just asked: from the cache, and from the index if the cache may not be used."""
         try:
             return self.compile(name, requirements, *flags, "--offline", constraints=constraints)
+        except NoRoom:
+            raise
         except (Unsatisfiable, Undecided):
             return self.compile(name, requirements, *flags, constraints=constraints)
+
+
+def _uv_cache() -> str:
+    """Where uv keeps what it downloads (its documentation: UV_CACHE_DIR, XDG_CACHE_HOME/uv, ~/.cache/uv)."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return os.environ.get("UV_CACHE_DIR") or str(Path(root, "uv"))
 
 
 def _elsewhere(uv: _Uv, pins: list[Pin], exact: tuple[str, ...]) -> dict[str, tuple[tuple[str, str], ...]]:
     """By distribution, the wheels of the same releases that this Python takes on the other platforms."""
     try:
         packages = uv.again("others", exact, "--universal", "--no-deps")
-    except (Unsatisfiable, Undecided):
+    except Unsatisfiable:
         return {}  # a lock is none the worse for this platform
     own = {pin.name: pin for pin in pins}
     place = uv.place
@@ -243,13 +267,20 @@ _REFUSED = re.compile(r"could not be queried|returned a 403 Forbidden")
 _UNTRUSTED = re.compile(r"invalid peer certificate|certificate verify failed|UnknownIssuer", re.IGNORECASE)
 
 
+_NO_SOLUTION = re.compile(r"No solution found|was not found in the|no (?:usable )?wheels|unsatisfiable|Conflicting URL")
+
 _DRAWING = " \u00d7\u2570\u2500\u25b6\u251c\u2502\u00b7"  # the lines and arrows with which uv draws its reports
 
 
-def _failure(stderr: str) -> Unsatisfiable | Undecided:
-    """uv's failure as one of ours; uv's own explanation is kept as the chain."""
+def _failure(done: Completed, places: Iterable[str] = ()) -> Unsatisfiable | Undecided:
+    """uv's failure as one of ours, ``places`` being where it writes; its own explanation is kept as the chain."""
+    stderr = done.stderr
     lines = [re.sub(r"\s+", " ", line).strip(_DRAWING) for line in stderr.splitlines()]
     said = tuple(line for line in lines if line)
+    if full := refused(done, "uv", [place for place in places if place]):
+        return full
+    if done.exit < 0:
+        return Undecided(f"uv was ended by {signal.Signals(-done.exit).name}", "see the kernel's log, and try again")
     if _UNTRUSTED.search(stderr):
         return Undecided(
             "the package index shows a certificate that this machine does not trust",
@@ -263,8 +294,9 @@ def _failure(stderr: str) -> Unsatisfiable | Undecided:
         return Undecided(
             "the package index refuses to answer: it wants credentials", "give them in the index's address or in netrc"
         )
-    if "no space left" in stderr.lower():
-        return Undecided("the disk is full: uv could not write its cache", "free some space, or move UV_CACHE_DIR")
+    if not _NO_SOLUTION.search(stderr):
+        why = said[-1].rstrip(".") if said else f"it ended with {done.exit} and said nothing"
+        return Undecided(f"uv could not solve the wheels: {why[-300:]}", "see what uv says, and try again")
     return Unsatisfiable("no set of wheels meets the spec", said, (), "loosen one of the requirements named above")
 
 
@@ -277,19 +309,25 @@ def lock(
     previous: Lock | None = None,
     upgrade: tuple[str, ...] | None = None,
     cache: Path | None = None,
+    may_stay_open: Collection[str] = (),
 ) -> Lock:
     """The lock that answers ``spec`` today.
 
-    ``base`` tells what the Debian packages are solved against, without which they are locked by name only; it is asked
-    in a thread while uv solves the wheels, for a registry that is not in reach takes its time to say so.  What
-    ``previous`` pins stays where it still fits: ``upgrade`` names wheels and Debian packages to solve anew, all of them
-    if it is empty.  The Debian archive's lists are kept under ``cache``.  Raises Unsatisfiable or UsageError when
-    nothing can answer, Undecided when the package index or the Debian archive could not be asked, and what ``base``
-    raises.
+    ``base`` tells what the Debian packages are solved against; it is asked in a thread while uv solves the wheels, for
+    a registry that is not in reach takes its time to say so.  What ``previous`` pins stays where it still fits:
+    ``upgrade`` names wheels and Debian packages to solve anew, all of them if it is empty.  Where none of the system is
+    to be solved anew and no base is at hand, or a less firm one, it stays as ``previous`` has it.  The Debian archive's
+    lists are kept under ``cache``.
+
+    A lock that leaves one of lock.PARTS open, or holds it less firmly than ``previous``, is refused unless
+    ``may_stay_open`` names the part.  Raises Unsatisfiable or UsageError when nothing can answer or the spec forbids
+    such a lock, Undecided when the package index, the base or the Debian archive could not be had.
     """
     choice = resolve(spec, facts)
     say(f"torch {choice.torch} for CUDA {choice.cuda} on {choice.image}")
     extras = choice.extras
+    if not choice.suite and any(extras.apt.values()) and "os" not in may_stay_open:
+        raise _open(_no_debian(choice), {"os"}, may_stay_open, previous)  # before any work
     if previous is not None and upgrade:
         _known(upgrade, previous)
     old = None if upgrade == () else previous
@@ -299,8 +337,7 @@ def lock(
     anew = {canonicalize_name(name) for name in upgrade or ()}
     kept = tuple(pin for pin in kept if pin.name not in anew)
     solved = proc.beside(partial(closure, wanted, place, say, kept=kept))  # what takes longest starts first
-    found = proc.beside(base)
-    debs = proc.beside(partial(_debs, spec, choice, found, old, upgrade, cache, say))
+    system = proc.beside(partial(_system, spec, choice, proc.beside(base), old, upgrade, cache, say))
     installer = proc.beside(partial(_installer, place))
     asked_of_base = choice.base_requirements
     brought = proc.beside(partial(closure, {"runtime": asked_of_base}, place, say)) if asked_of_base else None
@@ -314,9 +351,8 @@ def lock(
         asked = {canonicalize_name(Requirement(text).name) for text in named} - {"torch"}
         wheels = tuple(pin for pin in wheels if pin.name in asked or pin.name not in held)
     _one_line(choice, wheels)
-    archive, packages = debs()
-    at_base = found()
-    return Lock(
+    at = system()
+    made = Lock(
         name=spec.name,
         wish=wish_of(spec),
         torch=choice.torch,
@@ -333,22 +369,55 @@ def lock(
         guard=spec.guard,
         image=choice.image,
         suite=choice.suite,
-        digest=at_base.digest if at_base else "",
-        origin=at_base.origin if at_base else "",
+        digest=at.digest,
+        origin=at.origin,
         backend=choice.backend,
         preinstalled=choice.preinstalled,
         driver=choice.driver,
         epoch=epoch,
-        archive=archive,
+        archive=at.archive,
         components=extras.components,
         given=extras.given,
         gpus=tuple((target.name, str(target.sm), target.by) for target in choice.targets),
         apt={layer: extras.apt[layer] for layer in LAYERS if extras.apt.get(layer)},
-        debs=packages,
+        debs=at.debs,
         programs=extras.programs,
         missing=extras.missing,
         installer=installer(),
         wheels=wheels,
+    )
+    left = {*unpinned(made), *(weaker(made, previous) if previous else ())}
+    if left - {*may_stay_open}:
+        raise _open(at.why or _made_here(made), left, may_stay_open, previous)
+    for part, clause in unpinned(made).items():
+        say(f"NOT PINNED ({part}): {clause}: {at.why.message if at.why else 'no digest of it is known'}")
+    return made
+
+
+def _open(why: EnvkitError, left: Iterable[str], allowed: Collection[str], previous: Lock | None) -> EnvkitError:
+    """The refusal of a lock that would leave the parts ``left`` open; it has the kind of its cause ``why``."""
+    parts = [part for part in PARTS if part in left and part not in allowed]
+    what = {"os": "the Debian packages", "base": "the base"}
+    lost = f"{' and '.join(what[part] for part in parts)} would not be pinned"
+    if previous is not None and all(strength(previous)[part] for part in parts):
+        lost += ", as the lock that is there pins them, which stays as it is"
+    options = " ".join(f"--allow-unpinned {part}" for part in parts)
+    fix = f"{why.fix}; or accept it: {options}" if why.fix else f"accept it: {options}"
+    kind = UsageError if isinstance(why, UsageError) else Undecided
+    return kind(f"{why.message}; {lost}", fix)
+
+
+def _no_debian(choice: Choice) -> UsageError:
+    return UsageError(
+        f"{choice.image} is no plain Debian, whose packages alone can be locked by version",
+        "choose a `python` and an `os` of Debian with base `wheels`",
+    )
+
+
+def _made_here(made: Lock) -> Undecided:
+    """Why a lock on a registry's digest cannot be made again: no registry answers, and the base came from packages."""
+    return Undecided(
+        f"no registry gives a digest of {made.image} now", "lock where a registry answers, or bring the image from one"
     )
 
 
@@ -369,7 +438,18 @@ def _installer(place: Place) -> Pin:
     return replace(pin, layer=TOOLS)
 
 
-def _debs(
+@dataclass(frozen=True, slots=True)
+class _System:
+    """The system of a lock: its base and its Debian packages, and ``why`` something of it is not pinned."""
+
+    digest: str = ""
+    origin: str = ""
+    archive: str = ""
+    debs: tuple[Deb, ...] = ()
+    why: EnvkitError | None = None
+
+
+def _system(
     spec: Spec,
     choice: Choice,
     found: Callable[[], Base | None],
@@ -377,38 +457,58 @@ def _debs(
     upgrade: tuple[str, ...] | None,
     cache: Path | None,
     say: Say,
-) -> tuple[str, tuple[Deb, ...]]:
-    """The archive's date and the Debian packages on top of the base; none, and why, where they cannot be solved."""
+) -> _System:
+    """The base and the Debian packages on top of it; raises NoRoom where a disk is full, whatever may stay open."""
     extras = choice.extras
     wanted = {layer: names for layer, names in extras.apt.items() if names}
+    # What the packages were solved for, but for the base's content.
+    asked = (choice.image, choice.suite, spec.platform.value, extras.components, extras.given, wanted)
+    same = old is not None and asked == (
+        old.image, old.suite, old.platform, old.components, old.given, dict(old.apt)
+    )  # fmt: skip
+    stays = same and old is not None and not {deb.name for deb in old.debs} & {*(upgrade or ())}
+    why: EnvkitError | None = None
+    try:
+        base = found()
+    except NoRoom:
+        raise
+    except (Undecided, NoBase) as error:
+        base, why = None, error
+    if base is None:
+        why = why or Undecided("no base was at hand to solve the Debian packages for", "lock where an engine is")
+    elif not base.digest:
+        why = Undecided(
+            f"the engine has {choice.image} and no registry's digest of it", "pull it from a registry, then lock"
+        )
+    if stays and old is not None and old.digest:
+        less = base is None or not base.digest or (old.origin == "registry" and base.origin != "registry")
+        if less and (old.archive or not wanted):
+            said = why.message if why else f"no registry answers for {choice.image}"
+            say(f"base and Debian packages stay as they are locked: {said}")
+            return _System(old.digest, old.origin, old.archive, old.debs)
+    if base is None:
+        return _System(why=why)
     if not wanted:
-        return "", ()
-    base = found()
-    why = "" if base else "no base was at hand to solve them for"
+        return _System(base.digest, base.origin, why=why)
     if not choice.suite:
-        why = f"{choice.image} is no plain Debian"
-    if base and not why:
-        changed = old is None or (old.digest, old.suite, old.platform, old.components, old.given, dict(old.apt)) != (
-            base.digest, choice.suite, spec.platform.value, extras.components, extras.given, wanted
-        )  # fmt: skip
-        if old and old.archive and not changed and not {deb.name for deb in old.debs} & {*(upgrade or ())}:
-            return old.archive, old.debs
-        with files.scratch("lists") as folder:
-            try:
-                return apt.solve(
-                    (base.status.rstrip(b"\n") + b"\n\n").lstrip(b"\n") + flavors.stand_in(extras.given).encode(),
-                    choice.suite,
-                    extras.components,
-                    wanted,
-                    spec.platform.machine,
-                    cache or folder,
-                    say,
-                    fresh=upgrade is not None,
-                )
-            except apt.NoApt as error:
-                why = error.message
-    say(f"Debian packages are locked by name only: {why}")
-    return "", ()
+        return _System(base.digest, base.origin, why=_no_debian(choice))
+    if stays and old is not None and old.archive and old.digest == base.digest:
+        return _System(base.digest, base.origin, old.archive, old.debs, why)
+    with files.scratch("lists") as folder:
+        try:
+            archive, debs = apt.solve(
+                (base.status.rstrip(b"\n") + b"\n\n").lstrip(b"\n") + flavors.stand_in(extras.given).encode(),
+                choice.suite,
+                extras.components,
+                wanted,
+                spec.platform.machine,
+                cache or folder,
+                say,
+                fresh=upgrade is not None,
+            )
+        except apt.NoApt as error:
+            return _System(base.digest, base.origin, why=error)
+    return _System(base.digest, base.origin, archive, debs, why)
 
 
 def _one_line(choice: Choice, wheels: tuple[Pin, ...]) -> None:

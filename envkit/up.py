@@ -7,6 +7,7 @@ import platform
 import re
 import shutil
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -271,6 +272,7 @@ def up(
     no_cache: bool = False,
     refresh_os: bool = False,
     require_gpu: bool = False,
+    may_stay_open: Collection[str] = (),
 ) -> tuple[Report, tuple[Table, ...]]:
     """Lock, render, build, audit, probe and smoke; one report with all that was observed, and the tables worth seeing.
 
@@ -279,7 +281,7 @@ def up(
     Raises what its steps raise; a step that fails leaves no container and no half-written file.
     """
     started = time.monotonic()
-    lock = ensure_lock(spec, facts, lambda: engine, say, refresh_os=refresh_os)
+    lock = ensure_lock(spec, facts, lambda: engine, say, refresh_os=refresh_os, may_stay_open=may_stay_open)
     write_dockerfile(spec, lock)
     built = build(lock, engine, say, tag=tag, flavor=flavor, no_cache=no_cache)
     files_seen = prove.audit(built.image.tag, lambda: engine, say)

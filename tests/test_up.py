@@ -19,7 +19,7 @@ from test_prove import FakeEngine, content_id, layer, probe_document, quiet, sai
 from envkit import lock as locks
 from envkit import proc, prove, render, solve
 from envkit import up as pipeline
-from envkit.apt import Base
+from envkit.apt import Base, NoBase
 from envkit.apt import solve as solve_debs
 from envkit.engine import BaseFound, BuildWish, BuiltImage, Say
 from envkit.engine.choice import connect
@@ -391,8 +391,10 @@ def test_the_base_of_a_lock_is_what_the_engine_holds(spec: Spec, facts: Facts) -
 def test_without_a_container_engine_nothing_is_known_of_a_base(spec: Spec, facts: Facts) -> None:
     fake = healthy()
     fake.name = "local"
-    assert base_of(spec, facts, lambda: fake, quiet) is None
-    assert base_of(spec, facts, lambda: None, quiet) is None
+    with pytest.raises(Undecided, match="with a container engine only"):
+        base_of(spec, facts, lambda: fake, quiet)
+    with pytest.raises(NoBase, match="--engine none looks at no base"):
+        base_of(spec, facts, lambda: None, quiet)
     assert fake.wishes == []
 
 
@@ -417,7 +419,7 @@ def test_a_lock_is_made_and_written_and_then_kept(
 ) -> None:
     spec = wished(tmp_path / "job", index, published)
     said_lines: list[str] = []
-    made = ensure_lock(spec, facts, lambda: None, said_lines.append)
+    made = ensure_lock(spec, facts, lambda: None, said_lines.append, may_stay_open=locks.PARTS)
     assert locks.load(spec) == made
     assert (made.digest, made.archive, made.debs) == ("", "", ())
     assert any("is not there yet, locking" in line for line in said_lines)
@@ -430,12 +432,12 @@ def test_a_lock_for_another_wish_is_made_again_and_keeps_what_fits(
     index: Index, published: Publish, tmp_path: Path, facts: Facts
 ) -> None:
     spec = wished(tmp_path / "job", index, published)
-    first = ensure_lock(spec, facts, lambda: None, quiet)
+    first = ensure_lock(spec, facts, lambda: None, quiet, may_stay_open=locks.PARTS)
     index.add("setuptools", "81.0.0")
     index.add("einops", "0.8.1")
     spec.path.write_text(WISH + 'packages = ["einops"]\n')
     said_lines: list[str] = []
-    again = ensure_lock(load_spec(spec.path), facts, lambda: None, said_lines.append)
+    again = ensure_lock(load_spec(spec.path), facts, lambda: None, said_lines.append, may_stay_open=locks.PARTS)
     assert any("answers another spec, locking again" in line for line in said_lines)
     assert {pin.name for pin in again.wheels} - {pin.name for pin in first.wheels} == {"einops"}
     assert set(first.wheels) < set(again.wheels)
@@ -449,7 +451,7 @@ def test_a_new_base_brings_new_debian_packages_and_the_wheels_stay(
 ) -> None:
     """First by name alone, then against a base, then against today's; the lists are those of a hand-made archive."""
     spec = wished(tmp_path / "job", index, published)
-    by_name = ensure_lock(spec, facts, lambda: None, quiet)
+    by_name = ensure_lock(spec, facts, lambda: None, quiet, may_stay_open=locks.PARTS)
     index.add("setuptools", "81.0.0")
     extras = resolve(spec, facts).extras
     archive = Archive(tmp_path / "archive")
@@ -467,9 +469,12 @@ def test_a_new_base_brings_new_debian_packages_and_the_wheels_stay(
     assert locks.load(spec) == seen
     assert debs_of(seen) == tuple(sorted({deb.name for deb in seen.debs}))
     # What is a day young is not good enough for the next one: the mirrors are asked, of which there are none here.
-    said_lines: list[str] = []
-    ensure_lock(spec, facts, lambda: fake, said_lines.append, refresh_os=True)
-    assert any("apt-get knows no Debian mirror" in line for line in said_lines)
+    before = locks.path_of(spec).read_bytes()
+    with pytest.raises(Undecided, match=r"no Debian mirror.*; the Debian packages would not be pinned, as"):
+        ensure_lock(spec, facts, lambda: fake, quiet, refresh_os=True)
+    assert locks.path_of(spec).read_bytes() == before
+    # And where no container is built, there is nothing to refresh.
+    assert ensure_lock(spec, facts, lambda: None, quiet, refresh_os=True) == seen
 
 
 # Building twice.

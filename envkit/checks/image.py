@@ -438,6 +438,25 @@ def image_wheels_not_locked(image: Image | Audit) -> Iterator[Finding]:
             )
 
 
+def image_lock_leaves_open(image: Image | Audit) -> Iterator[Finding]:
+    """The lock of the image pins its base and its Debian packages, so that another build gets the same.
+
+    Source: the lock as the image's label holds it (envkit lock).
+    """
+    promise = promise_of(image)
+    if promise.unpinned is None:
+        raise Skip("it was not recorded what the lock leaves open")
+    for clause in promise.unpinned:
+        yield Finding(
+            clause,
+            Severity.WARNING,
+            where="the lock",
+            evidence={clause: image.promise.via},
+            fix="lock again with `envkit lock --upgrade` where an engine, a registry and a Debian mirror answer; "
+            "packages can be pinned on a base of plain Debian alone",
+        )
+
+
 def _same_version(one: str, other: str) -> bool:
     try:
         return Version(one) == Version(other)

@@ -125,3 +125,19 @@ def packages_lock_stale(packages: Packages) -> Iterator[Finding]:
             "lock anew with `envkit lock`",
             one.span,
         )
+
+
+def packages_lock_leaves_open(packages: Packages) -> Iterator[Finding]:
+    """The lock pins its base and its Debian packages.  Source: what the lock holds (envkit lock)."""
+    if packages.kind != "lock":
+        raise Skip("the file is no envkit.lock")
+    for one in packages.leaves_open:
+        yield Finding(
+            one.message,
+            Severity.WARNING,
+            one.span.place,
+            {"the lock": one.span.place},
+            "lock again with `envkit lock --upgrade` where an engine, a registry and a Debian mirror answer; packages "
+            "can be pinned on a base of plain Debian alone",
+            one.span,
+        )

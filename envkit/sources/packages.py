@@ -361,6 +361,10 @@ def of_lock(text: str, path: str, context: Source | None, wishes: Wishes, facts:
         lines.key("python"),
         spec=spec,
         disagreements=disagreements,
+        leaves_open=tuple(
+            Disagreement(clause, lines.key({"os": "archive", "base": "digest"}[part]))
+            for part, clause in locked.unpinned(found).items()
+        ),
         gpus=wishes.gpus,
         driver=wishes.driver,
     )

@@ -238,6 +238,7 @@ class Promise:
     """What the image was built to hold, read from its label, and the GPUs and driver it was declared for.
 
     ``whole`` is False where the base image brought wheels of its own, so that ``wheels`` are only those put on top.
+    ``unpinned`` are clauses of what the lock leaves open; None where that was not recorded.
     """
 
     torch: str
@@ -246,6 +247,7 @@ class Promise:
     gpus: tuple[Sm, ...] = ()
     lock_sha256: str = ""
     whole: bool = True
+    unpinned: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from envkit.subjects.dockerfile import Install, Torch, Unread
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """One point in which a lock is not what its spec asks for; ``message`` is a clause."""
+    """One point in which a lock is not what its spec asks for, or not all of a lock; ``message`` is a clause."""
 
     message: str
     span: Span
@@ -28,6 +28,7 @@ class Packages:
     ``constraints`` marks a file of pins that installs nothing by itself.  ``locked_by`` is the lock file beside a
     project, "" for none.  ``hashed`` and ``bare`` are the requirements with and without hashes of their files.
     ``disagreements`` are a lock's, None where there is no spec beside it; ``spec`` is that spec's name.
+    ``leaves_open`` are clauses of what an envkit.lock does not pin.
     ``gpus`` and ``driver`` are what the user says that it must run on.
     """
 
@@ -46,6 +47,7 @@ class Packages:
     bare: tuple[Install, ...] = ()
     spec: str = ""
     disagreements: tuple[Disagreement, ...] | None = None
+    leaves_open: tuple[Disagreement, ...] = ()
     gpus: tuple[str, ...] = ()
     driver: str = ""
 
