@@ -416,7 +416,7 @@ def save_inputs(
     allow_unpinned: AllowUnpinned = None,
 ) -> None:
     """Save all that a build needs: base, wheels, Debian packages, installer; for `envkit build --from DIR`."""
-    from envkit import facts, vendor
+    from envkit import facts, room, vendor
     from envkit.engine.choice import connect
     from envkit.locking import ensure_lock
     from envkit.spec import load
@@ -426,7 +426,8 @@ def save_inputs(
     wish = load(spec)
     connected = connect(engine, say)
     made = ensure_lock(wish, facts.load(), lambda: connected, say, may_stay_open=may_stay_open)
-    vendor.save(made, directory, connected, facts.load(), say)
+    with room.into(directory):
+        vendor.save(made, directory, connected, facts.load(), say)
     print(directory)
 
 
@@ -1022,7 +1023,7 @@ def debug(
     import shlex
 
     from envkit import debug as climbing
-    from envkit import facts
+    from envkit import facts, room
     from envkit.debug import job, render
 
     if context.args:
@@ -1065,7 +1066,8 @@ def debug(
         engine = DockerEngine(cache_dir())
         prove.are_here(shown, engine)
         ground = container.Container(engine, image, shown, say, container.network(network), bound)
-    made = climbing.run(wish, ground, facts.load(), say)
+    with room.into(out or Path()):
+        made = climbing.run(wish, ground, facts.load(), say)
     if format == "html":
         from envkit.report import debugged_html
 

@@ -252,7 +252,8 @@ def write(path: Path, text: str, mode: int = 0o644) -> None:
             raise Undecided(f"the disk is full: {path} was not written", f"free some space on {path.parent}") from error
         if error.errno == errno.ENXIO:
             raise UsageError(f"{path} cannot be written: nobody reads from it", "name a file") from error
-        raise UsageError(f"{path} cannot be written: {error.strerror}", f"check the folder {path.parent}") from error
+        fix = "raise the limit (ulimit -f)" if error.errno == errno.EFBIG else f"check the folder {path.parent}"
+        raise UsageError(f"{path} cannot be written: {error.strerror}", fix) from error
     finally:
         if temporary:
             with suppress(OSError):  # it was never made, and why is told already

@@ -12,7 +12,8 @@ import re
 import resource
 import signal
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from envkit.errors import Undecided
@@ -74,12 +75,6 @@ def refused(done: Completed, who: str, places: Iterable[str | Path] = ()) -> NoR
     return None
 
 
-def short_of(places: Iterable[str | Path] = ()) -> NoRoom | None:
-    """The sentence for the first of ``places`` (by default those of ``usual``) that has no room; None if all have."""
-    found = _full(places)
-    return _sentence(errno.ENOSPC, "hardly anything can be written", found[:1], ()) if found else None
-
-
 def usual() -> tuple[str, ...]:
     """The folders that envkit and its children write to: TMPDIR as a child sees it, this process's own place for
     temporary files, the caches of envkit and uv, and the working folder."""
@@ -97,7 +92,7 @@ def _temporary() -> str:
 def _full(places: Iterable[str | Path]) -> list[str]:
     """Those of ``places`` on whose file system this user may write hardly any byte or make no file."""
     found = []
-    for place in tuple(places) or usual():
+    for place in places:
         path = os.path.abspath(place)
         while not os.path.exists(path) and path != "/":
             path = os.path.dirname(path)
@@ -115,6 +110,17 @@ def _sentence(number: int, what: str, named: list[str], places: Iterable[str | P
     if number == errno.EFBIG:
         most = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
         cause += "" if most == resource.RLIM_INFINITY else f", {most} bytes"
-    wanted = tuple(str(place) for place in places) or usual()
+    wanted = tuple(str(place) for place in places if str(place)) or usual()
     where = named or (_full(wanted) if number in (errno.ENOSPC, errno.EDQUOT) else []) or list(wanted)
     return NoRoom(f"{cause}: {what} to {' or '.join(where)}", fix)
+
+
+@contextmanager
+def into(*places: str | Path) -> Iterator[None]:
+    """Inside, a write that finds no room and names no file is told as one to ``places``."""
+    try:
+        yield
+    except OSError as error:
+        if found := refusal(error, places):
+            raise found from error
+        raise

@@ -25,6 +25,7 @@ from envkit import apt, files, proc
 from envkit.engine import Say
 from envkit.engine.trouble import explain
 from envkit.errors import Undecided, UsageError
+from envkit.room import refused
 
 SUITES = ("bookworm", "trixie")
 
@@ -133,6 +134,7 @@ def _failed(completed: proc.Completed, suite: str, cache: Path) -> Exception:
         )
     places = (str(cache), tempfile.gettempdir())
     known = explain(lines, where=" or ".join(places), free=min(shutil.disk_usage(place).free for place in places))
+    known = known or refused(completed, "mmdebstrap", places)
     if known is not None:
         return known
     text = " ".join(lines).strip() or f"exit code {completed.exit}"

@@ -22,6 +22,7 @@ from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage, Say, Store
 from envkit.engine.trouble import explain
 from envkit.errors import Undecided, UsageError
 from envkit.proc import Completed
+from envkit.room import refused
 
 ISOLATION_LABEL = "io.envkit.isolation"
 _COMPLETE = "envkit-complete.json"  # written last; an environment without it is a ruin and is made anew
@@ -140,6 +141,7 @@ class LocalEngine:
             return
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
         known = explain(lines, where=str(self._venvs), free=shutil.disk_usage(self._venvs).free)
+        known = known or refused(done, f"uv {argv[1]}", (self._venvs, os.environ.get("TMPDIR", "")))
         if known is not None:
             raise known
         fence = "".join(f"\n{line}" for line in ["```", *lines[-30:], "```"])

@@ -1,0 +1,271 @@
+"""A lock never loses a layer: what it leaves open, or holds less firmly than the one that is there, is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from archive import Archive, installed, needs_apt
+from fake_docker import FakeDocker
+from index import Index, Publish
+from inline import Ended, Envkit
+
+from envkit import lock as locks
+from envkit import prove
+from envkit.apt import Base, NoApt, NoBase
+from envkit.apt import solve as solve_debs
+from envkit.check import Asked, answer, config_of
+from envkit.errors import EnvkitError, Undecided, UsageError
+from envkit.facts import load as load_facts
+from envkit.files import cache_dir
+from envkit.judge import judge
+from envkit.lock import MADE, OPEN, PARTS, PINNED, Lock
+from envkit.model import Observed, Outcome, Severity
+from envkit.resolve import resolve
+from envkit.room import NoRoom
+from envkit.solve import lock as solve_lock
+from envkit.spec import Spec
+from envkit.spec import load as load_spec
+from envkit.subjects import Image
+
+IMAGES = Path(__file__).parent.parent / "images"
+DIGEST = "sha256:" + "c" * 64
+
+
+def checked_in(name: str = "torch-2.6-cu124") -> Lock:
+    return locks.parse((IMAGES / name / "envkit.lock").read_text(), name)
+
+
+def quiet(line: str) -> None:
+    pass
+
+
+# How firmly.
+
+
+def test_strength_is_what_another_build_gets() -> None:
+    whole = checked_in()
+    assert locks.strength(whole) == {"os": PINNED, "base": MADE}
+    assert locks.strength(replace(whole, origin="registry")) == {"os": PINNED, "base": PINNED}
+    assert locks.strength(replace(whole, digest="", origin="", image=f"debian@{DIGEST}"))["base"] == PINNED
+    assert locks.strength(replace(whole, digest="", origin=""))["base"] == OPEN
+    assert locks.strength(replace(whole, archive="", debs=()))["os"] == OPEN
+    assert locks.strength(replace(whole, archive="", debs=(), apt={}))["os"] == PINNED  # none is asked for
+
+
+def test_weaker_is_weaker_of_the_same_base() -> None:
+    whole = replace(checked_in(), origin="registry")
+    made, tag, names = (replace(whole, origin="packages"), replace(whole, digest=""), replace(whole, archive=""))
+    assert locks.weaker(whole, whole) == ()
+    assert locks.weaker(made, whole) == locks.weaker(tag, whole) == ("base",)
+    assert locks.weaker(replace(tag, archive=""), whole) == ("os", "base")
+    assert locks.weaker(names, whole) == ("os",) and locks.weaker(whole, names) == ()
+    assert locks.weaker(replace(made, image="debian:13-slim"), whole) == ()
+
+
+def test_a_lock_says_in_its_first_lines_what_it_leaves_open_and_the_seal_holds_it() -> None:
+    whole = checked_in()
+    lines = locks.dump(whole).splitlines()
+    assert "NOT PINNED" not in lines[1] and "a plain `docker build` of the Dockerfile takes debian:12-slim" in lines[1]
+    assert "docker build" not in locks.dump(replace(whole, origin="registry"))
+    weak = replace(whole, archive="", debs=(), digest="", origin="")
+    text = locks.dump(weak)
+    assert [line.partition(":")[0] for line in text.splitlines()[1:3]] == ["# NOT PINNED (os)", "# NOT PINNED (base)"]
+    assert locks.parse(text, "x") == weak
+    with pytest.raises(UsageError, match="edited by hand at line 2"):
+        locks.parse(text.replace("NOT PINNED (os)", "pinned (os)"), "x")
+
+
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in IMAGES.glob("*/envkit.lock")))
+def test_the_locks_that_are_checked_in_say_what_they_leave_open(name: str) -> None:
+    text = (IMAGES / name / "envkit.lock").read_text()
+    left = locks.unpinned(checked_in(name))
+    assert text.count("# NOT PINNED (") == len(left)
+    assert (len(left) == 2) == (name in ("torch-2.6-cu124-nvidia-devel", "torch-2.6-cu124-pytorch"))
+
+
+# What is made, and what is refused.
+
+
+@pytest.fixture
+def job(tmp_path: Path, published: Publish) -> Spec:
+    published("2.6.0", "3.11", "nvidia-cudnn-cu12")
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job/envkit.toml").write_text('torch = "2.6.0"\npython = "3.11"\n')
+    return load_spec(tmp_path / "job")
+
+
+@pytest.fixture
+def mirror(job: Spec, tmp_path: Path, no_mirrors: None) -> Archive:
+    """Lists of a hand-made archive in envkit's cache, a moment old."""
+    extras = resolve(job, load_facts()).extras
+    archive = Archive(tmp_path / "archive")
+    for name in sorted({name for names in extras.apt.values() for name in names}):
+        archive.add(name, "1.0")
+    archive.publish()
+    solve_debs(b"", "bookworm", extras.components, {}, "x86_64", cache_dir(), quiet, mirrors=archive.lines)
+    return archive
+
+
+def fails(error: EnvkitError) -> Callable[[], Base]:
+    def base() -> Base:
+        raise error
+
+    return base
+
+
+def of(origin: str, digest: str = DIGEST) -> Callable[[], Base]:
+    return lambda: Base(digest, origin, installed(("libc6", "2.36")))
+
+
+def lock(job: Spec, base: Callable[[], Base], *allowed: str, **more: object) -> Lock:
+    return solve_lock(job, load_facts(), quiet, base=base, cache=cache_dir(), may_stay_open=allowed, **more)  # type: ignore[arg-type]
+
+
+CAUSES = [
+    (NoBase("--engine none looks at no base", "use one"), UsageError),
+    (Undecided("no docker engine answers", "start it"), Undecided),
+    (Undecided("no registry serves it and mmdebstrap is missing", "install it"), Undecided),
+]
+
+
+@pytest.mark.parametrize(("cause", "kind"), CAUSES)
+def test_a_first_lock_without_a_base_is_refused_with_the_cause(
+    job: Spec, cause: EnvkitError, kind: type[EnvkitError]
+) -> None:
+    for allowed, left in (
+        ((), "os --allow-unpinned base"), (("os",), "base"), (("base",), "os"),
+    ):  # fmt: skip
+        with pytest.raises(kind, match=cause.message) as caught:
+            lock(job, fails(cause), *allowed)
+        assert caught.value.fix == f"{cause.fix}; or accept it: --allow-unpinned {left}"
+    made = lock(job, fails(cause), "os", "base")
+    assert set(locks.unpinned(made)) == {"os", "base"}
+
+
+@needs_apt
+@pytest.mark.usefixtures("mirror")
+def test_a_pinned_lock_keeps_its_system_until_it_is_asked_for(job: Spec, index: Index) -> None:
+    whole = lock(job, of("registry"))
+    assert locks.strength(whole) == {"os": PINNED, "base": PINNED}
+    index.add("setuptools", "81.0.0")
+    gone = fails(Undecided("no docker engine answers", "start it"))
+    for base in (gone, of("packages"), of("", "")):  # none, a weaker one, one without a digest
+        kept = lock(job, base, previous=whole, upgrade=("setuptools",))
+        assert replace(kept, wheels=whole.wheels) == whole and kept.wheels != whole.wheels
+    for upgrade in ((), tuple(deb.name for deb in whole.debs)):
+        with pytest.raises(Undecided, match=r"as the lock that is there pins them, which stays as it is"):
+            lock(job, gone, previous=whole, upgrade=upgrade)
+    # A tree made from packages is what `envkit build` makes again, and no plain `docker build` does.
+    changed = replace(whole, apt={"runtime": ("python3",)})
+    with pytest.raises(Undecided, match="no registry gives a digest of debian:12-slim now; the base would not"):
+        lock(job, of("packages"), previous=changed)
+    assert locks.strength(lock(job, of("packages"), "base", previous=changed))["base"] == MADE
+
+
+@needs_apt
+@pytest.mark.usefixtures("mirror")
+def test_a_base_without_a_digest_is_refused(job: Spec) -> None:
+    with pytest.raises(Undecided, match="has debian:12-slim and no registry's digest of it; the base would"):
+        lock(job, of("", ""))
+    assert set(locks.unpinned(lock(job, of("", ""), "base"))) == {"base"}
+
+
+@pytest.mark.usefixtures("no_mirrors")
+def test_a_machine_without_a_mirror_is_refused(job: Spec) -> None:
+    with pytest.raises(Undecided, match="the Debian packages would not be pinned") as caught:
+        lock(job, of("registry"))
+    assert not isinstance(caught.value, NoApt) and caught.value.fix.endswith("or accept it: --allow-unpinned os")
+    assert set(locks.unpinned(lock(job, of("registry"), "os"))) == {"os"}
+
+
+def test_a_full_disk_is_no_thing_to_accept(job: Spec) -> None:
+    with pytest.raises(NoRoom, match="the disk is full"):
+        lock(job, fails(NoRoom("the disk is full: x", "make room")), "os", "base")
+
+
+def test_a_system_that_cannot_be_pinned_is_refused_before_any_work(tmp_path: Path, index: Index) -> None:
+    (tmp_path / "envkit.toml").write_text('torch = "2.6.0"\npython = "3.12"\n')
+    with pytest.raises(UsageError, match=r"ubuntu:24\.04 is no plain Debian") as caught:
+        lock(load_spec(tmp_path), of("registry"))
+    assert caught.value.code == 2 and "--allow-unpinned os" in caught.value.fix
+    assert not index.asked.is_set()
+
+
+# The command line.
+
+
+def envkit(capsys: pytest.CaptureFixture[str], *words: object) -> Ended:
+    with Envkit(capsys) as run:
+        return run(*words)
+
+
+@pytest.mark.parametrize("words", [("lock",), ("lock", "--refresh-os"), ("lock", "--upgrade"), ("build",), ("up",)])
+@pytest.mark.usefixtures("no_mirrors")
+def test_no_verb_writes_a_lock_that_leaves_something_open(
+    words: tuple[str, ...], job: Spec, docker: FakeDocker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    docker.holds("debian:12-slim", b"", digest=DIGEST)
+    docker.files["/var/lib/dpkg/status"] = installed(("libc6", "2.36"))
+    ended = envkit(capsys, *words, job.path.parent)
+    assert ended.code == 3 and "the Debian packages would not be pinned" in ended.err, ended.err
+    assert "\n  fix: " in ended.err and [path.name for path in job.path.parent.iterdir()] == ["envkit.toml"]
+
+
+def test_what_may_stay_open_is_looked_at_first(job: Spec, capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in ("lock", "build", "up"):
+        ended = envkit(capsys, verb, job.path.parent, "--allow-unpinned", "wheels")
+        assert (ended.code, ended.out) == (2, "")
+        assert ended.err == "envkit: `wheels` is nothing that a lock may leave open\n  fix: one of: os, base\n"
+
+
+def test_refreshing_a_lock_where_no_container_is_built_keeps_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `make run` does on a machine without Docker, which once replaced its pinned packages by names."""
+    from envkit.locking import ensure_lock
+
+    job = tmp_path / "torch-2.6-cu124"
+    job.mkdir()
+    for name in ("envkit.toml", "envkit.lock"):
+        (job / name).write_bytes((IMAGES / job.name / name).read_bytes())
+    said: list[str] = []
+    held = ensure_lock(load_spec(job), load_facts(), lambda: None, said.append, refresh_os=True)
+    assert (job / "envkit.lock").read_bytes() == (IMAGES / job.name / "envkit.lock").read_bytes()
+    assert held.debs and said == [
+        "base and Debian packages stay as they are locked: no container engine builds on them here"
+    ]
+    # Asked for by name, it is refused: nothing could be refreshed.
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    ended = envkit(capsys, "lock", job, "--engine", "none", "--upgrade")
+    assert ended.code == 2 and "--engine none looks at no base" in ended.err
+    assert (job / "envkit.lock").read_bytes() == (IMAGES / job.name / "envkit.lock").read_bytes()
+
+
+# The verdicts.
+
+
+def test_a_check_of_the_folder_warns() -> None:
+    def fired(name: str) -> list[str]:
+        asked = Asked((str(IMAGES / name / "envkit.lock"),))
+        found = answer(asked, config_of(asked))
+        (result,) = [one for one in found.report.results if one.check == "packages-lock-leaves-open"]
+        assert all(finding.severity is Severity.WARNING for finding in result.findings)
+        return [finding.message for finding in result.findings]
+
+    assert fired("torch-2.6-cu124") == []
+    os, base = sorted(fired("torch-2.6-cu124-pytorch"), reverse=True)
+    assert "by name alone" in f"{os}{base}" and "by its tag alone" in f"{os}{base}"
+
+
+@pytest.mark.parametrize(("part", "change"), [("os", {"archive": "", "debs": ()}), ("base", {"digest": ""})])
+def test_what_an_image_s_lock_leaves_open_is_a_warning_of_up_probe_and_audit(
+    part: str, change: dict[str, object]
+) -> None:
+    weak = replace(checked_in(), **change)  # type: ignore[arg-type]
+    image = Image("x", promise=Observed.of(prove.promise_of(weak, "runtime"), prove.LOCK_LABEL))
+    (result,) = [one for one in judge(image, load_facts()) if one.check == "image-lock-leaves-open"]
+    assert result.outcome is Outcome.FAIL and part in PARTS
+    assert [(one.message, one.severity) for one in result.findings] == [(locks.unpinned(weak)[part], Severity.WARNING)]

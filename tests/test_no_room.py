@@ -1,0 +1,242 @@
+"""A disk that is full, a limit on a file's size, a read-only folder: one sentence that names the place, code 2 or 3,
+nothing lost and nothing half-written.  On real file systems of 128 KiB, in mount namespaces of their own.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from index import Index, Publish
+
+from envkit import proc, room
+from envkit.proc import Completed
+
+IMAGE = Path(__file__).parent.parent / "images" / "torch-2.6-cu124"
+ALONE = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--mount"]
+# $1 the folder, $2 what it is to become, $3 where its files come from; the rest is run.
+SETUP = """
+folder=$1 state=$2 from=$3; shift 3
+[ $state = limited ] || mount -t tmpfs -o size=128k none "$folder"
+cp -r "$from"/. "$folder"
+[ $state != full ] || head -c 1000000 /dev/zero > "$folder/fill" 2>/dev/null || :
+[ $state != readonly ] || mount -o remount,ro "$folder"
+code=0
+([ $state != limited ] || ulimit -f 1; exec "$@") || code=$?
+mkdir -p "$0" && rm -f "$folder/fill" 2>/dev/null || :
+tar -C "$folder" -cf - . | tar -C "$0" -xf -
+exit $code
+"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The exit code and the streams of a run, and what lay in the folder before and after it."""
+
+    code: int
+    out: str
+    err: str
+    before: dict[str, bytes]
+    after: dict[str, bytes]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def within(tmp_path: Path, state: str, *argv: object, files: Path | None = None, **environment: str) -> Ended:
+    """Runs ``argv`` while the folder ``place`` is "full", "readonly" or, for files above 512 bytes, "limited"."""
+    place, given, kept = tmp_path / "place", files or tmp_path / "given", tmp_path / "kept"
+    for folder in (place, given):
+        folder.mkdir(exist_ok=True)
+    words = [str(word).replace("PLACE", str(place)) for word in argv]
+    env = {**os.environ, **{name: value.replace("PLACE", str(place)) for name, value in environment.items()}}
+    done = subprocess.run(
+        [*ALONE, "sh", "-eu", "-c", SETUP, str(kept), str(place), state, str(given), sys.executable, "-m", *words],
+        capture_output=True, text=True, timeout=300, check=False, env=env, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    return Ended(done.returncode, done.stdout, done.stderr, contents(given), contents(kept))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def mounts() -> None:
+    asked = subprocess.run(
+        [*ALONE, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, text=True, check=False, timeout=60
+    )
+    if asked.returncode != 0:
+        pytest.skip(f"no file system may be mounted here: {asked.stderr.strip()}")
+
+
+def one_sentence(ended: Ended, *names: str) -> None:
+    """A refusal: one line and its fix, which name the place; the files are what they were."""
+    assert ended.code in (2, 3), ended.err
+    assert "Traceback" not in ended.err
+    (line,) = [line for line in ended.err.splitlines() if line.startswith("envkit: ")]
+    assert any(name in line for name in names), line
+    assert not line.endswith(".")
+    assert "\n  fix: " in ended.err
+    assert {name: ended.after.get(name) for name in ended.before} == ended.before
+    assert [name for name in ended.after if name not in ended.before and not name.startswith("debug/")] == []
+
+
+# What is written where somebody said.
+
+WRITERS = [
+    ("init", "PLACE"),
+    ("render", IMAGE, "-o", "PLACE/Dockerfile"),
+    ("render", IMAGE, "--as", "compose", "-o", "PLACE/compose.yaml"),
+    ("doctor", "--budget", "2", "--save", "PLACE/host.json"),
+    ("probe", "--static", "--save", "PLACE/probe.json"),
+    ("audit", IMAGE, "--save", "PLACE/audit.json"),
+    ("check", "PLACE/Dockerfile", "--fix"),
+    ("check", "PLACE/Dockerfile", "--write-baseline", "PLACE/baseline.json"),
+    ("preflight", "--level", "passive", "--report", "PLACE/report.json"),
+    ("debug", "--out", "PLACE/debug", "--", sys.executable, "-c", "raise SystemExit('x' * 100000)"),
+]
+
+
+@pytest.mark.parametrize("state", ["full", "limited", "readonly"])
+@pytest.mark.parametrize("words", WRITERS, ids=lambda words: " ".join(map(str, words[:1] + words[-1:]))[:40])
+def test_what_does_not_fit_is_told_and_nothing_is_lost(words: tuple[object, ...], state: str, tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    given.mkdir()
+    (given / "Dockerfile").write_text(
+        "FROM nvidia/cuda:12.4.1-devel-ubuntu22.04\n" + "# a comment\n" * 60
+        + "RUN pip install --extra-index-url https://download.pytorch.org/whl/cu124 torch\n"
+        + "RUN apt-get update && apt-get install -y git\n"
+    )  # fmt: skip
+    ended = within(tmp_path, state, "envkit", *words)
+    # The limit holds for every file, and the first one that a probe writes is a temporary one.
+    one_sentence(ended, str(tmp_path / "place"), *([tempfile.gettempdir()] if state == "limited" else []))
+
+
+@pytest.mark.parametrize("state", ["full", "readonly"])
+def test_a_lock_that_does_not_fit_leaves_the_old_one(state: str, tmp_path: Path, published: Publish) -> None:
+    published("2.6.0", "3.11", "nvidia-cudnn-cu12")
+    given = tmp_path / "given"
+    given.mkdir()
+    (given / "envkit.toml").write_text('torch = "2.6.0"\npython = "3.11"\n')
+    (given / "envkit.lock").write_bytes((IMAGE / "envkit.lock").read_bytes())
+    weak = ("--engine", "none", "--allow-unpinned", "os", "--allow-unpinned", "base")
+    ended = within(tmp_path, state, "envkit", "lock", "PLACE", *weak)
+    one_sentence(ended, str(tmp_path / "place"))
+
+
+# Where temporary files go, and caches.
+
+
+@pytest.mark.skipif(shutil.which("apt-get") is None, reason="this machine has no apt-get")
+@pytest.mark.parametrize("state", ["full", "readonly", "limited"])
+@pytest.mark.parametrize("variable", ["TMPDIR", "UV_CACHE_DIR", "XDG_CACHE_HOME"])
+@pytest.mark.usefixtures("no_mirrors")
+def test_a_lock_without_room_for_its_work_is_no_conflict_and_loses_nothing(
+    variable: str, state: str, tmp_path: Path, published: Publish, index: Index
+) -> None:
+    """The solver that cannot write is not told as one that found no solution."""
+    published("2.6.0", "3.11", "nvidia-cudnn-cu12", "numpy")
+    index.add("numpy", "2.2.0")
+    job = tmp_path / "job"
+    job.mkdir()
+    for name in ("envkit.toml", "envkit.lock"):
+        (job / name).write_bytes((IMAGE / name).read_bytes())
+    before = contents(job)
+    ended = within(tmp_path, state, "envkit", "lock", job, "--upgrade", "--engine", "none", **{variable: "PLACE"})
+    assert ended.code in (2, 3), ended.err
+    assert "Traceback" not in ended.err and "no set of wheels" not in ended.err
+    assert ended.err.count("envkit: ") == 1 and "\n  fix: " in ended.err
+    assert contents(job) == before
+
+
+@pytest.mark.skipif(shutil.which("apt-get") is None, reason="this machine has no apt-get")
+def test_an_apt_get_that_cannot_write_is_not_taken_for_one_without_mirrors(tmp_path: Path) -> None:
+    """Which is how a full TMPDIR once replaced 156 pinned packages by names."""
+    code = (
+        "import sys\nfrom envkit import apt, errors\n"
+        "try:\n    apt.sources('bookworm')\n"
+        "except errors.Undecided as error:\n    print(type(error).__name__, error.message)\n"
+    )
+    script = tmp_path / "asks.py"
+    script.write_text(code)
+    ended = within(tmp_path, "full", "asks", TMPDIR="PLACE", PYTHONPATH=str(tmp_path))
+    assert ended.out.startswith("NoRoom the disk is full: apt-get could not write to "), (ended.out, ended.err)
+    assert str(tmp_path / "place") in ended.out
+
+
+@pytest.mark.parametrize(
+    "words", [("check", IMAGE), ("doctor", "--budget", "2"), ("probe", "--static"), ("facts", "x")]
+)
+def test_a_verb_that_needs_no_room_says_the_same_without(words: tuple[object, ...], tmp_path: Path) -> None:
+    given = [sys.executable, "-m", "envkit", *map(str, words)]
+    plain = subprocess.run(given, capture_output=True, text=True, timeout=300, check=False)
+    ended = within(tmp_path, "full", "envkit", *words, TMPDIR="PLACE")
+    assert (ended.code, "Traceback" in ended.err) == (plain.returncode, False), ended.err
+
+
+# How it is known.
+
+
+@pytest.mark.parametrize(
+    ("number", "cause"),
+    [
+        (errno.ENOSPC, "the disk is full"),
+        (errno.EDQUOT, "the disk quota is used up"),
+        (errno.EFBIG, "the limit on a file's size is reached"),
+        (errno.EROFS, "the file system is read-only"),
+    ],
+)
+def test_a_write_of_envkits_own_names_its_place(number: int, cause: str, tmp_path: Path) -> None:
+    named = room.refusal(OSError(number, os.strerror(number), "/srv/a"))
+    assert named is not None and named.message.startswith(cause) and named.message.endswith(" to /srv/a")
+    bare = room.refusal(OSError(number, os.strerror(number)), (tmp_path,))
+    assert bare is not None and bare.message.endswith(f" to {tmp_path}") and bare.fix
+    assert room.refusal(OSError(errno.EACCES, "Permission denied")) is None
+
+
+def ended(text: str, exit: int = 1) -> Completed:
+    return Completed(("x",), exit, "", text)
+
+
+@pytest.mark.parametrize(
+    ("done", "said"),
+    [
+        (ended("E: Unable to mkstemp /t/x.1 - mkstemp (28: No space left on device)", 100), "full: x could.* /t/x.1"),
+        (ended("error: failed to open file `/c/a`: File too large (os error 27)"), "size is reached.* to /c/a"),
+        (ended("Disk quota exceeded (os error 122)"), "quota is used up: x could not write to /p"),
+        (ended("cp: cannot create regular file '/r/a': Read-only file system"), "read-only: x could not write to /r/a"),
+        (ended("", -signal.SIGXFSZ), "size is reached.*: x could not write to /p"),
+    ],
+)
+def test_a_program_without_room_is_known_by_its_words_or_its_signal(done: Completed, said: str) -> None:
+    import re
+
+    found = room.refused(done, "x", ("/p",))
+    assert found is not None and re.search(said, found.message), found
+
+
+@pytest.mark.parametrize(
+    "done",
+    [
+        ended("No space left on device", 0),  # it went on
+        ended("No solution found when resolving dependencies: because a==1 and b==2 need files of another disk"),
+        ended("", -signal.SIGKILL),
+        ended(""),
+    ],
+)
+def test_what_is_no_want_of_room_is_not_taken_for_one(done: Completed) -> None:
+    assert room.refused(done, "x") is None
+
+
+def test_a_child_at_the_limit_is_known_by_its_signal(tmp_path: Path) -> None:
+    """Python ignores SIGXFSZ and its children do not, so that they die without a word."""
+    shell = 'ulimit -f 1; exec head -c 100000 /dev/zero > "$0"'
+    done = proc.run(["sh", "-c", shell, str(tmp_path / "x")], timeout_s=60)
+    assert (done.exit, done.stderr) == (-signal.SIGXFSZ, "")
+    assert room.refused(done, "head") is not None
