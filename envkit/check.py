@@ -178,7 +178,7 @@ def write(judged: Sequence[Judged], texts: dict[str, tuple[str, int]], say: Say)
         if _now(path) != each.text.encode("utf-8"):
             say(f"{each.path} was not changed: it is no valid UTF-8, or somebody else changed it meanwhile")
             continue
-        files.write(path, text, path.stat().st_mode & 0o7777)
+        files.write(files.beside(path.parent, path.name), text, path.stat().st_mode & 0o7777)
         say(f"{each.path}: {count} mended")
 
 
