@@ -19,6 +19,7 @@ from envkit.files import cache_dir
 from envkit.flavors import RUNTIME
 from envkit.lock import Lock
 from envkit.resolve import resolve
+from envkit.room import NoRoom
 from envkit.spec import Spec
 
 # A bootstrapped base is the same for all locks; its files are as old as a zip file can say, the youngest age that
@@ -52,6 +53,14 @@ def base_of(spec: Spec, facts: Facts, connect: Callable[[], Engine | None], say:
         raise Undecided("a base can be looked at with a container engine only", "lock on a machine with Docker")
     choice = resolve(spec, facts)
     found = engine.resolve_base(suite_wish(choice.suite, choice.image), say)
+    if not found.sha256 and choice.suite:
+        say(f"the engine knows no digest of its {choice.image}: a base made from packages has one")
+        try:
+            found = engine.resolve_base(suite_wish(choice.suite), say)
+        except NoRoom:
+            raise
+        except Undecided as error:
+            say(f"and cannot be made here: {error.message}")
     status = engine.file(found.ref, "/var/lib/dpkg/status")
     if found.how == "bootstrapped":
         return Base(found.sha256, "packages", bare(status))

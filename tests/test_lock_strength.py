@@ -11,17 +11,20 @@ from archive import Archive, installed, needs_apt
 from fake_docker import FakeDocker
 from index import Index, Publish
 from inline import Ended, Envkit
+from test_prove import FakeEngine
 
 from envkit import lock as locks
 from envkit import prove
 from envkit.apt import Base, NoApt, NoBase
 from envkit.apt import solve as solve_debs
 from envkit.check import Asked, answer, config_of
+from envkit.engine import BaseFound, BaseWish, Say
 from envkit.errors import EnvkitError, Undecided, UsageError
 from envkit.facts import load as load_facts
 from envkit.files import cache_dir
 from envkit.judge import judge
 from envkit.lock import MADE, OPEN, PARTS, PINNED, Lock
+from envkit.locking import base_of
 from envkit.model import Observed, Outcome, Severity
 from envkit.resolve import resolve
 from envkit.room import NoRoom
@@ -171,6 +174,21 @@ def test_a_base_without_a_digest_is_refused(job: Spec) -> None:
     with pytest.raises(Undecided, match="has debian:12-slim and no registry's digest of it; the base would"):
         lock(job, of("", ""))
     assert set(locks.unpinned(lock(job, of("", ""), "base"))) == {"base"}
+
+
+def test_an_image_that_was_loaded_without_a_digest_gives_way_to_a_base_that_has_one(job: Spec) -> None:
+    """Its Debian packages and it are pinned then, and `envkit build` makes that base again."""
+
+    class Loaded(FakeEngine):
+        def resolve_base(self, wish: BaseWish, say: Say) -> BaseFound:
+            self.base = BaseFound("b", "b", "local", "") if wish.ref else BaseFound("t", "t", "bootstrapped", DIGEST)
+            return super().resolve_base(wish, say)
+
+    fake = Loaded()
+    fake.files["/var/lib/dpkg/status"] = installed(("libc6", "2.36"))
+    found = base_of(job, load_facts(), lambda: fake, quiet)
+    assert (found.digest, found.origin) == (DIGEST, "packages")
+    assert [wish.ref for wish in fake.wishes] == ["debian:12-slim", ""]
 
 
 @pytest.mark.usefixtures("no_mirrors")
