@@ -79,7 +79,7 @@ def usual() -> tuple[str, ...]:
     """The folders that envkit and its children write to: TMPDIR as a child sees it, this process's own place for
     temporary files, the caches of envkit and uv, and the working folder."""
     found = [os.environ.get("TMPDIR", ""), _temporary(), str(cache_dir()), os.environ.get("UV_CACHE_DIR", "")]
-    return tuple(dict.fromkeys(path for path in (*found, os.curdir) if path))
+    return tuple(dict.fromkeys(path for path in (*found, os.path.abspath(os.curdir)) if path))
 
 
 def _temporary() -> str:
