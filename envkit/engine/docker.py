@@ -1,8 +1,11 @@
 """The Docker engine (and Podman through its Docker-compatible socket); the only module that imports the SDK.
 
 A container that runs the payload has no network, no capabilities, no way to new privileges, a read-only root and at
-most 4096 processes; it may write to /tmp alone, a memory file system whose files may be executed, for torch.compile
-and Triton load the libraries they have just compiled there.  It dies with envkit, however envkit ends: the engine
+most 4096 processes.  Nothing that it writes comes to the engine's disk: it may write to /tmp, /dev/shm and the VOLUMEs
+that the image has no files for, each a memory file system of a limited size; the payload's folder and the VOLUMEs that
+the image has files for are read-only; it leaves no log and no core dump.  Files in /tmp may be executed, for
+torch.compile and Triton load the libraries they have just compiled there.  It runs as the image's own user, as the job
+will, under the engine's user namespaces where it has them.  It dies with envkit, however envkit ends: the engine
 closes its stdin with envkit's connection, the payload kills itself at that, and the engine removes what has ended;
 where the image's Python never came to the payload, or the engine had not even made the container, a process that
 outlives envkit removes it (``undertaker``).
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 import io
 import os
+import posixpath
 import queue
 import re
 import shutil
@@ -24,6 +28,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +62,14 @@ _STDERR_LIMIT = 64 << 20  # bytes of one run, passed on as they come; a suite sa
 _STDERR_KEPT = 64 << 10  # bytes of its end, for the message that says why a run died
 _LINE = 16 << 10  # bytes after which a line is passed on though it has not ended
 _PAYLOAD_DIR = "/envkit"
+_VOLUME_SIZE = 1 << 30  # bytes of a VOLUME in memory: caches of compiled kernels, under 100 MB in the smoke suite
+_MOST_VOLUMES = 64  # of one image; public ones declare up to five
+_MOST_COPIED = 4  # VOLUMEs with files: the engine copies them, and of nested ones the same files for each
 _PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64"}  # as an engine says them -> as an image does
-_NOBODY = 64321  # owns the payload inside: nobody's number, and below 65536, the range of a rootless engine's namespace
+# At 1 the kernel neither writes a core file nor starts the host's handler of them (fs/coredump.c); at 0 it would start
+# the handler, which writes to the host.
+_NO_CORE = docker.types.Ulimit(name="core", soft=1, hard=1)
+_NO_LOG = docker.types.LogConfig(type="none")  # the engine's own log of the output would fill its disk
 
 
 def _engine_error(error: Exception) -> EnvkitError:
@@ -91,12 +102,11 @@ def _asking(*let_through: type[Exception]) -> Iterator[None]:
 
 
 def _payload_tar(payload: bytes) -> bytes:
-    """The payload as the archive that enters the container; nobody inside may write to it, root without
-    capabilities included."""
+    """The payload as the archive that enters the volume, readable by whatever user the image has."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         entry = tarfile.TarInfo("envkit.pyz")
-        entry.size, entry.mode, entry.uid, entry.gid = len(payload), 0o444, _NOBODY, _NOBODY
+        entry.size, entry.mode = len(payload), 0o444
         archive.addfile(entry, io.BytesIO(payload))
     return buffer.getvalue()
 
@@ -459,7 +469,7 @@ class DockerEngine:
     def file(self, image: str, path: str) -> bytes:
         """The content of a file of ``image``, read from a container that is never started."""
         with self._gone_in_the_end() as name:
-            container = self._create(name, image, ["true"])
+            container = self._hold(name, image, self._volumes(image), ())
             try:
                 with _asking(docker.errors.NotFound):
                     pieces, _ = self._client.api.get_archive(container, path)
@@ -542,8 +552,8 @@ class DockerEngine:
         command = [python, f"{_PAYLOAD_DIR}/envkit.pyz", *argv, "--watch-stdin"]
         self._same_platform(image)
         with self._gone_in_the_end() as name:
-            container = self._create(name, image, command, gpus, env, mounts)
-            return self._attended(container, image, command, payload, timeout_s, say, stop)
+            container = self._create(name, image, command, payload, gpus, env, mounts)
+            return self._attended(container, image, command, timeout_s, say, stop)
 
     def follow(
         self,
@@ -578,6 +588,7 @@ class DockerEngine:
                     init=False,
                     shm_size=1 << 30,
                     pids_limit=8192,
+                    log_config=_NO_LOG,
                     mounts=bound,
                     device_requests=[docker.types.DeviceRequest(driver="cdi", device_ids=devices)] if gpus else None,
                 )
@@ -590,7 +601,7 @@ class DockerEngine:
                     labels={RUN_LABEL: "1"},
                     host_config=host,
                 )
-            return self._attended(str(created["Id"]), image, list(argv), b"", timeout_s, say, None)
+            return self._attended(str(created["Id"]), image, list(argv), timeout_s, say, None)
 
     def _same_platform(self, image: str) -> None:
         """Raises Undecided for an image of another platform, which an emulator might run and no GPU would serve."""
@@ -607,17 +618,86 @@ class DockerEngine:
                 "kind",
             )
 
+    def _volumes(self, image: str) -> list[str]:
+        """The VOLUMEs that ``image`` declares; raises Undecided for more than any image has."""
+        facts = self._inspect(image)
+        if facts is None:
+            raise _no_image(image)
+        declared = sorted({posixpath.normpath(path) for path in facts["Config"].get("Volumes") or ()})
+        if len(declared) > _MOST_VOLUMES:
+            raise Undecided(
+                f"the image {image} declares {len(declared)} VOLUMEs, more than the {_MOST_VOLUMES} that a run mounts",
+                "declare the one folder that holds them all",
+            )
+        return declared
+
+    def _hold(self, name: str, image: str, volumes: Sequence[str], copied: Sequence[str]) -> str:
+        """Makes a container that is never started, for its files.  It has the payload's folder and the engine's copies
+        of what the image holds at ``copied`` as volumes of its own; nothing is copied for its other ``volumes``."""
+        api = self._client.api
+        with _asking():
+            host = api.create_host_config(
+                network_mode="none",
+                tmpfs={path: "" for path in volumes if path not in copied},
+                mounts=[
+                    docker.types.Mount(path, None, type="volume", labels={RUN_LABEL: "1"})
+                    for path in (_PAYLOAD_DIR, *copied)
+                ],
+            )
+            made = api.create_container(
+                image, ["true"], name=name, entrypoint="", labels={RUN_LABEL: "1"}, host_config=host
+            )
+        return str(made["Id"])
+
+    def _has_files(self, container: str, path: str) -> bool:
+        """Whether something lies in the folder ``path`` of a container that was never started, in the image's words."""
+        try:
+            with _asking(docker.errors.NotFound):
+                pieces, _ = self._client.api.get_archive(container, f"{path}/.", chunk_size=4096)
+                # the folder's own entry has 512 bytes, or a few more blocks with a long name
+                begin = b"".join(islice(pieces, 4))
+                pieces.close()
+        except docker.errors.NotFound:
+            return False
+        try:
+            with tarfile.open(fileobj=io.BytesIO(begin), mode="r|") as archive:
+                archive.next()
+                return archive.next() is not None
+        except tarfile.TarError:  # an entry that goes beyond what was read
+            return True
+
+    def _laid(self, name: str, image: str, payload: bytes) -> tuple[str, list[str]]:
+        """A container called ``name`` whose volumes another is to have read-only: the payload's folder and the VOLUMEs
+        that the image has files for; and the image's other VOLUMEs.
+
+        The engine puts files into no volume that the container itself may only read, hence a container to lay them in.
+        """
+        volumes = [path for path in self._volumes(image) if path not in (_PAYLOAD_DIR, "/tmp", "/dev/shm")]
+        holder = self._hold(name, image, volumes, ())
+        copied = [path for path in volumes if self._has_files(holder, path)]
+        if len(copied) > _MOST_COPIED:
+            raise Undecided(
+                f"the image {image} declares {len(copied)} VOLUMEs that hold files, more than the {_MOST_COPIED} that "
+                "a run has the engine copy",
+                "declare VOLUMEs for data alone, or the one folder that holds them all",
+            )
+        if copied:
+            self._discard(name)
+            holder = self._hold(name, image, volumes, copied)
+        with _asking():
+            self._client.api.put_archive(holder, _PAYLOAD_DIR, _payload_tar(payload))
+        return holder, [path for path in volumes if path not in copied]
+
     def _create(
         self,
         name: str,
         image: str,
         command: list[str],
-        gpus: tuple[str, ...] = (),
-        env: Mapping[str, str] | None = None,
-        mounts: Mapping[str, Path] | None = None,
+        payload: bytes,
+        gpus: tuple[str, ...],
+        env: Mapping[str, str] | None,
+        mounts: Mapping[str, Path] | None,
     ) -> str:
-        if self._inspect(image) is None:
-            raise _no_image(image)
         bound = []
         for at, path in (mounts or {}).items():
             if not path.exists():
@@ -626,6 +706,9 @@ class DockerEngine:
         devices = [f"nvidia.com/gpu={gpu}" for gpu in gpus]
         api = self._client.api
         memory = int(self._info.get("MemTotal") or 0)
+        holder, empty = self._laid(undertaker.holder_of(name), image, payload)
+        written = dict.fromkeys((path for path in empty if path not in (mounts or {})), _VOLUME_SIZE)
+        written["/tmp"] = _tmp_size(memory)
         with _asking():
             host = api.create_host_config(
                 auto_remove=True,
@@ -633,15 +716,18 @@ class DockerEngine:
                 cap_drop=["ALL"],
                 security_opt=["no-new-privileges"],
                 read_only=True,
-                tmpfs={"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={_tmp_size(memory)}"},
+                tmpfs={path: f"rw,exec,nosuid,nodev,mode=1777,size={size}" for path, size in written.items()},
                 # A run that takes all memory dies in its own group, and before anything else of the machine does.
                 mem_limit=memory * 7 // 8 or None,
                 memswap_limit=memory * 7 // 8 or None,
                 oom_score_adj=500,
                 shm_size=1 << 30,  # NCCL and the data loader; the engine's own default of 64 MiB is too small
                 pids_limit=4096,
-                # A volume of its own, which goes with the container: an engine elsewhere has none of our files.
-                mounts=[docker.types.Mount(_PAYLOAD_DIR, None, type="volume", labels={RUN_LABEL: "1"}), *bound],
+                ulimits=[_NO_CORE],
+                log_config=_NO_LOG,
+                # Not a file of this machine: an engine elsewhere has none of them.
+                volumes_from=[f"{holder}:ro"],
+                mounts=bound,
                 device_requests=[docker.types.DeviceRequest(driver="cdi", device_ids=devices)] if gpus else None,
             )
             created = api.create_container(
@@ -649,12 +735,14 @@ class DockerEngine:
                 command,
                 name=name,
                 entrypoint="",  # an image's entry point may ask, install or print; the payload runs alone
+                healthcheck={"test": ["NONE"]},  # and nothing of the image's runs beside it
                 stdin_open=True,
                 environment=dict(env or {}),
                 labels={RUN_LABEL: "1"},
                 host_config=host,
             )
             container = str(created["Id"])
+            api.remove_container(holder, force=True)  # its volumes are the other's now, and go with that one
             for stale in abandoned(api.containers(all=True, filters={"label": RUN_LABEL}), container):
                 with suppress(docker.errors.APIError):  # another envkit may be at it too
                     api.remove_container(stale, v=True, force=True)
@@ -665,7 +753,6 @@ class DockerEngine:
         container: str,
         image: str,
         command: list[str],
-        payload: bytes,
         timeout_s: float,
         say: Say,
         stop: Callable[[], bool] | None,
@@ -673,8 +760,6 @@ class DockerEngine:
         api = self._client.api
         deadline = time.monotonic() + timeout_s
         with _asking():
-            if payload:
-                api.put_archive(container, _PAYLOAD_DIR, _payload_tar(payload))
             connection = api.attach_socket(container, {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
         try:
             output = _Output(connection, say)
@@ -743,6 +828,7 @@ class DockerEngine:
                 yield name
             finally:
                 self._discard(name)
+                self._discard(undertaker.holder_of(name))
 
     def _discard(self, container: str) -> None:
         """Removes the container and waits until it is gone.  An engine that has died takes no order; its container

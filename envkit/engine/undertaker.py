@@ -21,16 +21,30 @@ def command(container: str) -> list[str]:
     return [sys.executable, "-P", "-c", _START, str(Path(__file__).parents[2]), container]
 
 
+def holder_of(container: str) -> str:
+    """The name of the container that held the files of another until that was made."""
+    return f"{container}-files"
+
+
 def main() -> None:
     """Waits for a line on stdin, which means that all is well, or for its end, which means that envkit is dead."""
     if sys.stdin.readline():
         return
+    deadline = time.monotonic() + _CREATED_S
+    while time.monotonic() < deadline:
+        gone = _removed(sys.argv[2])
+        _removed(holder_of(sys.argv[2]))
+        if gone:
+            return
+        time.sleep(0.5)
+
+
+def _removed(container: str) -> bool:
     import docker
     import docker.errors
 
-    deadline = time.monotonic() + _CREATED_S
-    while time.monotonic() < deadline:
-        with suppress(docker.errors.DockerException, OSError):  # it is not there yet, or no more, or the engine is not
-            docker.from_env(timeout=60).api.remove_container(sys.argv[2], v=True, force=True)
-            return
-        time.sleep(0.5)
+    # It is not there yet, or no more, or the engine is not.
+    with suppress(docker.errors.DockerException, OSError):
+        docker.from_env(timeout=60).api.remove_container(container, v=True, force=True)
+        return True
+    return False
