@@ -157,7 +157,7 @@ def mended(judged: Sequence[Judged], more: dict[str, tuple[Edit, ...]]) -> tuple
 
 def _without_credentials(diff: str) -> str:
     """A diff as it may end in a build's log; a hunk that held a credential does not apply as a patch."""
-    from envkit.report.redact import redacted_text
+    from envkit.credentials import redacted_text
 
     return "".join(line[:1] + redacted_text(line[1:]) for line in re.findall(r"[^\n]*\n|[^\n]+", diff))
 

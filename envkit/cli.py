@@ -476,7 +476,7 @@ def up(
         require_gpu=require_gpu,
         may_stay_open=may_stay_open,
     )
-    files.write(report, reports.render(made, "json", fail_on=_severity(fail_on)))
+    files.write(report, reports.render(made, "json", fail_on=_severity(fail_on)), 0o600)
     say(f"wrote {report}")
     _finish(made, tables, format=format, fail_on=fail_on, observed=observed)
 
@@ -540,7 +540,7 @@ def _save(path: Path | None, kind: str, subject: object) -> None:
     from envkit.subjects import codec
 
     if path is not None:
-        files.write(path, saved.text(kind, codec.to_plain(subject)))
+        files.write(path, saved.text(kind, codec.to_plain(subject)), 0o600)
         say(f"wrote {path}")
 
 
@@ -922,7 +922,7 @@ def preflight(
         )
         made = flights.run(wish, lambda: connect(engine, say), shown, say)
         if report:
-            files.write(report, reports.render(made, "json", fail_on=_severity(fail_on)))
+            files.write(report, reports.render(made, "json", fail_on=_severity(fail_on)), 0o600)
             say(f"wrote {report}")
         found = flights.cause(made, _severity(fail_on))
         if found:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from envkit import files
+from envkit.credentials import redacted_plain
 from envkit.errors import UsageError
 from envkit.subjects import KINDS, codec
 
@@ -59,6 +60,6 @@ def of_kind(path: str | Path, wanted: type[T]) -> T:
 
 
 def text(name: str, subject: object) -> str:
-    """A subject as the text of a file."""
-    found = {"schema": SCHEMA, "kind": name, "subject": subject}
+    """A subject as the text of a file, what looks like a credential hidden as reports hide it."""
+    found = {"schema": SCHEMA, "kind": name, "subject": redacted_plain(subject)}
     return json.dumps(found, indent=1, sort_keys=True) + "\n"

@@ -25,13 +25,13 @@ from packaging.version import Version
 
 from envkit import lock as locks
 from envkit import render
+from envkit.credentials import redacted_text
 from envkit.engine import buildx
 from envkit.engine.docker import DockerEngine
 from envkit.errors import UsageError
 from envkit.facts import Facts, TorchRow
 from envkit.facts import load as load_facts
 from envkit.lock import FLAVORS, Lock
-from envkit.report.redact import redacted_text
 from envkit.resolve import Choice, resolve
 from envkit.spec import Spec
 from envkit.spec import load as load_spec

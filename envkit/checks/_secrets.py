@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import re
 
+from envkit.credentials import SHAPES
 from envkit.dockerfile import options
 
-# Tokens known by their shape: GitHub, Hugging Face, GitLab, NVIDIA, AWS, Slack, OpenAI, PyPI, Google, and private keys.
-_SHAPES = re.compile(
-    r"(?<![A-Za-z0-9_])(?:gh[pousr]_[A-Za-z0-9]{30,}|github_pat_\w{22,}|hf_[A-Za-z0-9]{30,}|glpat-[\w-]{20,}"
-    r"|nvapi-[\w-]{40,}|A[KS]IA[0-9A-Z]{16}|xox[abprs]-[\w-]{10,}|sk-(?:proj-|ant-)?[A-Za-z0-9_-]{32,}|pypi-[\w-]{50,}"
-    r"|AIza[\w-]{35})|-----BEGIN [A-Z ]*PRIVATE KEY-----"
-)
+_SHAPES = re.compile(rf"(?<![A-Za-z0-9_])(?:{SHAPES})|-----BEGIN [A-Z ]*PRIVATE KEY-----")
 _NAME = re.compile(
     r"(?:^|_)(?:TOKEN|PASSWORD|PASSWD|PASSPHRASE|PASS|PWD|SECRET|SECRETS|CREDENTIALS?|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY"
     r"|SECRET_?KEY|AUTH_?KEY|LICENSE_?KEY|KEY_?SECRET)(?:$|_(?!FILE|PATH|DIR|NAME|ID|URL|TYPE|LENGTH|LEN|LIMIT|TTL|COUNT"

@@ -92,9 +92,13 @@ def run(wish: Wish, ground: Ground, facts: Facts, say: Say) -> DebugReport:
         raise UsageError(f"there is no program `{wish.command[0]}`{where}", fix)
     state = State(wish.command, found, wish.kernels)
     climb = _Climb(wish, ground, facts, here, folder, say, state, started)
-    for rung in rungs.LADDER:
-        _climb(climb, rung)
-    return _report(climb)
+    try:
+        for rung in rungs.LADDER:
+            _climb(climb, rung)
+        return _report(climb)
+    finally:
+        with suppress(OSError):  # the command took it away
+            folder.chmod(0o700)  # a container's user had to write there
 
 
 def _check(wish: Wish) -> None:
@@ -133,7 +137,7 @@ def _folder(wish: Path | None) -> Path:
         number += 1
         folder = wish or Path(f"envkit-debug-{number}")
         try:
-            folder.mkdir(parents=wish is not None, exist_ok=wish is not None)
+            folder.mkdir(0o700, parents=wish is not None, exist_ok=wish is not None)  # logs may hold secrets
             if any(folder.iterdir()):
                 raise UsageError(f"{folder} is there already and is not empty", "name a new folder")
             return folder.resolve()
@@ -493,7 +497,7 @@ def _written(climb: _Climb, made: DebugReport) -> DebugReport:
         text = repro.script(words, os.environ, added, cwd=str(climb.here), image="", versions=made.versions, why=why)
     else:
         text = repro.script(argv, {}, added, cwd="/", image=climb.ground.image, versions=made.versions, why=why)
-    _new(folder / "repro.sh", text, mode=0o755)
+    _new(folder / "repro.sh", text, mode=0o700)
     for lock in ("envkit.lock", "uv.lock", "requirements.txt"):
         if climb.ground.image:
             continue
@@ -510,7 +514,7 @@ def _written(climb: _Climb, made: DebugReport) -> DebugReport:
     return made
 
 
-def _new(path: Path, text: str, mode: int = 0o644) -> None:
+def _new(path: Path, text: str, mode: int = 0o600) -> None:
     """Writes a file of the folder.  The command could write there, too: what it put in this place goes, for a link of
     a container's would lead envkit to a file of this machine."""
     try:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from envkit import __version__
+from envkit.credentials import redacted_text
 from envkit.debug import ranks, stacks
 from envkit.debug.records import DebugReport, Fault, PythonFrame, RankRow, Verdict, Waiting
 from envkit.logs.records import Explanation
-from envkit.report.redact import redacted_text
 from envkit.report.text import visible
 
 SCHEMA = "envkit.debug/1"

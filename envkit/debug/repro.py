@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-from envkit.report.redact import HIDDEN, redacted_text
+from envkit.credentials import HIDDEN, redacted_text, redacted_value
 
 # What decides which libraries are loaded and how CUDA, its libraries and the frameworks behave.
 _BEARS = re.compile(
@@ -15,7 +15,6 @@ _BEARS = re.compile(
     r"|HF|VLLM|PYTHON|LD|MASTER|RANK|LOCAL|WORLD|GROUP|ROLE|CONDA|VIRTUAL|DEEPSPEED|ACCELERATE|NUMBA|CUPY)(?:_|$)"
     r"|^(?:PATH|PYTHONPATH|PYTHONHOME|LIBRARY_PATH|TMPDIR|LANG|LC_ALL|VIRTUAL_ENV|RANK|WORLD_SIZE)$"
 )
-_SECRET = re.compile(r"token|passw|passphrase|secret|credential|api_?key|access_?key|private_?key|auth", re.I)
 _OPTION = re.compile(r"^--?[\w-]+$")
 _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 
@@ -43,7 +42,7 @@ def script(
     for name, value in sorted(environ.items()):
         if not _BEARS.search(name) or not _NAME.match(name) or name.startswith("ENVKIT_"):
             continue
-        if _SECRET.search(name) or redacted_text(f"{name}={value}") != f"{name}={value}":
+        if redacted_value(name, value) != value:
             lines.append(f"# {name} is set and is left out: it looks like a secret")
         else:
             lines.append(f"export {name}={_quoted(value)}")

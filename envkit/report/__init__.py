@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from envkit.credentials import redacted_text
 from envkit.errors import UsageError
 from envkit.model import Report, Severity
 from envkit.report import console, html, json, junit, nagios, prometheus
 from envkit.report.console import Table, wants_color
 from envkit.report.html import Bar
-from envkit.report.redact import redacted, redacted_text
+from envkit.report.redact import redacted
 
 DOCUMENTS: Mapping[str, Callable[[Report, Severity], str]] = {
     "json": json.render,

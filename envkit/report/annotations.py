@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from envkit.credentials import redacted_text
 from envkit.model import Finding, Outcome, Severity
-from envkit.report.redact import redacted_text
 from envkit.report.text import visible
 from envkit.sources import READ, Judged
 

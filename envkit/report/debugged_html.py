@@ -10,12 +10,12 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from envkit.credentials import redacted_text
 from envkit.debug import stacks
 from envkit.debug.records import Child, DebugReport, Fault, PythonFrame, RankRow, Verdict, Waiting
 from envkit.logs import knowledge
 from envkit.report import explained, explained_html
 from envkit.report.page import filled
-from envkit.report.redact import redacted_text
 
 _MOST_FRAMES = 40  # of one stack, the innermost
 _MOST_THREADS = 16  # of one process, the main one included

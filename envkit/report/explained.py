@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from envkit import __version__
+from envkit.credentials import redacted_text
 from envkit.logs.records import Explanation, Line, Mark, RankState, Role
-from envkit.report.redact import redacted_text
 from envkit.report.text import visible
 
 SCHEMA = "envkit.explain/1"

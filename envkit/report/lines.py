@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
+from envkit.credentials import redacted_text
 from envkit.model import Finding, Outcome, Report, Severity, Verdict
-from envkit.report.redact import redacted_text
 from envkit.report.text import visible
 from envkit.sources import Judged
 

@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import quote
 
 from envkit import __version__, pages
+from envkit.credentials import redacted_text
 from envkit.model import Edit, Finding, Outcome, Severity, Span
-from envkit.report.redact import redacted_text
 from envkit.report.text import visible
 from envkit.sources import Judged
 

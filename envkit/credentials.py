@@ -1,0 +1,131 @@
+"""Takes what looks like a credential out of texts, for reports before they are printed and for what is saved.
+
+Reports and saved observations end in build logs and bug reports, and their evidence is taken from environments, URLs
+and the output of other people's programs.  The rules prefer hiding too much over showing one secret.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+HIDDEN = "[hidden]"
+
+# "token" must end there: TOKENIZERS_PARALLELISM and max_tokens are no secrets.  A name that says where a
+# secret lies (TOKEN_FILE) is none either.  The lengths are bounded so that a long log takes linear time.
+_NAME = (
+    r"[\w.-]{0,99}?(?:token|passw(?:or)?d|passphrase|secret|credentials?|api[_-]?key|access[_-]?key|private[_-]?key)"
+    r"(?![a-z])(?![\w-]{0,99}_(?:file|path|dir|name)\b)[\w-]{0,99}"
+)
+# A value that only refers to a variable gives nothing away, and the fixes of checks are full of them.
+_REFERENCE = r"(?![\"']?\$(?:\w+|\{\w+\})[\"']?(?:[\s&`]|\Z))"
+_VALUE = r"(?:(\")[^\"]*\"|(')[^']*'|[^\s\"'&`]+)"
+
+_SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
+# Of a variable these say enough; in running text the same words mean most often something else.
+_SECRET_VARIABLE = re.compile(r"[A-Z0-9_]*(?:KEY|AUTH|PASS|PWD|JWT|BEARER|CREDS?|COOKIE|_PAT)", re.IGNORECASE)
+_NO_SECRETS = ("PWD", "OLDPWD")
+# Tokens known by their shape: GitHub, Hugging Face, GitLab, NVIDIA, AWS, Slack, OpenAI, PyPI, Google.
+SHAPES = (
+    r"gh[pousr]_[A-Za-z0-9]{30,}|github_pat_\w{22,}|hf_[A-Za-z0-9]{30,}|glpat-[\w-]{20,}|nvapi-[\w-]{40,}"
+    r"|A[KS]IA[0-9A-Z]{16}|xox[abprs]-[\w-]{10,}|sk-(?:proj-|ant-)?[A-Za-z0-9_-]{32,}|pypi-[\w-]{50,}|AIza[\w-]{35}"
+)
+_RULES: tuple[tuple[re.Pattern[str], str], ...] = (
+    # A log may cut a key off before its end line.
+    (
+        re.compile(
+            r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+            re.DOTALL,
+        ),
+        HIDDEN,
+    ),
+    # RFC 3986 userinfo.  A user alone goes too: tokens are passed that way.
+    (re.compile(r"(://)[^\s/?#\"'`]{1,500}@"), rf"\1{HIDDEN}@"),
+    # A proxy may be named without a scheme.
+    (re.compile(r"(\b\w{0,20}_proxy[\"']?\s*[:=]\s*[\"']?)[^\s/@\"'`]{1,500}@", re.IGNORECASE), rf"\1{HIDDEN}@"),
+    # A password with a raw slash in it is no valid URL and is met; `host:5000/name@sha256:...` holds none.
+    (re.compile(r"(://)[^\s/:@\"'`]+:(?![0-9]+/)[^\s@\"'`]{1,500}@"), rf"\1{HIDDEN}@"),
+    (
+        re.compile(
+            r"(authorization[\"']?\s*[:=]\s*[\"']?(?:(?:bearer|basic|token)\s+)?)[^\s\"'`]+",
+            re.IGNORECASE,
+        ),
+        rf"\1{HIDDEN}",
+    ),
+    (re.compile(r"(\bbearer\s+)[\w.~+/=-]{8,}", re.IGNORECASE), rf"\1{HIDDEN}"),
+    # A JSON Web Token (RFC 7519): its head is an object in base64url, which begins so.
+    (re.compile(r"\beyJ[\w-]{6,}\.[\w-]{4,}(?:\.[\w-]*)?"), HIDDEN),
+    (
+        re.compile(rf"(?<![\w.-])({_NAME})(\s*=\s*|[\"']\s*[:=]\s*){_REFERENCE}{_VALUE}", re.IGNORECASE),
+        rf"\1\2\3\4{HIDDEN}\3\4",
+    ),
+    (
+        re.compile(
+            rf"(?<!\S)(--?(?:[\w-]{{0,99}}-)?(?:password|passwd|token|api-key)\s+)(?!-){_REFERENCE}{_VALUE}",
+            re.IGNORECASE,
+        ),
+        rf"\1\2\3{HIDDEN}\2\3",
+    ),
+    # A Dockerfile's older form, with a blank instead of "=".
+    (
+        re.compile(rf"^(\s*(?:ONBUILD\s+)?ENV\s+{_NAME}\s+){_REFERENCE}\S.*", re.IGNORECASE | re.MULTILINE),
+        rf"\1{HIDDEN}",
+    ),
+    (re.compile(r"(\bwandb\s+login\s+(?:--\S+\s+)*)[0-9a-f]{40}\b"), rf"\1{HIDDEN}"),
+    # curl's own option; a user alone is asked for the password.
+    (
+        re.compile(r"(\bcurl\b[^\n]{0,500}?\s(?:-u|--user|--proxy-user)[\s=][\"']?[^\s:\"'$]{1,200}:)(?!\$)[^\s\"']+"),
+        rf"\1{HIDDEN}",
+    ),
+    (re.compile(rf"\b(?:{SHAPES})"), HIDDEN),
+)
+
+
+def redacted_text(text: str) -> str:
+    """``text`` without the passwords, tokens and keys that can be told by their shape or their name."""
+    for pattern, replacement in _RULES:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def names_secret(name: str) -> bool:
+    """Whether a variable of this name holds a secret, and not where one lies."""
+    if name.upper() in _NO_SECRETS:
+        return False
+    return bool(_SECRET_NAME.fullmatch(name) or _SECRET_VARIABLE.fullmatch(name))
+
+
+def redacted_value(name: str, value: str) -> str:
+    """The value of a variable as it may be shown: hidden whole where its name says that it is a secret, and where the
+    assignment as a whole reads like one."""
+    if value and names_secret(name):
+        return HIDDEN
+    shown = redacted_text(f"{name}={value}")
+    return shown.removeprefix(f"{name}=") if shown.startswith(f"{name}=") else HIDDEN
+
+
+def redacted_plain(plain: Any) -> Any:
+    """Plain data, a saved subject or what a report observed, with every text and key passed through ``redacted_text``.
+
+    A text under a key that names a secret is hidden whole, and so is the value of a variable of such a name.
+    """
+    return _plain(plain)
+
+
+_OBSERVED = {"value", "via", "missing"}
+_VARIABLE = {"name", "value"}
+
+
+def _plain(value: Any, name: str = "") -> Any:
+    if isinstance(value, str):
+        return redacted_value(name, value) if name else redacted_text(value)
+    if isinstance(value, Mapping):
+        if value.keys() == _OBSERVED:  # what was observed of the thing that the key above names
+            return {key: _plain(item, name if key == "value" else "") for key, item in value.items()}
+        if value.keys() == _VARIABLE and isinstance(value["name"], str):
+            return {"name": redacted_text(value["name"]), "value": _plain(value["value"], value["name"])}
+        return {redacted_text(str(key)): _plain(item, str(key)) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, name) for item in value]
+    return value

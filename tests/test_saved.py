@@ -1,0 +1,102 @@
+"""What --save writes: private from its first byte, without what looks like a credential, and judged as before."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from envkit import facts, files, judge, saved
+from envkit.credentials import HIDDEN, names_secret, redacted_plain, redacted_value
+from envkit.model import Observed
+from envkit.subjects import KINDS, Image, codec
+from envkit.subjects.image import Variable
+
+DATA = Path(__file__).parent / "data"
+RECORDED = [
+    *sorted((DATA / "image").glob("*.json")),
+    *sorted((DATA / "host").glob("*.json")),
+    *[DATA / "gpu" / f"h100-torch-2.11-cu130-{what}.json" for what in ("probe", "placement", "smoke")],
+]
+SECRETS = {
+    "HF_TOKEN": "0canary0",
+    "WANDB_API_KEY": "0canary0",
+    "MY_SIGNING_KEY": "0canary0",
+    "REGISTRY_AUTH": "0canary0",
+    "DB_PASS": "0canary0",
+    "SESSION_COOKIE": "0canary0",
+    "HTTPS_PROXY": "http://someone:0canary0@proxy.example:3128",
+    "https_proxy": "someone:0canary0@proxy.example:3128",
+    "NCCL_CONF_FILE": "https://0canary0@example.com/x",
+    "TORCH_X": "Authorization: Bearer 0canary0/rest",
+    "TORCH_Y": "bearer 0canary0",
+    "XLA_FLAGS": "--a=b --password 0canary0 --c",
+    "JAX_Z": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIwY2FuYXJ5MCJ9.0canary0",
+    "LD_LIBRARY_PATH": "/opt/hf_0canary0" + "a" * 30 + "/lib",
+}
+KEPT = {
+    "PWD": "/work",
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_TOKEN_PATH": "/run/secrets/hf",
+    "NCCL_SOCKET_IFNAME": "eth0",
+    "TORCH_CUDA_ARCH_LIST": "9.0;10.0+PTX",
+    "CUDA_VISIBLE_DEVICES": "GPU-5d1c3b0a-0000-0000-0000-000000000001",
+    "MONKEY": "",
+}
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_of_a_variable_is_saved_in_no_shape(name: str) -> None:
+    value = SECRETS[name]
+    assert "canary" not in redacted_value(name, value)
+    for plain in (
+        {name: value},
+        {"variables": [{"name": name, "value": value}]},
+        {"environment": {"value": {name: value}, "via": "os.environ", "missing": ""}},
+        {"settings": {name: {"value": value, "via": "x", "missing": ""}}},
+    ):
+        assert "canary" not in json.dumps(redacted_plain(plain)).replace("someone", ""), plain
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_is_no_secret_is_saved_as_it_is(name: str) -> None:
+    plain = {"variables": [{"name": name, "value": KEPT[name]}], "environment": {name: KEPT[name]}}
+    assert redacted_plain(plain) == plain
+
+
+def test_names_that_say_where_a_secret_lies_are_none() -> None:
+    assert [one for one in ("HF_TOKEN_PATH", "KEY_FILE", "OLDPWD", "max_tokens", "keyboard") if names_secret(one)] == []
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_what_was_recorded_is_saved_whole_and_judged_as_before(path: Path) -> None:
+    """Hiding touches nothing that is judged: of no recorded subject is a letter lost."""
+    plain = json.loads(path.read_text())
+    assert redacted_plain(plain) == plain
+
+
+def test_a_saved_probe_with_hidden_values_has_the_verdict_of_the_live_one(tmp_path: Path) -> None:
+    live = codec.from_plain(Image, json.loads((DATA / "image" / "torch-2.6-cu124.json").read_text()))
+    given = (*(live.variables.value or ()), *(Variable(name, value) for name, value in SECRETS.items()))
+    live = replace(live, variables=Observed.of(given, "os.environ"))
+    target = tmp_path / "saved.json"
+    files.write(target, saved.text("image", codec.to_plain(live)), 0o600)
+    assert "canary" not in target.read_text() and HIDDEN in target.read_text()
+    judged = [judge.judge(one, facts.load()) for one in (live, saved.of_kind(target, KINDS["image"]))]
+    outcomes = [[(result.check, result.outcome) for result in results] for results in judged]
+    assert outcomes[0] == outcomes[1]
+
+
+def test_a_saved_file_is_private_whatever_lay_there_and_whatever_the_umask(tmp_path: Path) -> None:
+    target = tmp_path / "saved.json"
+    target.write_text("open to all")
+    target.chmod(0o666)
+    before = os.umask(0)
+    try:
+        files.write(target, "{}", 0o600)
+    finally:
+        os.umask(before)
+    assert target.stat().st_mode & 0o777 == 0o600
