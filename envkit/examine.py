@@ -10,6 +10,7 @@ from math import inf
 from pathlib import Path
 
 from envkit import expect, facts, judge, pages, pseudonyms, required, saved, tables
+from envkit.engine.endpoint import endpoint
 from envkit.errors import UsageError
 from envkit.host.observe import observe_host
 from envkit.model import Observed, Report, Subject
@@ -22,7 +23,8 @@ def host(root: Path, budget_s: float, cuda: str, contract: Path | None, recorded
     """The machine whose root lies at ``root``, or the one in ``recorded``, with what is expected of it.
 
     Raises UsageError for a contract or a recording that cannot be read, a root that is no directory, a CUDA version
-    that is none, two machines at once, and a budget that leaves no time or never ends.
+    that is none, two machines at once, a docker context that does not exist, and a budget that leaves no time or never
+    ends.
     """
     if not 0 < budget_s < inf:
         raise UsageError(f"a budget of {budget_s:g} s leaves no time", "name seconds, such as 8")
@@ -37,6 +39,8 @@ def host(root: Path, budget_s: float, cuda: str, contract: Path | None, recorded
             raise UsageError(f"`{cuda}` is no version of CUDA", "write it like MAJOR.MINOR") from error
     expected = expect.load(contract, _ids()) if contract else None
     if recorded is None:
+        if root == Path("/"):
+            endpoint(os.environ)  # a context that does not exist is no finding about the machine
         # the checks are imported while the children read, which takes as long
         seen = observe_host(
             root, budget_s, wanted_cuda=cuda, expected=expected, meanwhile=lambda: (judge.checks(Host), facts.load())

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 import sys
 import threading
 from contextlib import suppress
 from hashlib import sha256
-from http.server import BaseHTTPRequestHandler
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socketserver import ThreadingUnixStreamServer
 from typing import Any
@@ -54,6 +55,7 @@ class FakeDocker:
         self.folder = folder
         self.files: dict[str, bytes] = {}
         self.layers: dict[str, bytes] = {}
+        self.asked: list[tuple[str, str, Any]] = []  # method, path, and the body where it is JSON
         (folder / "images").mkdir(parents=True)
         (folder / "bin").mkdir()
         client = folder / "bin" / "docker"
@@ -71,6 +73,8 @@ class FakeDocker:
                 path = unquote(re.sub(r"^/v[0-9.]+", "", parts.path))
                 words = {key: values[0] for key, values in parse_qs(parts.query).items()}
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                json_body = self.headers.get("Content-Type") == "application/json" and body
+                engine.asked.append((self.command, path, json.loads(body) if json_body else None))
                 status, answer = engine.answer(self.command, path, words, body)
                 data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
                 with suppress(ConnectionError):  # a client that knows enough hangs up
@@ -82,11 +86,26 @@ class FakeDocker:
 
             do_GET = do_POST = do_DELETE = _serve
 
+        self._handler = Handler
+        self._more: list[ThreadingHTTPServer] = []
         self.server = ThreadingUnixStreamServer(str(folder / "s"), Handler)
         self.server.daemon_threads = True
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
+    def over_tcp(self, tls: ssl.SSLContext | None = None) -> str:
+        """Listens on a port of this machine too, through TLS where a context is given; returns HOST:PORT."""
+        server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler)
+        server.daemon_threads = True
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        self._more.append(server)
+        return f"127.0.0.1:{server.server_port}"
+
     def close(self) -> None:
+        for server in self._more:
+            server.shutdown()
+            server.server_close()
         self.server.shutdown()
         self.server.server_close()
 
@@ -168,7 +187,7 @@ class FakeDocker:
         return 200, {
             "Id": found["id"],
             "RepoTags": [match[1]],
-            "Config": {"Labels": found["labels"]},
+            "Config": {"Labels": found["labels"], "Volumes": found.get("volumes")},
             "RootFS": {"Layers": found["layers"]},
             "RepoDigests": digests,
             "Size": 7,

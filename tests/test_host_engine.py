@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import http.server
 import json
 import socket
@@ -146,30 +145,17 @@ def test_endpoint_that_is_not_spoken_here() -> None:
     assert engine.ask("ssh://node", installed=True).ended == "unsupported"
 
 
-def test_endpoint_in_dockers_own_order(tmp_path: Path) -> None:
-    here = Place(tmp_path, {"HOME": "/home/ada"})
-    assert engine.endpoint(here) == f"unix://{tmp_path}/var/run/docker.sock"
-    told = Place(tmp_path, {"DOCKER_HOST": "unix:///x", "DOCKER_CONTEXT": "far"})
-    assert engine.endpoint(told) == "unix:///x"
-    config = tmp_path / "home/ada/.docker"
-    meta = config / "contexts/meta" / hashlib.sha256(b"rootless").hexdigest()
-    meta.mkdir(parents=True)
-    (meta / "meta.json").write_text('{"Endpoints": {"docker": {"Host": "unix:///run/user/1/docker.sock"}}}')
-    (config / "config.json").write_text('{"currentContext": "rootless"}')
-    assert engine.endpoint(here) == "unix:///run/user/1/docker.sock"
-    default = Place(tmp_path, {"HOME": "/home/ada", "DOCKER_CONTEXT": "default"})
-    assert engine.endpoint(default).endswith("/var/run/docker.sock")
-
-
 def test_the_socket_of_a_tree_is_looked_for_in_the_tree(tmp_path: Path) -> None:
     (tmp_path / "var").mkdir()
     (tmp_path / "var/run").symlink_to("/run")
-    assert engine.endpoint(Place(tmp_path, {})) == f"unix://{tmp_path}/run/docker.sock"
+    seen = engine.docker(Place(tmp_path, {})).value
+    assert seen is not None and seen.endpoint == f"unix://{tmp_path}/run/docker.sock"
 
 
-def test_context_that_cannot_be_read_is_not_replaced_by_the_default(tmp_path: Path) -> None:
-    where = engine.endpoint(Place(tmp_path, {"HOME": "/home/ada", "DOCKER_CONTEXT": "gone"}))
-    assert engine.ask(where, installed=True).ended == "unsupported"
+def test_a_context_of_the_tree_that_cannot_be_read_is_not_replaced_by_the_default(tmp_path: Path) -> None:
+    seen = engine.docker(Place(tmp_path, {"HOME": "/home/ada", "DOCKER_CONTEXT": "gone"})).value
+    assert seen is not None and seen.ended == "error"
+    assert seen.detail == "there is no docker context `gone`, which DOCKER_CONTEXT names"
 
 
 def test_an_address_that_is_none_is_an_error() -> None:

@@ -16,7 +16,8 @@ def known_engine(name: str) -> None:
 def connect(name: str, say: Say) -> Engine:
     """The engine ``name``: "docker", "local", or "auto" for Docker if it answers and local otherwise.
 
-    Raises Undecided if Docker was asked for and does not answer.
+    Raises Undecided if Docker was asked for and does not answer, and UsageError if the docker context that was named
+    does not exist.
     """
     known_engine(name)
     if name == "local":
@@ -25,8 +26,12 @@ def connect(name: str, say: Say) -> Engine:
         return LocalEngine(cache_dir())
     try:
         from envkit.engine.docker import DockerEngine
+        from envkit.engine.endpoint import SOCKET
 
-        return DockerEngine(cache_dir())
+        made = DockerEngine(cache_dir())
+        if made.endpoint.host != SOCKET:
+            say(f"the docker engine is {made.endpoint.shown}")
+        return made
     except Undecided as error:
         if name == "docker":
             raise

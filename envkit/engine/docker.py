@@ -36,12 +36,12 @@ import docker
 import docker.errors
 import docker.types
 import requests.exceptions
-from docker.context.config import get_current_context_name
 from docker.utils.socket import frames_iter
 
 from envkit import proc
 from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage, Say, Stored, base, buildx, undertaker
-from envkit.engine.trouble import absent, explain, forbidden, no_engine, unreachable
+from envkit.engine.endpoint import client, endpoint
+from envkit.engine.trouble import absent, explain, forbidden, no_engine, unreachable, words_of
 from envkit.errors import EnvkitError, Undecided, UsageError
 from envkit.files import is_full
 from envkit.proc import Completed
@@ -74,8 +74,8 @@ _NO_LOG = docker.types.LogConfig(type="none")  # the engine's own log of the out
 
 def _engine_error(error: Exception) -> EnvkitError:
     """What an SDK exception means for the user."""
-    text = str(error.explanation or error) if isinstance(error, docker.errors.APIError) else str(error)
-    if "PermissionError" in text or "Permission denied" in text:
+    text = str(error.explanation or error) if isinstance(error, docker.errors.APIError) else words_of(error)
+    if "permission denied" in text.lower():
         return forbidden(text)
     if isinstance(error, docker.errors.APIError):
         if "invalid reference format" in text:  # it was never asked for the image
@@ -181,17 +181,19 @@ class _Output:
 
 
 class DockerEngine:
-    """The engine that the environment (DOCKER_HOST, the docker context) names.
+    """The engine that the environment and docker's configuration name (``endpoint``), which all of envkit asks.
 
-    ``cache`` is the directory for bootstrapped bases.  Making one raises Undecided if no engine answers.
+    ``cache`` is the directory for bootstrapped bases.  Making one raises Undecided if no engine answers, and UsageError
+    if what names it names none.
     """
 
     name = "docker"
 
     def __init__(self, cache: Path) -> None:
         self._cache = cache
+        self.endpoint = endpoint(os.environ)
         with _asking():
-            self._client = docker.from_env(timeout=int(_API_S))
+            self._client = client(self.endpoint, _API_S)
             self._info = dict(self._client.info())
 
     # -- bases
@@ -300,8 +302,8 @@ class DockerEngine:
         """
         try:
             with _asking(docker.errors.APIError):
-                client = docker.from_env(timeout=int(_FIRST_WORD_S))
-                digest = client.api.inspect_distribution(ref)["Descriptor"]["digest"]
+                hasty = client(self.endpoint, _FIRST_WORD_S)
+                digest = hasty.api.inspect_distribution(ref)["Descriptor"]["digest"]
         except docker.errors.APIError as error:
             text = str(error.explanation or error).strip().rstrip(".")
             if absent(text):
@@ -348,7 +350,9 @@ class DockerEngine:
         tag, draft = wish.tag, f"{_DRAFT}:{int(time.time())}-{uuid.uuid4().hex}"
         where, free = self._room()
         unpacked = "containerd" in str(self._info.get("DriverStatus", ""))
-        build = partial(buildx.build, builder=_builder(), unpacked=unpacked, where=where, free=free)
+        # The builder that works in the engine's own store, where the bases are, bears the name of the context; another
+        # that the user has chosen for his own work would not see them.
+        build = partial(buildx.build, builder=self.endpoint.context, unpacked=unpacked, where=where, free=free)
         try:
             with proc.sigterm_raises(), self._ahead(replace(wish, tag=f"{draft}-ahead"), build) as on_made:
                 build(replace(wish, tag=draft), say, on_made=on_made)
@@ -895,14 +899,6 @@ def stale_drafts(tags: Iterable[str], now: float) -> list[str]:
     """
     begun = [(tag, re.fullmatch(rf"{_DRAFT}:([0-9]+)-[0-9a-f]+(?:-ahead)?", tag)) for tag in tags]
     return [tag for tag, time_of in begun if time_of and now - int(time_of[1]) > _DRAFT_S]
-
-
-def _builder() -> str:
-    """The builder that works in the engine's own image store, where the bases are.  It bears the name of the docker
-    context; another that the user has chosen for his own work would not see them."""
-    if os.environ.get("DOCKER_HOST"):
-        return "default"
-    return os.environ.get("DOCKER_CONTEXT") or get_current_context_name()
 
 
 def _no_image(image: str) -> UsageError:

@@ -7,6 +7,7 @@ fits none of them stays the build's own failure and is shown as it is.
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Sequence
 
 from envkit.errors import EnvkitError, Undecided, UsageError
@@ -57,15 +58,25 @@ def _last(lines: Sequence[str], pattern: re.Pattern[str]) -> str:
     return next((_quote(line) for line in reversed(lines) if pattern.search(line)), "")
 
 
-# The words that matter in the chain of exceptions that the SDK shows for a daemon it cannot reach.
-_CORE = re.compile(r"\[Errno \d+\] [^'\")]+|Error\(\d+, '([^']+)'\)|timed out|Connection (?:refused|reset)[^'\")]*")
+def words_of(error: BaseException) -> str:
+    """What the innermost of a chain of exceptions says: the SDK's own words for a daemon that it cannot reach hold the
+    others as Python writes them."""
+    seen: list[BaseException] = []
+    while not any(error is one for one in seen):
+        seen.append(error)
+        inner = (*error.args, getattr(error, "reason", None), error.__cause__, error.__context__)
+        error = next((one for one in inner if isinstance(one, BaseException)), error)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate was not trusted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {(error.reason or 'no reason was given').replace('_', ' ')}"
+    return (error.strerror or "" if isinstance(error, OSError) else "") or str(error) or type(error).__name__
 
 
 def no_engine(detail: str) -> Undecided:
     """The error for a daemon that does not answer."""
-    core = _CORE.search(detail)
     return Undecided(
-        f"no docker engine answers: {_quote((core[1] or core[0]) if core else detail).lower()}",
+        f"no docker engine answers: {_quote(detail).lower()}",
         "start it (systemctl start docker), or set DOCKER_HOST or the docker context to one that runs, "
         "or use --engine local",
     )

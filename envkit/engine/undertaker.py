@@ -6,6 +6,7 @@ bears its name, does not.  SDK and sockets are imported at that moment alone: un
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from contextlib import suppress
@@ -40,11 +41,13 @@ def main() -> None:
 
 
 def _removed(container: str) -> bool:
-    import docker
     import docker.errors
 
+    from envkit.engine.endpoint import client, endpoint
+    from envkit.errors import EnvkitError
+
     # It is not there yet, or no more, or the engine is not.
-    with suppress(docker.errors.DockerException, OSError):
-        docker.from_env(timeout=60).api.remove_container(container, v=True, force=True)
+    with suppress(docker.errors.DockerException, OSError, EnvkitError):
+        client(endpoint(os.environ), 60).api.remove_container(container, v=True, force=True)
         return True
     return False

@@ -5,7 +5,6 @@ The standard library's HTTP client does: importing the docker package takes long
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import socket
@@ -14,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from envkit.engine.endpoint import SOCKET, Tls, endpoint
+from envkit.errors import UsageError
 from envkit.host.place import Place, Source, short
 from envkit.model import UNSUPPORTED, Observed
 from envkit.payload.isolate import Ending
@@ -26,29 +27,8 @@ _MOST_BYTES = 8 << 20  # of one answer; /info has some 10 KB
 _ANSWER_S = 2  # /info takes under 0.1 s on an idle engine; a busy one answers within a second
 
 
-def endpoint(place: Place) -> str:
-    """Where the engine listens, by docker's own order: DOCKER_HOST, DOCKER_CONTEXT, the configured context,
-    default.
-
-    Contexts lie in ~/.docker/contexts/meta under the SHA-256 of their name.
-    """
-    if place.environ.get("DOCKER_HOST"):
-        return place.environ["DOCKER_HOST"]
-    config = place.environ.get("DOCKER_CONFIG") or f"{place.environ.get('HOME', '/root')}/.docker"
-    name = place.environ.get("DOCKER_CONTEXT", "")
-    try:
-        name = name or str(json.loads(place.word(f"{config}/config.json")).get("currentContext", ""))
-        if name not in ("", "default"):
-            meta = f"{config}/contexts/meta/{hashlib.sha256(name.encode()).hexdigest()}/meta.json"
-            return str(json.loads(place.word(meta))["Endpoints"]["docker"]["Host"])
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        if name not in ("", "default"):
-            return f"context:{name}"  # named, and not to be read: no other engine may answer in its place
-    return f"unix://{place.path('var/run/docker.sock')}"
-
-
-def _connection(where: str, timeout_s: float, tls: bool) -> HTTPConnection | None:
-    from http.client import HTTPConnection  # 15 ms, which the child that asks has to itself
+def _connection(where: str, timeout_s: float, tls: Tls | None) -> HTTPConnection | None:
+    from http.client import HTTPConnection, HTTPSConnection  # 15 ms, which the child that asks has to itself
 
     class UnixConnection(HTTPConnection):
         """HTTP over a Unix socket."""
@@ -61,9 +41,18 @@ def _connection(where: str, timeout_s: float, tls: bool) -> HTTPConnection | Non
     scheme, _, rest = where.partition("://")
     if scheme == "unix":
         return UnixConnection("localhost", timeout=timeout_s)
-    if scheme in ("tcp", "http") and not tls:
+    if scheme not in ("tcp", "http", "https"):
+        return None
+    if tls is None and scheme != "https":
         return HTTPConnection(rest.rstrip("/"), timeout=timeout_s)
-    return None
+    import ssl
+
+    context = ssl.create_default_context(cafile=tls.ca if tls else None)
+    if tls and not tls.verify:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if tls and tls.cert and tls.key:
+        context.load_cert_chain(tls.cert, tls.key)
+    return HTTPSConnection(rest.rstrip("/"), timeout=timeout_s, context=context)
 
 
 def _get(connection: HTTPConnection, path: str) -> dict[str, Any]:
@@ -129,17 +118,14 @@ def socket_mode(where: str) -> Observed[int]:
         return Observed.lost(short(error), f"stat {path}")
 
 
-def ask(where: str, installed: bool, timeout_s: float = _ANSWER_S, tls: bool = False) -> Docker:
-    """How the engine at ``where`` answered; each of its answers may take ``timeout_s`` seconds.
-
-    ``tls`` says that it wants TLS, which is not spoken here.
-    """
+def ask(where: str, installed: bool, timeout_s: float = _ANSWER_S, tls: Tls | None = None) -> Docker:
+    """How the engine at ``where`` answered; each of its answers may take ``timeout_s`` seconds."""
     from http.client import HTTPException
 
     try:
         connection = _connection(where, timeout_s, tls)
         if connection is None:
-            return Docker("unsupported", f"{where} is neither a Unix socket nor plain TCP", where, installed)
+            return Docker("unsupported", f"{where} is neither a Unix socket nor TCP", where, installed)
         said = parse_answers(_get(connection, "/version"), _get(connection, "/info"), where)
         return replace(said, mode=socket_mode(where))
     except FileNotFoundError:
@@ -155,10 +141,14 @@ def ask(where: str, installed: bool, timeout_s: float = _ANSWER_S, tls: bool = F
 
 
 def docker(place: Place) -> Observed[Docker]:
-    """How the engine answered, and whether one of its programs is here."""
-    tls = bool(place.environ.get("DOCKER_TLS_VERIFY"))
-    said = ask(endpoint(place), bool(place.program("docker", "dockerd")), tls=tls)
-    return Observed.of(said, "the engine's socket")
+    """How the engine answered that the docker client would ask, and whether one of its programs is here."""
+    installed = bool(place.program("docker", "dockerd"))
+    try:
+        found = endpoint(place.environ, place.path)
+    except UsageError as error:
+        return Observed.of(Docker("error", error.message, installed=installed), "docker's configuration")
+    where = f"unix://{place.path('var/run/docker.sock')}" if found.host == SOCKET else found.host
+    return Observed.of(ask(where, installed, tls=found.tls), "the engine's socket")
 
 
 SOURCES: dict[str, Source] = {"docker": docker}
