@@ -2,14 +2,20 @@
 
 Each gets a stand-in of the same form, the same one wherever it occurs, so that what belonged together still does and
 a check says of the stand-ins what it said of the originals.
+
+A machine is redacted by default: after what is known by its form or its place, each word of every text is kept only if
+envkit itself uses it where it reads and judges machines, or if it is a number, a version or the kernel's name of a
+device.  No check can ask for a word that envkit does not have, so nothing that is judged goes; any other word, whoever
+put it there, gets a stand-in.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 _HEX = "[0-9a-fA-F]"
@@ -66,6 +72,14 @@ class _Known:
         self.users = _any(users - _EVERYBODY)
         self.serials = _any(text for key, text in found if key in _SERIALS and len(text) > _LEAST_NAME)
 
+    def word(self, found: str, of_a_name: bool) -> str:
+        """A word as it may stand in a redacted machine; ``of_a_name`` where a machine or its address is named, which a
+        common word may do too."""
+        common = found.lower() in (_OF_ADDRESSES if of_a_name else _vocabulary())
+        if common or _FORMS.fullmatch(found):
+            return found
+        return self.stand_in(found, "word{}")
+
     def stand_in(self, found: str, form: str) -> str:
         """The stand-in of ``found``, in this form."""
         if not found.strip("0-:x"):  # nothing but zeros: it says that there is none
@@ -96,9 +110,47 @@ def _leaves(value: Any, key: str) -> Iterator[tuple[str, str]]:
 
 def machine(plain: Mapping[str, Any]) -> dict[str, Any]:
     """The machine, as plain data, under stand-ins; names of users in paths go too."""
-    made = _walk(dict(plain), "", _Known(plain))
+    known = _Known(plain)
+    made = _walk(dict(plain), "", known)
     assert isinstance(made, dict)
-    return {**made, "name": "machine"}
+    kept = _kept_words(made, known)
+    assert isinstance(kept, dict)
+    return {**kept, "name": "machine"}
+
+
+# What envkit knows of machines: the words in these files are anybody's.
+_KNOWLEDGE = ("facts/*.jsonl", "logs/signatures/*.jsonl", "host/*.py", "subjects/host/*.py", "checks/*host*.py")
+_WORD = re.compile(r"\w+")
+_NAMES_PLACES = re.compile(r"(?:^|_)(?:proxy|host|hostname|addr|address|server|url|uri|endpoint)(?:$|_)", re.IGNORECASE)
+_OF_ADDRESSES = {"http", "https", "tcp", "socks5", "localhost", "machine"}  # and what _FORMS has
+# Words that no list can hold: short ones and numbers; ids of PCI; what the kernel and systemd call devices; parts of
+# versions; and the stand-ins themselves.
+_FORMS = re.compile(
+    r"\w{1,2}|\d{1,10}|0x[0-9a-f]{1,8}|0{5,}[0-9a-f]*|enx02[0-9a-f]{10}"
+    r"|nvidia\d{1,3}|nvme\d{1,2}(?:n\d{1,2}(?:p\d{1,2})?)?|[hsvx]+d[a-z]\d{0,2}|md\d{1,3}|raid\d{1,2}|mc\d{1,2}"
+    r"|(?:mlx|bnxt|irdma|rxe|efa)\d?_?\d{1,2}|dm|zram\d{1,2}|(?:eth|bond|docker|ib|tun|br|card|renderD|cpu)(?:0|[1-9]\d?)|gpu(?:\d|1[0-5])"
+    r"|(?:en|ib|wl)(?:o\d{1,3}|s\d{1,3}|p\d{1,3}s\d{1,3})(?:f\d{1,2})?(?:d\d{1,2})?(?:np?\d{1,2})?(?:v\d{1,3})?"
+    r"|(?:\d{0,4}(?:ubuntu|debian|deb|nmu|dfsg|bpo|build|rc|beta|el|fc|git)\d{1,4})+|server|host|word\d+",
+    re.IGNORECASE,
+)
+
+
+@cache
+def _vocabulary() -> frozenset[str]:
+    here = Path(__file__).parent
+    files = [path for pattern in _KNOWLEDGE for path in sorted(here.glob(pattern))]
+    return frozenset(word.lower() for path in files for word in _WORD.findall(path.read_text("utf-8")))
+
+
+def _kept_words(value: Any, known: _Known, key: str = "") -> Any:
+    if isinstance(value, str):
+        names = _NAMES_PLACES.search(key) and (key.isupper() or key.lower().endswith("_proxy"))
+        return _WORD.sub(lambda found: known.word(found[0], bool(names)), value)
+    if isinstance(value, Mapping):
+        return {_kept_words(str(inner), known): _kept_words(item, known, str(inner)) for inner, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_kept_words(item, known, key) for item in value]
+    return value
 
 
 def _walk(value: Any, key: str, known: _Known) -> Any:

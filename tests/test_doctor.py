@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
 import time
@@ -21,10 +23,11 @@ from gathered import gathered
 from envkit import examine, exits, expect, facts, host_diff, judge, pseudonyms, report, saved
 from envkit.diff import Weight
 from envkit.errors import UsageError
-from envkit.model import Finding, Outcome, Report, Result, Severity, Subject, Verdict
+from envkit.model import Finding, Observed, Outcome, Report, Result, Severity, Subject, Verdict
 from envkit.subjects import Host
 from envkit.subjects.codec import from_plain, to_plain
 from envkit.subjects.host.expected import Expected, ExpectedChecks
+from envkit.subjects.host.system import RemoteMount
 
 FACTS = facts.load()
 SOURCES = [item.name for item in fields(Host) if item.name not in ("name", "wanted_cuda", "expected")]
@@ -126,6 +129,73 @@ def test_a_redacted_machine_is_judged_as_before(machine: str) -> None:
     assert {result.check: result.outcome for result in judge.judge(redacted, FACTS)} == before
     assert redacted.name == "machine"
     assert redacted.packages == machines.host(machine).packages
+
+
+# Nobody's forms: what a person, a site or a program may have put into any text of a machine.
+PLANTED = (
+    "acmefiler", "nas07", "hunter2planted", "S3cr3tPlanted", "projectxeno", "licsrv01", "wintermute", "jdoe42",
+    "dgxpod", "kubeprodns", "slurmq_acme", "müllerplanted", "NVSN1234567X", "abcdef0123456789abcdef0123456789abcdef01",
+)  # fmt: skip
+AS_TEXT = (
+    "{0}:/exports/{4} //{1}.corp.acmesite.net/{4} 27000@{5} http://{6}:{2}@{0}.acmesite.net:3128 /home/{6}/{4} "
+    "lowerdir=/var/lib/docker/overlay2/{13}/diff,{8} {9}/{10} {11} SN {12} {7}@{1}: pam for user {6} {3}"
+)
+
+
+def planted(value: Any) -> Any:
+    """The plain machine with all of these behind every text."""
+    if isinstance(value, dict):
+        return {key: planted(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [planted(item) for item in value]
+    return f"{value} {AS_TEXT.format(*PLANTED)}" if isinstance(value, str) else value
+
+
+def told(text: str) -> list[str]:
+    text = text.encode().decode("unicode_escape") if "\\u" in text else text
+    return [one for one in (*PLANTED, "acmesite") if one.lower() in text.lower()]
+
+
+@pytest.mark.parametrize("machine", machines.NAMES)
+def test_no_field_of_a_redacted_machine_keeps_a_word_of_somebodys(machine: str) -> None:
+    plain = planted(to_plain(machines.host(machine)))
+    plain["environment"]["value"]["https_proxy"] = "storage.cluster.internal:3128"
+    plain["environment"]["value"]["NCCL_ACMEFILER_X"] = "1"
+    text = json.dumps(pseudonyms.machine(plain))
+    assert told(text) == [] and "storage.cluster" not in text
+
+
+@pytest.mark.parametrize("how", ["live", "from"])
+def test_a_redacted_machine_is_saved_and_reported_without_them(how: str, tmp_path: Path) -> None:
+    """Every byte of the file and of the reports, of this machine and of a recorded one."""
+    target = tmp_path / "redacted.json"
+    if how == "from":
+        host = machines.host("h100")
+        lines = tuple(replace(line, text=f"{line.text} {AS_TEXT.format(*PLANTED)}") for line in host.log.value or ())
+        mounts = (RemoteMount("/home/wintermute", "nfs4", "acmefiler:/exports/projectxeno", "answered"),)
+        host = replace(
+            host,
+            log=Observed.of(lines, "dmesg"),
+            remote_mounts=Observed.of(mounts, "statvfs"),
+            name="nas07.acmesite.net",
+        )
+        source = ["--from", str(written(tmp_path / "host.json", host))]
+    else:
+        source = []
+    variables = {
+        "HOME": "/home/wintermute", "USER": "wintermute", "NCCL_SOCKET_IFNAME": "acmefiler",
+        "https_proxy": "http://jdoe42:hunter2planted@nas07.acmesite.net:3128", "no_proxy": "licsrv01,dgxpod.acmesite",
+        "NVIDIA_LICENSE_SERVER": "27000@licsrv01", "CUDA_CACHE_PATH": "/scratch/projectxeno",
+        "TORCH_HOME": "/x/kubeprodns", "LD_LIBRARY_PATH": "/opt/slurmq_acme/lib", "PATH": os.environ["PATH"],
+    }  # fmt: skip
+    for format in ("json", "console", "junit", "html"):
+        words = ["--redact", "--save", str(target), "-f", format, "--observed"]
+        done = forked.envkit("doctor", *source, *words, env=variables)
+        assert done.returncode in (0, 1, 3), done.stderr
+        text = target.read_text() + done.stdout
+        assert told(text) == [] and target.stat().st_mode & 0o777 == 0o600
+        name = socket.gethostname()  # a short one is a word of the kernel's paths as well ("vm")
+        assert how == "from" or len(name) < 5 or not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)
 
 
 @pytest.mark.parametrize("name", ["docker", "nvidia", "localhost"])
