@@ -158,11 +158,11 @@ _SAID_OF_CHOICE = {"row", "torch", "cuda", "cudnn", "nccl", "triton", "os", "gli
 def images(old: Image, new: Image, facts: Facts) -> tuple[Change, ...]:
     """What differs between two images as their processes show them: torch's build, loaded libraries, distributions.
 
-    An image's name is no content, and neither are the GPUs of the machine on which it was observed; what its wheels
-    ask for and leave unmapped goes with them.  What was observed in one image only, or in neither, is a change, for
-    two unknowns are not the same; only two records of one digest that agree in full are.
+    An image's name is no content, and neither are its engine and the GPUs of the machine on which it was observed; what
+    its wheels ask for and leave unmapped goes with them.  What was observed in one image only, or in neither, is a
+    change, for two unknowns are not the same; only two records of one digest that agree in full are.
     """
-    if old.digest and replace(old, name="") == replace(new, name=""):
+    if old.digest and replace(old, name="", engine="") == replace(new, name="", engine=""):
         return ()
     changes: list[Change] = []
     stacks = _of_image(old, facts), _of_image(new, facts)

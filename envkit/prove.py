@@ -99,6 +99,11 @@ class Place(Protocol):
         """The GPUs that a run there is given: "all", or one name each."""
         ...
 
+    @property
+    def where(self) -> str:
+        """The engine that it is an image of, empty if it is none."""
+        ...
+
     def promise(self) -> Observed[Promise]:
         """What it was built to hold."""
         ...
@@ -117,6 +122,11 @@ class InEngine:
     digest: str
     gpus: tuple[str, ...]
     stop: Callable[[], bool] | None = None
+
+    @property
+    def where(self) -> str:
+        """What the engine calls itself."""
+        return self.engine.where
 
     def promise(self) -> Observed[Promise]:
         """The lock in the image's label, if envkit built it."""
@@ -154,6 +164,11 @@ class Here:
     @property
     def digest(self) -> str:
         """Nothing: a live environment has no name for its content."""
+        return ""
+
+    @property
+    def where(self) -> str:
+        """Nothing: it is in no engine."""
         return ""
 
     def promise(self) -> Observed[Promise]:
@@ -466,7 +481,7 @@ def probe(
     say(f"probing {place.name}")
     document = _ask(place, "probe", "probe", ["--static"] if static else [], timeout_s, say)
     seen = probe_document.read(document, place.name, place.digest, promise, place.gpus)
-    return replace(seen, frameworks_asked=frameworks)
+    return replace(seen, frameworks_asked=frameworks, engine=place.where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -537,6 +552,7 @@ def smoke(place: Place, say: Say, wish: SmokeWish | None = None, timeout_s: floa
         gpus_given=place.gpus,
         torch_promised=promise.torch if promise else "",
         gpus_promised=tuple(dict.fromkeys(f"sm_{sm.major}{sm.minor}" for sm in promise.gpus)) if promise else (),
+        engine=place.where,
     )
     say(f"running the smoke suite in {place.name}")
     budget_s = (

@@ -84,7 +84,7 @@ class FakeDocker:
                     self.end_headers()
                     self.wfile.write(data)
 
-            do_GET = do_POST = do_DELETE = _serve
+            do_GET = do_POST = do_PUT = do_DELETE = _serve
 
         self._handler = Handler
         self._more: list[ThreadingHTTPServer] = []
@@ -109,9 +109,17 @@ class FakeDocker:
         self.server.shutdown()
         self.server.server_close()
 
-    def holds(self, name: str, *content: bytes, labels: dict[str, str] | None = None, digest: str = "") -> None:
+    def holds(
+        self,
+        name: str,
+        *content: bytes,
+        labels: dict[str, str] | None = None,
+        digest: str = "",
+        volumes: tuple[str, ...] = (),
+    ) -> None:
         """Gives the engine an image."""
-        self._path(name).write_text(json.dumps({**self._image(content), "labels": labels or {}, "digest": digest}))
+        config = {"labels": labels or {}, "digest": digest, "volumes": {path: {} for path in volumes}}
+        self._path(name).write_text(json.dumps({**self._image(content), **config}))
 
     def will_make(self, *images: tuple[bytes, ...]) -> None:
         """What the builds make, one after the other and the last one again."""
@@ -166,6 +174,8 @@ class FakeDocker:
             return 201, {"Id": "c1"}
         if path == "/containers/json":
             return 200, []
+        if path == "/containers/c1/archive" and method == "PUT":
+            return 200, b""
         if path == "/containers/c1/archive":
             name = words["path"]
             return (200, layer(file=self.files[name])) if name in self.files else (404, {"message": "no such file"})

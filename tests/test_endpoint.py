@@ -6,13 +6,15 @@ import hashlib
 import json
 import ssl
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from fake_docker import FakeDocker
 from forked import envkit
-from test_prove import layer
+from test_prove import FakeEngine, layer, place
 
+from envkit import prove
 from envkit.engine import BuildWish
 from envkit.engine.docker import DockerEngine
 from envkit.engine.endpoint import SOCKET, Endpoint, endpoint
@@ -165,6 +167,17 @@ def test_a_context_is_asked_by_the_sdk_the_builder_and_the_machines_reader_alike
     assert "--builder=mine" in docker.builds()[0]["argv"]
     seen = host_engine.docker(Place(Path("/"), {"HOME": str(tmp_path)})).value
     assert seen is not None and (seen.ended, seen.endpoint) == ("answered", f"unix://{docker.folder}/s")
+
+
+def test_a_report_names_the_engine(docker: FakeDocker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain(monkeypatch, tmp_path)
+    context(tmp_path, "mine", f"unix://{docker.folder}/s")
+    use(tmp_path, "mine")
+    docker.holds("some:image", layer(a=b"a"))
+    done = envkit("audit", "some:image", "-f", "json")
+    assert f"the docker engine is unix://{docker.folder}/s (docker context mine)" in done.stderr
+    fake = FakeEngine(python=sys.executable, images={"job:1": {}})
+    assert prove.probe(place(fake), lambda line: None, static=True).engine == "fake engine"
 
 
 # -- TCP and TLS

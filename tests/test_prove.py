@@ -106,6 +106,7 @@ class FakeEngine:
     answers: dict[str, Completed | Exception] = field(default_factory=dict)
     python: str = ""
     name: str = "fake"
+    where: str = "fake engine"
     images: dict[str, Mapping[str, str]] = field(default_factory=dict)
     base: BaseFound | None = None
     files: dict[str, bytes] = field(default_factory=dict)

@@ -117,6 +117,7 @@ class Engine(Protocol):
     """
 
     name: str
+    where: str  # what a report calls it, without credentials
 
     def resolve_base(self, wish: BaseWish, say: Say) -> BaseFound:
         """The base as pinned: what is here already, else the registry's, else one made from packages."""

@@ -30,7 +30,7 @@ def connect(name: str, say: Say) -> Engine:
 
         made = DockerEngine(cache_dir())
         if made.endpoint.host != SOCKET:
-            say(f"the docker engine is {made.endpoint.shown}")
+            say(f"the docker engine is {made.where}")
         return made
     except Undecided as error:
         if name == "docker":

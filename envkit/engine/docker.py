@@ -192,6 +192,7 @@ class DockerEngine:
     def __init__(self, cache: Path) -> None:
         self._cache = cache
         self.endpoint = endpoint(os.environ)
+        self.where = self.endpoint.shown
         with _asking():
             self._client = client(self.endpoint, _API_S)
             self._info = dict(self._client.info())

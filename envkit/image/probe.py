@@ -13,13 +13,8 @@ from envkit.subjects.image import Image, Promise
 from envkit.versions import Sm
 
 SCHEMA = "envkit.payload/1"
-_OURS = {
-    "name",
-    "digest",
-    "promise",
-    "gpus_given",
-    "frameworks_asked",
-}  # known outside the image, never taken from within
+# known outside the image, never taken from within
+_OURS = {"name", "digest", "promise", "gpus_given", "frameworks_asked", "engine"}
 _TAIL = 400
 
 

@@ -262,7 +262,7 @@ class Image:
     the reason NO_PROMISE where the image makes none.  ``gpus_given`` are the GPUs that the run was given ("all" or one
     name each), known outside the image; empty where it got none.  ``frameworks_asked`` are the packages whose
     import the user wants proven (TORCH and other distributions), NO_FRAMEWORK alone where the image is declared to
-    hold none; empty where nobody said, which means TORCH.
+    hold none; empty where nobody said, which means TORCH.  ``engine`` is the engine that ran it, empty without.
     """
 
     name: str
@@ -291,6 +291,7 @@ class Image:
     cudnn: Observed[tuple[CudnnSet, ...]] = field(default_factory=Observed)
     gpus_given: tuple[str, ...] = ()
     frameworks_asked: tuple[str, ...] = ()
+    engine: str = ""
 
     def mapped(self, name: str) -> tuple[Library, ...]:
         """The mapped copies of the library family ``name``; raises Unknown if the process was not observed."""

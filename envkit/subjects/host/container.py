@@ -13,7 +13,7 @@ class Docker:
     """How the conversation with the Docker Engine ended, and what it said of itself.
 
     ``ended`` is "answered", "no socket", "permission denied", "refused", "hung", "error" or "unsupported" (an
-    endpoint that is neither a Unix socket nor plain TCP).  ``installed`` says whether a docker program or
+    endpoint that is neither a Unix socket nor TCP).  ``installed`` says whether a docker program or
     daemon was found. ``cdi_dirs`` are the directories the engine reads CDI specs from: empty when CDI is off,
     lost when the engine does not say; ``cdi_devices`` those it found, lost when the engine is too old to say.
     ``product`` is "docker", or "podman" where that answers in Docker's place; ``system`` the operating system by the
