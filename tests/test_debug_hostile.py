@@ -78,6 +78,16 @@ def test_words_of_any_bytes_come_through_and_can_be_run_again(run: Run) -> None:
     assert again.stdout == wanted
 
 
+def test_what_is_written_down_is_the_callers_alone(tmp_path: Path) -> None:
+    """What a command prints may hold a secret; a folder in /tmp is open to everybody otherwise."""
+    assert verb("--out", "kept", "--", "sh", "-c", "echo word; exit 3", cwd=tmp_path).returncode == 3
+    assert (tmp_path / "kept").stat().st_mode & 0o777 == 0o700
+    modes = {
+        name: (tmp_path / "kept" / name).stat().st_mode & 0o777 for name in ("report.json", "report.html", "repro.sh")
+    }
+    assert modes == {"report.json": 0o600, "report.html": 0o600, "repro.sh": 0o700}
+
+
 def test_the_reproducer_fails_as_the_command_did(run: Run) -> None:
     made = run([sys.executable, "-c", "import sys; sys.exit('broken') if __debug__ else None"])
     again = subprocess.run(

@@ -266,6 +266,13 @@ def test_messages_of_an_engine_hold_no_python(tmp_path: Path, monkeypatch: pytes
         assert not any(word in caught.value.message for word in PYTHONS), caught.value.message
 
 
+def test_a_version_of_the_api_that_is_none_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain(monkeypatch, tmp_path)
+    monkeypatch.setenv("DOCKER_API_VERSION", "newest")
+    with pytest.raises(UsageError, match="DOCKER_API_VERSION is `newest`, which is no version"):
+        DockerEngine(tmp_path)
+
+
 def test_what_is_shown_of_an_engine_holds_no_credentials() -> None:
     shown = endpoint({"DOCKER_HOST": "tcp://user:0canary0@node:2376"}).shown
     assert "canary" not in shown and "node:2376" in shown

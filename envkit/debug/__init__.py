@@ -97,8 +97,18 @@ def run(wish: Wish, ground: Ground, facts: Facts, say: Say) -> DebugReport:
             _climb(climb, rung)
         return _report(climb)
     finally:
-        with suppress(OSError):  # the command took it away
-            folder.chmod(0o700)  # a container's user had to write there
+        if ground.image:
+            _closed(folder)
+
+
+def _closed(folder: Path) -> None:
+    """Takes back what a container's user needed, to write there; whatever lies in the folder's place now stays."""
+    with suppress(OSError):
+        place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            os.fchmod(place, 0o700)
+        finally:
+            os.close(place)
 
 
 def _check(wish: Wish) -> None:

@@ -66,9 +66,6 @@ _VOLUME_SIZE = 1 << 30  # bytes of a VOLUME in memory: caches of compiled kernel
 _MOST_VOLUMES = 64  # of one image; public ones declare up to five
 _MOST_COPIED = 4  # VOLUMEs with files: the engine copies them, and of nested ones the same files for each
 _PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64"}  # as an engine says them -> as an image does
-# At 1 the kernel neither writes a core file nor starts the host's handler of them (fs/coredump.c); at 0 it would start
-# the handler, which writes to the host.
-_NO_CORE = docker.types.Ulimit(name="core", soft=1, hard=1)
 _NO_LOG = docker.types.LogConfig(type="none")  # the engine's own log of the output would fill its disk
 
 
@@ -728,7 +725,7 @@ class DockerEngine:
                 oom_score_adj=500,
                 shm_size=1 << 30,  # NCCL and the data loader; the engine's own default of 64 MiB is too small
                 pids_limit=4096,
-                ulimits=[_NO_CORE],
+                ulimits=[_no_core("name=rootless" in str(self._info.get("SecurityOptions")))],
                 log_config=_NO_LOG,
                 # Not a file of this machine: an engine elsewhere has none of them.
                 volumes_from=[f"{holder}:ro"],
@@ -850,6 +847,14 @@ class DockerEngine:
                 time.sleep(0.05)  # the engine's own removal is under way
             except (docker.errors.DockerException, requests.exceptions.RequestException, OSError):
                 return
+
+
+def _no_core(rootless: bool) -> docker.types.Ulimit:
+    """The limit of core dumps.  At 1 byte the kernel neither writes a file nor starts the host's handler of dumps,
+    which may write one there; at 0 it would start that (fs/coredump.c).  A rootless engine may not raise a limit of 0.
+    """
+    limit = 0 if rootless else 1
+    return docker.types.Ulimit(name="core", soft=limit, hard=limit)
 
 
 def _tmp_size(memory: int) -> int:

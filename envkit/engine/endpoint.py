@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,7 +121,8 @@ def _tls(files: list[Path], *, verify: bool) -> Tls:
 def client(found: Endpoint, timeout_s: float) -> docker.DockerClient:
     """The SDK's client for an engine; each call may take ``timeout_s`` seconds.
 
-    Raises Undecided for an engine that is reached by a way that envkit does not speak.
+    Raises Undecided for an engine that is reached by a way that envkit does not speak, and UsageError for a
+    DOCKER_API_VERSION that is none.
     """
     import docker
     import docker.constants
@@ -139,6 +141,10 @@ def client(found: Endpoint, timeout_s: float) -> docker.DockerClient:
             "set DOCKER_HOST to unix:///PATH or tcp://HOST:PORT",
         )
     version = os.environ.get("DOCKER_API_VERSION") or None
+    if version and not re.fullmatch(r"\d{1,3}\.\d{1,3}", version):
+        raise UsageError(
+            f"DOCKER_API_VERSION is `{one_line(version)}`, which is no version", "write it like 1.45, or leave it unset"
+        )
     if found.tls is None or scheme == "unix":
         return docker.DockerClient(base_url=found.host, version=version, timeout=int(timeout_s))
     pair = (str(found.tls.cert), str(found.tls.key)) if found.tls.cert and found.tls.key else None
