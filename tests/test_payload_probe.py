@@ -26,7 +26,7 @@ from clocks import ends
 from envkit import facts, judge
 from envkit.errors import Undecided
 from envkit.image.pack import pack
-from envkit.image.probe import read
+from envkit.image.probe import OURS, read
 from envkit.model import Observed, Outcome
 from envkit.payload.probe import inner, libs, maps, origin, outer, present, wheels
 from envkit.payload.probe.ask import ask, ask_all
@@ -761,11 +761,7 @@ def test_a_real_healthy_torch_passes_every_check(pyz: Path) -> None:
 def document() -> dict[str, Any]:
     """A document as the payload prints it, from a recorded image."""
     plain = json.loads((DATA / "torch-2.6-cu124.json").read_text())
-    image = {
-        key: value
-        for key, value in plain.items()
-        if key not in ("name", "digest", "promise", "gpus_given", "frameworks_asked")
-    }
+    image = {key: value for key, value in plain.items() if key not in OURS}
     return {
         "schema": "envkit.payload/1",
         "kind": "probe",
@@ -784,13 +780,7 @@ def test_a_document_becomes_the_image_with_its_name_digest_and_promise() -> None
 
 
 def test_the_payload_and_the_subject_have_the_same_fields() -> None:
-    assert set(inner.fields()) == {field.name for field in fields(Image)} - {
-        "name",
-        "digest",
-        "promise",
-        "gpus_given",
-        "frameworks_asked",
-    }
+    assert set(inner.fields()) == {field.name for field in fields(Image)} - OURS
 
 
 def broken(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:

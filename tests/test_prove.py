@@ -21,6 +21,7 @@ from processes import named
 from envkit import prove
 from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage, Engine, Say, Stored, where_they_lie
 from envkit.errors import Undecided, UsageError
+from envkit.image.probe import OURS
 from envkit.lock import Lock, dump, parse
 from envkit.proc import Completed
 from envkit.prove import Here, InEngine, SmokeWish
@@ -43,11 +44,7 @@ def probe_document(name: str = "torch-2.6-cu124") -> dict[str, Any]:
         "schema": "envkit.payload/1",
         "kind": "probe",
         "payload_sha256": "",
-        "image": {
-            key: value
-            for key, value in image.items()
-            if key not in ("name", "digest", "promise", "gpus_given", "frameworks_asked")
-        },
+        "image": {key: value for key, value in image.items() if key not in OURS},
     }
 
 

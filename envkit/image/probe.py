@@ -14,7 +14,7 @@ from envkit.versions import Sm
 
 SCHEMA = "envkit.payload/1"
 # known outside the image, never taken from within
-_OURS = {"name", "digest", "promise", "gpus_given", "frameworks_asked", "engine"}
+OURS = {"name", "digest", "promise", "gpus_given", "frameworks_asked", "engine"}
 _TAIL = 400
 
 
@@ -40,7 +40,7 @@ def read(
     image = document.get("image")
     if not isinstance(image, Mapping):
         raise _garbled("it holds no image", document)
-    expected = {field.name for field in fields(Image)} - _OURS
+    expected = {field.name for field in fields(Image)} - OURS
     if set(image) != expected:
         odd = sorted(str(key) for key in expected ^ set(image))
         raise _garbled(f"fields missing or unknown: {', '.join(odd)}", document)
