@@ -55,7 +55,7 @@ class FakeDocker:
         self.folder = folder
         self.files: dict[str, bytes] = {}
         self.layers: dict[str, bytes] = {}
-        self.asked: list[tuple[str, str, Any]] = []  # method, path, and the body where it is JSON
+        self.heard: list[tuple[str, str, Any]] = []  # method, path, and the body where it is JSON
         (folder / "images").mkdir(parents=True)
         (folder / "bin").mkdir()
         client = folder / "bin" / "docker"
@@ -74,7 +74,7 @@ class FakeDocker:
                 words = {key: values[0] for key, values in parse_qs(parts.query).items()}
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 json_body = self.headers.get("Content-Type") == "application/json" and body
-                engine.asked.append((self.command, path, json.loads(body) if json_body else None))
+                engine.heard.append((self.command, path, json.loads(body) if json_body else None))
                 status, answer = engine.answer(self.command, path, words, body)
                 data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
                 with suppress(ConnectionError):  # a client that knows enough hangs up

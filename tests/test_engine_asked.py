@@ -16,7 +16,7 @@ def created(docker: FakeDocker, tmp_path: Path) -> list[dict[str, object]]:
     """The containers that a run asked for; this engine lets nobody attach."""
     with pytest.raises(EnvkitError):
         DockerEngine(tmp_path).run("some:image", [], payload=b"x", timeout_s=60, say=lambda line: None)
-    return [body for method, path, body in docker.asked if (method, path) == ("POST", "/containers/create")]
+    return [body for method, path, body in docker.heard if (method, path) == ("POST", "/containers/create")]
 
 
 def test_a_run_is_asked_for_with_all_its_bounds(docker: FakeDocker, tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_a_run_is_asked_for_with_all_its_bounds(docker: FakeDocker, tmp_path: Pa
     assert host["SecurityOpt"] == ["no-new-privileges"] and host["PidsLimit"] == 4096 and host["ShmSize"] == 1 << 30
     health = run["Healthcheck"]
     assert isinstance(health, dict) and health["Test"] == ["NONE"] and not run.get("User")
-    removed = [path for method, path, _ in docker.asked if method == "DELETE"]
+    removed = [path for method, path, _ in docker.heard if method == "DELETE"]
     assert "/containers/c1" in removed, "what held the files goes before the run starts"
 
 
@@ -43,4 +43,4 @@ def test_more_volumes_than_any_image_has_are_refused_before_a_container_is_made(
     docker.holds("some:image", layer(a=b"a"), volumes=tuple(f"/v{number}" for number in range(65)))
     with pytest.raises(Undecided, match="declares 65 VOLUMEs, more than the 64"):
         DockerEngine(tmp_path).run("some:image", [], payload=b"x", timeout_s=60, say=lambda line: None)
-    assert not [path for _, path, _ in docker.asked if path == "/containers/create"]
+    assert not [path for _, path, _ in docker.heard if path == "/containers/create"]
