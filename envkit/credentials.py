@@ -123,8 +123,8 @@ def _plain(value: Any, name: str = "") -> Any:
     if isinstance(value, Mapping):
         if value.keys() == _OBSERVED:  # what was observed of the thing that the key above names
             return {key: _plain(item, name if key == "value" else "") for key, item in value.items()}
-        if value.keys() == _VARIABLE and isinstance(value["name"], str):
-            return {"name": redacted_text(value["name"]), "value": _plain(value["value"], value["name"])}
+        if value.keys() >= _VARIABLE and isinstance(value["name"], str):
+            return {key: _plain(item, value["name"] if key == "value" else str(key)) for key, item in value.items()}
         return {redacted_text(str(key)): _plain(item, str(key)) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item, name) for item in value]
