@@ -29,6 +29,7 @@ MODEL = (*PYTHON, "--placement", "model:make")
 BAD: dict[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {
     ("lock", "engine"): (("SPEC",), ("nonsense", "")),
     ("lock", "upgrade_package"): (("LOCKED", "--engine", "none"), ("no-such-package",)),
+    ("lock", "allow_unpinned"): (("SPEC",), ("nonsense", "", "os,base")),
     ("render", "kind"): (("LOCKED",), ("kubernetes", "")),
     ("render", "flavor"): (("LOCKED",), ("nonsense",)),
     ("base", "suite"): ((), ("nonsense", "../bookworm")),
@@ -39,6 +40,9 @@ BAD: dict[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("SPEC",),
         ("not a url", "ftp://mirror/debian", "http://", "http://x/{what}", "http://x/'"),
     ),
+    ("build", "allow_unpinned"): (("SPEC",), ("nonsense", "")),
+    ("vendor", "allow_unpinned"): (("NEW", "SPEC"), ("nonsense", "")),
+    ("up", "allow_unpinned"): (("SPEC",), ("nonsense", "")),
     ("vendor", "engine"): (("NEW", "SPEC"), ("nonsense", "")),
     ("up", "engine"): (("SPEC",), ("nonsense", "")),
     ("up", "gpus"): (("SPEC",), ("foo", "", "-1", "0,foo", "0,0", "1.5", "9999", "0;true")),

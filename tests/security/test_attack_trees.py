@@ -25,6 +25,7 @@ from envkit.engine.local import LocalEngine
 from envkit.errors import UsageError
 from envkit.files import beside
 
+LOCK = ("lock", "--engine", "none", "--allow-unpinned", "os", "--allow-unpinned", "base")  # asks for wheels alone
 DOCKERFILE = "FROM ubuntu:24.04\nRUN pip install torch==2.6.0\n"
 SPEC = 'torch = "2.6.0"\npython = "3.11"\n'
 COMPOSE = "services:\n  a:\n    image: ubuntu:24.04\n    build: .\n"
@@ -508,7 +509,7 @@ def test_a_lock_of_somebodys_spec_asks_only_the_index_of_this_machine(
     index.add("numpy", "2.2.0")
     job = lay(tmp_path / "repo" / "job", {"envkit.toml": SPEC + 'packages = ["numpy"]\n'})
     steered(job if where == "in the folder" else tmp_path / "repo", listener.port)
-    ended = envkit("lock", "--engine", "none", cwd=job, timeout=300)
+    ended = envkit(*LOCK, cwd=job, timeout=300)
     assert ended.returncode == 0, ended.stderr
     assert listener.came == 0
     assert 'numpy = { version = "2.2.0"' in (job / "envkit.lock").read_text()
@@ -519,7 +520,7 @@ def test_a_broken_configuration_of_uv_in_the_folder_stops_no_lock(
 ) -> None:
     published("2.6.0", "3.11", "nvidia-cudnn-cu12")
     job = lay(tmp_path / "job", {"envkit.toml": SPEC, "uv.toml": "[", "pyproject.toml": "["})
-    ended = envkit("lock", "--engine", "none", cwd=job, timeout=300)
+    ended = envkit(*LOCK, cwd=job, timeout=300)
     assert ended.returncode == 0, ended.stderr
 
 
@@ -545,11 +546,11 @@ def test_what_lies_beside_a_spec_is_not_written_through_a_link_out_of_it(
     published("2.6.0", "3.11", "nvidia-cudnn-cu12")
     job = lay(tmp_path / "job", {"envkit.toml": SPEC})
     if verb == "render":
-        assert envkit("lock", "--engine", "none", cwd=job, timeout=300).returncode == 0
+        assert envkit(*LOCK, cwd=job, timeout=300).returncode == 0
     victim = tmp_path / "victim"
     victim.write_text(SECRET)
     (job / ("envkit.lock" if verb == "lock" else "Dockerfile")).symlink_to(victim)
-    ended = envkit(verb, *(("--engine", "none") if verb == "lock" else ()), cwd=job, timeout=300)
+    ended = envkit(verb, *(LOCK[1:] if verb == "lock" else ()), cwd=job, timeout=300)
     assert ended.returncode == 2, ended
     assert victim.read_text() == SECRET and SECRET not in ended.stdout + ended.stderr
     if verb == "render":
