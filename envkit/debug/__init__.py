@@ -456,7 +456,9 @@ def _verdict(
     if crashed:
         return Verdict.FOUND, told.deaths(crashed, first.exit), said.category if said else "", "", ""
     if first.ended == "timed-out":
-        cause = f"the command had not ended after {first.seconds:.0f} s, and used {first.busy:g} processors"
+        cause = (
+            f"the command had not ended after {first.seconds:.0f} s, and used or waited for {first.busy:g} processors"
+        )
         return Verdict.UNDECIDED, cause, "", "", "give it more time: --rung-budget SECONDS"
     if state.failed:
         own = stacks.own_line(_raised(first))

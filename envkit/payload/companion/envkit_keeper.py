@@ -41,6 +41,9 @@ _TIDIES = re.compile(r"multiprocessing.resource_tracker|torch_shm_manager")
 _SWEEP_S = 10.0  # for all to be gone after SIGKILL; one in an uninterruptible driver call outlives it
 _SAMPLES, _APART_S = 3, 3.0  # of the stacks, before a silent command is called hung
 _IDLE = 0.1  # processors in use by what waits; Python's own threads wake now and then
+_WORKING = (
+    0.5  # processors that are used or waited for by what computes; on a busy machine a thread that wakes waits too
+)
 # The innermost frame of a main thread that waits, though it may spin: what torch waits in for the GPU and for peers.
 _WAITS = re.compile(
     r"  File \"[^\"\n]*/torch/(?:cuda|distributed)/[^\"\n]*\", line \d+ in (?:synchronize|wait\w*|\w*barrier|recv\w*"
@@ -60,6 +63,7 @@ class Process(NamedTuple):
     parent: int
     state: str
     ticks: int  # of processor time
+    waited: float = 0.0  # ticks in which its threads were ready to run and others had the processor
 
 
 class Stopped(BaseException):
@@ -92,9 +96,17 @@ def below(root: int) -> dict[int, Process]:
     while ahead:
         for pid in children.get(ahead.pop(), []):
             if pid not in kin:
-                kin[pid] = found[pid]
+                kin[pid] = found[pid]._replace(waited=_waited(pid))
                 ahead.append(pid)
     return {pid: each for pid, each in kin.items() if each.state not in "ZX"}
+
+
+def _waited(pid: int) -> float:
+    """The second number of a thread's schedstat, in nanoseconds, of all threads of a process; 0 where none is told."""
+    total = 0
+    for path in glob.glob(f"/proc/{pid}/task/*/schedstat"):
+        total += int((_text(path).split() or ["0", "0"])[1])
+    return total / 1e9 * os.sysconf("SC_CLK_TCK")
 
 
 def _text(path: str) -> str:
@@ -164,7 +176,7 @@ class Keeper:
         self.cuda: set[int] = set()
         self.looked = 0.0
         self.samples: list[dict[str, Any]] = []
-        self.ticks: list[tuple[float, int]] = []
+        self.ticks: list[tuple[float, float]] = []
         self.steps: list[tuple[str, int, int]] = []  # the files of the ranks as they were seen last
         self.stepped = self.listed = time.monotonic()
 
@@ -253,7 +265,7 @@ class Keeper:
         for pid in there:
             if pid not in self.cuda and "/libcuda.so" in self.maps(pid):
                 self.cuda.add(pid)
-        self.ticks = [*self.ticks[-240:], (self.looked, sum(each.ticks for each in there.values()))]
+        self.ticks = [*self.ticks[-240:], (self.looked, sum(each.ticks + each.waited for each in there.values()))]
         return there
 
     def maps(self, pid: int) -> str:
@@ -350,9 +362,11 @@ class Keeper:
         first, last = self.samples[0], self.samples[-1]
         most = _IDLE * os.sysconf("SC_CLK_TCK") * max(0.1, last["after_s"] - first["after_s"])
         for pid, each in last["processes"].items():
-            used = each["ticks"] - first["processes"].get(pid, each)["ticks"]
+            begun = first["processes"].get(pid, each)
+            used = each["ticks"] - begun["ticks"]
+            wanted = used + each["waited"] - begun["waited"]  # who wants a whole processor gets some of it, if late
             main = each["python"].rpartition("(most recent call first):\n")[2]
-            if used > most and not _WAITS.match(main):
+            if (used > most or wanted > _WORKING / _IDLE * most) and not _WAITS.match(main):
                 return False
         self.sample(native=True)
         return True
@@ -413,6 +427,7 @@ class Keeper:
             "rank": environ.get("RANK", environ.get("SLURM_PROCID", "")),
             "cuda": pid in self.cuda,
             "ticks": each.ticks,
+            "waited": each.waited,
             "waits_in": _text(f"/proc/{pid}/wchan").strip("\0\n "),
             "kernel": _text(f"/proc/{pid}/stack")[:2000],
             "python": python,
@@ -490,7 +505,10 @@ class Keeper:
                 os.kill(pid, number)
 
     def busy(self) -> float:
-        """The processors that the command used of late, on average; 0 where it was not looked at twice."""
+        """The processors that the command used or waited for of late, on average; 0 where it was not looked at twice.
+
+        On a busy machine a command that computes gets a part of one only, and is no hang for that.
+        """
         late = [each for each in self.ticks if each[0] >= self.looked - 10.0]
         if len(late) < 2 or late[-1][0] == late[0][0]:
             return 0.0
