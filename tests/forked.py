@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, NoReturn
 
@@ -30,8 +30,15 @@ def envkit(
     cwd: Path | None = None,
     stdin: bytes = b"",
     timeout: float = 60,
+    stdout: IO[bytes] | None = None,
+    stderr: IO[bytes] | None = None,
+    before: Callable[[], object] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """What ``subprocess.run`` gives for these words; ``env`` is the whole environment."""
+    """What ``subprocess.run`` gives for these words; ``env`` is the whole environment.
+
+    A stream that is given takes what the process writes there; ``before`` is called in the process before envkit is:
+    limits of the kernel, a fault.
+    """
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         given.write(stdin)
         given.seek(0)
@@ -39,7 +46,7 @@ def envkit(
             stream.flush()
         pid = os.fork()
         if pid == 0:
-            _begin(argv, env, cwd, (given, out, err))
+            _begin(argv, env, cwd, (given, stdout or out, stderr or err), before)
         code = _ended(pid, timeout)
         out.seek(0)
         err.seek(0)
@@ -60,7 +67,11 @@ def _ended(pid: int, timeout: float) -> int:
 
 
 def _begin(
-    argv: tuple[str, ...], env: Mapping[str, str] | None, cwd: Path | None, streams: tuple[IO[bytes], ...]
+    argv: tuple[str, ...],
+    env: Mapping[str, str] | None,
+    cwd: Path | None,
+    streams: tuple[IO[bytes], ...],
+    before: Callable[[], object] | None,
 ) -> NoReturn:
     """In the fork: a process as Python would have begun it, then the console script, which ends it."""
     try:
@@ -77,6 +88,9 @@ def _begin(
         if env is not None:
             os.environ.clear()
             os.environ.update(env)
+            tempfile.tempdir = None  # it is looked for where this environment says
+        if before is not None:
+            before()
         sys.argv = ["envkit", *argv]
         cli.main()
     except BaseException:

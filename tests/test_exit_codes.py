@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -10,27 +11,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+import forked
 import pytest
 
 from envkit.errors import FAULT, READER_GONE
 
 IMAGE = Path(__file__).parent.parent / "images" / "torch-2.6-cu124"
 
-# A fault planted in what every judging verb calls, whatever the verb; the rest is envkit as it is.
-BROKEN = """
-import sys
-from envkit import cli{imports}
-def broken(*words, **more):
-    raise LookupError("a planted fault")
-{place} = broken
-sys.argv[0] = "envkit"
-cli.main()
-"""
 
+def broken(place: str, *words: object, fault: type[Exception] = LookupError) -> subprocess.CompletedProcess[str]:
+    """A run with a fault planted in what every judging verb calls, whatever the verb; the rest is envkit as it is."""
+    module, _, name = place.rpartition(".")
 
-def broken(place: str, imports: str, *words: object) -> subprocess.CompletedProcess[str]:
-    code = BROKEN.format(imports="".join(f"\nimport {name}" for name in imports.split()), place=place)
-    return run([sys.executable, "-c", code, *map(str, words)])
+    def broken(*words: object, **more: object) -> None:
+        raise fault("a planted fault")
+
+    def plant() -> None:
+        found = importlib.import_module(module)
+        assert callable(getattr(found, name))
+        setattr(found, name, broken)
+
+    return forked.envkit(*map(str, words), timeout=120, before=plant)
 
 
 def run(argv: list[str], **streams: IO[bytes]) -> subprocess.CompletedProcess[str]:
@@ -38,8 +39,10 @@ def run(argv: list[str], **streams: IO[bytes]) -> subprocess.CompletedProcess[st
     return subprocess.run(argv, text=True, timeout=120, check=False, **given)  # type: ignore[call-overload,no-any-return]
 
 
-def envkit(*words: object, **streams: IO[bytes]) -> subprocess.CompletedProcess[str]:
-    return run([sys.executable, "-m", "envkit", *map(str, words)], **streams)
+def envkit(
+    *words: object, stdout: IO[bytes] | None = None, stderr: IO[bytes] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return forked.envkit(*map(str, words), stdout=stdout, stderr=stderr, timeout=120)
 
 
 @contextmanager
@@ -54,31 +57,29 @@ def unread() -> Iterator[IO[bytes]]:
 # A fault of envkit itself.
 
 FAULTS = [
-    ("envkit.facts.load", "envkit.facts", ("init", "{folder}")),
-    ("envkit.spec.load", "envkit.spec", ("lock", IMAGE)),
-    ("envkit.spec.load", "envkit.spec", ("up", IMAGE, "--engine", "local")),
-    ("envkit.render.dockerfile", "envkit.render", ("render", IMAGE, "-o", "-")),
-    ("envkit.check.answer", "envkit.check", ("check", IMAGE)),
-    ("envkit.facts.show.describe", "envkit.facts.show", ("facts", "torch", "2")),
-    ("envkit.examine.host", "envkit.examine", ("doctor",)),
-    ("envkit.examine.host", "envkit.examine", ("doctor", "--exit-style", "slurm")),
-    ("envkit.examine.listing", "envkit.examine", ("doctor", "--list")),
-    ("envkit.preflight.run", "envkit.preflight", ("preflight", "--", "true")),
-    ("envkit.prove.probe", "envkit.prove", ("probe",)),
-    ("envkit.prove.smoke", "envkit.prove", ("smoke",)),
-    ("envkit.prove.audit", "envkit.prove", ("audit", IMAGE)),
-    ("envkit.explain.answer", "envkit.explain", ("explain", IMAGE / "Dockerfile")),
-    ("envkit.debug.run", "envkit.debug", ("debug", "--", "true")),
-    ("envkit.saved.document", "envkit.saved", ("judge", IMAGE / "envkit.toml")),
-    ("envkit.compare.changes", "envkit.compare", ("diff", IMAGE, IMAGE)),
+    ("envkit.facts.load", ("init", "{folder}")),
+    ("envkit.spec.load", ("lock", IMAGE)),
+    ("envkit.spec.load", ("up", IMAGE, "--engine", "local")),
+    ("envkit.render.dockerfile", ("render", IMAGE, "-o", "-")),
+    ("envkit.check.answer", ("check", IMAGE)),
+    ("envkit.facts.show.describe", ("facts", "torch", "2")),
+    ("envkit.examine.host", ("doctor",)),
+    ("envkit.examine.host", ("doctor", "--exit-style", "slurm")),
+    ("envkit.examine.listing", ("doctor", "--list")),
+    ("envkit.preflight.run", ("preflight", "--", "true")),
+    ("envkit.prove.probe", ("probe",)),
+    ("envkit.prove.smoke", ("smoke",)),
+    ("envkit.prove.audit", ("audit", IMAGE)),
+    ("envkit.explain.answer", ("explain", IMAGE / "Dockerfile")),
+    ("envkit.debug.run", ("debug", "--", "true")),
+    ("envkit.saved.document", ("judge", IMAGE / "envkit.toml")),
+    ("envkit.compare.changes", ("diff", IMAGE, IMAGE)),
 ]
 
 
-@pytest.mark.parametrize(("place", "module", "words"), FAULTS, ids=[" ".join(map(str, row[2][:1])) for row in FAULTS])
-def test_a_fault_of_envkit_is_70_in_every_verb(
-    place: str, module: str, words: tuple[object, ...], tmp_path: Path
-) -> None:
-    done = broken(place, module, *(str(word).format(folder=tmp_path) for word in words))
+@pytest.mark.parametrize(("place", "words"), FAULTS, ids=[" ".join(map(str, row[1][:1])) for row in FAULTS])
+def test_a_fault_of_envkit_is_70_in_every_verb(place: str, words: tuple[object, ...], tmp_path: Path) -> None:
+    done = broken(place, *(str(word).format(folder=tmp_path) for word in words))
     assert done.returncode == FAULT, done.stderr
     assert "LookupError: a planted fault" in done.stderr
     assert done.stderr.splitlines()[-1].startswith("envkit: this is a fault of envkit itself")
@@ -88,7 +89,7 @@ def test_a_fault_of_envkit_is_70_in_every_verb(
 @pytest.mark.parametrize("verb", [("doctor",), ("preflight",)])
 def test_nagios_hears_unknown_of_a_fault(verb: tuple[str, ...]) -> None:
     module = {"doctor": "examine.host", "preflight": "preflight.run"}[verb[0]]
-    done = broken(f"envkit.{module}", "envkit.examine envkit.preflight", *verb, "--exit-style", "nagios")
+    done = broken(f"envkit.{module}", *verb, "--exit-style", "nagios")
     assert done.returncode == 3
     assert done.stdout.startswith("ENVKIT UNKNOWN - ")
     assert "LookupError: a planted fault" in done.stderr and "fault of envkit itself" in done.stderr
@@ -97,16 +98,13 @@ def test_nagios_hears_unknown_of_a_fault(verb: tuple[str, ...]) -> None:
 def test_a_report_that_cannot_be_rendered_is_a_fault_in_every_style() -> None:
     for style, code in (("envkit", FAULT), ("slurm", FAULT), ("nagios", 3)):
         words = ("doctor", "--from", "{saved}", "--exit-style", style)
-        done = broken("envkit.report.render", "envkit.report envkit.examine", *words[:1], "--exit-style", style)
+        done = broken("envkit.report.render", *words[:1], "--exit-style", style)
         assert done.returncode == code, (style, done.stderr)
 
 
 def test_a_stream_that_ends_early_is_no_finding() -> None:
     """The parser makes "Aborted!" and 1, which reads as "found", of an EOFError."""
-    code = BROKEN.format(imports="\nimport envkit.saved", place="envkit.saved.document").replace(
-        "LookupError", "EOFError"
-    )
-    done = run([sys.executable, "-c", code, "judge", str(IMAGE / "envkit.toml")])
+    done = broken("envkit.saved.document", "judge", IMAGE / "envkit.toml", fault=EOFError)
     assert done.returncode == FAULT, done.stderr
     assert "EOFError: a planted fault" in done.stderr
 
@@ -132,7 +130,8 @@ SPOKEN = [
 def test_a_closed_stdout_is_quiet_and_no_verdict(words: tuple[str, ...]) -> None:
     with unread() as gone:
         done = envkit(*words, stdout=gone)
-    assert (done.returncode, done.stderr) == (READER_GONE, "")
+        whole = run([sys.executable, "-m", "envkit", *words], stdout=gone) if words == ("--version",) else done
+    assert (done.returncode, done.stderr) == (whole.returncode, whole.stderr) == (READER_GONE, "")
 
 
 @pytest.mark.parametrize("words", [("check", str(IMAGE)), ("lcok",), ("doctor", "--budget", "2"), ("facts", "x")])

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import forked
 import pytest
 
 from envkit import lock as locks
@@ -26,8 +26,7 @@ def envkit(home: Path, *words: object) -> subprocess.CompletedProcess[str]:
         "PATH": os.environ["PATH"], "HOME": str(home), "UV_DEFAULT_INDEX": "http://127.0.0.1:1/simple",
         "UV_HTTP_RETRIES": "0", "UV_CACHE_DIR": str(home / "uv"), "DOCKER_HOST": f"unix://{home}/none.sock",
     }  # fmt: skip
-    argv = [sys.executable, "-m", "envkit", *map(str, words)]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False, env=env, cwd=home)
+    return forked.envkit(*map(str, words), env=env, cwd=home, timeout=120)
 
 
 # Words of a spec that a shell, uv, apt-get or a Dockerfile would obey.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -325,14 +326,12 @@ SECONDS = 60  # of a processor
 
 def bounded(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """A command line that is killed where it takes more memory or processor time than any file is worth."""
-    script = (
-        "import resource, sys\n"
-        f"resource.setrlimit(resource.RLIMIT_AS, ({BYTES}, {BYTES}))\n"
-        f"resource.setrlimit(resource.RLIMIT_CPU, ({SECONDS}, {SECONDS}))\n"
-        "from envkit.cli import main\nsys.argv[0] = 'envkit'\nmain()\n"
-    )
-    argv = [sys.executable, "-P", "-c", script, *words]
-    done = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, timeout=600)
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))  # a fork has used none
+
+    done = envkit(*words, cwd=cwd, timeout=600, before=limited)
     assert done.returncode in (0, 1, 2, 3), (done.returncode, done.stderr[-2000:])
     assert "Traceback" not in done.stderr and "fault of envkit" not in done.stderr + done.stdout, done.stderr
     return done
