@@ -4,36 +4,40 @@ nothing lost and nothing half-written.  On real file systems of 128 KiB, in moun
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import fcntl
+import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import forked
 import pytest
 from index import Index, Publish
 
-from envkit import proc, room
+from envkit import apt, proc, room
+from envkit.errors import Undecided
 from envkit.proc import Completed
 
 IMAGE = Path(__file__).parent.parent / "images" / "torch-2.6-cu124"
-ALONE = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--mount"]
-# $1 the folder, $2 what it is to become, $3 where its files come from; the rest is run.
+LIMIT = 512  # bytes: `ulimit -f 1`
+NEW_MOUNTS, NEW_USER = 0x00020000, 0x10000000  # <linux/sched.h>: CLONE_NEWNS, CLONE_NEWUSER
+# $1 the folder, $2 what it is to become, $3 where its files come from.
 SETUP = """
-folder=$1 state=$2 from=$3; shift 3
-[ $state = limited ] || mount -t tmpfs -o size=128k none "$folder"
-cp -r "$from"/. "$folder"
-[ $state != full ] || head -c 1000000 /dev/zero > "$folder/fill" 2>/dev/null || :
-[ $state != readonly ] || mount -o remount,ro "$folder"
-code=0
-([ $state != limited ] || ulimit -f 1; exec "$@") || code=$?
-mkdir -p "$0" && rm -f "$folder/fill" 2>/dev/null || :
-tar -C "$folder" -cf - . | tar -C "$0" -xf -
-exit $code
+mount --make-rprivate /
+[ $2 = limited ] || mount -t tmpfs -o size=128k none "$1"
+cp -r "$3"/. "$1"
+[ $2 != full ] || head -c 1000000 /dev/zero > "$1/fill" 2>/dev/null || :
+[ $2 != readonly ] || mount -o remount,ro "$1"
 """
 
 
@@ -52,27 +56,78 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def within(tmp_path: Path, state: str, *argv: object, files: Path | None = None, **environment: str) -> Ended:
-    """Runs ``argv`` while the folder ``place`` is "full", "readonly" or, for files above 512 bytes, "limited"."""
-    place, given, kept = tmp_path / "place", files or tmp_path / "given", tmp_path / "kept"
+def within(
+    tmp_path: Path, state: str, *argv: object, before: Callable[[], object] | None = None, **environment: str
+) -> Ended:
+    """Runs envkit while the folder ``place`` is "full", "readonly" or, for files above 512 bytes, "limited"."""
+    place, given, kept = tmp_path / "place", tmp_path / "given", tmp_path / "kept"
     for folder in (place, given):
         folder.mkdir(exist_ok=True)
     words = [str(word).replace("PLACE", str(place)) for word in argv]
     env = {**os.environ, **{name: value.replace("PLACE", str(place)) for name, value in environment.items()}}
-    done = subprocess.run(
-        [*ALONE, "sh", "-eu", "-c", SETUP, str(kept), str(place), state, str(given), sys.executable, "-m", *words],
-        capture_output=True, text=True, timeout=300, check=False, env=env, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    return Ended(done.returncode, done.stdout, done.stderr, contents(given), contents(kept))
+    told = tmp_path / "told.json"
+    pid = os.fork()
+    if pid == 0:  # whose mounts are its own and go with it
+        try:
+            alone()
+            subprocess.run(["sh", "-eu", "-c", SETUP, "sh", place, state, given], check=True, timeout=60)
+            told.write_text(json.dumps(run(words, env, limit if state == "limited" else before)))
+            if state == "full":
+                (place / "fill").unlink()
+            shutil.copytree(place, kept, symlinks=True)
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(70)
+    assert os.waitpid(pid, 0)[1] == 0
+    return Ended(*json.loads(told.read_text()), contents(given), contents(kept))
+
+
+def alone() -> None:
+    """Gives this process mounts of its own; without root it is root in a user namespace of its own."""
+    user, group = os.geteuid(), os.getegid()
+    flags = NEW_MOUNTS if user == 0 else NEW_MOUNTS | NEW_USER
+    if ctypes.CDLL(None, use_errno=True).unshare(flags) != 0:
+        raise OSError(ctypes.get_errno(), "unshare")
+    if user != 0:
+        for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
+            Path(f"/proc/self/{name}").write_text(text)
+
+
+def limit() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, LIMIT))
+
+
+def run(words: list[str], env: dict[str, str], before: Callable[[], object] | None) -> tuple[int, str, str]:
+    """envkit's exit code and streams, which are pipes: a limit on a file's size does not hold for them."""
+    pipes = [os.pipe() for _ in range(2)]
+    for read, _ in pipes:
+        fcntl.fcntl(read, fcntl.F_SETPIPE_SZ, 1 << 20)  # what it says fits, so that nobody has to read meanwhile
+    out, err = (os.fdopen(write, "wb") for _, write in pipes)
+    code = forked.envkit(*words, env=env, timeout=300, stdout=out, stderr=err, before=before).returncode
+    said = []
+    for (read, _), written in zip(pipes, (out, err), strict=True):
+        written.close()
+        with os.fdopen(read, encoding="utf-8") as stream:
+            said.append(stream.read())
+    return code, said[0], said[1]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def mounts() -> None:
-    asked = subprocess.run(
-        [*ALONE, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, text=True, check=False, timeout=60
-    )
-    if asked.returncode != 0:
-        pytest.skip(f"no file system may be mounted here: {asked.stderr.strip()}")
+    pid = os.fork()
+    if pid == 0:
+        try:
+            alone()
+            subprocess.run(["mount", "-t", "tmpfs", "none", "/mnt"], check=True, timeout=60)
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(70)
+    if os.waitpid(pid, 0)[1] != 0:
+        pytest.skip("no file system may be mounted here")
 
 
 def one_sentence(ended: Ended, *names: str) -> None:
@@ -113,7 +168,7 @@ def test_what_does_not_fit_is_told_and_nothing_is_lost(words: tuple[object, ...]
         + "RUN pip install --extra-index-url https://download.pytorch.org/whl/cu124 torch\n"
         + "RUN apt-get update && apt-get install -y git\n"
     )  # fmt: skip
-    ended = within(tmp_path, state, "envkit", *words)
+    ended = within(tmp_path, state, *words)
     # The limit holds for every file, and the first one that a probe writes is a temporary one.
     one_sentence(ended, str(tmp_path / "place"), *([tempfile.gettempdir()] if state == "limited" else []))
 
@@ -126,7 +181,7 @@ def test_a_lock_that_does_not_fit_leaves_the_old_one(state: str, tmp_path: Path,
     (given / "envkit.toml").write_text('torch = "2.6.0"\npython = "3.11"\n')
     (given / "envkit.lock").write_bytes((IMAGE / "envkit.lock").read_bytes())
     weak = ("--engine", "none", "--allow-unpinned", "os", "--allow-unpinned", "base")
-    ended = within(tmp_path, state, "envkit", "lock", "PLACE", *weak)
+    ended = within(tmp_path, state, "lock", "PLACE", *weak)
     one_sentence(ended, str(tmp_path / "place"))
 
 
@@ -148,7 +203,7 @@ def test_a_lock_without_room_for_its_work_is_no_conflict_and_loses_nothing(
     for name in ("envkit.toml", "envkit.lock"):
         (job / name).write_bytes((IMAGE / name).read_bytes())
     before = contents(job)
-    ended = within(tmp_path, state, "envkit", "lock", job, "--upgrade", "--engine", "none", **{variable: "PLACE"})
+    ended = within(tmp_path, state, "lock", job, "--upgrade", "--engine", "none", **{variable: "PLACE"})
     assert ended.code in (2, 3), ended.err
     assert "Traceback" not in ended.err and "no set of wheels" not in ended.err
     assert ended.err.count("envkit: ") == 1 and "\n  fix: " in ended.err
@@ -158,14 +213,15 @@ def test_a_lock_without_room_for_its_work_is_no_conflict_and_loses_nothing(
 @pytest.mark.skipif(shutil.which("apt-get") is None, reason="this machine has no apt-get")
 def test_an_apt_get_that_cannot_write_is_not_taken_for_one_without_mirrors(tmp_path: Path) -> None:
     """Which is how a full TMPDIR once replaced 156 pinned packages by names."""
-    code = (
-        "import sys\nfrom envkit import apt, errors\n"
-        "try:\n    apt.sources('bookworm')\n"
-        "except errors.Undecided as error:\n    print(type(error).__name__, error.message)\n"
-    )
-    script = tmp_path / "asks.py"
-    script.write_text(code)
-    ended = within(tmp_path, "full", "asks", TMPDIR="PLACE", PYTHONPATH=str(tmp_path))
+
+    def asks() -> None:
+        try:
+            apt.sources("bookworm")
+        except Undecided as error:
+            print(type(error).__name__, error.message, flush=True)
+        os._exit(0)
+
+    ended = within(tmp_path, "full", before=asks, TMPDIR="PLACE")
     assert ended.out.startswith("NoRoom the disk is full: apt-get could not write to "), (ended.out, ended.err)
     assert str(tmp_path / "place") in ended.out
 
@@ -174,9 +230,8 @@ def test_an_apt_get_that_cannot_write_is_not_taken_for_one_without_mirrors(tmp_p
     "words", [("check", IMAGE), ("doctor", "--budget", "2"), ("probe", "--static"), ("facts", "x")]
 )
 def test_a_verb_that_needs_no_room_says_the_same_without(words: tuple[object, ...], tmp_path: Path) -> None:
-    given = [sys.executable, "-m", "envkit", *map(str, words)]
-    plain = subprocess.run(given, capture_output=True, text=True, timeout=300, check=False)
-    ended = within(tmp_path, "full", "envkit", *words, TMPDIR="PLACE")
+    plain = forked.envkit(*map(str, words), timeout=300)
+    ended = within(tmp_path, "full", *words, TMPDIR="PLACE")
     assert (ended.code, "Traceback" in ended.err) == (plain.returncode, False), ended.err
 
 
