@@ -10,7 +10,7 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -103,11 +103,19 @@ PURE = (
 )  # fmt: skip
 
 
-def of(module: str, packages: Iterable[str]) -> str | None:
+@cache
+def holders(module: str) -> tuple[str, ...]:
+    """A module and the packages that it is in."""
+    names = module.split(".")
+    return tuple(".".join(names[:end]) for end in range(len(names), 0, -1))
+
+
+def of(module: str, packages: Container[str]) -> str | None:
     """The one of ``packages`` that a module is in."""
-    return next((package for package in packages if is_in(module, package)), None)
+    return next((package for package in holders(module) if package in packages), None)
 
 
+@cache
 def upward(module: str, name: str) -> bool:
     """Whether an import goes to the same or a later row of a chain that both stand in."""
     for ranks in CHAINS:
@@ -260,6 +268,8 @@ CLOCKS = {"monotonic", "perf_counter", "time"}
 
 def measures_by_the_clock(module: str, source: str) -> list[str]:
     """Bounds of the wall clock, and ends so soon that a loaded machine meets them; tests/clocks.py has better."""
+    if not re.search("timeout|" + "|".join(rf"\b{name}\b" for name in CLOCKS), source):
+        return []  # to parse every test takes seconds
     complaints = []
     for node in ast.walk(tree(source)):
         if isinstance(node, ast.Assert):

@@ -18,6 +18,7 @@ from envkit.versions import Driver
 T = TypeVar("T")
 
 AGAIN = "check it with `envkit doctor`"
+GPU_NODE = re.compile(r"/dev/(nvidia[0-9]+|dxg)")
 SET_ASIDE = ("vfio-pci", "pci-stub")  # drivers by which a PCI device is handed to a virtual machine
 
 
@@ -49,7 +50,7 @@ def gpu_signs(host: Host) -> tuple[dict[str, str], list[str]]:
 def gpu_nodes(host: Host) -> list[str]:
     """The device nodes of GPUs; under WSL /dev/dxg stands for all of them."""
     nodes = host.device_nodes.value or ()
-    return [node.path for node in nodes if re.fullmatch(r"/dev/(nvidia[0-9]+|dxg)", node.path)]
+    return [node.path for node in nodes if GPU_NODE.fullmatch(node.path)]
 
 
 def withheld_nodes(host: Host) -> list[str]:
