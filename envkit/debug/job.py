@@ -58,8 +58,8 @@ class Ran:
     is negative for a signal, None where the keeper ended it; ``main`` is the command's own process, ``cuda`` are
     those that mapped the driver's library.  ``events`` are the companion's, ``dumps`` the texts that faulthandler
     wrote by process, ``samples`` the keeper's looks at a command that did not end.  ``busy`` is how many processors
-    it used or waited for in the last seconds, ``left`` how many processes it left behind, ``undying`` how many of all that were
-    to end did not.
+    it used or waited for in the last seconds, ``left`` how many processes it left behind, ``undying`` how many of all
+    that were to end did not.
     """
 
     folder: Path
