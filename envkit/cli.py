@@ -29,6 +29,7 @@ from envkit import __version__
 from envkit.errors import FAULT, READER_GONE, EnvkitError, Interrupted, Undecided, Unsatisfiable, UsageError
 
 if TYPE_CHECKING:
+    from envkit.lock import Lock
     from envkit.model import Report, Severity
     from envkit.prove import Place
     from envkit.report import Bar, Table
@@ -254,8 +255,9 @@ def lock(
     from envkit.engine.choice import connect, known_engine
     from envkit.spec import load
 
-    if engine != "none":
-        known_engine(engine)
+    known_engine(engine, ("docker", "none", "auto"))
+    if check and (upgrade or upgrade_package or refresh_os):
+        raise UsageError("--check changes nothing, and --upgrade, -P and --refresh-os do", "give one or the other")
     may_stay_open = _open_parts(allow_unpinned)
     wish = load(spec)
     path = locks.path_of(wish)
@@ -270,12 +272,12 @@ def lock(
         disagreements = locks.problems(wish, found) if found else [f"{path} does not exist"]
         for line in disagreements:
             print(line)
-        for part, clause in (locks.unpinned(found) if found else {}).items():
-            say(f"NOT PINNED ({part}): {clause}")
+        _say_unpinned(found)
         raise typer.Exit(1 if disagreements else 0)
     names = None if not (upgrade or upgrade_package) else () if upgrade else tuple(upgrade_package or ())
     if found and names is None and not refresh_os and not locks.problems(wish, found):
-        say("the lock answers this spec already; --upgrade solves anew")
+        say("the lock answers this spec already; --upgrade solves again")
+        _say_unpinned(found)
         made = found
     else:
         if refresh_os and names != ():
@@ -291,6 +293,13 @@ def lock(
         )
     debs = f"{len(made.debs)} Debian packages of {made.archive}" if made.archive else "Debian packages by name"
     print(f"{path}: torch {made.torch} for CUDA {made.cuda}, {len(made.wheels)} wheels, {debs}, base {made.image}")
+
+
+def _say_unpinned(lock: Lock | None) -> None:
+    from envkit import lock as locks
+
+    for part, clause in (locks.unpinned(lock) if lock else {}).items():
+        say(f"NOT PINNED ({part}): {clause}")
 
 
 @app.command()

@@ -287,3 +287,21 @@ def test_what_an_image_s_lock_leaves_open_is_a_warning_of_up_probe_and_audit(
     (result,) = [one for one in judge(image, load_facts()) if one.check == "image-lock-leaves-open"]
     assert result.outcome is Outcome.FAIL and part in PARTS
     assert [(one.message, one.severity) for one in result.findings] == [(locks.unpinned(weak)[part], Severity.WARNING)]
+
+
+def test_a_lock_that_stays_says_what_it_leaves_open(
+    job: Spec, index: Index, mirror: Archive, capsys: pytest.CaptureFixture[str]
+) -> None:
+    allowed = ("--engine", "none", "--allow-unpinned", "os", "--allow-unpinned", "base")
+    assert envkit(capsys, "lock", job.path, *allowed).code == 0
+    again = envkit(capsys, "lock", job.path, "--engine", "none")
+    assert again.code == 0 and "answers this spec already" in again.err
+    assert "NOT PINNED (os): " in again.err and "NOT PINNED (base): " in again.err
+
+
+@pytest.mark.parametrize("option", [("--upgrade",), ("-P", "numpy"), ("--refresh-os",)])
+def test_a_check_of_a_lock_changes_nothing(
+    job: Spec, capsys: pytest.CaptureFixture[str], option: tuple[str, ...]
+) -> None:
+    ended = envkit(capsys, "lock", job.path, "--check", *option)
+    assert ended.code == 2 and "--check changes nothing" in ended.err

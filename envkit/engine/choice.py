@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from envkit.engine import Engine, Say
 from envkit.errors import Undecided, UsageError
 from envkit.files import cache_dir
 
 
-def known_engine(name: str) -> None:
-    """Raises UsageError for an engine that does not exist."""
-    if name not in ("docker", "local", "auto"):
-        raise UsageError(f"there is no engine `{name}`", "one of: docker, local, auto")
+def known_engine(name: str, known: Sequence[str] = ("docker", "local", "auto")) -> None:
+    """Raises UsageError for an engine that is not among the ``known``."""
+    if name not in known:
+        raise UsageError(f"there is no engine `{name}`", f"one of: {', '.join(known)}")
 
 
 def connect(name: str, say: Say) -> Engine:
