@@ -92,11 +92,13 @@ AllowUnpinned = Annotated[
 
 
 def say(line: str) -> None:
-    """One line of progress on stderr; what an image or another program put into it cannot steer the terminal."""
+    """One line of progress or of an error on stderr, without credentials; what an image or another program put into it
+    cannot steer the terminal."""
+    from envkit.credentials import redacted_text
     from envkit.report.text import visible
 
     with suppress(OSError, ValueError):  # its reader is gone or its disk is full: progress is no part of a verdict
-        print(visible(line), file=sys.stderr, flush=True)
+        print(visible(redacted_text(line)), file=sys.stderr, flush=True)
 
 
 def _severity(word: str) -> Severity:
@@ -1286,6 +1288,9 @@ def invoke(words: Sequence[str], command: tuple[str, ...] | None = None) -> None
     try:
         code = parser(words[0] if words else "")(args=list(words), obj=command, standalone_mode=False)
     except click.ClickException as error:
+        from envkit.credentials import redacted_text
+
+        error.message = redacted_text(error.message)
         with suppress(OSError):
             error.show()
         raise SystemExit(error.exit_code) from None
@@ -1340,8 +1345,10 @@ def _failed(error: Exception) -> int:
             Undecided("this machine, or the limit of this process, has no memory left", "free some, or raise ulimit -v")
         )
         return Undecided.code
+    from envkit.credentials import redacted_text
+
     with suppress(OSError, ValueError):
-        traceback.print_exception(error)
+        print(redacted_text("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     say("envkit: this is a fault of envkit itself; please report it with the lines above")
     return FAULT
 

@@ -273,6 +273,31 @@ def test_a_version_of_the_api_that_is_none_is_the_users(tmp_path: Path, monkeypa
         DockerEngine(tmp_path)
 
 
-def test_what_is_shown_of_an_engine_holds_no_credentials() -> None:
-    shown = endpoint({"DOCKER_HOST": "tcp://user:0canary0@node:2376"}).shown
-    assert "canary" not in shown and "node:2376" in shown
+@pytest.mark.parametrize(
+    "host",
+    [
+        "tcp://user:0canary0@127.0.0.1:9",
+        "http://0canary0@node:2375",
+        "https://u:0canary0@0canary0@node",
+        "TCP://u:0Canary0@node",
+        "u:0canary0@node:2375",
+        "ssh://user:0canary0@node",
+        "tcp://u:0canary0/x@node",
+    ],
+)
+def test_an_address_with_a_password_is_refused_and_not_quoted(host: str) -> None:
+    with pytest.raises(UsageError, match="DOCKER_HOST has a user or a password in its address") as caught:
+        endpoint({"DOCKER_HOST": host})
+    assert "canary" not in f"{caught.value} {caught.value.fix}".lower()
+
+
+@pytest.mark.parametrize("verb", [*VERBS, ("build", "SPEC"), ("probe", "other:image", "--engine", "docker")])
+def test_no_verb_prints_the_password_of_an_engine(
+    verb: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain(monkeypatch, tmp_path)
+    monkeypatch.setenv("DOCKER_HOST", "tcp://u:0CANARY0@127.0.0.1:9")
+    (tmp_path / "envkit.toml").write_text('torch = "2.6.0"\npython = "3.11"\n')
+    done = envkit(*[str(tmp_path) if word == "SPEC" else word for word in verb], cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "canary" not in (done.stdout + done.stderr).lower() and done.stderr.count("envkit: ") == 1

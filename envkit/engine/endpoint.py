@@ -96,6 +96,12 @@ def _current(config: Path) -> str:
 
 def _address(host: str, by: str) -> str:
     scheme, colon, rest = host.partition("://")
+    user, at, _ = (rest if colon else host).rpartition("@")
+    if at and scheme not in ("unix", "npipe", "fd") and (scheme != "ssh" or ":" in user):
+        raise UsageError(
+            f"{by} has a user or a password in its address, which no engine takes and its errors would show",
+            "write it without one, like tcp://HOST:2376; TLS (DOCKER_TLS_VERIFY) says who may",
+        )
     if not colon or not rest or scheme not in ("unix", "tcp", "http", "https", "ssh", "npipe", "fd"):
         raise UsageError(
             f"{by} is `{one_line(redacted_text(host))}`, which is no address of an engine",
