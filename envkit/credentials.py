@@ -22,6 +22,19 @@ _NAME = (
 _REFERENCE = r"(?![\"']?\$(?:\w+|\{\w+\})[\"']?(?:[\s&`]|\Z))"
 _VALUE = r"(?:(\")[^\"]*\"|(')[^']*'|[^\s\"'&`]+)"
 
+# With a colon the same words are also prose ("keep the secret: mount it"), references of images, mounts, annotations
+# and the counts of logs ("time per token: 3.1").
+_COLON_NAME = (
+    r"[\w.-]{0,99}?(?:token|passw(?:or)?d|passphrase|secret|credentials?|api[_-]?key|access[_-]?key|private[_-]?key)"
+    r"(?![a-z])(?![\w-]{0,99}_(?:file|path|dir|name)\b)(?:[0-9]{1,9}|_\w{0,99})?(?<!_)"
+)
+_NO_VALUE = (
+    r"(?!:|\\?[\"']?(?:str|int|bytes|bool|none|null|true|false|optional)(?![\w-])"
+    r"|(?-i:\.{0,2}/[a-z0-9_.-]+(?:[/:\s]|\Z)))"
+)
+_COUNT = r"(?![\w.-]{0,99}token[ \t]{0,9}:[ \t]{0,9}[0-9.]{1,7}(?:[a-z%]{0,3}/|[,;]?(?:\s|\Z)))"
+_QUOTED = r"(\\?[\"'])[^\"'\n]{1,999}[\"']?"
+
 _SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
 # Of a variable these say enough; in running text the same words mean most often something else.
 _SECRET_VARIABLE = re.compile(r"[A-Z0-9_]*(?:KEY|AUTH|PASS|PWD|JWT|BEARER|CREDS?|COOKIE|_PAT)", re.IGNORECASE)
@@ -66,6 +79,39 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
             re.IGNORECASE,
         ),
         rf"\1\2\3{HIDDEN}\2\3",
+    ),
+    # JSON within a text of JSON.
+    (
+        re.compile(
+            rf"(?<![\w.-])({_NAME}\\{{1,3}}[\"']\s{{0,9}}:\s{{0,9}}\\{{1,3}}[\"'])[^\"'\\]{{1,999}}", re.IGNORECASE
+        ),
+        rf"\1{HIDDEN}",
+    ),
+    # "api_key:x" and "password :x".
+    (
+        re.compile(
+            rf"(?<![\w./-]){_COUNT}({_COLON_NAME}[ \t]{{0,9}}:)(?!\s){_NO_VALUE}{_REFERENCE}(?:{_QUOTED}|[^\s\"'&`]+)",
+            re.IGNORECASE,
+        ),
+        rf"\1\2{HIDDEN}\2",
+    ),
+    # YAML's "token: x", where a line or a list's entry begins; of running text what is quoted, what has digits, and
+    # what ends the line or stands before the next name.
+    (
+        re.compile(
+            rf"((?:^|[={{\[,;(\"'`|-])[ \t]{{0,40}}{_COUNT}{_COLON_NAME}[ \t]{{0,9}}:[ \t]{{1,40}}"
+            rf"(?:(?:bearer|basic|token)[ \t]+)?){_NO_VALUE}{_REFERENCE}(?:{_QUOTED}|[^\s\"'&`]+)",
+            re.IGNORECASE | re.MULTILINE,
+        ),
+        rf"\1\2{HIDDEN}\2",
+    ),
+    (
+        re.compile(
+            rf"(?<![\w./-]){_COUNT}({_COLON_NAME}[ \t]{{0,9}}:[ \t]{{1,40}}){_NO_VALUE}{_REFERENCE}(?:{_QUOTED}"
+            r"|(?=[^\s\"'&`]{0,99}[0-9])[^\s\"'&`]{6,}|[^\s\"'&`]+(?=[ \t]*$|[ \t]+[\w-]{1,99}[ \t]*[:=]))",
+            re.IGNORECASE | re.MULTILINE,
+        ),
+        rf"\1\2{HIDDEN}\2",
     ),
     # A Dockerfile's older form, with a blank instead of "=".
     (

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from clocks import costs_less
+from inline import Envkit
 
+from envkit import cli
+from envkit.errors import Undecided, Unsatisfiable, UsageError
 from envkit.model import Finding, Outcome, Report, Result, Subject
 from envkit.report import redacted, redacted_text
 
@@ -44,6 +49,57 @@ KEPT = (
     "LD_LIBRARY_PATH=/usr/local/cuda/lib64",
 )
 
+COLONS = (
+    "api_key:PLANT10abcdefgh",
+    "OPTS=api_key:PLANT10abcdefgh",
+    "x=token: PLANT",
+    "x=password : PLANT",
+    "password :PLANT",
+    '"api_key": "PLANT"',
+    "{'api-key': 'PLANT'}",
+    "{api_key: PLANT, user: bob}",
+    "auth:\n  secret: PLANT\n",
+    "- token: PLANT",
+    "user:bob,access_key:PLANT",
+    "user: bob password: PLANT host: x",
+    "logged in with token: PLANT10 again",
+    'with passphrase: "PLANT more"',
+    "AWS_SECRET_ACCESS_KEY: PLANT/abc+d=",
+    "db_password_1:PLANT",
+    '{\\"api_key\\": \\"PLANT\\"}',
+    "token: Bearer PLANT",
+    "password: 1234PLANT",
+)
+COLONS_KEPT = (
+    "max_split_size_mb:128,expandable_segments:True",
+    "/opt/a:/opt/b:/usr/lib",
+    "localhost:5000/name:tag",
+    "key:value other:thing",
+    "time per token: 3.1 ms",
+    "the secret: mount it",
+    "docker run -v secret:/run/secrets/x:ro image",
+    "company/token-server:1.2",
+    "token-server:1.2",
+    "def login(token: str, password: Optional[str] = None)",
+    "parser::Token::Kind",
+    "token.py:12: error",
+    "password: $PASSWORD",
+    "token_file: /run/secrets/x",
+    "max_tokens: 2048",
+    "credentials:\n  user: bob",
+    "tokenizer: fast",
+)
+
+
+@pytest.mark.parametrize("text", COLONS)
+def test_credentials_behind_a_colon_are_hidden(text: str) -> None:
+    assert "PLANT" not in redacted_text(text) and "[hidden]" in redacted_text(text)
+
+
+@pytest.mark.parametrize("text", COLONS_KEPT)
+def test_what_stands_behind_a_colon_and_is_no_credential_is_kept(text: str) -> None:
+    assert redacted_text(text) == text
+
 
 @pytest.mark.parametrize("text", HIDDEN)
 def test_credentials_are_hidden(text: str) -> None:
@@ -55,7 +111,7 @@ def test_what_is_no_credential_is_kept(text: str) -> None:
     assert redacted_text(text) == text
 
 
-@pytest.mark.parametrize("text", [*HIDDEN, *KEPT])
+@pytest.mark.parametrize("text", [*HIDDEN, *KEPT, *COLONS, *COLONS_KEPT])
 def test_hiding_twice_changes_nothing(text: str) -> None:
     assert redacted_text(redacted_text(text)) == redacted_text(text)
 
@@ -73,7 +129,9 @@ def test_observed_values_go_by_their_keys_and_numbers_stay() -> None:
     assert made.observed["env"] == env | hidden
 
 
-@pytest.mark.parametrize("word", ["a", "token", "-token", "token_", "://", "https://a:", "password = "])
+@pytest.mark.parametrize(
+    "word", ["a", "token", "-token", "token_", "://", "https://a:", "password = ", "token:", "token: ", "token: a:"]
+)
 def test_a_long_log_is_read_in_linear_time(word: str) -> None:
     with costs_less(1.0):  # 0.1 s when written; a rule that backtracks takes minutes
         redacted_text(word * 4000)
@@ -99,3 +157,37 @@ def test_what_a_dockerfile_says_without_an_equals_sign_is_hidden_too(text: str, 
 @pytest.mark.parametrize("text", ["ENV HF_TOKEN $TOKEN", "ENV PATH /usr/bin", "curl -u $USER:$PASS https://x.example"])
 def test_names_of_secrets_are_no_secrets(text: str) -> None:
     assert redacted_text(text) == text
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UsageError("`http://u:0canary0@h/{nope}` is no address", "not http://u:0canary0@h"),
+        Undecided("invalid bind address format: tcp://u:0canary0@127.0.0.1:9", "token=0canary0"),
+        Unsatisfiable("no", ("https://0canary0@h/x",), ("https://u:0canary0@h/y",)),
+        ValueError("http://u:0canary0@h"),
+        OSError(5, "https://u:0canary0@h failed"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_no_error_is_printed_with_a_credential(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+    def failing() -> None:
+        raise error
+
+    with Envkit(capsys):
+        cli.run(failing)
+    said = capsys.readouterr()
+    assert ("canary" not in said.out + said.err and "[hidden]@h" in said.err) or "[hidden]@127" in said.err, said.err
+
+
+def test_no_word_that_the_parser_quotes_and_no_progress_shows_a_credential(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "envkit.toml").write_text('torch = "2.6.0"\npython = "3.11"\n')
+    secret = "http://u:0canary0@h/{nope}"
+    with Envkit(capsys) as envkit:
+        for words in (("build", tmp_path, "--apt-mirror", secret), ("doctor", "--budget", secret), (secret,)):
+            done = envkit(*words)
+            assert done.code == 2 and "canary" not in done.out + done.err and "[hidden]" in done.err, done.err
+    cli.say(f"read {secret}")
+    assert capsys.readouterr().err == "read http://[hidden]@h/{nope}\n"

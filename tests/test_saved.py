@@ -34,6 +34,10 @@ SECRETS = {
     "TORCH_X": "Authorization: Bearer 0canary0/rest",
     "TORCH_Y": "bearer 0canary0",
     "XLA_FLAGS": "--a=b --password 0canary0 --c",
+    "TORCH_COLON": "a:b,api_key:0canary0",
+    "TORCH_YAML": "token: 0canary0",
+    "TORCH_BLANK": "password : 0canary0",
+    "TORCH_JSON": '{"api_key": "0canary0"}',
     "JAX_Z": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIwY2FuYXJ5MCJ9.0canary0",
     "LD_LIBRARY_PATH": "/opt/hf_0canary0" + "a" * 30 + "/lib",
 }
@@ -44,6 +48,8 @@ KEPT = {
     "NCCL_SOCKET_IFNAME": "eth0",
     "TORCH_CUDA_ARCH_LIST": "9.0;10.0+PTX",
     "CUDA_VISIBLE_DEVICES": "GPU-5d1c3b0a-0000-0000-0000-000000000001",
+    "PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:128,expandable_segments:True",
+    "MASTER": "host:29500",
     "MONKEY": "",
 }
 
