@@ -1290,9 +1290,10 @@ def invoke(words: Sequence[str], command: tuple[str, ...] | None = None) -> None
     except click.ClickException as error:
         from envkit.credentials import redacted_text
 
-        error.message = redacted_text(error.message)
+        shown = io.StringIO()
+        error.show(shown)
         with suppress(OSError):
-            error.show()
+            print(redacted_text(shown.getvalue()), end="", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
     except click.Abort as error:  # which the parser makes of any EOFError
         raise error.__cause__ or error from None

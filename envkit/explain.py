@@ -261,7 +261,17 @@ class _Pipe(io.RawIOBase):
         super().close()
 
 
+def _refuse_endless(name: str, handle: int) -> None:
+    if files.has_no_end(handle):
+        raise UsageError(
+            f"{name} cannot be read: {files.ENDLESS}",
+            "write what it holds to a file (dmesg > FILE, or journalctl -k > FILE) and name that",
+        )
+
+
 def _stdin(given: IO[bytes] | None, say: Say) -> io.BufferedReader:
+    if given is None:
+        _refuse_endless(STDIN, 0)
     if given is None and not stat.S_ISREG(os.fstat(0).st_mode):
         return io.BufferedReader(_Pipe(os.dup(0), STDIN, say))
     stream: Any = given or sys.stdin.buffer
@@ -287,6 +297,8 @@ def _opened(name: str, say: Say) -> io.BufferedReader:
     """The file, and a FIFO of the file system whether or not somebody writes to it: open() waits for that, maybe
     for ever.  A pipe without a name (`<(...)` of a shell) is open at both ends from the first."""
     if not stat.S_ISFIFO(os.stat(name).st_mode):
+        with open(name, "rb") as stream:
+            _refuse_endless(name, stream.fileno())
         return open(name, "rb")
     number = os.open(name, os.O_RDONLY | os.O_NONBLOCK)
     if os.path.exists(os.path.realpath(name)):

@@ -22,6 +22,7 @@ from envkit.errors import Undecided, UsageError
 
 MOST_BYTES = 16 << 20  # of a file that a tool of a person's wrote; the longest lock has 1 MiB
 MOST_BY_HAND = 1 << 20  # of a file that a person writes: a spec, a contract, settings
+ENDLESS = "it is a device of the kernel that never ends, not a plain file"
 _SCRATCH = re.compile(r"\.?envkit-[a-z]+-[0-9a-f]{16}")  # what `scratch` names its folders, and nothing else
 _in_use: set[Path] = set()  # the scratch folders of this process, not those of one that forked it
 os.register_at_fork(after_in_child=_in_use.clear)
@@ -55,11 +56,27 @@ def content(path: str | os.PathLike[str], most: int = MOST_BYTES) -> bytes:
     if not stat.S_ISREG(seen.st_mode):
         os.close(handle)
         raise OSError(errno.EINVAL, _KINDS.get(stat.S_IFMT(seen.st_mode), "it is no plain file"))
-    with open(handle, "rb") as file:
-        data = b"" if seen.st_size > most else file.read(most + 1)  # a file of /proc has a size of 0
-    if seen.st_size > most or len(data) > most:
+    with open(handle, "rb", buffering=0) as file:
+        if has_no_end(handle):
+            raise OSError(errno.EINVAL, ENDLESS)
+        pieces, left = [], 0 if seen.st_size > most else most + 1  # a file of /proc has a size of 0
+        while left and (piece := file.read(left)) != b"":
+            if piece is None:  # a file of the kernel that has nothing yet
+                raise OSError(errno.EAGAIN, ENDLESS)
+            pieces.append(piece)
+            left -= len(piece)
+    if not left:
         raise OSError(errno.EFBIG, f"it has more than {most >> 20} MiB")
-    return data
+    return b"".join(pieces)
+
+
+def has_no_end(handle: int) -> bool:
+    """Whether the open file is one of those plain files of /proc and /sys that wait for what the kernel says next; what
+    is read from them is gone for their other readers."""
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        return False
+    name = os.readlink(f"/proc/self/fd/{handle}")
+    return name.startswith(("/proc/", "/sys/")) and name.rpartition("/")[2] in ("kmsg", "trace_pipe", "trace_pipe_raw")
 
 
 def text(path: str | os.PathLike[str], fix: str, most: int = MOST_BY_HAND) -> str:

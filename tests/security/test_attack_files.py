@@ -116,6 +116,9 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         made.bind(str(place / "socket"))
         kinds = {name: str(place / name) for name in ("pipe", "loop", "folder", "huge", "socket")}
         kinds |= {"device": "/dev/zero", "below-a-file": str(place / "file" / "x"), "long": str(place / ("x" * 300))}
+        # Plain files by their kind: one waits for the kernel, the other opens and cannot be read.
+        odd = {"kernel-log": "/proc/kmsg", "memory": "/proc/self/mem"}
+        kinds |= {kind: name for kind, name in odd.items() if os.path.exists(name)}
         if os.geteuid() != 0:
             (place / "secret").write_text("x")
             (place / "secret").chmod(0)
@@ -145,13 +148,14 @@ def surroundings(tmp_path: Path) -> Iterator[dict[str, str]]:
     engine.close()
 
 
+KERNEL = ("kernel-log", "memory")
 CASES = {
     "files": (FILES, ()),
     "names": (NAMES, ("folder",)),  # which each of them takes
-    "packages": (PACKAGES, ("huge",)),  # which a package may be
+    "packages": (PACKAGES, ("huge", *KERNEL)),  # which a package may be; what torch cannot read is a finding
     "logs": (LOGS, ("pipe", "huge")),  # a log may come through a pipe and be large
     "folders": (FOLDERS, ("folder", "long")),
-    "written": (WRITTEN, ("device", "huge")),  # a device takes what is written, and a file is replaced
+    "written": (WRITTEN, ("device", "huge", *KERNEL)),  # a device takes what is written, and a file is replaced
 }
 
 
@@ -188,3 +192,14 @@ def test_a_lock_beside_a_spec_is_read_as_carefully(odd: dict[str, str], tmp_path
         if kind != "long":  # leads nowhere, so that there is no lock
             assert done.returncode == 2 and expected[1] in done.stderr, (kind, done)
         assert "Traceback" not in done.stderr, done.stderr
+
+
+def test_a_device_of_the_kernel_is_not_waited_for(tmp_path: Path) -> None:
+    """As a log, it would be read for ever without a word, and what is read is gone for its other readers."""
+    if not os.access("/proc/kmsg", os.R_OK):
+        pytest.skip("/proc/kmsg may not be read here")
+    (tmp_path / "link").symlink_to("/proc/kmsg")
+    for words in (["/proc/kmsg"], ["--kernel-log", "/proc/kmsg"], ["--rank", "0=/proc/kmsg"], [str(tmp_path / "link")]):
+        done = envkit("explain", *words, timeout=60)
+        assert done.returncode == 2 and "device of the kernel that never ends" in done.stderr, done
+        assert "dmesg" in done.stderr and "Traceback" not in done.stderr

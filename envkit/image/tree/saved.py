@@ -14,7 +14,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -166,7 +166,13 @@ def opened(path: Path, say: Say) -> Iterator[Image]:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise UsageError(f"{shown(str(path))} cannot be read: {why(error)}", "check who may read it") from error
-    with os.fdopen(handle, "rb") as file, image_in(file, shown(str(path)), say) as image:
+    with os.fdopen(handle, "rb") as file, ExitStack() as read:
+        try:
+            image = read.enter_context(image_in(file, shown(str(path)), say))
+        except OSError as error:
+            raise UsageError(
+                f"{shown(str(path))} cannot be read: {why(error)}", "name a file that `docker save` wrote"
+            ) from error
         yield image
 
 
