@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
 import click
 import typer
+import typer.core
 import typer.main
 
 from envkit import __version__
@@ -56,15 +57,24 @@ ExitStyle = Annotated[str, typer.Option("--exit-style", help="envkit, nagios or 
 Save = Annotated[Path | None, typer.Option("--save", help="Write what was observed to this file, for `envkit judge`.")]
 
 
-def _filled(context: typer.Context, option: typer.CallbackParam, value: str) -> str:
-    """The value of an option that changes what is looked at; raises UsageError for an empty one that was given.
+class _Verb(typer.core.TyperCommand):
+    """A verb that refuses an empty value of any option or argument that was given.
 
-    An unset variable would else leave out what the option asks for, and the verdict would be of something else.
+    An unset variable would else leave out what the option asks for, or name the current folder, and the verdict would
+    be of something else.  The words are looked at before they become paths, for Path("") is Path(".").
     """
-    given = context.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
-    if given and not value.strip():
-        raise UsageError(f"{option.opts[0]} is empty", "look at the variable that should hold it, or leave it out")
-    return value
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given, _, order = self.make_parser(ctx).parse_args(list(args))
+        for each in order:
+            value = given.get(each.name or "")
+            if any(
+                isinstance(one, str) and not one.strip()
+                for one in (value if isinstance(value, (list, tuple)) else [value])
+            ):
+                name = each.opts[0] if isinstance(each, click.Option) else each.make_metavar(ctx).strip("[].")
+                raise UsageError(f"{name} is empty", "look at the variable that should hold it, or leave it out")
+        return super().parse_args(ctx, args)
 
 
 Target = Annotated[
@@ -624,7 +634,6 @@ def probe(
             "--placement",
             metavar="MODULE:FACTORY",
             help="Where the tensors live of the model and inputs it returns.",
-            callback=_filled,
         ),
     ] = "",
     aoti: Annotated[
@@ -636,7 +645,6 @@ def probe(
             "--inputs",
             metavar="MODULE:FUNCTION",
             help="With --aoti: what returns the arguments.",
-            callback=_filled,
         ),
     ] = "",
     code: Annotated[
@@ -705,7 +713,6 @@ def smoke(
         typer.Option(
             "--sabotage",
             help="Disturb each result on purpose: a kind, or all. Every test must go red (exit 1).",
-            callback=_filled,
         ),
     ] = "",
     sanitize: Annotated[
@@ -713,7 +720,6 @@ def smoke(
         typer.Option(
             "--sanitize",
             help="Under compute-sanitizer: memcheck, racecheck, initcheck or synccheck.",
-            callback=_filled,
         ),
     ] = "",
     require_gpu: RequireGpu = False,
@@ -750,7 +756,7 @@ def smoke(
 
 @app.command()
 def doctor(
-    cuda: Annotated[str, typer.Option("--cuda", help="The CUDA version that shall run here.", callback=_filled)] = "",
+    cuda: Annotated[str, typer.Option("--cuda", help="The CUDA version that shall run here.")] = "",
     expect: Annotated[
         Path | None, typer.Option("--expect", help="A contract in TOML: what must be there; see docs/doctor.md.")
     ] = None,
@@ -1272,6 +1278,8 @@ def parser(verb: str) -> click.Group:
     """The parser that knows ``verb`` alone, made in 2 ms; if there is no such verb that of all verbs, made in 20."""
     alone = copy(app)
     alone.registered_commands = [each for each in app.registered_commands if _name(each) == verb]
+    for each in app.registered_commands:
+        each.cls = _Verb
     return typer.main.get_group(alone if alone.registered_commands else app)
 
 

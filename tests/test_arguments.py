@@ -218,6 +218,45 @@ def test_a_bad_argument_is_refused_before_any_work(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+# What takes a value.
+EMPTY = sorted(
+    (verb, str(each.name))
+    for verb, command in typer.main.get_group(cli.app).commands.items()
+    for each in command.params
+    if not (isinstance(each, click.Option) and each.is_flag)
+)
+
+
+@pytest.mark.parametrize("verb", sorted({verb for verb, _ in EMPTY}))
+@pytest.mark.parametrize("nothing", ["", " "])
+def test_an_empty_value_is_wrong_input(
+    verb: str, nothing: str, engine: Idle, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """An unset variable names nothing: neither the current folder nor what would be without the option."""
+    params = typer.main.get_group(cli.app).commands[verb].params
+    before, wrong = sorted(tmp_path.rglob("*")), []
+    needed = [each for each in params if isinstance(each, click.Argument)]
+    with Envkit(capsys) as envkit:
+        for each in params:
+            if (verb, str(each.name)) not in EMPTY:
+                continue
+            if isinstance(each, click.Option):
+                words = [*("spec" for one in needed if one.required), each.opts[0], nothing]
+            else:
+                words = (
+                    ["spec"] * needed.index(each)
+                    + [nothing]
+                    + ["spec"] * sum(one.required for one in needed[needed.index(each) + 1 :])
+                )
+            done = envkit.split([verb, *words], None)
+            said = [line for line in done.err.splitlines() if not line.startswith("  ")]
+            if done.code != 2 or len(said) != 1 or "is empty" not in said[0] or done.out:
+                wrong.append(f"{verb} {each.name}: {done.code} {done.out[:100]} {done.err[-300:]}")
+    assert wrong == [], "\n".join(wrong)
+    assert (engine.asked, engine.builds()) == ([], [])
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 # GPUs.
 
 
