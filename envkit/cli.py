@@ -849,7 +849,8 @@ def preflight(
         str, typer.Option("--level", help="passive, probe, quick or full: each holds those before it.")
     ] = ("quick"),
     host: Annotated[
-        Path | None, typer.Option("--host", help="A machine that `doctor --save` wrote, in place of this one.")
+        Path | None,
+        typer.Option("--host", help="A machine that `doctor --save` wrote, in place of this one; it starts nothing."),
     ] = None,
     python: PythonPath = None,
     expect: Annotated[Path | None, typer.Option("--expect", help="The contract of the machine, as for doctor.")] = None,
@@ -905,6 +906,11 @@ def preflight(
     with _exits(exit_style):
         if context.obj == ():  # a script whose variable is empty would take "passed" for "ran"
             raise UsageError("there is no command after --", "name one, or leave -- out")
+        if command and host is not None:  # the pass of another machine says nothing of the one that would run it
+            raise UsageError(
+                f"{host} is a saved machine, which is judged and starts no command, and `{command[0]}` was given",
+                "leave out --host to judge this machine and start it here, or leave out the command",
+            )
         _printable(format, fail_on, report)
         _startable(command)
         known_engine(engine)

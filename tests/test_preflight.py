@@ -18,9 +18,18 @@ from envkit import preflight, saved
 from envkit.errors import UsageError
 from envkit.launch import job_from
 from envkit.model import Finding, Outcome, Report, Result, Severity, Subject
+from envkit.subjects import Host
 from envkit.subjects.codec import to_plain
 
-ENVKIT = [sys.executable, "-m", "envkit", "preflight", "--level", "passive"]
+# A process of its own in which this machine is the one that a file holds: what is tested is how a command starts.
+ON_MACHINE = """
+import sys
+from envkit import cli, preflight, saved
+from envkit.subjects import Host
+machine = saved.of_kind(sys.argv.pop(1), Host)
+preflight.observe_host = lambda **wishes: machine
+cli.main()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +58,30 @@ def fly(host: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     return forked.envkit("preflight", "--level", "passive", "--host", str(host), *argv)
 
 
+def on(machine: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    """As ``fly``, where the machine is the one that envkit runs on."""
+    host = saved.of_kind(machine, Host)
+    return forked.envkit(
+        "preflight", "--level", "passive", *argv, before=lambda: setattr(preflight, "observe_host", lambda **_: host)
+    )
+
+
+def started_on(machine: Path, *command: str) -> list[str]:
+    """The words of a Python of its own, for what a fork of the tests cannot show."""
+    return [sys.executable, "-c", ON_MACHINE, str(machine), "preflight", "--level", "passive", "--", *command]
+
+
+@pytest.mark.parametrize("more", [(), ("--require-gpu", "--framework", "none"), ("--gpus", "none"), ("trainer:1",)])
+def test_the_pass_of_a_saved_machine_starts_no_command(good: Path, tmp_path: Path, more: tuple[str, ...]) -> None:
+    """What another machine passes was never asked of this one, on which the command would run."""
+    started = tmp_path / "started"
+    done = fly(good, *more, "--report", str(tmp_path / "report.json"), "--", "touch", str(started))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is a saved machine, which is judged and starts no command" in done.stderr
+    assert "level passive" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_healthy_machine_passes_and_a_sick_one_says_why(good: Path, bad: Path) -> None:
     assert fly(good).returncode == 0
     done = fly(bad)
@@ -59,19 +92,19 @@ def test_a_healthy_machine_passes_and_a_sick_one_says_why(good: Path, bad: Path)
 
 @pytest.mark.parametrize("code", [0, 1, 2, 3, 7, 255])
 def test_the_command_starts_on_a_pass_and_its_code_is_the_answer(good: Path, code: int) -> None:
-    done = fly(good, "--", "sh", "-c", f"echo said; exit {code}")
+    done = on(good, "--", "sh", "-c", f"echo said; exit {code}")
     assert (done.returncode, done.stdout) == (code, "said\n")
 
 
 def test_the_command_gets_its_own_arguments_untouched(good: Path) -> None:
-    done = fly(good, "--", "printf", "%s|", "--level", "x", "--", "-h", "a b")
+    done = on(good, "--", "printf", "%s|", "--level", "x", "--", "-h", "a b")
     assert done.stdout == "--level|x|--|-h|a b|"
 
 
 @pytest.mark.parametrize("name", ["bad", "dark"])
 def test_the_command_does_not_start_otherwise(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     started = tmp_path / "started"
-    done = fly(request.getfixturevalue(name), "--", "touch", str(started))
+    done = on(request.getfixturevalue(name), "--", "touch", str(started))
     assert done.returncode == {"bad": 1, "dark": 3}[name]
     assert not started.exists()
     assert done.stdout == ""  # the command's, which did not run
@@ -82,7 +115,7 @@ def test_what_may_be_unknown_does_not_stop_the_command(dark: Path) -> None:
     unknown = [result["check"] for result in report["results"] if result["outcome"] == "unknown"]
     assert unknown
     words = [word for check in unknown for word in ("--may-be-unknown", check)]
-    assert fly(dark, *words, "--", "true").returncode == 0
+    assert on(dark, *words, "--", "true").returncode == 0
 
 
 def test_the_command_takes_the_process_over(good: Path) -> None:
@@ -91,7 +124,7 @@ def test_the_command_takes_the_process_over(good: Path) -> None:
         'echo $$ $(ps -o pgid= -p $$) $(grep SigIgn /proc/$$/status); ls /proc/$$/fd; env | grep -ci "^envkit" || true'
     )
     with subprocess.Popen(
-        [*ENVKIT, "--host", str(good), "--", "sh", "-c", script],
+        started_on(good, "sh", "-c", script),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -106,15 +139,7 @@ def test_the_command_takes_the_process_over(good: Path) -> None:
 
 
 def test_a_signal_reaches_the_command(good: Path) -> None:
-    argv = [
-        *ENVKIT,
-        "--host",
-        str(good),
-        "--",
-        "sh",
-        "-c",
-        "trap 'exit 42' TERM; echo up; while :; do sleep 0.05; done",
-    ]
+    argv = started_on(good, "sh", "-c", "trap 'exit 42' TERM; echo up; while :; do sleep 0.05; done")
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
@@ -124,7 +149,7 @@ def test_a_signal_reaches_the_command(good: Path) -> None:
 
 def test_a_stop_before_the_verdict_starts_nothing(good: Path, tmp_path: Path) -> None:
     started = tmp_path / "started"
-    argv = [*ENVKIT, "--host", str(good), "--", "touch", str(started)]
+    argv = started_on(good, "touch", str(started))
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         time.sleep(0.05)
         process.send_signal(signal.SIGINT)
@@ -158,7 +183,6 @@ def test_a_stop_that_falls_into_a_callback_of_a_fork_is_not_lost() -> None:
         (("--may-be-unknown", "host-x"), "no check"),
         (("--budget", "-3"), "leaves no time"),
         (("--env-file", "{missing}"), "missing"),
-        (("--", "no-such-program-here"), "no program"),
         (("--",), "no command after --"),
         (("--budget", "nan"), "leaves no time"),
         (("--engine", "banana"), "no engine"),
@@ -179,6 +203,12 @@ def test_wrong_input_is_one_sentence_and_code_2(good: Path, tmp_path: Path, argv
     assert done.returncode == 2, done.stderr
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_program_that_is_not_there_is_wrong_input(good: Path) -> None:
+    done = on(good, "--", "no-such-program-here")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there is no program `no-such-program-here`" in done.stderr
 
 
 def test_the_cause_is_what_fits_least_together() -> None:
