@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 GPU = "required-gpu"
 _ELSE = "--framework names another package, or none"
+_OF_CUDA = ("cudart", "cublas", "cudnn")  # families without which no torch with CUDA runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +100,23 @@ def _libraries_listed(image: Image) -> str:
         return f"the libraries of the process that imports torch were not listed: {_why(image.libraries)}"
     if image.torch.value is None or not image.torch.value.cuda:  # the next question
         return ""
-    if not any(one.name.startswith(("cudart", "cublas", "cudnn", "torch_cuda")) for one in image.libraries.value):
+    if not any(one.name.startswith((*_OF_CUDA, "torch_cuda")) for one in image.libraries.value):
         return f"torch is built for CUDA {image.torch.value.cuda}, and no library of CUDA is listed in its process"
+    return ""
+
+
+def _bindings_known(image: Image) -> str:
+    """Of the process that imported a torch with CUDA it is known which copy of a CUDA library some caller binds."""
+    if image.torch.value is None or not image.torch.value.cuda or _libraries_listed(image):  # other questions
+        return ""
+    if image.torch_import.value != "done":
+        return ""
+    if image.bindings.value is None:
+        return f"which CUDA libraries torch binds was not observed: {_why(image.bindings)}"
+    listed = {one.name for one in image.libraries.value or () if one.name.startswith(_OF_CUDA)}
+    bound = [one for one in image.bindings.value if one.path]
+    if not bound or (listed and not any(one.name in listed for one in bound)):  # a torch may hold them within itself
+        return f"torch is built for CUDA {image.torch.value.cuda}, and no caller is known that binds a library of CUDA"
     return ""
 
 
@@ -306,6 +322,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             (
                 Question("required-image-framework", _framework_imported),
                 Question("required-image-libraries", _libraries_listed),
+                Question("required-image-bindings", _bindings_known),
                 Question("required-image-build", _build_read),
             ),
             _image_coverage,

@@ -103,6 +103,7 @@ TRIVIAL: dict[str, Any] = {
         promise=Observed.lost(NO_PROMISE),
         libraries=of((Library("torch_cpu", "libtorch_cpu.so", "/x/libtorch_cpu.so"),), "maps"),
     ),
+    "an image whose torch binds nothing": replace(TORCH, promise=Observed.lost(NO_PROMISE), bindings=of((), "dladdr")),
     "an image whose torch lists no architecture": replace(
         TORCH, torch=of(replace(TORCH.torch.need("torch"), archs=()), "torch")
     ),
@@ -162,6 +163,46 @@ def test_what_answers_only_trivial_questions_is_undecided(name: str) -> None:
 def test_what_answers_all_of_them_passes(subject: Any) -> None:
     assert judge.unanswered(subject) == ()
     assert verdict(subject) == 0
+
+
+BINDINGS = TORCH.bindings.need("bindings")
+
+
+@pytest.mark.parametrize(
+    "bindings",
+    [
+        of((), "dladdr"),
+        Observed.lost("the process ended"),
+        of(tuple(one for one in BINDINGS if one.name == "cupti"), "dladdr"),
+        of(tuple(replace(one, path="") for one in BINDINGS), "dladdr"),
+    ],
+    ids=("none", "not observed", "of another library", "to no file"),
+)
+def test_a_probe_that_knows_no_binding_of_a_cuda_library_is_undecided(bindings: Any) -> None:
+    for image in (TORCH, on_gpu("probe")):
+        open_ones = [one.check for one in judge.unanswered(replace(image, bindings=bindings))]
+        assert open_ones == ["required-image-bindings"]
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        NO_FRAMEWORK,
+        replace(TORCH, torch=of(replace(TORCH.torch.need("torch"), cuda=""), "torch")),
+        replace(NO_FRAMEWORK, frameworks=jax(), frameworks_asked=("jax",)),
+        replace(NO_FRAMEWORK, frameworks_asked=("none",)),
+    ],
+    ids=("no torch", "a torch without CUDA", "another framework", "declared to hold none"),
+)
+def test_what_calls_no_cuda_library_through_torch_needs_no_binding(image: Image) -> None:
+    open_ones = {one.check for one in judge.unanswered(replace(image, bindings=of((), "dladdr")))}
+    assert "required-image-bindings" not in open_ones
+
+
+def test_every_recorded_probe_of_a_torch_with_cuda_knows_its_bindings() -> None:
+    probes = [recorded("image", path.stem) for path in sorted((DATA / "image").glob("*.json"))]
+    for image in (*probes, on_gpu("probe")):
+        assert "required-image-bindings" not in {one.check for one in judge.unanswered(image)}
 
 
 def test_a_finding_outranks_an_open_question() -> None:
