@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from envkit.errors import UsageError
 from envkit.model import Observed
+from envkit.payload.smoke.case import LEVELS
+from envkit.payload.smoke.sanitize import TOOLS
 from envkit.subjects import Host, Image, SmokeRun
 from envkit.subjects.codec import from_plain, to_plain
 from envkit.versions import Cuda, Cudnn, Driver, Glibc, Nccl, Python, Sm, Torch
@@ -29,6 +31,11 @@ SIMPLE: dict[Any, st.SearchStrategy[Any]] = {
     NoneType: st.none(),
     Sm: st.builds(Sm, st.integers(1, 13), st.integers(0, 9), st.sampled_from(["", "a", "f"])),
     **{kind: st.sampled_from(["1", "12.4", "550.54.15"]).map(kind) for kind in DOTTED},
+}
+# Fields of text that hold one of a few names.
+NAMES: dict[tuple[type[Any], str], st.SearchStrategy[Any]] = {
+    (SmokeRun, "level"): st.sampled_from(LEVELS),
+    (SmokeRun, "sanitize"): st.sampled_from(("", *TOOLS)),
 }
 
 
@@ -49,7 +56,7 @@ def of(kind: Any) -> st.SearchStrategy[Any]:
         return st.one_of(*map(of, parts))
     if is_dataclass(kind) and isinstance(kind, type):
         hints = get_type_hints(kind)
-        return st.builds(kind, **{field.name: of(hints[field.name]) for field in fields(kind)})
+        return st.builds(kind, **{one.name: NAMES.get((kind, one.name)) or of(hints[one.name]) for one in fields(kind)})
     raise TypeError(f"no strategy for {kind}")
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import forked
 import pytest
 
-from envkit import facts, files, judge, saved
+from envkit import facts, files, judge, required, saved
 from envkit.credentials import HIDDEN, names_secret, redacted_plain, redacted_value
+from envkit.errors import UsageError
 from envkit.model import Observed
 from envkit.subjects import KINDS, Image, codec
 from envkit.subjects.image import Variable
@@ -106,3 +110,53 @@ def test_a_saved_file_is_private_whatever_lay_there_and_whatever_the_umask(tmp_p
     finally:
         os.umask(before)
     assert target.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("level", "nosuch", "there is no level `nosuch`"),
+        ("level", "", "there is no level ``"),
+        ("level", "QUICK", "there is no level `QUICK`"),
+        ("sanitize", "nosuch", "there is no tool of compute-sanitizer `nosuch`"),
+    ],
+)
+def test_a_name_outside_its_set_makes_a_document_wrong_input(tmp_path: Path, field: str, value: str, says: str) -> None:
+    """With a level that does not exist judging ended in a traceback; with such a tool no test had been asked for."""
+    document = json.loads((DATA / "gpu" / "h100-torch-2.11-cu130-smoke.json").read_text())
+    document["subject"][field] = value
+    path = tmp_path / "smoke.json"
+    path.write_text(json.dumps(document))
+    done = forked.envkit("judge", str(path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"envkit: this is not a recorded smoke run: {says}")
+
+
+def names(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Where a document holds text: of a list its first member alone, of measures none."""
+    if isinstance(value, str):
+        yield path
+    elif isinstance(value, list):
+        for inner in value[:1]:
+            yield from names(inner, (*path, 0))
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            if key != "measures":
+                yield from names(inner, (*path, key))
+
+
+@pytest.mark.parametrize("what", ["probe", "placement", "smoke-quick"])
+def test_no_text_of_a_document_ends_judging_in_an_internal_fault(what: str) -> None:
+    kind, plain = saved.document(DATA / "gpu" / f"h100-torch-2.11-cu130-{what}.json")
+    for path in names(plain):
+        changed = copy.deepcopy(plain)
+        inner = changed
+        for part in path[:-1]:
+            inner = inner[part]
+        inner[path[-1]] = "nosuch"
+        try:
+            subject = codec.from_plain(KINDS[kind], changed)
+        except UsageError:
+            continue
+        results = judge.judge(subject, facts.load())
+        assert results and required.covered(subject), path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypeVar
 
 import msgspec
@@ -36,6 +37,7 @@ def from_plain(kind: type[T], data: object) -> T:
     try:
         return msgspec.convert(data, kind, dec_hook=_decode)
     except msgspec.ValidationError as error:
+        words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.__name__).lower()
         raise UsageError(
-            f"this is not a recorded {kind.__name__.lower()}: {error}", "record it anew with --save of this version"
+            f"this is not a recorded {words}: {error}", "record it anew with --save of this version"
         ) from error

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from envkit.model import Observed
+from envkit.payload.smoke.case import LEVELS
+from envkit.payload.smoke.sanitize import TOOLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +72,12 @@ class SmokeRun:
     torch_promised: str = ""
     gpus_promised: tuple[str, ...] = ()
     engine: str = ""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a level or a tool that does not exist: which tests were asked for is then not known."""
+        for what, name, known in (
+            ("level", self.level, LEVELS),
+            ("tool of compute-sanitizer", self.sanitize, ("", *TOOLS)),
+        ):
+            if name not in known:
+                raise ValueError(f"there is no {what} `{name[:40]}`")
