@@ -9,7 +9,7 @@ import struct
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from envkit import facts, judge
-from envkit.image.audit import exposed, linker, observe
+from envkit.image.audit import environment, exposed, linker, observe
 from envkit.image.tree import open_tree
 from envkit.model import Observed, Outcome, Severity
 from envkit.payload import elf
@@ -542,12 +542,38 @@ def test_the_systems_python_imports_from_debians_directories(tmp_path: Path) -> 
     assert audit.interpreter.need("Python").others == (SITE,)
 
 
-def test_without_a_python_it_is_open_what_is_installed_and_the_rest_is_read(tmp_path: Path) -> None:
+def test_without_a_python_nothing_is_installed_and_the_rest_is_read(tmp_path: Path) -> None:
     with image(tmp_path, {f"{LIB}/libc.so.6": LIBC, "/root/.ssh/id_rsa": b"-----BEGIN PRIVATE KEY-----"}) as tree:
         audit = observe(tree, gpus=(), promise=Observed.lost(NO_PROMISE))
-    assert audit.torch.missing == audit.python.missing == audit.wheels.missing
+    assert (audit.torch.missing, audit.wheels.value) == (NO_TORCH, ())
     assert audit.python.missing == "no python3 is on the image's PATH, and no virtual environments are elsewhere"
     assert list(said(audit)) == ["audit-secret-inside"]
+    asked = replace(audit, frameworks_asked=("none",))
+    assert judge.unanswered(asked) == ()
+    assert [one.reason.partition(" (")[0] for one in judge.unanswered(audit)] == [NO_TORCH]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/opt/python3.12",
+        "/opt/lib/libpython3.12.so.1.0",
+        "/opt/x/site-packages/torch/version.py",
+        "/opt/libtorch/lib/libtorch_cuda.so",
+        "/srv/app.pex",
+    ],
+)
+def test_a_python_that_path_does_not_name_leaves_open_what_is_installed(tmp_path: Path, path: str) -> None:
+    with image(tmp_path, {f"{LIB}/libc.so.6": LIBC, path: b"x"}) as tree:
+        audit = observe(tree, gpus=(), promise=Observed.lost(NO_PROMISE))
+    assert audit.wheels.value is None
+    assert len(judge.unanswered(replace(audit, frameworks_asked=("none",)))) == 1
+
+
+def test_where_a_directory_could_not_be_read_a_python_may_lie_in_it(tmp_path: Path) -> None:
+    with image(tmp_path, {f"{LIB}/libc.so.6": LIBC}) as tree:
+        assert environment.no_python(tree)
+        assert not environment.no_python(replace(tree, unread={"/root": "Permission denied"}))
 
 
 # Records.

@@ -56,6 +56,8 @@ def observe(
     dists: list[environment.Dist] = []
     if pythons is None:
         audit = _without_python(audit, str(found))
+        if environment.no_python(tree):
+            audit = _nothing_installed(audit)
     else:
         say("reading the installed distributions")
         dists = environment.distributions(tree, pythons.found.site)
@@ -135,6 +137,18 @@ def _without_python(audit: Audit, why: str) -> Audit:
         requires=Observed.lost(why),
         overwritten=Observed.lost(why),
         torch=Observed.lost(why),
+    )
+
+
+def _nothing_installed(audit: Audit) -> Audit:
+    """The audit of a tree that was read whole and holds no Python: that nothing is installed for one was seen."""
+    via = "no Python among all files"
+    return replace(
+        audit,
+        wheels=Observed.of((), via),
+        requires=Observed.of((), via),
+        overwritten=Observed.of((), via),
+        torch=Observed.lost(NO_TORCH),
     )
 
 

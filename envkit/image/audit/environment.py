@@ -25,6 +25,11 @@ from envkit.subjects.image import NO_RECORD, Overwritten
 # What Docker gives to a container whose image names no PATH (oci/caps of moby, DefaultPathEnv).
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _VERSION = re.compile(r"python(3\.[0-9]+)t?\Z")
+# A program, whatever its version or place; its library; what installers leave; a torch for C++.
+_OF_PYTHON = re.compile(
+    r"/((python|pypy)[0-9.]*t?(\.exe)?|lib(python|pypy|torch)[^/]*|pyvenv\.cfg|conda-meta|(site|dist)-packages"
+    r"|[^/]*\.(dist-info|egg-info|egg|pex|whl|pyz))\Z"
+)
 _THREADS = 4  # hashlib releases the GIL
 _CHUNK = 4 << 20
 
@@ -94,6 +99,11 @@ def default(tree: Tree) -> Pythons | str:
     }
     stray = sorted(each for each in others if each.endswith(("-packages", "/site")))
     return Pythons(version, via, Interpreter(path, machine, tuple(site), tuple(stray)))
+
+
+def no_python(tree: Tree) -> bool:
+    """Whether everything could be looked at, and nowhere lies a Python, a package of one or a library of torch's."""
+    return not tree.unread and not any(_OF_PYTHON.search(path) for path in tree.entries)
 
 
 def _on_path(tree: Tree) -> str:
