@@ -66,14 +66,13 @@ class _Verb(typer.core.TyperCommand):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given, _, order = self.make_parser(ctx).parse_args(list(args))
-        for each in order:
-            value = given.get(each.name or "")
-            if any(
-                isinstance(one, str) and not one.strip()
-                for one in (value if isinstance(value, (list, tuple)) else [value])
-            ):
-                name = each.opts[0] if isinstance(each, click.Option) else each.make_metavar(ctx).strip("[].")
-                raise UsageError(f"{name} is empty", "look at the variable that should hold it, or leave it out")
+        with _exits(str(given.get("exit_style") or "").strip() or "envkit"):
+            for each in order:
+                value = given.get(each.name or "")
+                words = value if isinstance(value, (list, tuple)) else [value]
+                if any(isinstance(word, str) and not word.strip() for word in words):
+                    name = each.opts[0] if isinstance(each, click.Option) else each.make_metavar(ctx).strip("[].")
+                    raise UsageError(f"{name} is empty", "look at the variable that should hold it, or leave it out")
         return super().parse_args(ctx, args)
 
 
