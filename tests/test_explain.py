@@ -181,14 +181,11 @@ def test_two_ranks_of_one_file_are_refused(envkit: Envkit, fault: Path) -> None:
     assert "names no rank and its file" in refused(envkit("--rank", f"12345678={fault}"))
 
 
-@pytest.mark.slow  # three seconds of silence
-def test_a_fifo_is_read_and_one_that_nobody_writes_to_is_empty(envkit: Envkit, tmp_path: Path) -> None:
+def test_a_fifo_is_read(envkit: Envkit, tmp_path: Path) -> None:
     fifo = tmp_path / "pipe"
     os.mkfifo(fifo)
     with subprocess.Popen(["bash", "-c", f"printf %s {shlex.quote(FAULT)} > {fifo}"]):
         assert envkit(fifo).code == 1
-    ended = envkit(fifo)
-    assert (ended.code, "is empty" in " ".join(ended.out.split())) == (3, True)
 
 
 def dump(rank: int, done: int) -> str:
