@@ -525,13 +525,6 @@ def diff(
     raise typer.Exit(1 if changes else 0)
 
 
-def _named(image: str | None) -> str:
-    """The image, empty where none was named; raises UsageError for a name that is empty, as an unset variable is."""
-    if image is not None and not image.strip():
-        raise UsageError("the image's name is empty", "look at the variable that should hold it, or name no image")
-    return image or ""
-
-
 def _some_gpu(required: bool, gpus: str) -> None:
     """Refuses what contradicts itself, before any work."""
     if required and gpus == "none":
@@ -542,7 +535,6 @@ def _place(image: str | None, python: Path | None, engine: str, gpus: str) -> An
     from envkit import prove
     from envkit.engine.choice import connect, known_engine
 
-    image = _named(image)
     if image and python:
         raise UsageError("an image and --python were both given", "name one of them")
     shown = prove.default_gpus(gpus)
@@ -616,8 +608,7 @@ def audit(
     known = facts.load()
     gpus = tuple(sorted({known.gpu(name).sm for name in gpu or ()}))
     asked = prove.asked_frameworks(framework or ())
-    image = _named(target)
-    seen = prove.audit(image, lambda: connect(engine, say), say, gpus=gpus, hash_all=hash_all, frameworks=asked)
+    seen = prove.audit(target, lambda: connect(engine, say), say, gpus=gpus, hash_all=hash_all, frameworks=asked)
     _save(save, "audit", seen)
     _finish(*_judged("audit", seen, started, tables.audit(seen)), format=format, fail_on=fail_on, observed=observed)
 
@@ -940,7 +931,7 @@ def preflight(
         asked = prove.asked_frameworks(framework or ())
         open_ones = tuple(may_be_unknown or ())
         wish = flights.Wish(
-            _named(image), job, level, host, python, expect, budget, open_ones, require_gpu, frameworks=asked
+            image or "", job, level, host, python, expect, budget, open_ones, require_gpu, frameworks=asked
         )
         made = flights.run(wish, lambda: connect(engine, say), shown, say)
         if report:
@@ -1059,9 +1050,8 @@ def debug(
         if context.obj:
             raise UsageError("--precision and a command were given together", "take one of them")
         _debug_precision(
-            _place(image or None, python, "docker", gpus), precision, dtype, autocast, code or Path(), budget, format
+            _place(image, python, "docker", gpus), precision, dtype, autocast, code or Path(), budget, format
         )
-    image = _named(image)
     if not image and (volume or network != "bridge" or gpus != "auto"):
         raise UsageError("--volume, --network and --gpus belong to --image", "name the image, or leave them out")
     if hang_after is not None and not (ranks and hang_after > 0):
