@@ -110,14 +110,14 @@ def guarding(runs: int) -> Iterator[Measure]:
 
 def inside(runs: int) -> Iterator[Measure]:
     """Parts of envkit in a process that has imported them, in milliseconds."""
+    from envkit.build.render import dockerfile
     from envkit.errors import Unsatisfiable
     from envkit.facts import Facts
     from envkit.facts import load as load_facts
-    from envkit.lock import dump, parse
-    from envkit.render import dockerfile
-    from envkit.resolve import resolve
-    from envkit.spec import load as load_spec
-    from envkit.spec import parse as parse_spec
+    from envkit.plan.lockfile import dump, parse
+    from envkit.plan.resolve import resolve
+    from envkit.plan.spec import load as load_spec
+    from envkit.plan.spec import parse as parse_spec
 
     def clock(work: Callable[[], object]) -> float:
         started = time.perf_counter()
@@ -167,7 +167,7 @@ def proving(runs: int) -> Iterator[Measure]:
 
     Needs the engine and the reference image, which ``envkit build images/torch-2.6-cu124`` makes.
     """
-    from envkit.image import pack
+    from envkit.runner import pack
 
     image = f"envkit/{REFERENCE.name}:latest"
     with tempfile.TemporaryDirectory() as folder:
@@ -216,10 +216,10 @@ def smoking(runs: int) -> Iterator[Measure]:
 def locking(runs: int) -> Iterator[Measure]:
     """``envkit lock`` and uv alone on the same wish, by turns, with warm caches; nothing where no index is in reach."""
     from envkit.facts import load as load_facts
-    from envkit.proc import uv_path
-    from envkit.resolve import resolve
-    from envkit.solve import platform_tag
-    from envkit.spec import load as load_spec
+    from envkit.plan.resolve import resolve
+    from envkit.plan.solve import platform_tag
+    from envkit.plan.spec import load as load_spec
+    from envkit.system.proc import uv_path
 
     with tempfile.TemporaryDirectory(prefix="envkit-bench-") as scratch:
         folder = Path(scratch, REFERENCE.name)
@@ -430,9 +430,9 @@ def building(runs: int) -> Iterator[Measure]:
         return
     from envkit.engine import buildx
     from envkit.engine.choice import connect
-    from envkit.lock import load as load_lock
-    from envkit.locking import base_wish
-    from envkit.spec import load as load_spec
+    from envkit.plan.lockfile import load as load_lock
+    from envkit.plan.spec import load as load_spec
+    from envkit.plan.update import base_wish
 
     def quiet(line: str) -> None:
         pass

@@ -30,11 +30,11 @@ from envkit import __version__
 from envkit.errors import FAULT, READER_GONE, EnvkitError, Interrupted, Undecided, Unsatisfiable, UsageError
 
 if TYPE_CHECKING:
-    from envkit.lock import Lock
     from envkit.model import Report, Severity
-    from envkit.prove import Place
+    from envkit.plan.lockfile import Lock
+    from envkit.plan.spec import Flavor
     from envkit.report import Bar, Table
-    from envkit.spec import Flavor
+    from envkit.runner.runner import Place
     from envkit.subjects import SmokeRun
 
 app = typer.Typer(
@@ -121,28 +121,28 @@ def _severity(word: str) -> Severity:
 @contextmanager
 def _exits(style: str) -> Iterator[None]:
     """Inside, wrong input and a fault of envkit end with the codes that ``style`` has for them."""
-    from envkit import exits
+    from envkit.report import exit_codes
 
-    exits.check(style)
+    exit_codes.check(style)
     try:
         yield
     except EnvkitError as error:
         if style == "envkit":
             raise
         _tell(error)
-        raise typer.Exit(exits.wrong_input(style)) from error
+        raise typer.Exit(exit_codes.wrong_input(style)) from error
     except (click.exceptions.Exit, click.ClickException):
         raise
     except Exception as error:
         code = _failed(error)
         if style == "nagios" and code == FAULT:  # which knows the codes 0 to 3, and shows the first line of stdout
             print("ENVKIT UNKNOWN - a fault of envkit itself, see its stderr")
-        raise typer.Exit(exits.fault(style) if code == FAULT else code) from error
+        raise typer.Exit(exit_codes.fault(style) if code == FAULT else code) from error
 
 
 def _flavor(word: str) -> Flavor | None:
     """The flavor asked for, None where the spec's is meant; raises UsageError for one that does not exist."""
-    from envkit.spec import Flavor
+    from envkit.plan.spec import Flavor
 
     known = [flavor.value for flavor in Flavor]
     if word and word not in known:
@@ -152,7 +152,7 @@ def _flavor(word: str) -> Flavor | None:
 
 def _open_parts(words: list[str] | None) -> tuple[str, ...]:
     """The parts of a lock that may stay open; raises UsageError for what is no part."""
-    from envkit.lock import PARTS
+    from envkit.plan.lockfile import PARTS
 
     for word in words or ():
         if word not in PARTS:
@@ -162,8 +162,8 @@ def _open_parts(words: list[str] | None) -> tuple[str, ...]:
 
 def _printable(format: str, fail_on: str, *files: Path | None) -> None:
     """Refuses, before the work rather than after it, what its result could not be printed or written by."""
-    from envkit.files import can_be_written
     from envkit.report import FORMATS
+    from envkit.system.files import can_be_written
 
     _severity(fail_on)
     if format not in FORMATS:
@@ -188,8 +188,8 @@ def _finish(
     import shutil
     from dataclasses import replace
 
-    from envkit.exits import styled
     from envkit.report import render, wants_color
+    from envkit.report.exit_codes import styled
 
     least = _severity(fail_on)
     shown = report if observed else replace(report, observed={})
@@ -230,7 +230,9 @@ def init(
     directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Where to write it.")] = Path(),
 ) -> None:
     """Write a commented envkit.toml to start from."""
-    from envkit import facts, files, render
+    from envkit import facts
+    from envkit.build import render
+    from envkit.system import files
 
     path = directory / "envkit.toml"
     if path.exists():
@@ -261,10 +263,11 @@ def lock(
     check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 when spec and lock disagree.")] = False,
 ) -> None:
     """Choose versions by the facts; pin the base, every wheel and every Debian package in envkit.lock."""
-    from envkit import facts, locking
-    from envkit import lock as locks
+    from envkit import facts
     from envkit.engine.choice import connect, known_engine
-    from envkit.spec import load
+    from envkit.plan import lockfile as locks
+    from envkit.plan import update
+    from envkit.plan.spec import load
 
     known_engine(engine, ("docker", "none", "auto"))
     if check and (upgrade or upgrade_package or refresh_os):
@@ -292,8 +295,8 @@ def lock(
         made = found
     else:
         if refresh_os and names != ():
-            names = (*(names or ()), *locking.debs_of(found)) or None
-        made = locking.make_lock(
+            names = (*(names or ()), *update.debs_of(found)) or None
+        made = update.make_lock(
             wish,
             facts.load(),
             lambda: None if engine == "none" else connect(engine, say),
@@ -307,7 +310,7 @@ def lock(
 
 
 def _say_unpinned(lock: Lock | None) -> None:
-    from envkit import lock as locks
+    from envkit.plan import lockfile as locks
 
     for part, clause in (locks.unpinned(lock) if lock else {}).items():
         say(f"NOT PINNED ({part}): {clause}")
@@ -321,10 +324,11 @@ def render(
     flavor: FlavorName = "",
 ) -> None:
     """Write the Dockerfile of a locked spec, or what runs its image elsewhere, from the same lock."""
-    from envkit import files, outputs
-    from envkit import lock as locks
-    from envkit import render as renderer
-    from envkit.spec import Flavor, load
+    from envkit.build import exporters
+    from envkit.build import render as renderer
+    from envkit.plan import lockfile as locks
+    from envkit.plan.spec import Flavor, load
+    from envkit.system import files
 
     target = _flavor(flavor)
     wish = load(spec)
@@ -334,9 +338,9 @@ def render(
         raise UsageError(f"{locks.path_of(wish)} {state}", f"run `envkit lock {spec}` first")
     kinds: dict[str, tuple[str, Callable[[], str]]] = {
         "dockerfile": ("Dockerfile", lambda: renderer.dockerfile(found)),
-        "compose": ("compose.yaml", lambda: outputs.compose(found, target or Flavor(found.flavor))),
-        "devcontainer": (".devcontainer/devcontainer.json", lambda: outputs.devcontainer(found)),
-        "apptainer": (f"{found.name}.def", lambda: outputs.apptainer(found)),
+        "compose": ("compose.yaml", lambda: exporters.compose(found, target or Flavor(found.flavor))),
+        "devcontainer": (".devcontainer/devcontainer.json", lambda: exporters.devcontainer(found)),
+        "apptainer": (f"{found.name}.def", lambda: exporters.apptainer(found)),
     }
     if kind not in kinds:
         raise UsageError(f"there is no output `{kind}`", f"one of: {', '.join(kinds)}")
@@ -355,7 +359,7 @@ def render(
 def base(suite: Annotated[str, typer.Argument(help="A Debian suite.")] = "bookworm") -> None:
     """Make a base image from Debian's packages, named by the hash of its content."""
     from envkit.engine.choice import connect
-    from envkit.locking import suite_wish
+    from envkit.plan.update import suite_wish
 
     found = connect("docker", say).resolve_base(suite_wish(suite), say)
     print(f"{found.ref} {found.sha256} ({found.how})")
@@ -389,11 +393,12 @@ def build(
     """Lock, render and build an image."""
     import shlex
 
-    from envkit import facts, outputs, vendor
-    from envkit import up as pipeline
+    from envkit import facts
+    from envkit.build import exporters, vendor
+    from envkit.build import up as pipeline
     from envkit.engine.choice import connect
-    from envkit.locking import ensure_lock
-    from envkit.spec import Flavor, load
+    from envkit.plan.spec import Flavor, load
+    from envkit.plan.update import ensure_lock
 
     target = _flavor(flavor)
     may_stay_open = _open_parts(allow_unpinned)
@@ -416,7 +421,7 @@ def build(
         built = pipeline.build(
             made, connected, say, tag=tag, flavor=flavor, no_cache=no_cache, vendored=vendored, apt_mirror=apt_mirror
         )
-    for flag in outputs.run_flags(made, target or Flavor(made.flavor)):
+    for flag in exporters.run_flags(made, target or Flavor(made.flavor)):
         say(f"run it with {shlex.join(flag.arguments)}: {flag.why}")
     print(f"{built.image.tag} {built.image.id}")
     if verdict is not None:
@@ -436,17 +441,19 @@ def save_inputs(
     allow_unpinned: AllowUnpinned = None,
 ) -> None:
     """Save all that a build needs: base, wheels, Debian packages, installer; for `envkit build --from DIR`."""
-    from envkit import facts, room, vendor
+    from envkit import facts
+    from envkit.build import vendor
     from envkit.engine.choice import connect
-    from envkit.locking import ensure_lock
-    from envkit.spec import load
+    from envkit.plan.spec import load
+    from envkit.plan.update import ensure_lock
+    from envkit.system import no_room
 
     vendor.can_be_filled(directory)
     may_stay_open = _open_parts(allow_unpinned)
     wish = load(spec)
     connected = connect(engine, say)
     made = ensure_lock(wish, facts.load(), lambda: connected, say, may_stay_open=may_stay_open)
-    with room.into(directory):
+    with no_room.into(directory):
         vendor.save(made, directory, connected, facts.load(), say)
     print(directory)
 
@@ -468,21 +475,23 @@ def up(
     observed: WithObserved = False,
 ) -> None:
     """Do all of it: lock, render, build, probe, smoke, and one report."""
-    from envkit import facts, files, prove
+    from envkit import facts
     from envkit import report as reports
-    from envkit import up as pipeline
+    from envkit.build import up as pipeline
     from envkit.engine.choice import connect
-    from envkit.spec import load
+    from envkit.plan.spec import load
+    from envkit.runner import runner
+    from envkit.system import files
 
     _printable(format, fail_on, report)
     _flavor(flavor)
-    shown = prove.default_gpus(gpus)
+    shown = runner.default_gpus(gpus)
     _some_gpu(require_gpu, gpus)
     may_stay_open = _open_parts(allow_unpinned)
     wish = load(spec)
     pipeline.can_be_built(wish.platform.value, tag)
     connected = connect(engine, say)
-    prove.are_here(shown, connected)
+    runner.are_here(shown, connected)
     made, tables = pipeline.up(
         wish,
         facts.load(),
@@ -510,14 +519,15 @@ def diff(
     format: Annotated[str, typer.Option("--format", "-f", help="console or json.")] = "console",
 ) -> None:
     """Say what a change means: GPUs lost, drivers needed, libraries moved. Exit 0: the same, 1: not."""
-    from envkit import compare, facts
-    from envkit import diff as meaning
+    from envkit import facts
+    from envkit.diff import compare as meaning
+    from envkit.diff import diff
     from envkit.engine.choice import known_engine
 
     known_engine(engine)
     if format not in ("console", "json"):
         raise UsageError(f"there is no format `{format}` here", "one of: console, json")
-    kind, changes = compare.changes(old, new, facts.load(), engine, probe, say)
+    kind, changes = diff.changes(old, new, facts.load(), engine, probe, say)
     if format == "json":
         print(meaning.to_json(changes, kind, old, new))
     else:
@@ -532,24 +542,24 @@ def _some_gpu(required: bool, gpus: str) -> None:
 
 
 def _place(image: str | None, python: Path | None, engine: str, gpus: str) -> Any:
-    from envkit import prove
     from envkit.engine.choice import connect, known_engine
+    from envkit.runner import runner
 
     if image and python:
         raise UsageError("an image and --python were both given", "name one of them")
-    shown = prove.default_gpus(gpus)
+    shown = runner.default_gpus(gpus)
     known_engine(engine)
     if image:
         connected = connect(engine, say)
-        prove.are_here(shown, connected)
-        return prove.InEngine(connected, image, "", shown)
-    prove.are_here(shown)
-    return prove.Here(prove.interpreter(python), shown) if python else prove.this_python(shown)
+        runner.are_here(shown, connected)
+        return runner.InEngine(connected, image, "", shown)
+    runner.are_here(shown)
+    return runner.Here(runner.interpreter(python), shown) if python else runner.this_python(shown)
 
 
 def _save(path: Path | None, kind: str, subject: object) -> None:
-    from envkit import files, saved
-    from envkit.subjects import codec
+    from envkit.subjects import codec, saved
+    from envkit.system import files
 
     if path is not None:
         files.write(path, saved.text(kind, codec.to_plain(subject)), 0o600)
@@ -560,7 +570,8 @@ def _judged(
     kind: str, seen: Any, started: float, tables: tuple[Table, ...] = (), require_gpu: bool = False
 ) -> tuple[Report, tuple[Table, ...]]:
     """The report on one subject, all of its checks run."""
-    from envkit import facts, judge, required
+    from envkit import facts
+    from envkit.judging import judge, required
     from envkit.model import Report, Subject
     from envkit.subjects import codec
 
@@ -573,11 +584,12 @@ def _finish_smoke(
     run: SmokeRun, started: float, require_gpu: bool, *, format: str, fail_on: str, observed: bool
 ) -> NoReturn:
     """Judges a smoke run, prints it with its speeds, and exits by it."""
-    from envkit import facts, tables
+    from envkit import facts
+    from envkit.report import summary
 
     known = facts.load()
-    judged = _judged("smoke", run, started, (*tables.smoke(run), *tables.speeds(run, known)), require_gpu)
-    _finish(*judged, bars=tables.bars(run, known), format=format, fail_on=fail_on, observed=observed)
+    judged = _judged("smoke", run, started, (*summary.smoke(run), *summary.speeds(run, known)), require_gpu)
+    _finish(*judged, bars=summary.bars(run, known), format=format, fail_on=fail_on, observed=observed)
 
 
 @app.command()
@@ -599,18 +611,20 @@ def audit(
     observed: WithObserved = False,
 ) -> None:
     """Read what an image holds, its own files only: nothing of it is run and no GPU is needed."""
-    from envkit import facts, prove, tables
+    from envkit import facts
     from envkit.engine.choice import connect, known_engine
+    from envkit.report import summary
+    from envkit.runner import runner
 
     started = time.monotonic()
     _printable(format, fail_on, save)
     known_engine(engine)
     known = facts.load()
     gpus = tuple(sorted({known.gpu(name).sm for name in gpu or ()}))
-    asked = prove.asked_frameworks(framework or ())
-    seen = prove.audit(target, lambda: connect(engine, say), say, gpus=gpus, hash_all=hash_all, frameworks=asked)
+    asked = runner.asked_frameworks(framework or ())
+    seen = runner.audit(target, lambda: connect(engine, say), say, gpus=gpus, hash_all=hash_all, frameworks=asked)
     _save(save, "audit", seen)
-    _finish(*_judged("audit", seen, started, tables.audit(seen)), format=format, fail_on=fail_on, observed=observed)
+    _finish(*_judged("audit", seen, started, summary.audit(seen)), format=format, fail_on=fail_on, observed=observed)
 
 
 @app.command()
@@ -656,7 +670,8 @@ def probe(
     observed: WithObserved = False,
 ) -> None:
     """Prove which CUDA libraries a process in the image really binds, or where a model's tensors live."""
-    from envkit import prove, tables
+    from envkit.report import summary
+    from envkit.runner import runner
 
     started = time.monotonic()
     _printable(format, fail_on, save)
@@ -666,21 +681,21 @@ def probe(
         raise UsageError("--inputs belongs to --aoti", "name the package with --aoti, or use --placement")
     if framework and (placement or aoti is not None):
         raise UsageError("--framework belongs to a probe alone", "leave it out with --placement and --aoti")
-    asked = prove.asked_frameworks(framework or ())
+    asked = runner.asked_frameworks(framework or ())
     _some_gpu(require_gpu, gpus)
     place = _place(image, python, engine, gpus)
     if placement:
-        followed = prove.placement(place, placement, say, code or Path(), how, ranks)
+        followed = runner.placement(place, placement, say, code or Path(), how, ranks)
         _save(save, "placement", followed)
-        made = _judged("placement", followed, started, tables.placement(followed), require_gpu)
+        made = _judged("placement", followed, started, summary.placement(followed), require_gpu)
     elif aoti is not None:
-        ran = prove.aoti(place, say, aoti, inputs=inputs, code=code or (Path() if inputs else None))
+        ran = runner.aoti(place, say, aoti, inputs=inputs, code=code or (Path() if inputs else None))
         _save(save, "aoti", ran)
-        made = _judged("aoti", ran, started, tables.aoti(ran), require_gpu)
+        made = _judged("aoti", ran, started, summary.aoti(ran), require_gpu)
     else:
-        seen = prove.probe(place, say, static=static, frameworks=asked)
+        seen = runner.probe(place, say, static=static, frameworks=asked)
         _save(save, "image", seen)
-        made = _judged("image", seen, started, tables.image(seen), require_gpu)
+        made = _judged("image", seen, started, summary.image(seen), require_gpu)
     _finish(*made, format=format, fail_on=fail_on, observed=observed)
 
 
@@ -719,11 +734,12 @@ def smoke(
     observed: WithObserved = False,
 ) -> None:
     """Run the standard kernel tests, each in a process of its own."""
-    from envkit import prove, tables
+    from envkit.report import summary
+    from envkit.runner import runner
 
     started = time.monotonic()
     _printable(format, fail_on, save)
-    wish = prove.SmokeWish(
+    wish = runner.SmokeWish(
         level,
         tuple(only or ()),
         tuple(exclude or ()),
@@ -734,12 +750,12 @@ def smoke(
     )
     wish.check()
     if list_them:
-        for line in tables.smoke_list(level, wish.only, wish.exclude):
+        for line in summary.smoke_list(level, wish.only, wish.exclude):
             print(line)
         return
     _some_gpu(require_gpu, gpus)
     place = _place(image, python, engine, gpus)
-    run = prove.smoke(place, say, wish)
+    run = runner.smoke(place, say, wish)
     _save(save, "smoke", run)
     _finish_smoke(run, started, require_gpu, format=format, fail_on=fail_on, observed=observed)
 
@@ -770,18 +786,18 @@ def doctor(
     observed: WithObserved = False,
 ) -> None:
     """Examine this machine: driver, GPUs, fabric, container engine, kernel log, limits; nothing on it is changed."""
-    from envkit import examine
+    from envkit.doctor import doctor
 
     started = time.monotonic()
     with _exits(exit_style):
         if list_them:
-            for line in examine.listing():
+            for line in doctor.listing():
                 print(line)
             return
         _printable(format, fail_on, save)
-        host = examine.host(root, budget, cuda, expect, saved, redact)
+        host = doctor.host(root, budget, cuda, expect, saved, redact)
         _save(save, "host", host)
-        report, tables = examine.report(host, started)
+        report, tables = doctor.report(host, started)
         _finish(report, tables, format=format, fail_on=fail_on, observed=observed, style=exit_style)
 
 
@@ -813,7 +829,7 @@ def explain(
 
     Exit codes: 1 a cause was found, 3 the logs do not tell it, 2 wrong input, 0 a page was printed.
     """
-    from envkit import explain as verb
+    from envkit.explain import explain as verb
 
     words = tuple(logs or ())
     if verb.is_page(words) and not (kernel_log or beside or rank):
@@ -887,10 +903,12 @@ def preflight(
     Options of the job are those of `docker run`. With a command, the report goes to stderr, and on a pass the command
     takes this process's place.
     """
-    from envkit import files, launch, prove
-    from envkit import preflight as flights
     from envkit import report as reports
     from envkit.engine.choice import connect, known_engine
+    from envkit.launch import launch
+    from envkit.launch import preflight as flights
+    from envkit.runner import runner
+    from envkit.system import files
 
     command: tuple[str, ...] = context.obj or ()
     with _exits(exit_style):
@@ -927,8 +945,8 @@ def preflight(
             checkpoint=checkpoint,
             checkpoint_size=checkpoint_size,
         )
-        shown = job.gpus.value if job.gpus.value is not None else prove.default_gpus("auto")
-        asked = prove.asked_frameworks(framework or ())
+        shown = job.gpus.value if job.gpus.value is not None else runner.default_gpus("auto")
+        asked = runner.asked_frameworks(framework or ())
         open_ones = tuple(may_be_unknown or ())
         wish = flights.Wish(
             image or "", job, level, host, python, expect, budget, open_ones, require_gpu, frameworks=asked
@@ -981,11 +999,12 @@ def _debug_precision(
     place: Place, target: str, dtype: str, autocast: bool, code: Path, budget_s: float, format: str
 ) -> NoReturn:
     """Judges one step of a model in a narrow dtype, prints the report, and exits by it: a warning is found, too."""
-    from envkit import prove, tables
+    from envkit.report import summary
+    from envkit.runner import runner
 
     started = time.monotonic()
-    seen = prove.precision(place, target, say, dtype=dtype, autocast=autocast, code=code, timeout_s=budget_s)
-    judged = _judged("precision", seen, started, tables.precision(seen))
+    seen = runner.precision(place, target, say, dtype=dtype, autocast=autocast, code=code, timeout_s=budget_s)
+    judged = _judged("precision", seen, started, summary.precision(seen))
     _finish(*judged, format=format, fail_on="warning", observed=False)
 
 
@@ -1036,8 +1055,9 @@ def debug(
     import shlex
 
     from envkit import debug as climbing
-    from envkit import facts, room
+    from envkit import facts
     from envkit.debug import job, render
+    from envkit.system import no_room
 
     if context.args:
         words = shlex.join([*context.args, *(context.obj or ())])
@@ -1069,21 +1089,21 @@ def debug(
     )
     ground: job.Ground = job.Here()
     if image:
-        from envkit import prove
         from envkit.debug import container
         from envkit.engine.docker import DockerEngine
-        from envkit.files import cache_dir
+        from envkit.runner import runner
+        from envkit.system.files import cache_dir
 
-        shown, bound = prove.default_gpus(gpus), container.volumes(volume or ())
+        shown, bound = runner.default_gpus(gpus), container.volumes(volume or ())
         engine = DockerEngine(cache_dir())
-        prove.are_here(shown, engine)
+        runner.are_here(shown, engine)
         ground = container.Container(engine, image, shown, say, container.network(network), bound)
-    with room.into(out or Path()):
+    with no_room.into(out or Path()):
         made = climbing.run(wish, ground, facts.load(), say)
     if format == "html":
-        from envkit.report import debugged_html
+        from envkit.debug import as_html
 
-        sys.stdout.write(debugged_html.render(made))
+        sys.stdout.write(as_html.render(made))
     else:
         sys.stdout.write(render.document(made) if format == "json" else render.text(made))
     raise typer.Exit(made.code)
@@ -1132,8 +1152,8 @@ def check(
     """Judge anybody's Dockerfile, requirements, compose or Kubernetes file: what does not fit, and the fix."""
     import shutil
 
-    from envkit import check as verb
     from envkit.report import wants_color
+    from envkit.static import check as verb
 
     if list_checks:
         sys.stdout.write(verb.listed())
@@ -1154,7 +1174,7 @@ def check(
         if_any,
     )
     if write_baseline:
-        from envkit.files import can_be_written
+        from envkit.system.files import can_be_written
 
         can_be_written(write_baseline)
     settings = verb.config_of(asked)
@@ -1185,7 +1205,7 @@ def check(
 def _digests() -> Callable[[str], str]:
     """What asks the registries, by way of the engine; raises Undecided where there is no engine."""
     from envkit.engine.docker import DockerEngine
-    from envkit.files import cache_dir
+    from envkit.system.files import cache_dir
 
     return DockerEngine(cache_dir()).digest
 
@@ -1199,8 +1219,8 @@ def judge_saved(
     observed: WithObserved = False,
 ) -> None:
     """Judge a saved observation, from any machine."""
-    from envkit import saved as files
     from envkit.subjects import KINDS, codec
+    from envkit.subjects import saved as files
 
     started = time.monotonic()
     _printable(format, fail_on)
@@ -1209,9 +1229,9 @@ def judge_saved(
     if kind == "smoke":
         _finish_smoke(subject, started, require_gpu, format=format, fail_on=fail_on, observed=observed)
     if kind == "host":  # its contract was saved with it
-        from envkit import examine
+        from envkit.doctor import doctor
 
-        _finish(*examine.report(subject, started, require_gpu), format=format, fail_on=fail_on, observed=observed)
+        _finish(*doctor.report(subject, started, require_gpu), format=format, fail_on=fail_on, observed=observed)
     _finish(*_judged(kind, subject, started, (), require_gpu), format=format, fail_on=fail_on, observed=observed)
 
 
@@ -1333,7 +1353,7 @@ _STDOUT = "<stdout>"  # the file that errors of writing the answer name
 def _failed(error: Exception) -> int:
     """The code for what is none of envkit's own errors; said are the world's part in it, or that envkit is at fault."""
     if isinstance(error, OSError):
-        from envkit.room import NoRoom, refusal
+        from envkit.system.no_room import NoRoom, refusal
 
         if error.filename == _STDOUT:
             return READER_GONE if isinstance(error, BrokenPipeError) else _unanswered(error)

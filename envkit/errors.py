@@ -14,8 +14,12 @@ has no verdict and ends with READER_GONE.
 
 from __future__ import annotations
 
+import difflib
+
 FAULT = 70  # EX_SOFTWARE of sysexits.h: a scheduler tells it from 3, an answer that the machine did not give
 READER_GONE = 141  # 128 and SIGPIPE: what a shell says of any program that wrote into a closed pipe
+
+_SHOWN = 200  # characters of a value that a message repeats
 
 
 class EnvkitError(Exception):
@@ -54,3 +58,15 @@ class Interrupted(BaseException):
     """The user or the system stopped the run."""
 
     code = 130
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """ "; did you mean `x`?" for the closest known word, empty if none is close."""
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean `{close[0]}`?" if close else ""
+
+
+def one_line(text: str) -> str:
+    """``text`` fit for one line of a message: escapes for what is not printable, and no more than a line of it."""
+    shown = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."

@@ -15,9 +15,10 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from envkit import facts, judge, required
+from envkit import facts
 from envkit.image import placement as document
 from envkit.image.probe import SCHEMA
+from envkit.judging import judge, required
 from envkit.model import Finding, Outcome, Report, Severity, Subject
 from envkit.payload.placement import work
 from envkit.subjects.codec import to_plain

@@ -12,9 +12,10 @@ import json
 import sys
 from pathlib import Path
 
-from envkit import files, judge, pages
-from envkit.pages import Example
+from envkit.judging import judge, pages
+from envkit.judging.pages import Example
 from envkit.subjects import Host, Launch
+from envkit.system import files
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "checks.md"

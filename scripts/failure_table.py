@@ -12,9 +12,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from envkit import files
 from envkit.logs.knowledge import failures, signatures
 from envkit.logs.records import CAUSES, Failure
+from envkit.system import files
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "failures.md"

@@ -12,8 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from envkit import files, judge, pages
-from envkit.sources.judged import subjects
+from envkit.judging import judge, pages
+from envkit.static.judged import subjects
+from envkit.system import files
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "check.md"

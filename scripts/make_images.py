@@ -22,14 +22,14 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from envkit import files
-from envkit import lock as locks
-from envkit import spec as specs
 from envkit.errors import EnvkitError, UsageError
 from envkit.facts import Facts, ToolRow, load
-from envkit.lock import FLAVORS, Lock
-from envkit.resolve import resolve
-from envkit.spec import Base, Spec
+from envkit.plan import lockfile as locks
+from envkit.plan import spec as specs
+from envkit.plan.lockfile import FLAVORS, Lock
+from envkit.plan.resolve import resolve
+from envkit.plan.spec import Base, Spec
+from envkit.system import files
 from envkit.versions import Cuda, Torch
 
 IMAGES = Path(__file__).parent.parent / "images"

@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 from packaging.utils import parse_wheel_filename
 
-from envkit import proc
 from envkit.errors import Undecided
 from envkit.facts import Facts, TorchRow, load
+from envkit.system import proc
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer as Buffer

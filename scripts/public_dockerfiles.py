@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from envkit import facts as tables
-from envkit import files
 from envkit.dockerfile.context import Context
 from envkit.dockerfile.tree import NoContext
 from envkit.facts import Facts
 from envkit.model import Outcome, Severity
-from envkit.sources import Wishes
-from envkit.sources.judged import FIELDS, of_dockerfile
+from envkit.static import Wishes
+from envkit.static.judged import FIELDS, of_dockerfile
+from envkit.system import files
 
 LIST = Path(__file__).parent.parent / "tests" / "data" / "public_dockerfiles.jsonl"
 _RAW = "https://raw.githubusercontent.com"

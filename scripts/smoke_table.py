@@ -12,11 +12,13 @@ import json
 import sys
 from pathlib import Path
 
-from envkit import facts, files, judge
+from envkit import facts
+from envkit.judging import judge
 from envkit.model import Severity
 from envkit.payload.smoke import TESTS
 from envkit.subjects import SmokeRun
 from envkit.subjects.codec import from_plain
+from envkit.system import files
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "smoke.md"

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from machines import without
 
-from envkit import facts, judge
+from envkit import facts
+from envkit.judging import judge
 from envkit.model import Observed, Result
 from envkit.subjects import Host
 from envkit.subjects.codec import from_plain

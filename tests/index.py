@@ -14,11 +14,11 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from envkit import solve
 from envkit.facts import load as load_facts
-from envkit.lock import Pin
-from envkit.resolve import resolve
-from envkit.spec import Spec, parse
+from envkit.plan import solve
+from envkit.plan.lockfile import Pin
+from envkit.plan.resolve import resolve
+from envkit.plan.spec import Spec, parse
 
 UPLOADED = "2025-01-02T03:04:05.000000Z"
 UPLOADED_S = int(datetime.fromisoformat(UPLOADED).timestamp())

@@ -17,12 +17,12 @@ import pytest
 from clocks import costs_less
 
 from envkit import facts as tables
-from envkit import prove
 from envkit.errors import Undecided, UsageError
 from envkit.image import aoti as documents
-from envkit.judge import judge
+from envkit.judging.judge import judge
 from envkit.model import Outcome, Result, Severity
 from envkit.payload.aoti import compilers, crash, package
+from envkit.runner import runner
 from envkit.subjects.aoti import AotiRun
 
 TORCH_PYTHON = os.environ.get("ENVKIT_TORCH_PYTHON", "")
@@ -323,7 +323,7 @@ def tried(file: Path, path: Path, python: str = sys.executable, timeout_s: float
     """What is seen of ``file`` by a Python that looks into ``path`` first."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(path))
-        return prove.aoti(prove.Here(Path(python)), lambda line: None, file, timeout_s=timeout_s, **options)
+        return runner.aoti(runner.Here(Path(python)), lambda line: None, file, timeout_s=timeout_s, **options)
 
 
 def results(run: AotiRun) -> dict[str, Result]:
@@ -435,7 +435,7 @@ def test_without_torch_the_package_is_still_judged(plain: Path, tmp_path: Path) 
 
 
 def test_what_is_not_there_is_a_usage_error(tmp_path: Path, plain: Path) -> None:
-    here = prove.this_python()
+    here = runner.this_python()
     for file, options, words in (
         (tmp_path / "none.pt2", {}, "there is no package"),
         (plain, {"code": tmp_path / "none"}, "there is no folder"),
@@ -443,7 +443,7 @@ def test_what_is_not_there_is_a_usage_error(tmp_path: Path, plain: Path) -> None
         (plain, {"runner": "tpu"}, "there is no runner"),
     ):
         with pytest.raises(UsageError, match=words):
-            prove.aoti(here, lambda line: None, file, **options)  # type: ignore[arg-type]  # options of several types
+            runner.aoti(here, lambda line: None, file, **options)  # type: ignore[arg-type]  # options of several types
 
 
 @pytest.mark.parametrize(

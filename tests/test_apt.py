@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from archive import DATED, Archive, installed, needs_apt
 
-from envkit import apt
 from envkit.errors import Undecided, UsageError
-from envkit.lock import Deb
-from envkit.proc import Completed
+from envkit.plan import apt
+from envkit.plan.lockfile import Deb
+from envkit.system.proc import Completed
 
 pytestmark = needs_apt
 
@@ -298,9 +298,9 @@ def test_the_machine_s_own_lists_and_packages_are_left_alone(archive: Archive, t
 
 def test_a_machine_without_apt_says_so(archive: Archive, tmp_path: Path) -> None:
     code = (
-        "from pathlib import Path; from envkit import apt\n"
+        "from pathlib import Path; from envkit.engine import debian; from envkit.plan import apt\n"
         "try: apt.solve(b'', 'bookworm', ('main',), {'runtime': ('make',)}, 'x86_64', Path('x'), print)\n"
-        "except apt.NoApt as error: print(error.message, apt.sources('bookworm'))"
+        "except apt.NoApt as error: print(error.message, debian.sources('bookworm'))"
     )
     env = {"PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(

@@ -15,8 +15,10 @@ import typer.main
 from fake_docker import FakeDocker
 from inline import Envkit
 
-from envkit import cli, proc, prove
+from envkit import cli
 from envkit.errors import Undecided, UsageError
+from envkit.runner import runner
+from envkit.system import proc
 
 ROOT = Path(__file__).resolve().parents[1]
 STACK = ROOT / "images" / "torch-2.6-cu124"
@@ -275,16 +277,16 @@ def test_a_gpu_that_is_not_there_is_told_as_what_it_is(
 ) -> None:
     from envkit.engine.choice import connect
 
-    monkeypatch.setattr(prove, "_gpus_here", lambda: count)
+    monkeypatch.setattr(runner, "_gpus_here", lambda: count)
     with pytest.raises(UsageError) as caught:
-        prove.are_here(prove.default_gpus(gpus), connect("docker", print))
+        runner.are_here(runner.default_gpus(gpus), connect("docker", print))
     assert caught.value.message == sentence and caught.value.fix
 
 
 @pytest.mark.parametrize(("count", "gpus"), [(8, "7"), (8, "all"), (0, "none"), (None, "3"), (1, "0"), (8, "GPU-5a6b")])
 def test_a_gpu_that_may_be_there_passes(monkeypatch: pytest.MonkeyPatch, count: int | None, gpus: str) -> None:
-    monkeypatch.setattr(prove, "_gpus_here", lambda: count)
-    prove.are_here(prove.default_gpus(gpus))
+    monkeypatch.setattr(runner, "_gpus_here", lambda: count)
+    runner.are_here(runner.default_gpus(gpus))
 
 
 def test_what_an_engine_on_another_machine_has_is_not_judged_by_this_one(
@@ -292,12 +294,12 @@ def test_what_an_engine_on_another_machine_has_is_not_judged_by_this_one(
 ) -> None:
     from envkit.engine.choice import connect
 
-    monkeypatch.setattr(prove, "_gpus_here", lambda: 0)
+    monkeypatch.setattr(runner, "_gpus_here", lambda: 0)
     connected = connect("docker", print)
     assert not connected.elsewhere()
     monkeypatch.setattr(connected, "_info", {"Name": "another"})
     assert connected.elsewhere()
-    prove.are_here(("3",), connected)
+    runner.are_here(("3",), connected)
 
 
 # Pythons.
@@ -310,9 +312,9 @@ def script(path: Path, text: str) -> Path:
 
 
 def test_a_python_is_one(tmp_path: Path) -> None:
-    assert prove.interpreter(Path(sys.executable)) == Path(sys.executable)
+    assert runner.interpreter(Path(sys.executable)) == Path(sys.executable)
     wraps = script(tmp_path / "wraps", f'#!/bin/sh\necho talk\nexec "{sys.executable}" "$@"\n')
-    assert prove.interpreter(wraps) == wraps  # what it says first is no answer, and none of the payload's either
+    assert runner.interpreter(wraps) == wraps  # what it says first is no answer, and none of the payload's either
 
 
 NOT_PYTHON = {
@@ -350,9 +352,9 @@ def test_a_python_that_fails_is_told_by_the_run_itself(capsys: pytest.CaptureFix
 
 
 def test_a_python_that_hangs_is_undecided(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(prove, "_PYTHON_S", 1.0)
+    monkeypatch.setattr(runner, "_PYTHON_S", 1.0)
     with pytest.raises(Undecided, match="did not answer within 1 s"):
-        prove.interpreter(script(tmp_path / "hangs", "#!/bin/sh\nsleep 600\n"))
+        runner.interpreter(script(tmp_path / "hangs", "#!/bin/sh\nsleep 600\n"))
 
 
 # Names of images, and addresses.
@@ -362,7 +364,7 @@ def test_a_python_that_hangs_is_undecided(monkeypatch: pytest.MonkeyPatch, tmp_p
     "tag", ["a", "team/stack:1", "host.example:5000/team/stack-x__y.z:V1.2_3", "localhost/a:latest"]
 )
 def test_names_that_engines_take(tag: str) -> None:
-    from envkit import up
+    from envkit.build import up
 
     up.can_be_built(f"linux/{'amd64' if os.uname().machine == 'x86_64' else 'arm64'}", tag)
 
@@ -376,7 +378,7 @@ def test_names_that_engines_take(tag: str) -> None:
     ],
 )
 def test_addresses_of_archives(address: str) -> None:
-    from envkit import up
+    from envkit.build import up
 
     up.can_be_built(f"linux/{'amd64' if os.uname().machine == 'x86_64' else 'arm64'}", "", address)
 

@@ -22,9 +22,10 @@ from fuzzed import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from envkit import facts, judge
+from envkit import facts
 from envkit.image.audit import environment, exposed, linker, observe
 from envkit.image.tree import open_tree
+from envkit.judging import judge
 from envkit.model import Observed, Outcome, Severity
 from envkit.payload import elf
 from envkit.subjects import Audit, codec

@@ -26,10 +26,10 @@ import pytest
 from clocks import comes, ends
 from leftovers import stay, volumes
 
-from envkit import prove
 from envkit.engine import BaseFound
 from envkit.engine.docker import DockerEngine
 from envkit.errors import Undecided
+from envkit.runner import runner
 
 pytestmark = pytest.mark.engine
 
@@ -386,9 +386,9 @@ def test_a_python_that_hangs_is_ended_at_the_budget(
     engine: DockerEngine, make: Make, files: dict[str, Content]
 ) -> None:
     image = make(files)
-    place = prove.InEngine(engine, image, "", ())
+    place = runner.InEngine(engine, image, "", ())
     with ends(), pytest.raises(Undecided) as caught:
-        prove.probe(place, lambda line: None, timeout_s=1.0)
+        runner.probe(place, lambda line: None, timeout_s=1.0)
     assert caught.value.message == f"the Python of {image} did not end within 1 s before it ran a line of the payload"
     assert containers() == []
 
@@ -396,7 +396,7 @@ def test_a_python_that_hangs_is_ended_at_the_budget(
 def test_a_torch_that_hangs_is_ended_at_the_budget(engine: DockerEngine, make: Make) -> None:
     image = make({TORCH: b"from signal import *\npthread_sigmask(SIG_BLOCK, valid_signals())\nwhile True: pass"})
     with pytest.raises(Undecided) as caught:
-        prove.probe(prove.InEngine(engine, image, "", ()), lambda line: None, timeout_s=3.0)
+        runner.probe(runner.InEngine(engine, image, "", ()), lambda line: None, timeout_s=3.0)
     assert caught.value.message == f"the probe in {image} did not end within 3 s and left no document"
     assert containers() == []
 

@@ -17,7 +17,7 @@ import pytest
 from envkit.engine import base
 from envkit.engine.base import Bootstrapped
 from envkit.errors import Undecided, UsageError
-from envkit.render import templates_dir
+from envkit.system.files import shipped
 
 
 def quiet(line: str) -> None:
@@ -71,7 +71,7 @@ def test_tag_is_the_suite_and_the_hash() -> None:
 
 
 def test_a_base_is_unpacked_like_what_a_build_installs() -> None:
-    step = (templates_dir() / "steps/apt.sh").read_text()
+    step = (shipped("templates") / "steps/apt.sh").read_text()
     assert tuple(re.findall(r"(?m)^path-\w+=\S+$", step)) == base.UNPACKED
 
 

@@ -19,10 +19,9 @@ from clocks import ends
 from fake_docker import FakeDocker
 from inline import Envkit
 
-from envkit import check
 from envkit.errors import Undecided, UsageError
 from envkit.model import Edit, Finding, Outcome, Result, Severity, Span
-from envkit.sources import Judged, pin
+from envkit.static import Judged, check, pin
 
 ROOT = Path(__file__).parent.parent
 UNQUOTED = "FROM python:3.12-slim-bookworm\nRUN pip install --no-cache-dir torch>=2.0 numpy\n"

@@ -21,7 +21,7 @@ from clocks import comes, costs_less
 from inline import Ended, Envkit
 from processes import children
 
-from envkit import check
+from envkit.static import check
 
 ROOT = Path(__file__).parent.parent
 SCHEMA = json.loads((ROOT / "envkit" / "report" / "report-1.schema.json").read_text())

@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from envkit import cli
-from envkit.check import FORMATS
-from envkit.sources import judged, settings
-from envkit.sources.kinds import by_name
+from envkit.static import judged, settings
+from envkit.static.check import FORMATS
+from envkit.static.kinds import by_name
 
 ROOT = Path(__file__).parent.parent
 HOOKS = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from envkit.checks import aoti as checks
+from envkit.judging.checks import aoti as checks
 from envkit.model import Finding, Observed, Severity, Skip, Unknown
 from envkit.subjects.aoti import (
     AotiRun,

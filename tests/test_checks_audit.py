@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from envkit import facts, judge
+from envkit import facts
+from envkit.judging import judge
 from envkit.model import Observed, Outcome, Result, Severity
 from envkit.subjects import Audit
 from envkit.subjects.audit import NO_TORCH, Copy, DeviceCode, DriverFile, Edge, Secret, SharedObject, TorchFiles, Unmet

@@ -6,8 +6,8 @@ import pytest
 from written import Beside, judged
 
 from envkit import facts as tables
-from envkit.checks._compiles import compiles, has_compiler, has_nvcc, switched_on, toolkit
 from envkit.dockerfile.evaluate import read
+from envkit.judging.checks._compiles import compiles, has_compiler, has_nvcc, switched_on, toolkit
 from envkit.model import Severity
 from envkit.subjects.dockerfile import Dockerfile
 

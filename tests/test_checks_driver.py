@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from envkit import facts, judge
+from envkit import facts
+from envkit.judging import judge
 from envkit.model import Finding, Observed, Outcome, Result, Severity
 from envkit.subjects import Image
 from envkit.subjects.image import DriverSeen, Extension, Node, Promise, TorchBuild, Variable
@@ -58,7 +59,9 @@ def found(check: str, subject: Image) -> Finding:
     return result.findings[0]
 
 
-OURS = sorted(name for name, check in judge.checks().items() if check.judge.__module__ == "envkit.checks.driver")
+OURS = sorted(
+    name for name, check in judge.checks().items() if check.judge.__module__ == "envkit.judging.checks.driver"
+)
 
 
 def test_a_healthy_driver_passes_whatever_it_is_asked() -> None:

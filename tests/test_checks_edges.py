@@ -12,11 +12,12 @@ import pytest
 from gathered import gathered
 from hosts import CHECKS, FACTS, said
 
-from envkit import exits, pages, saved
 from envkit.errors import UsageError
-from envkit.judge import checks, run
+from envkit.judging import pages
+from envkit.judging.judge import checks, run
 from envkit.model import Outcome
-from envkit.subjects import Host
+from envkit.report import exit_codes
+from envkit.subjects import Host, saved
 from envkit.subjects.codec import from_plain
 
 LACKING = {"missing": "not supported", "value": None, "via": ""}
@@ -788,7 +789,7 @@ def test_no_check_breaks_on_a_value_that_is_not_there(machine: str) -> None:
 
 
 def test_wrong_input_has_the_code_of_each_style() -> None:
-    assert [exits.wrong_input(style) for style in ("envkit", "nagios", "slurm")] == [2, 3, 1]
+    assert [exit_codes.wrong_input(style) for style in ("envkit", "nagios", "slurm")] == [2, 3, 1]
 
 
 def test_a_page_for_a_person_ends_with_the_faults_that_prove_it() -> None:

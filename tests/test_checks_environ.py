@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from envkit import facts, judge
+from envkit import facts
+from envkit.judging import judge
 from envkit.model import Observed, Result, Severity
 from envkit.payload.probe import environ
 from envkit.subjects import Image

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hosts import FACTS
 
-from envkit.judge import checks, run
+from envkit.judging.judge import checks, run
 from envkit.model import Observed, Outcome, Result, Severity
 from envkit.subjects import Audit, Image
 from envkit.subjects.audit import NO_TORCH, TorchFiles

@@ -10,7 +10,7 @@ import pytest
 from gathered import gathered
 from hosts import CHECKS, FACTS, recorded, said, without
 
-from envkit import judge, pages
+from envkit.judging import judge, pages
 from envkit.model import Observed, Outcome, Report, Severity, Subject
 from envkit.subjects import Host
 from envkit.subjects.codec import from_plain, to_plain

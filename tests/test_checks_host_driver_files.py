@@ -8,7 +8,7 @@ import machines
 import pytest
 from hosts import said
 
-from envkit.checks.host_driver_packages import last_day
+from envkit.judging.checks.host_driver_packages import last_day
 from envkit.model import Outcome, Severity
 from envkit.versions import Driver
 

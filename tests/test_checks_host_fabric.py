@@ -9,7 +9,8 @@ import machines
 import pytest
 from gathered import gathered
 
-from envkit import facts, judge
+from envkit import facts
+from envkit.judging import judge
 from envkit.model import Outcome, Result, Severity
 from envkit.subjects import Host
 from envkit.subjects.codec import from_plain

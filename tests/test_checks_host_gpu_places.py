@@ -10,12 +10,12 @@ import pytest
 from gathered import gathered
 from hosts import CHECKS, FACTS
 
-from envkit import judge, pages
+from envkit.judging import judge, pages
 from envkit.model import Outcome, Result, Severity
 from envkit.subjects import Host
 
 MODULES = {
-    f"envkit.checks.{name}"
+    f"envkit.judging.checks.{name}"
     for name in ("host_gpu", "host_gpu_memory", "host_gpu_clocks", "host_gpu_use", "host_gpu_link", "host_nvlink")
 }
 MINE = {name: check for name, check in CHECKS.items() if check.judge.__module__ in MODULES}

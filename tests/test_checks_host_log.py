@@ -10,7 +10,7 @@ from gathered import gathered
 
 from envkit import facts as tables
 from envkit.host import log
-from envkit.judge import checks, run
+from envkit.judging.judge import checks, run
 from envkit.model import Observed, Outcome, Result, Severity
 from envkit.subjects import Host
 
@@ -19,7 +19,7 @@ XID = "NVRM: Xid (PCI:0000:1b:00): {}, pid={}, name=python3, {}"
 OF_THE_LOG = [
     name
     for name, check in checks().items()
-    if check.judge.__module__ in ("envkit.checks.host_log", "envkit.checks.host_kernel")
+    if check.judge.__module__ in ("envkit.judging.checks.host_log", "envkit.judging.checks.host_kernel")
 ]
 
 

@@ -8,7 +8,7 @@ import machines
 import pytest
 from hosts import said, without
 
-from envkit.checks.host_environment import _wrong_settings
+from envkit.judging.checks.host_environment import _wrong_settings
 from envkit.model import Observed, Outcome, Severity
 from envkit.subjects.host import CudaDirectory, Disk
 

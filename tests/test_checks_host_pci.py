@@ -8,12 +8,12 @@ import machines
 import pytest
 
 from envkit import facts as tables
-from envkit.judge import checks, run
+from envkit.judging.judge import checks, run
 from envkit.model import Outcome, Result, Severity
 
 FACTS = tables.load()
 H100 = {device["address"]: index for index, device in enumerate(machines.plain("h100")["pci"]["value"])}
-OF_THE_BUS = [name for name, check in checks().items() if check.judge.__module__ == "envkit.checks.host_pci"]
+OF_THE_BUS = [name for name, check in checks().items() if check.judge.__module__ == "envkit.judging.checks.host_pci"]
 
 
 def said(check: str, changes: dict[str, Any], on: str = "h100") -> Result:

@@ -10,7 +10,7 @@ import machines
 import pytest
 from hosts import CHECKS, FACTS
 
-from envkit import judge
+from envkit.judging import judge
 from envkit.model import Outcome, Severity
 from envkit.subjects import Host
 

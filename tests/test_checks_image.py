@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from gathered import gathered
 
-from envkit import facts, judge
+from envkit import facts
+from envkit.judging import judge
 from envkit.model import Observed, Outcome, Result, Severity
 from envkit.subjects import Image, codec
 from envkit.subjects.image import (
@@ -39,7 +40,7 @@ def recorded(name: str) -> Image:
 
 
 # What is asked of torch and its libraries; the checks of driver, toolchain and extensions have tests of their own.
-MODULES = {f"envkit.checks.{name}" for name in ("image", "libraries", "frameworks")}
+MODULES = {f"envkit.judging.checks.{name}" for name in ("image", "libraries", "frameworks")}
 CHECKS = frozenset(name for name, check in judge.checks().items() if check.judge.__module__ in MODULES)
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from envkit import facts, judge
-from envkit.checks._torch import bound_copies
+from envkit import facts
+from envkit.judging import judge
+from envkit.judging.checks._torch import bound_copies
 from envkit.model import Observed, Outcome, Result
 from envkit.subjects import Image
 from envkit.subjects.image import NO_PROMISE, Binding, Framework, Library, Promise, TorchBuild, Wheel

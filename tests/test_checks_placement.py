@@ -6,21 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from envkit import facts, judge
+from envkit import facts
+from envkit.judging import judge
 from envkit.model import Observed, Outcome, Result, Severity
-from envkit.subjects.placement import (
-    Astray,
-    End,
-    Fork,
-    Group,
-    Line,
-    Operand,
-    Placement,
-    Rank,
-    RankGpu,
-    Refusal,
-    Stop,
-)
+from envkit.subjects.placement import Astray, End, Fork, Group, Line, Operand, Placement, Rank, RankGpu, Refusal, Stop
 
 FACTS = facts.load()
 

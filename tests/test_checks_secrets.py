@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from envkit.checks._secrets import looks_real, names_secret, placeholder, shape_in
+from envkit.judging.checks._secrets import looks_real, names_secret, placeholder, shape_in
 
 BODY = "aQ9zLm3TtRk7WvXyP2sNdGhJcBfEuKoIw8Zr5"
 

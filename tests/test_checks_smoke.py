@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from gathered import gathered
 
-from envkit import facts, judge
-from envkit.checks import _smoke as table
-from envkit.checks import smoke
+from envkit import facts
 from envkit.image.smoke import read
+from envkit.judging import judge
+from envkit.judging.checks import _smoke as table
+from envkit.judging.checks import smoke
 from envkit.model import Finding, Observed, Outcome, Report, Severity, Skip, Subject, Unknown
 from envkit.payload.smoke import TESTS
 from envkit.payload.smoke.case import GPUS, SABOTAGE, Case

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from envkit import facts, judge
+from envkit import facts
+from envkit.judging import judge
 from envkit.model import Observed, Outcome, Result, Severity
 from envkit.subjects import Image
 from envkit.subjects.image import Assembler, DriverSeen, Toolkit, TorchBuild

@@ -28,16 +28,17 @@ from inline import Ended, Envkit
 from processes import children
 from test_prove import content_id, layer
 
-from envkit import __version__, apt, cli
-from envkit import lock as locks
+from envkit import __version__, cli
+from envkit.build.render import dockerfile as render
 from envkit.errors import FAULT, READER_GONE, EnvkitError, Interrupted, Undecided, Unsatisfiable, UsageError
 from envkit.facts import load as load_facts
 from envkit.facts.show import TOPICS
-from envkit.lock import Lock
-from envkit.prove import FLAVOR_LABEL, LOCK_LABEL
-from envkit.render import dockerfile as render
-from envkit.resolve import resolve
-from envkit.spec import load as load_spec
+from envkit.plan import apt
+from envkit.plan import lockfile as locks
+from envkit.plan.lockfile import Lock
+from envkit.plan.resolve import resolve
+from envkit.plan.spec import load as load_spec
+from envkit.runner.runner import FLAVOR_LABEL, LOCK_LABEL
 from envkit.subjects.codec import to_plain
 
 ROOT = Path(__file__).parent.parent

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import envkit
-from envkit.proc import run
+from envkit.system.proc import run
 
 PACKAGE = Path(envkit.__file__).parent
 ROOT = PACKAGE.parent
@@ -61,45 +61,41 @@ def imports(module: str, source: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, f"{base}.{alias.name}"
 
 
-# In each chain a module may import its own package and what stands in an earlier row.
-JUDGING = (
-    ("envkit.model", "envkit.versions", "envkit.errors"),
-    ("envkit.subjects", "envkit.facts"),
-    ("envkit.figures", "envkit.dockerfile"),
-    ("envkit.checks", "envkit.resolve"),
-    ("envkit.required",),
-    ("envkit.judge", "envkit.logs"),
-    ("envkit.saved", "envkit.pages", "envkit.expect", "envkit.pseudonyms"),
-    ("envkit.exits", "envkit.sources"),
-    ("envkit.report", "envkit.placement"),
-    ("envkit.tables",),
-    ("envkit.examine", "envkit.check", "envkit.explain"),
-    ("envkit.cli",),
+# The rooms of envkit/ in one order: a room may import those of earlier rows alone.
+FLOORS = (
+    ("credentials", "errors", "model", "payload", "versions"),
+    ("facts", "system"),
+    ("engine", "logs", "subjects"),
+    ("dockerfile", "host", "image"),
+    ("judging", "plan"),
+    ("placement", "report", "runner"),
+    ("build", "doctor", "static"),
+    ("diff", "explain", "launch"),
+    ("debug",),
+    ("cli",),
+    ("__main__",),
 )
-MAKING = (
-    ("envkit.errors", "envkit.versions"),
-    ("envkit.facts", "envkit.proc"),
-    ("envkit.spec", "envkit.layers"),
-    ("envkit.lock", "envkit.flavors"),
-    ("envkit.apt", "envkit.resolve", "envkit.render"),
-    ("envkit.solve", "envkit.outputs", "envkit.diff"),
-    ("envkit.engine",),
-    ("envkit.prove", "envkit.tables", "envkit.locking"),
-    ("envkit.up",),
-    ("envkit.vendor", "envkit.host_diff", "envkit.launch", "envkit.debug"),
-    ("envkit.compare", "envkit.preflight"),
-    ("envkit.cli",),
-)
-CHAINS = tuple({package: rank for rank, row in enumerate(rows) for package in row} for rows in (JUDGING, MAKING))
-# apt-get's words about disks and networks are read by what reads the engine's.
-ALLOWED = {("envkit.apt", "envkit.engine.trouble")}
+FLOOR = {f"envkit.{room}": number for number, row in enumerate(FLOORS) for room in row}
+# The same inside rooms whose modules build on one another.
+STEPS = {
+    "judging": (("throughput", "nvidia_require"), ("checks",), ("required",), ("judge",), ("pages",)),
+    "plan": (("spec",), ("lockfile", "flavors"), ("apt", "resolve"), ("solve",), ("update",)),
+    "build": (("render",), ("exporters",), ("up",), ("vendor",)),
+    "diff": (("compare",), ("hosts",), ("diff",)),
+}
+STEP = [
+    {f"envkit.{room}.{module}": number for number, row in enumerate(rows) for module in row}
+    for room, rows in STEPS.items()
+]
+ORDERS = (FLOOR, *STEP)
 # Observers decide nothing, and the packages that hold no opinion do not know those that do.
-OBSERVERS = ("envkit.engine", "envkit.host", "envkit.image", "envkit.proc")
-JUDGES = ("envkit.checks", "envkit.judge", "envkit.report", "envkit.cli")
+OBSERVERS = ("envkit.engine", "envkit.host", "envkit.image", "envkit.system.proc")
+JUDGES = ("envkit.judging.checks", "envkit.judging.judge", "envkit.report", "envkit.cli")
 # What is a function of its arguments reaches the world through nobody.
 PURE = (
-    "envkit.checks", "envkit.subjects", "envkit.facts", "envkit.spec", "envkit.lock", "envkit.flavors",
-    "envkit.figures", "envkit.resolve", "envkit.render", "envkit.outputs", "envkit.diff", "envkit.layers",
+    "envkit.dockerfile", "envkit.facts", "envkit.judging", "envkit.logs", "envkit.subjects",
+    "envkit.plan.spec", "envkit.plan.lockfile", "envkit.plan.flavors", "envkit.plan.resolve",
+    "envkit.build.render", "envkit.build.exporters", "envkit.diff.compare", "envkit.image.tar",
 )  # fmt: skip
 
 
@@ -117,8 +113,8 @@ def of(module: str, packages: Container[str]) -> str | None:
 
 @cache
 def upward(module: str, name: str) -> bool:
-    """Whether an import goes to the same or a later row of a chain that both stand in."""
-    for ranks in CHAINS:
+    """Whether an import goes to the same or a later row of an order that both stand in."""
+    for ranks in ORDERS:
         mine, theirs = of(module, ranks), of(name, ranks)
         if mine and theirs and mine != theirs and ranks[theirs] >= ranks[mine]:
             return True
@@ -130,11 +126,8 @@ def against_the_direction(module: str, source: str) -> list[str]:
     complaints = []
     for line, name in imports(module, source):
         opinion = of(module, OBSERVERS) and of(name, JUDGES)
-        # Whatever stands in no chain lies below the command line.
-        loose = is_in(name, "envkit.cli") and module not in ("envkit.__main__", "envkit.cli")
         touching = of(module, PURE) and of(name, OBSERVERS)
-        allowed = any(module == one and is_in(name, other) for one, other in ALLOWED)
-        if (upward(module, name) or opinion or loose or touching) and not allowed:
+        if upward(module, name) or opinion or touching:
             complaints.append(f"{module}:{line} imports {name}")
     return complaints
 
@@ -142,7 +135,7 @@ def against_the_direction(module: str, source: str) -> list[str]:
 OWNERS = {
     "docker": ("envkit.engine",),
     "pynvml": ("envkit.host.nvml",),
-    "subprocess": ("envkit.proc", PAYLOAD),
+    "subprocess": ("envkit.system.proc", PAYLOAD),
 }
 
 
@@ -224,7 +217,7 @@ VERSIONS = re.compile(
 
 
 # Numbers that only look like a release of torch.
-OTHER_VERSIONS = {("envkit.report.sarif", "2.1.0")}
+OTHER_VERSIONS = {("envkit.static.sarif", "2.1.0")}
 
 
 def names_a_version(module: str, source: str) -> list[str]:
@@ -242,7 +235,11 @@ def names_a_version(module: str, source: str) -> list[str]:
 
 
 # A dying check is a result; a dying command is exit 3, for Python's own 1 would read as "found".
-LAST_RESORTS = ("envkit.judge", "envkit.cli", "envkit.proc")  # the last hands on what a reader's thread raised
+LAST_RESORTS = (
+    "envkit.judging.judge",
+    "envkit.cli",
+    "envkit.system.proc",
+)  # the last hands on what a reader's thread raised
 
 
 def is_unsafe(module: str, source: str) -> list[str]:
@@ -322,27 +319,30 @@ def test_the_payload_runs_on_a_bare_python() -> None:
     ("rule", "module", "source"),
     [
         (against_the_direction, "envkit.model", "from envkit.facts import Facts"),
-        (against_the_direction, "envkit.checks.image", "def f():\n    import envkit.judge"),
-        (against_the_direction, "envkit.subjects.image", "from ..checks import image"),
+        (against_the_direction, "envkit.judging.checks.image", "def f():\n    import envkit.judging.judge"),
+        (against_the_direction, "envkit.subjects.image", "from ..judging.checks import image"),
         (against_the_direction, "envkit.report.json", "from envkit import cli"),
-        (against_the_direction, "envkit.host.nvml", "from envkit.judge import judge"),
-        (against_the_direction, "envkit.up", "from envkit.cli import main"),
-        (against_the_direction, "envkit.checks.host_gpu", "from envkit import proc"),
-        (against_the_direction, "envkit.flavors", "from envkit.resolve import Choice"),
-        (against_the_direction, "envkit.resolve", "from envkit import solve"),
-        (against_the_direction, "envkit.apt", "from envkit.solve import lock"),
-        (against_the_direction, "envkit.apt", "from envkit.engine.docker import DockerEngine"),
-        (against_the_direction, "envkit.layers", "from envkit.lock import Lock"),
-        (against_the_direction, "envkit.layers", "from envkit import proc"),
-        (against_the_direction, "envkit.diff", "from envkit.compare import changes"),
-        (against_the_direction, "envkit.diff", "from envkit.engine import Engine"),
-        (against_the_direction, "envkit.outputs", "from envkit.up import build"),
-        (against_the_direction, "envkit.up", "from envkit import vendor"),
-        (against_the_direction, "envkit.vendor", "from envkit import compare"),
-        (against_the_direction, "envkit.engine.buildx", "from envkit.up import build"),
+        (against_the_direction, "envkit.host.nvml", "from envkit.judging.judge import judge"),
+        (against_the_direction, "envkit.build.up", "from envkit.cli import main"),
+        (against_the_direction, "envkit.judging.checks.host_gpu", "from envkit.system import proc"),
+        (against_the_direction, "envkit.judging.judge", "from envkit.static.kinds import kind_of"),
+        (against_the_direction, "envkit.judging.checks.image", "from envkit.judging import judge"),
+        (against_the_direction, "envkit.engine.docker", "from envkit.plan.spec import Spec"),
+        (against_the_direction, "envkit.plan.flavors", "from envkit.plan.resolve import Choice"),
+        (against_the_direction, "envkit.plan.resolve", "from envkit.plan import solve"),
+        (against_the_direction, "envkit.plan.resolve", "from envkit.engine.docker import DockerEngine"),
+        (against_the_direction, "envkit.plan.apt", "from envkit.plan.solve import lock"),
+        (against_the_direction, "envkit.image.tar", "from envkit.plan.lockfile import Lock"),
+        (against_the_direction, "envkit.image.tar", "from envkit.system import proc"),
+        (against_the_direction, "envkit.diff.compare", "from envkit.diff.diff import changes"),
+        (against_the_direction, "envkit.diff.compare", "from envkit.engine import Engine"),
+        (against_the_direction, "envkit.build.exporters", "from envkit.build.up import build"),
+        (against_the_direction, "envkit.build.up", "from envkit.build import vendor"),
+        (against_the_direction, "envkit.build.vendor", "from envkit.diff import diff"),
+        (against_the_direction, "envkit.engine.buildx", "from envkit.build.up import build"),
         (outside_their_place, "envkit.host.docker", "import docker.errors"),
         (outside_their_place, "envkit.host.observe", "from pynvml import nvmlInit"),
-        (outside_their_place, "envkit.up", "def f():\n    from subprocess import run"),
+        (outside_their_place, "envkit.build.up", "def f():\n    from subprocess import run"),
         (unfit_for_the_payload, "envkit.payload.main", "import torch"),
         (unfit_for_the_payload, "envkit.payload.main", "def f():\n    import numpy"),
         (unfit_for_the_payload, "envkit.payload.main", "from envkit.model import Observed"),
@@ -351,20 +351,20 @@ def test_the_payload_runs_on_a_bare_python() -> None:
         (unfit_for_the_payload, "envkit.payload.main", "'a'.removeprefix('b')"),
         (unfit_for_the_payload, "envkit.payload.main", "zip((), strict=True)"),
         (unfit_for_the_payload, "envkit.payload.main", "def f(x: int | None): pass"),
-        (names_a_version, "envkit.up", "# as in 12.4"),
-        (names_a_version, "envkit.up", "x = 'torch 2.6'"),
-        (names_a_version, "envkit.up", "x = '2.6'"),
-        (names_a_version, "envkit.up", "x = 'needs 550.54.14.'"),
-        (names_a_version, "envkit.up", "x = f'{1} 2.6.0+cu124'"),
-        (names_a_version, "envkit.up", "x = 'whl/cu118'"),
-        (names_a_version, "envkit.up", '"""Since 535.104 ..."""'),
+        (names_a_version, "envkit.build.up", "# as in 12.4"),
+        (names_a_version, "envkit.build.up", "x = 'torch 2.6'"),
+        (names_a_version, "envkit.build.up", "x = '2.6'"),
+        (names_a_version, "envkit.build.up", "x = 'needs 550.54.14.'"),
+        (names_a_version, "envkit.build.up", "x = f'{1} 2.6.0+cu124'"),
+        (names_a_version, "envkit.build.up", "x = 'whl/cu118'"),
+        (names_a_version, "envkit.build.up", '"""Since 535.104 ..."""'),
         (measures_by_the_clock, "test_x", "assert time.monotonic() - begun < 5"),
         (measures_by_the_clock, "test_x", "assert 2 < perf_counter() - begun <= 5 * factor"),
         (measures_by_the_clock, "test_x", "run(command, timeout=20)"),
-        (is_unsafe, "envkit.up", "try: pass\nexcept Exception: pass"),
-        (is_unsafe, "envkit.up", "try: pass\nexcept: pass"),
-        (is_unsafe, "envkit.up", "run('ls', shell=True)"),
-        (is_unsafe, "envkit.up", "import os\nos.system('ls')"),
+        (is_unsafe, "envkit.build.up", "try: pass\nexcept Exception: pass"),
+        (is_unsafe, "envkit.build.up", "try: pass\nexcept: pass"),
+        (is_unsafe, "envkit.build.up", "run('ls', shell=True)"),
+        (is_unsafe, "envkit.build.up", "import os\nos.system('ls')"),
     ],
 )
 def test_a_breach_is_seen(rule: Callable[[str, str], list[str]], module: str, source: str) -> None:
@@ -374,15 +374,15 @@ def test_a_breach_is_seen(rule: Callable[[str, str], list[str]], module: str, so
 @pytest.mark.parametrize(
     ("rule", "module", "source"),
     [
-        (against_the_direction, "envkit.checks.image", "from envkit.facts import Facts\nfrom . import host"),
-        (against_the_direction, "envkit.apt", "from envkit.engine.trouble import explain\nfrom envkit import proc"),
-        (against_the_direction, "envkit.compare", "from envkit import diff, up"),
+        (against_the_direction, "envkit.judging.checks.image", "from envkit.facts import Facts\nfrom . import host"),
+        (against_the_direction, "envkit.plan.apt", "from envkit.engine import debian\nfrom envkit.system import proc"),
+        (against_the_direction, "envkit.diff.diff", "from envkit.build import up\nfrom envkit.diff import hosts"),
         (outside_their_place, "envkit.engine.docker", "import docker"),
         (unfit_for_the_payload, "envkit.payload.smoke.gemm", "import os\nfrom envkit.payload import isolate"),
-        (names_a_version, "envkit.up", "x = 12.4  # seconds; RFC 3986, glibc 2.17, 127.0.0.1, cu12"),
+        (names_a_version, "envkit.build.up", "x = 12.4  # seconds; RFC 3986, glibc 2.17, 127.0.0.1, cu12"),
         (measures_by_the_clock, "test_x", "assert time.monotonic() - begun >= 2 and process_time() - before < 1"),
         (measures_by_the_clock, "test_x", "run(command, timeout=120)"),
-        (is_unsafe, "envkit.up", "try: pass\nexcept BaseException:\n    raise"),
+        (is_unsafe, "envkit.build.up", "try: pass\nexcept BaseException:\n    raise"),
     ],
 )
 def test_what_is_allowed_is_not_complained_of(rule: Callable[[str, str], list[str]], module: str, source: str) -> None:
@@ -428,17 +428,17 @@ def test_a_stray_name_is_seen(name: str) -> None:
     assert strays(f"see https://{name}/simple") != []
 
 
-def test_every_module_of_the_generator_stands_in_a_chain() -> None:
-    """The modules right below the package are each in a chain, or known to be of use to all."""
-    above = {name for name in SOURCES if name.count(".") == 1}
-    free = {
-        "envkit.__main__",
-        "envkit.credentials",
-        "envkit.files",
-        "envkit.host",
-        "envkit.image",
-        "envkit.payload",
-        "envkit.require",
-        "envkit.room",
-    }
-    assert {name for name in above if not any(of(name, ranks) for ranks in CHAINS)} == free
+def test_every_room_stands_on_a_floor() -> None:
+    rooms = {name for name in SOURCES if name.count(".") == 1}
+    assert rooms == set(FLOOR)
+
+
+def test_the_top_of_the_package_stays_small() -> None:
+    top = [name for name in SOURCES if name.count(".") <= 1 and SOURCES[name].parent.name == "envkit"]
+    assert len(top) <= 9, top
+
+
+@pytest.mark.parametrize("room", STEPS)
+def test_the_modules_of_an_ordered_room_are_all_in_its_order(room: str) -> None:
+    inside = {name.split(".")[2] for name in SOURCES if name.startswith(f"envkit.{room}.")}
+    assert inside == {module for row in STEPS[room] for module in row}

@@ -15,8 +15,8 @@ import pytest
 from test_report_html import Page
 
 import envkit
+from envkit.debug import as_html
 from envkit.debug.records import DebugReport, PythonFrame, Step, Verdict
-from envkit.report import debugged_html
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -27,7 +27,7 @@ HOSTILE = (
 
 
 def shown(report: DebugReport) -> Page:
-    return Page(debugged_html.render(report))
+    return Page(as_html.render(report))
 
 
 def bars(text: str) -> dict[str, tuple[str, float, float]]:
@@ -40,7 +40,7 @@ def bars(text: str) -> dict[str, tuple[str, float, float]]:
 
 @pytest.mark.parametrize("report", [made.crash(), made.hang()], ids=["crash", "hang"])
 def test_nothing_is_run_or_loaded(report: DebugReport) -> None:
-    text = debugged_html.render(report)
+    text = as_html.render(report)
     read = Page(text)
     assert not {"script", "link", "img", "iframe", "object", "form", "a"} & set(read.tags)
     assert not {"src", "href"} & {name for name, _ in read.attributes}
@@ -97,7 +97,7 @@ def test_what_the_command_says_stays_text(hostile: str) -> None:
 
 
 def test_the_cause_stands_first_with_its_kernel_and_the_line_that_launched_it() -> None:
-    text = debugged_html.render(made.crash())
+    text = as_html.render(made.crash())
     read = Page(text)
     assert re.search(r'<body>\s*<h1 class="known">FOUND: \w+', text)
     assert read.text.index(made.crash().cause) < read.text.index("turn(float4 *)")
@@ -126,7 +126,7 @@ def test_the_cause_stands_first_with_its_kernel_and_the_line_that_launched_it() 
 
 
 def test_rungs_are_drawn_one_after_the_other_and_the_telling_one_stands_out() -> None:
-    drawn = bars(debugged_html.render(made.crash()))
+    drawn = bars(as_html.render(made.crash()))
     assert drawn == {
         "as-is": ("diagnostic", 0.0, 20.0),
         "blocking": ("cascade", 20.0, 25.0),
@@ -139,20 +139,20 @@ def test_a_core_dump_or_a_hang_is_the_rung_that_told() -> None:
     assert crash.fault
     steps = (*crash.steps[:-1], Step("core-dump", True, "the driver writes it", 1.0, 1, "exited", "kernel `turn`"))
     core = replace(crash, fault=replace(crash.fault, tool="core"), steps=steps)
-    assert [name for name, (role, _, _) in bars(debugged_html.render(core)).items() if role == "root"] == ["core-dump"]
-    assert bars(debugged_html.render(made.hang()))["as-is"][0] == "root"
+    assert [name for name, (role, _, _) in bars(as_html.render(core)).items() if role == "root"] == ["core-dump"]
+    assert bars(as_html.render(made.hang()))["as-is"][0] == "root"
 
 
 @pytest.mark.parametrize(("verdict", "look"), [(Verdict.CLEAN, "clean"), (Verdict.UNDECIDED, "open")])
 def test_what_is_no_finding_does_not_look_like_one(verdict: Verdict, look: str) -> None:
     report = replace(made.crash(), verdict=verdict, fault=None, children=(), explanation=None)
-    text = debugged_html.render(report)
+    text = as_html.render(report)
     assert f'<h1 class="{look}">{verdict.value.upper()}' in text and '<h1 class="known">' not in text
     assert "root" not in {role for role, _, _ in bars(text).values()}
 
 
 def test_ranks_stand_side_by_side_and_those_that_say_the_same_together() -> None:
-    text = debugged_html.render(made.hang(8))
+    text = as_html.render(made.hang(8))
     read = Page(text)
     odd = re.findall(r'<tr class="silent"><td>([^<]*)</td>', text)
     assert odd == ["1"] and "<td>0, 2-7</td>" in text
@@ -166,7 +166,7 @@ def test_ranks_stand_side_by_side_and_those_that_say_the_same_together() -> None
 def test_a_rank_that_is_elsewhere_while_the_others_wait_stands_out() -> None:
     one = made.hang(4)
     rows = tuple(replace(row, state="elsewhere" if row.rank == 2 else "waits", missing=()) for row in one.ranks)
-    text = debugged_html.render(replace(one, ranks=rows))
+    text = as_html.render(replace(one, ranks=rows))
     assert re.findall(r'<tr class="silent"><td>([^<]*)</td>', text) == ["2"]
 
 
@@ -188,7 +188,7 @@ def test_the_size_is_bounded_and_what_is_left_out_is_counted() -> None:
         one, ranks=rows, hang=(), python=deep, children=made.crash().children * 200, cause="y" * 100_000,
         files=tuple(f"as-is/{number}" for number in range(500)),
     )  # fmt: skip
-    text = debugged_html.render(report)
+    text = as_html.render(report)
     assert len(text) < 1_500_000
     assert "and 536 more" in text  # rows
     assert "and 552 more" in text  # stacks
@@ -204,12 +204,12 @@ def test_credentials_are_not_shown() -> None:
         cause=f"token={secret}",
         folder=f"/{secret}",
     )
-    text = debugged_html.render(bad)
+    text = as_html.render(bad)
     assert secret not in text and "sesame" not in text and "[hidden]" in text
 
 
 def test_the_same_report_gives_the_same_page() -> None:
-    assert debugged_html.render(made.hang(16)) == debugged_html.render(made.hang(16))
+    assert as_html.render(made.hang(16)) == as_html.render(made.hang(16))
 
 
 def test_what_was_recorded_on_a_gpu_can_be_shown() -> None:

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from envkit import diff, facts
-from envkit import spec as spec_module
-from envkit.diff import Change, Weight
+from envkit import facts
+from envkit.diff import compare
+from envkit.diff.compare import Change, Weight
 from envkit.facts import Facts
-from envkit.lock import Deb, Lock, Pin, parse
 from envkit.model import Observed
-from envkit.spec import Platform, Spec
+from envkit.plan import spec as spec_module
+from envkit.plan.lockfile import Deb, Lock, Pin, parse
+from envkit.plan.spec import Platform, Spec
 from envkit.subjects import codec
 from envkit.subjects.image import Image
 
@@ -119,16 +120,16 @@ def texts(changes: tuple[Change, ...], weight: Weight | None = None) -> list[str
 def test_the_same_lock_under_another_name_is_no_change() -> None:
     old = lock("2.6.0+cu124", TORCH_2_6)
 
-    assert diff.locks(old, replace(old, name="new"), FACTS) == ()
-    assert diff.render_text((), "a", "b") == "a -> b: no change\n"
-    assert json.loads(diff.to_json((), "lock", "a", "b"))["same"] is True
+    assert compare.locks(old, replace(old, name="new"), FACTS) == ()
+    assert compare.render_text((), "a", "b") == "a -> b: no change\n"
+    assert json.loads(compare.to_json((), "lock", "a", "b"))["same"] is True
 
 
 def test_the_step_to_another_cuda_major_says_who_is_left_behind() -> None:
     gpus = (("V100", "sm_70"), ("H100", "sm_90"))
     old = lock("2.6.0+cu124", TORCH_2_6, gpus, ("550",))
     new = lock("2.11.0+cu130", TORCH_2_11, gpus[1:], ("580.65.06",))
-    changes = diff.locks(old, new, FACTS)
+    changes = compare.locks(old, new, FACTS)
 
     breaking = texts(changes, Weight.BREAKING)
     assert breaking[0] == "drops sm_70 (V100, Quadro GV100, TITAN V)"  # the declared one first, as it was declared
@@ -154,12 +155,12 @@ def test_the_step_to_another_cuda_major_says_who_is_left_behind() -> None:
 def test_torch_2_10_to_2_11_on_one_cuda_drops_the_v100() -> None:
     old = lock("2.10.0+cu128", {"torch": "2.10.0"})
     new = lock("2.11.0+cu128", {"torch": "2.11.0"})
-    changes = diff.locks(old, new, FACTS)
+    changes = compare.locks(old, new, FACTS)
 
     assert "drops sm_70 (Tesla V100, Quadro GV100, TITAN V)" in texts(changes, Weight.BREAKING)
     assert not [change for change in changes if change.kind in ("driver", "cuda")]
     assert "cuDNN 9.10.2.21 -> 9.19.0.56 (no SASS below sm_75, before none below sm_50)" in texts(changes)
-    assert "gains sm_70 (Tesla V100, Quadro GV100, TITAN V)" in texts(diff.locks(new, old, FACTS), Weight.NOTABLE)
+    assert "gains sm_70 (Tesla V100, Quadro GV100, TITAN V)" in texts(compare.locks(new, old, FACTS), Weight.NOTABLE)
 
 
 def test_a_base_that_raises_the_minimum_driver_under_the_same_torch() -> None:
@@ -170,13 +171,13 @@ def test_a_base_that_raises_the_minimum_driver_under_the_same_torch() -> None:
         lock("2.10.0+cu130", {}), image="pytorch/pytorch:2.10.0-cuda13.0-cudnn9-runtime", base="pytorch", os="",
         wish=old.wish,
     )  # fmt: skip
-    breaking = texts(diff.locks(old, new, FACTS), Weight.BREAKING)
+    breaking = texts(compare.locks(old, new, FACTS), Weight.BREAKING)
 
     assert (
         "minimum driver 525.60.13 -> 580.65.06: branches 525 to 575 fall out, the long-term 535 among them" in breaking
     )
     assert "torch 2.10.0+cu128 -> 2.10.0+cu130" in breaking
-    back = texts(diff.locks(new, old, FACTS), Weight.NOTABLE)
+    back = texts(compare.locks(new, old, FACTS), Weight.NOTABLE)
     assert "minimum driver 580.65.06 -> 525.60.13: branches 525 to 575 come in, the long-term 535 among them" in back
 
 
@@ -184,10 +185,10 @@ def test_a_floating_nvjitlink_alone_is_one_notable_change() -> None:
     old = lock("2.11.0+cu130", TORCH_2_11)
     new = lock("2.11.0+cu130", {**TORCH_2_11, "nvidia-nvjitlink": "13.5.37"})
 
-    (there,) = diff.locks(old, new, FACTS)
+    (there,) = compare.locks(old, new, FACTS)
     assert there.text == "nvJitLink 13.0.88 -> 13.5.37, of CUDA 13.5 beside torch's 13.0"
     assert (there.kind, there.weight, there.old, there.new) == ("library", Weight.NOTABLE, "13.0.88", "13.5.37")
-    (back,) = diff.locks(new, old, FACTS)
+    (back,) = compare.locks(new, old, FACTS)
     assert back.text == "nvJitLink 13.5.37 -> 13.0.88, of torch's own CUDA 13.0 again"
 
 
@@ -196,18 +197,18 @@ def test_a_cudnn_without_code_for_a_declared_gpu_breaks() -> None:
     old = lock("2.10.0+cu128", {"nvidia-cudnn-cu12": "9.10.2.21"}, gpus)
     new = lock("2.10.0+cu128", {"nvidia-cudnn-cu12": "9.24.0.43"}, gpus)
 
-    (change,) = diff.locks(old, new, FACTS)
+    (change,) = compare.locks(old, new, FACTS)
     assert (
         change.text == "cuDNN 9.10.2.21 -> 9.24.0.43 (no SASS below sm_75, before none below sm_50: V100 left without)"
     )
     assert change.weight is Weight.BREAKING
-    (unknown,) = diff.locks(old, replace(new, wheels=(pin("nvidia-cudnn-cu12", "9.99.0.1"),)), FACTS)
+    (unknown,) = compare.locks(old, replace(new, wheels=(pin("nvidia-cudnn-cu12", "9.99.0.1"),)), FACTS)
     assert unknown.text == "cuDNN 9.10.2.21 -> 9.99.0.1"  # of an unknown release nothing is said
 
 
 def test_swapped_order_gives_the_mirrored_words() -> None:
     old, new = lock("2.6.0+cu124", TORCH_2_6), lock("2.15.0+cu132", TORCH_2_15, os="debian13", python="3.13")
-    there, back = texts(diff.locks(old, new, FACTS)), texts(diff.locks(new, old, FACTS))
+    there, back = texts(compare.locks(old, new, FACTS)), texts(compare.locks(new, old, FACTS))
 
     def mirrored(text: str) -> str:
         for one, other in (("drops", "gains"), ("adds", "removes"), ("declares", "no longer declares")):
@@ -247,7 +248,7 @@ def test_no_field_of_a_lock_changes_in_silence() -> None:
             other = {**value, "devel": ("git",)}
         else:
             other = value[1:]
-        changes = diff.locks(old, replace(old, **{field.name: other}), FACTS)
+        changes = compare.locks(old, replace(old, **{field.name: other}), FACTS)
         if field.name == "name":
             assert changes == ()
         else:
@@ -256,14 +257,14 @@ def test_no_field_of_a_lock_changes_in_silence() -> None:
         seen.add(field.name)
     assert {"wish", "debs", "missing", "programs", "epoch"} <= seen
     covered_otherwise = replace(old, gpus=(("A100", "sm_80", "PTX of compute_80"),))
-    assert texts(diff.locks(old, covered_otherwise, FACTS)) == ["gpus differs"]
+    assert texts(compare.locks(old, covered_otherwise, FACTS)) == ["gpus differs"]
 
 
 def test_wheels_that_keep_their_version_and_change_otherwise() -> None:
     old = replace(lock("2.6.0+cu124", {}), cudnn="", nccl="", triton="", wheels=(pin("numpy", "2.4.6"),))
 
     def only(**to: object) -> str:
-        (change,) = diff.locks(old, replace(old, wheels=(replace(old.wheels[0], **to),)), FACTS)
+        (change,) = compare.locks(old, replace(old, wheels=(replace(old.wheels[0], **to),)), FACTS)
         return change.text
 
     assert only(layer="devel") == "numpy moves from layer runtime to devel"
@@ -285,7 +286,7 @@ def test_debian_packages_archive_base_tools_and_flavor_are_plain_or_notable() ->
         programs=(("debug", "compute-sanitizer", "nvidia/cu13/bin/compute-sanitizer"),),
         missing=(("cuda-gdb", "no wheel and no Debian package has it"),),
     )
-    changes = diff.locks(old, new, FACTS)
+    changes = compare.locks(old, new, FACTS)
 
     assert texts(changes, Weight.NOTABLE) == [
         "lacks cuda-gdb: no wheel and no Debian package has it",
@@ -303,7 +304,7 @@ def test_debian_packages_archive_base_tools_and_flavor_are_plain_or_notable() ->
         "time stamps of 2026-11-17T06:35:24Z -> 2026-11-17T06:36:24Z",
     ]
     other = replace(old, debs=(replace(old.debs[0], sha256="0" * 64), old.debs[1]))
-    (change,) = diff.locks(old, other, FACTS)
+    (change,) = compare.locks(old, other, FACTS)
     assert "gcc 4:12.2.0-3 has another content: sha256 " in change.text
     assert change.weight is Weight.NOTABLE
 
@@ -311,14 +312,14 @@ def test_debian_packages_archive_base_tools_and_flavor_are_plain_or_notable() ->
 def test_many_plain_changes_become_a_count_and_gpu_packages_keep_their_names() -> None:
     few = {f"package-{letter}": "1" for letter in "abcdefgh"}
     old, new = lock("2.11.0+cu130", {}), lock("2.11.0+cu130", {**few, "nvidia-cublas": "13.1.0.3"})
-    changes = diff.locks(old, new, FACTS)
-    text = diff.render_text(changes, "old", "new")
+    changes = compare.locks(old, new, FACTS)
+    text = compare.render_text(changes, "old", "new")
 
     assert text == (
         "old -> new: 9 plain\n\nplain\n  adds nvidia-cublas 13.1.0.3\n"
         "  adds 8 wheels: package-a 1, package-b 1, package-c 1 and 5 more\n"
     )
-    document = json.loads(diff.to_json(changes, "lock", "old", "new"))
+    document = json.loads(compare.to_json(changes, "lock", "old", "new"))
     assert len(document["changes"]) == 9
     assert document["schema"] == "envkit.diff/1"
     assert document["subject"] == {"kind": "lock", "old": "old", "new": "new"}
@@ -327,13 +328,13 @@ def test_many_plain_changes_become_a_count_and_gpu_packages_keep_their_names() -
 
 
 def test_a_build_whose_code_was_not_read_is_said_to_be_unknown() -> None:
-    changes = diff.locks(lock("2.10.0+cu128", {}), lock("2.10.0+cu129", {}), FACTS)
+    changes = compare.locks(lock("2.10.0+cu128", {}), lock("2.10.0+cu129", {}), FACTS)
     said = "the machine code of torch 2.10.0+cu129 was not read: what is dropped or gained is not known"
     assert said in texts(changes, Weight.NOTABLE)
 
 
 def test_on_another_machine_the_code_is_that_of_its_wheel() -> None:
-    changes = diff.locks(lock("2.11.0+cu130", {}), lock("2.11.0+cu130", {}, wheel_platform=Platform.ARM64), FACTS)
+    changes = compare.locks(lock("2.11.0+cu130", {}), lock("2.11.0+cu130", {}, wheel_platform=Platform.ARM64), FACTS)
     assert any(text.startswith("drops sm_75 (Tesla T4, ") for text in texts(changes, Weight.BREAKING))
     assert "machine x86_64 -> aarch64" in texts(changes, Weight.BREAKING)
     assert any(text.startswith("gains sm_110 (Jetson") for text in texts(changes))
@@ -348,7 +349,7 @@ def image(name: str) -> Image:
 
 def test_two_images_are_compared_by_what_their_processes_loaded() -> None:
     old, new = image("torch-2.6-cu124"), image("torch-2.15-cu132")
-    changes = diff.images(old, new, FACTS)
+    changes = compare.images(old, new, FACTS)
 
     assert "drops sm_70 (Tesla V100, Quadro GV100, TITAN V)" in texts(changes, Weight.BREAKING)
     assert "torch 2.6.0+cu124 -> 2.15.0+cu132" in texts(changes, Weight.BREAKING)
@@ -360,7 +361,7 @@ def test_two_images_are_compared_by_what_their_processes_loaded() -> None:
     assert len(set(texts(changes))) == len(changes)
     assert not any("cudnn_ops" in text for text in texts(changes))  # it moved with its package, which is named
     assert "loads nvrtc-builtins 13.2.86" in texts(changes)
-    assert diff.images(old, old, FACTS) == ()
+    assert compare.images(old, old, FACTS) == ()
 
 
 @pytest.mark.parametrize(
@@ -372,7 +373,7 @@ def test_two_images_are_compared_by_what_their_processes_loaded() -> None:
     ],
 )
 def test_a_spoilt_image_differs_from_its_clean_twin_by_the_fault(other: str, clean: str, said: str) -> None:
-    notable = texts(diff.images(image(clean), image(other), FACTS), Weight.NOTABLE)
+    notable = texts(compare.images(image(clean), image(other), FACTS), Weight.NOTABLE)
     assert any(text.startswith(said) for text in notable), notable
 
 
@@ -384,9 +385,9 @@ def test_a_library_of_the_same_version_from_elsewhere_differs() -> None:
         moved = tuple(replace(lib, **to) if lib.name == "nccl" else lib for lib in libraries)
         return replace(old, libraries=Observed.of(moved, "maps"))
 
-    strange = diff.images(old, with_nccl(owner="", owner_version="", path="/usr/lib/libnccl.so.2"), FACTS)
+    strange = compare.images(old, with_nccl(owner="", owner_version="", path="/usr/lib/libnccl.so.2"), FACTS)
     assert "NCCL 2.21.5 is of nvidia-nccl-cu12 -> /usr/lib/libnccl.so.2" in texts(strange, Weight.NOTABLE)
-    (moved,) = texts(diff.images(old, with_nccl(path="/opt/other/libnccl.so.2"), FACTS), Weight.PLAIN)
+    (moved,) = texts(compare.images(old, with_nccl(path="/opt/other/libnccl.so.2"), FACTS), Weight.PLAIN)
     assert moved.startswith("NCCL 2.21.5 lies in /opt/venv/")
     assert moved.endswith(" -> /opt/other")
 
@@ -396,7 +397,7 @@ def test_a_library_that_torch_gets_from_elsewhere_differs_though_the_same_ones_a
     first, *others = old.bindings.value or ()
     strange = replace(old, bindings=Observed.of((replace(first, path="/usr/lib/other.so"), *others), "dladdr"))
 
-    (change,) = diff.images(old, strange, FACTS)
+    (change,) = compare.images(old, strange, FACTS)
     assert change.text.startswith(f"{first.caller} gets {first.name} ({first.symbol}) from nvidia-")
     assert change.text.endswith(" -> /usr/lib/other.so")
     assert change.weight is Weight.NOTABLE
@@ -406,7 +407,7 @@ def test_a_library_is_said_itself_where_its_distribution_was_not_observed() -> N
     old, new = image("torch-2.6-cu124"), image("torch-2.15-cu132")
     blind = replace(new, wheels=Observed.lost("no importlib.metadata"))
 
-    said = texts(diff.images(old, blind, FACTS))
+    said = texts(compare.images(old, blind, FACTS))
     assert "cudnn_ops 9.1.0.70 -> 9.26.0.51" in said
     assert "no longer loads curand 10.3.5.147" in said
     assert "the installed distributions were not observed in the second: no importlib.metadata" in said
@@ -416,26 +417,26 @@ def test_what_an_image_did_not_show_is_never_the_same() -> None:
     whole = image("torch-2.6-cu124")
     blind = replace(whole, libraries=Observed.lost("the process died"))
 
-    (one,) = (change for change in diff.images(whole, blind, FACTS))
+    (one,) = (change for change in compare.images(whole, blind, FACTS))
     assert one.text == "the loaded libraries were not observed in the second: the process died"
-    (both,) = (change for change in diff.images(blind, replace(blind, name="other"), FACTS))
+    (both,) = (change for change in compare.images(blind, replace(blind, name="other"), FACTS))
     assert both.text == "the loaded libraries were observed in neither: the process died"
     assert both.kind == "not-observed"
-    assert diff.images(image("no-torch"), image("no-torch"), FACTS) == ()  # no torch, and that was observed
+    assert compare.images(image("no-torch"), image("no-torch"), FACTS) == ()  # no torch, and that was observed
     named = replace(blind, digest="sha256:" + "1" * 64)
-    assert diff.images(named, replace(named, name="other"), FACTS) == ()
+    assert compare.images(named, replace(named, name="other"), FACTS) == ()
 
 
 def test_an_image_without_torch_says_that_once() -> None:
-    changes = diff.images(image("torch-2.6-cu124"), image("no-torch"), FACTS)
+    changes = compare.images(image("torch-2.6-cu124"), image("no-torch"), FACTS)
     assert texts(changes, Weight.BREAKING) == ["torch 2.6.0+cu124 -> none", "import torch done -> absent"]
     assert not [change for change in changes if change.kind in ("driver", "cuda", "architecture")]
 
 
 def test_what_an_image_says_reaches_no_terminal_unescaped() -> None:
     change = Change("library", "x lies in /\x1b[31m -> /\udcff", "/\x1b[31m", "/\udcff", Weight.PLAIN)
-    assert "\x1b" not in diff.render_text((change,), "\x1ba", "b")
-    assert json.loads(diff.to_json((change,), "image", "a", "b"))["changes"][0]["new"] == "/\\udcff"
+    assert "\x1b" not in compare.render_text((change,), "\x1ba", "b")
+    assert json.loads(compare.to_json((change,), "image", "a", "b"))["changes"][0]["new"] == "/\\udcff"
 
 
 def wish(text: str) -> Spec:
@@ -448,26 +449,26 @@ WISH = 'torch = "{torch}"\ncuda = "{cuda}"\npython = "3.11"\nos = "debian12"\n'
 def test_two_wishes_are_compared_as_asked_and_as_chosen() -> None:
     old = wish(WISH.format(torch="2.6.0", cuda="12.4") + 'gpus = ["V100", "A100"]\n')
     new = wish(WISH.format(torch="2.11.0", cuda="13.0") + 'gpus = ["A100"]\napt = ["jq"]\n')
-    changes = diff.specs(old, new, FACTS)
+    changes = compare.specs(old, new, FACTS)
 
     assert "drops sm_70 (V100, Quadro GV100, TITAN V)" in texts(changes, Weight.BREAKING)
     assert any(text.startswith("minimum driver 525.60.13 -> 580.65.06") for text in texts(changes, Weight.BREAKING))
     assert any(text.startswith("cuDNN 9.1.0.70 -> 9.19.0.56") for text in texts(changes, Weight.NOTABLE))
     wished = {change.text for change in changes if change.kind == "wish"}
     assert wished >= {"wish cuda 12.4 -> 13.0", "wish gpus: drops V100", "wish apt: adds jq"}
-    assert diff.specs(old, replace(old, path=Path("elsewhere"), name="other"), FACTS) == ()
+    assert compare.specs(old, replace(old, path=Path("elsewhere"), name="other"), FACTS) == ()
 
 
 def test_a_wish_that_cannot_be_met_is_a_change_of_its_own() -> None:
     old = wish(WISH.format(torch="2.6.0", cuda="12.4"))
     new = replace(old, gpus=("RTX 5090",))
 
-    (first, *_) = diff.specs(old, new, FACTS)
+    (first, *_) = compare.specs(old, new, FACTS)
     assert first.weight is Weight.BREAKING
     assert first.text.startswith(
         "the second wish cannot be met: torch 2.6.0+cu124 has no kernels for sm_120 (RTX 5090)"
     )
-    (_, second) = sorted(diff.specs(new, old, FACTS), key=lambda change: change.weight)
+    (_, second) = sorted(compare.specs(new, old, FACTS), key=lambda change: change.weight)
     assert second.text.startswith("the first wish cannot be met: ")
     assert second.weight is Weight.NOTABLE
 
@@ -475,8 +476,8 @@ def test_a_wish_that_cannot_be_met_is_a_change_of_its_own() -> None:
 def test_changes_put_together_are_said_once_and_by_weight() -> None:
     plain = Change("wheel-added", "adds x", "", "1", Weight.PLAIN)
     loud = Change("torch", "torch 1 -> 2", "1", "2", Weight.BREAKING)
-    assert diff.together([plain], [loud, plain]) == (loud, plain)
-    assert diff.together([replace(loud, weight=Weight.PLAIN)], [loud]) == (loud,)
+    assert compare.together([plain], [loud, plain]) == (loud, plain)
+    assert compare.together([replace(loud, weight=Weight.PLAIN)], [loud]) == (loud,)
 
 
 def test_the_facts_of_another_day_change_the_words_and_no_code(tmp_path: Path) -> None:
@@ -485,7 +486,7 @@ def test_the_facts_of_another_day_change_the_words_and_no_code(tmp_path: Path) -
     for table in directory.glob("*.jsonl"):
         text = table.read_text()
         (tmp_path / table.name).write_text(text.replace("Tesla V100", "Tesla V999") if table.stem == "gpu" else text)
-    changes = diff.locks(lock("2.10.0+cu128", {}), lock("2.11.0+cu128", {}), Facts(tmp_path))
+    changes = compare.locks(lock("2.10.0+cu128", {}), lock("2.11.0+cu128", {}), Facts(tmp_path))
     assert any("Tesla V999" in text for text in texts(changes))
 
 
@@ -495,6 +496,6 @@ def test_a_declared_branch_is_judged_by_its_oldest_release_as_the_solver_does() 
         parse((root / name / "envkit.lock").read_text(), name) for name in ("torch-2.10-cu128", "torch-2.11-cu130")
     )
     assert (old.wish["drivers"], new.wish["drivers"]) == (("570",), ("580",))
-    said = [change.text for change in diff.locks(old, new, FACTS)]
+    said = [change.text for change in compare.locks(old, new, FACTS)]
     assert "driver 570, declared, is too old for it" in said
     assert not [text for text in said if "580, declared" in text]

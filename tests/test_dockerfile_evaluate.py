@@ -15,8 +15,8 @@ from envkit import facts as tables
 from envkit.dockerfile.evaluate import Beyond, read
 from envkit.dockerfile.files import toml
 from envkit.model import Outcome
-from envkit.sources import READ, Wishes
-from envkit.sources.judged import of_text
+from envkit.static import READ, Wishes
+from envkit.static.judged import of_text
 from envkit.subjects.dockerfile import Dockerfile
 
 FACTS = tables.load()

@@ -19,11 +19,15 @@ import pytest
 from clocks import costs_less
 from gathered import gathered
 
-from envkit import examine, exits, expect, facts, host_diff, judge, pseudonyms, report, saved
-from envkit.diff import Weight
+from envkit import facts, report
+from envkit.diff import hosts
+from envkit.diff.compare import Weight
+from envkit.doctor import anonymize, contracts, doctor
 from envkit.errors import UsageError
+from envkit.judging import judge
 from envkit.model import Finding, Observed, Outcome, Report, Result, Severity, Subject, Verdict
-from envkit.subjects import Host
+from envkit.report import exit_codes
+from envkit.subjects import Host, saved
 from envkit.subjects.codec import from_plain, to_plain
 from envkit.subjects.host.expected import Expected, ExpectedChecks
 from envkit.subjects.host.system import RemoteMount
@@ -63,7 +67,7 @@ def test_a_machine_of_which_nothing_is_known_is_undecided() -> None:
 def test_what_was_saved_is_judged_as_the_machine_was(tmp_path: Path, machine: str) -> None:
     host = machines.host(machine)
     path = written(tmp_path / "host.json", host)
-    read = examine.host(Path("/"), 8.0, "", None, path, False)
+    read = doctor.host(Path("/"), 8.0, "", None, path, False)
     assert judge.judge(read, FACTS) == judge.judge(host, FACTS)
 
 
@@ -71,8 +75,8 @@ def test_a_contract_is_held_against_a_saved_machine(tmp_path: Path) -> None:
     path = written(tmp_path / "host.json", machines.host("h100"))
     contract = tmp_path / "expect.toml"
     contract.write_text('[gpus]\ncount = 9\n[checks]\nrequire = ["host-expected-nvlink"]\n')
-    host = examine.host(Path("/"), 8.0, "", contract, path, False)
-    made, _ = examine.report(host, time.monotonic())
+    host = doctor.host(Path("/"), 8.0, "", contract, path, False)
+    made, _ = doctor.report(host, time.monotonic())
     failed = {result.check for result in made.results if result.outcome is Outcome.FAIL}
     assert failed == {"host-expected-gpus", "host-expected-nvlink"}
 
@@ -117,13 +121,13 @@ def test_a_redacted_machine_tells_nothing_in_any_text(machine: str) -> None:
     plain["docker"]["value"]["endpoint"] = "tcp://filer9:2376"
     plain.pop("packages")  # versions, none of which is an address
     plain.pop("driver_packages")
-    text = json.dumps(pseudonyms.machine(plain))
+    text = json.dumps(anonymize.machine(plain))
     assert [one for one in (*CANARIES, "node99", "filer9", "corp.example") if one in text] == []
 
 
 @pytest.mark.parametrize("machine", machines.NAMES)
 def test_a_redacted_machine_is_judged_as_before(machine: str) -> None:
-    redacted = from_plain(Host, pseudonyms.machine(to_plain(machines.host(machine))))
+    redacted = from_plain(Host, anonymize.machine(to_plain(machines.host(machine))))
     before = {result.check: result.outcome for result in judge.judge(machines.host(machine), FACTS)}
     assert {result.check: result.outcome for result in judge.judge(redacted, FACTS)} == before
     assert redacted.name == "machine"
@@ -160,7 +164,7 @@ def test_no_field_of_a_redacted_machine_keeps_a_word_of_somebodys(machine: str) 
     plain = planted(to_plain(machines.host(machine)))
     plain["environment"]["value"]["https_proxy"] = "storage.cluster.internal:3128"
     plain["environment"]["value"]["NCCL_ACMEFILER_X"] = "1"
-    text = json.dumps(pseudonyms.machine(plain))
+    text = json.dumps(anonymize.machine(plain))
     assert told(text) == [] and "storage.cluster" not in text
 
 
@@ -201,18 +205,18 @@ def test_a_redacted_machine_is_saved_and_reported_without_them(how: str, tmp_pat
 def test_a_host_named_like_something_else_is_judged_as_before(name: str) -> None:
     host = replace(machines.host("h100", {"names.hostname": name}), name=name)
     before = {result.check: result.outcome for result in judge.judge(host, FACTS)}
-    redacted = from_plain(Host, pseudonyms.machine(to_plain(host)))
+    redacted = from_plain(Host, anonymize.machine(to_plain(host)))
     assert {result.check: result.outcome for result in judge.judge(redacted, FACTS)} == before
 
 
 def test_a_short_host_name_is_no_longer_told_either() -> None:
-    made = pseudonyms.machine({"name": "vm", "names": {"value": {"hostname": "vm"}, "via": "", "missing": ""}})
+    made = anonymize.machine({"name": "vm", "names": {"value": {"hostname": "vm"}, "via": "", "missing": ""}})
     assert "vm" not in json.dumps(made)
 
 
 def test_one_thing_has_one_stand_in() -> None:
     uuid = "GPU-8a3b2c1d-1111-2222-3333-444455556666"
-    made = pseudonyms.machine({"name": "n17", "a": uuid, "b": [f"x {uuid}", uuid.replace("8a", "9b")]})
+    made = anonymize.machine({"name": "n17", "a": uuid, "b": [f"x {uuid}", uuid.replace("8a", "9b")]})
     assert made["a"] == made["b"][0].removeprefix("x ")
     assert made["a"] != made["b"][1]
     assert made["a"].startswith("GPU-00000000-")
@@ -220,24 +224,24 @@ def test_one_thing_has_one_stand_in() -> None:
 
 def test_what_works_there_and_not_here_comes_first() -> None:
     good, bad = machines.host("h100"), machines.host("h100", {"nvml.gpus.3.remap.failed": True, "kernel": "9.9"})
-    changes = host_diff.changes(good, bad, FACTS)
+    changes = hosts.changes(good, bad, FACTS)
     assert changes[0].kind == "check"
     assert changes[0].weight is Weight.BREAKING
     assert "host-row-remap-healthy: pass there, fail here" in changes[0].text
     assert next(change for change in changes if change.text.startswith("kernel:")).new == "9.9"
-    assert host_diff.changes(good, good, FACTS) == ()
+    assert hosts.changes(good, good, FACTS) == ()
 
 
 def test_a_list_is_compared_item_by_item_and_the_same_change_is_told_once() -> None:
     good = machines.host("h100")
     vbios = machines.plain("h100")["nvml"]["value"]["gpus"][0]["vbios"]["value"]
     changes = {"nvml.gpus.*.vbios": "9.9", "nvml.gpus.*.temperature.core": 50, "kernel": "9.9"}
-    texts = [one.text for one in host_diff.changes(good, machines.host("h100", changes), FACTS) if one.kind == "field"]
+    texts = [one.text for one in hosts.changes(good, machines.host("h100", changes), FACTS) if one.kind == "field"]
     assert [text for text in texts if "vbios" in text] == [f"nvml.gpus.*.vbios (8 times): {vbios} there, 9.9 here"]
     assert not [text for text in texts if "temperature" in text]
     plain = to_plain(good)
     plain["nvml"]["value"]["gpus"] = [one for one in plain["nvml"]["value"]["gpus"] if one["index"] != 3]
-    texts = [one.text for one in host_diff.changes(good, from_plain(Host, plain), FACTS) if one.kind == "field"]
+    texts = [one.text for one in hosts.changes(good, from_plain(Host, plain), FACTS) if one.kind == "field"]
     assert texts == ["nvml.gpus: #3 there, nothing here"]
 
 
@@ -352,7 +356,7 @@ def test_a_machine_without_home_or_path_is_examined() -> None:
 
 
 def test_the_list_names_every_check_of_a_machine() -> None:
-    lines = list(examine.listing())
+    lines = list(doctor.listing())
     assert len(lines) == sum(Host in check.subjects for check in judge.checks().values())
     assert len(lines) > 200  # README and CHANGELOG say so
     assert any(line.startswith("host-xid") for line in lines)
@@ -387,10 +391,10 @@ WELL = Result("d", Outcome.PASS)
     ],
 )
 def test_exit_styles(results: tuple[Result, ...], nagios: int, slurm: int) -> None:
-    assert exits.styled(made(*results), Severity.ERROR, "nagios") == nagios
-    assert exits.styled(made(*results), Severity.ERROR, "slurm") == slurm
+    assert exit_codes.styled(made(*results), Severity.ERROR, "nagios") == nagios
+    assert exit_codes.styled(made(*results), Severity.ERROR, "slurm") == slurm
     line = report.render(made(*results), "nagios")
-    assert line.startswith(f"ENVKIT {exits.NAGIOS[nagios]} - ")
+    assert line.startswith(f"ENVKIT {exit_codes.NAGIOS[nagios]} - ")
     assert line.count("\n") == line.count("|") == 1
 
 
@@ -406,12 +410,12 @@ def test_prometheus_text() -> None:
 
 def test_a_contract_never_makes_a_finding_green() -> None:
     contract = Expected(checks=ExpectedChecks(may_be_unknown=("a",)))
-    assert expect.hold((FOUND,), contract) == (FOUND,)
+    assert contracts.hold((FOUND,), contract) == (FOUND,)
 
 
 def test_the_parts_of_a_machine_are_marked_by_their_worst() -> None:
     seen = machines.host("h100", {"nvml.gpus.3.remap.failed": True, "shm": 2 << 30, "log": None})
-    _, (table,) = examine.report(seen, time.monotonic())
+    _, (table,) = doctor.report(seen, time.monotonic())
     marks = {row[1]: row[0] for row in table.rows}
     assert (marks["GPUs"], marks["kernel log"], marks["machine"], marks["contract"]) == ("✗", "?", "?", "-")
     assert marks["containers"] == "✓"

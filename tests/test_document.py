@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envkit.image.document import find, parse
+from envkit.runner.document import find, parse
 
 SEAL = {"nonce": "0123456789abcdef", "payload_sha256": "f" * 64}
 OWN: dict[str, Any] = {"schema": "envkit.payload/1", "kind": "probe", "image": {"a": [1, 2.5, None, "x"]}, **SEAL}

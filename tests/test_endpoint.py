@@ -14,13 +14,13 @@ from fake_docker import FakeDocker
 from forked import envkit
 from test_prove import FakeEngine, layer, place
 
-from envkit import prove
 from envkit.engine import BuildWish
 from envkit.engine.docker import DockerEngine
 from envkit.engine.endpoint import SOCKET, Endpoint, endpoint
 from envkit.errors import EnvkitError, Undecided, UsageError
 from envkit.host import engine as host_engine
 from envkit.host.place import Place
+from envkit.runner import runner
 
 PYTHONS = ("Errno", "Exception(", "('", "Error(", "HTTPSConnection", "HTTPConnection")  # of its own words
 TLS = {"DOCKER_TLS_VERIFY": "1"}
@@ -177,7 +177,7 @@ def test_a_report_names_the_engine(docker: FakeDocker, tmp_path: Path, monkeypat
     done = envkit("audit", "some:image", "-f", "json")
     assert f"the docker engine is unix://{docker.folder}/s (docker context mine)" in done.stderr
     fake = FakeEngine(python=sys.executable, images={"job:1": {}})
-    assert prove.probe(place(fake), lambda line: None, static=True).engine == "fake engine"
+    assert runner.probe(place(fake), lambda line: None, static=True).engine == "fake engine"
 
 
 # -- TCP and TLS

@@ -24,11 +24,11 @@ import pytest
 from clocks import comes, ends
 from leftovers import containers, drafts, stay, volumes, volumes_of
 
-from envkit import proc
 from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage, undertaker
 from envkit.engine.docker import DockerEngine, abandoned, stale_drafts
 from envkit.errors import Undecided, UsageError
-from envkit.layers import read
+from envkit.image.tar import read
+from envkit.system import proc
 
 pytestmark = pytest.mark.engine
 

@@ -12,8 +12,9 @@ import machines
 import pytest
 from gathered import gathered
 
-from envkit import facts, judge, pages
-from envkit.figures import figures
+from envkit import facts
+from envkit.judging import judge, pages
+from envkit.judging.throughput import figures
 from envkit.model import Outcome, Result, Severity
 from envkit.payload.smoke import TESTS
 from envkit.payload.smoke.case import chosen

@@ -58,22 +58,22 @@ def unread() -> Iterator[IO[bytes]]:
 
 FAULTS = [
     ("envkit.facts.load", ("init", "{folder}")),
-    ("envkit.spec.load", ("lock", IMAGE)),
-    ("envkit.spec.load", ("up", IMAGE, "--engine", "local")),
-    ("envkit.render.dockerfile", ("render", IMAGE, "-o", "-")),
-    ("envkit.check.answer", ("check", IMAGE)),
+    ("envkit.plan.spec.load", ("lock", IMAGE)),
+    ("envkit.plan.spec.load", ("up", IMAGE, "--engine", "local")),
+    ("envkit.build.render.dockerfile", ("render", IMAGE, "-o", "-")),
+    ("envkit.static.check.answer", ("check", IMAGE)),
     ("envkit.facts.show.describe", ("facts", "torch", "2")),
-    ("envkit.examine.host", ("doctor",)),
-    ("envkit.examine.host", ("doctor", "--exit-style", "slurm")),
-    ("envkit.examine.listing", ("doctor", "--list")),
-    ("envkit.preflight.run", ("preflight", "--", "true")),
-    ("envkit.prove.probe", ("probe",)),
-    ("envkit.prove.smoke", ("smoke",)),
-    ("envkit.prove.audit", ("audit", IMAGE)),
-    ("envkit.explain.answer", ("explain", IMAGE / "Dockerfile")),
+    ("envkit.doctor.doctor.host", ("doctor",)),
+    ("envkit.doctor.doctor.host", ("doctor", "--exit-style", "slurm")),
+    ("envkit.doctor.doctor.listing", ("doctor", "--list")),
+    ("envkit.launch.preflight.run", ("preflight", "--", "true")),
+    ("envkit.runner.runner.probe", ("probe",)),
+    ("envkit.runner.runner.smoke", ("smoke",)),
+    ("envkit.runner.runner.audit", ("audit", IMAGE)),
+    ("envkit.explain.explain.answer", ("explain", IMAGE / "Dockerfile")),
     ("envkit.debug.run", ("debug", "--", "true")),
-    ("envkit.saved.document", ("judge", IMAGE / "envkit.toml")),
-    ("envkit.compare.changes", ("diff", IMAGE, IMAGE)),
+    ("envkit.subjects.saved.document", ("judge", IMAGE / "envkit.toml")),
+    ("envkit.diff.diff.changes", ("diff", IMAGE, IMAGE)),
 ]
 
 
@@ -88,7 +88,7 @@ def test_a_fault_of_envkit_is_70_in_every_verb(place: str, words: tuple[object, 
 
 @pytest.mark.parametrize("verb", [("doctor",), ("preflight",)])
 def test_nagios_hears_unknown_of_a_fault(verb: tuple[str, ...]) -> None:
-    module = {"doctor": "examine.host", "preflight": "preflight.run"}[verb[0]]
+    module = {"doctor": "doctor.doctor.host", "preflight": "launch.preflight.run"}[verb[0]]
     done = broken(f"envkit.{module}", *verb, "--exit-style", "nagios")
     assert done.returncode == 3
     assert done.stdout.startswith("ENVKIT UNKNOWN - ")
@@ -104,7 +104,7 @@ def test_a_report_that_cannot_be_rendered_is_a_fault_in_every_style() -> None:
 
 def test_a_stream_that_ends_early_is_no_finding() -> None:
     """The parser makes "Aborted!" and 1, which reads as "found", of an EOFError."""
-    done = broken("envkit.saved.document", "judge", IMAGE / "envkit.toml", fault=EOFError)
+    done = broken("envkit.subjects.saved.document", "judge", IMAGE / "envkit.toml", fault=EOFError)
     assert done.returncode == FAULT, done.stderr
     assert "EOFError: a planted fault" in done.stderr
 

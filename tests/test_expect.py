@@ -8,8 +8,10 @@ from pathlib import Path
 import machines
 import pytest
 
-from envkit import expect, facts, judge
+from envkit import facts
+from envkit.doctor import contracts
 from envkit.errors import UsageError
+from envkit.judging import judge
 from envkit.model import Outcome, Result
 from envkit.subjects.host.expected import Expected, ExpectedChecks, ExpectedGpus
 
@@ -19,7 +21,7 @@ CHECKS = judge.checks()
 def written(folder: Path, text: str) -> Expected:
     path = folder / "expect.toml"
     path.write_text(text)
-    return expect.load(path, CHECKS)
+    return contracts.load(path, CHECKS)
 
 
 def test_a_whole_contract(tmp_path: Path) -> None:
@@ -68,11 +70,11 @@ def test_what_means_nothing_is_refused(tmp_path: Path, text: str, says: str) -> 
 
 def test_a_contract_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
-        expect.load(tmp_path / "gone.toml", CHECKS)
+        contracts.load(tmp_path / "gone.toml", CHECKS)
 
 
 def test_a_required_check_may_not_be_skipped() -> None:
-    held = expect.hold(
+    held = contracts.hold(
         (Result("a", Outcome.SKIP, reason="no GPU"), Result("b", Outcome.SKIP, reason="no GPU")),
         Expected(checks=ExpectedChecks(require=("a",))),
     )
@@ -81,7 +83,7 @@ def test_a_required_check_may_not_be_skipped() -> None:
 
 
 def test_what_may_be_unknown_is_skipped_and_says_so() -> None:
-    held = expect.hold(
+    held = contracts.hold(
         (Result("a", Outcome.UNKNOWN, reason="dark"), Result("b", Outcome.UNKNOWN, reason="dark")),
         Expected(checks=ExpectedChecks(may_be_unknown=("a",))),
     )
@@ -98,4 +100,4 @@ def test_a_machine_that_lost_everything_breaks_its_contract() -> None:
 
 def test_no_contract_changes_nothing() -> None:
     results = (Result("a", Outcome.UNKNOWN, reason="dark"),)
-    assert expect.hold(results, None) is results
+    assert contracts.hold(results, None) is results

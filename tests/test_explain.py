@@ -24,16 +24,17 @@ from clocks import comes
 from gathered import gathered
 from inline import Ended, Envkit
 
-from envkit import explain, judge, pages, pseudonyms
+from envkit.doctor import anonymize
 from envkit.errors import UsageError
-from envkit.explain import Asked
+from envkit.explain import as_text, explain
+from envkit.explain.explain import Asked
+from envkit.judging import judge, pages
 from envkit.logs.knowledge import failures, signatures
 from envkit.logs.records import CAUSES, Explanation, Mark, RankState, Role
-from envkit.report import explained
 
 ROOT = Path(__file__).parent.parent
 DATA = Path(__file__).parent / "data"
-SCHEMA = json.loads((Path(explained.__file__).parent / "explain-1.schema.json").read_text())
+SCHEMA = json.loads((Path(as_text.__file__).parent / "explain-1.schema.json").read_text())
 
 FAULT = """\
 epoch 1 begins
@@ -479,7 +480,7 @@ def test_credentials_are_hidden_in_every_format(envkit: Envkit, tmp_path: Path) 
     for format in explain.FORMATS:
         assert secret not in envkit(path, "-f", format).out
     found = replace(made.explanation(), because=f"token={secret}", fix=f"login with {secret}")
-    for text in (explained.render(found), explained.document(found)):
+    for text in (as_text.render(found), as_text.document(found)):
         assert secret not in text and "[hidden]" in text
 
 
@@ -491,7 +492,7 @@ def test_redact_takes_people_and_machines_out_and_keeps_the_rest_apart() -> None
         "GPU-5d1f0c6e-1111-2222-3333-444455556666 Serial Number   : 1563221012345",
         "MASTER_ADDR=trainer7 and trainer7 is silent",
     ]
-    hidden = pseudonyms.words({"text": told, "role": "root"}, ["gpu-node-7", "gpu-node-8"])
+    hidden = anonymize.words({"text": told, "role": "root"}, ["gpu-node-7", "gpu-node-8"])
     text = "\n".join(hidden["text"])
     for word in ("ada", "gpu-node", "cluster.lan", "10.11.12", "5d1f0c6e", "1563221012345", "lab.org", "trainer7"):
         assert word not in text, text
@@ -508,7 +509,7 @@ def test_redact_on_the_command_line(envkit: Envkit, fault: Path) -> None:
 
 
 def test_a_user_named_like_a_word_of_envkits_breaks_nothing() -> None:
-    hidden = pseudonyms.words({"role": "cascade", "text": "/home/cascade/x"}, [])
+    hidden = anonymize.words({"role": "cascade", "text": "/home/cascade/x"}, [])
     assert hidden == {"role": "cascade", "text": "/home/user/x"}
 
 
@@ -521,13 +522,13 @@ def test_a_terminal_gets_no_control_characters_from_a_log() -> None:
     found = replace(
         made.explanation(), evidence=(mark,), timeline=(mark, mark), because="a\x1bb", ranks=(RankState(0, "\x1b"),)
     )
-    text = explained.render(found)
+    text = as_text.render(found)
     assert "\x1b" not in text and "\x07" not in text and "\u202e" not in text
     assert "\\x1b[2J" in text
 
 
 def test_colour_repeats_what_the_words_say() -> None:
-    plain, painted = explained.render(made.explanation()), explained.render(made.explanation(), color=True)
+    plain, painted = as_text.render(made.explanation()), as_text.render(made.explanation(), color=True)
     assert "\x1b" not in plain
     assert re.sub(r"\x1b\[[\d;]*m", "", painted) == plain
 
@@ -536,35 +537,35 @@ def test_colour_repeats_what_the_words_say() -> None:
 def test_lines_keep_to_the_width(width: int) -> None:
     long = replace(made.ROOT, raw="word " * 500, text="word " * 500)
     found = replace(made.explanation(), evidence=(Mark(long, Role.ROOT, ""),), because="because of this " * 20)
-    assert max(map(len, explained.render(found, width=width).splitlines())) <= max(width, 60)
+    assert max(map(len, as_text.render(found, width=width).splitlines())) <= max(width, 60)
 
 
 def test_a_long_line_is_cut_around_what_the_program_said() -> None:
     said = "CUDA error: an illegal memory access was encountered"
     long = replace(made.ROOT, raw=f'{{"blob": "{"x" * 3000}", "log": "{said}"}}', text=said)
-    text = explained.render(replace(made.explanation(), evidence=(Mark(long, Role.ROOT, ""),)))
+    text = as_text.render(replace(made.explanation(), evidence=(Mark(long, Role.ROOT, ""),)))
     assert said in text.replace("\n    | ", "")
     assert len(text) < 4000
 
 
 def test_the_timeline_is_as_long_as_asked_and_keeps_the_root() -> None:
     found = made.many(4, 100)
-    text = explained.render(found, most=5)
+    text = as_text.render(found, most=5)
     assert "timeline (5 of 101 lines)" in text and "the root of it" in text
-    assert "timeline" not in explained.render(found, most=0)
-    assert len(json.loads(explained.document(found))["timeline"]) == 101
-    assert len(json.loads(explained.document(found, 5))["timeline"]) == 5
+    assert "timeline" not in as_text.render(found, most=0)
+    assert len(json.loads(as_text.document(found))["timeline"]) == 101
+    assert len(json.loads(as_text.document(found, 5))["timeline"]) == 5
 
 
 def test_the_silent_rank_is_named_and_the_others_share_a_row() -> None:
-    text = explained.render(made.many(64, 2))
+    text = as_text.render(made.many(64, 2))
     assert re.search(r"(?m)^  0-4, 6-63 +0 +9 +8 +ALLREDUCE$", text)
     assert re.search(r"(?m)^  5 +0 +8 +8 +ALLREDUCE +silent$", text)
 
 
 def test_very_many_different_ranks_leave_the_silent_one_in() -> None:
     states = tuple(RankState(rank, "0", rank, rank, "X", "", rank == 700) for rank in range(1000))
-    shown, left_out = explained.rows(states)
+    shown, left_out = as_text.rows(states)
     assert len(shown) == 64 and left_out == 936
     assert [row.ranks for row in shown if row.silent] == ["700"]
 
@@ -576,7 +577,7 @@ def documents() -> list[Explanation]:
 
 @pytest.mark.parametrize("found", documents())
 def test_a_document_is_of_the_schema(found: Explanation) -> None:
-    plain = json.loads(explained.document(found))
+    plain = json.loads(as_text.document(found))
     jsonschema.validate(plain, SCHEMA)
     assert plain["category"] == found.category and plain["cause_class"] == found.cause
     assert (plain["runner_up"] is None) == (found.runner_up is None)
@@ -587,7 +588,7 @@ def test_a_document_is_of_the_schema(found: Explanation) -> None:
     [{"cause_class": "bad luck"}, {"confidence": 1.5}, {"more": 1}, {"evidence": [{"file": "x"}]}, {"next": 3}],
 )
 def test_the_schema_refuses_another_shape(broken: dict[str, Any]) -> None:
-    plain = {**json.loads(explained.document(made.explanation())), **broken}
+    plain = {**json.loads(as_text.document(made.explanation())), **broken}
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(plain, SCHEMA)
 
@@ -613,7 +614,7 @@ def test_every_field_of_the_schema_is_described() -> None:
 def test_a_file_name_that_is_no_text_makes_a_document() -> None:
     odd = replace(made.ROOT, file="a\udcffb.log")
     found = replace(made.explanation(), evidence=(Mark(odd, Role.ROOT, ""),))
-    jsonschema.validate(json.loads(explained.document(found)), SCHEMA)
+    jsonschema.validate(json.loads(as_text.document(found)), SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -629,7 +630,7 @@ def test_a_file_name_that_is_no_text_makes_a_document() -> None:
 def test_only_a_cause_is_a_finding(category: str, cause: str, code: int) -> None:
     found = replace(made.explanation(), category=category, cause=cause)
     assert explain.exit_code(found) == code
-    assert explained.render(found).startswith("FOUND" if code == 1 else "UNDECIDED")
+    assert as_text.render(found).startswith("FOUND" if code == 1 else "UNDECIDED")
 
 
 def test_it_starts_fast(fault: Path) -> None:
@@ -638,7 +639,10 @@ def test_it_starts_fast(fault: Path) -> None:
     assert done.returncode == 1, done.stderr
     loaded = set(re.findall(r"\| +(\S+)$", done.stderr, re.MULTILINE))
     assert "envkit.logs.reader" in loaded
-    assert not {"jinja2", "rich.console", "docker", "pynvml", "envkit.subjects.host", "envkit.checks.image"} & loaded
+    assert (
+        not {"jinja2", "rich.console", "docker", "pynvml", "envkit.subjects.host", "envkit.judging.checks.image"}
+        & loaded
+    )
 
 
 def test_every_pattern_compiles_and_needs_its_anchor() -> None:
@@ -672,7 +676,8 @@ def test_a_pipe_that_is_silent_is_waited_for_aloud(tmp_path: Path, how: str) -> 
     (tmp_path / "fault").write_text(FAULT)
     said = tmp_path / "said"
     code = (
-        "import sys\nfrom envkit import cli, explain\nexplain._SILENT_S = 1\nsys.argv[1:1] = ['explain']\ncli.main()\n"
+        "import sys\nfrom envkit import cli\nfrom envkit.explain import explain\n"
+        "explain._SILENT_S = 1\nsys.argv[1:1] = ['explain']\ncli.main()\n"
     )
     writer = f"until grep -q 'nothing came from' {said}; do sleep 0.1; done; cat {tmp_path}/fault"
     way = {

@@ -9,9 +9,9 @@ import explained as made
 import pytest
 from test_report_html import Page
 
+from envkit.explain import as_html
+from envkit.explain.as_html import MOST_MARKS
 from envkit.logs.records import Explanation, Mark, RankState, Role
-from envkit.report import explained_html
-from envkit.report.explained_html import MOST_MARKS
 
 
 def cells(text: str) -> list[tuple[str, bool, float, float]]:
@@ -21,7 +21,7 @@ def cells(text: str) -> list[tuple[str, bool, float, float]]:
 
 
 def test_nothing_is_run_or_loaded() -> None:
-    text = explained_html.render(made.explanation())
+    text = as_html.render(made.explanation())
     read = Page(text)
     assert not {"script", "link", "img", "iframe", "object", "form"} & set(read.tags)
     assert not {"src", "onclick", "onload"} & {name for name, _ in read.attributes}
@@ -30,7 +30,7 @@ def test_nothing_is_run_or_loaded() -> None:
 
 
 def test_every_link_leads_to_a_row_and_no_row_is_named_twice() -> None:
-    read = Page(explained_html.render(made.many(8, 3000)))
+    read = Page(as_html.render(made.many(8, 3000)))
     anchors = [value for name, value in read.attributes if name == "id"]
     links = {str(value)[1:] for name, value in read.attributes if name == "href"}
     assert links and links <= set(anchors)
@@ -57,7 +57,7 @@ def test_what_a_log_says_stays_text(hostile: str) -> None:
         versions={hostile: hostile},
         files=(replace(one.files[0], name=hostile, cut=hostile),),
     )
-    read = Page(explained_html.render(found))
+    read = Page(as_html.render(found))
     assert not {"script", "img"} & set(read.tags)
     assert not any(name.startswith("on") for name, _ in read.attributes)
     shown = hostile.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e")
@@ -65,7 +65,7 @@ def test_what_a_log_says_stays_text(hostile: str) -> None:
 
 
 def test_the_answer_stands_first_and_the_evidence_is_quoted_as_written() -> None:
-    text = explained_html.render(made.explanation())
+    text = as_html.render(made.explanation())
     read = Page(text)
     assert re.search(r'<body>\s*<h1 class="known">a kernel read or wrote', text)
     assert "Cause: gpu-kernel-bug, likely (0.80)" in read.text
@@ -77,13 +77,13 @@ def test_the_answer_stands_first_and_the_evidence_is_quoted_as_written() -> None
 
 def test_not_knowing_does_not_look_like_an_answer() -> None:
     open_ = replace(made.explanation(), category="insufficient-evidence", cause="unknown-cut-log", confidence=0.35)
-    text = explained_html.render(open_)
+    text = as_html.render(open_)
     assert '<h1 class="open">' in text and "Undecided" in text and "a guess" in text
     assert '<h1 class="known">' not in text
 
 
 def test_marks_stand_in_their_lanes_in_order_and_the_evidence_is_framed() -> None:
-    text = explained_html.render(made.explanation())
+    text = as_html.render(made.explanation())
     lanes = re.findall(r'<div class="lane"><b title="([^"]*)">', text)
     assert lanes == ["rank 0", "rank 1", "rank 2", "rank 3", "kernel node1"]
     drawn = cells(text)
@@ -95,23 +95,23 @@ def test_marks_stand_in_their_lanes_in_order_and_the_evidence_is_framed() -> Non
 
 
 def test_ranks_that_say_the_same_share_a_row_and_the_silent_one_stands_out() -> None:
-    text = explained_html.render(made.many(64, 10))
+    text = as_html.render(made.many(64, 10))
     assert "<td>0-4, 6-63</td>" in text
     assert re.search(r'<tr class="silent"><td>5</td>.*silent', text)
 
 
 def test_a_line_without_a_time_makes_it_the_order_of_files() -> None:
     one = made.explanation()
-    assert "in the order of time, from 2023-11-14 22:13:21 to 2023-11-14 22:13:33" in explained_html.render(one)
+    assert "in the order of time, from 2023-11-14 22:13:21 to 2023-11-14 22:13:33" in as_html.render(one)
     timeless = (one.timeline[0], Mark(replace(made.LATE, time_s=None, clock=""), Role.CASCADE, "x"))
-    text = explained_html.render(replace(one, timeline=timeless))
+    text = as_html.render(replace(one, timeline=timeless))
     assert "in the order of the files" in text and "in the order of time" not in text
 
 
 @pytest.mark.slow  # it works up to its bound
 def test_the_size_is_bounded_and_what_is_left_out_is_counted() -> None:
     found = made.many(64, 30_000)
-    text = explained_html.render(found)
+    text = as_html.render(found)
     assert len(text) < 2_000_000
     drawn = cells(text)
     assert len(drawn) <= 64 * 120
@@ -122,7 +122,7 @@ def test_the_size_is_bounded_and_what_is_left_out_is_counted() -> None:
 
 def test_of_very_many_processes_the_lane_with_the_root_is_drawn() -> None:
     found = made.many(500, 5000)
-    text = explained_html.render(found)
+    text = as_html.render(found)
     lanes = re.findall(r'<div class="lane"><b title="([^"]*)">', text)
     assert len(lanes) == 80 and "rank 5" in lanes
     assert "420 more (" in text
@@ -134,10 +134,10 @@ def test_credentials_and_endless_lines_are_not_shown() -> None:
     found: Explanation = replace(
         made.explanation(), evidence=(Mark(long, Role.ROOT, ""),), timeline=(Mark(long, Role.ROOT, ""),)
     )
-    text = explained_html.render(found)
+    text = as_html.render(found)
     assert secret not in text and "[hidden]" in text
     assert len(text) < 30_000
 
 
 def test_the_same_explanation_gives_the_same_page() -> None:
-    assert explained_html.render(made.many(16, 900)) == explained_html.render(made.many(16, 900))
+    assert as_html.render(made.many(16, 900)) == as_html.render(made.many(16, 900))

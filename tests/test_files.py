@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from clocks import comes
 
-from envkit import files
 from envkit.errors import UsageError
+from envkit.system import files
 
 
 def left(folder: Path) -> list[str]:
@@ -22,7 +22,10 @@ def left(folder: Path) -> list[str]:
 
 def child(code: str, *argv: object, wrap: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     """Runs ``code`` with ``files``, ``errors``, ``Path`` and ``argv`` at hand."""
-    head = "import sys\nfrom pathlib import Path\nfrom envkit import errors, files\nargv = sys.argv[1:]\n"
+    head = (
+        "import sys\nfrom pathlib import Path\nfrom envkit import errors\nfrom envkit.system import files\n"
+        "argv = sys.argv[1:]\n"
+    )
     command = [*wrap, sys.executable, "-c", head + code, *map(str, argv)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
@@ -152,14 +155,17 @@ def test_a_signal_on_the_way_leaves_the_old_file_and_nothing_beside(tmp_path: Pa
     path = tmp_path / "a"
     path.write_text("old")
     code = (
-        "from envkit import proc\n"
+        "from envkit.system import proc\n"
         "text = 'x' * 300_000_000\n"
         "print('ready', flush=True)\n"
         "try:\n"
         "    with proc.sigterm_raises(): files.write(Path(argv[0]), text)\n"
         "except errors.Interrupted: sys.exit(130)\n"
     )
-    head = "import sys\nfrom pathlib import Path\nfrom envkit import errors, files\nargv = sys.argv[1:]\n"
+    head = (
+        "import sys\nfrom pathlib import Path\nfrom envkit import errors\nfrom envkit.system import files\n"
+        "argv = sys.argv[1:]\n"
+    )
     with subprocess.Popen([sys.executable, "-c", head + code, str(path)], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
@@ -174,7 +180,7 @@ def test_a_signal_on_the_way_leaves_the_old_file_and_nothing_beside(tmp_path: Pa
 
 OWNER = """
 import os, time
-from envkit import files
+from envkit.system import files
 with files.scratch("lock") as folder, files.scratch("vendor", Path(argv[0])) as other:
     (folder / "inner").mkdir()
     (folder / "inner" / "file").write_text("x" * 1000)
@@ -301,7 +307,7 @@ for number in range(200):
         (folder / "file").write_text("mine")
         assert (folder / "file").read_text() == "mine"
 """
-    head = "import sys\nfrom pathlib import Path\nfrom envkit import files\n"
+    head = "import sys\nfrom pathlib import Path\nfrom envkit.system import files\n"
     runs = [subprocess.Popen([sys.executable, "-c", head + code], stderr=subprocess.PIPE, text=True) for _ in range(4)]
     ends = [run.communicate(timeout=300)[1] for run in runs]
     assert ends == [""] * 4 and left(place) == []

@@ -8,8 +8,9 @@ import pytest
 from gathered import gathered
 from packaging.requirements import Requirement
 
-from envkit import facts, flavors, spec
-from envkit.flavors import Extras
+from envkit import facts
+from envkit.plan import flavors, spec
+from envkit.plan.flavors import Extras
 from envkit.versions import Cuda
 
 FACTS = facts.load()

@@ -68,7 +68,7 @@ def test_diff_names_the_first_file_that_differs(engine: DockerEngine, tmp_path: 
             )
             engine.build(BuildWish(tmp_path, tag, 300, labels={"io.envkit.test": "1"}), lambda line: None)
         assert engine.layers(tags[0])[0] == engine.layers(tags[1])[0]
-        from envkit import up
+        from envkit.build import up
 
         (said,) = up.compare_images(engine, *tags)
         assert said.startswith("layer 2: b: content ")

@@ -17,11 +17,11 @@ import pytest
 from clocks import comes, ends
 from processes import children
 
-from envkit import render
+from envkit.build import render
 from envkit.errors import UsageError
-from envkit.lock import dump, parse
 from envkit.payload import guard
-from envkit.spec import parse as parse_spec
+from envkit.plan.lockfile import dump, parse
+from envkit.plan.spec import parse as parse_spec
 
 ROOT = Path(__file__).parent.parent
 GUARD = ROOT / "envkit" / "payload" / "guard.py"

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 from clocks import costs_less, ends
 
-from envkit import facts, judge
+from envkit import facts
 from envkit.errors import UsageError
 from envkit.host import engine, nodes, nvml
 from envkit.host.observe import GROUPS, Group, observe_host, read_groups
 from envkit.host.place import Place, Source
+from envkit.judging import judge
 from envkit.model import Observed, Outcome
 from envkit.subjects import Host
 from envkit.subjects.codec import from_plain, to_plain

@@ -23,11 +23,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from envkit import outputs, render
+from envkit.build import exporters, render
 from envkit.errors import UsageError
-from envkit.lock import Deb, Lock, Pin, debs_in_order, dump, in_order, parse, requirements, seal, wish_of
-from envkit.spec import Flavor, Spec
-from envkit.spec import parse as parse_spec
+from envkit.plan.lockfile import Deb, Lock, Pin, debs_in_order, dump, in_order, parse, requirements, seal, wish_of
+from envkit.plan.spec import Flavor, Spec
+from envkit.plan.spec import parse as parse_spec
 
 MANY = 10_000 if os.environ.get("CI") else 2_500  # cases in all
 HURRIED: dict[str, Any] = {
@@ -351,7 +351,7 @@ def shape(value: object) -> object:
 
 def composed(lock: Lock, flavor: Flavor) -> tuple[int, dict[str, Any]]:
     """How many comments a compose.yaml begins with, and its document with nothing left for Compose to fill in."""
-    lines = outputs.compose(lock, flavor).splitlines()
+    lines = exporters.compose(lock, flavor).splitlines()
     start = next(number for number, line in enumerate(lines) if not line.startswith("#"))
     document = json.loads("\n".join(lines[start:]))
     document["services"]["envkit"].pop("environment", None)  # the one place where Compose does fill in
@@ -370,19 +370,19 @@ def check_outputs(lock: Lock) -> None:
         assert document["services"]["envkit"]["image"] == f"envkit/{lock.name}:{tag}"
         if flavor is not Flavor.RUNTIME:
             assert document["volumes"]["workspace"]["name"] == f"{lock.name}-workspace"
-        for flag, other in zip(outputs.run_flags(lock, flavor), outputs.run_flags(plain, flavor), strict=True):
+        for flag, other in zip(exporters.run_flags(lock, flavor), exporters.run_flags(plain, flavor), strict=True):
             if flag.arguments[0] == "--volume":
                 source, target = flag.arguments[1].split(":")
                 # What is no name of a volume is a folder of the host.
-                assert re.fullmatch(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*", source) and target == outputs.WORKSPACE
+                assert re.fullmatch(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*", source) and target == exporters.WORKSPACE
             else:
                 assert flag == other
-    document, example = json.loads(outputs.devcontainer(lock)), json.loads(outputs.devcontainer(plain))
+    document, example = json.loads(exporters.devcontainer(lock)), json.loads(exporters.devcontainer(plain))
     assert shape(document) == shape(example)
     assert document == {
         **example,
         "name": lock.name,
-        "image": outputs.image(lock, Flavor.DEBUG),
+        "image": exporters.image(lock, Flavor.DEBUG),
         "mounts": [{**example["mounts"][0], "source": f"{lock.name}-vscode"}],
     }
     # Docker's grammar of a reference; one that is none could be anything to another reader.
@@ -390,7 +390,7 @@ def check_outputs(lock: Lock) -> None:
 
 
 def check_apptainer(lock: Lock) -> None:
-    text, plain = outputs.apptainer(lock), outputs.apptainer(tame(lock))
+    text, plain = exporters.apptainer(lock), exporters.apptainer(tame(lock))
     assert len(text.splitlines()) == len(plain.splitlines())
     found, usual = sections(text), sections(plain)
     assert [*found] == [*usual]

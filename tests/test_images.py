@@ -23,18 +23,18 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from envkit import lock as locks
-from envkit import render
+from envkit.build import render
 from envkit.credentials import redacted_text
 from envkit.engine import buildx
 from envkit.engine.docker import DockerEngine
 from envkit.errors import UsageError
 from envkit.facts import Facts, TorchRow
 from envkit.facts import load as load_facts
-from envkit.lock import FLAVORS, Lock
-from envkit.resolve import Choice, resolve
-from envkit.spec import Spec
-from envkit.spec import load as load_spec
+from envkit.plan import lockfile as locks
+from envkit.plan.lockfile import FLAVORS, Lock
+from envkit.plan.resolve import Choice, resolve
+from envkit.plan.spec import Spec
+from envkit.plan.spec import load as load_spec
 from envkit.versions import Torch
 
 ROOT = Path(__file__).parent.parent / "images"

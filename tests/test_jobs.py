@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 from clocks import PATIENCE_S, comes
 
-from envkit import exits, expect, judge
+from envkit.doctor import contracts
 from envkit.host.cdi import parse_yaml
+from envkit.judging import judge
 from envkit.payload import guard
+from envkit.report import exit_codes
 
 JOBS = Path(__file__).parent.parent / "docs" / "jobs"
 PROLOG = JOBS / "slurm-prolog.sh"
@@ -102,7 +104,7 @@ def test_the_prolog_is_a_program_that_bash_reads_and_calls_no_slurm_command() ->
     commands = "\n".join(line for line in PROLOG.read_text().splitlines() if not line.startswith("#"))
     assert not re.search(r"\b(scontrol|squeue|sinfo|sacct|srun)\b", commands)
     assert "set -u" in commands
-    assert "slurm" in exits.STYLES
+    assert "slurm" in exit_codes.STYLES
 
 
 # Slurm itself, from Debian's packages: one node, its own key, its own ports
@@ -260,6 +262,6 @@ def test_the_contract_of_the_page_is_one_that_doctor_takes(tmp_path: Path) -> No
     page = (JOBS / "README.md").read_text()
     block = textwrap.dedent(re.findall(r"(?m)(?:^    .*\n|^\n)+", page)[-1])
     (tmp_path / "expect.toml").write_text(block)
-    contract = expect.load(tmp_path / "expect.toml", judge.checks())
+    contract = contracts.load(tmp_path / "expect.toml", judge.checks())
     assert contract.gpus.count == 8
     assert "host-sources-answer" in contract.checks.may_be_unknown

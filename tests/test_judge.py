@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-import envkit.checks
+import envkit.judging.checks
 from envkit import facts as tables
-from envkit import required
 from envkit.facts import Facts
-from envkit.judge import Check, checks, judge, run, unanswered
+from envkit.judging import required
+from envkit.judging.judge import Check, checks, judge, run, unanswered
 from envkit.model import Finding, Observed, Outcome, Severity, Skip, Unknown
 from envkit.subjects import KINDS, Audit, Host, Image, SmokeRun
 from envkit.subjects.aoti import AotiRun
@@ -111,7 +111,7 @@ def public_generators(source: str) -> set[str]:
 
 def test_every_check_is_found() -> None:
     written: set[str] = set()
-    for folder in envkit.checks.__path__:
+    for folder in envkit.judging.checks.__path__:
         for path in Path(folder).glob("[!_]*.py"):
             written |= public_generators(path.read_text(encoding="utf-8"))
     assert set(checks()) == {name.replace("_", "-") for name in written}

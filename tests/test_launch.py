@@ -15,10 +15,10 @@ from elves import image, no_engine
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envkit import launch
 from envkit.engine import Engine
 from envkit.errors import Undecided, UsageError
 from envkit.host.place import Place
+from envkit.launch import launch
 from envkit.subjects import Launch
 from envkit.subjects.codec import from_plain, to_plain
 from envkit.subjects.host import Limit

@@ -11,9 +11,10 @@ import machines
 import pytest
 from gathered import gathered
 
-from envkit import facts, pages
-from envkit.checks._launch import Who, may_write
-from envkit.judge import checks, judge, run
+from envkit import facts
+from envkit.judging import pages
+from envkit.judging.checks._launch import Who, may_write
+from envkit.judging.judge import checks, judge, run
 from envkit.model import Observed, Outcome, Result, Severity
 from envkit.subjects import Audit, Host, Launch
 from envkit.subjects.launch import Job

@@ -14,7 +14,7 @@ from hashlib import sha256
 import pytest
 
 from envkit.errors import UsageError
-from envkit.layers import Layer, compare, differing, first_difference, read
+from envkit.image.tar import Layer, compare, differing, first_difference, read
 
 DAY = 1795161600  # 2026-11-20T08:00:00Z
 

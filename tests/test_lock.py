@@ -17,13 +17,26 @@ from gathered import gathered
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envkit import lock as locks
 from envkit.errors import UsageError
 from envkit.facts import load as load_facts
-from envkit.lock import FLAVORS, LAYERS, Deb, Lock, Pin, dump, parse, problems, requirements, seal, upto, wish_of
-from envkit.resolve import resolve
-from envkit.spec import Spec
-from envkit.spec import parse as parse_spec
+from envkit.plan import lockfile as locks
+from envkit.plan.lockfile import (
+    FLAVORS,
+    LAYERS,
+    Deb,
+    Lock,
+    Pin,
+    dump,
+    parse,
+    problems,
+    requirements,
+    seal,
+    upto,
+    wish_of,
+)
+from envkit.plan.resolve import resolve
+from envkit.plan.spec import Spec
+from envkit.plan.spec import parse as parse_spec
 
 SHA = "0123456789abcdef" * 4
 GOOD = Lock(

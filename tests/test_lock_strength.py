@@ -13,25 +13,25 @@ from index import Index, Publish
 from inline import Ended, Envkit
 from test_prove import FakeEngine
 
-from envkit import lock as locks
-from envkit import prove
-from envkit.apt import Base, NoApt, NoBase
-from envkit.apt import solve as solve_debs
-from envkit.check import Asked, answer, config_of
 from envkit.engine import BaseFound, BaseWish, Say
 from envkit.errors import EnvkitError, Undecided, UsageError
 from envkit.facts import load as load_facts
-from envkit.files import cache_dir
-from envkit.judge import judge
-from envkit.lock import MADE, OPEN, PARTS, PINNED, Lock
-from envkit.locking import base_of
+from envkit.judging.judge import judge
 from envkit.model import Observed, Outcome, Severity
-from envkit.resolve import resolve
-from envkit.room import NoRoom
-from envkit.solve import lock as solve_lock
-from envkit.spec import Spec
-from envkit.spec import load as load_spec
+from envkit.plan import lockfile as locks
+from envkit.plan.apt import Base, NoApt, NoBase
+from envkit.plan.apt import solve as solve_debs
+from envkit.plan.lockfile import MADE, OPEN, PARTS, PINNED, Lock
+from envkit.plan.resolve import resolve
+from envkit.plan.solve import lock as solve_lock
+from envkit.plan.spec import Spec
+from envkit.plan.spec import load as load_spec
+from envkit.plan.update import base_of
+from envkit.runner import runner
+from envkit.static.check import Asked, answer, config_of
 from envkit.subjects import Image
+from envkit.system.files import cache_dir
+from envkit.system.no_room import NoRoom
 
 IMAGES = Path(__file__).parent.parent / "images"
 DIGEST = "sha256:" + "c" * 64
@@ -243,7 +243,7 @@ def test_refreshing_a_lock_where_no_container_is_built_keeps_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As `make run` does on a machine without Docker, which once replaced its pinned packages by names."""
-    from envkit.locking import ensure_lock
+    from envkit.plan.update import ensure_lock
 
     job = tmp_path / "torch-2.6-cu124"
     job.mkdir()
@@ -283,7 +283,7 @@ def test_what_an_image_s_lock_leaves_open_is_a_warning_of_up_probe_and_audit(
     part: str, change: dict[str, object]
 ) -> None:
     weak = replace(checked_in(), **change)  # type: ignore[arg-type]
-    image = Image("x", promise=Observed.of(prove.promise_of(weak, "runtime"), prove.LOCK_LABEL))
+    image = Image("x", promise=Observed.of(runner.promise_of(weak, "runtime"), runner.LOCK_LABEL))
     (result,) = [one for one in judge(image, load_facts()) if one.check == "image-lock-leaves-open"]
     assert result.outcome is Outcome.FAIL and part in PARTS
     assert [(one.message, one.severity) for one in result.findings] == [(locks.unpinned(weak)[part], Severity.WARNING)]

@@ -24,9 +24,10 @@ import forked
 import pytest
 from index import Index, Publish
 
-from envkit import apt, proc, room
+from envkit.engine import debian
 from envkit.errors import Undecided
-from envkit.proc import Completed
+from envkit.system import no_room, proc
+from envkit.system.proc import Completed
 
 IMAGE = Path(__file__).parent.parent / "images" / "torch-2.6-cu124"
 LIMIT = 512  # bytes: `ulimit -f 1`
@@ -216,7 +217,7 @@ def test_an_apt_get_that_cannot_write_is_not_taken_for_one_without_mirrors(tmp_p
 
     def asks() -> None:
         try:
-            apt.sources("bookworm")
+            debian.sources("bookworm")
         except Undecided as error:
             print(type(error).__name__, error.message, flush=True)
         os._exit(0)
@@ -248,11 +249,11 @@ def test_a_verb_that_needs_no_room_says_the_same_without(words: tuple[object, ..
     ],
 )
 def test_a_write_of_envkits_own_names_its_place(number: int, cause: str, tmp_path: Path) -> None:
-    named = room.refusal(OSError(number, os.strerror(number), "/srv/a"))
+    named = no_room.refusal(OSError(number, os.strerror(number), "/srv/a"))
     assert named is not None and named.message.startswith(cause) and named.message.endswith(" to /srv/a")
-    bare = room.refusal(OSError(number, os.strerror(number)), (tmp_path,))
+    bare = no_room.refusal(OSError(number, os.strerror(number)), (tmp_path,))
     assert bare is not None and bare.message.endswith(f" to {tmp_path}") and bare.fix
-    assert room.refusal(OSError(errno.EACCES, "Permission denied")) is None
+    assert no_room.refusal(OSError(errno.EACCES, "Permission denied")) is None
 
 
 def ended(text: str, exit: int = 1) -> Completed:
@@ -272,7 +273,7 @@ def ended(text: str, exit: int = 1) -> Completed:
 def test_a_program_without_room_is_known_by_its_words_or_its_signal(done: Completed, said: str) -> None:
     import re
 
-    found = room.refused(done, "x", ("/p",))
+    found = no_room.refused(done, "x", ("/p",))
     assert found is not None and re.search(said, found.message), found
 
 
@@ -286,7 +287,7 @@ def test_a_program_without_room_is_known_by_its_words_or_its_signal(done: Comple
     ],
 )
 def test_what_is_no_want_of_room_is_not_taken_for_one(done: Completed) -> None:
-    assert room.refused(done, "x") is None
+    assert no_room.refused(done, "x") is None
 
 
 def test_a_child_at_the_limit_is_known_by_its_signal(tmp_path: Path) -> None:
@@ -294,4 +295,4 @@ def test_a_child_at_the_limit_is_known_by_its_signal(tmp_path: Path) -> None:
     shell = 'ulimit -f 1; exec head -c 100000 /dev/zero > "$0"'
     done = proc.run(["sh", "-c", shell, str(tmp_path / "x")], timeout_s=60)
     assert (done.exit, done.stderr) == (-signal.SIGXFSZ, "")
-    assert room.refused(done, "head") is not None
+    assert no_room.refused(done, "head") is not None

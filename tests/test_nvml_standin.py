@@ -10,7 +10,8 @@ import machines
 import pytest
 import standin
 
-from envkit import facts, judge
+from envkit import facts
+from envkit.judging import judge
 from envkit.model import Observed, Outcome, Result
 from envkit.subjects import Host
 from envkit.subjects.codec import from_plain

@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from envkit import outputs, proc
-from envkit.lock import Deb, Lock, Pin
-from envkit.render import templates_dir
-from envkit.spec import Flavor
+from envkit.build import exporters
+from envkit.plan.lockfile import Deb, Lock, Pin
+from envkit.plan.spec import Flavor
+from envkit.system import proc
+from envkit.system.files import shipped
 
 SHA = "0123456789abcdef" * 4
-DEBUG = templates_dir() / "debug"
+DEBUG = shipped("templates") / "debug"
 SCRIPTS = ("cuda-blocking", "cuda-cores", "debug-finish", "debug-install", "envkit-debug", "profile.sh")
-STEPS = templates_dir() / "steps"
+STEPS = shipped("templates") / "steps"
 LOCK = Lock(
     name="trainer.v2",
     wish={},
@@ -63,7 +64,7 @@ LOCK = Lock(
 
 def composed(lock: Lock, flavor: Flavor) -> tuple[list[str], dict[str, Any]]:
     """The comments and the document of a compose.yaml."""
-    lines = outputs.compose(lock, flavor).splitlines()
+    lines = exporters.compose(lock, flavor).splitlines()
     comments = [line for line in lines if line.startswith("#")]
     assert lines[: len(comments)] == comments
     return comments, json.loads("\n".join(lines[len(comments) :]))
@@ -74,7 +75,7 @@ def test_compose_gives_the_flags_of_the_command_line(flavor: Flavor) -> None:
     comments, document = composed(LOCK, flavor)
     assert document["name"] == "trainer-v2"  # Compose takes no dot there
     service = document["services"]["envkit"]
-    given = {(flag.arguments[0], *flag.arguments[1:]) for flag in outputs.run_flags(LOCK, flavor)}
+    given = {(flag.arguments[0], *flag.arguments[1:]) for flag in exporters.run_flags(LOCK, flavor)}
     said = {("--init",)} if service["init"] else set()
     said |= {("--cap-add", name) for name in service.get("cap_add", [])}
     said |= {("--publish", port) for port in service.get("ports", [])}
@@ -89,28 +90,28 @@ def test_compose_gives_the_flags_of_the_command_line(flavor: Flavor) -> None:
     assert said == given
     assert all(any(" ".join(arguments) in line for line in comments) for arguments in given)
     assert service["build"]["target"] == flavor.value
-    assert service["image"] == outputs.image(LOCK, flavor)
+    assert service["image"] == exporters.image(LOCK, flavor)
 
 
 def test_the_default_flavor_is_the_latest() -> None:
-    assert outputs.image(LOCK, Flavor.DEBUG) == "envkit/trainer.v2:latest"
-    assert outputs.image(LOCK, Flavor.RUNTIME) == "envkit/trainer.v2:runtime"
+    assert exporters.image(LOCK, Flavor.DEBUG) == "envkit/trainer.v2:latest"
+    assert exporters.image(LOCK, Flavor.RUNTIME) == "envkit/trainer.v2:runtime"
 
 
 def test_only_the_debug_image_gets_more_than_a_container_has() -> None:
     for flavor in Flavor:
-        for flag in outputs.run_flags(LOCK, flavor):
+        for flag in exporters.run_flags(LOCK, flavor):
             assert flag.why
             assert flag.arguments[0] not in ("--privileged", "--pid", "--network", "--ipc")
             assert "SYS_ADMIN" not in flag.arguments
             if flag.arguments[0] == "--publish":
                 assert flag.arguments[1].startswith("127.0.0.1:")
     capable = {
-        flavor for flavor in Flavor for flag in outputs.run_flags(LOCK, flavor) if flag.arguments[0] == "--cap-add"
+        flavor for flavor in Flavor for flag in exporters.run_flags(LOCK, flavor) if flag.arguments[0] == "--cap-add"
     }
     assert capable == {Flavor.DEBUG}
-    assert any("NVreg_RestrictProfilingToAdminUsers=0" in note for note in outputs.notes(Flavor.DEBUG))
-    assert outputs.notes(Flavor.RUNTIME) == ()
+    assert any("NVreg_RestrictProfilingToAdminUsers=0" in note for note in exporters.notes(Flavor.DEBUG))
+    assert exporters.notes(Flavor.RUNTIME) == ()
 
 
 def test_keys_and_tokens_come_from_the_environment_of_compose() -> None:
@@ -119,7 +120,7 @@ def test_keys_and_tokens_come_from_the_environment_of_compose() -> None:
     assert service["command"] == ["envkit-debug"]
     assert service["environment"]["ENVKIT_SSH_KEY"] == "${ENVKIT_SSH_KEY:-}"
     # The server's own key outlives the container, or every start would warn of a changed one.
-    assert service["environment"]["ENVKIT_STATE"].startswith(outputs.WORKSPACE)
+    assert service["environment"]["ENVKIT_STATE"].startswith(exporters.WORKSPACE)
     for flavor in (Flavor.RUNTIME, Flavor.DEVEL):
         assert "environment" not in composed(LOCK, flavor)[1]["services"]["envkit"]
 
@@ -130,9 +131,9 @@ def test_compose_fills_in_nothing_of_a_value() -> None:
 
 
 def test_devcontainer_json_has_what_the_tools_need() -> None:
-    document = json.loads(outputs.devcontainer(LOCK))
-    assert document["image"] == outputs.image(LOCK, Flavor.DEBUG)
-    flags = outputs.run_flags(LOCK, Flavor.DEBUG)
+    document = json.loads(exporters.devcontainer(LOCK))
+    assert document["image"] == exporters.image(LOCK, Flavor.DEBUG)
+    flags = exporters.run_flags(LOCK, Flavor.DEBUG)
     assert document["capAdd"] == [flag.arguments[1] for flag in flags if flag.arguments[0] == "--cap-add"]
     pairs = [*zip(document["runArgs"][::2], document["runArgs"][1::2], strict=True)]
     assert ("--device", "nvidia.com/gpu=all") in pairs and ("--ulimit", "core=-1") in pairs
@@ -142,7 +143,7 @@ def test_devcontainer_json_has_what_the_tools_need() -> None:
     }
     assert document["workspaceFolder"] in document["workspaceMount"]
     assert "settings" in document["customizations"]["vscode"]
-    held = json.loads(outputs.devcontainer(replace(LOCK, preinstalled=True)))
+    held = json.loads(exporters.devcontainer(replace(LOCK, preinstalled=True)))
     assert held["customizations"]["vscode"]["settings"] == {}
 
 
@@ -153,7 +154,7 @@ def sections(text: str) -> dict[str, str]:
 
 
 def test_apptainer_takes_the_same_wheels_by_hash_and_packages_by_version() -> None:
-    found = sections(outputs.apptainer(LOCK))
+    found = sections(exporters.apptainer(LOCK))
     assert {*found} == {"", "post", "environment", "runscript", "test", "labels", "help"}
     header = dict(line.split(": ", 1) for line in found[""].splitlines() if line and not line.startswith("#"))
     assert header == {"Bootstrap": "docker", "From": "debian:13-slim"}
@@ -170,7 +171,7 @@ def test_apptainer_takes_the_same_wheels_by_hash_and_packages_by_version() -> No
 
 @pytest.mark.parametrize("change", [{}, {"preinstalled": True}, {"archive": "", "debs": ()}, {"backend": ""}])
 def test_apptainers_scripts_are_shell(change: dict[str, Any], tmp_path: Path) -> None:
-    found = sections(outputs.apptainer(replace(LOCK, **change)))
+    found = sections(exporters.apptainer(replace(LOCK, **change)))
     for name in ("post", "environment", "runscript", "test"):
         done = proc.run(["sh", "-n"], timeout_s=60, stdin=found[name])
         assert (done.exit, done.stderr) == (0, ""), name
@@ -179,7 +180,7 @@ def test_apptainers_scripts_are_shell(change: dict[str, Any], tmp_path: Path) ->
 
 
 def test_a_pulled_base_keeps_its_digest() -> None:
-    text = outputs.apptainer(replace(LOCK, suite="", origin="registry", image="nvidia/cuda:12.4.1-base-ubuntu22.04"))
+    text = exporters.apptainer(replace(LOCK, suite="", origin="registry", image="nvidia/cuda:12.4.1-base-ubuntu22.04"))
     assert f"From: nvidia/cuda:12.4.1-base-ubuntu22.04@sha256:{SHA}\n" in text
 
 

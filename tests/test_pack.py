@@ -21,7 +21,7 @@ from gathered import gathered
 from processes import named
 
 import envkit
-from envkit.image.pack import pack
+from envkit.runner.pack import pack
 
 OLD = sorted(Path.home().glob(".pyenv/versions/3.*/bin/python3"))
 PYTHONS = [path for path in OLD if int(path.parts[-3].split(".")[1]) >= 8]

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit import facts as tables
-from envkit.checks._torch_fit import driver_misfit, gpu_misfit, index_lacks, pair_misfit, python_misfit
 from envkit.dockerfile.context import Context
+from envkit.judging.checks._torch_fit import driver_misfit, gpu_misfit, index_lacks, pair_misfit, python_misfit
 from envkit.model import Outcome, Severity, Unknown
-from envkit.sources import Judged, Wishes
-from envkit.sources.packages import READERS
+from envkit.static import Judged, Wishes
+from envkit.static.packages import READERS
 
 FACTS = tables.load()
 

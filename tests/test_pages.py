@@ -16,11 +16,11 @@ from gathered import gathered
 
 import envkit
 from envkit import facts as tables
-from envkit import pages, required
 from envkit.errors import UsageError
-from envkit.judge import checks, run, unanswered
+from envkit.judging import pages, required
+from envkit.judging.judge import checks, run, unanswered
+from envkit.judging.pages import Example
 from envkit.model import Observed, Outcome, Result
-from envkit.pages import Example
 from envkit.subjects import KINDS, Host
 from envkit.subjects.codec import from_plain
 from envkit.subjects.host import Gpu

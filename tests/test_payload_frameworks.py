@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from clocks import ends
 
-from envkit.image.pack import pack
 from envkit.image.probe import read
 from envkit.model import Observed
 from envkit.payload.probe import frameworks, outer, wheels
+from envkit.runner.pack import pack
 from envkit.subjects.image import NO_PROMISE, Framework, Image
 
 

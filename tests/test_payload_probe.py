@@ -23,13 +23,14 @@ from typing import Any
 import pytest
 from clocks import ends
 
-from envkit import facts, judge
+from envkit import facts
 from envkit.errors import Undecided
-from envkit.image.pack import pack
 from envkit.image.probe import OURS, read
+from envkit.judging import judge
 from envkit.model import Observed, Outcome
 from envkit.payload.probe import inner, libs, maps, origin, outer, present, wheels
 from envkit.payload.probe.ask import ask, ask_all
+from envkit.runner.pack import pack
 from envkit.subjects import Image, codec
 from envkit.subjects.image import NO_PROMISE, NO_RECORD, Promise
 from envkit.versions import Sm

@@ -15,14 +15,15 @@ from typing import Any
 
 import pytest
 
-from envkit import facts, judge, payload
-from envkit.image.pack import pack
+from envkit import facts, payload
 from envkit.image.smoke import read
+from envkit.judging import judge
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.payload import cuda_error, shared_memory, smoke
 from envkit.payload.smoke import TESTS, bench
 from envkit.payload.smoke.case import LEVELS, Case, chosen, devices
 from envkit.payload.smoke.compilers import triton_targets
+from envkit.runner.pack import pack
 from envkit.subjects.smoke import SmokeRun
 
 ROOT = Path(payload.__file__).parents[2]

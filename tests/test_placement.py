@@ -12,12 +12,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from envkit import facts, judge, payload, prove
+from envkit import facts, payload
 from envkit.errors import UsageError
 from envkit.image.placement import read
+from envkit.judging import judge
 from envkit.model import Outcome, Result
 from envkit.payload import placement as followed
 from envkit.payload.placement import ranks, work
+from envkit.runner import runner
 from envkit.subjects.codec import from_plain, to_plain
 from envkit.subjects.placement import Placement
 
@@ -33,8 +35,8 @@ def quiet(line: str) -> None:
 
 def follow(name: str, how: str = "auto", seconds: float = 120) -> Placement:
     """The model that the factory ``name`` of the test's models makes, on a GPU that is not there."""
-    here = prove.Here(Path(TORCH_PYTHON))
-    return prove.placement(here, f"models:{name}", quiet, MODELS, how, timeout_s=seconds)
+    here = runner.Here(Path(TORCH_PYTHON))
+    return runner.placement(here, f"models:{name}", quiet, MODELS, how, timeout_s=seconds)
 
 
 def judged(model: Placement) -> dict[str, Result]:
@@ -106,16 +108,16 @@ def test_a_document_that_does_not_fit_is_not_observed(document: dict[str, Any], 
 
 
 def test_a_wish_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
-    here = prove.Here(Path(sys.executable))
+    here = runner.Here(Path(sys.executable))
     for target in ("train", "train:", "a b:c", "a;b:c", "--code:x"):
         with pytest.raises(UsageError, match="no module:factory"):
-            prove.placement(here, target, quiet)
+            runner.placement(here, target, quiet)
     with pytest.raises(UsageError, match="no way 'guess'"):
-        prove.placement(here, "m:f", quiet, how="guess")
+        runner.placement(here, "m:f", quiet, how="guess")
     with pytest.raises(UsageError, match="no folder"):
-        prove.placement(here, "m:f", quiet, tmp_path / "gone")
+        runner.placement(here, "m:f", quiet, tmp_path / "gone")
     with pytest.raises(UsageError, match="no folder"):
-        prove.placement(here, "m:f", quiet, rank_folder=tmp_path / "gone")
+        runner.placement(here, "m:f", quiet, rank_folder=tmp_path / "gone")
 
 
 def test_every_way_is_known_to_the_reader() -> None:

@@ -16,10 +16,13 @@ from typing import Any
 import forked
 import pytest
 
-from envkit import facts, judge, payload, prove, tables
+from envkit import facts, payload
 from envkit.errors import UsageError
 from envkit.image.precision import read
+from envkit.judging import judge
 from envkit.model import Observed, Outcome, Result, Severity
+from envkit.report import summary
+from envkit.runner import runner
 from envkit.subjects.codec import from_plain, to_plain
 from envkit.subjects.placement import End, Stop
 from envkit.subjects.precision import (
@@ -245,9 +248,9 @@ def test_a_subject_is_written_and_read_back() -> None:
 
 
 def test_the_table_names_each_result() -> None:
-    (table,) = tables.precision(replace(CLEAN, wanted=step("bfloat16", Figure("output 0", 0.5, origin=EXPLODED))))
+    (table,) = summary.precision(replace(CLEAN, wanted=step("bfloat16", Figure("output 0", 0.5, origin=EXPLODED))))
     assert table.rows == (("output 0", "0.5", "", "sub train.py:7"),)
-    assert tables.precision(replace(CLEAN, wanted=Observed.lost("no")))[0].rows == ()
+    assert summary.precision(replace(CLEAN, wanted=Observed.lost("no")))[0].rows == ()
 
 
 SEALED = {"schema": "envkit.payload/1", "kind": "precision", "target": "m:f", "dtype": "float16", "autocast": True}
@@ -288,22 +291,22 @@ def test_a_python_without_torch_leaves_everything_open(tmp_path: Path) -> None:
 
 
 def test_a_wish_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
-    here = prove.Here(Path(sys.executable))
+    here = runner.Here(Path(sys.executable))
 
     def quiet(line: str) -> None:
         """Tells nobody."""
 
     for target in ("train", "a b:c", "--code:x"):
         with pytest.raises(UsageError, match="no module:factory"):
-            prove.precision(here, target, quiet)
+            runner.precision(here, target, quiet)
     with pytest.raises(UsageError, match="no dtype"):
-        prove.precision(here, "m:f", quiet, dtype="int8")
+        runner.precision(here, "m:f", quiet, dtype="int8")
     with pytest.raises(UsageError, match="changes nothing"):
-        prove.precision(here, "m:f", quiet, dtype="fp32", autocast=True)
+        runner.precision(here, "m:f", quiet, dtype="fp32", autocast=True)
     with pytest.raises(UsageError, match="no folder"):
-        prove.precision(here, "m:f", quiet, code=tmp_path / "gone")
+        runner.precision(here, "m:f", quiet, code=tmp_path / "gone")
     with pytest.raises(UsageError, match="budget"):
-        prove.precision(here, "m:f", quiet, timeout_s=0.0)
+        runner.precision(here, "m:f", quiet, timeout_s=0.0)
 
 
 @pytest.mark.parametrize(

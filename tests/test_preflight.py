@@ -14,17 +14,19 @@ import forked
 import machines
 import pytest
 
-from envkit import preflight, saved
 from envkit.errors import UsageError
-from envkit.launch import job_from
+from envkit.launch import preflight
+from envkit.launch.launch import job_from
 from envkit.model import Finding, Outcome, Report, Result, Severity, Subject
-from envkit.subjects import Host
+from envkit.subjects import Host, saved
 from envkit.subjects.codec import to_plain
 
 # A process of its own in which this machine is the one that a file holds: what is tested is how a command starts.
 ON_MACHINE = """
 import sys
-from envkit import cli, preflight, saved
+from envkit import cli
+from envkit.launch import preflight
+from envkit.subjects import saved
 from envkit.subjects import Host
 machine = saved.of_kind(sys.argv.pop(1), Host)
 preflight.observe_host = lambda **wishes: machine

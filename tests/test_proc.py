@@ -13,8 +13,8 @@ import pytest
 from clocks import comes
 from processes import gone
 
-from envkit import proc
 from envkit.errors import Interrupted, Undecided
+from envkit.system import proc
 
 
 def python(body: str, *, timeout_s: float = 60, stdin: str | None = None, hold_stdin: bool = False) -> proc.Completed:
@@ -141,7 +141,7 @@ def test_a_program_that_outlives_envkit_hears_whether_it_was_killed(tmp_path: Pa
     heard = tmp_path / "heard"
     waits = [sys.executable, "-c", f"import sys; open({str(heard)!r}, 'w').write(repr(sys.stdin.readline()))"]
     end = "os.kill(0 - os.getpgrp(), 9)" if dies else "pass"
-    code = f"import os\nfrom envkit import proc\nwith proc.outlived_by({waits!r}):\n    {end}\n"
+    code = f"import os\nfrom envkit.system import proc\nwith proc.outlived_by({waits!r}):\n    {end}\n"
     done = proc.run([sys.executable, "-c", code], timeout_s=60, cwd=Path(__file__).parent.parent)
     assert done.exit == (-9 if dies else 0), done.stderr
     assert comes(lambda: heard.exists() and heard.read_text())
@@ -210,7 +210,7 @@ def test_a_child_is_started_where_path_leads_nowhere(monkeypatch: pytest.MonkeyP
 
 KILLED = """
 import os, sys, threading, time
-from envkit import proc
+from envkit.system import proc
 body = '''
 import os, signal, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN if {deaf} else signal.SIG_DFL)

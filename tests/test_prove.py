@@ -18,14 +18,14 @@ import pytest
 from clocks import comes, ends
 from processes import named
 
-from envkit import prove
 from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage, Engine, Say, Stored, where_they_lie
 from envkit.errors import Undecided, UsageError
 from envkit.image.probe import OURS
-from envkit.lock import Lock, dump, parse
-from envkit.proc import Completed
-from envkit.prove import Here, InEngine, SmokeWish
+from envkit.plan.lockfile import Lock, dump, parse
+from envkit.runner import runner
+from envkit.runner.runner import Here, InEngine, SmokeWish
 from envkit.subjects.image import NO_PROMISE
+from envkit.system.proc import Completed
 from envkit.versions import Sm
 
 DATA = Path(__file__).parent / "data"
@@ -207,7 +207,7 @@ def place(engine: Engine, name: str = "job:1") -> InEngine:
 
 def engine_with(probe: Completed | Exception | None = None, smoke: Completed | Exception | None = None) -> FakeEngine:
     made = FakeEngine({"probe": probe or said(probe_document()), "smoke": smoke or said(smoke_document())})
-    made.images["job:1"] = {prove.LOCK_LABEL: dump(LOCK), prove.FLAVOR_LABEL: "runtime"}
+    made.images["job:1"] = {runner.LOCK_LABEL: dump(LOCK), runner.FLAVOR_LABEL: "runtime"}
     return made
 
 
@@ -235,10 +235,10 @@ def test_an_engine_is_given_the_mounts(tmp_path: Path) -> None:
 
 def test_a_probe_is_read_with_its_name_digest_and_promise() -> None:
     fake = engine_with()
-    image = prove.probe(place(fake), quiet)
+    image = runner.probe(place(fake), quiet)
     assert (image.name, image.digest) == ("job:1", "sha256:" + "a" * 64)
     assert str(image.torch.need("torch").version).startswith("2.6.0")
-    assert image.promise.need("the promise") == prove.promise_of(LOCK, "runtime")
+    assert image.promise.need("the promise") == runner.promise_of(LOCK, "runtime")
     assert fake.runs[0]["argv"][:-1] == ["probe", "--budget", "300", "--nonce"]
     assert image.gpus_given == ("all",)
     assert fake.runs[0]["gpus"] == ("all",)
@@ -247,44 +247,44 @@ def test_a_probe_is_read_with_its_name_digest_and_promise() -> None:
 
 def test_progress_is_told_line_by_line() -> None:
     heard: list[str] = []
-    prove.probe(place(engine_with(said(probe_document(), "one\n\n two\n"))), heard.append)
+    runner.probe(place(engine_with(said(probe_document(), "one\n\n two\n"))), heard.append)
     assert heard == ["probing job:1", "probe: one", "probe:  two"]
 
 
 def test_an_image_without_the_label_promises_nothing() -> None:
     fake = engine_with()
     fake.images["job:1"] = {}
-    assert prove.probe(place(fake), quiet).promise.missing == NO_PROMISE
+    assert runner.probe(place(fake), quiet).promise.missing == NO_PROMISE
 
 
 @pytest.mark.parametrize("label", ["garbage", dump(LOCK).replace("sm_70", "sm_70; id"), dump(LOCK)[:-200]])
 def test_a_label_that_is_no_lock_is_told_and_no_traceback(label: str) -> None:
     fake = engine_with()
-    fake.images["job:1"] = {prove.LOCK_LABEL: label, prove.FLAVOR_LABEL: "runtime"}
-    with pytest.raises(UsageError, match=re.escape(f"the label {prove.LOCK_LABEL} of job:1")):
-        prove.probe(place(fake), quiet)
+    fake.images["job:1"] = {runner.LOCK_LABEL: label, runner.FLAVOR_LABEL: "runtime"}
+    with pytest.raises(UsageError, match=re.escape(f"the label {runner.LOCK_LABEL} of job:1")):
+        runner.probe(place(fake), quiet)
 
 
 @pytest.mark.parametrize("flavor", ["", "tools", "Debug", "x\n\x1b[2J"])
 def test_a_label_that_is_no_flavor_is_told_and_no_traceback(flavor: str) -> None:
     fake = engine_with()
-    fake.images["job:1"] = {prove.LOCK_LABEL: dump(LOCK), prove.FLAVOR_LABEL: flavor}
+    fake.images["job:1"] = {runner.LOCK_LABEL: dump(LOCK), runner.FLAVOR_LABEL: flavor}
     with pytest.raises(UsageError, match="which is no flavor") as caught:
-        prove.probe(place(fake), quiet)
+        runner.probe(place(fake), quiet)
     assert caught.value.message.isprintable()
     assert fake.runs == []
 
 
 def test_a_promise_is_what_the_lock_holds() -> None:
-    promise = prove.promise_of(LOCK, "runtime")
+    promise = runner.promise_of(LOCK, "runtime")
     assert (str(promise.torch), str(promise.cuda)) == ("2.6.0", "12.4")
     below = [pin.name for pin in LOCK.wheels if pin.layer == "runtime"]
     assert [wheel.name for wheel in promise.wheels] == below
     assert (
-        [wheel.name for wheel in prove.promise_of(LOCK, "debug").wheels] == [pin.name for pin in LOCK.wheels] != below
+        [wheel.name for wheel in runner.promise_of(LOCK, "debug").wheels] == [pin.name for pin in LOCK.wheels] != below
     )
     assert promise.gpus == tuple(Sm.parse(capability) for _, capability, _ in LOCK.gpus)
-    assert promise != prove.promise_of(replace(LOCK, epoch=1), "runtime")
+    assert promise != runner.promise_of(replace(LOCK, epoch=1), "runtime")
 
 
 # Documents that are none.
@@ -304,7 +304,7 @@ NO_DOCUMENTS = {
 @pytest.mark.parametrize("verb", ["probe", "smoke"])
 def test_no_document_is_undecided_with_the_last_words(verb: str, stdout: str) -> None:
     words = "".join(f"line {number}\n" for number in range(40)) + "Segmentation fault.\n"
-    ask = prove.probe if verb == "probe" else prove.smoke
+    ask = runner.probe if verb == "probe" else runner.smoke
     done = Completed((), -11, stdout, words)
     with pytest.raises(Undecided) as caught:
         ask(place(engine_with(done, done)), quiet)
@@ -333,14 +333,14 @@ BEGAN = '{{"began": {{"python": "{}", "libc": "{}"}}, "nonce": "the nonce of the
 def test_a_python_that_is_not_fit_says_so_itself(python: str, libc: str, said: str) -> None:
     done = Completed((), 3, BEGAN.format(python, libc), "")
     with pytest.raises(Undecided) as caught:
-        prove.probe(place(engine_with(done)), quiet)
+        runner.probe(place(engine_with(done)), quiet)
     assert caught.value.message == said
 
 
 def test_of_a_flood_the_beginning_and_the_end_are_told() -> None:
     heard: list[str] = []
     stderr = "".join(f"{number} {'x' * 3000}\n" for number in range(1000))
-    prove.probe(place(engine_with(said(probe_document(), stderr))), heard.append)
+    runner.probe(place(engine_with(said(probe_document(), stderr))), heard.append)
     numbers = [int(line.split()[1]) for line in heard if line.endswith("x...")]
     assert numbers == [*range(300), *range(985, 1000)]
     assert "probe: (685 lines are left out)" in heard and max(map(len, heard)) < 1100
@@ -363,14 +363,14 @@ def test_a_document_that_does_not_answer_this_run_is_none(verb: str, forge: Call
     answer = said(documents[verb])
     forged = replace(answer, stdout=forge(answer.stdout))
     with pytest.raises(Undecided, match=f"ended with exit code 0 {told}$"):
-        (prove.probe if verb == "probe" else prove.smoke)(place(engine_with(forged, forged)), quiet)
+        (runner.probe if verb == "probe" else runner.smoke)(place(engine_with(forged, forged)), quiet)
 
 
 @pytest.mark.parametrize(("end", "cut"), [(1, False), (-9, False), (0, True)])
 def test_a_run_that_did_not_end_well_is_undecided_whatever_it_left(end: int, cut: bool) -> None:
     done = replace(said(probe_document(), exit=end), timed_out=cut)
     with pytest.raises(Undecided, match="in job:1 left a document and then"):
-        prove.probe(place(engine_with(done)), quiet)
+        runner.probe(place(engine_with(done)), quiet)
 
 
 FORGER = """
@@ -387,31 +387,31 @@ def test_what_the_image_prints_at_pythons_start_and_end_is_no_document(tmp_path:
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} PYTHONINSPECT={inspect} exec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    run = prove.smoke(Here(python), quiet, SmokeWish(only=("triton-add",)))
+    run = runner.smoke(Here(python), quiet, SmokeWish(only=("triton-add",)))
     assert [test.name for test in run.tests.need("the tests")] == ["triton-add"]
     died = tmp_path / "died"
     died.write_text(f"#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} -c pass\n")
     died.chmod(0o755)
     with pytest.raises(Undecided, match="left a document whose nonce and payload_sha256 is not this run's"):
-        prove.smoke(Here(died), quiet)
+        runner.smoke(Here(died), quiet)
 
 
 def test_a_label_too_large_for_a_lock_is_told() -> None:
     fake = engine_with()
-    fake.images["job:1"] = {prove.LOCK_LABEL: dump(LOCK) + "# " + "x" * (1 << 20)}
+    fake.images["job:1"] = {runner.LOCK_LABEL: dump(LOCK) + "# " + "x" * (1 << 20)}
     with pytest.raises(UsageError, match="which no lock has"):
-        prove.probe(place(fake), quiet)
+        runner.probe(place(fake), quiet)
     assert fake.runs == []
 
 
 def test_without_stderr_the_end_of_stdout_is_shown() -> None:
     with pytest.raises(Undecided, match="exec format error"):
-        prove.probe(place(engine_with(Completed((), 1, "exec format error\n", ""))), quiet)
+        runner.probe(place(engine_with(Completed((), 1, "exec format error\n", ""))), quiet)
 
 
 def test_a_run_past_its_budget_says_so() -> None:
     with pytest.raises(Undecided, match="did not end within 300 s before it ran a line of the payload"):
-        prove.probe(place(engine_with(Completed((), -9, "", "", timed_out=True))), quiet)
+        runner.probe(place(engine_with(Completed((), -9, "", "", timed_out=True))), quiet)
 
 
 def garbled() -> dict[str, dict[str, Any]]:
@@ -434,12 +434,12 @@ def garbled() -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("document", garbled().values(), ids=garbled().keys())
 def test_a_garbled_document_is_undecided(document: dict[str, Any]) -> None:
     with pytest.raises(Undecided, match="the probe's document is malformed"):
-        prove.probe(place(engine_with(said(document))), quiet)
+        runner.probe(place(engine_with(said(document))), quiet)
 
 
 def test_an_engine_that_fails_is_not_swallowed() -> None:
     with pytest.raises(Undecided, match="the engine went away"):
-        prove.probe(place(engine_with(Undecided("the engine went away"))), quiet)
+        runner.probe(place(engine_with(Undecided("the engine went away"))), quiet)
 
 
 # Smoke.
@@ -447,7 +447,7 @@ def test_an_engine_that_fails_is_not_swallowed() -> None:
 
 def test_a_smoke_run_is_read() -> None:
     fake = engine_with()
-    run = prove.smoke(place(fake), quiet)
+    run = runner.smoke(place(fake), quiet)
     assert run.name == "job:1"
     tests = run.tests.need("the tests")
     assert {test.name for test in tests} >= {"gemm-exact", "conv", "attention"}
@@ -462,7 +462,7 @@ def test_a_smoke_run_is_read() -> None:
 
 def test_tests_and_sabotage_are_passed_on() -> None:
     fake = engine_with()
-    run = prove.smoke(place(fake), quiet, SmokeWish(only=("gemm-exact", "conv"), sabotage="ulp"), 60.0)
+    run = runner.smoke(place(fake), quiet, SmokeWish(only=("gemm-exact", "conv"), sabotage="ulp"), 60.0)
     assert fake.runs[0]["argv"][:14] == [
         "smoke", "--budget", "60", "--level", "quick", "--seconds", "50", "--only", "gemm-exact", "--only", "conv",
         "--sabotage", "ulp", "--sm",
@@ -488,7 +488,7 @@ def test_tests_and_sabotage_are_passed_on() -> None:
 def test_a_wish_that_makes_no_sense_is_refused_before_anything_runs(wish: SmokeWish, said_of_it: str) -> None:
     fake = engine_with()
     with pytest.raises(UsageError, match=re.escape(said_of_it)) as caught:
-        prove.smoke(place(fake), quiet, wish)
+        runner.smoke(place(fake), quiet, wish)
     assert caught.value.fix
     assert fake.runs == []
 
@@ -497,12 +497,12 @@ def test_a_test_of_ones_own_that_is_not_there_is_refused_before_anything_runs(tm
     missing = tmp_path / "missing.py"
     fake = engine_with()
     with pytest.raises(UsageError, match=f"there is no file {missing}") as caught:
-        prove.smoke(place(fake), quiet, SmokeWish(extra=(missing,)))
+        runner.smoke(place(fake), quiet, SmokeWish(extra=(missing,)))
     assert caught.value.fix and fake.runs == []
 
 
 def test_a_smoke_document_that_does_not_fit_is_not_observed() -> None:
-    run = prove.smoke(place(engine_with(smoke=said({**smoke_document(), "tests": 7}))), quiet)
+    run = runner.smoke(place(engine_with(smoke=said({**smoke_document(), "tests": 7}))), quiet)
     assert "does not fit" in run.tests.missing
 
 
@@ -514,21 +514,21 @@ def test_a_smoke_document_that_does_not_fit_is_not_observed() -> None:
     [("all", ("all",)), ("none", ()), ("0", ("0",)), ("0, 2,", ("0", "2"))],
 )
 def test_the_gpus_to_show(wish: str, shown: tuple[str, ...]) -> None:
-    assert prove.default_gpus(wish) == shown
+    assert runner.default_gpus(wish) == shown
 
 
 def test_auto_shows_gpus_where_the_driver_has_its_node() -> None:
-    assert prove.default_gpus("auto") == (("all",) if os.path.exists("/dev/nvidiactl") else ())
+    assert runner.default_gpus("auto") == (("all",) if os.path.exists("/dev/nvidiactl") else ())
 
 
 # The real payload, under this Python.
 
 
 def test_the_real_payload_under_this_python() -> None:
-    here = prove.this_python()
+    here = runner.this_python()
     assert (here.name, here.digest) == (sys.executable, "")
     assert here.promise().missing
-    image = prove.probe(here, quiet)
+    image = runner.probe(here, quiet)
     assert image.name == sys.executable
     assert image.promise.missing == NO_PROMISE
     assert image.python.need("the Python").startswith(f"{sys.version_info.major}.{sys.version_info.minor}.")
@@ -536,19 +536,19 @@ def test_the_real_payload_under_this_python() -> None:
 
 def test_the_real_payload_through_an_engine() -> None:
     fake = FakeEngine(python=sys.executable)
-    fake.images["job:1"] = {prove.LOCK_LABEL: dump(LOCK), prove.FLAVOR_LABEL: "runtime"}
-    image = prove.probe(place(fake), quiet)
+    fake.images["job:1"] = {runner.LOCK_LABEL: dump(LOCK), runner.FLAVOR_LABEL: "runtime"}
+    image = runner.probe(place(fake), quiet)
     assert image.promise.need("the promise").torch == LOCK.torch
 
 
 def test_a_python_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"there is no {tmp_path}/missing/python3"):
-        prove.probe(Here(tmp_path / "missing/python3"), quiet)
+        runner.probe(Here(tmp_path / "missing/python3"), quiet)
 
 
 def test_a_program_that_is_no_python_is_undecided() -> None:
     with pytest.raises(Undecided, match="/bin/true ended with exit code 0 before it ran a line"):
-        prove.probe(Here(Path("/bin/true")), quiet)
+        runner.probe(Here(Path("/bin/true")), quiet)
 
 
 def test_a_payload_past_its_budget_is_killed_with_all_its_children(tmp_path: Path) -> None:
@@ -572,7 +572,7 @@ def test_a_payload_past_its_budget_is_killed_with_all_its_children(tmp_path: Pat
 )
 def test_a_torch_that_dies_in_the_import_leaves_every_kernel_unknown(error: str, missing: str) -> None:
     died = {**smoke_document(), "torch": None, "torch_error": error}
-    run = prove.smoke(place(engine_with(smoke=said(died))), quiet)
+    run = runner.smoke(place(engine_with(smoke=said(died))), quiet)
     assert (run.tests.value, run.tests.missing) == (None, missing)
     raised = {**died, "torch_error": "raised ImportError: libgone.so.1"}
-    assert prove.smoke(place(engine_with(smoke=said(raised))), quiet).tests.value
+    assert runner.smoke(place(engine_with(smoke=said(raised))), quiet).tests.value

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from envkit import render
+from envkit.build import render
 from envkit.engine import buildx
 from envkit.engine.docker import DockerEngine
-from envkit.flavors import stand_in
-from envkit.lock import Deb, Lock, Pin, debs_in_order, dump, in_order, parse
+from envkit.plan.flavors import stand_in
+from envkit.plan.lockfile import Deb, Lock, Pin, debs_in_order, dump, in_order, parse
+from envkit.system import files
 
 ROOT = Path(__file__).parent.parent
 REFERENCE = parse((ROOT / "images" / "torch-2.6-cu124" / "envkit.lock").read_text(), "torch-2.6-cu124")
@@ -429,7 +430,7 @@ def test_a_template_does_not_swallow_what_is_missing() -> None:
 
 
 def test_the_templates_are_found() -> None:
-    assert (render.templates_dir() / "Dockerfile.j2").is_file()
+    assert (files.shipped("templates") / "Dockerfile.j2").is_file()
 
 
 @pytest.mark.engine

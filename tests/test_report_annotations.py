@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit.model import Finding, Outcome, Result, Severity, Span
-from envkit.report.annotations import github, gitlab
-from envkit.sources import Judged
+from envkit.static import Judged
+from envkit.static.annotations import github, gitlab
 
 COMMAND = re.compile(r"::(error|warning|notice) (\w+=[^,:]*(?:,\w+=[^,:]*)*)::(.*)")
 UNESCAPED = {"%25": "%", "%0D": "\r", "%0A": "\n", "%3A": ":", "%2C": ","}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from envkit.model import Finding, Outcome, Result, Severity, Span
-from envkit.report.lines import render
-from envkit.sources import Judged
-from envkit.sources.run import merged
+from envkit.static import Judged
+from envkit.static.lines import render
+from envkit.static.run import merged
 
 TEXT = "FROM ubuntu\nRUN pip install torch && \\\n    echo done\n"
 

@@ -12,10 +12,10 @@ from gathered import gathered
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envkit import check, pages
+from envkit.judging import pages
 from envkit.model import Edit, Finding, Outcome, Result, Severity, Span
-from envkit.report.sarif import render
-from envkit.sources import Judged
+from envkit.static import Judged, check
+from envkit.static.sarif import render
 
 CHECKS = sorted(check.checks())
 CHECK = CHECKS[0]

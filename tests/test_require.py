@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit import facts
-from envkit.require import (
+from envkit.judging.nvidia_require import (
     Nonsense,
     Properties,
     Requirement,

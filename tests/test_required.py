@@ -15,13 +15,17 @@ import machines
 import pytest
 from inline import Envkit
 
-from envkit import examine, expect, judge, preflight, prove, report, required, saved
 from envkit import facts as tables
+from envkit import report
+from envkit.doctor import contracts, doctor
 from envkit.errors import UsageError
-from envkit.launch import job_from
+from envkit.judging import judge, required
+from envkit.launch import preflight
+from envkit.launch.launch import job_from
 from envkit.model import Coverage, NoGpu, Observed, Outcome, Report, Result, Subject
 from envkit.report.covered import behind, left
-from envkit.subjects import KINDS, Audit, Host, Image, SmokeRun, codec
+from envkit.runner import runner
+from envkit.subjects import KINDS, Audit, Host, Image, SmokeRun, codec, saved
 from envkit.subjects.aoti import AotiRun
 from envkit.subjects.aoti import Package as AotiPackage
 from envkit.subjects.aoti import Run as AotiEnd
@@ -147,8 +151,8 @@ def test_every_kind_has_a_trivial_subject() -> None:
 def test_what_answers_only_trivial_questions_is_undecided(name: str) -> None:
     subject = TRIVIAL[name]
     if isinstance(subject, Dockerfile):  # a Dockerfile object always has a stage; its reader says what has none
-        from envkit.sources import Wishes
-        from envkit.sources.judged import of_text
+        from envkit.static import Wishes
+        from envkit.static.judged import of_text
 
         results = of_text("dockerfile", subject.text, "Dockerfile", None, Wishes(), FACTS).results
         assert Report(Subject("x", "x"), results).exit_code() == 3
@@ -258,7 +262,7 @@ def test_an_audit_finds_what_was_asked_for(asked: tuple[str, ...], wheels: tuple
 @pytest.mark.parametrize(("names", "words"), [(("jaxx",), "did you mean jax"), (("none", "jax"), "name frameworks")])
 def test_a_framework_that_is_none_is_refused(names: tuple[str, ...], words: str) -> None:
     with pytest.raises(UsageError) as error:
-        prove.asked_frameworks(names)
+        runner.asked_frameworks(names)
     assert words in error.value.fix
 
 
@@ -285,7 +289,7 @@ def test_an_empty_image_is_wrong_input(envkit: Envkit, words: tuple[str, ...], n
 @pytest.mark.parametrize("gpus", ["", " ", ","])
 def test_empty_gpus_are_not_none(envkit: Envkit, words: tuple[str, ...], gpus: str) -> None:
     with pytest.raises(UsageError, match="is no GPU"):
-        prove.default_gpus(gpus)
+        runner.default_gpus(gpus)
     if words[0] != "debug":
         assert envkit(*words, "--gpus", gpus).code == 2
 
@@ -548,7 +552,7 @@ def test_a_build_host_with_a_driver_and_no_gpu_is_green() -> None:
 
 def test_a_contract_can_require_a_gpu(envkit: Envkit, tmp_path: Path) -> None:
     wanted = contract(tmp_path, 'require = ["gpu"]\n')
-    assert expect.load(wanted, judge.checks()).require == ("gpu",)
+    assert contracts.load(wanted, judge.checks()).require == ("gpu",)
     dark = saved_as(tmp_path, "host", machines.without(machines.host("h100"), "nvml"))
     ended = envkit("doctor", "--from", dark, "--expect", wanted, "--format", "json")
     assert ended.code == 3
@@ -560,11 +564,11 @@ def test_a_contract_can_require_a_gpu(envkit: Envkit, tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ['require = ["cpu"]\n', 'require = ["gpu"]\n[gpus]\ncount = 0\n'])
 def test_a_contract_that_requires_nonsense_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(UsageError, match=r"nothing to require|requires a GPU and says"):
-        expect.load(contract(tmp_path, text), judge.checks())
+        contracts.load(contract(tmp_path, text), judge.checks())
 
 
 def test_the_report_of_a_machine_names_its_gpus() -> None:
-    made, _ = examine.report(machines.host("h100"), 0.0)
+    made, _ = doctor.report(machines.host("h100"), 0.0)
     assert len(made.coverage.gpus) == 8
     assert left(made.coverage) == "nothing was computed on a GPU"
 
@@ -583,8 +587,8 @@ def flight(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Rep
             return replace(seen, frameworks_asked=wishes.get("frameworks", ()))
 
         monkeypatch.setattr(preflight, "observe_host", lambda **kind: machines.host(machine))
-        monkeypatch.setattr(prove, "probe", probed)
-        monkeypatch.setattr(prove, "smoke", lambda *args: ran)
+        monkeypatch.setattr(runner, "probe", probed)
+        monkeypatch.setattr(runner, "smoke", lambda *args: ran)
         wish = preflight.Wish("", job_from(**job), level, **more)
         return preflight.run(wish, lambda: pytest.fail("no engine is needed"), (), lambda line: None)
 
@@ -653,7 +657,7 @@ def test_judge_holds_a_saved_machine_to_the_contract_that_was_saved_with_it(envk
 def test_no_contract_waives_a_required_question(tmp_path: Path) -> None:
     for name in sorted(required.ids()):
         with pytest.raises(UsageError, match="does not exist"):
-            expect.load(contract(tmp_path, f'[checks]\nmay_be_unknown = ["{name}"]\n'), judge.checks())
+            contracts.load(contract(tmp_path, f'[checks]\nmay_be_unknown = ["{name}"]\n'), judge.checks())
 
 
 def test_a_run_that_was_not_observed_stands_on_nothing() -> None:

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from envkit.errors import Unsatisfiable, UsageError
 from envkit.facts import Facts
 from envkit.facts import load as load_facts
-from envkit.resolve import Choice, resolve
-from envkit.spec import parse
+from envkit.plan.resolve import Choice, resolve
+from envkit.plan.spec import parse
 from envkit.versions import Cuda
 
 FACTS = load_facts()

@@ -16,8 +16,8 @@ from gathered import gathered
 
 from envkit.errors import Unsatisfiable
 from envkit.facts import load as load_facts
-from envkit.resolve import Choice, resolve
-from envkit.spec import parse
+from envkit.plan.resolve import Choice, resolve
+from envkit.plan.spec import parse
 from envkit.versions import Sm
 
 FACTS = load_facts()

@@ -12,12 +12,14 @@ from pathlib import Path
 import forked
 import pytest
 
-from envkit import facts, files, judge, required, saved
+from envkit import facts
 from envkit.credentials import HIDDEN, names_secret, redacted_plain, redacted_value
 from envkit.errors import UsageError
+from envkit.judging import judge, required
 from envkit.model import Observed
-from envkit.subjects import KINDS, Image, codec
+from envkit.subjects import KINDS, Image, codec, saved
 from envkit.subjects.image import Variable
+from envkit.system import files
 
 DATA = Path(__file__).parent / "data"
 RECORDED = [

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from envkit.checks import smoke_compilers as checks
-from envkit.checks._smoke import limits
+from envkit.judging.checks import smoke_compilers as checks
+from envkit.judging.checks._smoke import limits
 from envkit.model import Finding, Observed, Skip
 from envkit.payload import isolate
 from envkit.payload.smoke import compilers

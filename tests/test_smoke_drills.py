@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from envkit.checks import smoke_drills
-from envkit.checks._smoke import judged, limits
+from envkit.judging.checks import smoke_drills
+from envkit.judging.checks._smoke import judged, limits
 from envkit.model import Finding, Observed, Unknown
 from envkit.payload.isolate import Ending, Unfit
 from envkit.payload.smoke import drill, drills, sanitize

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from envkit.checks import smoke_driver_only as checks
-from envkit.checks._smoke import limits
+from envkit.judging.checks import smoke_driver_only as checks
+from envkit.judging.checks._smoke import limits
 from envkit.model import Finding, Observed, Unknown
 from envkit.payload import cuda_error
 from envkit.payload.smoke import TESTS, driver, raw

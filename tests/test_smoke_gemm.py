@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from envkit import payload
-from envkit.checks import _smoke as table
+from envkit.judging.checks import _smoke as table
 from envkit.payload.smoke.case import Case
 from envkit.payload.smoke.gemm import CASES
 

@@ -7,8 +7,8 @@ import struct
 
 import pytest
 
-from envkit.checks import smoke_kernels as checks
-from envkit.checks._smoke import limits
+from envkit.judging.checks import smoke_kernels as checks
+from envkit.judging.checks._smoke import limits
 from envkit.model import Finding, Observed
 from envkit.payload.smoke import TESTS, raw
 from envkit.payload.smoke.kernels import nvrtc_timer

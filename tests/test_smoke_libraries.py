@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from envkit.checks._smoke import limits, of_one
+from envkit.judging.checks._smoke import limits, of_one
 from envkit.model import Severity
 from envkit.payload.smoke import TESTS
 from envkit.payload.smoke.case import Case

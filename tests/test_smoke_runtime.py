@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from envkit.checks import smoke_runtime as checks
-from envkit.checks._smoke import limits
+from envkit.judging.checks import smoke_runtime as checks
+from envkit.judging.checks._smoke import limits
 from envkit.model import Observed, Severity, Skip, Unknown
 from envkit.payload.smoke.runtime import CASES
 from envkit.payload.smoke.runtime.allocator import inconsistent

@@ -17,8 +17,8 @@ from clocks import PATIENCE_S
 from gathered import gathered
 
 from envkit import payload
-from envkit.checks import smoke_several_gpus as checks
-from envkit.checks._smoke import limits
+from envkit.judging.checks import smoke_several_gpus as checks
+from envkit.judging.checks._smoke import limits
 from envkit.model import Observed, Severity, Unknown
 from envkit.payload import isolate
 from envkit.payload.smoke import ranks

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from envkit import facts as tables
-from envkit.checks import smoke_speed
-from envkit.figures import Figure, figures
-from envkit.judge import checks
+from envkit.judging.checks import smoke_speed
+from envkit.judging.judge import checks
+from envkit.judging.throughput import Figure, figures
 from envkit.model import Finding, Observed, Severity, Skip
 from envkit.payload.smoke import clocks
 from envkit.payload.smoke.bench import Bench

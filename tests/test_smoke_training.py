@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from envkit.checks import smoke_training as checks
-from envkit.checks._smoke import limits
+from envkit.judging.checks import smoke_training as checks
+from envkit.judging.checks._smoke import limits
 from envkit.model import Observed, Severity
 from envkit.payload.smoke.training import grad_scaler, optimizers
 from envkit.subjects.smoke import SmokeRun, SmokeTest

@@ -15,17 +15,18 @@ from index import UPLOADED_S, Index, Publish, extra_wheels
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from envkit import proc, solve
-from envkit.apt import Base
-from envkit.apt import solve as solve_debs
 from envkit.errors import Undecided, Unsatisfiable, UsageError
 from envkit.facts import load as load_facts
-from envkit.lock import PARTS, Lock, Pin, dump, wish_of
-from envkit.lock import parse as parse_lock
-from envkit.proc import Completed
-from envkit.resolve import resolve
-from envkit.room import NoRoom
-from envkit.spec import parse
+from envkit.plan import solve
+from envkit.plan.apt import Base
+from envkit.plan.apt import solve as solve_debs
+from envkit.plan.lockfile import PARTS, Lock, Pin, dump, wish_of
+from envkit.plan.lockfile import parse as parse_lock
+from envkit.plan.resolve import resolve
+from envkit.plan.spec import parse
+from envkit.system import proc
+from envkit.system.no_room import NoRoom
+from envkit.system.proc import Completed
 from envkit.versions import Glibc, Python
 
 FRAME = " \u00d7\u2570\u2500\u25b6"  # what uv draws around its words

@@ -9,8 +9,8 @@ import pytest
 
 from envkit.errors import UsageError
 from envkit.model import Finding, Outcome, Result, Span
-from envkit.sources import Judged
-from envkit.sources.baseline import applied, load, write
+from envkit.static import Judged
+from envkit.static.baseline import applied, load, write
 
 
 def judged(text: str, path: str = "Dockerfile", check: str = "a-check") -> Judged:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from envkit.sources.ignored import Ignored, patterns
-from envkit.sources.walk import below
+from envkit.static.ignored import Ignored, patterns
+from envkit.static.walk import below
 
 
 def git(folder: Path, *words: str) -> str:

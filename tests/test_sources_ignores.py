@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from envkit.model import Finding, Outcome, Result, Severity, Span
-from envkit.sources.ignores import Ignored, applied, read, unknown, weighed
+from envkit.static.ignores import Ignored, applied, read, unknown, weighed
 
 NONE: tuple[Ignored, ...] = ()
 TEXT = """\

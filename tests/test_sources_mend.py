@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit.model import Edit, Finding, Outcome, Result, Span
-from envkit.sources import Judged
-from envkit.sources.mend import apply, diff, mended
+from envkit.static import Judged
+from envkit.static.mend import apply, diff, mended
 
 ROOT = Path(__file__).parent.parent
 

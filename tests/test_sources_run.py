@@ -13,12 +13,12 @@ from processes import children
 from envkit.dockerfile.files import LARGEST
 from envkit.errors import Undecided, UsageError
 from envkit.model import Finding, Outcome, Result, Severity, Verdict
-from envkit.sources import READ, Judged, Wishes
-from envkit.sources.judged import READERS
-from envkit.sources.kinds import KINDS, by_name, by_text
-from envkit.sources.run import check, gather, merged, text_of
-from envkit.sources.settings import Settings
-from envkit.sources.walk import below
+from envkit.static import READ, Judged, Wishes
+from envkit.static.judged import READERS
+from envkit.static.kinds import KINDS, by_name, by_text
+from envkit.static.run import check, gather, merged, text_of
+from envkit.static.settings import Settings
+from envkit.static.walk import below
 
 PLAIN = "FROM ubuntu:24.04\n"
 

@@ -8,8 +8,8 @@ import pytest
 
 from envkit.errors import UsageError
 from envkit.model import Severity
-from envkit.sources.settings import Settings, is_there, load
-from envkit.spec import parse as parse_spec
+from envkit.plan.spec import parse as parse_spec
+from envkit.static.settings import Settings, is_there, load
 
 KNOWN = frozenset({"unpinned-base", "curl-pipe-sh"})
 WHOLE = """

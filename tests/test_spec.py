@@ -13,8 +13,8 @@ from gathered import gathered
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envkit.errors import UsageError
-from envkit.spec import Base, Flavor, Platform, Spec, load, nearest, one_line, parse
+from envkit.errors import UsageError, nearest, one_line
+from envkit.plan.spec import Base, Flavor, Platform, Spec, load, parse
 from envkit.versions import Cuda, Driver, Python
 
 WHERE = Path("/srv/jobs/trainer/envkit.toml")

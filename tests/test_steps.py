@@ -15,10 +15,10 @@ from types import ModuleType
 
 import pytest
 
-from envkit import proc
-from envkit.render import templates_dir
+from envkit.system import proc
+from envkit.system.files import shipped
 
-TEMPLATES = templates_dir()
+TEMPLATES = shipped("templates")
 TORCH_PYTHON = os.environ.get("ENVKIT_TORCH_PYTHON", "")
 BIG = b"x" * (1 << 20) + b"y"  # the least that is worth a link
 

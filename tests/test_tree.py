@@ -30,10 +30,10 @@ from envkit.engine import BuildWish, Engine, Stored
 from envkit.engine.docker import DockerEngine
 from envkit.engine.local import LocalEngine
 from envkit.errors import EnvkitError, Undecided, UsageError
+from envkit.image.tar import Broken
 from envkit.image.tree import Entry, Tree, Unreadable, open_tree
 from envkit.image.tree.parts import Budget, Layer, merge
 from envkit.image.tree.saved import Piece, Spill, image_in
-from envkit.layers import Broken
 
 ZSTD = shutil.which("zstd")
 Member = tuple[tarfile.TarInfo, bytes]

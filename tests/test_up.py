@@ -16,27 +16,30 @@ from index import Index, Publish
 from test_audit import stack, system
 from test_prove import FakeEngine, content_id, layer, probe_document, quiet, said, smoke_document
 
-from envkit import lock as locks
-from envkit import proc, prove, render, solve
-from envkit import up as pipeline
-from envkit.apt import Base, NoBase
-from envkit.apt import solve as solve_debs
+from envkit.build import render
+from envkit.build import up as pipeline
 from envkit.engine import BaseFound, BuildWish, BuiltImage, Say
 from envkit.engine.choice import connect
 from envkit.errors import Interrupted, Undecided, Unsatisfiable, UsageError
 from envkit.facts import Facts
 from envkit.facts import load as load_facts
-from envkit.files import cache_dir
-from envkit.judge import checks
-from envkit.lock import Lock
-from envkit.locking import base_of, base_wish, debs_of, ensure_lock
+from envkit.judging.judge import checks
 from envkit.model import Outcome, Report
-from envkit.proc import Completed
+from envkit.plan import lockfile as locks
+from envkit.plan import solve
+from envkit.plan.apt import Base, NoBase
+from envkit.plan.apt import solve as solve_debs
+from envkit.plan.lockfile import Lock
+from envkit.plan.resolve import resolve
+from envkit.plan.spec import Spec
+from envkit.plan.spec import load as load_spec
+from envkit.plan.update import base_of, base_wish, debs_of, ensure_lock
 from envkit.report import render as report_text
-from envkit.resolve import resolve
-from envkit.spec import Spec
-from envkit.spec import load as load_spec
+from envkit.runner import runner
 from envkit.subjects import Audit, Image, SmokeRun, codec
+from envkit.system import proc
+from envkit.system.files import cache_dir
+from envkit.system.proc import Completed
 
 IMAGES = Path(__file__).parent.parent / "images"
 REFERENCE = "torch-2.6-cu124"
@@ -109,7 +112,7 @@ def test_up_builds_what_was_rendered_and_judges_image_and_smoke(spec: Spec, fact
     assert (built.tag, built.target) == (f"envkit/{REFERENCE}:latest", "runtime")
     newest = max(made.epoch, render.apt_epoch(made))
     assert built.args == {"BASE": made.image, "SOURCE_DATE_EPOCH": str(newest)}
-    assert locks.parse(built.labels[prove.LOCK_LABEL], "label") == made
+    assert locks.parse(built.labels[runner.LOCK_LABEL], "label") == made
     assert [run["argv"][0] for run in fake.runs] == ["probe", "smoke"]
     assert {(run["image"], run["gpus"]) for run in fake.runs} == {(built.tag, ("0",))}
     kinds = {check.id: check.subjects[0] for check in checks().values()}

@@ -28,14 +28,15 @@ from buildcache import drop_cache
 from clocks import comes
 from leftovers import containers, drafts, processes, stay
 
-from envkit import lock as locks
-from envkit import proc, saved
 from envkit.engine import BuildWish, buildx
 from envkit.engine.docker import DockerEngine
 from envkit.payload.smoke import TESTS
 from envkit.payload.smoke.case import chosen
-from envkit.prove import LOCK_LABEL
+from envkit.plan import lockfile as locks
+from envkit.runner.runner import LOCK_LABEL
+from envkit.subjects import saved
 from envkit.subjects.codec import to_plain
+from envkit.system import proc
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("room")]
 

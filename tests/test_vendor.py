@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from test_prove import FakeEngine
 
-from envkit import apt, up, vendor
-from envkit import lock as locks
+from envkit.build import up, vendor
 from envkit.errors import UsageError
 from envkit.facts import load as load_facts
-from envkit.lock import Deb, Lock, Pin
+from envkit.plan import apt
+from envkit.plan import lockfile as locks
+from envkit.plan.lockfile import Deb, Lock, Pin
 
 IMAGES = Path(__file__).parent.parent / "images"
 

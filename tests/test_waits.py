@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from envkit import proc
 from envkit.payload import isolate, waits, watchdog
 from envkit.payload.isolate import Ending, Task
 from envkit.payload.probe.ask import ask
+from envkit.system import proc
 
 pytestmark = pytest.mark.slow  # whoever shall wait for a processor does so for seconds
 _HOGS = 7

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit import facts as tables
-from envkit.checks._workload import gpu_count, option, size
+from envkit.judging.checks._workload import gpu_count, option, size
 from envkit.model import Outcome, Span
-from envkit.sources import Wishes
-from envkit.sources.workloads import READERS
+from envkit.static import Wishes
+from envkit.static.workloads import READERS
 from envkit.subjects.workload import Container, GpuRequest, Said
 
 FACTS = tables.load()

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from envkit.dockerfile.files import FileText
 from envkit.facts import Facts
 from envkit.model import Outcome, Result
-from envkit.sources import Judged, Wishes
-from envkit.sources.judged import READERS, of_text
+from envkit.static import Judged, Wishes
+from envkit.static.judged import READERS, of_text
 
 KINDS = READERS
 NAMES = {"dockerfile": "Dockerfile"}

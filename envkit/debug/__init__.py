@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from envkit import files
 from envkit.debug import cores, job, packages, ranks, repro, rungs, sanitizer, stacks, told
 from envkit.debug.job import Ground, Ran
 from envkit.debug.records import DebugReport, Fault, PythonFrame, Step, Verdict, Waiting
@@ -23,6 +22,7 @@ from envkit.engine import Say
 from envkit.errors import Undecided, UsageError
 from envkit.facts import Facts
 from envkit.logs.records import Explanation
+from envkit.system import files
 
 BUDGET_S = 1800.0
 RUNG_S = 600.0
@@ -520,9 +520,9 @@ def _written(climb: _Climb, made: DebugReport) -> DebugReport:
     made = replace(made, files=tuple(sorted(names)[:500]))
     _new(folder / "report.json", document(made))
     # Imported here: the templates take longer to import than all else, and the page's module imports this package.
-    from envkit.report import debugged_html
+    from envkit.debug import as_html
 
-    _new(folder / "report.html", debugged_html.render(made))
+    _new(folder / "report.html", as_html.render(made))
     return made
 
 

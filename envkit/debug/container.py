@@ -10,9 +10,8 @@ from pathlib import Path
 from envkit.debug.job import COMPANION
 from envkit.engine import Say
 from envkit.engine.docker import DockerEngine
-from envkit.errors import UsageError
-from envkit.proc import Completed
-from envkit.spec import one_line
+from envkit.errors import UsageError, one_line
+from envkit.system.proc import Completed
 
 _FOLDER, _COMPANION = "/envkit-debug", "/envkit-companion"
 

@@ -18,11 +18,12 @@ from typing import Any, BinaryIO, Protocol, Required, TypedDict
 
 import msgspec
 
-from envkit import payload, proc
+from envkit import payload
 from envkit.debug import stacks
 from envkit.debug.records import Child
 from envkit.errors import Undecided
-from envkit.proc import Completed
+from envkit.system import proc
+from envkit.system.proc import Completed
 
 COMPANION = Path(payload.__file__).parent / "companion"
 MOST_BYTES = 32 << 20  # of output that are kept of one rung

@@ -9,8 +9,8 @@ import posixpath
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from envkit import files
 from envkit.dockerfile.files import LARGEST, FileText
+from envkit.system import files
 
 MOST_NAMES = 10_000  # of one folder
 MOST_PATTERNS = 5_000  # of one .dockerignore

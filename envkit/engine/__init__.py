@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from envkit.proc import Completed
+from envkit.system.proc import Completed
 
 Say = Callable[[str], None]  # one short line of progress; the caller sends it to stderr
 

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from envkit import apt, files, proc
-from envkit.engine import Say
+from envkit.engine import Say, debian
 from envkit.engine.trouble import explain
 from envkit.errors import Undecided, UsageError
-from envkit.room import refused
+from envkit.system import files, proc
+from envkit.system.no_room import refused
 
 SUITES = ("bookworm", "trixie")
 
@@ -198,7 +198,7 @@ def bootstrap(
         # The merged /usr is laid out at once; else bookworm takes the package that converts it, and perl with it.
         argv += ["--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr"]
         argv += [f"--dpkgopt={option}" for option in UNPACKED]
-        mirrors = apt.sources(suite)
+        mirrors = debian.sources(suite)
         argv += [f"--customize-hook={hook}" for hook in _clean(mirrors)]
 
         def progress(line: str) -> None:

@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from envkit import files, proc
 from envkit.engine import BuildWish, Say
 from envkit.engine.trouble import explain
 from envkit.errors import Undecided
+from envkit.system import files, proc
 
 _OPEN = re.compile(r"^#(\d+) (\[.*)$")
 _CLOSE = re.compile(r"^#(\d+) (DONE|CACHED|ERROR|CANCELED)\b:? ?(.*)$")

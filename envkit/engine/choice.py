@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from envkit.engine import Engine, Say
 from envkit.errors import Undecided, UsageError
-from envkit.files import cache_dir
+from envkit.system.files import cache_dir
 
 
 def known_engine(name: str, known: Sequence[str] = ("docker", "local", "auto")) -> None:

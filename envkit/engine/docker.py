@@ -38,14 +38,13 @@ import docker.types
 import requests.exceptions
 from docker.utils.socket import frames_iter
 
-from envkit import proc
 from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage, Say, Stored, base, buildx, undertaker
 from envkit.engine.endpoint import client, endpoint
 from envkit.engine.trouble import absent, explain, forbidden, no_engine, unreachable, words_of
-from envkit.errors import EnvkitError, Undecided, UsageError
-from envkit.files import is_full
-from envkit.proc import Completed
-from envkit.spec import one_line
+from envkit.errors import EnvkitError, Undecided, UsageError, one_line
+from envkit.system import proc
+from envkit.system.files import is_full
+from envkit.system.proc import Completed
 
 RUN_LABEL = "io.envkit.run"  # on every container envkit starts
 TREE_LABEL = "io.envkit.base.sha256"  # on a bootstrapped base: the hash of its file tree

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envkit.credentials import redacted_text
-from envkit.errors import Undecided, UsageError
-from envkit.spec import one_line
+from envkit.errors import Undecided, UsageError, one_line
 
 if TYPE_CHECKING:
     import docker

@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from envkit import files, proc
 from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage, Say, Stored, where_they_lie
 from envkit.engine.trouble import explain
 from envkit.errors import Undecided, UsageError
-from envkit.proc import Completed
-from envkit.room import refused
+from envkit.system import files, proc
+from envkit.system.no_room import refused
+from envkit.system.proc import Completed
 
 ISOLATION_LABEL = "io.envkit.isolation"
 _COMPLETE = "envkit-complete.json"  # written last; an environment without it is a ruin and is made anew

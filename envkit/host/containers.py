@@ -15,8 +15,8 @@ from typing import Any
 from envkit.host.files import has_program, table, texts
 from envkit.host.place import Place, Source
 from envkit.model import Observed
-from envkit.proc import run
 from envkit.subjects.host import CriEngine, Enroot, Kubelet, Podman
+from envkit.system.proc import run
 
 _VERSION_S = 1.0  # podman --version only prints
 _CDI_DIRS = ("/etc/cdi", "/var/run/cdi")  # the default of containerd, CRI-O and containers-common alike

@@ -10,15 +10,7 @@ from collections import Counter
 
 from envkit.host.place import Place, Source, short
 from envkit.model import UNSUPPORTED, Observed
-from envkit.subjects.host.system import (
-    Clock,
-    Frequency,
-    Processors,
-    Scaling,
-    Synchronisation,
-    Tasks,
-    Throttling,
-)
+from envkit.subjects.host.system import Clock, Frequency, Processors, Scaling, Synchronisation, Tasks, Throttling
 
 _CPU = "sys/devices/system/cpu"
 _MOST_PROCESSORS = 8192  # NR_CPUS of the largest distribution kernels

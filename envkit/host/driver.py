@@ -12,15 +12,7 @@ from pathlib import Path
 from envkit.host import pci
 from envkit.host.place import Place, Source, parsed, short
 from envkit.model import UNSUPPORTED, Observed
-from envkit.subjects.host import (
-    DriverGpu,
-    DriverInstall,
-    DriverLibrary,
-    KernelModule,
-    MigCapability,
-    PciGpu,
-    Selinux,
-)
+from envkit.subjects.host import DriverGpu, DriverInstall, DriverLibrary, KernelModule, MigCapability, PciGpu, Selinux
 from envkit.versions import Driver
 
 # every driver release has three digits before the first dot, which tells it from a library's own version

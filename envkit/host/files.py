@@ -11,8 +11,8 @@ from typing import Any
 from envkit.host import cdi, driver
 from envkit.host.place import Place, Source
 from envkit.model import Observed
-from envkit.proc import run
 from envkit.subjects.host import DaemonConfig, Toolkit, ToolkitConfig
+from envkit.system.proc import run
 
 _VERSION_S = 1.0  # nvidia-ctk --version only prints
 _PROGRAMS = (

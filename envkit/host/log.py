@@ -14,8 +14,8 @@ from pathlib import Path
 
 from envkit.host.place import Place, Source, short
 from envkit.model import Observed
-from envkit.proc import run
 from envkit.subjects.host import LogLine
+from envkit.system.proc import run
 
 _JOURNAL_S = 2  # journalctl reads the current boot's kernel lines in well under a second on a healthy disk
 _JOURNAL = ("journalctl", "-k", "-b", "-q", "-o", "short-monotonic", "--no-pager")

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from envkit.host.place import MOST_BYTES, Place, Source, short
 from envkit.model import UNSUPPORTED, Observed
 from envkit.payload.elf import mapped
-from envkit.proc import run
 from envkit.subjects.host import Firmware, KernelModules, ModprobeLine, ModuleFile, ModuleSigning
 from envkit.subjects.host.driver import release_key
+from envkit.system.proc import run
 
 _TREES = ("lib/modules", "run/booted-system/kernel-modules/lib/modules")  # the second one is NixOS's
 _MOST_KERNELS = 16

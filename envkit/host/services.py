@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from envkit.host.place import Place, Source
 from envkit.model import Observed
-from envkit.proc import run
 from envkit.subjects.host import Service
+from envkit.system.proc import run
 
 UNITS = (
     "nvidia-persistenced",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from envkit.exits import NAGIOS, styled
 from envkit.model import Outcome, Report, Severity
 from envkit.report.covered import grounds, left
+from envkit.report.exit_codes import NAGIOS, styled
 from envkit.report.text import visible
 
 _MOST = 200  # characters of the message; consoles cut longer ones off

@@ -13,10 +13,10 @@ def filled(template: str, values: Mapping[str, object]) -> str:
     # Imported here: it takes longer than the whole of the other formats.
     import jinja2
 
-    from envkit.render import templates_dir
+    from envkit.system.files import shipped
 
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(templates_dir()),
+        loader=jinja2.FileSystemLoader(shipped("templates")),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -17,7 +17,7 @@ import scenes
 import stacks
 import table
 
-from envkit import proc
+from envkit.system import proc
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

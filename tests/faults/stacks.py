@@ -24,7 +24,8 @@ from pathlib import Path
 
 import pytest
 
-from envkit import facts, proc
+from envkit import facts
+from envkit.system import proc
 from envkit.versions import Python
 
 RELEASES = {"t24": "2.4.0", "t26": "2.6.0", "t211": "2.11.0", "t215": "2.15.0"}

@@ -9,7 +9,7 @@ import pytest
 from catalogue import CATALOGUE, FAULTS, TITLES, UNPLANTED
 from fault import Fault
 
-from envkit.judge import checks
+from envkit.judging.judge import checks
 
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 GROUPS = {"A": 12, "B": 17, "C": 5, "D": 9, "E": 6, "F": 8}

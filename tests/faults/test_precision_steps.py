@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 import stacks
 
-from envkit import facts, judge, prove
+from envkit import facts
+from envkit.judging import judge
 from envkit.model import Outcome, Result, Severity
+from envkit.runner import runner
 from envkit.subjects.precision import Precision
 
 pytestmark = pytest.mark.faults
@@ -23,8 +25,8 @@ def quiet(line: str) -> None:
 def taken(factory: str, dtype: str = "bfloat16", autocast: bool = False, release: str = "t26") -> Precision:
     """The steps of a model of tests/debug/precision_models.py, or of another module there."""
     target = factory if ":" in factory else f"precision_models:{factory}"
-    here = prove.Here(stacks.pristine(release).python)
-    return prove.precision(here, target, quiet, dtype=dtype, autocast=autocast, code=MODELS, timeout_s=240)
+    here = runner.Here(stacks.pristine(release).python)
+    return runner.precision(here, target, quiet, dtype=dtype, autocast=autocast, code=MODELS, timeout_s=240)
 
 
 def judged(model: Precision) -> dict[str, Result]:

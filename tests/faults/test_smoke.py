@@ -17,11 +17,12 @@ from pathlib import Path
 import pytest
 import stacks
 
-from envkit import facts, judge
+from envkit import facts
+from envkit.judging import judge
 from envkit.model import Outcome
 from envkit.payload.smoke import TESTS
 from envkit.payload.smoke.case import chosen
-from envkit.prove import Here, SmokeWish, smoke
+from envkit.runner.runner import Here, SmokeWish, smoke
 from envkit.subjects import SmokeRun
 
 pytestmark = pytest.mark.faults

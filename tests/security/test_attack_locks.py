@@ -11,9 +11,9 @@ from pathlib import Path
 import forked
 import pytest
 
-from envkit import lock as locks
 from envkit.errors import UsageError
-from envkit.lock import seal
+from envkit.plan import lockfile as locks
+from envkit.plan.lockfile import seal
 
 IMAGE = Path(__file__).parent.parent.parent / "images" / "torch-2.6-cu124"
 SPEC = 'torch = "2.6.0"\npython = "3.11"\n'

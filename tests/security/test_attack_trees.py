@@ -24,7 +24,7 @@ from index import Index, Publish
 from envkit.engine import BuildWish
 from envkit.engine.local import LocalEngine
 from envkit.errors import UsageError
-from envkit.files import beside
+from envkit.system.files import beside
 
 LOCK = ("lock", "--engine", "none", "--allow-unpinned", "os", "--allow-unpinned", "base")  # asks for wheels alone
 DOCKERFILE = "FROM ubuntu:24.04\nRUN pip install torch==2.6.0\n"

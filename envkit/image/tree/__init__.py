@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 from envkit.engine import Engine, Say, Stored
 from envkit.errors import Undecided, UsageError
+from envkit.image.tar import Broken, Documents, shown
 from envkit.image.tree import folder, saved
 from envkit.image.tree.parts import Budget, Entry, Layer, LayerInfo, Unreadable, merge, why
-from envkit.layers import Broken, Documents, shown
 
 __all__ = ["Entry", "LayerInfo", "Tree", "Unreadable", "open_tree"]
 

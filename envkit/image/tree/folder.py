@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from envkit.errors import UsageError
+from envkit.image.tar import shown
 from envkit.image.tree.parts import Budget, Entry, Layer, Unreadable, sha256_of, why
-from envkit.layers import shown
 
 _SMALL = 64 << 10  # bytes up to which a file is read: a map of it costs a file descriptor for as long as it lives
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from envkit.errors import Undecided
-from envkit.layers import Broken, shown
+from envkit.image.tar import Broken, shown
 
 _PIECE = 1 << 20
 _WEIGHT = 450  # bytes of memory that one entry takes beside its texts: 370 measured with a million, and a reserve

@@ -20,12 +20,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from envkit import proc
 from envkit.engine import Say
 from envkit.errors import Undecided, UsageError
-from envkit.files import is_full
+from envkit.image.tar import DOCUMENT, DOCUMENTS, Broken, Documents, Source, gunzipped, is_tar, members, shown
 from envkit.image.tree.parts import Budget, Entry, Layer, LayerInfo, Merged, merge, sha256_of, why
-from envkit.layers import DOCUMENT, DOCUMENTS, Broken, Documents, Source, gunzipped, is_tar, members, shown
+from envkit.system import proc
+from envkit.system.files import is_full
 
 _AHEAD = 32 << 10  # bytes read with a header: the next ones lie near in what small files make; 16 to 64 KiB are alike
 _PIECE = 1 << 20

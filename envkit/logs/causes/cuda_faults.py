@@ -6,16 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.facts import Facts
-from envkit.logs.causes._cuda import (
-    AFTERMATH,
-    code_of,
-    first,
-    hardware,
-    innermost,
-    lines_of,
-    neighbours,
-    second_gpu,
-)
+from envkit.logs.causes._cuda import AFTERMATH, code_of, first, hardware, innermost, lines_of, neighbours, second_gpu
 from envkit.logs.records import Event, Hypothesis, Strength
 from envkit.logs.story import Story
 

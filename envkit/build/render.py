@@ -1,0 +1,162 @@
+"""A lock to the text of a Dockerfile."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+import jinja2
+
+from envkit import __version__
+from envkit.plan.flavors import stand_in
+from envkit.plan.lockfile import Lock, dump, requirements
+from envkit.system import files
+
+# What torch's METADATA asks for besides CUDA.  A change of the spec's own packages leaves these layers alone.
+_TORCH_NEEDS = frozenset(
+    ("filelock", "fsspec", "jinja2", "markupsafe", "mpmath", "networkx", "setuptools", "sympy", "typing-extensions")
+)
+
+
+CUDA = "cuda"  # the stage of CUDA's libraries, which takes most of the bytes, and the name of their wheels' group
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Wheels that make one layer of the image: the build stage's name, the flavor that first holds it, requirement
+    lines with hashes, and the programs inside (name, path in site-packages) that get a name on PATH.
+
+    ``apart``: made in a stage of its own beside the others and copied, which doubles the writing; else made in place.
+    CUDA's libraries are most of the bytes, so they are made in place; torch takes one processor as long to unpack, so
+    that is done meanwhile, and a step of its own brings it in and writes its byte code.  Triton waits for neither: it
+    shrinks to a quarter (benchmarks/README.md has the figures)."""
+
+    stage: str
+    layer: str
+    requirements: str
+    apart: bool
+    programs: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What the template needs beside the lock."""
+
+    lock: Lock
+    installer: str
+    groups: tuple[Group, ...]
+    apt_epoch: int
+    components: str
+    stand_in: str
+    cuda_home: bool
+    lock_sha256: str
+    guard: str
+
+    def debs(self, layer: str) -> tuple[str, ...]:
+        """The packages of a layer as apt-get takes them, with their versions where the lock holds these."""
+        pinned = tuple(f"{deb.name}={deb.version}" for deb in self.lock.debs if deb.layer == layer)
+        return pinned if self.lock.archive else self.lock.apt.get(layer, ())
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The packages of the stage that makes the other layers: of the tools, those that the image has as well; all
+        where versions, and with them whole closures, are unknown."""
+        tools, own = self.debs("tools"), set(self.debs("runtime"))
+        return tuple(deb for deb in tools if deb in own) if self.lock.archive and not self.lock.preinstalled else tools
+
+    @property
+    def installers(self) -> tuple[str, ...]:
+        """The other tools: what a build without envkit needs to install the installer."""
+        tools = {*self.tools}
+        return tuple(deb for deb in self.debs("tools") if deb not in tools)
+
+    def step(self, name: str) -> str:
+        """The text of a file that goes into a build as it is."""
+        return (files.shipped("templates") / name).read_text(encoding="utf-8")
+
+
+def groups(lock: Lock) -> tuple[Group, ...]:
+    """The layers of wheels, in the order of the image: what changes least comes first."""
+    return tuple(_groups(lock))
+
+
+def _groups(lock: Lock) -> Iterator[Group]:
+    runtime = [pin for pin in lock.wheels if pin.layer == "runtime"]
+    if lock.preinstalled:
+        kinds = {"wheels": runtime}
+    else:
+        kinds = {
+            CUDA: [pin for pin in runtime if pin.name.startswith("nvidia-")],
+            "triton": [pin for pin in runtime if pin.name == "triton"],
+            "torch": [pin for pin in runtime if pin.name == "torch"],
+            "torch-needs": [pin for pin in runtime if pin.name in _TORCH_NEEDS],
+        }
+        used = {pin for pins in kinds.values() for pin in pins}
+        kinds["packages"] = [pin for pin in runtime if pin not in used]
+    for stage, pins in kinds.items():
+        if pins:
+            apart = not lock.preinstalled and stage != CUDA
+            yield Group(stage, "runtime", requirements(pins), apart)
+    for layer in ("devel", "debug"):
+        pins = [pin for pin in lock.wheels if pin.layer == layer]
+        programs = tuple((name, path) for of, name, path in lock.programs if of == layer and "/" in path)
+        if pins:
+            yield Group(f"{layer}-wheels", layer, requirements(pins), True, programs=programs)
+
+
+def _label(text: str) -> str:
+    """A text as the double-quoted value of a Dockerfile LABEL: quote, backslash and dollar are escaped."""
+    if "\n" in text or "\r" in text:
+        raise ValueError("a label's value has one line")
+    return '"' + re.sub(r'(["\\$])', r"\\\1", text) + '"'
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(files.shipped("templates")),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,  # this writes Dockerfiles; each value is held to a grammar and quoted for where it lands
+    )
+    environment.filters["label"] = _label
+    environment.filters["shell"] = shlex.quote
+    return environment
+
+
+def guard_text() -> str:
+    """The entry point of images with a guard, as it goes into them."""
+    return (Path(__file__).parents[1] / "payload" / "guard.py").read_text(encoding="utf-8")
+
+
+def template(name: str, values: Mapping[str, object]) -> str:
+    """The template ``name`` filled with ``values``."""
+    return _environment().get_template(name).render(values)
+
+
+def apt_epoch(lock: Lock) -> int:
+    """The time that files of the layers of Debian packages bear, in seconds since 1970: the archive's, where it is
+    known; no change of a wheel touches these layers then."""
+    return int(datetime.fromisoformat(lock.archive).timestamp()) if lock.archive else lock.epoch
+
+
+def dockerfile(lock: Lock) -> str:
+    """The Dockerfile for ``lock``: the same text for the same lock and envkit."""
+    plan = _Plan(
+        lock=lock,
+        installer=requirements([lock.installer]),
+        groups=groups(lock),
+        apt_epoch=apt_epoch(lock),
+        components=" ".join(part for part in lock.components if part != "main") or "-",
+        stand_in=stand_in(lock.given),
+        cuda_home=not lock.preinstalled and "nvcc" not in {tool for tool, _ in lock.missing},
+        lock_sha256=sha256(dump(lock).encode()).hexdigest(),
+        guard=guard_text() if lock.guard else "",
+    )
+    return template("Dockerfile.j2", {"lock": lock, "plan": plan, "large": CUDA, "version": __version__})

@@ -1,0 +1,318 @@
+"""The whole main job: a spec becomes a lock, a Dockerfile, an image, and a proof of what the image holds."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+
+from envkit import __version__
+from envkit.build import render
+from envkit.engine import BaseFound, BuildWish, BuiltImage, Engine, Say, buildx
+from envkit.engine.base import bootstrap
+from envkit.errors import UsageError, one_line
+from envkit.facts import Facts
+from envkit.image import tar
+from envkit.judging import judge, required
+from envkit.model import Report, Result, Subject
+from envkit.plan import lockfile as locks
+from envkit.plan import solve
+from envkit.plan.lockfile import Lock
+from envkit.plan.spec import Platform, Spec
+from envkit.plan.update import base_wish, ensure_lock
+from envkit.report import Table, summary
+from envkit.runner import runner
+from envkit.subjects import Audit, Image, SmokeRun, codec
+from envkit.system import files, proc
+from envkit.system.files import cache_dir
+
+BUILD_S = 3600.0  # three gigabytes of wheels over a slow line
+
+# What an engine takes as the name of an image (github.com/distribution/reference), but for a digest.
+_TAG = re.compile(
+    r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?/)?"
+    r"[a-z0-9]+(?:(?:[.]|__?|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[.]|__?|-+)[a-z0-9]+)*)*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
+)
+_TAG_LENGTH = 255
+_MIRROR = re.compile(
+    r"https?://(?:[A-Za-z0-9._~!$&()*+,;=:%-]+@)?(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~!$&()*+,;=:@%/-]*)?"
+)
+
+VENDORED_BASE = "base.tar"  # in the folder that envkit.build.vendor fills
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """An image and where it came from."""
+
+    lock: Lock
+    base: BaseFound
+    image: BuiltImage
+
+
+def write_dockerfile(spec: Spec, lock: Lock) -> Path:
+    """Renders the Dockerfile beside the spec, untouched if it is the same already."""
+    path = files.beside(spec.path.parent, "Dockerfile")
+    text = render.dockerfile(lock)
+    try:
+        same = files.content(path) == text.encode()
+    except OSError:  # what is wrong with it says who writes it
+        same = False
+    if not same:
+        files.write(path, text)
+    return path
+
+
+def can_be_built(platform_of_it: str, tag: str = "", apt_mirror: str = "") -> None:
+    """Raises UsageError, before any work, for what ``build`` would refuse or fail at: another machine's platform, a
+    name that no engine takes, an address that is none."""
+    machine = Platform(platform_of_it).machine
+    if machine != platform.machine():
+        raise UsageError(
+            f"the lock is for {platform_of_it}, this machine is {platform.machine()}",
+            f"build it on a machine with {machine}, or change `platform`",
+        )
+    if tag and (len(tag) > _TAG_LENGTH or not _TAG.fullmatch(tag)):
+        raise UsageError(
+            f"`{one_line(tag)}` is no name for an image",
+            "write it like team/stack:1, in small letters before the colon",
+        )
+    if apt_mirror:
+        plain = apt_mirror.replace("{date}", "").replace("{archive}", "")
+        if not _MIRROR.fullmatch(plain):
+            raise UsageError(
+                f"`{one_line(apt_mirror)}` is no address of a Debian archive",
+                "it begins with http:// or https:// and a host; {date} and {archive} are filled in",
+            )
+
+
+def build(
+    lock: Lock,
+    engine: Engine,
+    say: Say,
+    *,
+    tag: str = "",
+    flavor: str = "",
+    no_cache: bool = False,
+    vendored: Path | None = None,
+    apt_mirror: str = "",
+) -> Built:
+    """Builds the image of ``lock`` and names it ``tag`` (by default envkit/NAME:latest).
+
+    ``flavor`` is the target, by default the lock's.  ``vendored`` is a folder that ``envkit.build.vendor`` filled:
+    everything comes from there, and no step has a network.  ``apt_mirror`` is the address of a Debian archive to use
+    in place of the base's own, "{date}" in it becoming the time of the lock and "{archive}" the archive's name.  Raises
+    Undecided when the engine, the network or the disk does not serve.
+    """
+    can_be_built(lock.platform, tag, apt_mirror)
+    flavor = flavor or lock.flavor
+    if engine.name == "local" and lock.preinstalled:
+        raise UsageError(
+            f"base `{lock.base}` brings torch inside {lock.image}, which needs a container engine",
+            "use --engine docker, or base `wheels`",
+        )
+    if vendored:
+        base = engine.load(vendored / VENDORED_BASE, base_wish(lock))
+    else:
+        base = engine.resolve_base(base_wish(lock), say)
+    say(f"base {base.ref} ({base.how})")
+    text = locks.dump(lock)
+    args = {"BASE": base.ref, "SOURCE_DATE_EPOCH": str(max(lock.epoch, render.apt_epoch(lock)))}
+    if engine.name == "local":
+        args["PYTHON"] = lock.python
+    if apt_mirror:
+        args["APT_MIRROR"] = apt_mirror
+    labels = {
+        runner.LOCK_LABEL: text,
+        runner.FLAVOR_LABEL: flavor,
+        "org.opencontainers.image.base.name": lock.image,
+        "org.opencontainers.image.base.digest": base.sha256,
+        "org.opencontainers.image.created": datetime.fromtimestamp(lock.epoch, UTC).isoformat(),
+        "org.opencontainers.image.version": lock.torch,
+    }
+    ca = buildx.ca_bundle(os.environ)
+    with files.scratch("context") as folder:
+        context = folder / "context"
+        context.mkdir()
+        (context / "Dockerfile").write_text(render.dockerfile(lock), encoding="utf-8")
+        (context / "envkit.lock").write_text(text, encoding="utf-8")
+        wheels, _ = locks.upto(lock, flavor)
+        (context / "requirements.txt").write_text(locks.requirements(wheels), encoding="utf-8")
+        image = engine.build(
+            BuildWish(
+                context=context,
+                tag=tag or f"envkit/{lock.name}:{'latest' if flavor == lock.flavor else flavor}",
+                timeout_s=BUILD_S,
+                target=flavor,
+                ahead="" if lock.preinstalled else render.CUDA,
+                args=args,
+                labels=labels,
+                secrets={"ca": ca} if ca else {},
+                contexts=_contexts(lock, vendored),
+                offline=vendored is not None,
+                no_cache=no_cache,
+            ),
+            say,
+        )
+    say(f"built {image.tag} in {image.seconds:.0f} s, {image.size_bytes / 1e9:.2f} GB")
+    return Built(lock, base, image)
+
+
+def _contexts(lock: Lock, vendored: Path | None) -> dict[str, Path]:
+    """The folders that stand in for stages of the Dockerfile: what was vendored, and this machine's own uv, if it is
+    the very version that the lock pins, which saves the build its installation."""
+    found = {"vendor": vendored} if vendored else {}
+    if solve.uv_version() == lock.installer.version:
+        # Always from the same place and with the file's own time: the engine then knows that it has it already.
+        found["installer"] = files.folder(cache_dir() / "installer" / lock.installer.version)
+        uv, kept = Path(proc.uv_path()), found["installer"] / "uv"
+        if not kept.is_file() or _stamp(uv) != _stamp(kept):
+            with files.scratch("installer", found["installer"].parent) as folder:
+                shutil.copy2(uv, folder / "uv")
+                (folder / "uv").replace(kept)
+    return found
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """A file's size in bytes and its time in nanoseconds."""
+    return path.stat().st_size, path.stat().st_mtime_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What building twice showed: the two images' ids and their layers' hashes, the base's first, and for each layer
+    that differs the first file that does."""
+
+    ids: tuple[str, str]
+    layers: tuple[tuple[str, ...], tuple[str, ...]]
+    differences: tuple[str, ...]
+
+    @property
+    def same(self) -> bool:
+        """Whether every layer and the image's id are the same."""
+        return self.ids[0] == self.ids[1] and self.layers[0] == self.layers[1] and not self.differences
+
+
+def verify(
+    lock: Lock,
+    engine: Engine,
+    say: Say,
+    *,
+    tag: str = "",
+    flavor: str = "",
+    vendored: Path | None = None,
+    apt_mirror: str = "",
+) -> tuple[Built, Verdict]:
+    """Builds ``lock`` twice, without any cache, and compares the two layer by layer; a base made from packages is made
+    once more as well.  The second image goes again, the first keeps ``tag``."""
+    if engine.name == "local":
+        raise UsageError("a virtual environment has no layers to compare", "use --engine docker")
+
+    def once(name: str) -> Built:
+        return build(
+            lock, engine, say, tag=name, flavor=flavor, no_cache=True, vendored=vendored, apt_mirror=apt_mirror
+        )
+
+    first = once(tag)
+    differences: list[str] = []
+    if lock.origin == "packages" and vendored is None:
+        say("making the base once more")
+        with files.scratch("verify") as folder:
+            wish = base_wish(lock)
+            again = bootstrap(wish.suite, wish.include, wish.epoch, folder, say).sha256
+        if again != first.base.sha256:
+            differences.append(f"the base made from packages is {again} now, {first.base.sha256} is locked")
+    second = once(f"envkit-verify:{lock.name}")
+    try:
+        ids = (first.image.id, second.image.id)
+        held = (engine.layers(first.image.tag), engine.layers(second.image.tag))
+        if held[0] != held[1]:
+            differences += compare_images(engine, first.image.tag, second.image.tag)
+        elif ids[0] != ids[1]:
+            differences.append("the layers are the same, the images' settings differ")
+    finally:
+        engine.remove(second.image.tag)
+    return first, Verdict(ids, held, tuple(differences))
+
+
+def compare_images(engine: Engine, old: str, new: str) -> list[str]:
+    """For each layer in which two images differ, which file is the first that does, and in what."""
+    wanted = tar.differing(engine.layers(old), engine.layers(new))
+    read = []
+    for image in (old, new):
+        with files.scratch("layers") as folder:
+            saved = folder / "image.tar"
+            engine.save(image, saved)
+            with saved.open("rb") as stream:
+                read.append(tar.read(stream, wanted))
+    return [f"layer {one.number}: {one.what}" for one in tar.compare(*read)]
+
+
+def judge_all(audit: Audit, image: Image, run: SmokeRun, facts: Facts) -> tuple[Result, ...]:
+    """What every check says of an image's files, of a process in it and of its smoke run.
+
+    What can be asked of the files and of the process alike is asked of the process, which is nearer to the truth.
+    """
+    of_files = frozenset(name for name, check in judge.checks().items() if check.subjects == (Audit,))
+    said = (*judge.judge(audit, facts, of_files), *judge.unanswered(audit))
+    return (*said, *judge.judge(image, facts), *judge.judge(run, facts))
+
+
+def up(
+    spec: Spec,
+    facts: Facts,
+    engine: Engine,
+    say: Say,
+    *,
+    gpus: tuple[str, ...],
+    tag: str = "",
+    flavor: str = "",
+    no_cache: bool = False,
+    refresh_os: bool = False,
+    require_gpu: bool = False,
+    may_stay_open: Collection[str] = (),
+) -> tuple[Report, tuple[Table, ...]]:
+    """Lock, render, build, audit, probe and smoke; one report with all that was observed, and the tables worth seeing.
+
+    With ``require_gpu`` it is undecided where the probe saw no GPU or the suite computed on none.
+
+    Raises what its steps raise; a step that fails leaves no container and no half-written file.
+    """
+    started = time.monotonic()
+    lock = ensure_lock(spec, facts, lambda: engine, say, refresh_os=refresh_os, may_stay_open=may_stay_open)
+    write_dockerfile(spec, lock)
+    built = build(lock, engine, say, tag=tag, flavor=flavor, no_cache=no_cache)
+    files_seen = runner.audit(built.image.tag, lambda: engine, say)
+    place = runner.InEngine(engine, built.image.tag, built.image.id, gpus)
+    image = runner.probe(place, say)
+    run = runner.smoke(place, say)
+    report = Report(
+        Subject("up", lock.name),
+        judge_all(files_seen, image, run, facts) + (required.without_gpu(image, run) if require_gpu else ()),
+        round(time.monotonic() - started, 3),
+        {
+            "build": {
+                "engine": engine.name,
+                "image": built.image.tag,
+                "id": built.image.id,
+                "size_bytes": built.image.size_bytes,
+                "seconds": round(built.image.seconds, 3),
+                "base": codec.to_plain(built.base),
+                "lock_sha256": sha256(locks.dump(lock).encode()).hexdigest(),
+                "envkit": __version__,
+            },
+            "audit": codec.to_plain(files_seen),
+            "image": codec.to_plain(image),
+            "smoke": codec.to_plain(run),
+        },
+        required.covered(files_seen, image, run),
+    )
+    return report, (*summary.image(image), *summary.smoke(run))

@@ -1,0 +1,111 @@
+"""Reads expect.toml, the contract of a machine, and holds the results of its checks to it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection
+from dataclasses import fields, is_dataclass, replace
+from difflib import get_close_matches
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from envkit.errors import UsageError
+from envkit.model import Finding, Outcome, Result
+from envkit.subjects.codec import from_plain
+from envkit.subjects.host.expected import Expected
+from envkit.system import files
+
+_MODES = ("", "on", "off")
+_REQUIRED = ("gpu",)
+
+
+def load(path: Path, checks: Collection[str]) -> Expected:
+    """The contract in ``path``; ``checks`` are the ids that it may name.
+
+    Raises UsageError for a file that cannot be read, is no TOML, or says something that means nothing here.
+    """
+    fix = "name a file of TOML, such as `[gpus]` `count = 8`"
+    try:
+        data = tomllib.loads(files.text(path, fix))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} cannot be read: {error}", fix) from error
+    _known(data, Expected(), path, "")
+    try:
+        expected = from_plain(Expected, data)
+    except UsageError as error:
+        said = error.message.partition(": ")[2]
+        raise UsageError(f"{path} has a value of another type: {said}", "docs/doctor.md shows each line") from error
+    _judgeable(expected, path, checks)
+    return expected
+
+
+def _known(data: dict[str, Any], example: Any, path: Path, where: str) -> None:
+    """Refuses a key that means nothing: a contract with a misspelt line would be kept by any machine."""
+    known = [item.name for item in fields(example)]
+    for key, value in data.items():
+        if key not in known:
+            near = get_close_matches(key, known, 1)
+            raise UsageError(
+                f"{path} has `{where}{key}`, which means nothing",
+                f"did you mean `{near[0]}`?" if near else f"one of: {', '.join(known)}",
+            )
+        if is_dataclass(inner := getattr(example, key)):
+            if not isinstance(value, dict):
+                raise UsageError(f"`{key}` in {path} is no table", f"write `[{key}]` and its keys below")
+            _known(value, inner, path, f"{key}.")
+
+
+def _judgeable(expected: Expected, path: Path, checks: Collection[str]) -> None:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet  # only a contract needs it
+
+    for text in (expected.driver.version, expected.driver.cuda):
+        try:
+            SpecifierSet(text)
+        except InvalidSpecifier as error:
+            raise UsageError(f"`{text}` in {path} is no version specifier", "write it like `>=MAJOR.MINOR`") from error
+    for name in ("mig", "ecc", "persistence"):
+        if getattr(expected.gpus, name) not in _MODES:
+            raise UsageError(f"gpus.{name} in {path} is neither on nor off", 'write "on" or "off"')
+    for number in (
+        expected.gpus.count,
+        expected.gpus.memory_gib,
+        expected.nvlink.links,
+        expected.infiniband.ports,
+        expected.infiniband.rate_gbps,
+    ):
+        if number is not None and not 0 <= number < inf:
+            raise UsageError(f"{path} expects {number} of something", "write how many there should be")
+    for word in expected.require:
+        if word not in _REQUIRED:
+            raise UsageError(f"`{word}` in {path} is nothing to require", f"one of: {', '.join(_REQUIRED)}")
+    if expected.require and expected.gpus.count == 0:
+        raise UsageError(f"{path} requires a GPU and says that there is none", "take out `require` or `count = 0`")
+    for check in (*expected.checks.require, *expected.checks.may_be_unknown):
+        if check not in checks:
+            near = get_close_matches(check, list(checks), 1)
+            raise UsageError(
+                f"{path} names the check `{check}`, which does not exist",
+                f"did you mean `{near[0]}`?" if near else "`envkit doctor --list` lists them",
+            )
+
+
+def hold(results: tuple[Result, ...], expected: Expected | None) -> tuple[Result, ...]:
+    """The results under the contract: a required check that was skipped fails, one that may be unknown is skipped."""
+    if expected is None:
+        return results
+    return tuple(_held(result, expected) for result in results)
+
+
+def _held(result: Result, expected: Expected) -> Result:
+    if result.check in expected.checks.require and result.outcome is Outcome.SKIP:
+        finding = Finding(
+            f"{result.check} is required here and was skipped: {result.reason}",
+            fix="mend what it could not be asked about, or take it out of `checks.require`",
+        )
+        return replace(result, outcome=Outcome.FAIL, findings=(finding,), reason="")
+    if result.check in expected.checks.may_be_unknown and result.outcome is Outcome.UNKNOWN:
+        return replace(
+            result, outcome=Outcome.SKIP, reason=f"may be unknown here, as the contract says: {result.reason}"
+        )
+    return result

@@ -1,0 +1,252 @@
+"""What several checks of Dockerfiles ask about the CUDA in an image: of bases, torches, toolkits and frameworks."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from envkit.dockerfile.torches import nightly, variant_of
+from envkit.facts import Facts, TorchRow
+from envkit.judging.checks._torch_fit import Build, cited
+from envkit.model import UNSUPPORTED, Span
+from envkit.subjects.dockerfile import Base, Command, Dockerfile, Install, Stage, Torch
+
+SYSTEM = ("apt", "dnf", "apk", "yum", "zypper")
+PYTHONIC = ("pip", "uv", "poetry", "conda", "pixi")
+
+
+def said(value: str | None, missing: str) -> str:
+    """What was observed, "" where nothing was."""
+    return "" if missing or value is None else value
+
+
+def cuda_of_base(base: Base) -> str:
+    """The CUDA of a base as far as it is known, "" otherwise."""
+    return said(base.cuda.value, base.cuda.missing)
+
+
+def without_cuda(base: Base) -> bool:
+    """Whether a base surely holds no CUDA."""
+    return base.cuda.missing == UNSUPPORTED
+
+
+def rocm(dockerfile: Dockerfile) -> bool:
+    """Whether the image is for another maker's GPUs."""
+    torch = dockerfile.torch
+    return "ROCm" in dockerfile.base.cuda.via or (torch is not None and torch.cuda.missing == UNSUPPORTED)
+
+
+def major(version: str) -> str:
+    """The first number."""
+    return version.partition(".")[0]
+
+
+def minor(version: str) -> str:
+    """The first two numbers; "" for a version that has one alone."""
+    parts = version.split(".")
+    return ".".join(parts[:2]) if len(parts) > 1 else ""
+
+
+def inside(outer: Span, inner: Span) -> bool:
+    """Whether one stretch of a file lies in another."""
+    if outer.path != inner.path:
+        return False
+    end = (outer.end_line or outer.line, outer.end_column or 1 << 30)
+    return (outer.line, outer.column) <= (inner.line, inner.column) < end
+
+
+def stage_of(install: Install, dockerfile: Dockerfile) -> Stage:
+    """The stage that does an install; the target where the record does not show it."""
+    for index in (*reversed(dockerfile.lineage), *dockerfile.brought):
+        for step in dockerfile.stages[index].steps:
+            if any(one.span == install.span and one.name == install.name for one in step.installs):
+                return dockerfile.stages[index]
+    return dockerfile.target
+
+
+# ---------------------------------------------------------------- which torch
+
+# They ask for one torch each, so that what is newest on the index is not what one gets beside a pinned one of them.
+_PINNING = frozenset({"torchvision", "torchaudio", "torchtext", "torchdata", "xformers", "vllm", "sglang", "triton"})
+
+
+def least_build(torch: Torch, dockerfile: Dockerfile, facts: Facts) -> Build | None:
+    """The build that an unpinned torch of the default index is today at least; None where that is not certain.
+
+    pip takes the newest release that has a wheel for the Python, and releases to come are for no older CUDA.
+    """
+    install = torch.install
+    if install is None or install.version or install.url or install.local or install.manager not in ("pip", "uv"):
+        return None
+    if install.marker or install.locked or not install.python or nightly(install):
+        return None
+    if install.index and not re.search(r"/simple/?$", install.index):
+        return None
+    if any(option.startswith("--torch-backend") for option in install.options):
+        return None
+    extras = (*install.extra_indexes, *install.find_links)
+    if extras and (install.manager == "uv" or not all(variant_of(url).startswith("cu") for url in extras)):
+        return None
+    if extras and "the default index has a newer torch" not in torch.cuda.missing:
+        return None
+    if dockerfile.unread or any(
+        one.name in _PINNING and (one.version or one.specifier or one.url) for one in dockerfile.installs
+    ):
+        return None
+    tag = "cp" + "".join(install.python.split(".")[:2])
+    rows: tuple[Build, ...] = (*facts.torches_old, *facts.torches)
+    fitting = [row for row in rows if row.default and row.pythons and tag in row.pythons]
+    if install.specifier:
+        from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+        try:
+            wanted = SpecifierSet(install.specifier)
+        except InvalidSpecifier:
+            return None
+        fitting = [row for row in fitting if wanted.contains(str(row.torch))]
+    return max(fitting, key=lambda row: row.torch) if fitting else None
+
+
+def row_of(torch: Torch | None, facts: Facts) -> TorchRow | None:
+    """The row of a torch whose release and CUDA are known, with what its wheel pins; None where there is none."""
+    if torch is None:
+        return None
+    version, cuda = said(torch.version.value, torch.version.missing), said(torch.cuda.value, torch.cuda.missing)
+    return next((row for row in facts.torches if str(row.torch) == version and str(row.cuda) == cuda), None)
+
+
+def shown(torch: Torch) -> str:
+    """The torch for a message ("torch A.B.C", "torch")."""
+    version = said(torch.version.value, torch.version.missing)
+    return f"torch {version}" if version else "torch"
+
+
+def evidence(torch: Torch, build: Build | None) -> dict[str, str]:
+    """Where the CUDA of a torch is known from."""
+    if build is not None:
+        return {f"the default build of torch {build.torch} is for CUDA {build.cuda}": cited(build)}
+    return {f"{shown(torch)} is for CUDA {torch.cuda.value}": torch.cuda.via}
+
+
+# ---------------------------------------------------------------- toolkits beside the base's
+
+_NUMBERED = re.compile(
+    r"(cuda(?:-(?:toolkit|runtime|libraries|libraries-dev|compiler|nvcc|minimal-build|core|cudart|cudart-dev"
+    r"|command-line-tools|nvrtc|nvrtc-dev|nvprof|profiler-api))?"
+    r"|lib(?:cublas|cufft|curand|cusolver|cusparse|npp|nvjpeg|nvjitlink)(?:-dev|-devel)?)-(\d+)-(\d+)"
+)
+_WHOLE = re.compile(
+    r"cuda(?:-(?:toolkit|runtime|libraries|libraries-dev|compiler|nvcc|minimal-build|core))?(?:-\d+-\d+)?"
+)
+_CONDA = re.compile(r"cuda|cuda-toolkit|cuda-nvcc|cuda-compiler|cuda-libraries-dev|cudatoolkit-dev")
+
+
+@dataclass(frozen=True, slots=True)
+class Toolkit:
+    """A CUDA toolkit, or a part of one, that the build adds: ``cuda`` is its version, "" where not said.
+
+    ``whole`` says that it is a compiler or a set of libraries and not one library alone.
+    """
+
+    install: Install
+    cuda: str
+    whole: bool
+
+
+def toolkits(installs: Iterable[Install]) -> Iterator[Toolkit]:
+    """What these installs surely bring of CUDA, torch's own libraries aside."""
+    every = tuple(installs)
+    for one in every:
+        if not one.sure:
+            continue
+        if one.manager in SYSTEM:
+            named = _NUMBERED.fullmatch(one.name)
+            if named:
+                yield Toolkit(one, f"{named[2]}.{named[3]}", bool(_WHOLE.fullmatch(one.name)))
+            elif one.name == "nvidia-cuda-toolkit":
+                yield Toolkit(one, "", True)
+            elif _WHOLE.fullmatch(one.name):
+                yield Toolkit(one, _exact(one), True)
+        elif one.manager in ("conda", "pixi") and _CONDA.fullmatch(one.name):
+            yield Toolkit(one, _exact(one) or _label(one) or _beside(one, every), True)
+        elif one.manager == "source" and one.name == "cuda-toolkit":
+            yield Toolkit(one, one.version, True)
+
+
+def _exact(install: Install) -> str:
+    found = re.match(r"\d+\.\d+(?:\.\d+)?", install.version or install.specifier.lstrip("=~ "))
+    return found[0] if found else ""
+
+
+def _beside(install: Install, installs: tuple[Install, ...]) -> str:
+    """The CUDA that pytorch-cuda holds conda's other packages of CUDA to, by its own constraints."""
+    held = [one for one in installs if one.name == "pytorch-cuda" and one.prefix == install.prefix]
+    return _exact(held[-1]) if held else ""
+
+
+def _label(install: Install) -> str:
+    """The CUDA of a label of NVIDIA's channel ("nvidia/label/cuda-A.B.C")."""
+    labels = (re.search(r"label/cuda-(\d+\.\d+)", channel) for channel in install.channels)
+    return next((found[1] for found in labels if found), "")
+
+
+# ---------------------------------------------------------------- frameworks
+
+_TORCHS_OWN = ("torchvision", "torchaudio")
+_FRAMEWORKS = re.compile(
+    r"tensorflow-gpu|onnxruntime-gpu|paddlepaddle-gpu|mxnet-cu\d+|cupy(?:-cuda\d+x?)?|jax-cuda\d+-(?:plugin|pjrt)"
+    r"|vllm|sglang|unsloth|flash-attn|flashinfer-python|exllamav2|auto-gptq|faiss-gpu(?:-cu\d+)?|tensorrt(?:-cu\d+)?"
+    r"|tensorrt-llm|spconv-cu\d+|pytorch-cuda|cudatoolkit|pytorch-gpu|tensorflow-gpu-base|dgl-cu\d+"
+)
+
+
+def framework(dockerfile: Dockerfile) -> Install | Torch | None:
+    """The first thing the image surely gets that computes on NVIDIA GPUs, None where none is known."""
+    torch = dockerfile.torch
+    if torch is not None and torch.method != "base" and _torch_has_cuda(torch):
+        return torch
+    for one in dockerfile.installs:
+        if one.sure and not one.constraint and one.manager in PYTHONIC and _is_framework(one):
+            return one
+    if torch is not None and torch.method == "base" and _torch_has_cuda(torch):
+        return torch
+    return None
+
+
+def index_for_cuda(dockerfile: Dockerfile) -> Command | None:
+    """A pip or uv that surely runs and asks an index of torch for CUDA, whatever file names what it installs."""
+    for _, command in dockerfile.commands:
+        installs = command.sure and re.match(r"pip|uv$|python", command.program)
+        if installs and any(variant_of(word).startswith("cu") for word in command.args if "://" in word):
+            return command
+    return None
+
+
+def _torch_has_cuda(torch: Torch) -> bool:
+    if said(torch.cuda.value, torch.cuda.missing):
+        return torch.cuda.value != "cpu"
+    if torch.cuda.missing == UNSUPPORTED or torch.install is None:
+        return False
+    one = torch.install
+    # Without an exact version the default index gives one for CUDA; an index nobody knows may give any.
+    return one.manager in ("pip", "uv", "poetry") and not one.url and not (one.index or one.local)
+
+
+def _is_framework(one: Install) -> bool:
+    if one.name in _TORCHS_OWN and one.manager in ("pip", "uv", "poetry"):
+        variant = one.local or variant_of(one.index)  # they require torch, of the same index
+        return not one.url and (variant.startswith("cu") if variant else not one.index)
+    if one.name == "jax":
+        return any(extra.startswith("cuda") for extra in one.extras)
+    if one.name == "tensorflow":
+        return "and-cuda" in one.extras
+    if one.name == "jaxlib":
+        return one.local.startswith("cuda")
+    return bool(_FRAMEWORKS.fullmatch(one.name))
+
+
+def normal(path: str) -> str:
+    """A folder without needless slashes and dots."""
+    return posixpath.normpath(path.strip().strip("\"'")) if path.strip() else ""

@@ -1,0 +1,155 @@
+"""What the checks of NVSwitches, RDMA devices and NCCL share."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from envkit.judging.checks._host import SET_ASIDE
+from envkit.model import UNSUPPORTED, Finding, Skip, Unknown
+from envkit.subjects import Host
+from envkit.subjects.host import FabricCard, Gpu, RdmaDevice, RdmaPort
+
+Port = tuple[RdmaDevice, RdmaPort]
+
+
+def own_cards(host: Host, kind: str) -> list[FabricCard]:
+    """The cards of one kind that are this machine's to use: no virtual functions, none handed to a guest."""
+    cards = host.fabric_cards.need("the fabric's cards on the PCI bus")
+    return [card for card in cards if card.kind == kind and not card.virtual and card.driver not in SET_ASIDE]
+
+
+def bridges(host: Host) -> tuple[str, ...]:
+    """The addresses of network cards that manage NVSwitches; none where no GPU knows a fabric."""
+    if host.switch_managers.value is None and _no_fabric(host):
+        return ()
+    found = host.switch_managers.need("which network cards manage NVSwitches, which root may read,")
+    if not found:
+        return ()
+    away = [card.address for card in host.fabric_cards.need("the cards on the PCI bus") if card.driver in SET_ASIDE]
+    return tuple(address for address in found if address not in away)
+
+
+def _no_fabric(host: Host) -> bool:
+    nvml = host.nvml.value
+    return nvml is not None and nvml.ended == "answered" and not any(has_fabric(gpu) for gpu in nvml.gpus)
+
+
+def has_fabric(gpu: Gpu) -> bool:
+    """Whether the GPU may belong to an NVLink fabric: it says so, or does not say."""
+    fabric = gpu.fabric
+    return fabric.missing != UNSUPPORTED and (fabric.value is None or fabric.value.state != "not supported")
+
+
+def need_nvswitches(host: Host) -> None:
+    """Skips where no NVSwitch is this machine's to manage."""
+    if not own_cards(host, "nvswitch") and not bridges(host):
+        raise Skip("no NVSwitch is this machine's to manage")
+
+
+def rdma_devices(host: Host) -> list[RdmaDevice]:
+    """The RDMA devices on the bus, without those that are virtual beside their own physical function; skips if there
+    are none.
+    """
+    devices = [device for device in host.infiniband.need("the RDMA devices") if device.pci and not device.virtual]
+    if not devices:
+        raise Skip("no RDMA device on this machine")
+    return devices
+
+
+def data_devices(host: Host) -> list[RdmaDevice]:
+    """The RDMA devices that carry data, and do not manage NVSwitches; skips if there are none."""
+    devices = rdma_devices(host)
+    managing = bridges(host)
+    devices = [device for device in devices if device.pci not in managing]
+    if not devices:
+        raise Skip("every RDMA device here manages NVSwitches")
+    return devices
+
+
+def judge_devices(host: Host, judge: Callable[[list[RdmaDevice]], Iterable[Finding]]) -> list[Finding]:
+    """Judges the devices that carry data.
+
+    Which those are root alone can tell on some machines.  It does not matter where nothing is wrong with any device,
+    and is asked for only where something is, or is open.
+    """
+    try:
+        if not list(judge(rdma_devices(host))):
+            return []
+    except Unknown:
+        pass
+    return list(judge(data_devices(host)))
+
+
+def port_name(device: RdmaDevice, port: RdmaPort) -> str:
+    """A port by device, number and address."""
+    return f"{device.name} port {port.number} ({device.pci})"
+
+
+def board(device: RdmaDevice) -> str:
+    """What makes two devices equal: the board, or the driver where it tells no board."""
+    if device.board.missing and device.board.missing != UNSUPPORTED:
+        raise Unknown(f"the board of {device.name} was not observed: {device.board.missing}")
+    return device.board.value or device.driver
+
+
+def judge_ports(host: Host, what: str, judge: Callable[[RdmaDevice, RdmaPort], Iterable[Finding]]) -> list[Finding]:
+    """Judges every data port; ``judge`` skips one to which the question does not apply."""
+    return judge_devices(host, lambda devices: _ports(devices, what, judge))
+
+
+def _ports(
+    devices: list[RdmaDevice], what: str, judge: Callable[[RdmaDevice, RdmaPort], Iterable[Finding]]
+) -> list[Finding]:
+    """Judges every port of the devices.
+
+    A fault outranks a doubt.  Raises Unknown if nothing is wrong and a value is missing, Skip if no port was judged.
+    """
+    findings: list[Finding] = []
+    doubts: list[str] = []
+    judged = 0
+    for device in devices:
+        if device.ports.value is None:
+            doubts.append(f"the ports of {device.name} were not observed: {device.ports.missing}")
+        for port in device.ports.value or ():
+            try:
+                findings += judge(device, port)
+                judged += 1
+            except Skip:
+                continue
+            except Unknown as doubt:
+                doubts.append(f"{port_name(device, port)}: {doubt}")
+    if not findings and doubts:
+        raise Unknown("; ".join(doubts))
+    if not findings and not judged:
+        raise Skip(f"no port here has {what}")
+    return findings
+
+
+def active_ports(devices: Iterable[RdmaDevice]) -> list[Port]:
+    """The ports that are ACTIVE; raises Unknown if a state is missing."""
+    found: list[Port] = []
+    for device in devices:
+        for port in device.ports.need(f"the ports of {device.name}"):
+            if port.state.need(f"the state of {port_name(device, port)}") == "ACTIVE":
+                found.append((device, port))
+    return found
+
+
+def alike(ports: Iterable[Port]) -> Iterator[list[Port]]:
+    """The ports in groups of equal board and link layer, those groups alone in which there is something to compare."""
+    groups: dict[tuple[str, str], list[Port]] = defaultdict(list)
+    for device, port in ports:
+        layer = port.layer.need(f"the link layer of {port_name(device, port)}")
+        groups[board(device), layer].append((device, port))
+    yield from (group for group in groups.values() if len(group) > 1)
+
+
+def nccl_settings(host: Host) -> Mapping[str, tuple[str, str]]:
+    """NCCL's settings and where each comes from: the environment wins over the files."""
+    files = host.nccl_conf.need("NCCL's configuration files")
+    environment = host.environment.need("the environment")
+    found = {name: (value, host.nccl_conf.via) for name, value in files.items()}
+    return found | {
+        name: (value, host.environment.via) for name, value in environment.items() if name.startswith("NCCL_")
+    }

@@ -1,0 +1,48 @@
+"""What the checks of lists of packages share."""
+
+from __future__ import annotations
+
+from envkit.dockerfile.torches import nightly
+from envkit.judging.checks._torch_fit import Misfit
+from envkit.model import Finding, Severity, Skip, Span, Unknown
+from envkit.subjects.dockerfile import Install, Torch
+from envkit.subjects.packages import Packages
+
+
+def said(misfit: Misfit, span: Span, severity: Severity) -> Finding:
+    """The finding that a misfit makes at a place of a file."""
+    return Finding(misfit.message, severity, span.place, dict(misfit.facts), misfit.fix, span)
+
+
+def need_torch(packages: Packages) -> Torch:
+    """The one torch of the file; raises Skip where it has none, Unknown where it is not known or not one."""
+    if packages.torch is not None:
+        return packages.torch
+    if packages.torches:
+        raise Unknown("the file names several torches")
+    hoped = next((one for one in packages.installs if one.name == "torch" and not one.constraint), None)
+    if hoped is not None and not hoped.marker:
+        raise Skip("only an extra asks for torch")
+    if hoped is not None:
+        raise Unknown(f"whether {hoped.span.place} installs torch depends on its marker ({hoped.marker})")
+    if packages.unread:
+        first = packages.unread[0]
+        raise Unknown(f"{first.path} was not read ({first.why}), so what it asks for is not known")
+    raise Skip("the file names no torch")
+
+
+def sure(packages: Packages, *names: str) -> tuple[Install, ...]:
+    """The installs of these packages that surely happen; all of them without a name."""
+    return tuple(one for one in packages.installs if one.sure and (not names or one.name in names))
+
+
+def need_release(torch: Torch, facts_of: str) -> str:
+    """The release of torch; raises Skip where the resolver chooses it, or it is none of the usual index.
+
+    ``facts_of`` says for what it is needed, as the reason goes on.
+    """
+    if torch.install is not None and (torch.install.url or nightly(torch.install)):
+        raise Skip("the torch is no release of the usual index")
+    if torch.version.missing or torch.version.value is None:
+        raise Skip(f"no exact version of torch is given, so {facts_of}")
+    return torch.version.value

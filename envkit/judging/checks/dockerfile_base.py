@@ -1,0 +1,220 @@
+"""What a Dockerfile is built on: whether its base exists, still lives, and stays the same from build to build."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from envkit.dockerfile.bases import NEAREST
+from envkit.facts import Facts
+from envkit.judging.checks._dockerfile import found, need_stages
+from envkit.model import Finding, Severity, Skip
+from envkit.subjects.dockerfile import Base, Command, Dockerfile, Stage
+from envkit.versions import Cuda
+
+_MOVING = re.compile(r"(?:^|[-_.])(?:latest|rolling|edge|nightly)(?:$|[-_.])")
+# The hosts to which old releases went, by their first two labels; a file that names one installs from there.
+_ARCHIVES = re.compile(r"\b(?:(?:archive|snapshot)\.debian|vault\.centos|old-releases\.ubuntu)\.")
+_INSTALLERS = {
+    "apt": ("install", "update", "upgrade", "build-dep", "dist-upgrade"),
+    "apt-get": ("install", "update", "upgrade", "build-dep", "dist-upgrade"),
+    "aptitude": ("install", "update"),
+    "yum": ("install", "update", "localinstall", "groupinstall", "makecache"),
+    "dnf": ("install", "update", "upgrade", "makecache"),
+}
+
+
+def unpinned_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """The base is named by a tag that says a version, or by a digest.  Source: Docker, building best practices, "Pin
+    base image versions".
+    """
+    for stage in _bases(dockerfile):
+        base = stage.base
+        if base.digest:
+            continue
+        message = _moving(base, dockerfile, facts)
+        if message:
+            yield found(message, base.span, Severity.WARNING, _pin(base), {base.reference: base.span.place})
+
+
+def _moving(base: Base, dockerfile: Dockerfile, facts: Facts) -> str:
+    """Why the base may be another one tomorrow, "" where its tag names a version."""
+    if not base.sure:
+        if base.reference and "$" not in base.reference and _given(base, dockerfile):
+            return ""
+        return f"the base {_written(base, dockerfile)} holds an argument without a default, so the file names no base"
+    if not base.tag:
+        return f"the base {base.reference} has no tag, so each build takes whatever is newest"
+    if _MOVING.search(base.tag) and not re.search(r"[0-9]{4}-?[0-9]{2}", base.tag):
+        return f"the tag {base.tag} of {base.repository} moves with each release"
+    codename = any(facts.os_life(word) is not None for word in re.split(r"[-_.]", base.tag.lower()))
+    if not re.search(r"[0-9]", base.tag) and not codename:
+        return f"the tag {base.tag} of {base.repository} names no version"
+    return ""
+
+
+def _given(base: Base, dockerfile: Dockerfile) -> bool:
+    """Whether what is not sure of a base is its platform alone, which the builder always gives."""
+    written = _written(base, dockerfile)
+    names = set(re.findall(r"\$\{?(\w+)", written))
+    return bool(names) and names <= {"TARGETARCH", "TARGETPLATFORM", "TARGETOS", "BUILDPLATFORM", "BUILDARCH"}
+
+
+def _written(base: Base, dockerfile: Dockerfile) -> str:
+    """The base as the file writes it."""
+    span = base.span
+    lines = dockerfile.text.splitlines()
+    if 0 < span.line <= len(lines) and span.end_line in (0, span.line) and span.end_column:
+        return lines[span.line - 1][span.column - 1 : span.end_column - 1]
+    return base.reference
+
+
+def _pin(base: Base) -> str:
+    if not base.sure:
+        return "give the argument a default that names a version"
+    if base.family == "nvidia":
+        return f"name CUDA, flavor and system: `FROM {base.repository}:A.B.C-runtime-ubuntuXY.ZZ`"
+    if base.family == "pytorch":
+        return f"name torch, CUDA and cuDNN: `FROM {base.repository}:A.B.C-cudaD.E-cudnnF-runtime`"
+    return f"name the version that was tested, `FROM {base.repository}:VERSION`, or its digest"
+
+
+def eol_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """The base's distribution and its Python still get security fixes, and its publisher has not removed it.
+
+    Sources: the days in the tables of distributions and Pythons, and the lists of tags (facts: os_life, python_life,
+    image).
+    """
+    asked = 0
+    for stage in _bases(dockerfile):
+        base = stage.base
+        final = stage.index in dockerfile.lineage
+        if _removed(base):
+            asked += 1
+            yield found(
+                f"{base.reference} was removed by its publisher, so the build cannot begin",
+                base.span,
+                Severity.ERROR,
+                _newer(base, facts),
+                {f"{base.reference} was removed": base.retired.via},
+            )
+            continue
+        system = facts.os_life(base.os.value) if base.os.value and not base.os.missing else None
+        python = facts.python_life(base.python.value) if base.family == "python" and base.python.value else None
+        asked += system is not None or python is not None
+        ended, evidence, severity = [], dict[str, str](), Severity.NOTE
+        if system is not None and system.eol is not None and system.eol < system.seen:
+            broken = _installs_from_dead_mirrors(dockerfile, stage) if system.moved else ""
+            severity = Severity.ERROR if broken else Severity.WARNING
+            ended.append(f"{system.name} of {base.reference} got its last fixes on {system.eol}")
+            if broken:
+                ended.append(f"its packages left their servers, so `{broken}` fails")
+            evidence[f"{system.name} ended on {system.eol}"] = f"{system.source}; seen {system.seen}"
+            evidence[system.name] = base.os.via
+        if python is not None and python.eol < python.seen:
+            ended.append(f"Python {python.python} of {base.reference} got its last fixes on {python.eol}")
+            evidence[f"Python {python.python} ended on {python.eol}"] = f"{python.source}; seen {python.seen}"
+        if ended and (final or severity is Severity.ERROR):
+            yield found(", and ".join(ended), base.span, severity, _newer(base, facts), evidence)
+    if not asked:
+        raise Skip("the base names no release of a system or Python with a known end")
+
+
+def _removed(base: Base) -> bool:
+    """Whether the tag is gone for certain; most that are past their end are only no longer supported."""
+    return bool(base.retired.value) and "removed" in base.retired.via
+
+
+def _installs_from_dead_mirrors(dockerfile: Dockerfile, stage: Stage) -> str:
+    """The first command that needs the servers which a moved release has left, "" where none does."""
+    if _ARCHIVES.search(dockerfile.text):
+        return ""
+    below = [each for each in dockerfile.stages if stage.index in dockerfile.line_of(each.index)]
+    for each in below:
+        if each.index not in dockerfile.reachable:
+            continue
+        for step in each.steps:
+            if step.copy is not None and re.search(r"sources\.list|yum\.repos\.d", step.copy.target):
+                return ""
+            for command in step.commands if step.name == "RUN" else ():
+                if _rewrites(command):
+                    return ""
+                wanted = _INSTALLERS.get(command.program, ())
+                verb = next((arg for arg in command.args if not arg.startswith("-")), "")
+                if command.sure and verb in wanted:
+                    return f"{command.program} {verb}"
+    return ""
+
+
+def _rewrites(command: Command) -> bool:
+    """Whether a command changes where packages come from."""
+    touched = [*command.args, *(redirect.target.text for redirect in command.redirects)]
+    return any(re.search(r"sources\.list|yum\.repos\.d|\.sources$|\.repo$", text) for text in touched)
+
+
+def _newer(base: Base, facts: Facts) -> str:
+    if base.family == "nvidia":
+        tag = _same_cuda(base, facts)
+        return f"take {tag}" if tag else f"take a tag of {base.repository} that is on NVIDIA's list of supported tags"
+    if base.family == "pytorch":
+        return f"take an image of a newer torch, or install the torch you need on a supported {_SYSTEM}"
+    if base.family == "python":
+        return "take a python image of a supported Python on a supported Debian"
+    return f"take a base on a supported {_SYSTEM}"
+
+
+_SYSTEM = "release of the system"
+
+
+def _same_cuda(base: Base, facts: Facts) -> str:
+    """The image of the same CUDA and flavor on a system that still lives, "" where none was made."""
+    if base.cuda.missing or not base.cuda.value:
+        return ""
+    wanted = Cuda(base.cuda.value).upto(2)
+    for tag in facts.image_tags("nvidia/cuda", cuda=wanted, flavor=base.flavor.value, cudnn="cudnn" in base.tag):
+        system = facts.os_life(tag.row.os or "")
+        if system is not None and system.name.startswith("ubuntu") and (system.eol or "") >= system.seen:
+            return f"{base.repository}:{tag.reference.rpartition(':')[2]}"
+    return ""
+
+
+def base_tag_never_existed(dockerfile: Dockerfile) -> Iterator[Finding]:
+    """The tag of nvidia/cuda or pytorch/pytorch was published once.
+
+    Source: NVIDIA's own Dockerfiles and lists of tags; the builds of each torch release.
+    """
+    judged = 0
+    for stage in _bases(dockerfile):
+        base = stage.base
+        if base.exists.value is None or base.exists.missing or base.digest:
+            continue
+        judged += 1
+        if base.exists.value:
+            continue
+        via, _, near = base.exists.via.partition(NEAREST)
+        names = [name.strip() for name in near.split(",") if name.strip()]
+        evidence: Mapping[str, str] = {f"no tag {base.tag}": via.strip().rstrip(";")}
+        yield found(
+            f"{base.repository} never had the tag {base.tag}",
+            base.span,
+            Severity.ERROR,
+            f"take one that exists: {', '.join(f'{base.repository}:{name}' for name in names)}"
+            if names
+            else f"take a tag from the publisher's list of {base.repository}",
+            evidence,
+        )
+    if not judged:
+        raise Skip("no list of tags is known to be complete for this base")
+
+
+def _bases(dockerfile: Dockerfile) -> Iterator[Stage]:
+    """The reachable stages that begin with an external image, each image once."""
+    need_stages(dockerfile)
+    seen: set[tuple[str, bool]] = set()
+    for index in dockerfile.reachable:
+        stage = dockerfile.stages[index]
+        final = index in dockerfile.lineage
+        if stage.parent is not None or stage.base.scratch or (stage.base.reference, final) in seen:
+            continue
+        seen.add((stage.base.reference, final))
+        yield stage

@@ -1,0 +1,337 @@
+"""What a Dockerfile compiles for CUDA, and whether what that takes is there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envkit.facts import Facts, GpuPackageRow
+from envkit.judging.checks._compiles import Compiled, compiles, has_compiler, has_nvcc, toolkit
+from envkit.judging.checks._dockerfile import found, need_stages, reached
+from envkit.model import Finding, Observed, Severity, Skip, Span, Unknown
+from envkit.subjects.dockerfile import Command, Dockerfile, Install
+from envkit.versions import Cuda, Sm
+
+
+def nvcc_used_without_devel(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """What calls nvcc while the image is built finds one.
+
+    Source: NVIDIA, nvidia/cuda on Docker Hub, "Overview of Images": base and runtime images hold no compiler.
+    """
+    need_stages(dockerfile)
+    wanting = [one for one in compiles(dockerfile, facts) if one.needs_nvcc]
+    if not wanting:
+        raise Skip("nothing here compiles CUDA code while the image is built")
+    doubts = []
+    for one, there in _course(dockerfile, wanting, facts):
+        if there.missing:
+            doubts.append(f"whether nvcc is there for {one.what} is not known: {there.missing}")
+        elif not there.value:
+            yield _no_nvcc(dockerfile, one, there, facts)
+    if doubts:
+        raise Unknown(doubts[0])
+
+
+def _course(dockerfile: Dockerfile, wanting: list[Compiled], facts: Facts) -> Iterator[tuple[Compiled, Observed[bool]]]:
+    """Each place with whether nvcc is there.  In a stage nvcc comes and stays, so that the places between two that are
+    alike are like them and need not be asked.
+    """
+    for stage in sorted({one.stage for one in wanting}):
+        parts = [[one for one in wanting if one.stage == stage]]
+        while parts:
+            part = parts.pop()
+            first, last = (has_nvcc(dockerfile, stage, one.at or one.span, facts) for one in (part[0], part[-1]))
+            if (first.value, first.missing) == (last.value, last.missing):
+                yield from ((one, first) for one in part)
+            elif len(part) == 2:
+                yield from zip(part, (first, last), strict=True)
+            else:
+                parts += [part[len(part) // 2 :], part[: len(part) // 2]]
+
+
+def _no_nvcc(dockerfile: Dockerfile, one: Compiled, there: Observed[bool], facts: Facts) -> Finding:
+    base = dockerfile.stages[one.stage].base
+    does = "is called" if one.what == "nvcc" else "calls nvcc" if one.sure else "calls nvcc where it has to compile"
+    shown = base.reference or "the base"
+    evidence = {f"no nvcc in {shown}": there.via or "nothing installs it", one.what: one.span.place}
+    return found(
+        f"{one.what} {does} while the image is built, and {shown} has no nvcc",
+        one.span,
+        Severity.ERROR if one.sure else Severity.WARNING,
+        _nvcc_fix(dockerfile, one, facts),
+        evidence,
+    )
+
+
+def _nvcc_fix(dockerfile: Dockerfile, one: Compiled, facts: Facts) -> str:
+    base = dockerfile.stages[one.stage].base
+    flavor = base.flavor.value or ""
+    if flavor and flavor != "devel" and base.family in ("nvidia", "pytorch"):
+        better = f"{base.repository}:{re.sub(rf'{flavor}(?=-|$)', 'devel', base.tag)}"
+        return f"build this in a stage FROM {better}, and copy the result into the image that runs"
+    row = facts.gpu_package(one.what)
+    if row is not None and row.build == "source" and "wheel" in row.note:
+        return "install a wheel that its publisher has built, or build it in a stage FROM an nvidia/cuda devel image"
+    return "build this in a stage FROM an nvidia/cuda devel image of torch's CUDA, or install cuda-nvcc before it"
+
+
+def cuda_memcheck_on_12plus(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """cuda-memcheck is not asked for where the CUDA has it no longer.
+
+    Source: the lists of what a CUDA toolkit left out (facts, table cuda), out of its release notes.
+    """
+    need_stages(dockerfile)
+    places = list(_memchecks(dockerfile))
+    if not places:
+        raise Skip("nothing here names cuda-memcheck")
+    doubt = ""
+    for stage, span, package in places:
+        named = re.search(r"-(\d+)-(\d+)$", package)
+        if named:
+            cuda = Observed.of(f"{named[1]}.{named[2]}", f"{package} at {span.place}")
+        else:
+            cuda = toolkit(dockerfile, stage, span)
+        if cuda.missing or cuda.value is None:
+            doubt = doubt or f"the CUDA that {span.place} works with was not observed: {cuda.missing}"
+            continue
+        gone = _without_memcheck(cuda.value, facts)
+        if gone is not None:
+            what = f"{package} is installed" if package else "cuda-memcheck is called"
+            yield found(
+                f"{what}, which CUDA {cuda.value} no longer has",
+                span,
+                Severity.ERROR,
+                "use compute-sanitizer, which takes the same options and lies in cuda-sanitizer-<major>-<minor>",
+                {f"CUDA {cuda.value}": cuda.via, "cuda-memcheck was removed": gone},
+            )
+    if doubt:
+        raise Unknown(doubt)
+
+
+def _memchecks(dockerfile: Dockerfile) -> Iterator[tuple[int, Span, str]]:
+    """Where cuda-memcheck is called or installed: stage, place, the package ("" for a call)."""
+    for index, step in reached(dockerfile):
+        if step.name in ("CMD", "ENTRYPOINT", "HEALTHCHECK") and index not in dockerfile.lineage:
+            continue
+        for command in step.commands:
+            for word in command.words[:1]:
+                if command.sure and word.text.rsplit("/", 1)[-1] == "cuda-memcheck":
+                    yield index, word.span, ""
+        for install in step.installs:
+            if install.sure and re.fullmatch(r"cuda-memcheck(?:-\d+-\d+)?", install.name):
+                yield index, install.span, install.name
+
+
+def _without_memcheck(cuda: str, facts: Facts) -> str | None:
+    """The row that says that the CUDA lacks cuda-memcheck, None where none does."""
+    wanted = Cuda(cuda)
+    rows = [row for row in facts.cudas if row.version.upto(2) <= wanted.upto(2)]
+    if rows and any(gone.startswith("cuda-memcheck") for gone in rows[-1].removed):
+        return f"CUDA {rows[-1].version} [{rows[-1].source}; seen {rows[-1].seen}]"
+    return None
+
+
+# ---------------------------------------------------------------- architectures
+
+_LISTS = ("TORCH_CUDA_ARCH_LIST", "CMAKE_CUDA_ARCHITECTURES", "CUDAARCHS", "TCNN_CUDA_ARCHITECTURES")
+_DOTTED = re.compile(r"(?<![\w.])(\d{1,2}\.\d[af]?)(?:\+PTX)?(?![\w.])")
+_PLAIN = re.compile(r"(?<![\w.])(\d{2,3}[af]?)(?:-real|-virtual)?(?![\w.])")
+_NAMED = re.compile(r"(?<![\w+])([A-Z][a-z]+)(?![\w+])")
+_FLAG = re.compile(r"(?:compute|sm)_(\d{2,3}[af]?)")
+_OPTION = re.compile(r"-D(CMAKE_CUDA_ARCHITECTURES|TORCH_CUDA_ARCH_LIST)(?::\w+)?=(.*)", re.DOTALL)
+
+
+def arch_list_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """Every GPU architecture that is named for compiling is one that the toolkit's nvcc can target.
+
+    Source: what ptxas of each toolkit lists (facts, tables cuda and cuda_old); names of generations in
+    TORCH_CUDA_ARCH_LIST stand for the architectures of that generation (torch.utils.cpp_extension).
+    """
+    need_stages(dockerfile)
+    places = list(_arch_places(dockerfile, facts))
+    if not places:
+        raise Skip("nothing here names architectures to compile for")
+    made = compiles(dockerfile, facts)
+    doubt = ""
+    judged = 0
+    users = _users(dockerfile, made)
+    toolkits: dict[int, Observed[str]] = {}
+    for stage, name, span, wanted in places:
+        first = users.get(stage)
+        if stage not in toolkits:
+            toolkits[stage] = toolkit(dockerfile, first.stage, first.at) if first else toolkit(dockerfile, stage, None)
+        cuda = toolkits[stage]
+        archs = facts.nvcc_archs(cuda.value) if cuda.value and not cuda.missing else None
+        if archs is None:
+            if first is not None:
+                known = cuda.missing or f"no fact tells what nvcc of CUDA {cuda.value} can target"
+                doubt = doubt or f"which architectures {span.place} may name is not known: {known}"
+            continue
+        judged += 1
+        lacking = [label for label, sms in wanted if sms and not any(sm in archs for sm in sms)]
+        if lacking:
+            yield _unsupported(name, span, lacking, cuda, archs, first)
+    if doubt:
+        raise Unknown(doubt)
+    if not judged:
+        raise Skip("there is no CUDA toolkit, and nothing compiles")
+
+
+def _users(dockerfile: Dockerfile, made: tuple[Compiled, ...]) -> dict[int, Compiled]:
+    """By stage, the first place that compiles in it or in a stage FROM it, a sure one where there is one."""
+    found: dict[int, Compiled] = {}
+    for stage in sorted({one.stage for one in made}):
+        here = [one for one in made if one.stage == stage and not one.asks]
+        best = next((one for one in here if one.sure), here[0] if here else None)
+        for index in dockerfile.line_of(stage) if best is not None else ():
+            if best is not None and (index not in found or (best.sure and not found[index].sure)):
+                found[index] = best
+    return found
+
+
+def _unsupported(
+    name: str, span: Span, lacking: list[str], cuda: Observed[str], archs: tuple[Sm, ...], one: Compiled | None
+) -> Finding:
+    severity = Severity.NOTE if one is None else Severity.ERROR if one.sure else Severity.WARNING
+    plain = [sm for sm in archs if not sm.suffix]
+    evidence = {
+        f"CUDA {cuda.value}": cuda.via,
+        f"nvcc of it: {plain[0]} to {plain[-1]}": "facts, tables cuda and cuda_old",
+    }
+    if one is not None:
+        evidence[one.what] = one.span.place
+    return found(
+        f"{name} names {', '.join(lacking)}, which nvcc of CUDA {cuda.value} cannot compile for "
+        f"(it knows {', '.join(str(sm) for sm in plain)})",
+        span,
+        severity,
+        f"leave {', '.join(lacking)} out, or take a CUDA that knows it",
+        evidence,
+    )
+
+
+Wanted = tuple[tuple[str, tuple[Sm, ...]], ...]
+
+
+def _arch_places(dockerfile: Dockerfile, facts: Facts) -> Iterator[tuple[int, str, Span, Wanted]]:
+    """Where architectures are named: stage, the variable or option, the exact place, what is wanted."""
+    said: set[tuple[int, str, Wanted]] = set()
+    for index, step in reached(dockerfile):
+        for setting in step.settings:
+            if setting.name in _LISTS and setting.value and step.name != "LABEL":
+                wanted = _wanted(setting.name, setting.value, facts)
+                if wanted and (index, setting.name, wanted) not in said:
+                    said.add((index, setting.name, wanted))
+                    yield index, setting.name, setting.span, wanted
+        if step.name != "RUN":
+            continue
+        for command in step.commands:
+            if not command.sure:
+                continue
+            for name, span, value in _of_command(command):
+                wanted = _wanted(name, value, facts)
+                if wanted and (index, name, wanted) not in said:
+                    said.add((index, name, wanted))
+                    yield index, name, span, wanted
+
+
+def _of_command(command: Command) -> Iterator[tuple[str, Span, str]]:
+    """What one command names: the variable or option, its place, its value."""
+    for name, word in command.assigns.items():
+        if name in _LISTS and word.sure:
+            yield name, word.span, word.text
+    if command.program == "export":
+        for word in command.words[1:]:
+            name, equals, value = word.text.partition("=")
+            if equals and name in _LISTS and word.sure:
+                yield name, word.span, value
+    if command.program == "cmake":
+        for word in command.words[1:]:
+            option = _OPTION.match(word.text)
+            if option and word.sure:
+                yield option[1], word.span, option[2]
+    if command.program == "nvcc":
+        for word in command.words[1:]:
+            if word.sure and _FLAG.search(word.text):
+                yield "nvcc", word.span, word.text
+
+
+def _wanted(name: str, value: str, facts: Facts) -> Wanted:
+    """The architectures that a value names, each with those of which one is enough."""
+    found_: dict[str, tuple[Sm, ...]] = {}
+    if name == "nvcc":
+        for text in _FLAG.findall(value):
+            found_[f"sm_{text}"] = (Sm.parse(text),)
+    elif name == "TORCH_CUDA_ARCH_LIST":
+        for text in _DOTTED.findall(value):
+            found_[text] = (Sm.parse(text),)
+        for text in _NAMED.findall(value):
+            sms = tuple(row.sm for row in facts.archs if row.name == text and not row.tegra)
+            if sms:
+                found_[text] = sms
+    else:
+        for text in _PLAIN.findall(value):
+            found_[text] = (Sm.parse(text),)
+    return tuple(found_.items())
+
+
+# ---------------------------------------------------------------- what compiles when the image runs
+
+
+def runtime_cannot_jit(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """What compiles kernels while the image runs finds the compilers it needs.
+
+    Source: the packages' own documentation (facts, table gpu_package); triton builds the launcher of each kernel with a
+    C compiler.
+    """
+    need_stages(dockerfile)
+    wanting = list(_compiling(dockerfile, facts))
+    if not wanting:
+        raise Skip("nothing that this image installs is known to compile while it runs")
+    last = len(dockerfile.stages) - 1
+    compiler, nvcc = has_compiler(dockerfile, last, facts), has_nvcc(dockerfile, last, None, facts)
+    doubt = ""
+    lacking: list[tuple[Install, GpuPackageRow, str]] = []
+    for install, row in wanting:
+        for needed, there, what in ((row.compiler, compiler, "C compiler"), (row.nvcc, nvcc, "nvcc")):
+            if not needed:
+                continue
+            if there.missing:
+                doubt = doubt or f"whether the image has a {what} for {install.name} is not known: {there.missing}"
+            elif not there.value:
+                lacking.append((install, row, what))
+                break
+    for install, row, what in lacking:
+        fix = (
+            "install gcc and Python's headers in the stage that runs (apt-get install build-essential python3-dev)"
+            if what == "C compiler"
+            else "take a devel image for the stage that runs, or compile it while the image is built"
+        )
+        yield found(
+            f"{install.name} compiles while the image runs, and the image has no {what}",
+            install.span,
+            Severity.WARNING,
+            fix,
+            {
+                f"no {what}": (compiler if what == "C compiler" else nvcc).via or "nothing installs it",
+                f"{install.name} compiles": f"{row.source}; seen {row.seen}",
+            },
+        )
+    if doubt and not lacking:
+        raise Unknown(doubt)
+
+
+def _compiling(dockerfile: Dockerfile, facts: Facts) -> Iterator[tuple[Install, GpuPackageRow]]:
+    """The packages of the image that compile while it runs, each once."""
+    seen: set[str] = set()
+    for install in dockerfile.installs:
+        if install.constraint or not install.sure or install.name in seen:
+            continue
+        if install.manager not in ("pip", "uv", "poetry", "conda", "pixi") or install.name == "triton":
+            continue  # triton comes with every torch; who uses it is what matters
+        row = facts.gpu_package(install.name, install.version)
+        if row is not None and row.build == "jit" and (row.compiler or row.nvcc) and row.own is not False:
+            if any(one.sure and one.span == install.span for one in compiles(dockerfile, facts)):
+                continue  # its kernels are compiled on installation
+            seen.add(install.name)
+            yield install, row

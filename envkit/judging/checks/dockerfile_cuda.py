@@ -1,0 +1,484 @@
+"""What is asked of the CUDA toolkits and libraries in an image: one of each, and of one another's version."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from envkit.dockerfile.torches import cuda_of, variant_of
+from envkit.facts import Facts
+from envkit.judging.checks._compiles import compiles
+from envkit.judging.checks._cuda_stack import (
+    SYSTEM,
+    Toolkit,
+    cuda_of_base,
+    major,
+    minor,
+    rocm,
+    row_of,
+    said,
+    shown,
+    toolkits,
+    without_cuda,
+)
+from envkit.judging.checks._dockerfile import found, need_stages, reached_commands
+from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Span, Unknown
+from envkit.subjects.dockerfile import Command, Dockerfile, Install, Stage, Word
+from envkit.versions import Cuda
+
+# ---------------------------------------------------------------- two toolkits
+
+_BUILDERS = frozenset({"cmake", "make", "ninja", "nvcc", "bazel", "bazelisk", "meson", "cargo", "g++", "gcc"})
+_LINKED = re.compile(r"libcudnn\d.*|cudnn.*|libnccl.*|libnvinfer.*|tensorrt.*|nsight-.*|libnvjpeg.*|libopencv.*cuda.*")
+_USERS = re.compile(
+    r"tensorrt.*|dgl.*|cudf-cu\d+|cuml-cu\d+|cugraph-cu\d+|pycuda|numba-cuda|jaxlib|jax|tensorflow.*|mxnet.*|opencv-.*gpu"
+    r"|nvidia-dali-.*|taichi|warp-lang|kaolin|nerfacc|tinycudann|faiss-gpu|rapids.*|insightface"
+)
+
+
+def duplicate_cuda(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """An image has one CUDA toolkit, and no math libraries in its base that nothing uses.
+
+    What is loaded and what compiles depends on PATH and on the loader's order where there are two.  Wheels of torch
+    bring the CUDA libraries they need (their Requires-Dist, or files inside), so that a base with the flavor runtime or
+    devel holds them a second time.  Sources: NVIDIA's description of nvidia/cuda (flavors), METADATA of torch's wheels.
+    """
+    need_stages(dockerfile)
+    base = dockerfile.base
+    cuda = cuda_of_base(base)
+    if without_cuda(base):
+        raise Skip("there is no CUDA in the base")
+    added = [one for one in toolkits(dockerfile.installs) if one.whole]
+    if not cuda and not added:
+        raise Skip("the base does not say its CUDA, and nothing adds one")
+    base.cuda.need(f"the CUDA of {base.reference}")
+    second = [one for one in added if _other(one, cuda)]
+    named: set[str] = set()
+    for one in second:
+        if one.cuda in named:
+            continue
+        named.add(one.cuda)
+        what = f"CUDA {one.cuda}" if one.cuda else "the distribution's own CUDA"
+        yield found(
+            f"{one.install.name} installs {what} beside CUDA {cuda} of the base",
+            one.install.span,
+            Severity.WARNING,
+            f"take a base of CUDA {one.cuda}, or the packages of CUDA {minor(cuda)}"
+            if one.cuda
+            else "take the toolkit of the base (flavor devel), or NVIDIA's packages of the base's CUDA",
+            {what: one.install.span.place, f"CUDA {cuda}": f"{base.span.place}, {base.cuda.via}"},
+        )
+    if second:
+        return
+    yield from _idle(dockerfile, facts)
+
+
+def _other(one: Toolkit, cuda: str) -> bool:
+    """Whether it is surely of another version than the base's."""
+    if not one.cuda:
+        return one.install.name == "nvidia-cuda-toolkit"
+    return minor(one.cuda) != minor(cuda) if minor(cuda) else major(one.cuda) != major(cuda)
+
+
+def _idle(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """The note on libraries of the base that nothing uses."""
+    base, torch = dockerfile.base, dockerfile.torch
+    flavor = said(base.flavor.value, base.flavor.missing)
+    if base.family != "nvidia" or flavor not in ("runtime", "devel"):
+        return
+    if torch is None or torch.method in ("base", "source") or torch.cuda.value == "cpu":
+        return
+    if dockerfile.unread or any(step.unread for step in dockerfile.steps):
+        return
+    if flavor == "devel" and _for_building(dockerfile):
+        return
+    if torch.cuda.missing == UNSUPPORTED or compiles(dockerfile, facts) or _used(dockerfile, facts):
+        return
+    yield found(
+        f"the base {base.reference} brings CUDA's math libraries, {shown(torch)} brings its own, and nothing here uses "
+        "the base's",
+        base.span,
+        Severity.NOTE,
+        _smaller(dockerfile, facts),
+        {f"{flavor} flavor": f"{base.span.place}, {base.flavor.via}", shown(torch): torch.span.place},
+    )
+
+
+def _for_building(dockerfile: Dockerfile) -> bool:
+    """Whether the image is called one that builds: what it compiles comes when it runs."""
+    return re.search(r"build|compil|devel", dockerfile.target.name) is not None
+
+
+def _used(dockerfile: Dockerfile, facts: Facts) -> bool:
+    """Whether something may use the libraries of the base: a build, or a package without libraries of its own."""
+    for _, step, command in reached_commands(dockerfile):
+        python = any(one.manager == "source" and one.name == "python" for one in step.installs)
+        if command.program in _BUILDERS and not python:
+            return True
+    for one in dockerfile.installs:
+        if one.manager in SYSTEM:
+            if _LINKED.fullmatch(one.name):
+                return True
+            continue
+        if one.constraint:
+            continue
+        row = facts.gpu_package(one.name, one.version)
+        if (row is not None and (row.nvcc or row.own is False)) or _USERS.fullmatch(one.name):
+            return True
+    return any(
+        command.program.startswith("python") and any(word.endswith("setup.py") for word in command.args[:1])
+        for _, _, command in reached_commands(dockerfile)
+    )
+
+
+def _smaller(dockerfile: Dockerfile, facts: Facts) -> str:
+    """The base of flavor "base" with the same CUDA and system, where it exists."""
+    base = dockerfile.base
+    tag = re.sub(r"-cudnn\d*(?:\.\d+)*", "", base.tag).replace("runtime", "base").replace("devel", "base")
+    if facts.image_tag(f"nvidia/cuda:{tag}") is None and facts.old_image_tag(f"nvidia/cuda:{tag}") is None:
+        return "take a plain Ubuntu or Python base, or the flavor base of nvidia/cuda"
+    return f"take `FROM {base.repository}:{tag}`, or a plain Ubuntu or Python base"
+
+
+# ---------------------------------------------------------------- what a change of FROM left behind
+
+_PATH = re.compile(r"/usr/local/cuda-(\d+)(?:\.(\d+))?(?![\d.]*\d)")
+_HARMLESS = frozenset({"rm", "mkdir", "test", "[", "[[", "ls", "find", "true", "rmdir", "mv", "du"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A folder of a CUDA that a file names; ``started`` says that a program in it is run."""
+
+    path: str
+    cuda: str
+    span: Span
+    started: bool
+    home: bool = False
+
+
+def from_only_bump(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """What the file says of CUDA's folders and packages is of the CUDA that FROM names.
+
+    An nvidia/cuda image holds /usr/local/cuda-A.B of its own version alone, with links cuda and cuda-A to it.
+    Source: NVIDIA's container-images/cuda Dockerfiles, CUDA Installation Guide for Linux (where packages install to).
+    A torch index or build that names an older major was left behind too: the image then asks for the driver of the
+    newer CUDA, by NVIDIA_REQUIRE_CUDA, and runs the older one.
+    """
+    need_stages(dockerfile)
+    told = [
+        one
+        for one in _reached(dockerfile)
+        if one.base.family in ("nvidia", "pytorch") and minor(cuda_of_base(one.base))
+    ]
+    if not told:
+        unknown = [one for one in _reached(dockerfile) if not without_cuda(one.base) and any(_named(one))]
+        if unknown:
+            unknown[0].base.cuda.need(f"the CUDA of {unknown[0].base.reference}")
+        raise Skip("no base here is one of a known CUDA")
+    for stage in told:
+        yield from _left_behind(stage, dockerfile, facts)
+    yield from _index_left_behind(dockerfile, facts)
+
+
+def _index_left_behind(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """The torch that stays, where the file names its CUDA in words and FROM names a newer major."""
+    torch, base = dockerfile.torch, dockerfile.base
+    install = torch.install if torch is not None else None
+    if torch is None or install is None or not install.sure or base.family not in ("nvidia", "pytorch"):
+        return
+    named = install.local or next(filter(None, map(variant_of, (install.index, *install.extra_indexes))), "")
+    cuda, older = cuda_of_base(base), said(torch.cuda.value, torch.cuda.missing)
+    if cuda_of(named) != older or not older[:1].isdigit() or not minor(cuda) or int(major(older)) >= int(major(cuda)):
+        return
+    now, before = facts.driver_min(Cuda(cuda)), facts.driver_min(Cuda(older))
+    floors = f"{before.compat} to {now.compat}" if before.compat and now.compat else ""
+    yield found(
+        f"torch is still the build {named} for CUDA {older}, and FROM has moved to CUDA {cuda}"
+        + (f", which raises the oldest driver from {floors}" if floors else ""),
+        base.span,
+        Severity.WARNING,
+        f"take a base of CUDA {major(older)}, or the build of torch for CUDA {major(cuda)}",
+        {f"build {named}": install.span.place, f"oldest driver of CUDA {cuda}": now.compat_source},
+    )
+
+
+def _reached(dockerfile: Dockerfile) -> list[Stage]:
+    return [dockerfile.stages[index] for index in dockerfile.reachable]
+
+
+def _left_behind(stage: Stage, dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    cuda = minor(cuda_of_base(stage.base))
+    line = [dockerfile.stages[index] for index in dockerfile.line_of(stage.index)]
+    installs = [install for each in line for step in each.steps for install in step.installs]
+    added = list(toolkits(installs))
+    if any(not one.cuda and one.install.name != "nvidia-cuda-toolkit" for one in added) or _brought(line):
+        return
+    there = {minor(one.cuda) for one in added} | {cuda}
+    told: set[str] = set()
+    for one in _named(stage):
+        known = one.cuda in there or ("." not in one.cuda and one.cuda in {major(each) for each in there})
+        if known or one.path in told:
+            continue
+        told.add(one.path)
+        forced = one.started or (
+            one.home and any(made.torch_extension and made.sure for made in compiles(dockerfile, facts))
+        )
+        yield found(
+            f"{one.path} is of CUDA {one.cuda}, and the base {stage.base.reference} has CUDA {cuda} alone",
+            one.span,
+            Severity.ERROR if forced else Severity.WARNING,
+            f"write {_PATH.sub('/usr/local/cuda', one.path)}, which is a link to the CUDA that is there",
+            {f"CUDA {cuda}": f"{stage.base.span.place}, {stage.base.cuda.via}", one.path: one.span.place},
+        )
+    torch = dockerfile.torch
+    wanted = minor(said(torch.cuda.value, torch.cuda.missing)) if torch is not None else ""
+    old: set[str] = set()
+    for one_more in toolkits(install for step in stage.steps for install in step.installs):
+        version = minor(one_more.cuda)
+        if one_more.install.manager not in SYSTEM or not version or version in old or version == wanted:
+            continue
+        if _numbers(version) < _numbers(cuda):
+            old.add(version)
+            yield found(
+                f"{one_more.install.name} is of CUDA {version}, and the base {stage.base.reference} has CUDA {cuda}",
+                one_more.install.span,
+                Severity.WARNING,
+                f"take {re.sub(r'-[0-9]+-[0-9]+$', '-' + cuda.replace('.', '-'), one_more.install.name)}",
+                {f"CUDA {cuda}": f"{stage.base.span.place}, {stage.base.cuda.via}"},
+            )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+def _brought(line: list[Stage]) -> bool:
+    """Whether a COPY, an archive or a link puts a folder of CUDA there."""
+    for stage in line:
+        for step in stage.steps:
+            if step.copy is not None and "/usr/local/cuda" in step.copy.target:
+                return True
+            if step.copy is not None and any("/usr/local" in source for source in step.copy.sources):
+                return True
+            for command in step.commands:
+                target = command.args[-1] if command.args else ""
+                if command.program in ("ln", "mv", "cp", "mkdir") and _PATH.fullmatch(target.rstrip("/")):
+                    return True
+    return False
+
+
+def _named(stage: Stage) -> Iterator[_Named]:
+    """Every place of a stage that surely names a folder of a numbered CUDA."""
+    for step in stage.steps:
+        for setting in step.settings:
+            if setting.kind == "ENV" and setting.value and setting.sure:
+                home = setting.name in ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CUDA_TOOLKIT_ROOT_DIR")
+                for path, cuda in _paths(setting.value):
+                    yield _Named(path, cuda, setting.span, False, home)
+        if step.name != "RUN":
+            continue
+        for command in step.commands:
+            if command.sure and command.program not in _HARMLESS:
+                yield from _of_command(command)
+
+
+def _of_command(command: Command) -> Iterator[_Named]:
+    first = command.words[0]
+    words: list[Word] = [*command.words, *command.assigns.values()]
+    for word in words:
+        if word.sure:
+            for path, cuda in _paths(word.text):
+                started = word is first and path == first.text and command.after in ("", "&&", ";")
+                yield _Named(path, cuda, word.span, started)
+
+
+def _paths(text: str) -> Iterator[tuple[str, str]]:
+    for entry in re.split(r"[:\s\"'=,;]", text):
+        match = _PATH.match(entry)
+        if match:
+            yield entry, f"{match[1]}.{match[2]}" if match[2] else match[1]
+
+
+# ---------------------------------------------------------------- cuDNN
+
+_APT_CUDNN = re.compile(
+    r"(?:lib)?cudnn(\d+)?(?:-dev|-devel|-samples|-headers|-static|-jit)*(?:-(?:dev-|devel-)?cuda-(\d+))?"
+)
+_PIP_CUDNN = re.compile(r"nvidia-cudnn-cu(\d+)")
+_JAXLIB = re.compile(r"cuda(\d+)\.cudnn(\d)\d*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Cudnn:
+    """A cuDNN that gets installed: its version and the CUDA major that it is made for, "" where not said."""
+
+    install: Install
+    version: str
+    cuda: str
+
+
+def cudnn_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """Each cuDNN fits the CUDA that it meets and the framework that loads it.
+
+    Packages name their CUDA; torch's wheel pins its cuDNN exactly (Requires-Dist); onnxruntime-gpu, CTranslate2,
+    TensorFlow and jaxlib load the one that the system has, by the soname of its major (their installation pages).
+    """
+    need_stages(dockerfile)
+    if rocm(dockerfile):
+        raise Skip("the image is not for NVIDIA GPUs")
+    base, cuda = dockerfile.base, cuda_of_base(dockerfile.base)
+    added = [one for install in dockerfile.installs if install.sure and (one := _cudnn(install)) is not None]
+    base_cudnn = said(base.cudnn.value, base.cudnn.missing)
+    if not added and not base_cudnn and not base.cudnn.missing.startswith(UNSUPPORTED) and dockerfile.torch is None:
+        raise Skip("there is no cuDNN here, as far as the text says")
+    if not added and not base_cudnn:
+        raise Skip("nothing but torch's own cuDNN is here")
+    told: set[str] = set()
+    for one in added:
+        finding = _of_cuda(one, cuda, dockerfile) or _of_pin(one, dockerfile, facts)
+        key = finding.message.partition(" ")[2] if finding is not None else ""
+        if finding is not None and key not in told:
+            told.add(key)
+            yield finding
+    if base_cudnn and not told:
+        noticed = list(_of_base(base_cudnn, added, dockerfile, facts))
+        yield from noticed
+        unread = [each for step in dockerfile.steps for each in step.unread] or list(dockerfile.unread)
+        if not noticed and unread:
+            first = unread[0]
+            raise Unknown(f"{first.path} was not read ({first.why}), so which cuDNN is loaded is not known")
+
+
+def _cudnn(install: Install) -> _Cudnn | None:
+    local = re.match(r"cuda(\d+)", install.local)
+    if install.manager in SYSTEM:
+        named = _APT_CUDNN.fullmatch(install.name)
+        return (
+            _Cudnn(install, install.version or named[1] or "", named[2] or (local[1] if local else ""))
+            if named
+            else None
+        )
+    if install.manager == "source" and install.name == "cudnn":
+        return _Cudnn(install, install.version, local[1] if local else "")
+    named = _PIP_CUDNN.fullmatch(install.name) if not install.constraint else None
+    return _Cudnn(install, install.version, named[1]) if named else None
+
+
+def _of_cuda(one: _Cudnn, base_cuda: str, dockerfile: Dockerfile) -> Finding | None:
+    """A cuDNN for another CUDA major than everything that could load it."""
+    if not one.cuda:
+        return None
+    torch = dockerfile.torch
+    torch_cuda = said(torch.cuda.value, torch.cuda.missing) if torch is not None else ""
+    added = [each.cuda for each in toolkits(dockerfile.installs) if each.whole]
+    wheel = one.install.manager not in (*SYSTEM, "source")
+    if wheel and torch is not None:
+        if torch_cuda in ("", "cpu"):
+            return None
+        loaders = {f"torch's CUDA {torch_cuda}": torch_cuda}
+    else:
+        if "" in added or (torch is not None and not torch_cuda):
+            return None
+        loaders = {f"CUDA {base_cuda} of the base": base_cuda} if base_cuda else {}
+        loaders |= {f"CUDA {each}": each for each in added}
+        if torch_cuda not in ("", "cpu"):
+            loaders[f"torch's CUDA {torch_cuda}"] = torch_cuda
+    if not loaders or any(major(version) == one.cuda for version in loaders.values()):
+        return None
+    base = dockerfile.base
+    return found(
+        f"{one.install.name} is made for CUDA {one.cuda}, and here is {' and '.join(loaders)}",
+        one.install.span,
+        Severity.ERROR,
+        f"remove it, for torch brings its own, or take the package for CUDA {major(torch_cuda)}"
+        if wheel and torch_cuda
+        else f"take the cuDNN for CUDA {major(next(iter(loaders.values())))}",
+        {
+            f"CUDA {one.cuda}": one.install.span.place,
+            **({f"CUDA {base_cuda}": f"{base.span.place}, {base.cuda.via}"} if base_cuda else {}),
+            **({f"torch's CUDA {torch_cuda}": torch.cuda.via} if torch is not None and torch_cuda else {}),
+        },
+    )
+
+
+def _of_pin(one: _Cudnn, dockerfile: Dockerfile, facts: Facts) -> Finding | None:
+    """A pinned wheel of cuDNN that replaces the one which torch pins: it is installed after torch, or with it."""
+    torch, install = dockerfile.torch, one.install
+    if torch is None or torch.install is None or not install.version or not _PIP_CUDNN.fullmatch(install.name):
+        return None
+    if torch.method not in ("pip", "uv", "poetry") or install.locked or torch.install.locked:
+        return None
+    if torch.prefix and install.prefix and torch.prefix != install.prefix:
+        return None
+    order = list(dockerfile.installs)
+    if order.index(install) < next((n for n, each in enumerate(order) if each.span == torch.span), len(order)):
+        return None  # torch comes later and puts its own there
+    row = row_of(torch, facts)
+    if row is None or row.cudnn is None or one.cuda != str(row.cuda.major):
+        return None
+    other = row.cudnn.major != int(major(install.version))
+    if not other and (not row.default or install.version == str(row.cudnn)):
+        return None
+    return found(
+        f"{install.name}=={install.version} replaces {row.cudnn}, which torch {row.torch} requires"
+        + (", and is of another major" if other else ""),
+        install.span,
+        Severity.ERROR if other else Severity.WARNING,
+        f"drop it, for torch brings it, or pin {install.name}=={row.cudnn}",
+        {f"torch {row.torch} requires {install.name}=={row.cudnn}": f"{row.source}; seen {row.seen}"},
+    )
+
+
+def _of_base(base_cudnn: str, added: list[_Cudnn], dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """The cuDNN of the base against what the frameworks load, and against torch's own."""
+    base, torch = dockerfile.base, dockerfile.torch
+    mine = major(base_cudnn)
+    here = {mine} | {major(one.version) for one in added if one.version}
+    row = row_of(torch, facts)
+    own = str(row.cudnn.major) if row is not None and row.cudnn is not None else ""
+    if not any(not one.version for one in added) and not (torch is not None and not own):
+        for install in dockerfile.installs:
+            needed, why = _needed(install, facts)
+            if needed and needed not in here and needed != own:
+                release = f" {install.version}" if install.version else ""
+                yield found(
+                    f"{install.name}{release} loads cuDNN {needed}, and the base {base.reference} has cuDNN {mine}",
+                    install.span,
+                    Severity.ERROR,
+                    f"take a base with cuDNN {needed}, or a release of {install.name} that is made for cuDNN {mine}",
+                    {f"cuDNN {needed}": why, f"cuDNN {mine}": f"{base.span.place}, {base.cudnn.via}"},
+                )
+                return
+    if torch is None or row is None or not own or torch.method in ("base", "source", "conda") or own == mine:
+        return
+    yield found(
+        f"{shown(torch)} brings cuDNN {row.cudnn}, and the base {base.reference} has cuDNN {base_cudnn}",
+        torch.span,
+        Severity.NOTE,
+        "take a base without cuDNN where nothing else uses it",
+        {
+            f"cuDNN {row.cudnn}": f"{row.source}; seen {row.seen}",
+            f"cuDNN {base_cudnn}": f"{base.span.place}, {base.cudnn.via}",
+        },
+    )
+
+
+def _needed(install: Install, facts: Facts) -> tuple[str, str]:
+    """The major of the system's cuDNN that a package surely loads, and who says so; ("", "") for none."""
+    if not install.sure or install.constraint or install.manager not in ("pip", "uv", "poetry") or install.url:
+        return "", ""
+    if install.name == "jaxlib":
+        local = _JAXLIB.fullmatch(install.local)
+        return (local[2], f"{install.span.place}, its version") if local else ("", "")
+    if any(extra.startswith(("and-cuda", "cudnn", "cuda")) for extra in install.extras):
+        return "", ""
+    if not install.version and (install.specifier or install.name.startswith("tensorflow") or not install.python):
+        return "", ""  # which release it is hangs on more than its name
+    if install.index or install.extra_indexes or install.find_links:
+        return "", ""
+    row = facts.gpu_package(install.name, install.version)
+    if row is None or row.own is not False or not row.cudnn:
+        return "", ""
+    return major(row.cudnn), f"{row.source}; seen {row.seen}"

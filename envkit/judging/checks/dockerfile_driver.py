@@ -1,0 +1,374 @@
+"""What is asked of the driver: that it stays outside, that the container gets it, that it is new enough, and what GPUs
+the torch inside has code for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envkit.errors import UsageError
+from envkit.facts import Facts, GpuRow, ImageRow
+from envkit.judging.checks._cuda_stack import (
+    SYSTEM,
+    cuda_of_base,
+    framework,
+    index_for_cuda,
+    minor,
+    rocm,
+    said,
+    shown,
+    without_cuda,
+)
+from envkit.judging.checks._dockerfile import found, need_stages, need_torch
+from envkit.judging.checks._torch_fit import driver_misfit, gpu_misfit
+from envkit.judging.nvidia_require import disabled
+from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Span, Unknown
+from envkit.subjects.dockerfile import Base, Dockerfile, Install, Torch
+from envkit.versions import Cuda, Driver
+
+# ---------------------------------------------------------------- it stays outside
+
+_VARIANT = r"(?:-\d+(?:-server|-open|-server-open)?)?"
+_DRIVER = re.compile(
+    rf"nvidia-(?:driver|utils|compute-utils|headless|headless-no-dkms|dkms|kernel-(?:source|common|open|dkms|support)|open"
+    rf"|firmware|modprobe|persistenced|smi|driver-(?:libs|cuda|cuda-libs|bin|NVML|NvFBCOpenGL|libs-nonglvnd))(?:-open)?{_VARIANT}(?:-[\d.]+)?"
+    rf"|libnvidia-(?:compute|gl|cfg1|decode|encode|extra|fbc1|ifr1|common|ml1?|ptxjitcompiler1){_VARIANT}"
+    r"|xserver-xorg-video-nvidia(?:-\d+)?(?:-server)?|libcuda1(?:-\d+)?|cuda-drivers(?:-\d+)?|kmod-nvidia\S*"
+)
+_META = re.compile(r"cuda(?:-runtime|-demo-suite)?(?:-\d+(?:-\d+)?)?")
+
+
+def driver_in_image(dockerfile: Dockerfile) -> Iterator[Finding]:
+    """No driver, and no library of one, is installed into the image.
+
+    The container toolkit mounts the machine's own libcuda and libnvidia-*, whose version has to be that of the kernel
+    module; those of the image are of another and may be found first.  Sources: NVIDIA Container Toolkit, architecture
+    overview; CUDA Installation Guide for Linux, "Meta Packages" (cuda and cuda-runtime depend on the driver,
+    cuda-toolkit does not).  The distribution's nvidia-cuda-toolkit takes a libcuda along where recommended packages are
+    installed.
+    """
+    need_stages(dockerfile)
+    told: set[tuple[str, int]] = set()
+    for install in dockerfile.installs:
+        severity, what = _brings_driver(install)
+        key = (install.span.path, install.span.line)
+        if severity is None or key in told:
+            continue
+        told.add(key)
+        yield found(
+            f"{install.name} {what}",
+            install.span,
+            severity,
+            _leaner(install),
+            {install.name: install.span.place},
+        )
+
+
+def _brings_driver(install: Install) -> tuple[Severity | None, str]:
+    """How bad it is that a package brings a driver, and how it does; None where it brings none."""
+    nothing: tuple[Severity | None, str] = (None, "")
+    if not install.sure:
+        return nothing
+    if install.manager == "source":
+        if install.name == "nvidia-driver":
+            return Severity.ERROR, "puts a driver of its own into the image, beside the one the machine mounts"
+        if install.name == "cuda-toolkit" and "--driver" in install.options:
+            return Severity.ERROR, "by its runfile brings the driver along, for --toolkit was not asked for alone"
+        return nothing
+    if install.manager not in SYSTEM:
+        return nothing
+    if _DRIVER.fullmatch(install.name):
+        return Severity.ERROR, "puts libraries of a driver into the image, beside those the machine mounts"
+    if _META.fullmatch(install.name):
+        return Severity.WARNING, "depends on the driver's packages, which do not belong into an image"
+    lean = "--no-install-recommends" in install.options
+    if install.name == "nvidia-cuda-toolkit" and install.manager == "apt" and not lean:
+        return Severity.WARNING, "of the distribution takes the driver's libcuda along as a recommended package"
+    return nothing
+
+
+def _leaner(install: Install) -> str:
+    numbered = re.search(r"-(\d+-\d+)$", install.name)
+    if install.manager == "source":
+        return (
+            "run it with `--silent --toolkit`" if install.name == "cuda-toolkit" else "remove it: the machine brings it"
+        )
+    if _META.fullmatch(install.name):
+        part = "libraries" if "runtime" in install.name else "toolkit"
+        return f"take cuda-{part}{'-' + numbered[1] if numbered else '-A-B for the version you want'}"
+    if install.name == "nvidia-cuda-toolkit":
+        return "take a base of nvidia/cuda with the flavor devel, or NVIDIA's cuda-toolkit package"
+    return "remove it: `--gpus` brings the machine's own, nvidia-smi included"
+
+
+# ---------------------------------------------------------------- the container gets it
+
+_CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
+_VISIBLE = "NVIDIA_VISIBLE_DEVICES"
+
+
+def missing_nvidia_env(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """An image that computes on GPUs says so to the container toolkit.
+
+    NVIDIA_VISIBLE_DEVICES names the GPUs where the runtime is chosen without --gpus, NVIDIA_DRIVER_CAPABILITIES what of
+    the driver is mounted; without ``compute`` libcuda is not.  Bases of NVIDIA's set both.  Source: NVIDIA Container
+    Toolkit, "Specialized Configurations with Docker".
+    """
+    need_stages(dockerfile)
+    if rocm(dockerfile):
+        raise Skip("the image is not for NVIDIA GPUs")
+    uses, base = framework(dockerfile) or index_for_cuda(dockerfile), dockerfile.base
+    if uses is None and not cuda_of_base(base):
+        torch = dockerfile.torch
+        if torch is None and dockerfile.unread:
+            raise Unknown(f"{dockerfile.unread[0].path} was not read ({dockerfile.unread[0].why})")
+        raise Skip("nothing that computes on NVIDIA GPUs is installed, as far as the text says")
+    env = dockerfile.target.env
+    wanted = env.get(_CAPABILITIES)
+    span = _set_at(dockerfile, _CAPABILITIES)
+    known = span is not None and wanted is not None and wanted.strip() and "$" not in wanted
+    if known and span and wanted and not {"compute", "all"} & {word.strip() for word in wanted.split(",")}:
+        yield found(
+            f"{_CAPABILITIES} is {wanted}, without compute, so that libcuda is not mounted",
+            span,
+            Severity.WARNING,
+            f"write {_CAPABILITIES}=compute,{wanted}",
+            {wanted: span.place},
+        )
+        return
+    if uses is None or _VISIBLE in env or _set_at(dockerfile, _VISIBLE) is not None or cuda_of_base(base):
+        return
+    if not without_cuda(base):
+        raise Skip(f"whether {base.reference} sets {_VISIBLE} is not known")
+    where = uses.span
+    name = (
+        uses.name
+        if isinstance(uses, Install)
+        else shown(uses)
+        if isinstance(uses, Torch)
+        else "torch from an index for CUDA"
+    )
+    yield found(
+        f"{name} computes on GPUs, and neither the base {base.reference} nor the file sets {_VISIBLE}",
+        where,
+        Severity.NOTE,
+        f"add `ENV {_VISIBLE}=all {_CAPABILITIES}=compute,utility`",
+        {name: where.place, base.reference: base.cuda.via or base.span.place},
+    )
+
+
+def _set_at(dockerfile: Dockerfile, name: str) -> Span | None:
+    """Where the image's last ENV of a name stands, None where the file has none."""
+    settings = [one for step in dockerfile.steps for one in step.settings if one.kind == "ENV" and one.name == name]
+    return settings[-1].span if settings else None
+
+
+# ---------------------------------------------------------------- it is new enough
+
+
+def driver_too_old(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """With ``--driver``: the torch and the base run on that driver.
+
+    A CUDA runs from the floor of its major on; nvidia/cuda images ask by NVIDIA_REQUIRE_CUDA for their own CUDA or for
+    one of the data-center branches that cuda-compat serves, else the container does not start.  Sources: NVIDIA, CUDA
+    Compatibility; the images' Dockerfiles; the release notes of NVIDIA's PyTorch images.
+    """
+    if not dockerfile.driver:
+        raise Skip("no driver was named with --driver")
+    need_stages(dockerfile)
+    doubts: list[str] = []
+    asked = False
+    told = False
+    if not without_cuda(dockerfile.base):
+        asked = True
+        for finding in _collected(_of_base(dockerfile, facts), doubts):
+            told = True
+            yield finding
+    torch = dockerfile.torch
+    if torch is not None and torch.cuda.value != "cpu" and torch.cuda.missing != UNSUPPORTED:
+        asked = True
+        cuda = said(torch.cuda.value, torch.cuda.missing)
+        if not cuda:
+            doubts.append(f"the CUDA of torch was not observed: {torch.cuda.missing}")
+        elif torch.method != "base" and not told:
+            served = _served(dockerfile.base, cuda, dockerfile.driver, facts)
+            found_here = _of_cuda(cuda, shown(torch), torch.span, dockerfile, served, facts)
+            yield from _collected(found_here, doubts)
+    elif torch is None and dockerfile.unread:
+        doubts.append(f"{dockerfile.unread[0].path} was not read ({dockerfile.unread[0].why})")
+        asked = True
+    if doubts:
+        raise Unknown(doubts[0])
+    if not asked:
+        raise Skip("nothing here needs a driver, as far as the text says")
+
+
+def _collected(findings: Iterator[Finding], doubts: list[str]) -> Iterator[Finding]:
+    """The findings; what was not known is put to the doubts, so that it hides no other."""
+    try:
+        yield from findings
+    except Unknown as unknown:
+        doubts.append(str(unknown))
+
+
+def _release(given: str, facts: Facts) -> Driver:
+    """The driver that was named, or the oldest of a branch."""
+    try:
+        return facts.oldest_release(Driver(given))
+    except ValueError as error:
+        raise Unknown(str(error)) from error
+
+
+def _served(base: Base, cuda: str, given: str, facts: Facts) -> bool:
+    """Whether the base holds a cuda-compat that runs ``cuda`` on the branch of that driver, on data-center GPUs.
+
+    nvidia/cuda images and those made of them hold the one of their own CUDA.
+    """
+    if base.family not in ("nvidia", "ngc") and not (base.family == "pytorch" and base.flavor.value == "devel"):
+        return False
+    own = cuda_of_base(base)
+    row = facts.forward_compat(Cuda(own)) if own else None
+    if row is None or row.compat is None or Cuda(own).upto(2) < Cuda(cuda).upto(2):
+        return False
+    return _release(given, facts).major in row.compat
+
+
+def _of_cuda(cuda: str, what: str, span: Span, dockerfile: Dockerfile, served: bool, facts: Facts) -> Iterator[Finding]:
+    """The finding on a driver below the floor of ``cuda``; ``served`` as the function of that name says it."""
+    misfit = driver_misfit(cuda, dockerfile.driver, what, facts)
+    if misfit is None:
+        return
+    if not served:
+        yield found(misfit.message, span, Severity.ERROR, misfit.fix, misfit.facts)
+        return
+    gpus = [_gpu(name, facts) for name in dockerfile.gpus]
+    if gpus and all(gpu.datacenter for gpu in gpus):
+        return
+    other = next((gpu.name for gpu in gpus if gpu.datacenter is False), "")
+    yield found(
+        f"{misfit.message}: the base's cuda-compat makes up for it on data-center GPUs alone"
+        + (f", and {other} is none" if other else ""),
+        span,
+        Severity.ERROR if other else Severity.WARNING,
+        misfit.fix,
+        misfit.facts,
+    )
+
+
+def _gpu(name: str, facts: Facts) -> GpuRow:
+    try:
+        return facts.gpu(name)
+    except UsageError as error:
+        raise Unknown(error.message) from error
+
+
+def _of_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """What the base asks of the driver: by its CUDA, by what it requires, by its release notes."""
+    base, given = dockerfile.base, dockerfile.driver
+    cuda = base.cuda.need(f"the CUDA of {base.reference}")
+    driver = _release(given, facts)
+    served = _served(base, cuda, given, facts)
+    below = list(_of_cuda(cuda, f"the base {base.reference}", base.span, dockerfile, served, facts))
+    if below:
+        yield from below
+        return
+    if base.family == "ngc":
+        yield from _of_ngc(base, driver, facts)
+        return
+    if base.family not in ("nvidia", "pytorch") or disabled(dockerfile.target.env):
+        return
+    if base.family == "pytorch" and base.flavor.value != "devel":
+        return  # not built on NVIDIA's image, so it requires nothing
+    native = facts.native_cuda(driver)
+    if native is None:
+        raise Unknown(f"no fact tells which CUDA driver {given} speaks")
+    row = _requiring(base, cuda, facts)
+    if native >= (row.require_cuda if row is not None and row.require_cuda is not None else Cuda(cuda).upto(2)):
+        return
+    if row is None or row.require_cuda is None or row.branches is None:
+        raise Unknown(f"what {base.reference} requires of a driver was not read")
+    if driver.major in row.branches:
+        yield from _branded(dockerfile, row, native, facts)
+        return
+    yield found(
+        f"{base.reference} requires a driver for CUDA {row.require_cuda}, and driver {given} speaks CUDA {native}, so "
+        "that the container does not start",
+        base.span,
+        Severity.ERROR,
+        f"update the driver, or take a base of CUDA {native}",
+        {f"requires CUDA {row.require_cuda}": f"{row.source}; seen {row.seen}", f"driver {given}": f"CUDA {native}"},
+    )
+
+
+def _requiring(base: Base, cuda: str, facts: Facts) -> ImageRow | None:
+    """The row of the image, or of one of nvidia/cuda with the same CUDA, that says what it requires."""
+    known = facts.image_tag(f"nvidia/cuda:{base.tag}") or facts.old_image_tag(f"nvidia/cuda:{base.tag}")
+    if known is not None and known.row.require_cuda is not None:
+        return known.row
+    same = [
+        row
+        for row in (*facts.images, *facts.images_old)
+        if row.image == "nvidia/cuda" and str(row.cuda.upto(2)) == minor(cuda) and row.require_cuda is not None
+    ]
+    return same[-1] if same else None
+
+
+def _branded(dockerfile: Dockerfile, row: ImageRow, native: Cuda, facts: Facts) -> Iterator[Finding]:
+    """On an older branch the image starts on the brands that it lists; the first ones listed data-center GPUs alone."""
+    if row.brands is None or set(row.brands) != {"tesla"}:
+        return
+    for gpu in (_gpu(name, facts) for name in dockerfile.gpus):
+        if gpu.datacenter is not False:
+            continue
+        base = dockerfile.base
+        yield found(
+            f"{base.reference} starts on driver {dockerfile.driver}, which speaks CUDA {native}, on data-center GPUs "
+            f"alone, and {gpu.name} is none",
+            base.span,
+            Severity.ERROR,
+            f"update the driver, or take a base of CUDA {native}",
+            {f"requires CUDA {row.require_cuda}": f"{row.source}; seen {row.seen}", gpu.name: gpu.source},
+        )
+
+
+def _of_ngc(base: Base, driver: Driver, facts: Facts) -> Iterator[Finding]:
+    row = next((row for row in facts.ngcs if row.tag == base.tag and base.repository.endswith("pytorch")), None)
+    if row is None or row.driver_min_branch is None or driver.major >= row.driver_min_branch:
+        return
+    yield found(
+        f"{base.reference} is made for drivers from branch {row.driver_min_branch} on, not for {driver}",
+        base.span,
+        Severity.WARNING,
+        f"update the driver, or take an image of the time of driver {driver}",
+        {f"branch {row.driver_min_branch}": f"{row.source}; seen {row.seen}"},
+    )
+
+
+# ---------------------------------------------------------------- the GPU is one it has code for
+
+
+def gpu_arch_not_covered(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """With ``--gpu``: the torch that stays has code for each GPU, its own or one that a driver compiles.
+
+    Source: the architectures read in the wheels of each build.
+    """
+    if not dockerfile.gpus:
+        raise Skip("no GPU was named with --gpu")
+    torch = need_torch(dockerfile)
+    if torch.cuda.missing == UNSUPPORTED:
+        raise Skip("the torch is no build for CUDA")
+    if torch.method == "source":
+        raise Unknown("which architectures a torch built from source gets is not known")
+    cuda = torch.cuda.need("the CUDA of torch")
+    version = torch.version.need("the version of torch")
+    doubts: list[str] = []
+    for name in dockerfile.gpus:
+        try:
+            misfit = gpu_misfit(version, cuda, name, facts)
+        except Unknown as unknown:
+            doubts.append(str(unknown))
+            continue
+        if misfit is not None:
+            yield found(misfit.message, torch.span, Severity.ERROR, misfit.fix, misfit.facts)
+    if doubts:
+        raise Unknown(doubts[0])

@@ -1,0 +1,259 @@
+"""What is asked of the folders in which the loader looks for CUDA's libraries."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+
+from envkit.facts import Facts
+from envkit.judging.checks._cuda_stack import (
+    cuda_of_base,
+    evidence,
+    framework,
+    least_build,
+    major,
+    minor,
+    normal,
+    row_of,
+    said,
+    shown,
+    toolkits,
+)
+from envkit.judging.checks._dockerfile import found, need_stages
+from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Span, Unknown
+from envkit.subjects.dockerfile import Base, Command, Dockerfile, Setting, Step, Torch
+
+_CUDA = re.compile(r"/usr/local/cuda(?:-(\d+(?:\.\d+)?))?(?:/lib64|/lib|/targets/[\w-]+/lib)?")
+_STUBS = re.compile(r"/usr/local/cuda[-\d.]*(?:/lib64|/lib|/targets/[\w-]+/lib)/stubs")
+_OWN = re.compile(r"(?:site|dist)-packages/(?:nvidia/|torch/lib)")
+_SYSTEM = frozenset({"/usr/lib/x86_64-linux-gnu", "/lib/x86_64-linux-gnu"})
+_LIBRARY = re.compile(r"lib(?:cu(?:da|dart|blas|blasLt|dnn\w*|fft|sparse|solver|rand)|nvrtc|nvJitLink)\.so")
+
+
+def ld_library_path_shadow(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """LD_LIBRARY_PATH and LD_PRELOAD put no CUDA libraries of another version, and no stubs, before those of torch.
+
+    The loader looks there before the RUNPATH by which torch's wheels find their own (ld.so(8)); majors of CUDA share
+    some sonames (libcurand, libcusolver), minors share all.  A stub of the driver answers no call (CUDA Driver API,
+    CUDA_ERROR_STUB_LIBRARY).
+    """
+    need_stages(dockerfile)
+    settings = _settings(dockerfile)
+    written = list(_stub_configs(dockerfile))
+    if not settings and not written:
+        raise Skip("nothing here says where the loader shall look")
+    uses = framework(dockerfile)
+    if uses is None and dockerfile.torch is None:
+        if dockerfile.unread:
+            raise Unknown(f"{dockerfile.unread[0].path} was not read ({dockerfile.unread[0].why})")
+        raise Skip("no framework for CUDA is installed, as far as the text says")
+    for span, folder in written:
+        yield _stub(span, folder, "ld.so.conf")
+    for setting in settings:
+        for folder in _folders(setting):
+            if _OWN.search(folder):
+                break  # torch's own come first
+            if _STUBS.fullmatch(folder):
+                if _has_stubs(dockerfile):
+                    yield _stub(setting.span, folder, setting.name)
+                continue
+            finding = _shadow(setting, folder, dockerfile, facts)
+            if finding is not None:
+                yield finding
+                break
+
+
+def _settings(dockerfile: Dockerfile) -> list[Setting]:
+    """The last ENV of either variable, if the file sets it."""
+    last: dict[str, Setting] = {}
+    for step in dockerfile.steps:
+        for setting in step.settings:
+            if setting.kind == "ENV" and setting.name in ("LD_LIBRARY_PATH", "LD_PRELOAD"):
+                last[setting.name] = setting
+    return list(last.values())
+
+
+def _folders(setting: Setting) -> Iterator[str]:
+    for entry in re.split(r"[:\s]+" if setting.name == "LD_PRELOAD" else ":", setting.value or ""):
+        if setting.name == "LD_PRELOAD":
+            if _LIBRARY.match(posixpath.basename(entry)) and "/" in entry:
+                yield normal(posixpath.dirname(entry))
+        elif entry.strip():
+            yield normal(entry)
+
+
+def _has_stubs(dockerfile: Dockerfile) -> bool:
+    """Whether a toolkit with its stubs is there: a base for development, or packages for it."""
+    flavor = said(dockerfile.base.flavor.value, dockerfile.base.flavor.missing)
+    return (
+        flavor == "devel" or dockerfile.base.family == "ngc" or any(one.whole for one in toolkits(dockerfile.installs))
+    )
+
+
+def _stub(span: Span, folder: str, by: str) -> Finding:
+    return found(
+        f"{by} names {folder}, whose libcuda is a stub without a driver behind it",
+        span,
+        Severity.ERROR,
+        "take the stubs off it; to link against them while building, set LIBRARY_PATH in that RUN alone",
+        {folder: span.place},
+    )
+
+
+def _stub_configs(dockerfile: Dockerfile) -> Iterator[tuple[Span, str]]:
+    """Every place that writes a stubs folder into the loader's configuration, and no later one that takes it away."""
+    if not _has_stubs(dockerfile):
+        return
+    written: list[tuple[Span, str]] = []
+    for _, command, text in _configuring(dockerfile):
+        if text is None:
+            if command.program == "rm" and any("ld.so.conf.d" in word for word in command.args):
+                written.clear()
+            continue
+        match = _STUBS.search(text)
+        if match and command.program != "ldconfig":
+            written.append((command.span, match[0]))
+    yield from written
+
+
+def _configuring(dockerfile: Dockerfile) -> Iterator[tuple[Step, Command, str | None]]:
+    """Commands that surely change the loader's configuration, with what they write; None for a removal."""
+    for step, command in dockerfile.commands:
+        if not command.sure:
+            continue
+        said_here = " ".join(word.text for word in command.words[1:])
+        targets = [redirect.target.text for redirect in command.redirects if redirect.op.startswith((">", "&>"))]
+        if command.program == "tee":
+            targets += list(command.args)
+        if any("/etc/ld.so.conf" in target for target in targets):
+            piped = said_here
+            if command.program == "tee":
+                piped = " ".join(" ".join(other.args) for other in step.commands if other.program in ("echo", "printf"))
+            yield step, command, f"{piped}\n{command.heredoc}"
+        elif command.program == "ldconfig":
+            yield step, command, said_here
+        elif command.program == "rm":
+            yield step, command, None
+
+
+def _shadow(setting: Setting, folder: str, dockerfile: Dockerfile, facts: Facts) -> Finding | None:
+    torch = dockerfile.torch
+    if torch is None or torch.method in ("base", "conda", "source"):
+        return None  # conda's libraries carry an RPATH, which the loader heeds first
+    cuda = said(torch.cuda.value, torch.cuda.missing)
+    if cuda == "cpu":
+        return None
+    if folder in _SYSTEM:
+        return _cudnn(setting, folder, torch, dockerfile.base, facts)
+    there = _libraries(folder, dockerfile)
+    if not there:
+        return None
+    build = None
+    if not cuda:
+        build = least_build(torch, dockerfile, facts)
+        if build is None or build.cuda.major <= int(major(there)):
+            raise Unknown(f"the CUDA of torch was not observed: {torch.cuda.missing}")
+        cuda = str(build.cuda)
+    if minor(there) == minor(cuda) or (not minor(there) and major(there) == major(cuda)):
+        return None
+    other = major(there) != major(cuda)
+    return found(
+        f"{setting.name} puts {folder} with the libraries of CUDA {there} before those that {shown(torch)} brings for "
+        f"CUDA {cuda}",
+        setting.span,
+        Severity.ERROR if other else Severity.WARNING,
+        f"take {folder} off {setting.name}: torch finds its own libraries",
+        evidence(torch, build) | {f"CUDA {there}": f"{dockerfile.base.span.place}, {dockerfile.base.cuda.via}"},
+    )
+
+
+def _libraries(folder: str, dockerfile: Dockerfile) -> str:
+    """The CUDA whose math libraries lie in a folder, "" for none or where that is not known."""
+    match = _CUDA.fullmatch(folder)
+    if not match or folder == "/usr/local/cuda":
+        return ""
+    base = dockerfile.base
+    cuda = cuda_of_base(base)
+    if not match[1] or match[1] in (minor(cuda), major(cuda)):
+        flavor = said(base.flavor.value, base.flavor.missing)
+        if not flavor and base.flavor.missing != UNSUPPORTED:
+            raise Unknown(f"whether {base.reference} has libraries in {folder} is not known: {base.flavor.missing}")
+        return cuda if flavor in ("runtime", "devel") else ""
+    return next((one.cuda for one in toolkits(dockerfile.installs) if one.whole and minor(one.cuda) == match[1]), "")
+
+
+def _cudnn(setting: Setting, folder: str, torch: Torch, base: Base, facts: Facts) -> Finding | None:
+    """The base's cuDNN before the one of torch's wheel, where both have the same soname."""
+    cudnn, row = said(base.cudnn.value, base.cudnn.missing), row_of(torch, facts)
+    if base.family != "nvidia" or not cudnn or row is None or row.cudnn is None:
+        return None
+    if row.cudnn.major != int(major(cudnn)):
+        return None
+    other = str(row.cuda.major) != major(cuda_of_base(base))
+    if not other and ("." not in cudnn or cudnn == str(row.cudnn)):
+        return None
+    return found(
+        f"{setting.name} puts {folder} with cuDNN {cudnn} of the base before the cuDNN {row.cudnn} that {shown(torch)} "
+        "brings" + (f", and it is made for CUDA {major(cuda_of_base(base))}" if other else ""),
+        setting.span,
+        Severity.ERROR if other else Severity.WARNING,
+        f"take {folder} off {setting.name}, where the loader looks anyway, or a base without cuDNN",
+        {
+            f"cuDNN {row.cudnn}": f"{row.source}; seen {row.seen}",
+            f"cuDNN {cudnn}": f"{base.span.place}, {base.cudnn.via}",
+        },
+    )
+
+
+# ---------------------------------------------------------------- cuda-compat
+
+_COMPAT = re.compile(r"/(?:usr/local/cuda[^/\s:;\"']*|cuda[^/\s:;\"']*|usr/local/cuda-\S*)/(?:\S*/)?compat(?:/|\b)")
+
+
+def cuda_compat_registered(dockerfile: Dockerfile) -> Iterator[Finding]:
+    """The folder of cuda-compat is not put where the loader looks at every start.
+
+    Its libcuda is for drivers older than the toolkit, on data-center GPUs; on any other machine it is refused
+    (CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE).  NVIDIA's container toolkit mounts
+    it by itself where it is needed.  Source: NVIDIA, CUDA Compatibility, forward compatibility.
+    """
+    need_stages(dockerfile)
+    for span, where in _registered(dockerfile):
+        yield found(
+            f"{where} makes the loader take libcuda of cuda-compat in place of the machine's driver",
+            span,
+            Severity.WARNING,
+            "leave it out: the container toolkit takes cuda-compat where the driver is older and the GPU allows it",
+            {where: span.place},
+        )
+
+
+def _registered(dockerfile: Dockerfile) -> Iterator[tuple[Span, str]]:
+    for setting in _settings(dockerfile):
+        entries = [entry for entry in re.split(r"[:\s]+", setting.value or "") if _COMPAT.search(f"{entry}/")]
+        if entries:
+            yield setting.span, f"{entries[0]} on {setting.name}"
+    for _, command, text in _configuring(dockerfile):
+        if text is not None and _COMPAT.search(text):
+            named = next((word for word in command.args if _COMPAT.search(word)), "of a compat folder")
+            yield command.span, f"ldconfig {named}" if command.program == "ldconfig" else "a line in ld.so.conf"
+    for _, command in dockerfile.commands:
+        if not command.sure:
+            continue
+        if command.program in ("ln", "cp") and len(command.args) > 1:
+            sources = [word for word in command.args[:-1] if _COMPAT.search(word) and "libcuda" in word]
+            if sources and not _COMPAT.search(command.args[-1]):
+                yield command.span, f"{command.program} of {sources[0]}"
+        started = " ".join(word.text for word in command.words)
+        files = [redirect.target.text for redirect in command.redirects]
+        if "LD_LIBRARY_PATH" in started and any(re.search(r"bashrc|profile|/etc/environment", one) for one in files):
+            match = _COMPAT.search(started)
+            if match:
+                yield command.span, "a start-up file of the shell"
+    for step in dockerfile.steps:
+        if step.name in ("CMD", "ENTRYPOINT"):
+            for command in step.commands:
+                value = command.assigns.get("LD_LIBRARY_PATH")
+                if value is not None and _COMPAT.search(f"{value.text}/"):
+                    yield value.span, f"LD_LIBRARY_PATH of {step.name}"

@@ -1,0 +1,279 @@
+"""Which torch a Dockerfile gets, whether that is settled, and what has to fit it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envkit.dockerfile.torches import newest_for, nightly, variant_of, wins
+from envkit.facts import Facts
+from envkit.judging.checks._dockerfile import found, need_stages, need_torch, reached_installs
+from envkit.judging.checks._torch_fit import Misfit, default_build, other_cuda, pair_misfit, python_misfit, settled
+from envkit.model import Edit, Finding, Severity, Skip, Span, Unknown
+from envkit.subjects.dockerfile import Base, Dockerfile, Install, Torch
+
+_PYTHON_MANAGERS = ("pip", "uv", "poetry", "pdm")
+_ON_INDEX = ("torch", "torchvision", "torchaudio")
+_HOLDS_TORCH = re.compile(r"vllm|sglang|unsloth|comfyui|text-generation|stable-diffusion|axolotl")
+
+
+def unpinned_torch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """An exact version, an address, a lock or a constraint decides which torch gets installed.
+
+    Source: pip, "Repeatable installs".
+    """
+    need_stages(dockerfile)
+    mate = _mate_without_torch(dockerfile)
+    if mate is not None:
+        message = f"{mate.name}{mate.specifier} brings torch along, and no exact version of either is given"
+        fix = f"pin both, `torch==X.Y.Z` and the {mate.name} of that release"
+        yield found(message, mate.span, Severity.WARNING, fix, {f"{mate.name}{mate.specifier}": mate.span.place})
+        return
+    torch = need_torch(dockerfile)
+    install = torch.install
+    if install is None:
+        raise Skip("the base brings torch")
+    if torch.method == "source":
+        raise Skip("torch is built from source")
+    if not torch.version.missing or settled(install):
+        return
+    unread = _constraints(dockerfile, install)
+    if unread:
+        raise Unknown(unread)
+    base = _base_of(dockerfile, install)
+    if install.manager != "conda" and "--upgrade" not in install.options and _may_hold_torch(base):
+        raise Unknown(f"whether {base.reference} holds a torch already is not known")
+    yield found(
+        f"torch{install.specifier} leaves open which torch gets installed"
+        if install.specifier
+        else "no version of torch is given, so each build may get another one, for another CUDA",
+        install.span,
+        Severity.WARNING,
+        _pin(install, facts),
+        {f"torch{install.specifier}": install.span.place},
+    )
+
+
+def _mate_without_torch(dockerfile: Dockerfile) -> Install | None:
+    """The torchvision or torchaudio that gets torch as what it requires, where nothing else asks for torch."""
+    if dockerfile.torch is not None or any(each.name == "torch" for each in dockerfile.installs):
+        return None
+    mates = [each for each in dockerfile.installs if each.name in _ON_INDEX and each.sure and not each.constraint]
+    if any(settled(each) for each in mates) or any("--no-deps" in each.options for each in mates):
+        return None
+    return next((each for each in mates if not _may_hold_torch(_base_of(dockerfile, each))), None)
+
+
+def _constraints(dockerfile: Dockerfile, install: Install) -> str:
+    """Why the version may still be settled: a constraints file that was not read; "" where there is none."""
+    for unread in dockerfile.unread:
+        if re.search(r"constraint|pylock|\.lock$", unread.path) and install.manager != "conda":
+            return f"{unread.path}, which may pin torch, was not read ({unread.why})"
+    return ""
+
+
+def _may_hold_torch(base: Base) -> bool:
+    """Whether a base that the facts do not know sounds as if it held torch."""
+    if base.family not in ("unknown", "other") or not base.torch.missing:
+        return False
+    return "torch" in base.reference.lower() or bool(_HOLDS_TORCH.search(base.repository.lower()))
+
+
+def _base_of(dockerfile: Dockerfile, install: Install) -> Base:
+    """The base of the stage that does an install, the target's where a file of the context does it."""
+    for index in dockerfile.reachable:
+        if any(each.span == install.span for step in dockerfile.stages[index].steps for each in step.installs):
+            return dockerfile.stages[index].base
+    return dockerfile.base
+
+
+def _pin(install: Install, facts: Facts) -> str:
+    if install.manager == "conda":
+        return "pin it, `pytorch=X.Y.Z`, with the release that was tested"
+    if nightly(install):
+        return "pin the exact build that was tested, `torch==X.Y.Z.devYYYYMMDD`"
+    variant = variant_of(install.index)
+    newest = newest_for(install, variant or None, facts)
+    if not newest:
+        return "pin the release that was tested, `torch==X.Y.Z`"
+    place = f"the newest on the index for {variant}" if variant else "the newest release that fits"
+    return f"pin the release that was tested, such as `torch=={newest}` ({place})"
+
+
+def extra_index_loses(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """An extra index of torch builds gives the torch, not the default index beside it.
+
+    pip asks all indexes and takes the highest version; uv asks extra indexes first.  Source: pip documentation,
+    --extra-index-url; the builds on each index (facts: torch).
+    """
+    need_stages(dockerfile)
+    asked = 0
+    for torch in dockerfile.torches:
+        install = torch.install
+        if install is None or install.manager != "pip" or install.url or install.locked or not install.sure:
+            continue
+        variant = next((name for url in install.extra_indexes if (name := variant_of(url))), "")
+        if not variant or variant_of(install.index) or install.index.startswith("$"):
+            continue
+        asked += 1
+        if install.local or nightly(install) or wins(install, variant, facts):
+            continue
+        yield _losing(dockerfile, install, variant, facts)
+    if not asked:
+        raise Skip("pip gets torch from no extra index of torch builds")
+
+
+def _losing(dockerfile: Dockerfile, install: Install, variant: str, facts: Facts) -> Finding:
+    newest, rival = newest_for(install, variant, facts), newest_for(install, None, facts)
+    row = default_build(install.version or rival, facts)
+    evidence = {f"extra index for {variant}": install.span.place}
+    if install.version:
+        message = f"torch {install.version} is not on the extra index for {variant}, so pip takes the default index's"
+        message += f", built for CUDA {row.cuda}" if row else ""
+    else:
+        ends = f"ends at torch {newest}" if newest else "has no torch for it"
+        message = f"the extra index for {variant} {ends} and the default index has {rival}, so pip takes that"
+        message += f", built for CUDA {row.cuda}" if row else ""
+        evidence[f"newest torch for {variant}: {newest or 'none'}"] = "facts: the builds of each release"
+    if row is not None:
+        evidence[f"default build of torch {row.torch}"] = f"{row.source}; seen {row.seen}"
+    fix = (
+        f"pin `torch=={newest}+{variant}`, or write --index-url in place of --extra-index-url"
+        if newest
+        else "write --index-url in place of --extra-index-url"
+    )
+    return found(message, install.span, Severity.WARNING, fix, evidence, _own_index(dockerfile, install, variant))
+
+
+def _own_index(dockerfile: Dockerfile, install: Install, variant: str) -> tuple[Edit, ...]:
+    """--index-url in place of --extra-index-url, where all that the command installs is on that index."""
+    if install.version or len(install.extra_indexes) != 1 or install.index:
+        return ()
+    for step in (step for index in dockerfile.reachable for step in dockerfile.stages[index].steps):
+        for command in step.commands if step.name == "RUN" else ():
+            inside = [each for each in step.installs if _within(each.span, command.span)]
+            if install.span not in [each.span for each in inside]:
+                continue
+            words = [word for word in command.words if word.raw.startswith("--extra-index-url")]
+            if any(each.name not in _ON_INDEX or each.url for each in inside) or len(words) != 1:
+                return ()
+            if any(word.text in ("-r", "-e", "-c", "--requirement", "--editable") for word in command.words):
+                return ()
+            if any(word.text in (".", "./") or not word.sure for word in command.words):
+                return ()
+            word = words[0]
+            end = Span(
+                word.span.path, word.span.line, word.span.column, word.span.line,
+                word.span.column + len("--extra-index-url"),
+            )  # fmt: skip
+            return (Edit(end, "--index-url"),) if variant_of(install.extra_indexes[0]) == variant else ()
+    return ()
+
+
+def _within(inner: Span, outer: Span) -> bool:
+    begin, end = (inner.line, inner.column), (inner.end_line, inner.end_column)
+    inside = (outer.line, outer.column) <= begin and end <= (outer.end_line, outer.end_column)
+    return inside and inner.path == outer.path
+
+
+def torch_python_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """torch has a wheel for the Python that it gets installed into.
+
+    Source: the tags of the release's wheels (facts: torch).
+    """
+    need_stages(dockerfile)
+    open_, seen = "", set[Span]()
+    asked = 0
+    for _, step, install in reached_installs(dockerfile):
+        if install.name != "torch" or install.constraint or not install.sure or install.manager not in _PYTHON_MANAGERS:
+            continue
+        if not install.version or install.url or nightly(install) or _elsewhere(install) or install.span in seen:
+            continue
+        if any(name.startswith(("--python-version", "--platform")) for name in install.options):
+            continue
+        seen.add(install.span)
+        asked += 1
+        if not install.python:
+            open_ = open_ or f"the Python that {install.span.place} installs torch into is not known"
+            continue
+        try:
+            misfit = python_misfit(install.version, (install.python,), facts)
+        except Unknown as unknown:
+            open_ = open_ or str(unknown)
+            continue
+        if misfit:
+            via = f"`{install.target}` at {step.span.place}" if install.target else step.span.place
+            evidence = {**misfit.facts, f"Python {install.python}": via}
+            yield found(misfit.message, install.span, Severity.ERROR, misfit.fix, evidence)
+    if not asked:
+        raise Skip("no release of torch gets installed as a wheel")
+    if open_:
+        raise Unknown(open_)
+
+
+def _elsewhere(install: Install) -> bool:
+    """Whether wheels come from a place that the facts do not know, which may hold others."""
+    if install.index and not variant_of(install.index) and not re.search(r"/simple/?$|/pypi/?$", install.index):
+        return True
+    links = (*install.extra_indexes, *install.find_links)
+    return any(not variant_of(url) and "download.pytorch.org" not in url and "torch_stable" not in url for url in links)
+
+
+def torchvision_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """torchvision and torchaudio were made for the torch beside them, and for the same CUDA.
+
+    Source: Requires-Dist of their wheels; torchvision's own check of the CUDA major at import.
+    """
+    torch = need_torch(dockerfile)
+    mates: dict[str, Install] = {}
+    for install in dockerfile.installs:
+        here = install.prefix == torch.prefix or not install.prefix or not torch.prefix
+        if install.name in ("torchvision", "torchaudio") and install.sure and here and not install.constraint:
+            mates[install.name] = install
+    fixed = [mate for mate in mates.values() if mate.version and not mate.url]
+    if not fixed:
+        raise Skip("no version of torchvision or torchaudio is pinned")
+    if torch.install is not None and (torch.install.url or nightly(torch.install)):
+        raise Skip("the torch is no release of the usual index")
+    if torch.method == "base" and _base_of_torch(dockerfile).family == "ngc":
+        raise Skip("NVIDIA builds the torch of its images from sources of its own")
+    if torch.version.missing or torch.version.value is None:
+        raise Skip("no exact version of torch is given, so the installer takes the one that fits")
+    open_ = ""
+    for mate in fixed:
+        try:
+            misfit = pair_misfit(mate.name, mate.version, torch.version.value, facts)
+        except Unknown as unknown:
+            open_ = open_ or str(unknown)
+            continue
+        misfit = misfit or other_cuda(mate, torch)
+        if misfit:
+            yield _unfit(dockerfile, misfit, mate, torch)
+    if open_:
+        raise Unknown(open_)
+
+
+def _unfit(dockerfile: Dockerfile, misfit: Misfit, mate: Install, torch: Torch) -> Finding:
+    """An error where both stay or nothing fits; a warning where a later pip replaces torch to satisfy its mate."""
+    evidence = {**misfit.facts, f"torch {torch.version.value}": torch.version.via or torch.span.place}
+    later = _step_of(dockerfile, mate.span) > _step_of(dockerfile, torch.span)
+    if later and mate.manager in ("pip", "uv") and "--no-deps" not in mate.options:
+        message = f"{misfit.message}, so {mate.manager} replaces torch by another one"
+        return found(message, mate.span, Severity.WARNING, misfit.fix, evidence)
+    return found(misfit.message, mate.span, Severity.ERROR, misfit.fix, evidence)
+
+
+def _step_of(dockerfile: Dockerfile, span: Span) -> int:
+    """The place of the step that installs what stands at a span, -1 for a base's own or a file's of no known step."""
+    for number, step in enumerate(dockerfile.steps):
+        if any(each.span == span for each in step.installs):
+            return number
+    return -1
+
+
+def _base_of_torch(dockerfile: Dockerfile) -> Base:
+    torch = dockerfile.torch
+    for stage in dockerfile.stages:
+        if torch is not None and stage.base.span == torch.span:
+            return stage.base
+    return dockerfile.base

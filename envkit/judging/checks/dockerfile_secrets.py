@@ -1,0 +1,108 @@
+"""Secrets that a Dockerfile puts into the image."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envkit.judging.checks._dockerfile import found, reached
+from envkit.judging.checks._secrets import looks_real, names_secret, placeholder, shape_in
+from envkit.model import Finding, Severity, Skip, Span
+from envkit.subjects.dockerfile import Command, Dockerfile, Setting
+
+_REFERENCE = re.compile(r"\$\{?(\w+)")
+_USERINFO = re.compile(r"://([^\s/:@\"']{0,200}):?([^\s/@\"']{0,200})@")
+_OPTION = re.compile(r"--?(?:[\w-]*-)?(?:password|passwd|token|api-key|apikey|secret)\Z", re.IGNORECASE)
+_FIX = "pass it as a build secret, `RUN --mount=type=secret,id=NAME,env=NAME`, or at run time, and revoke this one"
+
+
+def secret_in_env(dockerfile: Dockerfile) -> Iterator[Finding]:
+    """No secret is written into ENV, ARG or a command, where the image or its history keeps it.
+
+    Source: Docker, build checks, SecretsUsedInArgOrEnv.
+    """
+    asked = 0
+    told: set[Span] = set()
+    args_of = {
+        index: {s.name for step in dockerfile.stages[index].steps for s in step.settings if s.kind == "ARG"}
+        for index in dockerfile.reachable
+    }
+    for index, step in reached(dockerfile):
+        args = args_of[index]
+        for setting in step.settings:
+            asked += 1
+            yield from _setting(setting, args)
+        for command in step.commands:
+            asked += 1
+            for finding in _command(command):
+                if finding.span is not None and finding.span not in told:
+                    told.add(finding.span)
+                    yield finding
+    if not asked:
+        raise Skip("the file sets no variable and runs nothing")
+
+
+def _setting(setting: Setting, args: set[str]) -> Iterator[Finding]:
+    raw = setting.raw.strip().strip("\"'")
+    references = _REFERENCE.findall(setting.raw)
+    known = shape_in(raw)
+    if known is not None:
+        yield _found(setting.span, f"{setting.kind} {setting.name} holds a token in clear text", Severity.ERROR)
+        return
+    if not names_secret(setting.name) or setting.kind == "LABEL":
+        return
+    if references:
+        passed = next((name for name in references if name in args and (names_secret(name))), "")
+        if setting.kind == "ENV" and passed and not re.search(r"\$\{\w+:?\+", setting.raw):
+            yield _found(
+                setting.span,
+                f"ENV {setting.name} keeps the build argument {passed} in the image, readable by everybody who has it",
+                Severity.WARNING,
+            )
+        return
+    if placeholder(raw):
+        return
+    severity = Severity.ERROR if looks_real(raw) else Severity.WARNING
+    yield _found(setting.span, f"{setting.kind} {setting.name} holds a secret in clear text", severity)
+
+
+def _command(command: Command) -> Iterator[Finding]:
+    for name, word in command.assigns.items():
+        if names_secret(name) and not _REFERENCE.search(word.raw) and not placeholder(word.text) and word.sure:
+            severity = Severity.ERROR if looks_real(word.text) else Severity.WARNING
+            yield _found(word.span, f"the assignment of {name} holds a secret in clear text", severity)
+    before = ""
+    for word in command.words:
+        raw = word.raw
+        name, equals, value = raw.partition("=")
+        userinfo = _USERINFO.search(raw)
+        if shape_in(raw) is not None:
+            yield _found(word.span, f"the command {command.program} is given a token in clear text", Severity.ERROR)
+        elif userinfo and not _REFERENCE.search(userinfo[0]) and _real_userinfo(userinfo[1], userinfo[2]):
+            yield _found(word.span, f"the address given to {command.program} holds a password", Severity.ERROR)
+        elif command.program in ("export", "declare") and equals and names_secret(name):
+            if not _REFERENCE.search(value) and not placeholder(value):
+                severity = Severity.ERROR if looks_real(value) else Severity.WARNING
+                yield _found(word.span, f"the assignment of {name} holds a secret in clear text", severity)
+        elif equals and _OPTION.fullmatch(name) and not _REFERENCE.search(value) and _real(value):
+            yield _found(word.span, f"{name} of {command.program} is given in clear text", Severity.ERROR)
+        elif _OPTION.fullmatch(before) and not _REFERENCE.search(raw) and not raw.startswith("-") and _real(raw):
+            yield _found(word.span, f"{before} of {command.program} is given in clear text", Severity.ERROR)
+        elif command.program == "wandb" and before == "login" and re.fullmatch(r"[0-9a-f]{40}", raw):
+            yield _found(word.span, "wandb is given its key in clear text", Severity.ERROR)
+        before = raw
+
+
+def _real(value: str) -> bool:
+    return not placeholder(value) and looks_real(value)
+
+
+def _real_userinfo(user: str, password: str) -> bool:
+    """A password that is none of the usual stand-ins; a user alone is one where it looks like a token."""
+    if not password:
+        return _real(user)
+    return not placeholder(password) and password not in ("x-oauth-basic", "oauth2") and len(password) >= 6
+
+
+def _found(span: Span, message: str, severity: Severity) -> Finding:
+    return found(message, span, severity, _FIX, {"a secret": span.place})

@@ -1,0 +1,371 @@
+"""What is asked of the torch that an image gets beside the CUDA that its base has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from envkit.dockerfile.torches import variant_of
+from envkit.facts import Facts
+from envkit.judging.checks._compiles import Compiled, compiles, toolkit
+from envkit.judging.checks._cuda_stack import (
+    cuda_of_base,
+    evidence,
+    least_build,
+    major,
+    minor,
+    said,
+    shown,
+    stage_of,
+    toolkits,
+    without_cuda,
+)
+from envkit.judging.checks._dockerfile import found, need_stages, need_torch
+from envkit.judging.checks._torch_fit import Build, cited
+from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Unknown
+from envkit.subjects.dockerfile import Base, Dockerfile, Stage, Torch
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """A torch and the base that it meets; ``build`` where the file leaves the release open and the facts settle it."""
+
+    torch: Torch
+    cuda: str
+    base: Base
+    base_cuda: str
+    stage: Stage
+    build: Build | None = None
+
+
+def _pair(dockerfile: Dockerfile, facts: Facts) -> _Pair:
+    """The torch that stays and the base with CUDA that it meets: of the stage that installs it, or of the image.
+
+    Raises Skip where no base has CUDA, no torch comes to it, or the torch has none; Unknown where one is not known.
+    """
+    need_stages(dockerfile)
+    bases = [dockerfile.base, *(dockerfile.stages[index].base for index in dockerfile.brought)]
+    if all(without_cuda(base) for base in bases):
+        raise Skip("there is no CUDA in the base")
+    if dockerfile.torch is None and not any(cuda_of_base(base) for base in bases):
+        raise Skip("nothing here installs torch, as far as the text says")
+    torch = need_torch(dockerfile)
+    if torch.method == "base":
+        raise Skip("the torch is the base's own")
+    if torch.method == "source":
+        raise Skip("torch is built from source, against the CUDA that is there")
+    if torch.cuda.missing == UNSUPPORTED:
+        raise Skip("the torch is no build for CUDA")
+    stage = stage_of(torch.install, dockerfile) if torch.install is not None else dockerfile.target
+    met = [dockerfile.stages[index] for index in dict.fromkeys((stage.index, dockerfile.target.index))]
+    here = [(one, one.base) for one in met if not without_cuda(one.base)]
+    if not here:
+        raise Skip("the base that torch is installed on has no CUDA")
+    known = [(one, base, cuda_of_base(base)) for one, base in here if cuda_of_base(base)]
+    if not known:
+        here[0][1].cuda.need(f"the CUDA of {here[0][1].reference}")
+    cuda, build = said(torch.cuda.value, torch.cuda.missing), None
+    if cuda == "cpu":
+        raise Skip("the torch is a build for the CPU")
+    if not cuda:
+        build = least_build(torch, dockerfile, facts)
+        if build is None:
+            raise Unknown(f"the CUDA of torch was not observed: {torch.cuda.missing}")
+        cuda = str(build.cuda)
+    # The stage with another CUDA than torch's is the one to speak of.
+    chosen = next((one for one in known if minor(one[2]) != minor(cuda)), known[0])
+    return _Pair(torch, cuda, chosen[1], chosen[2], chosen[0], build)
+
+
+def _extensions(dockerfile: Dockerfile, pair: _Pair, facts: Facts) -> tuple[Compiled, ...]:
+    """What is compiled against this torch: in stages that have it."""
+    own = pair.stage.index
+    return tuple(
+        one
+        for one in compiles(dockerfile, facts)
+        if one.torch_extension and not one.asks and own in dockerfile.line_of(one.stage)
+    )
+
+
+def torch_cuda_vs_base_mismatch_major(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """The torch that gets installed is built for the CUDA major of the base.
+
+    torch.utils.cpp_extension raises where nvcc's major is not that of torch (its _check_cuda_version); where nothing is
+    compiled, torch's wheels bring their own libraries and the base's lie idle.
+    """
+    pair = _pair(dockerfile, facts)
+    if major(pair.cuda) == major(pair.base_cuda):
+        if pair.build is not None:
+            raise Unknown(f"the CUDA of torch was not observed: {pair.torch.cuda.missing}")
+        return
+    if pair.build is not None and int(major(pair.cuda)) < int(major(pair.base_cuda)):
+        raise Unknown(f"the CUDA of torch was not observed: {pair.torch.cuda.missing}")
+    made = [one for one in _extensions(dockerfile, pair, facts) if one.sure]
+    broken = next((one for one in made if _refused(dockerfile, one, pair)), None)
+    yield found(
+        f"{_what(pair)} is built for CUDA {pair.cuda}, and the base {pair.base.reference} has CUDA {pair.base_cuda}"
+        + (f", so that compiling {broken.what} against it is refused" if broken else ""),
+        pair.torch.span,
+        Severity.ERROR if broken else Severity.WARNING,
+        _fix(pair, facts),
+        _evidence(pair) | ({broken.what: broken.span.place} if broken else {}),
+    )
+
+
+def torch_cuda_vs_base_mismatch_minor(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """The torch that gets installed is built for the CUDA minor of the base, where the majors agree.
+
+    torch.utils.cpp_extension only warns of another minor; NVIDIA promises compatibility within a major.
+    """
+    pair = _pair(dockerfile, facts)
+    if pair.build is not None:
+        raise Unknown(f"the CUDA of torch was not observed: {pair.torch.cuda.missing}")
+    if major(pair.cuda) != major(pair.base_cuda):
+        raise Skip("another major: torch-cuda-vs-base-mismatch-major")
+    wanted = minor(pair.base_cuda)
+    if not wanted:
+        raise Unknown(f"{pair.base.reference} names the major of its CUDA alone")
+    if minor(pair.cuda) == wanted:
+        return
+    made = next(iter(_extensions(dockerfile, pair, facts)), None)
+    yield found(
+        f"{_what(pair)} is built for CUDA {pair.cuda}, and the base {pair.base.reference} has CUDA {pair.base_cuda}"
+        + (f", against which {made.what} is compiled" if made else ""),
+        pair.torch.span,
+        Severity.WARNING if made else Severity.NOTE,
+        _fix(pair, facts),
+        _evidence(pair) | ({made.what: made.span.place} if made else {}),
+    )
+
+
+def _what(pair: _Pair) -> str:
+    if pair.build is None:
+        return shown(pair.torch)
+    asked = pair.torch.install.specifier if pair.torch.install is not None else ""
+    return f"torch{asked or ' without a version'} is today {pair.build.torch}, which"
+
+
+def _evidence(pair: _Pair) -> dict[str, str]:
+    has = f"CUDA {pair.base_cuda} in the base"
+    return evidence(pair.torch, pair.build) | {has: f"{pair.base.span.place}, {pair.base.cuda.via}"}
+
+
+def _refused(dockerfile: Dockerfile, made: Compiled, pair: _Pair) -> bool:
+    """Whether cpp_extension meets a toolkit of another major: one of torch's own CUDA may have been installed."""
+    seen = toolkit(dockerfile, made.stage, made.span)
+    cuda = said(seen.value, seen.missing)
+    if not cuda or major(cuda) == major(pair.cuda):
+        return False
+    return not any(major(one.cuda) == major(pair.cuda) for one in toolkits(dockerfile.installs))
+
+
+def _fix(pair: _Pair, facts: Facts) -> str:
+    """The index of the base's CUDA where the same torch is made for it, else a base of torch's CUDA."""
+    version = said(pair.torch.version.value, pair.torch.version.missing)
+    mates = facts.torch_builds(version) if version else ()
+    same = next((row for row in mates if str(row.cuda) == minor(pair.base_cuda) and row.published is not False), None)
+    install = pair.torch.install
+    if same is not None and install is not None and install.manager in ("pip", "uv", "poetry"):
+        return (
+            f"take the build for the base's CUDA, torch=={same.torch} from the index "
+            f"https://download.pytorch.org/whl/{same.variant}, or a base of CUDA {pair.cuda}"
+        )
+    return f"take a base of CUDA {pair.cuda}, or, where nothing is compiled, one without any: torch brings its own"
+
+
+# ---------------------------------------------------------------- twice
+
+
+def double_install(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """torch is not installed twice in different builds.
+
+    A layer keeps what a later one replaces, so the image carries both; what was compiled against the first, or pinned
+    to it, meets the second.  Source: how layers work (OCI image specification), how pip replaces what is installed.
+    """
+    need_stages(dockerfile)
+    torches = list(dockerfile.torches)
+    if not torches and dockerfile.base.torch.missing == UNSUPPORTED and len(dockerfile.unread) < 2:
+        raise Skip("no torch is installed, as far as the text says, and at most one file could do it")
+    if not torches:
+        need_torch(dockerfile)
+    base = _of_base(dockerfile)
+    if base is not None and torches[0].method != "base":
+        torches.insert(0, base)
+    told = False
+    for finding in _replaced(torches, dockerfile, facts):
+        told = True
+        yield finding
+    if not told and dockerfile.unread:
+        first = dockerfile.unread[0]
+        raise Unknown(f"{first.path} was not read ({first.why}), so whether it replaces torch is not known")
+
+
+def _replaced(torches: list[Torch], dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """A finding for each torch that surely takes another's place."""
+    added = [torch for torch in torches if torch.method != "base"]
+    if added and not _of_base(dockerfile) and (moved := _nameless(dockerfile, added[0], facts)) is not None:
+        yield moved
+    for before, after in pairwise(torches):
+        why = _differs(before, after, facts)
+        if not why:
+            continue
+        earlier = "the base brings" if before.method == "base" else f"{before.span.place} installs"
+        old, new = _named(before), _named(after)
+        beside = before.method == "base" and _apart(after)
+        yield found(
+            f"{earlier} {old}, and this line puts {new} "
+            + (f"beside it, into {after.prefix}" if beside else _IN_PLACE),
+            after.span,
+            Severity.WARNING,
+            "start from a base without torch, or install into the base's own Python"
+            if beside
+            else "start from a base without torch, or keep the base's torch by a constraint"
+            if before.method == "base"
+            else "install torch once, with the version and the index of the last line",
+            {old: before.span.place, new: why},
+        )
+
+
+_IN_PLACE = "in its place"
+
+
+def _apart(torch: Torch) -> bool:
+    """Whether it goes into an environment of its own, so that the base's torch stays."""
+    return bool(re.search(r"/(?:\.?v?env|\.venv|venvs?|envs)(?:/|$)", torch.prefix))
+
+
+def _of_base(dockerfile: Dockerfile) -> Torch | None:
+    """The torch of the base, also where the build removes it before it installs its own."""
+    base = dockerfile.base
+    if not said(base.torch.value, base.torch.missing):
+        return None
+    return Torch(base.torch, base.torch_cuda, "base", base.span)
+
+
+def _named(torch: Torch) -> str:
+    version, cuda = said(torch.version.value, torch.version.missing), said(torch.cuda.value, torch.cuda.missing)
+    asked = torch.install.specifier if torch.install is not None else ""
+    text = f"torch {version}" if version else f"torch{asked}" if asked else "the newest torch"
+    return text if not cuda else f"{text} for the CPU" if cuda == "cpu" else f"{text} for CUDA {cuda}"
+
+
+def _differs(before: Torch, after: Torch, facts: Facts) -> str:
+    """Why the second torch is surely another than the first, "" where it may be the same or lies elsewhere."""
+    if before.method != "base" and before.prefix != after.prefix and before.prefix and after.prefix:
+        return ""
+    old, new = (said(one.version.value, one.version.missing) for one in (before, after))
+    if old and new and _release(old) != _release(new):
+        return after.span.place
+    install = after.install
+    one, other = (said(torch.cuda.value, torch.cuda.missing) for torch in (before, after))
+    if one and other and one != other and (old == new or not new):
+        forced = install is not None and (install.local or install.manager in ("conda", "poetry") or new)
+        if forced or (install is not None and _renewing(install.options)):
+            return after.cuda.via or after.span.place
+    if not old or install is None:
+        return ""
+    if new and before.method == "base" and _own_build(old):
+        return after.span.place  # NVIDIA's own build of an unreleased version
+    if not new and _excludes(install.specifier, old):
+        return f"{after.span.place}: {install.specifier} excludes {old}"
+    if not new and install.manager in ("pip", "uv") and _renewing(install.options):
+        newest = facts.newest_torch(variant_of(install.index) or None)
+        row = next((row for row in facts.torch_builds(newest)), None) if newest else None
+        if row is not None and _release(newest) > _release(old):
+            return f"the newest there is {newest} [{cited(row)}]"
+    return ""
+
+
+def _excludes(specifier: str, version: str) -> bool:
+    """Whether a bound surely forbids a version, so that pip puts another in its place."""
+    if not specifier or _own_build(version):
+        return False
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.version import InvalidVersion
+
+    try:
+        return not SpecifierSet(specifier).contains(version, prereleases=True)
+    except (InvalidSpecifier, InvalidVersion):
+        return False
+
+
+def _renewing(options: frozenset[str]) -> bool:
+    return bool(options & {"--upgrade", "--force-reinstall", "--reinstall"})
+
+
+def _own_build(version: str) -> bool:
+    return bool(re.search(r"\da\d", version))
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The numbers of a release, its local part and zeros at its end aside."""
+    numbers = [int(part) for part in re.findall(r"\d+", re.split(r"[+a-z]", version.lstrip("v"))[0])]
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
+
+
+def _nameless(dockerfile: Dockerfile, torch: Torch, facts: Facts) -> Finding | None:
+    """A base that is torch's by its name and moves, under a pinned older torch: it surely had a newer one."""
+    base, version = dockerfile.base, said(torch.version.value, torch.version.missing)
+    if not version or base.tag not in ("", "latest") or base.digest:
+        return None
+    if not re.search(r"(?:^|[-_/])(?:py)?torch(?:$|[-_/])", base.repository):
+        return None
+    newest = facts.newest_torch(None)
+    if not newest or _release(version)[:2] >= _release(newest)[:2]:
+        return None
+    return found(
+        f"{base.reference} brings a torch of its own, and this line puts {_named(torch)} "
+        + (f"beside it, into {torch.prefix}" if _apart(torch) else _IN_PLACE),
+        torch.span,
+        Severity.WARNING,
+        "start from a base without torch, or from a tag of the base with the torch that is wanted",
+        {
+            base.reference: f"{base.span.place}, its name says torch",
+            f"torch {newest}": "the newest release in the facts",
+        },
+    )
+
+
+# ---------------------------------------------------------------- for the CPU
+
+
+def cpu_torch_in_cuda_image(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+    """An image with CUDA in its base does not get a torch for the CPU.
+
+    Builds "+cpu", of the index whl/cpu, conda's cpuonly, and the aarch64 wheels that PyPI had without CUDA.
+    """
+    need_stages(dockerfile)
+    base = dockerfile.base
+    if without_cuda(base):
+        raise Skip("there is no CUDA in the base")
+    if dockerfile.torch is None and not cuda_of_base(base):
+        raise Skip("nothing here installs torch, as far as the text says")
+    torch = need_torch(dockerfile)
+    if torch.method in ("base", "source"):
+        return
+    backend = torch.install is not None and "--torch-backend=auto" in torch.install.options
+    cuda = said(torch.cuda.value, torch.cuda.missing)
+    if cuda != "cpu" and not backend:
+        if not cuda and torch.install is not None and (torch.install.index or torch.install.url):
+            raise Unknown(f"which build of torch gets installed was not observed: {torch.cuda.missing}")
+        return
+    base_cuda = base.cuda.need(f"the CUDA of {base.reference}")
+    reason = "is the build for the CPU, as uv finds no driver while it builds" if backend else "is a build for the CPU"
+    version = said(torch.version.value, torch.version.missing)
+    builds = facts.torch_builds(version) if version else ()
+    fitting = next((row for row in builds if str(row.cuda) == minor(base_cuda) and row.published is not False), None)
+    index = f"https://download.pytorch.org/whl/{fitting.variant}" if fitting else ""
+    yield found(
+        f"the base has CUDA {base_cuda}, and {shown(torch)} {reason}, so that it uses no GPU",
+        torch.span,
+        Severity.WARNING,
+        f"take torch from {index}" if index else f"take a build for CUDA {minor(base_cuda)}, or a base without CUDA",
+        {
+            f"CUDA {base_cuda} in the base": f"{base.span.place}, {base.cuda.via}",
+            "cpu": torch.cuda.via or torch.span.place,
+        },
+    )

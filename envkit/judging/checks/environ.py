@@ -1,0 +1,96 @@
+"""What is asked of the environment variables that an image sets: what bends the linker, what slows a job down."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+
+from envkit.judging.checks._variables import LEFT_ON
+from envkit.model import Finding, Severity, Skip
+from envkit.subjects.audit import Audit
+from envkit.subjects.image import Image, Variable
+
+_CUDA_LIBRARY = re.compile(
+    r"lib(cuda|cudart|cublas\w*|cudnn\w*|cufft\w*|curand|cusolver\w*|cusparse\w*|nccl|nvrtc[\w-]*|nvJitLink|nvidia-\w+)\.so"
+)
+_CUDA_DIRECTORY = re.compile(r"cuda|cudnn|nccl|nvidia/\w+/lib", re.IGNORECASE)
+_HOSTS = ("/usr/local/nvidia/lib", "/usr/local/nvidia/lib64")  # where the container toolkit once put the driver
+
+
+def image_loader_variables(image: Image | Audit) -> Iterator[Finding]:
+    """LD_LIBRARY_PATH names no stubs directory, and neither it nor LD_PRELOAD puts other CUDA libraries first.
+
+    Stubs are an error: their libcuda shadows the driver; a note where that directory is empty or not there, for then
+    nothing is found in it.  The rest is a note, for it decides which library torch
+    binds and other checks say whether that one fits.  Source: ld.so(8): LD_LIBRARY_PATH comes before RUNPATH and the
+    cache.
+    """
+    variables = {one.name: one.value for one in image.variables.need("the environment variables")}
+    directories = [entry for entry in re.split("[:;]", variables.get("LD_LIBRARY_PATH", "")) if entry]
+    preloads = variables.get("LD_PRELOAD", "").replace(":", " ").split()
+    if not directories and not preloads:
+        raise Skip("neither LD_LIBRARY_PATH nor LD_PRELOAD is set")
+    via = image.variables.via
+    idle = {entry for one in image.variables.value or () for entry in one.idle}
+    for entry in directories:
+        if entry in idle:
+            yield Finding(
+                f"LD_LIBRARY_PATH holds {entry}, which is not there or holds no library",
+                Severity.NOTE,
+                "LD_LIBRARY_PATH",
+                {entry: via},
+                "take it off LD_LIBRARY_PATH: a toolkit that is installed later would put its stubs there",
+            )
+        elif "stubs" in entry.split("/"):
+            yield Finding(
+                f"LD_LIBRARY_PATH holds {entry}, whose libcuda is a stub that shadows the driver",
+                where="LD_LIBRARY_PATH",
+                evidence={entry: via},
+                fix="take it off LD_LIBRARY_PATH; to link against the stub, LIBRARY_PATH is enough",
+            )
+    others = [
+        entry
+        for entry in directories
+        if _CUDA_DIRECTORY.search(entry)
+        and entry.rstrip("/") not in _HOSTS
+        and not {"stubs", "compat"} & set(entry.split("/"))
+    ]
+    if others:
+        yield Finding(
+            f"LD_LIBRARY_PATH holds {' and '.join(others)}: libraries there come before those that torch's own search "
+            "names only by RUNPATH",
+            Severity.NOTE,
+            "LD_LIBRARY_PATH",
+            dict.fromkeys(others, via),
+            "wheels find their libraries without it: unset it unless something else needs it",
+        )
+    for path in preloads:
+        if _CUDA_LIBRARY.match(posixpath.basename(path)):
+            yield Finding(
+                f"LD_PRELOAD holds {path}, which every process binds before its own",
+                Severity.NOTE,
+                "LD_PRELOAD",
+                {path: via},
+                "unset it once what it worked around is mended",
+            )
+
+
+def image_debug_variables_left_on(image: Image | Audit) -> Iterator[Finding]:
+    """No variable that serves to find faults is left on in the environment of every process.
+
+    Source: the documentation of CUDA, NCCL, PyTorch and Triton of each variable's effect.
+    """
+    variables: tuple[Variable, ...] = image.variables.need("the environment variables")
+    if not variables:
+        raise Skip("no variable that steers CUDA or a framework is set")
+    for one in variables:
+        left = LEFT_ON.get(one.name)
+        if left is not None and left.on(one.value):
+            yield Finding(
+                f"{one.name} is `{one.value}`: {left.costs}",
+                Severity.WARNING,
+                one.name,
+                {f"{one.name}={one.value}": image.variables.via},
+                f"unset {one.name} in the image and set it for the one run that needs it",
+            )

@@ -1,0 +1,334 @@
+"""What is asked of Docker on this machine: that it answers, runs as its file says, and has a way to the GPUs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envkit.judging.checks._containers import api, canonical, docker_itself, gpus_by_cdi, is_rootless
+from envkit.judging.checks._host import AGAIN, need_docker_installed, need_gpu, nvidia_devices, wsl
+from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Unknown
+from envkit.subjects import Host
+from envkit.subjects.host import DaemonConfig, Docker
+
+_UNANSWERED = {
+    "no socket": "start it with `systemctl start docker`",
+    "refused": "start it with `systemctl start docker`",
+    "hung": "restart it with `systemctl restart docker` and read `journalctl -u docker`",
+    "unsupported": "point DOCKER_HOST at a Unix socket",
+}
+_OTHERS = ("containerd", "crio", "podman", "enroot")
+_API_GPUS = (1, 40)  # DeviceRequests, which --gpus becomes (Docker Engine API version history)
+_API_CDI = (1, 44)  # CDISpecDirs; the engine that speaks it is the first with CDI
+_API_CDI_GPUS = (1, 52)  # the engine that speaks it hands --gpus on to CDI (moby, daemon/devices_nvidia_linux.go)
+# below the root that was looked at; an engine of one user listens in /run/user/<id> or below ~/.docker
+_SYSTEM_SOCKET = re.compile(r"unix://(?!.*/\.docker/).*/run/docker\.sock")
+_SLOW_STORAGE = {
+    "vfs": "copies every layer whole",
+    "devicemapper": "is gone from newer engines",
+    "aufs": "is gone from newer engines",
+    "overlay": "is gone from newer engines",
+}
+
+
+def host_docker_reachable(host: Host) -> Iterator[Finding]:
+    """The Docker Engine answers.
+
+    A machine without any Docker is warned, for envkit can do without.  Skipped where another engine is, or inside a
+    container; unknown for a user who may not open its socket.
+    """
+    docker = host.docker.need("the Docker Engine")
+    if docker.ended == "answered":
+        return
+    if docker.ended == "no socket" and not docker.installed:
+        if (host.container.value or "none") != "none":
+            raise Skip("Docker is not installed in this container")
+        if others := [name for name in _OTHERS if getattr(getattr(host, name).value, "installed", False)]:
+            raise Skip(f"Docker is not installed, and {', '.join(others)} is")
+        yield Finding(
+            "Docker is not installed",
+            Severity.WARNING,
+            docker.endpoint,
+            {docker.detail: host.docker.via},
+            f"install Docker Engine, or let envkit work with `--engine local`; {AGAIN}",
+        )
+        return
+    if docker.ended == "permission denied":
+        raise Unknown(
+            f"{docker.endpoint}: {docker.detail or docker.ended}; root may open it, and members of the group docker, "
+            "which is as much as root"
+        )
+    yield Finding(
+        f"the Docker Engine does not answer at {docker.endpoint}: {docker.detail or docker.ended}",
+        where=docker.endpoint,
+        evidence={docker.detail or docker.ended: host.docker.via},
+        fix=f"{_UNANSWERED.get(docker.ended, 'read `journalctl -u docker`')}; check it with `docker version`",
+    )
+
+
+def host_docker_config_valid(host: Host) -> Iterator[Finding]:
+    """Docker's daemon.json can be used.
+
+    Skipped without Docker.
+    """
+    need_docker_installed(host)
+    config = host.daemon_config.need("Docker's configuration")
+    if config.error:
+        yield Finding(
+            f"{config.path} cannot be used: {config.error}",
+            where=config.path,
+            evidence={config.error: host.daemon_config.via},
+            fix="mend the JSON: the engine will not start again with it; check it with `dockerd --validate`",
+        )
+    for program in config.missing:
+        names = sorted(name for name, path in config.runtimes.items() if path == program)
+        yield Finding(
+            f"{config.path} names the runtime {', '.join(names)} and its program {program} does not exist",
+            where=config.path,
+            evidence={program: host.daemon_config.via},
+            fix="install nvidia-container-toolkit or take the runtime out of the file, and restart Docker; "
+            f"check it with `ls -l {program}`",
+        )
+    default = config.default_runtime
+    # runc is built in, and a name with a point or slash is that of a shim
+    if default not in ("", "runc", *config.runtimes) and not re.search(r"[./]", default):
+        yield Finding(
+            f"{config.path} makes {default} the default runtime and defines no runtime of that name",
+            where=config.path,
+            evidence={default: host.daemon_config.via},
+            fix="the engine will not start again with it: define the runtime with `nvidia-ctk runtime configure "
+            "--runtime=docker`, or take the line out; check it with `docker info | grep -i runtime`",
+        )
+
+
+def host_docker_config_in_force(host: Host) -> Iterator[Finding]:
+    """The engine runs with what its daemon.json says: it was restarted after the last change.
+
+    Compared are runtimes, default runtime and data root with the engine's own words (/info).
+    """
+    docker = docker_itself(host)
+    config = host.daemon_config.need("Docker's configuration")
+    if not _SYSTEM_SOCKET.fullmatch(docker.endpoint) or is_rootless(docker):
+        raise Skip(f"the engine at {docker.endpoint} may read another file than {config.path}")
+    if docker.root.startswith("/var/snap/"):
+        raise Skip("Docker comes from a snap and reads a file of its own")
+    if not config.present or config.error:
+        raise Skip(f"{config.path} says nothing" if not config.error else f"{config.path} cannot be used")
+    for said, runs in _not_in_force(config, docker):
+        yield Finding(
+            f"{config.path} says {said} and the engine runs with {runs}",
+            Severity.WARNING,
+            config.path,
+            {said: host.daemon_config.via, runs: "/info"},
+            "restart the engine with `systemctl restart docker`, which stops containers unless live-restore is on; "
+            f"{AGAIN}",
+        )
+
+
+def _not_in_force(config: DaemonConfig, docker: Docker) -> Iterator[tuple[str, str]]:
+    absent = sorted(set(config.runtimes) - set(docker.runtimes))
+    if absent:
+        yield f"runtimes {', '.join(absent)}", f"runtimes {', '.join(docker.runtimes) or 'none'}"
+    if config.default_runtime in docker.runtimes and config.default_runtime != docker.default_runtime:
+        yield f"default runtime {config.default_runtime}", f"default runtime {docker.default_runtime}"
+    if config.data_root and canonical(config.data_root) != canonical(docker.root):
+        yield f"data root {config.data_root}", f"data root {docker.root}"
+
+
+def host_docker_new_enough(host: Host) -> Iterator[Finding]:
+    """Docker is new enough to hand out GPUs, by --gpus and by CDI.
+
+    An error below --gpus, a warning below CDI.
+    """
+    need_gpu(host)
+    docker = docker_itself(host)
+    spoken = api(docker)
+    if spoken >= _API_CDI:
+        return
+    lacks = "--gpus" if spoken < _API_GPUS else "CDI"
+    yield Finding(
+        f"Docker {docker.version} speaks API {docker.api} and does not know {lacks}",
+        Severity.ERROR if spoken < _API_GPUS else Severity.WARNING,
+        docker.endpoint,
+        {docker.api: "/version ApiVersion"},
+        "install a newer Docker Engine; check it with `docker version`",
+    )
+
+
+def host_docker_native(host: Host) -> Iterator[Finding]:
+    """Docker runs on this machine itself, where the GPUs and their driver are.
+
+    Docker Desktop runs containers in a virtual machine without GPUs; a snap sees its own files in place of the driver's
+    and the toolkit's.
+    """
+    need_gpu(host)
+    docker = docker_itself(host)
+    if not docker.system or not docker.root:
+        raise Unknown("the engine told neither its operating system nor its directory")
+    if docker.system == "Docker Desktop" and not wsl(host):
+        yield Finding(
+            "Docker is Docker Desktop, whose containers run in a virtual machine without this machine's GPUs",
+            where=docker.endpoint,
+            evidence={docker.system: "/info OperatingSystem"},
+            fix="install Docker Engine and switch to it with `docker context use default`; check it with `docker info`",
+        )
+    if docker.root.startswith("/var/snap/"):
+        yield Finding(
+            f"Docker comes from a snap ({docker.root}): it does not see the toolkit and the files of this machine",
+            Severity.WARNING,
+            docker.root,
+            {docker.root: "/info DockerRootDir"},
+            "take the snap out with `snap remove docker` and install Docker Engine; check it with `docker info`",
+        )
+
+
+def host_docker_local(host: Host) -> Iterator[Finding]:
+    """The Docker Engine that answers is that of this machine.
+
+    Otherwise what is said here of containers is true of another machine.
+    """
+    docker = docker_itself(host)
+    if not docker.endpoint:
+        raise Unknown("the endpoint of the engine was not observed")
+    found = re.match(r"(?:tcp|http)://(\[[^]]*\]|[^:/]*)", docker.endpoint)
+    if found and not re.fullmatch(r"localhost|127(\.[0-9]+){3}|\[::1\]", found[1]):
+        yield Finding(
+            f"the Docker Engine is that of {found[1]}, and the GPUs examined here are this machine's",
+            Severity.WARNING,
+            docker.endpoint,
+            {docker.endpoint: "DOCKER_HOST, or Docker's context"},
+            f"run this on that machine, or unset DOCKER_HOST; {AGAIN}",
+        )
+
+
+def host_docker_socket_guarded(host: Host) -> Iterator[Finding]:
+    """Docker's socket is not open to everybody."""
+    docker = docker_itself(host)
+    if docker.mode.missing == UNSUPPORTED:
+        raise Skip(f"{docker.endpoint} is no file")
+    mode = docker.mode.need("the mode of Docker's socket")
+    if mode & 0o002:
+        yield Finding(
+            f"every user of this machine may write to Docker's socket (mode {mode:o}), which is as much as root",
+            Severity.WARNING,
+            docker.endpoint,
+            {f"{mode:o}": docker.mode.via},
+            "take it back with `chmod 660 /var/run/docker.sock` and put users into the group docker; "
+            "check it with `ls -l /var/run/docker.sock`",
+        )
+
+
+def host_docker_storage_driver(host: Host) -> Iterator[Finding]:
+    """Docker keeps images with a storage driver that shares layers and has a future."""
+    docker = docker_itself(host)
+    if not docker.storage:
+        raise Unknown("Docker's storage driver was not observed")
+    if docker.storage in _SLOW_STORAGE:
+        yield Finding(
+            f"Docker keeps images with {docker.storage}, which {_SLOW_STORAGE[docker.storage]}",
+            Severity.WARNING,
+            docker.root,
+            {docker.storage: "/info Driver"},
+            "let it use overlay2 (storage-driver in /etc/docker/daemon.json), restart it and load the images again; "
+            "check it with `docker info | grep -i storage`",
+        )
+
+
+def host_docker_memlock_for_rdma(host: Host) -> Iterator[Finding]:
+    """Containers may lock memory for RDMA without being told so one by one.
+
+    A note, on machines with RDMA devices: `--ulimit memlock=-1` does the same for one container.
+    """
+    docker = docker_itself(host)
+    if not host.infiniband.need("the RDMA devices"):
+        raise Skip("no RDMA device on this machine")
+    config = host.daemon_config.need("Docker's configuration")
+    if config.error:
+        raise Skip(f"{config.path} cannot be used")
+    if is_rootless(docker):
+        raise Skip("rootless Docker cannot raise the limit")
+    hard = config.ulimits.get("memlock")
+    if hard != -1:
+        yield Finding(
+            f"Docker's default for locked memory is {'not set' if hard is None else f'{hard} bytes'}, and RDMA locks "
+            "what it sends",
+            Severity.NOTE,
+            config.path,
+            {f"memlock {hard}": host.daemon_config.via},
+            'give containers `--ulimit memlock=-1`, or set {"default-ulimits": {"memlock": {"Name": "memlock", '
+            '"Hard": -1, "Soft": -1}}} in /etc/docker/daemon.json and restart Docker; check it with '
+            "`docker run --rm IMAGE sh -c 'ulimit -l'`",
+        )
+
+
+def host_docker_reaches_gpu(host: Host) -> Iterator[Finding]:
+    """Docker has a way to a GPU.
+
+    By the nvidia runtime, by the hook of --gpus, or by CDI; one of them is enough.
+    """
+    need_gpu(host)
+    docker = docker_itself(host)
+    if "nvidia" in docker.runtimes:
+        return
+    dirs = docker.cdi_dirs.need("whether the engine reads CDI specifications")
+    by_cdi, doubt = _reaches_by_cdi(host, docker, dirs)
+    hook = "nvidia-container-runtime-hook" in host.toolkit.need("the container toolkit").programs
+    if by_cdi or hook:
+        return
+    if doubt:
+        raise Unknown(doubt)
+    specs = any(nvidia_devices(spec) for spec in host.cdi.need("the CDI specifications"))
+    if specs and not dirs:
+        raise Skip("Docker does not read the CDI specifications that are there, which is a finding of its own")
+    if not specs and not host.toolkit.need("the container toolkit").programs:
+        raise Skip("the NVIDIA Container Toolkit is not installed, which is a finding of its own")
+    yield Finding(
+        "Docker has no way to a GPU: no nvidia runtime, no hook for --gpus and no CDI device",
+        where=docker.endpoint,
+        evidence={
+            f"runtimes {', '.join(docker.runtimes) or 'none'}": "/info Runtimes",
+            f"CDI directories {', '.join(dirs) or 'none'}": docker.cdi_dirs.via,
+            "no nvidia-container-runtime-hook": host.toolkit.via,
+        },
+        fix="install nvidia-container-toolkit, run `nvidia-ctk runtime configure --runtime=docker --cdi.enabled` and "
+        "restart Docker; check it with `docker info | grep -i -A3 runtimes`",
+    )
+
+
+def _reaches_by_cdi(host: Host, docker: Docker, dirs: tuple[str, ...]) -> tuple[bool, str]:
+    """Whether the engine has a CDI device of a GPU, and what stays open if it has none."""
+    if docker.cdi_devices.value is not None:
+        return any(device.startswith("nvidia.com/gpu=") for device in docker.cdi_devices.value), ""
+    found, doubt = gpus_by_cdi(host, dirs) if dirs else ([], "")
+    return bool(found), doubt
+
+
+def host_docker_gpus_option(host: Host) -> Iterator[Finding]:
+    """`docker run --gpus` finds a device driver.
+
+    Docker looks for the toolkit's hook when it starts, a newer one for CDI too; without either it could not select a
+    device driver.  A warning, for --runtime=nvidia and CDI devices do without.
+    """
+    need_gpu(host)
+    docker = docker_itself(host)
+    programs = host.toolkit.need("the container toolkit").programs
+    if "nvidia-container-runtime-hook" in programs:
+        return
+    if not programs:
+        raise Skip("the NVIDIA Container Toolkit is not installed")
+    by_cdi, doubt = _reaches_by_cdi(host, docker, docker.cdi_dirs.need("whether the engine reads CDI specifications"))
+    hands_on = "nvidia-cdi-hook" in programs and api(docker) >= _API_CDI_GPUS
+    if by_cdi and hands_on:
+        return
+    if doubt and (hands_on or "nvidia" not in docker.runtimes):
+        raise Unknown(doubt)
+    if not by_cdi and "nvidia" not in docker.runtimes:
+        raise Skip("Docker has no way to a GPU at all, which is a finding of its own")
+    yield Finding(
+        "`docker run --gpus` will end with `could not select device driver`: there is no nvidia-container-runtime-hook",
+        Severity.WARNING,
+        "/usr/bin/nvidia-container-runtime-hook",
+        {", ".join(sorted(programs)) or "no program of the toolkit": host.toolkit.via},
+        "install nvidia-container-toolkit and restart Docker, or name devices by `--device nvidia.com/gpu=all`; "
+        "check it with `which nvidia-container-runtime-hook`",
+    )

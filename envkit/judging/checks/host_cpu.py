@@ -1,0 +1,268 @@
+"""What is asked of a machine's processors and clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envkit.judging.checks._host import gpu_signs, is_workstation, need_gpu, nvml_answers
+from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Unknown
+from envkit.subjects import Host
+from envkit.subjects.host.system import Frequency
+
+# drivers whose "powersave" is no fixed low clock, but follows the load (kernel documentation, intel_pstate, amd-pstate)
+_FOLLOW_THE_LOAD = ("intel_pstate", "amd-pstate-epp", "amd_pstate_epp")
+_LIMIT_PERCENT = 95  # of the hardware's most; a proposal: drivers round the same limit differently by a step or two
+_EACH_GPU = 2  # processors: Primus' node smoke test names fewer as the usual cause of low figures
+_TOO_HOT = 0.01  # of the time since boot; a proposal: a server that is cooled as planned shows none
+# clock sources that are read through a device, at microseconds a call, where the processor's own takes 20 ns
+_SLOW_CLOCKS = ("hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies")
+_FAST_CLOCKS = (
+    *("tsc", "tsc-early", "kvm-clock", "xen", "hyperv_clocksource_tsc_page", "hyperv_clocksource_msr"),
+    *("arch_sys_counter", "arch_mem_counter", "timebase", "tod", "riscv_clocksource"),
+)
+_JUST_BOOTED_S = 600  # facebookresearch/gcm's check of the uptime
+_USED, _NEARLY_ALL = 0.80, 0.95  # leptonai/gpud's degrees for open files and for threads
+
+
+def granted(host: Host) -> tuple[float, str]:
+    """The processors that this process may keep busy, and what says so: its affinity or its group's quota."""
+    usable = host.processors.need("the processors").usable
+    quota = host.control_group.need("this process's control group").processors
+    if 0 <= quota < usable:
+        return quota, f"{host.control_group.via}: quota"
+    return usable, f"{host.processors.via}: affinity"
+
+
+def host_cpus_online(host: Host) -> Iterator[Finding]:
+    """All processors that are present are online.
+
+    Siblings that are offline because simultaneous multithreading is off are meant to be.
+    """
+    seen = host.processors.need("the processors")
+    missing = seen.present - seen.online
+    if seen.smt in ("off", "forceoff") and seen.online * 2 == seen.present:
+        return
+    if missing:
+        yield Finding(
+            f"{missing} of {seen.present} processors are offline",
+            Severity.WARNING,
+            "/sys/devices/system/cpu",
+            {f"{seen.online} of {seen.present} online": host.processors.via},
+            "look for what took them offline with `dmesg | grep -i cpu`; bring one back with "
+            "`echo 1 > /sys/devices/system/cpu/cpuN/online`; check it with `lscpu`",
+        )
+
+
+def host_cpu_governor(host: Host) -> Iterator[Finding]:
+    """No governor holds the processors' clocks down.
+
+    A fixed low clock is a warning anywhere; on a server with GPUs anything but "performance" is one.  A guest has no
+    governor.
+    """
+    frequencies = host.scaling.need("how the processors' clocks are set").frequencies
+    if not frequencies:
+        raise Skip("the kernel does not set this machine's processor clocks")
+    others = [one for one in frequencies if one.governor != "performance"]
+    low = [one for one in others if one.governor == "powersave" and not _follows(one)]
+    for one in low or (others if others and _serves(host) else []):
+        yield _governor(one, host.scaling.via)
+
+
+def _follows(one: Frequency) -> bool:
+    """Whether "powersave" of this driver follows the load, and was not told to prefer the battery."""
+    return one.driver in _FOLLOW_THE_LOAD and one.preference != "power"
+
+
+def _serves(host: Host) -> bool:
+    """Whether this is a server with GPUs; raises Unknown where it has some and NVML does not name them."""
+    signs, silent = gpu_signs(host)
+    if not signs and not silent:
+        return False
+    gpus = nvml_answers(host).gpus
+    for gpu in gpus:
+        gpu.name.need(f"the name of GPU {gpu.index}")
+    return bool(gpus) and not any(is_workstation(gpu) for gpu in gpus)
+
+
+def _governor(one: Frequency, via: str) -> Finding:
+    preference = f" and prefers `{one.preference}`" if one.preference else ""
+    return Finding(
+        f"{one.processors} processors are governed by `{one.governor}` of {one.driver}{preference}",
+        Severity.WARNING,
+        "/sys/devices/system/cpu/*/cpufreq",
+        {one.governor: via},
+        "launching kernels waits for one processor's clock: `cpupower frequency-set -g performance`; check it with "
+        "`cat /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor`",
+    )
+
+
+def host_cpu_speed_unlimited(host: Host) -> Iterator[Finding]:
+    """The processors may run as fast as they can.
+
+    A limit below _LIMIT_PERCENT of the hardware's most is a warning, turbo switched off a note.
+    """
+    scaling = host.scaling.need("how the processors' clocks are set")
+    if not scaling.frequencies:
+        raise Skip("the kernel does not set this machine's processor clocks")
+    for one in scaling.frequencies:
+        if one.limit * 100 < one.most * _LIMIT_PERCENT:
+            yield Finding(
+                f"{one.processors} processors are held to {one.limit // 1000} MHz of {one.most // 1000} MHz",
+                Severity.WARNING,
+                "/sys/devices/system/cpu/*/cpufreq",
+                {f"{one.limit} kHz": f"{host.scaling.via}: scaling_max_freq"},
+                f"lift the limit: `cpupower frequency-set -u {one.most}kHz`; check it with `cpupower frequency-info`",
+            )
+    if scaling.boost == "off":
+        yield Finding(
+            "the processors' turbo is switched off",
+            Severity.NOTE,
+            "/sys/devices/system/cpu",
+            {"off": host.scaling.via},
+            "`echo 0 > /sys/devices/system/cpu/intel_pstate/no_turbo`, or "
+            "`echo 1 > /sys/devices/system/cpu/cpufreq/boost`, or the firmware's setup; check it with "
+            "`cpupower frequency-info`",
+        )
+
+
+def host_cpu_cool(host: Host) -> Iterator[Finding]:
+    """Heat did not slow the processors for a noticeable time since boot."""
+    if host.throttling.missing == UNSUPPORTED:
+        raise Skip("the processors do not count the time that heat costs")
+    seen = host.throttling.need("the time that heat cost")
+    uptime = host.uptime.need("the time since boot")
+    if seen.worst_ms > 1000 * _TOO_HOT * max(uptime, 1):
+        yield Finding(
+            f"heat slowed a processor package for {seen.worst_ms / 1000:.0f} s of {uptime} s since boot",
+            Severity.WARNING,
+            "/sys/devices/system/cpu/*/thermal_throttle",
+            {f"{seen.worst_ms} ms": host.throttling.via},
+            "look after fans, dust, heat sinks and the room; check it with "
+            "`grep . /sys/devices/system/cpu/cpu*/thermal_throttle/package_throttle_total_time_ms`",
+        )
+
+
+def host_cpus_granted(host: Host) -> Iterator[Finding]:
+    """This process may use at least _EACH_GPU processors for each GPU."""
+    need_gpu(host)
+    gpus = len(nvml_answers(host).gpus)
+    here, via = granted(host)
+    if here < _EACH_GPU * gpus:
+        yield Finding(
+            f"{here:g} processors are granted to this process and it sees {gpus} GPUs, {_EACH_GPU} for each are wanted",
+            Severity.WARNING,
+            "this process",
+            {f"{here:g} processors": via},
+            "ask the scheduler for more (`srun -c`, `docker run --cpus`, `--cpuset-cpus`); check it with `nproc` and "
+            "`cat /sys/fs/cgroup/cpu.max`",
+        )
+
+
+def host_omp_threads_fit(host: Host) -> Iterator[Finding]:
+    """No thread pool will be larger than the processors that this process is granted.
+
+    Without OMP_NUM_THREADS a pool has a thread for each processor of the affinity, whatever the group's quota says
+    (OpenMP specification, OMP_NUM_THREADS; cgroup v2 documentation, cpu.max).
+    """
+    variables = host.environment.need("the environment")
+    usable = host.processors.need("the processors").usable
+    here, via = granted(host)
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        text = variables.get(name)
+        if text is None:
+            continue
+        words = [word.strip() for word in text.split(",")]
+        if not all(word.isdecimal() and int(word) > 0 for word in words):
+            message, wanted = f"{name} is `{text}`, which is no number of threads", 0
+        else:
+            wanted = int(words[0])
+            message = f"{name} asks for {wanted} threads and {here:g} processors are granted to this process"
+        if not wanted or wanted > max(here, 1):
+            yield Finding(
+                message,
+                Severity.WARNING,
+                name,
+                {f"{name}={text}": host.environment.via, f"{here:g} processors": via},
+                f"set {name} to at most {max(int(here), 1)} divided by the processes of a job; check it with `nproc`",
+            )
+    if "OMP_NUM_THREADS" not in variables and here * 2 <= usable:
+        yield Finding(
+            f"OMP_NUM_THREADS is not set, so that each pool has {usable} threads on a quota of {here:g} processors",
+            Severity.WARNING,
+            "OMP_NUM_THREADS",
+            {f"{here:g} processors": via, f"{usable} processors": host.processors.via},
+            f"`export OMP_NUM_THREADS={max(int(here), 1)}` or less, or grant a set of processors in place of a quota",
+        )
+
+
+def host_clocksource_fast(host: Host) -> Iterator[Finding]:
+    """The kernel reads the time from the processor, not from a device."""
+    clock = host.clock.need("the clock source")
+    if clock.source in _SLOW_CLOCKS:
+        yield Finding(
+            f"the kernel reads the time from {clock.source}, through a device",
+            Severity.WARNING,
+            "/sys/devices/system/clocksource/clocksource0",
+            {clock.source: host.clock.via},
+            "look why the kernel gave up the processor's counter with `dmesg | grep -i clocksource`; update the "
+            "firmware, or boot with `tsc=reliable` where the vendor vouches for it",
+        )
+    elif clock.source not in _FAST_CLOCKS:
+        raise Unknown(f"the clock source `{clock.source}` is none whose speed is known")
+
+
+def host_time_synchronised(host: Host) -> Iterator[Finding]:
+    """Somebody disciplines the clock: the kernel calls it synchronised (adjtimex(2), STA_UNSYNC)."""
+    seen = host.synchronisation.need("the kernel's word on its clock")
+    if not seen.synchronised:
+        yield Finding(
+            f"the clock is not synchronised and may be off by {seen.most_error_us / 1e6:g} s",
+            Severity.WARNING,
+            "the clock",
+            {"STA_UNSYNC": host.synchronisation.via},
+            "`systemctl enable --now chrony` (or systemd-timesyncd); check it with `timedatectl`",
+        )
+
+
+def host_uptime_settled(host: Host) -> Iterator[Finding]:
+    """The machine did not boot within the last _JUST_BOOTED_S seconds."""
+    seconds = host.uptime.need("the time since boot")
+    if seconds < _JUST_BOOTED_S:
+        yield Finding(
+            f"the machine booted {seconds} s ago",
+            Severity.NOTE,
+            "/proc/uptime",
+            {f"{seconds} s": host.uptime.via},
+            "if nobody meant it to, look for the cause with `journalctl -b -1 -e` and `last -x reboot` before a job "
+            "is given to it",
+        )
+
+
+def host_tasks_room(host: Host) -> Iterator[Finding]:
+    """The machine is far from the most threads that its kernel allows."""
+    seen = host.tasks.need("the count of threads")
+    most = min(seen.most_threads, seen.most_pids)
+    if seen.threads >= _USED * most:
+        name = "kernel.pid_max" if seen.most_pids <= seen.most_threads else "kernel.threads-max"
+        yield Finding(
+            f"{seen.threads} threads run and the kernel allows {most} ({name})",
+            Severity.ERROR if seen.threads >= _NEARLY_ALL * most else Severity.WARNING,
+            name,
+            {str(seen.threads): host.tasks.via},
+            f"end what was left behind, or raise the limit with `sysctl {name}=4194304`; check it with "
+            "`ps -eLf | wc -l`",
+        )
+
+
+def host_open_files_room(host: Host) -> Iterator[Finding]:
+    """The machine is far from the most open files that its kernel allows."""
+    seen = host.tasks.need("the count of open files")
+    if seen.files >= _USED * seen.most_files:
+        yield Finding(
+            f"{seen.files} files are open and the kernel allows {seen.most_files}",
+            Severity.ERROR if seen.files >= _NEARLY_ALL * seen.most_files else Severity.WARNING,
+            "fs.file-max",
+            {str(seen.files): host.tasks.via},
+            "look who holds them with `lsof | awk '{print $2}' | sort | uniq -c | sort -n | tail`, or raise "
+            "`sysctl fs.file-max`; check it with `cat /proc/sys/fs/file-nr`",
+        )

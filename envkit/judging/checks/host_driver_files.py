@@ -1,0 +1,236 @@
+"""What is asked of the driver's files: that the modules on disk fit this kernel, these GPUs and what is loaded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envkit.judging.checks._driver import need_own_driver, need_own_gpu, nvidia_files, running_kernel, some
+from envkit.judging.checks._host import AGAIN, SET_ASIDE, is_loaded, loaded_driver, need_driver, nvml_answers
+from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Unknown
+from envkit.subjects import Host
+from envkit.subjects.host.driver import release_key
+
+# PCI device ids, by the table of supported GPUs in the README of NVIDIA/open-gpu-kernel-modules: it begins with Turing,
+# and Blackwell and what came after it lie behind Ada.  Grace Hopper needs the open modules too and has two of its own.
+_FIRST_TURING = 0x1E00
+_FIRST_BLACKWELL = 0x2900
+_GRACE_HOPPER = frozenset({0x2342, 0x2348})
+
+
+def host_driver_jit_present(host: Host) -> Iterator[Finding]:
+    """The driver's PTX compiler is installed beside its libcuda.
+
+    Skipped where libcuda itself is in none of the usual directories.
+    """
+    need_driver(host)
+    names = {library.name for library in host.driver_libraries.need("the driver's libraries")}
+    if "libcuda" not in names:
+        raise Skip("libcuda is in none of the usual directories")
+    if "libnvidia-ptxjitcompiler" not in names:
+        yield Finding(
+            "libnvidia-ptxjitcompiler.so.1 is not installed, and libcuda is",
+            Severity.WARNING,
+            evidence={"no libnvidia-ptxjitcompiler.so.1": host.driver_libraries.via},
+            fix="install the driver's user-space package whole (or let the container have the capability `compute`) "
+            "and run `ldconfig`; check it with `ldconfig -p | grep ptxjit`",
+        )
+
+
+def host_driver_on_disk_is_loaded(host: Host) -> Iterator[Finding]:
+    """The nvidia module on disk is of the version that is loaded.
+
+    Skipped where the modules are not on this file system, as in a container, and where the libraries were updated with
+    it: host-driver-libraries-match-module tells that.
+    """
+    need_own_driver(host)
+    driver, via = loaded_driver(host)
+    doubts = []
+    for file in nvidia_files(host):
+        if file.version.value is None:
+            doubts.append(f"the version of {file.path} was not observed: {file.version.missing or 'no value'}")
+        elif file.version.value != str(driver):
+            if file.version.value in {library.version for library in host.driver_libraries.value or ()}:
+                raise Skip(f"the whole driver on disk is {file.version.value}, which is a finding of its own")
+            yield Finding(
+                f"the nvidia module on disk is {file.version.value} and {driver} is loaded",
+                Severity.WARNING,
+                file.path,
+                {file.version.value: file.version.via, str(driver): via},
+                "the driver was updated and the machine not yet rebooted: reboot before a long job starts; "
+                "check it with `modinfo -F version nvidia` and `cat /proc/driver/nvidia/version`",
+            )
+    if doubts:
+        raise Unknown("; ".join(doubts))
+
+
+def host_driver_built_for_kernel(host: Host) -> Iterator[Finding]:
+    """The running kernel has an nvidia module, or the driver is loaded already.
+
+    Skipped where the driver was loaded from elsewhere, as by a driver container.
+    """
+    need_own_gpu(host)
+    kernels = host.kernels.need("the kernels on this machine")
+    running = next((kernel for kernel in kernels if kernel.running), None)
+    if running is not None and running.nvidia:
+        return
+    if not kernels or is_loaded(host):
+        raise Skip("the driver's modules are not on this file system, as in a container")
+    built = [kernel.release for kernel in kernels if kernel.nvidia]
+    yield Finding(
+        (f"kernel {running.release} has no nvidia module" if running else "the running kernel's modules are gone")
+        + (f", and {some(built)} has one" if built else ""),
+        Severity.ERROR,
+        f"/lib/modules/{running.release}" if running else "/lib/modules",
+        {"no nvidia module for the running kernel": host.kernels.via},
+        "install the headers of the running kernel and build the module with `dkms autoinstall` (`dkms status` says "
+        "what failed), or boot a kernel that has one; check it with `modinfo nvidia`",
+    )
+
+
+def host_driver_built_for_next_kernel(host: Host) -> Iterator[Finding]:
+    """A newer kernel that waits for the next boot has an nvidia module too.
+
+    Only kernels of the running one's flavor are asked about.
+    """
+    need_own_driver(host)
+    nvidia_files(host)
+    running = running_kernel(host)
+    for kernel in host.kernels.need("the kernels on this machine"):
+        newer = release_key(kernel.release) > release_key(running.release)
+        if newer and kernel.bootable and _flavor(kernel.release) == _flavor(running.release) and not kernel.nvidia:
+            yield Finding(
+                f"kernel {kernel.release} waits for the next boot without an nvidia module",
+                Severity.WARNING,
+                f"/lib/modules/{kernel.release}",
+                {f"no nvidia module for {kernel.release}": host.kernels.via},
+                f"build it with `dkms autoinstall -k {kernel.release}` (its headers must be there), or install the "
+                f"driver's package for it; check it with `modinfo -k {kernel.release} nvidia`",
+            )
+
+
+def _flavor(release: str) -> str:
+    found = re.search(r"[A-Za-z_-]+\Z", release)
+    return found[0] if found else ""
+
+
+def host_secure_boot_admits_driver(host: Host) -> Iterator[Finding]:
+    """The nvidia module carries a signature where the kernel takes no other.
+
+    That the signature's key is known to the kernel only its log tells.
+    """
+    need_own_gpu(host)
+    files = nvidia_files(host)
+    if host.module_signing.missing == UNSUPPORTED:
+        raise Skip("this place does not show the firmware's settings")
+    signing = host.module_signing.need("Secure Boot")
+    if signing.secure_boot != "on" and not signing.enforced.value:
+        raise Skip(f"Secure Boot: {signing.secure_boot}")
+    if not signing.enforced.need("whether the kernel insists on signatures"):
+        raise Skip("Secure Boot is on, and the kernel takes unsigned modules all the same")
+    for file in files:
+        if not file.signed.need(f"the signature of {file.path}"):
+            yield Finding(
+                f"the nvidia module is not signed, and the kernel takes no unsigned one (Secure Boot: "
+                f"{signing.secure_boot})",
+                Severity.WARNING if is_loaded(host) else Severity.ERROR,
+                file.path,
+                {"no signature": file.signed.via, "signatures are enforced": signing.enforced.via},
+                "install the distribution's signed modules, or sign it with a key that is enrolled with `mokutil "
+                "--import`, and reboot; check it with `modinfo -F signer nvidia`",
+            )
+
+
+def host_driver_flavor_fits_gpus(host: Host) -> Iterator[Finding]:
+    """The kernel module's flavor, open or proprietary, drives every GPU here.
+
+    GPUs from Blackwell on and Grace Hopper need the open one; GPUs before Turing the proprietary one.
+    """
+    need_own_driver(host)
+    flavor = host.module.need("the loaded module").flavor
+    gpus = [gpu for gpu in host.pci_gpus.need("the PCI bus") if gpu.driver not in SET_ASIDE]
+    if not gpus:
+        raise Skip("the PCI bus shows no GPU of this machine's own")
+    if not flavor:
+        raise Unknown(f"{host.module.via} does not say whether the module is the open one")
+    for gpu in gpus:
+        if not re.fullmatch("0x[0-9a-f]{4}", gpu.device):
+            raise Unknown(f"the device id of GPU {gpu.address} is `{gpu.device}`")
+        device = int(gpu.device, 16)
+        wanted = "open" if device >= _FIRST_BLACKWELL or device in _GRACE_HOPPER else ""
+        wanted = "proprietary" if device < _FIRST_TURING else wanted
+        if wanted and wanted != flavor:
+            yield Finding(
+                f"the {flavor} kernel module is loaded, and GPU {gpu.address} (device {gpu.device}) needs the "
+                f"{wanted} one",
+                Severity.ERROR,
+                f"/sys/bus/pci/devices/{gpu.address}",
+                {flavor: host.module.via, gpu.device: host.pci_gpus.via},
+                f"install the driver's {wanted} kernel module packages and reboot; "
+                "check it with `cat /proc/driver/nvidia/version`",
+            )
+
+
+def host_gsp_firmware_present(host: Host) -> Iterator[Finding]:
+    """The GSP firmware of the loaded driver lies on disk.
+
+    An error where a GPU runs without it now, else a warning: the next load of the module needs it.  Skipped in a
+    container, and where the proprietary module runs all GPUs without GSP.
+    """
+    need_own_driver(host)
+    files = nvidia_files(host)
+    firmware = host.firmware.need("the firmware directories")
+    driver, via = loaded_driver(host)
+    words = [gpu.gsp.value or "" for gpu in nvml_answers(host).gpus]
+    if host.module.need("the loaded module").flavor != "open" and all(word == "off" for word in words):
+        raise Skip("the driver runs the GPUs without GSP")
+    if firmware.files.get(str(driver)):
+        return
+    if all(file.version.value not in (None, str(driver)) for file in files):
+        raise Skip("the driver on disk is of another version, which is a finding of its own")
+    others = f", and for {some(sorted(firmware.files))} there is" if firmware.files else ""
+    works = bool(words) and all(word not in ("", "off") for word in words)
+    yield Finding(
+        f"no GSP firmware for driver {driver} lies in {firmware.root or '/lib/firmware'}/nvidia{others}",
+        Severity.WARNING if works else Severity.ERROR,
+        f"{firmware.root or '/lib/firmware'}/nvidia/{driver}",
+        {"no gsp_*.bin": host.firmware.via, str(driver): via},
+        "install the driver's firmware package of the same version as the module; "
+        f"check it with `ls /lib/firmware/nvidia/{driver}`",
+    )
+
+
+def host_driver_installed_once(host: Host) -> Iterator[Finding]:
+    """One driver is installed: no libcuda of another version beside it, no .run installer over packages.
+
+    Libraries of cuda-compat do not count.
+    """
+    need_own_gpu(host)
+    install = host.driver_install.need("the traces of the driver's installation")
+    own = {path: version for path, version in install.libraries.items() if "compat" not in path.split("/")}
+    if not own and not install.uninstaller:
+        raise Skip("no libcuda with a version in its name lies in the usual directories")
+    if len(set(own.values())) > 1:
+        yield Finding(
+            f"libcuda is here in {len(set(own.values()))} versions: "
+            + some([f"{version} ({path})" for path, version in sorted(own.items())]),
+            Severity.WARNING,
+            sorted(own)[0],
+            {version: path for path, version in own.items()},
+            "remove the older driver whole (`nvidia-uninstall` or the package manager), then run `ldconfig`, which "
+            f"takes the newest file it finds; {AGAIN}",
+        )
+    if install.uninstaller and host.driver_packages.missing != UNSUPPORTED and _packages(host):
+        packages = _packages(host)
+        yield Finding(
+            f"the driver came by the .run installer and in packages too ({some(packages)})",
+            Severity.WARNING,
+            install.uninstaller,
+            {install.uninstaller: host.driver_install.via, some(packages): host.driver_packages.via},
+            "keep one: run `nvidia-uninstall` and install the packages again, or purge the packages; "
+            "check it with `dpkg -S $(ldconfig -p | sed -n 's/.*libcuda.so.1.*=> //p')`",
+        )
+
+
+def _packages(host: Host) -> list[str]:
+    return [package.name for package in host.driver_packages.need("the driver's packages")]

@@ -1,0 +1,258 @@
+"""What a contract (``--expect``) says of a machine, line by line; what it does not say is skipped.
+
+A contract turns what is missing into a failure: without a single GPU there is nothing that could be wrong with one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from envkit.judging.checks._host import gpu_name, gpu_signs, loaded_driver
+from envkit.model import UNSUPPORTED, Finding, Skip, Unknown
+from envkit.subjects import Host
+from envkit.subjects.host import Gpu
+from envkit.subjects.host.expected import Expected
+
+_GIB = 1024**3
+_FIX = "bring the machine to what the contract says, or change the contract"
+
+
+def _contract(host: Host) -> Expected:
+    """The contract; skips without one."""
+    if host.expected.value is None:
+        raise Skip("no contract was given with --expect")
+    return host.expected.value
+
+
+def _gpus(host: Host) -> tuple[Gpu, ...]:
+    """NVML's GPUs; none where NVML answers otherwise than with GPUs, for then the contract is not kept."""
+    nvml = host.nvml.need("NVML")
+    return nvml.gpus if nvml.ended == "answered" else ()
+
+
+def _within(version: str, wanted: str) -> bool:
+    from packaging.specifiers import SpecifierSet  # only a contract needs it
+
+    return version in SpecifierSet(wanted)
+
+
+def host_expected_gpus(host: Host) -> Iterator[Finding]:
+    """As many GPUs of the expected name are there as the contract says.
+
+    That there is none is asked of the PCI bus and of /dev as well, for without a driver NVML shows none anywhere.
+    """
+    wanted = _contract(host).gpus
+    if wanted.count is None and not wanted.name:
+        raise Skip("the contract says no number or name of GPUs")
+    if wanted.count == 0:
+        yield from _none_there(host)
+        return
+    gpus = _gpus(host)
+    names = Counter(gpu.name.value or "a GPU without a name" for gpu in gpus)
+    shown = ", ".join(f"{number} x {name}" for name, number in sorted(names.items())) or "none"
+    strange = [gpu.name.value for gpu in gpus if gpu.name.value and not fnmatchcase(gpu.name.value, wanted.name or "*")]
+    if strange or (wanted.count is not None and len(gpus) != wanted.count) or (not gpus and wanted.count != 0):
+        asked = (
+            f"{'' if wanted.count is None else f'{wanted.count} '}GPUs{f' named {wanted.name}' if wanted.name else ''}"
+        )
+        yield Finding(
+            f"the contract expects {asked}, and NVML shows {shown}",
+            where="NVML",
+            evidence={shown: "nvmlDeviceGetCount, nvmlDeviceGetName"},
+            fix=f"look for the missing one in `lspci -d 10de:` and `dmesg | grep NVRM`; {_FIX}",
+        )
+    elif wanted.name:
+        for gpu in gpus:
+            gpu.name.need(f"the name of GPU {gpu.index}")
+
+
+def _none_there(host: Host) -> Iterator[Finding]:
+    """No place shows a GPU; raises Unknown where one of them was not seen."""
+    signs, silent = gpu_signs(host)
+    if host.driver_gpus.value:
+        signs[f"{len(host.driver_gpus.value)} in the driver's own list"] = host.driver_gpus.via
+    elif host.driver_gpus.value is None:
+        silent.append(f"the driver's own list: {host.driver_gpus.missing}")
+    if signs:
+        yield Finding(
+            f"the contract expects no GPU, and there is one: {', '.join(signs)}",
+            where=next(iter(signs.values())),
+            evidence=signs,
+            fix=_FIX,
+        )
+    elif silent:
+        raise Unknown(f"no GPU was seen, as the contract says, and not every place was looked at: {'; '.join(silent)}")
+
+
+def host_expected_gpu_memory(host: Host) -> Iterator[Finding]:
+    """Each GPU has the memory that the contract says."""
+    least = _contract(host).gpus.memory_gib
+    if least is None:
+        raise Skip("the contract says nothing of GPU memory")
+    gpus = _gpus(host)
+    if not gpus:
+        yield Finding(f"the contract expects {least:g} GiB on each GPU, and NVML shows none", where="NVML", fix=_FIX)
+    for gpu in gpus:
+        memory = gpu.memory.need(f"the memory of GPU {gpu.index}")
+        if memory < least * _GIB:
+            yield Finding(
+                f"{gpu_name(gpu)} has {memory / _GIB:.1f} GiB of memory, and the contract expects {least:g}",
+                where=f"GPU {gpu.index}",
+                evidence={f"{memory} bytes": gpu.memory.via},
+                fix=_FIX,
+            )
+
+
+def host_expected_gpu_modes(host: Host) -> Iterator[Finding]:
+    """MIG, ECC and persistence mode of each GPU are what the contract says."""
+    wanted = _contract(host).gpus
+    modes = {"mig": wanted.mig, "ecc": wanted.ecc, "persistence": wanted.persistence}
+    if not any(modes.values()):
+        raise Skip("the contract says nothing of GPU modes")
+    gpus = _gpus(host)
+    if not gpus:
+        yield Finding("the contract expects modes of GPUs, and NVML shows none", where="NVML", fix=_FIX)
+    for gpu in gpus:
+        for name, mode in modes.items():
+            if not mode:
+                continue
+            seen = getattr(gpu, name)
+            now = "unsupported" if seen.missing == UNSUPPORTED else seen.need(f"the {name} mode of GPU {gpu.index}")
+            if now != mode and not (mode == "off" and now == "unsupported"):
+                yield Finding(
+                    f"{name} of {gpu_name(gpu)} is {now}, and the contract expects {mode}",
+                    where=f"GPU {gpu.index}",
+                    evidence={now: seen.via},
+                    fix=f"set it with nvidia-smi as root (-mig, -e, -pm); {_FIX}",
+                )
+
+
+def host_expected_driver(host: Host) -> Iterator[Finding]:
+    """The loaded driver is of the version that the contract says."""
+    wanted = _contract(host).driver.version
+    if not wanted:
+        raise Skip("the contract says no driver version")
+    try:
+        driver, via = loaded_driver(host)
+    except Unknown:
+        if "nvidia" in host.modules.need("the list of loaded kernel modules"):
+            raise
+        yield Finding(f"the contract expects driver {wanted}, and none is loaded", where=host.modules.via, fix=_FIX)
+        return
+    if not _within(str(driver), wanted):
+        yield Finding(
+            f"driver {driver} is loaded, and the contract expects {wanted}",
+            where=via,
+            evidence={str(driver): via},
+            fix=f"install the driver that the contract names and reboot; {_FIX}",
+        )
+
+
+def host_expected_cuda(host: Host) -> Iterator[Finding]:
+    """The newest CUDA that the driver supports is what the contract says."""
+    wanted = _contract(host).driver.cuda
+    if not wanted:
+        raise Skip("the contract says no CUDA version")
+    nvml = host.nvml.need("NVML")
+    if nvml.ended != "answered" or not _within(nvml.cuda, wanted):
+        said = (
+            f"supports CUDA {nvml.cuda}" if nvml.ended == "answered" else f"does not say: {nvml.detail or nvml.ended}"
+        )
+        yield Finding(
+            f"the driver {said}, and the contract expects {wanted}",
+            where="NVML",
+            evidence={nvml.cuda or nvml.ended: "nvmlSystemGetCudaDriverVersion"},
+            fix=f"install a driver of a newer branch; {_FIX}",
+        )
+
+
+def host_expected_nvlink(host: Host) -> Iterator[Finding]:
+    """As many NVLinks of each GPU are up as the contract says."""
+    wanted = _contract(host).nvlink.links
+    if wanted is None:
+        raise Skip("the contract says nothing of NVLink")
+    gpus = _gpus(host)
+    if not gpus:
+        yield Finding(
+            f"the contract expects {wanted} NVLinks up on each GPU, and NVML shows none", where="NVML", fix=_FIX
+        )
+    for gpu in gpus:
+        links = () if gpu.links.missing == UNSUPPORTED else gpu.links.need(f"the NVLinks of GPU {gpu.index}")
+        up = sum(link.active for link in links)
+        if up != wanted:
+            yield Finding(
+                f"{up} NVLinks of {gpu_name(gpu)} are up, and the contract expects {wanted}",
+                where=f"GPU {gpu.index}",
+                evidence={f"{up} of {len(links)} up": "nvmlDeviceGetNvLinkState"},
+                fix=f"look at `nvidia-smi nvlink -s` and at the fabric manager's log; {_FIX}",
+            )
+
+
+def host_expected_system(host: Host) -> Iterator[Finding]:
+    """The kernel and the distribution are what the contract says."""
+    wanted = _contract(host).machine
+    if not (wanted.kernel or wanted.os):
+        raise Skip("the contract says no kernel or distribution")
+    for what, pattern, seen in (("kernel", wanted.kernel, host.kernel), ("distribution", wanted.os, host.os)):
+        if pattern and not fnmatchcase(now := seen.need(f"the {what}"), pattern):
+            yield Finding(
+                f"the {what} is {now}, and the contract expects {pattern}",
+                where=seen.via,
+                evidence={now: seen.via},
+                fix=_FIX,
+            )
+
+
+def host_expected_services(host: Host) -> Iterator[Finding]:
+    """The services that the contract names run."""
+    wanted = _contract(host).machine.services
+    if not wanted:
+        raise Skip("the contract names no services")
+    services = host.services.need("systemd's units")
+    unasked = [name for name in wanted if name not in services]
+    for name in wanted:
+        if name in services and services[name].active != "active":
+            yield Finding(
+                f"the service {name} is {services[name].active}, and the contract expects it to run",
+                where=name,
+                evidence={services[name].active: host.services.via},
+                fix=f"read `journalctl -u {name}` and start it with `systemctl enable --now {name}`; {_FIX}",
+            )
+    if unasked:
+        raise Unknown(f"systemd was not asked about {', '.join(unasked)}")
+
+
+def host_expected_infiniband(host: Host) -> Iterator[Finding]:
+    """As many InfiniBand ports are active, each at least as fast, as the contract says."""
+    wanted = _contract(host).infiniband
+    if wanted.ports is None and wanted.rate_gbps is None:
+        raise Skip("the contract says nothing of InfiniBand")
+    devices = host.infiniband.need("the RDMA devices")
+    up = [
+        (device, port)
+        for device in devices
+        for port in device.ports.need(f"the ports of {device.name}")
+        if port.layer.need(f"the link layer of {device.name}") == "InfiniBand"
+        and port.state.need(f"the state of {device.name}") == "ACTIVE"
+    ]
+    shown = ", ".join(device.name for device, _ in up) or "none"
+    if (wanted.ports is not None and len(up) != wanted.ports) or (not up and wanted.ports != 0):
+        asked = "InfiniBand ports" if wanted.ports is None else f"{wanted.ports} InfiniBand ports active"
+        yield Finding(
+            f"the contract expects {asked}, and {len(up)} are: {shown}",
+            where=host.infiniband.via,
+            evidence={f"{len(up)} active": host.infiniband.via},
+            fix=f"look at `ibstat` and at the cables and the switch of the port that is not active; {_FIX}",
+        )
+    for device, port in up if wanted.rate_gbps is not None else ():
+        rate = port.rate.need(f"the rate of {device.name}")
+        if wanted.rate_gbps is not None and rate < wanted.rate_gbps:
+            yield Finding(
+                f"port {port.number} of {device.name} runs at {rate:g} Gb/s, and the contract expects "
+                f"{wanted.rate_gbps:g}",
+                where=device.name,
+                evidence={f"{rate:g} Gb/s": port.rate.via},
+                fix=f"reseat or replace its cable and look at the switch's port; {_FIX}",
+            )

@@ -1,0 +1,276 @@
+"""What is asked of a machine's GPUs: that they are there, all of them, and well."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from envkit.judging.checks._gpus import each_gpu, each_product, is_laptop, known, told, where
+from envkit.judging.checks._host import (
+    SET_ASIDE,
+    gpu_name,
+    gpu_nodes,
+    gpu_signs,
+    is_workstation,
+    need_driver,
+    nvml_answers,
+    withheld_nodes,
+    wsl,
+)
+from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.subjects import Host
+from envkit.subjects.host import Gpu
+
+_MEMORY_ALIKE = 0.9  # variants differ by a quarter or more; ECC in GDDR memory takes 1/16
+
+_SILENT_FIX = "drain the machine, reset the GPU, and reboot if that does not help; `dmesg | grep NVRM` says more"
+_SILENT = {
+    "lost": (
+        "fell off the bus",
+        "drain the machine and power it off and on; if it comes back, check risers, power and cooling, then replace "
+        "the GPU; `dmesg | grep Xid` says when it went",
+    ),
+    "needs reset": (
+        "answers nothing until it is reset",
+        "stop all GPU programs and run `nvidia-smi --gpu-reset`, or reboot",
+    ),
+}
+_RECOVERY = {
+    "gpu reset": "drain the machine and run `nvidia-smi --gpu-reset`",
+    "node reboot": "drain the machine and reboot it",
+    "system reboot": "drain the machine and reboot it",
+    "drain peer-to-peer traffic": "stop the jobs whose GPUs talk to this one, and start them anew",
+    "drain and reset": "drain the machine, let all jobs end, and run `nvidia-smi --gpu-reset`",
+    "recover imex domain": "restart nvidia-imex on all nodes of the domain",
+    "bus reset": "drain the machine and reset the GPU, or reboot",
+}
+
+
+def host_gpu_present(host: Host) -> Iterator[Finding]:
+    """An NVIDIA GPU is on this machine.
+
+    Three places are asked: the PCI bus, /dev and NVML; one of them is enough.  Skipped where the contract says that
+    there is none, which host-expected-gpus judges.
+    """
+    if host.expected.value is not None and host.expected.value.gpus.count == 0:
+        raise Skip("the contract says that no GPU is here")
+    signs, silent = gpu_signs(host)
+    if signs:
+        return
+    if silent:
+        raise Unknown(f"no GPU was seen, and not every place could be looked at: {'; '.join(silent)}")
+    nvml = host.nvml.need("NVML")
+    yield Finding(
+        "no NVIDIA GPU on this machine: none on the PCI bus, no device node, none in NVML",
+        where="/sys/bus/pci/devices",
+        evidence={
+            "no display device of vendor 0x10de": host.pci_gpus.via,
+            "no /dev/nvidia0": "listing of /dev",
+            f"NVML: {nvml.detail or 'answered, 0 GPUs'}": host.nvml.via,
+        },
+        fix="run on a machine with an NVIDIA GPU, or hand one to this virtual machine; check it with `lspci -d 10de:`",
+    )
+
+
+def host_gpu_counts_agree(host: Host) -> Iterator[Finding]:
+    """NVML, /dev and the PCI bus show the same number of GPUs.
+
+    GPUs set aside for virtual machines do not count, nor those whose nodes a scheduler withholds.  Skipped in a
+    container that was handed some of the GPUs, for it sees the whole machine's bus.
+    """
+    need_driver(host)
+    if wsl(host):
+        raise Skip("under WSL all GPUs are behind /dev/dxg")
+    shown = len(nvml_answers(host).gpus)
+    host.device_nodes.need("the device nodes")
+    withheld = len(withheld_nodes(host))
+    nodes = len(gpu_nodes(host)) - withheld
+    bus = host.pci_gpus.need("the PCI bus")
+    meant = [gpu for gpu in bus if gpu.driver not in SET_ASIDE]
+    if shown == nodes and len(meant) - nodes in (0, withheld):
+        return
+    handed = 0 < shown == nodes < len(meant)
+    if handed and host.container.need("whether this is a container") != "none":
+        raise Skip(f"this container was handed {shown} of the {len(meant)} GPUs on the bus")
+    yield Finding(
+        f"NVML shows {shown} GPUs, /dev has nodes for {nodes} and the PCI bus has {len(meant)}",
+        Severity.WARNING if handed else Severity.ERROR,
+        "/dev/nvidia*",
+        {
+            f"{shown} in NVML": "nvmlDeviceGetCount",
+            f"{nodes} device nodes": "listing of /dev",
+            f"{len(meant)} on the PCI bus": host.pci_gpus.via,
+        },
+        "a GPU that NVML leaves out failed to start or fell off the bus: `dmesg | grep NVRM` names it; missing nodes "
+        "come back with `nvidia-modprobe -c 0`; inside a container or a scheduler's job only the GPUs handed to it "
+        "count; check it with `nvidia-smi -L`",
+    )
+
+
+def host_gpus_answer(host: Host) -> Iterator[Finding]:
+    """Every GPU that NVML lists answers its questions.
+
+    One that fell off the bus, needs a reset or lacks power answers none.
+    """
+
+    def judge(gpu: Gpu) -> Iterator[Finding]:
+        state = gpu.state.need("whether it answers")
+        if state == "answers":
+            return
+        words, fix = _SILENT.get(state, (f"answers no question: {state}", _SILENT_FIX))
+        if "power" in state.lower():
+            fix = "its power cables are not plugged in, or the supply is too weak: check them with the power off"
+        yield Finding(
+            f"{gpu_name(gpu)} {words}",
+            Severity.ERROR,
+            where(gpu),
+            {state: gpu.state.via},
+            f"{fix}; check it with `nvidia-smi -L`",
+        )
+
+    yield from each_gpu(host, judge)
+
+
+def host_gpus_alike(host: Host) -> Iterator[Finding]:
+    """The GPUs of the machine are of one product and one memory size.
+
+    A note where one of them is a workstation GPU or drives a screen, which is how workstations are built.
+    """
+    need_driver(host)
+    gpus = nvml_answers(host).gpus
+    if len(gpus) < 2:
+        raise Skip("there is one GPU") if gpus else Unknown("NVML lists no GPU")
+    named = [(gpu, gpu.name.need(f"the name of GPU {gpu.index}")) for gpu in gpus]
+    names = Counter(name for _, name in named)
+    if len(names) > 1:
+        shown = ", ".join(f"{count} x {name}" for name, count in names.most_common())
+        mild = any(is_workstation(gpu) or gpu.display.value == "on" for gpu in gpus)
+        yield Finding(
+            f"the GPUs are not of one product: {shown}",
+            Severity.NOTE if mild else Severity.WARNING,
+            "NVML",
+            {shown: gpus[0].name.via},
+            "a job over all of them waits for the slowest and has the memory of the smallest: choose GPUs of one kind "
+            "with CUDA_VISIBLE_DEVICES; check it with `nvidia-smi -L`",
+        )
+    for name in names:
+        sizes = {gpu.index: gpu.memory.need(f"the memory of GPU {gpu.index}") for gpu, own in named if own == name}
+        most = max(sizes.values())
+        small = [f"GPU {index} has {size >> 20} MiB" for index, size in sizes.items() if size < most * _MEMORY_ALIKE]
+        if small:
+            yield Finding(
+                f"of {len(sizes)} x {name} with {most >> 20} MiB of memory {', '.join(small)}",
+                Severity.WARNING,
+                "NVML",
+                dict.fromkeys(small, "nvmlDeviceGetMemoryInfo"),
+                "it is another variant, or a part of its memory is given away (vGPU); "
+                "check it with `nvidia-smi -q -d MEMORY`",
+            )
+
+
+def host_vbios_alike(host: Host) -> Iterator[Finding]:
+    """GPUs of one board have one VBIOS.
+
+    Workstation GPUs come from many makers, each with its own, and are skipped; boards are told apart by part number.
+    """
+
+    def judge(product: str, gpus: list[Gpu]) -> Iterator[Finding]:
+        if is_workstation(gpus[0]):
+            raise Skip("workstation GPUs have their makers' VBIOS")
+        boards: dict[str, dict[str, list[int]]] = {}
+        for gpu in gpus:
+            version = told(gpu.vbios, "its VBIOS")
+            part = known(gpu.part_number, "the part number", "")
+            boards.setdefault(part, {}).setdefault(version, []).append(gpu.index)
+        for part, versions in boards.items():
+            if len(versions) > 1:
+                shown = "; ".join(f"{version} on GPU {_numbers(own)}" for version, own in sorted(versions.items()))
+                yield Finding(
+                    f"{product}{f' of part {part}' if part else ''} has {len(versions)} VBIOS versions: {shown}",
+                    Severity.WARNING,
+                    "NVML",
+                    dict.fromkeys(versions, gpus[0].vbios.via),
+                    "their limits of power and clocks may differ: bring all to the version that the machine's vendor "
+                    "released; check it with `nvidia-smi --query-gpu=index,vbios_version --format=csv`",
+                )
+
+    yield from each_product(host, judge)
+
+
+def _numbers(indices: list[int]) -> str:
+    return ", ".join(str(index) for index in indices)
+
+
+def host_inforom_valid(host: Host) -> Iterator[Finding]:
+    """The GPU's InfoROM, which holds its identity and its record of errors, is valid.
+
+    Skipped where the driver cannot validate it, as on most workstation GPUs.
+    """
+
+    def judge(gpu: Gpu) -> Iterator[Finding]:
+        inforom = told(gpu.inforom, "whether its InfoROM is valid")
+        if inforom not in ("valid", "corrupt"):
+            raise Skip("no GPU here tells whether its InfoROM is valid")
+        if inforom == "corrupt":
+            yield Finding(
+                f"the InfoROM of {gpu_name(gpu)} is corrupt",
+                Severity.ERROR,
+                where(gpu),
+                {"corrupt": gpu.inforom.via},
+                "its counters of errors and its limits cannot be trusted: drain the machine, power it off and on, and "
+                "if that does not help have the vendor repair or replace the GPU; "
+                "check it with `nvidia-smi -q | grep -i inforom`",
+            )
+
+    yield from each_gpu(host, judge)
+
+
+def host_persistence_on(host: Host) -> Iterator[Finding]:
+    """Persistence mode is on.
+
+    A warning: it costs time, not results; a note on workstation GPUs, and none where a screen keeps the driver awake
+    or a laptop wants to let the GPU sleep.
+    """
+
+    def judge(gpu: Gpu) -> Iterator[Finding]:
+        mode = told(gpu.persistence, "persistence mode")
+        if mode == "unsupported":
+            raise Skip("no GPU here tells persistence mode")
+        if mode == "on":
+            return
+        if is_workstation(gpu) and (is_laptop(gpu) or gpu.display.value == "on"):
+            raise Skip("the GPU of a laptop or a screen needs no persistence mode")
+        yield Finding(
+            f"persistence mode of {gpu_name(gpu)} is {mode}",
+            Severity.NOTE if is_workstation(gpu) else Severity.WARNING,
+            where(gpu),
+            {mode: gpu.persistence.via},
+            "without it every first CUDA call starts the GPU anew and its state is lost between jobs: "
+            "run `systemctl enable --now nvidia-persistenced`; check it with `nvidia-smi -q | grep Persistence`",
+        )
+
+    yield from each_gpu(host, judge)
+
+
+def host_no_recovery_action(host: Host) -> Iterator[Finding]:
+    """The driver asks for no recovery of a GPU.
+
+    GPUs and drivers that do not know the question are skipped.  What only drains peer traffic is a warning, as in
+    NVIDIA's DCGM.
+    """
+
+    def judge(gpu: Gpu) -> Iterator[Finding]:
+        action = told(gpu.recovery, "a recovery action")
+        if action == "unsupported":
+            raise Skip("no GPU here tells a recovery action")
+        if action != "none":
+            yield Finding(
+                f"the driver asks for a recovery of {gpu_name(gpu)}: {action}",
+                Severity.WARNING if action.startswith("drain peer") else Severity.ERROR,
+                where(gpu),
+                {action: gpu.recovery.via},
+                f"{_RECOVERY.get(action, f'drain the machine and do what the driver asks for ({action})')}; "
+                "check it with `nvidia-smi -q | grep -i recovery`",
+            )
+
+    yield from each_gpu(host, judge)

@@ -1,0 +1,229 @@
+"""What is asked of who uses a machine's GPUs: that a job may, and that nobody does who should not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envkit.judging.checks._gpus import BUSY, each_gpu, in_mig, is_coherent, known, told, where
+from envkit.judging.checks._host import gpu_name, is_workstation
+from envkit.model import Finding, Severity, Skip
+from envkit.subjects import Host
+from envkit.subjects.host import Gpu
+from envkit.subjects.host.gpu import Process
+
+# AMD-AGI/Primus, node_smoke, calls a GPU in use from here on.  A driver's own reserve, which old ones count as used, is
+# 0.5 GiB on an H100 and 1 percent on larger ones.
+_USED = 2 * 1024**3
+_MPS_SERVER = "nvidia-cuda-mps-server"
+_WHO = "check it with `nvidia-smi --query-compute-apps=gpu_uuid,pid,name,used_memory --format=csv`"
+
+
+def _processes(gpu: Gpu) -> tuple[Process, ...]:
+    """The processes on the GPU; skips in MIG mode, where they belong to instances and are shown to root alone."""
+    if in_mig(gpu):
+        raise Skip("the processes of a GPU in MIG mode are those of its instances")
+    return told(gpu.processes, "its processes")
+
+
+def _need_sight(host: Host) -> None:
+    """Skips in a container, whose processes are all that the driver shows there."""
+    if host.container.need("whether this is a container") != "none":
+        raise Skip("in a container the processes of others are not shown")
+
+
+def host_compute_mode_default(host: Host) -> Iterator[Finding]:
+    """Every GPU lets several processes compute.
+
+    Prohibited is an error.  One process alone is a warning, for compilers and tests that start a second one on the
+    GPU fail; none with an MPS server, which wants it so.
+    """
+
+    def judge(gpu: Gpu) -> Iterator[Finding]:
+        mode = told(gpu.compute_mode, "its compute mode")
+        if mode == "default":
+            return
+        prohibited = "prohibited" in mode
+        if not prohibited and any(_is_server(process) for process in gpu.processes.value or ()):
+            return
+        yield Finding(
+            f"the compute mode of {gpu_name(gpu)} is {mode}",
+            Severity.ERROR if prohibited else Severity.WARNING,
+            where(gpu),
+            {mode: gpu.compute_mode.via},
+            f"run `nvidia-smi -i {gpu.index} -c DEFAULT`; check it with `nvidia-smi -q -d COMPUTE`",
+        )
+
+    yield from each_gpu(host, judge)
+
+
+def _is_server(process: Process) -> bool:
+    return process.name.startswith(_MPS_SERVER[:15])  # as long as the kernel keeps a name
+
+
+def host_mig_settled(host: Host) -> Iterator[Finding]:
+    """No change of the MIG mode waits for a reset."""
+
+    def judge(gpu: Gpu) -> Iterator[Finding]:
+        mode = told(gpu.mig, "a MIG mode")
+        if mode == "unsupported":
+            raise Skip("no GPU here tells a MIG mode")
+        pending = told(gpu.mig_pending, "a pending MIG mode")
+        if mode != pending:
+            yield Finding(
+                f"MIG is {mode} on {gpu_name(gpu)} and will be {pending} after a reset",
+                Severity.WARNING,
+                where(gpu),
+                {f"now {mode}": gpu.mig.via, f"pending {pending}": gpu.mig_pending.via},
+                f"stop all GPU programs and run `nvidia-smi --gpu-reset -i {gpu.index}`, or take the change back with "
+                f"`nvidia-smi -i {gpu.index} -mig {int(mode == 'on')}`; check it with `nvidia-smi -q | grep -A2 MIG`",
+            )
+
+    yield from each_gpu(host, judge)
+
+
+def host_mig_has_instances(host: Host) -> Iterator[Finding]:
+    """A GPU in MIG mode has instances to compute on.
+
+    Skipped where MIG is off.
+    """
+
+    def judge(gpu: Gpu) -> Iterator[Finding]:
+        if not in_mig(gpu):
+            raise Skip("no GPU is in MIG mode")
+        if told(gpu.mig_instances, "its MIG instances") == 0:
+            yield Finding(
+                f"{gpu_name(gpu)} is in MIG mode and has no instance: no program can use it",
+                Severity.ERROR,
+                where(gpu),
+                {"MIG on": gpu.mig.via, "0 instances": gpu.mig_instances.via},
+                "make instances with `nvidia-smi mig -cgi <profile> -C`, or turn MIG off with "
+                f"`nvidia-smi -i {gpu.index} -mig 0`; check it with `nvidia-smi -L`",
+            )
+
+    yield from each_gpu(host, judge)
+
+
+def host_no_idle_mps_server(host: Host) -> Iterator[Finding]:
+    """No MPS server waits on a GPU without a client.
+
+    A note: it may be wanted, or left behind by a job, and every CUDA program that shares its pipe goes through it.
+    """
+
+    def judge(gpu: Gpu) -> Iterator[Finding]:
+        processes = _processes(gpu)
+        servers = [process for process in processes if _is_server(process)]
+        if servers and not any(process.kind == "mps" and process not in servers for process in processes):
+            pid = servers[0].pid
+            yield Finding(
+                f"an MPS server (process {pid}) holds {gpu_name(gpu)} and has no client",
+                Severity.NOTE,
+                where(gpu),
+                {f"process {pid}, {servers[0].name}": gpu.processes.via},
+                f"if no job wants it, `echo quit | nvidia-cuda-mps-control`; {_WHO}",
+            )
+
+    yield from each_gpu(host, judge)
+
+
+def host_gpus_free(host: Host) -> Iterator[Finding]:
+    """No other user's program computes on a GPU.
+
+    A note, for a shared machine is well; in a container or a job that sees only its own processes the memory in use
+    must be small too, else the question is skipped.
+    """
+
+    def judge(gpu: Gpu) -> Iterator[Finding]:
+        processes = _processes(gpu)
+        used = known(gpu.memory_used, "its memory in use", 0)
+        others = [one for one in processes if one.kind != "graphics" and not one.mine and not _is_server(one)]
+        if not processes and used >= _USED and not is_coherent(gpu):
+            raise Skip("the GPU is in use, and by whom is not shown")
+        if others:
+            named = ", ".join(f"{one.pid} ({one.name or 'no name'})" for one in others[:4])
+            yield Finding(
+                f"{len(others)} processes of other users compute on {gpu_name(gpu)}: {named}",
+                Severity.NOTE,
+                where(gpu),
+                {f"process {one.pid}": gpu.processes.via for one in others[:4]},
+                f"choose another GPU, or wait; a process that a job left behind can be ended by its owner; {_WHO}",
+            )
+
+    yield from each_gpu(host, judge)
+
+
+def host_gpu_memory_explained(host: Host) -> Iterator[Finding]:
+    """No GPU has 2 GiB of memory in use without a process that holds it.
+
+    Skipped in a container, which is not shown other processes, and on GPUs whose memory the operating system uses.
+    """
+
+    def judge(gpu: Gpu) -> Iterator[Finding]:
+        if is_coherent(gpu):
+            raise Skip("the operating system may keep pages in the memory of this GPU")
+        used = told(gpu.memory_used, "its memory in use")
+        if known(gpu.virtual, "whether it is shared out", "none").startswith("host"):
+            raise Skip("the memory of a GPU that is shared out belongs to virtual machines")
+        if _processes(gpu) or used < _USED:
+            return
+        _need_sight(host)
+        yield Finding(
+            f"{gpu_name(gpu)} has {used / 1024**3:.1f} GiB of memory in use and no process that holds it",
+            Severity.WARNING,
+            where(gpu),
+            {f"{used} bytes": gpu.memory_used.via, "no process": gpu.processes.via},
+            "a killed job left it behind, or a process that waits for ever in the driver holds it: look for one with "
+            f"`fuser -v /dev/nvidia*`, then reset the GPU with `nvidia-smi --gpu-reset -i {gpu.index}`; {_WHO}",
+        )
+
+    yield from each_gpu(host, judge)
+
+
+def host_no_ghost_load(host: Host) -> Iterator[Finding]:
+    """No GPU is busy without a process that uses it.
+
+    Skipped in a container, and without persistence mode, for a GPU that was just started shows load of its own.
+    """
+
+    def judge(gpu: Gpu) -> Iterator[Finding]:
+        load = told(gpu.utilization, "its utilization")
+        if _processes(gpu) or load < BUSY:
+            return
+        if known(gpu.persistence, "persistence mode", "on") == "off":
+            raise Skip("without persistence mode a GPU shows load while it starts")
+        _need_sight(host)
+        yield Finding(
+            f"{gpu_name(gpu)} is {load} percent busy, and no process uses it",
+            Severity.WARNING,
+            where(gpu),
+            {f"{load} percent": gpu.utilization.via, "no process": gpu.processes.via},
+            "ask again in a minute; if it stays, a kernel outlived its process: reset the GPU with "
+            f"`nvidia-smi --gpu-reset -i {gpu.index}`; {_WHO}",
+        )
+
+    yield from each_gpu(host, judge)
+
+
+def host_no_graphics(host: Host) -> Iterator[Finding]:
+    """No screen and no graphics program is on a GPU that is made for computing.
+
+    A note; workstation GPUs are skipped.
+    """
+
+    def judge(gpu: Gpu) -> Iterator[Finding]:
+        if is_workstation(gpu):
+            raise Skip("workstation GPUs draw on screens")
+        processes = _processes(gpu)
+        screen = known(gpu.display, "whether a screen is drawn on", "off") == "on"
+        drawing = [one for one in processes if one.kind == "graphics"]
+        if screen or drawing:
+            named = ", ".join(f"{one.pid} ({one.name or 'no name'})" for one in drawing[:4])
+            yield Finding(
+                f"graphics run on {gpu_name(gpu)}: {named or 'a screen is drawn on'}",
+                Severity.NOTE,
+                where(gpu),
+                {named: gpu.processes.via} if named else {"on": gpu.display.via},
+                "a display server takes memory and time from jobs: `systemctl set-default multi-user.target` and "
+                "reboot, or give it another GPU; check it with `nvidia-smi`",
+            )
+
+    yield from each_gpu(host, judge)

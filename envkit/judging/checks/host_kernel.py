@@ -1,0 +1,206 @@
+"""What the kernel log says of the machine under the GPUs: processors, memory, buses, disks and the network."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envkit.judging.checks._host import AGAIN
+from envkit.judging.checks._log import by_device, count, faults, line_finding, log_lines
+from envkit.judging.checks._pci import on_paths
+from envkit.model import Finding, Severity
+from envkit.subjects import Host
+from envkit.subjects.host import LogLine
+
+_CORRECTED_MOST = 10  # proposal, as SiCheck's limit for corrected machine checks
+_FLAPS, _FLAPS_S = 4, 3600.0  # proposal: two reconfigurations and a changed cable give three
+# "mce: [Hardware Error]: CPU 3: Machine Check: 0 Bank 9: 8c000045000800c0"; MCi_STATUS has bit 63 VAL and bit 61 UC
+# (Intel SDM volume 3, "IA32_MCi_STATUS MSRs"; AMD64 APM volume 2, "MCi_STATUS")
+_STATUS = re.compile(r"Machine Check(?: Exception)?: [0-9a-f]+ Bank [0-9]+: ([0-9a-f]{16})")
+# what the kernel writes of an uncorrected error: APEI's severities, AMD's decoder, and a page that was lost
+_UNCORRECTED = re.compile(
+    r"event severity: (?:fatal|recoverable)|error_severity: (?:fatal|recoverable)|\bUncorrected|Memory failure: 0x"
+    r"|Uncorrected hardware memory error"
+)
+_CORRECTED = re.compile(r"event severity: corrected|\bCorrected error|Machine check events logged|Machine Check: ")
+_INTERFACE = re.compile(r"(\S+): (?:NIC )?Link (?:is )?[Dd]own")
+
+
+def host_machine_checks_free(host: Host) -> Iterator[Finding]:
+    """The kernel log shows no uncorrected hardware error of processor or memory since boot, and few corrected ones.
+
+    Uncorrected: bit 61 of MCi_STATUS, APEI's severities fatal and recoverable.  Proposal: ten corrected ones.
+    """
+    lines = log_lines(host, "machine")
+    grave = [line for line in lines if _is_uncorrected(line.text)]
+    if grave:
+        yield line_finding(
+            host,
+            grave,
+            Severity.ERROR,
+            "the kernel met an uncorrected hardware error",
+            f"drain the machine and replace the part that `ras-mc-ctl --errors` or the BMC names; {AGAIN}",
+        )
+    mild = [line for line in lines if line not in grave and _CORRECTED.search(line.text)]
+    if count(mild) > _CORRECTED_MOST:
+        yield line_finding(
+            host,
+            mild,
+            Severity.WARNING,
+            f"the kernel met {count(mild)} corrected hardware errors, more than {_CORRECTED_MOST}",
+            f"see which part they come from with `ras-mc-ctl --errors`, and have it replaced; {AGAIN}",
+        )
+
+
+def _is_uncorrected(text: str) -> bool:
+    status = _STATUS.search(text)
+    if status:
+        return int(status[1], 16) >> 61 & 1 == 1
+    return _UNCORRECTED.search(text) is not None
+
+
+def host_pci_links_stay_up(host: Host) -> Iterator[Finding]:
+    """No PCI Express link on the path to a GPU or network adapter went down since boot (DPC, hot-plug slot)."""
+    for address, lines in by_device(on_paths(host, log_lines(host, "link lost"))).items():
+        yield line_finding(
+            host,
+            lines,
+            Severity.ERROR,
+            f"the PCI Express link below {address} went down",
+            f"reboot; if it comes back, look at seat, riser, cables and power of what is below; {AGAIN}",
+            address,
+        )
+
+
+def host_iommu_faults_free(host: Host) -> Iterator[Finding]:
+    """The IOMMU refused no access of a GPU or network adapter since boot."""
+    for address, lines in by_device(on_paths(host, log_lines(host, "iommu"))).items():
+        yield line_finding(
+            host,
+            lines,
+            Severity.ERROR,
+            f"the IOMMU refused an access of {address}",
+            f"update driver and firmware; on bare metal boot with `iommu=pt`; {AGAIN}",
+            address,
+        )
+
+
+def host_lockups_free(host: Host) -> Iterator[Finding]:
+    """No processor was stuck in the kernel since boot (soft and hard lockup, stall of RCU or a workqueue)."""
+    yield from _plain(
+        host,
+        "lockup",
+        Severity.WARNING,
+        "a processor was stuck in the kernel",
+        "look at what the line's trace names; a guest may have lost its processor to other guests; reboot before the "
+        "next long job",
+    )
+
+
+def host_hung_tasks_free(host: Host) -> Iterator[Finding]:
+    """No task waited for minutes without being able to be killed since boot."""
+    yield from _plain(
+        host,
+        "hung",
+        Severity.WARNING,
+        "a task waited for minutes and could not be killed",
+        "see what it waited for in the trace behind the line: storage, a network file system or the GPU driver; "
+        "reboot if it still waits (`ps -eo pid,state,wchan:30,comm | grep ' D'`)",
+    )
+
+
+def host_kernel_oops_free(host: Host) -> Iterator[Finding]:
+    """The kernel met no fault of its own since boot (`BUG`, `Oops`, general protection fault).
+
+    Those inside the NVIDIA driver have a check of their own.
+    """
+    lines = [line for line, place in faults(host) if place is None]
+    if lines:
+        yield line_finding(
+            host,
+            lines,
+            Severity.WARNING,
+            "the kernel met a fault of its own",
+            "reboot before the next job: the kernel goes on with broken state; report the trace behind the line; "
+            f"{AGAIN}",
+        )
+
+
+def host_storage_log_clean(host: Host) -> Iterator[Finding]:
+    """The kernel log shows no error of a disk or a file system on it since boot.
+
+    Errors of ext4 are counted in its super block, of which host-file-systems-intact tells.
+    """
+    lines = [line for line in log_lines(host, "storage") if "EXT4-fs error" not in line.text]
+    if lines:
+        yield line_finding(
+            host,
+            lines,
+            Severity.WARNING,
+            "a disk or file system had errors",
+            f"save what is on it, look at it with `smartctl -a`, check the file system, replace the disk; {AGAIN}",
+        )
+
+
+def host_file_systems_stay_writable(host: Host) -> Iterator[Finding]:
+    """No file system was made read-only or shut down because of errors since boot."""
+    yield from _plain(
+        host,
+        "read-only",
+        Severity.ERROR,
+        "a file system was made read-only or shut down after errors",
+        "look at the disk with `smartctl -a`, check the file system when it is not mounted, replace the disk",
+    )
+
+
+def host_nvme_log_clean(host: Host) -> Iterator[Finding]:
+    """No NVMe drive timed out or was reset since boot."""
+    yield from _plain(
+        host,
+        "nvme",
+        Severity.WARNING,
+        "an NVMe drive did not answer in time",
+        "look at it with `nvme smart-log`, update its firmware, reseat or replace it",
+    )
+
+
+def host_nic_log_clean(host: Host) -> Iterator[Finding]:
+    """No network adapter complained of power, heat, firmware or cable since boot (mlx5_core)."""
+    for address, lines in by_device(log_lines(host, "nic")).items():
+        yield line_finding(
+            host,
+            lines,
+            Severity.WARNING,
+            f"the network adapter {address} complains",
+            f"look at slot power, air flow, transceiver and firmware (`mlxlink`, `mstflint`); {AGAIN}",
+            address,
+        )
+
+
+def host_nic_links_steady(host: Host) -> Iterator[Finding]:
+    """No network link went down again and again since boot.
+
+    Proposal: less than four times within an hour.
+    """
+    found: dict[str, list[LogLine]] = {}
+    for line in log_lines(host, "link down"):
+        interface = _INTERFACE.search(line.text)
+        found.setdefault(interface[1] if interface else line.text, []).append(line)
+    for name, lines in sorted(found.items()):
+        times = [line.at for line in lines if line.at >= 0]
+        most = max((sum(line.times for line in lines if end - _FLAPS_S < line.at <= end) for end in times), default=0)
+        if most >= _FLAPS:
+            yield line_finding(
+                host,
+                lines,
+                Severity.WARNING,
+                f"the link of {name} went down {most} times within an hour",
+                f"clean or replace cable and transceiver, try another port; see `ethtool {name}`; {AGAIN}",
+                name,
+            )
+
+
+def _plain(host: Host, topic: str, severity: Severity, what: str, fix: str) -> Iterator[Finding]:
+    lines = log_lines(host, topic)
+    if lines:
+        yield line_finding(host, lines, severity, what, f"{fix}; {AGAIN}")

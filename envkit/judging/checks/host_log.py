@@ -1,0 +1,365 @@
+"""What the kernel log says of GPUs, their driver and NVSwitches since boot."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envkit.facts import Facts
+from envkit.judging.checks._driver import need_own_gpu
+from envkit.judging.checks._host import AGAIN
+from envkit.judging.checks._log import (
+    by_device,
+    count,
+    device,
+    faults,
+    judge_xids,
+    line_finding,
+    log_lines,
+    same_slot,
+    told,
+    xid_finding,
+    xid_lines,
+    xid_severity,
+)
+from envkit.model import Finding, Severity, Skip
+from envkit.subjects import Host
+from envkit.subjects.host import LogLine
+
+_WHOLE_S = 1.0  # proposal: the kernel's first lines bear a time of less than a second
+_PLACES = 3  # proposal: programs that must fault at one place before the place is suspected
+_PID = re.compile(r"pid='?([0-9]+)")
+_PLACE = re.compile(r"\(GPC ([0-9]+), TPC ([0-9]+), SM ([0-9]+)\)")
+_ACTION = re.compile(r"recovery action changed from .* to 0x[0-9a-fA-F]+ \(([^)]*)\)", re.IGNORECASE)
+_REBOOT = "collect `nvidia-bug-report.sh`, drain the machine and reboot"
+
+
+def host_kernel_log_whole(host: Host) -> Iterator[Finding]:
+    """The kernel log can be read and reaches back to the boot.
+
+    Unknown where it may not be read.  Proposal: its first line is younger than a second after boot.
+    """
+    log_lines(host)
+    start = host.log_start.need("where the kernel log begins")
+    if start > _WHOLE_S:
+        yield Finding(
+            f"the kernel log that could be read begins {start:.0f} s after boot: what came before is not judged",
+            Severity.NOTE,
+            "/dev/kmsg",
+            {f"{start:.0f} s": host.log_start.via},
+            "keep the kernel's lines in the journal, or boot with a larger buffer (`log_buf_len=16M`); "
+            "check it with `journalctl -k -b | head`",
+        )
+
+
+def host_xid_free(host: Host, facts: Facts) -> Iterator[Finding]:
+    """The kernel log shows no Xid since boot besides those that have a check of their own.
+
+    How much a code matters is in the facts, by NVIDIA's Xid catalogue; a code that they do not know is a warning.
+    """
+    need_own_gpu(host)
+    yield from judge_xids(host, facts, "other", "start", "smoothing", "test")
+
+
+def host_gpus_stay_on_bus(host: Host, facts: Facts) -> Iterator[Finding]:
+    """No GPU fell off the PCI bus since boot.
+
+    Xid 79 and its kin, and the driver's sentence without a code, which some versions write alone.
+    """
+    need_own_gpu(host)
+    coded = list(judge_xids(host, facts, "bus"))
+    yield from coded
+    known = [line for lines in xid_lines(host, facts, "bus").values() for line in lines]
+    for lines in by_device(log_lines(host, "off bus")).values():
+        if not any(same_slot(line.pci, lines[-1].pci) for line in known):
+            yield line_finding(
+                host,
+                lines,
+                Severity.ERROR,
+                f"the driver wrote that {device(lines[-1])} fell off the bus",
+                f"reboot; if it comes back, look at power, slot and cooling, then replace the board; {AGAIN}",
+                device(lines[-1]),
+            )
+
+
+def host_memory_errors_recovered(host: Host, facts: Facts) -> Iterator[Finding]:
+    """No uncorrectable error of a GPU's memory since boot that was not contained to one program.
+
+    Xid 48, 95, 140, 168, 171, 172 and 175.
+    """
+    need_own_gpu(host)
+    yield from judge_xids(host, facts, "memory")
+
+
+def host_memory_errors_contained(host: Host, facts: Facts) -> Iterator[Finding]:
+    """No uncorrectable error of a GPU's memory cost a program since boot (Xid 94).
+
+    A warning: the driver contained it, and the GPU goes on.
+    """
+    need_own_gpu(host)
+    yield from judge_xids(
+        host,
+        facts,
+        "contained",
+        fix="start the program again; reset the GPU between two jobs so that the row is replaced, and replace the "
+        "board if it comes back",
+    )
+
+
+def host_memory_retirement_quiet(host: Host, facts: Facts) -> Iterator[Finding]:
+    """No part of a GPU was taken out of use, or could not be, since boot.
+
+    Xid 63 and 64 for memory rows and pages, 156, 157, 160 and 161 for other parts.
+    """
+    need_own_gpu(host)
+    yield from judge_xids(
+        host,
+        facts,
+        "retirement",
+        fix="reset the GPU between two jobs, which puts the replacement in force; where it failed, replace the board",
+    )
+
+
+def host_nvlink_log_clean(host: Host, facts: Facts) -> Iterator[Finding]:
+    """The kernel log shows no Xid of NVLink since boot.
+
+    Xid 74, 136, 137, 144 to 150, 155, 166 and 170.  From generation 5 on the line itself says Fatal or Nonfatal.
+    """
+    need_own_gpu(host)
+    for (xid, _), lines in xid_lines(host, facts, "nvlink").items():
+        row = facts.xid(xid)
+        mild = [line for line in lines if re.search(r"\bNon-?fatal\b", line.text, re.IGNORECASE)]
+        grave = [line for line in lines if line not in mild]
+        if grave:
+            yield xid_finding(host, row, grave, xid_severity(row))
+        else:
+            yield xid_finding(host, row, mild, Severity.WARNING, "watch the link with `nvidia-smi nvlink -e`")
+
+
+def host_gsp_answers(host: Host, facts: Facts) -> Iterator[Finding]:
+    """The GPUs' system processors answered the driver since boot (Xid 119 and 120, and timeouts without a code)."""
+    need_own_gpu(host)
+    coded = list(judge_xids(host, facts, "gsp"))
+    yield from coded
+    lines = log_lines(host, "gsp")
+    if lines and not coded:
+        yield line_finding(
+            host,
+            lines,
+            Severity.ERROR,
+            "the driver waited in vain for a GPU's system processor",
+            f"drain the machine, reset the GPU or reboot, and update the driver if it comes back; {AGAIN}",
+            device(lines[-1]),
+        )
+
+
+def host_no_recovery_asked(host: Host, facts: Facts) -> Iterator[Finding]:
+    """The driver's last word in the kernel log on the recovery of each GPU is that none is needed (Xid 154).
+
+    An action that the line does not name is a warning.
+    """
+    need_own_gpu(host)
+    asked: list[tuple[int, str, list[LogLine], re.Match[str] | None]] = []
+    for (xid, pci), lines in xid_lines(host, facts, "recovery").items():
+        action = _ACTION.search(lines[-1].text)
+        if not action or action[1].lower() != "none":
+            asked.append((xid, pci, lines, action))
+    here = [one for one in asked if not _asks_now(host, one[1])]
+    if asked and not here:
+        raise Skip("NVML itself asks for these recoveries, which is a finding of its own")
+    for xid, pci, lines, action in here:
+        wanted = action[1] if action else "an action that its line does not name"
+        yield Finding(
+            f"the driver asks for a recovery of GPU {pci}: {wanted}{told(lines)}",
+            Severity.ERROR if action else Severity.WARNING,
+            f"GPU {pci}",
+            {f"Xid {xid}": host.log.via},
+            f"drain the machine and do it ({wanted}); the Xid before it names the cause; "
+            "check it with `nvidia-smi -q | grep -i recovery`",
+        )
+
+
+def _asks_now(host: Host, pci: str) -> bool:
+    """Whether NVML itself says that this GPU needs a recovery, of which host-no-recovery-action tells."""
+    gpus = host.nvml.value.gpus if host.nvml.value else ()
+    asking = [gpu for gpu in gpus if gpu.recovery.value not in (None, "none", "unsupported")]
+    return any(same_slot(gpu.pci.value or "", pci) for gpu in asking)
+
+
+def host_program_faults_absent(host: Host, facts: Facts) -> Iterator[Finding]:
+    """No program faulted on a GPU since boot (Xid 13, 31, 43, 45, 69 and their like).
+
+    A warning or a note, by the facts: the program is the first suspect, and the GPU goes on.
+    """
+    need_own_gpu(host)
+    yield from judge_xids(
+        host, facts, "program", fix="most often a program's own fault: run it under compute-sanitizer"
+    )
+
+
+def host_program_faults_scattered(host: Host) -> Iterator[Finding]:
+    """Programs' exceptions (Xid 13) do not gather at one multiprocessor of one GPU.
+
+    NVIDIA's workflow for Xid 13 suspects the chip where the place repeats.  Proposal: three programs at one place, and
+    no exception of theirs at another.
+    """
+    need_own_gpu(host)
+    places: dict[tuple[str, str], set[str]] = {}
+    elsewhere: dict[tuple[str, str], set[str]] = {}
+    for line in log_lines(host, "xid"):
+        place, pid = _PLACE.search(line.text), _PID.search(line.text)
+        if line.xid == 13 and place and pid:
+            places.setdefault((line.pci, "GPC {}, TPC {}, SM {}".format(*place.groups())), set()).add(pid[1])
+            elsewhere.setdefault((line.pci, pid[1]), set()).add(place[0])
+    for (pci, name), pids in sorted(places.items()):
+        alone = [pid for pid in pids if len(elsewhere[pci, pid]) == 1]
+        if len(alone) >= _PLACES:
+            yield Finding(
+                f"{len(alone)} programs met exceptions at the same place of GPU {pci}, {name}, and nowhere else",
+                Severity.WARNING,
+                f"GPU {pci}",
+                {f"Xid 13 at {name}": host.log.via},
+                f"run `dcgmi diag -r 3` on an idle GPU; if it fails, replace the board; {AGAIN}",
+            )
+
+
+def host_gpu_power_connected(host: Host, facts: Facts) -> Iterator[Finding]:
+    """No GPU missed its auxiliary power since boot (Xid 54)."""
+    need_own_gpu(host)
+    yield from judge_xids(host, facts, "power")
+
+
+def host_vgpus_start(host: Host, facts: Facts) -> Iterator[Finding]:
+    """Every virtual GPU started since boot (Xid 78)."""
+    need_own_gpu(host)
+    yield from judge_xids(host, facts, "vgpu")
+
+
+def host_nvswitch_log_clean(host: Host) -> Iterator[Finding]:
+    """The kernel log shows no SXid of an NVSwitch since boot.
+
+    An error where the line says Fatal (NVIDIA Fabric Manager user guide), a note for corrected and other errors: a
+    single one of them is no more than worth knowing.
+    """
+    need_own_gpu(host)
+    found: dict[tuple[int, str], list[LogLine]] = {}
+    for line in log_lines(host, "sxid"):
+        found.setdefault((line.sxid, line.pci), []).append(line)
+    for (sxid, pci), lines in sorted(found.items()):
+        fatal = [line for line in lines if re.search(r"(?<!Non-)(?<!non-)\bfatal\b", line.text, re.IGNORECASE)]
+        mild = any(re.search(r"\bNon-?fatal\b", line.text, re.IGNORECASE) for line in lines)
+        severity = Severity.ERROR if fatal else Severity.NOTE if mild else Severity.WARNING
+        yield Finding(
+            f"NVSwitch {pci} reported SXid {sxid}{told(fatal or lines)}",
+            severity,
+            f"NVSwitch {pci}",
+            {f"SXid {sxid}": host.log.via},
+            "drain the machine and reset all GPUs and NVSwitches together with `nvidia-smi --gpu-reset`, or reboot; "
+            f"{AGAIN}"
+            if fatal
+            else f"watch it: many of them mean a link that fails; {AGAIN}",
+        )
+
+
+def host_gpus_start(host: Host) -> Iterator[Finding]:
+    """The driver started every GPU since boot.
+
+    `RmInitAdapter failed`, or a probe that ended in an error.
+    """
+    need_own_gpu(host)
+    for lines in by_device(log_lines(host, "start")).values():
+        yield line_finding(
+            host,
+            lines,
+            Severity.ERROR,
+            f"the driver could not start {device(lines[-1])}",
+            "power the machine off and on; look at power cables, at the GSP's firmware files and at Above 4G Decoding, "
+            "then replace the board; check it with `nvidia-smi -L`",
+            device(lines[-1]),
+        )
+
+
+def host_driver_api_alike(host: Host) -> Iterator[Finding]:
+    """No program brought driver libraries of another version than the kernel module since boot.
+
+    A warning: one container with a libcuda of its own writes the line for good.
+    """
+    need_own_gpu(host)
+    lines = log_lines(host, "mismatch")
+    if lines:
+        yield line_finding(
+            host,
+            lines,
+            Severity.WARNING,
+            "a program brought driver libraries of another version than the kernel module",
+            "reboot after a driver update; in a container, take libcuda out of the image; check it with `nvidia-smi`",
+        )
+
+
+def host_gpu_watchdog_quiet(host: Host) -> Iterator[Finding]:
+    """The driver's watchdog found no GPU locked since boot.
+
+    A warning: a GPU that is only busy for long trips it too.
+    """
+    need_own_gpu(host)
+    for lines in by_device(log_lines(host, "locked")).values():
+        yield line_finding(
+            host,
+            lines,
+            Severity.WARNING,
+            f"the driver's watchdog held {device(lines[-1])} for locked",
+            f"look whether a kernel runs for many seconds beside a display; else reset the GPU; {AGAIN}",
+            device(lines[-1]),
+        )
+
+
+def host_driver_oops_free(host: Host) -> Iterator[Finding]:
+    """The kernel met no fault inside the NVIDIA driver since boot.
+
+    A `BUG` or `Oops` whose place (RIP, pc) is in a module of the driver: its state is undefined from then on.
+    """
+    need_own_gpu(host)
+    for line, place in faults(host):
+        if place is not None:
+            yield Finding(
+                f"the kernel met a fault inside the NVIDIA driver: `{line.text}` at `{place.text}`",
+                Severity.ERROR,
+                "kernel log",
+                {line.text: host.log.via},
+                f"{_REBOOT}; {AGAIN}",
+            )
+
+
+def host_peermem_log_clean(host: Host) -> Iterator[Finding]:
+    """The module that lends GPU memory to network adapters (nvidia-peermem) wrote no error since boot.
+
+    A warning: most often a program died while its memory was registered.
+    """
+    need_own_gpu(host)
+    lines = log_lines(host, "peermem")
+    if lines:
+        yield line_finding(
+            host,
+            lines,
+            Severity.WARNING,
+            f"nvidia-peermem wrote {count(lines)} errors",
+            "find the program that was killed while it used RDMA; if none was, update the drivers of GPU and adapter; "
+            f"{AGAIN}",
+        )
+
+
+def host_gpu_libraries_steady(host: Host) -> Iterator[Finding]:
+    """No program died inside a library of the driver, CUDA or NCCL since boot.
+
+    A note: a crash of a program is the program's matter, and a hint where many come at once.
+    """
+    need_own_gpu(host)
+    lines = log_lines(host, "crash")
+    if lines:
+        yield line_finding(
+            host,
+            lines,
+            Severity.NOTE,
+            "programs died inside GPU libraries",
+            f"run the program with `TORCH_SHOW_CPP_STACKTRACES=1` or under gdb, and compare library versions; {AGAIN}",
+        )

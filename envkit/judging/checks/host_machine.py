@@ -1,0 +1,246 @@
+"""What is asked of the machine itself: shared memory, limits, the C library, names, and where envkit runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envkit.errors import UsageError
+from envkit.facts import Facts
+from envkit.judging.checks._host import loaded_driver, need_driver, nvml_answers
+from envkit.model import Finding, Severity, Unknown
+from envkit.subjects import Host
+from envkit.subjects.host import Limit
+from envkit.versions import Glibc
+
+_GIB = 1024**3
+_MIB = 1024**2
+
+# /dev/shm: Primus' node smoke test asks for 8 GiB; below 512 MiB DeepSpeed's ds_report warns of failing data loaders
+_SHM_WANTED = 8 * _GIB
+_SHM_LEAST = 512 * _MIB
+_SHM_FREE = 0.10  # of its size; a proposal: a running job fills it as planned, a dead one leaves it full
+# PyTorch's data loader keeps a descriptor for each tensor on its way between processes; a proposal, not a measurement
+_NOFILE_WANTED = 4096
+_STACK_WANTED = 8 * _MIB  # the kernel's default; below it deep C++ recursion in compilers ends in SIGSEGV
+_MEMLOCK_RDMA = 32 * _GIB  # Primus' node smoke test, where RDMA registers GPU buffers
+
+
+def _gib(size: int) -> str:
+    return f"{size / _GIB:.1f} GiB"
+
+
+def host_shm_size(host: Host) -> Iterator[Finding]:
+    """/dev/shm is large enough.
+
+    In bytes; the thresholds are _SHM_WANTED and _SHM_LEAST.
+    """
+    size = host.shm.need("the size of /dev/shm")
+    if size < _SHM_WANTED:
+        yield Finding(
+            f"/dev/shm has {_gib(size)}, less than {_gib(_SHM_WANTED)}",
+            Severity.ERROR if size < _SHM_LEAST else Severity.WARNING,
+            "/dev/shm",
+            {f"{size} bytes": host.shm.via},
+            "data loaders and NCCL share memory there: `mount -o remount,size=16G /dev/shm`, and give "
+            "containers `--shm-size` or `--ipc=host`; check it with `df -h /dev/shm`",
+        )
+
+
+def host_shm_free(host: Host) -> Iterator[Finding]:
+    """Most of /dev/shm is not taken by what other processes left there."""
+    size, free = host.shm.need("the size of /dev/shm"), host.shm_free.need("the room in /dev/shm")
+    if free < _SHM_FREE * size:
+        yield Finding(
+            f"/dev/shm has {_gib(free)} of {_gib(size)} free",
+            Severity.WARNING,
+            "/dev/shm",
+            {f"{free} bytes": host.shm_free.via},
+            "remove what dead processes left (`ls -l /dev/shm`: torch_*, nccl-*) once no job runs; check it with "
+            "`df -h /dev/shm`",
+        )
+
+
+def host_limits(host: Host) -> Iterator[Finding]:
+    """Resource limits allow open files, stack and locked memory.
+
+    Locked memory matters where there are RDMA devices alone.
+    """
+    limits = host.limits.need("this process's limits")
+    infiniband = [device.name for device in host.infiniband.need("whether there are RDMA devices")]
+    files, stack, memlock = (limits.get(name) for name in ("nofile", "stack", "memlock"))
+    if files is None or stack is None or memlock is None:
+        raise Unknown("not all of nofile, stack and memlock were observed")
+    if 0 <= files.soft < _NOFILE_WANTED:
+        yield _few_files(files, host.limits.via)
+    if 0 <= stack.soft < _STACK_WANTED:
+        yield Finding(
+            f"the stack is limited to {stack.soft // 1024} KiB, less than {_STACK_WANTED // 1024} KiB",
+            Severity.WARNING,
+            "RLIMIT_STACK",
+            {str(stack.soft): host.limits.via},
+            "raise it with `ulimit -s`, and `--ulimit stack=67108864` for containers; check it with `ulimit -s`",
+        )
+    if infiniband and 0 <= memlock.soft < _MEMLOCK_RDMA:
+        yield Finding(
+            f"{', '.join(infiniband)} need locked memory and only {memlock.soft // 1024} KiB may be locked",
+            Severity.WARNING,
+            "RLIMIT_MEMLOCK",
+            {str(memlock.soft): host.limits.via, ", ".join(infiniband): host.infiniband.via},
+            "set memlock to unlimited in /etc/security/limits.conf and in the service that starts jobs, and "
+            "`--ulimit memlock=-1` for containers; check it with `ulimit -l`",
+        )
+
+
+def _few_files(files: Limit, via: str) -> Finding:
+    raisable = files.hard < 0 or files.hard >= _NOFILE_WANTED
+    return Finding(
+        f"this process may open {files.soft} files, {files.hard if files.hard >= 0 else 'unlimited'} if it asks, "
+        f"and {_NOFILE_WANTED} are wanted",
+        Severity.NOTE if raisable else Severity.WARNING,
+        "RLIMIT_NOFILE",
+        {str(files.soft): via},
+        f"set nofile in /etc/security/limits.conf, and `--ulimit nofile={_NOFILE_WANTED}` for containers; "
+        "check it with `ulimit -n`",
+    )
+
+
+def host_glibc_runs_wheels(host: Host, facts: Facts) -> Iterator[Finding]:
+    """The C library is new enough for the newest torch wheels.
+
+    It concerns ``--engine local`` alone, and is a warning.
+    """
+    here = Glibc(host.glibc.need("the C library"))
+    tagged = [row for row in facts.torches if row.glibc is not None]
+    if not tagged:
+        raise Unknown("the facts name no torch build's glibc")
+    newest = max(tagged, key=lambda row: row.torch)
+    if newest.glibc is not None and here < newest.glibc:
+        yield Finding(
+            f"glibc is {here}, and the wheels of torch {newest.torch} need {newest.glibc}",
+            Severity.WARNING,
+            evidence={str(here): host.glibc.via, str(newest.glibc): newest.source},
+            fix="this concerns `--engine local` alone: containers bring their own; update the distribution or use "
+            "one; check it with `ldd --version`",
+        )
+
+
+def host_cgroup_v2(host: Host) -> Iterator[Finding]:
+    """Control groups are version 2.
+
+    A note.
+    """
+    version = host.cgroup.need("the cgroup version")
+    if version != "v2":
+        yield Finding(
+            f"control groups are {version}",
+            Severity.NOTE,
+            "/sys/fs/cgroup",
+            {version: host.cgroup.via},
+            "systemd and Kubernetes are leaving version 1: boot with `systemd.unified_cgroup_hierarchy=1`; "
+            "check it with `stat -fc %T /sys/fs/cgroup`",
+        )
+
+
+def host_not_in_container(host: Host) -> Iterator[Finding]:
+    """The doctor runs on the machine itself.
+
+    In a container it sees the container's services, packages, limits and configuration in place of the machine's.
+    """
+    engine = host.container.need("whether this is a container")
+    if engine != "none":
+        yield Finding(
+            f"this is a container of {engine}: what is said of services, packages, limits and engines is said of it",
+            Severity.NOTE,
+            "the container",
+            {engine: host.container.via},
+            "run `envkit doctor` on the machine itself, or mount its root and give `--root`",
+        )
+
+
+def host_gpu_known(host: Host, facts: Facts) -> Iterator[Finding]:
+    """The facts know each GPU's product, so that what is judged by them is judged at all."""
+    need_driver(host)
+    gpus = nvml_answers(host).gpus
+    if not gpus:
+        raise Unknown("NVML lists no GPU")
+    for gpu in gpus:
+        name = gpu.name.need(f"the name of GPU {gpu.index}")
+        try:
+            facts.gpu(name)
+        except UsageError:
+            yield Finding(
+                f"the facts do not know the product `{name}`",
+                Severity.WARNING,
+                f"GPU {gpu.index}",
+                {name: gpu.name.via},
+                "update envkit: what depends on the product (peaks, good figures) is not judged until then; check it "
+                "with `envkit facts gpu`",
+            )
+
+
+def host_driver_known(host: Host, facts: Facts) -> Iterator[Finding]:
+    """The facts know the branch of the loaded driver.
+
+    A note; of a branch that is newer than all of them nothing is known to be wrong.
+    """
+    need_driver(host)
+    driver, via = loaded_driver(host)
+    newest = max(facts.drivers, key=lambda row: row.branch, default=None)
+    if newest is None:
+        raise Unknown("the facts hold no branch of the driver")
+    if facts.branch(driver) is None:
+        yield Finding(
+            f"the facts do not know the branch of the loaded driver {driver}, their newest is {newest.branch}",
+            Severity.NOTE,
+            "the driver",
+            {str(driver): via, f"seen {newest.seen}": newest.source},
+            "update envkit: end of life and the CUDA that the branch speaks are not judged until then",
+        )
+
+
+def host_name_resolves(host: Host) -> Iterator[Finding]:
+    """The machine's own name leads to an address, on a machine of a cluster to one that others can reach.
+
+    Gloo and a job's first rank take the address that the name leads to (PyTorch, torch.distributed).
+    """
+    seen = host.names.need("what the machine's name leads to")
+    if seen.error or not seen.addresses:
+        yield Finding(
+            f"the machine's name {seen.hostname} leads nowhere: {seen.error or 'no address'}",
+            Severity.WARNING,
+            "/etc/hosts",
+            {seen.hostname: host.names.via},
+            f"name it in /etc/hosts or in the DNS; check it with `getent hosts {seen.hostname}`",
+        )
+    elif all(_is_loopback(address) for address in seen.addresses) and host.infiniband.need("the RDMA devices"):
+        yield Finding(
+            f"the machine's name {seen.hostname} leads to {', '.join(seen.addresses)} alone, which no other machine "
+            "reaches",
+            Severity.WARNING,
+            "/etc/hosts",
+            {", ".join(seen.addresses): host.names.via},
+            "let it lead to the address of the cluster's network, or name the interface with GLOO_SOCKET_IFNAME and "
+            f"NCCL_SOCKET_IFNAME; check it with `getent hosts {seen.hostname}`",
+        )
+
+
+def _is_loopback(address: str) -> bool:
+    return address.startswith("127.") or address == "::1"
+
+
+def host_localhost_resolves(host: Host) -> Iterator[Finding]:
+    """The name localhost leads to this machine alone, as `torchrun --standalone` and every local server need."""
+    seen = host.names.need("what localhost leads to")
+    if seen.localhost_error or not seen.localhost:
+        said = seen.localhost_error or "no address"
+    elif not all(_is_loopback(address) for address in seen.localhost):
+        said = ", ".join(seen.localhost)
+    else:
+        return
+    yield Finding(
+        f"localhost does not lead to this machine: {said}",
+        Severity.ERROR,
+        "/etc/hosts",
+        {said: host.names.via},
+        "write `127.0.0.1 localhost` into /etc/hosts; check it with `getent ahosts localhost`",
+    )

@@ -1,0 +1,340 @@
+"""What is asked of a machine's memory: that it is there, whole, free enough, and granted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envkit.judging.checks._host import is_workstation, need_gpu, nvml_answers
+from envkit.judging.checks._log import count, log_lines, since_boot
+from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Unknown
+from envkit.subjects import Host
+
+_GIB = 1024**3
+# importing torch and opening a CUDA context takes 1 to 3 GiB; gpud calls a machine unhealthy below 100 MiB
+_FREE_LEAST = 512 * 1024**2
+_FREE_WANTED = 4 * _GIB
+_NODES_DIFFER = 0.10  # of the larger node; a DIMM is an eighth of a socket's at most, what the firmware keeps 1 to 2 %
+_CORRECTED_MANY = 10  # sichek's threshold of corrected memory errors
+_SWAPPED = 0.10  # of the memory; a proposal
+_HUGE_IDLE = 0.25  # of the memory; a proposal
+_LARGE_LEAST = 0.01  # of a node's free memory; a proposal: a machine after weeks of work showed 76 % here
+_TASKS_LEAST = 2048  # podman's default for a container
+_USED, _NEARLY_ALL = 0.80, 0.95  # leptonai/gpud's degrees for threads
+_MAPS_DEFAULT = 65530  # the kernel's (Documentation/admin-guide/sysctl/vm.rst)
+_PROCESSES_WANTED = 4096  # a proposal: 8 ranks with 16 loaders of some tens of threads each
+
+
+def _gib(size: int) -> str:
+    return f"{size / _GIB:.1f} GiB"
+
+
+def _setting(host: Host, name: str) -> tuple[str, str]:
+    """A switch of the kernel and how it was read; raises Skip on a kernel without it."""
+    seen = host.settings.need("the kernel's switches").get(name)
+    if seen is None:
+        raise Unknown(f"{name} was not observed")
+    if seen.missing == UNSUPPORTED:
+        raise Skip(f"this kernel has no {name}")
+    return seen.need(name), seen.via
+
+
+def _number(host: Host, name: str) -> tuple[int, str]:
+    text, via = _setting(host, name)
+    try:
+        return int(text), via
+    except ValueError as error:
+        raise Unknown(f"{name} is `{text[:40]}`, which is no number") from error
+
+
+def _free(host: Host) -> tuple[int, str]:
+    """The bytes that this process may still take, and who says so: the machine or its control group."""
+    free, via = host.memory.need("the memory").available, host.memory.via
+    group = host.control_group.need("this process's control group")
+    if group.memory >= 0 and group.memory - group.memory_used < free:
+        return max(group.memory - group.memory_used, 0), f"{host.control_group.via}: memory limit"
+    return free, via
+
+
+def host_memory_available(host: Host) -> Iterator[Finding]:
+    """There is memory left for a job, in the machine and in this process's control group."""
+    free, via = _free(host)
+    if free < _FREE_WANTED:
+        yield Finding(
+            f"{_gib(free)} of memory are left, less than {_gib(_FREE_WANTED)}",
+            Severity.ERROR if free < _FREE_LEAST else Severity.WARNING,
+            "memory",
+            {f"{free} bytes": via},
+            "end what was left behind, or grant more (`docker run --memory`, `srun --mem`); check it with `free -g`",
+        )
+
+
+def host_memory_for_gpus(host: Host) -> Iterator[Finding]:
+    """The machine has at least as much memory as its GPUs together, and grants it.
+
+    A note: states are loaded, sharded and saved through it.
+    """
+    need_gpu(host)
+    sizes = [gpu.memory.need(f"the memory of GPU {gpu.index}") for gpu in nvml_answers(host).gpus]
+    total, via = host.memory.need("the memory").total, host.memory.via
+    limit = host.control_group.need("this process's control group").memory
+    if 0 <= limit < total:
+        total, via = limit, f"{host.control_group.via}: memory limit"
+    if total < sum(sizes):
+        yield Finding(
+            f"{_gib(total)} of memory are there and {len(sizes)} GPUs with {_gib(sum(sizes))}",
+            Severity.NOTE,
+            "memory",
+            {f"{total} bytes": via, f"{sum(sizes)} bytes": "nvmlDeviceGetMemoryInfo"},
+            "load and save a model in shards, and pin little; check it with `free -g`",
+        )
+
+
+def host_memory_populated(host: Host) -> Iterator[Finding]:
+    """The NUMA nodes have equal memory, so that no module of one is missing.
+
+    Nodes without processors (memory of a GPU, CXL) and guests, whose nodes their owner cut, are left out.
+    """
+    if host.processors.need("the processors").hypervisor:
+        raise Skip("a guest's nodes are what its owner made them")
+    if host.numa.missing == UNSUPPORTED:
+        raise Skip("this kernel knows no NUMA nodes")
+    nodes = [node for node in host.numa.need("the NUMA nodes") if node.processors]
+    if len(nodes) < 2:
+        raise Skip("all processors are of one node")
+    most = max(node.memory for node in nodes)
+    for node in nodes:
+        if node.memory < most * (1 - _NODES_DIFFER):
+            yield Finding(
+                f"node {node.number} has {_gib(node.memory)} and another one {_gib(most)}",
+                Severity.WARNING,
+                f"node {node.number}",
+                {f"{node.memory} bytes": host.numa.via},
+                "look for a module that the firmware dropped with `dmidecode -t memory`; check it with "
+                "`numactl --hardware`",
+            )
+
+
+def host_memory_errors_free(host: Host) -> Iterator[Finding]:
+    """The memory controllers counted no uncorrected error since boot, and few corrected ones.
+
+    Where the kernel log may be read, its last line of that controller (EDAC) names the module.
+    """
+    if host.memory_errors.missing == UNSUPPORTED:
+        raise Skip("no driver counts this machine's memory errors")
+    for one in host.memory_errors.need("the memory controllers"):
+        if one.uncorrected or one.corrected >= _CORRECTED_MANY:
+            named = [line.text for line in host.log.value or () if f"EDAC {one.name.upper()}: " in line.text]
+            yield Finding(
+                f"memory controller {one.name} counts {one.uncorrected} uncorrected and {one.corrected} corrected "
+                "errors since boot" + (f", the last: `{named[-1]}`" if named else ""),
+                Severity.ERROR if one.uncorrected else Severity.WARNING,
+                one.name,
+                {f"{one.uncorrected} uncorrected, {one.corrected} corrected": host.memory_errors.via}
+                | dict.fromkeys(named[-1:], host.log.via),
+                "find the module with `ras-mc-ctl --errors` or the server's event log, and have it replaced; check it "
+                "with `grep . /sys/devices/system/edac/mc/mc*/*_count`",
+            )
+
+
+def host_memory_unfragmented(host: Host) -> Iterator[Finding]:
+    """Each node has free blocks of 2 MiB.
+
+    A note: pinning, huge pages and RDMA want them, and the kernel compacts memory to make them.
+    """
+    if host.numa.missing == UNSUPPORTED:
+        raise Skip("this kernel knows no NUMA nodes")
+    nodes = [node for node in host.numa.need("the NUMA nodes") if node.free >= _GIB]
+    if not nodes:
+        raise Skip("no node tells of a free GiB of ordinary memory")
+    for node in nodes:
+        if node.free_large < _LARGE_LEAST * node.free:
+            yield Finding(
+                f"node {node.number} has {_gib(node.free)} free, of which {_gib(node.free_large)} in blocks of 2 MiB",
+                Severity.NOTE,
+                f"node {node.number}",
+                {f"{node.free_large} of {node.free} bytes": "/proc/buddyinfo"},
+                "`sync; echo 1 > /proc/sys/vm/compact_memory` between two jobs; check it with `cat /proc/buddyinfo`",
+            )
+
+
+def host_swap_quiet(host: Host) -> Iterator[Finding]:
+    """Little of the memory was written to swap on a disk."""
+    memory = host.memory.need("the memory")
+    if memory.swap_used > _SWAPPED * memory.total:
+        yield Finding(
+            f"{_gib(memory.swap_used)} lie in swap on a machine with {_gib(memory.total)} of memory",
+            Severity.NOTE,
+            "swap",
+            {f"{memory.swap_used} bytes": "/proc/swaps"},
+            "something took more memory than there is: find it with `smem -s swap` or `top`, and empty the swap with "
+            "`swapoff -a && swapon -a` between two jobs; check it with `free -g`",
+        )
+
+
+def host_huge_pages_used(host: Host) -> Iterator[Finding]:
+    """Little memory is set aside for huge pages that nobody uses."""
+    memory = host.memory.need("the memory")
+    if memory.huge_free > _HUGE_IDLE * memory.total:
+        yield Finding(
+            f"{_gib(memory.huge_free)} of {_gib(memory.total)} are set aside for huge pages and not used",
+            Severity.WARNING,
+            "vm.nr_hugepages",
+            {f"{memory.huge_free} bytes": host.memory.via},
+            "give them back with `sysctl vm.nr_hugepages=0`, and take hugepages off the kernel's command line; check "
+            "it with `grep Huge /proc/meminfo`",
+        )
+
+
+def host_huge_pages_allowed(host: Host) -> Iterator[Finding]:
+    """Programs may get transparent huge pages at least if they ask (madvise)."""
+    mode, via = _setting(host, "transparent_hugepage")
+    if mode not in ("always", "madvise", "never"):
+        raise Unknown(f"transparent_hugepage is `{mode[:40]}`, which is no mode that is known")
+    if mode == "never":
+        yield Finding(
+            "transparent huge pages are switched off",
+            Severity.NOTE,
+            "/sys/kernel/mm/transparent_hugepage/enabled",
+            {mode: via},
+            "`echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`; check it with `cat` of the same file",
+        )
+
+
+def host_numa_balancing_off(host: Host) -> Iterator[Finding]:
+    """The kernel does not move pages between the nodes of a GPU server by itself."""
+    need_gpu(host)
+    if all(is_workstation(gpu) for gpu in nvml_answers(host).gpus):
+        raise Skip("only a server's GPUs are far enough apart")
+    if host.numa.missing == UNSUPPORTED or len(host.numa.need("the NUMA nodes")) < 2:
+        raise Skip("this machine has one NUMA node")
+    mode, via = _number(host, "kernel.numa_balancing")
+    if mode:
+        yield Finding(
+            "the kernel moves pages between NUMA nodes by itself",
+            Severity.NOTE,
+            "kernel.numa_balancing",
+            {str(mode): via},
+            "bind each rank to its GPU's node and set `sysctl kernel.numa_balancing=0`; check it with "
+            "`sysctl kernel.numa_balancing`",
+        )
+
+
+def host_zone_reclaim_off(host: Host) -> Iterator[Finding]:
+    """A node that is full takes memory of another one before it drops its cache."""
+    if host.numa.missing == UNSUPPORTED or len(host.numa.need("the NUMA nodes")) < 2:
+        raise Skip("this machine has one NUMA node")
+    mode, via = _number(host, "vm.zone_reclaim_mode")
+    if mode:
+        yield Finding(
+            f"vm.zone_reclaim_mode is {mode}: a full node drops its cache before it takes memory of another one",
+            Severity.NOTE,
+            "vm.zone_reclaim_mode",
+            {str(mode): via},
+            "`sysctl vm.zone_reclaim_mode=0`; check it with `sysctl vm.zone_reclaim_mode`",
+        )
+
+
+def host_overcommit_allowed(host: Host) -> Iterator[Finding]:
+    """The kernel grants address space beyond its memory, as large processes that fork need."""
+    mode, via = _number(host, "vm.overcommit_memory")
+    memory = host.memory.need("the memory")
+    if mode == 2:
+        room = memory.commit_limit - memory.committed
+        yield Finding(
+            f"vm.overcommit_memory is 2 and {_gib(max(room, 0))} may still be promised, while "
+            f"{_gib(memory.available)} are available",
+            Severity.WARNING,
+            "vm.overcommit_memory",
+            {"2": via, f"{room} bytes": "CommitLimit - Committed_AS"},
+            "`sysctl vm.overcommit_memory=0`, or raise vm.overcommit_ratio; check it with `grep Commit /proc/meminfo`",
+        )
+
+
+def host_memory_maps_allowed(host: Host) -> Iterator[Finding]:
+    """A process may have at least as many memory maps as the kernel's default allows."""
+    most, via = _number(host, "vm.max_map_count")
+    if most < _MAPS_DEFAULT:
+        yield Finding(
+            f"a process may have {most} memory maps, fewer than the kernel's default of {_MAPS_DEFAULT}",
+            Severity.WARNING,
+            "vm.max_map_count",
+            {str(most): via},
+            "`sysctl vm.max_map_count=1048576`; check it with `sysctl vm.max_map_count`",
+        )
+
+
+def host_address_space_unlimited(host: Host) -> Iterator[Finding]:
+    """No limit on address space keeps CUDA from reserving a range as large as all memories together."""
+    limit = host.limits.need("this process's limits").get("as")
+    if limit is None:
+        raise Unknown("the limit on address space was not observed")
+    if limit.soft >= 0:
+        yield Finding(
+            f"this process may have {_gib(limit.soft)} of address space",
+            Severity.WARNING,
+            "RLIMIT_AS",
+            {str(limit.soft): host.limits.via},
+            "limit memory by a control group in its place, and set `ulimit -v unlimited`; check it with `ulimit -v`",
+        )
+
+
+def host_processes_allowed(host: Host) -> Iterator[Finding]:
+    """This process's limits and control groups allow the threads of a job."""
+    limit = host.limits.need("this process's limits").get("nproc")
+    group = host.control_group.need("this process's control group")
+    if limit is None:
+        raise Unknown("the limit on processes was not observed")
+    if 0 <= limit.soft < _PROCESSES_WANTED:
+        yield Finding(
+            f"this user may have {limit.soft} processes and threads, {_PROCESSES_WANTED} are wanted",
+            Severity.WARNING,
+            "RLIMIT_NPROC",
+            {str(limit.soft): host.limits.via},
+            "set nproc in /etc/security/limits.conf, and `--ulimit nproc` for containers; check it with `ulimit -u`",
+        )
+    if group.tasks >= 0:
+        used = group.tasks_used / group.tasks if group.tasks else 1.0
+        if used >= _USED or group.tasks < _TASKS_LEAST:
+            yield Finding(
+                f"{group.tasks_used} of {group.tasks} threads are taken in this process's control group",
+                Severity.ERROR if used >= _NEARLY_ALL else Severity.WARNING,
+                "pids.max",
+                {f"{group.tasks_used} of {group.tasks}": host.control_group.via},
+                "raise it: `docker run --pids-limit`, TasksMax of the unit or the user's slice; check it with "
+                "`cat /sys/fs/cgroup/pids.max`",
+            )
+
+
+def host_out_of_memory_unseen(host: Host) -> Iterator[Finding]:
+    """The kernel killed nothing for want of memory: in this control group, or on the machine since boot.
+
+    The counters tell, and where the kernel log may be read it names the last program and whether the whole machine ran
+    out, which is a warning; that a control group of others reached its own limit is a note.
+    """
+    group = host.control_group.need("this process's control group")
+    if group.killed:
+        yield Finding(
+            f"the kernel killed {group.killed} times in this process's control group for want of memory",
+            Severity.WARNING,
+            "memory.events",
+            {f"oom_kill {group.killed}": host.control_group.via},
+            "grant more memory, or run fewer data loaders; check it with `cat /sys/fs/cgroup/memory.events`",
+        )
+        return
+    if host.oom_kills.missing == UNSUPPORTED:  # a kernel before the counter
+        killed = count(log_lines(host, "oom"))
+    else:
+        killed = host.oom_kills.need("how often the kernel killed for want of memory")
+    if killed:
+        lines = [line for line in host.log.value or () if line.topic == "oom"]
+        whole = any(not re.search("memory cgroup", line.text, re.IGNORECASE) for line in lines)
+        yield Finding(
+            f"the kernel killed {killed} processes for want of memory since boot"
+            + (f", the last{since_boot(lines[-1].at)}: `{lines[-1].text}`" if lines else ""),
+            Severity.WARNING if whole else Severity.NOTE,
+            "/proc/vmstat",
+            {f"oom_kill {killed}": host.oom_kills.via} | {line.text: host.log.via for line in lines[-1:]},
+            "give jobs a memory limit of their own, fewer workers or more memory, and mind what lies in /dev/shm; "
+            "check it with `journalctl -k -g 'Killed process'`",
+        )

@@ -1,0 +1,463 @@
+"""What is asked of the PCI bus under GPUs and network adapters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+
+from envkit.judging.checks._host import AGAIN
+from envkit.judging.checks._pci import above, bridges, judge_devices, kinds, named, need_bare_metal, rdma, sockets
+from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Unknown
+from envkit.subjects import Host
+from envkit.subjects.host import PciDevice, PciLink, PciPayload
+
+_X86 = ("0x8086", "0x1022", "0x1d94")  # makers of x86 root ports: Intel, AMD, Hygon
+_CORRECTABLE_MOST = 1000  # proposal: a link that trains makes a handful, a sick one makes thousands an hour
+_READ_LEAST = 512  # what PCI Express devices ask for by default (PCI Express Base Specification, Device Control)
+_FAST = 8.0  # GT/s; slower adapters are no matter for a job, and some of them train below what they can
+_RESEAT = "reseat board, riser and cables; look at the slot's setting in the firmware"
+
+
+def _short_of(link: PciLink, other: PciLink) -> str:
+    """What a link lacks of what both its ends can do, in words; empty if nothing."""
+    speed, width = min(link.most_speed, other.most_speed), min(link.most_width, other.most_width)
+    if link.width >= width and link.speed >= speed:
+        return ""
+    return f"runs at {link.speed:g} GT/s x{link.width} where both ends can do {speed:g} GT/s x{width}"
+
+
+def _check(address: str) -> str:
+    return f"check it with `lspci -vv -s {address} | grep Lnk`"
+
+
+def host_pci_path_full(host: Host) -> Iterator[Finding]:
+    """Every link above a GPU's own runs at what both its ends can do.
+
+    Links between switches and root ports do not slow down when idle; the GPU's own link does, and is NVML's matter.
+    """
+    need_bare_metal(host)
+    seen: set[str] = set()
+    doubts: list[str] = []
+    judged = False
+    for gpu in kinds(host, "gpu"):
+        path = above(host, gpu)
+        # links lie between a switch's upper port and the port above it: the second bridge and the third, and so on
+        for lower, upper in list(pairwise(path[1:]))[::2]:
+            if lower.address in seen:
+                continue
+            seen.add(lower.address)
+            if UNSUPPORTED in (lower.link.missing, upper.link.missing):
+                continue
+            if lower.link.value is None or upper.link.value is None:
+                doubts.append(f"the link of bridge {lower.address}: {lower.link.missing or upper.link.missing}")
+                continue
+            judged = True
+            if short := _short_of(lower.link.value, upper.link.value):
+                yield Finding(
+                    f"the link of bridge {lower.address} above {named(gpu)} {short}",
+                    Severity.WARNING,
+                    lower.address,
+                    {short: lower.link.via},
+                    f"{_RESEAT}; {_check(lower.address)}",
+                )
+    if doubts:
+        raise Unknown("; ".join(doubts))
+    if not judged:
+        raise Skip("no GPU here is behind a PCI Express switch")
+
+
+def host_gpu_slots_wide(host: Host) -> Iterator[Finding]:
+    """Every GPU's slot has as many lanes as the GPU.
+
+    A note: many desktop boards wire a long slot with fewer lanes.
+    """
+    need_bare_metal(host)
+    gpus = kinds(host, "gpu")
+    ports = {gpu.address: path[0] for gpu in gpus if (path := above(host, gpu))}
+
+    def judge(gpu: PciDevice, link: PciLink) -> Iterator[Finding]:
+        if gpu.address not in ports or ports[gpu.address].link.missing == UNSUPPORTED:
+            return
+        slot = ports[gpu.address].link.need(f"the link of bridge {ports[gpu.address].address}")
+        if slot.most_width < link.most_width:
+            yield Finding(
+                f"{named(gpu)} can use {link.most_width} lanes and its slot has {slot.most_width}",
+                Severity.NOTE,
+                gpu.address,
+                {f"x{slot.most_width}": ports[gpu.address].link.via},
+                f"put it into a wider slot; {_check(gpu.address)}",
+            )
+
+    yield from judge_devices(gpus, "the link", lambda gpu: gpu.link, judge)
+
+
+def host_nic_link_full(host: Host) -> Iterator[Finding]:
+    """Every fast network adapter's link runs at what adapter and slot can do.
+
+    Adapters below 8 GT/s are left out: some of them train below what they can, and no job minds.
+    """
+    need_bare_metal(host)
+    nics = [nic for nic in kinds(host, "nic", "ib") if nic.link.value is None or nic.link.value.most_speed >= _FAST]
+    ports = {nic.address: path[0] for nic in nics if (path := above(host, nic))}
+
+    def judge(nic: PciDevice, link: PciLink) -> Iterator[Finding]:
+        other = link
+        if nic.address in ports and ports[nic.address].link.missing != UNSUPPORTED:
+            other = ports[nic.address].link.need(f"the link of bridge {ports[nic.address].address}")
+        if short := _short_of(link, other):
+            yield Finding(
+                f"{named(nic)} {short}",
+                Severity.WARNING,
+                nic.address,
+                {short: nic.link.via},
+                f"{_RESEAT}; {_check(nic.address)}",
+            )
+
+    yield from judge_devices(nics, "the link", lambda nic: nic.link, judge)
+
+
+def host_gpu_slots_alike(host: Host) -> Iterator[Finding]:
+    """GPUs of one product sit in slots of one speed and width.
+
+    A note: the slowest one sets the pace of a job that uses them all.
+    """
+    need_bare_metal(host)
+    found: dict[str, dict[str, list[str]]] = {}
+    for gpu in kinds(host, "gpu"):
+        path = above(host, gpu)
+        if not path or path[0].link.missing == UNSUPPORTED:
+            continue
+        slot = path[0].link.need(f"the link of bridge {path[0].address}")
+        words = f"{slot.most_speed:g} GT/s x{slot.most_width}"
+        found.setdefault(gpu.device, {}).setdefault(words, []).append(gpu.address)
+    if not any(sum(map(len, slots.values())) > 1 for slots in found.values()):
+        raise Skip("no two GPUs of one product have slots that tell their speed")
+    for slots in found.values():
+        if len(slots) > 1:
+            listed = "; ".join(f"{words}: {', '.join(gpus)}" for words, gpus in sorted(slots.items()))
+            yield Finding(
+                f"GPUs of one product sit in different slots: {listed}",
+                Severity.NOTE,
+                "/sys/bus/pci/devices",
+                dict.fromkeys(slots, "max_link_speed and max_link_width of the port above"),
+                "use GPUs of like slots together, or move a board; check it with `nvidia-smi topo -m`",
+            )
+
+
+def host_pci_errors_corrected(host: Host) -> Iterator[Finding]:
+    """No uncorrected PCI Express error since boot on the paths to GPUs and network adapters.
+
+    A fatal one is an error, another one a warning: some are made while the bus is looked through.
+    """
+    ends = kinds(host, "gpu", "nvswitch", "nic", "ib")
+
+    def judge(device: PciDevice, errors: Mapping[str, int]) -> Iterator[Finding]:
+        for kind, severity in (("fatal", Severity.ERROR), ("nonfatal", Severity.WARNING)):
+            if errors.get(kind, 0):
+                yield Finding(
+                    f"{named(device)} met {errors[kind]} uncorrected PCI Express errors ({kind}) since boot",
+                    severity,
+                    device.address,
+                    {str(errors[kind]): device.aer.via.replace("fatal", kind)},
+                    f"{_RESEAT}; if they come back, replace the board; {AGAIN} after a reboot",
+                )
+
+    yield from judge_devices(ends + bridges(host, ends), "PCI Express errors", lambda device: device.aer, judge)
+
+
+def host_pci_corrections_few(host: Host) -> Iterator[Finding]:
+    """Few corrected PCI Express errors since boot on the paths to GPUs and network adapters.
+
+    Proposal: 1000 for each device.
+    """
+    ends = kinds(host, "gpu", "nvswitch", "nic", "ib")
+
+    def judge(device: PciDevice, errors: Mapping[str, int]) -> Iterator[Finding]:
+        if errors.get("correctable", 0) > _CORRECTABLE_MOST:
+            yield Finding(
+                f"{named(device)} met {errors['correctable']} corrected PCI Express errors since boot, more than "
+                f"{_CORRECTABLE_MOST}",
+                Severity.WARNING,
+                device.address,
+                {str(errors["correctable"]): device.aer.via.replace("fatal", "correctable")},
+                f"{_RESEAT}; the link repeats what was spoiled, which costs speed; {AGAIN} after a reboot",
+            )
+
+    yield from judge_devices(ends + bridges(host, ends), "PCI Express errors", lambda device: device.aer, judge)
+
+
+def _peers(host: Host) -> list[PciDevice]:
+    """GPUs and RDMA adapters on bare metal that could talk past the processor; skips if there is but one."""
+    need_bare_metal(host)
+    ends = kinds(host, "gpu") + rdma(host)
+    if len(ends) < 2:
+        raise Skip("there is one GPU and no adapter for RDMA: no device talks to another")
+    return ends
+
+
+def host_acs_redirect_off(host: Host) -> Iterator[Finding]:
+    """No bridge above GPUs sends what devices say to each other up to the processor (ACS redirection).
+
+    NCCL user guide, "PCI Access Control Services (ACS)"; here by the bits Request and Completion Redirect.  Skipped in
+    a guest and where no two devices talk; unknown for a user who may not read the configuration space.
+    """
+    ends = _peers(host)
+    found = bridges(host, ends)
+    if not found:
+        raise Skip("no bridge is above the GPUs")
+
+    def judge(bridge: PciDevice, redirects: tuple[str, ...]) -> Iterator[Finding]:
+        if redirects:
+            yield Finding(
+                f"bridge {bridge.address} above GPUs or their adapters redirects every peer-to-peer "
+                f"{' and '.join(redirects)} to the root (ACS)",
+                Severity.WARNING,
+                bridge.address,
+                {" and ".join(redirects): bridge.redirects.via},
+                f"turn ACS off in the firmware, or at each boot with `setpci -s {bridge.address} ECAP_ACS+6.w=0000`; "
+                f"check it with `lspci -vvv -s {bridge.address} | grep ACSCtl`",
+            )
+
+    yield from judge_devices(found, "ACS", lambda bridge: bridge.redirects, judge)
+
+
+def host_iommu_passes_through(host: Host) -> Iterator[Finding]:
+    """On x86 bare metal the IOMMU does not translate what GPUs and RDMA adapters send to each other.
+
+    By the type of their IOMMU group: `identity`, or no group (kernel, ABI/testing/sysfs-kernel-iommu_groups).
+    """
+    ends = _peers(host)
+    ends = [end for end in ends if (path := above(host, end)) and path[-1].vendor in _X86]
+    if not ends:
+        raise Skip("no GPU here is below a root port of an x86 processor")
+
+    def judge(end: PciDevice, kind: str) -> Iterator[Finding]:
+        if kind.startswith("DMA"):
+            yield Finding(
+                f"the IOMMU translates what {named(end)} sends (its group is of type {kind})",
+                Severity.WARNING,
+                end.address,
+                {kind: end.iommu.via},
+                "boot with `iommu=pt`, or turn the IOMMU off in the firmware; "
+                "check it with `cat /sys/kernel/iommu_groups/*/type`",
+            )
+
+    yield from judge_devices(ends, "the IOMMU group", lambda end: end.iommu, judge)
+
+
+def host_gpu_payload_full(host: Host) -> Iterator[Finding]:
+    """Every GPU sends PCI Express packets as large as GPU and slot can take.
+
+    A note: the firmware sets it, and it costs a few hundredths of the speed.  Sizes above 256 bytes are not asked for,
+    as few root ports take them.  Skipped where no two devices talk.
+    """
+    _peers(host)
+    gpus = kinds(host, "gpu")
+    paths = {gpu.address: above(host, gpu) for gpu in gpus}
+
+    def judge(gpu: PciDevice, sizes: PciPayload) -> Iterator[Finding]:
+        can = min([256, sizes.most_payload, *(_most_payload(bridge) for bridge in paths[gpu.address])])
+        if sizes.payload < can:
+            yield Finding(
+                f"{named(gpu)} sends packets of {sizes.payload} bytes where its path takes {can}",
+                Severity.NOTE,
+                gpu.address,
+                {f"MaxPayload {sizes.payload}": gpu.payload.via},
+                "set the maximum payload in the firmware to its largest or to automatic, or boot with "
+                f"`pci=pcie_bus_perf`; check it with `lspci -vv -s {gpu.address} | grep MaxPayload`",
+            )
+
+    yield from judge_devices(gpus, "the packet size", lambda gpu: gpu.payload, judge)
+
+
+def _most_payload(bridge: PciDevice) -> int:
+    if bridge.payload.missing == UNSUPPORTED:
+        return 128
+    return bridge.payload.need(f"the packet size of bridge {bridge.address}").most_payload
+
+
+def host_nic_reads_large(host: Host) -> Iterator[Finding]:
+    """Every adapter for RDMA asks for at least 512 bytes in one read.
+
+    512 is the default of PCI Express; less is a setting that somebody made, and costs speed.
+    """
+    need_bare_metal(host)
+    nics = rdma(host)
+    if not nics:
+        raise Skip("no adapter for RDMA on the PCI bus")
+
+    def judge(nic: PciDevice, sizes: PciPayload) -> Iterator[Finding]:
+        if sizes.read_request < _READ_LEAST:
+            yield Finding(
+                f"{named(nic)} asks for {sizes.read_request} bytes in one read, less than {_READ_LEAST}",
+                Severity.WARNING,
+                nic.address,
+                {f"MaxReadReq {sizes.read_request}": nic.payload.via},
+                f"set it in the firmware or with setpci; check it with `lspci -vv -s {nic.address} | grep MaxReadReq`",
+            )
+
+    yield from judge_devices(nics, "the size of its reads", lambda nic: nic.payload, judge)
+
+
+def host_gpu_numa_known(host: Host) -> Iterator[Finding]:
+    """On a machine with several NUMA nodes the firmware says to which one each GPU belongs."""
+    need_bare_metal(host)
+    gpus = kinds(host, "gpu")
+    nodes = sockets(host)
+    if nodes < 2:
+        raise Skip("this machine has one NUMA node")
+
+    def judge(gpu: PciDevice, node: int) -> Iterator[Finding]:
+        if node < 0:
+            yield Finding(
+                f"no NUMA node is named for {named(gpu)}, and this machine has {nodes}",
+                Severity.WARNING,
+                gpu.address,
+                {str(node): gpu.numa.via},
+                "update the firmware, or set its NUMA options to their defaults: without it processes are bound to "
+                "far processors; check it with `nvidia-smi topo -m`",
+            )
+
+    yield from judge_devices(gpus, "the NUMA node", lambda gpu: gpu.numa, judge)
+
+
+def _nodes(devices: list[PciDevice]) -> Counter[int]:
+    return Counter(device.numa.need(f"the NUMA node of {named(device)}") for device in devices)
+
+
+def host_gpus_spread_evenly(host: Host) -> Iterator[Finding]:
+    """The NUMA nodes that have GPUs have as many each, give or take one.
+
+    A note: a job over all GPUs then has one busy and one idle processor.
+    """
+    need_bare_metal(host)
+    gpus = kinds(host, "gpu")
+    if sockets(host) < 2 or len(gpus) < 4:
+        raise Skip("fewer than two NUMA nodes or four GPUs")
+    found = _nodes(gpus)
+    if -1 in found:
+        raise Skip("the NUMA node of a GPU is not named")
+    if max(found.values()) - min(found.values()) > 1:
+        listed = ", ".join(f"node {node} has {number}" for node, number in sorted(found.items()))
+        yield Finding(
+            f"the GPUs are spread unevenly over the NUMA nodes: {listed}",
+            Severity.NOTE,
+            "/sys/bus/pci/devices/*/numa_node",
+            {listed: "numa_node"},
+            "look whether a GPU is missing (`lspci -d 10de:`) or sits in the wrong slot; "
+            "check it with `nvidia-smi topo -m`",
+        )
+
+
+def host_nic_near_gpus(host: Host) -> Iterator[Finding]:
+    """Every NUMA node that has GPUs has an adapter for RDMA too, where there are enough of them.
+
+    Otherwise what these GPUs send crosses to the other processor.  Skipped with fewer adapters than such nodes.
+    """
+    need_bare_metal(host)
+    gpus, nics = kinds(host, "gpu"), rdma(host)
+    if sockets(host) < 2:
+        raise Skip("this machine has one NUMA node")
+    near, served = _nodes(gpus), _nodes(nics) if nics else Counter[int]()
+    if len(nics) < len(near) or -1 in near or -1 in served:
+        raise Skip(f"{len(nics)} adapters for RDMA with known nodes are too few to serve {len(near)} nodes with GPUs")
+    for node, number in sorted(near.items()):
+        if node not in served:
+            yield Finding(
+                f"NUMA node {node} has {number} GPUs and none of the {len(nics)} adapters for RDMA",
+                Severity.WARNING,
+                f"NUMA node {node}",
+                {", ".join(f"{nic.address} on {nic.numa.value}" for nic in nics): "numa_node"},
+                "move an adapter to a slot of this processor, or look which one is missing; "
+                "check it with `nvidia-smi topo -m`",
+            )
+
+
+def host_gpu_nic_pairs_even(host: Host) -> Iterator[Finding]:
+    """If some GPUs share a PCI Express switch with an adapter for RDMA, all do.
+
+    Skipped where no GPU does: then the machine is not built so.
+    """
+    need_bare_metal(host)
+    gpus, nics = kinds(host, "gpu"), rdma(host)
+    reach = {bridge.address for nic in nics for bridge in above(host, nic)}
+    paired = [gpu for gpu in gpus if any(bridge.address in reach for bridge in above(host, gpu))]
+    if not paired:
+        raise Skip("no GPU shares a PCI Express switch with an adapter for RDMA")
+    for gpu in gpus:
+        if gpu not in paired:
+            yield Finding(
+                f"{named(gpu)} shares no PCI Express switch with an adapter for RDMA, and {len(paired)} of {len(gpus)} "
+                "GPUs do",
+                Severity.WARNING,
+                gpu.address,
+                {f"below {gpu.above[-1] if gpu.above else 'no bridge'}": "the path of /sys/bus/pci/devices"},
+                "look which adapter is missing (`lspci | grep -i infiniband`), and reseat it; "
+                "check it with `nvidia-smi topo -m`",
+            )
+
+
+def host_gpu_bars_assigned(host: Host) -> Iterator[Finding]:
+    """Every window through which the processor sees a GPU or NVSwitch got an address (flag IORESOURCE_UNSET)."""
+
+    def judge(device: PciDevice, without: tuple[int, ...]) -> Iterator[Finding]:
+        if without:
+            yield Finding(
+                f"{named(device)} got no address for BAR {', '.join(map(str, without))}",
+                Severity.ERROR,
+                device.address,
+                {f"BAR {', '.join(map(str, without))}": device.unassigned.via},
+                "turn Above 4G Decoding on in the firmware, or boot with `pci=realloc`; "
+                f"check it with `lspci -v -s {device.address} | grep Memory`",
+            )
+
+    devices = kinds(host, "gpu", "nvswitch")
+    yield from judge_devices(devices, "the windows", lambda device: device.unassigned, judge)
+
+
+def host_pci_devices_answer(host: Host) -> Iterator[Finding]:
+    """The configuration space of every GPU, NVSwitch and network adapter answers with more than ones.
+
+    A device that fell off the bus reads as ones; a sleeping one is left alone.
+    """
+    devices = kinds(host, "gpu", "nvswitch", "nic", "ib")
+    awake = [device for device in devices if device.power.value != "suspended"]
+    if not awake:
+        raise Skip("every device sleeps")
+
+    def judge(device: PciDevice, answers: bool) -> Iterator[Finding]:
+        if not answers:
+            yield Finding(
+                f"{named(device)} does not answer on the PCI bus",
+                Severity.ERROR,
+                device.address,
+                {"0xffffffff": device.answers.via},
+                "drain the machine and power it off and on; if it comes back, look at power, slot and cooling; "
+                f"check it with `lspci -s {device.address}`",
+            )
+
+    yield from judge_devices(awake, "the configuration space", lambda device: device.answers, judge)
+
+
+def host_gpu_wakes(host: Host) -> Iterator[Finding]:
+    """No GPU failed to go to sleep or to wake up (runtime power management).
+
+    An error where the kernel says `error`; a note where a GPU of several sleeps, for every first call then waits.
+    """
+    gpus = kinds(host, "gpu")
+
+    def judge(gpu: PciDevice, state: str) -> Iterator[Finding]:
+        if state == "error" or (state == "suspended" and len(gpus) > 1):
+            yield Finding(
+                f"the power state of {named(gpu)} is {state}",
+                Severity.ERROR if state == "error" else Severity.NOTE,
+                gpu.address,
+                {state: gpu.power.via},
+                "reboot, and turn the GPU's sleep off with `echo on > power/control` in its folder"
+                if state == "error"
+                else "keep it awake with nvidia-persistenced; "
+                f"check it with `cat /sys/bus/pci/devices/{gpu.address}/power/runtime_status`",
+            )
+
+    yield from judge_devices(gpus, "the power state", lambda gpu: gpu.power, judge)

@@ -1,0 +1,41 @@
+"""What is asked of the observation itself: that every source of the machine was read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+
+from envkit.judging.checks._host import AGAIN
+from envkit.model import UNSUPPORTED, Finding, Observed, Unknown
+from envkit.subjects import Host
+
+# as envkit.host.observe words the end of a child that did not end well
+_SICK = re.compile(r"the reader of (.+?) (hung: .*|was killed by .*)")
+
+
+def host_sources_answer(host: Host) -> Iterator[Finding]:
+    """Every source of the machine was read, and none hung.
+
+    A source that hangs or kills its reader is a finding; one that could not be read for another reason leaves the
+    machine undecided, whether or not another check asked for it.
+    """
+    sick: dict[str, list[str]] = {}
+    lost: list[str] = []
+    for item in fields(host):
+        seen = getattr(host, item.name)
+        if not isinstance(seen, Observed) or item.name in ("wanted_cuda", "expected") or seen.missing == UNSUPPORTED:
+            continue
+        if found := _SICK.match(seen.missing):
+            sick.setdefault(f"{found[1]} {found[2]}", []).append(item.name)
+        elif seen.missing or seen.value is None:
+            lost.append(f"{item.name}: {seen.missing or 'no value'}")
+    for said, names in sick.items():
+        yield Finding(
+            f"the reader of {said}",
+            where=", ".join(names),
+            evidence={name: getattr(host, name).missing for name in names},
+            fix=f"what is read there hangs or crashes: look at `dmesg` and for processes in state D; {AGAIN}",
+        )
+    if lost:
+        raise Unknown("; ".join(lost))

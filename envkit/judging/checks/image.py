@@ -1,0 +1,620 @@
+"""What is asked of an image: whether the libraries that torch binds are those it was built and promised with.
+
+Order of doubt: where torch is no part of the image its questions are skipped; where it cannot be imported that is one
+finding, and a check falls back on what torch's METADATA asks for before it says that it does not know.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+
+from packaging.specifiers import Specifier
+from packaging.version import InvalidVersion, Version
+
+from envkit.facts import Facts
+from envkit.judging.checks._given import FIX, must_see
+from envkit.judging.checks._torch import (
+    OWN_WHEEL,
+    REINSTALL,
+    bound_copies,
+    cuda_build,
+    evidence_of,
+    files_of,
+    path_and_version,
+    pin_of,
+    promise_of,
+    release_of,
+    requirements_of,
+    told_of,
+    torch_ended,
+    version_of,
+    wheel_of,
+)
+from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.subjects import Audit, Image
+from envkit.subjects.image import NO_PROMISE, NO_RECORD, Binding, Library, Overwritten, Promise, TorchBuild
+from envkit.versions import Cuda, Cudnn, Nccl, Sm
+
+
+def image_torch_importable(image: Image) -> Iterator[Finding]:
+    """``import torch`` ends well in a process with the image's own environment.
+
+    Source: observed; the text is Python's or the dynamic linker's own.
+    """
+    ended = torch_ended(image)
+    if ended == "done":
+        return
+    if ended.startswith("was killed"):
+        raise Unknown(f"import torch {ended}, by the image or by this machine (its processor, its memory)")
+    if ended == "absent":
+        promise = promise_of(image)
+        yield Finding(
+            f"torch {promise.torch} was promised and there is no module named torch",
+            where="torch",
+            evidence={"absent": image.torch_import.via},
+            fix=REINSTALL,
+        )
+        return
+    yield Finding(
+        f"import torch {ended}",
+        where="torch",
+        evidence={ended: image.torch_import.via},
+        fix="look at the findings beside this one for the library that does not fit; " + REINSTALL,
+    )
+
+
+def _other_build(image: Image, build: TorchBuild, promise: Promise) -> Iterator[Finding]:
+    has, wanted = build.version.partition("+")[0], promise.torch.partition("+")[0]
+    if Version(has) != Version(wanted):
+        yield Finding(
+            f"torch {wanted} was promised and torch {build.version} is imported",
+            where=build.path,
+            evidence={build.version: "torch.__version__", wanted: image.promise.via},
+            fix=REINSTALL,
+        )
+    if promise.cuda and not build.cuda:
+        yield Finding(
+            f"CUDA {promise.cuda} was promised and torch {build.version} is built without CUDA: it runs on the CPU",
+            where=build.path,
+            evidence={"None": "torch.version.cuda", promise.cuda: image.promise.via},
+            fix="install torch from the index of the promised CUDA; " + REINSTALL,
+        )
+    elif promise.cuda and Cuda(promise.cuda).upto(2) != Cuda(build.cuda).upto(2):
+        yield Finding(
+            f"CUDA {promise.cuda} was promised and torch {build.version} is built for CUDA {build.cuda}",
+            where=build.path,
+            evidence={build.cuda: "torch.version.cuda", promise.cuda: image.promise.via},
+            fix="install torch from the index of the promised CUDA; " + REINSTALL,
+        )
+    elif not promise.cuda and build.cuda:
+        yield Finding(
+            f"a torch without CUDA was promised and torch {build.version} is built for CUDA {build.cuda}",
+            Severity.WARNING,
+            build.path,
+            {build.cuda: "torch.version.cuda"},
+            REINSTALL,
+        )
+
+
+def image_torch_not_promised(image: Image) -> Iterator[Finding]:
+    """The torch that runs is the promised release, built for the promised CUDA, and the locked wheel's own.
+
+    Source: the promise in the image's label, against torch.__version__ and torch.version.cuda; and the RECORD that
+    lists the mapped libtorch_cpu and libc10: a second torch of the same version elsewhere on sys.path has none.
+    """
+    promise = promise_of(image)
+    if not promise.torch:
+        raise Skip("no torch was promised")
+    if torch_ended(image) == "absent":
+        yield Finding(
+            f"torch {promise.torch} was promised and there is none", where="torch", evidence={}, fix=REINSTALL
+        )
+        return
+    build = image.torch.need("torch's build")
+    others = list(_other_build(image, build, promise))
+    yield from others
+    if others or all(wheel.name != "torch" for wheel in promise.wheels):
+        return
+    own = [lib for lib in image.libraries.need("the mapped libraries") if lib.name in ("torch_cpu", "c10")]
+    if not own:
+        raise Unknown("neither libtorch_cpu nor libc10 is mapped, so that it is open whose torch was imported")
+    strange = next((lib for lib in own if lib.owner != "torch"), None)
+    if strange is not None:
+        yield Finding(
+            f"torch {build.version} is imported from {build.path}, and {strange.path} is no file of the locked wheel",
+            where=strange.path,
+            evidence=evidence_of([strange]),
+            fix="take the other torch out of PYTHONPATH, .pth files and the user's site-packages; " + REINSTALL,
+        )
+
+
+def image_cudart_not_build(image: Image) -> Iterator[Finding]:
+    """The CUDA runtime that torch binds has the major it was built with, and no older minor.
+
+    Source: NVIDIA, CUDA Compatibility, minor version compatibility: within one major a program may meet a newer
+    runtime library than it was built with, never an older one, and never another major.
+    """
+    build = cuda_build(image)
+    wanted = Cuda(build.cuda).upto(2)
+    copies = bound_copies(image, "cudart")
+    if not copies:
+        raise Unknown("no libcudart is mapped, though torch is built with CUDA: it may be linked statically")
+    for copy in copies:
+        if not copy.version:
+            raise Unknown(f"{copy.path} does not say its version: {copy.version_via}")
+        has = Cuda(copy.version)
+        if has.major == wanted.major and has >= wanted:
+            continue
+        how = "another major" if has.major != wanted.major else "older"
+        yield Finding(
+            f"torch {build.version} is built with CUDA {wanted} and binds libcudart {has} from {copy.path}, {how}",
+            where=copy.path,
+            evidence={**evidence_of([copy]), str(wanted): "torch.version.cuda"},
+            fix=OWN_WHEEL,
+        )
+
+
+def _cudnn_fits(has: Cudnn, built: Cudnn) -> bool:
+    return has.major == built.major and has.minor >= built.minor
+
+
+def _from_pin(image: Image, prefix: str, family: str) -> tuple[str, str, str, str, dict[str, str]]:
+    """The pinned version, the found one, its path, how to say it and the evidence, where torch did not come up.
+
+    Raises Unknown if METADATA pins nothing or nothing of the family is there.
+    """
+    pin = pin_of(image, prefix)
+    if pin is None:
+        raise Unknown(f"torch's build was not observed ({image.torch.missing}) and its METADATA pins no {prefix}")
+    name, wanted = pin
+    mapped = image.mapped(family)
+    if mapped:
+        library = mapped[0]
+        has, path, evidence = version_of(library), library.path, evidence_of([library])
+        what = f"{family} {has} is mapped from {path}"
+    else:
+        wheel = wheel_of(image, name)
+        if wheel is None:
+            raise Unknown(f"no {family} library is mapped and {name} is not installed")
+        files = files_of(image, name)
+        has, path = wheel.version, files[0].path if files else name
+        evidence = {**evidence_of(files[:1]), f"{name}=={has}": "importlib.metadata"}
+        what = f"{name} {has} is installed with {path}"
+    return wanted, has, path, what, {**evidence, f"{name}=={wanted}": "Requires-Dist of torch"}
+
+
+def _no_torch_reason(image: Image) -> str:
+    wheel = wheel_of(image, "torch")
+    return f"torch {wheel.version}" if wheel else "torch"
+
+
+def image_cudnn_older_than_build(image: Image) -> Iterator[Finding]:
+    """The cuDNN that torch binds has the major it was built with and no older minor; the patch is free.
+
+    Source: NVIDIA cuDNN, version compatibility: since major 7 a program built with one minor runs with the same and
+    later minors of its major; torch.backends.cudnn refuses the rest with the same rule, but only when asked.
+    Where torch cannot be imported, its METADATA's pin stands for the build.
+    """
+    ended = torch_ended(image)
+    if ended != "done":
+        pinned, text, path, what, evidence = _from_pin(image, "nvidia-cudnn", "cudnn")
+        if not _cudnn_fits(Cudnn(text), Cudnn(pinned)):
+            yield Finding(
+                f"{what}, and {_no_torch_reason(image)} is built with cuDNN {pinned}",
+                where=path,
+                evidence=evidence,
+                fix=REINSTALL,
+            )
+            return
+        raise Unknown(f"import torch {ended}; {what}, which fits, but what torch binds was not seen")
+    build = cuda_build(image)
+    if not build.cudnn:
+        raise Skip(f"torch {build.version} is built without cuDNN")
+    wanted = Cudnn.from_int(build.cudnn)
+    copies = bound_copies(image, "cudnn")
+    if not copies:
+        raise Unknown("no libcudnn is mapped, though torch is built with cuDNN: it may be linked statically")
+    for copy in copies:
+        has = Cudnn(version_of(copy))
+        if not _cudnn_fits(has, wanted):
+            yield Finding(
+                f"torch {build.version} is built with cuDNN {wanted} and binds cuDNN {has} from {copy.path}",
+                where=copy.path,
+                evidence={**evidence_of([copy]), str(wanted): "torch._C._cudnn.getCompileVersion"},
+                fix=f"install the cuDNN wheel that torch requires ({wanted} or a later minor of its major)",
+            )
+
+
+def image_cudnn_mixed(image: Image) -> Iterator[Finding]:
+    """All parts of cuDNN come from one directory and one release.
+
+    Source: reproduced, and pytorch issue 188892: cuDNN's shim opens its sub-libraries by name, LD_LIBRARY_PATH before
+    its own directory, and its version checks return success for a mix of minors.
+    """
+    cuda_build(image)
+    parts = [lib for lib in image.libraries.need("the mapped libraries") if lib.name.split("_")[0] == "cudnn"]
+    if not parts:
+        raise Skip("no cuDNN is mapped")
+    late = {step.what: step.error for step in image.late.need("what torch loads late") if "cudnn" in step.what}
+    failed = [f"{what} {error}" for what, error in late.items() if error]
+    directories = {posixpath.dirname(lib.path) for lib in parts}
+    releases = {(lib.owner, lib.owner_version) for lib in parts}
+    said = {lib.version for lib in parts if lib.version}
+    if len(directories) > 1 or len(releases) > 1 or len(said) > 1:
+        shim = next((lib for lib in parts if lib.name == "cudnn"), parts[0])
+        odd = next(
+            (
+                lib
+                for lib in parts
+                if (posixpath.dirname(lib.path), lib.owner_version)
+                != (posixpath.dirname(shim.path), shim.owner_version)
+                or (lib.version and shim.version and lib.version != shim.version)
+            ),
+            parts[-1],
+        )
+        yield Finding(
+            f"cuDNN is mixed: {shim.soname} of {release_of(shim)} from {posixpath.dirname(shim.path)} with "
+            f"{odd.soname} of {release_of(odd)} from {posixpath.dirname(odd.path)}",
+            where=odd.path,
+            evidence=evidence_of(parts),
+            fix=OWN_WHEEL,
+        )
+    elif not said and releases == {("", "")}:
+        raise Unknown("no part of cuDNN says its version and no wheel owns one")
+    elif failed or not late:
+        raise Unknown(f"cuDNN's sub-libraries could not be loaded: {'; '.join(failed) or 'nothing was tried'}")
+
+
+_OPENMP = ("gomp", "iomp5", "omp")
+
+
+def _who_binds(bindings: Sequence[Binding]) -> str:
+    """Which file each caller gets, libtorch_cuda.so named before the others."""
+    callers: dict[str, list[str]] = {}
+    for one in sorted(bindings, key=lambda one: one.caller != "libtorch_cuda.so"):
+        callers.setdefault(one.path, []).append(one.caller)
+    return "; ".join(
+        f"{names[0]} and {len(names) - 1} others bind {path}" if len(names) > 1 else f"{names[0]} binds {path}"
+        for path, names in callers.items()
+    )
+
+
+def image_library_twice(image: Image) -> Iterator[Finding]:
+    """No library of CUDA is mapped from two files.
+
+    Source: dlopen(3): an object is shared by its inode or soname, so a copy opened by full path, or one of another
+    soname, joins silently; which one a call reaches is said by dlsym and dladdr, not by the maps.  Two sonames are a
+    warning: two majors can live side by side as long as no pointer crosses.
+    """
+    ended = torch_ended(image)
+    families: dict[str, list[Library]] = {}
+    for library in image.libraries.need("the mapped libraries"):
+        if library.name not in _OPENMP:  # wheels carry copies of their own, under other sonames
+            families.setdefault(library.name, []).append(library)
+    clean = True
+    for name, copies in families.items():
+        paths = {copy.path for copy in copies}
+        if len(paths) < 2:
+            continue
+        clean = False
+        bindings = [one for one in image.bindings.need("what torch binds") if one.name == name]
+        binds = _who_binds(bindings) or "neither is bound by torch"
+        same = len({copy.soname for copy in copies}) < len(copies)
+        yield Finding(
+            f"{name} is mapped twice, from {' and '.join(path_and_version(copy) for copy in copies)}; {binds}",
+            Severity.ERROR if same else Severity.WARNING,
+            copies[-1].path,
+            {**evidence_of(copies), **{f"{one.caller}: {one.symbol}": f"dladdr: {one.path}" for one in bindings}},
+            "find who opens the second copy (LD_PRELOAD, another package's import, a .pth file) and remove it",
+        )
+    if clean and ended != "done":
+        raise Unknown(f"import torch {ended}, so that not all libraries were mapped")
+    if not families:
+        raise Unknown("torch was imported and none of its libraries is mapped")
+
+
+_CUDA_NUMBERED = ("cublas", "cublasLt", "nvrtc", "nvjitlink")  # numbered as their toolkit; others have own majors
+
+
+def _made_for(library: Library) -> Iterator[tuple[int, str]]:
+    """The CUDA majors that a library says it is made for, and who says so."""
+    head, ending, number = library.owner.rpartition("-cu")
+    if head and ending and number.isdigit():
+        yield int(number), f"the name of {library.owner}"
+    if library.name in _CUDA_NUMBERED and library.version:
+        yield int(library.version.partition(".")[0]), library.version_via
+    if library.built_with:
+        yield int(library.built_with.partition(".")[0]), library.built_with_via
+
+
+def image_library_of_other_cuda(image: Image) -> Iterator[Finding]:
+    """No mapped library was made for another CUDA major than torch.
+
+    Sonames such as libnccl.so.2, libcudnn.so.9 and libcusparse.so.12 are the same for two CUDA majors.  Source: the
+    ending -cuNN of NVIDIA's wheel names; the version of cuBLAS, NVRTC and nvJitLink, whose major is CUDA's; and the
+    CUDA that cuDNN, cuBLAS and NCCL say they were built with (cudnnGetCudartVersion, NCCL's version text).
+    """
+    build = cuda_build(image)
+    major = Cuda(build.cuda).major
+    said = False
+    for library in image.libraries.need("the mapped libraries"):
+        claims = list(_made_for(library))
+        said = said or bool(claims)
+        made_for, via = next((claim for claim in claims if claim[0] != major), (major, ""))
+        if made_for != major:
+            yield Finding(
+                f"torch {build.version} is built with CUDA {build.cuda} and {library.path} is made for CUDA {made_for} "
+                f"({release_of(library)})",
+                where=library.path,
+                evidence={**evidence_of([library]), f"CUDA {made_for}": via, build.cuda: "torch.version.cuda"},
+                fix=f"remove the wheels for CUDA {made_for} and reinstall torch's own; " + REINSTALL,
+            )
+    if not said:
+        raise Unknown("no mapped library says which CUDA it is made for: they may be linked statically")
+
+
+def image_nccl_older_than_build(image: Image) -> Iterator[Finding]:
+    """The NCCL that torch binds is of the major it was built with and not older.
+
+    torch.cuda.nccl.version() is a constant of the build and tells nothing of the loaded file; ncclGetVersion does.
+    Source: nccl.h: functions are added in minor releases and none is taken away within a major, so that a newer
+    library serves an older build and not the reverse.  Where torch cannot be imported, its METADATA's pin stands for
+    the build.
+    """
+    ended = torch_ended(image)
+    if ended != "done":
+        pinned, text, path, what, evidence = _from_pin(image, "nvidia-nccl", "nccl")
+        if Nccl(text).major != Nccl(pinned).major or Nccl(text).upto(2) < Nccl(pinned).upto(2):
+            yield Finding(
+                f"{what}, and {_no_torch_reason(image)} is built with NCCL {pinned}",
+                where=path,
+                evidence=evidence,
+                fix=REINSTALL,
+            )
+            return
+        raise Unknown(f"import torch {ended}; {what}, which fits, but what torch binds was not seen")
+    build = cuda_build(image)
+    if not build.nccl:
+        raise Skip(f"torch {build.version} is built without NCCL")
+    wanted = Nccl(build.nccl)
+    copies = bound_copies(image, "nccl")
+    if not copies:
+        pin = pin_of(image, "nvidia-nccl")
+        if pin is not None:
+            raise Unknown(f"no libnccl is mapped, though torch requires {pin[0]}")
+        raise Skip("no libnccl is mapped: torch has NCCL linked in")
+    for copy in copies:
+        has = Nccl(version_of(copy))
+        if has.major == wanted.major and has.upto(2) >= wanted.upto(2):
+            continue
+        yield Finding(
+            f"torch {build.version} is built with NCCL {wanted} and binds NCCL {has} from {copy.path}",
+            where=copy.path,
+            evidence={**evidence_of([copy]), str(wanted): "torch.cuda.nccl.version"},
+            fix=f"install the NCCL wheel that torch requires ({wanted})",
+        )
+
+
+def image_wheels_not_locked(image: Image | Audit) -> Iterator[Finding]:
+    """The installed distributions are the locked ones, and no further NVIDIA wheel is there.
+
+    Source: the lock as the image's label holds it, against importlib.metadata.
+    """
+    promise = promise_of(image)
+    found: dict[str, list[str]] = {}
+    for wheel in image.wheels.need("the installed distributions"):
+        found.setdefault(wheel.name, []).append(wheel.version)
+    locked = {wheel.name: wheel.version for wheel in promise.wheels}
+    if not locked and not (promise.whole and any(name.startswith("nvidia-") for name in found)):
+        raise Skip("the lock in the label pins no wheel")
+    for name, version in sorted(locked.items()):
+        versions = found.get(name, [])
+        if not versions:
+            yield Finding(
+                f"{name} {version} is locked and not installed",
+                where=name,
+                evidence={f"{name}=={version}": image.promise.via},
+                fix=REINSTALL,
+            )
+        elif any(not _same_version(one, version) for one in versions):  # two, if an installation was cut short
+            files = files_of(image, name)
+            where = files[0].path if files else name
+            yield Finding(
+                f"{name} {version} is locked and {' and '.join(versions)} is installed"
+                + (f", with {where}" if files else ""),
+                where=where,
+                evidence={f"{name}=={versions[0]}": image.wheels.via, f"{name}=={version}": image.promise.via},
+                fix=REINSTALL,
+            )
+    for name in sorted(set(found) - set(locked)) if promise.whole else ():
+        if name.startswith("nvidia-"):
+            yield Finding(
+                f"{name} {found[name][0]} is installed and not locked",
+                where=name,
+                evidence={f"{name}=={found[name][0]}": image.wheels.via},
+                fix="remove it, or add it to the specification and lock again: `envkit lock`",
+            )
+
+
+def image_lock_leaves_open(image: Image | Audit) -> Iterator[Finding]:
+    """The lock of the image pins its base and its Debian packages, so that another build gets the same.
+
+    Source: the lock as the image's label holds it (envkit lock).
+    """
+    promise = promise_of(image)
+    if promise.unpinned is None:
+        raise Skip("it was not recorded what the lock leaves open")
+    for clause in promise.unpinned:
+        yield Finding(
+            clause,
+            Severity.WARNING,
+            where="the lock",
+            evidence={clause: image.promise.via},
+            fix="lock again with `envkit lock --upgrade` where an engine, a registry and a Debian mirror answer; "
+            "packages can be pinned on a base of plain Debian alone",
+        )
+
+
+def _same_version(one: str, other: str) -> bool:
+    try:
+        return Version(one) == Version(other)
+    except InvalidVersion:
+        return one == other
+
+
+def image_torch_requires_unmet(image: Image | Audit) -> Iterator[Finding]:
+    """The NVIDIA wheels and triton are those that torch's own METADATA asks for.
+
+    Source: Requires-Dist of the installed torch, markers evaluated for the image.  A later release of the same major
+    than the pinned one is a warning, for NVIDIA's libraries are made to be replaced so; everything else is an error.
+    """
+    if wheel_of(image, "torch") is None:
+        raise Skip("no distribution named torch is installed")
+    seen: set[tuple[str, str]] = set()
+    for by, wanted in requirements_of(image):
+        name = wanted.name.lower().replace("_", "-").replace(".", "-")
+        if not name.startswith(("nvidia-", "cuda-", "triton", "pytorch-triton")) or (by, str(wanted)) in seen:
+            continue
+        seen.add((by, str(wanted)))
+        wheels = [wheel for wheel in image.wheels.need("the installed distributions") if wheel.name == name]
+        if not wheels:
+            yield Finding(
+                f"{by} requires {name}{wanted.specifier} and it is not installed",
+                where=name,
+                evidence={f"{name}{wanted.specifier}": f"Requires-Dist of {by}"},
+                fix=REINSTALL,
+            )
+        for wheel in wheels:  # two, if an installation was cut short
+            if wanted.specifier.contains(wheel.version, prereleases=True):
+                continue
+            files = files_of(image, name)
+            where = files[0].path if files else name
+            yield Finding(
+                f"{by} requires {name}{wanted.specifier} and {wheel.version} is installed"
+                + (f", with {where}" if files else ""),
+                Severity.WARNING if _is_newer(wheel.version, list(wanted.specifier)) else Severity.ERROR,
+                where,
+                {f"{name}=={wheel.version}": image.wheels.via, f"{name}{wanted.specifier}": f"Requires-Dist of {by}"},
+                REINSTALL,
+            )
+    if not seen:
+        raise Skip("torch's METADATA asks for no wheel of NVIDIA's and for no triton")
+
+
+def _is_newer(version: str, specifiers: Sequence[Specifier]) -> bool:
+    pins = [Version(one.version.removesuffix(".*")) for one in specifiers if one.operator == "=="]
+    has = Version(version)
+    return bool(pins) and all(has > pin and has.release[0] == pin.release[0] for pin in pins)
+
+
+# What torch/lib holds for torch's own tests alone.
+_FOR_TESTS = re.compile(r"lib\w*_test\.so|libbackend_with_compiler\.so")
+
+
+def _ends_programs(one: Overwritten) -> bool:
+    """Whether a library that is missing is one of torch's own, some of which it opens only when they are called."""
+    folder, name = posixpath.split(one.path)
+    return folder.endswith("/torch/lib") and not _FOR_TESTS.fullmatch(name) and one.owners[0].startswith("torch==")
+
+
+def image_files_overwritten(image: Image | Audit) -> Iterator[Finding]:
+    """The files of torch and of the CUDA wheels are those their RECORD lists.
+
+    Wheels for two CUDA majors share paths, nvidia/nccl/lib/libnccl.so.2 for one; the last one installed wins, `pip
+    check` finds no fault, and removing either takes the file from both (reproduced).  A library of torch's own that is
+    missing is an error, for torch opens some of them only when a function of theirs is called (libtorch_cuda_linalg.so,
+    at::DynamicLibrary); another's is a warning.  Source: RECORD's size and sha256 (packaging specification, recording
+    installed projects).
+    """
+    files = image.overwritten.need("the comparison of files with RECORD")
+    wheels = image.wheels.need("the installed distributions")
+    # NVML's bindings are plain Python under an NVIDIA name; they are there on hosts without any CUDA library.
+    names = {wheel.name for wheel in wheels} - {"nvidia-ml-py"}
+    if not files and not any(name == "torch" or name.startswith("nvidia-") for name in names):
+        raise Skip("no wheel of torch or of CUDA is installed")
+    bare = sorted(owner for one in files if one.found == NO_RECORD for owner in one.owners)
+    files = tuple(one for one in files if one.found != NO_RECORD)
+    changed = [one for one in files if ".so" in posixpath.basename(one.path) and one.found != "the file is missing"]
+    if bare and not changed:
+        raise Unknown(f"{' and '.join(bare)} lists no files in a RECORD to compare with")
+    libraries = [one for one in files if ".so" in posixpath.basename(one.path)]
+    others = [one for one in files if one not in libraries]
+    by_path = {lib.path: lib for lib in image.libraries.value or ()} if isinstance(image, Image) else {}
+    for one in libraries:
+        mapped = by_path.get(one.path)
+        name = posixpath.basename(one.path)
+        if one.found == "the file is missing":
+            yield Finding(
+                f"{name} is missing: {' and '.join(one.owners)} should bring {one.path}",
+                Severity.ERROR if _ends_programs(one) else Severity.WARNING,
+                one.path,
+                {one.path: "RECORD, stat"},
+                REINSTALL,
+            )
+            continue
+        found = f"is of {one.found}" if "==" in one.found else f"has {one.found}"
+        lists = f"{' and '.join(one.owners)} {'both list it' if len(one.owners) > 1 else 'lists it'}"
+        yield Finding(
+            f"{name} is not what its wheel brought: {lists}, and the file at {one.path} {found}",
+            where=one.path,
+            evidence={one.path: told_of(mapped) if mapped else "RECORD", **dict.fromkeys(one.owners, "RECORD")},
+            fix="remove every wheel that lists the file, then install the one that torch requires",
+        )
+    if others:
+        yield Finding(
+            f"{len(others)} other files are not what their wheels brought, the first {others[0].path} of "
+            f"{' and '.join(others[0].owners)}",
+            Severity.WARNING,
+            others[0].path,
+            {one.path: one.found for one in others[:10]},
+            REINSTALL,
+        )
+
+
+def image_arch_not_covered(image: Image, facts: Facts) -> Iterator[Finding]:
+    """torch holds machine code, or PTX that its driver can compile, for every GPU it was declared for or meets.
+
+    Source: CUDA C++ Programming Guide, binary and PTX compatibility; torch's own list of architectures.  Declared
+    GPUs and present ones are judged alike; which are present may stay open where some were declared.
+    """
+    build = cuda_build(image)
+    declared = () if image.promise.missing == NO_PROMISE else image.promise.need("the image's promise").gpus
+    here = image.devices.value or () if declared else image.devices.need("the devices at hand")
+    gpus = (*declared, *here)
+    if not gpus:
+        raise Skip(f"no GPU was declared and none is here ({image.devices.via})")
+    if not build.archs:
+        raise Unknown(f"torch {build.version} does not list its architectures")
+    sass = [Sm.parse(arch) for arch in build.archs if arch.startswith("sm_")]
+    ptx = [Sm.parse(arch) for arch in build.archs if arch.startswith("compute_")]
+    tegra = {row.sm for row in facts.archs if row.tegra}
+    for gpu in sorted(set(gpus)):
+        if any(gpu.runs(arch, gpu in tegra) for arch in sass) or any(gpu.compiles(arch) for arch in ptx):
+            continue
+        yield Finding(
+            f"torch {build.version} has no code for {gpu}: it is built for {' '.join(build.archs)}",
+            where=build.path,
+            evidence={
+                " ".join(build.archs): "torch._C._cuda_getArchFlags",
+                str(gpu): image.promise.via if gpu in declared else image.devices.via,
+            },
+            fix=f"take a torch that is built for {gpu}: `envkit facts gpu {gpu}` names them",
+        )
+
+
+def image_gpu_not_seen(image: Image) -> Iterator[Finding]:
+    """A run that was given GPUs sees them.
+
+    Source: cuInit and cuDeviceGetCount in the run, against what envkit gave to it.
+    """
+    least = must_see(image.gpus_given)
+    seen = image.devices.need("the devices at hand")
+    given = " and ".join(image.gpus_given)
+    if len(seen) < least:
+        yield Finding(
+            f"the run was given GPU {given} and sees {len(seen) or 'none'} ({image.devices.via})",
+            evidence={" ".join(map(str, seen)) or "none": image.devices.via, given: "given by envkit"},
+            fix=FIX,
+        )

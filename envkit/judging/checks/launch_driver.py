@@ -1,0 +1,506 @@
+"""What is asked of driver and image together: what it requires, runs, compiles, and brings that it should not."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+
+from envkit.errors import UsageError
+from envkit.facts import Facts, served
+from envkit.judging.checks._host import gpu_name, loaded_driver, need_driver, nvml_answers
+from envkit.judging.checks._launch import (
+    AGAIN,
+    driver_files,
+    image,
+    promised_gpus,
+    said,
+    searched,
+    sm_of,
+    sms_of,
+    some,
+    some_given,
+    torch_of,
+    variables,
+    wanted,
+)
+from envkit.judging.nvidia_require import (
+    Nonsense,
+    Properties,
+    Requirement,
+    asks,
+    disabled,
+    met,
+    requirements,
+    same_brand,
+)
+from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Unknown
+from envkit.subjects.host import Gpu
+from envkit.subjects.launch import CompatLibrary, Launch
+from envkit.versions import Cuda, Driver, Sm
+
+_DISABLE = "NVIDIA_DISABLE_REQUIRE"
+# nvmlBrandType_t of nvml.h.  That a compat library's note names GPUs by these numbers is inferred: NVIDIA says it
+# nowhere, and the notes list exactly the brands that the same release's NVIDIA_REQUIRE_CUDA lists.
+_BRANDS = {
+    "Quadro": 1, "Tesla": 2, "NVS": 3, "GRID": 4, "GeForce": 5, "Titan": 6, "vApps": 7, "VPC": 8, "VCS": 9, "vWS": 10,
+    "Cloud Gaming": 11, "Quadro RTX": 12, "NVIDIA RTX": 13, "NVIDIA": 14, "GeForce RTX": 15, "Titan RTX": 16,
+}  # fmt: skip
+
+
+def _required(launch: Launch) -> list[Requirement]:
+    """The image's requirements; raises Skip if there are none, Nonsense for an old image's unreadable version."""
+    wanted(launch)
+    found = list(requirements(variables(launch)))
+    if not found:
+        raise Skip("the image requires nothing by NVIDIA_REQUIRE_*")
+    return found
+
+
+def _about(launch: Launch, gpu: Gpu, asked: frozenset[str]) -> Properties:
+    """What is asked about, as far as it is asked; raises Unknown for what was not observed."""
+    cuda = nvml_answers(launch.host).cuda if "cuda" in asked else ""
+    if "cuda" in asked and not cuda:
+        raise Unknown("the driver did not say which CUDA it speaks")
+    brand = None
+    if "brand" in asked:  # what has none is of the brand that NVML calls unknown
+        lacks = gpu.brand.missing == UNSUPPORTED
+        brand = "unknown" if lacks else gpu.brand.need(f"the brand of {gpu_name(gpu)}")
+    sm = sm_of(gpu) if "arch" in asked else None
+    return Properties(
+        cuda or None,
+        str(loaded_driver(launch.host)[0]) if "driver" in asked else None,
+        f"{sm.major}.{sm.minor}" if sm else None,
+        brand,
+    )
+
+
+def _unmet(launch: Launch, required: list[Requirement]) -> Iterator[tuple[Requirement, str, dict[str, str]]]:
+    """Each requirement that some GPU does not meet, what the machine has in its place, and the evidence."""
+    for one in required:
+        for gpu in some_given(launch):
+            about = _about(launch, gpu, asks(one.text))
+            try:
+                if met(one.text, about):
+                    continue
+                has = [
+                    f"{name} {value}"
+                    for name, value in (
+                        ("driver", about.driver), ("CUDA", about.cuda), ("arch", about.arch), ("brand", about.brand)
+                    )
+                    if value
+                ]  # fmt: skip
+                why = f"{gpu_name(gpu)} has {', '.join(has)}"
+            except Nonsense as nonsense:
+                why = f"it cannot be read: {nonsense}"
+            yield one, why, {f"{one.variable}={one.text}": launch.job.environment.via, why: "NVML"}
+            break
+
+
+def _short(text: str) -> str:
+    first, _, rest = text.partition(" ")
+    count = len(rest.split())
+    return f"{first} or {some(count, 'other alternative')}" if count else first
+
+
+def launch_requirement_met(launch: Launch) -> Iterator[Finding]:
+    """Every GPU that the job gets meets what the image requires by NVIDIA_REQUIRE_*.
+
+    An error where the toolkit's hook checks it and refuses the container, a warning where GPUs enter by CDI and nobody
+    checks.  Source: libnvidia-container, src/cli/dsl.c; nvidia-container-toolkit, internal/config/image.
+    """
+    if disabled(variables(launch)):
+        raise Skip(f"{_DISABLE} turns the requirements off")
+    by_cdi = launch.job.way.value == "cdi"
+    then = (
+        "the toolkit does not check it where GPUs enter by CDI"
+        if by_cdi
+        else "the toolkit's hook refuses the container, though its newer default mode would not look"
+    )
+    fix = "update the driver, or take an image for an older CUDA; do not set NVIDIA_DISABLE_REQUIRE, which hides it"
+    try:
+        for one, why, evidence in _unmet(launch, _required(launch)):
+            yield Finding(
+                f"{one.variable} asks for {_short(one.text)}, and {why}: {then}",
+                Severity.WARNING if by_cdi else Severity.ERROR,
+                one.variable,
+                evidence,
+                f"{fix}; {AGAIN}",
+            )
+    except Nonsense as nonsense:
+        yield Finding(str(nonsense), where="CUDA_VERSION", evidence=said(launch, "CUDA_VERSION"), fix="mend the image")
+
+
+def launch_requirement_not_disabled(launch: Launch) -> Iterator[Finding]:
+    """Nothing turns the image's requirements off.
+
+    A warning where one is not met: it is hidden, not solved; else a note.  Source: nvidia-container-toolkit,
+    HasDisableRequire.
+    """
+    wanted(launch)
+    if not disabled(variables(launch)):
+        return
+    try:
+        hidden = [f"{one.variable} ({_short(one.text)})" for one, _, _ in _unmet(launch, _required(launch))]
+    except Nonsense as nonsense:
+        hidden = [str(nonsense)]
+    except Skip:
+        hidden = []
+    yield Finding(
+        f"{_DISABLE} hides that {', '.join(hidden)} is not met"
+        if hidden
+        else f"{_DISABLE} is set though nothing here is unmet",
+        Severity.WARNING if hidden else Severity.NOTE,
+        _DISABLE,
+        said(launch, _DISABLE),
+        f"unset {_DISABLE}, and update the driver or take an image for an older CUDA; {AGAIN}",
+    )
+
+
+def _needed(launch: Launch) -> tuple[Cuda, str, str]:
+    """The CUDA that the image needs, what needs it and how that is known; raises Skip if nothing needs one."""
+    wanted(launch)
+    torch = torch_of(launch)
+    if torch is not None:
+        if not torch.cuda:
+            raise Skip(f"torch {torch.version} is built without CUDA")
+        return Cuda(torch.cuda).upto(2), f"torch {torch.version}", image(launch).torch.via
+    text = variables(launch).get("CUDA_VERSION", "")
+    try:
+        return Cuda(text).upto(2), "the image", "CUDA_VERSION"
+    except ValueError:
+        raise Skip("nothing in the image says which CUDA it needs") from None
+
+
+def _spoken(launch: Launch) -> tuple[Cuda, Driver, dict[str, str]]:
+    """The CUDA that the driver speaks, the driver, and the evidence."""
+    need_driver(launch.host)
+    text = nvml_answers(launch.host).cuda
+    if not text:
+        raise Unknown("the driver did not say which CUDA it speaks")
+    driver, via = loaded_driver(launch.host)
+    return Cuda(text), driver, {text: "nvmlSystemGetCudaDriverVersion", str(driver): via}
+
+
+def _unfit(one: CompatLibrary, driver: Driver, gpus: tuple[Gpu, ...], facts: Facts) -> str:
+    """Why this compat libcuda does not run on the driver and these GPUs, empty if it does."""
+    has = Driver(one.driver)
+    if has == driver:
+        return ""
+    if one.noted and one.branches:
+        if driver.major not in one.branches:
+            return f"its note names the branches {', '.join(map(str, one.branches))} and not {driver.major}"
+        if has < driver:
+            return f"it is older than driver {driver}"
+    elif has.major <= driver.major:
+        return f"it is of no newer branch than driver {driver}"
+    for gpu in gpus:
+        if one.brands:
+            brand = gpu.brand.need(f"the brand of {gpu_name(gpu)}")
+            number = next((value for name, value in _BRANDS.items() if same_brand(name, brand)), 0)
+            if number not in one.brands:
+                return f"its note leaves out the brand of {gpu_name(gpu)}"
+        else:
+            name = gpu.name.need(f"the name of GPU {gpu.index}")
+            known = _datacenter(name, facts)
+            if known is None:
+                raise Unknown(f"whether {gpu_name(gpu)} is a data-center GPU is not known")
+            if not known:
+                return f"{gpu_name(gpu)} is no data-center GPU"
+    return ""
+
+
+def _datacenter(name: str, facts: Facts) -> bool | None:
+    """Whether the product is a data-center one; None where the facts do not know."""
+    try:
+        return facts.gpu(name).datacenter
+    except UsageError:
+        return None
+
+
+def _bridges(launch: Launch, facts: Facts, cuda: Cuda, driver: Driver) -> list[CompatLibrary]:
+    """The compat libraries of the image that would run here and speak the major of ``cuda``."""
+    gpus = some_given(launch)
+    fitting = []
+    for one in launch.compat.need("the forward-compatibility libraries of the image"):
+        spoken = Cuda(one.cuda) if one.cuda else facts.native_cuda(Driver(one.driver))
+        if spoken is not None and spoken.major >= cuda.major and not _unfit(one, driver, gpus, facts):
+            fitting.append(one)
+    return fitting
+
+
+def launch_driver_runs_cuda(launch: Launch, facts: Facts) -> Iterator[Finding]:
+    """The machine's driver, or a compat library of the image that fits it, speaks the CUDA major that the image needs.
+
+    Source: NVIDIA, CUDA Compatibility; floors of the majors are rows of facts/cuda.jsonl.
+    """
+    cuda, what, via = _needed(launch)
+    speaks, driver, evidence = _spoken(launch)
+    if speaks.major >= cuda.major or _bridges(launch, facts, cuda, driver):
+        return
+    libraries = launch.compat.need("the forward-compatibility libraries of the image")
+    why = next((reason for one in libraries if (reason := _unfit(one, driver, some_given(launch), facts))), "")
+    compat = f"its compat library does not help: {why}" if why else "the image has no compat library that helps"
+    floor = facts.driver_min(cuda)
+    needs = f" and needs driver {floor.compat} or newer" if floor.compat else ""
+    yield Finding(
+        f"{what} is built for CUDA {cuda}{needs}; driver {driver} speaks CUDA {speaks}, and {compat}",
+        where="driver",
+        evidence={**evidence, str(cuda): via},
+        fix=f"install driver {floor.own or floor.compat or 'for this CUDA'} or newer, or take an image for CUDA "
+        f"{speaks.major}; on a data-center GPU NVIDIA's cuda-compat package bridges the gap; {AGAIN}",
+    )
+
+
+def launch_compat_taken_up(launch: Launch, facts: Facts) -> Iterator[Finding]:
+    """The compat library that the launch needs will be used: the toolkit finds exactly one, or ld.so searches it.
+
+    Source: nvidia-container-toolkit, enable-cuda-compat: one libcuda in /usr/local/cuda/compat, not two.
+    """
+    cuda, _, _ = _needed(launch)
+    speaks, driver, evidence = _spoken(launch)
+    if speaks.major >= cuda.major:
+        raise Skip(f"driver {driver} speaks CUDA {speaks} and needs no help")
+    fitting = _bridges(launch, facts, cuda, driver)
+    if not fitting:
+        raise Skip("the image has no compat library that fits here")
+    by_path = {posixpath.dirname(file.path) for file, _ in driver_files(launch, "compat")}
+    offered = [one for one in launch.compat.need("the compat libraries") if one.offered]
+    if any(posixpath.dirname(one.path) in by_path for one in fitting):
+        return
+    if len(offered) == 1 and offered[0] in fitting:
+        return
+    where = posixpath.dirname(fitting[0].path)
+    many = len(offered) > 1
+    yield Finding(
+        f"CUDA {cuda} needs {fitting[0].path} on driver {driver}, and nothing takes it up: "
+        + (f"/usr/local/cuda/compat holds {len(offered)} of them" if many else f"the toolkit does not look in {where}"),
+        where=where,
+        evidence={**evidence, fitting[0].path: launch.compat.via},
+        fix=f"put {where} first on LD_LIBRARY_PATH, or let /usr/local/cuda lead to its toolkit alone; {AGAIN}",
+    )
+
+
+def launch_compat_fits(launch: Launch, facts: Facts) -> Iterator[Finding]:
+    """A compat library that ld.so would find first runs on this driver and these GPUs.
+
+    One that does not loads all the same and dies at cuInit with 803 or 804, or at a call with 36.  Source: its note
+    .note.cuda.fwd_compatibility where it has one, else NVIDIA, CUDA Compatibility, forward compatibility.
+    """
+    wanted(launch)
+    need_driver(launch.host)
+    libraries = launch.compat.need("the forward-compatibility libraries of the image")
+    found = [
+        (one, by)
+        for one in libraries
+        for file, by in driver_files(launch, "compat")
+        if posixpath.dirname(file.path) == posixpath.dirname(one.path)
+    ]
+    if not found:
+        raise Skip("no compat library of the image is searched")
+    driver, via = loaded_driver(launch.host)
+    for one, by in dict(found).items():
+        why = _unfit(one, driver, some_given(launch), facts)
+        if why:
+            yield Finding(
+                f"{one.path} is found first, by {by}, and does not run here: {why}",
+                where=posixpath.dirname(one.path),
+                evidence={one.driver: "its file name", str(driver): via, one.path: by},
+                fix=f"take its directory off {by}: the toolkit registers it where it serves; {AGAIN}",
+            )
+
+
+def launch_driver_as_new_as_cuda(launch: Launch, facts: Facts) -> Iterator[Finding]:
+    """The driver is as new as the image's CUDA, so that nothing rests on minor-version compatibility.
+
+    A note.  Source: NVIDIA, CUDA Compatibility, minor version compatibility.
+    """
+    cuda, what, via = _needed(launch)
+    speaks, driver, evidence = _spoken(launch)
+    if speaks.major < cuda.major:
+        raise Skip(f"driver {driver} speaks CUDA {speaks}, another major: no minor bridges that")
+    if speaks >= cuda:
+        return
+    own = facts.driver_min(cuda).own
+    yield Finding(
+        f"{what} is built for CUDA {cuda} and driver {driver} speaks CUDA {speaks}: PTX of the newer one is not "
+        "compiled, and calls that need a newer driver return 36",
+        Severity.NOTE,
+        "driver",
+        {**evidence, str(cuda): via},
+        f"nothing while everything has machine code for the GPU; driver {own or 'of that CUDA'} has it all; {AGAIN}",
+    )
+
+
+def _code(launch: Launch) -> Iterator[tuple[str, list[Sm], list[Sm], str]]:
+    """What holds device code in the image: its name, machine code, PTX, and the CUDA it was built with; torch first."""
+    audit = image(launch)
+    torch = torch_of(launch)
+    if torch is not None and torch.cuda:
+        code = audit.code.need("torch's device code")
+        yield f"torch {torch.version}", list(map(Sm.parse, code.sass)), list(map(Sm.parse, code.ptx)), torch.cuda
+    for one in audit.extensions.need("the extensions with device code"):
+        if one.sass or one.ptx:
+            yield one.path, list(map(Sm.parse, one.sass)), list(map(Sm.parse, one.ptx)), one.built_with
+
+
+def launch_code_for_gpus(launch: Launch, facts: Facts) -> Iterator[Finding]:
+    """torch and every extension have machine code, or PTX, for every GPU that the job gets.
+
+    An error for torch, a warning for an extension, which the job may not use.  Source: CUDA C++ Programming Guide,
+    binary and PTX compatibility; the fat binaries themselves.
+    """
+    gpus, doubt = sms_of(some_given(launch))
+    tegra = {row.sm for row in facts.archs if row.tegra}
+    holders = list(_code(launch))
+    if not holders:
+        raise Skip("nothing in the image holds device code")
+    for name, sass, ptx, _ in holders:
+        for sm in gpus:
+            if served(sass, ptx, sm, sm in tegra).state != "none":
+                continue
+            has = " ".join([*map(str, sass), *(str(one).replace("sm_", "compute_") for one in ptx)])
+            yield Finding(
+                f"{name} has no code for {sm}: it holds {has}",
+                Severity.ERROR if name.startswith("torch ") else Severity.WARNING,
+                name,
+                {has: image(launch).code.via or "ELF sections", str(sm): "nvmlDeviceGetCudaComputeCapability"},
+                f"take a build for {sm} (`envkit facts gpu {sm}` names torch's), or another GPU; {AGAIN}",
+            )
+    if doubt:
+        raise Unknown(doubt)
+
+
+def _isa(facts: Facts, cuda: Cuda) -> tuple[int, ...]:
+    """The newest PTX that a toolkit of ``cuda`` writes and its driver compiles; raises Unknown beyond the table."""
+    older = [row for row in facts.ptx_isas if row.cuda <= cuda.upto(2)]
+    if not older or cuda.upto(2) > facts.ptx_isas[-1].cuda:
+        raise Unknown(f"the facts hold no PTX ISA of CUDA {cuda}")
+    return tuple(int(part) for part in older[-1].isa.split("."))
+
+
+def launch_ptx_compiles(launch: Launch, facts: Facts) -> Iterator[Finding]:
+    """Where a GPU has only PTX to run on, the driver compiles that PTX.
+
+    Minor-version compatibility does not cover it: the call ends with 222.  Source: NVIDIA, CUDA Compatibility; the PTX
+    ISA of each toolkit is a row of facts/ptx.jsonl.
+    """
+    gpus, doubt = sms_of(some_given(launch))
+    speaks, driver, evidence = _spoken(launch)
+    tegra = {row.sm for row in facts.archs if row.tegra}
+    resting = [
+        (name, built, sm)
+        for name, sass, ptx, built in _code(launch)
+        for sm in gpus
+        if served(sass, ptx, sm, sm in tegra).state == "ptx"
+    ]
+    if not resting and doubt:
+        raise Unknown(doubt)
+    if not resting:
+        raise Skip("every GPU has machine code, or none at all: nothing must be compiled")
+    for name, built, sm in resting:
+        if not built:
+            doubt = doubt or f"{name} does not say by which toolkit its PTX was made"
+            continue
+        made = Cuda(built).upto(2)
+        if made <= speaks or _isa(facts, made) <= _isa(facts, speaks):
+            continue
+        yield Finding(
+            f"{name} has only PTX of CUDA {made} for {sm}, and driver {driver} compiles that of CUDA {speaks}",
+            where=name,
+            evidence={**evidence, str(made): "the build's own word"},
+            fix=f"install a driver for CUDA {made}, or take a build with machine code for {sm}; {AGAIN}",
+        )
+    if doubt:
+        raise Unknown(doubt)
+
+
+def launch_torch_has_cuda(launch: Launch) -> Iterator[Finding]:
+    """The image's torch is built with CUDA, where the job gets GPUs.
+
+    A torch without CUDA computes on the CPU and raises nothing.  Source: torch/version.py.
+    """
+    names = wanted(launch)
+    torch = torch_of(launch)
+    if torch is None:
+        raise Skip("there is no torch in the image")
+    if not torch.cuda:
+        yield Finding(
+            f"the job gets GPU {', '.join(names)} and torch {torch.version} is built without CUDA: it runs on the CPU",
+            where=torch.path,
+            evidence={"None": image(launch).torch.via},
+            fix=f"install torch from the index of a CUDA (`envkit lock`), or run without GPUs; {AGAIN}",
+        )
+
+
+def launch_driver_not_in_image(launch: Launch) -> Iterator[Finding]:
+    """No driver library of the image is searched beside the machine's.
+
+    An error where its version is another than the loaded driver's or is not told, else a warning.  Source: the search
+    of ld.so; NVML calls the mix error 18.
+    """
+    wanted(launch)
+    need_driver(launch.host)
+    driver, via = loaded_driver(launch.host)
+    for file, by in driver_files(launch, "driver"):
+        version = file.path.rpartition(".so.")[2]
+        same = version.count(".") > 0 and version.replace(".", "").isdecimal() and Driver(version) == driver
+        yield Finding(
+            f"the image brings {file.path}, which ld.so finds by {by}, and driver {driver} is loaded",
+            Severity.WARNING if same else Severity.ERROR,
+            file.path,
+            {file.path: by, str(driver): via},
+            f"take {file.owner or 'it'} out of the image: the engine brings the machine's; {AGAIN}",
+        )
+
+
+def launch_no_stubs_searched(launch: Launch) -> Iterator[Finding]:
+    """No stub of the driver's libraries is searched by the job.
+
+    A stub finds no GPU: cuInit returns 34.  Source: CUDA Installation Guide; the job's own LD_LIBRARY_PATH counts.
+    """
+    wanted(launch)
+    files = image(launch).drivers.need("the driver's libraries in the image")
+    places = {posixpath.dirname(one.path): by for one in files if one.kind == "stub" and (by := searched(launch, one))}
+    for folder, by in sorted(places.items()):
+        yield Finding(
+            f"{folder} holds stubs of the driver and ld.so searches it, by {by}",
+            where=by,
+            evidence={folder: by},
+            fix=f"take {folder} off {by}; LIBRARY_PATH is enough to link; {AGAIN}",
+        )
+
+
+def launch_platform_fits(launch: Launch) -> Iterator[Finding]:
+    """The image is made for this machine's processor.
+
+    Another one's programs do not start (exec format error), or run emulated without GPUs.  Source: architecture of the
+    image's configuration; uname.
+    """
+    made = image(launch).platform.need("the image's architecture")
+    here = launch.host.architecture.need("this machine's processor")
+    if made != here:
+        yield Finding(
+            f"the image is for {made} and this machine is {here}",
+            where=launch.name,
+            evidence={made: image(launch).platform.via, here: launch.host.architecture.via},
+            fix=f"pull or build it for {here} (`--platform`); {AGAIN}",
+        )
+
+
+def launch_gpus_promised(launch: Launch) -> Iterator[Finding]:
+    """Every GPU that the job gets is one that the image was locked for.
+
+    A warning: nobody proved the image there.  Source: the lock in the image's label.
+    """
+    promised = promised_gpus(launch)
+    gpus, doubt = sms_of(some_given(launch))
+    if doubt:
+        raise Unknown(doubt)
+    for sm in (one for one in gpus if one not in promised):
+        yield Finding(
+            f"the image was locked for {', '.join(map(str, promised))} and the job gets {sm}",
+            Severity.WARNING,
+            str(sm),
+            {str(sm): "nvmlDeviceGetCudaComputeCapability", " ".join(map(str, promised)): image(launch).promise.via},
+            f"add the GPU to the specification, lock, build and prove it again: `envkit up`; {AGAIN}",
+        )

@@ -1,0 +1,199 @@
+"""What is asked of the variables that a job sets: what bends the linker, the allocator and the compilers."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+
+from envkit.judging.checks._launch import (
+    AGAIN,
+    below,
+    entries,
+    image,
+    library_path,
+    said,
+    sms_of,
+    some_given,
+    torch_of,
+    variables,
+)
+from envkit.judging.checks._variables import LEFT_ON
+from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.subjects.launch import Launch
+from envkit.versions import Sm
+
+_ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+# PyTorch, CUDA semantics, memory management, and the parser of its allocator's options; torch refuses another word
+_KEYS = {
+    "backend", "max_split_size_mb", "max_non_split_rounding_mb", "roundup_power2_divisions",
+    "roundup_bypass_threshold_mb", "garbage_collection_threshold", "expandable_segments",
+    "release_lock_on_cudamalloc", "pinned_use_cuda_host_register", "pinned_num_register_threads",
+    "pinned_use_background_threads", "pinned_reserve_segment_size_mb", "graph_capture_record_stream_reuse",
+    "per_process_memory_fraction", "throw_on_cudamalloc_oom",
+}  # fmt: skip
+_BOOLEANS = {"expandable_segments", "release_lock_on_cudamalloc", "pinned_use_cuda_host_register"}
+_SPLIT_LEAST = 20  # MiB: kLargeBuffer of the caching allocator, which max_split_size_mb must exceed
+
+
+def launch_allocator_options_valid(launch: Launch) -> Iterator[Finding]:
+    """The options of torch's allocator are such as torch takes.
+
+    A value that torch refuses is an error, for the first allocation raises; a key that is not known here is a warning.
+    Source: PyTorch, CUDA semantics, memory management.
+    """
+    env = variables(launch)
+    found = {name: env[name] for name in _ALLOCATOR if env.get(name)}
+    if not found:
+        raise Skip(f"neither {' nor '.join(_ALLOCATOR)} is set")
+    if torch_of(launch) is None:
+        raise Skip("there is no torch in the image")
+    for name, text in found.items():
+        for option in re.split(r",(?![^\[]*\])", text):
+            fault, severity = _refused(option.strip())
+            if fault:
+                yield Finding(
+                    f"{name} holds `{option.strip()}`: {fault}", severity, name, said(launch, name),
+                    f"mend or drop it: PyTorch's page on CUDA semantics lists the options; {AGAIN}",
+                )  # fmt: skip
+
+
+def _refused(option: str) -> tuple[str, Severity]:
+    """What is wrong with one option, empty if nothing is."""
+    key, colon, value = (part.strip() for part in option.partition(":"))
+    if not option:
+        return "", Severity.NOTE
+    if not colon:
+        return "it is no key:value", Severity.ERROR
+    if key not in _KEYS:
+        return "torch knows no such option", Severity.WARNING
+    if key in _BOOLEANS and value not in ("True", "False"):
+        return "it takes True or False", Severity.ERROR
+    if key == "backend" and value not in ("native", "cudaMallocAsync"):
+        return "it takes native or cudaMallocAsync", Severity.ERROR
+    if key == "max_split_size_mb" and (not value.isdecimal() or int(value) <= _SPLIT_LEAST):
+        return f"it takes a number above {_SPLIT_LEAST}", Severity.ERROR
+    if key == "garbage_collection_threshold" and not re.fullmatch(r"0?\.[0-9]*[1-9][0-9]*", value):
+        return "it takes a number between 0 and 1", Severity.ERROR
+    return "", Severity.NOTE
+
+
+def launch_debugging_off(launch: Launch) -> Iterator[Finding]:
+    """No variable that serves to find faults is on in the job.
+
+    A warning: it costs time.  Source: the documentation of CUDA, PyTorch and Triton of each variable's effect.
+    """
+    env = variables(launch)
+    for name, left in LEFT_ON.items():
+        # what turns NCCL's transports off is launch-nccl-transports-on's
+        if name in env and left.on(env[name]) and not name.startswith("NCCL_"):
+            yield Finding(
+                f"{name} is `{env[name]}`: {left.costs}",
+                Severity.WARNING,
+                name,
+                said(launch, name),
+                f"unset {name} unless this run shall find a fault; {AGAIN}",
+            )
+
+
+def launch_library_path_kept(launch: Launch) -> Iterator[Finding]:
+    """The job's LD_LIBRARY_PATH keeps what the image's had, and names directories that are there.
+
+    Setting the variable replaces the image's: a warning for directories that held libraries, a note for one that does
+    not exist.  Source: ld.so(8); docker run --env.
+    """
+    env = variables(launch)
+    before = launch.job.replaced.need("what the job replaces").get("LD_LIBRARY_PATH", "")
+    now = library_path(launch)
+    if not now and not before:
+        raise Skip("LD_LIBRARY_PATH is not set")
+    paths = launch.paths.need("what lies at the paths that the job names")
+    kept = {one for one, _ in now}
+    audit = image(launch)
+    held = {posixpath.dirname(one.path) for one in audit.copies.need("the CUDA libraries on disk")}
+    real = {one: paths[one].real if one in paths else one for one in entries(before)}
+    lost = [
+        one for one in entries(before) if one not in kept and (real[one] in held or one.startswith("/usr/local/nvidia"))
+    ]
+    if lost:
+        yield Finding(
+            f"LD_LIBRARY_PATH of the job is `{env.get('LD_LIBRARY_PATH', '')}` and drops the image's {', '.join(lost)}",
+            Severity.WARNING,
+            "LD_LIBRARY_PATH",
+            {**said(launch, "LD_LIBRARY_PATH"), before: launch.job.replaced.via},
+            f"append the image's value, or leave the variable alone; {AGAIN}",
+        )
+    mounted = [one.target for one in launch.job.mounts.value or ()]
+    of_image = {one.name: one.value for one in audit.variables.need("the image's variables")}
+    known = entries(of_image.get("LD_LIBRARY_PATH", ""))
+    for one in sorted(kept - set(known)):
+        absent = one in paths and paths[one].kind == "absent"
+        driver = one.startswith("/usr/local/nvidia")  # where the toolkit once put it
+        if absent and not driver and not any(below(one, target) for target in mounted):
+            yield Finding(
+                f"LD_LIBRARY_PATH names {one}, which is in neither the image nor a mount",
+                Severity.NOTE,
+                "LD_LIBRARY_PATH",
+                said(launch, "LD_LIBRARY_PATH"),
+                f"take it out; {AGAIN}",
+            )
+
+
+def launch_preloads_present(launch: Launch) -> Iterator[Finding]:
+    """Every library of LD_PRELOAD is in the image or under a mount.
+
+    ld.so says "cannot be preloaded", goes on without it, and so does the job.  Source: ld.so(8).
+    """
+    words = [posixpath.normpath(one) for one in re.split("[: ]+", variables(launch).get("LD_PRELOAD", "")) if one]
+    if not words:
+        raise Skip("LD_PRELOAD is not set")
+    paths = launch.paths.need("what lies at the paths that the job names")
+    mounted = [one.target for one in launch.job.mounts.value or ()]
+    doubts = [one for one in words if not one.startswith("/")]
+    for one in words:
+        if one.startswith("/") and (one not in paths or paths[one].kind != "file"):
+            if any(below(one, target) for target in mounted):
+                doubts.append(one)
+                continue
+            yield Finding(
+                f"LD_PRELOAD names {one}, which the image does not have: it will be left out",
+                Severity.WARNING,
+                "LD_PRELOAD",
+                said(launch, "LD_PRELOAD"),
+                f"mend the path, mount the library, or unset LD_PRELOAD; {AGAIN}",
+            )
+    if doubts:
+        raise Unknown(f"where {', '.join(doubts)} of LD_PRELOAD comes from was not followed")
+
+
+def launch_arch_list_covers_gpus(launch: Launch) -> Iterator[Finding]:
+    """TORCH_CUDA_ARCH_LIST, where it is set, names the GPUs that the job gets.
+
+    torch itself does not read it at run time; extensions that are built while the job runs are made for it alone: a
+    warning.  Source: PyTorch, torch.utils.cpp_extension.
+    """
+    text = variables(launch).get("TORCH_CUDA_ARCH_LIST", "").strip()
+    if not text:
+        raise Skip("TORCH_CUDA_ARCH_LIST is not set")
+    gpus = some_given(launch)
+    sass, ptx = [], []
+    for word in re.split(r"[ ;]+", text):
+        plain = word.removesuffix("+PTX")
+        if not re.fullmatch(r"[0-9]{1,2}\.[0-9][af]?", plain):
+            raise Unknown(f"`{word}` of TORCH_CUDA_ARCH_LIST is a name of torch's, whose capability is not known here")
+        sass.append(Sm.parse(plain))
+        if word != plain:
+            ptx.append(Sm.parse(plain))
+
+    found, doubt = sms_of(gpus)
+    if doubt:
+        raise Unknown(doubt)
+    for sm in found:
+        if not any(sm.runs(one) for one in sass) and not any(sm.compiles(one) for one in ptx):
+            yield Finding(
+                f"TORCH_CUDA_ARCH_LIST is `{text}` and the job gets {sm}: what is built in the job has no code for it",
+                Severity.WARNING,
+                "TORCH_CUDA_ARCH_LIST",
+                {**said(launch, "TORCH_CUDA_ARCH_LIST"), str(sm): "nvmlDeviceGetCudaComputeCapability"},
+                f"unset it, for torch then asks the GPU; it does not change what torch itself holds; {AGAIN}",
+            )

@@ -1,0 +1,258 @@
+"""What is asked of a job's files: its mounts, its checkpoint directory, its home, its user, its command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envkit.judging.checks._launch import (
+    AGAIN,
+    GIB,
+    Who,
+    below,
+    declared,
+    image,
+    may_write,
+    mount_of,
+    mounts,
+    variables,
+    who,
+)
+from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.subjects.launch import Inside, Launch, Mount
+
+# What a mount must not hide: the C library, the programs and the linker's configuration
+_SYSTEM = ("/", "/usr", "/usr/lib", "/lib", "/lib64", "/usr/lib64", "/usr/bin", "/bin", "/etc", "/proc", "/sys", "/dev")
+_CACHES = ("XDG_CACHE_HOME", "HF_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+
+
+def launch_mounts_there(launch: Launch) -> Iterator[Finding]:
+    """Every path that the job mounts exists on this machine.
+
+    `docker run --volume` makes an empty directory of root's in its place and says nothing.  Source: Docker, bind
+    mounts.
+    """
+    doubts = []
+    for one in mounts(launch):
+        if one.kind.value == "absent":
+            yield Finding(
+                f"{one.source} is mounted at {one.target} and does not exist: the job would find an empty directory",
+                where=one.source,
+                evidence={one.source: one.kind.via},
+                fix=f"mend the path, or mount the file system it lies on; {AGAIN}",
+            )
+        elif one.kind.value is None:
+            doubts.append(f"{one.source}: {one.kind.missing}")
+    if doubts:
+        raise Unknown(f"what is mounted was not seen: {'; '.join(doubts)}")
+
+
+def launch_mounts_hide_nothing(launch: Launch) -> Iterator[Finding]:
+    """No mount covers the image's Python packages, its system, its CUDA or the place of the driver.
+
+    Source: mount(2): what lay there is hidden as long as the mount is.
+    """
+    audit = image(launch)
+    site = audit.interpreter.need("the image's Python").site if audit.interpreter.value is not None else ()
+    if audit.interpreter.value is None and mounts(launch):
+        audit.interpreter.need("the image's Python")
+    for one in mounts(launch):
+        hidden = next((each for each in site if below(each, one.target)), "")
+        system = one.target in _SYSTEM or one.target.startswith(("/usr/lib/x86_64-", "/usr/lib/aarch64-"))
+        cuda = next((each for each in ("/usr/local/cuda", "/usr/local/nvidia") if below(each, one.target)), "")
+        if one.kind.value == "file" or not (hidden or system or cuda):
+            continue
+        what = f"the packages in {hidden}" if hidden else "the system" if system else cuda
+        yield Finding(
+            f"{one.source} is mounted at {one.target} and hides {what} of the image",
+            Severity.ERROR if hidden or system else Severity.WARNING,
+            one.target,
+            {one.target: launch.job.mounts.via, **({hidden: audit.interpreter.via} if hidden else {})},
+            f"mount it beside, as at /workspace; {AGAIN}",
+        )
+
+
+def _checkpoint(launch: Launch) -> str:
+    return declared(launch.job.checkpoint, "where checkpoints are written")
+
+
+def _holding(launch: Launch) -> Mount:
+    """The mount that holds the checkpoints; raises Skip if there is none."""
+    path = _checkpoint(launch)
+    mount = mount_of(launch, path)
+    if mount is None:
+        raise Skip(f"{path} lies in no mount")
+    return mount
+
+
+def launch_checkpoints_kept(launch: Launch) -> Iterator[Finding]:
+    """The checkpoint directory lies in a mount, so that it outlives the container.
+
+    Source: Docker, storage: what a container writes elsewhere goes with it; a tmpfs goes with the machine's memory.
+    """
+    path = _checkpoint(launch)
+    memory = any(below(path, one) for one in launch.job.tmpfs.value or ())
+    if memory or mount_of(launch, path) is None:
+        yield Finding(
+            f"checkpoints go to {path}, which lies in "
+            + ("memory" if memory else "no mount and is gone with the container"),
+            Severity.WARNING,
+            path,
+            {path: launch.job.checkpoint.via, f"{len(mounts(launch))} mounts": launch.job.mounts.via},
+            f"mount a directory there: `--volume /data/run:{path}`; {AGAIN}",
+        )
+
+
+def launch_checkpoints_writable(launch: Launch) -> Iterator[Finding]:
+    """The job may write its checkpoint directory.
+
+    Judged by owner, group and mode of the mounted directory; groups beside the first are not known.  Source: path
+    resolution(7).
+    """
+    mount = _holding(launch)
+    path = _checkpoint(launch)
+    if mount.read_only:
+        yield Finding(
+            f"checkpoints go to {path}, and {mount.target} is mounted read-only",
+            where=mount.target,
+            evidence={mount.target: launch.job.mounts.via},
+            fix=f"mount it without :ro; {AGAIN}",
+        )
+        return
+    if mount.kind.value == "volume":
+        raise Skip(f"{mount.source} is a volume of the engine's, whose owner is not known before it is mounted")
+    one = who(launch)
+    kind = mount.kind.need(f"what lies at {mount.source}")
+    if kind == "absent":
+        raise Unknown(f"{mount.source} does not exist yet, and so whose it will be")
+    owner = mount.owner.need(f"the owner of {mount.source}")
+    group = mount.group.need(f"the group of {mount.source}")
+    mode = mount.mode.need(f"the mode of {mount.source}")
+    if not may_write(one, owner, group, mode):
+        yield Finding(
+            f"the job runs as {one.uid}:{one.gid} and {mount.source} at {mount.target} is of {owner}:{group} with mode "
+            f"{mode:04o}",
+            where=mount.source,
+            evidence={f"{one.uid}:{one.gid}": launch.job.user.via, f"{mode:04o}": mount.mode.via},
+            fix=f"run as {owner}:{group}, or `chown {one.uid}:{one.gid} {mount.source}`; {AGAIN}",
+        )
+
+
+def launch_checkpoints_fit(launch: Launch) -> Iterator[Finding]:
+    """There is room for the checkpoint that the job will write, and for the next one before the last is gone.
+
+    An error below one, a warning below two, which is a proposal.  Source: statvfs of the mounted directory.
+    """
+    size = declared(launch.job.checkpoint_bytes, "how large a checkpoint is")
+    mount = _holding(launch)
+    if mount.kind.value == "volume":
+        raise Skip(f"{mount.source} is a volume of the engine's, whose room is not known")
+    free = mount.free.need(f"the room at {mount.source}")
+    if free < 2 * size:
+        yield Finding(
+            f"a checkpoint has {size / GIB:.1f} GiB and {mount.source} has {free / GIB:.1f} GiB free",
+            Severity.ERROR if free < size else Severity.WARNING,
+            mount.source,
+            {f"{free} bytes": mount.free.via, f"{size} bytes": launch.job.checkpoint_bytes.via},
+            f"make room, or write to a larger disk; check it with `df -h {mount.source}`",
+        )
+
+
+def launch_user_known(launch: Launch) -> Iterator[Finding]:
+    """The user that the job runs as has a name in the image, or USER says one.
+
+    Python's getpass.getuser raises otherwise, which torch.compile asks for the name of its cache.  Source: Python,
+    getpass; torch/_inductor/runtime/cache_dir_utils.
+    """
+    one = who(launch)
+    env = variables(launch)
+    named = next((name for name in ("LOGNAME", "USER", "TORCHINDUCTOR_CACHE_DIR") if env.get(name)), "")
+    if one.account is None and not named:
+        yield Finding(
+            f"the job runs as {one.uid}, which has no name in the image, and USER is not set",
+            Severity.WARNING,
+            "--user",
+            {str(one.uid): launch.job.user.via, "no such line": launch.accounts.via},
+            f"set USER and HOME, or TORCHINDUCTOR_CACHE_DIR, or make the user in the image; {AGAIN}",
+        )
+
+
+def _home(launch: Launch, one: Who) -> str:
+    return variables(launch).get("HOME") or (one.account.home if one.account else "/")
+
+
+def _writable(launch: Launch, path: str, one: Who) -> str:
+    """Why ``path`` cannot be written in the job, empty if it can; raises Unknown where that is open."""
+    if any(below(path, each) for each in launch.job.tmpfs.value or ()):
+        return ""
+    holding = [each for each in launch.job.mounts.value or () if below(path, each.target)]
+    if holding:
+        return "is mounted read-only" if max(holding, key=lambda each: len(each.target)).read_only else ""
+    if launch.job.read_only.value:
+        return "lies in a read-only root"
+    paths = launch.paths.need("what lies at the paths that the job names")
+    there: Inside | None = paths.get(path)
+    if there is None:
+        raise Unknown(f"what the image has at {path} was not seen")
+    if there.kind == "absent":
+        return "" if one.uid == 0 else "does not exist"
+    if not may_write(one, there.uid, there.gid, there.mode):
+        return f"is of {there.uid}:{there.gid} with mode {there.mode:04o}"
+    return ""
+
+
+def launch_home_writable(launch: Launch) -> Iterator[Finding]:
+    """The job may write its home, or its caches lie elsewhere.
+
+    Triton, torch.compile, CUDA and Hugging Face keep their caches there: a warning.  Source: Triton, TRITON_CACHE_DIR;
+    CUDA_CACHE_PATH; HF_HOME.
+    """
+    one = who(launch)
+    home = _home(launch, one)
+    why = _writable(launch, home, one)
+    if why and not any(variables(launch).get(name) for name in _CACHES):
+        yield Finding(
+            f"the home of the job, {home}, {why} for {one.uid}:{one.gid}, and no variable puts the caches elsewhere",
+            Severity.WARNING,
+            home,
+            {home: launch.job.user.via, why: launch.paths.via or launch.job.read_only.via},
+            f"set HOME to a directory that the user may write, or give `--tmpfs {home}`; {AGAIN}",
+        )
+
+
+def launch_temporary_writable(launch: Launch) -> Iterator[Finding]:
+    """The job may write where temporary files go.
+
+    Python's tempfile, data loaders and compilers need it.  Source: Python, tempfile.gettempdir.
+    """
+    one = who(launch)
+    place = variables(launch).get("TMPDIR") or "/tmp"
+    why = _writable(launch, place, one)
+    if why:
+        yield Finding(
+            f"temporary files go to {place}, which {why} for {one.uid}:{one.gid}",
+            where=place,
+            evidence={place: launch.job.environment.via, why: launch.paths.via or launch.job.read_only.via},
+            fix=f"give `--tmpfs {place}`, or set TMPDIR to a directory that the job may write; {AGAIN}",
+        )
+
+
+def launch_command_found(launch: Launch) -> Iterator[Finding]:
+    """The job's command is a program that the image has on its PATH.
+
+    What a mount brings is not looked into.  Source: execvp(3) with the PATH of the image and the job.
+    """
+    words = declared(launch.job.command, "the command")
+    if not words:
+        raise Skip("the image's own command runs")
+    path = launch.program.need(f"where the image has {words[0]}")
+    if path:
+        return
+    bringing = [one.target for one in launch.job.mounts.value or () if below(words[0], one.target)]
+    if bringing:
+        raise Unknown(f"{words[0]} lies in the mount at {bringing[0]}, which was not looked into")
+    yield Finding(
+        f"the command is {words[0]} and the image has no such program",
+        where=words[0],
+        evidence={words[0]: launch.job.command.via, "none": launch.program.via},
+        fix=f"mend the command, or install the program into the image; {AGAIN}",
+    )

@@ -1,0 +1,389 @@
+"""What is asked of the GPUs that a job gets: that they are there, well, free, whole, and seen by the process."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from envkit.judging.checks._host import docker_engine, gpu_name, gpu_signs, is_loaded
+from envkit.judging.checks._launch import AGAIN, declared, given, judge_each, said, some, some_given, variables, wanted
+from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.subjects.host.gpu import Fabric, Gpu, Process, RowRemap
+from envkit.subjects.launch import Launch
+
+_VISIBLE, _NVIDIA_VISIBLE = "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"
+_CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
+_KNOWN = {
+    "all",
+    "compat32",
+    "compute",
+    "display",
+    "graphics",
+    "ngx",
+    "utility",
+    "video",
+}  # container toolkit's own list
+_TAKEN = 0.1  # of a GPU's memory: a desktop's screen takes 2 % of 24 GB; a proposal
+
+
+def launch_gpus_present(launch: Launch) -> Iterator[Finding]:
+    """Every GPU that the job names is on the machine, and there is at least one.
+
+    Source: nvmlDeviceGetCount and the UUIDs.
+    """
+    names = wanted(launch)
+    signs, silent = gpu_signs(launch.host)
+    if not silent and (not signs or not is_loaded(launch.host)):
+        lack = "the NVIDIA driver is not loaded" if signs else "this machine has no NVIDIA GPU"
+        yield Finding(
+            f"the job gets GPU {', '.join(names)} and {lack}",
+            where="--gpus",
+            evidence=signs or {"none on the PCI bus, in /dev and in NVML": launch.host.pci_gpus.via},
+            fix=f"`envkit doctor` says what is missing, or take a machine that has GPUs; {AGAIN}",
+        )
+        return
+    found = given(launch)
+    count = len(launch.host.nvml.need("NVML").gpus)
+    if found.strange or not found.gpus:
+        asked = ", ".join(found.strange or names)
+        yield Finding(
+            f"the job gets GPU {asked} and this machine has {count}",
+            where="--gpus",
+            evidence={asked: launch.job.gpus.via, f"{count} GPUs": "nvmlDeviceGetCount"},
+            fix=f"name GPUs that `nvidia-smi -L` lists, or take a machine that has them; {AGAIN}",
+        )
+
+
+def launch_ranks_have_gpus(launch: Launch) -> Iterator[Finding]:
+    """There is a GPU for every rank of the job on this machine.
+
+    Two ranks on one GPU end in NCCL's error "Duplicate GPU detected".  Source: NCCL, init.cc.
+    """
+    ranks = declared(launch.job.ranks, "how many ranks run here")
+    gpus = some_given(launch)
+    shown = variables(launch).get(_VISIBLE)
+    count = len(gpus) if shown is None else min(len(gpus), len([one for one in shown.split(",") if one.strip()]))
+    if ranks > count:
+        yield Finding(
+            f"{ranks} ranks run here and have {count} GPUs",
+            where="ranks",
+            evidence={f"{ranks} ranks": launch.job.ranks.via, f"{count} GPUs": launch.job.gpus.via},
+            fix=f"start as many ranks as there are GPUs (`--nproc-per-node={count}`), or give more GPUs; {AGAIN}",
+        )
+
+
+def launch_gpus_usable(launch: Launch) -> Iterator[Finding]:
+    """No GPU that the job gets is in a state in which it must not be used.
+
+    It answers, the driver asks for no recovery, no memory row failed or waits for its remap, no memory error went
+    uncorrected, and it has joined its NVLink fabric.  Source: NVML; NVIDIA, GPU Memory Error Management.
+    """
+    gpus = some_given(launch)
+
+    def bad(gpu: Gpu, what: str, via: str, severity: Severity = Severity.ERROR) -> Finding:
+        return Finding(
+            f"{gpu_name(gpu)} {'must not' if severity is Severity.ERROR else 'should not'} be used: {what}",
+            severity,
+            f"GPU {gpu.index}",
+            {what: via},
+            f"leave it out of --gpus, and reset or replace it: `envkit doctor` says which; {AGAIN}",
+        )
+
+    def state(gpu: Gpu, word: str) -> Iterator[Finding]:
+        if word != "answers":
+            yield bad(gpu, f"its state is {word}", gpu.state.via)
+
+    def recovery(gpu: Gpu, word: str) -> Iterator[Finding]:
+        if word not in ("none", "unsupported"):
+            yield bad(gpu, f"the driver asks for {word}", gpu.recovery.via)
+
+    def rows(gpu: Gpu, remap: RowRemap) -> Iterator[Finding]:
+        if remap.supported and (remap.failed or remap.pending):
+            what = "a memory row could not be remapped" if remap.failed else "a memory row waits for its remap"
+            yield bad(gpu, what, gpu.remap.via, Severity.ERROR if remap.failed else Severity.WARNING)
+
+    def errors(gpu: Gpu, count: int) -> Iterator[Finding]:
+        if count > 0:
+            yield bad(gpu, f"{some(count, 'uncorrected memory error')} since the driver was loaded", "NVML")
+
+    def fabric(gpu: Gpu, link: Fabric) -> Iterator[Finding]:
+        if link.state not in ("completed", "not supported") or link.status:
+            yield bad(gpu, f"its NVLink fabric is {link.state} with status {link.status}", gpu.fabric.via)
+
+    doubts: list[str] = []
+    yield from judge_each(gpus, "the state", lambda gpu: gpu.state, state)
+    well = tuple(gpu for gpu in gpus if gpu.state.value == "answers")
+    steps: tuple[Callable[[], list[Finding]], ...] = (
+        lambda: judge_each(well, "the recovery action", lambda gpu: gpu.recovery, recovery),
+        lambda: judge_each(well, "row remapping", lambda gpu: gpu.remap, rows),
+        lambda: judge_each(well, "uncorrected memory errors", lambda gpu: gpu.ecc_uncorrected, errors),
+        lambda: judge_each(well, "the fabric", lambda gpu: gpu.fabric, fabric),
+    )
+    for step in steps:
+        try:
+            yield from step()
+        except Unknown as doubt:
+            doubts.append(str(doubt))
+    if doubts:  # an error that was found stands beside it
+        raise Unknown("; ".join(doubts))
+
+
+def launch_gpus_free(launch: Launch) -> Iterator[Finding]:
+    """Nobody else computes on the GPUs that the job gets, and little of their memory is taken.
+
+    A warning: it may be meant; a GPU that forbids computing is an error.  Source: nvmlDeviceGetComputeRunningProcesses,
+    nvmlDeviceGetMemoryInfo, nvmlDeviceGetComputeMode; a tenth of the memory is a proposal.
+    """
+    gpus = some_given(launch)
+
+    def mode(gpu: Gpu, word: str) -> Iterator[Finding]:
+        if word == "prohibited":
+            yield Finding(
+                f"the compute mode of {gpu_name(gpu)} is {word}: no program can use it",
+                where=f"GPU {gpu.index}",
+                evidence={word: gpu.compute_mode.via},
+                fix=f"set it back with `nvidia-smi -i {gpu.index} -c DEFAULT`; {AGAIN}",
+            )
+
+    def busy(gpu: Gpu, found: tuple[Process, ...]) -> Iterator[Finding]:
+        others = [one for one in found if one.kind == "compute"]
+        if others:
+            names = ", ".join(f"{one.name or 'a process'} ({one.pid})" for one in others[:3])
+            yield Finding(
+                f"{some(len(others), 'process')} of others on {gpu_name(gpu)} already: {names}",
+                Severity.WARNING,
+                f"GPU {gpu.index}",
+                {str(one.pid): gpu.processes.via for one in others[:5]},
+                f"end them, or give the job other GPUs; {AGAIN}",
+            )
+
+    def taken(gpu: Gpu, used: int) -> Iterator[Finding]:
+        whole = gpu.memory.need(f"the memory of {gpu_name(gpu)}")
+        if whole and used > whole * _TAKEN:
+            yield Finding(
+                f"{100 * used / whole:.0f} % of the memory of {gpu_name(gpu)} is taken",
+                Severity.WARNING,
+                f"GPU {gpu.index}",
+                {f"{used} of {whole} bytes": gpu.memory_used.via},
+                f"`nvidia-smi` names who holds it, as far as it sees; a reset frees what nobody holds; {AGAIN}",
+            )
+
+    modes = judge_each(gpus, "the compute mode", lambda gpu: gpu.compute_mode, mode)
+    running = judge_each(gpus, "the processes", lambda gpu: gpu.processes, busy)
+    yield from modes or running or judge_each(gpus, "the memory in use", lambda gpu: gpu.memory_used, taken)
+
+
+def launch_mig_as_wanted(launch: Launch) -> Iterator[Finding]:
+    """No GPU that the job gets whole is cut into MIG instances.
+
+    CUDA gives a process one instance, whatever it is given, and NCCL does not join instances.  Source: NVIDIA
+    Multi-Instance GPU User Guide, CUDA visible devices.
+    """
+    gpus = some_given(launch)
+    names = wanted(launch)
+    whole = [gpu for gpu in gpus if not any(re.fullmatch(rf"{gpu.index}:[0-9]+", name) for name in names)]
+    if not whole:
+        raise Skip("the job names MIG instances")
+
+    def judge(gpu: Gpu, mode: str) -> Iterator[Finding]:
+        if mode != "on":
+            return
+        count = gpu.mig_instances.value
+        several = len(gpus) > 1
+        yield Finding(
+            f"{gpu_name(gpu)} is in MIG mode"
+            + (f" with {count} instances" if count is not None else "")
+            + (f", and the job wants {len(gpus)} GPUs" if several else ", and the job would see one instance"),
+            Severity.WARNING if count and not several else Severity.ERROR,
+            f"GPU {gpu.index}",
+            {mode: gpu.mig.via},
+            f"turn it off with `nvidia-smi -i {gpu.index} -mig 0` and reset the GPU, or name an instance; {AGAIN}",
+        )
+
+    yield from judge_each(tuple(whole), "the MIG mode", lambda gpu: gpu.mig, judge)
+
+
+def launch_gpus_alike(launch: Launch) -> Iterator[Finding]:
+    """The GPUs that the job gets are of one product.
+
+    A warning: the slowest and the smallest decide, and CUDA counts the fastest first unless CUDA_DEVICE_ORDER is
+    PCI_BUS_ID.  Source: CUDA C++ Programming Guide, environment variables.
+    """
+    gpus = some_given(launch)
+    if len(gpus) < 2:
+        raise Skip("the job gets one GPU")
+    names = sorted({gpu.name.need(f"the name of GPU {gpu.index}") for gpu in gpus})
+    if len(names) > 1:
+        order = variables(launch).get("CUDA_DEVICE_ORDER")
+        yield Finding(
+            f"the job gets {' and '.join(names)}, and CUDA_DEVICE_ORDER is {order or 'not set'}",
+            Severity.WARNING,
+            "--gpus",
+            dict.fromkeys(names, "nvmlDeviceGetName"),
+            f"give GPUs of one product, and set CUDA_DEVICE_ORDER=PCI_BUS_ID where they differ; {AGAIN}",
+        )
+
+
+def launch_cuda_visible_devices(launch: Launch) -> Iterator[Finding]:
+    """CUDA_VISIBLE_DEVICES of the job names GPUs that the container will have, each once and in one way.
+
+    Indices inside a container count from 0, whichever GPUs it got.  Source: CUDA C++ Programming Guide: the list ends
+    at the first entry that does not exist; measured: a double entry makes cuInit fail.
+    """
+    text = variables(launch).get(_VISIBLE)
+    gpus = some_given(launch)
+    if text is None:
+        return
+    complaint, severity = _unfit(text, gpus)
+    if complaint:
+        yield Finding(
+            complaint,
+            severity,
+            _VISIBLE,
+            {**said(launch, _VISIBLE), f"{len(gpus)} GPUs": launch.job.gpus.via},
+            f"choose with --gpus and unset {_VISIBLE}, or name GPUs from 0 to {len(gpus) - 1}; {AGAIN}",
+        )
+
+
+def _unfit(text: str, gpus: tuple[Gpu, ...]) -> tuple[str, Severity]:
+    """What is wrong with the list, empty if nothing is, and how much it matters."""
+    names = [one.strip() for one in text.split(",")]
+    if text.strip().lower() in ("", "-1", "none", "nodevfiles"):
+        return f"{_VISIBLE} is `{text}` and hides every GPU", Severity.ERROR
+    kinds = {"MIG" if one.startswith("MIG-") else "UUID" if one.startswith("GPU-") else "index" for one in names}
+    if len(kinds) > 1:
+        return f"{_VISIBLE} mixes {' and '.join(sorted(kinds))} in `{text}`", Severity.ERROR
+    if kinds == {"MIG"}:
+        if len(names) > 1:
+            return f"{_VISIBLE} names {len(names)} MIG instances, and CUDA takes the first alone", Severity.ERROR
+        raise Unknown(f"{_VISIBLE} names a MIG instance, and those were not listed")
+    met: list[int] = []
+    for place, name in enumerate(names):
+        if name.isdecimal():
+            at = int(name) if int(name) < len(gpus) else -1
+        else:
+            uuids = [gpu.uuid.need(f"the UUID of GPU {gpu.index}") for gpu in gpus]
+            fitting = [number for number, uuid in enumerate(uuids) if name and uuid.startswith(name)]
+            at = fitting[0] if len(fitting) == 1 else -1
+        if at < 0:
+            return (
+                f"{_VISIBLE} names `{name}` and the container has {len(gpus)} GPUs, counted from 0: CUDA hides it and "
+                f"all that follow, so that {place} of {len(names)} stay visible",
+                Severity.ERROR,
+            )
+        if at in met:
+            return f"{_VISIBLE} names GPU {at} twice in `{text}`, and CUDA then refuses to start", Severity.ERROR
+        met.append(at)
+    if len(met) < len(gpus):
+        hidden = len(gpus) - len(met)
+        return f"the job gets {len(gpus)} GPUs and {_VISIBLE}=`{text}` hides {hidden} of them", Severity.WARNING
+    return "", Severity.NOTE
+
+
+def launch_nvidia_visible_devices(launch: Launch) -> Iterator[Finding]:
+    """NVIDIA_VISIBLE_DEVICES does not withhold the GPUs that the job wants.
+
+    Where the toolkit's runtime brings them, it takes them from there: void, none and an empty value bring none.  That
+    it is not set is a note: --gpus sets it, the runtime alone does not.  Source: nvidia-container-toolkit,
+    internal/config/image.
+    """
+    wanted(launch)
+    if launch.job.way.value == "cdi":
+        raise Skip("the job's GPUs enter by CDI, which does not ask for it")
+    env = variables(launch)
+    text = env.get(_NVIDIA_VISIBLE)
+    fix = f"take {_NVIDIA_VISIBLE} out of the job, or set it to all; {AGAIN}"
+    if text is None:
+        if env.get("CUDA_VERSION") and not env.get("NVIDIA_REQUIRE_CUDA"):
+            return  # an image of the old kind gets all
+        yield Finding(
+            f"{_NVIDIA_VISIBLE} is not set: --gpus brings GPUs, `--runtime nvidia` alone brings none",
+            Severity.NOTE,
+            _NVIDIA_VISIBLE,
+            {"not set": launch.job.environment.via},
+            fix,
+        )
+        return
+    words = [one.strip() for one in text.split(",") if one.strip()]
+    if not words or "void" in words or words == ["none"]:
+        yield Finding(
+            f"the job wants GPUs and {_NVIDIA_VISIBLE} is `{text}`, by which the toolkit's runtime brings none",
+            where=_NVIDIA_VISIBLE,
+            evidence=said(launch, _NVIDIA_VISIBLE),
+            fix=fix,
+        )
+
+
+def launch_driver_capabilities(launch: Launch) -> Iterator[Finding]:
+    """NVIDIA_DRIVER_CAPABILITIES, where it is set, holds compute and utility and no unknown word.
+
+    Without compute there is no libcuda, without utility no NVML; the toolkit's hook refuses an unknown word, and CDI
+    looks at none of them, so that all is a warning there.  Source: nvidia-container-toolkit, driver capabilities.
+    """
+    wanted(launch)
+    text = variables(launch).get(_CAPABILITIES, "")
+    if not text.strip():
+        return  # the default is compute,utility
+    words = {one.strip() for one in text.split(",") if one.strip()}
+    hook = launch.job.way.value != "cdi"
+    faults = [(f"the word {word}, which does not exist", Severity.ERROR) for word in sorted(words - _KNOWN)]
+    if "all" not in words:
+        faults += [("no compute, and so brings no libcuda", Severity.ERROR)] if "compute" not in words else []
+        faults += [("no utility, and so brings no NVML", Severity.WARNING)] if "utility" not in words else []
+    for fault, severity in faults:
+        yield Finding(
+            f"{_CAPABILITIES} is `{text}` and holds {fault}",
+            severity if hook else Severity.WARNING,
+            _CAPABILITIES,
+            said(launch, _CAPABILITIES),
+            f"set {_CAPABILITIES}=compute,utility with what else is wanted; {AGAIN}",
+        )
+
+
+def launch_gpus_can_enter(launch: Launch) -> Iterator[Finding]:
+    """The engine knows the way by which the job's GPUs shall enter the container.
+
+    For CDI it reads specifications, and one defines each GPU; for the hook there is the toolkit's runtime or hook.
+    Source: /info of the Docker Engine; the CDI specifications.
+    """
+    names = wanted(launch)
+    way = declared(launch.job.way, "how the GPUs enter")
+    if way == "none":
+        yield Finding(
+            f"the job gets GPU {', '.join(names)} and no way is named by which it enters",
+            where="--gpus",
+            evidence={way: launch.job.way.via},
+            fix=f"give it by `--device nvidia.com/gpu=all` or `--gpus all`; {AGAIN}",
+        )
+        return
+    docker = docker_engine(launch.host)
+    if way == "hook":
+        programs = launch.host.toolkit.need("the container toolkit").programs
+        if "nvidia" not in docker.runtimes and "nvidia-container-runtime-hook" not in programs:
+            yield Finding(
+                f"the engine has the runtimes {', '.join(docker.runtimes) or 'none'} and the toolkit has no hook",
+                where=docker.endpoint,
+                evidence={", ".join(docker.runtimes) or "none": "/info Runtimes", "no hook": launch.host.toolkit.via},
+                fix="install nvidia-container-toolkit, run `nvidia-ctk runtime configure --runtime=docker` and restart "
+                f"Docker; {AGAIN}",
+            )
+        return
+    if not docker.cdi_dirs.need("whether the engine reads CDI specifications"):
+        yield Finding(
+            f"the GPUs shall enter by CDI and Docker {docker.version} reads no CDI specification",
+            where=docker.endpoint,
+            evidence={"no CDI directory": docker.cdi_dirs.via},
+            fix='set {"features": {"cdi": true}} in /etc/docker/daemon.json and restart Docker; ' + AGAIN,
+        )
+        return
+    specs = launch.host.cdi.need("the CDI specifications")
+    known = {device for spec in specs for device in spec.devices} | set(docker.cdi_devices.value or ())
+    missing = [name for name in names if f"nvidia.com/gpu={name}" not in known]
+    if missing:
+        yield Finding(
+            f"no CDI specification defines nvidia.com/gpu={missing[0]}"
+            + (f" and {len(missing) - 1} more" if len(missing) > 1 else ""),
+            where="/etc/cdi",
+            evidence={f"{len(known)} devices": launch.host.cdi.via},
+            fix=f"write one with `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`; {AGAIN}",
+        )

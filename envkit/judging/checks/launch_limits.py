@@ -1,0 +1,321 @@
+"""What is asked of the limits and namespaces of a job: shared memory, locked memory, files, network, privileges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envkit.judging.checks._launch import AGAIN, GIB, MIB, declared, given, need_nodes, nodes, some, variables, wanted
+from envkit.model import Finding, Observed, Severity, Skip
+from envkit.subjects.host import Limit
+from envkit.subjects.launch import Launch
+
+# Below 512 MiB DeepSpeed's ds_report warns of failing data loaders; NVIDIA's NCCL documentation gives containers 1 GiB
+# (--shm-size=1g) for its own segments; Primus' node smoke test wants 8 GiB where both come together.
+_SHM_WORKERS, _SHM_NCCL, _SHM_WANTED = 512 * MIB, GIB, 8 * GIB
+_MEMLOCK_WANTED = 32 * GIB  # Primus' node smoke test, where RDMA registers GPU buffers
+_MEMLOCK_LEAST = 64 * MIB  # a proposal: systemd's default of 8 MiB fails at NCCL's first ibv_reg_mr of a few MiB each
+_STACK_WANTED = 8 * MIB  # the kernel's default
+_NOFILE_WANTED = 4096  # the data loader keeps a descriptor for each tensor on its way; a proposal
+_MIGHTY = ("ALL", "SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO", "SYS_PTRACE", "NET_ADMIN", "DAC_READ_SEARCH")
+
+
+def _amount(size: int) -> str:
+    return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size // MIB} MiB"
+
+
+def _gpus(launch: Launch) -> int:
+    """How many GPUs the job gets, 0 if none or nobody said."""
+    return len(given(launch).gpus) if launch.job.gpus.value else 0
+
+
+def launch_shm_holds_job(launch: Launch) -> Iterator[Finding]:
+    """/dev/shm is large enough for the data loader's workers and for NCCL.
+
+    The engine's default of 64 MiB ends in "bus error" at the first larger batch.  Source: DeepSpeed ds_report
+    (512 MiB), NVIDIA, NCCL troubleshooting (1 GiB), Primus (8 GiB for both).
+    """
+    workers = launch.job.workers.value or 0
+    gpus = _gpus(launch)
+    if not workers and gpus < 2:
+        declared(launch.job.workers, "how many workers the data loader has")
+        raise Skip("the job has no data loader workers and no more than one GPU")
+    shared = launch.job.ipc.value == "host"
+    source: Observed[int] = launch.host.shm if shared else launch.job.shm
+    size = launch.host.shm.need("the size of /dev/shm") if shared else declared(source, "the size of /dev/shm")
+    least = max(_SHM_WORKERS if workers else 0, _SHM_NCCL if gpus > 1 else 0)
+    best = _SHM_WANTED if workers and gpus > 1 else least
+    if size >= best:
+        return
+    users = [some(workers, "data loader worker")] if workers else []
+    users += [f"NCCL among {gpus} GPUs"] if gpus > 1 else []
+    yield Finding(
+        f"/dev/shm will have {_amount(size)} for {' and '.join(users)}, which need {_amount(least)}"
+        + (f" and better {_amount(best)}" if best > least else ""),
+        Severity.ERROR if size < least else Severity.WARNING,
+        "/dev/shm",
+        {f"{size} bytes": source.via},
+        f"give `--shm-size={max(1, best // GIB)}g` or `--ipc=host`; {AGAIN}",
+    )
+
+
+def launch_memory_holds_shm(launch: Launch) -> Iterator[Finding]:
+    """The memory limit of the job leaves room beside a full /dev/shm.
+
+    Pages of /dev/shm count against the limit of who writes them.  Source: kernel, cgroup v2, memory.
+    """
+    limit = declared(launch.job.memory, "the memory limit")
+    shm = declared(launch.job.shm, "the size of /dev/shm")
+    if shm >= limit:
+        yield Finding(
+            f"the job may use {_amount(limit)} of memory and fill /dev/shm with {_amount(shm)} of it",
+            Severity.WARNING,
+            "--memory",
+            {f"{limit} bytes": launch.job.memory.via, f"{shm} bytes": launch.job.shm.via},
+            f"give more memory, or a smaller --shm-size; {AGAIN}",
+        )
+
+
+def _devices(launch: Launch) -> tuple[str, ...]:
+    """The names of the machine's RDMA devices."""
+    return tuple(one.name for one in launch.host.infiniband.need("whether there are RDMA devices"))
+
+
+def _rdma(launch: Launch) -> tuple[str, ...]:
+    """The machine's RDMA devices for a job on several machines; raises Skip if there are none."""
+    need_nodes(launch)
+    devices = _devices(launch)
+    if not devices:
+        raise Skip("there is no RDMA device on this machine")
+    return devices
+
+
+def launch_memlock_for_rdma(launch: Launch) -> Iterator[Finding]:
+    """A job on several machines with RDMA may lock enough memory.
+
+    A container gets the limit of the engine's service where nobody raises it.  Source: Primus (32 GiB); the least is a
+    proposal, eight times systemd's default.
+    """
+    devices = _rdma(launch)
+    if launch.job.privileged.value or "IPC_LOCK" in (launch.job.capabilities.value or ()):
+        return
+    limits = declared(launch.job.limits, "the limits of the job")
+    limit = limits.get("memlock")
+    if limit is not None and (limit.soft < 0 or limit.soft >= _MEMLOCK_WANTED):
+        return
+    has = f"may lock {_amount(limit.soft)}" if limit else "may lock what the engine's service may, for it says nothing"
+    yield Finding(
+        f"{', '.join(devices)} register memory, and the job {has}",
+        Severity.ERROR if limit is not None and limit.soft < _MEMLOCK_LEAST else Severity.WARNING,
+        "--ulimit memlock",
+        {str(limit.soft) if limit else "not given": launch.job.limits.via, ", ".join(devices): "/sys/class/infiniband"},
+        f"give `--ulimit memlock=-1`; {AGAIN}",
+    )
+
+
+def _limit(launch: Launch, name: str) -> Limit:
+    limits = declared(launch.job.limits, "the limits of the job")
+    if name not in limits:
+        raise Skip(f"no limit {name} was declared")
+    return limits[name]
+
+
+def launch_stack_large_enough(launch: Launch) -> Iterator[Finding]:
+    """The stack that the job is given is no smaller than the kernel's default.
+
+    Source: getrlimit(2); NVIDIA's own images ask for `--ulimit stack=67108864`.
+    """
+    limit = _limit(launch, "stack")
+    if 0 <= limit.soft < _STACK_WANTED:
+        yield Finding(
+            f"the stack is limited to {limit.soft // 1024} KiB, less than {_STACK_WANTED // 1024} KiB",
+            Severity.WARNING,
+            "--ulimit stack",
+            {str(limit.soft): launch.job.limits.via},
+            f"give `--ulimit stack=67108864`; {AGAIN}",
+        )
+
+
+def launch_files_for_workers(launch: Launch) -> Iterator[Finding]:
+    """A job whose data loader has workers may open enough files.
+
+    With the strategy file_descriptor each tensor on its way keeps one.  Source: PyTorch, multiprocessing, sharing
+    strategies; the number is a proposal.
+    """
+    workers = declared(launch.job.workers, "how many workers the data loader has")
+    if not workers:
+        raise Skip("the data loader has no workers")
+    limit = _limit(launch, "nofile")
+    if 0 <= limit.soft < _NOFILE_WANTED:
+        yield Finding(
+            f"{some(workers, 'data loader worker')} may open {limit.soft} files, less than {_NOFILE_WANTED}",
+            Severity.WARNING,
+            "--ulimit nofile",
+            {str(limit.soft): launch.job.limits.via},
+            f"give `--ulimit nofile={16 * _NOFILE_WANTED}`; {AGAIN}",
+        )
+
+
+def launch_rdma_reaches_job(launch: Launch) -> Iterator[Finding]:
+    """A job on several machines is given the RDMA devices that this one has.
+
+    Without /dev/infiniband NCCL finds none and talks TCP.  Source: NCCL, environment variables, NCCL_IB_DISABLE.
+    """
+    devices = _rdma(launch)
+    if launch.job.privileged.value:
+        return
+    handed = declared(launch.job.devices, "which devices the job gets")
+    if not any(one.partition(":")[0].startswith("/dev/infiniband") for one in handed):
+        yield Finding(
+            f"this machine has {', '.join(devices)} and the job gets nothing of /dev/infiniband: NCCL will talk TCP",
+            Severity.WARNING,
+            "--device",
+            {", ".join(handed) or "none": launch.job.devices.via, ", ".join(devices): launch.host.infiniband.via},
+            f"give `--device=/dev/infiniband --cap-add=IPC_LOCK`; {AGAIN}",
+        )
+
+
+def launch_network_reaches_nodes(launch: Launch) -> Iterator[Finding]:
+    """A job on several machines has a network in which the others can reach it.
+
+    Ranks listen on ports of their own choosing, which a bridge does not publish.  Source: PyTorch, torch.distributed;
+    Docker, network drivers.
+    """
+    count = need_nodes(launch)
+    network = declared(launch.job.network, "the network of the job")
+    if network == "host":
+        return
+    yield Finding(
+        f"the job runs on {count} machines and its network is {network}",
+        Severity.ERROR if network == "none" else Severity.WARNING,
+        "--network",
+        {network: launch.job.network.via},
+        f"give `--network=host`; {AGAIN}",
+    )
+
+
+def launch_rendezvous_reachable(launch: Launch) -> Iterator[Finding]:
+    """MASTER_ADDR of a job on several machines is no name of the machine itself.
+
+    Every machine would wait for the others at itself.  Source: PyTorch, torch.distributed, environment variables.
+    """
+    count = need_nodes(launch)
+    address = variables(launch).get("MASTER_ADDR", "")
+    if not address:
+        raise Skip("MASTER_ADDR is not set: the command names the rendezvous")
+    if address in ("localhost", "::1", "0.0.0.0") or address.startswith("127."):
+        yield Finding(
+            f"the job runs on {count} machines and MASTER_ADDR is {address}",
+            where="MASTER_ADDR",
+            evidence={address: launch.job.environment.via},
+            fix=f"set it to the first machine's name or address, as the others see it; {AGAIN}",
+        )
+
+
+def launch_privileges_needed(launch: Launch) -> Iterator[Finding]:
+    """The job is given no privileges beyond what GPUs need, which is none.
+
+    A note: the toolkit hands in devices without them.  Source: capabilities(7); nvidia-container-toolkit.
+    """
+    mighty = [one for one in launch.job.capabilities.value or () if one in _MIGHTY]
+    if launch.job.privileged.value or mighty:
+        what = "all privileges and every device" if launch.job.privileged.value else ", ".join(mighty)
+        yield Finding(
+            f"the job is given {what}, which GPUs do not need",
+            Severity.NOTE,
+            "--privileged" if launch.job.privileged.value else "--cap-add",
+            {what: launch.job.privileged.via or launch.job.capabilities.via},
+            f"give single devices; profilers need SYS_ADMIN only where the driver restricts them; {AGAIN}",
+        )
+        return
+    declared(launch.job.privileged, "whether the job is privileged")
+    declared(launch.job.capabilities, "the capabilities of the job")
+
+
+def launch_interfaces_known(launch: Launch) -> Iterator[Finding]:
+    """NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME name an interface that the job has, and on several machines not lo.
+
+    A bridge gives a container eth0.  Source: NCCL, environment variables (prefixes; = for a whole name, ^ for all
+    others); PyTorch, torch.distributed.
+    """
+    env = variables(launch)
+    named = {name: env[name] for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") if env.get(name)}
+    if not named:
+        raise Skip("neither NCCL_SOCKET_IFNAME nor GLOO_SOCKET_IFNAME is set")
+    network = declared(launch.job.network, "the network of the job")
+    if network == "host":
+        here = tuple(one.name for one in launch.host.network.need("the network interfaces"))
+    else:
+        here = ("lo",) if network == "none" else ("eth0", "lo")
+    several = (launch.job.nodes.value or 1) > 1
+    for name, text in named.items():
+        whole = [one for one in here if one in text.split(",")]
+        found = _matching(text, here) if name.startswith("NCCL") else whole
+        if set(found) == {"lo"}:
+            nodes(launch)  # alone it is well, and whether it is alone must be known
+        if not found or (several and set(found) == {"lo"}):
+            yield Finding(
+                f"{name} is `{text}` and "
+                + ("leaves only lo, which reaches no other machine" if found else f"the job has {', '.join(here)}"),
+                where=name,
+                evidence={
+                    f"{name}={text}": launch.job.environment.via,
+                    ", ".join(here): launch.host.network.via or network,
+                },
+                fix=f"name an interface that `ip -br link` shows, or unset it; {AGAIN}",
+            )
+
+
+def _matching(text: str, here: tuple[str, ...]) -> list[str]:
+    """The names that NCCL's list of prefixes leaves: with ^ all others, with = whole names."""
+    out = text.startswith("^")
+    rest = text.removeprefix("^")
+    whole = rest.startswith("=")
+    parts = [one.partition(":")[0] for one in rest.removeprefix("=").split(",") if one]
+    hit = [one for one in here if any(one == part if whole else one.startswith(part) for part in parts)]
+    return [one for one in here if one not in hit] if out else hit
+
+
+def launch_hcas_known(launch: Launch) -> Iterator[Finding]:
+    """NCCL_IB_HCA leaves an RDMA device that this machine has.
+
+    Else NCCL finds none and talks TCP: a warning.  Source: NCCL, environment variables, NCCL_IB_HCA.
+    """
+    text = variables(launch).get("NCCL_IB_HCA", "")
+    if not text:
+        raise Skip("NCCL_IB_HCA is not set")
+    here = _devices(launch)
+    if not _matching(text, here):
+        yield Finding(
+            f"NCCL_IB_HCA is `{text}` and this machine has {', '.join(here) or 'no RDMA device'}",
+            Severity.WARNING,
+            "NCCL_IB_HCA",
+            {f"NCCL_IB_HCA={text}": launch.job.environment.via, ", ".join(here) or "none": launch.host.infiniband.via},
+            f"name devices that `ls /sys/class/infiniband` shows, or unset it; {AGAIN}",
+        )
+
+
+def launch_nccl_transports_on(launch: Launch) -> Iterator[Finding]:
+    """No variable turns off a transport that NCCL would use between the GPUs of the job.
+
+    A warning: slower, not wrong.  Source: NCCL, environment variables.
+    """
+    wanted(launch)
+    env = variables(launch)
+    gpus, count = _gpus(launch), launch.job.nodes.value or 1
+    if gpus < 2 and count < 2:
+        raise Skip("the job has one GPU")
+    off = {}
+    if gpus > 1:
+        off["NCCL_P2P_DISABLE"] = "GPUs no longer reach one another by NVLink or PCI"
+        off["NCCL_SHM_DISABLE"] = "ranks of one machine talk through the network where they have no peer access"
+    if count > 1 and _devices(launch):
+        off["NCCL_IB_DISABLE"] = "NCCL leaves InfiniBand and RoCE and talks TCP"
+    for name, costs in off.items():
+        if env.get(name, "0").strip() not in ("", "0"):
+            yield Finding(
+                f"{name} is `{env[name]}`: {costs}",
+                Severity.WARNING,
+                name,
+                {f"{name}={env[name]}": launch.job.environment.via},
+                f"unset {name}; {AGAIN}",
+            )

@@ -1,0 +1,125 @@
+"""What is asked of the CUDA that the packages of a list want: one major, and torch's own pins."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envkit.facts import Facts, TorchOldRow, TorchRow
+from envkit.judging.checks._packages import need_release, need_torch, sure
+from envkit.judging.checks._torch_fit import build_of, cited, default_build
+from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.subjects.dockerfile import Install
+from envkit.subjects.packages import Packages
+
+# Wheels of NVIDIA's whose files have the same names for every CUDA major, so that the one installed last stays.
+_SAME_FILES = ("nvidia-cudnn", "nvidia-nccl", "nvidia-nvshmem", "nvidia-cusparselt")
+_SUFFIX = re.compile(r"(.+?)-cu(?:da)?([0-9]{2})(?:[0-9]|x)?\Z")
+_EXTRA = re.compile(r"cuda([0-9]{2})(?:-|_|\Z)")
+_FRAMEWORKS = ("onnxruntime-gpu", "tensorflow", "tensorflow-gpu", "ctranslate2", "paddlepaddle-gpu", "faster-whisper")
+
+
+def _major(one: Install, facts: Facts) -> tuple[str, str]:
+    """The CUDA major that a package is for and how that is known, ("", "") where nothing says so."""
+    named = _SUFFIX.fullmatch(one.name)
+    if named:
+        return named[2], f"the name {one.name}"
+    if one.name == "jax":
+        extra = next((found for extra in one.extras if (found := _EXTRA.match(extra))), None)
+        return (extra[1], f"the extra {extra[0]}") if extra else ("", "")
+    if one.name in _FRAMEWORKS and one.version and not (one.index or one.extra_indexes or one.find_links):
+        row = facts.gpu_package(one.name, one.version)
+        if row is not None and row.cuda:
+            return row.cuda.split(".")[0], f"{row.source}; seen {row.seen}"
+    return "", ""
+
+
+def packages_cuda_mixed(packages: Packages, facts: Facts) -> Iterator[Finding]:
+    """No package is for another CUDA major than torch.
+
+    Wheels of cuDNN, NCCL and NVSHMEM have the same file names for every major, and the last one stays; others look for
+    libraries that are not there.  Source: the wheels' RECORD; the packages' installation pages.
+    """
+    listed = [(one, *_major(one, facts)) for one in sure(packages) if not one.constraint and one.manager != "conda"]
+    named = [(one, major, why) for one, major, why in listed if major]
+    if not named:
+        raise Skip("no package but torch is for one CUDA major")
+    torch = need_torch(packages)
+    if not torch.cuda.missing and torch.cuda.value == "cpu":
+        raise Skip("the torch is a build for the CPU")
+    cuda = torch.cuda.need("the CUDA of torch")
+    wanted = cuda.split(".")[0]
+    for one, major, why in named:
+        if major == wanted:
+            continue
+        clash = _overwrites(one, torch.version.value or "", cuda, facts)
+        yield Finding(
+            f"{one.name} is for CUDA {major} and torch {torch.version.value or ''} for CUDA {cuda}".replace("  ", " ")
+            + (", and both majors of it put files of the same names into one folder" if clash else ""),
+            Severity.ERROR if clash else Severity.WARNING,
+            one.span.place,
+            {f"CUDA {major}": f"{one.span.place}, {why}", f"CUDA {cuda}": torch.cuda.via},
+            f"remove it: torch brings its own for CUDA {wanted}"
+            if one.name.startswith("nvidia-")
+            else f"take its build for CUDA {wanted}, or a torch for CUDA {major}",
+            one.span,
+        )
+
+
+def _overwrites(one: Install, version: str, cuda: str, facts: Facts) -> bool:
+    """Whether the wheel has files of the same names as the one that torch's default wheel requires."""
+    row = build_of(version, cuda, facts)
+    if not isinstance(row, TorchRow) or not row.default or not one.name.startswith(_SAME_FILES):
+        return False
+    if one.name.startswith("nvidia-cudnn"):  # libcudnn.so carries the major
+        return row.cudnn is not None and one.version.split(".")[0] == str(row.cudnn.major)
+    return True
+
+
+def packages_nvidia_pin_conflict(packages: Packages, facts: Facts) -> Iterator[Finding]:
+    """What is pinned of cuDNN, NCCL and triton is what torch's wheel pins itself; pip refuses two exact versions.
+
+    Source: Requires-Dist of the default wheel of each release.
+    """
+    if packages.kind in ("uv-lock", "lock"):
+        raise Skip("a lock was solved, so its pins agree")
+    pinned = [one for one in sure(packages) if one.version and not one.url and _is_pinned_by_torch(one.name)]
+    if not pinned:
+        raise Skip("no library that torch pins is pinned here")
+    torch = need_torch(packages)
+    version = need_release(torch, "the installer takes one that fits the pins")
+    row = default_build(version, facts)
+    if torch.method == "conda":
+        raise Skip("conda's torch takes its libraries from conda")
+    if isinstance(row, TorchOldRow):
+        raise Skip("what releases that old pin was not read")
+    if row is None:
+        raise Unknown(f"no fact tells what torch {version} pins")
+    if torch.cuda.missing or torch.cuda.value != str(row.cuda):
+        raise Unknown(f"what the build of torch {version} for CUDA {torch.cuda.value or '?'} pins was not read")
+    for one in pinned:
+        wanted = _pin_of(one.name, row)
+        if not wanted or wanted == one.version:
+            continue
+        yield Finding(
+            f"{one.name}=={one.version} is pinned, and torch {version} requires {one.name}=={wanted}, so that pip "
+            "finds no solution",
+            Severity.ERROR,
+            one.span.place,
+            {f"torch {version} requires {one.name}=={wanted}": cited(row)},
+            f"drop the line, for torch brings it, or pin {one.name}=={wanted}",
+            one.span,
+        )
+
+
+def _is_pinned_by_torch(name: str) -> bool:
+    return name == "triton" or re.fullmatch(r"nvidia-(?:cudnn|nccl)-cu[0-9]{2}", name) is not None
+
+
+def _pin_of(name: str, row: TorchRow) -> str:
+    if name == "triton":
+        return row.triton.removeprefix("==") if row.triton and row.triton.startswith("==") else ""
+    if not name.endswith(f"cu{row.cuda.major}"):
+        return ""  # another major: packages-cuda-mixed
+    found = row.cudnn if name.startswith("nvidia-cudnn") else row.nccl
+    return str(found) if found is not None else ""

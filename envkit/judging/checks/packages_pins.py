@@ -1,0 +1,143 @@
+"""What is asked of the pins of a list of packages: that they can be installed together, and are what was locked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envkit.judging.checks._packages import need_torch, sure
+from envkit.model import Finding, Severity, Skip
+from envkit.subjects.dockerfile import Install
+from envkit.subjects.packages import Packages
+
+
+def packages_hashes_partial(packages: Packages) -> Iterator[Finding]:
+    """Either all requirements have hashes or none: one hash makes pip ask for all of them.
+
+    Source: pip documentation, secure installs, hash-checking mode.
+    """
+    if packages.kind != "requirements":
+        raise Skip("only requirements files hold hashes line by line")
+    if not packages.hashed and not packages.bare:
+        raise Skip("the file names no package")
+    if not packages.hashed:
+        return
+    for one in packages.bare:
+        what = f"{one.name}{one.specifier}" if one.name != "." else one.url
+        yield Finding(
+            f"{what} has no hash and {len(packages.hashed)} other line{'s' if len(packages.hashed) > 1 else ''} do, so "
+            "that pip refuses the file"
+            if not one.editable
+            else f"{what} is editable and can have no hash, and other lines have one, so that pip refuses the file",
+            Severity.ERROR,
+            one.span.place,
+            {"a line with a hash": packages.hashed[0].span.place},
+            "compile the file anew with `pip-compile --generate-hashes` or `uv pip compile --generate-hashes`",
+            one.span,
+        )
+
+
+def packages_conflicting_pins(packages: Packages) -> Iterator[Finding]:
+    """No package is asked for twice in ways that exclude each other.  Source: PEP 440; pip's resolver refuses them."""
+    if packages.kind in ("uv-lock", "lock", "spec"):
+        raise Skip("a lock may hold one package in several versions, each for its machines")
+    by_name: dict[tuple[str, str], list[Install]] = {}
+    for one in sure(packages):
+        if one.name != "." and not one.marker:
+            by_name.setdefault((_resolver(one.manager), one.name), []).append(one)
+    if not by_name:
+        raise Skip("the file names no package")
+    for (_, name), listed in by_name.items():
+        pins = [one for one in listed if one.version]
+        for later in listed:
+            first = next((one for one in pins if one is not later and _exclude(one, later)), None)
+            if first is None or (later.version and listed.index(first) > listed.index(later)):
+                continue
+            yield Finding(
+                f"{name}{later.specifier} excludes {name}{first.specifier} of line {first.span.line}, so that nothing "
+                "can be installed",
+                Severity.ERROR,
+                later.span.place,
+                {f"{name}{first.specifier}": first.span.place},
+                "keep one of the lines",
+                later.span,
+            )
+
+
+def _resolver(manager: str) -> str:
+    return "conda" if manager == "conda" else "pip"
+
+
+def _exclude(pin: Install, other: Install) -> bool:
+    """Whether an exact pin and another requirement of the same package cannot both hold."""
+    if other.version:
+        differ = (pin.version, pin.local) != (other.version, other.local)
+        return differ and (pin.version != other.version or bool(pin.local and other.local))
+    if not other.specifier or pin.manager == "conda" or other.url:
+        return False
+    # imported here because it costs 6 ms, and few files name a package twice
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.version import InvalidVersion
+
+    try:
+        return not SpecifierSet(other.specifier).contains(pin.version, prereleases=True)
+    except (InvalidSpecifier, InvalidVersion):
+        return False
+
+
+def packages_torch_twice(packages: Packages) -> Iterator[Finding]:
+    """One environment gets torch from conda or from pip, not from both: pip's replaces files of conda's.
+
+    Source: conda documentation, using pip in a conda environment.
+    """
+    if packages.kind != "conda":
+        raise Skip("only a conda environment has two installers")
+    found = [one for one in sure(packages, "torch") if not one.constraint]
+    if not found:
+        need_torch(packages)
+    conda = next((one for one in found if one.manager == "conda"), None)
+    pip = next((one for one in found if one.manager != "conda"), None)
+    if conda is None or pip is None:
+        return
+    kept = not pip.version or (pip.version == conda.version and not pip.local)
+    yield Finding(
+        f"torch{pip.specifier} from pip comes on top of pytorch{conda.specifier} from conda"
+        + (", which stays if it satisfies it" if kept else " and replaces it, with another set of CUDA libraries"),
+        Severity.NOTE if kept else Severity.WARNING,
+        pip.span.place,
+        {f"pytorch{conda.specifier}": conda.span.place},
+        "drop one of the two",
+        pip.span,
+    )
+
+
+def packages_lock_stale(packages: Packages) -> Iterator[Finding]:
+    """The lock answers the spec beside it.  Source: the wish that the lock holds (envkit lock)."""
+    if packages.kind != "lock":
+        raise Skip("the file is no envkit.lock")
+    if packages.disagreements is None:
+        raise Skip("there is no envkit.toml beside the lock")
+    for one in packages.disagreements:
+        yield Finding(
+            one.message,
+            Severity.ERROR,
+            one.span.place,
+            {packages.spec: "read beside the lock"},
+            "lock anew with `envkit lock`",
+            one.span,
+        )
+
+
+def packages_lock_leaves_open(packages: Packages) -> Iterator[Finding]:
+    """The lock pins its base and its Debian packages.  Source: what the lock holds (envkit lock)."""
+    if packages.kind != "lock":
+        raise Skip("the file is no envkit.lock")
+    for one in packages.leaves_open:
+        yield Finding(
+            one.message,
+            Severity.WARNING,
+            one.span.place,
+            {"the lock": one.span.place},
+            "lock again with `envkit lock --upgrade` where an engine, a registry and a Debian mirror answer; packages "
+            "can be pinned on a base of plain Debian alone",
+            one.span,
+        )

@@ -1,0 +1,244 @@
+"""What is asked of the torch that a list of packages names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envkit.dockerfile.requirements import LONGEST
+from envkit.dockerfile.torches import nightly, variant_of, wins
+from envkit.facts import Facts
+from envkit.judging.checks._packages import need_release, need_torch, said, sure
+from envkit.judging.checks._torch_fit import (
+    default_build,
+    driver_misfit,
+    gpu_misfit,
+    index_lacks,
+    other_cuda,
+    pair_misfit,
+    python_misfit,
+    settled,
+)
+from envkit.model import Finding, Severity, Skip, Span, Unknown
+from envkit.subjects.dockerfile import Install
+from envkit.subjects.packages import Packages
+
+_BEHIND = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)[^#]*?\s(--(?:extra-)?index-url|--find-links)\b")
+_PIP_KINDS = ("requirements", "conda", "pyproject")
+
+
+def packages_torch_python_unsupported(packages: Packages, facts: Facts) -> Iterator[Finding]:
+    """torch has a wheel for the Python, or for one of the Pythons, that the file names.  Source: the wheels' tags."""
+    if not packages.pythons and packages.python.missing:
+        raise Skip(packages.python.missing)
+    if not packages.torches and any(one.name == "torch" and one.marker for one in packages.installs):
+        raise Skip("a marker chooses the torch by what the file leaves open")
+    torch = need_torch(packages)
+    if torch.method == "conda":
+        raise Skip("conda builds torch for Pythons of its own choice")
+    version = need_release(torch, "the installer takes one that has a wheel")
+    misfit = python_misfit(version, packages.pythons or (packages.python.need("the Python"),), facts)
+    if misfit:
+        yield said(misfit, torch.span, Severity.ERROR)
+
+
+def packages_torchvision_mismatch(packages: Packages, facts: Facts) -> Iterator[Finding]:
+    """torchvision and torchaudio were made for the torch beside them, and for the same CUDA.
+
+    Source: Requires-Dist of their wheels; torchvision's own check of the CUDA major at import.
+    """
+    mates = sure(packages, "torchvision", "torchaudio")
+    if not mates:
+        raise Skip("the file names neither torchvision nor torchaudio")
+    torch = need_torch(packages)
+    version = need_release(torch, "the installer takes the one that fits")
+    open_: str = ""
+    for mate in mates:
+        if not mate.version or mate.url or mate.constraint:
+            continue
+        try:
+            misfit = pair_misfit(mate.name, mate.version, version, facts)
+        except Unknown as unknown:
+            open_ = open_ or str(unknown)
+            continue
+        misfit = misfit or other_cuda(mate, torch)
+        if misfit:
+            yield said(misfit, mate.span, Severity.ERROR)
+    if open_:
+        raise Unknown(open_)
+
+
+def packages_torch_build_missing(packages: Packages, facts: Facts) -> Iterator[Finding]:
+    """The build of torch that the file pins was made: its local version, or its version on the only index given.
+
+    Source: the lists of builds on download.pytorch.org.
+    """
+    asked = 0
+    for one in sure(packages, "torch"):
+        variant = one.local if one.manager != "conda" else ""
+        where = one.span
+        if not variant and one.index and one.manager != "conda" and not one.extra_indexes:
+            variant = variant_of(one.index)
+        if not one.version or not variant or one.url or nightly(one):
+            continue
+        asked += 1
+        misfit = index_lacks(one.version, variant.partition(".")[0], facts)
+        if misfit:
+            yield said(misfit, where, Severity.ERROR)
+    if not asked:
+        raise Skip("the file pins no build of torch")
+
+
+def packages_unpinned_torch(packages: Packages) -> Iterator[Finding]:
+    """An exact version, an address or a lock decides which torch gets installed.  Source: envkit."""
+    if packages.kind == "pyproject":
+        raise Skip("a pyproject.toml says what a project works with; a lock beside it says what gets installed")
+    if packages.constraints:
+        raise Skip("constraints install nothing by themselves")
+    # What stands under a marker is pinned or not whoever gets it; extras are alternatives.
+    found = [
+        one for one in packages.installs if one.name == "torch" and not one.constraint and (one.sure or one.marker)
+    ]
+    if not found:
+        need_torch(packages)
+        raise Skip("the file names no torch")
+    if packages.path.endswith(".in"):
+        raise Skip("what a requirements.in leaves open its compiled file pins")
+    if any(_settled(one, packages) for one in found if one.sure):
+        return  # the others have to agree with it
+    for one in found:
+        if _settled(one, packages):
+            continue
+        yield Finding(
+            f"torch{one.specifier} leaves open which torch gets installed"
+            if one.specifier
+            else "no version of torch is given, so each install may get another one, for another CUDA",
+            Severity.WARNING,
+            one.span.place,
+            {f"torch{one.specifier}": one.span.place},
+            _pin(one),
+            one.span,
+        )
+
+
+def _settled(one: Install, packages: Packages) -> bool:
+    pinned = any(other.name == "torch" and other.constraint and other.version for other in packages.installs)
+    return pinned or settled(one)
+
+
+def _pin(one: Install) -> str:
+    return f"pin it, `{'pytorch=' if one.manager == 'conda' else 'torch=='}X.Y.Z`, with the release that was tested"
+
+
+def packages_extra_index_loses(packages: Packages, facts: Facts) -> Iterator[Finding]:
+    """An extra index of torch builds gives the torch, not the default index beside it.
+
+    pip asks all indexes and takes the highest version.  Source: pip documentation, --extra-index-url.
+    """
+    asked = 0
+    for one in sure(packages, "torch"):
+        if one.manager != "pip" or one.url or one.locked or one.constraint:
+            continue
+        variant = next((found for url in one.extra_indexes if (found := variant_of(url))), "")
+        if not variant or variant_of(one.index):
+            continue
+        asked += 1
+        if one.local or wins(one, variant, facts):
+            continue
+        rival, newest = facts.newest_torch(None), facts.newest_torch(variant)
+        wanted = f"torch {one.version}" if one.version else f"torch {rival}, the newest,"
+        row = default_build(one.version or rival, facts)
+        yield Finding(
+            f"{wanted} is not on the extra index for {variant}, so pip takes it from the default index"
+            + (f", built for CUDA {row.cuda}" if row else ""),
+            Severity.WARNING,
+            one.span.place,
+            {f"newest torch for {variant}: {newest}": f"{row.source}; seen {row.seen}"} if row else {},
+            f"pin `torch=={newest}+{variant}`, the newest one of that index, or write --index-url in place of "
+            "--extra-index-url"
+            if newest
+            else "write --index-url in place of --extra-index-url",
+            one.span,
+        )
+    if not asked:
+        raise Skip("no extra index of torch builds is given")
+
+
+def packages_torch_index_missing(packages: Packages) -> Iterator[Finding]:
+    """A pinned local version of torch ("+cuNNN") is on an index that the file names.
+
+    The default index holds no local versions.  Source: PEP 440, local version identifiers; PyPI refuses them.
+    """
+    if packages.kind not in _PIP_KINDS:
+        raise Skip("a lock names each artifact")
+    found = [
+        one
+        for one in sure(packages, "torch", "torchvision", "torchaudio")
+        if one.manager in ("pip", "uv", "poetry") and one.local and not (one.url or one.locked or one.constraint)
+    ]
+    if not found or packages.constraints:
+        raise Skip("the file pins no local version of torch")
+    for one in found:
+        if one.index or one.extra_indexes or one.find_links:
+            continue
+        yield Finding(
+            f"{one.name}=={one.version}+{one.local} is on no index that the file names; the default one holds no local "
+            "versions",
+            Severity.WARNING,
+            one.span.place,
+            {f"+{one.local}": one.span.place},
+            f"add the line `--extra-index-url https://download.pytorch.org/whl/{one.local.partition('.')[0]}`"
+            if packages.kind == "requirements"
+            else f"name the index https://download.pytorch.org/whl/{one.local.partition('.')[0]} for it",
+            one.span,
+        )
+
+
+def packages_gpu_arch_not_covered(packages: Packages, facts: Facts) -> Iterator[Finding]:
+    """The torch build has code for every GPU that was named.  Source: the architectures read in the wheels."""
+    if not packages.gpus:
+        raise Skip("no GPU was named (--gpu)")
+    torch = need_torch(packages)
+    cuda = torch.cuda.need("the CUDA of torch")
+    version = torch.version.need("the version of torch")
+    for gpu in packages.gpus:
+        misfit = gpu_misfit(version, cuda, gpu, facts)
+        if misfit:
+            yield said(misfit, torch.span, Severity.ERROR)
+
+
+def packages_driver_too_old(packages: Packages, facts: Facts) -> Iterator[Finding]:
+    """The torch build runs on the driver that was named.  Source: NVIDIA, CUDA compatibility."""
+    if not packages.driver:
+        raise Skip("no driver was named (--driver)")
+    torch = need_torch(packages)
+    cuda = torch.cuda.need("the CUDA of torch")
+    if cuda == "cpu":
+        raise Skip("the torch is a build for the CPU")
+    misfit = driver_misfit(cuda, packages.driver, f"torch {torch.version.value or ''}".strip(), facts)
+    if misfit:
+        yield said(misfit, torch.span, Severity.ERROR)
+
+
+def packages_index_ignored(packages: Packages) -> Iterator[Finding]:
+    """An index stands on a line of its own: behind a requirement pip reads the option and takes no notice of it.
+
+    Source: pip documentation, requirements file format, per-requirement options; pip, req_file.py.
+    """
+    if packages.kind != "requirements":
+        raise Skip("only requirements files hold options")
+    if not packages.installs:
+        raise Skip("the file names no package")
+    for number, line in enumerate(packages.text.splitlines(), 1):
+        found = _BEHIND.match(line) if len(line) <= LONGEST else None
+        if not found:
+            continue
+        span = Span(packages.path, number, found.start(2) + 1, number, found.end(2) + 1)
+        yield Finding(
+            f"{found[2]} stands behind {found[1]}, where pip takes no notice of it",
+            Severity.WARNING,
+            f"{packages.path}:{number}",
+            {found[2]: f"{packages.path}:{number}"},
+            "write it on a line of its own above; it holds for the whole file",
+            span,
+        )

@@ -1,0 +1,140 @@
+"""Judges a run of the smoke suite as a whole: what was asked, given and promised, beside what it saw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from envkit.judging.checks._given import FIX, must_see
+from envkit.judging.checks._smoke import Limit, beyond, death, number
+from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.payload.smoke import EXTRA
+from envkit.subjects.smoke import SmokeRun
+
+
+def smoke_import_leaves_cuda_alone(run: SmokeRun) -> Iterator[Finding]:
+    """Importing torch does not initialise CUDA, so that a process can still fork its workers."""
+    if run.torch.value is None and run.torch.missing.startswith("unfit"):
+        raise Skip("there is no torch in this Python")
+    if run.sanitize:
+        raise Skip("under compute-sanitizer each test has an interpreter of its own")
+    if run.cuda_before_fork.missing == "torch was not imported" and run.only and run.tests.value is not None:
+        raise Skip("no test that forks from an imported torch was run")
+    if run.cuda_before_fork.need("whether importing torch initialises CUDA"):
+        yield Finding(
+            "importing torch initialised CUDA before any test had started",
+            evidence={"true": run.cuda_before_fork.via},
+            fix="look for a sitecustomize, a .pth file or a plugin that calls torch.cuda when torch is imported",
+        )
+
+
+def smoke_gpu_not_seen(run: SmokeRun) -> Iterator[Finding]:
+    """A run that was given GPUs sees them; otherwise each GPU test is skipped and the CPU's results look like a pass.
+
+    Source: cuInit and cuDeviceGetCount in the run, against what envkit gave to it.
+    """
+    least = must_see(run.gpus_given)
+    seen = run.gpus.need("the GPUs that the run saw")
+    given = " and ".join(run.gpus_given)
+    if len(seen) < least:
+        unfit = (test.detail for test in run.tests.value or () if test.ended == "unfit" and test.device == "cuda")
+        why = next(unfit, "")
+        yield Finding(
+            f"the run was given GPU {given} and sees {len(seen) or 'none'}" + (f": {why}" if why else ""),
+            evidence={", ".join(seen) or "none": run.gpus.via, given: "given by envkit"},
+            fix=FIX,
+        )
+
+
+def smoke_torch_not_promised(run: SmokeRun) -> Iterator[Finding]:
+    """The torch under test is the promised release; a promised torch that is absent is no reason to skip its tests.
+
+    Source: the promise in the image's label, against torch.__version__.
+    """
+    if not run.torch_promised:
+        raise Skip("no torch was promised")
+    if run.only and run.torch.missing == "torch was not imported":
+        raise Skip("no test that imports torch in common was asked for")
+    promised = run.torch_promised
+    if run.torch.missing.startswith("unfit"):
+        yield Finding(
+            f"torch {promised} was promised and there is none",
+            where="torch",
+            evidence={run.torch.missing: "import torch", promised: "the image's label"},
+            fix="install what the lock names into a fresh environment: `envkit build`",
+        )
+        return
+    has = run.torch.need("the version of torch")
+    if Version(has.partition("+")[0]) != Version(promised.partition("+")[0]):
+        yield Finding(
+            f"torch {promised} was promised and torch {has} was tested",
+            where="torch",
+            evidence={has: run.torch.via, promised: "the image's label"},
+            fix="install what the lock names into a fresh environment: `envkit build`",
+        )
+
+
+def smoke_extra(run: SmokeRun) -> Iterator[Finding]:
+    """Every test from outside the suite ran, and each of its measures is within the limit that it sets itself.
+
+    A measure that ends in ``.wrong`` is a count, with the limit 0; one without a limit is a figure, which is told and
+    not judged.  A test that bounds nothing could not fail, so it is a finding.
+    """
+    mine = [test for test in run.tests.need("the run of the smoke suite") if test.name.startswith(EXTRA)]
+    if not mine:
+        raise Skip("no test from outside the suite was run")
+    blind = []
+    for test in mine:
+        found = []
+        if test.ended not in ("ran", "unfit"):
+            found.append(death(test))
+        elif test.ended == "ran":
+            most = {**{name: 0.0 for name in test.measures if name.endswith(".wrong")}, **test.limits}
+            if not most:
+                found.append(
+                    Finding(
+                        f"{test.name} bounds nothing, so that it cannot fail",
+                        where=test.device,
+                        evidence={", ".join(sorted(test.measures)) or "none": "its measures"},
+                        fix="count what is wrong under a name that ends in .wrong, or call bench.limit(name, most)",
+                    )
+                )
+            for name, limit in most.items():
+                row = Limit(test.name, (name,), (test.device.partition(":")[0],), "set by the test itself", most=limit)
+                finding = beyond(row, name, test)
+                found += [finding] if finding else []
+        if run.sabotage and test.ended != "unfit" and not found:
+            blind.append(f"{test.name} on {test.device} does not see the saboteur {test.sabotage}")
+        yield from found
+    if blind:
+        raise Unknown("; ".join(blind))
+    if all(test.ended == "unfit" for test in mine):
+        raise Skip("; ".join(dict.fromkeys(test.detail for test in mine)))
+
+
+def smoke_sanitizer(run: SmokeRun) -> Iterator[Finding]:
+    """Under compute-sanitizer no test has an invalid access, a race, an uninitialised read or a wrong barrier.
+
+    Source: the tool's own log, read for each test; a test without a log is not known to be clean.
+    """
+    if not run.sanitize:
+        raise Skip("the run was not under compute-sanitizer")
+    tests = [test for test in run.tests.need("the run of the smoke suite") if test.ended != "unfit"]
+    if not tests:
+        raise Unknown(f"no test was run under {run.sanitize}")
+    unread = []
+    for test in tests:
+        errors = number(test, "sanitizer.errors")
+        if errors > 0:
+            yield Finding(
+                f"{run.sanitize} found {errors:.0f} in {test.name}: {test.detail}",
+                Severity.ERROR,
+                test.device,
+                {f"{errors:.0f}": f"the error summary of compute-sanitizer --tool {run.sanitize}"},
+                "the kernel and the line are in the message; where it is a library's, report it there",
+            )
+        elif errors != 0:
+            unread.append(f"{test.name} on {test.device}")
+    if unread:
+        raise Unknown(f"{run.sanitize} left no summary of {', '.join(unread)}")

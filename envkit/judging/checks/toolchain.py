@@ -1,0 +1,159 @@
+"""What is asked of the compilers in an image: nvcc, the host compiler it takes, and the assemblers of packages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envkit.errors import UsageError
+from envkit.facts import Facts
+from envkit.judging.checks._torch import cuda_build
+from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.subjects.image import Image, Toolkit
+from envkit.versions import Cuda
+
+# the places where torch's cpp_extension looks for nvcc, first to last; what wheels bring it does not take by itself
+_GONE = "No such file or directory"
+_NAMED = ("CUDA_HOME", "CUDA_PATH")
+_ORDER = (*_NAMED, "PATH", "/usr/local/cuda")
+
+
+def _toolkits(image: Image) -> list[Toolkit]:
+    """The nvcc that an extension build takes, first, and those behind it; raises Skip where there is none.
+
+    A runtime image may name a CUDA_HOME that holds no compiler.
+    """
+    ranked = [one for one in _ranked(image) if one.error != _GONE]
+    if not ranked:
+        raise Skip("there is no nvcc where an extension build looks for it")
+    return ranked
+
+
+def _ranked(image: Image) -> list[Toolkit]:
+    found = image.toolkits.need("the CUDA compilers")
+    return sorted((one for one in found if one.via in _ORDER), key=lambda one: _ORDER.index(one.via))
+
+
+def _said(one: Toolkit) -> Cuda:
+    if not one.version:
+        raise Unknown(f"{one.path} of {one.via} does not say its version: {one.error}")
+    return Cuda(one.version)
+
+
+def image_nvcc_not_torchs(image: Image) -> Iterator[Finding]:
+    """The nvcc that an extension build takes is of the CUDA that torch was built with.
+
+    Another major is refused by torch's cpp_extension: an error where CUDA_HOME names it, a warning where it is just
+    there, for not every environment builds.  Another minor is a note.  An nvcc on PATH that is not
+    that of CUDA_HOME is a warning: torch takes one, a makefile the other.  Source: torch.utils.cpp_extension,
+    _check_cuda_version and _find_cuda_home, which takes CUDA_HOME as it is.
+    """
+    toolkits = _toolkits(image)
+    for named in _ranked(image)[:1]:
+        if named.error == _GONE:
+            yield Finding(
+                f"{named.via} names no nvcc at {named.path}, and {toolkits[0].path} is not looked for",
+                Severity.WARNING,
+                named.path,
+                {named.error: f"{named.path} --version", toolkits[0].path: toolkits[0].via},
+                f"point {named.via} at the toolkit that holds nvcc",
+            )
+    taken, has = toolkits[0], _said(toolkits[0]).upto(2)
+    for other in toolkits[1:]:
+        if other.via == "PATH" and other.version and Cuda(other.version).upto(2) != has:
+            yield Finding(
+                f"nvcc of {taken.via} is {taken.version} and the one on PATH is {other.version}: torch's build takes "
+                "the first, a makefile the second",
+                Severity.WARNING,
+                other.path,
+                {taken.version: f"{taken.path} --version", other.version: f"{other.path} --version"},
+                f"put {taken.path.rpartition('/')[0]} first on PATH, or set {taken.via} to the other toolkit",
+            )
+    build = _build_or_none(image)
+    if build is None:
+        return
+    version, wanted = build
+    if has == wanted:
+        return
+    major = has.major != wanted.major
+    yield Finding(
+        f"nvcc of {taken.via} is CUDA {has} and torch {version} is built for CUDA {wanted}"
+        + (": torch refuses to build extensions with it" if major else ""),
+        Severity.NOTE if not major else Severity.ERROR if taken.via in _NAMED else Severity.WARNING,
+        taken.path,
+        {taken.version: f"{taken.path} --version", str(wanted): "torch.version.cuda"},
+        f"install nvcc {wanted} and point CUDA_HOME at it, or take a torch built for CUDA {has}"
+        if major
+        else f"nothing is to be done; an extension that must match exactly needs nvcc {wanted}",
+    )
+
+
+def _build_or_none(image: Image) -> tuple[str, Cuda] | None:
+    """torch's version and CUDA; None where there is no torch with CUDA, which is no matter of nvcc's."""
+    try:
+        build = cuda_build(image)
+    except Skip:
+        return None
+    return build.version, Cuda(build.cuda).upto(2)
+
+
+def image_compiler_unfit_for_nvcc(image: Image, facts: Facts) -> Iterator[Finding]:
+    """The host compiler is one that nvcc accepts.
+
+    Source: crt/host_config.h of the toolkit, whose bounds are gcc_max and clang_max in facts/cuda.jsonl; the bound is
+    the major.
+    """
+    nvcc = _toolkits(image)[0]
+    cuda = _said(nvcc).upto(2)
+    kind, _, version = image.compiler.need("the host compiler").partition(" ")
+    if not version:
+        raise Skip(f"there is no host compiler ({image.compiler.via})")
+    try:
+        row = facts.cuda(str(cuda))
+    except UsageError as error:
+        raise Unknown(f"the facts do not hold the bounds of nvcc {cuda}: {error.message}") from error
+    newest = row.gcc_max if kind == "gcc" else row.clang_max
+    if newest is None:
+        raise Unknown(f"the newest {kind} that nvcc {cuda} accepts was not read")
+    if int(version.split(".")[0]) > int(newest.split(".")[0]):
+        yield Finding(
+            f"the host compiler is {kind} {version} and nvcc {cuda} accepts {kind} up to {newest}",
+            where=nvcc.path,
+            evidence={
+                f"{kind} {version}": image.compiler.via,
+                newest: row.source,
+                nvcc.version: f"{nvcc.path} --version",
+            },
+            fix=f"install {kind} {newest} and set CXX, CC and NVCC_CCBIN to it, or take a newer nvcc of torch's CUDA",
+        )
+
+
+def image_assembler_newer_than_driver(image: Image) -> Iterator[Finding]:
+    """The assemblers that packages bring are of no newer major than the driver's CUDA.
+
+    Machine code of a newer major is refused by the driver as an invalid image.  A warning, for a package may bring two
+    and use one.  Source: observed in Triton, whose code goes through its own ptxas; NVIDIA, CUDA Compatibility: minor
+    version compatibility ends at the major.
+    """
+    brought = image.assemblers.need("the assemblers of packages")
+    if not brought:
+        raise Skip("no package brings an assembler")
+    seen = image.driver.need("the driver")
+    if not seen.library:
+        raise Skip(f"there is no driver here ({seen.load_error})")
+    if not seen.cuda:
+        raise Unknown(f"the driver at {seen.library} does not say which CUDA it speaks")
+    has = Cuda(seen.cuda)
+    silent = next((one for one in brought if not one.version), None)
+    newer = [one for one in brought if one.version and Cuda(one.version).major > has.major]
+    if silent is not None and not newer:
+        raise Unknown(f"{silent.path} does not say its version: {silent.error}")
+    for one in newer:
+        yield Finding(
+            f"{one.path.rpartition('/')[2]} of {one.owner or 'TRITON_PTXAS_PATH'} is of CUDA "
+            f"{Cuda(one.version).upto(2)} and the driver speaks CUDA {has}: it refuses what that assembles",
+            Severity.WARNING,
+            one.path,
+            {one.version: f"{one.path} --version", seen.cuda: f"cuDriverGetVersion of {seen.library}"},
+            f"install a driver for CUDA {Cuda(one.version).major} or newer, take a torch and Triton for CUDA "
+            f"{has.major}, or point TRITON_PTXAS_PATH at a ptxas of the driver's major",
+        )

@@ -1,0 +1,326 @@
+"""What is asked of how a workload gets its GPUs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from envkit.judging.checks._dockerfile import found
+from envkit.judging.checks._workload import (
+    evident,
+    gpu_count,
+    need_containers,
+    number,
+    option,
+    requests,
+    visible,
+    words,
+)
+from envkit.model import Finding, Severity, Skip
+from envkit.subjects.workload import Container, GpuRequest, Workload
+
+_COMPOSE = """deploy: {resources: {reservations: {devices: [{driver: nvidia, count: all, capabilities: [gpu]}]}}}"""
+_FIXES = {
+    "compose": f"reserve them: `{_COMPOSE}`",
+    "kubernetes": "set `resources: {limits: {nvidia.com/gpu: 1}}`",
+    "devcontainer": 'add `"runArgs": ["--gpus", "all"]`, or `"hostRequirements": {"gpu": true}`',
+}
+_TENSOR = ("--tensor-parallel-size", "--tensor_parallel_size", "-tp", "--tp-size", "--tp")
+# What an NVIDIA driver capability may be called in a device request (moby, daemon/nvidia_linux.go).
+_DRIVER_CAPABILITIES = ("compute", "compat32", "graphics", "utility", "video", "display")
+
+
+def workload_gpu_not_requested(workload: Workload) -> Iterator[Finding]:
+    """A container made for NVIDIA GPUs asks for one.
+
+    Source: Compose deploy specification, Kubernetes "Schedule GPUs", dev container metadata reference.
+    """
+    asked = 0
+    for one in need_containers(workload):
+        signs = list(evident(one))
+        if not signs or one.initial:
+            continue
+        asked += 1
+        runtime = one.runtime is not None and ("nvidia" in one.runtime.value or not one.runtime.sure)
+        if workload.overlays:
+            raise Skip(f"{workload.overlays[0]} beside it may ask for GPUs")
+        mighty = workload.kind == "kubernetes" and one.privileged is not None and one.privileged.value == "true"
+        handed = (
+            workload.kind == "compose" and "NVIDIA_VISIBLE_DEVICES" in one.env
+        )  # the default runtime may be nvidia's
+        if one.gpus or runtime or mighty or handed:
+            continue
+        what, span = signs[0]
+        yield found(
+            f"`{one.name}` is made for GPUs ({what}) and asks for none",
+            span,
+            Severity.WARNING,
+            _FIXES[workload.kind],
+            {what: span.place},
+        )
+    if not asked:
+        raise Skip("no container is evidently made for NVIDIA GPUs")
+
+
+def _need_requests(workload: Workload) -> list[tuple[Container, GpuRequest]]:
+    pairs = [(one, request) for one in need_containers(workload) for request in one.gpus]
+    if not pairs:
+        raise Skip("no container asks for a GPU")
+    return pairs
+
+
+def workload_gpu_request_invalid(workload: Workload) -> Iterator[Finding]:
+    """A request for GPUs is one that Docker Compose or Kubernetes takes.
+
+    Compose: `capabilities` is required, `count` and `device_ids` exclude each other (Compose deploy specification).
+    Kubernetes: whole numbers, limits at least, requests equal to limits (Kubernetes, Schedule GPUs).
+    """
+    for container, one in _need_requests(workload):
+        if not one.sure:
+            continue
+        if one.form in ("devices", "gpus"):
+            yield from _compose_request(container, one)
+        elif one.form in ("limit", "request"):
+            yield from _kubernetes_request(container, one)
+
+
+def _compose_request(container: Container, one: GpuRequest) -> Iterator[Finding]:
+    if one.form == "devices" and not one.capabilities:
+        yield found(
+            f"the device request of `{container.name}` names no capabilities, which compose refuses",
+            one.span,
+            Severity.ERROR,
+            "add `capabilities: [gpu]`",
+        )
+    if one.count is not None and one.ids is not None:
+        yield found(
+            f"the device request of `{container.name}` has both count {one.count.value} and device_ids "
+            f"{', '.join(one.ids)}, which compose refuses",
+            one.count.span,
+            Severity.ERROR,
+            "keep one of the two",
+        )
+    elif one.count is not None and one.count.sure and _parts_of_one(one.count.value):
+        yield found(
+            f"`{container.name}` asks for {one.count.value} GPUs, which is no whole number and not `all`",
+            one.count.span,
+            Severity.ERROR,
+            "write a whole number, or `all`",
+        )
+
+
+def _parts_of_one(text: str) -> bool:
+    """Whether a text is a number that is not whole, or below none; other texts are placeholders of some template."""
+    found = re.fullmatch(r"(-?)([0-9]*)(?:\.([0-9]+))?(m?)", text)
+    if not found or not (found[2] or found[3]):
+        return False
+    if found[4]:
+        return int(found[2] or 0) % 1000 != 0
+    below = bool(found[1]) and text != "-1"
+    return below or bool((found[3] or "").strip("0"))
+
+
+def _kubernetes_request(container: Container, one: GpuRequest) -> Iterator[Finding]:
+    said = one.count
+    if said is None:
+        return
+    if _parts_of_one(said.value):
+        yield found(
+            f"`{container.name}` asks for {said.value} of {one.resource}, which must be a whole number",
+            one.span,
+            Severity.ERROR,
+            "ask for whole GPUs; parts of one come from MIG or from time slicing of the device plugin",
+        )
+        return
+    if one.form != "request":
+        return
+    limit = container.resources.get(f"limits/{one.resource}")
+    if limit is None:
+        yield found(
+            f"`{container.name}` requests {said.value} of {one.resource} and sets no limit, which Kubernetes refuses",
+            one.span,
+            Severity.ERROR,
+            f"set `limits: {{{one.resource}: {said.value}}}`; the request follows it",
+        )
+    elif limit.sure and limit.value != said.value:
+        yield found(
+            f"`{container.name}` requests {said.value} of {one.resource} and limits it to {limit.value}, which must be "
+            "equal",
+            one.span,
+            Severity.ERROR,
+            "drop the request; it follows the limit",
+            {f"limit {limit.value}": limit.span.place},
+        )
+
+
+def workload_driver_capabilities(workload: Workload) -> Iterator[Finding]:
+    """The driver's CUDA library is mounted: the driver capabilities contain `compute`.
+
+    Source: NVIDIA Container Toolkit, driver capabilities; Docker makes NVIDIA_DRIVER_CAPABILITIES of those in a
+    device request (moby, daemon/nvidia_linux.go).
+    """
+    asked = 0
+    for one in need_containers(workload):
+        if not list(evident(one)):  # a monitor needs utility alone, a desktop graphics
+            continue
+        said = one.env.get("NVIDIA_DRIVER_CAPABILITIES")
+        if said is not None and said.sure:
+            asked += 1
+            words = [word.strip() for word in said.value.split(",")]
+            if words != [""] and not {"all", "compute"} & set(words):
+                yield found(
+                    f"NVIDIA_DRIVER_CAPABILITIES={said.value} of `{one.name}` lacks compute, so that libcuda.so.1 is "
+                    "not there",
+                    said.span,
+                    Severity.WARNING,
+                    f"write `{said.value},compute`",
+                )
+            continue
+        for request in one.gpus:
+            if request.capabilities is None or not request.sure:
+                continue
+            asked += 1
+            named = [word for word in request.capabilities if word in _DRIVER_CAPABILITIES]
+            if named and "compute" not in named:
+                yield found(
+                    f"the device request of `{one.name}` names {', '.join(named)} and not compute, so that "
+                    "libcuda.so.1 is not there",
+                    request.span,
+                    Severity.WARNING,
+                    "write `capabilities: [gpu]`, or add compute",
+                )
+    if not asked:
+        raise Skip("no container made for CUDA names driver capabilities")
+
+
+def workload_visible_devices_in_pod(workload: Workload) -> Iterator[Finding]:
+    """A pod leaves NVIDIA_VISIBLE_DEVICES to the device plugin.
+
+    A value in the manifest goes before the plugin's, and `all` hands every GPU of the node to a container that has been
+    given one or none.  Source: NVIDIA k8s-device-plugin, device list strategy.
+    """
+    if workload.kind != "kubernetes":
+        raise Skip("only Kubernetes' device plugin hands out GPUs")
+    for one in need_containers(workload):
+        said = one.env.get("NVIDIA_VISIBLE_DEVICES")
+        if said is None or not said.sure or said.value in ("", "none", "void"):
+            continue
+        yield found(
+            f"`{one.name}` sets NVIDIA_VISIBLE_DEVICES={said.value}, which goes before what the device plugin gives",
+            said.span,
+            Severity.WARNING,
+            "drop it and ask for nvidia.com/gpu; to hide all GPUs from a container write `void`",
+        )
+
+
+def workload_runtime_without_devices(workload: Workload) -> Iterator[Finding]:
+    """With `runtime: nvidia` something says which GPUs: NVIDIA_VISIBLE_DEVICES of the file or of the image.
+
+    Without it the runtime adds none.  Source: NVIDIA Container Toolkit, environment variables.
+    """
+    asked = 0
+    for one in need_containers(workload):
+        if not any(request.form == "runtime" for request in one.gpus) or one.runtime is None:
+            continue
+        if len(one.gpus) > 1 or one.env_files:
+            continue
+        asked += 1
+        base = (
+            one.base if one.base is not None else one.built.base if one.built is not None and one.built.stages else None
+        )
+        if visible(one) or base is None or not base.sure or base.family not in ("os", "python"):
+            continue  # other images may set it
+        name = one.image.value if one.image is not None else base.reference
+        yield found(
+            f"`{one.name}` has runtime nvidia, and neither the file nor {name} sets NVIDIA_VISIBLE_DEVICES, so that it "
+            "gets no GPU",
+            one.runtime.span,
+            Severity.WARNING,
+            "set NVIDIA_VISIBLE_DEVICES: all (and NVIDIA_DRIVER_CAPABILITIES: compute,utility)",
+        )
+    if not asked:
+        raise Skip("no container is started by the nvidia runtime alone")
+
+
+def workload_cuda_visible_devices(workload: Workload) -> Iterator[Finding]:
+    """CUDA_VISIBLE_DEVICES counts the GPUs inside of the container, from 0.
+
+    A container that gets the host's GPU 2 alone has it as 0, and with CUDA_VISIBLE_DEVICES=2 it has none.
+    Source: CUDA C++ Programming Guide, environment variables.
+    """
+    asked = 0
+    for one in need_containers(workload):
+        said, count = one.env.get("CUDA_VISIBLE_DEVICES"), gpu_count(one)
+        if said is None or not said.sure or not count:
+            continue
+        words = [word.strip() for word in said.value.split(",")]
+        if not all(re.fullmatch(r"[0-9]{1,3}", word) for word in words):
+            continue
+        asked += 1
+        beyond = [word for word in words if int(word) >= count]
+        if not beyond:
+            continue
+        have = f"{count} GPUs, 0 to {count - 1}" if count > 1 else "1 GPU, which is 0"
+        none = words[0] in beyond  # CUDA stops at the first number that is not there
+        yield found(
+            f"`{one.name}` has CUDA_VISIBLE_DEVICES={said.value} and gets {have} inside"
+            + (", so that CUDA finds none" if none else f", so that CUDA finds {words.index(beyond[0])}"),
+            said.span,
+            Severity.ERROR if none else Severity.WARNING,
+            "drop it: the container sees only the GPUs that it gets",
+            {f"{count}": requests(one)[0].span.place},
+        )
+    if not asked:
+        raise Skip("no container has both CUDA_VISIBLE_DEVICES and a known number of GPUs")
+
+
+def workload_ranks_exceed_gpus(workload: Workload) -> Iterator[Finding]:
+    """A command starts no more processes with a GPU each than the container gets GPUs.
+
+    NCCL refuses two ranks on one GPU ("Duplicate GPU detected").  Source: NCCL; torchrun and vLLM documentation.
+    """
+    asked = 0
+    for one in need_containers(workload):
+        count = gpu_count(one)
+        if not count:
+            continue
+        each = option(one, "--nproc_per_node", "--nproc-per-node")
+        all_of_them = [option(one, "--num_processes"), option(one, "--num-shard"), option(one, *_TENSOR)]
+        machines = option(one, "--nnodes", "--num_machines")
+        ray = any(word.value.rsplit("/", 1)[-1] == "ray" for word in words(one))
+        if ray or (machines is not None and number(machines) != 1):
+            all_of_them = []  # other machines bring their GPUs too
+        for said in (each, *all_of_them):
+            wanted = number(said)
+            if said is None or wanted is None:
+                continue
+            asked += 1
+            if wanted > count:
+                yield found(
+                    f"the command of `{one.name}` uses {wanted} GPUs and the container gets {count}",
+                    said.span,
+                    Severity.ERROR,
+                    "give it as many GPUs, or start fewer processes",
+                    {f"{count} GPU{'s' if count > 1 else ''}": requests(one)[0].span.place},
+                )
+    if not asked:
+        raise Skip("no command names a number of processes beside a known number of GPUs")
+
+
+def workload_replicas_share_gpus(workload: Workload) -> Iterator[Finding]:
+    """Copies of one service do not all get the same GPUs by name.  Source: Compose deploy specification, replicas."""
+    asked = 0
+    for one in need_containers(workload):
+        fixed = next((request for request in one.gpus if request.ids and request.form in ("devices", "gpus")), None)
+        if fixed is None or fixed.ids is None:
+            continue
+        asked += 1
+        if one.replicas is not None and one.replicas > 1:
+            yield found(
+                f"all {one.replicas} replicas of `{one.name}` get the same GPUs {', '.join(fixed.ids)}",
+                fixed.span,
+                Severity.WARNING,
+                "make a service for each GPU, or one replica",
+            )
+    if not asked:
+        raise Skip("no service names its GPUs")

@@ -1,0 +1,497 @@
+"""Puts a Launch together: the image's files, the machine, and what somebody declares of the job.
+
+Nothing is run and nothing is judged here.  What the job mounts is looked at in a child each, for a network file system
+whose server is gone answers nobody.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from envkit.engine import Engine, Say
+from envkit.errors import Undecided, UsageError
+from envkit.host.place import Place, short
+from envkit.image.audit import environment, exposed
+from envkit.image.audit import observe as observe_files
+from envkit.image.tree import Tree, Unreadable, open_tree
+from envkit.model import Observed
+from envkit.payload import elf, isolate
+from envkit.payload.isolate import Task
+from envkit.payload.probe import environ
+from envkit.runner.runner import promised
+from envkit.subjects.audit import Audit
+from envkit.subjects.codec import from_plain, to_plain
+from envkit.subjects.host import Host, Limit
+from envkit.subjects.launch import UNDECLARED, Account, CompatLibrary, Inside, Job, Launch, Mount
+from envkit.system import files
+
+ENGINE_SHM = 64 << 20  # what moby gives to a container that asks for nothing (daemon/config, DefaultShmSize)
+_MOUNT_S = 2.0  # stat and statvfs take microseconds; beyond this the file system hangs
+_IPC = re.compile(r"none|private|shareable|host|container:.+")  # docker run --ipc
+_USER = re.compile(r"[^:\s]+(?::[^:\s]+)?")
+_GPU = re.compile(r"[0-9]+(?::[0-9]+)?|(?:GPU|MIG)-[0-9A-Za-z/-]+")
+# what go-units knows, by which docker run reads --ulimit
+_LIMITS = (
+    "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile", "nproc", "rss", "rtprio",
+    "rttime", "sigpending", "stack",
+)  # fmt: skip
+_MOST_BYTES = 1 << 60
+_MOST_GPUS = 1024  # far above any machine; it bounds what a mistyped count makes
+_WAYS = ("cdi", "hook", "none")
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([bkmgt]?)(?:i?b)?\Z")
+_ULIMIT = re.compile(r"([a-z]+)=(-1|unlimited|[0-9]+)(?::(-1|unlimited|[0-9]+))?\Z")
+# Beside the steering ones, what decides where a process writes and whom it meets; none of them holds a secret.
+_MORE = (
+    "HOME", "USER", "LOGNAME", "TMPDIR", "XDG_CACHE_HOME", "HF_HOME",
+    "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK",
+)  # fmt: skip
+_COMPAT = re.compile(r"/libcuda\.so\.([0-9]+(?:\.[0-9]+)+)\Z")
+_NOTE, _NOTE_OWNER = ".note.cuda.fwd_compatibility", b"NVIDIA Corporation"
+_MOST_NOTE = 1 << 16  # bytes; real ones have some two hundred
+
+
+def size(text: str, what: str) -> int:
+    """Bytes out of "64m", "16g" or a plain number, as the engine reads sizes (powers of 1024).
+
+    Raises UsageError, naming ``what``, for anything else.
+    """
+    found = _SIZE.match(text.strip().lower())
+    if found is None or len(found[1]) > 20 or float(found[1]) * _UNITS[found[2]] > _MOST_BYTES:
+        raise UsageError(f"`{text[:40]}` is no size for {what}", "write it like 512m or 16g")
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+def _limiting(text: str | None, what: str) -> int | None:
+    """A size of which 0 means, as for the engine, that nobody gave one."""
+    return None if text is None else size(text, what) or None
+
+
+def read_env_file(path: Path, caller: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a file as `docker run --env-file` reads it.
+
+    A line is NAME=VALUE, the value taken as it is, quotes and all; NAME alone takes the caller's value, if it has one;
+    empty lines and those that begin with # are left out.  Raises UsageError, with the line's number, for a name that is
+    missing or holds white space, and for a file that cannot be read or is no UTF-8.
+    """
+    try:
+        lines = files.content(path).removeprefix(b"\xef\xbb\xbf").decode("utf-8").split("\n")
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {files.why(error)}", "name a file of lines like NAME=VALUE"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is no UTF-8 at byte {error.start}", "write it anew as UTF-8") from error
+    found: dict[str, str] = {}
+    for number, whole in enumerate(lines, 1):
+        line = whole.removesuffix("\r").lstrip()
+        if line and not line.startswith("#"):
+            _put(found, line, caller, f"line {number} of {path}")
+    return found
+
+
+def _put(found: dict[str, str], line: str, caller: Mapping[str, str], where: str) -> None:
+    """Adds NAME=VALUE or NAME to ``found``; raises UsageError, saying ``where`` it stands and never the value."""
+    name, is_set, value = line.partition("=")
+    fix = "write NAME=VALUE, or NAME alone for your own value of it"
+    if not name:
+        raise UsageError(f"{where} has no name before the =", fix)
+    if re.search(r"\s", name):
+        raise UsageError(f"{where} has white space in the name of a variable", fix)
+    if "\0" in line:
+        raise UsageError(f"{where} holds a zero byte, which no variable can", "write it anew")
+    if is_set:
+        found[name] = value
+    elif name in caller:
+        found[name] = caller[name]
+
+
+def gpus_of(wish: str) -> tuple[str, ...]:
+    """The GPUs that `--gpus` names: "all", "none", a count, "device=0,2" or a list of indices and UUIDs.
+
+    A count means the first ones, as the toolkit's hook takes them.  One index is written "device=0".  Raises UsageError
+    for whatever else.
+    """
+    text = wish.strip().strip("\"'")
+    if text in ("all", "-1", "none"):
+        return () if text == "none" else ("all",)
+    names = [one.strip() for one in text.removeprefix("device=").removeprefix("nvidia.com/gpu=").split(",")]
+    if names == ["all"]:
+        return ("all",)
+    if len(names) == 1 and names[0].isdecimal() and "=" not in text:
+        if int(names[0]) > _MOST_GPUS:
+            raise UsageError(f"no machine has {names[0]} GPUs", "write all, none, a count, or device=0,1")
+        return tuple(str(number) for number in range(int(names[0])))
+    if not all(map(_GPU.fullmatch, names)):
+        raise UsageError(f"`{wish}` names no GPUs", "write all, none, a count, or device=0,1")
+    return tuple(names)
+
+
+def _mount(text: str) -> Mount:
+    source, _, rest = text.partition(":")
+    target, _, options = rest.partition(":")
+    if not source or not target.startswith("/"):
+        raise UsageError(f"`{text}` is no mount", "write SOURCE:TARGET or SOURCE:TARGET:ro, TARGET from the root")
+    return Mount(source, posixpath.normpath(target), "ro" in options.split(","))
+
+
+def _limit(text: str) -> tuple[str, Limit]:
+    found = _ULIMIT.match(text)
+    if found is None:
+        raise UsageError(f"`{text}` is no limit", "write it like memlock=-1 or stack=67108864:67108864")
+    soft, hard = (-1 if one in ("-1", "unlimited") else int(one) for one in (found[2], found[3] or found[2]))
+    if found[1] not in _LIMITS:
+        raise UsageError(f"there is no limit `{found[1]}`", f"one of: {', '.join(_LIMITS)}")
+    if hard >= 0 and not 0 <= soft <= hard:
+        raise UsageError(f"`{text}` has its soft limit above the hard one", "write it like SOFT:HARD, the larger last")
+    return found[1], Limit(soft, hard)
+
+
+def _said(value: Any, via: str) -> Observed[Any]:
+    return Observed.lost(UNDECLARED, via) if value is None else Observed.of(value, via)
+
+
+def job_from(
+    *,
+    gpus: str | None = None,
+    way: str | None = None,
+    nodes: int | None = None,
+    ranks: int | None = None,
+    workers: int | None = None,
+    env: Sequence[str] = (),
+    env_files: Sequence[Path] = (),
+    caller: Mapping[str, str] | None = None,
+    shm: str | None = None,
+    memory: str | None = None,
+    ipc: str | None = None,
+    network: str | None = None,
+    ulimits: Sequence[str] | None = None,
+    user: str | None = None,
+    mounts: Sequence[str] | None = None,
+    tmpfs: Sequence[str] | None = None,
+    devices: Sequence[str] | None = None,
+    capabilities: Sequence[str] | None = None,
+    privileged: bool | None = None,
+    read_only: bool | None = None,
+    checkpoint: str | None = None,
+    checkpoint_size: str | None = None,
+    command: Sequence[str] | None = None,
+) -> Job:
+    """The job that options like those of `docker run` declare; None is what nobody said.
+
+    Variables of ``env_files`` come first, ``env`` over them; ``caller`` is the environment that a name without a value
+    is taken from, this process's by default.  Without ``shm`` it is what an engine gives, unless ``ipc`` is "host".
+    Raises UsageError for whatever means nothing.
+    """
+    own = os.environ if caller is None else caller
+    variables: dict[str, str] = {}
+    for path in env_files:
+        variables.update(read_env_file(path, own))
+    for number, line in enumerate(env, 1):
+        _put(variables, line, own, f"the variable number {number} of --env")
+    if way is not None and way not in _WAYS:
+        raise UsageError(f"`{way}` is no way for GPUs to enter a container", f"one of: {', '.join(_WAYS)}")
+    for name, count in (("nodes", nodes), ("ranks", ranks)):
+        if count is not None and count < 1:
+            raise UsageError(f"a job of {count} {name} is none", f"give {name} as 1 or more")
+    if workers is not None and workers < 0:
+        raise UsageError(f"a data loader cannot have {workers} workers", "give 0 or more")
+    if checkpoint is not None and not checkpoint.startswith("/"):
+        raise UsageError(
+            f"the checkpoint directory `{checkpoint}` is no path from the root", "write it as the job sees it"
+        )
+    if ipc is not None and not _IPC.fullmatch(ipc):
+        raise UsageError(f"`{ipc}` is no way to share memory", "one of: private, shareable, host, none, container:NAME")
+    if network is not None and not network.strip():
+        raise UsageError("--network names no network", "one of: bridge, host, none, or a network's name")
+    if user is not None and not _USER.fullmatch(user):
+        raise UsageError(f"`{user}` is no user", "write UID, UID:GID or a name")
+    for folder in tmpfs or ():
+        if not folder.startswith("/"):
+            raise UsageError(f"`{folder}` is no path for --tmpfs", "write it from the root, as the job sees it")
+    given_shm: Observed[int] = Observed.of(ENGINE_SHM, "the engine's default")
+    if ipc is not None and ipc not in ("private", "shareable"):
+        given_shm = Observed.lost(f"it is not the job's own, by --ipc {ipc}")
+    elif wanted_shm := _limiting(shm, "--shm-size"):
+        given_shm = Observed.of(wanted_shm, "--shm-size")
+    return Job(
+        gpus=_said(None if gpus is None else gpus_of(gpus), "--gpus"),
+        way=_said(way, "declared"),
+        nodes=_said(nodes, "--nodes"),
+        ranks=_said(ranks, "--ranks"),
+        workers=_said(workers, "--workers"),
+        environment=Observed.of(variables, "--env, --env-file"),
+        shm=given_shm,
+        memory=_said(_limiting(memory, "--memory"), "--memory"),
+        ipc=_said(ipc, "--ipc"),
+        network=_said(network, "--network"),
+        limits=_said(None if ulimits is None else dict(map(_limit, ulimits)), "--ulimit"),
+        user=_said(user, "--user"),
+        mounts=_said(None if mounts is None else tuple(map(_mount, mounts)), "--volume"),
+        tmpfs=_said(None if tmpfs is None else tuple(one.partition(":")[0] for one in tmpfs), "--tmpfs"),
+        devices=_said(None if devices is None else tuple(devices), "--device"),
+        capabilities=_said(
+            None if capabilities is None else tuple(one.upper().removeprefix("CAP_") for one in capabilities),
+            "--cap-add",
+        ),
+        privileged=_said(privileged, "--privileged"),
+        read_only=_said(read_only, "--read-only"),
+        checkpoint=_said(checkpoint, "--checkpoint"),
+        checkpoint_bytes=_said(
+            None if checkpoint_size is None else size(checkpoint_size, "--checkpoint-size"), "--checkpoint-size"
+        ),
+        command=_said(None if command is None else tuple(command), "command line"),
+    )
+
+
+def observe(
+    image_target: str,
+    host: Host,
+    job: Job,
+    connect: Callable[[], Engine],
+    say: Say,
+    place: Place | None = None,
+) -> Launch:
+    """The launch of ``job`` from ``image_target`` on ``host``, before anything runs.
+
+    ``image_target`` is what `envkit audit` takes: a directory, a saved image, or an image of the engine that
+    ``connect`` gives, which is called for nothing else.  ``place`` is where the host itself lies: None for one that was
+    recorded elsewhere, whose mounts stay open then.  Raises UsageError for an image that does not exist; an engine or a
+    disk that does not serve leaves the image open and raises nothing.
+    """
+    launch = Launch(f"{image_target} on {host.name}", host, job=_looked_at(job, place))
+    try:
+        with open_tree(image_target, connect, say) as tree:
+            labels = tree.config.get("Labels")
+            texts = {str(key): str(text) for key, text in labels.items()} if isinstance(labels, dict) else {}
+            audit = observe_files(tree, gpus=(), promise=promised(texts, image_target), say=say)
+            return _with_image(launch, tree, audit)
+    except Undecided as error:
+        why = error.message
+        lost: Observed[Any] = Observed.lost(why)
+        open_job = replace(launch.job, environment=Observed.lost(f"the image's variables: {why}"), replaced=lost)
+        return replace(launch, image=lost, compat=lost, accounts=lost, paths=lost, program=lost, job=open_job)
+
+
+def _steering(variables: Mapping[str, str]) -> dict[str, str]:
+    """Those that say how the process runs, credentials in them hidden."""
+    kept = {name: value for name, value in sorted(variables.items()) if environ.steers(name) or name in _MORE}
+    return {name: exposed.command(value)[0] for name, value in kept.items()}
+
+
+def _with_image(launch: Launch, tree: Tree, audit: Audit) -> Launch:
+    job = launch.job
+    of_image = environment.variables(tree)
+    of_job = dict(job.environment.value or {})
+    whole = of_image | of_job
+    told = f"image config, then {job.environment.via}" if of_job else "image config"
+    replaced = {name: of_image[name] for name in of_job if name in of_image and of_image[name] != of_job[name]}
+    user = job.user
+    if user.missing and tree.config:
+        user = Observed.of(str(tree.config.get("User") or "root"), "image config")
+    command = job.command
+    if tree.config:  # the engine puts the image's entry point before any command, and its Cmd only where there is none
+        entry = tuple(map(str, tree.config.get("Entrypoint") or ()))
+        given = tuple(map(str, tree.config.get("Cmd") or ())) if command.missing else command.value or ()
+        via = "image config" if command.missing else f"image config, then {command.via}" if entry else command.via
+        command = Observed.of((*entry, *given), via) if entry or given else command
+    program = _program(tree, command, whole.get("PATH", environment.PATH if tree.config else ""))
+    if command.value:
+        command = replace(command, value=tuple(exposed.command(word)[0] for word in command.value))
+    job = replace(
+        job,
+        environment=Observed.of(_steering(whole), told),
+        replaced=Observed.of(_steering(replaced), "image config"),
+        user=user,
+        command=command,
+    )
+    accounts = _accounts(tree)
+    return replace(
+        launch,
+        image=Observed.of(audit, "its files"),
+        compat=_compat(tree),
+        accounts=accounts,
+        paths=Observed.of({path: _inside(tree, path) for path in _named(job, accounts)}, "the image's files"),
+        program=program,
+        job=job,
+    )
+
+
+def _inside(tree: Tree, path: str) -> Inside:
+    real = tree.real(path)
+    if not real:
+        return Inside("absent")
+    entry = tree.entries[real]
+    kind = entry.kind if entry.kind in ("file", "directory") else "other"
+    return Inside(kind, real, entry.uid, entry.gid, entry.mode & 0o7777)
+
+
+def _named(job: Job, accounts: Observed[tuple[Account, ...]]) -> list[str]:
+    """Every path from the root that the job or one of its variables names, and the users' homes."""
+    found = {"/", "/tmp", "/root"} | {account.home for account in accounts.value or ()}
+    found |= {mount.target for mount in job.mounts.value or ()} | {job.checkpoint.value or "/"}
+    for values in (job.environment.value or {}, job.replaced.value or {}):
+        found |= {part for value in values.values() for part in re.split(r"[:; ]", value)}
+    return sorted({posixpath.normpath(path) for path in found if path.startswith("/")})
+
+
+def _accounts(tree: Tree) -> Observed[tuple[Account, ...]]:
+    if not tree.real("/etc/passwd"):
+        return Observed.of((), "the image has no /etc/passwd")
+    try:
+        text = bytes(tree.data("/etc/passwd")[: 1 << 20]).decode("utf-8", "replace")
+    except Unreadable as error:
+        return Observed.lost(error.message)
+    found = []
+    for line in text.splitlines():
+        parts = line.split(":")
+        if len(parts) >= 6 and parts[2].isdecimal() and parts[3].isdecimal():
+            found.append(Account(parts[0], int(parts[2]), int(parts[3]), parts[5]))
+    return Observed.of(tuple(found), "/etc/passwd of the image")
+
+
+def _program(tree: Tree, command: Observed[tuple[str, ...]], path: str) -> Observed[str]:
+    """Where the first word of the command is found in the image; what a mount brings is not looked into."""
+    words = command.value
+    if not words:
+        return Observed.lost(command.missing or "there is no command")
+    if "/" in words[0] and not words[0].startswith("/"):
+        return Observed.lost(f"{words[0]} counts from the working directory")
+    if "/" not in words[0] and not path:
+        return Observed.lost("a directory has no image configuration, and so no PATH")
+    places = [words[0]] if "/" in words[0] else [f"{folder}/{words[0]}" for folder in path.split(":") if folder]
+    for one in places:
+        real = tree.real(one)
+        if real and tree.entries[real].kind == "file" and tree.entries[real].mode & 0o111:
+            return Observed.of(one, "PATH of the image")
+    return Observed.of("", "PATH of the image")
+
+
+def parse_note(data: bytes) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+    """CUDA, driver branches and brands out of the section .note.cuda.fwd_compatibility.
+
+    The note's owner is NVIDIA and its description JSON, whose keys may be written in any case.  Raises ValueError for
+    anything else.
+    """
+    if not 12 <= len(data) <= _MOST_NOTE:
+        raise ValueError(f"a note of {len(data)} bytes")
+    owner_size, text_size, _ = struct.unpack_from("<III", data)
+    start = 12 + (owner_size + 3) // 4 * 4
+    if data[12 : 12 + owner_size].rstrip(b"\0") != _NOTE_OWNER or start >= len(data):
+        raise ValueError("its note is not of NVIDIA's, or cut off")
+    # the size of one for Tegra counts two bytes more than its section has
+    told = json.loads(data[start : start + text_size].rstrip(b"\0"))
+    if not isinstance(told, dict):
+        raise ValueError("its note holds no table")
+    by_key = {str(key).lower(): value for key, value in told.items()}
+    numbers = []
+    for key in ("driver", "device"):
+        value = by_key.get(key) or []
+        if not isinstance(value, list) or not all(type(one) is int for one in value):
+            raise ValueError(f"`{key}` in its note is no list of numbers")
+        numbers.append(tuple(value))
+    return str(by_key.get("cuda version") or ""), numbers[0], numbers[1]
+
+
+def _compat(tree: Tree) -> Observed[tuple[CompatLibrary, ...]]:
+    """The libcuda files of forward-compatibility packages: regular files in a directory of the name compat."""
+    found = []
+    offered = tree.real("/usr/local/cuda/compat")
+    for path, entry in tree.entries.items():
+        version = _COMPAT.search(path)
+        if version is None or entry.kind != "file" or "compat" not in path.split("/"):
+            continue
+        try:
+            data = tree.data(path)
+            start, length = elf.read(data).sections.get(_NOTE, (0, 0))
+            if not length:
+                found.append(CompatLibrary(path, version[1], posixpath.dirname(path) == offered))
+                continue
+            told = parse_note(bytes(data[start : start + length]))
+            found.append(CompatLibrary(path, version[1], posixpath.dirname(path) == offered, True, *told))
+        except (ValueError, Unreadable) as error:
+            return Observed.lost(f"{path}: {error}")
+    return Observed.of(tuple(found), "file names and ELF notes")
+
+
+def _looked_at(job: Job, place: Place | None) -> Job:
+    """The job with what its mounts lead to on the machine, each looked at in a child of its own."""
+    mounts = job.mounts.value
+    if not mounts:
+        return job
+    if place is None:
+        lost = "the machine was recorded elsewhere"
+        told = [
+            replace(one, kind=Observed.lost(lost), owner=Observed.lost(lost), group=Observed.lost(lost),
+                    mode=Observed.lost(lost), free=Observed.lost(lost))
+            for one in mounts
+        ]  # fmt: skip
+        return replace(job, mounts=Observed.of(tuple(told), job.mounts.via))
+    seen = dict(enumerate(mounts))
+
+    def done(task: Task, ending: isolate.Ending) -> None:
+        number = int(task.name)
+        if ending.ended == "ran":
+            seen[number] = from_plain(Mount, ending.value)
+            return
+        why = "it does not answer: its file system hangs" if ending.ended == "hung" else ending.detail or ending.ended
+        gone: Observed[Any] = Observed.lost(why, "stat")
+        seen[number] = replace(seen[number], kind=gone, owner=gone, group=gone, mode=gone, free=gone)
+
+    lanes = [[_looking(number, one, place)] for number, one in enumerate(mounts)]
+    isolate.run(lanes, _MOUNT_S + 1.0, done)
+    return replace(job, mounts=Observed.of(tuple(seen[number] for number in sorted(seen)), job.mounts.via))
+
+
+def _looking(number: int, mount: Mount, place: Place) -> Task:
+    def work(say: Callable[[Any], None]) -> Any:
+        return to_plain(look(mount, place))
+
+    return Task(str(number), "", _MOUNT_S, work, strict=True)
+
+
+def look(mount: Mount, place: Place) -> Mount:
+    """The mount with what lies at its source; what is no path is a volume that the engine keeps."""
+    if not mount.source.startswith(("/", ".", "~")):
+        kept = "the engine keeps it"
+        return replace(
+            mount, kind=Observed.of("volume", "its name"), owner=Observed.lost(kept), group=Observed.lost(kept),
+            mode=Observed.lost(kept), free=Observed.lost(kept),
+        )  # fmt: skip
+    try:
+        path = place.path(os.path.abspath(os.path.expanduser(mount.source)).lstrip("/"))
+        about = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        none = "it does not exist"
+        return replace(
+            mount, kind=Observed.of("absent", "stat"), owner=Observed.lost(none), group=Observed.lost(none),
+            mode=Observed.lost(none), free=Observed.lost(none),
+        )  # fmt: skip
+    except OSError as error:
+        lost: Observed[Any] = Observed.lost(short(error), "stat")
+        return replace(mount, kind=lost, owner=lost, group=lost, mode=lost, free=lost)
+    kinds = {0o040000: "directory", 0o100000: "file"}
+    return replace(
+        mount,
+        kind=Observed.of(kinds.get(about.st_mode & 0o170000, "other"), "stat"),
+        owner=Observed.of(about.st_uid, "stat"),
+        group=Observed.of(about.st_gid, "stat"),
+        mode=Observed.of(about.st_mode & 0o7777, "stat"),
+        free=_free(path),
+    )
+
+
+def _free(path: Path) -> Observed[int]:
+    try:
+        room = os.statvfs(path)
+    except OSError as error:
+        return Observed.lost(short(error), "statvfs")
+    return Observed.of(room.f_bavail * room.f_frsize, "statvfs")

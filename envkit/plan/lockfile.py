@@ -1,0 +1,590 @@
+"""envkit.lock: everything that goes into an image, by content.
+
+The lock names the base image by digest, each wheel and each Debian package with its exact version and sha256, the
+moment of the Debian archive they come from, and the installer; one lock serves the three flavors.  It holds no host
+name: a wheel is its file name and its hash, wherever it is fetched from.  Its last lines are a seal: a lock is written
+by `envkit lock` alone, so that what it says is what was solved.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from hashlib import sha256
+from pathlib import Path
+
+from envkit.dockerfile.files import toml
+from envkit.errors import UsageError, one_line
+from envkit.plan.spec import APT, NAME, Base, Flavor, Platform, Spec
+from envkit.system import files
+
+FORMAT = 2
+
+FLAVORS = tuple(flavor.value for flavor in Flavor)  # each is built on the one before
+TOOLS = "tools"  # a build stage that stays out of the image
+LAYERS = (*FLAVORS, TOOLS)
+
+_LATEST = 1 << 32  # the last second that a zip, a gzip header and 32-bit tools can all hold
+_LARGEST = 1 << 40  # bytes; no file of an index is near it
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """One wheel: the distribution's normalised name, its version, the file's name and its sha256 (hex).
+
+    ``size`` is the download in bytes, 0 where the index does not say.  ``layer`` is the first flavor that holds it,
+    "tools" for the installer.  ``others`` are (file, sha256) of the same release's wheels for the other platforms.
+    """
+
+    name: str
+    version: str
+    file: str
+    sha256: str
+    size: int = 0
+    layer: str = "runtime"
+    others: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Deb:
+    """One Debian package that the image gets on top of its base, or that replaces one of the base.
+
+    ``arch`` is Debian's name of the processor, or "all"; ``size`` is the download in bytes; ``layer`` is one of LAYERS.
+    """
+
+    name: str
+    version: str
+    arch: str
+    sha256: str
+    size: int
+    layer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """What was chosen and pinned; ``wish`` is what the spec asked for when it was.
+
+    ``cudnn``, ``nccl``, ``triton`` and ``driver`` are empty where the facts do not know them.  ``flavor`` is the
+    default target; like ``name`` it is today's spec's.  ``image`` is the reference the Dockerfile starts from,
+    ``suite`` the Debian suite that can stand in for it where no registry is reached, ``digest`` the content of the
+    base that the Debian packages were solved against, empty if none was seen; ``origin`` says what that is the
+    digest of: "registry", a manifest, or "packages", a tree made from them.  ``backend`` names PyTorch's own index
+    ("cuXYZ") for builds that the default index does not hold.  ``preinstalled`` means that the base brings torch and
+    the wheels are what is added to it.  ``epoch`` is the newest upload time among the wheels, in seconds since 1970.
+    ``archive`` is the date of the Debian archive that ``debs`` are from (UTC, ISO 8601), empty if the packages are
+    locked by name only; ``components`` are the parts of the archive that they need, ``apt`` the names asked for, by
+    layer.  ``gpus`` are (name as declared, capability, how the build covers it); ``programs`` (layer, program, path
+    in site-packages) of the tools that came as wheels; ``missing`` (tool, why) the tools that no source had.  ``given``
+    is what a stand-in package provides (entries of Debian's Provides) on which ``debs`` were solved, see flavors.py.
+    ``guard``, which is today's spec's too, means that payload/guard.py is the entry point of runtime and devel images.
+    ``wheels`` and ``debs`` are in the order of LAYERS, then by name.
+    """
+
+    name: str
+    wish: Mapping[str, str | tuple[str, ...]]
+    torch: str
+    variant: str
+    cuda: str
+    cudnn: str
+    nccl: str
+    triton: str
+    python: str
+    os: str
+    platform: str
+    base: str
+    flavor: str
+    image: str
+    suite: str
+    digest: str
+    origin: str
+    backend: str
+    preinstalled: bool
+    driver: str
+    epoch: int
+    archive: str
+    components: tuple[str, ...]
+    gpus: tuple[tuple[str, str, str], ...]
+    apt: Mapping[str, tuple[str, ...]]
+    debs: tuple[Deb, ...]
+    programs: tuple[tuple[str, str, str], ...]
+    missing: tuple[tuple[str, str], ...]
+    installer: Pin
+    wheels: tuple[Pin, ...]
+    given: tuple[str, ...] = ()
+    guard: bool = False
+
+    @property
+    def requirements(self) -> str:
+        """The wheels of all flavors as pip and uv read them, each with its hash."""
+        return requirements(self.wheels)
+
+
+def requirements(pins: Iterable[Pin]) -> str:
+    """Requirement lines with hashes, in the order given."""
+    return "".join(f"{pin.name}=={pin.version} --hash=sha256:{pin.sha256}\n" for pin in pins)
+
+
+def upto(lock: Lock, flavor: str) -> tuple[tuple[Pin, ...], tuple[Deb, ...]]:
+    """The wheels and the Debian packages of an image of ``flavor``: its own and those of the flavors below it."""
+    held = FLAVORS[: FLAVORS.index(flavor) + 1]
+    return tuple(pin for pin in lock.wheels if pin.layer in held), tuple(deb for deb in lock.debs if deb.layer in held)
+
+
+def in_order(pins: Iterable[Pin]) -> tuple[Pin, ...]:
+    """The wheels as a lock holds them: by layer, then by name."""
+    return tuple(sorted(pins, key=lambda pin: (LAYERS.index(pin.layer), pin.name)))
+
+
+def debs_in_order(debs: Iterable[Deb]) -> tuple[Deb, ...]:
+    """The Debian packages as a lock holds them: by layer, then by name."""
+    return tuple(sorted(debs, key=lambda deb: (LAYERS.index(deb.layer), deb.name)))
+
+
+# How firmly.
+
+PARTS = ("os", "base")  # what a lock may leave open, if somebody says so; wheels are always pinned
+
+OPEN, MADE, PINNED = 0, 1, 2
+
+
+def strength(lock: Lock) -> dict[str, int]:
+    """How firmly a lock holds each of PARTS.
+
+    "os", the Debian packages: PINNED with versions and hashes, or where none is asked for; OPEN by name alone.
+    "base": PINNED by a registry's digest, which any build takes; MADE by the hash of a tree made from packages, which
+    `envkit build` makes again; OPEN by a tag alone.
+    """
+    named = any(lock.apt.values())
+    digest = "@sha256:" in lock.image or (lock.digest and lock.origin == "registry")
+    return {
+        "os": OPEN if named and not lock.archive else PINNED,
+        "base": PINNED if digest else MADE if lock.digest else OPEN,
+    }
+
+
+def unpinned(lock: Lock) -> dict[str, str]:
+    """What a lock leaves open, a clause for each such part."""
+    held = strength(lock)
+    count = sum(map(len, lock.apt.values()))
+    said = {
+        "os": f"the {count} Debian packages asked for stand in the lock by name alone, and each build takes that day's",
+        "base": f"the base {lock.image} stands in the lock by its tag alone, and each build takes what that names then",
+    }
+    return {part: said[part] for part in PARTS if held[part] == OPEN}
+
+
+def weaker(lock: Lock, old: Lock) -> tuple[str, ...]:
+    """The parts that ``lock`` holds less firmly than ``old`` does, which starts from the same base."""
+    if lock.image.partition("@")[0] != old.image.partition("@")[0]:
+        return ()
+    now, then = strength(lock), strength(old)
+    return tuple(part for part in PARTS if now[part] < then[part])
+
+
+# The wish.
+
+
+def wish_of(spec: Spec) -> dict[str, str | tuple[str, ...]]:
+    """What a spec asks of a lock, whatever its comments, order, name and place; the flavor is no part of it, for one
+    lock serves all of them."""
+    return {
+        "torch": spec.torch,
+        "cuda": str(spec.cuda or "auto"),
+        "python": str(spec.python),
+        "os": spec.os,
+        "base": spec.base.value,
+        "tag": spec.tag,
+        "platform": spec.platform.value,
+        "packages": tuple(sorted(spec.packages)),
+        "apt": tuple(sorted(spec.apt)),
+        "gpus": tuple(sorted(spec.gpus)),
+        "drivers": tuple(sorted(str(driver) for driver in spec.drivers)),
+    }
+
+
+def problems(spec: Spec, lock: Lock) -> list[str]:
+    """Where the spec asks for something else than the lock was made for, a sentence each; empty if nowhere."""
+
+    def shown(value: str | tuple[str, ...]) -> str:
+        return (", ".join(value) if isinstance(value, tuple) else value) or "none"
+
+    return [
+        f"the spec asks for {key} {shown(asked)}, the lock was made for {shown(lock.wish[key])}"
+        for key, asked in wish_of(spec).items()
+        if asked != lock.wish[key]
+    ]
+
+
+# The text.
+
+_TEXTS = (
+    "name", "torch", "variant", "cuda", "cudnn", "nccl", "triton", "python", "os", "platform", "base", "flavor",
+    "image", "suite", "digest", "origin", "backend", "driver", "archive",
+)  # fmt: skip
+_WISHES = ("torch", "cuda", "python", "os", "base", "tag", "platform")
+_WISH_LISTS = ("packages", "apt", "gpus", "drivers")
+
+
+def _quote(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)  # a JSON string without DEL is a TOML basic string
+
+
+def _key(text: str) -> str:
+    return text if re.fullmatch(r"[A-Za-z0-9_-]+", text) else _quote(text)
+
+
+def _inline(**values: str | int) -> str:
+    pairs = (f"{key} = {_quote(value) if isinstance(value, str) else value}" for key, value in values.items())
+    return "{ " + ", ".join(pairs) + " }"
+
+
+def _texts(values: Iterable[str]) -> str:
+    return f"[{', '.join(_quote(value) for value in values)}]"
+
+
+def _wheel_line(pin: Pin) -> str:
+    row = _inline(version=pin.version, size=pin.size, file=pin.file, sha256=pin.sha256)
+    return f"{_key(pin.name)} = {row}\n"
+
+
+def dump(lock: Lock) -> str:
+    """The lock as TOML, one line a wheel and a Debian package, and its seal: the same text for the same lock."""
+    lines = ["# Written by `envkit lock`.  To change it, change envkit.toml and lock again.\n"]
+    lines += [f"# NOT PINNED ({part}): {clause}.\n" for part, clause in unpinned(lock).items()]
+    if strength(lock)["base"] == MADE:
+        made = "`envkit build` makes the base of the digest below"
+        lines.append(f"# {made}; a plain `docker build` of the Dockerfile takes {lock.image} by its tag.\n")
+    lines.append(f"format = {FORMAT}\n")
+    lines += [f"{key} = {_quote(getattr(lock, key))}\n" for key in _TEXTS]
+    lines.append(f"components = {_texts(lock.components)}\n")
+    lines.append(f"given = {_texts(lock.given)}\n")
+    lines.append(f"preinstalled = {str(lock.preinstalled).lower()}\n")
+    lines.append(f"epoch = {lock.epoch}\n")
+    lines += ["guard = true\n"] if lock.guard else []  # a lock without one reads as it did before there were any
+    for title, rows in (
+        ("gpus", [_inline(name=name, sm=sm, by=by) for name, sm, by in lock.gpus]),
+        ("programs", [_inline(layer=layer, name=name, path=path) for layer, name, path in lock.programs]),
+        ("missing", [_inline(name=name, why=why) for name, why in lock.missing]),
+    ):
+        lines.append(f"{title} = [\n" + "".join(f"  {row},\n" for row in rows) + "]\n")
+    lines.append("\n# What the spec asked for.\n[wish]\n")
+    for key, value in lock.wish.items():
+        lines.append(f"{key} = {_texts(value) if isinstance(value, tuple) else _quote(value)}\n")
+    lines.append("\n# The Debian packages asked for, by the layer that needs them; below what they come to.\n[apt]\n")
+    lines += [f"{layer} = {_texts(lock.apt[layer])}\n" for layer in LAYERS if layer in lock.apt]
+    lines += ["\n[installer]\n", _wheel_line(lock.installer)]
+    for layer in FLAVORS:
+        pins = [pin for pin in lock.wheels if pin.layer == layer]
+        lines += [f"\n[wheels.{layer}]\n", *map(_wheel_line, pins)] if pins else []
+    for layer in LAYERS:
+        debs = [deb for deb in lock.debs if deb.layer == layer]
+        lines += [f"\n[debs.{layer}]\n"] if debs else []
+        for deb in debs:
+            row = _inline(version=deb.version, arch=deb.arch, size=deb.size, sha256=deb.sha256)
+            lines.append(f"{_key(deb.name)} = {row}\n")
+    elsewhere = [pin for pin in lock.wheels if pin.others]
+    lines += ["\n# The same releases' wheels for the other platforms.\n[others]\n"] if elsewhere else []
+    for pin in elsewhere:
+        rows = [_inline(file=file, sha256=digest) for file, digest in pin.others]
+        lines.append(f"{_key(pin.name)} = [{', '.join(rows)}]\n")
+    return seal("".join(lines) + "\n")
+
+
+def parse(text: str, where: str) -> Lock:
+    """The lock in ``text``; raises UsageError naming ``where`` if it is not one of this format, or if it was edited
+    after it was written."""
+    text = text.replace("\r\n", "\n")  # git may have been told to write a text file so
+    try:
+        table = toml(text)
+    except (ValueError, RecursionError) as error:  # the two others: a number or a nesting past what Python reads
+        _unbroken(text, where)
+        raise UsageError(f"{where} is not TOML: {one_line(str(error))}", "write it anew with `envkit lock`") from error
+    if "seal" not in table and table.get("format", FORMAT) != FORMAT:
+        found = one_line(repr(table["format"]))
+        raise UsageError(f"{where} has format {found}, not {FORMAT}", "write it anew with `envkit lock`")
+    _unbroken(text, where)
+    try:
+        if table["format"] != FORMAT:
+            raise ValueError(f"its format is not {FORMAT}")
+        return _lock(table)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise UsageError(f"{where} is no envkit lock: {one_line(why)}", "write it anew with `envkit lock`") from error
+
+
+def _lock(table: Mapping[str, object]) -> Lock:
+    others = _table(table, "others") if "others" in table else {}
+    wheels = [pin for layer, rows in _layers(table, "wheels", FLAVORS) for pin in _pins(rows, layer, others)]
+    held = {pin.name for pin in wheels}
+    if len(held) != len(wheels):
+        raise ValueError("a wheel stands in two layers")
+    if stray := sorted(set(others) - held):
+        raise ValueError(f"others has {stray[0]!r}, which is no wheel of it")
+    (installer,) = _pins(_table(table, "installer"), TOOLS, {})
+    apt = _table(table, "apt")
+    if stray := sorted(set(apt) - set(LAYERS)):
+        raise ValueError(f"there is no layer {stray[0]!r}")
+    wish = _table(table, "wish")
+    return Lock(
+        **{key: _held(table, key, _TEXT_GRAMMAR.get(key, _PLAIN)) for key in _TEXTS if key != "archive"},
+        archive=_archive(table),
+        wish={
+            **{key: _held(wish, key, _WISH) for key in _WISHES},
+            **{key: _items(wish, key, _WISH) for key in _WISH_LISTS},
+        },
+        preinstalled=_flag(table, "preinstalled"),
+        epoch=_count(table, "epoch", _LATEST),
+        components=_items(table, "components", _COMPONENT),
+        given=_items(table, "given", _PROVIDED),
+        gpus=tuple(
+            (_held(row, "name", _PLAIN), _held(row, "sm", _SM), _held(row, "by", _PLAIN))
+            for row in _rows(table, "gpus")
+        ),
+        apt={layer: _items(apt, layer, APT) for layer in LAYERS if layer in apt},
+        debs=tuple(
+            Deb(
+                _fit(name, "name", _DEB),
+                _held(row, "version", _DEB_VERSION),
+                _held(row, "arch", _DEB_ARCH),
+                _held(row, "sha256", _SHA256),
+                _count(row, "size", _LARGEST),
+                layer,
+            )
+            for layer, rows in _layers(table, "debs", LAYERS)
+            for name, row in _entries(rows)
+        ),
+        programs=tuple(
+            (_held(row, "layer", _LAYER), _held(row, "name", _PROGRAM), _held(row, "path", _PROGRAM_PATH))
+            for row in _rows(table, "programs")
+        ),
+        missing=tuple((_held(row, "name", _PROGRAM), _held(row, "why", _SENTENCE)) for row in _rows(table, "missing")),
+        installer=installer,
+        wheels=tuple(wheels),
+        guard=_flag(table, "guard") if "guard" in table else False,
+    )
+
+
+# The seal.
+
+_SHORT = 4  # hex digits a line: one edit in 65536 is named a line late, and refused all the same
+_A_ROW = 20
+
+
+def _digests(lines: Iterable[str]) -> list[str]:
+    """For each line the sha256 of the text up to its end."""
+    running, found = sha256(), []
+    for line in lines:
+        running.update(line.encode("utf-8", "surrogatepass") + b"\n")
+        found.append(running.hexdigest())
+    return found
+
+
+def _sealed(body: Sequence[str]) -> list[str]:
+    """The lines ``body`` and their seal."""
+    digests = _digests(body)
+    links = [digest[:_SHORT] for digest in digests]
+    rows = [f'  "{" ".join(links[start : start + _A_ROW])}",' for start in range(0, len(links), _A_ROW)]
+    whole = digests[-1] if digests else sha256().hexdigest()
+    return [*body, "# The text above as it was written: all of it, and up to each line.", "[seal]",
+            f'sha256 = "{whole}"', "lines = [", *rows, "]"]  # fmt: skip
+
+
+def seal(body: str) -> str:
+    """The text ``body`` with its seal below it."""
+    return "".join(line + "\n" for line in _sealed(body.removesuffix("\n").split("\n")))
+
+
+def _unbroken(text: str, where: str) -> None:
+    """Raises UsageError with the number of the first line of ``text`` that is not as it was written."""
+    lines = text.removesuffix("\n").split("\n")
+    wholes = {found[1] for line in lines if (found := re.fullmatch(r'sha256 = "([0-9a-f]{64})"', line))}
+    rows = [line for line in lines if re.fullmatch(r'  "[0-9a-f]{4}(?: [0-9a-f]{4})*",', line)]
+    links = [link for row in rows for link in row[3:-2].split()]
+    if not wholes and not links:
+        raise UsageError(f"{where} has no seal at its end, as every lock has", "write it anew with `envkit lock`")
+    digests = _digests(lines)
+    body = next((number for number, digest in enumerate(digests, 1) if digest in wholes), 0)
+    number = 0 if body else _first(links, [digest[:_SHORT] for digest in digests[: len(links)]])
+    if not number:  # the text is whole; is its seal?
+        sealed = _sealed(lines[: body or len(links)])
+        number = _first(sealed, lines)
+    if number:
+        raise UsageError(f"{where} was edited by hand at line {number}", "write it anew with `envkit lock`")
+
+
+def _first(sealed: Sequence[str], now: Sequence[str]) -> int:
+    """The number of the first of two texts' lines that differ, 0 if none does."""
+    if sealed == now:
+        return 0
+    pairs = enumerate(zip(sealed, now, strict=False), 1)
+    return next((number for number, (one, other) in pairs if one != other), min(len(sealed), len(now)) + 1)
+
+
+# The values: a lock may come from elsewhere with a seal of its own, and what it says goes into a Dockerfile.
+
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
+_VERSION = re.compile(r"[0-9][A-Za-z0-9.!+_-]*")
+_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.!+_-]*\.whl")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:-]*(?::[A-Za-z0-9._-]+)?(?:@sha256:[0-9a-f]{64})?")
+_PLAIN = re.compile(r"[A-Za-z0-9 ._+:/~=-]*")
+_SENTENCE = re.compile(r"[A-Za-z0-9 ,;._+:/()'`~=-]*")  # for a comment or a quoted label, and for no shell
+_SM = re.compile(r"sm_[0-9]{2,3}[af]?")
+_PROGRAM = re.compile(r"[a-z][a-z0-9-]*")
+_PROGRAM_PATH = re.compile(r"(?:(?!\.)[A-Za-z0-9._+-]+(?:/(?!\.)[A-Za-z0-9._+-]+)*)?")  # never up, never absolute
+# Debian Policy 7.5: a name, or one with the version it stands for.
+_PROVIDED = re.compile(r"[a-z0-9][a-z0-9+.-]+(?: \(= [A-Za-z0-9.+:~-]+\))?")
+_COMPONENT = re.compile(r"[a-z]+(?:-[a-z]+)*")
+_LAYER = re.compile("|".join(LAYERS))
+# Debian Policy 5.6.1, 5.6.12 (an upstream version holds no colon) and 5.6.8; a dash at the end of name=version would
+# tell apt-get to remove.
+_DEB = re.compile(r"[a-z0-9][a-z0-9+.-]+")
+_DEB_VERSION = re.compile(r"(?:[0-9]{1,9}:)?[A-Za-z0-9](?:[A-Za-z0-9.+~-]*[A-Za-z0-9.+~])?")
+_DEB_ARCH = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_ARCHIVE = re.compile(r"(?:[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?")
+_WISH = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,400}")  # shown to a person and compared, never rendered
+
+
+def _one_of(kind: type[StrEnum]) -> re.Pattern[str]:
+    return re.compile("|".join(re.escape(member.value) for member in kind))
+
+
+_TEXT_GRAMMAR = {
+    "name": NAME,  # of an image and of its volumes: one with a slash in front would be a folder of the host
+    "image": _IMAGE,
+    "digest": re.compile(r"(?:sha256:[0-9a-f]{64})?"),
+    "origin": re.compile(r"(?:packages|registry)?"),
+    "backend": re.compile(r"(?:cu[0-9]+)?"),
+    "python": re.compile(r"3\.[0-9]{1,3}"),
+    "suite": re.compile(r"[a-z]*"),
+    "platform": _one_of(Platform),
+    "base": _one_of(Base),
+    "flavor": _one_of(Flavor),
+    "archive": _ARCHIVE,
+}
+
+
+def _fit(value: object, key: str, grammar: re.Pattern[str]) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{key} is not text")
+    if not grammar.fullmatch(value):
+        raise ValueError(f"{key} is {value!r}")
+    return value
+
+
+def _held(table: Mapping[str, object], key: str, grammar: re.Pattern[str]) -> str:
+    return _fit(table[key], key, grammar)
+
+
+def _items(table: Mapping[str, object], key: str, grammar: re.Pattern[str]) -> tuple[str, ...]:
+    return tuple(_fit(item, key, grammar) for item in _list(table, key))
+
+
+def _flag(table: Mapping[str, object], key: str) -> bool:
+    value = table[key]
+    if not isinstance(value, bool):
+        raise TypeError(f"{key} is neither true nor false")
+    return value
+
+
+def _count(table: Mapping[str, object], key: str, limit: int) -> int:
+    value = table[key]
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < limit:
+        raise ValueError(f"{key} is no whole number from 0 to {limit - 1}")
+    return value
+
+
+def _archive(table: Mapping[str, object]) -> str:
+    value = _held(table, "archive", _ARCHIVE)
+    if value:
+        datetime.fromisoformat(value)  # raises ValueError for a day that no calendar has
+    return value
+
+
+def _list(table: Mapping[str, object], key: str) -> list[object]:
+    value = table[key]
+    if not isinstance(value, list):
+        raise TypeError(f"{key} is no list")
+    return value
+
+
+def _table(table: Mapping[str, object], key: str) -> Mapping[str, object]:
+    value = table[key]
+    if not isinstance(value, dict):
+        raise TypeError(f"{key} is no table")
+    return value
+
+
+def _rows(table: Mapping[str, object], key: str) -> list[Mapping[str, object]]:
+    rows = _list(table, key)
+    return [_table({key: row}, key) for row in rows]
+
+
+def _entries(rows: Mapping[str, object]) -> Iterable[tuple[str, Mapping[str, object]]]:
+    return ((name, _table(rows, name)) for name in sorted(rows))
+
+
+def _layers(table: Mapping[str, object], key: str, known: Sequence[str]) -> list[tuple[str, Mapping[str, object]]]:
+    """The tables of ``key`` by layer, in order; none if nothing is there."""
+    found = _table(table, key) if key in table else {}
+    if stray := sorted(set(found) - set(known)):
+        raise ValueError(f"{key} has no layer {stray[0]!r}")
+    return [(layer, _table(found, layer)) for layer in known if layer in found]
+
+
+def _pins(rows: Mapping[str, object], layer: str, others: Mapping[str, object]) -> list[Pin]:
+    return [
+        Pin(
+            _fit(name, "name", _NAME),
+            _held(row, "version", _VERSION),
+            _held(row, "file", _FILE),
+            _held(row, "sha256", _SHA256),
+            _count(row, "size", _LARGEST),
+            layer,
+            tuple((_held(other, "file", _FILE), _held(other, "sha256", _SHA256)) for other in _rows(others, name))
+            if name in others
+            else (),
+        )
+        for name, row in _entries(rows)
+    ]
+
+
+# The file.
+
+
+def path_of(spec: Spec) -> Path:
+    """Where the lock of a spec lies: beside it."""
+    return spec.path.with_name("envkit.lock")
+
+
+def save(lock: Lock, path: Path) -> None:
+    """Writes the lock whole or not at all."""
+    files.write(files.beside(path.parent, path.name), dump(lock))
+
+
+def read(spec: Spec) -> Lock | None:
+    """The lock beside ``spec`` whatever it was made for, with the spec's name, flavor and guard; None if none.
+
+    Raises UsageError for a lock that cannot be read.
+    """
+    path = path_of(spec)
+    try:
+        text = files.text(path, "check the file and its permissions", files.MOST_BYTES)
+    except UsageError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        raise
+    return replace(parse(text, str(path)), name=spec.name, flavor=spec.flavor.value, guard=spec.guard)
+
+
+def load(spec: Spec) -> Lock | None:
+    """The lock beside ``spec`` if it answers this very wish, None if there is none or the wish has changed.
+
+    Raises UsageError for a lock that cannot be read.
+    """
+    found = read(spec)
+    return found if found is not None and not problems(spec, found) else None

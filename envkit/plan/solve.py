@@ -1,0 +1,528 @@
+"""A wish to a lock: the facts choose the versions, uv finds the closure of wheels and their hashes, and apt-get that of
+Debian packages, side by side."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import tomllib
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import canonicalize_name, parse_wheel_filename
+
+from envkit.errors import EnvkitError, Undecided, Unsatisfiable, UsageError, nearest
+from envkit.facts import Facts
+from envkit.plan import apt, flavors
+from envkit.plan.apt import Base, NoBase
+from envkit.plan.lockfile import (
+    FLAVORS,
+    LAYERS,
+    PARTS,
+    TOOLS,
+    Deb,
+    Lock,
+    Pin,
+    in_order,
+    strength,
+    unpinned,
+    weaker,
+    wish_of,
+)
+from envkit.plan.resolve import Choice, resolve
+from envkit.plan.spec import Platform, Spec
+from envkit.system import files, proc
+from envkit.system.no_room import NoRoom, refused
+from envkit.system.proc import Completed
+from envkit.versions import Glibc, Python
+
+Say = Callable[[str], None]
+
+_BUDGET_S = 300.0  # a cold resolve of torch's closure takes about a second; the rest is for slow indexes
+
+# Glibc minors for which uv has a --python-platform, besides the manylinux2014 baseline (its help text).
+_MANYLINUX = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)
+
+
+def uv_version() -> str:
+    """The version of that uv."""
+    said = proc.run([proc.uv_path(), "--no-config", "--version"], timeout_s=30)
+    match = re.search(r"uv (\S+)", said.stdout)
+    if said.exit != 0 or not match:
+        raise Undecided(f"uv does not say its version: {said.stderr.strip()[-200:]}", "install uv anew")
+    return match[1]
+
+
+def platform_tag(machine: str, glibc: Glibc) -> str:
+    """uv's name for Linux on ``machine`` with ``glibc``: the newest manylinux it knows that is not newer."""
+    fitting = [minor for minor in _MANYLINUX if (2, minor) <= (glibc.major, glibc.minor)]
+    if not fitting:
+        raise UsageError(f"glibc {glibc} is older than any wheel of torch expects", "choose a newer `os`")
+    return f"{machine}-manylinux_2_{fitting[-1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What wheels are solved for; ``backend`` ("cuXYZ" or empty) takes torch and its kin from PyTorch's own index."""
+
+    python: Python
+    machine: str
+    glibc: Glibc
+    backend: str = ""
+
+
+def closure(
+    wanted: Mapping[str, tuple[str, ...]],
+    place: Place,
+    say: Say,
+    *,
+    kept: tuple[Pin, ...] = (),
+) -> tuple[tuple[Pin, ...], int]:
+    """Every wheel that the requirements of all layers need together, and the newest upload time among them.
+
+    ``wanted`` are requirements by flavor; a wheel is of the first flavor that needs it.  A release of ``kept`` is taken
+    again where it still fits.  The pins are in a lock's order; the time is in seconds since 1970, 0 if the index gives
+    none.  Raises Unsatisfiable when no set of wheels meets the wish and Undecided when
+    the index could not be asked.
+    """
+    every = tuple(line for flavor in FLAVORS for line in wanted.get(flavor, ()))
+    if not every:
+        return (), 0
+    say(f"solving {len(every)} requirements for Python {place.python} on {place.machine}")
+    with files.scratch("lock") as folder:
+        target = _target(place)
+        uv = _Uv(folder, place)
+        packages = uv.compile("all", every, *target, kept=kept)
+        ranks, newest, pins = _ranks(place.python, place.machine, place.glibc), 0, []
+        for package in packages:
+            pin, uploaded = _wheel(package, ranks)
+            pins.append(pin)
+            newest = max(newest, uploaded)
+        exact = tuple(f"{pin.name}=={pin.version}" for pin in pins)
+        # The index was asked a moment ago, so that uv's cache holds every answer to what follows.
+        below = {
+            flavor: proc.beside(partial(uv.again, flavor, _upto(wanted, flavor), *target, constraints=exact))
+            for flavor in FLAVORS[:-1]
+            if _upto(wanted, flavor) and len(_upto(wanted, flavor)) < len(every)
+        }
+        elsewhere = proc.beside(partial(_elsewhere, uv, pins, exact))
+        names = {flavor: {canonicalize_name(str(one.get("name"))) for one in rows()} for flavor, rows in below.items()}
+        others = elsewhere()
+
+    def layer(pin: Pin) -> str:
+        for flavor in FLAVORS:
+            if pin.name in names.get(flavor, ()) or len(_upto(wanted, flavor)) == len(every):
+                return flavor
+        raise AssertionError("the last flavor holds all")
+
+    return in_order(replace(pin, layer=layer(pin), others=others.get(pin.name, ())) for pin in pins), newest
+
+
+def _upto(wanted: Mapping[str, tuple[str, ...]], flavor: str) -> tuple[str, ...]:
+    """The requirements of a flavor and of those below it."""
+    held = FLAVORS[: FLAVORS.index(flavor) + 1]
+    return tuple(line for each in held for line in wanted.get(each, ()))
+
+
+def _target(place: Place) -> tuple[str, str]:
+    return "--python-platform", platform_tag(place.machine, place.glibc)
+
+
+@dataclass(frozen=True, slots=True)
+class _Uv:
+    """uv's resolver for one place; its questions and answers are files in ``folder``."""
+
+    folder: Path
+    place: Place
+
+    def compile(
+        self,
+        name: str,
+        requirements: tuple[str, ...],
+        *flags: str,
+        kept: tuple[Pin, ...] = (),
+        constraints: tuple[str, ...] = (),
+    ) -> list[Mapping[str, object]]:
+        """The packages of the lock that uv writes for ``requirements``; raises what became of its failure."""
+        wish, bounds, answer = (self.folder / file for file in (f"{name}.in", f"{name}.bounds", f"pylock.{name}.toml"))
+        wish.write_text("".join(line + "\n" for line in requirements), encoding="utf-8")
+        bounds.write_text("".join(line + "\n" for line in constraints), encoding="utf-8")
+        answer.unlink(missing_ok=True)
+        if kept:  # uv prefers what the file that it is to write says already
+            held = "".join(f'[[packages]]\nname = "{pin.name}"\nversion = "{pin.version}"\n' for pin in kept)
+            answer.write_text(f'lock-version = "1.0"\ncreated-by = "envkit"\n{held}', encoding="utf-8")
+        argv = [
+            proc.uv_path(), "pip", "compile", "--quiet", "--no-config", "--no-header", "--only-binary", ":all:",
+            "--python", sys.executable,  # or uv starts every Python of this machine in search of that version
+            "--python-version", str(self.place.python), *flags,
+            *(["--constraints", str(bounds)] if constraints else []),
+            *(["--torch-backend", self.place.backend] if self.place.backend else []),
+            "--output-file", str(answer), str(wish),
+        ]  # fmt: skip
+        done = proc.run(argv, timeout_s=_BUDGET_S, env={**os.environ, "NO_COLOR": "1"})
+        if done.timed_out:
+            raise Undecided(
+                f"the package index did not answer within {_BUDGET_S:.0f} s", "check the network, try again"
+            )
+        if done.exit != 0:
+            raise _failure(done, (str(self.folder), os.environ.get("TMPDIR", ""), _uv_cache()))
+        found = tomllib.loads(answer.read_text(encoding="utf-8")).get("packages", [])
+        return [package for package in found if isinstance(package, dict)]
+
+    def again(
+        self, name: str, requirements: tuple[str, ...], *flags: str, constraints: tuple[str, ...] = ()
+    ) -> list[Mapping[str, object]]:
+        """The same of what was just asked: from the cache, and from the index if the cache may not be used."""
+        try:
+            return self.compile(name, requirements, *flags, "--offline", constraints=constraints)
+        except NoRoom:
+            raise
+        except (Unsatisfiable, Undecided):
+            return self.compile(name, requirements, *flags, constraints=constraints)
+
+
+def _uv_cache() -> str:
+    """Where uv keeps what it downloads (its documentation: UV_CACHE_DIR, XDG_CACHE_HOME/uv, ~/.cache/uv)."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return os.environ.get("UV_CACHE_DIR") or str(Path(root, "uv"))
+
+
+def _elsewhere(uv: _Uv, pins: list[Pin], exact: tuple[str, ...]) -> dict[str, tuple[tuple[str, str], ...]]:
+    """By distribution, the wheels of the same releases that this Python takes on the other platforms."""
+    try:
+        packages = uv.again("others", exact, "--universal", "--no-deps")
+    except Unsatisfiable:
+        return {}  # a lock is none the worse for this platform
+    own = {pin.name: pin for pin in pins}
+    place = uv.place
+    machines = [each.machine for each in Platform if each.machine != place.machine]
+    elsewhere = [_ranks(place.python, machine, place.glibc) for machine in machines]
+    found: dict[str, dict[str, str]] = {}
+    for package in packages:
+        name = canonicalize_name(str(package.get("name")))
+        for ranks in elsewhere:
+            try:
+                pin, _ = _wheel(package, ranks)
+            except UsageError:
+                continue  # it has none there
+            if name in own and pin.version == own[name].version and pin.file != own[name].file:
+                found.setdefault(name, {})[pin.file] = pin.sha256
+    return {name: tuple(sorted(files.items())) for name, files in found.items()}
+
+
+def _ranks(python: Python, machine: str, glibc: Glibc) -> Mapping[Tag, int]:
+    """The wheel tags that Python on that machine takes, the best one lowest, as every installer orders them.
+
+    The newest manylinux comes first; the older names stand beside the version they mean (PEP 600).
+    """
+    legacy = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+    platforms = []
+    for minor in range(glibc.minor, 4, -1):
+        platforms.append(f"manylinux_2_{minor}_{machine}")
+        platforms += [f"{legacy[minor]}_{machine}"] if minor in legacy else []
+    platforms.append(f"linux_{machine}")
+    version = (python.major, python.minor)
+    interpreter = f"cp{python.major}{python.minor}"
+    ordered = [*cpython_tags(version, platforms=platforms), *compatible_tags(version, interpreter, platforms)]
+    return {tag: rank for rank, tag in reversed(list(enumerate(ordered)))}
+
+
+def _wheel(package: Mapping[str, object], ranks: Mapping[Tag, int]) -> tuple[Pin, int]:
+    """The pin of the wheel that an installer on the target would take, and when it was uploaded."""
+    name, offered = str(package.get("name")), package.get("wheels")
+    fitting = []
+    for wheel in offered if isinstance(offered, list) else []:
+        file = str(wheel.get("name") or str(wheel.get("url", wheel.get("path", ""))).rsplit("/", 1)[-1])
+        file = file.replace("%2B", "+")
+        # The version is the file's: an index page may leave out the local part ("+cu...").
+        _, version, _, tags = parse_wheel_filename(file)
+        known = [ranks[tag] for tag in tags if tag in ranks]
+        if known:
+            fitting.append((min(known), file, str(version), wheel))
+    if not fitting:
+        raise UsageError(f"{name} comes from no wheel of an index, so it cannot be pinned", f"name a release of {name}")
+    _, file, release, best = min(fitting, key=lambda one: one[:2])
+    digest = best.get("hashes", {}).get("sha256", "")
+    if not digest:
+        raise UsageError(f"the index gives no sha256 for {file}", "use an index that does")
+    uploaded = best.get("upload-time")
+    seconds = int(uploaded.timestamp()) if isinstance(uploaded, datetime) else 0
+    size = best.get("size")
+    return Pin(canonicalize_name(name), release, file, digest, size if isinstance(size, int) else 0), seconds
+
+
+_UNREACHED = re.compile(
+    r"dns error|error sending request|failed to fetch|connection refused|timed out|could not connect|"
+    r"network is unreachable|request failed",
+    re.IGNORECASE,
+)
+# uv goes on without an index that wants a password, as if it were empty, and says so in a hint alone.
+_REFUSED = re.compile(r"could not be queried|returned a 403 Forbidden")
+_UNTRUSTED = re.compile(r"invalid peer certificate|certificate verify failed|UnknownIssuer", re.IGNORECASE)
+
+
+_NO_SOLUTION = re.compile(r"No solution found|was not found in the|no (?:usable )?wheels|unsatisfiable|Conflicting URL")
+
+_DRAWING = " \u00d7\u2570\u2500\u25b6\u251c\u2502\u00b7"  # the lines and arrows with which uv draws its reports
+
+
+def _failure(done: Completed, places: Iterable[str] = ()) -> Unsatisfiable | Undecided:
+    """uv's failure as one of ours, ``places`` being where it writes; its own explanation is kept as the chain."""
+    stderr = done.stderr
+    lines = [re.sub(r"\s+", " ", line).strip(_DRAWING) for line in stderr.splitlines()]
+    said = tuple(line for line in lines if line)
+    if full := refused(done, "uv", [place for place in places if place]):
+        return full
+    if done.exit < 0:
+        return Undecided(f"uv was ended by {signal.Signals(-done.exit).name}", "see the kernel's log, and try again")
+    if _UNTRUSTED.search(stderr):
+        return Undecided(
+            "the package index shows a certificate that this machine does not trust",
+            "point SSL_CERT_FILE at the CA bundle of your network",
+        )
+    if _UNREACHED.search(stderr):
+        return Undecided(
+            f"the package index cannot be reached: {said[-1] if said else 'no answer'}", "check the network"
+        )
+    if _REFUSED.search(stderr):
+        return Undecided(
+            "the package index refuses to answer: it wants credentials", "give them in the index's address or in netrc"
+        )
+    if not _NO_SOLUTION.search(stderr):
+        why = said[-1].rstrip(".") if said else f"it ended with {done.exit} and said nothing"
+        return Undecided(f"uv could not solve the wheels: {why[-300:]}", "see what uv says, and try again")
+    return Unsatisfiable("no set of wheels meets the spec", said, (), "loosen one of the requirements named above")
+
+
+def lock(
+    spec: Spec,
+    facts: Facts,
+    say: Say,
+    *,
+    base: Callable[[], Base | None] = lambda: None,
+    previous: Lock | None = None,
+    upgrade: tuple[str, ...] | None = None,
+    cache: Path | None = None,
+    may_stay_open: Collection[str] = (),
+) -> Lock:
+    """The lock that answers ``spec`` today.
+
+    ``base`` tells what the Debian packages are solved against; it is asked in a thread while uv solves the wheels, for
+    a registry that is not in reach takes its time to say so.  What ``previous`` pins stays where it still fits:
+    ``upgrade`` names wheels and Debian packages to solve anew, all of them if it is empty.  Where none of the system is
+    to be solved anew and no base is at hand, or a less firm one, it stays as ``previous`` has it.  The Debian archive's
+    lists are kept under ``cache``.
+
+    A lock that leaves one of lock.PARTS open, or holds it less firmly than ``previous``, is refused unless
+    ``may_stay_open`` names the part.  Raises Unsatisfiable or UsageError when nothing can answer or the spec forbids
+    such a lock, Undecided when the package index, the base or the Debian archive could not be had.
+    """
+    choice = resolve(spec, facts)
+    say(f"torch {choice.torch} for CUDA {choice.cuda} on {choice.image}")
+    extras = choice.extras
+    if not choice.suite and any(extras.apt.values()) and "os" not in may_stay_open:
+        raise _open(_no_debian(choice), {"os"}, may_stay_open, previous)  # before any work
+    if previous is not None and upgrade:
+        _known(upgrade, previous)
+    old = None if upgrade == () else previous
+    place = Place(spec.python, spec.platform.machine, choice.glibc, choice.backend)
+    wanted = {"runtime": choice.requirements, **extras.wheels}
+    kept = old.wheels if old else ()
+    anew = {canonicalize_name(name) for name in upgrade or ()}
+    kept = tuple(pin for pin in kept if pin.name not in anew)
+    solved = proc.beside(partial(closure, wanted, place, say, kept=kept))  # what takes longest starts first
+    system = proc.beside(partial(_system, spec, choice, proc.beside(base), old, upgrade, cache, say))
+    installer = proc.beside(partial(_installer, place))
+    asked_of_base = choice.base_requirements
+    brought = proc.beside(partial(closure, {"runtime": asked_of_base}, place, say)) if asked_of_base else None
+    wheels, epoch = solved()
+    if choice.preinstalled:
+        # The base brings torch and what torch needs; of that only what was asked for by name goes on top.
+        torch = tuple(f"torch=={pin.version}" for pin in wheels if pin.name == "torch")
+        held_pins, _ = brought() if brought else closure({"runtime": torch}, place, say)
+        held = {pin.name for pin in held_pins}
+        named = (*spec.packages, *(line for lines in extras.wheels.values() for line in lines))
+        asked = {canonicalize_name(Requirement(text).name) for text in named} - {"torch"}
+        wheels = tuple(pin for pin in wheels if pin.name in asked or pin.name not in held)
+    _one_line(choice, wheels)
+    at = system()
+    made = Lock(
+        name=spec.name,
+        wish=wish_of(spec),
+        torch=choice.torch,
+        variant=choice.row.variant if choice.row else "",
+        cuda=choice.cuda,
+        cudnn=choice.cudnn,
+        nccl=choice.nccl,
+        triton=choice.triton,
+        python=str(spec.python),
+        os=choice.os,
+        platform=spec.platform.value,
+        base=spec.base.value,
+        flavor=spec.flavor.value,
+        guard=spec.guard,
+        image=choice.image,
+        suite=choice.suite,
+        digest=at.digest,
+        origin=at.origin,
+        backend=choice.backend,
+        preinstalled=choice.preinstalled,
+        driver=choice.driver,
+        epoch=epoch,
+        archive=at.archive,
+        components=extras.components,
+        given=extras.given,
+        gpus=tuple((target.name, str(target.sm), target.by) for target in choice.targets),
+        apt={layer: extras.apt[layer] for layer in LAYERS if extras.apt.get(layer)},
+        debs=at.debs,
+        programs=extras.programs,
+        missing=extras.missing,
+        installer=installer(),
+        wheels=wheels,
+    )
+    left = {*unpinned(made), *(weaker(made, previous) if previous else ())}
+    if left - {*may_stay_open}:
+        raise _open(at.why or _made_here(made), left, may_stay_open, previous)
+    for part, clause in unpinned(made).items():
+        say(f"NOT PINNED ({part}): {clause}: {at.why.message if at.why else 'no digest of it is known'}")
+    return made
+
+
+def _open(why: EnvkitError, left: Iterable[str], allowed: Collection[str], previous: Lock | None) -> EnvkitError:
+    """The refusal of a lock that would leave the parts ``left`` open; it has the kind of its cause ``why``."""
+    parts = [part for part in PARTS if part in left and part not in allowed]
+    what = {"os": "the Debian packages", "base": "the base"}
+    lost = f"{' and '.join(what[part] for part in parts)} would not be pinned"
+    if previous is not None and all(strength(previous)[part] for part in parts):
+        lost += ", as the lock that is there pins them, which stays as it is"
+    options = " ".join(f"--allow-unpinned {part}" for part in parts)
+    fix = f"{why.fix}; or accept it: {options}" if why.fix else f"accept it: {options}"
+    kind = UsageError if isinstance(why, UsageError) else Undecided
+    return kind(f"{why.message}; {lost}", fix)
+
+
+def _no_debian(choice: Choice) -> UsageError:
+    return UsageError(
+        f"{choice.image} is no plain Debian, whose packages alone can be locked by version",
+        "choose a `python` and an `os` of Debian with base `wheels`",
+    )
+
+
+def _made_here(made: Lock) -> Undecided:
+    """Why a lock on a registry's digest cannot be made again: no registry answers, and the base came from packages."""
+    return Undecided(
+        f"no registry gives a digest of {made.image} now", "lock where a registry answers, or bring the image from one"
+    )
+
+
+def _known(names: tuple[str, ...], previous: Lock) -> None:
+    """Refuses to upgrade what the lock does not hold."""
+    held = sorted({pin.name for pin in previous.wheels} | {deb.name for deb in previous.debs})
+    for name in names:
+        if name not in held and canonicalize_name(name) not in held:
+            raise UsageError(f"the lock holds no {name} to upgrade{nearest(name, held)}", "name what it holds")
+
+
+def _installer(place: Place) -> Pin:
+    """The wheel of this machine's uv, which installs all the others."""
+    with files.scratch("lock") as folder:
+        uv = _Uv(folder, replace(place, backend=""))
+        (package,) = uv.compile("installer", (f"uv=={uv_version()}",), *_target(place))
+    pin, _ = _wheel(package, _ranks(place.python, place.machine, place.glibc))
+    return replace(pin, layer=TOOLS)
+
+
+@dataclass(frozen=True, slots=True)
+class _System:
+    """The system of a lock: its base and its Debian packages, and ``why`` something of it is not pinned."""
+
+    digest: str = ""
+    origin: str = ""
+    archive: str = ""
+    debs: tuple[Deb, ...] = ()
+    why: EnvkitError | None = None
+
+
+def _system(
+    spec: Spec,
+    choice: Choice,
+    found: Callable[[], Base | None],
+    old: Lock | None,
+    upgrade: tuple[str, ...] | None,
+    cache: Path | None,
+    say: Say,
+) -> _System:
+    """The base and the Debian packages on top of it; raises NoRoom where a disk is full, whatever may stay open."""
+    extras = choice.extras
+    wanted = {layer: names for layer, names in extras.apt.items() if names}
+    # What the packages were solved for, but for the base's content.
+    asked = (choice.image, choice.suite, spec.platform.value, extras.components, extras.given, wanted)
+    same = old is not None and asked == (
+        old.image, old.suite, old.platform, old.components, old.given, dict(old.apt)
+    )  # fmt: skip
+    stays = same and old is not None and not {deb.name for deb in old.debs} & {*(upgrade or ())}
+    why: EnvkitError | None = None
+    try:
+        base = found()
+    except NoRoom:
+        raise
+    except (Undecided, NoBase) as error:
+        base, why = None, error
+    if base is None:
+        why = why or Undecided("no base was at hand to solve the Debian packages for", "lock where an engine is")
+    elif not base.digest:
+        why = Undecided(
+            f"the engine has {choice.image} and no registry's digest of it", "pull it from a registry, then lock"
+        )
+    if stays and old is not None and old.digest:
+        less = base is None or not base.digest or (old.origin == "registry" and base.origin != "registry")
+        if less and (old.archive or not wanted):
+            said = why.message if why else f"no registry answers for {choice.image}"
+            say(f"base and Debian packages stay as they are locked: {said}")
+            return _System(old.digest, old.origin, old.archive, old.debs)
+    if base is None:
+        return _System(why=why)
+    if not wanted:
+        return _System(base.digest, base.origin, why=why)
+    if not choice.suite:
+        return _System(base.digest, base.origin, why=_no_debian(choice))
+    if stays and old is not None and old.archive and old.digest == base.digest:
+        return _System(base.digest, base.origin, old.archive, old.debs, why)
+    with files.scratch("lists") as folder:
+        try:
+            archive, debs = apt.solve(
+                (base.status.rstrip(b"\n") + b"\n\n").lstrip(b"\n") + flavors.stand_in(extras.given).encode(),
+                choice.suite,
+                extras.components,
+                wanted,
+                spec.platform.machine,
+                cache or folder,
+                say,
+                fresh=upgrade is not None,
+            )
+        except apt.NoApt as error:
+            return _System(base.digest, base.origin, why=error)
+    return _System(base.digest, base.origin, archive, debs, why)
+
+
+def _one_line(choice: Choice, wheels: tuple[Pin, ...]) -> None:
+    """Refuses wheels of another CUDA line than torch's: both unpack into the same folders, and the last one wins.
+
+    A wheel "nvidia-*-cuNN" of one major owns the same paths as its twin of another (read in their RECORD files).
+    """
+    major = choice.cuda.split(".")[0]
+    for pin in wheels:
+        found = re.fullmatch(r"nvidia-.+-cu([0-9]+)", pin.name)
+        if found and found[1] != major:
+            raise UsageError(
+                f"{pin.name} {pin.version} belongs to CUDA {found[1]}, torch {choice.torch} to CUDA {choice.cuda}: "
+                "their files lie at the same paths",
+                f"ask for the package of CUDA {major}, or drop it from `packages`",
+            )

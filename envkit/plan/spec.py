@@ -1,0 +1,293 @@
+"""envkit.toml to a Spec: parsed once, checked once, and never trusted again as text.
+
+Every value that can reach a template or a command line is held to a grammar here, so that nothing a spec says can
+become an instruction of a Dockerfile or a flag of a program.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TypeVar
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from envkit.dockerfile.files import toml
+from envkit.errors import UsageError, nearest, one_line
+from envkit.system import files
+from envkit.versions import Cuda, Driver, Python
+
+Kind = TypeVar("Kind", bound=StrEnum)
+
+# One component of a repository name (OCI distribution specification): its separators never stand side by side.
+NAME = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*\Z")
+# Debian Policy 5.6.1 for the name, 5.6.12 for a version behind "="; a dash at the end would tell apt-get to remove.
+APT = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.](?:=[A-Za-z0-9.+:~-]*[A-Za-z0-9.+:~])?\Z")
+_LONGEST = 200  # characters of one value; the longest requirements with markers are half of it
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}\Z")
+
+
+class Base(StrEnum):
+    """Where the operating system and CUDA come from."""
+
+    WHEELS = "wheels"
+    NVIDIA = "nvidia"
+    PYTORCH = "pytorch"
+    NGC = "ngc"
+
+
+class Flavor(StrEnum):
+    """What the image is for: running, building extensions, or finding faults."""
+
+    RUNTIME = "runtime"
+    DEVEL = "devel"
+    DEBUG = "debug"
+
+
+class Platform(StrEnum):
+    """The platforms for which torch publishes CUDA wheels."""
+
+    AMD64 = "linux/amd64"
+    ARM64 = "linux/arm64"
+
+    @property
+    def machine(self) -> str:
+        """The platform as uname and wheel tags name it."""
+        return {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}[self.value]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What a person wrote.
+
+    ``torch`` is a release ("X.Y", "X.Y.Z") or a specifier; ``cuda`` None means the newest that fits; ``gpus`` are
+    product names or capabilities as typed; ``packages`` are PEP 508 requirements by name; ``drivers`` are all those of
+    the fleet, releases or bare branches.  ``guard``: the image looks whether its GPUs work before it runs its command.
+    """
+
+    path: Path
+    name: str
+    torch: str
+    cuda: Cuda | None
+    python: Python
+    os: str
+    base: Base
+    flavor: Flavor
+    platform: Platform
+    packages: tuple[str, ...]
+    apt: tuple[str, ...]
+    gpus: tuple[str, ...]
+    drivers: tuple[Driver, ...]
+    tag: str = ""
+    guard: bool = False
+
+    @property
+    def driver(self) -> Driver | None:
+        """The oldest driver of the fleet by number, None where none is declared."""
+        return min(self.drivers, default=None)
+
+
+_KEYS = (
+    "name", "torch", "cuda", "python", "os", "base", "tag", "flavor", "platform", "packages", "apt", "gpus", "driver",
+    "guard",
+)  # fmt: skip
+
+
+def load(path: Path) -> Spec:
+    """The spec in the file ``path``, or in envkit.toml of the directory ``path``.
+
+    Raises UsageError for a missing file, broken TOML, an unknown key or a value outside its grammar.
+    """
+    if os.path.isdir(path):  # unlike Path.is_dir, no error for a name that no file can have
+        path = path / "envkit.toml"
+    try:
+        text = files.text(path, "check the file and its permissions")
+    except UsageError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        raise UsageError(
+            f"there is no spec at {path}", "name an envkit.toml, or write one with `envkit init`"
+        ) from None
+    return parse(text, path)
+
+
+def parse(text: str, path: Path) -> Spec:
+    """The spec in ``text``; ``path`` names it in messages and gives its default name."""
+    try:
+        table = toml(text)
+    except (ValueError, RecursionError) as error:  # the two others: a number or a nesting past what Python reads
+        raise UsageError(f"{path} is not TOML: {one_line(str(error))}", "mend the line named above") from error
+    for key in table:
+        if key == "check":  # the settings of `envkit check`, which reads and checks them itself
+            continue
+        if key not in _KEYS:
+            raise UsageError(
+                f"{path}: unknown key `{one_line(key)}`{nearest(key, list(_KEYS))}", f"known: {', '.join(_KEYS)}"
+            )
+    return Spec(
+        path=path,
+        name=_word(table, "name", _default_name(path), NAME, "lower-case letters, digits, dots and dashes"),
+        torch=_torch(_text(table, "torch", None)),
+        cuda=_cuda(_text(table, "cuda", "auto")),
+        python=_python(_text(table, "python", None)),
+        os=_word(table, "os", "auto", _PLAIN, "a name like debian12, or auto"),
+        base=_choice(table, "base", Base, Base.WHEELS),
+        flavor=_choice(table, "flavor", Flavor, Flavor.RUNTIME),
+        platform=_choice(table, "platform", Platform, Platform.AMD64),
+        packages=tuple(_package(item) for item in _list(table, "packages")),
+        apt=tuple(_apt(item) for item in _list(table, "apt")),
+        gpus=tuple(_gpu(item) for item in _list(table, "gpus")),
+        drivers=_drivers(table),
+        tag=_word(table, "tag", "", re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._-]{0,127})?\Z"), "a tag of the base image"),
+        guard=_guard(table),
+    )
+
+
+def _guard(table: Mapping[str, object]) -> bool:
+    """Whether the image gets a guard; only where its entry point and its Python are envkit's own to choose."""
+    value = table.get("guard", False)
+    if not isinstance(value, bool):
+        raise UsageError(f"`guard` must be true or false, not {type(value).__name__}", "write guard = true")
+    if value and table.get("base", Base.WHEELS.value) != Base.WHEELS.value:
+        raise UsageError("`guard` is true and the base has an entry point of its own", 'set base = "wheels"')
+    if value and table.get("flavor") == Flavor.DEBUG.value:
+        raise UsageError("`guard` is true and a debug image has none", "set another `flavor`, or guard = false")
+    return value
+
+
+def _default_name(path: Path) -> str:
+    def joined(found: re.Match[str]) -> str:
+        return found[0] if found[0] in (".", "_", "-") else "-"
+
+    raw = re.sub(r"[^a-z0-9]+", joined, path.resolve().parent.name.lower())
+    return raw[:64].strip("._-") or "image"
+
+
+def _text(table: Mapping[str, object], key: str, default: str | None) -> str:
+    if key not in table:
+        if default is None:
+            raise UsageError(f"the spec has no `{key}`", f'add a line `{key} = "..."`, see `envkit init`')
+        return default
+    value = table[key]
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        shown = f"{value}" if isinstance(value, float) or abs(value) < 10**18 else "..."  # Python prints no huge one
+        raise UsageError(f"`{key}` is the number {shown}; versions are text", f'write {key} = "{shown}"')
+    if not isinstance(value, str):
+        raise UsageError(f"`{key}` must be text, not {type(value).__name__}", f'write {key} = "..."')
+    return _plain(key, value)
+
+
+def _plain(key: str, text: str) -> str:
+    """The text without blanks around it; refuses what no value needs and what could begin a line of its own."""
+    text = text.strip()
+    if len(text) > _LONGEST or not text.isprintable():
+        raise UsageError(f"`{key}` holds `{one_line(text)}`", f"at most {_LONGEST} printable characters, in one line")
+    return text
+
+
+def _list(table: Mapping[str, object], key: str) -> list[str]:
+    value = table.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise UsageError(f"`{key}` must be a list of texts", f'write {key} = ["...", "..."]')
+    return [_plain(key, item) for item in value]
+
+
+def _word(table: Mapping[str, object], key: str, default: str, grammar: re.Pattern[str], expected: str) -> str:
+    value = _text(table, key, default)
+    if not grammar.match(value):
+        raise UsageError(f"`{key}` is `{value}`; expected {expected}", f"change `{key}`")
+    return value
+
+
+def _choice(table: Mapping[str, object], key: str, kind: type[Kind], default: Kind) -> Kind:
+    value = _text(table, key, default.value)
+    known = [member.value for member in kind]
+    if value not in known:
+        raise UsageError(f"`{key}` is `{value}`{nearest(value, known)}", f"one of: {', '.join(known)}")
+    return kind(value)
+
+
+def _torch(text: str) -> str:
+    if "+" in text:
+        raise UsageError(
+            f"`torch` is `{text}`; the build is chosen by `cuda`", "drop what follows the + and set `cuda`"
+        )
+    if re.fullmatch(r"[0-9]+(\.[0-9]+){0,2}", text):
+        return text
+    try:
+        SpecifierSet(text)
+    except InvalidSpecifier as error:
+        raise UsageError(f"`torch` is `{text}`, no release or range", "write a release or a range") from error
+    if not text or "===" in text:
+        raise UsageError(f"`torch` is `{text}`, no release or range", "write a release or a range")
+    return text
+
+
+def _cuda(text: str) -> Cuda | None:
+    if text == "auto":
+        return None
+    try:
+        version = Cuda(text)
+    except ValueError:
+        version = Cuda("0")
+    if len(version.parts) not in (2, 3):
+        raise UsageError(f"`cuda` is `{text}`", '`cuda` is "auto" or a version of two or three numbers')
+    return version
+
+
+def _python(text: str) -> Python:
+    try:
+        version = Python(text)
+    except ValueError:
+        version = Python("0")
+    if version.major != 3 or not re.fullmatch(r"3\.(0|[1-9][0-9]{0,2})", text):
+        raise UsageError(f"`python` is `{text}`", "write the major and minor version, two numbers with a dot")
+    return version
+
+
+def _drivers(table: Mapping[str, object]) -> tuple[Driver, ...]:
+    """One driver as text or several as a list, each once; an empty text is none."""
+    one = table.get("driver", "")
+    if not isinstance(one, list):
+        text = _text(table, "driver", "")
+        return (_driver(text),) if text else ()
+    return tuple(dict.fromkeys(_driver(item) for item in _list(table, "driver")))
+
+
+def _driver(text: str) -> Driver:
+    try:
+        return Driver(text)
+    except ValueError:
+        raise UsageError(
+            f"`driver` is `{text}`", "write the driver's number or branch as nvidia-smi shows it"
+        ) from None
+
+
+def _package(text: str) -> str:
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement as error:
+        said = str(error).splitlines()[0]
+        raise UsageError(f"`packages` holds `{text}`: {said}", "write name==version") from error
+    if "===" in str(requirement.specifier):
+        raise UsageError(f"`packages` holds `{text}`: === compares text, not versions", "write name==version")
+    if requirement.url:
+        raise UsageError(f"`packages` holds a URL for {requirement.name}", "name it as name==version from an index")
+    return str(requirement)
+
+
+def _apt(text: str) -> str:
+    if not APT.match(text):
+        raise UsageError(f"`apt` holds `{text}`, which is no Debian package name", "write name or name=version")
+    return text
+
+
+def _gpu(text: str) -> str:
+    if not _PLAIN.match(text):
+        raise UsageError(f"`gpus` holds `{text}`", 'write a product name ("RTX 4090") or a capability ("sm_90")')
+    return text

@@ -1,0 +1,130 @@
+"""From a spec to the lock beside it: on what base, and with how much of the lock that is there.
+
+It imports neither Docker's client nor what proves an image: a lock is waited for, and the engine is looked for while uv
+solves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+
+from envkit.engine import BaseWish, Engine, Say
+from envkit.errors import Undecided
+from envkit.facts import Facts
+from envkit.plan import lockfile as locks
+from envkit.plan import solve
+from envkit.plan.apt import Base, NoBase, bare
+from envkit.plan.flavors import RUNTIME
+from envkit.plan.lockfile import Lock
+from envkit.plan.resolve import resolve
+from envkit.plan.spec import Spec
+from envkit.system.files import cache_dir
+from envkit.system.no_room import NoRoom
+
+# A bootstrapped base is the same for all locks; its files are as old as a zip file can say, the youngest age that
+# every tool can write.
+BASE_EPOCH = 315532800
+
+
+def base_wish(lock: Lock) -> BaseWish:
+    """The base that ``lock`` pins."""
+    return suite_wish(lock.suite, lock.image, lock.digest)
+
+
+def suite_wish(suite: str, image: str = "", digest: str = "") -> BaseWish:
+    """The base ``image``, or of this ``digest``, which may be made from the packages of ``suite`` if that is named.
+
+    What is made so holds already what every image of envkit holds, and no build installs it again.
+    """
+    return BaseWish(ref=image, suite=suite, digest=digest, include=RUNTIME, epoch=BASE_EPOCH)
+
+
+def base_of(spec: Spec, facts: Facts, connect: Callable[[], Engine | None], say: Say) -> Base:
+    """The base that a lock of ``spec`` made now starts from.
+
+    Raises NoBase where ``connect`` gives no engine, for none is wanted, and Undecided without a container engine, which
+    alone can say anything of a base.
+    """
+    engine = connect()
+    if engine is None:
+        raise NoBase("--engine none looks at no base", "lock with a container engine")
+    if engine.name == "local":
+        raise Undecided("a base can be looked at with a container engine only", "lock on a machine with Docker")
+    choice = resolve(spec, facts)
+    found = engine.resolve_base(suite_wish(choice.suite, choice.image), say)
+    if not found.sha256 and choice.suite:
+        say(f"the engine knows no digest of its {choice.image}: a base made from packages has one")
+        try:
+            found = engine.resolve_base(suite_wish(choice.suite), say)
+        except NoRoom:
+            raise
+        except Undecided as error:
+            say(f"and cannot be made here: {error.message}")
+    status = engine.file(found.ref, "/var/lib/dpkg/status")
+    if found.how == "bootstrapped":
+        return Base(found.sha256, "packages", bare(status))
+    return Base(found.sha256, "registry" if found.sha256 else "", status)
+
+
+def make_lock(
+    spec: Spec,
+    facts: Facts,
+    connect: Callable[[], Engine | None],
+    say: Say,
+    *,
+    previous: Lock | None = None,
+    upgrade: tuple[str, ...] | None = None,
+    may_stay_open: Collection[str] = (),
+) -> Lock:
+    """A lock for ``spec`` as of now, written beside it; see ``envkit.plan.solve.lock`` for what stays of
+    ``previous``, and for the lock that is refused unless ``may_stay_open`` names what it does not pin."""
+    made = solve.lock(
+        spec,
+        facts,
+        say,
+        base=partial(base_of, spec, facts, connect, say),
+        previous=previous,
+        upgrade=upgrade,
+        cache=cache_dir(),
+        may_stay_open=may_stay_open,
+    )
+    path = locks.path_of(spec)
+    locks.save(made, path)
+    say(f"wrote {path}: {len(made.wheels)} wheels, {len(made.debs)} Debian packages")
+    return made
+
+
+def ensure_lock(
+    spec: Spec,
+    facts: Facts,
+    connect: Callable[[], Engine | None],
+    say: Say,
+    *,
+    refresh_os: bool = False,
+    may_stay_open: Collection[str] = (),
+) -> Lock:
+    """The lock beside the spec if it answers the spec; else a new one, written there.
+
+    With ``refresh_os`` its base and Debian packages become today's, for archives that keep no old versions; its wheels
+    stay.  Without a container engine nothing of the system is built, so that there is nothing to refresh.
+    """
+    held = locks.read(spec)
+    answers = held is not None and not locks.problems(spec, held)
+    if held is not None and answers:
+        if not refresh_os:
+            return held
+        engine = connect()
+        if engine is None or engine.name == "local":
+            say("base and Debian packages stay as they are locked: no container engine builds on them here")
+            return held
+    path = locks.path_of(spec)
+    if not answers:
+        say(f"{path} {'answers another spec, locking again' if held else 'is not there yet, locking'}")
+    upgrade = debs_of(held) if refresh_os else ()
+    return make_lock(spec, facts, connect, say, previous=held, upgrade=upgrade or None, may_stay_open=may_stay_open)
+
+
+def debs_of(lock: Lock | None) -> tuple[str, ...]:
+    """The names of the Debian packages that ``lock`` holds, which is all that `--refresh-os` solves anew."""
+    return tuple(sorted({deb.name for deb in lock.debs})) if lock else ()

@@ -1,0 +1,240 @@
+"""`envkit check`: files to verdict, in the form that was asked for."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from envkit import facts as tables
+from envkit import report
+from envkit.dockerfile.files import LARGEST
+from envkit.errors import EnvkitError, UsageError
+from envkit.facts import Facts
+from envkit.judging import judge
+from envkit.model import Edit, Outcome, Report, Severity
+from envkit.static import READ, Judged, Wishes, baseline, ignores, mend, pin, run, settings
+from envkit.static.judged import subjects
+from envkit.system import files
+from envkit.versions import Driver
+
+FORMATS = ("console", "json", "sarif", "github", "gitlab", "junit", "html")
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line says; the defaults are those of its options."""
+
+    paths: tuple[str, ...] = (".",)
+    context: Path | None = None
+    gpus: tuple[str, ...] = ()
+    driver: str = ""
+    config: Path | None = None
+    baseline: Path | None = None
+    write_baseline: Path | None = None
+    only: tuple[str, ...] = ()
+    if_any: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The files as judged and their one report; ``code`` is what the process should exit by."""
+
+    judged: tuple[Judged, ...]
+    report: Report
+
+    def code(self, least: Severity, if_any: bool = False) -> int:
+        """1 found, 2 where a file could not be read, 3 undecided, 0 nothing; what is certain outranks what is not.
+
+        With ``if_any`` it is 0 too where no check applies to any of the files; doubt stays doubt.
+        """
+        found = self.report.exit_code(least)
+        if found != 1 and any(each.unreadable for each in self.judged):
+            return 2
+        skipped = all(result.outcome is Outcome.SKIP for result in self.report.results)
+        return 0 if found == 3 and if_any and skipped else found
+
+
+def answer(asked: Asked, config: settings.Settings) -> Answer:
+    """Checks what was asked for.
+
+    Raises UsageError for a wish that makes no sense, and Undecided where there is nothing to check, unless
+    ``asked.if_any``.
+    """
+    started = time.monotonic()
+    wishes = _wishes(asked, config, tables.load())
+    for name in asked.only:
+        if name not in checks():
+            raise UsageError(f"there is no check `{name}`", "see `envkit check --list`")
+    # Before the work: a baseline that cannot be read is known at once.
+    known = baseline.load(asked.baseline) if asked.baseline and not asked.write_baseline else None
+    judged = run.check(run.gather(asked.paths, config, asked.if_any), wishes, config)
+    if not judged and not asked.if_any:
+        raise run.nothing(asked.paths)
+    if asked.only:
+        kept = {*asked.only, READ}
+        judged = tuple(replace(each, results=tuple(r for r in each.results if r.check in kept)) for each in judged)
+    if known is not None and asked.baseline:
+        judged = baseline.applied(judged, asked.baseline, known)
+    return Answer(judged, run.merged(judged, time.monotonic() - started))
+
+
+def remarks(found: Answer) -> list[str]:
+    """What a person should know beside the findings: files that could not be read, comments that ignore no check."""
+    # A newline in a name must not begin a line, which a build's log may obey.
+    names = {each.path: each.path.replace("\n", "\\n") for each in found.judged}
+    said = [f"{names[each.path]} cannot be read: {each.unreadable}" for each in found.judged if each.unreadable]
+    for each in found.judged:
+        comments = ignores.read(each.text, each.kind)
+        for line, name in ignores.unknown(comments, checks()) if comments else ():
+            said.append(f"{names[each.path]}:{line}: there is no check `{name}` to ignore")
+    return said
+
+
+def taken_down(found: Answer, path: Path) -> tuple[Answer, int]:
+    """Writes the baseline at ``path``; gives what is left beside it (nothing) and how many findings it holds."""
+    count = baseline.write(path, found.judged)
+    judged = baseline.applied(found.judged, path, baseline.load(path))
+    return Answer(judged, run.merged(judged, found.report.elapsed_s)), count
+
+
+def _wishes(asked: Asked, config: settings.Settings, facts: Facts) -> Wishes:
+    gpus = asked.gpus or config.gpus
+    for name in gpus:
+        facts.gpu(name)  # raises UsageError with the nearest names
+    driver = asked.driver or config.driver
+    if driver:
+        try:
+            Driver(driver)
+        except ValueError as error:
+            raise UsageError(
+                f"`{driver}` is no driver version", "write a branch or a whole version, as nvidia-smi shows it"
+            ) from error
+    if asked.context is not None and not os.path.isdir(asked.context):
+        raise UsageError(f"the build context {asked.context} is no folder", "name the folder that `docker build` gets")
+    return Wishes(gpus, driver, asked.context, config.bases)
+
+
+def pinned(judged: Sequence[Judged], ask: Callable[[], Callable[[str], str]], say: Say) -> dict[str, tuple[Edit, ...]]:
+    """The edits that write digests behind FROM's words, by path; ``say`` hears of each image that stays without one.
+
+    ``ask`` is called once, where there is something to ask, and gives what knows a reference's digest; it may raise.
+    """
+    facts = tables.load()
+    bases = {each.path: pin.unpinned(each, facts) for each in judged}
+    wanted: set[str] = set()
+    for each in judged:
+        for base in bases[each.path]:
+            why = pin.obstacle(base, each.text)
+            if why:
+                say(f"{base.span}: {base.reference} stays without a digest: {why}")
+            else:
+                wanted.add(base.reference)
+    if not wanted:
+        return {}
+    try:
+        known = pin.digests(wanted, ask(), say)
+    except EnvkitError as error:  # no engine: nobody can be asked
+        say(f"nothing was pinned: {error.message}")
+        return {}
+    return {each.path: pin.edits(each, bases[each.path], known) for each in judged}
+
+
+def mended(judged: Sequence[Judged], more: dict[str, tuple[Edit, ...]]) -> tuple[str, dict[str, tuple[str, int]]]:
+    """The diff of all safe fixes and of ``more``; and by path the new text with the number of things it mends."""
+    shown: list[str] = []
+    texts: dict[str, tuple[str, int]] = {}
+    for each in judged:
+        text, count = mend.mended(each, more.get(each.path, ()))
+        if count:
+            shown.append(_without_credentials(mend.diff(each, text)))
+            texts[each.path] = (text, count)
+    return "".join(shown), texts
+
+
+def _without_credentials(diff: str) -> str:
+    """A diff as it may end in a build's log; a hunk that held a credential does not apply as a patch."""
+    from envkit.credentials import redacted_text
+
+    return "".join(line[:1] + redacted_text(line[1:]) for line in re.findall(r"[^\n]*\n|[^\n]+", diff))
+
+
+def write(judged: Sequence[Judged], texts: dict[str, tuple[str, int]], say: Say) -> None:
+    """Writes the new texts, each file whole or not at all and with the mode it had.
+
+    Raises UsageError for stdin, which is no file.
+    """
+    if "-" in texts:
+        raise UsageError("stdin cannot be mended", "name the file, or use --diff")
+    for each in judged:
+        if each.path not in texts:
+            continue
+        text, count = texts[each.path]
+        path = Path(each.path)
+        # The judged text is decoded; written back, bytes that are no UTF-8 would not be what they were.
+        if _now(path) != each.text.encode("utf-8"):
+            say(f"{each.path} was not changed: it is no valid UTF-8, or somebody else changed it meanwhile")
+            continue
+        files.write(files.beside(path.parent, path.name), text, path.stat().st_mode & 0o7777)
+        say(f"{each.path}: {count} mended")
+
+
+def _now(path: Path) -> bytes | None:
+    """What the file holds, None where it cannot be read any more."""
+    try:
+        return files.content(path, LARGEST)
+    except OSError:
+        return None
+
+
+def printed(found: Answer, format: str, least: Severity, *, observed: bool, color: bool, width: int) -> str:
+    """The answer in one of FORMATS."""
+    if format == "console":
+        from envkit.static import lines
+
+        return lines.render(found.judged, found.report, least, color, width)
+    if format == "sarif":
+        from envkit.static import sarif
+
+        return sarif.render(found.judged)
+    if format in ("github", "gitlab"):
+        from envkit.static.annotations import github, gitlab
+
+        return github(found.judged) if format == "github" else gitlab(found.judged)
+    shown = found.report if observed else replace(found.report, observed={})
+    return report.render(shown, format, fail_on=least)
+
+
+def config_of(asked: Asked) -> settings.Settings:
+    """The settings: the file that was named, else the nearest envkit.toml with a [check] table, here or above, up to
+    the repository's root.
+    """
+    if asked.config is not None:
+        return settings.load(asked.config, checks)
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        path = folder / "envkit.toml"
+        if path.is_file() and settings.is_there(path):
+            return settings.load(path, checks)
+        if (folder / ".git").exists():
+            break
+    return settings.Settings()
+
+
+def checks() -> frozenset[str]:
+    """The ids of the checks of files that people write."""
+    kinds: tuple[Any, ...] = subjects()
+    return frozenset(name for kind in kinds for name in judge.checks(kind))
+
+
+def listed() -> str:
+    """A line a check: id and title of its page."""
+    from envkit.judging import pages
+
+    names = sorted(checks())
+    widest = max(map(len, names), default=0)
+    return "".join(f"{name:{widest}}  {pages.load(name).title}\n" for name in names)

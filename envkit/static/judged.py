@@ -1,0 +1,108 @@
+"""From a file's text to what its checks say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from envkit.dockerfile.evaluate import Beyond
+from envkit.dockerfile.evaluate import read as read_dockerfile
+from envkit.dockerfile.tree import Source
+from envkit.facts import Facts
+from envkit.judging import judge
+from envkit.model import UNSUPPORTED, Observed, Outcome, Result
+from envkit.static import READ, Judged, Wishes
+from envkit.subjects.dockerfile import Dockerfile
+
+FIELDS = (
+    "base_image",
+    "base_cuda",
+    "base_cudnn",
+    "base_flavor",
+    "base_os",
+    "torch_version",
+    "torch_cuda",
+    "python_version",
+    "torch_install_method",
+)
+
+
+def fields(dockerfile: Dockerfile) -> dict[str, Any]:
+    """The nine fields of the contract, null where the file does not say, and under ``origins`` where each came from.
+
+    ``base_cudnn`` is the major, as tags give it, and ``torch_version`` the public version without its local part; their
+    origins have all that a fact knows.
+    """
+    found: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for name in FIELDS:
+        seen: Observed[str] = getattr(dockerfile, name)
+        value = None if seen.missing else seen.value
+        short = value
+        if value and name in ("base_cudnn", "torch_version"):
+            short = value.split(".")[0] if name == "base_cudnn" else value.split("+")[0]
+        if value is None:
+            origins[name] = _absent(seen)
+        else:
+            origins[name] = seen.via if short == value else f"{value}, {seen.via}"
+        found[name] = short
+    return {**found, "origins": origins}
+
+
+def _absent(seen: Observed[str]) -> str:
+    return "the base has none" if seen.missing == UNSUPPORTED else seen.missing
+
+
+def of_dockerfile(text: str, path: str, context: Source | None, wishes: Wishes, facts: Facts) -> Judged:
+    """A Dockerfile's text, judged by every check for it."""
+    try:
+        subject = read_dockerfile(
+            text, path, facts, context, known=wishes.bases, gpus=wishes.gpus, driver=wishes.driver
+        )
+    except Beyond as error:
+        return Judged(path, "dockerfile", unreadable=str(error))
+    results = judge.judge(subject, facts)
+    if subject.problems:  # what is no Dockerfile to BuildKit was judged in parts, which is not all of it
+        results = (Result(READ, Outcome.UNKNOWN, reason=f"BuildKit refuses it: {subject.problems[0]}"), *results)
+    return Judged(path, "dockerfile", text, results, fields(subject))
+
+
+# One reader a kind of file (kinds.KINDS): text, path as the user named it, what lies beside it, wishes, facts.
+Reader = Callable[[str, str, Source | None, Wishes, Facts], Judged]
+# The module whose READERS have it; it is imported when a file of that kind is met, for most runs meet Dockerfiles only.
+READERS: Mapping[str, str] = {
+    "dockerfile": __name__,
+    **dict.fromkeys(("requirements", "pyproject", "uv-lock", "conda", "spec", "lock"), "envkit.static.packages"),
+    **dict.fromkeys(("compose", "kubernetes", "devcontainer"), "envkit.static.workloads"),
+}
+
+
+def of_text(kind: str, text: str, path: str, context: Source | None, wishes: Wishes, facts: Facts) -> Judged:
+    """A file's text, judged by the checks for its kind; ``kind`` is one of READERS."""
+    if kind == "dockerfile":
+        return of_dockerfile(text, path, context, wishes, facts)
+    readers: Mapping[str, Reader] = import_module(READERS[kind]).READERS
+    return readers[kind](text, path, context, wishes, facts)
+
+
+def subjects() -> tuple[type[Any], ...]:
+    """The types that the readers make."""
+    from envkit.subjects.packages import Packages
+    from envkit.subjects.workload import Workload
+
+    return (Dockerfile, Packages, Workload)
+
+
+def context_of(path: Path, kind: str, wishes: Wishes) -> Source | None:
+    """What lies beside a file: for a Dockerfile the build context that the user named, else the folder it lies in.
+
+    A file on stdin ("-") lies nowhere, so that without a named context there is nothing beside it.
+    """
+    from envkit.dockerfile.context import Context
+
+    named = wishes.context if kind == "dockerfile" else None
+    if str(path) == "-":
+        return Context(named) if named else None
+    return Context(named or path.parent, path)

@@ -1,0 +1,83 @@
+"""Finds the files to check: below a folder those that a person wrote and git keeps.
+
+No git is asked.  Whatever it does in a repository, it does by that repository's own configuration, which names programs
+to run (core.fsmonitor, filters, hooks), and the repository may be a stranger's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from envkit.static.ignored import Ignored, repository
+from envkit.static.kinds import by_name
+
+OUTSIDE = "outside"  # in place of a kind: a link that leads out of the tree, which is not followed
+
+# What tools make and nobody writes; git usually ignores it, and where there is no git nobody else does.
+_MADE = frozenset(
+    (
+        ".git",
+        ".hg",
+        ".svn",
+        ".tox",
+        ".nox",
+        "node_modules",
+        "__pycache__",
+        "site-packages",
+        ".mypy_cache",
+        ".ruff_cache",
+    )
+)
+
+
+def below(folder: Path) -> Iterator[tuple[Path, str]]:
+    """The files below ``folder`` that may concern envkit, with the kind their names promise, sorted by path.
+
+    What git ignores and does not track is left out, unless the folder itself is ignored and was asked for by name;
+    outside of a repository what tools make is left out.  Links to folders are not followed, and a file that is a link
+    out of the repository, or out of the folder where there is none, has the kind OUTSIDE: what a stranger's tree points
+    at on this machine is not shown as if it were the tree's.
+    """
+    root = repository(folder)
+    names = _by_hand(folder) if root is None else _kept(folder, root)
+    top = os.path.realpath(root or folder)
+    for name in sorted(set(names)):
+        kind = by_name(name.rsplit("/", 1)[-1])
+        path = folder / name
+        if kind and path.is_file():
+            inside = os.path.commonpath((top, os.path.realpath(path))) == top
+            if inside or kind != "yaml":  # most YAML is none of ours, which only its text would show
+                yield path, kind if inside else OUTSIDE
+
+
+def _kept(folder: Path, root: Path) -> Iterator[str]:
+    """The paths below ``folder`` that the repository at ``root`` tracks or does not ignore; all if it ignores all."""
+    start = os.path.relpath(os.path.realpath(folder), os.path.realpath(root))
+    start = "" if start == "." else start
+    ignored = Ignored(root)
+    tracked = [os.path.relpath(name, start or ".") for name in ignored.tracked(start)]
+    yield from tracked
+    if not ignored.enter(start):
+        if not tracked:
+            yield from _by_hand(folder)
+        return
+    for place, folders, names in os.walk(folder):
+        here = os.path.normpath(os.path.join(start, os.path.relpath(place, folder)))
+        here = "" if here == "." else here
+        folders[:] = [name for name in folders if ignored.walks(f"{here}/{name}".lstrip("/"))]
+        for name in names:
+            if by_name(name) and not ignored.is_ignored(f"{here}/{name}".lstrip("/"), folder=False):
+                yield os.path.relpath(os.path.join(place, name), folder)
+
+
+def _by_hand(folder: Path) -> Iterator[str]:
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name not in _MADE and not _is_venv(os.path.join(place, name))]
+        for name in names:
+            yield os.path.relpath(os.path.join(place, name), folder)
+
+
+def _is_venv(folder: str) -> bool:
+    return os.path.exists(os.path.join(folder, "pyvenv.cfg"))  # PEP 405

@@ -1,0 +1,569 @@
+"""Compose files, Kubernetes manifests and devcontainer.json, read into Workload."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from envkit.dockerfile.bases import base as base_of
+from envkit.dockerfile.evaluate import Beyond
+from envkit.dockerfile.evaluate import read as read_dockerfile
+from envkit.dockerfile.files import FileText
+from envkit.dockerfile.nodes import Node, documents, json_with_comments, template_line
+from envkit.dockerfile.tree import Source
+from envkit.dockerfile.words import expand
+from envkit.facts import Facts
+from envkit.judging import judge
+from envkit.model import Span
+from envkit.static import Judged, Wishes
+from envkit.subjects.dockerfile import Base, Dockerfile, Unread
+from envkit.subjects.workload import Container, GpuRequest, Mount, Said, Workload
+
+_OVERLAY = re.compile(r"(?:docker-)?compose[._-](?:.*[._-])?(?:override|gpu|gpus|cuda|nvidia)(?:[._-].*)?\.ya?ml", re.I)
+_VARIABLE = re.compile(r"\$(?:\{|\(|[A-Za-z_])|<[A-Za-z][^<>]*>")  # also <what a person has to put in>
+_REFERENCE = re.compile(r"[a-z0-9.:/_-]+(?::[A-Za-z0-9_.-]+)?(?:@|\Z)")
+_DEEPEST = 8  # services that extend one another
+_MOST = 2_000  # containers of one file
+_CDI = re.compile(r"(nvidia\.com/[a-z0-9._-]+)=(.+)")
+_DEVICE_NODE = re.compile(r"/dev/nvidia(\d+|ctl|-uvm|-caps)?")
+_GPU_RESOURCE = re.compile(
+    r"(?:[a-z0-9.-]*nvidia\.com/(?:mig-|.*gpu).*|(?:amd|gpu\.intel|aliyun)\.com/.*gpu.*)", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Below:
+    """A folder of a build context."""
+
+    context: Source
+    folder: str
+
+    def read(self, path: str) -> FileText | str:
+        """The file below the folder."""
+        return self.context.read(posixpath.normpath(posixpath.join(self.folder, path)))
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """The names below a folder of it."""
+        return self.context.names(posixpath.normpath(posixpath.join(self.folder, path)))
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What the reading of one file needs and finds."""
+
+    path: str
+    context: Source | None
+    wishes: Wishes
+    facts: Facts
+    unread: list[Unread]
+
+    def image(self, said: Said, platform: str = "") -> Base:
+        """What the image holds."""
+        if not _REFERENCE.match(said.value):  # a word that stands for an image
+            said = replace(said, sure=False)
+        known = self.wishes.bases.get(said.value)
+        if known is not None:
+            return replace(known, span=said.span)
+        return base_of(said.value, said.span, self.facts, sure=said.sure, platform=platform)
+
+    def build(self, folder: str, name: str, span: Span, target: str = "") -> Dockerfile | None:
+        """The Dockerfile that an image is built from, None where it cannot be read here."""
+        if self.context is None or "://" in folder or folder.startswith(("/", "git@", "..")) or "$" in folder + name:
+            return None
+        below = _Below(self.context, folder)
+        found = below.read(name)
+        if isinstance(found, str):
+            self.unread.append(Unread(posixpath.join(folder, name), found, span))
+            return None
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(self.path), folder, name))
+        try:
+            read = read_dockerfile(found.text, path, self.facts, below, known=self.wishes.bases)
+        except Beyond as error:
+            self.unread.append(Unread(posixpath.join(folder, name), str(error), span))
+            return None
+        if not read.stages or (target and read.target.name.lower() != target.lower()):
+            return None
+        return read
+
+
+def _judged(reading: _Reading, kind: str, text: str, containers: tuple[Container, ...]) -> Judged:
+    wishes = reading.wishes
+    overlays = _overlays(reading) if kind == "compose" else ()
+    subject = Workload(reading.path, kind, containers, tuple(reading.unread), overlays, wishes.gpus, wishes.driver)
+    return Judged(reading.path, kind, text, judge.judge(subject, reading.facts))
+
+
+def _overlays(reading: _Reading) -> tuple[str, ...]:
+    """Other compose files of the folder that are laid over this one, by their names."""
+    names = reading.context.names(".") if reading.context is not None else ()
+    own = posixpath.basename(reading.path)
+    return tuple(name for name in names if name != own and _OVERLAY.fullmatch(name))
+
+
+def _plain(node: Node | None) -> Said | None:
+    """A text as it stands; one with a variable or a template's braces is not sure."""
+    if node is None or node.items is not None or node.keys is not None or node.empty:
+        return None
+    return Said(node.text, node.span, "{{" not in node.text and not _VARIABLE.search(node.text))
+
+
+def _words(nodes: tuple[Said, ...], split: bool) -> tuple[Said, ...]:
+    """A command's words; one text is taken apart as a shell would."""
+    found: list[Said] = []
+    for said in nodes:
+        if split:
+            try:
+                parts = shlex.split(said.value)
+            except ValueError:
+                parts = said.value.split()
+            found += [replace(said, value=part) for part in parts]
+        else:
+            found.append(said)
+    return tuple(found)
+
+
+# ---------------------------------------------------------------- compose
+
+
+def of_compose(text: str, path: str, context: Source | None, wishes: Wishes, facts: Facts) -> Judged:
+    """A compose file: each service with what it extends.  Source: the Compose Specification."""
+    roots = documents(text, path)
+    if isinstance(roots, str):
+        return Judged(path, "compose", text, unreadable=roots)
+    if (line := template_line(roots)) != 0:
+        return Judged(path, "compose", text, unreadable=f"line {line} is a template and no YAML before it is rendered")
+    reading = _Reading(path, context, wishes, facts, [])
+    services = roots[0].get("services") if roots else None
+    if services is None or services.keys is None:
+        return Judged(path, "compose", text, unreadable="it has no services")
+    containers = []
+    for key, body in list(services.pairs())[:_MOST]:
+        lineage = _lineage(body, services, reading, 0)
+        containers.append(_service(key, lineage, reading))
+    return _judged(reading, "compose", text, tuple(containers))
+
+
+def _lineage(body: Node, services: Node, reading: _Reading, depth: int) -> tuple[Node, ...]:
+    """A service and those that it extends, nearest first."""
+    extends = body.get("extends")
+    if extends is None or depth >= _DEEPEST:
+        return (body,)
+    name = extends.text or (named.text if (named := extends.get("service")) is not None else "")
+    file = extends.get("file")
+    if file is not None:
+        context = reading.context
+        found = context.read(posixpath.normpath(file.text)) if context is not None else "no folder was given"
+        if isinstance(found, str):
+            reading.unread.append(Unread(file.text, found, file.span))
+            return (body,)
+        roots = documents(found.text, posixpath.join(posixpath.dirname(reading.path), file.text))
+        other = roots[0].get("services") if not isinstance(roots, str) and roots else None
+        if other is None:
+            why = roots if isinstance(roots, str) else "it has no services"
+            reading.unread.append(Unread(file.text, why, file.span))
+            return (body,)
+        services = other
+    parent = services.get(name)
+    if parent is None or parent is body:
+        return (body,)
+    return (body, *_lineage(parent, services, reading, depth + 1))
+
+
+def _expanded(node: Node | None) -> Said | None:
+    """A value with its variables as compose puts them in where the environment has none of them."""
+    plain = _plain(node)
+    if plain is None or "$" not in plain.value:
+        return plain
+    plain = replace(plain, sure="{{" not in plain.value)
+    shielded = plain.value.replace("$$", "\0")
+    done = expand(shielded, {})
+    return Said(done.text.replace("\0", "$"), plain.span, plain.sure and done.sure)
+
+
+def _first(lineage: tuple[Node, ...], *path: str) -> Node | None:
+    return next((found for body in lineage if (found := body.get(*path)) is not None), None)
+
+
+def _service(key: Node, lineage: tuple[Node, ...], reading: _Reading) -> Container:
+    image = _expanded(_first(lineage, "image"))
+    build = _first(lineage, "build")
+    platform = _expanded(_first(lineage, "platform"))
+    built = None
+    if build is not None:
+        folder = _expanded(build if build.keys is None else build.get("context"))
+        name, target = _expanded(build.get("dockerfile")), _expanded(build.get("target"))
+        if build.get("dockerfile_inline") is None:
+            built = reading.build(
+                folder.value if folder else ".",
+                name.value if name else "Dockerfile",
+                build.span,
+                target.value if target else "",
+            )
+    env: dict[str, Said | None] = {}
+    for body in reversed(lineage):
+        env.update(_environment(body.get("environment")))
+    command: tuple[Said, ...] = ()
+    for name_of in ("entrypoint", "command"):
+        node = _first(lineage, name_of)
+        listed = node.listed() if node is not None and node.items is not None else (node,)
+        said = tuple(one for item in listed if (one := _expanded(item)) is not None)
+        command += _words(said, split=node is not None and node.items is None)
+    devices = tuple(
+        one
+        for body in lineage
+        for item in body.listed("devices")
+        if (one := _expanded(item if item.keys is None else item.get("source"))) is not None
+    )
+    ulimits: dict[str, Said] = {}
+    for body in reversed(lineage):
+        for name_node, value in body.pairs("ulimits"):
+            limit = _expanded(value if value.keys is None else value.get("soft"))
+            if limit is not None:
+                ulimits[name_node.text] = limit
+    replicas = _expanded(_first(lineage, "deploy", "replicas") or _first(lineage, "scale"))
+    runtime = _expanded(_first(lineage, "runtime"))
+    added = _first(lineage, "cap_add")
+    policy = _expanded(_first(lineage, "pull_policy"))
+    return Container(
+        key.text,
+        key.span,
+        image if build is None else None,
+        reading.image(image, platform.value if platform else "") if image is not None and build is None else None,
+        built,
+        tuple(_compose_gpus(lineage, devices, runtime)),
+        runtime,
+        _expanded(_first(lineage, "shm_size")),
+        _expanded(_first(lineage, "ipc")),
+        _expanded(_first(lineage, "privileged")),
+        ulimits,
+        env,
+        _first(lineage, "env_file") is not None,
+        command,
+        tuple(_volumes(lineage)),
+        devices,
+        {},
+        tuple(one.text for one in added.listed()) if added is not None else (),
+        _whole(replicas) if replicas is not None else 1,
+        local=policy is not None and policy.value in ("never", "build"),
+    )
+
+
+def _whole(said: Said) -> int | None:
+    return int(said.value) if said.sure and re.fullmatch(r"[0-9]{1,6}", said.value) else None
+
+
+def _environment(node: Node | None) -> Mapping[str, Said | None]:
+    if node is None:
+        return {}
+    if node.items is None:
+        return {key.text: _expanded(value) for key, value in node.pairs()}
+    found: dict[str, Said | None] = {}
+    for item in node.items:
+        name, equals, value = item.text.partition("=")
+        said = _expanded(replace(item, text=value)) if equals else None
+        found[name] = said if said is not None or not equals else Said("", item.span)
+    return found
+
+
+def _compose_gpus(lineage: tuple[Node, ...], devices: tuple[Said, ...], runtime: Said | None) -> Iterator[GpuRequest]:
+    reserved = _first(lineage, "deploy", "resources", "reservations", "devices")
+    for item in reserved.listed() if reserved is not None else ():
+        yield _device(item, "devices")
+    generic = _first(lineage, "deploy", "resources", "reservations", "generic_resources")
+    for item in generic.listed() if generic is not None else ():
+        kind, value = item.get("discrete_resource_spec", "kind"), item.get("discrete_resource_spec", "value")
+        if kind is not None and "gpu" in kind.text.lower():
+            yield GpuRequest("generic", item.span, kind.text, _expanded(value))
+    gpus = _first(lineage, "gpus")
+    if gpus is not None and gpus.items is None:
+        yield GpuRequest("gpus", gpus.span, "nvidia", _expanded(gpus))
+    for item in gpus.listed() if gpus is not None else ():
+        yield _device(item, "gpus")
+    if runtime is not None and runtime.value == "nvidia":
+        yield GpuRequest("runtime", runtime.span, "nvidia", sure=runtime.sure)
+    for one in devices:
+        cdi = _CDI.match(one.value)
+        if cdi:
+            yield GpuRequest("cdi", one.span, cdi[1], Said(cdi[2], one.span) if cdi[2] == "all" else None, (cdi[2],))
+        elif _DEVICE_NODE.match(one.value.split(":")[0]):
+            yield GpuRequest("node", one.span, one.value)
+
+
+def _device(item: Node, form: str) -> GpuRequest:
+    """One entry of compose's device requests."""
+    driver, count, ids, capabilities = (item.get(name) for name in ("driver", "count", "device_ids", "capabilities"))
+    flat = [
+        word.text
+        for one in (capabilities.listed() if capabilities is not None else ())
+        for word in (one.listed() if one.items is not None else (one,))
+    ]
+    expanded = [_expanded(one) for one in ids.listed()] if ids is not None else []
+    named = tuple(part.strip() for one in expanded if one is not None for part in one.value.split(",") if part.strip())
+    options = item.get("options")
+    return GpuRequest(
+        form,
+        item.span,
+        driver.text if driver is not None else "nvidia" if form == "gpus" else "",
+        _expanded(count),
+        named if ids is not None else None,
+        tuple(flat) if capabilities is not None else None,
+        all(one is None or one.sure for one in expanded) and (options is None or options.keys is not None),
+    )
+
+
+_SHORT = re.compile(r"(?P<source>(?:[A-Za-z]:)?[^:]*):(?P<target>[^:]+)(?::[A-Za-z,]+)?\Z")
+
+
+def _volumes(lineage: tuple[Node, ...]) -> Iterator[Mount]:
+    for body in lineage:
+        for item in body.listed("volumes"):
+            if item.keys is not None:
+                kind, source, target = (item.get(name) for name in ("type", "source", "target"))
+                size = _expanded(item.get("tmpfs", "size"))
+                yield Mount(
+                    kind.text if kind is not None else "volume",
+                    source.text if source is not None else "",
+                    target.text if target is not None else "",
+                    item.span,
+                    size,
+                )
+                continue
+            said = _expanded(item)
+            found = _SHORT.match(said.value) if said is not None else None
+            if found:
+                bind = found["source"].startswith((".", "/", "~"))
+                yield Mount("bind" if bind else "volume", found["source"], found["target"], item.span)
+        tmpfs = body.get("tmpfs")
+        for item in tmpfs.listed() if tmpfs is not None and tmpfs.items is not None else (tmpfs,) if tmpfs else ():
+            target_of, _, options = item.text.partition(":")
+            size_of = re.search(r"(?:^|,)size=([^,]+)", options)
+            yield Mount("tmpfs", "", target_of, item.span, Said(size_of[1], item.span) if size_of else None)
+
+
+# ---------------------------------------------------------------- Kubernetes
+
+
+def of_kubernetes(text: str, path: str, context: Source | None, wishes: Wishes, facts: Facts) -> Judged:
+    """Kubernetes manifests: every pod in them, whatever the kind of object that holds its template.
+
+    Source: Kubernetes API reference, PodSpec.
+    """
+    roots = documents(text, path)
+    if isinstance(roots, str):
+        return Judged(path, "kubernetes", text, unreadable=roots)
+    if (line := template_line(roots)) != 0:
+        why = f"line {line} holds a template ({{{{ }}}}), so it is no manifest before it is rendered"
+        return Judged(path, "kubernetes", text, unreadable=why)
+    reading = _Reading(path, context, wishes, facts, [])
+    containers: list[Container] = []
+    for root in roots:
+        for spec, replicas in _pods(root):
+            containers += _pod(spec, replicas, reading)
+            if len(containers) > _MOST:
+                return Judged(path, "kubernetes", text, unreadable=f"it has more than {_MOST} containers")
+    return _judged(reading, "kubernetes", text, tuple(containers))
+
+
+def _pods(root: Node) -> Iterator[tuple[Node, int | None]]:
+    """Every pod specification, with the number of its copies."""
+    seen: set[int] = set()
+    stack: list[tuple[Node, int | None]] = [(root, 1)]
+    while stack:
+        node, replicas = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        own = _plain(node.get("replicas"))
+        if own is not None:
+            replicas = _whole(own)
+        if any(item.get("image") or item.get("name") for item in node.listed("containers")):
+            yield node, replicas
+        below = [value for _, value in node.pairs()] if node.keys is not None else list(node.listed())
+        stack += [(one, replicas) for one in reversed(below) if one.items is not None or one.keys is not None]
+
+
+def _pod(spec: Node, replicas: int | None, reading: _Reading) -> Iterator[Container]:
+    volumes: dict[str, tuple[str, str, Said | None]] = {}
+    for volume in spec.listed("volumes"):
+        name = volume.get("name")
+        if name is None:
+            continue
+        empty, host = volume.get("emptyDir"), volume.get("hostPath", "path")
+        if host is not None:
+            volumes[name.text] = ("bind", host.text, None)
+        elif empty is not None:
+            medium = empty.get("medium")
+            kind = "memory" if medium is not None and medium.text == "Memory" else "empty"
+            volumes[name.text] = (kind, "", _plain(empty.get("sizeLimit")))
+        else:
+            volumes[name.text] = ("other", name.text, None)
+    host_ipc = spec.get("hostIPC")
+    for part, initial in (("initContainers", True), ("containers", False)):
+        for item in spec.listed(part):
+            if item.keys is None:
+                continue
+            mounts = []
+            for mount in item.listed("volumeMounts"):
+                named, target = mount.get("name"), mount.get("mountPath")
+                kind, source, size = volumes.get(named.text if named is not None else "", ("other", "", None))
+                mounts.append(Mount(kind, source, target.text if target is not None else "", mount.span, size))
+            image, name = _plain(item.get("image")), item.get("name")
+            policy = item.get("imagePullPolicy")
+            added = item.get("securityContext", "capabilities", "add")
+            command = tuple(
+                one for key in ("command", "args") for word in item.listed(key) if (one := _plain(word)) is not None
+            )
+            yield Container(
+                name.text if name is not None else "",
+                name.span if name is not None else item.span,
+                image,
+                reading.image(image) if image is not None else None,
+                None,
+                tuple(_kubernetes_gpus(item, spec)),
+                _plain(spec.get("runtimeClassName")),
+                None,
+                Said("host", host_ipc.span) if host_ipc is not None and host_ipc.true else None,
+                _plain(item.get("securityContext", "privileged")),
+                {},
+                {
+                    key.text: _plain(one.get("value"))
+                    for one in item.listed("env")
+                    if (key := one.get("name")) is not None
+                },
+                item.get("envFrom") is not None,
+                command,
+                tuple(mounts),
+                (),
+                _resources(item),
+                tuple(one.text for one in added.listed()) if added is not None else (),
+                replicas,
+                initial,
+                local=policy is not None and policy.text == "Never",
+            )
+
+
+def _resources(item: Node) -> Mapping[str, Said]:
+    """Limits and requests by "limits/NAME"."""
+    found: dict[str, Said] = {}
+    for part in ("limits", "requests"):
+        for key, value in item.pairs("resources", part):
+            said = _plain(value)
+            if said is not None:
+                span = replace(said.span, line=key.span.line, column=key.span.column)
+                found[f"{part}/{key.text}"] = replace(said, span=span)
+    return found
+
+
+def _kubernetes_gpus(item: Node, spec: Node) -> Iterator[GpuRequest]:
+    for name, said in _resources(item).items():
+        part, _, resource = name.partition("/")
+        if _GPU_RESOURCE.fullmatch(resource):
+            yield GpuRequest("limit" if part == "limits" else "request", said.span, resource, said, sure=said.sure)
+    claims = item.get("resources", "claims")
+    for claim in claims.listed() if claims is not None else ():
+        yield GpuRequest("claim", claim.span, (named.text if (named := claim.get("name")) is not None else ""))
+
+
+# ---------------------------------------------------------------- devcontainer
+
+
+def of_devcontainer(text: str, path: str, context: Source | None, wishes: Wishes, facts: Facts) -> Judged:
+    """A devcontainer.json.  Source: the Development Containers specification, metadata reference."""
+    root = json_with_comments(text, path)
+    if isinstance(root, str):
+        return Judged(path, "devcontainer", text, unreadable=root)
+    if root.keys is None:
+        return Judged(path, "devcontainer", text, unreadable="it is no object")
+    reading = _Reading(path, context, wishes, facts, [])
+    if root.get("dockerComposeFile") is not None:
+        return _judged(reading, "devcontainer", text, ())
+    image = _plain(root.get("image"))
+    if image is not None and "${" in image.value:
+        image = replace(image, sure=False)
+    file = root.get("build", "dockerfile") or root.get("dockerFile")
+    built = None
+    if file is not None:
+        folder, target = root.get("build", "context"), root.get("build", "target")
+        below = posixpath.normpath(folder.text) if folder is not None else "."
+        name = posixpath.relpath(file.text, below) if not below.startswith("..") else file.text
+        built = reading.build(below, name, file.span, target.text if target is not None else "")
+    options, args = _options(root)
+    env: dict[str, Said | None] = {key.text: _plain(value) for key, value in _pairs(root.get("containerEnv"))}
+    gpus = [GpuRequest("option", one.span, "nvidia", one, sure=one.sure) for name, one in options if name == "--gpus"]
+    wanted = root.get("hostRequirements", "gpu")
+    if wanted is not None and (wanted.true or wanted.keys is not None or wanted.text == "optional"):
+        gpus.append(GpuRequest("host", wanted.span, "nvidia"))
+    for name, said in options:
+        cdi = _CDI.match(said.value) if name == "--device" else None
+        if cdi:
+            gpus.append(GpuRequest("cdi", said.span, cdi[1], None, (cdi[2],)))
+        if name in ("-e", "--env"):
+            key, equals, value = said.value.partition("=")
+            env[key] = replace(said, value=value) if equals else None
+    runtime = _option(options, "--runtime")
+    if runtime is not None and runtime.value == "nvidia":
+        gpus.append(GpuRequest("runtime", runtime.span, "nvidia"))
+    privileged = _plain(root.get("privileged")) or next((one for one in args if one.value == "--privileged"), None)
+    limits = {}
+    for name, said in options:
+        if name == "--ulimit":
+            key, _, value = said.value.partition("=")
+            limits[key] = replace(said, value=value.split(":")[0])
+    named = root.get("name")
+    container = Container(
+        named.text if named is not None else "devcontainer",
+        image.span if image else file.span if file is not None else root.span,
+        image,
+        reading.image(image) if image is not None else None,
+        built,
+        tuple(gpus),
+        runtime,
+        _option(options, "--shm-size"),
+        _option(options, "--ipc"),
+        privileged,
+        limits,
+        env,
+        any(name == "--env-file" for name, _ in options),
+        (),
+        tuple(_bound(options)),
+        tuple(said for name, said in options if name == "--device"),
+        {},
+        tuple(said.value for name, said in options if name == "--cap-add"),
+    )
+    return _judged(reading, "devcontainer", text, (container,) if image is not None or file is not None else ())
+
+
+def _pairs(node: Node | None) -> Iterator[tuple[Node, Node]]:
+    if node is not None:
+        yield from node.pairs()
+
+
+def _options(root: Node) -> tuple[tuple[tuple[str, Said], ...], tuple[Said, ...]]:
+    """Options of runArgs with their values, and all of its words."""
+    node = root.get("runArgs")
+    args = tuple(said for one in (node.listed() if node is not None else ()) if (said := _plain(one)) is not None)
+    args = tuple(replace(one, sure=one.sure and "${" not in one.value) for one in args)
+    found = []
+    for place, said in enumerate(args):
+        name, equals, value = said.value.partition("=")
+        if said.value.startswith("--") and equals:
+            found.append((name, replace(said, value=value)))
+        elif said.value.startswith("-") and place + 1 < len(args) and not args[place + 1].value.startswith("-"):
+            found.append((said.value, args[place + 1]))
+    return tuple(found), args
+
+
+def _option(options: tuple[tuple[str, Said], ...], name: str) -> Said | None:
+    return next((said for given, said in reversed(options) if given == name), None)
+
+
+def _bound(options: tuple[tuple[str, Said], ...]) -> Iterator[Mount]:
+    for name, said in options:
+        if name in ("-v", "--volume") and (found := _SHORT.match(said.value)):
+            yield Mount("bind", found["source"], found["target"], said.span)
+
+
+READERS = {"compose": of_compose, "kubernetes": of_kubernetes, "devcontainer": of_devcontainer}

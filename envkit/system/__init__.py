@@ -1,0 +1,4 @@
+"""What touches the operating system: programs, files, and disks without room.
+
+``proc`` is the only use of subprocess.
+"""
