@@ -546,7 +546,7 @@ def test_the_systems_python_imports_from_debians_directories(tmp_path: Path) -> 
 def test_without_a_python_nothing_is_installed_and_the_rest_is_read(tmp_path: Path) -> None:
     with image(tmp_path, {f"{LIB}/libc.so.6": LIBC, "/root/.ssh/id_rsa": b"-----BEGIN PRIVATE KEY-----"}) as tree:
         audit = observe(tree, gpus=(), promise=Observed.lost(NO_PROMISE))
-    assert (audit.torch.missing, audit.wheels.value) == (NO_TORCH, ())
+    assert (audit.torch.missing, audit.wheels.value, audit.extensions.value) == (NO_TORCH, (), ())
     assert audit.python.missing == "no python3 is on the image's PATH, and no virtual environments are elsewhere"
     assert list(said(audit)) == ["audit-secret-inside"]
     asked = replace(audit, frameworks_asked=("none",))
@@ -567,7 +567,7 @@ def test_without_a_python_nothing_is_installed_and_the_rest_is_read(tmp_path: Pa
 def test_a_python_that_path_does_not_name_leaves_open_what_is_installed(tmp_path: Path, path: str) -> None:
     with image(tmp_path, {f"{LIB}/libc.so.6": LIBC, path: b"x"}) as tree:
         audit = observe(tree, gpus=(), promise=Observed.lost(NO_PROMISE))
-    assert audit.wheels.value is None
+    assert audit.wheels.value is None and audit.extensions.value is None
     assert len(judge.unanswered(replace(audit, frameworks_asked=("none",)))) == 1
 
 

@@ -174,10 +174,31 @@ def test_a_report_names_the_engine(docker: FakeDocker, tmp_path: Path, monkeypat
     context(tmp_path, "mine", f"unix://{docker.folder}/s")
     use(tmp_path, "mine")
     docker.holds("some:image", layer(a=b"a"))
-    done = envkit("audit", "some:image", "-f", "json")
+    done = envkit("audit", "some:image", "-f", "json", "--save", tmp_path / "audit.json")
+    named = json.loads((tmp_path / "audit.json").read_text())["subject"]["engine"]
+    assert named == f"unix://{docker.folder}/s (docker context mine)"
     assert f"the docker engine is unix://{docker.folder}/s (docker context mine)" in done.stderr
     fake = FakeEngine(python=sys.executable, images={"job:1": {}})
     assert runner.probe(place(fake), lambda line: None, static=True).engine == "fake engine"
+    assert runner.placement(place(fake), "model:make", lambda line: None).engine == "fake engine"
+    assert runner.precision(place(fake), "model:make", lambda line: None).engine == "fake engine"
+    package = tmp_path / "model.pt2"
+    package.write_bytes(b"no package")
+    assert runner.aoti(place(fake), lambda line: None, package).engine == "fake engine"
+    assert runner.audit(str(tmp_path), lambda: pytest.fail("no engine is needed"), lambda line: None).engine == ""
+
+
+def test_an_engine_is_not_verified_by_a_certificate_that_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain(monkeypatch, tmp_path)
+    for name, value in {**TLS, "DOCKER_HOST": "tcp://127.0.0.1:1", "DOCKER_CERT_PATH": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match=r"holds no ca\.pem"):
+        DockerEngine(tmp_path)
+    (tmp_path / "ca.pem").write_text("no certificate")
+    with pytest.raises(EnvkitError, match=r"^(?!.*holds no ca\.pem)"):
+        DockerEngine(tmp_path)
 
 
 # -- TCP and TLS

@@ -256,6 +256,13 @@ def test_a_write_of_envkits_own_names_its_place(number: int, cause: str, tmp_pat
     assert no_room.refusal(OSError(errno.EACCES, "Permission denied")) is None
 
 
+def test_a_process_that_may_open_no_more_files_says_its_limit() -> None:
+    found = no_room.refusal(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    assert found is not None and found.message == f"this process may have {most} files open, and needs more"
+    assert "ulimit -n" in found.fix
+
+
 def ended(text: str, exit: int = 1) -> Completed:
     return Completed(("x",), exit, "", text)
 

@@ -59,7 +59,14 @@ def endpoint(environ: Mapping[str, str], at: Callable[[str], Path] = Path) -> En
     """
     folder = environ.get("DOCKER_CONFIG") or f"{environ.get('HOME') or '/root'}/.docker"
     if host := environ.get("DOCKER_HOST", ""):
-        return Endpoint("default", _address(host, "DOCKER_HOST"), _tls_of(environ, folder, at))
+        tls = _tls_of(environ, folder, at)
+        if tls and tls.verify and tls.ca is None and not host.startswith("unix:"):  # the client ends here as well
+            where = environ.get("DOCKER_CERT_PATH") or folder
+            raise UsageError(
+                f"DOCKER_TLS_VERIFY is set, and {one_line(where)} holds no ca.pem to verify the engine with",
+                "point DOCKER_CERT_PATH at the folder with ca.pem, cert.pem and key.pem",
+            )
+        return Endpoint("default", _address(host, "DOCKER_HOST"), tls)
     name, by = environ.get("DOCKER_CONTEXT", ""), "DOCKER_CONTEXT"
     if not name:
         name, by = _current(at(f"{folder}/config.json")), f"currentContext of {folder}/config.json"

@@ -11,7 +11,7 @@ from envkit.image.probe import SCHEMA
 from envkit.subjects import codec
 from envkit.subjects.aoti import AotiRun
 
-_OURS = {"name", "digest", "runner", "factory", "gpus_given"}  # known outside, never taken from within
+_OURS = {"name", "digest", "runner", "factory", "gpus_given", "engine"}  # known outside, never taken from within
 _ENDED = {"done", "loaded", "raised", "killed", "hung", "unfit", "garbled"}
 
 
@@ -55,4 +55,5 @@ def read(document: Mapping[str, Any], asked: AotiRun, path: str) -> AotiRun:
         runner=asked.runner,
         factory=asked.factory,
         gpus_given=asked.gpus_given,
+        engine=asked.engine,
     )

@@ -64,4 +64,4 @@ def read(document: Mapping[str, Any], asked: Precision) -> Precision:
         found = from_plain(Precision, plain)
     except UsageError as error:
         return replace(asked, end=Observed.lost(f"the document does not fit: {error.message}"))
-    return replace(found, digest=asked.digest, gpus_given=asked.gpus_given)
+    return replace(found, digest=asked.digest, gpus_given=asked.gpus_given, engine=asked.engine)

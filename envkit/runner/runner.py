@@ -446,13 +446,19 @@ def audit(
     and CUDA with its wheel's hash.  ``frameworks`` as in Audit, by ``asked_frameworks``.  Raises what ``open_tree``
     raises.
     """
+    held: list[Engine] = []
+
+    def asked() -> Engine:
+        held.append(engine())
+        return held[0]
+
     say(f"reading {target}")
-    with open_tree(target, engine, say) as tree:
+    with open_tree(target, asked, say) as tree:
         labels = tree.config.get("Labels")
         texts = {str(key): str(text) for key, text in labels.items()} if isinstance(labels, dict) else {}
         promise = promised(texts, target)
         seen = observe_files(tree, gpus=gpus, promise=promise, hash_all=hash_all, say=say)
-    return replace(seen, frameworks_asked=frameworks)
+    return replace(seen, frameworks_asked=frameworks, engine=held[0].where if held else "")
 
 
 def asked_frameworks(names: Sequence[str]) -> tuple[str, ...]:
@@ -606,7 +612,7 @@ def aoti(
         words += [option, value] if value else []
     say(f"loading {package} in {place.name}")
     document = _ask(place, "package's run", "aoti", words, timeout_s, say, mounts)
-    asked = AotiRun(place.name, place.digest, runner, inputs, place.gpus)
+    asked = AotiRun(place.name, place.digest, runner, inputs, place.gpus, engine=place.where)
     return aoti_document.read(document, asked, str(package))
 
 
@@ -640,7 +646,8 @@ def placement(
         )
     if rank_folder is not None and not os.path.isdir(rank_folder):
         raise UsageError(f"there is no folder {rank_folder}", "make one that all ranks of the job can write to")
-    asked = Placement(place.name, place.digest, target, gpus_given=place.gpus, ranks_asked=rank_folder is not None)
+    ranks = rank_folder is not None
+    asked = Placement(place.name, place.digest, target, gpus_given=place.gpus, ranks_asked=ranks, engine=place.where)
     words = [target, "--how", how, "--seconds", f"{max(1.0, timeout_s - 5):.0f}"]
     words += ["--code", _CODE_DIR] if code is not None else []
     words += ["--rank-folder", str(rank_folder.resolve())] if rank_folder is not None else []
@@ -676,7 +683,7 @@ def precision(
         raise UsageError(f"there is no folder {code}", "name the folder that the module lies in")
     if not 0 < timeout_s < inf:
         raise UsageError("the budget is not above 0 seconds", "give --budget seconds above 0")
-    asked = Precision(place.name, place.digest, target, full, autocast, gpus_given=place.gpus)
+    asked = Precision(place.name, place.digest, target, full, autocast, gpus_given=place.gpus, engine=place.where)
     words = [target, "--dtype", full, "--seconds", f"{max(1.0, timeout_s - 5):.0f}"]
     words += ["--autocast"] if autocast else []
     words += ["--code", _CODE_DIR] if code is not None else []

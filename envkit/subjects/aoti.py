@@ -199,9 +199,9 @@ class AotiRun:
     """One package in one place.
 
     Known outside: ``runner`` is the runner class that the user means to use ("cpu", "cuda", "" for whichever fits),
-    ``factory`` the function that made the inputs, empty where they are made from the package's own description, and
-    ``gpus_given`` the GPUs that the run was given.  ``compilers`` begins with the one that inductor would take and is
-    empty where there is none.
+    ``factory`` the function that made the inputs, empty where they are made from the package's own description,
+    ``gpus_given`` the GPUs that the run was given, and ``engine`` the engine that ran it, empty without.  ``compilers``
+    begins with the one that inductor would take and is empty where there is none.
     """
 
     name: str
@@ -222,3 +222,4 @@ class AotiRun:
     inputs: Observed[tuple[Tensor, ...]] = field(default_factory=Observed)
     run: Observed[Run] = field(default_factory=Observed)
     trail: Observed[Trail] = field(default_factory=Observed)
+    engine: str = ""

@@ -178,7 +178,8 @@ class Audit:
     where there is none, ``libc`` with NO_LIBC where the tree is only a part of a system.  ``size`` is in bytes, as is
     ``hidden``: files of lower layers that a later one replaced or removed.  ``unread`` are the files and directories
     that could not be read, with the reason ("/root: Permission denied").  ``gpus_given`` are the GPUs that the user
-    named, known outside the image, as are ``frameworks_asked`` (as in Image).
+    named, known outside the image, as are ``frameworks_asked`` (as in Image).  ``engine`` is the engine that holds the
+    image, empty for files.
     """
 
     name: str
@@ -210,3 +211,4 @@ class Audit:
     unread: Observed[tuple[str, ...]] = field(default_factory=Observed)
     gpus_given: tuple[Sm, ...] = ()
     frameworks_asked: tuple[str, ...] = ()
+    engine: str = ""

@@ -150,7 +150,8 @@ class Placement:
     that is not there) or "trace" (tensors on the CPU that remember the device they were put on).  ``unjudged`` are the
     operators that belong to no rule.  ``declared_map`` says that the model itself declares which part lies where.
 
-    Known outside: ``gpus_given`` ("all" or one name each), ``ranks_asked`` whether ranks were to be compared.
+    Known outside: ``gpus_given`` ("all" or one name each), ``ranks_asked`` whether ranks were to be compared,
+    ``engine`` the engine that ran it, empty without.
     """
 
     name: str
@@ -175,3 +176,4 @@ class Placement:
     seconds: float = 0.0
     gpus_given: tuple[str, ...] = ()
     ranks_asked: bool = False
+    engine: str = ""

@@ -162,7 +162,7 @@ class Precision:
     """One model's steps: ``single`` in single precision, ``wanted`` in ``dtype`` (with ``autocast``, or cast to it).
 
     ``wide`` is the dtype that both were held against, ``unsteady`` what two steps in single precision did differently.
-    Known outside: ``gpus_given`` ("all" or one name each).
+    Known outside: ``gpus_given`` ("all" or one name each), ``engine`` the engine that ran it, empty without.
     """
 
     name: str
@@ -183,3 +183,4 @@ class Precision:
     wanted: Observed[StepSeen] = field(default_factory=Observed)
     seconds: float = 0.0
     gpus_given: tuple[str, ...] = ()
+    engine: str = ""

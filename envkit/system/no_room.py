@@ -1,5 +1,5 @@
-"""Where there is no room: a full disk, a quota, a limit on a file's size or a read-only folder, as one sentence that
-names the place.
+"""Where there is no room: a full disk, a quota, a limit on the size or number of files or a read-only folder, as one
+sentence that names the place.
 
 What failed may be a write of envkit's own (an OSError) or another program, whose words, signal and surroundings tell.
 """
@@ -56,6 +56,9 @@ def refusal(error: OSError, places: Iterable[str | Path] = ()) -> NoRoom | None:
 
     ``places`` are where it may have written, where the error names no file; by default those of ``usual``.
     """
+    if error.errno == errno.EMFILE:
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return NoRoom(f"this process may have {most} files open, and needs more", "raise the limit (ulimit -n 1024)")
     if error.errno not in _CAUSES:
         return None
     named = [str(name) for name in (error.filename,) if isinstance(name, (str, bytes)) and name]

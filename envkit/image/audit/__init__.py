@@ -227,7 +227,7 @@ def _bound(
         audit,
         libc=Observed.of(f"glibc {version}", libc) if version else Observed.lost(NO_LIBC),
         code=_code(tree, audit, survey),
-        extensions=_extensions(survey) if pythons else Observed.lost(audit.python.missing),
+        extensions=_extensions(survey) if pythons or audit.wheels.value == () else Observed.lost(audit.python.missing),
         cudnn=Observed.of(tuple(survey.cudnn()), "their strings"),
         copies=Observed.of(tuple(survey.copies()), "file names"),
         drivers=Observed.of(tuple(survey.drivers()), "file names"),
