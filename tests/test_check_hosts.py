@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from envkit import cli
+from envkit.cli import files
 from envkit.static import judged, settings
 from envkit.static.check import FORMATS
 from envkit.static.kinds import by_name
@@ -167,7 +168,7 @@ def test_no_input_becomes_a_command() -> None:
 
 def test_the_action_uses_options_that_exist() -> None:
     script = next(step["run"] for step in ACTION["runs"]["steps"] if step.get("id") == "check")
-    command = next(each for each in cli.app.registered_commands if each.callback is cli.check)
+    command = next(each for each in cli.app.registered_commands if each.callback is files.check)
     assert command is not None
     for format in re.findall(r"--format (\w+)", script):
         assert format in FORMATS

@@ -234,12 +234,8 @@ def names_a_version(module: str, source: str) -> list[str]:
     ]
 
 
-# A dying check is a result; a dying command is exit 3, for Python's own 1 would read as "found".
-LAST_RESORTS = (
-    "envkit.judging.judge",
-    "envkit.cli",
-    "envkit.system.proc",
-)  # the last hands on what a reader's thread raised
+# A dying check is a result; a dying command is exit 70; proc hands on what a reader's thread raised.
+LAST_RESORTS = ("envkit.judging.judge", "envkit.cli.ending", "envkit.system.proc")
 
 
 def is_unsafe(module: str, source: str) -> list[str]:

@@ -1,0 +1,181 @@
+"""Verbs for a job that fails: explain, debug."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+import typer.core
+import typer.main
+
+from envkit.cli.app import app
+from envkit.cli.ending import say
+from envkit.cli.options import PythonPath, place_of
+from envkit.cli.verdict import finish, judged_report
+from envkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from envkit.runner.runner import Place
+
+
+@app.command()
+def explain(
+    logs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[LOG]...|ID", help="Logs, - for stdin; or the id of a check or of a kind of failure."),
+    ] = None,
+    kernel_log: Annotated[
+        list[str] | None,
+        typer.Option("--kernel-log", help="A log of the kernel (dmesg, journalctl -k); may be given again."),
+    ] = None,
+    beside: Annotated[
+        Path | None, typer.Option("--with", help="A report of probe or doctor in JSON, or what --save wrote.")
+    ] = None,
+    rank: Annotated[
+        list[str] | None, typer.Option("--rank", help="RANK=FILE, where its name does not say it; may be given again.")
+    ] = None,
+    timeline: Annotated[
+        int | None, typer.Option("--timeline", min=0, help="Lines of the timeline; by default 12, in documents all.")
+    ] = None,
+    redact: Annotated[
+        bool, typer.Option("--redact", help="Stand-ins for machines, addresses, users, serial numbers and ids.")
+    ] = False,
+    format: Annotated[str, typer.Option("--format", "-f", help="console, json or html.")] = "console",
+) -> None:
+    """Name the cause of a failure from its logs; or print the page of a check or of a kind of failure.
+
+    Exit codes: 1 a cause was found, 3 the logs do not tell it, 2 wrong input, 0 a page was printed.
+    """
+    from envkit.explain import explain as verb
+
+    words = tuple(logs or ())
+    if verb.is_page(words) and not (kernel_log or beside or rank):
+        sys.stdout.write(verb.page(words[0]))
+        return
+    if format not in verb.FORMATS:
+        raise UsageError(f"there is no format `{format}` here", f"one of: {', '.join(verb.FORMATS)}")
+    if not words and not kernel_log and not rank:
+        if sys.stdin is None or sys.stdin.isatty():
+            raise UsageError("there is nothing to explain", "name logs, pipe one in, or name a check or failure")
+        words = ("-",)
+    asked = verb.Asked(words, tuple(kernel_log or ()), beside, tuple(rank or ()), redact)
+    found = verb.answer(asked, say)
+    sys.stdout.write(verb.printed(found, format, timeline, sys.stdout))
+    raise typer.Exit(verb.exit_code(found))
+
+
+@app.command(context_settings={"allow_extra_args": True})  # a command without -- gets a sentence of its own
+def debug(
+    context: typer.Context,
+    image: Annotated[str | None, typer.Option("--image", help="Run the command in a container of this image.")] = None,
+    gpus: Annotated[str, typer.Option("--gpus", help="With --image: all, none, or indexes with commas.")] = "auto",
+    network: Annotated[str, typer.Option("--network", help="With --image: bridge, host or none.")] = "bridge",
+    volume: Annotated[
+        list[str] | None, typer.Option("--volume", "-v", help="With --image: SOURCE:TARGET[:ro]; may be given again.")
+    ] = None,
+    budget: Annotated[float, typer.Option("--budget", help="Seconds for all rungs.")] = 1800.0,
+    rung_budget: Annotated[float, typer.Option("--rung-budget", help="Seconds for one rung.")] = 600.0,
+    ranks: Annotated[
+        bool, typer.Option("--ranks", help="The command is several ranks (torchrun, srun ...): see why they hang.")
+    ] = False,
+    hang_after: Annotated[
+        float | None,
+        typer.Option("--hang-after", help="With --ranks: seconds without a step of any rank; by default 10."),
+    ] = None,
+    quiet: Annotated[
+        float, typer.Option("--quiet-for", help="Seconds of silence after which stacks are compared; 0: never.")
+    ] = 120.0,
+    only: Annotated[list[str] | None, typer.Option("--only", help="A rung; may be given again.")] = None,
+    skip: Annotated[list[str] | None, typer.Option("--skip", help="A rung to leave out; may be given again.")] = None,
+    kernel: Annotated[
+        list[str] | None, typer.Option("--kernel", help="Part of a kernel's name: compute-sanitizer checks no other.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The new folder for all files.")] = None,
+    precision: Annotated[
+        str,
+        typer.Option("--precision", metavar="MODULE:FACTORY", help="No command: one step of its model, in two dtypes."),
+    ] = "",
+    dtype: Annotated[str, typer.Option("--dtype", help="With --precision: bfloat16, float16 or float32.")] = "bfloat16",
+    autocast: Annotated[
+        bool, typer.Option("--autocast", help="With --precision: under torch.autocast, with nothing cast before.")
+    ] = False,
+    code: Annotated[Path | None, typer.Option("--code", help="With --precision: the folder of MODULE.")] = None,
+    python: PythonPath = None,
+    format: Annotated[str, typer.Option("--format", "-f", help="console, json or html.")] = "console",
+) -> None:
+    """Run a failing command up a ladder of tools until the cause is named: `envkit debug -- python train.py`.
+
+    As it is, with blocking launches, under compute-sanitizer, with a core dump of the GPU; of a hang, the stacks of
+    every process. Exit code 0: it succeeded and nothing was found; 1: found; 3: undecided.
+    """
+    import shlex
+
+    from envkit import debug as climbing
+    from envkit import facts
+    from envkit.debug import job, render
+    from envkit.system import no_room
+
+    if context.args:
+        words = shlex.join([*context.args, *(context.obj or ())])
+        raise UsageError(f"`{context.args[0]}` stands where no command is expected", f"envkit debug -- {words}")
+    if format not in ("console", "json", "html"):
+        raise UsageError(f"there is no format `{format}`", "one of: console, json, html")
+    if not precision and (autocast or code or python or dtype != "bfloat16"):
+        raise UsageError("--dtype, --autocast, --code and --python belong to --precision", "name a model's factory")
+    if precision:
+        if context.obj:
+            raise UsageError("--precision and a command were given together", "take one of them")
+        _debug_precision(
+            place_of(image, python, "docker", gpus), precision, dtype, autocast, code or Path(), budget, format
+        )
+    if not image and (volume or network != "bridge" or gpus != "auto"):
+        raise UsageError("--volume, --network and --gpus belong to --image", "name the image, or leave them out")
+    if hang_after is not None and not (ranks and hang_after > 0):
+        raise UsageError(f"--hang-after {hang_after:g} says nothing here", "give it seconds above 0, and --ranks")
+    wish = climbing.Wish(
+        command=context.obj or (),
+        budget_s=budget,
+        rung_s=rung_budget,
+        quiet_s=quiet,
+        only=tuple(only or ()),
+        skip=tuple(skip or ()),
+        kernels=tuple(kernel or ()),
+        hang_after_s=(hang_after or climbing.ranks.HANG_AFTER_S) if ranks else 0.0,
+        folder=out,
+    )
+    ground: job.Ground = job.Here()
+    if image:
+        from envkit.debug import container
+        from envkit.engine.docker import DockerEngine
+        from envkit.runner import runner
+        from envkit.system.files import cache_dir
+
+        shown, bound = runner.default_gpus(gpus), container.volumes(volume or ())
+        engine = DockerEngine(cache_dir())
+        runner.are_here(shown, engine)
+        ground = container.Container(engine, image, shown, say, container.network(network), bound)
+    with no_room.into(out or Path()):
+        made = climbing.run(wish, ground, facts.load(), say)
+    if format == "html":
+        from envkit.debug import as_html
+
+        sys.stdout.write(as_html.render(made))
+    else:
+        sys.stdout.write(render.document(made) if format == "json" else render.text(made))
+    raise typer.Exit(made.code)
+
+
+def _debug_precision(
+    place: Place, target: str, dtype: str, autocast: bool, code: Path, budget_s: float, format: str
+) -> NoReturn:
+    """Judges one step of a model in a narrow dtype, prints the report, and exits by it: a warning is found, too."""
+    from envkit.report import summary
+    from envkit.runner import runner
+
+    started = time.monotonic()
+    seen = runner.precision(place, target, say, dtype=dtype, autocast=autocast, code=code, timeout_s=budget_s)
+    judged = judged_report("precision", seen, started, summary.precision(seen))
+    finish(*judged, format=format, fail_on="warning", observed=False)

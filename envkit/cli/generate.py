@@ -1,0 +1,324 @@
+"""Verbs that write: init, lock, render, base, build, vendor, up."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+import typer.core
+import typer.main
+
+from envkit.cli.app import app
+from envkit.cli.ending import say
+from envkit.cli.options import (
+    AllowUnpinned,
+    EngineName,
+    FailOn,
+    FlavorName,
+    Format,
+    Gpus,
+    NoCache,
+    RefreshOs,
+    RequireGpu,
+    SpecPath,
+    Tag,
+    WithObserved,
+    consistent,
+    flavor_of,
+    open_parts,
+    printable,
+    severity,
+)
+from envkit.cli.verdict import finish
+from envkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from envkit.plan.lockfile import Lock
+
+
+@app.command()
+def init(
+    directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Where to write it.")] = Path(),
+) -> None:
+    """Write a commented envkit.toml to start from."""
+    from envkit import facts
+    from envkit.build import render
+    from envkit.system import files
+
+    path = directory / "envkit.toml"
+    if path.exists():
+        raise UsageError(f"{path} is there already", "edit it, or name another directory")
+    known = facts.load()
+    newest = max((row for row in known.torches if row.default), key=lambda row: row.torch)
+    fitting = [row for row in known.oses if newest.runs_on_python(row.python)]
+    values = {
+        "torch": str(newest.torch),
+        "python": str(fitting[0].python),
+        "oses": ", ".join(f"{row.name} (Python {row.python})" for row in known.oses),
+        "driver": str(max(row.branch for row in known.drivers if row.latest)),
+    }
+    files.write(path, render.template("envkit.toml.j2", values))
+    print(path)
+
+
+@app.command()
+def lock(
+    spec: SpecPath = Path(),
+    engine: Annotated[str, typer.Option("--engine", help="docker, none, or auto: whose base is locked.")] = "auto",
+    upgrade: Annotated[bool, typer.Option("--upgrade", help="Solve everything anew.")] = False,
+    upgrade_package: Annotated[
+        list[str] | None, typer.Option("--upgrade-package", "-P", help="Solve only this one anew; may be given again.")
+    ] = None,
+    refresh_os: RefreshOs = False,
+    allow_unpinned: AllowUnpinned = None,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 when spec and lock disagree.")] = False,
+) -> None:
+    """Choose versions by the facts; pin the base, every wheel and every Debian package in envkit.lock."""
+    from envkit import facts
+    from envkit.engine.choice import connect, known_engine
+    from envkit.plan import lockfile as locks
+    from envkit.plan import update
+    from envkit.plan.spec import load
+
+    known_engine(engine, ("docker", "none", "auto"))
+    if check and (upgrade or upgrade_package or refresh_os):
+        raise UsageError("--check changes nothing, and --upgrade, -P and --refresh-os do", "give one or the other")
+    may_stay_open = open_parts(allow_unpinned)
+    wish = load(spec)
+    path = locks.path_of(wish)
+    try:
+        found = locks.read(wish)
+    except UsageError as error:
+        if check:
+            raise
+        say(f"{error.message}; locking anew")
+        found = None
+    if check:
+        disagreements = locks.problems(wish, found) if found else [f"{path} does not exist"]
+        for line in disagreements:
+            print(line)
+        _say_unpinned(found)
+        raise typer.Exit(1 if disagreements else 0)
+    names = None if not (upgrade or upgrade_package) else () if upgrade else tuple(upgrade_package or ())
+    if found and names is None and not refresh_os and not locks.problems(wish, found):
+        say("the lock answers this spec already; --upgrade solves again")
+        _say_unpinned(found)
+        made = found
+    else:
+        if refresh_os and names != ():
+            names = (*(names or ()), *update.debs_of(found)) or None
+        made = update.make_lock(
+            wish,
+            facts.load(),
+            lambda: None if engine == "none" else connect(engine, say),
+            say,
+            previous=found,
+            upgrade=names,
+            may_stay_open=may_stay_open,
+        )
+    debs = f"{len(made.debs)} Debian packages of {made.archive}" if made.archive else "Debian packages by name"
+    print(f"{path}: torch {made.torch} for CUDA {made.cuda}, {len(made.wheels)} wheels, {debs}, base {made.image}")
+
+
+def _say_unpinned(lock: Lock | None) -> None:
+    from envkit.plan import lockfile as locks
+
+    for part, clause in (locks.unpinned(lock) if lock else {}).items():
+        say(f"NOT PINNED ({part}): {clause}")
+
+
+@app.command()
+def render(
+    spec: SpecPath = Path(),
+    output: Annotated[str, typer.Option("--output", "-o", help="A file, or - for stdout.")] = "",
+    kind: Annotated[str, typer.Option("--as", help="dockerfile, compose, devcontainer or apptainer.")] = "dockerfile",
+    flavor: FlavorName = "",
+) -> None:
+    """Write the Dockerfile of a locked spec, or what runs its image elsewhere, from the same lock."""
+    from envkit.build import exporters
+    from envkit.build import render as renderer
+    from envkit.plan import lockfile as locks
+    from envkit.plan.spec import Flavor, load
+    from envkit.system import files
+
+    target = flavor_of(flavor)
+    wish = load(spec)
+    found = locks.load(wish)
+    if found is None:
+        state = "answers another spec" if locks.path_of(wish).exists() else "does not exist"
+        raise UsageError(f"{locks.path_of(wish)} {state}", f"run `envkit lock {spec}` first")
+    kinds: dict[str, tuple[str, Callable[[], str]]] = {
+        "dockerfile": ("Dockerfile", lambda: renderer.dockerfile(found)),
+        "compose": ("compose.yaml", lambda: exporters.compose(found, target or Flavor(found.flavor))),
+        "devcontainer": (".devcontainer/devcontainer.json", lambda: exporters.devcontainer(found)),
+        "apptainer": (f"{found.name}.def", lambda: exporters.apptainer(found)),
+    }
+    if kind not in kinds:
+        raise UsageError(f"there is no output `{kind}`", f"one of: {', '.join(kinds)}")
+    name, text = kinds[kind][0], kinds[kind][1]()
+    if output == "-":
+        sys.stdout.write(text)
+        return
+    path = Path(output) if output else files.beside(wish.path.parent, name)
+    if not output:
+        files.folder(path.parent)
+    files.write(path, text)
+    print(path)
+
+
+@app.command()
+def base(suite: Annotated[str, typer.Argument(help="A Debian suite.")] = "bookworm") -> None:
+    """Make a base image from Debian's packages, named by the hash of its content."""
+    from envkit.engine.choice import connect
+    from envkit.plan.update import suite_wish
+
+    found = connect("docker", say).resolve_base(suite_wish(suite), say)
+    print(f"{found.ref} {found.sha256} ({found.how})")
+
+
+@app.command()
+def build(
+    spec: SpecPath = Path(),
+    engine: EngineName = "docker",
+    tag: Tag = "",
+    flavor: FlavorName = "",
+    no_cache: NoCache = False,
+    refresh_os: RefreshOs = False,
+    allow_unpinned: AllowUnpinned = None,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify", help="Build twice without a cache and compare layer by layer; exit 1 on a difference."
+        ),
+    ] = False,
+    vendored: Annotated[
+        Path | None, typer.Option("--from", help="Build from what `envkit vendor` saved there, with the network off.")
+    ] = None,
+    apt_mirror: Annotated[
+        str,
+        typer.Option(
+            "--apt-mirror", help="A Debian archive that keeps old versions; {date} and {archive} are filled in."
+        ),
+    ] = "",
+) -> None:
+    """Lock, render and build an image."""
+    import shlex
+
+    from envkit import facts
+    from envkit.build import exporters, vendor
+    from envkit.build import up as pipeline
+    from envkit.engine.choice import connect
+    from envkit.plan.spec import Flavor, load
+    from envkit.plan.update import ensure_lock
+
+    target = flavor_of(flavor)
+    may_stay_open = open_parts(allow_unpinned)
+    wish = load(spec)
+    pipeline.can_be_built(wish.platform.value, tag, apt_mirror)
+    connected = connect(engine, say)
+    if vendored:
+        made = vendor.load(vendored, say)
+    else:
+        made = ensure_lock(
+            wish, facts.load(), lambda: connected, say, refresh_os=refresh_os, may_stay_open=may_stay_open
+        )
+        pipeline.write_dockerfile(wish, made)
+    verdict = None
+    if verify:
+        built, verdict = pipeline.verify(
+            made, connected, say, tag=tag, flavor=flavor, vendored=vendored, apt_mirror=apt_mirror
+        )
+    else:
+        built = pipeline.build(
+            made, connected, say, tag=tag, flavor=flavor, no_cache=no_cache, vendored=vendored, apt_mirror=apt_mirror
+        )
+    for flag in exporters.run_flags(made, target or Flavor(made.flavor)):
+        say(f"run it with {shlex.join(flag.arguments)}: {flag.why}")
+    print(f"{built.image.tag} {built.image.id}")
+    if verdict is not None:
+        for number, layer in enumerate(verdict.layers[0], 1):
+            print(f"layer {number} {layer}")
+        for line in verdict.differences:
+            print(f"differs: {line}")
+        print("the same, built twice" if verdict.same else "NOT the same, built twice")
+        raise typer.Exit(0 if verdict.same else 1)
+
+
+@app.command(name="vendor")
+def save_inputs(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to save them: a new or an empty folder.")],
+    spec: SpecPath = Path(),
+    engine: EngineName = "docker",
+    allow_unpinned: AllowUnpinned = None,
+) -> None:
+    """Save all that a build needs: base, wheels, Debian packages, installer; for `envkit build --from DIR`."""
+    from envkit import facts
+    from envkit.build import vendor
+    from envkit.engine.choice import connect
+    from envkit.plan.spec import load
+    from envkit.plan.update import ensure_lock
+    from envkit.system import no_room
+
+    vendor.can_be_filled(directory)
+    may_stay_open = open_parts(allow_unpinned)
+    wish = load(spec)
+    connected = connect(engine, say)
+    made = ensure_lock(wish, facts.load(), lambda: connected, say, may_stay_open=may_stay_open)
+    with no_room.into(directory):
+        vendor.save(made, directory, connected, facts.load(), say)
+    print(directory)
+
+
+@app.command()
+def up(
+    spec: SpecPath = Path(),
+    engine: EngineName = "docker",
+    gpus: Gpus = "auto",
+    tag: Tag = "",
+    flavor: FlavorName = "",
+    no_cache: NoCache = False,
+    refresh_os: RefreshOs = False,
+    allow_unpinned: AllowUnpinned = None,
+    report: Annotated[Path, typer.Option("--report", help="Where the JSON report goes.")] = Path("report.json"),
+    require_gpu: RequireGpu = False,
+    format: Format = "console",
+    fail_on: FailOn = "error",
+    observed: WithObserved = False,
+) -> None:
+    """Do all of it: lock, render, build, probe, smoke, and one report."""
+    from envkit import facts
+    from envkit import report as reports
+    from envkit.build import up as pipeline
+    from envkit.engine.choice import connect
+    from envkit.plan.spec import load
+    from envkit.runner import runner
+    from envkit.system import files
+
+    printable(format, fail_on, report)
+    flavor_of(flavor)
+    shown = runner.default_gpus(gpus)
+    consistent(require_gpu, gpus)
+    may_stay_open = open_parts(allow_unpinned)
+    wish = load(spec)
+    pipeline.can_be_built(wish.platform.value, tag)
+    connected = connect(engine, say)
+    runner.are_here(shown, connected)
+    made, tables = pipeline.up(
+        wish,
+        facts.load(),
+        connected,
+        say,
+        gpus=shown,
+        tag=tag,
+        flavor=flavor,
+        no_cache=no_cache,
+        refresh_os=refresh_os,
+        require_gpu=require_gpu,
+        may_stay_open=may_stay_open,
+    )
+    files.write(report, reports.render(made, "json", fail_on=severity(fail_on)), 0o600)
+    say(f"wrote {report}")
+    finish(made, tables, format=format, fail_on=fail_on, observed=observed)

@@ -1,0 +1,256 @@
+"""Verbs that look into an image or a Python: audit, probe, smoke; judge, for what they saved; diff."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import typer.core
+import typer.main
+
+from envkit.cli.app import app
+from envkit.cli.ending import say
+from envkit.cli.options import (
+    EngineName,
+    FailOn,
+    Format,
+    Frameworks,
+    Gpus,
+    PythonPath,
+    RequireGpu,
+    Save,
+    Target,
+    WithObserved,
+    consistent,
+    place_of,
+    printable,
+    save_subject,
+)
+from envkit.cli.verdict import finish, finish_smoke, judged_report
+from envkit.errors import UsageError
+
+if TYPE_CHECKING:
+    pass
+
+
+@app.command()
+def audit(
+    target: Annotated[
+        str, typer.Argument(metavar="IMAGE", help="An image, a file that `docker save` wrote, or a directory.")
+    ],
+    gpu: Annotated[
+        list[str] | None, typer.Option("--gpu", help="A GPU it must run on (H100, sm_90); may be given again.")
+    ] = None,
+    hash_all: Annotated[
+        bool, typer.Option("--hash", help="Compare all files of torch and CUDA with their wheels' hashes; slow.")
+    ] = False,
+    framework: Frameworks = None,
+    engine: EngineName = "docker",
+    save: Save = None,
+    format: Format = "console",
+    fail_on: FailOn = "error",
+    observed: WithObserved = False,
+) -> None:
+    """Read what an image holds, its own files only: nothing of it is run and no GPU is needed."""
+    from envkit import facts
+    from envkit.engine.choice import connect, known_engine
+    from envkit.report import summary
+    from envkit.runner import runner
+
+    started = time.monotonic()
+    printable(format, fail_on, save)
+    known_engine(engine)
+    known = facts.load()
+    gpus = tuple(sorted({known.gpu(name).sm for name in gpu or ()}))
+    asked = runner.asked_frameworks(framework or ())
+    seen = runner.audit(target, lambda: connect(engine, say), say, gpus=gpus, hash_all=hash_all, frameworks=asked)
+    save_subject(save, "audit", seen)
+    finish(
+        *judged_report("audit", seen, started, summary.audit(seen)), format=format, fail_on=fail_on, observed=observed
+    )
+
+
+@app.command()
+def probe(
+    image: Target = None,
+    python: PythonPath = None,
+    static: Annotated[bool, typer.Option("--static", help="Import nothing: what is installed and set.")] = False,
+    placement: Annotated[
+        str,
+        typer.Option(
+            "--placement",
+            metavar="MODULE:FACTORY",
+            help="Where the tensors live of the model and inputs it returns.",
+        ),
+    ] = "",
+    aoti: Annotated[
+        Path | None, typer.Option("--aoti", metavar="PACKAGE", help="How an AOTInductor package loads and runs there.")
+    ] = None,
+    inputs: Annotated[
+        str,
+        typer.Option(
+            "--inputs",
+            metavar="MODULE:FUNCTION",
+            help="With --aoti: what returns the arguments.",
+        ),
+    ] = "",
+    code: Annotated[
+        Path | None, typer.Option("--code", help="The folder that MODULE lies in, read-only in a container.")
+    ] = None,
+    how: Annotated[
+        str, typer.Option("--how", help="With --placement: run (on a GPU), fake or trace (without one), or auto.")
+    ] = "auto",
+    ranks: Annotated[
+        Path | None, typer.Option("--ranks", help="With --placement: a folder in which a job's ranks meet.")
+    ] = None,
+    framework: Frameworks = None,
+    engine: EngineName = "docker",
+    gpus: Gpus = "auto",
+    require_gpu: RequireGpu = False,
+    save: Save = None,
+    format: Format = "console",
+    fail_on: FailOn = "error",
+    observed: WithObserved = False,
+) -> None:
+    """Prove which CUDA libraries a process in the image really binds, or where a model's tensors live."""
+    from envkit.report import summary
+    from envkit.runner import runner
+
+    started = time.monotonic()
+    printable(format, fail_on, save)
+    if (static, bool(placement), aoti is not None).count(True) > 1:
+        raise UsageError("--static, --placement and --aoti were given together", "take one of them")
+    if inputs and aoti is None:
+        raise UsageError("--inputs belongs to --aoti", "name the package with --aoti, or use --placement")
+    if framework and (placement or aoti is not None):
+        raise UsageError("--framework belongs to a probe alone", "leave it out with --placement and --aoti")
+    asked = runner.asked_frameworks(framework or ())
+    consistent(require_gpu, gpus)
+    place = place_of(image, python, engine, gpus)
+    if placement:
+        followed = runner.placement(place, placement, say, code or Path(), how, ranks)
+        save_subject(save, "placement", followed)
+        made = judged_report("placement", followed, started, summary.placement(followed), require_gpu)
+    elif aoti is not None:
+        ran = runner.aoti(place, say, aoti, inputs=inputs, code=code or (Path() if inputs else None))
+        save_subject(save, "aoti", ran)
+        made = judged_report("aoti", ran, started, summary.aoti(ran), require_gpu)
+    else:
+        seen = runner.probe(place, say, static=static, frameworks=asked)
+        save_subject(save, "image", seen)
+        made = judged_report("image", seen, started, summary.image(seen), require_gpu)
+    finish(*made, format=format, fail_on=fail_on, observed=observed)
+
+
+@app.command()
+def smoke(
+    image: Target = None,
+    level: Annotated[str, typer.Option("--level", help="quick, full, or stress (with --minutes).")] = "quick",
+    minutes: Annotated[float, typer.Option("--minutes", help="How long --level stress repeats its tests.")] = 0.0,
+    only: Annotated[list[str] | None, typer.Option("--only", help="Only this test; may be given again.")] = None,
+    exclude: Annotated[list[str] | None, typer.Option("--exclude", help="Not this test; may be given again.")] = None,
+    extra: Annotated[
+        list[Path] | None, typer.Option("--extra", help="A file of your own: its functions smoke_*(bench) are tests.")
+    ] = None,
+    list_them: Annotated[bool, typer.Option("--list", help="List the tests of the level and run none.")] = False,
+    python: PythonPath = None,
+    engine: EngineName = "docker",
+    gpus: Annotated[str, typer.Option("--gpus", "--gpu", help="auto, all, none, or indexes with commas.")] = "auto",
+    sabotage: Annotated[
+        str,
+        typer.Option(
+            "--sabotage",
+            help="Disturb each result on purpose: a kind, or all. Every test must go red (exit 1).",
+        ),
+    ] = "",
+    sanitize: Annotated[
+        str,
+        typer.Option(
+            "--sanitize",
+            help="Under compute-sanitizer: memcheck, racecheck, initcheck or synccheck.",
+        ),
+    ] = "",
+    require_gpu: RequireGpu = False,
+    save: Save = None,
+    format: Format = "console",
+    fail_on: FailOn = "error",
+    observed: WithObserved = False,
+) -> None:
+    """Run the standard kernel tests, each in a process of its own."""
+    from envkit.report import summary
+    from envkit.runner import runner
+
+    started = time.monotonic()
+    printable(format, fail_on, save)
+    wish = runner.SmokeWish(
+        level,
+        tuple(only or ()),
+        tuple(exclude or ()),
+        tuple(extra or ()),
+        sabotage,
+        sanitize,
+        minutes or float(list_them and level == "stress"),  # a list takes no time
+    )
+    wish.check()
+    if list_them:
+        for line in summary.smoke_list(level, wish.only, wish.exclude):
+            print(line)
+        return
+    consistent(require_gpu, gpus)
+    place = place_of(image, python, engine, gpus)
+    run = runner.smoke(place, say, wish)
+    save_subject(save, "smoke", run)
+    finish_smoke(run, started, require_gpu, format=format, fail_on=fail_on, observed=observed)
+
+
+@app.command(name="judge")
+def judge_saved(
+    saved: Annotated[Path, typer.Argument(metavar="FILE", help="What --save wrote.")],
+    require_gpu: RequireGpu = False,
+    format: Format = "console",
+    fail_on: FailOn = "error",
+    observed: WithObserved = False,
+) -> None:
+    """Judge a saved observation, from any machine."""
+    from envkit.subjects import KINDS, codec
+    from envkit.subjects import saved as files
+
+    started = time.monotonic()
+    printable(format, fail_on)
+    kind, plain = files.document(saved)
+    subject: Any = codec.from_plain(KINDS[kind], plain)
+    if kind == "smoke":
+        finish_smoke(subject, started, require_gpu, format=format, fail_on=fail_on, observed=observed)
+    if kind == "host":  # its contract was saved with it
+        from envkit.doctor import doctor
+
+        finish(*doctor.report(subject, started, require_gpu), format=format, fail_on=fail_on, observed=observed)
+    finish(*judged_report(kind, subject, started, (), require_gpu), format=format, fail_on=fail_on, observed=observed)
+
+
+@app.command()
+def diff(
+    old: Annotated[str, typer.Argument(metavar="A", help="A lock, a spec, an image, or what `probe --save` wrote.")],
+    new: Annotated[str, typer.Argument(metavar="B", help="Another one of the same kind.")],
+    probe: Annotated[bool, typer.Option("--probe", help="Of two images, compare also what runs inside.")] = False,
+    engine: EngineName = "docker",
+    format: Annotated[str, typer.Option("--format", "-f", help="console or json.")] = "console",
+) -> None:
+    """Say what a change means: GPUs lost, drivers needed, libraries moved. Exit 0: the same, 1: not."""
+    from envkit import facts
+    from envkit.diff import compare as meaning
+    from envkit.diff import diff
+    from envkit.engine.choice import known_engine
+
+    known_engine(engine)
+    if format not in ("console", "json"):
+        raise UsageError(f"there is no format `{format}` here", "one of: console, json")
+    kind, changes = diff.changes(old, new, facts.load(), engine, probe, say)
+    if format == "json":
+        print(meaning.to_json(changes, kind, old, new))
+    else:
+        sys.stdout.write(meaning.render_text(changes, old, new))
+    raise typer.Exit(1 if changes else 0)

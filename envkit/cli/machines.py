@@ -1,0 +1,226 @@
+"""Verbs that examine a machine: doctor, and preflight before a job starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+import typer.core
+import typer.main
+
+from envkit.cli.app import app
+from envkit.cli.ending import exits, say
+from envkit.cli.options import (
+    EngineName,
+    ExitStyle,
+    FailOn,
+    Frameworks,
+    PythonPath,
+    RequireGpu,
+    Save,
+    Target,
+    WithObserved,
+    printable,
+    save_subject,
+    severity,
+)
+from envkit.cli.verdict import finish
+from envkit.errors import UsageError
+
+if TYPE_CHECKING:
+    pass
+
+
+@app.command()
+def doctor(
+    cuda: Annotated[str, typer.Option("--cuda", help="The CUDA version that shall run here.")] = "",
+    expect: Annotated[
+        Path | None, typer.Option("--expect", help="A contract in TOML: what must be there; see docs/doctor.md.")
+    ] = None,
+    budget: Annotated[float, typer.Option("--budget", help="Seconds for all sources together.")] = 8.0,
+    root: Annotated[
+        Path, typer.Option("--root", help="Where this machine's / lies, if elsewhere: in a container, or a recording.")
+    ] = Path("/"),
+    saved: Annotated[
+        Path | None, typer.Option("--from", help="Judge what --save wrote on a machine instead of this one.")
+    ] = None,
+    save: Save = None,
+    redact: Annotated[
+        bool, typer.Option("--redact", help="Stand-ins for serials, UUIDs, names and addresses, in file and report.")
+    ] = False,
+    list_them: Annotated[bool, typer.Option("--list", help="List the checks and look at nothing.")] = False,
+    format: Annotated[
+        str, typer.Option("--format", "-f", help="console, json, junit, html, prometheus or nagios.")
+    ] = "console",
+    fail_on: FailOn = "error",
+    exit_style: ExitStyle = "envkit",
+    observed: WithObserved = False,
+) -> None:
+    """Examine this machine: driver, GPUs, fabric, container engine, kernel log, limits; nothing on it is changed."""
+    from envkit.doctor import doctor
+
+    started = time.monotonic()
+    with exits(exit_style):
+        if list_them:
+            for line in doctor.listing():
+                print(line)
+            return
+        printable(format, fail_on, save)
+        host = doctor.host(root, budget, cuda, expect, saved, redact)
+        save_subject(save, "host", host)
+        report, tables = doctor.report(host, started)
+        finish(report, tables, format=format, fail_on=fail_on, observed=observed, style=exit_style)
+
+
+@app.command()
+def preflight(
+    context: typer.Context,
+    image: Target = None,
+    level: Annotated[
+        str, typer.Option("--level", help="passive, probe, quick or full: each holds those before it.")
+    ] = ("quick"),
+    host: Annotated[
+        Path | None,
+        typer.Option("--host", help="A machine that `doctor --save` wrote, in place of this one; it starts nothing."),
+    ] = None,
+    python: PythonPath = None,
+    expect: Annotated[Path | None, typer.Option("--expect", help="The contract of the machine, as for doctor.")] = None,
+    gpus: Annotated[
+        str | None, typer.Option("--gpus", help="As `docker run` takes it: all, a count, or device=0,1.")
+    ] = None,
+    way: Annotated[str | None, typer.Option("--way", help="How GPUs enter the container: cdi, hook or none.")] = None,
+    nodes: Annotated[int | None, typer.Option("--nodes", help="Machines of the job.")] = None,
+    ranks: Annotated[int | None, typer.Option("--ranks", help="Processes of the job on this machine.")] = None,
+    workers: Annotated[int | None, typer.Option("--workers", help="Data loader processes of one rank.")] = None,
+    env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=VALUE; may be given again.")] = None,
+    env_file: Annotated[list[Path] | None, typer.Option("--env-file", help="Lines NAME=VALUE, as docker's.")] = None,
+    shm_size: Annotated[str | None, typer.Option("--shm-size", help="Size of /dev/shm, such as 16g.")] = None,
+    memory: Annotated[str | None, typer.Option("--memory", "-m", help="Memory limit, such as 64g.")] = None,
+    ipc: Annotated[str | None, typer.Option("--ipc", help="private or host.")] = None,
+    network: Annotated[str | None, typer.Option("--network", help="bridge, host or none.")] = None,
+    ulimit: Annotated[list[str] | None, typer.Option("--ulimit", help="As memlock=-1; may be given again.")] = None,
+    user: Annotated[str | None, typer.Option("--user", "-u", help="UID, UID:GID or a name.")] = None,
+    volume: Annotated[list[str] | None, typer.Option("--volume", "-v", help="SOURCE:TARGET[:ro].")] = None,
+    tmpfs: Annotated[list[str] | None, typer.Option("--tmpfs", help="A path inside.")] = None,
+    device: Annotated[list[str] | None, typer.Option("--device", help="A device of the machine.")] = None,
+    cap_add: Annotated[list[str] | None, typer.Option("--cap-add", help="A capability.")] = None,
+    privileged: Annotated[bool, typer.Option("--privileged", help="The container has all privileges.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="The container's root is read-only.")] = False,
+    checkpoint: Annotated[str | None, typer.Option("--checkpoint", help="Where the job writes, as it sees it.")] = None,
+    checkpoint_size: Annotated[str | None, typer.Option("--checkpoint-size", help="How much, such as 200g.")] = None,
+    may_be_unknown: Annotated[
+        list[str] | None, typer.Option("--may-be-unknown", help="A check that may stay open here; may be given again.")
+    ] = None,
+    budget: Annotated[float, typer.Option("--budget", help="Seconds for all levels; 0: what they need.")] = 0.0,
+    framework: Frameworks = None,
+    require_gpu: RequireGpu = False,
+    engine: EngineName = "docker",
+    report: Annotated[Path | None, typer.Option("--report", help="Where the JSON report goes.")] = None,
+    format: Annotated[
+        str, typer.Option("--format", "-f", help="console, json, junit, html, prometheus or nagios.")
+    ] = "console",
+    fail_on: FailOn = "error",
+    exit_style: ExitStyle = "envkit",
+    observed: WithObserved = False,
+) -> None:
+    """Decide before a job starts whether image, machine and job fit; `-- COMMAND` starts it on a pass only.
+
+    Options of the job are those of `docker run`. With a command, the report goes to stderr, and on a pass the command
+    takes this process's place.
+    """
+    from envkit import report as reports
+    from envkit.engine.choice import connect, known_engine
+    from envkit.launch import launch
+    from envkit.launch import preflight as flights
+    from envkit.runner import runner
+    from envkit.system import files
+
+    command: tuple[str, ...] = context.obj or ()
+    with exits(exit_style):
+        if context.obj == ():  # a script whose variable is empty would take "passed" for "ran"
+            raise UsageError("there is no command after --", "name one, or leave -- out")
+        if command and host is not None:  # the pass of another machine says nothing of the one that would run it
+            raise UsageError(
+                f"{host} is a saved machine, which is judged and starts no command, and `{command[0]}` was given",
+                "leave out --host to judge this machine and start it here, or leave out the command",
+            )
+        printable(format, fail_on, report)
+        _startable(command)
+        known_engine(engine)
+        job = launch.job_from(
+            gpus=gpus,
+            way=way,
+            nodes=nodes,
+            ranks=ranks,
+            workers=workers,
+            env=env or (),
+            env_files=env_file or (),
+            shm=shm_size,
+            memory=memory,
+            ipc=ipc,
+            network=network,
+            ulimits=ulimit,
+            user=user,
+            mounts=volume,
+            tmpfs=tmpfs,
+            devices=device,
+            capabilities=cap_add,
+            privileged=privileged or None,
+            read_only=read_only or None,
+            checkpoint=checkpoint,
+            checkpoint_size=checkpoint_size,
+        )
+        shown = job.gpus.value if job.gpus.value is not None else runner.default_gpus("auto")
+        asked = runner.asked_frameworks(framework or ())
+        open_ones = tuple(may_be_unknown or ())
+        wish = flights.Wish(
+            image or "", job, level, host, python, expect, budget, open_ones, require_gpu, frameworks=asked
+        )
+        made = flights.run(wish, lambda: connect(engine, say), shown, say)
+        if report:
+            files.write(report, reports.render(made, "json", fail_on=severity(fail_on)), 0o600)
+            say(f"wrote {report}")
+        found = flights.cause(made, severity(fail_on))
+        if found:
+            say(f"cause: {found.message}")
+            say(f"fix: {found.fix}")
+        elif made.exit_code(severity(fail_on)) == 3:
+            say(f"undecided: {flights.doubt(made) or 'nothing was judged'}")
+        if command and made.exit_code(severity(fail_on)) == 0:
+            say(f"passed in {made.elapsed_s:.1f} s; starting {command[0]}")
+            _become(command)
+        finish(
+            made,
+            format=format,
+            fail_on=fail_on,
+            observed=observed,
+            style=exit_style,
+            out=sys.stderr if command else sys.stdout,
+        )
+
+
+def _startable(command: tuple[str, ...]) -> None:
+    """Raises UsageError for a command that does not exist, before anything is looked at."""
+    import shutil
+
+    if command and not shutil.which(command[0]):
+        raise UsageError(f"there is no program `{command[0]}`", "name one that is on PATH, or its path")
+
+
+def _become(command: tuple[str, ...]) -> NoReturn:
+    """This process becomes the command: same pid, process group and files; signals act as they do by default."""
+    sys.stdout.flush()
+    with suppress(OSError):
+        sys.stderr.flush()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores the last two
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        raise UsageError(f"{command[0]} cannot be started: {error.strerror}", "check its permissions") from error

@@ -1,0 +1,78 @@
+"""From a subject to the end of a verb: judged, printed, and the exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+
+import typer
+import typer.core
+import typer.main
+
+from envkit.cli.options import severity
+
+if TYPE_CHECKING:
+    from envkit.model import Report
+    from envkit.report import Bar, Table
+    from envkit.subjects import SmokeRun
+
+
+def judged_report(
+    kind: str, seen: Any, started: float, tables: tuple[Table, ...] = (), require_gpu: bool = False
+) -> tuple[Report, tuple[Table, ...]]:
+    """The report on one subject, all of its checks run."""
+    from envkit import facts
+    from envkit.judging import judge, required
+    from envkit.model import Report, Subject
+    from envkit.subjects import codec
+
+    results = judge.judge(seen, facts.load()) + (required.without_gpu(seen) if require_gpu else ())
+    elapsed = round(time.monotonic() - started, 3)
+    return Report(Subject(kind, seen.name), results, elapsed, codec.to_plain(seen), required.covered(seen)), tables
+
+
+def finish(
+    report: Report,
+    tables: tuple[Table, ...] = (),
+    *,
+    bars: tuple[Bar, ...] = (),
+    format: str,
+    fail_on: str,
+    observed: bool,
+    style: str = "envkit",
+    out: TextIO | None = None,
+) -> NoReturn:
+    """Prints the report and exits by it."""
+    import shutil
+    from dataclasses import replace
+
+    from envkit.report import render, wants_color
+    from envkit.report.exit_codes import styled
+
+    least = severity(fail_on)
+    shown = report if observed else replace(report, observed={})
+    width = shutil.get_terminal_size((100, 24)).columns
+    stream = out or sys.stdout
+    color = wants_color(stream, os.environ)
+    filled = tuple(table for table in tables if table.rows)
+    try:
+        stream.write(render(shown, format, fail_on=least, tables=filled, bars=bars, color=color, width=width))
+        stream.flush()
+    except OSError:
+        if stream is not sys.stderr:  # whoever reads that has the exit code all the same
+            raise
+    raise typer.Exit(styled(report, least, style))
+
+
+def finish_smoke(
+    run: SmokeRun, started: float, require_gpu: bool, *, format: str, fail_on: str, observed: bool
+) -> NoReturn:
+    """Judges a smoke run, prints it with its speeds, and exits by it."""
+    from envkit import facts
+    from envkit.report import summary
+
+    known = facts.load()
+    judged = judged_report("smoke", run, started, (*summary.smoke(run), *summary.speeds(run, known)), require_gpu)
+    finish(*judged, bars=summary.bars(run, known), format=format, fail_on=fail_on, observed=observed)
