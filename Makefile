@@ -1,12 +1,16 @@
 # Two commands matter: `make run` does the whole main job, `make test` passes the tests.
 VENV ?= .venv
 BIN := $(VENV)/bin
-SPEC ?= images/torch-2.6-cu124/envkit.toml
+SPEC ?= images/torch-2.6-cu124
+# What `make run` builds: a copy of the spec and its lock.  The folder's name becomes the image's.
+FOLDER := $(patsubst %/envkit.toml,%,$(abspath $(SPEC)))
+OUT := build/$(notdir $(FOLDER))
 
 .PHONY: help run test real planted built others unit slow faults nightly lint images bench clean
 
 help:
-	@echo 'make run     envkit up $(SPEC), on the Docker Engine or, without one, in a private virtual environment'
+	@echo 'make run     envkit up $(SPEC), on the Docker Engine or, without one, in a private virtual'
+	@echo '             environment; lock, Dockerfile and report.json lie in $(OUT)'
 	@echo 'make test    lint, types, unit tests; where a Docker Engine answers, make real as well'
 	@echo 'make real    slow tests, planted faults and the tests that build images on a real engine'
 	@echo 'make unit    the tests that need neither engine nor network, but for the slow ones; make slow runs these'
@@ -16,9 +20,12 @@ help:
 	@echo 'make bench   measure speed and memory'
 	@echo 'make clean   remove what make made here'
 
+# --refresh-os rewrites the lock.  The lock that is checked in stays as it is, so that git has nothing to report.
 run: $(VENV)/run.ready
 	scripts/bootstrapper
-	$(BIN)/envkit up $(SPEC) --engine auto --refresh-os
+	mkdir -p $(OUT)
+	cp $(FOLDER)/envkit.toml $(wildcard $(FOLDER)/envkit.lock) $(OUT)
+	$(BIN)/envkit up $(OUT) --engine auto --refresh-os --report $(OUT)/report.json
 
 # Types take one processor and the tests often wait: side by side.
 test: $(VENV)/test.ready
@@ -76,7 +83,7 @@ bench: $(VENV)/test.ready
 	$(BIN)/python benchmarks/run.py
 
 clean:
-	rm -rf $(VENV) report.json .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build report.json .pytest_cache .mypy_cache .ruff_cache
 
 $(VENV)/run.ready: pyproject.toml
 	scripts/venv $(VENV) -e .
