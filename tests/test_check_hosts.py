@@ -155,7 +155,7 @@ def test_the_action_has_the_documented_form() -> None:
     for step in ACTION["runs"]["steps"]:
         assert ("run" in step) != ("uses" in step)
         assert "run" not in step or step["shell"] == "bash"
-        assert "uses" not in step or re.fullmatch(r"[\w.-]+(/[\w.-]+)+@v\d+", step["uses"])
+        assert "uses" not in step or re.fullmatch(r"[\w.-]+(/[\w.-]+)+@[0-9a-f]{40}", step["uses"])
 
 
 def test_no_input_becomes_a_command() -> None:
