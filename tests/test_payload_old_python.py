@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from envkit import payload
-from envkit.image.pack import pack
 from envkit.payload.begin import OLDEST
+from envkit.runner.pack import pack
 
 NAME = ".".join(map(str, OLDEST))
 
