@@ -54,7 +54,7 @@ def version_of(python: str) -> tuple[int, ...]:
 def old() -> Path:
     """The interpreter; a wrong one that was named is a failure, none at all is a skip."""
     named = os.environ.get("ENVKIT_OLD_PYTHON", "")
-    found = named or shutil.which(f"python{NAME}") or ""
+    found = shutil.which(named or f"python{NAME}") or ""
     if found and version_of(found) == OLDEST:
         return Path(found)
     if named:
