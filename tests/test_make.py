@@ -12,9 +12,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SPEC = "images/torch-2.6-cu124"
-# Writes a lock and a Dockerfile beside the spec, and the report where it is told to; says what it was given.
+# Writes a lock and a Dockerfile beside the spec, the report where --report points, and its own arguments to a file.
 STANDIN = """#!/bin/sh
-printf '%s\\n' "$@" > {said}
+printf '%s\\n' "$@" > {arguments}
 [ "$1" = up ] && [ -f "$2/envkit.toml" ] && echo changed >> "$2/envkit.lock" && echo FROM x > "$2/Dockerfile" || exit 2
 while [ "$#" -gt 1 ]; do
     [ "$1" = --report ] && echo '{{}}' > "$2"
@@ -33,7 +33,10 @@ def checkout(tmp_path: Path) -> Path:
         shutil.copy(ROOT / name, folder / name)
     (folder / ".venv/bin").mkdir(parents=True)
     (folder / ".venv/run.ready").touch()
-    for name, text in ((".venv/bin/envkit", STANDIN.format(said=tmp_path / "said")), ("scripts/bootstrapper", "")):
+    for name, text in (
+        (".venv/bin/envkit", STANDIN.format(arguments=tmp_path / "arguments")),
+        ("scripts/bootstrapper", ""),
+    ):
         (folder / name).write_text(text or "#!/bin/sh\n")
         (folder / name).chmod(0o755)
     for words in (["init", "-q"], ["add", "-A"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a"]):
@@ -64,7 +67,7 @@ def test_make_run_changes_no_file_under_git(checkout: Path, named: tuple[str, ..
         assert {each.name for each in out.iterdir()} == {"Dockerfile", "envkit.lock", "envkit.toml", "report.json"}
         assert (out / "envkit.lock").read_bytes() == locked + b"changed\n"  # it begins with the lock that is checked in
         assert json.loads((out / "report.json").read_text()) == {}
-        assert "--refresh-os" in (checkout.parent / "said").read_text().split()
+        assert "--refresh-os" in (checkout.parent / "arguments").read_text().split()
 
 
 def test_a_spec_without_a_lock_is_built_too(checkout: Path) -> None:
@@ -78,4 +81,4 @@ def test_a_spec_without_a_lock_is_built_too(checkout: Path) -> None:
 def test_a_spec_that_does_not_exist_is_named(checkout: Path) -> None:
     done = make(checkout, "SPEC=no/such/folder")
     assert done.returncode != 0 and "no/such/folder/envkit.toml" in done.stderr
-    assert not (checkout.parent / "said").exists()
+    assert not (checkout.parent / "arguments").exists()

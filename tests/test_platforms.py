@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/platforms.md"
 STATES = ("proven", "expected", "unknown")
 COLUMNS = ["state", "what", "where it ran", "driver", "GPU", "Python", "torch", "evidence"]
-NOT_SAID = ("-", "none")
+NO_CLAIM = ("-", "none")
 
 
 def rows() -> list[dict[str, str]]:
@@ -38,9 +38,9 @@ def evidence(row: dict[str, str]) -> list[Path]:
 def recorded(path: Path) -> dict[str, str]:
     """What a recording says of where it was taken, by the columns of the page."""
     document: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    told = document.get("recorded", document)
+    stated = document.get("recorded", document)
     names = {"driver": "driver", "GPU": "gpu", "Python": "python", "torch": "torch"}
-    return {column: told[name] for column, name in names.items() if told.get(name)}
+    return {column: stated[name] for column, name in names.items() if stated.get(name)}
 
 
 RECORDINGS = [(row, path) for row in ROWS for path in evidence(row) if path.suffix == ".json"]
@@ -59,14 +59,14 @@ def test_each_row_has_a_state_and_what_is_proven_has_its_evidence() -> None:
 
 @pytest.mark.parametrize(("row", "path"), RECORDINGS, ids=lambda each: each.stem if isinstance(each, Path) else "")
 def test_a_row_says_what_its_recording_says(row: dict[str, str], path: Path) -> None:
-    told = recorded(path)
-    assert told, "it says nothing of where it was taken"
+    stated = recorded(path)
+    assert stated, "it says nothing of where it was taken"
     for column in ("driver", "GPU", "Python", "torch"):
-        if row[column] in NOT_SAID:
+        if row[column] in NO_CLAIM:
             continue
-        assert row[column] == told[column], column
+        assert row[column] == stated[column], column
     # What was computed on a GPU is claimed with that GPU, and what was not with none.
-    assert ("GPU" in told) == (row["GPU"] != "none")
+    assert ("GPU" in stated) == (row["GPU"] != "none")
 
 
 def test_the_system_of_a_recorded_machine_is_the_one_that_is_named() -> None:
@@ -95,5 +95,5 @@ def test_an_image_that_is_proven_is_built_by_the_test_that_is_named(row: dict[st
 
 
 def test_every_gpu_that_was_recorded_is_on_the_page() -> None:
-    met = {recorded(path)["GPU"] for path in (ROOT / "tests/data/gpu").glob("*.json")}
-    assert met == {row["GPU"] for row in ROWS if row["state"] == "proven"} - {"none"}
+    recorded_gpus = {recorded(path)["GPU"] for path in (ROOT / "tests/data/gpu").glob("*.json")}
+    assert recorded_gpus == {row["GPU"] for row in ROWS if row["state"] == "proven"} - {"none"}

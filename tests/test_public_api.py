@@ -40,10 +40,10 @@ def test_a_strictly_typed_script_of_a_user_is_accepted(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("right", "wrong", "said"),
+    ("right", "wrong", "message"),
     [("checked.ok", "checked.good", '"Checked" has no attribute "good"'), ("-> bool", "-> str", 'expected "str"')],
 )
-def test_a_mistake_in_it_is_found(folder: Path, right: str, wrong: str, said: str) -> None:
+def test_a_mistake_in_it_is_found(folder: Path, right: str, wrong: str, message: str) -> None:
     """Without envkit/py.typed everything of envkit would be Any, and neither would be."""
     done = checked_by_mypy(folder, SCRIPT.replace(right, wrong))
-    assert done.returncode == 1 and said in done.stdout
+    assert done.returncode == 1 and message in done.stdout

@@ -48,8 +48,8 @@ def test_it_is_judged_as_it_was(name: str) -> None:
     ended = {check: outcome for outcome, checks in now.items() if isinstance(checks, list) for check in checks}
     for outcome, checks in kept.items():
         if isinstance(checks, list):
-            told = {check: ended.get(stored.today(check)) for check in checks}
-            assert told == dict.fromkeys(checks, outcome)
+            outcomes = {check: ended.get(stored.today(check)) for check in checks}
+            assert outcomes == dict.fromkeys(checks, outcome)
         else:
             assert now[outcome] == checks, outcome
 
