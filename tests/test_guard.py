@@ -333,8 +333,10 @@ def state(words: list[str], folder: Path, **said: str) -> tuple[int, dict[str, s
         "cat /proc/$$/limits; echo pid $$; echo group $(cut -d' ' -f5,6 /proc/$$/stat); "
         "for one in /proc/$$/fd/*; do echo fd ${one##*/}; done; echo children $(cat /proc/$$/task/$$/children | wc -w)"
     )
+    # Python 3.13 starts a path by posix_spawn, which leaves two signals of glibc ignored, but a bare name by fork.
+    command = [*words, shutil.which("sh") or "/bin/sh", "-c", tell]
     with subprocess.Popen(
-        [*words, "sh", "-c", tell], env=environment(folder, **said), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
+        command, env=environment(folder, **said), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
     ) as process:
         text = process.communicate(timeout=60)[0].decode()
     assert process.returncode == 0
