@@ -474,7 +474,7 @@ def test_what_is_nothing_of_these_is_refused_with_the_fix(tmp_path: Path) -> Non
     for target, message in (
         (f"{tmp_path}/none.tar", "there is no file or directory"), ("", "there is no file or directory"),
         ("./none", "there is no file or directory"), (f"{tmp_path}/pipe", "is neither a directory nor a file"),
-        ("a\0b", "cannot be read: embedded null"), ("x" * 5000, "cannot be read: File name too long"),
+        ("a\0b", "embedded null"), ("x" * 5000, "cannot be read: File name too long"),
         (f"{tmp_path}/layout", "is the OCI layout of an image"),
     ):  # fmt: skip
         error = refused(target)
