@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from envkit import facts
-from envkit.judging import judge
+from envkit.judging import judge, pages
 from envkit.model import Severity
 from envkit.payload.smoke import TESTS
 from envkit.subjects import SmokeRun
@@ -54,7 +54,6 @@ def seen() -> dict[str, dict[str, dict[str, bool]]]:
 
 def page() -> str:
     """The text of docs/smoke.md."""
-    checks = judge.checks()
     told = seen()
     lines = [
         "# The smoke tests",
@@ -68,7 +67,7 @@ def page() -> str:
     for case in TESTS:
         places = ["CPU"] * case.cpu + ["GPU"] * (case.gpu and not case.several)
         places += [f"{case.several} GPUs"] if case.several else []
-        says = (checks[f"smoke-{case.name}"].judge.__doc__ or "").strip().partition("\n")[0].rstrip(".")
+        says = pages.load(f"smoke-{case.name}").title
         cells = []
         for place in RUNS:
             kinds = told.get(place, {}).get(case.name, {})

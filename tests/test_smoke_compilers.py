@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from envkit.judging.checks import smoke_compilers as checks
+from envkit.judging import judge
 from envkit.judging.checks._smoke import limits
 from envkit.model import Finding, Observed, Skip
 from envkit.payload import isolate
@@ -57,7 +57,7 @@ def run_of(name: str, device: str, ended: str = "ran", **fields: Any) -> SmokeRu
 
 def found(run: SmokeRun) -> list[Finding]:
     assert run.tests.value is not None
-    return list(getattr(checks, "smoke_" + run.tests.value[0].name.replace("-", "_"))(run))
+    return list(judge.checks(SmokeRun)["smoke-" + run.tests.value[0].name].judge(run))
 
 
 def good(name: str) -> dict[str, float]:
@@ -69,7 +69,7 @@ def good(name: str) -> dict[str, float]:
 
 def test_every_test_has_a_check_and_a_limit_for_each_of_its_devices() -> None:
     for case in compilers.CASES:
-        assert callable(getattr(checks, "smoke_" + case.name.replace("-", "_")))
+        assert callable(judge.checks(SmokeRun)["smoke-" + case.name].judge)
         bounded = {device for limit in limits()[case.name] for device in limit.devices}
         assert bounded == {"cuda"} if not case.cpu else "cpu" in bounded
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from envkit.judging.checks import smoke_drills
+from envkit.judging import judge
 from envkit.judging.checks._smoke import judged, limits
 from envkit.model import Finding, Observed, Unknown
 from envkit.payload.isolate import Ending, Unfit
@@ -282,7 +282,7 @@ def test_a_drill_that_does_not_miss_its_fault_is_blind(case: Case) -> None:
 
 
 def test_every_drill_has_its_check() -> None:
-    assert {f"smoke_{case.name.replace('-', '_')}" for case in drills.CASES} <= set(vars(smoke_drills))
+    assert {f"smoke-{case.name}" for case in drills.CASES} <= set(judge.checks(SmokeRun))
 
 
 def test_a_debugger_that_goes_on_with_random_addresses_was_not_refused() -> None:

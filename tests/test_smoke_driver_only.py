@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from envkit.judging.checks import smoke_driver_only as checks
+from envkit.judging import judge
 from envkit.judging.checks._smoke import limits
 from envkit.model import Finding, Observed, Unknown
 from envkit.payload import cuda_error
@@ -58,7 +58,7 @@ SANE = {
 def found(name: str, measures: dict[str, float]) -> list[Finding]:
     test = SmokeTest(name, "cuda:0", "ran", measures=measures)
     run = SmokeRun("x", gpus=Observed.of(("H100",), "driver"), tests=Observed.of((test,), "suite"), level="full")
-    return list(getattr(checks, "smoke_" + name.replace("-", "_"))(run))
+    return list(judge.checks(SmokeRun)["smoke-" + name].judge(run))
 
 
 def test_every_test_of_the_group_has_a_healthy_example() -> None:
@@ -221,7 +221,7 @@ def test_a_sabotaged_run_that_nothing_shows_in_is_no_pass() -> None:
     test = SmokeTest("driver-ptx", "cuda:0", "ran", measures=HEALTHY["driver-ptx"], sabotage="block")
     run = SmokeRun("x", gpus=Observed.of(("H100",), "driver"), tests=Observed.of((test,), "suite"), sabotage="block")
     with pytest.raises(Unknown, match="block"):
-        list(checks.smoke_driver_ptx(run))
+        list(judge.checks(SmokeRun)["smoke-driver-ptx"].judge(run))
     red: dict[str, Any] = {"plain.wrong": 52.0, "stride.wrong": 1024.0}
     seen = replace(run, tests=Observed.of((replace(test, measures=red),), "suite"))
-    assert len(list(checks.smoke_driver_ptx(seen))) == 2
+    assert len(list(judge.checks(SmokeRun)["smoke-driver-ptx"].judge(seen))) == 2

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from envkit.judging.checks import smoke_kernels as checks
+from envkit.judging import judge
 from envkit.judging.checks._smoke import limits
 from envkit.model import Finding, Observed
 from envkit.payload.smoke import TESTS, raw
@@ -44,7 +44,7 @@ HEALTHY: dict[str, dict[str, float]] = {
 def found(name: str, measures: dict[str, float]) -> list[Finding]:
     test = SmokeTest(name, "cuda:0", "ran", measures=measures)
     run = SmokeRun("x", gpus=Observed.of(("H100",), "driver"), tests=Observed.of((test,), "suite"), level="full")
-    return list(getattr(checks, "smoke_" + name.replace("-", "_"))(run))
+    return list(judge.checks(SmokeRun)["smoke-" + name].judge(run))
 
 
 def test_every_test_of_the_group_has_a_healthy_example() -> None:

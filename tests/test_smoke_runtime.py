@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from envkit.judging.checks import smoke_runtime as checks
+from envkit.judging import judge
 from envkit.judging.checks._smoke import limits
 from envkit.model import Observed, Severity, Skip, Unknown
 from envkit.payload.smoke.runtime import CASES
@@ -90,7 +90,7 @@ def test_a_refusal_must_name_the_size_that_was_asked(text: str, size: int, named
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_measure_is_bounded_and_each_bound_can_be_broken(case: object) -> None:
     name, cpu = str(getattr(case, "name", "")), bool(getattr(case, "cpu", False))
-    check = getattr(checks, "smoke_" + name.replace("-", "_"))
+    check = judge.checks(SmokeRun)["smoke-" + name].judge
     for kind, device in (("cuda", "cuda:0"), *([("cpu", "cpu")] if cpu else [])):
         whole = healthy(name, kind)
         assert whole, kind
@@ -107,22 +107,29 @@ def test_every_measure_is_bounded_and_each_bound_can_be_broken(case: object) -> 
 def test_an_allocator_that_the_device_does_not_offer_is_not_judged() -> None:
     measures = {**healthy("allocator-backends", "cuda"), "async.offered": 0.0}
     del measures["async.wrong"]
-    assert list(checks.smoke_allocator_backends(run_of("allocator-backends", "cuda:0", measures))) == []
+    assert (
+        list(judge.checks(SmokeRun)["smoke-allocator-backends"].judge(run_of("allocator-backends", "cuda:0", measures)))
+        == []
+    )
     measures["native.offered"] = 0.0
-    (finding,) = checks.smoke_allocator_backends(run_of("allocator-backends", "cuda:0", measures))
+    (finding,) = judge.checks(SmokeRun)["smoke-allocator-backends"].judge(
+        run_of("allocator-backends", "cuda:0", measures)
+    )
     assert "native.offered" in finding.message
 
 
 def test_a_saboteur_that_changed_nothing_is_no_proof() -> None:
     whole = healthy("ipc", "cuda")
     with pytest.raises(Unknown, match="does not see the saboteur order"):
-        list(checks.smoke_ipc(run_of("ipc", "cuda:0", whole, "order")))
-    assert list(checks.smoke_ipc(run_of("ipc", "cuda:0", {**whole, "written.wrong": 4.0}, "order")))
+        list(judge.checks(SmokeRun)["smoke-ipc"].judge(run_of("ipc", "cuda:0", whole, "order")))
+    assert list(
+        judge.checks(SmokeRun)["smoke-ipc"].judge(run_of("ipc", "cuda:0", {**whole, "written.wrong": 4.0}, "order"))
+    )
 
 
 def test_a_full_test_is_skipped_by_a_quick_run() -> None:
     run = SmokeRun("x", gpus=Observed.of(GPU, "cuDeviceGetName"), tests=Observed.of((), "the smoke suite"))
     with pytest.raises(Skip, match="not asked for"):
-        list(checks.smoke_oom_recovery(run))
+        list(judge.checks(SmokeRun)["smoke-oom-recovery"].judge(run))
     with pytest.raises(Unknown, match="no end on cuda:0"):
-        list(checks.smoke_pinned_copies(run))
+        list(judge.checks(SmokeRun)["smoke-pinned-copies"].judge(run))

@@ -16,8 +16,7 @@ import pytest
 from clocks import PATIENCE_S
 from gathered import gathered
 
-from envkit import payload
-from envkit.judging.checks import smoke_several_gpus as checks
+from envkit import judge, payload
 from envkit.judging.checks._smoke import limits
 from envkit.model import Observed, Severity, Unknown
 from envkit.payload import isolate
@@ -241,7 +240,7 @@ def measured(name: str, backend: str) -> dict[str, float]:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("backend", ["nccl", "gloo"])
 def test_every_bounded_measure_counts(case: Any, backend: str) -> None:
-    check = getattr(checks, "smoke_" + case.name.replace("-", "_"))
+    check = judge.checks(SmokeRun)["smoke-" + case.name].judge
     good = measured(case.name, backend)
     assert list(check(run_of(case.name, good))) == []
     for limit in limits()[case.name]:
@@ -255,7 +254,7 @@ def test_every_bounded_measure_counts(case: Any, backend: str) -> None:
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.cpu], ids=lambda case: case.name)
 def test_no_backend_at_all_is_no_pass(case: Any) -> None:
-    check = getattr(checks, "smoke_" + case.name.replace("-", "_"))
+    check = judge.checks(SmokeRun)["smoke-" + case.name].judge
     nothing = {"nccl.offered": 0.0, "gloo.offered": 0.0}
     assert any(one.severity is Severity.ERROR for one in check(run_of(case.name, nothing)))
 
@@ -263,7 +262,7 @@ def test_no_backend_at_all_is_no_pass(case: Any) -> None:
 def test_a_test_without_an_end_is_unknown() -> None:
     run = SmokeRun("x", gpus=Observed.of(("G", "G"), "test"), tests=Observed.of((), "test"), level="full")
     with pytest.raises(Unknown, match="has no end on gpus"):
-        list(checks.smoke_ddp(run))
+        list(judge.checks(SmokeRun)["smoke-ddp"].judge(run))
 
 
 def test_each_case_has_a_way_to_go_red() -> None:
@@ -286,7 +285,9 @@ def test_real_ranks_meet_and_are_judged(sabotage: str) -> None:
     assert done.returncode == 0, done.stderr
     test = next(one for one in json.loads(done.stdout)["tests"] if one["name"] == "nccl-collectives")
     assert test["ended"] == "ran", test
-    found = list(checks.smoke_nccl_collectives(run_of("nccl-collectives", test["measures"], gpus=0)))
+    found = list(
+        judge.checks(SmokeRun)["smoke-nccl-collectives"].judge(run_of("nccl-collectives", test["measures"], gpus=0))
+    )
     assert [one.message for one in found] == (
         ["nccl-collectives: gloo.barrier.wrong is 1, above its limit of 0"] if sabotage else []
     )

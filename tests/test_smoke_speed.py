@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from envkit import facts as tables
-from envkit.judging.checks import smoke_speed
-from envkit.judging.judge import checks
+from envkit.judging import judge
 from envkit.judging.throughput import Figure, figures
 from envkit.model import Finding, Observed, Severity, Skip
 from envkit.payload.smoke import clocks
@@ -173,7 +172,7 @@ def copied(gbs: Any, gpu: str = H100, device: str = "cuda:0", wrong: int = 0) ->
 
 
 def found(run: SmokeRun) -> list[Finding]:
-    return list(smoke_speed.smoke_speed_copy(run, FACTS))
+    return list(judge.checks(SmokeRun)["smoke-speed-copy"].judge(run, FACTS))
 
 
 def test_a_figure_stands_beside_its_limits() -> None:
@@ -239,7 +238,7 @@ def test_a_speed_that_is_missing_or_no_number_is_an_error() -> None:
 def test_an_unknown_gpu_is_shown_unjudged_with_a_note() -> None:
     run = copied(100.0, "NVIDIA Next")
     assert found(run) == []
-    (note,) = smoke_speed.smoke_speed_peak_known(run, FACTS)
+    (note,) = judge.checks(SmokeRun)["smoke-speed-peak-known"].judge(run, FACTS)
     assert note.severity is Severity.NOTE
     assert note.message == "no peak is known for this GPU: NVIDIA Next"
 
@@ -251,18 +250,20 @@ def allreduce(busbw: float, *gpus: str, ended: str = "ran") -> SmokeRun:
 
 @pytest.mark.parametrize(("busbw", "count"), [(482.3, 0), (367.6, 0), (300.0, 1), (900.0, 0)])
 def test_an_allreduce_may_exceed_the_link(busbw: float, count: int) -> None:
-    findings = list(smoke_speed.smoke_speed_allreduce(allreduce(busbw, "NVIDIA H200", "NVIDIA H200"), FACTS))
+    findings = list(
+        judge.checks(SmokeRun)["smoke-speed-allreduce"].judge(allreduce(busbw, "NVIDIA H200", "NVIDIA H200"), FACTS)
+    )
     assert [finding.severity for finding in findings] == [Severity.WARNING] * count
 
 
 def test_an_allreduce_over_unlike_gpus_has_no_peak() -> None:
-    assert list(smoke_speed.smoke_speed_allreduce(allreduce(1.0, "NVIDIA H200", H100), FACTS)) == []
+    assert list(judge.checks(SmokeRun)["smoke-speed-allreduce"].judge(allreduce(1.0, "NVIDIA H200", H100), FACTS)) == []
 
 
 def test_no_allreduce_is_no_pass() -> None:
     with pytest.raises(Skip):
-        list(smoke_speed.smoke_speed_allreduce(allreduce(1.0, "NVIDIA H200", ended="unfit"), FACTS))
+        list(judge.checks(SmokeRun)["smoke-speed-allreduce"].judge(allreduce(1.0, "NVIDIA H200", ended="unfit"), FACTS))
 
 
 def test_every_case_has_a_check() -> None:
-    assert {f"smoke-{case.name}" for case in CASES} <= set(checks())
+    assert {f"smoke-{case.name}" for case in CASES} <= set(judge.checks(SmokeRun))

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from envkit.judging.checks import smoke_training as checks
+from envkit.judging import judge
 from envkit.judging.checks._smoke import limits
 from envkit.model import Observed, Severity
 from envkit.payload.smoke.training import grad_scaler, optimizers
@@ -68,7 +68,7 @@ def test_adamw_moves_by_its_rate_whatever_a_constant_gradient_is() -> None:
 @pytest.mark.parametrize("name", [*NAMES, "optimizers"])
 @pytest.mark.parametrize(("kind", "device"), [("cpu", "cpu"), ("cuda", "cuda:0")])
 def test_every_measure_is_bounded_and_each_bound_can_be_broken(name: str, kind: str, device: str) -> None:
-    check = getattr(checks, "smoke_" + name.replace("-", "_"))
+    check = judge.checks(SmokeRun)["smoke-" + name].judge
     whole = healthy(name, kind)
     assert list(check(run_of(name, whole, device))) == []
     for limit in limits()[name]:
@@ -84,7 +84,9 @@ def test_half_precision_is_asked_of_a_gpu_and_offered_by_a_cpu() -> None:
     for kind, device, wrong in (("cpu", "cpu", 0), ("cuda", "cuda:0", 1)):
         measures = {name: value for name, value in healthy("autocast-training", kind).items() if name[:4] != "fp16"}
         found = list(
-            checks.smoke_autocast_training(run_of("autocast-training", {**measures, "fp16.offered": 0.0}, device))
+            judge.checks(SmokeRun)["smoke-autocast-training"].judge(
+                run_of("autocast-training", {**measures, "fp16.offered": 0.0}, device)
+            )
         )
         assert len(found) == wrong
 
@@ -93,5 +95,5 @@ def test_bf16_in_the_place_of_fp16_is_seen() -> None:
     # the distances that bf16 had on a CPU
     measures = {**healthy("autocast-training", "cpu"), **OFFERED}
     measures.update({"fp16.loss.frobenius": 1.12e-3, "fp16.moved.frobenius": 5.49e-3})
-    found = list(checks.smoke_autocast_training(run_of("autocast-training", measures)))
+    found = list(judge.checks(SmokeRun)["smoke-autocast-training"].judge(run_of("autocast-training", measures)))
     assert len(found) == 2

@@ -64,17 +64,23 @@ def _modules(subject: type | None) -> Iterator[ModuleType]:
         yield importlib.import_module(f"{package.__name__}.{module.name}")
 
 
+def _functions(module: ModuleType) -> Iterator[FunctionType]:
+    for name, value in vars(module).items():
+        if not name.startswith("_") and isinstance(value, FunctionType) and value.__module__ == module.__name__:
+            yield value
+    yield from getattr(module, "CHECKS", ())
+
+
 @cache
 def checks(subject: Any = None) -> Mapping[str, Check]:
     """Every check by id, or those of the type ``subject`` alone, whose modules are imported and no others.
 
-    A check is a public function of a module in ``envkit.judging.checks`` that yields findings.
+    A check is a public function of a module in ``envkit.judging.checks`` that yields findings, or one that the module
+    made from data and lists as ``CHECKS``.
     """
     found: dict[str, Check] = {}
     for module in _modules(subject):
-        for name, value in vars(module).items():
-            if name.startswith("_") or not isinstance(value, FunctionType) or value.__module__ != module.__name__:
-                continue
+        for value in _functions(module):
             hints = get_type_hints(value)
             if hints.get("return") != Iterator[Finding]:
                 continue

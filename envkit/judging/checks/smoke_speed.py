@@ -6,12 +6,13 @@ datasheet's peak is wrong itself.  A slow one is a warning: it says nothing abou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from envkit.facts import Facts
 from envkit.judging.checks._smoke import cases, judged
 from envkit.judging.throughput import Figure, gpu_of, of_test
 from envkit.model import Finding, Severity, Skip
+from envkit.payload.smoke.case import Case
 from envkit.subjects.smoke import SmokeRun, SmokeTest
 
 # The peaks of tensor cores stand for the boost clock (H100: 1830 MHz), and the clock may rise to 1980 MHz, 8 % more,
@@ -60,49 +61,22 @@ def _judged(figure: Figure, test: SmokeTest) -> Finding | None:
     return Finding(f"{said}, slow: {_shares(figure)}{clocks}", Severity.WARNING, test.device, evidence, fix)
 
 
-def _speed(name: str, run: SmokeRun, facts: Facts) -> Iterator[Finding]:
-    """What is wrong with the results of the test ``name``, then with its speeds."""
-    yield from judged(name, run)
-    if run.sabotage:
-        return
-    for test in run.tests.value or ():
-        if test.name == name:
-            yield from filter(None, (_judged(figure, test) for figure in of_test(test, run, facts)))
+def _with_speeds(case: Case) -> Callable[[SmokeRun, Facts], Iterator[Finding]]:
+    """The check of one test: what is wrong with its results, then with its speeds."""
+
+    def check(run: SmokeRun, facts: Facts) -> Iterator[Finding]:
+        yield from judged(case.name, run)
+        if run.sabotage:
+            return
+        for test in run.tests.value or ():
+            if test.name == case.name:
+                yield from filter(None, (_judged(figure, test) for figure in of_test(test, run, facts)))
+
+    check.__name__ = "smoke_" + case.name.replace("-", "_")
+    return check
 
 
-def smoke_speed_copy(run: SmokeRun, facts: Facts) -> Iterator[Finding]:
-    """The GPU copies its memory right, and as fast as it should."""
-    yield from _speed("speed-copy", run, facts)
-
-
-def smoke_speed_triad(run: SmokeRun, facts: Facts) -> Iterator[Finding]:
-    """A kernel that reads two arrays and writes one is right, and as fast as the memory."""
-    yield from _speed("speed-triad", run, facts)
-
-
-def smoke_speed_host_copies(run: SmokeRun, facts: Facts) -> Iterator[Finding]:
-    """Copies between host and GPU are right, and as fast as the link."""
-    yield from _speed("speed-host-copies", run, facts)
-
-
-def smoke_speed_gemm(run: SmokeRun, facts: Facts) -> Iterator[Finding]:
-    """Large products of matrices are right, and as fast as they should be."""
-    yield from _speed("speed-gemm", run, facts)
-
-
-def smoke_speed_attention(run: SmokeRun, facts: Facts) -> Iterator[Finding]:
-    """Flash attention of long sequences is right, and its speed is possible."""
-    yield from _speed("speed-attention", run, facts)
-
-
-def smoke_speed_launch(run: SmokeRun, facts: Facts) -> Iterator[Finding]:
-    """Every launch happens, and none costs more than a healthy machine takes."""
-    yield from _speed("speed-launch", run, facts)
-
-
-def smoke_speed_sustained(run: SmokeRun, facts: Facts) -> Iterator[Finding]:
-    """Ten seconds of products without a pause stay right, and the GPU holds its speed."""
-    yield from _speed("speed-sustained", run, facts)
+CHECKS = tuple(_with_speeds(case) for case in cases().values() if case.group == "speed")
 
 
 def smoke_speed_allreduce(run: SmokeRun, facts: Facts) -> Iterator[Finding]:
