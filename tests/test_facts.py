@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from dataclasses import fields
@@ -48,6 +49,7 @@ TABLES: dict[str, tuple[Any, ...]] = {
     "python_life": FACTS.python_lives,
     "cuda_old": FACTS.cudas_old,
     "gpu_package": FACTS.gpu_packages,
+    "package_build": tuple(FACTS.package_builds.values()),
 }
 KEYS: dict[str, Any] = {
     "toolkit_fault": lambda row: row.cve,
@@ -59,6 +61,7 @@ KEYS: dict[str, Any] = {
     "python_life": lambda row: row.python,
     "cuda_old": lambda row: row.version,
     "gpu_package": lambda row: (row.name, tuple(int(part) for part in re.findall(r"[0-9]+", row.since))),
+    "package_build": lambda row: row.name,
     "cuda_error": lambda row: row.code,
     "xid": lambda row: row.code,
     "variant": lambda row: row.package,
@@ -720,6 +723,31 @@ def test_packages_that_compile_name_what_they_need() -> None:
         if row.build == "wheel":
             assert not row.nvcc, row
         assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", row.name), row
+
+
+def test_what_decides_over_a_packages_cuda_code_is_said_in_known_words() -> None:
+    assert len(FACTS.package_repositories) == sum(bool(row.repository) for row in FACTS.package_builds.values())
+    for name, row in FACTS.package_builds.items():
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name), row
+        assert row.ready_made in ("", "index", "release"), row
+        assert bool(row.forced_by) == (row.ready_made == "release"), row
+        assert not (row.asked_by and row.needs_gpu), row
+        assert all(re.fullmatch(r"--[a-z_]+|[A-Z][A-Z0-9_]*\*?", word) for word in row.asked_by), row
+        assert all(re.fullmatch(r"([A-Z][A-Z0-9_]*)?", word) for word in (row.forced_by, row.skipped_by)), row
+
+
+# Two questions of their own: which imports are judged as torch's, and which packages ask for one torch.
+ELSEWHERE = {"frameworks.py": {"flash-attn", "vllm", "deepspeed"}, "_cuda_stack.py": {"vllm"}}
+
+
+def test_no_check_knows_a_package_by_its_name_that_the_facts_know() -> None:
+    names = set(FACTS.package_builds)
+    read = set()
+    for path in (Path(envkit.__file__).parent / "checks").glob("*.py"):
+        words = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
+        assert words & names == ELSEWHERE.get(path.name, set()), path.name
+        read.add(path.name)
+    assert {"_compiles.py", *ELSEWHERE} <= read
 
 
 def test_each_release_of_pytorchs_image_is_known_as_a_build() -> None:

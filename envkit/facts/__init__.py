@@ -32,6 +32,7 @@ from envkit.facts.rows import (
     NgcRow,
     OsLifeRow,
     OsRow,
+    PackageBuildRow,
     PeakRow,
     PtxRow,
     PythonLifeRow,
@@ -67,6 +68,7 @@ __all__ = [
     "NgcRow",
     "OsLifeRow",
     "OsRow",
+    "PackageBuildRow",
     "PeakRow",
     "PtxRow",
     "PythonLifeRow",
@@ -345,6 +347,17 @@ class Facts:
     def gpu_packages(self) -> tuple[GpuPackageRow, ...]:
         """What Python packages want of CUDA, by name and version."""
         return read_table(GpuPackageRow, self._directory / "gpu_package.jsonl")
+
+    @cached_property
+    def package_builds(self) -> Mapping[str, PackageBuildRow]:
+        """What decides whether installing a package compiles CUDA code, by its canonical name."""
+        rows = read_table(PackageBuildRow, self._directory / "package_build.jsonl")
+        return {row.name: row for row in rows}
+
+    @cached_property
+    def package_repositories(self) -> Mapping[str, str]:
+        """The packages of ``package_builds`` by the names of their repositories, where those are others."""
+        return {row.repository: row.name for row in self.package_builds.values() if row.repository}
 
     @cached_property
     def torches_all(self) -> list[TorchRow | TorchOldRow]:

@@ -553,6 +553,33 @@ class GpuPackageRow:
     seen: str
 
 
+@dataclass(frozen=True, slots=True)
+class PackageBuildRow:
+    """What decides whether installing one Python package compiles CUDA code, whichever its version.
+
+    ``repository`` is the name of its repository in small letters where that is another ("" else); with
+    ``repository_only`` nothing is compiled but out of that.  ``torch`` says that it is compiled against torch's
+    headers.  ``asked_by`` are options and environment variables (``*`` at the end for all that begin so) of which one
+    turns CUDA on, empty where it is on; ``needs_gpu`` says that setup.py turns it on where torch finds a GPU, or under
+    FORCE_CUDA.  ``ready_made`` says where compiled files may come from in its stead: "index", "release" (setup.py looks
+    among those of its repository, unless ``forced_by`` is set), or "".  Under the variable ``skipped_by`` no CUDA code
+    is compiled.
+    """
+
+    name: str
+    repository: str
+    repository_only: bool
+    torch: bool
+    asked_by: tuple[str, ...]
+    needs_gpu: bool
+    ready_made: str
+    forced_by: str
+    skipped_by: str
+    note: str
+    source: str
+    seen: str
+
+
 _VERSIONS: tuple[type, ...] = (ContainerToolkit, Cuda, Cudnn, Driver, Glibc, Nccl, Python, Torch)
 _sm = lru_cache(maxsize=None)(Sm.parse)
 

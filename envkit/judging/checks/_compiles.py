@@ -1,7 +1,7 @@
 """What a build compiles for CUDA, and with which compilers.
 
-Names of programs, packages and switches are those of their own documentation; what a Python package wants of CUDA is
-in the facts (table gpu_package).
+Names of programs and switches are those of their own documentation.  What a Python package wants of CUDA, and what
+decides whether installing it compiles CUDA code, are facts (tables gpu_package and package_build).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import accumulate
 
 from envkit.dockerfile.torches import variant_of
 from envkit.dockerfile.tree import cloned
-from envkit.facts import Facts
+from envkit.facts import Facts, PackageBuildRow
 from envkit.model import UNSUPPORTED, Observed, Span
 from envkit.subjects.dockerfile import Command, Dockerfile, Install, Removal, Stage, Step
 
@@ -60,50 +60,6 @@ _ENV_SWITCH = ("GGML_CUDA", "LLAMA_CUBLAS", "LLAMA_CUDA", "WHISPER_CUBLAS", "WHI
 _ASKING = frozenset({"--version", "-V", "--help", "-h", "--dryrun"})
 _CARGO_FEATURE = re.compile(r"(?:^|[,\s/])(?:cuda|cublas|cudnn|flash-attn(?:-v\d)?|candle-cuda)(?:$|[,\s])")
 
-# Repositories whose name differs from the package's, lower case.
-_REPOSITORIES = {
-    "flash-attention": "flash-attn",
-    "mamba": "mamba-ssm",
-    "tiny-cuda-nn": "tinycudann",
-    "transformerengine": "transformer-engine",
-    "diff-gaussian-rasterization": "diff-gaussian-rasterization",
-    "groundingdino": "groundingdino",
-    "pytorch_scatter": "torch-scatter",
-    "pytorch_sparse": "torch-sparse",
-    "pytorch_cluster": "torch-cluster",
-    "pytorch3d": "pytorch3d",
-}
-# Packages that compile CUDA code against torch and that no fact has a row of, because no index serves them: their own
-# setup.py makes a CUDAExtension whatever machine it runs on.
-_ALWAYS = frozenset({"diff-gaussian-rasterization", "simple-knn", "sageattention", "torchsparse", "vllm", "gsplat"})
-# Their setup.py makes CUDA code where torch finds a GPU, which it does not while an image is built, or where
-# FORCE_CUDA=1 says so (detectron2 INSTALL.md, pytorch3d INSTALL.md, mmcv's and torch-scatter's setup.py).
-_FORCED = frozenset(
-    {
-        "detectron2",
-        "pytorch3d",
-        "mmcv",
-        "mmcv-full",
-        "torch-scatter",
-        "torch-sparse",
-        "torch-cluster",
-        "minkowskiengine",
-    }
-)
-# Their setup.py first looks for a wheel among the releases of their repository; the variable forbids it.
-_FETCHED = {
-    "flash-attn": "FLASH_ATTENTION_FORCE_BUILD",
-    "mamba-ssm": "MAMBA_FORCE_BUILD",
-    "causal-conv1d": "CAUSAL_CONV1D_FORCE_BUILD",
-}
-_SKIPPED = {
-    "flash-attn": "FLASH_ATTENTION_SKIP_CUDA_BUILD",
-    "mamba-ssm": "MAMBA_SKIP_CUDA_BUILD",
-    "causal-conv1d": "CAUSAL_CONV1D_SKIP_CUDA_BUILD",
-    "gsplat": "BUILD_NO_CUDA",
-    "vllm": "VLLM_USE_PRECOMPILED",
-}
-_NOT_TORCH = frozenset({"pycuda", "llama-cpp-python", "ctransformers"})
 _FORCING = re.compile(r"--(?:force[-_]cuda|cuda_ext|enable-cuda-ext|cuda)$|=--cuda_ext|--cuda_ext")
 _LOCAL = re.compile(r"(?:git\+|https?://|file:|\.{0,2}/|\.$)")
 _ARCHIVE = re.compile(r"\.(?:tar\.\w+|tgz|zip)(?:$|[#?])")
@@ -118,14 +74,14 @@ def compiles(dockerfile: Dockerfile, facts: Facts) -> tuple[Compiled, ...]:
     clones: dict[int, Mapping[str, str]] = {}
     for index in dockerfile.reachable:
         stage = dockerfile.stages[index]
-        clones[index] = _clones(stage, {} if stage.parent is None else clones.get(stage.parent, {}))
+        clones[index] = _clones(stage, {} if stage.parent is None else clones.get(stage.parent, {}), facts)
         for step in stage.steps:
             if step.name == "RUN":
                 found.extend(_step(step, index, facts, clones[index]))
     return tuple(found)
 
 
-def _clones(stage: Stage, before: Mapping[str, str]) -> Mapping[str, str]:
+def _clones(stage: Stage, before: Mapping[str, str], facts: Facts) -> Mapping[str, str]:
     """The folders that a stage clones repositories into, and the packages those hold by their names; with ``before``,
     those of its parent.
     """
@@ -134,20 +90,21 @@ def _clones(stage: Stage, before: Mapping[str, str]) -> Mapping[str, str]:
         for command in step.commands if step.name == "RUN" else ():
             clone = cloned(command)
             if clone is not None:
-                found[clone.folder] = _package_of(clone.url)
+                found[clone.folder] = _package_of(clone.url, facts)
     return {**before, **found} if found else before
 
 
-def _package_in(folder: str, clones: Mapping[str, str]) -> str:
-    """The known package that a folder holds, by its own name, those above it, or what was cloned there; "" for none."""
+def _package_in(folder: str, clones: Mapping[str, str], facts: Facts) -> PackageBuildRow | None:
+    """The known extension of torch that a folder holds, by its own name, those above it, or what was cloned there."""
     path = posixpath.normpath(folder)
     parts = path.split("/")
     for count in range(len(parts), 0, -1):
         above = "/".join(parts[:count])
-        for name in (_package_of(parts[count - 1]), clones.get(above, "")):
-            if name in _KNOWN:
-                return name
-    return ""
+        for name in (_package_of(parts[count - 1], facts), clones.get(above, "")):
+            build = facts.package_builds.get(name)
+            if build is not None and build.torch:
+                return build
+    return None
 
 
 def _step(step: Step, stage: int, facts: Facts, clones: Mapping[str, str]) -> Iterator[Compiled]:
@@ -158,7 +115,7 @@ def _step(step: Step, stage: int, facts: Facts, clones: Mapping[str, str]) -> It
         following = commands[at + 1].after if at + 1 < len(commands) else ""
         tolerated = following == "||"
         switched = switched or _switches_a_makefile(command)
-        for one in _command(command, switched, stage, clones):
+        for one in _command(command, switched, stage, facts, clones):
             if one.span not in seen:
                 seen.add(one.span)
                 sure = one.sure and not tolerated and not (one.asks and following in (";", "|", "|&", "&"))
@@ -208,7 +165,9 @@ def _switches_a_makefile(command: Command) -> bool:
     return command.program == "sed" and any(re.search(r"/GPU\s*=\s*1", word) for word in command.args)
 
 
-def _command(command: Command, switched: bool, stage: int, clones: Mapping[str, str]) -> Iterator[Compiled]:
+def _command(
+    command: Command, switched: bool, stage: int, facts: Facts, clones: Mapping[str, str]
+) -> Iterator[Compiled]:
     program, args = command.program, command.args
     first = command.words[0].span
     if program == "nvcc":
@@ -224,7 +183,7 @@ def _command(command: Command, switched: bool, stage: int, clones: Mapping[str, 
         if _CARGO_FEATURE.search(wanted):
             yield Compiled(first, "cargo with a feature for CUDA", stage, False, True, False)
     elif re.match(r"python[\d.]*$", program) and args and posixpath.basename(args[0]) == "setup.py":
-        yield from _setup(command, stage, clones)
+        yield from _setup(command, stage, facts, clones)
 
 
 def _on(value: str) -> bool:
@@ -293,93 +252,137 @@ def _make(command: Command, switched: bool, stage: int) -> Iterator[Compiled]:
             return
 
 
-def _package_of(folder: str) -> str:
+def _package_of(folder: str, facts: Facts) -> str:
     """The package that a folder or an address of a repository is known to hold, "" for none."""
     name = re.split(r"[#?]", folder)[0].rstrip("/").rsplit("/", 1)[-1].lower()
     name = name.removesuffix(".zip").partition("@")[0].removesuffix(".git")
-    name = _REPOSITORIES.get(name, name)
+    name = facts.package_repositories.get(name, name)
     return re.sub(r"[-_.]+", "-", name)
 
 
-def _setup(command: Command, stage: int, clones: Mapping[str, str]) -> Iterator[Compiled]:
+def _setup(command: Command, stage: int, facts: Facts, clones: Mapping[str, str]) -> Iterator[Compiled]:
     """``python setup.py install`` and its like, of a repository that is known, or where CUDA is asked for."""
     verbs = set(command.args[1:])
     if not verbs & {"install", "develop", "build", "build_ext", "bdist_wheel", "bdist_egg"}:
         return
     folder = posixpath.normpath(posixpath.join(command.cwd, posixpath.dirname(command.args[0])))
-    package = _package_in(folder, clones)
+    build = _package_in(folder, clones, facts)
     span = command.words[1].span
     asked = next((word for word in command.args if _FORCING.search(word)), "")
     if not asked and _on(command.env.get("FORCE_CUDA", "")):
         asked = "FORCE_CUDA"
-    if package in _SKIPPED and _on(command.env.get(_SKIPPED[package], "")):
+    if build is not None and _turned_off(build, command.env, " ".join(command.args)):
         return
-    if package == "apex" and "--cuda_ext" not in verbs:
-        return
-    if asked or (package and package not in _FORCED):
-        what = package or f"setup.py with {asked}"
+    if asked or (build is not None and not build.needs_gpu):
+        what = build.name if build is not None else f"setup.py with {asked}"
         yield Compiled(span, what, stage, command.sure, True, True)
     elif command.env.get("TORCH_CUDA_ARCH_LIST") or "build_ext" in verbs:
         yield Compiled(span, "setup.py of an extension", stage, False, False, True)
 
 
-_KNOWN = _ALWAYS | _FORCED | frozenset(_FETCHED) | {"apex", "tinycudann", "transformer-engine", "natten"}
+def _turned_off(build: PackageBuildRow, env: Mapping[str, str], said: str) -> bool:
+    """Whether a package compiles no CUDA code in this environment by a command of the words ``said``."""
+    return _on(env.get(build.skipped_by, "")) or bool(build.asked_by and not _asked(build, env, said))
+
+
+def _asked(build: PackageBuildRow, env: Mapping[str, str], said: str) -> str:
+    """The first option, variable or switch that turns CUDA on for a package which has to be asked, "" for none."""
+    for name in build.asked_by:
+        if name.startswith("--"):
+            found = name if name in said else ""
+        elif name.endswith("*"):
+            found = next((key for key, value in env.items() if key.startswith(name[:-1]) and _on(value)), "")
+        elif name == "CMAKE_ARGS":
+            found = switched_on(env.get(name, ""))
+        else:
+            found = name if _on(env.get(name, "")) else ""
+        if found:
+            return found
+    return ""
 
 
 def _install(
     install: Install, command: Command | None, said: str, stage: int, facts: Facts, clones: Mapping[str, str]
 ) -> Compiled | None:
     """What installing a Python package compiles for CUDA, None for nothing; ``said`` are the words of ``command``."""
-    if install.manager not in ("pip", "uv", "poetry") or install.constraint:
+    if not _may_compile(install):
         return None
     env = command.env if command is not None else {}
-    url, name = install.url, install.name
-    if url.endswith(".whl") or ".whl#" in url or "prebuilt" in url:
+    local = bool(_LOCAL.match(install.url))
+    name = _name(install, facts, clones) if local else install.name
+    build = facts.package_builds.get(name)
+    whole = Compiled(install.span, name, stage, install.sure, True, build is None or build.torch, env=env)
+    if build is not None and (_turned_off(build, env, said) or (build.repository_only and not local)):
         return None
-    local = bool(url) and bool(_LOCAL.match(url))
-    if local and (name in ("", ".") or facts.gpu_package(name) is None):
-        name = (_package_in(url, clones) if url.startswith("/") else "") or _package_of(url) or name
-    sure = install.sure
+    if build is not None and build.asked_by:
+        return _where_asked(whole, install, build, _asked(build, env, said))
+    return _unasked(whole, install, build, said, local, facts)
 
-    def made(what: str, sure: bool, torch: bool, needs: bool = True) -> Compiled:
-        return Compiled(install.span, what, stage, sure, needs, torch, env=env)
 
-    if name in _SKIPPED and _on(env.get(_SKIPPED[name], "")):
-        return None
+def _may_compile(install: Install) -> bool:
+    """Whether an install may run a setup.py at all: a wheel runs none."""
+    if install.manager not in ("pip", "uv", "poetry") or install.constraint:
+        return False
+    return not (install.url.endswith(".whl") or ".whl#" in install.url or "prebuilt" in install.url)
+
+
+def _unasked(
+    whole: Compiled, install: Install, build: PackageBuildRow | None, said: str, local: bool, facts: Facts
+) -> Compiled | None:
+    """What a package compiles that has no switch of its own for CUDA."""
+    env = whole.env or {}
+    if local and (switch := switched_on(env.get("CMAKE_ARGS", ""))):
+        return replace(whole, what=f"{_shown(install)} with {switch}", torch_extension=False)
     forced = _on(env.get("FORCE_CUDA", "")) or bool(re.search(r"--force_cuda|--cuda_ext", said))
-    if name == "apex":
-        asked = "--cuda_ext" in said or _on(env.get("APEX_CUDA_EXT", ""))
-        return made("apex", sure, True) if local and asked else None
-    if name in ("llama-cpp-python", "ctransformers"):
-        ready = any(variant_of(index) for index in (install.index, *install.extra_indexes, *install.find_links))
-        switch = switched_on(env.get("CMAKE_ARGS", "")) or ("CT_CUBLAS" if _on(env.get("CT_CUBLAS", "")) else "")
-        built = "--no-binary" in install.options or not ready
-        return made(f"{name} with {switch}", sure, False) if switch and built else None
-    if name == "deepspeed":
-        asked_for = next((key for key, value in env.items() if key.startswith("DS_BUILD_") and _on(value)), "")
-        return made(f"deepspeed with {asked_for}", sure, True) if asked_for else None
-    if switch := (switched_on(env.get("CMAKE_ARGS", "")) if local else ""):
-        return made(f"{_shown(install)} with {switch}", sure, False)
-    row = facts.gpu_package(name, install.version)
-    if name in _FORCED:
-        if not forced or install.find_links or install.index:
-            return None
-        return made(name, sure, True)
-    if local and name in _ALWAYS:
-        return made(name, sure, True)
+    if build is not None and build.needs_gpu:
+        return whole if forced and not install.find_links and not install.index else None
+    if build is not None and build.repository_only:
+        return whole
+    row = facts.gpu_package(whole.what, install.version)
     if row is not None and row.build == "source" and row.nvcc:
-        if not local and (install.find_links or (install.index and not install.index.rstrip("/").endswith("simple"))):
-            return None  # an index of wheels
-        force = _FETCHED.get(name)
-        certain = force is None or _on(env.get(force, "")) or "--no-binary" in install.options
-        if name == "transformer-engine":
-            certain = local
-        return made(name, sure and certain, name not in _NOT_TORCH)
-    if local and not _ARCHIVE.search(url) and (forced or env.get("TORCH_CUDA_ARCH_LIST")):
-        # Whether it holds CUDA code is not known; one that does, and finds no nvcc, mostly goes on without.
-        why = "FORCE_CUDA" if forced else "TORCH_CUDA_ARCH_LIST"
-        return made(f"{_shown(install)}, for {why} is set", False, True, needs=forced)
-    return None
+        return _from_source(whole, install, build, local)
+    return _perhaps(whole, install, forced) if local else None
+
+
+def _name(install: Install, facts: Facts, clones: Mapping[str, str]) -> str:
+    """The package that an install out of a folder or a repository gives, as far as that is known."""
+    url, name = install.url, install.name
+    if name not in ("", ".") and facts.gpu_package(name) is not None:
+        return name
+    held = _package_in(url, clones, facts) if url.startswith("/") else None
+    return held.name if held is not None else _package_of(url, facts) or name
+
+
+def _where_asked(whole: Compiled, install: Install, build: PackageBuildRow, asked: str) -> Compiled | None:
+    """What a package compiles that ``asked`` turned CUDA on for: nothing where an index has it ready-made."""
+    indexes = (install.index, *install.extra_indexes, *install.find_links) if build.ready_made == "index" else ()
+    if any(variant_of(index) for index in indexes) and "--no-binary" not in install.options:
+        return None
+    # An option stands in the command; a variable may have been set far above it.
+    return whole if asked.startswith("--") else replace(whole, what=f"{whole.what} with {asked}")
+
+
+def _from_source(whole: Compiled, install: Install, build: PackageBuildRow | None, local: bool) -> Compiled | None:
+    """What a package compiles that is served as source; not sure where compiled files may be found in its stead."""
+    if not local and (install.find_links or (install.index and not install.index.rstrip("/").endswith("simple"))):
+        return None  # an index of wheels
+    if build is None or not build.ready_made:
+        return whole
+    if build.ready_made == "index":
+        certain = local
+    else:
+        certain = _on((whole.env or {}).get(build.forced_by, "")) or "--no-binary" in install.options
+    return replace(whole, sure=whole.sure and certain)
+
+
+def _perhaps(whole: Compiled, install: Install, forced: bool) -> Compiled | None:
+    """What a repository compiles of which it is not known whether it holds CUDA code; one that does, and finds no nvcc,
+    mostly goes on without.
+    """
+    if _ARCHIVE.search(install.url) or not (forced or (whole.env or {}).get("TORCH_CUDA_ARCH_LIST")):
+        return None
+    what = f"{_shown(install)}, for {'FORCE_CUDA' if forced else 'TORCH_CUDA_ARCH_LIST'} is set"
+    return replace(whole, what=what, sure=False, needs_nvcc=forced, torch_extension=True)
 
 
 def _shown(install: Install) -> str:
