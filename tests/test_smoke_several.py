@@ -16,7 +16,8 @@ import pytest
 from clocks import PATIENCE_S
 from gathered import gathered
 
-from envkit import judge, payload
+from envkit import payload
+from envkit.judging import judge
 from envkit.judging.checks._smoke import limits
 from envkit.model import Observed, Severity, Unknown
 from envkit.payload import isolate
