@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Collection
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from math import inf
 from pathlib import Path
-from typing import Any
 
 from envkit.errors import UsageError
 from envkit.model import Finding, Outcome, Result
-from envkit.subjects.codec import from_plain
 from envkit.subjects.host.expected import Expected
 from envkit.system import files
+from envkit.system.typed_toml import fit
 
 _MODES = ("", "on", "off")
 _REQUIRED = ("gpu",)
@@ -30,30 +29,9 @@ def load(path: Path, checks: Collection[str]) -> Expected:
         data = tomllib.loads(files.text(path, fix))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} cannot be read: {error}", fix) from error
-    _known(data, Expected(), path, "")
-    try:
-        expected = from_plain(Expected, data)
-    except UsageError as error:
-        said = error.message.partition(": ")[2]
-        raise UsageError(f"{path} has a value of another type: {said}", "docs/doctor.md shows each line") from error
+    expected = fit(data, Expected, str(path))
     _judgeable(expected, path, checks)
     return expected
-
-
-def _known(data: dict[str, Any], example: Any, path: Path, where: str) -> None:
-    """Refuses a key that means nothing: a contract with a misspelt line would be kept by any machine."""
-    known = [item.name for item in fields(example)]
-    for key, value in data.items():
-        if key not in known:
-            near = get_close_matches(key, known, 1)
-            raise UsageError(
-                f"{path} has `{where}{key}`, which means nothing",
-                f"did you mean `{near[0]}`?" if near else f"one of: {', '.join(known)}",
-            )
-        if is_dataclass(inner := getattr(example, key)):
-            if not isinstance(value, dict):
-                raise UsageError(f"`{key}` in {path} is no table", f"write `[{key}]` and its keys below")
-            _known(value, inner, path, f"{key}.")
 
 
 def _judgeable(expected: Expected, path: Path, checks: Collection[str]) -> None:

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from envkit.dockerfile.files import toml
 from envkit.errors import UsageError
 from envkit.model import Observed, Severity, Span
 from envkit.subjects.dockerfile import Base
 from envkit.system import files
+from envkit.system.typed_toml import fit
 
-KEYS = ("fail-on", "gpus", "driver", "exclude", "severity", "base")
 _FLAVORS = ("base", "runtime", "devel")
-HELD = ("cuda", "cudnn", "flavor", "os", "python", "torch", "torch-cuda")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,29 @@ class Settings:
         return any(fnmatch(name, pattern.rstrip("/")) for pattern in self.exclude for name in names)
 
 
+class Written(msgspec.Struct, rename="kebab"):
+    """The table as a person writes it."""
+
+    fail_on: str = ""
+    gpus: tuple[str, ...] = ()
+    driver: str = ""
+    exclude: tuple[str, ...] = ()
+    severity: dict[str, object] = {}
+    base: dict[str, object] = {}
+
+
+class KnownBase(msgspec.Struct, rename="kebab"):
+    """What a base holds that nobody else knows, each None where the table does not say."""
+
+    cuda: str | None = None
+    cudnn: str | None = None
+    flavor: str | None = None
+    os: str | None = None
+    python: str | None = None
+    torch: str | None = None
+    torch_cuda: str | None = None
+
+
 def is_there(path: Path) -> bool:
     """Whether the file may hold the table; one that cannot be read, or is a spec alone, is nobody's settings."""
     try:
@@ -64,42 +87,23 @@ def load(path: Path, known: Callable[[], frozenset[str]]) -> Settings:
     except (ValueError, RecursionError) as error:  # no TOML, or nested past what Python reads
         raise UsageError(f"{path} cannot be read: {error}", "mend the file") from error
     where = f"{path} [check]"
-    if not isinstance(table, dict):
-        raise UsageError(f"{where} is no table", "write [check] on a line of its own")
-    for key in table:
-        if key not in KEYS:
-            raise UsageError(f"{where} has no key `{key}`", f"one of: {', '.join(KEYS)}")
-    fail_on = _text(table, "fail-on", where)
-    if fail_on and fail_on.upper() not in Severity.__members__:
-        raise UsageError(f"{where}: fail-on = {fail_on!r} is no severity", "one of: note, warning, error")
+    written = fit(table, Written, where)
+    if written.fail_on and written.fail_on.upper() not in Severity.__members__:
+        raise UsageError(f"{where}: fail-on = {written.fail_on!r} is no severity", "one of: note, warning, error")
     return Settings(
         str(path),
-        fail_on,
-        _texts(table, "gpus", where),
-        _text(table, "driver", where),
-        _texts(table, "exclude", where),
-        _severities(table.get("severity", {}), where, known),
-        _bases(table.get("base", {}), where, path),
+        written.fail_on,
+        written.gpus,
+        written.driver,
+        written.exclude,
+        _severities(written.severity, where, known),
+        _bases(written.base, where, path),
     )
 
 
-def _text(table: Mapping[str, Any], key: str, where: str) -> str:
-    value = table.get(key, "")
-    if not isinstance(value, str):
-        raise UsageError(f"{where}: `{key}` is no text", f'write {key} = "..."')
-    return value
-
-
-def _texts(table: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
-    value = table.get(key, [])
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise UsageError(f"{where}: `{key}` is no list of texts", f'write {key} = ["..."]')
-    return tuple(value)
-
-
-def _severities(table: object, where: str, known: Callable[[], frozenset[str]]) -> dict[str, Severity | None]:
-    if not isinstance(table, dict):
-        raise UsageError(f"{where}: `severity` is no table", 'write severity = { check-id = "note" }')
+def _severities(
+    table: Mapping[str, object], where: str, known: Callable[[], frozenset[str]]
+) -> dict[str, Severity | None]:
     found: dict[str, Severity | None] = {}
     for check, word in table.items():
         if check not in known():
@@ -113,33 +117,24 @@ def _severities(table: object, where: str, known: Callable[[], frozenset[str]]) 
     return found
 
 
-def _bases(table: object, where: str, path: Path) -> dict[str, Base]:
-    if not isinstance(table, dict):
-        raise UsageError(f"{where}: `base` is no table", 'write [check.base."IMAGE:TAG"]')
+def _bases(table: Mapping[str, object], where: str, path: Path) -> dict[str, Base]:
     found: dict[str, Base] = {}
-    for reference, held in table.items():
-        if not isinstance(held, dict) or not all(isinstance(value, str) for value in held.values()):
+    for reference, value in table.items():
+        held = fit(value, KnownBase, f"{where}: base {reference!r}")
+        if held.flavor not in (None, *_FLAVORS):
             raise UsageError(
-                f"{where}: base {reference!r} is no table of texts", 'write cuda = "..." and the like below it'
-            )
-        for key in held:
-            if key not in HELD:
-                raise UsageError(f"{where}: base {reference!r} has no key `{key}`", f"one of: {', '.join(HELD)}")
-        if held.get("flavor", "base") not in _FLAVORS:
-            raise UsageError(
-                f"{where}: base {reference!r}: flavor {held['flavor']!r} is none", f"one of: {', '.join(_FLAVORS)}"
+                f"{where}: base {reference!r}: flavor {held.flavor!r} is none", f"one of: {', '.join(_FLAVORS)}"
             )
         found[reference] = _base(reference, held, str(path))
     return found
 
 
-def _base(reference: str, held: Mapping[str, str], path: str) -> Base:
-    def said(key: str) -> Observed[str]:
-        return Observed.of(held[key], path) if key in held else Observed.lost(f"{path} does not say", path)
+def _base(reference: str, held: KnownBase, path: str) -> Base:
+    def said(value: str | None) -> Observed[str]:
+        return Observed.lost(f"{path} does not say", path) if value is None else Observed.of(value, path)
 
-    flavor = held.get("flavor", "")
     nvcc: Observed[bool] = (
-        Observed.of(flavor == "devel", path) if flavor else Observed.lost(f"{path} does not say", path)
+        Observed.of(held.flavor == "devel", path) if held.flavor else Observed.lost(f"{path} does not say", path)
     )
     repository, _, tag = (
         reference.partition("@")[0].rpartition(":") if ":" in reference.rsplit("/", 1)[-1] else (reference, "", "")
@@ -151,12 +146,12 @@ def _base(reference: str, held: Mapping[str, str], path: str) -> Base:
         reference.partition("@")[2],
         Span(path, 1),
         family="other",
-        cuda=said("cuda"),
-        cudnn=said("cudnn"),
-        flavor=said("flavor"),
-        os=said("os"),
-        python=said("python"),
-        torch=said("torch"),
-        torch_cuda=said("torch-cuda"),
+        cuda=said(held.cuda),
+        cudnn=said(held.cudnn),
+        flavor=said(held.flavor),
+        os=said(held.os),
+        python=said(held.python),
+        torch=said(held.torch),
+        torch_cuda=said(held.torch_cuda),
         nvcc=nvcc,
     )

@@ -1,0 +1,92 @@
+"""The tables of a TOML file that a person writes, as values of declared types.
+
+The types are structs or dataclasses; msgspec says what does not fit, and here that becomes one sentence with the file,
+the key, what it has to be and what it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from envkit.errors import UsageError, one_line
+
+Made = TypeVar("Made")
+
+# The types of TOML and of JSON as msgspec names them, as a person would, with how one is written.
+_WORDS = {
+    "str": ("text", '"..."'),
+    "int": ("a whole number", "8"),
+    "float": ("a number", "8"),
+    "bool": ("true or false", "true"),
+    "array": ("a list of texts", '["...", "..."]'),
+    "object": ("a table", "{ key = ... }"),
+}
+_MISFIT = re.compile(r"Expected `([a-z]+)(?: \| null)?`, got `([a-z]+)`(?: - at `\$\.?(.*)`)?")
+_MISSING = re.compile(r"Object missing required field `(.+?)`.*")
+_ITEM = re.compile(r"\[([0-9]+)\]")
+_LONGEST = 10**18  # Python prints no number of many thousand digits
+
+
+def fit(table: object, kind: type[Made], where: str) -> Made:
+    """The value of type ``kind`` that ``table`` says; ``where`` names the file, and its table, in messages.
+
+    Raises UsageError for a key that ``kind`` does not have, at any depth, for one that it lacks, and for a value of
+    another type: a misspelt line is refused, for it would else say nothing.
+    """
+    _refuse_unknown(table, inspect.type_info(kind), where, "")
+    try:
+        return msgspec.convert(table, kind)
+    except msgspec.ValidationError as error:
+        raise _refusal(table, str(error), where) from error
+
+
+def _refuse_unknown(table: object, kind: inspect.Type, where: str, above: str) -> None:
+    if not isinstance(kind, (inspect.StructType, inspect.DataclassType)) or not isinstance(table, Mapping):
+        return
+    inner = {field.encode_name: field.type for field in kind.fields}
+    for key, value in table.items():
+        if key not in inner:
+            near = get_close_matches(key, inner, 1)
+            raise UsageError(
+                f"{where} has no key `{above}{one_line(key)}`",
+                f"did you mean `{near[0]}`?" if near else f"one of: {', '.join(inner)}",
+            )
+        _refuse_unknown(value, inner[key], where, f"{above}{key}.")
+
+
+def _refusal(table: object, said: str, where: str) -> UsageError:
+    """The sentence for what msgspec said of ``table``."""
+    if missing := _MISSING.fullmatch(said):
+        return UsageError(f"{where} has no `{missing[1]}`", f'add a line `{missing[1]} = "..."`')
+    found = _MISFIT.fullmatch(said)
+    if found is None:
+        return UsageError(f"{where}: {one_line(said)}", "change what the message names")
+    (expected, write), got = _WORDS[found[1]], _WORDS[found[2]][0]
+    key = _ITEM.sub("", found[3] or "")
+    if not key:
+        return UsageError(f"{where} must be {expected}, not {got}", f"write {expected}")
+    name = key.rpartition(".")[2]
+    if key != found[3]:
+        return UsageError(f"{where}: `{key}` must be a list of texts, and holds {got}", f"write {name} = [{write}]")
+    if found[1] == "str" and found[2] in ("int", "float"):
+        shown = _number(table, found[3])
+        return UsageError(f"{where}: `{key}` is the number {shown}; it must be text", f'write {name} = "{shown}"')
+    return UsageError(f"{where}: `{key}` must be {expected}, not {got}", f"write {name} = {write}")
+
+
+def _number(table: object, path: str) -> str:
+    """The number at ``path`` ("key.key[0]") as it was written, as far as that can be printed."""
+    value: object = table
+    for part in _ITEM.sub(r".\1", path).split("."):
+        if isinstance(value, Mapping):
+            value = value[part]
+        elif isinstance(value, list):
+            value = value[int(part)]
+    whole = isinstance(value, int) and abs(value) >= _LONGEST
+    return "..." if whole else str(value)
