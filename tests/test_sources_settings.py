@@ -83,7 +83,7 @@ def test_an_empty_table_and_none_are_the_defaults(tmp_path: Path) -> None:
         ("[check", "cannot be read"),
         ("x = " + "[" * 5000, "cannot be read"),
         ("check = 1", "[check] must be a table, not a whole number"),
-        ("[check]\nfail_on = 'error'", "has no key `fail_on`"),
+        ("[check]\nfail_on = 'error'", "unknown key `fail_on`; did you mean `fail-on`?"),
         ("[check]\nfail-on = 1", "`fail-on` is the number 1; it must be text"),
         ("[check]\nfail-on = 'fatal'", "fail-on = 'fatal' is no severity"),
         ("[check]\ngpus = 'H100'", "`gpus` must be a list of texts, not text"),
@@ -95,7 +95,7 @@ def test_an_empty_table_and_none_are_the_defaults(tmp_path: Path) -> None:
         ("[check]\nbase = 'x'", "`base` must be a table, not text"),
         ("[check.base]\nx = 'y'", "base 'x' must be a table, not text"),
         ("[check.base.x]\ncuda = 12.4", "base 'x': `cuda` is the number 12.4; it must be text"),
-        ("[check.base.x]\ncudda = '12.4'", "base 'x' has no key `cudda`"),
+        ("[check.base.x]\ncudda = '12.4'", "base 'x': unknown key `cudda`; did you mean `cuda`?"),
         ("[check.base.x]\nflavor = 'full'", "base 'x': flavor 'full' is none"),
     ],
 )

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from envkit.dockerfile.files import toml
 from envkit.errors import UsageError, nearest, one_line
 from envkit.system import files
+from envkit.system.typed_toml import fit
 from envkit.versions import Cuda, Driver, Python
 
 Kind = TypeVar("Kind", bound=StrEnum)
@@ -28,6 +29,7 @@ Kind = TypeVar("Kind", bound=StrEnum)
 NAME = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*\Z")
 # Debian Policy 5.6.1 for the name, 5.6.12 for a version behind "="; a dash at the end would tell apt-get to remove.
 APT = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.](?:=[A-Za-z0-9.+:~-]*[A-Za-z0-9.+:~])?\Z")
+_TAG = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._-]{0,127})?\Z")
 _LONGEST = 200  # characters of one value; the longest requirements with markers are half of it
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}\Z")
 
@@ -92,10 +94,23 @@ class Spec:
         return min(self.drivers, default=None)
 
 
-_KEYS = (
-    "name", "torch", "cuda", "python", "os", "base", "tag", "flavor", "platform", "packages", "apt", "gpus", "driver",
-    "guard",
-)  # fmt: skip
+class Written(msgspec.Struct, kw_only=True):
+    """The spec as a person writes it: its keys and their kinds."""
+
+    name: str | None = None
+    torch: str
+    cuda: str = "auto"
+    python: str
+    os: str = "auto"
+    base: str = Base.WHEELS.value
+    tag: str = ""
+    flavor: str = Flavor.RUNTIME.value
+    platform: str = Platform.AMD64.value
+    packages: tuple[str, ...] = ()
+    apt: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+    driver: str | tuple[str, ...] = ""
+    guard: bool = False
 
 
 def load(path: Path) -> Spec:
@@ -122,42 +137,35 @@ def parse(text: str, path: Path) -> Spec:
         table = toml(text)
     except (ValueError, RecursionError) as error:  # the two others: a number or a nesting past what Python reads
         raise UsageError(f"{path} is not TOML: {one_line(str(error))}", "mend the line named above") from error
-    for key in table:
-        if key == "check":  # the settings of `envkit check`, which reads and checks them itself
-            continue
-        if key not in _KEYS:
-            raise UsageError(
-                f"{path}: unknown key `{one_line(key)}`{nearest(key, list(_KEYS))}", f"known: {', '.join(_KEYS)}"
-            )
+    # [check] are the settings of `envkit check`, which reads and checks them itself.
+    written = fit({key: value for key, value in table.items() if key != "check"}, Written, str(path))
+    name = _default_name(path) if written.name is None else written.name
     return Spec(
         path=path,
-        name=_word(table, "name", _default_name(path), NAME, "lower-case letters, digits, dots and dashes"),
-        torch=_torch(_text(table, "torch", None)),
-        cuda=_cuda(_text(table, "cuda", "auto")),
-        python=_python(_text(table, "python", None)),
-        os=_word(table, "os", "auto", _PLAIN, "a name like debian12, or auto"),
-        base=_choice(table, "base", Base, Base.WHEELS),
-        flavor=_choice(table, "flavor", Flavor, Flavor.RUNTIME),
-        platform=_choice(table, "platform", Platform, Platform.AMD64),
-        packages=tuple(_package(item) for item in _list(table, "packages")),
-        apt=tuple(_apt(item) for item in _list(table, "apt")),
-        gpus=tuple(_gpu(item) for item in _list(table, "gpus")),
-        drivers=_drivers(table),
-        tag=_word(table, "tag", "", re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._-]{0,127})?\Z"), "a tag of the base image"),
-        guard=_guard(table),
+        name=_word("name", name, NAME, "lower-case letters, digits, dots and dashes"),
+        torch=_torch(_plain("torch", written.torch)),
+        cuda=_cuda(_plain("cuda", written.cuda)),
+        python=_python(_plain("python", written.python)),
+        os=_word("os", written.os, _PLAIN, "a name like debian12, or auto"),
+        base=_choice("base", written.base, Base),
+        flavor=_choice("flavor", written.flavor, Flavor),
+        platform=_choice("platform", written.platform, Platform),
+        packages=tuple(_package(_plain("packages", item)) for item in written.packages),
+        apt=tuple(_apt(_plain("apt", item)) for item in written.apt),
+        gpus=tuple(_gpu(_plain("gpus", item)) for item in written.gpus),
+        drivers=_drivers(written.driver),
+        tag=_word("tag", written.tag, _TAG, "a tag of the base image"),
+        guard=_guard(written),
     )
 
 
-def _guard(table: Mapping[str, object]) -> bool:
+def _guard(written: Written) -> bool:
     """Whether the image gets a guard; only where its entry point and its Python are envkit's own to choose."""
-    value = table.get("guard", False)
-    if not isinstance(value, bool):
-        raise UsageError(f"`guard` must be true or false, not {type(value).__name__}", "write guard = true")
-    if value and table.get("base", Base.WHEELS.value) != Base.WHEELS.value:
+    if written.guard and written.base != Base.WHEELS:
         raise UsageError("`guard` is true and the base has an entry point of its own", 'set base = "wheels"')
-    if value and table.get("flavor") == Flavor.DEBUG.value:
+    if written.guard and written.flavor == Flavor.DEBUG:
         raise UsageError("`guard` is true and a debug image has none", "set another `flavor`, or guard = false")
-    return value
+    return written.guard
 
 
 def _default_name(path: Path) -> str:
@@ -168,20 +176,6 @@ def _default_name(path: Path) -> str:
     return raw[:64].strip("._-") or "image"
 
 
-def _text(table: Mapping[str, object], key: str, default: str | None) -> str:
-    if key not in table:
-        if default is None:
-            raise UsageError(f"the spec has no `{key}`", f'add a line `{key} = "..."`, see `envkit init`')
-        return default
-    value = table[key]
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        shown = f"{value}" if isinstance(value, float) or abs(value) < 10**18 else "..."  # Python prints no huge one
-        raise UsageError(f"`{key}` is the number {shown}; versions are text", f'write {key} = "{shown}"')
-    if not isinstance(value, str):
-        raise UsageError(f"`{key}` must be text, not {type(value).__name__}", f'write {key} = "..."')
-    return _plain(key, value)
-
-
 def _plain(key: str, text: str) -> str:
     """The text without blanks around it; refuses what no value needs and what could begin a line of its own."""
     text = text.strip()
@@ -190,22 +184,15 @@ def _plain(key: str, text: str) -> str:
     return text
 
 
-def _list(table: Mapping[str, object], key: str) -> list[str]:
-    value = table.get(key, [])
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise UsageError(f"`{key}` must be a list of texts", f'write {key} = ["...", "..."]')
-    return [_plain(key, item) for item in value]
-
-
-def _word(table: Mapping[str, object], key: str, default: str, grammar: re.Pattern[str], expected: str) -> str:
-    value = _text(table, key, default)
+def _word(key: str, text: str, grammar: re.Pattern[str], expected: str) -> str:
+    value = _plain(key, text)
     if not grammar.match(value):
         raise UsageError(f"`{key}` is `{value}`; expected {expected}", f"change `{key}`")
     return value
 
 
-def _choice(table: Mapping[str, object], key: str, kind: type[Kind], default: Kind) -> Kind:
-    value = _text(table, key, default.value)
+def _choice(key: str, text: str, kind: type[Kind]) -> Kind:
+    value = _plain(key, text)
     known = [member.value for member in kind]
     if value not in known:
         raise UsageError(f"`{key}` is `{value}`{nearest(value, known)}", f"one of: {', '.join(known)}")
@@ -250,13 +237,12 @@ def _python(text: str) -> Python:
     return version
 
 
-def _drivers(table: Mapping[str, object]) -> tuple[Driver, ...]:
+def _drivers(written: str | tuple[str, ...]) -> tuple[Driver, ...]:
     """One driver as text or several as a list, each once; an empty text is none."""
-    one = table.get("driver", "")
-    if not isinstance(one, list):
-        text = _text(table, "driver", "")
+    if isinstance(written, str):
+        text = _plain("driver", written)
         return (_driver(text),) if text else ()
-    return tuple(dict.fromkeys(_driver(item) for item in _list(table, "driver")))
+    return tuple(dict.fromkeys(_driver(_plain("driver", item)) for item in written))
 
 
 def _driver(text: str) -> Driver:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import TypeVar
 
 import msgspec
 from msgspec import inspect
 
-from envkit.errors import UsageError, one_line
+from envkit.errors import UsageError, nearest, one_line
 
 Made = TypeVar("Made")
 
@@ -26,8 +25,9 @@ _WORDS = {
     "bool": ("true or false", "true"),
     "array": ("a list of texts", '["...", "..."]'),
     "object": ("a table", "{ key = ... }"),
+    **dict.fromkeys(("datetime", "date", "time"), ("a date", "")),
 }
-_MISFIT = re.compile(r"Expected `([a-z]+)(?: \| null)?`, got `([a-z]+)`(?: - at `\$\.?(.*)`)?")
+_MISFIT = re.compile(r"Expected `([a-z]+)(?: \| [a-z]+)*`, got `([a-z]+)`(?: - at `\$\.?(.*)`)?")
 _MISSING = re.compile(r"Object missing required field `(.+?)`.*")
 _ITEM = re.compile(r"\[([0-9]+)\]")
 _LONGEST = 10**18  # Python prints no number of many thousand digits
@@ -52,11 +52,8 @@ def _refuse_unknown(table: object, kind: inspect.Type, where: str, above: str) -
     inner = {field.encode_name: field.type for field in kind.fields}
     for key, value in table.items():
         if key not in inner:
-            near = get_close_matches(key, inner, 1)
-            raise UsageError(
-                f"{where} has no key `{above}{one_line(key)}`",
-                f"did you mean `{near[0]}`?" if near else f"one of: {', '.join(inner)}",
-            )
+            near = nearest(key, list(inner))
+            raise UsageError(f"{where}: unknown key `{above}{one_line(key)}`{near}", f"known: {', '.join(inner)}")
         _refuse_unknown(value, inner[key], where, f"{above}{key}.")
 
 
