@@ -51,10 +51,12 @@ def test_the_contract_that_the_documents_show_is_one(tmp_path: Path) -> None:
     [
         ("[gpus]\ncoumt = 8\n", "did you mean `count`"),
         ("[gpu]\ncount = 8\n", "did you mean `gpus`"),
-        ("gpus = 8\n", "`gpus` must be a table, not a whole number"),
+        ("gpus = 8\n", "`gpus` must be a table, not 8"),
         ('[gpus]\ncount = "eight"\n', "`gpus.count` must be a whole number, not text"),
         ("[gpus]\nname = 80\n", "`gpus.name` is the number 80; it must be text"),
         ("[machine]\nservices = [true]\n", "`machine.services` must be a list of texts, and holds true or false"),
+        ("[gpus]\ncount = 8.5\n", "`gpus.count` must be a whole number, not 8.5"),
+        ("[gpus]\nmemory_gib = 8" + "0" * 400 + "\n", "Number out of range - at `$.gpus.memory_gib`"),
         ("[infiniband]\nrate_gbps = nan\n", "expects nan"),
         ("[gpus]\ncount = -1\n", "expects -1"),
         ('[gpus]\nmig = "disabled"\n', "neither on nor off"),

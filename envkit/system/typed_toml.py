@@ -64,16 +64,16 @@ def _refusal(table: object, said: str, where: str) -> UsageError:
     found = _MISFIT.fullmatch(said)
     if found is None:
         return UsageError(f"{where}: {one_line(said)}", "change what the message names")
-    (expected, write), got = _WORDS[found[1]], _WORDS[found[2]][0]
-    key = _ITEM.sub("", found[3] or "")
+    (expected, write), path = _WORDS[found[1]], found[3] or ""
+    number = _number(table, path) if found[2] in ("int", "float") else ""
+    got, key = number or _WORDS[found[2]][0], _ITEM.sub("", path)
     if not key:
         return UsageError(f"{where} must be {expected}, not {got}", f"write {expected}")
     name = key.rpartition(".")[2]
-    if key != found[3]:
+    if key != path:
         return UsageError(f"{where}: `{key}` must be a list of texts, and holds {got}", f"write {name} = [{write}]")
-    if found[1] == "str" and found[2] in ("int", "float"):
-        shown = _number(table, found[3])
-        return UsageError(f"{where}: `{key}` is the number {shown}; it must be text", f'write {name} = "{shown}"')
+    if found[1] == "str" and number:
+        return UsageError(f"{where}: `{key}` is the number {number}; it must be text", f'write {name} = "{number}"')
     return UsageError(f"{where}: `{key}` must be {expected}, not {got}", f"write {name} = {write}")
 
 
