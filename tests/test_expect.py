@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from pathlib import Path
 
 import machines
@@ -35,15 +34,6 @@ def test_a_whole_contract(tmp_path: Path) -> None:
     assert read.gpus == ExpectedGpus(8, "NVIDIA H100*", 79, "off")
     assert read.infiniband.rate_gbps == 400
     assert read.checks == ExpectedChecks(("host-xid-free",), ("host-glibc-runs-wheels",))
-
-
-def test_the_contract_that_the_documents_show_is_one(tmp_path: Path) -> None:
-    text = (Path(__file__).parent.parent / "docs" / "doctor.md").read_text()
-    start = text.index("    [gpus]")
-    shown = textwrap.dedent(text[start : text.index("\n## ", start)])
-    read = written(tmp_path, shown)
-    assert read.gpus.count == 8
-    assert read.checks.require
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,7 @@ from typing import Any
 import pytest
 from clocks import PATIENCE_S, comes
 
-from envkit.doctor import contracts
 from envkit.host.cdi import parse_yaml
-from envkit.judging import judge
 from envkit.payload import guard
 from envkit.report import exit_codes
 
@@ -256,12 +254,3 @@ def test_nothing_in_the_pod_is_privileged(pod: dict[str, Any]) -> None:
     assert context["capabilities"]["drop"] == ["ALL"]
     text = (JOBS / "kubernetes-preflight.yaml").read_text()
     assert not re.search(r"privileged|hostPID|hostNetwork|hostIPC", text)
-
-
-def test_the_contract_of_the_page_is_one_that_doctor_takes(tmp_path: Path) -> None:
-    page = (JOBS / "README.md").read_text()
-    block = textwrap.dedent(re.findall(r"(?m)(?:^    .*\n|^\n)+", page)[-1])
-    (tmp_path / "expect.toml").write_text(block)
-    contract = contracts.load(tmp_path / "expect.toml", judge.checks())
-    assert contract.gpus.count == 8
-    assert "host-sources-answer" in contract.checks.may_be_unknown
