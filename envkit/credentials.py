@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from envkit.model import is_observation
+
 HIDDEN = "[hidden]"
 
 # "token" must end there: TOKENIZERS_PARALLELISM and max_tokens are no secrets.  A name that says where a
@@ -159,7 +161,6 @@ def redacted_plain(plain: Any) -> Any:
     return _plain(plain)
 
 
-_OBSERVED = {"value", "via", "missing"}
 _VARIABLE = {"name", "value"}
 
 
@@ -167,7 +168,7 @@ def _plain(value: Any, name: str = "") -> Any:
     if isinstance(value, str):
         return redacted_value(name, value) if name else redacted_text(value)
     if isinstance(value, Mapping):
-        if value.keys() == _OBSERVED:  # what was observed of the thing that the key above names
+        if is_observation(value):  # what was observed of the thing that the key above names
             return {key: _plain(item, name if key == "value" else "") for key, item in value.items()}
         if value.keys() >= _VARIABLE and isinstance(value["name"], str):
             return {key: _plain(item, value["name"] if key == "value" else str(key)) for key, item in value.items()}

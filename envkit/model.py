@@ -7,13 +7,11 @@ apply (skip), the answer could not be had (unknown), or the check itself died (b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import IntEnum, StrEnum
+from dataclasses import dataclass, field, fields
+from enum import Enum, IntEnum, StrEnum
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
-
-UNSUPPORTED = "not supported"  # why a value is missing that the thing itself does not have: no doubt, nothing to judge
 
 
 class Severity(IntEnum):
@@ -50,17 +48,41 @@ class Unknown(Exception):
     """Raised by a check that needed a value which was not observed; the text is the reason."""
 
 
+class ValueState(Enum):
+    """What an observation holds: a value, the certainty that there is none to have, or neither."""
+
+    VALUE = "value"
+    UNSUPPORTED = "unsupported"
+    MISSING = "missing"
+
+
+class Reason(StrEnum):
+    """A reason for the absence of a value that a decision depends on; ``Observed.missing`` words it for a person.
+
+    A saved document holds these words.  Most reasons need none of them: no rule tells those apart.
+    """
+
+    UNSUPPORTED = "unsupported"  # the thing itself has no such value: no doubt, and nothing to judge
+    NO_TORCH = "no-torch"  # there is no torch where it was looked for
+    NO_LIBC = "no-libc"  # the tree is a part of a system, without its C library
+    NO_PROMISE = "no-promise"  # the image carries no label of envkit's
+    NOT_IMPORTED = "not-imported"  # no test imported torch in the process that would have told
+    READER_DIED = "reader-died"  # what read it hung or was killed
+    NEWER_ON_DEFAULT_INDEX = "newer-on-default-index"  # an extra index has builds of torch older than the default's
+
+
 @dataclass(frozen=True, slots=True)
 class Observed(Generic[T]):
     """A value and how it was found, or no value and why not; never a default in place of a value.
 
     ``via`` names the source ("/proc/driver/nvidia/version", "nvmlDeviceGetName", "dladdr").  ``missing`` is empty
-    exactly when a value was observed.
+    exactly when a value was observed.  ``via`` and ``missing`` are for people: rules ask for ``state`` and ``reason``.
     """
 
     value: T | None = None
     via: str = ""
     missing: str = "not observed"
+    reason: Reason | None = None
 
     @staticmethod
     def of(value: T, via: str) -> Observed[T]:
@@ -68,9 +90,30 @@ class Observed(Generic[T]):
         return Observed(value, via, "")
 
     @staticmethod
-    def lost(why: str, via: str = "") -> Observed[T]:
-        """The absence of an observation, with its reason."""
-        return Observed(None, via, why)
+    def lost(why: str, via: str = "", reason: Reason | None = None) -> Observed[T]:
+        """The absence of an observation, in words and, where a rule depends on it, by its reason."""
+        return Observed(None, via, why, reason)
+
+    @staticmethod
+    def unsupported(via: str = "") -> Observed[T]:
+        """The certainty, by way of ``via``, that the thing itself has no such value."""
+        return Observed(None, via, "not supported", Reason.UNSUPPORTED)
+
+    @property
+    def state(self) -> ValueState:
+        """Whether there is a value, and if not, whether there is one to have."""
+        if not self.missing and self.value is not None:
+            return ValueState.VALUE
+        return ValueState.UNSUPPORTED if self.reason is Reason.UNSUPPORTED else ValueState.MISSING
+
+    @property
+    def is_unsupported(self) -> bool:
+        """Whether the thing itself has no such value."""
+        return self.state is ValueState.UNSUPPORTED
+
+    def absence(self, via: str | None = None) -> Observed[Any]:
+        """The absence of this value as that of another one, which depends on it (and was looked for by ``via``)."""
+        return Observed(None, self.via if via is None else via, self.missing, self.reason)
 
     def need(self, what: str) -> T:
         """The value; raises Unknown when it was not observed.
@@ -80,6 +123,14 @@ class Observed(Generic[T]):
         if self.missing or self.value is None:
             raise Unknown(f"{what} was not observed: {self.missing or 'no value'}")
         return self.value
+
+
+_KEYS = {item.name for item in fields(Observed)}
+
+
+def is_observation(plain: object) -> bool:
+    """Whether plain data has the form of an Observed; one without a ``reason`` leaves that key out."""
+    return isinstance(plain, Mapping) and _KEYS - {"reason"} <= plain.keys() <= _KEYS
 
 
 @dataclass(frozen=True, slots=True)

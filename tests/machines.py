@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from envkit.model import Observed
+from envkit.model import Observed, is_observation
 from envkit.subjects import Audit, Host, Launch
 from envkit.subjects.codec import from_plain, to_plain
 from envkit.subjects.launch import Job
@@ -66,7 +66,7 @@ def changed(machine: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
 
 
 def _is_observed(item: object) -> bool:
-    return isinstance(item, dict) and set(item) == {"value", "via", "missing"}
+    return is_observation(item)
 
 
 def _change(item: Any, path: list[str], value: Any, whole: str) -> None:

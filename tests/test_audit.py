@@ -26,7 +26,7 @@ from envkit import facts
 from envkit.image.audit import environment, exposed, linker, observe
 from envkit.image.tree import open_tree
 from envkit.judging import judge
-from envkit.model import Observed, Outcome, Severity
+from envkit.model import Observed, Outcome, Reason, Severity
 from envkit.payload import elf
 from envkit.subjects import Audit, codec
 from envkit.subjects.audit import NO_LIBC, NO_TORCH, Edge, SharedObject
@@ -123,7 +123,9 @@ def audited(
     layers: list[dict[str, bytes | str]] = [{**system()}, {**stack()}, *map(dict, more)]
     kept = [{path: content for path, content in layer.items() if path not in without} for layer in layers]
     with image(folder, *kept, config=config, modes=modes, commands=commands, architecture=architecture) as tree:
-        return observe(tree, gpus=(Sm(9, 0),), promise=Observed.lost(NO_PROMISE), hash_all=hash_all)
+        return observe(
+            tree, gpus=(Sm(9, 0),), promise=Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE), hash_all=hash_all
+        )
 
 
 def said(audit: Audit) -> dict[str, list[tuple[Severity, str]]]:
@@ -497,7 +499,7 @@ def test_a_virtual_environment_alone_is_judged_by_what_it_brings(tmp_path: Path)
 
     def look() -> Audit:
         with open_tree(str(tmp_path), no_engine, lambda line: None) as tree:
-            return observe(tree, gpus=(), promise=Observed.lost(NO_PROMISE))
+            return observe(tree, gpus=(), promise=Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE))
 
     audit = look()
     assert said(audit) == {} and audit.libc.missing == NO_LIBC and audit.python.value == "3.11.2"
@@ -545,7 +547,7 @@ def test_the_systems_python_imports_from_debians_directories(tmp_path: Path) -> 
 
 def test_without_a_python_nothing_is_installed_and_the_rest_is_read(tmp_path: Path) -> None:
     with image(tmp_path, {f"{LIB}/libc.so.6": LIBC, "/root/.ssh/id_rsa": b"-----BEGIN PRIVATE KEY-----"}) as tree:
-        audit = observe(tree, gpus=(), promise=Observed.lost(NO_PROMISE))
+        audit = observe(tree, gpus=(), promise=Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE))
     assert (audit.torch.missing, audit.wheels.value, audit.extensions.value) == (NO_TORCH, (), ())
     assert audit.python.missing == "no python3 is on the image's PATH, and no virtual environments are elsewhere"
     assert list(said(audit)) == ["audit-secret-inside"]
@@ -566,7 +568,7 @@ def test_without_a_python_nothing_is_installed_and_the_rest_is_read(tmp_path: Pa
 )
 def test_a_python_that_path_does_not_name_leaves_open_what_is_installed(tmp_path: Path, path: str) -> None:
     with image(tmp_path, {f"{LIB}/libc.so.6": LIBC, path: b"x"}) as tree:
-        audit = observe(tree, gpus=(), promise=Observed.lost(NO_PROMISE))
+        audit = observe(tree, gpus=(), promise=Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE))
     assert audit.wheels.value is None and audit.extensions.value is None
     assert len(judge.unanswered(replace(audit, frameworks_asked=("none",)))) == 1
 
@@ -600,7 +602,7 @@ def test_a_change_within_the_wheels_own_layer_is_seen_where_every_file_is_hashed
 
     def look(hash_all: bool) -> tuple[Any, ...]:
         with image(tmp_path, files, config=PATH) as tree:
-            promise: Observed[Promise] = Observed.lost(NO_PROMISE)
+            promise: Observed[Promise] = Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE)
             return observe(tree, gpus=(), promise=promise, hash_all=hash_all).overwritten.need("x")
 
     assert look(False) == () and [one.path for one in look(True)] == [path]
@@ -825,7 +827,7 @@ def test_the_elf_files_of_these_tests_are_such() -> None:
 def test_a_real_environment_is_sound_and_read_within_the_budget() -> None:
     prefix = Path(TORCH_PYTHON).parent.parent
     with costs_less(3), open_tree(str(prefix), no_engine, lambda line: None) as tree:
-        audit = observe(tree, gpus=(), promise=Observed.lost(NO_PROMISE))
+        audit = observe(tree, gpus=(), promise=Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE))
     assert [each for found in said(audit).values() for each in found if each[0] > Severity.NOTE] == []
     assert audit.code.need("torch's code").sass
 
@@ -868,7 +870,7 @@ def _look_at_a_locked_folder(folder: Path) -> None:
     (folder / "locked").chmod(0)
     try:
         with open_tree(str(folder), no_engine, lambda line: None) as tree:
-            audit = observe(tree, gpus=(), promise=Observed.lost(NO_PROMISE))
+            audit = observe(tree, gpus=(), promise=Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE))
         assert audit.unread.value == ("/id_rsa: Permission denied", "/locked: Permission denied")
         result = judge.run(judge.checks()["audit-secret-inside"], audit, facts.load())
         assert result.outcome is Outcome.UNKNOWN and "the first is /id_rsa" in result.reason

@@ -9,7 +9,7 @@ import pytest
 
 from envkit import facts
 from envkit.judging import judge
-from envkit.model import Observed, Outcome, Result, Severity
+from envkit.model import Observed, Outcome, Reason, Result, Severity
 from envkit.subjects import Audit
 from envkit.subjects.audit import NO_TORCH, Copy, DeviceCode, DriverFile, Edge, Secret, SharedObject, TorchFiles, Unmet
 from envkit.subjects.image import NO_PROMISE, CudnnSet, Overwritten, Promise, Requirement, Variable, Wheel
@@ -29,7 +29,7 @@ BARE = Audit(
     python=seen("3.11.2"),
     torch=seen(TorchFiles("2.6.0+cu124", "12.4", f"{SITE}/torch")),
     code=seen(DeviceCode(f"{SITE}/torch/lib/libtorch_cuda.so", ("sm_80", "sm_90"), ())),
-    promise=Observed.lost(NO_PROMISE),
+    promise=Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE),
     objects=seen(()),
     unmet=seen(()),
     variables=seen(()),
@@ -113,7 +113,10 @@ def test_named_and_promised_gpus_are_judged_alike() -> None:
     findings = said("audit-arch-not-covered", audit).findings
     assert [finding.message.split(":")[0].rpartition(" ")[2] for finding in findings] == ["sm_75", "sm_120"]
     assert said("audit-arch-not-covered", replace(audit, code=Observed.lost("damaged"))).outcome is Outcome.UNKNOWN
-    assert said("audit-arch-not-covered", replace(audit, torch=Observed.lost(NO_TORCH))).outcome is Outcome.SKIP
+    assert (
+        said("audit-arch-not-covered", replace(audit, torch=Observed.lost(NO_TORCH, reason=Reason.NO_TORCH))).outcome
+        is Outcome.SKIP
+    )
 
 
 def test_a_foreign_object_may_bind_what_it_likes() -> None:

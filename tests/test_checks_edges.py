@@ -15,7 +15,7 @@ from hosts import CHECKS, FACTS, said
 from envkit.errors import UsageError
 from envkit.judging import pages
 from envkit.judging.judge import checks, run
-from envkit.model import Outcome
+from envkit.model import Outcome, is_observation
 from envkit.report import exit_codes
 from envkit.subjects import Host, saved
 from envkit.subjects.codec import from_plain
@@ -754,7 +754,7 @@ Path = tuple[str, ...]
 def kinds(value: Any, path: Path = ()) -> Iterator[Path]:
     """The paths of all observed values in a machine's plain data; ``*`` stands for the items of a list."""
     if isinstance(value, dict):
-        observed = set(value) == {"value", "via", "missing"}
+        observed = is_observation(value)
         if observed:
             yield path
         for key, inner in value.items():
@@ -766,11 +766,11 @@ def kinds(value: Any, path: Path = ()) -> Iterator[Path]:
 
 def taken(value: Any, path: Path) -> None:
     """Takes the observed values at ``path`` away, wherever they are."""
-    if isinstance(value, dict) and set(value) == {"value", "via", "missing"}:
+    if is_observation(value):
         if path:
             taken(value["value"], path)
         else:
-            value.update(value=None, missing=machines.TAKEN)
+            value.update(value=None, missing=machines.TAKEN, reason=None)
     elif isinstance(value, list):
         for item in value:
             taken(item, path[1:])

@@ -8,7 +8,7 @@ import pytest
 from hosts import FACTS
 
 from envkit.judging.judge import checks, run
-from envkit.model import Observed, Outcome, Result, Severity
+from envkit.model import Observed, Outcome, Reason, Result, Severity
 from envkit.subjects import Audit, Image
 from envkit.subjects.audit import NO_TORCH, TorchFiles
 from envkit.subjects.image import NO_PROMISE, Extension, Promise, TorchBuild
@@ -32,7 +32,7 @@ def extension(
 
 def promised(*gpus: str) -> Observed[Promise]:
     if not gpus:
-        return Observed.lost(NO_PROMISE)
+        return Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE)
     return Observed.of(Promise("2.6.0", "12.4", (), tuple(map(Sm.parse, gpus))), "the image's label")
 
 
@@ -178,7 +178,9 @@ def test_one_file_for_each_cuda_is_no_fault() -> None:
 def test_no_torch_and_a_torch_without_cuda_are_skipped() -> None:
     absent = Image("x", torch_import=Observed.of("absent", "import"), extensions=Observed.of((extension(),), "RECORD"))
     assert said(OTHER, absent).outcome is Outcome.SKIP
-    bare = Audit("x", torch=Observed.lost(NO_TORCH), extensions=Observed.of((extension(),), "RECORD"))
+    bare = Audit(
+        "x", torch=Observed.lost(NO_TORCH, reason=Reason.NO_TORCH), extensions=Observed.of((extension(),), "RECORD")
+    )
     assert said(OTHER, bare).outcome is Outcome.SKIP
     cpu = TorchBuild("2.6.0+cpu", "", 0, "", (), "/site/torch")
     without = Image("x", torch=Observed.of(cpu, "torch._C"), extensions=Observed.of((extension(),), "RECORD"))

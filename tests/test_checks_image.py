@@ -13,7 +13,7 @@ from gathered import gathered
 
 from envkit import facts
 from envkit.judging import judge
-from envkit.model import Observed, Outcome, Result, Severity
+from envkit.model import Observed, Outcome, Reason, Result, Severity
 from envkit.subjects import Image, codec
 from envkit.subjects.image import (
     NO_PROMISE,
@@ -367,7 +367,7 @@ def image(**fields: Observed[Any]) -> Image:
     seen: dict[str, Any] = {
         "torch_import": Observed.of("done", "import"),
         "torch": Observed.of(build(), "torch"),
-        "promise": Observed.lost(NO_PROMISE),
+        "promise": Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE),
         "bindings": Observed.of((), "dlsym"),
         "late": Observed.of((LateLoad("cudnnGraphVersionCheck"),), "dlopen"),
         "python": Observed.of("3.11.7", "t"),

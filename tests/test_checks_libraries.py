@@ -10,7 +10,7 @@ import pytest
 from envkit import facts
 from envkit.judging import judge
 from envkit.judging.checks._torch import bound_copies
-from envkit.model import Observed, Outcome, Result
+from envkit.model import Observed, Outcome, Reason, Result
 from envkit.subjects import Image
 from envkit.subjects.image import NO_PROMISE, Binding, Framework, Library, Promise, TorchBuild, Wheel
 from envkit.versions import Sm
@@ -24,7 +24,7 @@ def image(*libraries: Library, **fields: Observed[Any]) -> Image:
     seen: dict[str, Any] = {
         "torch_import": Observed.of("done", "import"),
         "torch": Observed.of(build, "torch"),
-        "promise": Observed.lost(NO_PROMISE),
+        "promise": Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE),
         "libraries": Observed.of(libraries, "maps"),
         "bindings": Observed.of((), "dlsym"),
         "wheels": Observed.of((), "METADATA"),

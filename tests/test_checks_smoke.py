@@ -17,7 +17,7 @@ from envkit.image.smoke import read
 from envkit.judging import judge
 from envkit.judging.checks import _smoke as table
 from envkit.judging.checks import smoke
-from envkit.model import Finding, Observed, Outcome, Report, Severity, Skip, Subject, Unknown
+from envkit.model import Finding, Observed, Outcome, Reason, Report, Severity, Skip, Subject, Unknown
 from envkit.payload.smoke import TESTS
 from envkit.payload.smoke.case import GPUS, SABOTAGE, Case
 from envkit.subjects.codec import from_plain, to_plain
@@ -361,7 +361,7 @@ def test_gpus_that_were_given_must_be_seen(
 
 
 def test_a_promised_torch_that_is_absent_is_a_fault_and_no_skip() -> None:
-    absent: Observed[Any] = Observed.lost("unfit there is no torch in this Python")
+    absent: Observed[Any] = Observed.lost("unfit there is no torch in this Python", reason=Reason.NO_TORCH)
     run = replace(of(healthy("vector-add-nvrtc", "cuda:0")), torch=absent, cuda_before_fork=absent)
     assert outcome("smoke-torch-not-promised", run) is Outcome.SKIP
     assert outcome("smoke-torch-not-promised", replace(run, torch_promised="2.6.0")) is Outcome.FAIL

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from envkit.errors import UsageError
-from envkit.model import Observed
+from envkit.model import Observed, Reason, ValueState
 from envkit.payload.smoke.case import LEVELS
 from envkit.payload.smoke.sanitize import TOOLS
 from envkit.subjects import Host, Image, SmokeRun
@@ -45,7 +45,8 @@ def of(kind: Any) -> st.SearchStrategy[Any]:
     if kind in SIMPLE:
         return SIMPLE[kind]
     if origin is Observed:
-        lost: st.SearchStrategy[Any] = st.builds(Observed.lost, st.just("lost"), SIMPLE[str])
+        reasons = st.sampled_from([None, *Reason])
+        lost: st.SearchStrategy[Any] = st.builds(Observed.lost, st.just("lost"), SIMPLE[str], reasons)
         return st.one_of(st.builds(Observed.of, of(parts[0]), SIMPLE[str]), lost)
     if origin is tuple:
         assert parts[1:] == (...,), kind
@@ -98,3 +99,60 @@ def test_a_capability_travels_as_text() -> None:
 def test_what_has_no_json_form_is_refused() -> None:
     with pytest.raises(NotImplementedError, match="holds a complex"):
         to_plain(Observed.of(1j, "x"))
+
+
+@pytest.mark.parametrize(
+    ("plain", "state", "reason"),
+    [
+        ({"value": 3, "via": "x", "missing": ""}, ValueState.VALUE, None),
+        ({"value": None, "via": "x", "missing": "permission denied"}, ValueState.MISSING, None),
+        # as the documents of before there were reasons say it
+        ({"value": None, "via": "x", "missing": "not supported"}, ValueState.UNSUPPORTED, Reason.UNSUPPORTED),
+        ({"missing": "there is no torch here"}, ValueState.MISSING, None),  # no observation that was ever written
+        ({"value": None, "via": "", "missing": "there is no torch here"}, ValueState.MISSING, Reason.NO_TORCH),
+        ({"value": None, "via": "", "missing": "unfit there is no torch in"}, ValueState.MISSING, Reason.NO_TORCH),
+        ({"value": None, "via": "", "missing": "torch was not imported"}, ValueState.MISSING, Reason.NOT_IMPORTED),
+        (
+            {"value": None, "via": "", "missing": "the image carries no promise of what it holds"},
+            ValueState.MISSING,
+            Reason.NO_PROMISE,
+        ),
+        (
+            {"value": None, "via": "", "missing": "the reader of the disks hung: no answer within 2 s"},
+            ValueState.MISSING,
+            Reason.READER_DIED,
+        ),
+        # as they say it now
+        (
+            {"value": None, "via": "x", "missing": "in other words", "reason": "unsupported"},
+            ValueState.UNSUPPORTED,
+            Reason.UNSUPPORTED,
+        ),
+        # as a version to come may say it: missing, and no more, even where an old sentence stands beside it
+        ({"value": None, "via": "", "missing": "no such thing", "reason": "n/a"}, ValueState.MISSING, None),
+        ({"value": None, "via": "", "missing": "not supported", "reason": "n/a"}, ValueState.MISSING, None),
+        ({"value": None, "via": "", "missing": "not supported", "reason": ["n/a"]}, ValueState.MISSING, None),
+        ({"value": 3, "via": "x", "missing": "", "reason": "unsupported"}, ValueState.VALUE, None),
+        ({"value": None, "via": "", "missing": "", "reason": "unsupported"}, ValueState.MISSING, None),
+    ],
+)
+def test_an_observation_of_any_version_is_read(plain: object, state: ValueState, reason: Reason | None) -> None:
+    seen = from_plain(Observed[int], plain)
+    assert (seen.state, seen.reason) == (state, reason)
+
+
+def test_a_reason_is_written_only_where_there_is_one() -> None:
+    assert to_plain(Observed.of(3, "x")) == {"value": 3, "via": "x", "missing": ""}
+    assert to_plain(Observed.lost("gone")) == {"value": None, "via": "", "missing": "gone"}
+    assert to_plain(Observed.unsupported("x")) == {
+        "value": None,
+        "via": "x",
+        "missing": "not supported",
+        "reason": "unsupported",
+    }
+
+
+def test_what_a_caller_gave_is_left_as_it_was() -> None:
+    plain = {"value": None, "via": "", "missing": "not supported"}
+    from_plain(Observed[int], plain)
+    assert "reason" not in plain

@@ -281,11 +281,53 @@ def measures_by_the_clock(module: str, source: str) -> list[str]:
     return complaints
 
 
+# Texts for people. What a rule depends on is a state, a reason or a field.
+SENTENCES = {"missing", "via", "message"}
+CALLS_ON = {"startswith", "endswith", "partition", "rpartition", "find", "index", "count"}
+CALLS_WITH = {"match", "fullmatch", "search", "findall", "finditer"}
+# What a log says is the program's own text, which only patterns can read.
+READS_TEXTS = "envkit.logs"
+
+
+def is_sentence(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr in SENTENCES
+
+
+def is_text(node: ast.AST) -> bool:
+    """Whether a part is text that the code states: a constant that says something, or the name of one."""
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str) and node.value != ""
+    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return name.isupper() or isinstance(node, ast.JoinedStr)
+
+
+def decides_by_a_sentence(module: str, source: str) -> list[str]:
+    """Comparisons of what is worded for a person with a text: to word it anew would change a verdict."""
+    if is_in(module, READS_TEXTS) or not re.search(rf"\.({'|'.join(SENTENCES)})\b", source):
+        return []
+    complaints = []
+    for node in ast.walk(tree(source)):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            sides += [each for side in sides if isinstance(side, ast.Tuple | ast.List | ast.Set) for each in side.elts]
+            if any(map(is_sentence, sides)) and any(map(is_text, sides)):
+                complaints.append(f"{module}:{node.lineno} compares {ast.unparse(node)}")
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            on = node.func.attr in CALLS_ON and is_sentence(node.func.value)
+            parts_given = [each for one in node.args for each in ast.walk(one)]
+            if on or (node.func.attr in CALLS_WITH and any(map(is_sentence, parts_given))):
+                complaints.append(f"{module}:{node.lineno} calls {ast.unparse(node)}")
+        elif isinstance(node, ast.Match) and is_sentence(node.subject):
+            complaints.append(f"{module}:{node.lineno} matches {ast.unparse(node.subject)}")
+    return complaints
+
+
 EVERYWHERE: tuple[Callable[[str, str], list[str]], ...] = (
     against_the_direction,
     outside_their_place,
     names_a_version,
     is_unsafe,
+    decides_by_a_sentence,
 )
 
 
@@ -361,6 +403,19 @@ def test_the_payload_runs_on_a_bare_python() -> None:
         (is_unsafe, "envkit.build.up", "try: pass\nexcept: pass"),
         (is_unsafe, "envkit.build.up", "run('ls', shell=True)"),
         (is_unsafe, "envkit.build.up", "import os\nos.system('ls')"),
+        (decides_by_a_sentence, "envkit.build.up", "seen.missing == 'not supported'"),
+        (decides_by_a_sentence, "envkit.build.up", "'' != host.numa.missing != 'no file'"),
+        (decides_by_a_sentence, "envkit.build.up", "audit.torch.missing == NO_TORCH"),
+        (decides_by_a_sentence, "envkit.build.up", "audit.torch.missing != image.NO_TORCH"),
+        (decides_by_a_sentence, "envkit.build.up", "seen.missing == f'no {name}'"),
+        (decides_by_a_sentence, "envkit.build.up", "NO_TORCH in (one.missing, other.missing)"),
+        (decides_by_a_sentence, "envkit.build.up", "seen.missing not in ('', 'not supported')"),
+        (decides_by_a_sentence, "envkit.build.up", "'ROCm' in base.cuda.via"),
+        (decides_by_a_sentence, "envkit.build.up", "error.message.startswith('no ')"),
+        (decides_by_a_sentence, "envkit.build.up", "via, _, near = base.exists.via.partition(NEAREST)"),
+        (decides_by_a_sentence, "envkit.build.up", "_HUNG.match(seen.missing)"),
+        (decides_by_a_sentence, "envkit.build.up", "re.search('hung', f'{one.kind}: {one.message}')"),
+        (decides_by_a_sentence, "envkit.build.up", "match seen.via:\n    case 'PATH': pass"),
     ],
 )
 def test_a_breach_is_seen(rule: Callable[[str, str], list[str]], module: str, source: str) -> None:
@@ -379,6 +434,13 @@ def test_a_breach_is_seen(rule: Callable[[str, str], list[str]], module: str, so
         (measures_by_the_clock, "test_x", "assert time.monotonic() - begun >= 2 and process_time() - before < 1"),
         (measures_by_the_clock, "test_x", "run(command, timeout=120)"),
         (is_unsafe, "envkit.build.up", "try: pass\nexcept BaseException:\n    raise"),
+        (
+            decides_by_a_sentence,
+            "envkit.build.up",
+            "one.missing != ''\none.missing == two.missing\nname in lock.missing",
+        ),
+        (decides_by_a_sentence, "envkit.build.up", "seen.reason is Reason.NO_TORCH\nseen.missing.removeprefix('x: ')"),
+        (decides_by_a_sentence, "envkit.logs.hang", "_TIMED_OUT.search(trace.message)"),
     ],
 )
 def test_what_is_allowed_is_not_complained_of(rule: Callable[[str, str], list[str]], module: str, source: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from envkit.host import driver, nodes
 from envkit.host.place import Place
-from envkit.model import UNSUPPORTED, Observed
+from envkit.model import Observed
 from envkit.subjects.host import (
     DeviceNode,
     DriverGpu,
@@ -59,7 +59,7 @@ def test_module_falls_back_to_sysfs_and_says_so(tmp_path: Path) -> None:
 
 
 def test_module_without_sources_is_lost_with_both_reasons(tmp_path: Path) -> None:
-    assert driver.module(place(tmp_path)).missing == UNSUPPORTED
+    assert driver.module(place(tmp_path)).is_unsupported
     (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
     seen = driver.module(place(tmp_path))
     assert seen.value is None
@@ -280,7 +280,7 @@ def test_mig_capabilities_and_their_files(tmp_path: Path) -> None:
 
 
 def test_sleeps_are_counted_where_the_kernel_sleeps(tmp_path: Path) -> None:
-    assert driver.suspends(place(tmp_path)).missing == UNSUPPORTED
+    assert driver.suspends(place(tmp_path)).is_unsupported
     put(tmp_path, "sys/power/suspend_stats/success", "3\n")
     assert driver.suspends(place(tmp_path)).value == 3
 
@@ -348,7 +348,7 @@ def test_selinux_absent_permissive_and_enforcing(tmp_path: Path) -> None:
     put(tmp_path, "proc/stat", "cpu 1 2\nbtime 1763600000\n")
     seen = driver.selinux(place(tmp_path)).need("SELinux")
     assert (seen.state, seen.booleans) == ("enforcing", {"container_use_devices": False})
-    assert seen.denials.missing == UNSUPPORTED
+    assert seen.denials.is_unsupported
 
 
 def test_denials_since_boot_of_our_devices_alone(tmp_path: Path) -> None:

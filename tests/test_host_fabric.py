@@ -10,7 +10,6 @@ import pytest
 from envkit.host import fabric, machine, network, rdma
 from envkit.host.observe import Group, read_groups
 from envkit.host.place import Place
-from envkit.model import UNSUPPORTED
 from envkit.subjects.host import FabricCard, FabricDaemons, Gid
 
 SWITCH, CARD, GPU = "0000:05:00.0", "0000:18:00.0", "0000:1b:00.0"
@@ -188,7 +187,7 @@ def test_an_rdma_device(tmp_path: Path) -> None:
     assert (port.number, port.layer.value, port.state.value) == (1, "InfiniBand", "ACTIVE")
     assert (port.physical.value, port.rate.value, port.umad.value) == ("LinkUp", 400.0, True)
     assert port.counters.value == {"link_downed": 2, "lifespan": 10, "local_ack_timeout_err": 7}
-    assert port.gids.missing == UNSUPPORTED
+    assert port.gids.is_unsupported
 
 
 def test_an_rdma_device_on_ethernet_has_gids(tmp_path: Path) -> None:
@@ -212,7 +211,7 @@ def test_what_an_rdma_device_does_not_tell(tmp_path: Path) -> None:
             file.write_text("N/A\n")
     (device,) = rdma.infiniband(Place(tmp_path, {})).need("devices")
     (port,) = device.ports.need("ports")
-    assert device.board.missing == UNSUPPORTED
+    assert device.board.is_unsupported
     assert (device.verbs.value, device.counting_s.value) == ("no node", None)
     assert (port.state.value, port.rate.value, port.physical.value, port.counters.value) == (None, None, None, None)
     assert "garbage" in port.state.missing
@@ -222,7 +221,7 @@ def test_a_device_of_software_has_no_address(tmp_path: Path) -> None:
     at = "sys/class/infiniband/rxe0"
     write(tmp_path, {f"{at}/ports/1/state": "4: ACTIVE\n", f"{at}/fw_ver": "\n"})
     (device,) = rdma.infiniband(Place(tmp_path, {})).need("devices")
-    assert (device.pci, device.driver, device.firmware.missing) == ("", "", UNSUPPORTED)
+    assert (device.pci, device.driver, device.firmware.is_unsupported) == ("", "", True)
     assert device.verbs.value == "no class device"
 
 
@@ -308,7 +307,7 @@ def test_network_interfaces_and_a_bond(tmp_path: Path) -> None:
     assert set(found) == {"bond0", "eno1", "eno2", "lo"}
     assert (found["bond0"].members, found["bond0"].down) == (("eno1", "eno2"), ("eno2",))
     assert found["eno1"].speed.value == 25000
-    assert found["eno2"].speed.missing == found["lo"].speed.missing == UNSUPPORTED
+    assert found["eno2"].speed.is_unsupported and found["lo"].speed.is_unsupported
     assert [item.name for item in found.values() if item.default] == ["eno1"]
     assert found["lo"].loopback and not found["eno1"].loopback
 

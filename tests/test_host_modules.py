@@ -9,7 +9,7 @@ import pytest
 
 from envkit.host import modules
 from envkit.host.place import Place
-from envkit.model import UNSUPPORTED, Observed
+from envkit.model import Observed
 from envkit.subjects.host import Firmware, ModprobeLine, ModuleSigning
 
 REL = "6.8.0-85-generic"
@@ -154,7 +154,7 @@ def test_nixos_keeps_its_modules_elsewhere(tmp_path: Path) -> None:
 
 
 def test_signing_tells_secure_boot_from_no_efi_and_from_a_masked_directory(tmp_path: Path) -> None:
-    assert modules.signing(place(tmp_path)).missing == UNSUPPORTED
+    assert modules.signing(place(tmp_path)).is_unsupported
     (tmp_path / "sys/firmware").mkdir(parents=True)
     assert modules.signing(place(tmp_path)).value is None
     put(tmp_path, "sys/firmware/acpi/x")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import standin
 
-from envkit.model import UNSUPPORTED, Observed
+from envkit.model import Observed, ValueState
 from envkit.subjects.codec import from_plain
 from envkit.subjects.host import Nvml, RowRemap
 from envkit.subjects.host.gpu import Bar1, Clocks, Gpu, NvLink, PcieLink, Process, RetiredPages, SpareRows, Temperature
@@ -38,11 +38,12 @@ def ask(tmp_path: Path) -> Conversation:
 def missing(gpu: Gpu) -> dict[str, str]:
     """The values that were lost, and why; those that the GPU lacks are none of them."""
     found = {item.name: getattr(gpu, item.name) for item in fields(gpu) if item.name != "index"}
-    return {name: seen.missing for name, seen in found.items() if seen.missing not in ("", UNSUPPORTED)}
+    return {name: seen.missing for name, seen in found.items() if seen.state is ValueState.MISSING}
 
 
 def lacking(gpu: Gpu) -> set[str]:
-    return {item.name for item in fields(gpu) if getattr(getattr(gpu, item.name), "missing", "") == UNSUPPORTED}
+    seen = {item.name: getattr(gpu, item.name) for item in fields(gpu)}
+    return {name for name, value in seen.items() if isinstance(value, Observed) and value.is_unsupported}
 
 
 LACKS = {
@@ -137,7 +138,7 @@ def test_health_of_the_fabric(ask: Conversation) -> None:
     assert gpus[2].fabric.need("the fabric").state == "in progress"
     assert gpus[3].fabric.need("the fabric").cluster == "00112233-4455-6677-8899-aabbccddeeff"
     assert gpus[4].fabric.need("the fabric").status == 999
-    assert gpus[5].fabric.missing == UNSUPPORTED
+    assert gpus[5].fabric.is_unsupported
 
 
 def test_old_gpu_retires_pages(ask: Conversation) -> None:
@@ -170,7 +171,7 @@ def test_mig_and_vgpu(ask: Conversation) -> None:
     assert (gpus[0].mig.value, gpus[0].mig_instances.value) == ("on", 3)
     assert (gpus[1].mig.value, gpus[1].mig_pending.value, gpus[1].mig_instances.value) == ("off", "on", 0)
     assert [gpu.license.value for gpu in gpus[1:5]] == [None, "unlicensed", "licensed", None]
-    assert gpus[4].license.missing == UNSUPPORTED
+    assert gpus[4].license.is_unsupported
 
 
 @pytest.mark.parametrize(("feature", "ready", "word"), [(0, 0, "off"), (1, 0, "not ready"), (1, 1, "on")])
@@ -211,7 +212,7 @@ def test_older_driver_is_asked_in_its_own_words(ask: Conversation) -> None:
     assert set(gpu.fabric.need("the fabric").health.values()) == {"not supported"}
     assert gpu.recovery.value == "unsupported"
     assert gpu.temperature.value == Temperature(31, -1, 43, 95)
-    assert seen.confidential.missing == UNSUPPORTED
+    assert seen.confidential.is_unsupported
     assert "sram" in lacking(gpu)
 
 
@@ -411,7 +412,7 @@ def test_garbage_costs_its_value_and_nothing_else(ask: Conversation) -> None:
     assert gpu.name.missing == "nvmlDeviceGetName returned text that is not UTF-8"
     assert gpu.pstate.missing == "nvmlDeviceGetPerformanceState returned 32, which cannot be"
     # all bits set is NVML's way to say that it has no such number, no text that it has none
-    assert (gpu.ecc_uncorrected.value, gpu.uuid.missing) == (-1, UNSUPPORTED)
+    assert (gpu.ecc_uncorrected.value, gpu.uuid.is_unsupported) == (-1, True)
     assert len(gpu.links.need("links")) == 36
     assert gpu.state.value == "answers"
     assert all(missing(other) == {} for other in seen.gpus[1:])

@@ -9,7 +9,6 @@ from clocks import costs_less
 
 from envkit.host import packages
 from envkit.host.place import Place
-from envkit.model import UNSUPPORTED
 from envkit.subjects.host import Package, Reboot, Unattended
 
 STATUS = """\
@@ -105,7 +104,7 @@ def test_a_package_field_anywhere_in_its_paragraph(tmp_path: Path) -> None:
 
 def test_without_dpkg_everything_says_so(tmp_path: Path) -> None:
     for name, source in packages.SOURCES.items():
-        assert source(place(tmp_path)).missing == UNSUPPORTED, name
+        assert source(place(tmp_path)).is_unsupported, name
 
 
 def test_an_empty_list_has_no_package_and_another_text_is_refused(tmp_path: Path) -> None:

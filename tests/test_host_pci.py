@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from envkit.host import pci
 from envkit.host.place import Place
-from envkit.model import UNSUPPORTED
+from envkit.model import Observed, ValueState
 from envkit.subjects.host import PciDevice, PciLink, PciPayload
 
 ROOT, PORT, GPU = "0000:00:01.0", "0000:01:00.0", "0000:02:00.0"
@@ -92,7 +92,7 @@ def test_a_gpu_and_the_bridges_above_it(tree: Path) -> None:
     assert (gpu.power.value, gpu.iommu.value, gpu.answers.value) == ("active", "DMA-FQ", True)
     assert gpu.unassigned.value == (1, 3, 5)
     assert gpu.payload.value == PciPayload(256, 512, 512)
-    assert gpu.redirects.missing == UNSUPPORTED
+    assert gpu.redirects.is_unsupported
     assert devices[ROOT].redirects.value == ("request", "completion")
     assert devices[PORT].redirects.value == ()
     assert devices[ROOT].iommu.value == ""
@@ -118,7 +118,7 @@ def test_a_sleeping_device_is_not_woken(tree: Path) -> None:
     gpu = found(tree)[GPU]
     assert gpu.power.value == "suspended"
     assert (gpu.answers.value, gpu.payload.value) == (None, None)
-    assert gpu.answers.missing not in ("", UNSUPPORTED)
+    assert gpu.answers.state is ValueState.MISSING
 
 
 def test_a_device_without_a_link_or_aer_has_none(tree: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_device_without_a_link_or_aer_has_none(tree: Path) -> None:
     for name in ("current_link_speed", "aer_dev_fatal"):
         (folder / name).unlink()
     gpu = found(tree)[GPU]
-    assert gpu.link.missing == gpu.aer.missing == UNSUPPORTED
+    assert gpu.link.is_unsupported and gpu.aer.is_unsupported
 
 
 @pytest.mark.parametrize(
@@ -149,8 +149,8 @@ def test_a_device_without_a_link_or_aer_has_none(tree: Path) -> None:
 def test_what_no_kernel_writes_is_lost(tree: Path, name: str, text: str, field: str) -> None:
     (tree / f"sys/devices/pci0000:00/{ROOT}/{PORT}/{GPU}/{name}").write_text(text)
     seen = getattr(found(tree)[GPU], field)
-    assert seen.value is None
-    assert seen.missing not in ("", UNSUPPORTED, "not observed")
+    assert seen.state is ValueState.MISSING
+    assert seen != Observed()
 
 
 @pytest.mark.parametrize("name", ["current_link_speed", "numa_node", "aer_dev_fatal", "resource", "config"])

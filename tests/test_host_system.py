@@ -13,7 +13,6 @@ from clocks import costs_less, ends
 from envkit.host import cpu, disks, memory, names, remote, services
 from envkit.host.observe import Group, read_groups
 from envkit.host.place import Place, Source
-from envkit.model import UNSUPPORTED
 from envkit.subjects.host import Service
 from envkit.subjects.host.system import (
     Clock,
@@ -98,7 +97,7 @@ def test_frequencies_are_told_apart_and_counted(tmp_path: Path) -> None:
 def test_a_guest_has_no_frequencies_and_counts_no_heat(tmp_path: Path) -> None:
     place = tree(tmp_path, {f"{CPU}/cpu0/topology/physical_package_id": "0\n"})
     assert cpu.scaling(place).value == Scaling()
-    assert cpu.throttling(place).missing == UNSUPPORTED
+    assert cpu.throttling(place).is_unsupported
 
 
 def test_the_worst_package_is_told(tmp_path: Path) -> None:
@@ -164,7 +163,7 @@ def test_settings_are_read_one_by_one(tmp_path: Path) -> None:
     seen = cpu.settings(place).need("settings")
     assert seen["transparent_hugepage"].value == "madvise"
     assert seen["vm.overcommit_memory"].value == "0"
-    assert seen["vm.max_map_count"].missing == UNSUPPORTED
+    assert seen["vm.max_map_count"].is_unsupported
     assert "is a directory" in seen["kernel.numa_balancing"].missing
 
 
@@ -200,7 +199,7 @@ def test_nodes_and_their_free_blocks(tmp_path: Path) -> None:
 
 def test_memory_controllers(tmp_path: Path) -> None:
     place = tree(tmp_path, {"sys/devices/system/edac/mc/power/x": ""})
-    assert memory.memory_errors(place).missing == UNSUPPORTED
+    assert memory.memory_errors(place).is_unsupported
     tree(
         tmp_path,
         {f"sys/devices/system/edac/mc/mc0/{name}": text for name, text in (("ce_count", "4"), ("ue_count", "1"))},
@@ -322,7 +321,7 @@ def test_arrays(tmp_path: Path) -> None:
 def test_nvme_and_lustre(tmp_path: Path) -> None:
     place = Place(tmp_path, {})
     assert disks.nvme_drives(place).value == ()
-    assert disks.lustre(place).missing == UNSUPPORTED
+    assert disks.lustre(place).is_unsupported
     tree(tmp_path, {"sys/class/nvme/nvme0/state": "dead\n", "proc/fs/lustre/health_check": "healthy\n"})
     assert disks.nvme_drives(place).value == (NvmeDrive("nvme0", "dead"),)
     assert disks.lustre(place).value == "healthy"
@@ -332,7 +331,7 @@ def test_room_has_inodes_and_flags(tmp_path: Path) -> None:
     disk = disks.room("temporary", str(tmp_path), Place(Path("/"), {}))
     assert disk.flags.value is not None
     assert "read-only" not in disk.flags.value
-    if disk.inodes.missing != UNSUPPORTED:
+    if not disk.inodes.is_unsupported:
         assert 0 < disk.inodes_free.need("inodes") <= disk.inodes.need("inodes") * 2
 
 

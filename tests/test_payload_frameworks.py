@@ -14,7 +14,7 @@ import pytest
 from clocks import ends
 
 from envkit.image.probe import read
-from envkit.model import Observed
+from envkit.model import Observed, Reason
 from envkit.payload.probe import frameworks, outer, wheels
 from envkit.runner.pack import pack
 from envkit.subjects.image import NO_PROMISE, Framework, Image
@@ -94,7 +94,9 @@ def probed(tmp_path: Path, one_cpu: bool = False, **env: str) -> Image:
         env={**os.environ, "PYTHONPATH": str(tmp_path), **env},
         stdin=subprocess.DEVNULL,
     )
-    return read(json.loads(done.stdout.splitlines()[-1]), "here", "", Observed.lost(NO_PROMISE))
+    return read(
+        json.loads(done.stdout.splitlines()[-1]), "here", "", Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE)
+    )
 
 
 def found(image: Image) -> dict[str, Framework]:

@@ -27,7 +27,7 @@ from envkit import facts
 from envkit.errors import Undecided
 from envkit.image.probe import OURS, read
 from envkit.judging import judge
-from envkit.model import Observed, Outcome
+from envkit.model import Observed, Outcome, Reason
 from envkit.payload.probe import inner, libs, maps, origin, outer, present, wheels
 from envkit.payload.probe.ask import ask, ask_all
 from envkit.runner.pack import pack
@@ -37,7 +37,7 @@ from envkit.versions import Sm
 
 DATA = Path(__file__).parent / "data" / "image"
 ROOT = Path(__file__).parent.parent
-NONE: Observed[Promise] = Observed.lost(NO_PROMISE)
+NONE: Observed[Promise] = Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE)
 TORCH_PYTHON = os.environ.get("ENVKIT_TORCH_PYTHON", "")
 needs_compiler = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
 

@@ -209,7 +209,7 @@ def test_a_step_that_ends_is_told_by_what_ended_it() -> None:
     assert said("step-failed", hung).outcome is Outcome.UNKNOWN
     raised = replace(CLEAN, single=Observed.of(StepSeen("float32", "forward", STOP), "it"), wanted=gone)
     assert message("step-failed", raised) == "the forward in single precision raised RuntimeError: no"
-    full = replace(STOP, message="OutOfMemoryError: CUDA out of memory")
+    full = replace(STOP, kind="OutOfMemoryError", message="OutOfMemoryError: CUDA out of memory")
     big = replace(CLEAN, wanted=Observed.of(StepSeen("bfloat16", "forward", full), "it"))
     assert "smaller batch" in said("step-failed", big).reason
     early = replace(CLEAN, single=gone, wanted=gone, end=Observed.of(End("ran", "factory", stop=STOP), "it"))

@@ -22,7 +22,7 @@ from envkit.errors import UsageError
 from envkit.judging import judge, required
 from envkit.launch import preflight
 from envkit.launch.launch import job_from
-from envkit.model import Coverage, NoGpu, Observed, Outcome, Report, Result, Subject
+from envkit.model import Coverage, NoGpu, Observed, Outcome, Reason, Report, Result, Subject
 from envkit.report.covered import behind, left
 from envkit.runner import runner
 from envkit.subjects import KINDS, Audit, Host, Image, SmokeRun, codec, saved
@@ -105,17 +105,19 @@ TRIVIAL: dict[str, Any] = {
     "an image with a framework that nobody asked for": replace(NO_FRAMEWORK, frameworks=jax()),
     "an image whose torch lists no library of CUDA": replace(
         TORCH,
-        promise=Observed.lost(NO_PROMISE),
+        promise=Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE),
         libraries=of((Library("torch_cpu", "libtorch_cpu.so", "/x/libtorch_cpu.so"),), "maps"),
     ),
-    "an image whose torch binds nothing": replace(TORCH, promise=Observed.lost(NO_PROMISE), bindings=of((), "dladdr")),
+    "an image whose torch binds nothing": replace(
+        TORCH, promise=Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE), bindings=of((), "dladdr")
+    ),
     "an image whose torch lists no architecture": replace(
         TORCH, torch=of(replace(TORCH.torch.need("torch"), archs=()), "torch")
     ),
     "an audit of files without torch": Audit(
         "files",
-        torch=Observed.lost(NO_TORCH),
-        promise=Observed.lost(NO_PROMISE),
+        torch=Observed.lost(NO_TORCH, reason=Reason.NO_TORCH),
+        promise=Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE),
         wheels=of((Wheel("numpy", "2.0.0"),), "METADATA"),
         variables=of((), "config"),
     ),
@@ -254,7 +256,9 @@ def test_a_probe_proves_the_framework_that_was_asked_for(asked: tuple[str, ...],
 )
 def test_an_audit_finds_what_was_asked_for(asked: tuple[str, ...], wheels: tuple[str, ...], open_ones: int) -> None:
     installed = of(tuple(Wheel(name, "1.0") for name in wheels), "METADATA")
-    audit = Audit("files", torch=Observed.lost(NO_TORCH), wheels=installed, frameworks_asked=asked)
+    audit = Audit(
+        "files", torch=Observed.lost(NO_TORCH, reason=Reason.NO_TORCH), wheels=installed, frameworks_asked=asked
+    )
     assert len(judge.unanswered(audit)) == open_ones
     assert len(judge.unanswered(replace(audit, wheels=Observed.lost("unreadable")))) == 1
 

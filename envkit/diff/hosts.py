@@ -8,7 +8,7 @@ from typing import Any
 from envkit.diff.compare import Change, Weight
 from envkit.facts import Facts
 from envkit.judging import judge
-from envkit.model import UNSUPPORTED, Outcome
+from envkit.model import Outcome, Reason, is_observation
 from envkit.subjects import Host
 from envkit.subjects.codec import to_plain
 
@@ -101,9 +101,9 @@ def _differ(one: Any, other: Any, path: str, general: str) -> Iterator[tuple[str
 
 def _observed(value: Any) -> Any:
     """What was observed, without how; what was not is told by a word."""
-    if isinstance(value, Mapping) and set(value) == {"value", "via", "missing"}:
+    if is_observation(value):
         if value["value"] is None:
-            return UNSUPPORTED if value["missing"] == UNSUPPORTED else "not observed"
+            return "not supported" if value.get("reason") == Reason.UNSUPPORTED else "not observed"
         return value["value"]
     return value
 

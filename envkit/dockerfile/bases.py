@@ -2,7 +2,7 @@
 
 A tag is believed where its publisher has a grammar for it (nvidia/cuda, pytorch/pytorch, python, distributions) or
 where it says a thing plainly ("cuda" and a version); what a tag leaves out is looked up in the facts, and what those
-leave out stays unobserved with the reason.  A value that an image surely does not have (CUDA in python) is UNSUPPORTED.
+leave out stays unobserved with the reason.  A value that an image surely does not have (CUDA in python) is unsupported.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from envkit.facts import Facts, ImageTag
-from envkit.model import UNSUPPORTED, Observed, Span
+from envkit.model import Observed, Span
 from envkit.subjects.dockerfile import Base
 from envkit.versions import Cuda, Torch
 
 TAG = "the tag says so"
-NEAREST = "nearest: "  # what ``exists`` says in ``via`` before the tags that do exist
 
 _HUB = ("docker.io", "index.docker.io", "registry-1.docker.io", "registry.hub.docker.com")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # Docker's default for Linux
@@ -156,7 +155,7 @@ def _said(value: str, missing: str, via: str = TAG) -> Observed[str]:
 
 
 def _none(via: str) -> Observed[str]:
-    return Observed.lost(UNSUPPORTED, via)
+    return Observed.unsupported(via)
 
 
 def _plain(base: Base, reference: Reference, facts: Facts, where: str = "the tag") -> Base:
@@ -178,6 +177,7 @@ def _plain(base: Base, reference: Reference, facts: Facts, where: str = "the tag
     why = f"{where} does not say" if text else "there is no tag"
     return replace(
         base,
+        rocm=rocm,
         cuda=_none("ROCm instead of CUDA") if rocm else _said(cuda, why),
         cudnn=_none("ROCm instead of CUDA") if rocm else _said(cudnn[1] or "" if cudnn else "", why),
         flavor=_said(flavor, why),
@@ -223,7 +223,8 @@ def _nvidia(base: Base, reference: Reference, facts: Facts) -> Base:
     if not found:
         base = replace(base, flavor=_said(flavor, "the tag does not say", via))
         if tag in ("", "latest") and _official(reference):
-            base = replace(base, retired=Observed.of(True, "NVIDIA's description of the image: the tag was removed"))
+            via = "NVIDIA's description of the image: the tag was removed"
+            base = replace(base, retired=Observed.of(True, via), removed=True)
         return _compilers(base, flavor, via)
     cuda = found[1]
     cudnn = _CUDNN.search(tag)
@@ -248,7 +249,7 @@ def _nvidia(base: Base, reference: Reference, facts: Facts) -> Base:
     if system.startswith("ubuntu"):
         base = replace(base, python=_none("nvidia/cuda holds no Python on Ubuntu"))
     if _official(reference) and base.sure and reference.path == "nvidia/cuda":
-        base = replace(base, exists=_exists(tag, cuda, row, facts), retired=_retired(row))
+        base = _retired(_published(base, _exists(tag, cuda, row, facts)), row)
     return _compilers(base, flavor, via)
 
 
@@ -269,11 +270,13 @@ def _fact(tag: ImageTag) -> str:
     return f"facts: {tag.reference} [{tag.row.source}; seen {tag.row.seen}]"
 
 
-def _retired(row: ImageTag | None) -> Observed[bool]:
+def _retired(base: Base, row: ImageTag | None) -> Base:
+    """``base`` with whether its publisher retired the tag, and whether it is known to be gone."""
     if row is None or row.row.retired is None:
-        return Observed.lost("the facts do not say")
-    gone = f"; {row.row.note}" if "removed" in row.row.note else ""
-    return Observed.of(row.row.retired, _fact(row) + gone)
+        return replace(base, retired=Observed.lost("the facts do not say"))
+    removed = row.row.removed is True
+    gone = f"; {row.row.note}" if removed else ""
+    return replace(base, retired=Observed.of(row.row.retired, _fact(row) + gone), removed=removed)
 
 
 def _compilers(base: Base, flavor: str, via: str) -> Base:
@@ -301,7 +304,21 @@ def _nvidia_variables(cuda: str, facts: Facts) -> Mapping[str, str]:
     return {**variables, "LD_LIBRARY_PATH": library_path} if library_path else variables
 
 
-def _exists(tag: str, cuda: str, row: ImageTag | None, facts: Facts) -> Observed[bool]:
+@dataclass(frozen=True, slots=True)
+class _Never:
+    """That a tag was never published, by whose list, and the likest that were."""
+
+    via: str
+    near: tuple[str, ...]
+
+
+def _published(base: Base, seen: Observed[bool] | _Never) -> Base:
+    if isinstance(seen, _Never):
+        return replace(base, exists=Observed.of(False, seen.via), near_tags=seen.near)
+    return replace(base, exists=seen)
+
+
+def _exists(tag: str, cuda: str, row: ImageTag | None, facts: Facts) -> Observed[bool] | _Never:
     """Whether a tag of nvidia/cuda was ever published; that it was not is said only where the lists are complete."""
     if row is not None:
         return Observed.of(True, _fact(row))
@@ -325,10 +342,10 @@ def _exists(tag: str, cuda: str, row: ImageTag | None, facts: Facts) -> Observed
     return _never(tag, frozenset[str]().union(*(lists[known] for known in listed or [min(newer, key=Cuda)])))
 
 
-def _never(tag: str, tags: frozenset[str]) -> Observed[bool]:
+def _never(tag: str, tags: frozenset[str]) -> _Never:
     near = difflib.get_close_matches(tag, sorted(tags), 3, 0.6)
     listed = "NVIDIA's list of tags does not have it"
-    return Observed.of(False, f"{listed}; {NEAREST}{', '.join(near)}" if near else listed)
+    return _Never(listed, tuple(near))
 
 
 # ---------------------------------------------------------------- pytorch/pytorch
@@ -368,7 +385,7 @@ def _pytorch(base: Base, reference: Reference, facts: Facts) -> Base:
     )
     base = _beside(base, torch, flavor, facts)
     if not reference.registry and base.sure:
-        base = replace(base, exists=_pytorch_exists(tag, torch, cuda, cudnn or "", facts))
+        base = _published(base, _pytorch_exists(tag, torch, cuda, cudnn or "", facts))
     return base
 
 
@@ -389,7 +406,7 @@ def _beside(base: Base, torch: str, flavor: str, facts: Facts) -> Base:
     return replace(base, python=_said(python, why, via), os=_said(system, why, via), compiler=compiler, nvcc=nvcc)
 
 
-def _pytorch_exists(tag: str, torch: str, cuda: str, cudnn: str, facts: Facts) -> Observed[bool]:
+def _pytorch_exists(tag: str, torch: str, cuda: str, cudnn: str, facts: Facts) -> Observed[bool] | _Never:
     """Whether a tag of pytorch/pytorch was ever published.
 
     The images pack the wheels of a release, one image for a CUDA that it was built for ("A.B"), with the major of the
@@ -416,7 +433,7 @@ def _pytorch_exists(tag: str, torch: str, cuda: str, cudnn: str, facts: Facts) -
         if build.cudnn is not None and build.published
     ]
     via = f"the builds of torch {torch} [{builds[0].source}]"
-    return Observed.of(False, f"{via}; {NEAREST}{', '.join(made[:4])}")
+    return _Never(via, tuple(made[:4]))
 
 
 # ---------------------------------------------------------------- NVIDIA's other images

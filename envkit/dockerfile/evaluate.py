@@ -14,11 +14,11 @@ from envkit.dockerfile import conda, makefile, pip, poetry, shell, system, torch
 from envkit.dockerfile.bases import PATH
 from envkit.dockerfile.bases import base as base_of
 from envkit.dockerfile.files import Files, absolute
-from envkit.dockerfile.parse import LONGEST_LINE, TOO_LONG, Instruction, Parsed, Text, parse
+from envkit.dockerfile.parse import LONGEST_LINE, Instruction, Parsed, Text, parse
 from envkit.dockerfile.pythons import SYSTEM, Python, Pythons
 from envkit.dockerfile.tree import NoContext, Run, Source, Tree
 from envkit.facts import Facts
-from envkit.model import UNSUPPORTED, Observed, Span
+from envkit.model import Observed, Span
 from envkit.subjects.dockerfile import (
     Base,
     Command,
@@ -151,7 +151,7 @@ class _Reader:
         self.asked = 0
         self.known_env: tuple[Env, dict[str, str]] = ({}, {})
         for problem in parsed.problems:
-            if problem.message == TOO_LONG:
+            if problem.too_long:
                 raise Beyond(
                     f"line {problem.span.line} is longer than {LONGEST_LINE:,} bytes, where BuildKit stops reading"
                 )
@@ -708,7 +708,7 @@ def _unprivileged(user: str) -> bool:
 
 def _holds_torch(base: Base) -> bool:
     """Whether the image is one of torch, though neither its tag nor a fact says which."""
-    if base.torch.missing == UNSUPPORTED or not base.sure:
+    if base.torch.is_unsupported or not base.sure:
         return False
     name = base.repository.rsplit("/", 1)[-1]
     return "pytorch" in name.split("-") or name in ("vllm-openai", "sglang")

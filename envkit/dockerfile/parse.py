@@ -17,7 +17,7 @@ from envkit.dockerfile.words import SPACES, heredoc_name, heredoc_words, name_va
 from envkit.model import Span
 
 LONGEST_LINE = 65_535  # bytes; BuildKit reads lines with Go's bufio.Scanner, whose tokens end there
-TOO_LONG = f"the line is longer than {LONGEST_LINE:,} bytes, where BuildKit stops reading"
+_TOO_LONG = f"the line is longer than {LONGEST_LINE:,} bytes, where BuildKit stops reading"
 
 _MAY_BE_JSON = frozenset(("ADD", "CMD", "COPY", "ENTRYPOINT", "RUN", "SHELL", "VOLUME"))
 _KNOWN = _MAY_BE_JSON | frozenset(
@@ -146,10 +146,14 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something for which BuildKit would refuse the file: ``message`` is a clause with what it says."""
+    """Something for which BuildKit would refuse the file: ``message`` is a clause with what it says.
+
+    ``too_long`` marks a line at which it stops reading, so that nothing is known of what follows.
+    """
 
     message: str
     span: Span
+    too_long: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +233,7 @@ def _cut_before_too_long(lines: list[str], path: str, problems: list[Problem]) -
             continue
         size = len(line) if len(line) > LONGEST_LINE else len(line.encode("utf-8", "surrogatepass"))
         if size > LONGEST_LINE:
-            problems.append(Problem(TOO_LONG, Span(path, index + 1, 1, index + 1, len(line) + 1)))
+            problems.append(Problem(_TOO_LONG, Span(path, index + 1, 1, index + 1, len(line) + 1), too_long=True))
             del lines[index:]
             return
 

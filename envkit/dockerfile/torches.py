@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from envkit.facts import Facts
-from envkit.model import UNSUPPORTED, Observed
+from envkit.model import Observed, Reason
 from envkit.subjects.dockerfile import Base, Install, Torch
 
 _VARIANT = re.compile(r"cu(\d{2,3})(?:_full|\.with\..*)?")
@@ -67,7 +67,7 @@ def of_install(install: Install, others: Iterable[Install], base: Base, facts: F
     if install.manager == "conda":
         cuda, method = _conda(install, tuple(others)), "conda"
     elif install.manager == "source":
-        cuda, method = Observed(base.cuda.value, base.cuda.via, base.cuda.missing), "source"
+        cuda, method = base.cuda, "source"
     else:
         cuda = _pip(install, facts, arm)
         method = install.manager
@@ -146,7 +146,8 @@ def _pip(install: Install, facts: Facts, arm: bool) -> Observed[str]:
         if wins(install, extra, facts):
             return _named(extra, f"{via}, extra index for {extra}")
         if not install.version:
-            return Observed.lost(f"the default index has a newer torch than the extra index for {extra}", via)
+            why = f"the default index has a newer torch than the extra index for {extra}"
+            return Observed.lost(why, via, Reason.NEWER_ON_DEFAULT_INDEX)
     if not install.version:
         return Observed.lost("no exact version, so the CUDA is whatever the newest torch has", via)
     builds = facts.torch_builds(install.version)
@@ -217,9 +218,9 @@ def _parts(version: str) -> tuple[int, ...]:
 
 def _named(variant: str, via: str) -> Observed[str]:
     said = cuda_of(variant)
-    if said.startswith("rocm") or not said:
-        return Observed.lost(UNSUPPORTED if said else f"the variant {variant} names no CUDA", via)
-    return Observed.of(said, via)
+    if not said:
+        return Observed.lost(f"the variant {variant} names no CUDA", via)
+    return Observed.unsupported(via) if said.startswith("rocm") else Observed.of(said, via)
 
 
 def _default(index: str) -> bool:

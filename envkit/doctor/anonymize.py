@@ -18,6 +18,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+from envkit.model import is_observation
+
 _HEX = "[0-9a-fA-F]"
 _UUID = rf"{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}"
 _OCTET = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"  # a driver's version has four numbers too, but larger ones
@@ -157,7 +159,7 @@ def _walk(value: Any, key: str, known: _Known) -> Any:
     if isinstance(value, str):
         return _text(value, key, known)
     if isinstance(value, Mapping):
-        if set(value) == {"value", "via", "missing"}:
+        if is_observation(value):
             return {inner: _walk(item, key if inner == "value" else "", known) for inner, item in value.items()}
         version = key if key in _VERSIONS else ""
         return {

@@ -207,8 +207,8 @@ class ImageRow:
     ``os`` is NVIDIA's label and ``torch`` the release inside, each None where the tag names none.  ``cudnn`` is
     the version in the tags that say cudnn.  ``require_cuda``, ``branches`` and ``brands`` come from the image's
     NVIDIA_REQUIRE_CUDA.  ``retired`` is True when the publisher had moved it to its end-of-life folder on the
-    day ``seen``, so that the tag may be gone, and False when it was on the list of supported tags.  ``digests``
-    are by tag and were not checked against a registry.
+    day ``seen``, so that the tag may be gone, and False when it was on the list of supported tags; ``removed`` is
+    True where the tag is known to be gone.  ``digests`` are by tag and were not checked against a registry.
     """
 
     image: str
@@ -221,6 +221,7 @@ class ImageRow:
     branches: tuple[int, ...] | None
     brands: tuple[str, ...] | None
     retired: bool | None
+    removed: bool | None
     digests: Mapping[str, str]
     note: str
     source: str

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 
 from envkit.host.place import Place, Source, short
-from envkit.model import UNSUPPORTED, Observed
+from envkit.model import Observed
 from envkit.subjects.host.system import Clock, Frequency, Processors, Scaling, Synchronisation, Tasks, Throttling
 
 _CPU = "sys/devices/system/cpu"
@@ -95,7 +95,7 @@ def _boost(place: Place) -> str:
 
 
 def throttling(place: Place) -> Observed[Throttling]:
-    """The time that heat cost, by package; UNSUPPORTED where the processors do not count it."""
+    """The time that heat cost, by package; unsupported where the processors do not count it."""
     worst: dict[str, int] = {}
     for name in place.names(_CPU):
         if re.fullmatch(r"cpu[0-9]+", name):
@@ -104,7 +104,7 @@ def throttling(place: Place) -> Observed[Throttling]:
             if text and package:
                 worst[package] = max(worst.get(package, 0), int(text))
     if not worst:
-        return Observed.lost(UNSUPPORTED, f"/{_CPU}")
+        return Observed.unsupported(f"/{_CPU}")
     return Observed.of(Throttling(len(worst), max(worst.values())), "package_throttle_total_time_ms")
 
 
@@ -212,7 +212,7 @@ def settings(place: Place) -> Observed[dict[str, Observed[str]]]:
         try:
             text = place.word(path)
         except (FileNotFoundError, NotADirectoryError):
-            found[name] = Observed.lost(UNSUPPORTED, f"/{path}")
+            found[name] = Observed.unsupported(f"/{path}")
         except OSError as error:
             found[name] = Observed.lost(f"/{path}: {short(error)}", f"/{path}")
         else:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from envkit.host import files
 from envkit.host.place import Place, Source, nearest, parsed, short
-from envkit.model import UNSUPPORTED, Observed
+from envkit.model import Observed
 from envkit.subjects.host import Disk
 from envkit.subjects.host.system import Mount, NvmeDrive, Raid
 
@@ -39,7 +39,7 @@ def room(use: str, path: str, place: Place) -> Disk:
         return Disk(use, path, lost, lost, lost, lost, Observed.lost(why, "statvfs"))
     free, total = seen.f_bavail * seen.f_frsize, seen.f_blocks * seen.f_frsize
     # a file system that makes inodes as it needs them (btrfs, most of those in memory) says that it has none
-    none: Observed[int] = Observed.lost(UNSUPPORTED, "statvfs")
+    none: Observed[int] = Observed.unsupported("statvfs")
     flags = tuple(name for bit, name in ((os.ST_RDONLY, "read-only"), (os.ST_NOEXEC, "noexec")) if seen.f_flag & bit)
     return Disk(
         use,
@@ -82,7 +82,7 @@ def mounts(place: Place) -> Observed[tuple[Mount, ...]]:
     """The file systems on drives, each once for each way in which it is mounted."""
     read = all_mounts(place)
     if read.value is None:
-        return Observed.lost(read.missing, read.via)
+        return read.absence()
     found: dict[tuple[str, bool, bool], Mount] = {}
     for mount in read.value:
         if mount.kind in _ON_DRIVES:
@@ -152,13 +152,13 @@ def nvme_drives(place: Place) -> Observed[tuple[NvmeDrive, ...]]:
 
 
 def lustre(place: Place) -> Observed[str]:
-    """What Lustre says of its own health; UNSUPPORTED where it is not loaded."""
+    """What Lustre says of its own health; unsupported where it is not loaded."""
     for name in ("sys/fs/lustre/health_check", "proc/fs/lustre/health_check"):
         try:
             return Observed.of(place.word(name), f"/{name}")
         except FileNotFoundError:
             continue
-    return Observed.lost(UNSUPPORTED, "/sys/fs/lustre")
+    return Observed.unsupported("/sys/fs/lustre")
 
 
 def docker_root(place: Place) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from envkit.host import pci
 from envkit.host.place import Place, Source, parsed, short
-from envkit.model import UNSUPPORTED, Observed
+from envkit.model import Observed
 from envkit.subjects.host import DriverGpu, DriverInstall, DriverLibrary, KernelModule, MigCapability, PciGpu, Selinux
 from envkit.versions import Driver
 
@@ -57,7 +57,7 @@ def module(place: Place) -> Observed[KernelModule]:
     Where neither is there no module is loaded, or it is that of another system, as under WSL.
     """
     if not place.exists("proc/driver/nvidia") and not place.exists("sys/module/nvidia"):
-        return Observed.lost(UNSUPPORTED, "/proc/driver/nvidia, /sys/module/nvidia")
+        return Observed.unsupported("/proc/driver/nvidia, /sys/module/nvidia")
     told = parsed(place, "proc/driver/nvidia/version", parse_module_version)
     if told.value is not None:
         return told
@@ -161,7 +161,7 @@ def parse_params(text: str) -> dict[str, str]:
 def params(place: Place) -> Observed[dict[str, str]]:
     """The options that the loaded module took, whoever gave them; without a module there are none."""
     if not place.exists("proc/driver/nvidia"):
-        return Observed.lost(UNSUPPORTED, "/proc/driver/nvidia")
+        return Observed.unsupported("/proc/driver/nvidia")
     return parsed(place, "proc/driver/nvidia/params", parse_params)
 
 
@@ -235,7 +235,7 @@ def dev_char(place: Place) -> Observed[tuple[str, ...]]:
 def suspends(place: Place) -> Observed[int]:
     """How often the machine slept and woke since boot; a kernel without sleep does not count."""
     if not place.exists("sys/power/suspend_stats/success"):
-        return Observed.lost(UNSUPPORTED, "/sys/power/suspend_stats")
+        return Observed.unsupported("/sys/power/suspend_stats")
     return Observed.of(int(place.word("sys/power/suspend_stats/success")), "/sys/power/suspend_stats/success")
 
 
@@ -302,7 +302,7 @@ def _denials(place: Place) -> Observed[tuple[str, ...]]:
             file.seek(-min(_AUDIT_BYTES, os.fstat(file.fileno()).st_size), os.SEEK_END)
             text = file.read(_AUDIT_BYTES).decode("utf-8", "replace")
     except FileNotFoundError:
-        return Observed.lost(UNSUPPORTED, f"/{name}")
+        return Observed.unsupported(f"/{name}")
     except OSError as error:
         return Observed.lost(f"/{name}: {short(error)}", f"/{name}")
     if not booted:

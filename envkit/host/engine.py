@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from envkit.engine.endpoint import SOCKET, Tls, endpoint
 from envkit.errors import UsageError
 from envkit.host.place import Place, Source, short
-from envkit.model import UNSUPPORTED, Observed
+from envkit.model import Observed
 from envkit.payload.isolate import Ending
 from envkit.subjects.host import Docker
 
@@ -111,7 +111,7 @@ def socket_mode(where: str) -> Observed[int]:
     """The permission bits of the engine's Unix socket."""
     scheme, _, path = where.partition("://")
     if scheme != "unix":
-        return Observed.lost(UNSUPPORTED, where)
+        return Observed.unsupported(where)
     try:
         return Observed.of(stat.S_IMODE(os.stat(path).st_mode), f"stat {path}")
     except OSError as error:

@@ -85,7 +85,7 @@ def switch_managers(place: Place) -> Observed[tuple[str, ...]]:
     via = f"/{BUS}/*/vpd"
     cards = fabric_cards(place)
     if cards.value is None:
-        return Observed.lost(cards.missing, via)
+        return cards.absence(via)
     cabled = [card.address for card in cards.value if card.kind == "infiniband" and not card.virtual]
     gpus = any(kind_of(vendor, code) == "gpu" for _, vendor, code in functions(place))
     if not gpus or not cabled or any(card.kind == "nvswitch" for card in cards.value):

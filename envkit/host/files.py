@@ -119,7 +119,7 @@ def daemon_config(place: Place) -> Observed[DaemonConfig]:
         return Observed.of(DaemonConfig(path, present=False), path)
     text = place.text(path[1:])
     if text.value is None:
-        return Observed.lost(text.missing, path)
+        return text.absence(path)
     if "\ufffd" in text.value:
         return Observed.of(DaemonConfig(path, error="it is no UTF-8"), path)
     return Observed.of(parse_daemon_config(text.value, path, place), path)
@@ -167,7 +167,7 @@ def toolkit_config(place: Place) -> Observed[ToolkitConfig]:
         return Observed.of(ToolkitConfig(path, present=False, low_level=_LOW_LEVEL, low_level_found=found), path)
     text = place.text(path[1:])
     if text.value is None:
-        return Observed.lost(text.missing, path)
+        return text.absence(path)
     return Observed.of(parse_toolkit_config(text.value, path, place), path)
 
 

@@ -269,13 +269,13 @@ def read_log(place: Place) -> Observed[list[str]]:
 
 def kernel_log(read: Observed[list[str]]) -> Observed[tuple[LogLine, ...]]:
     """The lines of known kinds."""
-    return Observed.lost(read.missing, read.via) if read.value is None else Observed.of(parse_log(read.value), read.via)
+    return read.absence() if read.value is None else Observed.of(parse_log(read.value), read.via)
 
 
 def log_start(read: Observed[list[str]]) -> Observed[float]:
     """Seconds after boot at which the oldest line was written that could be read."""
     if read.value is None:
-        return Observed.lost(read.missing, read.via)
+        return read.absence()
     start = beginning(read.value)
     return Observed.lost("its first line has no time", read.via) if start is None else Observed.of(start, read.via)
 

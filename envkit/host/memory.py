@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from envkit.host.cpu import parse_list
 from envkit.host.place import Place, Source
-from envkit.model import UNSUPPORTED, Observed
+from envkit.model import Observed
 from envkit.subjects.host.system import ControlGroup, Memory, MemoryController, NumaNode
 
 _NODES = "sys/devices/system/node"
@@ -74,11 +74,11 @@ def free_blocks(text: str, page: int = _PAGE) -> dict[int, tuple[int, int]]:
 
 
 def numa(place: Place) -> Observed[tuple[NumaNode, ...]]:
-    """The nodes; UNSUPPORTED on a kernel that knows none."""
+    """The nodes; unsupported on a kernel that knows none."""
     try:
         numbers = sorted(int(name[4:]) for name in place.names(_NODES) if re.fullmatch(r"node[0-9]+", name))
     except FileNotFoundError:
-        return Observed.lost(UNSUPPORTED, f"/{_NODES}")
+        return Observed.unsupported(f"/{_NODES}")
     try:
         blocks = free_blocks(place.word("proc/buddyinfo"), os.sysconf("SC_PAGE_SIZE") if place.live else _PAGE)
     except (PermissionError, FileNotFoundError):  # it has mode 0400 on hardened kernels
@@ -94,13 +94,13 @@ def numa(place: Place) -> Observed[tuple[NumaNode, ...]]:
 
 
 def memory_errors(place: Place) -> Observed[tuple[MemoryController, ...]]:
-    """The counters of the memory controllers; UNSUPPORTED where no driver counts."""
+    """The counters of the memory controllers; unsupported where no driver counts."""
     try:
         names = [name for name in place.names(_CONTROLLERS) if re.fullmatch(r"mc[0-9]+", name)]
     except FileNotFoundError:
         names = []
     if not names:
-        return Observed.lost(UNSUPPORTED, f"/{_CONTROLLERS}")
+        return Observed.unsupported(f"/{_CONTROLLERS}")
     found = []
     for name in names:
         base = f"{_CONTROLLERS}/{name}"
@@ -209,9 +209,9 @@ def control_group(place: Place) -> Observed[ControlGroup]:
 
 
 def oom_kills(place: Place) -> Observed[int]:
-    """How often the kernel killed a process for want of memory since boot; UNSUPPORTED if it does not count."""
+    """How often the kernel killed a process for want of memory since boot; unsupported if it does not count."""
     found = re.search(r"^oom_kill ([0-9]+)$", place.word("proc/vmstat"), re.MULTILINE)
-    return Observed.of(int(found[1]), "/proc/vmstat") if found else Observed.lost(UNSUPPORTED, "/proc/vmstat")
+    return Observed.of(int(found[1]), "/proc/vmstat") if found else Observed.unsupported("/proc/vmstat")
 
 
 SOURCES: dict[str, Source] = {

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator
 
 from envkit.host.place import MOST_BYTES, Place, Source, short
-from envkit.model import UNSUPPORTED, Observed
+from envkit.model import Observed
 from envkit.payload.elf import mapped
 from envkit.subjects.host import Firmware, KernelModules, ModprobeLine, ModuleFile, ModuleSigning
 from envkit.subjects.host.driver import release_key
@@ -111,7 +111,7 @@ def kernels(place: Place) -> Observed[tuple[KernelModules, ...]]:
     """The kernels whose modules are here; a container has none."""
     release_file = place.text("proc/sys/kernel/osrelease")
     if release_file.value is None:
-        return Observed.lost(release_file.missing, release_file.via)
+        return release_file.absence()
     running = release_file.value.strip()
     found: dict[str, KernelModules] = {}
     for tree in _TREES:
@@ -156,7 +156,7 @@ def signing(place: Place) -> Observed[ModuleSigning]:
     An EFI variable's file is four bytes of attributes and its value (the kernel's efivarfs.rst).
     """
     if not place.exists("sys/firmware") or not place.names("sys/firmware"):
-        return Observed.lost(UNSUPPORTED, "/sys/firmware")  # a container, from which engines hide it
+        return Observed.unsupported("/sys/firmware")  # a container, from which engines hide it
     if not place.exists("sys/firmware/efi"):
         return Observed.of(ModuleSigning("no EFI", _enforced(place)), "/sys/firmware/efi")
     with place.path(_SECURE_BOOT).open("rb") as file:
@@ -200,11 +200,11 @@ def modprobe(place: Place) -> Observed[tuple[ModprobeLine, ...]]:
     for _, path in sorted(files.items()):
         text = place.text(path)
         if text.value is None:
-            return Observed.lost(text.missing, text.via)
+            return text.absence()
         found += parse_modprobe(text.value, f"/{path}")
     booted = place.text("proc/cmdline")
     if booted.value is None:
-        return Observed.lost(booted.missing, booted.via)
+        return booted.absence()
     found += parse_command_line(booted.value)
     return Observed.of(tuple(found), "modprobe.d and /proc/cmdline")
 

@@ -6,7 +6,7 @@ import os
 
 from envkit.host.pci import driver_of
 from envkit.host.place import Place, Source, short
-from envkit.model import UNSUPPORTED, Observed
+from envkit.model import Observed
 from envkit.subjects.host.fabric import NetInterface
 
 _CLASS = "sys/class/net"
@@ -40,9 +40,10 @@ def _speed(place: Place, path: str) -> Observed[int]:
     try:
         speed = int(place.word(f"{path}/speed"))
     except OSError as error:
-        why = UNSUPPORTED if error.errno in (22, 2, 95) else f"/{path}/speed: {short(error)}"
-        return Observed.lost(why, f"/{path}/speed")
-    return Observed.of(speed, f"/{path}/speed") if speed > 0 else Observed.lost(UNSUPPORTED, f"/{path}/speed")
+        if error.errno in (22, 2, 95):
+            return Observed.unsupported(f"/{path}/speed")
+        return Observed.lost(f"/{path}/speed: {short(error)}", f"/{path}/speed")
+    return Observed.of(speed, f"/{path}/speed") if speed > 0 else Observed.unsupported(f"/{path}/speed")
 
 
 def _interface(place: Place, name: str, defaults: frozenset[str]) -> NetInterface:

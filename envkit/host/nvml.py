@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import pynvml
 
 from envkit.host.place import Source
-from envkit.model import UNSUPPORTED, Observed
+from envkit.model import Observed
 from envkit.payload.isolate import Ending
 from envkit.subjects.host.gpu import (
     Bar1,
@@ -251,7 +251,7 @@ def _observed(via: str, make: Callable[[], T], instead: T | None = None) -> Obse
     except NvmlFault as fault:
         if not fault.unsupported:
             return Observed.lost(f"{via} {fault}", via)
-        return Observed.lost(UNSUPPORTED, via) if instead is None else Observed.of(instead, via)
+        return Observed.unsupported(via) if instead is None else Observed.of(instead, via)
 
 
 class _Device:

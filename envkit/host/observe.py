@@ -36,7 +36,7 @@ from envkit.host import (
     services,
 )
 from envkit.host.place import Place, Source
-from envkit.model import Observed
+from envkit.model import Observed, Reason
 from envkit.payload import isolate
 from envkit.payload.isolate import Ending, Task
 from envkit.subjects.codec import from_plain, to_plain
@@ -106,13 +106,18 @@ GROUPS = (
 )
 
 
-def _said(group: Group, ending: Ending) -> str:
-    """How a child that did not end well ended, in words; checks read "hung" and "was killed by" as signs of a fault."""
+def _unanswered(group: Group, ending: Ending) -> Observed[Any]:
+    """A field whose reader did not end well; one that hung or was killed is a sign of a fault."""
+    reason = None
     if ending.ended == "hung" and ending.seconds < group.limit_s * _ITS_OWN:
-        return f"had no answer when the budget of all was spent, after {ending.seconds:.1f} s"
-    if ending.ended == "hung":
-        return f"hung: {ending.detail}"
-    return f"was killed by {ending.signal}" if ending.ended == "killed" else f"failed: {ending.detail or ending.ended}"
+        how = f"had no answer when the budget of all was spent, after {ending.seconds:.1f} s"
+    elif ending.ended == "hung":
+        how, reason = f"hung: {ending.detail}", Reason.READER_DIED
+    elif ending.ended == "killed":
+        how, reason = f"was killed by {ending.signal}", Reason.READER_DIED
+    else:
+        how = f"failed: {ending.detail or ending.ended}"
+    return Observed.lost(f"the reader of {group.name} {how}", reason=reason)
 
 
 # what a file whose text is not what every kernel writes makes of its reader; the other sources must not pay for it
@@ -157,7 +162,7 @@ def read_groups(
             plain[""] = None  # it did not even say what there is to read
         for name, value in plain.items():
             if value is None:
-                seen[name] = Observed.lost(f"the reader of {group.name} {_said(group, ending)}")
+                seen[name] = _unanswered(group, ending)
                 continue
             try:
                 seen[name] = from_plain(group.kind or kinds[name], value)

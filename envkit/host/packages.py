@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from envkit.host.driver import DRIVER_VERSION
 from envkit.host.place import Place, Source
-from envkit.model import UNSUPPORTED, Observed
+from envkit.model import Observed
 from envkit.subjects.host import Package, Reboot, Unattended
 
 _STATUS = "var/lib/dpkg/status"
@@ -62,7 +62,7 @@ def _no_dpkg(place: Place) -> bool:
 def packages(place: Place) -> Observed[Mapping[str, str]]:
     """The installed packages that matter here and their versions."""
     if _no_dpkg(place):
-        return Observed.lost(UNSUPPORTED, f"/{_STATUS}")
+        return Observed.unsupported(f"/{_STATUS}")
     found = {fields["Package"]: fields.get("Version", "") for fields in _installed(place)}
     return Observed.of(found, f"/{_STATUS}")
 
@@ -76,7 +76,7 @@ def _package(fields: Mapping[str, str]) -> Package:
 def driver_packages(place: Place) -> Observed[tuple[Package, ...]]:
     """The driver's own packages: those whose version is a driver's, and modules that a distribution built."""
     if _no_dpkg(place):
-        return Observed.lost(UNSUPPORTED, f"/{_STATUS}")
+        return Observed.unsupported(f"/{_STATUS}")
     found = []
     for fields in _installed(place):
         name = fields["Package"]
@@ -150,7 +150,7 @@ def parse_unattended(assigned: Iterator[tuple[str, str]], installed: bool) -> Un
 def unattended(place: Place) -> Observed[Unattended]:
     """The unattended upgrades as apt's configuration sets them, its files in apt's order."""
     if _no_dpkg(place):
-        return Observed.lost(UNSUPPORTED, f"/{_STATUS}")
+        return Observed.unsupported(f"/{_STATUS}")
     folder = "etc/apt/apt.conf.d"
     names = place.names(folder) if place.exists(folder) else ()
     # apt reads names without an extension or with .conf, and leaves backups of editors and dpkg alone
@@ -159,7 +159,7 @@ def unattended(place: Place) -> Observed[Unattended]:
     for path in [*read, *(["etc/apt/apt.conf"] if place.exists("etc/apt/apt.conf") else [])]:
         text = place.text(path)
         if text.value is None:
-            return Observed.lost(text.missing, text.via)
+            return text.absence()
         assigned += parse_apt(text.value)
     installed = place.exists("usr/bin/unattended-upgrade") or place.exists("usr/bin/unattended-upgrades")
     return Observed.of(parse_unattended(iter(assigned), installed), f"/{folder}")
@@ -172,7 +172,7 @@ def _kept(name: str) -> bool:
 def reboot(place: Place) -> Observed[Reboot]:
     """Whether update-notifier's mark for a due reboot lies there; only Debian's relatives write it."""
     if _no_dpkg(place):
-        return Observed.lost(UNSUPPORTED, f"/{_STATUS}")
+        return Observed.unsupported(f"/{_STATUS}")
     wanted = place.exists("run/reboot-required")
     for_whom = place.word("run/reboot-required.pkgs") if place.exists("run/reboot-required.pkgs") else ""
     return Observed.of(Reboot(wanted, tuple(sorted(set(for_whom.split())))), "/run/reboot-required")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 from envkit.host.place import Place, Source, short
-from envkit.model import UNSUPPORTED, Observed
+from envkit.model import Observed
 from envkit.subjects.host import PciDevice, PciLink, PciPayload
 
 T = TypeVar("T")
@@ -130,12 +130,12 @@ def parse_redirects(config: bytes) -> tuple[str, ...]:
 
 
 def _seen(path: str, read: Callable[[], T]) -> Observed[T]:
-    """What ``read`` gives; UNSUPPORTED without the file, lost with the reason if it cannot be read or understood."""
+    """What ``read`` gives; unsupported without the file, lost with the reason if it cannot be read or understood."""
     via = f"/{path}"
     try:
         return Observed.of(read(), via)
     except (FileNotFoundError, LookupError):
-        return Observed.lost(UNSUPPORTED, via)
+        return Observed.unsupported(via)
     except (OSError, ValueError) as error:
         return Observed.lost(short(error), via)
 
@@ -195,7 +195,7 @@ def _device(place: Place, address: str, kind: str, vendor: str) -> PciDevice:
         _seen(f"{path}/config", lambda: parse_payload(_config(place, path, power, _PLAIN))),
         _seen(f"{path}/config", lambda: _redirects(place, path, power))
         if kind == "bridge"
-        else Observed.lost(UNSUPPORTED, f"/{path}/config"),
+        else Observed.unsupported(f"/{path}/config"),
     )
 
 

@@ -117,7 +117,7 @@ def parsed(place: Place, name: str, parse: Callable[[str], T], most: int = MOST_
     """What a parser makes of a file's text; lost with the reason where there is no text or the parser refuses it."""
     text = place.text(name, most)
     if text.value is None:
-        return Observed.lost(text.missing, text.via)
+        return text.absence()
     try:
         return Observed.of(parse(text.value), text.via)
     except ValueError as error:

@@ -15,7 +15,7 @@ from envkit.host.cpu import parse_uptime
 from envkit.host.fabric import settings
 from envkit.host.pci import ADDRESS, driver_of
 from envkit.host.place import Place, Source, short
-from envkit.model import UNSUPPORTED, Observed
+from envkit.model import Observed
 from envkit.subjects.host.fabric import Cufile, Gid, RdmaDevice, RdmaPort
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ def _told(place: Place, name: str) -> Observed[str]:
         word = ""
     except OSError as error:
         return Observed.lost(f"/{name}: {short(error)}", f"/{name}")
-    return Observed.of(word[:80], f"/{name}") if word else Observed.lost(UNSUPPORTED, f"/{name}")
+    return Observed.of(word[:80], f"/{name}") if word else Observed.unsupported(f"/{name}")
 
 
 def _counters(place: Place, port: str) -> Observed[Mapping[str, int]]:
@@ -78,7 +78,7 @@ def _counters(place: Place, port: str) -> Observed[Mapping[str, int]]:
     tables = [table for table in ("counters", "hw_counters") if place.exists(f"{port}/{table}")]
     via = ", ".join(f"/{port}/{table}" for table in tables) or f"/{port}"
     if not tables:
-        return Observed.lost(UNSUPPORTED, via)
+        return Observed.unsupported(via)
     for table in tables:
         for name in place.names(f"{port}/{table}"):
             try:
@@ -118,10 +118,8 @@ def _port(place: Place, device: str, number: int, umads: Observed[tuple[tuple[st
         _read(place, f"{path}/phys_state", parse_word),
         _read(place, f"{path}/rate", parse_rate),
         _counters(place, path),
-        _gids(place, path) if layer.value == "Ethernet" else Observed.lost(UNSUPPORTED, f"/{path}/link_layer"),
-        Observed.lost(umads.missing, umads.via)
-        if umads.value is None
-        else Observed.of((device, number) in umads.value, umads.via),
+        _gids(place, path) if layer.value == "Ethernet" else Observed.unsupported(f"/{path}/link_layer"),
+        umads.absence() if umads.value is None else Observed.of((device, number) in umads.value, umads.via),
     )
 
 
@@ -197,9 +195,7 @@ def _device(
         place.names(f"{path}/device/net") if on_bus and place.exists(f"{path}/device/net") else (),
         _told(place, f"{path}/board_id"),
         _told(place, f"{path}/fw_ver"),
-        Observed.lost(verbs.missing, verbs.via)
-        if verbs.value is None
-        else Observed.of(verbs.value.get(name, "no class device"), verbs.via),
+        verbs.absence() if verbs.value is None else Observed.of(verbs.value.get(name, "no class device"), verbs.via),
         uptime,
         ports,
     )
@@ -232,7 +228,7 @@ def cufile(place: Place) -> Observed[Cufile]:
         return Observed.of(Cufile(path, present=False), path)
     seen = place.text(path.lstrip("/"))
     if seen.value is None:
-        return Observed.lost(seen.missing, path)
+        return seen.absence(path)
     return Observed.of(parse_cufile(path, seen.value), path)
 
 
@@ -249,7 +245,7 @@ def nccl_conf(place: Place) -> Observed[Mapping[str, str]]:
         if place.exists(path.lstrip("/")):
             seen = place.text(path.lstrip("/"))
             if seen.value is None:
-                return Observed.lost(seen.missing, path)
+                return seen.absence(path)
             found |= {name: value for name, value in settings(seen.value).items() if name.startswith("NCCL_")}
     return Observed.of(found, ", ".join(paths))
 

@@ -75,7 +75,7 @@ def remote_mounts(place: Place) -> Observed[tuple[RemoteMount, ...]]:
     """The mounts of other machines' files and whether they answer; a recorded tree has only their names."""
     read = all_mounts(place)
     if read.value is None:
-        return Observed.lost(read.missing, read.via)
+        return read.absence()
     mounts = {mount.path: mount for mount in read.value if is_remote(mount)}
     if mounts and not place.live:
         return Observed.lost("a recorded tree has no file systems of other machines to ask")

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from envkit.errors import Undecided, UsageError
-from envkit.model import Observed
+from envkit.model import Observed, is_observation
 from envkit.subjects import codec
 from envkit.subjects.image import Image, Promise
 from envkit.versions import Sm
@@ -45,7 +45,7 @@ def read(
         odd = sorted(str(key) for key in expected ^ set(image))
         raise _garbled(f"fields missing or unknown: {', '.join(odd)}", document)
     for key, value in image.items():
-        if not isinstance(value, Mapping) or set(value) != {"value", "via", "missing"}:
+        if not is_observation(value):
             raise _garbled(f"{key} is not an observation", value)
         if (value["value"] is None) != bool(value["missing"]):
             raise _garbled(f"{key} must have either a value or a reason for its absence", value)

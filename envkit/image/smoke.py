@@ -8,7 +8,7 @@ from typing import Any
 
 from envkit.errors import UsageError
 from envkit.image.probe import SCHEMA
-from envkit.model import Observed
+from envkit.model import Observed, Reason
 from envkit.subjects.codec import from_plain
 from envkit.subjects.smoke import SmokeRun
 
@@ -18,8 +18,8 @@ ENDED = frozenset({"ran", "raised", "cuda", "memory", "killed", "hung", "unfit",
 _DIED = {"killed": "was killed by ", "hung": "did not end: ", "garbled": "ended the process: "}
 
 
-def _seen(value: object, via: str, missing: str) -> dict[str, object]:
-    return {"value": value, "via": via, "missing": missing if value is None else ""}
+def _seen(value: object, via: str, missing: str, reason: Reason | None = None) -> dict[str, object]:
+    return {"value": value, "via": via, "missing": missing if value is None else "", "reason": reason}
 
 
 def read(document: Mapping[str, Any], asked: SmokeRun) -> SmokeRun:
@@ -33,24 +33,27 @@ def read(document: Mapping[str, Any], asked: SmokeRun) -> SmokeRun:
     if document.get("refused"):
         raise UsageError(f"the smoke suite refused: {document['refused']}", "mend the file that --extra names")
     no_torch = str(document.get("torch_error") or "torch was not imported")
+    # the payload says first how the process ended
+    ended, _, detail = str(document.get("torch_error") or "").partition(" ")
+    reason = {"": Reason.NOT_IMPORTED, "unfit": Reason.NO_TORCH}.get(ended)
     died = ""
-    if document.get("torch") is None and no_torch.partition(" ")[0] in _DIED:
+    if document.get("torch") is None and ended in _DIED:
         # every test died of it: one thing that is not known about the image, not a fault of each kernel
-        died = f"import torch {_DIED[no_torch.partition(' ')[0]]}{no_torch.partition(' ')[2]}"
+        died = f"import torch {_DIED[ended]}{detail}"
     no_driver = str(document.get("gpus_error") or "the driver was not asked")
     plain = {
         "name": asked.name,
         "python": _seen(document.get("python"), "sys.version_info", "the document names no python"),
-        "torch": _seen(document.get("torch"), "torch.__version__", no_torch),
+        "torch": _seen(document.get("torch"), "torch.__version__", no_torch, reason),
         "gpus": _seen(document.get("gpus"), "cuDeviceGetName", no_driver),
-        "cuda_before_fork": _seen(document.get("cuda_before_fork"), "torch.cuda.is_initialized", no_torch),
+        "cuda_before_fork": _seen(document.get("cuda_before_fork"), "torch.cuda.is_initialized", no_torch, reason),
         "tests": _seen(
             None if died else document.get("tests"), "the smoke suite", died or "the document holds no tests"
         ),
         "sabotage": document.get("sabotage", ""),
         "seconds": document.get("seconds", 0.0),
-        "import_s": _seen(document.get("import_s"), "time.monotonic", no_torch),
-        "parent_kb": _seen(document.get("parent_kb"), "VmHWM in /proc/self/status", no_torch),
+        "import_s": _seen(document.get("import_s"), "time.monotonic", no_torch, reason),
+        "parent_kb": _seen(document.get("parent_kb"), "VmHWM in /proc/self/status", no_torch, reason),
     }
     try:
         run = from_plain(SmokeRun, plain)

@@ -28,7 +28,7 @@ from envkit.image import probe as probe_document
 from envkit.image import smoke as smoke_document
 from envkit.image.audit import observe as observe_files
 from envkit.image.tree import open_tree
-from envkit.model import Observed
+from envkit.model import Observed, Reason
 from envkit.payload.begin import OLDEST
 from envkit.payload.placement import WAYS
 from envkit.payload.precision.work import DTYPES
@@ -172,7 +172,7 @@ class Here:
 
     def promise(self) -> Observed[Promise]:
         """Nothing was promised of it."""
-        return Observed.lost(NO_PROMISE)
+        return Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE)
 
     def run(self, argv: list[str], timeout_s: float, say: Say, mounts: Mapping[str, Path] | None = None) -> Completed:
         """Runs the payload as a child of this process."""
@@ -198,7 +198,7 @@ def promised(labels: Mapping[str, str], name: str) -> Observed[Promise]:
     """What the labels of the image ``name`` promise, if envkit built it; raises UsageError for one that is no lock."""
     text = labels.get(LOCK_LABEL, "")
     if not text:
-        return Observed.lost(NO_PROMISE)
+        return Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE)
     if len(text) > _LABEL_LIMIT:
         raise UsageError(
             f"the label {LOCK_LABEL} of {name} has {len(text)} characters, which no lock has",

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 from envkit.dockerfile.evaluate import Beyond
 from envkit.dockerfile.evaluate import read as read_dockerfile
 from envkit.dockerfile.tree import Source
 from envkit.facts import Facts
 from envkit.judging import judge
-from envkit.model import UNSUPPORTED, Observed, Outcome, Result
+from envkit.model import Observed, Outcome, Result, ValueState
 from envkit.static import READ, Judged, Wishes
 from envkit.subjects.dockerfile import Dockerfile
 
@@ -52,7 +52,13 @@ def fields(dockerfile: Dockerfile) -> dict[str, Any]:
 
 
 def _absent(seen: Observed[str]) -> str:
-    return "the base has none" if seen.missing == UNSUPPORTED else seen.missing
+    match seen.state:
+        case ValueState.UNSUPPORTED:
+            return "the base has none"
+        case ValueState.MISSING | ValueState.VALUE:
+            return seen.missing
+        case never:
+            assert_never(never)
 
 
 def of_dockerfile(text: str, path: str, context: Source | None, wishes: Wishes, facts: Facts) -> Judged:

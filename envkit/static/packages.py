@@ -18,7 +18,7 @@ from envkit.dockerfile.tree import Source
 from envkit.errors import UsageError
 from envkit.facts import Facts
 from envkit.judging import judge
-from envkit.model import UNSUPPORTED, Observed, Span
+from envkit.model import Observed, Span
 from envkit.static import Judged, Wishes
 from envkit.subjects.dockerfile import Base, Install, Torch, Unread
 from envkit.subjects.packages import Disagreement, Packages
@@ -404,7 +404,7 @@ def _judged(subject: Packages, facts: Facts) -> Judged:
 def _no_torch(subject: Packages) -> Observed[str]:
     if subject.torches:
         return Observed.lost("it names several torches")
-    return Observed.lost("it names no torch" if subject.unread else UNSUPPORTED)
+    return Observed.lost("it names no torch") if subject.unread else Observed.unsupported()
 
 
 # What kinds.KINDS calls them.

@@ -151,12 +151,14 @@ class Base:
     ("nvidia/cuda", "nvcr.io/nvidia/pytorch"); ``tag`` "" where none is written.  ``scratch`` marks FROM scratch.
     ``family``: nvidia, pytorch, ngc, python, conda, os (debian, ubuntu, rockylinux, ...), other (frameworks known by
     name, see the facts) or unknown.  Each Observed says in ``via`` whether the tag said it or which fact row did, and
-    in ``missing`` why not; a base that surely has none of it (no CUDA in python:3.11) says UNSUPPORTED.
+    in ``missing`` why not; a base that surely has none of it (no CUDA in python:3.11) is unsupported.
     ``flavor``: base, runtime or devel.  ``cudnn`` is the version as exactly as known ("8", "9.1.0.70").
     ``nvcc``, ``compiler``: whether nvcc, a C compiler is there.  ``variables`` are ENVs of the image that matter
     (LD_LIBRARY_PATH, PATH, NVIDIA_VISIBLE_DEVICES, NVIDIA_DRIVER_CAPABILITIES, CUDA_VERSION, PIP_NO_CACHE_DIR).
     ``exists``: False where the publisher's list of tags is complete for it and lacks it; ``retired``: True where the
-    tag was taken away or may be; both not observed where unknown.
+    tag was taken away or may be; both not observed where unknown.  ``near_tags`` are tags that do exist, the likest
+    first, where it never did; ``removed`` says that a retired tag is known to be gone.  ``rocm`` marks an image for
+    AMD's GPUs.
     """
 
     reference: str
@@ -179,6 +181,9 @@ class Base:
     compiler: Observed[bool] = field(default_factory=Observed)
     exists: Observed[bool] = field(default_factory=Observed)
     retired: Observed[bool] = field(default_factory=Observed)
+    near_tags: tuple[str, ...] = ()
+    removed: bool = False
+    rocm: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from envkit.model import Observed
 from envkit.versions import Sm
@@ -153,6 +154,20 @@ class DriverSeen:
     nvml: str = ""
 
 
+class NvccFoundBy(StrEnum):
+    """How a CUDA compiler is found, in the order in which torch's cpp_extension looks."""
+
+    CUDA_HOME = "CUDA_HOME"
+    CUDA_PATH = "CUDA_PATH"
+    PATH = "PATH"
+    DEFAULT = "/usr/local/cuda"
+    PACKAGE = "package"
+
+    @classmethod
+    def _missing_(cls, value: object) -> NvccFoundBy:
+        return cls.PACKAGE  # which the probe says by its name
+
+
 @dataclass(frozen=True, slots=True)
 class Toolkit:
     """One CUDA compiler that an extension build would take.
@@ -165,6 +180,11 @@ class Toolkit:
     path: str
     version: str = ""
     error: str = ""
+
+    @property
+    def found_by(self) -> NvccFoundBy:
+        """``via``, where every package is one."""
+        return NvccFoundBy(self.via)
 
 
 @dataclass(frozen=True, slots=True)

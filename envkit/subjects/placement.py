@@ -36,7 +36,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """An exception of the user's code or of torch; ``by_user`` if the code itself raised it.
+    """An exception of the user's code or of torch, of the class ``kind``; ``by_user`` if the code itself raised it.
 
     ``stage`` is "import", "factory", "ranks", "forward", "loss" or "backward".
     """
@@ -47,6 +47,12 @@ class Stop:
     source: str = ""
     module: str = ""
     by_user: bool = False
+    kind: str = ""
+
+    def __post_init__(self) -> None:
+        """Takes the class from the message, which begins with it, where an older document does not name it."""
+        if not self.kind:
+            object.__setattr__(self, "kind", self.message.split(":")[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from functools import partial
 from envkit.image.audit import debian, environment, exposed, libraries
 from envkit.image.audit.linker import Linker, is_file
 from envkit.image.tree import Tree
-from envkit.model import Observed
+from envkit.model import Observed, Reason
 from envkit.payload import elf, fatbin
 from envkit.payload.probe import environ
 from envkit.subjects.audit import (
@@ -148,7 +148,7 @@ def _nothing_installed(audit: Audit) -> Audit:
         wheels=Observed.of((), via),
         requires=Observed.of((), via),
         overwritten=Observed.of((), via),
-        torch=Observed.lost(NO_TORCH),
+        torch=Observed.lost(NO_TORCH, reason=Reason.NO_TORCH),
     )
 
 
@@ -177,10 +177,10 @@ def _installed(tree: Tree, audit: Audit, pythons: environment.Pythons, dists: li
 def _torch(tree: Tree, dists: list[environment.Dist]) -> Observed[TorchFiles]:
     dist = next((each for each in dists if each.name == "torch"), None)
     if dist is None:
-        return Observed.lost(NO_TORCH)
+        return Observed.lost(NO_TORCH, reason=Reason.NO_TORCH)
     said = environment.torch_version(tree, dist)
     if said.value is None:
-        return Observed.lost(said.missing)
+        return said.absence("")
     return Observed.of(TorchFiles(*said.value, f"{dist.base}/torch"), said.via)
 
 
@@ -225,9 +225,9 @@ def _bound(
     version, libc = survey.libc()
     audit = replace(
         audit,
-        libc=Observed.of(f"glibc {version}", libc) if version else Observed.lost(NO_LIBC),
+        libc=Observed.of(f"glibc {version}", libc) if version else Observed.lost(NO_LIBC, reason=Reason.NO_LIBC),
         code=_code(tree, audit, survey),
-        extensions=_extensions(survey) if pythons or audit.wheels.value == () else Observed.lost(audit.python.missing),
+        extensions=_extensions(survey) if pythons or audit.wheels.value == () else audit.python.absence(""),
         cudnn=Observed.of(tuple(survey.cudnn()), "their strings"),
         copies=Observed.of(tuple(survey.copies()), "file names"),
         drivers=Observed.of(tuple(survey.drivers()), "file names"),
@@ -264,7 +264,7 @@ def _code(tree: Tree, audit: Audit, survey: libraries.Survey) -> Observed[Device
     """The device code of the torch that Python imports."""
     torch = audit.torch.value
     if torch is None:
-        return Observed.lost(audit.torch.missing)
+        return audit.torch.absence("")
     if not torch.cuda:
         return Observed.lost(f"torch {torch.version} is built without CUDA")
     path = f"{torch.path}/lib/libtorch_cuda.so"

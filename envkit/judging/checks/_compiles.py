@@ -16,7 +16,7 @@ from itertools import accumulate
 from envkit.dockerfile.torches import variant_of
 from envkit.dockerfile.tree import cloned
 from envkit.facts import Facts, PackageBuildRow
-from envkit.model import UNSUPPORTED, Observed, Span
+from envkit.model import Observed, Span
 from envkit.subjects.dockerfile import Command, Dockerfile, Install, Removal, Stage, Step
 
 
@@ -444,7 +444,7 @@ def _nvcc(dockerfile: Dockerfile, stage_index: int, at: Span | None, ends: dict[
         doubt = doubt or _script(step)
     if doubt and not found.value:
         return Observed.lost(doubt)
-    return Observed.of(False, found.via or "the base has no CUDA") if found.missing == UNSUPPORTED else found
+    return Observed.of(False, found.via or "the base has no CUDA") if found.is_unsupported else found
 
 
 def toolkit(dockerfile: Dockerfile, stage_index: int, at: Span | None) -> Observed[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from envkit.judging.checks._host import docker_engine, nvidia_devices
-from envkit.model import UNSUPPORTED, Observed, Skip, Unknown
+from envkit.model import Observed, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import NO_DPKG, CdiSpec, CriEngine, Docker, Kubelet, Podman
 
@@ -90,6 +90,6 @@ def podman_of(host: Host) -> Podman:
 
 def packages(host: Host) -> Mapping[str, str]:
     """The installed packages; skips where no dpkg keeps them."""
-    if host.packages.missing == UNSUPPORTED:
+    if host.packages.is_unsupported:
         raise Skip(NO_DPKG)
     return host.packages.need("the installed packages")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from envkit.dockerfile.torches import nightly, variant_of
 from envkit.facts import Facts, TorchRow
 from envkit.judging.checks._torch_fit import Build, cited
-from envkit.model import UNSUPPORTED, Span
+from envkit.model import Reason, Span
 from envkit.subjects.dockerfile import Base, Command, Dockerfile, Install, Stage, Torch
 
 SYSTEM = ("apt", "dnf", "apk", "yum", "zypper")
@@ -29,13 +29,13 @@ def cuda_of_base(base: Base) -> str:
 
 def without_cuda(base: Base) -> bool:
     """Whether a base surely holds no CUDA."""
-    return base.cuda.missing == UNSUPPORTED
+    return base.cuda.is_unsupported
 
 
 def rocm(dockerfile: Dockerfile) -> bool:
     """Whether the image is for another maker's GPUs."""
     torch = dockerfile.torch
-    return "ROCm" in dockerfile.base.cuda.via or (torch is not None and torch.cuda.missing == UNSUPPORTED)
+    return dockerfile.base.rocm or (torch is not None and torch.cuda.is_unsupported)
 
 
 def major(version: str) -> str:
@@ -89,7 +89,7 @@ def least_build(torch: Torch, dockerfile: Dockerfile, facts: Facts) -> Build | N
     extras = (*install.extra_indexes, *install.find_links)
     if extras and (install.manager == "uv" or not all(variant_of(url).startswith("cu") for url in extras)):
         return None
-    if extras and "the default index has a newer torch" not in torch.cuda.missing:
+    if extras and torch.cuda.reason is not Reason.NEWER_ON_DEFAULT_INDEX:
         return None
     if dockerfile.unread or any(
         one.name in _PINNING and (one.version or one.specifier or one.url) for one in dockerfile.installs
@@ -227,7 +227,7 @@ def index_for_cuda(dockerfile: Dockerfile) -> Command | None:
 def _torch_has_cuda(torch: Torch) -> bool:
     if said(torch.cuda.value, torch.cuda.missing):
         return torch.cuda.value != "cpu"
-    if torch.cuda.missing == UNSUPPORTED or torch.install is None:
+    if torch.cuda.is_unsupported or torch.install is None:
         return False
     one = torch.install
     # Without an exact version the default index gives one for CUDA; an index nobody knows may give any.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from envkit.judging.checks._host import need_driver, need_gpu, wsl
-from envkit.model import UNSUPPORTED, Skip
+from envkit.model import Skip
 from envkit.subjects import Host
 from envkit.subjects.host import NO_DPKG, KernelModules, ModuleFile, Package
 
@@ -42,14 +42,14 @@ def nvidia_files(host: Host) -> tuple[ModuleFile, ...]:
 
 def driver_params(host: Host) -> Mapping[str, str]:
     """The driver's options in force; skips where this place shows none."""
-    if host.driver_params.missing == UNSUPPORTED:
+    if host.driver_params.is_unsupported:
         raise Skip("nothing shows the driver's options here")
     return host.driver_params.need("the driver's options")
 
 
 def driver_packages(host: Host) -> tuple[Package, ...]:
     """The driver's Debian packages; skips where there are none."""
-    if host.driver_packages.missing == UNSUPPORTED:
+    if host.driver_packages.is_unsupported:
         raise Skip(NO_DPKG)
     packages = host.driver_packages.need("the driver's packages")
     if not packages:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from envkit.judging.checks._host import SET_ASIDE
-from envkit.model import UNSUPPORTED, Finding, Skip, Unknown
+from envkit.model import Finding, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import FabricCard, Gpu, RdmaDevice, RdmaPort
 
@@ -38,7 +38,7 @@ def _no_fabric(host: Host) -> bool:
 def has_fabric(gpu: Gpu) -> bool:
     """Whether the GPU may belong to an NVLink fabric: it says so, or does not say."""
     fabric = gpu.fabric
-    return fabric.missing != UNSUPPORTED and (fabric.value is None or fabric.value.state != "not supported")
+    return not fabric.is_unsupported and (fabric.value is None or fabric.value.state != "not supported")
 
 
 def need_nvswitches(host: Host) -> None:
@@ -88,7 +88,7 @@ def port_name(device: RdmaDevice, port: RdmaPort) -> str:
 
 def board(device: RdmaDevice) -> str:
     """What makes two devices equal: the board, or the driver where it tells no board."""
-    if device.board.missing and device.board.missing != UNSUPPORTED:
+    if device.board.missing and not device.board.is_unsupported:
         raise Unknown(f"the board of {device.name} was not observed: {device.board.missing}")
     return device.board.value or device.driver
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from envkit.judging.checks._host import gathered, gpu_name, need_driver, nvml_answers
-from envkit.model import UNSUPPORTED, Finding, Observed, Skip, Unknown
+from envkit.model import Finding, Observed, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import Gpu
 
@@ -57,14 +57,14 @@ def each_product(host: Host, judge: Callable[[str, list[Gpu]], Iterator[Finding]
 
 def told(seen: Observed[T], what: str) -> T:
     """The value; raises Skip where the GPU has no such thing, Unknown where it was not observed."""
-    if seen.missing == UNSUPPORTED:
+    if seen.is_unsupported:
         raise Skip(f"no GPU here tells {what}")
     return seen.need(what)
 
 
 def known(seen: Observed[T], what: str, absent: T) -> T:
     """The value, ``absent`` where the GPU has no such thing; raises Unknown where it was not observed."""
-    return absent if seen.missing == UNSUPPORTED else seen.need(what)
+    return absent if seen.is_unsupported else seen.need(what)
 
 
 def where(gpu: Gpu) -> str:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from envkit.judging.checks._host import gpu_name, need_driver, nvml_answers
-from envkit.model import UNSUPPORTED, Finding, Observed, Skip, Unknown
-from envkit.subjects.audit import NO_TORCH, Audit, DriverFile, TorchFiles
+from envkit.model import Finding, Observed, Reason, Skip, Unknown
+from envkit.subjects.audit import Audit, DriverFile, TorchFiles
 from envkit.subjects.host import Gpu
 from envkit.subjects.image import NO_PROMISE
 from envkit.subjects.launch import Account, Launch, Mount
@@ -95,7 +95,7 @@ def judge_each(
     doubts: list[str] = []
     for gpu in gpus:
         seen = of(gpu)
-        if seen.missing == UNSUPPORTED:
+        if seen.is_unsupported:
             continue
         if seen.missing or seen.value is None:
             doubts.append(f"{what} of {gpu_name(gpu)} was not observed: {seen.missing or 'no value'}")
@@ -147,13 +147,13 @@ def image(launch: Launch) -> Audit:
 def torch_of(launch: Launch) -> TorchFiles | None:
     """The image's torch, None if it has none; raises Unknown if that is open."""
     audit = image(launch)
-    return None if audit.torch.missing == NO_TORCH else audit.torch.need("the image's torch")
+    return None if audit.torch.reason is Reason.NO_TORCH else audit.torch.need("the image's torch")
 
 
 def promised_gpus(launch: Launch) -> tuple[Sm, ...]:
     """The GPUs that the image was built for; raises Skip where it says none."""
     promise = image(launch).promise
-    if promise.missing == NO_PROMISE:
+    if promise.reason is Reason.NO_PROMISE:
         raise Skip(NO_PROMISE)
     gpus = promise.need("the image's promise").gpus
     if not gpus:

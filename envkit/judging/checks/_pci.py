@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from envkit.judging.checks._host import SET_ASIDE, gathered
 from envkit.judging.checks._log import same_slot
-from envkit.model import UNSUPPORTED, Finding, Observed, Skip, Unknown
+from envkit.model import Finding, Observed, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import LogLine, PciDevice
 
@@ -82,7 +82,7 @@ def judge_devices(
 
     def one(device: PciDevice) -> Iterator[Finding]:
         seen = of(device)
-        if seen.missing == UNSUPPORTED:
+        if seen.is_unsupported:
             raise Skip(f"no device here tells {what}")
         yield from judge(device, seen.need(what))
 

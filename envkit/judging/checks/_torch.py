@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from packaging.markers import default_environment
 from packaging.requirements import InvalidRequirement, Requirement
 
-from envkit.model import Skip, Unknown
+from envkit.model import Reason, Skip, Unknown
 from envkit.subjects import Audit, Image
 from envkit.subjects.image import NO_PROMISE, Binding, Library, Promise, TorchBuild, Wheel
 
@@ -39,7 +39,7 @@ def cuda_build(image: Image) -> TorchBuild:
 
 def promise_of(image: Image | Audit) -> Promise:
     """The promise; raises Skip where the image makes none and Unknown where it could not be read."""
-    if image.promise.missing == NO_PROMISE:
+    if image.promise.reason is Reason.NO_PROMISE:
         raise Skip(NO_PROMISE)
     return image.promise.need("the image's promise")
 

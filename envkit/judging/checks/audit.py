@@ -10,10 +10,9 @@ import re
 from collections.abc import Iterable, Iterator
 
 from envkit.facts import Facts, served
-from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.model import Finding, Reason, Severity, Skip, Unknown
 from envkit.subjects import Audit
 from envkit.subjects.audit import NO_LIBC, NO_TORCH, DriverFile, Edge, SharedObject, TorchFiles, Unmet
-from envkit.subjects.image import NO_PROMISE
 from envkit.versions import Cuda, Sm
 
 _REINSTALL = "install what the lock names into a fresh environment: `envkit build`"
@@ -22,7 +21,7 @@ _SHOWN = 5
 
 def _torch(audit: Audit) -> TorchFiles:
     """What torch's files say; raises Skip where there is no torch."""
-    if audit.torch.missing == NO_TORCH:
+    if audit.torch.reason is Reason.NO_TORCH:
         raise Skip(NO_TORCH)
     return audit.torch.need("torch's version")
 
@@ -115,7 +114,7 @@ def audit_version_unmet(audit: Audit) -> Iterator[Finding]:
     the file that it would get.
     """
     found = _unmet(audit, "version")
-    if not found and audit.libc.missing == NO_LIBC:
+    if not found and audit.libc.reason is Reason.NO_LIBC:
         raise Skip(NO_LIBC)
     for one in found:
         newest = f", whose newest is {one.newest}" if one.newest else ""
@@ -161,7 +160,7 @@ def audit_arch_not_covered(audit: Audit, facts: Facts) -> Iterator[Finding]:
     """
     torch = _cuda_torch(audit)
     named = dict.fromkeys(audit.gpus_given, "named by the user")
-    if audit.promise.missing != NO_PROMISE:
+    if audit.promise.reason is not Reason.NO_PROMISE:
         named.update(dict.fromkeys(audit.promise.need("the image's promise").gpus, audit.promise.via))
     if not named:
         raise Skip("no GPU was named, and the image promises none")

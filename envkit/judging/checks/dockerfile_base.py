@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from envkit.dockerfile.bases import NEAREST
 from envkit.facts import Facts
 from envkit.judging.checks._dockerfile import found, need_stages
 from envkit.model import Finding, Severity, Skip
@@ -89,7 +88,7 @@ def eol_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     for stage in _bases(dockerfile):
         base = stage.base
         final = stage.index in dockerfile.lineage
-        if _removed(base):
+        if base.removed:
             asked += 1
             yield found(
                 f"{base.reference} was removed by its publisher, so the build cannot begin",
@@ -118,11 +117,6 @@ def eol_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
             yield found(", and ".join(ended), base.span, severity, _newer(base, facts), evidence)
     if not asked:
         raise Skip("the base names no release of a system or Python with a known end")
-
-
-def _removed(base: Base) -> bool:
-    """Whether the tag is gone for certain; most that are past their end are only no longer supported."""
-    return bool(base.retired.value) and "removed" in base.retired.via
 
 
 def _installs_from_dead_mirrors(dockerfile: Dockerfile, stage: Stage) -> str:
@@ -191,17 +185,14 @@ def base_tag_never_existed(dockerfile: Dockerfile) -> Iterator[Finding]:
         judged += 1
         if base.exists.value:
             continue
-        via, _, near = base.exists.via.partition(NEAREST)
-        names = [name.strip() for name in near.split(",") if name.strip()]
-        evidence: Mapping[str, str] = {f"no tag {base.tag}": via.strip().rstrip(";")}
         yield found(
             f"{base.repository} never had the tag {base.tag}",
             base.span,
             Severity.ERROR,
-            f"take one that exists: {', '.join(f'{base.repository}:{name}' for name in names)}"
-            if names
+            f"take one that exists: {', '.join(f'{base.repository}:{name}' for name in base.near_tags)}"
+            if base.near_tags
             else f"take a tag from the publisher's list of {base.repository}",
-            evidence,
+            {f"no tag {base.tag}": base.exists.via},
         )
     if not judged:
         raise Skip("no list of tags is known to be complete for this base")

@@ -23,7 +23,7 @@ from envkit.judging.checks._cuda_stack import (
     without_cuda,
 )
 from envkit.judging.checks._dockerfile import found, need_stages, reached_commands
-from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Span, Unknown
+from envkit.model import Finding, Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Command, Dockerfile, Install, Stage, Word
 from envkit.versions import Cuda
 
@@ -93,7 +93,7 @@ def _idle(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         return
     if flavor == "devel" and _for_building(dockerfile):
         return
-    if torch.cuda.missing == UNSUPPORTED or compiles(dockerfile, facts) or _used(dockerfile, facts):
+    if torch.cuda.is_unsupported or compiles(dockerfile, facts) or _used(dockerfile, facts):
         return
     yield found(
         f"the base {base.reference} brings CUDA's math libraries, {shown(torch)} brings its own, and nothing here uses "
@@ -331,14 +331,14 @@ def cudnn_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     base, cuda = dockerfile.base, cuda_of_base(dockerfile.base)
     added = [one for install in dockerfile.installs if install.sure and (one := _cudnn(install)) is not None]
     base_cudnn = said(base.cudnn.value, base.cudnn.missing)
-    if not added and not base_cudnn and not base.cudnn.missing.startswith(UNSUPPORTED) and dockerfile.torch is None:
+    if not added and not base_cudnn and not base.cudnn.is_unsupported and dockerfile.torch is None:
         raise Skip("there is no cuDNN here, as far as the text says")
     if not added and not base_cudnn:
         raise Skip("nothing but torch's own cuDNN is here")
     told: set[str] = set()
     for one in added:
         finding = _of_cuda(one, cuda, dockerfile) or _of_pin(one, dockerfile, facts)
-        key = finding.message.partition(" ")[2] if finding is not None else ""
+        key = finding.message.removeprefix(one.install.name) if finding is not None else ""
         if finding is not None and key not in told:
             told.add(key)
             yield finding

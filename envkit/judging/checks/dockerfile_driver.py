@@ -22,7 +22,7 @@ from envkit.judging.checks._cuda_stack import (
 from envkit.judging.checks._dockerfile import found, need_stages, need_torch
 from envkit.judging.checks._torch_fit import driver_misfit, gpu_misfit
 from envkit.judging.nvidia_require import disabled
-from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Span, Unknown
+from envkit.model import Finding, Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Base, Dockerfile, Install, Torch
 from envkit.versions import Cuda, Driver
 
@@ -185,7 +185,7 @@ def driver_too_old(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
             told = True
             yield finding
     torch = dockerfile.torch
-    if torch is not None and torch.cuda.value != "cpu" and torch.cuda.missing != UNSUPPORTED:
+    if torch is not None and torch.cuda.value != "cpu" and not torch.cuda.is_unsupported:
         asked = True
         cuda = said(torch.cuda.value, torch.cuda.missing)
         if not cuda:
@@ -355,7 +355,7 @@ def gpu_arch_not_covered(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
     if not dockerfile.gpus:
         raise Skip("no GPU was named with --gpu")
     torch = need_torch(dockerfile)
-    if torch.cuda.missing == UNSUPPORTED:
+    if torch.cuda.is_unsupported:
         raise Skip("the torch is no build for CUDA")
     if torch.method == "source":
         raise Unknown("which architectures a torch built from source gets is not known")

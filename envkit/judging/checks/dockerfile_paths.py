@@ -21,7 +21,7 @@ from envkit.judging.checks._cuda_stack import (
     toolkits,
 )
 from envkit.judging.checks._dockerfile import found, need_stages
-from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Span, Unknown
+from envkit.model import Finding, Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Base, Command, Dockerfile, Setting, Step, Torch
 
 _CUDA = re.compile(r"/usr/local/cuda(?:-(\d+(?:\.\d+)?))?(?:/lib64|/lib|/targets/[\w-]+/lib)?")
@@ -177,7 +177,7 @@ def _libraries(folder: str, dockerfile: Dockerfile) -> str:
     cuda = cuda_of_base(base)
     if not match[1] or match[1] in (minor(cuda), major(cuda)):
         flavor = said(base.flavor.value, base.flavor.missing)
-        if not flavor and base.flavor.missing != UNSUPPORTED:
+        if not flavor and not base.flavor.is_unsupported:
             raise Unknown(f"whether {base.reference} has libraries in {folder} is not known: {base.flavor.missing}")
         return cuda if flavor in ("runtime", "devel") else ""
     return next((one.cuda for one in toolkits(dockerfile.installs) if one.whole and minor(one.cuda) == match[1]), "")

@@ -24,7 +24,7 @@ from envkit.judging.checks._cuda_stack import (
 )
 from envkit.judging.checks._dockerfile import found, need_stages, need_torch
 from envkit.judging.checks._torch_fit import Build, cited
-from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Unknown
+from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects.dockerfile import Base, Dockerfile, Stage, Torch
 
 
@@ -56,7 +56,7 @@ def _pair(dockerfile: Dockerfile, facts: Facts) -> _Pair:
         raise Skip("the torch is the base's own")
     if torch.method == "source":
         raise Skip("torch is built from source, against the CUDA that is there")
-    if torch.cuda.missing == UNSUPPORTED:
+    if torch.cuda.is_unsupported:
         raise Skip("the torch is no build for CUDA")
     stage = stage_of(torch.install, dockerfile) if torch.install is not None else dockerfile.target
     met = [dockerfile.stages[index] for index in dict.fromkeys((stage.index, dockerfile.target.index))]
@@ -186,7 +186,7 @@ def double_install(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """
     need_stages(dockerfile)
     torches = list(dockerfile.torches)
-    if not torches and dockerfile.base.torch.missing == UNSUPPORTED and len(dockerfile.unread) < 2:
+    if not torches and dockerfile.base.torch.is_unsupported and len(dockerfile.unread) < 2:
         raise Skip("no torch is installed, as far as the text says, and at most one file could do it")
     if not torches:
         need_torch(dockerfile)

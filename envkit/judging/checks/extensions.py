@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from envkit.facts import Facts, served
-from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.model import Finding, Reason, Severity, Skip, Unknown
 from envkit.subjects.audit import NO_TORCH, Audit
-from envkit.subjects.image import NO_PROMISE, Extension, Image
+from envkit.subjects.image import Extension, Image
 from envkit.versions import Cuda, Sm
 
 _STATIC = "static"
@@ -48,7 +48,7 @@ def _gpus(subject: Image | Audit) -> dict[Sm, str]:
     Which are present may stay open where some were declared.
     """
     found: dict[Sm, str] = {}
-    if subject.promise.missing != NO_PROMISE:
+    if subject.promise.reason is not Reason.NO_PROMISE:
         found.update(dict.fromkeys(subject.promise.need("the image's promise").gpus, subject.promise.via))
     if isinstance(subject, Audit):
         found.update(dict.fromkeys(subject.gpus_given, "given by the user"))
@@ -154,7 +154,7 @@ def image_extension_other_cuda(image: Image | Audit) -> Iterator[Finding]:
     calling = [one for one in _seen(image) if one.cudart]
     if not calling:
         raise Skip("no installed extension calls the CUDA runtime")
-    absent = image.torch.missing == NO_TORCH if isinstance(image, Audit) else image.torch_import.value == "absent"
+    absent = image.torch.reason is Reason.NO_TORCH if isinstance(image, Audit) else image.torch_import.value == "absent"
     if absent:
         raise Skip(NO_TORCH)
     torch = image.torch.need("torch's build")

@@ -16,7 +16,7 @@ from envkit.judging.checks._host import (
     nvml_answers,
     withheld_nodes,
 )
-from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Unknown
+from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import CdiSpec, Gpu
 from envkit.versions import Driver
@@ -238,7 +238,7 @@ def _by_mode(gpus: tuple[Gpu, ...], doubts: list[str]) -> tuple[list[Gpu], list[
     for gpu in gpus:
         if gpu.mig.value == "on":
             split.append(gpu)
-        elif gpu.mig.value is not None or gpu.mig.missing == UNSUPPORTED:
+        elif gpu.mig.value is not None or gpu.mig.is_unsupported:
             whole.append(gpu)
         else:
             doubts.append(f"the MIG mode of {gpu_name(gpu)} was not observed: {gpu.mig.missing}")

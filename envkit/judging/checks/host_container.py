@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from envkit.judging.checks._containers import api, canonical, docker_itself, gpus_by_cdi, is_rootless
 from envkit.judging.checks._host import AGAIN, need_docker_installed, need_gpu, nvidia_devices, wsl
-from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Unknown
+from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import DaemonConfig, Docker
 
@@ -204,7 +204,7 @@ def host_docker_local(host: Host) -> Iterator[Finding]:
 def host_docker_socket_guarded(host: Host) -> Iterator[Finding]:
     """Docker's socket is not open to everybody."""
     docker = docker_itself(host)
-    if docker.mode.missing == UNSUPPORTED:
+    if docker.mode.is_unsupported:
         raise Skip(f"{docker.endpoint} is no file")
     mode = docker.mode.need("the mode of Docker's socket")
     if mode & 0o002:

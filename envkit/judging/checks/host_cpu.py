@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envkit.judging.checks._host import gpu_signs, is_workstation, need_gpu, nvml_answers
-from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Unknown
+from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host.system import Frequency
 
@@ -127,7 +127,7 @@ def host_cpu_speed_unlimited(host: Host) -> Iterator[Finding]:
 
 def host_cpu_cool(host: Host) -> Iterator[Finding]:
     """Heat did not slow the processors for a noticeable time since boot."""
-    if host.throttling.missing == UNSUPPORTED:
+    if host.throttling.is_unsupported:
         raise Skip("the processors do not count the time that heat costs")
     seen = host.throttling.need("the time that heat cost")
     uptime = host.uptime.need("the time since boot")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from envkit.judging.checks._driver import driver_params, need_own_driver, need_own_gpu, some
 from envkit.judging.checks._host import AGAIN, docker_engine
-from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Unknown
+from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 
 # the minor numbers that are not a GPU's (the driver's nv.h; nvidia-uvm's uvm_common.h)
@@ -169,7 +169,7 @@ def host_audit_free_of_gpu_denials(host: Host) -> Iterator[Finding]:
     selinux = host.selinux.need("SELinux")
     if selinux.state != "enforcing":
         raise Skip(f"SELinux is {selinux.state}")
-    if selinux.denials.missing == UNSUPPORTED:
+    if selinux.denials.is_unsupported:
         raise Skip("nothing keeps an audit log here")
     denials = selinux.denials.need("the audit log, which root may read,")
     if denials:

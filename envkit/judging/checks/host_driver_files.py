@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from envkit.judging.checks._driver import need_own_driver, need_own_gpu, nvidia_files, running_kernel, some
 from envkit.judging.checks._host import AGAIN, SET_ASIDE, is_loaded, loaded_driver, need_driver, nvml_answers
-from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Unknown
+from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host.driver import release_key
 
@@ -121,7 +121,7 @@ def host_secure_boot_admits_driver(host: Host) -> Iterator[Finding]:
     """
     need_own_gpu(host)
     files = nvidia_files(host)
-    if host.module_signing.missing == UNSUPPORTED:
+    if host.module_signing.is_unsupported:
         raise Skip("this place does not show the firmware's settings")
     signing = host.module_signing.need("Secure Boot")
     if signing.secure_boot != "on" and not signing.enforced.value:
@@ -220,7 +220,7 @@ def host_driver_installed_once(host: Host) -> Iterator[Finding]:
             "remove the older driver whole (`nvidia-uninstall` or the package manager), then run `ldconfig`, which "
             f"takes the newest file it finds; {AGAIN}",
         )
-    if install.uninstaller and host.driver_packages.missing != UNSUPPORTED and _packages(host):
+    if install.uninstaller and not host.driver_packages.is_unsupported and _packages(host):
         packages = _packages(host)
         yield Finding(
             f"the driver came by the .run installer and in packages too ({some(packages)})",

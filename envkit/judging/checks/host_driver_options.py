@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from envkit.judging.checks._driver import driver_params, need_own_driver, need_own_gpu
 from envkit.judging.checks._gpus import each_gpu, told
 from envkit.judging.checks._host import gpu_name, is_loaded, is_workstation, need_driver, nvml_answers, wsl
-from envkit.model import UNSUPPORTED, Finding, Observed, Severity, Skip, Unknown
+from envkit.model import Finding, Observed, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import Gpu
 from envkit.subjects.host.gpu import Bar1
@@ -163,7 +163,7 @@ def host_driver_survives_sleep(host: Host) -> Iterator[Finding]:
     A note: CUDA may fail with error 999 after a sleep without NVreg_PreserveVideoMemoryAllocations.
     """
     need_own_driver(host)
-    if host.suspends.missing == UNSUPPORTED:
+    if host.suspends.is_unsupported:
         raise Skip("this kernel has no sleep")
     times = host.suspends.need("how often the machine slept")
     kept = driver_params(host).get("PreserveVideoMemoryAllocations", "")
@@ -211,7 +211,7 @@ def _window(gpu: Gpu) -> Observed[Bar1]:
     if gpu.sm.value is None:
         return Observed.lost(gpu.sm.missing or "no compute capability", gpu.sm.via)
     if Sm.parse(gpu.sm.value) < _FIRST_AMPERE or gpu.virtual.value == "vgpu":
-        return Observed.lost(UNSUPPORTED, gpu.bar1.via)
+        return Observed.unsupported(gpu.bar1.via)
     return gpu.bar1
 
 
@@ -257,7 +257,7 @@ def host_confidential_ready(host: Host) -> Iterator[Finding]:
     """
     need_driver(host)
     seen = nvml_answers(host).confidential
-    if seen.missing == UNSUPPORTED:
+    if seen.is_unsupported:
         raise Skip("this platform has no confidential computing")
     word = seen.need("the confidential computing mode")
     if word == "off":

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from envkit.facts import Facts
 from envkit.judging.checks._driver import driver_packages, need_own_driver, need_own_gpu, some
 from envkit.judging.checks._host import is_loaded, loaded_driver
-from envkit.model import UNSUPPORTED, Finding, Severity, Skip
+from envkit.model import Finding, Severity, Skip
 from envkit.subjects import Host
 from envkit.subjects.host import NO_DPKG, Package, Unattended
 
@@ -116,7 +116,7 @@ def host_no_pending_reboot(host: Host) -> Iterator[Finding]:
 
     A note where neither the kernel nor the driver asks for it.
     """
-    if host.reboot.missing == UNSUPPORTED:
+    if host.reboot.is_unsupported:
         raise Skip(NO_DPKG)
     reboot = host.reboot.need("whether a reboot is due")
     if not reboot.wanted:

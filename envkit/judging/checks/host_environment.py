@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from envkit.judging.checks._host import AGAIN, loaded_driver, need_driver, need_gpu, nvml_answers, wsl
 from envkit.judging.checks._variables import LEFT_ON
-from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Unknown
+from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import CudaDirectory, Gpu
 from envkit.subjects.host.system import NamedPath
@@ -463,7 +463,7 @@ def _setting(host: Host, name: str) -> tuple[int, str]:
     seen = host.settings.need("the kernel's switches").get(name)
     if seen is None:
         raise Unknown(f"{name} was not observed")
-    if seen.missing == UNSUPPORTED:
+    if seen.is_unsupported:
         raise Skip(f"this kernel has no {name}")
     try:
         return int(seen.need(name)), seen.via

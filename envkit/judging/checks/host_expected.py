@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from envkit.judging.checks._host import gpu_name, gpu_signs, loaded_driver
-from envkit.model import UNSUPPORTED, Finding, Skip, Unknown
+from envkit.model import Finding, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import Gpu
 from envkit.subjects.host.expected import Expected
@@ -119,7 +119,7 @@ def host_expected_gpu_modes(host: Host) -> Iterator[Finding]:
             if not mode:
                 continue
             seen = getattr(gpu, name)
-            now = "unsupported" if seen.missing == UNSUPPORTED else seen.need(f"the {name} mode of GPU {gpu.index}")
+            now = "unsupported" if seen.is_unsupported else seen.need(f"the {name} mode of GPU {gpu.index}")
             if now != mode and not (mode == "off" and now == "unsupported"):
                 yield Finding(
                     f"{name} of {gpu_name(gpu)} is {now}, and the contract expects {mode}",
@@ -179,7 +179,7 @@ def host_expected_nvlink(host: Host) -> Iterator[Finding]:
             f"the contract expects {wanted} NVLinks up on each GPU, and NVML shows none", where="NVML", fix=_FIX
         )
     for gpu in gpus:
-        links = () if gpu.links.missing == UNSUPPORTED else gpu.links.need(f"the NVLinks of GPU {gpu.index}")
+        links = () if gpu.links.is_unsupported else gpu.links.need(f"the NVLinks of GPU {gpu.index}")
         up = sum(link.active for link in links)
         if up != wanted:
             yield Finding(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from envkit.judging.checks._gpus import each_gpu, told, where
 from envkit.judging.checks._host import gpu_name, is_workstation
-from envkit.model import UNSUPPORTED, Finding, Severity, Skip
+from envkit.model import Finding, Severity, Skip
 from envkit.subjects import Host
 from envkit.subjects.host import Gpu
 
@@ -96,7 +96,7 @@ def host_sram_healthy(host: Host) -> Iterator[Finding]:
     """
 
     def judge(gpu: Gpu) -> Iterator[Finding]:
-        if gpu.sram.value is None and gpu.sram.missing != UNSUPPORTED and gpu.ecc_uncorrected_ever.value == 0:
+        if gpu.sram.value is None and not gpu.sram.is_unsupported and gpu.ecc_uncorrected_ever.value == 0:
             return
         sram = told(gpu.sram, "uncorrected SRAM errors")
         count = sram.uncorrected_parity + sram.uncorrected_secded

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from envkit.judging.checks._fabric import Port, active_ports, alike, board, judge_devices, judge_ports, port_name
 from envkit.judging.checks._host import AGAIN
-from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Unknown
+from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import NetInterface, RdmaDevice, RdmaPort
 
@@ -169,7 +169,7 @@ def host_rdma_transport_clean(host: Host) -> Iterator[Finding]:
 
 
 def _counters(device: RdmaDevice, port: RdmaPort) -> dict[str, int]:
-    if port.counters.missing == UNSUPPORTED:
+    if port.counters.is_unsupported:
         raise Skip("no counters")
     return dict(port.counters.need(f"the counters of {port_name(device, port)}"))
 
@@ -247,7 +247,7 @@ def host_rdma_firmware_equal(host: Host) -> Iterator[Finding]:
 def _firmware(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
     boards: dict[str, dict[str, str]] = defaultdict(dict)
     for device in devices:
-        if device.board.missing != UNSUPPORTED and device.firmware.missing != UNSUPPORTED:
+        if not device.board.is_unsupported and not device.firmware.is_unsupported:
             boards[board(device)][device.name] = device.firmware.need(f"the firmware of {device.name}")
     if all(len(found) < 2 for found in boards.values()):
         raise Skip("no two RDMA cards of one board are here")
@@ -340,7 +340,7 @@ def host_roce_v2_gids(host: Host) -> Iterator[Finding]:
         name = port_name(device, port)
         if _layer(device, port) != "Ethernet" or port.state.need(f"the state of {name}") != "ACTIVE":
             raise Skip("no active port on Ethernet")
-        if port.gids.missing == UNSUPPORTED:
+        if port.gids.is_unsupported:
             raise Unknown("its GID table was not observed")
         kinds = [gid.kind for gid in port.gids.need(f"the GIDs of {name}")]
         if "RoCE v2" not in kinds:

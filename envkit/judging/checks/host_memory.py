@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from envkit.judging.checks._host import is_workstation, need_gpu, nvml_answers
 from envkit.judging.checks._log import count, log_lines, since_boot
-from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Unknown
+from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 
 _GIB = 1024**3
@@ -34,7 +34,7 @@ def _setting(host: Host, name: str) -> tuple[str, str]:
     seen = host.settings.need("the kernel's switches").get(name)
     if seen is None:
         raise Unknown(f"{name} was not observed")
-    if seen.missing == UNSUPPORTED:
+    if seen.is_unsupported:
         raise Skip(f"this kernel has no {name}")
     return seen.need(name), seen.via
 
@@ -97,7 +97,7 @@ def host_memory_populated(host: Host) -> Iterator[Finding]:
     """
     if host.processors.need("the processors").hypervisor:
         raise Skip("a guest's nodes are what its owner made them")
-    if host.numa.missing == UNSUPPORTED:
+    if host.numa.is_unsupported:
         raise Skip("this kernel knows no NUMA nodes")
     nodes = [node for node in host.numa.need("the NUMA nodes") if node.processors]
     if len(nodes) < 2:
@@ -120,7 +120,7 @@ def host_memory_errors_free(host: Host) -> Iterator[Finding]:
 
     Where the kernel log may be read, its last line of that controller (EDAC) names the module.
     """
-    if host.memory_errors.missing == UNSUPPORTED:
+    if host.memory_errors.is_unsupported:
         raise Skip("no driver counts this machine's memory errors")
     for one in host.memory_errors.need("the memory controllers"):
         if one.uncorrected or one.corrected >= _CORRECTED_MANY:
@@ -142,7 +142,7 @@ def host_memory_unfragmented(host: Host) -> Iterator[Finding]:
 
     A note: pinning, huge pages and RDMA want them, and the kernel compacts memory to make them.
     """
-    if host.numa.missing == UNSUPPORTED:
+    if host.numa.is_unsupported:
         raise Skip("this kernel knows no NUMA nodes")
     nodes = [node for node in host.numa.need("the NUMA nodes") if node.free >= _GIB]
     if not nodes:
@@ -206,7 +206,7 @@ def host_numa_balancing_off(host: Host) -> Iterator[Finding]:
     need_gpu(host)
     if all(is_workstation(gpu) for gpu in nvml_answers(host).gpus):
         raise Skip("only a server's GPUs are far enough apart")
-    if host.numa.missing == UNSUPPORTED or len(host.numa.need("the NUMA nodes")) < 2:
+    if host.numa.is_unsupported or len(host.numa.need("the NUMA nodes")) < 2:
         raise Skip("this machine has one NUMA node")
     mode, via = _number(host, "kernel.numa_balancing")
     if mode:
@@ -222,7 +222,7 @@ def host_numa_balancing_off(host: Host) -> Iterator[Finding]:
 
 def host_zone_reclaim_off(host: Host) -> Iterator[Finding]:
     """A node that is full takes memory of another one before it drops its cache."""
-    if host.numa.missing == UNSUPPORTED or len(host.numa.need("the NUMA nodes")) < 2:
+    if host.numa.is_unsupported or len(host.numa.need("the NUMA nodes")) < 2:
         raise Skip("this machine has one NUMA node")
     mode, via = _number(host, "vm.zone_reclaim_mode")
     if mode:
@@ -322,7 +322,7 @@ def host_out_of_memory_unseen(host: Host) -> Iterator[Finding]:
             "grant more memory, or run fewer data loaders; check it with `cat /sys/fs/cgroup/memory.events`",
         )
         return
-    if host.oom_kills.missing == UNSUPPORTED:  # a kernel before the counter
+    if host.oom_kills.is_unsupported:  # a kernel before the counter
         killed = count(log_lines(host, "oom"))
     else:
         killed = host.oom_kills.need("how often the kernel killed for want of memory")

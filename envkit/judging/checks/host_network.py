@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envkit.model import UNSUPPORTED, Finding, Severity, Skip
+from envkit.model import Finding, Severity, Skip
 from envkit.subjects import Host
 
 # a proposal: images and checkpoints of tens of GB take a quarter of an hour and more below it, and every server
@@ -37,7 +37,7 @@ def host_default_interface_fast(host: Host) -> Iterator[Finding]:
     Virtual interfaces tell no speed and are skipped.
     """
     interfaces = host.network.need("the network interfaces")
-    told = [item for item in interfaces if item.default and item.speed.missing != UNSUPPORTED]
+    told = [item for item in interfaces if item.default and not item.speed.is_unsupported]
     if not told:
         raise Skip("no interface of a default route tells its speed")
     for item in told:

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from envkit.judging.checks._host import AGAIN
 from envkit.judging.checks._pci import above, bridges, judge_devices, kinds, named, need_bare_metal, rdma, sockets
-from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Unknown
+from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import PciDevice, PciLink, PciPayload
 
@@ -47,7 +47,7 @@ def host_pci_path_full(host: Host) -> Iterator[Finding]:
             if lower.address in seen:
                 continue
             seen.add(lower.address)
-            if UNSUPPORTED in (lower.link.missing, upper.link.missing):
+            if lower.link.is_unsupported or upper.link.is_unsupported:
                 continue
             if lower.link.value is None or upper.link.value is None:
                 doubts.append(f"the link of bridge {lower.address}: {lower.link.missing or upper.link.missing}")
@@ -77,7 +77,7 @@ def host_gpu_slots_wide(host: Host) -> Iterator[Finding]:
     ports = {gpu.address: path[0] for gpu in gpus if (path := above(host, gpu))}
 
     def judge(gpu: PciDevice, link: PciLink) -> Iterator[Finding]:
-        if gpu.address not in ports or ports[gpu.address].link.missing == UNSUPPORTED:
+        if gpu.address not in ports or ports[gpu.address].link.is_unsupported:
             return
         slot = ports[gpu.address].link.need(f"the link of bridge {ports[gpu.address].address}")
         if slot.most_width < link.most_width:
@@ -103,7 +103,7 @@ def host_nic_link_full(host: Host) -> Iterator[Finding]:
 
     def judge(nic: PciDevice, link: PciLink) -> Iterator[Finding]:
         other = link
-        if nic.address in ports and ports[nic.address].link.missing != UNSUPPORTED:
+        if nic.address in ports and not ports[nic.address].link.is_unsupported:
             other = ports[nic.address].link.need(f"the link of bridge {ports[nic.address].address}")
         if short := _short_of(link, other):
             yield Finding(
@@ -126,7 +126,7 @@ def host_gpu_slots_alike(host: Host) -> Iterator[Finding]:
     found: dict[str, dict[str, list[str]]] = {}
     for gpu in kinds(host, "gpu"):
         path = above(host, gpu)
-        if not path or path[0].link.missing == UNSUPPORTED:
+        if not path or path[0].link.is_unsupported:
             continue
         slot = path[0].link.need(f"the link of bridge {path[0].address}")
         words = f"{slot.most_speed:g} GT/s x{slot.most_width}"
@@ -272,7 +272,7 @@ def host_gpu_payload_full(host: Host) -> Iterator[Finding]:
 
 
 def _most_payload(bridge: PciDevice) -> int:
-    if bridge.payload.missing == UNSUPPORTED:
+    if bridge.payload.is_unsupported:
         return 128
     return bridge.payload.need(f"the packet size of bridge {bridge.address}").most_payload
 

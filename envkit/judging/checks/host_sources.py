@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import fields
 
 from envkit.judging.checks._host import AGAIN
-from envkit.model import UNSUPPORTED, Finding, Observed, Unknown
+from envkit.model import Finding, Observed, Reason, Unknown
 from envkit.subjects import Host
-
-# as envkit.host.observe words the end of a child that did not end well
-_SICK = re.compile(r"the reader of (.+?) (hung: .*|was killed by .*)")
 
 
 def host_sources_answer(host: Host) -> Iterator[Finding]:
@@ -24,15 +20,15 @@ def host_sources_answer(host: Host) -> Iterator[Finding]:
     lost: list[str] = []
     for item in fields(host):
         seen = getattr(host, item.name)
-        if not isinstance(seen, Observed) or item.name in ("wanted_cuda", "expected") or seen.missing == UNSUPPORTED:
+        if not isinstance(seen, Observed) or item.name in ("wanted_cuda", "expected") or seen.is_unsupported:
             continue
-        if found := _SICK.match(seen.missing):
-            sick.setdefault(f"{found[1]} {found[2]}", []).append(item.name)
+        if seen.reason is Reason.READER_DIED:
+            sick.setdefault(seen.missing, []).append(item.name)
         elif seen.missing or seen.value is None:
             lost.append(f"{item.name}: {seen.missing or 'no value'}")
     for said, names in sick.items():
         yield Finding(
-            f"the reader of {said}",
+            said,
             where=", ".join(names),
             evidence={name: getattr(host, name).missing for name in names},
             fix=f"what is read there hangs or crashes: look at `dmesg` and for processes in state D; {AGAIN}",

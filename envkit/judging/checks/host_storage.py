@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from envkit.judging.checks._host import gathered
-from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Unknown
+from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import Disk
 
@@ -68,7 +68,7 @@ def host_inodes_free(host: Host) -> Iterator[Finding]:
     """
 
     def judge(disk: Disk) -> Iterator[Finding]:
-        if disk.inodes.missing == UNSUPPORTED:
+        if disk.inodes.is_unsupported:
             return
         free, total = disk.inodes_free.need("free inodes"), disk.inodes.need("inodes")
         if free < _INODES_WANTED * total:
@@ -215,7 +215,7 @@ def host_remote_mounts_answer(host: Host) -> Iterator[Finding]:
 
 def host_lustre_healthy(host: Host) -> Iterator[Finding]:
     """Lustre calls itself healthy."""
-    if host.lustre.missing == UNSUPPORTED:
+    if host.lustre.is_unsupported:
         raise Skip("Lustre is not loaded")
     said = host.lustre.need("Lustre's word on its health")
     if said != "healthy":

@@ -32,9 +32,9 @@ from envkit.judging.checks._torch import (
     version_of,
     wheel_of,
 )
-from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.model import Finding, Reason, Severity, Skip, Unknown
 from envkit.subjects import Audit, Image
-from envkit.subjects.image import NO_PROMISE, NO_RECORD, Binding, Library, Overwritten, Promise, TorchBuild
+from envkit.subjects.image import NO_RECORD, Binding, Library, Overwritten, Promise, TorchBuild
 from envkit.versions import Cuda, Cudnn, Nccl, Sm
 
 
@@ -580,7 +580,7 @@ def image_arch_not_covered(image: Image, facts: Facts) -> Iterator[Finding]:
     GPUs and present ones are judged alike; which are present may stay open where some were declared.
     """
     build = cuda_build(image)
-    declared = () if image.promise.missing == NO_PROMISE else image.promise.need("the image's promise").gpus
+    declared = () if image.promise.reason is Reason.NO_PROMISE else image.promise.need("the image's promise").gpus
     here = image.devices.value or () if declared else image.devices.need("the devices at hand")
     gpus = (*declared, *here)
     if not gpus:

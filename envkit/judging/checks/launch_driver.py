@@ -33,7 +33,7 @@ from envkit.judging.nvidia_require import (
     requirements,
     same_brand,
 )
-from envkit.model import UNSUPPORTED, Finding, Severity, Skip, Unknown
+from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects.host import Gpu
 from envkit.subjects.launch import CompatLibrary, Launch
 from envkit.versions import Cuda, Driver, Sm
@@ -63,7 +63,7 @@ def _about(launch: Launch, gpu: Gpu, asked: frozenset[str]) -> Properties:
         raise Unknown("the driver did not say which CUDA it speaks")
     brand = None
     if "brand" in asked:  # what has none is of the brand that NVML calls unknown
-        lacks = gpu.brand.missing == UNSUPPORTED
+        lacks = gpu.brand.is_unsupported
         brand = "unknown" if lacks else gpu.brand.need(f"the brand of {gpu_name(gpu)}")
     sm = sm_of(gpu) if "arch" in asked else None
     return Properties(

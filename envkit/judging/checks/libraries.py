@@ -23,9 +23,9 @@ from envkit.judging.checks._torch import (
     torchs_bindings,
     wheel_of,
 )
-from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.model import Finding, Reason, Severity, Skip, Unknown
 from envkit.subjects import Image
-from envkit.subjects.image import NO_PROMISE, Library
+from envkit.subjects.image import Library
 from envkit.versions import Sm
 
 # family: how the names of the wheels begin that bring it; "-cuNN" may follow
@@ -292,7 +292,7 @@ def _version(text: str, key: str) -> Version:
 
 def _gpus(image: Image) -> tuple[Sm, ...]:
     """The GPUs declared and present; raises Unknown where neither is known."""
-    declared = () if image.promise.missing == NO_PROMISE else image.promise.need("the image's promise").gpus
+    declared = () if image.promise.reason is Reason.NO_PROMISE else image.promise.need("the image's promise").gpus
     here = image.devices.value or () if declared else image.devices.need("the devices at hand")
     return (*declared, *here)
 

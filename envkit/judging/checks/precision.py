@@ -37,7 +37,7 @@ def _died(end: End) -> str:
 
 
 def _no_memory(stop: Stop | None) -> bool:
-    return stop is not None and "OutOfMemory" in stop.message.partition(":")[0]
+    return stop is not None and "OutOfMemory" in stop.kind
 
 
 def _whole(model: Precision, which: str) -> StepSeen:

@@ -8,18 +8,18 @@ from packaging.version import Version
 
 from envkit.judging.checks._given import FIX, must_see
 from envkit.judging.checks._smoke import Limit, beyond, death, number
-from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.model import Finding, Reason, Severity, Skip, Unknown
 from envkit.payload.smoke import EXTRA
 from envkit.subjects.smoke import SmokeRun
 
 
 def smoke_import_leaves_cuda_alone(run: SmokeRun) -> Iterator[Finding]:
     """Importing torch does not initialise CUDA, so that a process can still fork its workers."""
-    if run.torch.value is None and run.torch.missing.startswith("unfit"):
+    if run.torch.reason is Reason.NO_TORCH:
         raise Skip("there is no torch in this Python")
     if run.sanitize:
         raise Skip("under compute-sanitizer each test has an interpreter of its own")
-    if run.cuda_before_fork.missing == "torch was not imported" and run.only and run.tests.value is not None:
+    if run.cuda_before_fork.reason is Reason.NOT_IMPORTED and run.only and run.tests.value is not None:
         raise Skip("no test that forks from an imported torch was run")
     if run.cuda_before_fork.need("whether importing torch initialises CUDA"):
         yield Finding(
@@ -54,10 +54,10 @@ def smoke_torch_not_promised(run: SmokeRun) -> Iterator[Finding]:
     """
     if not run.torch_promised:
         raise Skip("no torch was promised")
-    if run.only and run.torch.missing == "torch was not imported":
+    if run.only and run.torch.reason is Reason.NOT_IMPORTED:
         raise Skip("no test that imports torch in common was asked for")
     promised = run.torch_promised
-    if run.torch.missing.startswith("unfit"):
+    if run.torch.reason is Reason.NO_TORCH:
         yield Finding(
             f"torch {promised} was promised and there is none",
             where="torch",

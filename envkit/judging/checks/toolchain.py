@@ -8,13 +8,13 @@ from envkit.errors import UsageError
 from envkit.facts import Facts
 from envkit.judging.checks._torch import cuda_build
 from envkit.model import Finding, Severity, Skip, Unknown
-from envkit.subjects.image import Image, Toolkit
+from envkit.subjects.image import Image, NvccFoundBy, Toolkit
 from envkit.versions import Cuda
 
 # the places where torch's cpp_extension looks for nvcc, first to last; what wheels bring it does not take by itself
 _GONE = "No such file or directory"
-_NAMED = ("CUDA_HOME", "CUDA_PATH")
-_ORDER = (*_NAMED, "PATH", "/usr/local/cuda")
+_NAMED = (NvccFoundBy.CUDA_HOME, NvccFoundBy.CUDA_PATH)
+_ORDER = tuple(how for how in NvccFoundBy if how is not NvccFoundBy.PACKAGE)
 
 
 def _toolkits(image: Image) -> list[Toolkit]:
@@ -30,7 +30,7 @@ def _toolkits(image: Image) -> list[Toolkit]:
 
 def _ranked(image: Image) -> list[Toolkit]:
     found = image.toolkits.need("the CUDA compilers")
-    return sorted((one for one in found if one.via in _ORDER), key=lambda one: _ORDER.index(one.via))
+    return sorted((one for one in found if one.found_by in _ORDER), key=lambda one: _ORDER.index(one.found_by))
 
 
 def _said(one: Toolkit) -> Cuda:
@@ -59,7 +59,7 @@ def image_nvcc_not_torchs(image: Image) -> Iterator[Finding]:
             )
     taken, has = toolkits[0], _said(toolkits[0]).upto(2)
     for other in toolkits[1:]:
-        if other.via == "PATH" and other.version and Cuda(other.version).upto(2) != has:
+        if other.found_by is NvccFoundBy.PATH and other.version and Cuda(other.version).upto(2) != has:
             yield Finding(
                 f"nvcc of {taken.via} is {taken.version} and the one on PATH is {other.version}: torch's build takes "
                 "the first, a makefile the second",
@@ -78,7 +78,7 @@ def image_nvcc_not_torchs(image: Image) -> Iterator[Finding]:
     yield Finding(
         f"nvcc of {taken.via} is CUDA {has} and torch {version} is built for CUDA {wanted}"
         + (": torch refuses to build extensions with it" if major else ""),
-        Severity.NOTE if not major else Severity.ERROR if taken.via in _NAMED else Severity.WARNING,
+        Severity.NOTE if not major else Severity.ERROR if taken.found_by in _NAMED else Severity.WARNING,
         taken.path,
         {taken.version: f"{taken.path} --version", str(wanted): "torch.version.cuda"},
         f"install nvcc {wanted} and point CUDA_HOME at it, or take a torch built for CUDA {has}"

@@ -9,7 +9,7 @@ from envkit.facts import Facts
 from envkit.judging.checks._dockerfile import found
 from envkit.judging.checks._torch_fit import compat_serves, driver_misfit, gpu_misfit
 from envkit.judging.checks._workload import evident, need_containers
-from envkit.model import UNSUPPORTED, Finding, Observed, Severity, Skip, Span, Unknown
+from envkit.model import Finding, Observed, Severity, Skip, Span, Unknown
 from envkit.subjects.workload import Container, Workload
 
 _LATEST = re.compile(r"(?:^|[-_.])latest(?:[-_.]|$)")  # alone, or with what kind it is the latest of ("latest-gpu")
@@ -52,12 +52,13 @@ def workload_image_never_existed(workload: Workload) -> Iterator[Finding]:
             continue
         asked += 1
         if base.exists.value is False:
+            near = f"; nearest: {', '.join(base.near_tags)}" if base.near_tags else ""
             yield found(
                 f"`{one.name}` starts {one.image.value}, a tag that was never published",
                 one.image.span,
                 Severity.ERROR,
                 "take a tag of the publisher's list",
-                {base.tag: base.exists.via},
+                {base.tag: base.exists.via + near},
             )
         elif base.retired.value is True:
             yield found(
@@ -81,7 +82,7 @@ def _cuda(one: Container) -> tuple[Observed[str], str, Span] | None:
     if one.base is None or one.image is None:
         return None
     cuda = one.base.torch_cuda if not one.base.torch_cuda.missing else one.base.cuda
-    return (cuda, one.image.value, one.image.span) if cuda.missing != UNSUPPORTED and cuda.value != "cpu" else None
+    return (cuda, one.image.value, one.image.span) if not cuda.is_unsupported and cuda.value != "cpu" else None
 
 
 def workload_driver_too_old(workload: Workload, facts: Facts) -> Iterator[Finding]:

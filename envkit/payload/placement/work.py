@@ -88,6 +88,7 @@ def told_error(error: BaseException, places: Places, stage: str) -> dict[str, An
     text = " ".join(str(error).split())[:1000]
     return {
         "stage": stage,
+        "kind": type(error).__name__,
         "message": type(error).__name__ + (f": {text}" if text else ""),
         "where": site.where,
         "source": site.source,

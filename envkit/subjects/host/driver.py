@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from envkit.model import Observed
 
-# why nothing is said of packages that are missing as UNSUPPORTED
+# why nothing is said of packages that are unsupported
 NO_DPKG = "the packages of this machine are not dpkg's, and no other manager was asked"
 
 
@@ -152,7 +152,7 @@ class DriverInstall:
 class Selinux:
     """SELinux: ``state`` is "absent", "permissive" or "enforcing"; ``booleans`` those that let containers use devices,
     each only where the policy has it.  ``denials`` are the audit log's refusals of NVIDIA's device files since boot,
-    lost as UNSUPPORTED where nothing keeps such a log.
+    unsupported where nothing keeps such a log.
     """
 
     state: str

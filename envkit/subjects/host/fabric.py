@@ -43,7 +43,7 @@ class RdmaDevice:
     """An RDMA device ("mlx5_0").
 
     ``pci`` is its address, empty for one made of software; ``driver`` the driver of that PCI function ("mlx5_core",
-    "efa"); ``board`` the vendor's board id and ``firmware`` the version, both lost as UNSUPPORTED where the driver
+    "efa"); ``board`` the vendor's board id and ``firmware`` the version, both unsupported where the driver
     does not show them; ``nets`` its network interfaces; ``virtual`` marks a virtual function whose physical one is
     here too.  ``verbs`` is "usable", "no class device" (ib_uverbs made none), "no node" (none in /dev) or why the node
     may not be opened.  ``counting_s`` bounds the seconds for which its counters have run: those since boot.
@@ -123,7 +123,7 @@ class Cufile:
 @dataclass(frozen=True, slots=True)
 class NetInterface:
     """A network interface: ``state`` is the kernel's operstate ("up", "down", "unknown", ...), ``speed`` in Mb/s, lost
-    as UNSUPPORTED where it has none; ``default`` says whether a default route leaves by it, ``members`` are the
+    unsupported where it has none; ``default`` says whether a default route leaves by it, ``members`` are the
     interfaces of a bond and ``down`` those of them without a link.  ``pci`` is empty for one made of software.
     """
 

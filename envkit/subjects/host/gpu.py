@@ -134,7 +134,7 @@ class Fabric:
     """How the GPU stands in the NVLink fabric.
 
     ``state`` is "not started", "in progress" or "completed" (a GPU without a fabric has no Fabric: it is missing as
-    UNSUPPORTED); ``status`` the NVML return code of the registration (0: well); ``cluster`` a UUID and ``clique`` a
+    unsupported); ``status`` the NVML return code of the registration (0: well); ``cluster`` a UUID and ``clique`` a
     number, which must be the same on all GPUs that shall talk; ``health`` maps "bandwidth degraded", "route recovery",
     "route unhealthy", "access timeout recovery" and "incorrect configuration" to "true", "false" or "not supported".
     """
@@ -154,11 +154,11 @@ class Gpu:
     not supported; ``recovery`` is NVML's recovery action ("none", "gpu reset", ...) or "unsupported"; ``sm`` is a
     compute capability ("sm_86").
 
-    What follows ``mig`` is lost with the reason UNSUPPORTED where the GPU, or its driver, has no such thing. ``state``
+    What follows ``mig`` is unsupported where the GPU, or its driver, has no such thing. ``state``
     is "answers", "lost" (it fell off the bus), "needs reset" or the name and number of another NVML error of every
     call; a GPU that was lost is not asked any further. ``inforom`` is "valid", "corrupt" or the image's version where
     it cannot be validated; ``gsp`` the version of the GSP's firmware, "off" where it is not used; ``virtual`` "none",
-    "passthrough", "vgpu", "host vgpu" or "host vsga"; ``license`` "licensed" or "unlicensed" for a vGPU, UNSUPPORTED
+    "passthrough", "vgpu", "host vgpu" or "host vsga"; ``license`` "licensed" or "unlicensed" for a vGPU, unsupported
     for any other GPU; ``display`` "on" if a program draws on a screen of it. ``memory`` and ``memory_used`` are in
     bytes; what the driver keeps for itself is used only where an old driver does not tell it apart. ``ecc_corrected``
     counts since the driver was loaded, ``ecc_uncorrected_ever`` over the GPU's life. ``throttle`` names the reasons

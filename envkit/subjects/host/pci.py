@@ -37,7 +37,7 @@ class PciDevice:
     "correctable" to errors since boot; ``power`` is the runtime state ("active", "suspended", "error", "unsupported");
     ``iommu`` the type of the IOMMU group ("identity", "DMA", "DMA-FQ", ...), empty without a group; ``unassigned`` the
     numbers of the BARs that got no address; ``answers`` says whether the configuration space is anything but ones;
-    ``redirects`` names the ACS redirections in force ("request", "completion").  UNSUPPORTED marks what a device does
+    ``redirects`` names the ACS redirections in force ("request", "completion").  Unsupported marks what a device does
     not have.
     """
 
