@@ -11,7 +11,7 @@ from envkit import facts
 from envkit.judging import judge
 from envkit.model import Finding, Observed, Outcome, Result, Severity
 from envkit.subjects import Image
-from envkit.subjects.image import DriverSeen, Extension, Node, Promise, TorchBuild, Variable
+from envkit.subjects.image import DriverSeen, Extension, ImportEnd, Node, Promise, TorchBuild, Variable
 from envkit.versions import Sm
 
 FACTS = facts.load()
@@ -39,7 +39,7 @@ def image(
     build = TorchBuild(version, cuda, 0, "", archs, "/opt/venv/torch")
     return Image(
         "i",
-        torch_import=Observed.of("done", "import"),
+        torch_import=Observed.of(ImportEnd("done"), "import"),
         torch=Observed.of(build, "torch._C"),
         driver=Observed.of(seen, "dlopen"),
         devices=Observed.of(sms, "cuDeviceGetAttribute"),

@@ -11,7 +11,7 @@ from envkit.judging.judge import checks, run
 from envkit.model import Observed, Outcome, Reason, Result, Severity
 from envkit.subjects import Audit, Image
 from envkit.subjects.audit import NO_TORCH, TorchFiles
-from envkit.subjects.image import NO_PROMISE, Extension, Promise, TorchBuild
+from envkit.subjects.image import NO_PROMISE, Extension, ImportEnd, Promise, TorchBuild
 from envkit.versions import Sm
 
 CHECKS = checks()
@@ -176,7 +176,9 @@ def test_one_file_for_each_cuda_is_no_fault() -> None:
 
 
 def test_no_torch_and_a_torch_without_cuda_are_skipped() -> None:
-    absent = Image("x", torch_import=Observed.of("absent", "import"), extensions=Observed.of((extension(),), "RECORD"))
+    absent = Image(
+        "x", torch_import=Observed.of(ImportEnd("absent"), "import"), extensions=Observed.of((extension(),), "RECORD")
+    )
     assert said(OTHER, absent).outcome is Outcome.SKIP
     bare = Audit(
         "x", torch=Observed.lost(NO_TORCH, reason=Reason.NO_TORCH), extensions=Observed.of((extension(),), "RECORD")

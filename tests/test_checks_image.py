@@ -20,6 +20,7 @@ from envkit.subjects.image import (
     NO_RECORD,
     Binding,
     Framework,
+    ImportEnd,
     LateLoad,
     Library,
     Overwritten,
@@ -365,7 +366,7 @@ def build(cuda: str = "12.4", archs: tuple[str, ...] = ("sm_80", "sm_90"), cudnn
 
 def image(**fields: Observed[Any]) -> Image:
     seen: dict[str, Any] = {
-        "torch_import": Observed.of("done", "import"),
+        "torch_import": Observed.of(ImportEnd("done"), "import"),
         "torch": Observed.of(build(), "torch"),
         "promise": Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE),
         "bindings": Observed.of((), "dlsym"),
@@ -489,7 +490,7 @@ def test_another_torch_than_the_promised_one_is_named(promise: Observed[Any], ha
 
 
 def test_a_promised_torch_that_is_absent_fails_and_an_unpromised_one_is_skipped() -> None:
-    absent = Observed.of("absent", "import")
+    absent = Observed.of(ImportEnd("absent"), "import")
     lost: Observed[Any] = Observed.lost("absent")
     assert (
         one("image-torch-importable", image(torch_import=absent, torch=lost, promise=promised())).outcome

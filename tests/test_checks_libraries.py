@@ -12,7 +12,7 @@ from envkit.judging import judge
 from envkit.judging.checks._torch import bound_copies
 from envkit.model import Observed, Outcome, Reason, Result
 from envkit.subjects import Image
-from envkit.subjects.image import NO_PROMISE, Binding, Framework, Library, Promise, TorchBuild, Wheel
+from envkit.subjects.image import NO_PROMISE, Binding, Framework, ImportEnd, Library, Promise, TorchBuild, Wheel
 from envkit.versions import Sm
 
 FACTS = facts.load()
@@ -22,7 +22,7 @@ def image(*libraries: Library, **fields: Observed[Any]) -> Image:
     """An image with a torch for CUDA 12.4 that maps ``libraries``."""
     build = TorchBuild("2.6.0", "12.4", 90100, "2.21.5", ("sm_90",), "/t")
     seen: dict[str, Any] = {
-        "torch_import": Observed.of("done", "import"),
+        "torch_import": Observed.of(ImportEnd("done"), "import"),
         "torch": Observed.of(build, "torch"),
         "promise": Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE),
         "libraries": Observed.of(libraries, "maps"),

@@ -10,7 +10,7 @@ from envkit import facts
 from envkit.judging import judge
 from envkit.model import Observed, Outcome, Result, Severity
 from envkit.subjects import Image
-from envkit.subjects.image import Assembler, DriverSeen, Toolkit, TorchBuild
+from envkit.subjects.image import Assembler, DriverSeen, ImportEnd, Toolkit, TorchBuild
 
 FACTS = facts.load()
 
@@ -26,7 +26,7 @@ def image(
     found = tuple(Toolkit(via, f"/{via.strip('/')}/bin/nvcc", version) for via, version in toolkits)
     return Image(
         "i",
-        torch_import=Observed.of("done", "import"),
+        torch_import=Observed.of(ImportEnd("done"), "import"),
         torch=Observed.of(build, "torch._C"),
         toolkits=Observed.of(found, "nvcc --version"),
         compiler=Observed.of(compiler, "c++ -dumpfullversion"),

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 from fuzzed import examples
@@ -14,11 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from envkit.errors import UsageError
-from envkit.model import Observed, Reason, ValueState
+from envkit.model import Observed, Reason, Unknown, ValueState
 from envkit.payload.smoke.case import LEVELS
 from envkit.payload.smoke.sanitize import TOOLS
-from envkit.subjects import Host, Image, SmokeRun
+from envkit.subjects import Host, Image, Placement, SmokeRun
 from envkit.subjects.codec import from_plain, to_plain
+from envkit.subjects.image import ImportEnd, ImportState
 from envkit.versions import Cuda, Cudnn, Driver, Glibc, Nccl, Python, Sm, Torch
 
 SUBJECTS: tuple[type[Any], ...] = (Host, Image, SmokeRun)
@@ -30,6 +31,7 @@ SIMPLE: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
     NoneType: st.none(),
     Sm: st.builds(Sm, st.integers(1, 13), st.integers(0, 9), st.sampled_from(["", "a", "f"])),
+    ImportEnd: st.sampled_from(["done", "absent", "raised ImportError: x", "was killed by SIGSEGV"]).map(ImportEnd),
     **{kind: st.sampled_from(["1", "12.4", "550.54.15"]).map(kind) for kind in DOTTED},
 }
 # Fields of text that hold one of a few names.
@@ -48,6 +50,8 @@ def of(kind: Any) -> st.SearchStrategy[Any]:
         reasons = st.sampled_from([None, *Reason])
         lost: st.SearchStrategy[Any] = st.builds(Observed.lost, st.just("lost"), SIMPLE[str], reasons)
         return st.one_of(st.builds(Observed.of, of(parts[0]), SIMPLE[str]), lost)
+    if origin is Literal:
+        return st.sampled_from(parts)
     if origin is tuple:
         assert parts[1:] == (...,), kind
         return st.lists(of(parts[0]), max_size=2).map(tuple)
@@ -156,3 +160,49 @@ def test_what_a_caller_gave_is_left_as_it_was() -> None:
     plain = {"value": None, "via": "", "missing": "not supported"}
     from_plain(Observed[int], plain)
     assert "reason" not in plain
+
+
+def test_a_word_of_a_newer_version_is_not_observed() -> None:
+    """It ends where the innermost observation is that holds it, and everything beside that is read."""
+    gpu = {
+        "index": 0,
+        "persistence": {"value": "eco", "via": "nvmlDeviceGetPersistenceMode", "missing": ""},
+        "ecc": {"value": "on", "via": "nvmlDeviceGetEccMode", "missing": ""},
+    }
+    nvml = {"ended": "answered", "gpus": [gpu]}
+    host = from_plain(Host, {"name": "h", "nvml": {"value": nvml, "via": "NVML", "missing": ""}})
+    (seen,) = host.nvml.need("NVML").gpus
+    assert (seen.ecc.value, seen.persistence.state) == ("on", ValueState.MISSING)
+    assert seen.persistence.missing == "it says 'eco', which this version does not know"
+    with pytest.raises(Unknown):
+        seen.persistence.need("the persistence mode")
+    nvml["ended"] = "asleep"
+    host = from_plain(Host, {"name": "h", "nvml": {"value": nvml, "via": "NVML", "missing": ""}})
+    assert host.nvml.state is ValueState.MISSING
+
+
+def test_an_unknown_word_that_no_observation_holds_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"\$\.how"):
+        from_plain(Placement, {"name": "m", "target": "m:f", "how": "dreamt"})
+
+
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [
+        ("done", ImportState.DONE),
+        ("absent", ImportState.ABSENT),
+        ("raised", ImportState.RAISED),
+        ("raised ImportError: libcudnn.so.9: cannot open shared object file", ImportState.RAISED),
+        ("was killed by SIGSEGV", ImportState.KILLED),
+        ("was killed by signal 64", ImportState.KILLED),
+        ("donee", None),
+        ("was bored", None),
+        ("", None),
+    ],
+)
+def test_the_end_of_an_import_has_a_state(text: str, state: ImportState | None) -> None:
+    image = from_plain(Image, {"name": "i", "torch_import": {"value": text, "via": "wait status", "missing": ""}})
+    assert image.import_state is state
+    seen = image.torch_import
+    assert (seen.value, seen.state) == ((text, ValueState.VALUE) if state else (None, ValueState.MISSING))
+    assert to_plain(image)["torch_import"]["value"] == (text if state else None)

@@ -193,17 +193,17 @@ def test_capability_chains_that_run_in_circles_end() -> None:
     [
         ("0x10de", "0x030000", "gpu"),
         ("0x10de", "0x030200", "gpu"),
-        ("0x1002", "0x030000", ""),
+        ("0x1002", "0x030000", None),
         ("0x10de", "0x068000", "nvswitch"),
-        ("0x10de", "0x040300", ""),
+        ("0x10de", "0x040300", None),
         ("0x15b3", "0x020700", "ib"),
         ("0x15b3", "0x020000", "nic"),
-        ("0x8086", "0x028000", ""),
+        ("0x8086", "0x028000", None),
         ("0x8086", "0x060400", "bridge"),
-        ("0x8086", "0x060000", ""),
+        ("0x8086", "0x060000", None),
     ],
 )
-def test_kinds(vendor: str, code: str, kind: str) -> None:
+def test_kinds(vendor: str, code: str, kind: str | None) -> None:
     assert pci.kind_of(vendor, code) == kind
 
 

@@ -98,7 +98,7 @@ SEALED = {"schema": "envkit.payload/1", "kind": "placement"}
         ({"schema": "envkit.payload/1", "kind": "probe"}, "none of schema"),
         ({**SEALED, "target": "other:f"}, "answers for 'other:f'"),
         ({**SEALED, "target": "m:f", "seconds": "x"}, "does not fit"),
-        ({**SEALED, "target": "m:f", "torch": "t", "how": "h", "ended": "ran"}, "unknown way"),
+        ({**SEALED, "target": "m:f", "torch": "t", "how": "h", "ended": "ran"}, "does not fit"),
     ],
 )
 def test_a_document_that_does_not_fit_is_not_observed(document: dict[str, Any], why: str) -> None:

@@ -32,7 +32,7 @@ from envkit.subjects.aoti import Run as AotiEnd
 from envkit.subjects.audit import NO_TORCH
 from envkit.subjects.dockerfile import Dockerfile
 from envkit.subjects.host.expected import Expected, ExpectedGpus
-from envkit.subjects.image import NO_PROMISE, Framework, Library, Toolkit, Variable, Wheel
+from envkit.subjects.image import NO_PROMISE, Framework, ImportEnd, Library, Toolkit, Variable, Wheel
 from envkit.subjects.packages import Packages
 from envkit.subjects.placement import End, Group, Placement
 from envkit.subjects.precision import Limits, Precision
@@ -85,7 +85,7 @@ def test_a_kind_without_an_entry_cannot_be_judged() -> None:
 
 
 def test_a_question_that_dies_is_open() -> None:
-    hostile: Any = replace(TORCH, torch_import=of("done", "import"), libraries=of((None,), "maps"))
+    hostile: Any = replace(TORCH, torch_import=of(ImportEnd("done"), "import"), libraries=of((None,), "maps"))
     assert ("required-image-libraries", Outcome.UNKNOWN) in {
         (one.check, one.outcome) for one in judge.unanswered(hostile)
     }
@@ -213,7 +213,7 @@ def test_every_recorded_probe_of_a_torch_with_cuda_knows_its_bindings() -> None:
 
 
 def test_a_finding_outranks_an_open_question() -> None:
-    broken = replace(TORCH, torch_import=of("raised ImportError: libcudnn.so.9", "import"))
+    broken = replace(TORCH, torch_import=of(ImportEnd("raised ImportError: libcudnn.so.9"), "import"))
     assert judge.unanswered(broken)
     assert verdict(broken) == 1
 

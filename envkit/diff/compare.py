@@ -22,7 +22,7 @@ from envkit.plan.lockfile import Deb, Lock, Pin
 from envkit.plan.resolve import Choice, resolve
 from envkit.plan.spec import Spec
 from envkit.report.text import visible
-from envkit.subjects.image import Image, Library, TorchBuild
+from envkit.subjects.image import Image, ImportState, Library, TorchBuild
 from envkit.versions import Cuda, Driver, Sm
 
 SCHEMA = "envkit.diff/1"
@@ -340,7 +340,7 @@ def _of_image(image: Image, facts: Facts) -> _Stack:
     archs, ptx = _own_code(build) if build else (None, None)
     floor = facts.driver_min(Cuda(build.cuda)).compat if build and _cuda(build.cuda) else None
     return _Stack(
-        torch=build.version if build else _NO_TORCH if image.torch_import.value == "absent" else "",
+        torch=build.version if build else _NO_TORCH if image.import_state is ImportState.ABSENT else "",
         cuda=build.cuda if build else "",
         python=image.python.value or "",
         machine=image.platform.value or "",
@@ -710,7 +710,7 @@ def _short(digest: str) -> str:
 
 def _unseen(old: Image, new: Image) -> Iterator[Change]:
     """What an image did not show, for which no comparison can speak."""
-    torchless = old.torch_import.value == new.torch_import.value == "absent"
+    torchless = old.import_state is new.import_state is ImportState.ABSENT
     for name, label in _OBSERVED:
         if torchless and name in _OF_TORCH:
             continue

@@ -6,13 +6,14 @@ import datetime
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from envkit.host import pci
 from envkit.host.place import Place, Source, parsed, short
 from envkit.model import Observed
 from envkit.subjects.host import DriverGpu, DriverInstall, DriverLibrary, KernelModule, MigCapability, PciGpu, Selinux
+from envkit.subjects.host.driver import SelinuxState
 from envkit.versions import Driver
 
 # every driver release has three digits before the first dot, which tells it from a library's own version
@@ -314,7 +315,8 @@ def selinux(place: Place) -> Observed[Selinux]:
     """SELinux's mode, its booleans about devices, and what it refused; without its file system it is off."""
     if not place.exists("sys/fs/selinux/enforce"):
         return Observed.of(Selinux("absent", {}, Observed.lost("SELinux is off")), "/sys/fs/selinux")
-    state = {"1": "enforcing", "0": "permissive"}[place.word("sys/fs/selinux/enforce")]
+    modes: Mapping[str, SelinuxState] = {"1": "enforcing", "0": "permissive"}
+    state = modes[place.word("sys/fs/selinux/enforce")]
     booleans = {}
     for name in _BOOLEANS:
         if place.exists(f"sys/fs/selinux/booleans/{name}"):

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from envkit.host.pci import BUS, driver_of, functions, kind_of
 from envkit.host.place import Place, Source, short
 from envkit.model import Observed
-from envkit.subjects.host.fabric import FabricCard, FabricDaemons, FabricLog, Imex
+from envkit.subjects.host.fabric import CardKind, FabricCard, FabricDaemons, FabricLog, Imex
 
 _NVIDIA = "0x10de"
 _AMAZON = "0x1d0f"
@@ -38,13 +38,13 @@ _IMEX_NODES = "/etc/nvidia-imex/nodes_config.cfg"
 _IMEX_CHANNELS = "nvidia-caps-imex-channels"
 
 
-def _kind(vendor: str, device: str, code: str) -> str:
+def _kind(vendor: str, device: str, code: str) -> CardKind | None:
     if vendor == _NVIDIA and code.startswith("0x0680"):  # "other bridge"
         return "nvswitch"
     if code.startswith("0x0207"):
         return "infiniband"
     # Amazon gives its Elastic Fabric Adapters 0xefa0, 0xefa1, ... (linux, drivers/infiniband/hw/efa/efa_main.c)
-    return "efa" if vendor == _AMAZON and device.startswith("0xefa") else ""
+    return "efa" if vendor == _AMAZON and device.startswith("0xefa") else None
 
 
 def fabric_cards(place: Place) -> Observed[tuple[FabricCard, ...]]:

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import pynvml
 
@@ -26,17 +26,22 @@ from envkit.subjects.host.gpu import (
     Bar1,
     Clocks,
     Fabric,
+    FabricState,
     Gpu,
+    Mode,
     NvLink,
     Nvml,
+    NvmlEnded,
     PcieLink,
     Power,
     Process,
+    ProcessKind,
     RetiredPages,
     RowRemap,
     SpareRows,
     Sram,
     Temperature,
+    Virtual,
 )
 from envkit.versions import Cuda, Driver, Sm
 
@@ -104,7 +109,7 @@ _REASONS = (
     "reliability",
 )
 _COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
-_VIRTUAL = {0: "none", 1: "passthrough", 2: "vgpu", 3: "host vgpu", 4: "host vsga"}
+_VIRTUAL: Mapping[int, Virtual] = {0: "none", 1: "passthrough", 2: "vgpu", 3: "host vgpu", 4: "host vsga"}
 _P2P = {
     0: "ok",
     1: "chipset not supported",
@@ -147,8 +152,11 @@ _ARCHITECTURES = {
     13: "Rubin",
 }
 _LINK_VERSIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5, 8: 6}  # nvmlNvlinkVersion_t counts half versions too
-_REMOTES = {0: "gpu", 2: "switch"}  # nvmlIntNvLinkDeviceType_t; the others are no ends of a GPU's traffic
-_FABRIC_STATES = {1: "not started", 2: "in progress", 3: "completed"}
+_REMOTES: Mapping[int, Literal["gpu", "switch"]] = {
+    0: "gpu",
+    2: "switch",
+}  # nvmlIntNvLinkDeviceType_t; the others are no ends of a GPU's traffic
+_FABRIC_STATES: Mapping[int, FabricState] = {1: "not started", 2: "in progress", 3: "completed"}
 # NVML_GPU_FABRIC_HEALTH_MASK_*: the shift of two bits each, 0 not supported, 1 true, 2 false
 _FABRIC_HEALTH = {"bandwidth degraded": 0, "route recovery": 2, "route unhealthy": 4, "access timeout recovery": 6}
 _FABRIC_TRUTH = {0: "not supported", 1: "true", 2: "false"}
@@ -215,14 +223,17 @@ def _within(value: int, least: int, most: int) -> int:
     return int(value)
 
 
-def _word(value: int, words: Mapping[int, str]) -> str:
+def _word(value: int, words: Mapping[int, T]) -> T:
     if value not in words:
         raise _garbage(value)
     return words[value]
 
 
-def _mode(value: int) -> str:
-    return _word(value, {0: "off", 1: "on"})
+_MODES: Mapping[int, Mode] = {0: "off", 1: "on"}
+
+
+def _mode(value: int) -> Mode:
+    return _word(value, _MODES)
 
 
 def _bytes(value: int) -> int:
@@ -510,11 +521,14 @@ def _throttled_us(device: _Device) -> dict[str, int]:
     return found
 
 
+_USES: tuple[tuple[ProcessKind, str], ...] = (("graphics", "Graphics"), ("compute", "Compute"), ("mps", "MPSCompute"))
+
+
 def _processes(device: _Device, proc: Path) -> tuple[Process, ...]:
     """One entry for each process, though NVML lists it for each use and each MIG instance."""
     found: dict[int, Process] = {}
     known = False
-    for kind, name in (("graphics", "Graphics"), ("compute", "Compute"), ("mps", "MPSCompute")):
+    for kind, name in _USES:
         calls = [f"nvmlDeviceGet{name}RunningProcesses_v{version}" for version in (3, 2)]
         try:
             rows = device.listed(calls, pynvml.c_nvmlProcessInfo_v3_t)
@@ -536,7 +550,7 @@ def _processes(device: _Device, proc: Path) -> tuple[Process, ...]:
     return tuple(found[pid] for pid in sorted(found))
 
 
-def _process(place: Path, pid: int, kind: str, memory: int) -> Process:
+def _process(place: Path, pid: int, kind: ProcessKind, memory: int) -> Process:
     try:
         name = (place / "comm").read_text(encoding="utf-8", errors="replace").strip()
         return Process(pid, kind, memory, name, place.stat().st_uid == os.getuid())
@@ -749,13 +763,13 @@ def _read_gpu(device: _Device, others: Sequence[_Device], proc: Path) -> Gpu:
     def text(call: Callable[[Any], str | bytes]) -> Observed[str]:
         return _observed(call.__name__, lambda: _text(ask(call)))
 
-    def word(call: Callable[[Any], int], words: Mapping[int, str], instead: str | None = None) -> Observed[str]:
+    def word(call: Callable[[Any], int], words: Mapping[int, T], instead: T | None = None) -> Observed[T]:
         return _observed(call.__name__, lambda: _word(ask(call), words), instead)
 
-    def mode(call: Callable[[Any], int], instead: str | None = None) -> Observed[str]:
-        return word(call, {0: "off", 1: "on"}, instead)
+    def mode(call: Callable[[Any], int], instead: Mode | None = None) -> Observed[Mode]:
+        return word(call, _MODES, instead)
 
-    def pair(call: Callable[[Any], Sequence[int]], which: int, instead: str | None = None) -> Observed[str]:
+    def pair(call: Callable[[Any], Sequence[int]], which: int, instead: Mode | None = None) -> Observed[Mode]:
         return _observed(call.__name__, lambda: _mode(ask(call)[which]), instead)
 
     def named(call: Callable[[Any], int], names: Mapping[int, str]) -> Observed[str]:
@@ -766,7 +780,8 @@ def _read_gpu(device: _Device, others: Sequence[_Device], proc: Path) -> Gpu:
         major, minor = ask(pynvml.nvmlDeviceGetCudaComputeCapability)
         return str(Sm(_within(major, 1, 99), _within(minor, 0, 9)))
 
-    lacks, ecc = "unsupported", "nvmlDeviceGetTotalEccErrors"
+    lacks: Mode = "unsupported"
+    ecc = "nvmlDeviceGetTotalEccErrors"
     gpu = Gpu(
         device.index,
         uuid=text(pynvml.nvmlDeviceGetUUID),
@@ -869,7 +884,7 @@ def read(proc: Path) -> Nvml:
         call = "nvmlDeviceGetCount"
         devices = [_Device(index) for index in range(_within(_ask(pynvml.nvmlDeviceGetCount), 0, _MOST_GPUS))]
     except NvmlFault as fault:
-        ended = "no library" if fault.code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND else "error"
+        ended: NvmlEnded = "no library" if fault.code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND else "error"
         return Nvml(ended, f"{call} {fault}", max(fault.code, 0), driver, cuda, library)
     confidential = _observed("nvmlSystemGetConfComputeState", _confidential)
     gpus = tuple(_read_gpu(device, devices, proc) for device in devices)
@@ -881,7 +896,11 @@ SOURCES: dict[str, Source] = {"nvml": lambda place: Observed.of(read(place.path(
 
 def join(found: Mapping[str, Observed[Any]], ending: Ending | None) -> Mapping[str, Observed[Any]]:
     """That the driver hung or killed its caller is itself an observation."""
-    if found["nvml"].value is None and ending is not None and ending.ended in ("hung", "killed"):
-        what = ending.detail if ending.ended == "hung" else f"the process that asked NVML died of {ending.signal}"
-        return {"nvml": Observed.of(Nvml(ending.ended, what), "NVML")}
+    if found["nvml"].value is not None or ending is None:
+        return found
+    if ending.ended == "hung":
+        return {"nvml": Observed.of(Nvml("hung", ending.detail), "NVML")}
+    if ending.ended == "killed":
+        died = Nvml("killed", f"the process that asked NVML died of {ending.signal}")
+        return {"nvml": Observed.of(died, "NVML")}
     return found

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from envkit.host.place import Place, Source, short
 from envkit.model import Observed
-from envkit.subjects.host import PciDevice, PciLink, PciPayload
+from envkit.subjects.host.pci import PciDevice, PciKind, PciLink, PciPayload
 
 T = TypeVar("T")
 
@@ -30,15 +30,18 @@ _REDIRECTS = {0x04: "request", 0x08: "completion"}  # ACS Control: P2P Request a
 _WHOLE, _PLAIN, _HEADER = 4096, 256, 64  # sizes of the space: PCI Express, PCI, and what a user may read
 
 
-def kind_of(vendor: str, code: str) -> str:
-    """What a function is by its vendor and class code ("0x030200"), empty if it is of no interest here."""
+_ADAPTERS: Mapping[str, PciKind] = {"0x0200": "nic", "0x0207": "ib"}
+
+
+def kind_of(vendor: str, code: str) -> PciKind | None:
+    """What a function is by its vendor and class code ("0x030200"), None if it is of no interest here."""
     if code.startswith("0x0604"):
         return "bridge"
     if vendor == "0x10de" and code.startswith("0x03"):
         return "gpu"
     if vendor == "0x10de" and code.startswith("0x0680"):
         return "nvswitch"
-    return {"0x0200": "nic", "0x0207": "ib"}.get(code[:6], "")
+    return _ADAPTERS.get(code[:6])
 
 
 def functions(place: Place) -> Iterator[tuple[str, str, str]]:
@@ -171,7 +174,7 @@ def _redirects(place: Place, path: str, power: Observed[str]) -> tuple[str, ...]
     return parse_redirects(config)
 
 
-def _device(place: Place, address: str, kind: str, vendor: str) -> PciDevice:
+def _device(place: Place, address: str, kind: PciKind, vendor: str) -> PciDevice:
     path = f"{BUS}/{address}"
     real = place.path(path).resolve().parts
     power = _seen(f"{path}/power/runtime_status", lambda: place.word(f"{path}/power/runtime_status"))
@@ -206,7 +209,7 @@ def devices(place: Place) -> Observed[tuple[PciDevice, ...]]:
     """
     if not place.exists("sys/bus"):
         return Observed.lost("/sys/bus is not there", f"/{BUS}")
-    kinds: dict[str, tuple[str, str]] = {}
+    kinds: dict[str, tuple[PciKind, str]] = {}
     for name, vendor, code in functions(place):
         kind = kind_of(vendor, code)
         if kind and not (kind in ("nic", "ib") and place.exists(f"{BUS}/{name}/physfn")):

@@ -12,7 +12,7 @@ from envkit.host.disks import all_mounts
 from envkit.host.place import Place, Source, nearest, short
 from envkit.model import Observed
 from envkit.subjects.host import CudaDirectory
-from envkit.subjects.host.system import Mount, NamedPath, RemoteMount
+from envkit.subjects.host.system import Mount, NamedPath, RemoteEnded, RemoteMount
 
 _KINDS = {"nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "wekafs", "panfs", "pvfs2"}
 # file systems in a program whose files are another machine's; the many others that are not never hang a job
@@ -86,7 +86,7 @@ def remote_mounts(place: Place) -> Observed[tuple[RemoteMount, ...]]:
 
 
 def _judged(mount: Mount, answer: str) -> RemoteMount:
-    ended = {"": "answered", "hung": "hung"}.get(answer, "error")
+    ended: RemoteEnded = "answered" if not answer else "hung" if answer == "hung" else "error"
     detail = f"no answer within {_ANSWER_S:g} s" if ended == "hung" else answer
     return RemoteMount(mount.path, mount.kind, mount.device, ended, detail)
 

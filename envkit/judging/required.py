@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from envkit.judging.checks._host import gpu_signs
 from envkit.model import Coverage, NoGpu, Observed, Outcome, Result
-from envkit.subjects.image import NO_FRAMEWORK, TORCH
+from envkit.subjects.image import NO_FRAMEWORK, TORCH, ImportState
 
 if TYPE_CHECKING:
     from envkit.subjects import AotiRun, Audit, Host, Image, Launch, Placement, Precision, SmokeRun
@@ -54,7 +54,7 @@ def _why(seen: Observed[Any]) -> str:
 
 def _framework_there(image: Image) -> str:
     """The first framework that is there although the image is declared to hold none, empty if none is."""
-    if image.torch_import.value != "absent":
+    if image.import_state is not ImportState.ABSENT:
         return TORCH
     return next((one.name for one in image.frameworks.value or ()), "")
 
@@ -84,7 +84,7 @@ def _framework_imported(image: Image) -> str:
 
 def _of_torch(image: Image) -> bool:
     """Whether torch stands behind what was asked for: many frameworks use its libraries and name no build of theirs."""
-    return TORCH in (image.frameworks_asked or (TORCH,)) or image.torch_import.value == "done"
+    return TORCH in (image.frameworks_asked or (TORCH,)) or image.import_state is ImportState.DONE
 
 
 def _libraries_listed(image: Image) -> str:
@@ -94,7 +94,7 @@ def _libraries_listed(image: Image) -> str:
         listed = image.libraries.value or image.unmapped.value  # some map theirs only when a GPU is first used
         silent = [one.name for one in others if one.gpu == "yes" and not (one.libraries or listed)]
         return f"no CUDA library that {' and '.join(silent)} could load was listed" if silent else ""
-    if image.torch_import.value != "done":  # the question before this one
+    if image.import_state is not ImportState.DONE:  # the question before this one
         return ""
     if image.libraries.value is None:
         return f"the libraries of the process that imports torch were not listed: {_why(image.libraries)}"
@@ -109,7 +109,7 @@ def _bindings_known(image: Image) -> str:
     """Of the process that imported a torch with CUDA it is known which copy of a CUDA library some caller binds."""
     if image.torch.value is None or not image.torch.value.cuda or _libraries_listed(image):  # other questions
         return ""
-    if image.torch_import.value != "done":
+    if image.import_state is not ImportState.DONE:
         return ""
     if image.bindings.value is None:
         return f"which CUDA libraries torch binds was not observed: {_why(image.bindings)}"
@@ -126,7 +126,7 @@ def _build_read(image: Image) -> str:
         others = [one for one in image.frameworks.value or () if one.name in image.frameworks_asked]
         silent = [one.name for one in others if one.ended == "done" and not one.gpu]
         return f"whether the build of {' and '.join(silent)} uses GPUs is not known" if silent else ""
-    if image.torch_import.value != "done":
+    if image.import_state is not ImportState.DONE:
         return ""
     if image.torch.value is None:
         return f"torch's build was not read: {_why(image.torch)}"

@@ -30,7 +30,7 @@ from envkit.runner.runner import promised
 from envkit.subjects.audit import Audit
 from envkit.subjects.codec import from_plain, to_plain
 from envkit.subjects.host import Host, Limit
-from envkit.subjects.launch import UNDECLARED, Account, CompatLibrary, Inside, Job, Launch, Mount
+from envkit.subjects.launch import UNDECLARED, Account, CompatLibrary, FileKind, Inside, Job, Launch, Mount
 from envkit.system import files
 
 ENGINE_SHM = 64 << 20  # what moby gives to a container that asks for nothing (daemon/config, DefaultShmSize)
@@ -330,7 +330,8 @@ def _inside(tree: Tree, path: str) -> Inside:
     if not real:
         return Inside("absent")
     entry = tree.entries[real]
-    kind = entry.kind if entry.kind in ("file", "directory") else "other"
+    kinds: Mapping[str, FileKind] = {"file": "file", "directory": "directory"}
+    kind = kinds.get(entry.kind, "other")
     return Inside(kind, real, entry.uid, entry.gid, entry.mode & 0o7777)
 
 

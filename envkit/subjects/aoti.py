@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from envkit.model import Observed
 from envkit.subjects.image import Variable
 from envkit.versions import Sm
+
+Ended = Literal["done", "loaded", "raised", "killed", "hung", "unfit", "garbled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +171,7 @@ class Run:
     "make the inputs", "load", "run", "unload", "end".
     """
 
-    ended: str
+    ended: Ended
     stage: str
     detail: str = ""
     signal: str = ""

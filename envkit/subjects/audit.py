@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from envkit.model import Observed
 from envkit.subjects.image import CudnnSet, Extension, Overwritten, Promise, Requirement, Variable, Wheel
@@ -10,6 +11,11 @@ from envkit.versions import Sm
 
 NO_TORCH = "there is no torch here"
 NO_LIBC = "the tree holds no C library: its programs run on that of another system"
+
+OwnerKind = Literal["wheel", "deb", ""]
+DriverKind = Literal["driver", "stub", "compat"]
+EdgeKind = Literal["needed", "dlopen"]
+UnmetKind = Literal["version", "symbol"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ class Edge:
     name: str
     path: str
     by: str
-    kind: str = "needed"
+    kind: EdgeKind = "needed"
     error: str = ""
     family: str = ""
 
@@ -98,7 +104,7 @@ class SharedObject:
     family: str = ""
     owner: str = ""
     owner_version: str = ""
-    owner_kind: str = ""
+    owner_kind: OwnerKind = ""
     reached: str = ""
     edges: tuple[Edge, ...] = ()
     others_load: bool = False
@@ -116,7 +122,7 @@ class Unmet:
     path: str
     owner: str
     provider: str
-    kind: str
+    kind: UnmetKind
     what: tuple[str, ...]
     count: int
     newest: str
@@ -144,7 +150,7 @@ class DriverFile:
     """
 
     path: str
-    kind: str
+    kind: DriverKind
     searched: str
     owner: str
 

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from contextlib import suppress
+from dataclasses import is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from envkit.errors import UsageError
-from envkit.model import Reason, is_observation
+from envkit.model import Observed, Reason, is_observation
+from envkit.subjects.image import ImportEnd
 from envkit.versions import Cuda, Cudnn, Driver, Glibc, Nccl, Python, Sm, Torch
 
 T = TypeVar("T")
@@ -22,14 +27,14 @@ _VERSIONS: tuple[type, ...] = (Cuda, Cudnn, Driver, Glibc, Nccl, Python, Torch)
 
 
 def _encode(value: object) -> str:
-    if isinstance(value, (*_VERSIONS, Sm)):
+    if isinstance(value, (*_VERSIONS, Sm, ImportEnd)):
         return str(value)
     raise NotImplementedError(f"a subject holds a {type(value).__name__}, which has no JSON form")
 
 
 def _decode(kind: type, value: object) -> object:
     if not isinstance(value, str):
-        raise ValueError(f"expected text for a {kind.__name__} version")
+        raise ValueError(f"expected text for a {kind.__name__}")
     return Sm.parse(value) if kind is Sm else kind(value)
 
 
@@ -93,9 +98,60 @@ def to_plain(subject: object) -> Any:
     return _without_empty_reasons(msgspec.to_builtins(subject, enc_hook=_encode))
 
 
+class _UnknownWord(Exception):
+    """A word that is none of those which its field may hold."""
+
+
+@cache
+def _hints(kind: type[Any]) -> Mapping[str, Any]:
+    return get_type_hints(kind)
+
+
+def _known(kind: Any, plain: Any) -> Any:
+    """The data of a ``kind``, where the innermost observation that holds an unknown word is a missing one.
+
+    Raises _UnknownWord where no observation holds it.  What does not fit for another reason stays as it is.
+    """
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        if isinstance(plain, str) and plain not in parts:
+            raise _UnknownWord(plain)
+        return plain
+    if kind is ImportEnd and isinstance(plain, str):
+        try:
+            return ImportEnd(plain)
+        except ValueError:
+            raise _UnknownWord(plain) from None
+    if origin is Observed and is_observation(plain):
+        try:
+            return {**plain, "value": _known(parts[0], plain["value"])}
+        except _UnknownWord as word:
+            return to_plain(Observed.lost(f"it says {str(word)!r}, which this version does not know", plain["via"]))
+    if origin in (Union, UnionType):
+        inner = [part for part in parts if part is not NoneType]
+        return plain if plain is None or len(inner) != 1 else _known(inner[0], plain)
+    if origin is tuple and isinstance(plain, (list, tuple)):
+        return [_known(parts[0], item) for item in plain]
+    if origin is Mapping and isinstance(plain, Mapping):
+        return {key: _known(parts[1], item) for key, item in plain.items()}
+    if is_dataclass(kind) and isinstance(kind, type) and isinstance(plain, Mapping):
+        hints = _hints(kind)
+        return {key: _known(hints[key], item) if key in hints else item for key, item in plain.items()}
+    return plain
+
+
 def converted(kind: type[T], data: object) -> T:
-    """The subject of type ``kind`` out of plain data; raises ValueError naming the first field that does not fit."""
-    return msgspec.convert(_reasoned(data), kind, dec_hook=_decode)
+    """The subject of type ``kind`` out of plain data; raises ValueError naming the first field that does not fit.
+
+    A word that a newer version may know makes the observation that holds it a missing one.
+    """
+    plain = _reasoned(data)
+    try:
+        return msgspec.convert(plain, kind, dec_hook=_decode)
+    except msgspec.ValidationError:
+        with suppress(_UnknownWord):  # the field itself is then named by the error
+            plain = _known(kind, plain)
+        return msgspec.convert(plain, kind, dec_hook=_decode)
 
 
 def from_plain(kind: type[T], data: object) -> T:

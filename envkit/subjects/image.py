@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Self
 
 from envkit.model import Observed
 from envkit.versions import Sm
@@ -154,6 +155,34 @@ class DriverSeen:
     nvml: str = ""
 
 
+class ImportState(StrEnum):
+    """How an import ended."""
+
+    DONE = "done"
+    ABSENT = "absent"  # there is no such module
+    RAISED = "raised"
+    KILLED = "was killed"
+
+
+class ImportEnd(str):
+    """How an import ended, as the probe words it: its state, then the error's text or the signal.
+
+    Raises ValueError for words that begin with no state.
+    """
+
+    __slots__ = ("state",)
+    state: ImportState
+
+    def __new__(cls, text: str) -> Self:
+        """Reads the state at the start of ``text``."""
+        made = super().__new__(cls, text)
+        found = next((state for state in ImportState if text == state or text.startswith(f"{state} ")), None)
+        if found is None:
+            raise ValueError(f"no import ends as `{text[:40]}`")
+        made.state = found
+        return made
+
+
 class NvccFoundBy(StrEnum):
     """How a CUDA compiler is found, in the order in which torch's cpp_extension looks."""
 
@@ -290,7 +319,7 @@ class Image:
     python: Observed[str] = field(default_factory=Observed)
     platform: Observed[str] = field(default_factory=Observed)
     libc: Observed[str] = field(default_factory=Observed)
-    torch_import: Observed[str] = field(default_factory=Observed)
+    torch_import: Observed[ImportEnd] = field(default_factory=Observed)
     torch: Observed[TorchBuild] = field(default_factory=Observed)
     late: Observed[tuple[LateLoad, ...]] = field(default_factory=Observed)
     libraries: Observed[tuple[Library, ...]] = field(default_factory=Observed)
@@ -312,6 +341,11 @@ class Image:
     gpus_given: tuple[str, ...] = ()
     frameworks_asked: tuple[str, ...] = ()
     engine: str = ""
+
+    @property
+    def import_state(self) -> ImportState | None:
+        """How the import of torch ended, None where that was not observed."""
+        return None if self.torch_import.value is None else self.torch_import.value.state
 
     def mapped(self, name: str) -> tuple[Library, ...]:
         """The mapped copies of the library family ``name``; raises Unknown if the process was not observed."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from envkit.model import Observed
 from envkit.subjects.audit import Audit
 from envkit.subjects.host import Host, Limit
 
 UNDECLARED = "not declared"
+
+FileKind = Literal["file", "directory", "other", "absent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ class Inside:
     and its mode.
     """
 
-    kind: str
+    kind: FileKind
     real: str = ""
     uid: int = 0
     gid: int = 0

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from envkit.model import Observed
+from envkit.subjects.smoke import Ended
+
+How = Literal["run", "fake", "trace", "auto", ""]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,7 @@ class Refusal:
     ``source`` that line's text, ``module`` the dotted name of the part of the model.
     """
 
-    kind: str
+    kind: Literal["devices", "dtypes"]
     op: str
     where: str = ""
     source: str = ""
@@ -59,7 +63,7 @@ class Stop:
 class End:
     """How the child with the user's code ended: as a smoke test does, at ``stage``, with ``stop`` if it told why."""
 
-    ended: str
+    ended: Ended
     stage: str = ""
     detail: str = ""
     signal: str = ""
@@ -163,7 +167,7 @@ class Placement:
     name: str
     digest: str = ""
     target: str = ""
-    how: str = ""
+    how: How = ""
     python: Observed[str] = field(default_factory=Observed)
     torch: Observed[str] = field(default_factory=Observed)
     gpus: Observed[tuple[str, ...]] = field(default_factory=Observed)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from envkit.model import Observed
 from envkit.payload.smoke.case import LEVELS
 from envkit.payload.smoke.sanitize import TOOLS
+
+# How a piece of work in a process of its own ended; SmokeTest says what each means.
+Ended = Literal["ran", "raised", "cuda", "memory", "killed", "hung", "unfit", "garbled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,7 @@ class SmokeTest:
 
     name: str
     device: str
-    ended: str
+    ended: Ended
     detail: str = ""
     signal: str = ""
     cuda: str = ""

@@ -14,7 +14,7 @@ from envkit.image.tree import Tree
 from envkit.payload import cudnn, elf
 from envkit.payload.probe import extensions, libs, wheels
 from envkit.subjects import codec
-from envkit.subjects.audit import Copy, DriverFile, Edge, SharedObject, Unmet
+from envkit.subjects.audit import Copy, DriverFile, DriverKind, Edge, OwnerKind, SharedObject, Unmet, UnmetKind
 from envkit.subjects.image import CudnnSet, Extension
 
 _SHARED = re.compile(r"\.so(?:\.|\Z)")
@@ -27,7 +27,7 @@ _SHOWN = 10
 class Owner:
     """The package that brought a file; ``kind`` is "wheel" or "deb"."""
 
-    kind: str
+    kind: OwnerKind
     name: str
     version: str
 
@@ -270,7 +270,7 @@ class Survey:
                         yield self._unmet(real, path, "symbol", lacking, "")
         yield from self._unmet_of_torch()
 
-    def _unmet(self, real: str, provider: str, kind: str, lacking: tuple[str, ...], newest: str) -> Unmet:
+    def _unmet(self, real: str, provider: str, kind: UnmetKind, lacking: tuple[str, ...], newest: str) -> Unmet:
         owner = self.owner(real).name
         return Unmet(real, owner, provider, kind, lacking[:_SHOWN], len(lacking), newest, self.reached.get(real, ""))
 
@@ -362,7 +362,7 @@ class Survey:
             folder, owner = posixpath.dirname(path), self.owner(path)
             parts = folder.split("/")
             compat = "compat" in parts or owner.name.startswith("cuda-compat")
-            kind = "stub" if "stubs" in parts else "compat" if compat else "driver"
+            kind: DriverKind = "stub" if "stubs" in parts else "compat" if compat else "driver"
             yield DriverFile(path, kind, searched.get(folder, ""), owner.name)
 
     def libc(self) -> tuple[str, str]:

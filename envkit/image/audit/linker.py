@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from envkit.image.tree import Tree, Unreadable
 from envkit.payload import elf
 from envkit.payload.probe import libs
-from envkit.subjects.audit import Edge
+from envkit.subjects.audit import Edge, EdgeKind
 
 CACHE = "/etc/ld.so.cache"
 OUTSIDE = "outside"
@@ -277,7 +277,7 @@ class Process:
         needed = deque([first])
         opening: deque[Loaded] = deque()
         while needed or opening:
-            kind = "needed" if needed else "dlopen"
+            kind: EdgeKind = "needed" if needed else "dlopen"
             one = needed.popleft() if needed else opening.popleft()
             if kind == "needed" and one.real in self.edges:
                 continue
@@ -292,7 +292,7 @@ class Process:
             if kind == "needed":
                 opening.append(one)
 
-    def _ask(self, name: str, one: Loaded, kind: str) -> tuple[Edge, Loaded | None]:
+    def _ask(self, name: str, one: Loaded, kind: EdgeKind) -> tuple[Edge, Loaded | None]:
         known = self.names.get(name)
         if known is not None:
             return Edge(name, known.real, known.by, kind, "", family(name)), None

@@ -9,18 +9,18 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from envkit.model import Reason, Skip, Unknown
 from envkit.subjects import Audit, Image
-from envkit.subjects.image import NO_PROMISE, Binding, Library, Promise, TorchBuild, Wheel
+from envkit.subjects.image import NO_PROMISE, Binding, ImportEnd, ImportState, Library, Promise, TorchBuild, Wheel
 
 OWN_WHEEL = "take the other copy out of LD_LIBRARY_PATH, LD_PRELOAD and sys.path, so that torch finds its own"
 REINSTALL = "install what the lock names into a fresh environment: `envkit build`"
 
 
-def torch_ended(image: Image) -> str:
+def torch_ended(image: Image) -> ImportEnd:
     """How import torch ended; raises Skip where there is no torch and none was promised."""
-    ended = " ".join(image.torch_import.need("how import torch ended").split())  # errors may have several lines
-    if ended == "absent" and not _torch_promised(image):
+    ended = image.torch_import.need("how import torch ended")
+    if ended.state is ImportState.ABSENT and not _torch_promised(image):
         raise Skip("there is no torch here")
-    return ended
+    return ImportEnd(" ".join(ended.split()))  # errors may have several lines
 
 
 def _torch_promised(image: Image) -> bool:

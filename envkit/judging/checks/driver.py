@@ -13,7 +13,7 @@ from envkit.facts import Facts, served
 from envkit.judging.checks._torch import cuda_build
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects.audit import Audit
-from envkit.subjects.image import DriverSeen, Image, Node
+from envkit.subjects.image import DriverSeen, Image, ImportState, Node
 from envkit.versions import Cuda, Driver, Sm
 
 _ABSENT = "libcuda.so.1: cannot open shared object file"
@@ -542,5 +542,5 @@ def image_runs_on_cpu(image: Image) -> Iterator[Finding]:
             evidence={"None": "torch.version.cuda", gpus: "given by envkit" if given else image.devices.via},
             fix="install torch from the index of a CUDA (`envkit lock`), or give no GPU: `--gpus none`",
         )
-    elif build is None and image.torch_import.need("how import torch ended") == "done":
+    elif build is None and image.torch_import.need("how import torch ended").state is ImportState.DONE:
         image.torch.need("torch's build")

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from envkit.facts import Facts, served
 from envkit.model import Finding, Reason, Severity, Skip, Unknown
 from envkit.subjects.audit import NO_TORCH, Audit
-from envkit.subjects.image import Extension, Image
+from envkit.subjects.image import Extension, Image, ImportState
 from envkit.versions import Cuda, Sm
 
 _STATIC = "static"
@@ -154,7 +154,9 @@ def image_extension_other_cuda(image: Image | Audit) -> Iterator[Finding]:
     calling = [one for one in _seen(image) if one.cudart]
     if not calling:
         raise Skip("no installed extension calls the CUDA runtime")
-    absent = image.torch.reason is Reason.NO_TORCH if isinstance(image, Audit) else image.torch_import.value == "absent"
+    absent = (
+        image.torch.reason is Reason.NO_TORCH if isinstance(image, Audit) else image.import_state is ImportState.ABSENT
+    )
     if absent:
         raise Skip(NO_TORCH)
     torch = image.torch.need("torch's build")

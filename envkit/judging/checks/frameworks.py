@@ -12,7 +12,7 @@ from envkit.judging.checks._torch import evidence_of, path_and_version, torch_en
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Image
 from envkit.subjects.audit import Audit
-from envkit.subjects.image import Framework, Library, TorchBuild
+from envkit.subjects.image import Framework, ImportState, Library, TorchBuild
 from envkit.versions import Cuda
 
 # built against torch's own headers, so that they share its CUDA; the others bring theirs
@@ -46,7 +46,7 @@ def _called(one: Framework) -> str:
 
 def _torch(image: Image) -> TorchBuild:
     """What torch says of its build; raises Skip where there is no torch at all."""
-    if torch_ended(image) == "absent":
+    if torch_ended(image).state is ImportState.ABSENT:
         raise Skip("there is no torch here")
     return image.torch.need("torch's build")
 

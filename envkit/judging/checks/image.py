@@ -34,7 +34,7 @@ from envkit.judging.checks._torch import (
 )
 from envkit.model import Finding, Reason, Severity, Skip, Unknown
 from envkit.subjects import Audit, Image
-from envkit.subjects.image import NO_RECORD, Binding, Library, Overwritten, Promise, TorchBuild
+from envkit.subjects.image import NO_RECORD, Binding, ImportState, Library, Overwritten, Promise, TorchBuild
 from envkit.versions import Cuda, Cudnn, Nccl, Sm
 
 
@@ -44,11 +44,11 @@ def image_torch_importable(image: Image) -> Iterator[Finding]:
     Source: observed; the text is Python's or the dynamic linker's own.
     """
     ended = torch_ended(image)
-    if ended == "done":
+    if ended.state is ImportState.DONE:
         return
-    if ended.startswith("was killed"):
+    if ended.state is ImportState.KILLED:
         raise Unknown(f"import torch {ended}, by the image or by this machine (its processor, its memory)")
-    if ended == "absent":
+    if ended.state is ImportState.ABSENT:
         promise = promise_of(image)
         yield Finding(
             f"torch {promise.torch} was promised and there is no module named torch",
@@ -107,7 +107,7 @@ def image_torch_not_promised(image: Image) -> Iterator[Finding]:
     promise = promise_of(image)
     if not promise.torch:
         raise Skip("no torch was promised")
-    if torch_ended(image) == "absent":
+    if torch_ended(image).state is ImportState.ABSENT:
         yield Finding(
             f"torch {promise.torch} was promised and there is none", where="torch", evidence={}, fix=REINSTALL
         )
@@ -198,7 +198,7 @@ def image_cudnn_older_than_build(image: Image) -> Iterator[Finding]:
     Where torch cannot be imported, its METADATA's pin stands for the build.
     """
     ended = torch_ended(image)
-    if ended != "done":
+    if ended.state is not ImportState.DONE:
         pinned, text, path, what, evidence = _from_pin(image, "nvidia-cudnn", "cudnn")
         if not _cudnn_fits(Cudnn(text), Cudnn(pinned)):
             yield Finding(
@@ -309,7 +309,7 @@ def image_library_twice(image: Image) -> Iterator[Finding]:
             {**evidence_of(copies), **{f"{one.caller}: {one.symbol}": f"dladdr: {one.path}" for one in bindings}},
             "find who opens the second copy (LD_PRELOAD, another package's import, a .pth file) and remove it",
         )
-    if clean and ended != "done":
+    if clean and ended.state is not ImportState.DONE:
         raise Unknown(f"import torch {ended}, so that not all libraries were mapped")
     if not families:
         raise Unknown("torch was imported and none of its libraries is mapped")
@@ -364,7 +364,7 @@ def image_nccl_older_than_build(image: Image) -> Iterator[Finding]:
     the build.
     """
     ended = torch_ended(image)
-    if ended != "done":
+    if ended.state is not ImportState.DONE:
         pinned, text, path, what, evidence = _from_pin(image, "nvidia-nccl", "nccl")
         if Nccl(text).major != Nccl(pinned).major or Nccl(text).upto(2) < Nccl(pinned).upto(2):
             yield Finding(

@@ -25,7 +25,7 @@ from envkit.judging.checks._torch import (
 )
 from envkit.model import Finding, Reason, Severity, Skip, Unknown
 from envkit.subjects import Image
-from envkit.subjects.image import Library
+from envkit.subjects.image import ImportState, Library
 from envkit.versions import Sm
 
 # family: how the names of the wheels begin that bring it; "-cuNN" may follow
@@ -304,7 +304,7 @@ def image_known_bad_combination(image: Image, facts: Facts) -> Iterator[Finding]
     A row for certain GPUs, or for several, asks for those that are declared or present.
     """
     ended = torch_ended(image)
-    if ended != "done":
+    if ended.state is not ImportState.DONE:
         raise Unknown(f"import torch {ended}, so that what it binds was not seen")
     cuda_build(image)
     if not image.libraries.need("the mapped libraries"):
@@ -372,7 +372,7 @@ def image_openmp_twice(image: Image) -> Iterator[Finding]:
     """
     ended = torch_ended(image)
     mapped = image.libraries.need("the mapped libraries")
-    if ended == "done" and not mapped:
+    if ended.state is ImportState.DONE and not mapped:
         raise Unknown("torch was imported and none of its libraries is mapped")
     torchs = [lib for lib in mapped if lib.name in _OPENMP]
     clean = True
@@ -383,7 +383,7 @@ def image_openmp_twice(image: Image) -> Iterator[Finding]:
         more = [lib for lib in one.libraries if lib.name in _OPENMP]
         if more:
             yield from _two_makers(f"import torch, {one.name}", [*torchs, *more])
-    if ended != "done":
+    if ended.state is not ImportState.DONE:
         raise Unknown(f"import torch {ended}, so that not all libraries were mapped")
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from envkit.model import Observed
+
+DockerEnded = Literal["answered", "no socket", "permission denied", "refused", "hung", "error", "unsupported"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,7 @@ class Docker:
     permission bits of a Unix socket.
     """
 
-    ended: str
+    ended: DockerEnded
     detail: str = ""
     endpoint: str = ""
     installed: bool = True

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from envkit.model import Observed
 
 # why nothing is said of packages that are unsupported
 NO_DPKG = "the packages of this machine are not dpkg's, and no other manager was asked"
+
+SelinuxState = Literal["absent", "permissive", "enforcing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +158,7 @@ class Selinux:
     unsupported where nothing keeps such a log.
     """
 
-    state: str
+    state: SelinuxState
     booleans: Mapping[str, bool] = field(default_factory=dict)
     denials: Observed[tuple[str, ...]] = field(default_factory=Observed)
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from envkit.model import Observed
+
+CardKind = Literal["nvswitch", "infiniband", "efa"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class FabricCard:
     """
 
     address: str
-    kind: str
+    kind: CardKind
     device: str = ""
     driver: str = ""
     virtual: bool = False

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from envkit.model import Observed
+
+Mode = Literal["on", "off", "unsupported"]
+Virtual = Literal["none", "passthrough", "vgpu", "host vgpu", "host vsga"]
+ProcessKind = Literal["compute", "graphics", "mps"]
+FabricState = Literal["not supported", "not started", "in progress", "completed"]
+NvmlEnded = Literal["answered", "no library", "error", "hung", "killed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +115,7 @@ class Process:
     """
 
     pid: int
-    kind: str
+    kind: ProcessKind
     memory: int = -1
     name: str = ""
     mine: bool = False
@@ -125,7 +132,7 @@ class NvLink:
     active: bool
     version: int = 0
     speed: int = 0
-    remote: str = ""
+    remote: Literal["gpu", "switch", "other", ""] = ""
     errors: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -139,7 +146,7 @@ class Fabric:
     "route unhealthy", "access timeout recovery" and "incorrect configuration" to "true", "false" or "not supported".
     """
 
-    state: str
+    state: FabricState
     status: int = 0
     cluster: str = ""
     clique: int = 0
@@ -177,14 +184,14 @@ class Gpu:
     pci: Observed[str] = field(default_factory=Observed)
     sm: Observed[str] = field(default_factory=Observed)
     memory: Observed[int] = field(default_factory=Observed)
-    persistence: Observed[str] = field(default_factory=Observed)
-    ecc: Observed[str] = field(default_factory=Observed)
-    ecc_pending: Observed[str] = field(default_factory=Observed)
+    persistence: Observed[Mode] = field(default_factory=Observed)
+    ecc: Observed[Mode] = field(default_factory=Observed)
+    ecc_pending: Observed[Mode] = field(default_factory=Observed)
     ecc_uncorrected: Observed[int] = field(default_factory=Observed)
     remap: Observed[RowRemap] = field(default_factory=Observed)
     recovery: Observed[str] = field(default_factory=Observed)
-    mig: Observed[str] = field(default_factory=Observed)
-    mig_pending: Observed[str] = field(default_factory=Observed)
+    mig: Observed[Mode] = field(default_factory=Observed)
+    mig_pending: Observed[Mode] = field(default_factory=Observed)
     mig_instances: Observed[int] = field(default_factory=Observed)
     minor: Observed[int] = field(default_factory=Observed)
     serial: Observed[str] = field(default_factory=Observed)
@@ -210,13 +217,13 @@ class Gpu:
     compute_mode: Observed[str] = field(default_factory=Observed)
     utilization: Observed[int] = field(default_factory=Observed)
     processes: Observed[tuple[Process, ...]] = field(default_factory=Observed)
-    display: Observed[str] = field(default_factory=Observed)
-    accounting: Observed[str] = field(default_factory=Observed)
+    display: Observed[Mode] = field(default_factory=Observed)
+    accounting: Observed[Mode] = field(default_factory=Observed)
     pcie: Observed[PcieLink] = field(default_factory=Observed)
     links: Observed[tuple[NvLink, ...]] = field(default_factory=Observed)
     fabric: Observed[Fabric] = field(default_factory=Observed)
     license: Observed[str] = field(default_factory=Observed)
-    virtual: Observed[str] = field(default_factory=Observed)
+    virtual: Observed[Virtual] = field(default_factory=Observed)
     p2p: Observed[Mapping[str, str]] = field(default_factory=Observed)
 
 
@@ -231,7 +238,7 @@ class Nvml:
     reads as one.  ``confidential`` is "off", "on", or "not ready" while GPUs of a confidential machine take no work.
     """
 
-    ended: str
+    ended: NvmlEnded
     detail: str = ""
     code: int = 0
     driver: str = ""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from envkit.model import Observed
+
+PciKind = Literal["gpu", "nvswitch", "nic", "ib", "bridge"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class PciDevice:
     """
 
     address: str
-    kind: str
+    kind: PciKind
     vendor: str = ""
     device: str = ""
     driver: str = ""

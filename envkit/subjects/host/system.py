@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+RemoteEnded = Literal["answered", "hung", "error"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +157,7 @@ class RemoteMount:
     path: str
     kind: str
     device: str
-    ended: str
+    ended: RemoteEnded
     detail: str = ""
 
 
