@@ -56,7 +56,7 @@ def test_every_xid_is_found_by_one_check_and_a_programs_fault_never_condemns_a_m
     wanted = Severity[row.severity.upper()] if row else Severity.WARNING
     assert [finding.severity for finding in result.findings] == [wanted]
     assert f"Xid {code}" in result.findings[0].message or code == 154
-    if row and row.group == "program":
+    if row and row.suspect == "application":
         assert result.findings[0].severity < Severity.ERROR
 
 

@@ -17,6 +17,7 @@ import envkit.facts
 from envkit.errors import UsageError
 from envkit.facts import Coverage, Facts, load, show
 from envkit.facts.rows import OsRow, TorchRow, read_table
+from envkit.facts.xid import XidCategory
 from envkit.versions import Cuda, Cudnn, Driver, Python, Sm, Torch
 
 FACTS = load()
@@ -874,15 +875,18 @@ def test_a_wrong_query_is_a_usage_error(topic: str, query: str, fix: str) -> Non
     assert fix in caught.value.fix
 
 
-def test_xids_are_sorted_into_known_groups_and_severities() -> None:
+def test_xids_are_sorted_into_categories_and_severities() -> None:
     assert {row.severity for row in FACTS.xids} == {"note", "warning", "error"}
     assert [row.code for row in FACTS.xids] == sorted(row.code for row in FACTS.xids)
     for row in FACTS.xids:
-        if row.action in ("RESET_GPU", "RESTART_BM", "RESTART_VM", "CHECK_MECHANICALS") and row.group != "retirement":
+        if (
+            row.action in ("RESET_GPU", "RESTART_BM", "RESTART_VM", "CHECK_MECHANICALS")
+            and row.category is not XidCategory.RETIREMENT
+        ):
             assert row.severity == "error", row.code
-        if row.group == "program":  # a program's fault never condemns a machine
+        if row.suspect == "application":  # a program's fault never condemns a machine
             assert row.severity != "error", row.code
     fallen = FACTS.xid(79)
     assert fallen is not None
-    assert (fallen.group, fallen.action) == ("bus", "RESTART_BM")
+    assert (fallen.category, fallen.action) == (XidCategory.BUS, "RESTART_BM")
     assert FACTS.xid(100_000) is None

@@ -45,6 +45,7 @@ from envkit.facts.rows import (
     XidRow,
     read_table,
 )
+from envkit.facts.xid import XidCategory
 from envkit.versions import Cuda, Cudnn, Driver, Sm, Torch
 
 __all__ = [
@@ -267,6 +268,11 @@ class Facts:
     def xid(self, code: int) -> XidRow | None:
         """What is known of one Xid; None for a code that is not in the table."""
         return next((row for row in self.xids if row.code == code), None)
+
+    def xid_category(self, code: int) -> XidCategory:
+        """What an Xid is about; OTHER for a code that is not in the table."""
+        row = self.xid(code)
+        return row.category if row else XidCategory.OTHER
 
     @cached_property
     def ptx_isas(self) -> tuple[PtxRow, ...]:

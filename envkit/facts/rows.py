@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from envkit.facts.xid import XidCategory
 from envkit.versions import ContainerToolkit, Cuda, Cudnn, Driver, Glibc, Nccl, Python, Sm, Torch
 
 
@@ -349,9 +351,8 @@ class KnownBadRow:
 class XidRow:
     """One Xid: the error code that the driver writes to the kernel log.
 
-    ``name`` is the driver's word for it, ``suspect`` who is likely behind it.  ``group`` sorts codes that are one
-    question ("bus", "memory", "contained", "retirement", "nvlink", "gsp", "program", "recovery", "power", "start",
-    "vgpu", "smoothing", "test", "other"), ``severity`` is how much one matters ("note", "warning", "error").
+    ``name`` is the driver's word for it, ``suspect`` who is likely behind it.  ``category`` is what it is about,
+    ``severity`` how much one matters ("note", "warning", "error").
     ``action`` and ``investigate`` are what NVIDIA's catalogue says to do at once and to find the cause, None where it
     was not read.
     """
@@ -360,7 +361,7 @@ class XidRow:
     name: str
     means: str
     suspect: str
-    group: str
+    category: XidCategory
     severity: str
     action: str | None
     investigate: str | None
@@ -602,6 +603,8 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
         return lambda value: {name: entry(part) for name, part in _checked(dict, value).items()}
     if kind is Sm:
         return lambda value: _sm(_checked(str, value))
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return kind
     if kind in _VERSIONS:
         return lru_cache(maxsize=None)(lambda value: kind(value))
     return lambda value: _checked(kind, value)

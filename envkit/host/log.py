@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from envkit.facts.xid import read_xid
 from envkit.host.place import Place, Source, short
 from envkit.model import Observed
 from envkit.subjects.host import LogLine
@@ -23,8 +24,6 @@ _MOST_LINES = 100_000  # the newest ones; where the log begins is observed with 
 _MOST_BYTES = 32 << 20  # the largest buffer that the kernel's configuration allows (CONFIG_LOG_BUF_SHIFT 25)
 _KEPT = 64  # lines of one kind, Xid and device; the counts tell how many there were
 _OVERLAP_S = 1.0  # a journal that stamps on arrival is late by less
-# "NVRM: Xid (PCI:0000:01:00): 79, pid=..., ..." and, on MIG, "NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, ..."
-_XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)(?: GPU-I:[0-9]+)?\)\s*: ([0-9]+)")
 # "nvidia-nvswitch2: SXid (PCI:0000:0b:00.0): 12028, Fatal, Link 28 ..." (NVIDIA Fabric Manager user guide)
 _SXID = re.compile(r"SXid \((?:PCI:)?([0-9a-fA-F:.]+)\)\s*: ([0-9]+)")
 _ADDRESS = re.compile(r"\b([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])\b")
@@ -130,8 +129,8 @@ def _line(text: str, at: float) -> LogLine | None:
     )
     if topic is None:
         return None
-    if topic == "xid" and (xid := _XID.search(text)):
-        return LogLine(text, int(xid[2]), xid[1].lower(), topic, at)
+    if topic == "xid" and (xid := read_xid(text)):
+        return LogLine(text, xid.code, xid.pci, topic, at)
     if topic == "sxid" and (sxid := _SXID.search(text)):
         return LogLine(text, 0, sxid[1].lower(), topic, at, 1, int(sxid[2]))
     if address := _ADDRESS.search(text):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -10,7 +10,9 @@ from typing import TypeVar
 
 import msgspec
 
+from envkit import facts
 from envkit.logs.records import CAUSES, Failure, Signature
+from envkit.logs.xid import xid_signatures
 
 Row = TypeVar("Row", Signature, Failure)
 
@@ -21,10 +23,12 @@ _HERE = Path(__file__).parent
 def signatures() -> tuple[Signature, ...]:
     """Every wording, in the order of the files' names and lines: of two that match one line, the earlier one counts.
 
+    The wordings of Xids, made of the facts, stand before the kernel's others.
+
     Raises ValueError, with file and line, on a row that does not fit.  Patterns are compiled by who uses them: all of
     them would take half a second.
     """
-    found = tuple(row for path in sorted((_HERE / "signatures").glob("*.jsonl")) for row in _rows(path, Signature))
+    found = tuple(_signatures())
     known = failures()
     for row in found:
         if row.category and row.category not in known:
@@ -34,6 +38,13 @@ def signatures() -> tuple[Signature, ...]:
     if len({row.id for row in found}) != len(found):
         raise ValueError("two signatures share an id")
     return found
+
+
+def _signatures() -> Iterator[Signature]:
+    for path in sorted((_HERE / "signatures").glob("*.jsonl")):
+        if path.stem == "kernel":
+            yield from xid_signatures(facts.load())
+        yield from _rows(path, Signature)
 
 
 @cache

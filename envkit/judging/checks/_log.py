@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 from envkit.facts import Facts, XidRow
+from envkit.facts.xid import XidCategory, read_xid
 from envkit.judging.checks._host import AGAIN
 from envkit.model import Finding, Severity, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import LogLine
-
-_SETTLED = re.compile(r"recovery action changed from .* to 0x[0-9a-fA-F]+ \(None\)", re.IGNORECASE)
 
 # NVIDIA's words for what is to be done at once, as advice
 _ACTIONS: Mapping[str | None, str] = {
@@ -108,12 +106,11 @@ def by_device(lines: list[LogLine]) -> dict[str, list[LogLine]]:
     return dict(sorted(found.items()))
 
 
-def xid_lines(host: Host, facts: Facts, *groups: str) -> dict[tuple[int, str], list[LogLine]]:
-    """The lines of Xids of these groups, by code and GPU; a code that the facts do not know is of the group "other"."""
+def xid_lines(host: Host, facts: Facts, *categories: XidCategory) -> dict[tuple[int, str], list[LogLine]]:
+    """The lines of Xids of these categories, by code and GPU; a code that the facts do not know is OTHER."""
     found: dict[tuple[int, str], list[LogLine]] = {}
     for line in log_lines(host, "xid"):
-        row = facts.xid(line.xid)
-        if (row.group if row else "other") in groups:
+        if facts.xid_category(line.xid) in categories:
             found.setdefault((line.xid, line.pci), []).append(line)
     return dict(sorted(found.items()))
 
@@ -123,7 +120,8 @@ def settled(host: Host, line: LogLine) -> bool:
     lines = log_lines(host, "xid")
     after = lines[lines.index(line) + 1 :]
     last = [later for later in after if later.xid == 154 and same_slot(later.pci, line.pci)]
-    return bool(last) and _SETTLED.search(last[-1].text) is not None
+    xid = read_xid(last[-1].text) if last else None
+    return xid is not None and xid.recovery.lower() == "none"
 
 
 def xid_severity(row: XidRow | None) -> Severity:
@@ -147,8 +145,8 @@ def xid_finding(host: Host, row: XidRow | None, lines: list[LogLine], severity: 
     )
 
 
-def judge_xids(host: Host, facts: Facts, *groups: str, fix: str = "") -> Iterator[Finding]:
+def judge_xids(host: Host, facts: Facts, *categories: XidCategory, fix: str = "") -> Iterator[Finding]:
     """One finding for each code of each GPU, by the facts' severity."""
-    for (xid, _), lines in xid_lines(host, facts, *groups).items():
+    for (xid, _), lines in xid_lines(host, facts, *categories).items():
         row = facts.xid(xid)
         yield xid_finding(host, row, lines, xid_severity(row), fix)

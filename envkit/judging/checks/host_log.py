@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.facts import Facts
+from envkit.facts.xid import XidCategory, read_xid
 from envkit.judging.checks._driver import need_own_gpu
 from envkit.judging.checks._host import AGAIN
 from envkit.judging.checks._log import (
@@ -28,9 +29,23 @@ from envkit.subjects.host import LogLine
 
 _WHOLE_S = 1.0  # proposal: the kernel's first lines bear a time of less than a second
 _PLACES = 3  # proposal: programs that must fault at one place before the place is suspected
-_PID = re.compile(r"pid='?([0-9]+)")
-_PLACE = re.compile(r"\(GPC ([0-9]+), TPC ([0-9]+), SM ([0-9]+)\)")
-_ACTION = re.compile(r"recovery action changed from .* to 0x[0-9a-fA-F]+ \(([^)]*)\)", re.IGNORECASE)
+# what only a program's own fault writes
+_PROGRAM = (
+    XidCategory.EXCEPTION,
+    XidCategory.MMU_FAULT,
+    XidCategory.CHANNEL_TIMEOUT,
+    XidCategory.CHANNEL_RESET,
+    XidCategory.CLEANUP,
+)
+_WITHOUT_A_CHECK = (
+    XidCategory.START,
+    XidCategory.CONTROLLER,
+    XidCategory.COPY_ENGINE,
+    XidCategory.GPU_TIMEOUT,
+    XidCategory.SMOOTHING,
+    XidCategory.TEST,
+    XidCategory.OTHER,
+)
 _REBOOT = "collect `nvidia-bug-report.sh`, drain the machine and reboot"
 
 
@@ -58,7 +73,7 @@ def host_xid_free(host: Host, facts: Facts) -> Iterator[Finding]:
     How much a code matters is in the facts, by NVIDIA's Xid catalogue; a code that they do not know is a warning.
     """
     need_own_gpu(host)
-    yield from judge_xids(host, facts, "other", "start", "smoothing", "test")
+    yield from judge_xids(host, facts, *_WITHOUT_A_CHECK)
 
 
 def host_gpus_stay_on_bus(host: Host, facts: Facts) -> Iterator[Finding]:
@@ -67,9 +82,9 @@ def host_gpus_stay_on_bus(host: Host, facts: Facts) -> Iterator[Finding]:
     Xid 79 and its kin, and the driver's sentence without a code, which some versions write alone.
     """
     need_own_gpu(host)
-    coded = list(judge_xids(host, facts, "bus"))
+    coded = list(judge_xids(host, facts, XidCategory.BUS))
     yield from coded
-    known = [line for lines in xid_lines(host, facts, "bus").values() for line in lines]
+    known = [line for lines in xid_lines(host, facts, XidCategory.BUS).values() for line in lines]
     for lines in by_device(log_lines(host, "off bus")).values():
         if not any(same_slot(line.pci, lines[-1].pci) for line in known):
             yield line_finding(
@@ -85,10 +100,10 @@ def host_gpus_stay_on_bus(host: Host, facts: Facts) -> Iterator[Finding]:
 def host_memory_errors_recovered(host: Host, facts: Facts) -> Iterator[Finding]:
     """No uncorrectable error of a GPU's memory since boot that was not contained to one program.
 
-    Xid 48, 95, 140, 168, 171, 172 and 175.
+    Xid 48, 95, 140 and their kin.
     """
     need_own_gpu(host)
-    yield from judge_xids(host, facts, "memory")
+    yield from judge_xids(host, facts, XidCategory.DOUBLE_BIT, XidCategory.UNCORRECTABLE, XidCategory.UNCONTAINED)
 
 
 def host_memory_errors_contained(host: Host, facts: Facts) -> Iterator[Finding]:
@@ -100,7 +115,7 @@ def host_memory_errors_contained(host: Host, facts: Facts) -> Iterator[Finding]:
     yield from judge_xids(
         host,
         facts,
-        "contained",
+        XidCategory.CONTAINED,
         fix="start the program again; reset the GPU between two jobs so that the row is replaced, and replace the "
         "board if it comes back",
     )
@@ -109,26 +124,26 @@ def host_memory_errors_contained(host: Host, facts: Facts) -> Iterator[Finding]:
 def host_memory_retirement_quiet(host: Host, facts: Facts) -> Iterator[Finding]:
     """No part of a GPU was taken out of use, or could not be, since boot.
 
-    Xid 63 and 64 for memory rows and pages, 156, 157, 160 and 161 for other parts.
+    Xid 63 and 64 for memory rows and pages, others for channels and other parts.
     """
     need_own_gpu(host)
     yield from judge_xids(
         host,
         facts,
-        "retirement",
+        XidCategory.RETIREMENT,
         fix="reset the GPU between two jobs, which puts the replacement in force; where it failed, replace the board",
     )
 
 
 def host_nvlink_log_clean(host: Host, facts: Facts) -> Iterator[Finding]:
-    """The kernel log shows no Xid of NVLink since boot.
+    """The kernel log shows no Xid of NVLink since boot, NVLink-C2C to a Grace CPU among it (Xid 74, 121 and their kin).
 
-    Xid 74, 136, 137, 144 to 150, 155, 166 and 170.  From generation 5 on the line itself says Fatal or Nonfatal.
+    From generation 5 on the line itself says Fatal or Nonfatal.
     """
     need_own_gpu(host)
-    for (xid, _), lines in xid_lines(host, facts, "nvlink").items():
+    for (xid, _), lines in xid_lines(host, facts, XidCategory.NVLINK, XidCategory.NVLINK5).items():
         row = facts.xid(xid)
-        mild = [line for line in lines if re.search(r"\bNon-?fatal\b", line.text, re.IGNORECASE)]
+        mild = [line for line in lines if (said := read_xid(line.text)) and said.mild]
         grave = [line for line in lines if line not in mild]
         if grave:
             yield xid_finding(host, row, grave, xid_severity(row))
@@ -139,7 +154,7 @@ def host_nvlink_log_clean(host: Host, facts: Facts) -> Iterator[Finding]:
 def host_gsp_answers(host: Host, facts: Facts) -> Iterator[Finding]:
     """The GPUs' system processors answered the driver since boot (Xid 119 and 120, and timeouts without a code)."""
     need_own_gpu(host)
-    coded = list(judge_xids(host, facts, "gsp"))
+    coded = list(judge_xids(host, facts, XidCategory.GSP))
     yield from coded
     lines = log_lines(host, "gsp")
     if lines and not coded:
@@ -159,16 +174,17 @@ def host_no_recovery_asked(host: Host, facts: Facts) -> Iterator[Finding]:
     An action that the line does not name is a warning.
     """
     need_own_gpu(host)
-    asked: list[tuple[int, str, list[LogLine], re.Match[str] | None]] = []
-    for (xid, pci), lines in xid_lines(host, facts, "recovery").items():
-        action = _ACTION.search(lines[-1].text)
-        if not action or action[1].lower() != "none":
+    asked: list[tuple[int, str, list[LogLine], str]] = []
+    for (xid, pci), lines in xid_lines(host, facts, XidCategory.RECOVERY).items():
+        said = read_xid(lines[-1].text)
+        action = said.recovery if said else ""
+        if action.lower() != "none":
             asked.append((xid, pci, lines, action))
     here = [one for one in asked if not _asks_now(host, one[1])]
     if asked and not here:
         raise Skip("NVML itself asks for these recoveries, which is a finding of its own")
     for xid, pci, lines, action in here:
-        wanted = action[1] if action else "an action that its line does not name"
+        wanted = action or "an action that its line does not name"
         yield Finding(
             f"the driver asks for a recovery of GPU {pci}: {wanted}{told(lines)}",
             Severity.ERROR if action else Severity.WARNING,
@@ -193,7 +209,7 @@ def host_program_faults_absent(host: Host, facts: Facts) -> Iterator[Finding]:
     """
     need_own_gpu(host)
     yield from judge_xids(
-        host, facts, "program", fix="most often a program's own fault: run it under compute-sanitizer"
+        host, facts, *_PROGRAM, fix="most often a program's own fault: run it under compute-sanitizer"
     )
 
 
@@ -204,13 +220,13 @@ def host_program_faults_scattered(host: Host) -> Iterator[Finding]:
     no exception of theirs at another.
     """
     need_own_gpu(host)
-    places: dict[tuple[str, str], set[str]] = {}
-    elsewhere: dict[tuple[str, str], set[str]] = {}
+    places: dict[tuple[str, str], set[int]] = {}
+    elsewhere: dict[tuple[str, int], set[str]] = {}
     for line in log_lines(host, "xid"):
-        place, pid = _PLACE.search(line.text), _PID.search(line.text)
-        if line.xid == 13 and place and pid:
-            places.setdefault((line.pci, "GPC {}, TPC {}, SM {}".format(*place.groups())), set()).add(pid[1])
-            elsewhere.setdefault((line.pci, pid[1]), set()).add(place[0])
+        xid = read_xid(line.text)
+        if xid and xid.code == 13 and xid.place and xid.pid is not None:
+            places.setdefault((line.pci, xid.place), set()).add(xid.pid)
+            elsewhere.setdefault((line.pci, xid.pid), set()).add(xid.place)
     for (pci, name), pids in sorted(places.items()):
         alone = [pid for pid in pids if len(elsewhere[pci, pid]) == 1]
         if len(alone) >= _PLACES:
@@ -226,13 +242,13 @@ def host_program_faults_scattered(host: Host) -> Iterator[Finding]:
 def host_gpu_power_connected(host: Host, facts: Facts) -> Iterator[Finding]:
     """No GPU missed its auxiliary power since boot (Xid 54)."""
     need_own_gpu(host)
-    yield from judge_xids(host, facts, "power")
+    yield from judge_xids(host, facts, XidCategory.POWER)
 
 
 def host_vgpus_start(host: Host, facts: Facts) -> Iterator[Finding]:
     """Every virtual GPU started since boot (Xid 78)."""
     need_own_gpu(host)
-    yield from judge_xids(host, facts, "vgpu")
+    yield from judge_xids(host, facts, XidCategory.VGPU)
 
 
 def host_nvswitch_log_clean(host: Host) -> Iterator[Finding]:

@@ -23,12 +23,14 @@ AFTERMATH = (
 HARDWARE = (
     "ecc-uncorrectable",
     "xid-48",
+    "xid-54",
     "xid-63/64",
     "xid-62",
     "xid-74",
     "xid-79",
     "xid-94/95",
     "xid-119/120 GSP",
+    "xid-143",
     "xid-144-150-nvlink5",
     "sxid-nvlink",
 )

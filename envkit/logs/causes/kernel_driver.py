@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envkit.facts import Facts
+from envkit.facts.xid import slot
 from envkit.logs.records import Event, Hypothesis, Strength
 from envkit.logs.story import Story
-from envkit.logs.xid import slot
 
 _NO_DEVICE = "cuda-init-no-device"
 

@@ -8,20 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from envkit.facts import Facts
+from envkit.facts import Facts, XidRow
+from envkit.facts.xid import Xid, XidCategory, slot
 from envkit.logs.records import Event, Hypothesis, Line, Strength
 from envkit.logs.story import Story
-from envkit.logs.xid import (
-    Xid,
-    category_of,
-    mmu_fault,
-    nvlink5,
-    nvlink_faults,
-    nvlink_sympathetic,
-    parsed,
-    slot,
-    sxid_row,
-)
+from envkit.logs.xid import failure_of, nvlink5, nvlink_faults, nvlink_sympathetic, parsed, sxid_row
 
 _GRAVE, _FAULT, _MINOR, _AFTER = range(4)
 
@@ -51,6 +42,8 @@ _SWITCH = ("nvswitch-sxid-fatal", "nvswitch-sxid", "nvswitch-sxid-mild")
 _TIERS = {
     "xid-79": _GRAVE,
     "xid-48": _GRAVE,
+    "xid-54": _GRAVE,
+    "xid-143": _GRAVE,
     "xid-94/95": _GRAVE,
     "ecc-uncorrectable": _GRAVE,
     "xid-119/120 GSP": _GRAVE,
@@ -68,10 +61,20 @@ _TIERS = {
     "xid-43": _AFTER,
 }
 _LINK_CATEGORIES = ("xid-74", "sxid-nvlink")
-_PERMANENT = (64, 157, 161)  # what could not be replaced
+_BY_SEVERITY = (XidCategory.NVLINK, XidCategory.RETIREMENT)  # whose codes are grave or minor, as the facts say
 _REFUSED = 137  # an access over NVLink that a program may not make (NVIDIA, XID Errors, XID_137_FLOW)
-_SOFTENED = (121, 92)  # corrected errors
-_RUN_OUT = (46, 109)
+# the cause class of a category where the line does not tell more; others are told by the suspect that the facts name
+_CAUSES = {
+    XidCategory.VGPU: "version-mismatch",
+    XidCategory.GPU_TIMEOUT: "driver-firmware-fault",
+    XidCategory.GSP: "driver-firmware-fault",
+    XidCategory.CHANNEL_TIMEOUT: "gpu-kernel-bug",
+    XidCategory.EXCEPTION: "gpu-kernel-bug",
+    XidCategory.COPY_ENGINE: "gpu-kernel-bug",
+    XidCategory.MMU_FAULT: "gpu-kernel-bug",
+    XidCategory.CHANNEL_RESET: "gpu-kernel-bug",
+    XidCategory.CLEANUP: "gpu-kernel-bug",
+}
 
 # what a program and its peers see of a GPU that is lost or whose memory or link failed
 _SEEN_OF_IT = (
@@ -111,6 +114,7 @@ class _Fault:
     category: str
     code: int
     pci: str
+    row: XidRow | None = None
     xid: Xid | None = None
     blamed: bool = False  # the driver names it as the cause of a clean-up
 
@@ -125,23 +129,22 @@ class _Fault:
 
     @property
     def tier(self) -> int:
-        tier = _TIERS[self.category]
-        if self.code in _PERMANENT:
-            return _GRAVE
         if self.code == _REFUSED:
             return _FAULT
-        if self.code in _SOFTENED:
+        if self.row is not None and self.row.category in _BY_SEVERITY and self.row.severity != "error":
             return _MINOR
-        if self.event.has("warning") or (self.xid is not None and not self.blamed and _harmless(self.xid)):
+        if self.event.has("warning") or (not self.blamed and self._harmless):
             return _MINOR
-        return tier
+        return _GRAVE if self.row is not None and self.row.category in _BY_SEVERITY else _TIERS[self.category]
 
-
-def _harmless(xid: Xid) -> bool:
-    """Whether the line itself says that it is not fatal, or that it only follows from a fault elsewhere."""
-    if xid.category == "xid-144-150-nvlink5":
-        return xid.mild
-    return xid.code == 74 and nvlink_sympathetic(xid)
+    @property
+    def _harmless(self) -> bool:
+        """Whether the line itself says that it is not fatal, or that it only follows from a fault elsewhere."""
+        if self.xid is None:
+            return False
+        if self.category == "xid-144-150-nvlink5":
+            return self.xid.mild
+        return self.xid.code == 74 and nvlink_sympathetic(self.xid)
 
 
 def kernel_log_errors(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -150,7 +153,7 @@ def kernel_log_errors(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     NVLink errors that come with a lost GPU are its neighbours' view of it.  Faults of programs (13, 31 and their kin)
     are told only where no program's own log is there to tell of them better.
     """
-    found = _faults(story)
+    found = _faults(story, facts)
     if not found:
         return
     lost = any(fault.code == 79 for fault in found)
@@ -178,7 +181,7 @@ def kernel_log_errors(story: Story, facts: Facts) -> Iterator[Hypothesis]:
             yield _told(group, found, story, facts, Strength.FALLBACK if group[0].tier == _AFTER else Strength.POSSIBLE)
 
 
-def _faults(story: Story) -> list[_Fault]:
+def _faults(story: Story, facts: Facts) -> list[_Fault]:
     """What failed, in the story's order.
 
     A clean-up that names its cause stands for that cause where its own line is not in the log.
@@ -193,17 +196,21 @@ def _faults(story: Story) -> list[_Fault]:
             head = pci
         elif name in _SAME_AS:
             code = _SAME_AS[name]
-            found.append(_Fault(event, category_of(code), code, pci or (head if code == 79 else "")))
+            found.append(_fault(event, code, pci or (head if code == 79 else ""), facts))
         elif name in _SWITCH:
             found.append(_Fault(event, "sxid-nvlink", int(event.values["code"]), pci))
         elif xid is not None and (event.category or name == "plugin-xid"):
             if xid.previous is not None:
-                blamed[len(found)] = _Fault(event, category_of(xid.previous), xid.previous, xid.pci, xid)
-            found.append(_Fault(event, category_of(xid.code), xid.code, xid.pci, xid))
+                blamed[len(found)] = _fault(event, xid.previous, xid.slot, facts, xid)
+            found.append(_fault(event, xid.code, xid.slot, facts, xid))
     there = {fault.category for fault in found}
     causes = {fault.code for fault in blamed.values()}
     stand_ins = {index: fault for index, fault in blamed.items() if fault.category not in there}
     return [stand_ins.get(index, replace(fault, blamed=fault.code in causes)) for index, fault in enumerate(found)]
+
+
+def _fault(event: Event, code: int, pci: str, facts: Facts, xid: Xid | None = None) -> _Fault:
+    return _Fault(event, failure_of(facts.xid_category(code)), code, pci, facts.xid(code), xid)
 
 
 def _first(group: Sequence[_Fault], found: Sequence[_Fault], story: Story, facts: Facts) -> Hypothesis:
@@ -361,7 +368,7 @@ def _suspect(group: Sequence[_Fault]) -> str:
 
 
 def _page_fault(xid: Xid, gpu: str, who: str) -> tuple[str, str]:
-    fault = mmu_fault(xid)
+    fault = xid.mmu_fault
     if fault is None:
         return "gpu-kernel-bug", f"the memory management unit of {gpu} refused an access (Xid 31){who}"
     null = ", which is a null pointer and an offset" if fault.near_null else ""
@@ -392,18 +399,14 @@ def _switch(fault: _Fault) -> str:
 
 
 def _usual(code: int, facts: Facts) -> str:
-    """The cause class of an Xid where its line does not tell more, by the suspect that the facts name."""
-    category = category_of(code)
-    if code == 78:
-        return "version-mismatch"
-    if code in _RUN_OUT or category == "xid-119/120 GSP":
-        return "driver-firmware-fault"
-    if code in (_REFUSED, 8) or category in ("xid-13", "xid-31", "xid-43", "xid-45"):
-        return "gpu-kernel-bug"
+    """The cause class of an Xid where its line does not tell more."""
     row = facts.xid(code)
-    if category in ("xid-other", "xid-62") and (row is None or row.suspect.startswith("driver")):
+    if code == _REFUSED:
+        return "gpu-kernel-bug"
+    if row is None:
         return "driver-firmware-fault"
-    return "hardware-fault"
+    by_suspect = "driver-firmware-fault" if row.suspect.startswith("driver") else "hardware-fault"
+    return _CAUSES.get(row.category, by_suspect)
 
 
 def _means(code: int, facts: Facts) -> str:
