@@ -1,7 +1,12 @@
-"""The rows that explanations rest on: wordings (``signatures/*.jsonl``) and kinds of failure (``failures/*.jsonl``)."""
+"""The rows that explanations rest on.
+
+Wordings (``signatures/*.jsonl``), kinds of failure (``failures/*.jsonl``) and what a line says of its cause by itself
+(``rules/*.jsonl``).
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from functools import cache
@@ -11,12 +16,13 @@ from typing import TypeVar
 import msgspec
 
 from envkit import facts
-from envkit.logs.records import CAUSES, Failure, Signature
+from envkit.logs.records import CAUSES, Failure, Rule, Signature
 from envkit.logs.xid import xid_signatures
 
-Row = TypeVar("Row", Signature, Failure)
+Row = TypeVar("Row", Signature, Failure, Rule)
 
 _HERE = Path(__file__).parent
+_VALUE = re.compile(r"\{(\w+)\}")
 
 
 @cache
@@ -56,6 +62,50 @@ def failures() -> Mapping[str, Failure]:
         if strange:
             raise ValueError(f"failure {row.id}: there is no cause class {', '.join(sorted(strange))}")
     return found
+
+
+@cache
+def rules(category: str = "") -> tuple[Rule, ...]:
+    """The rules of one failure, or all, in the order of files and lines; raises ValueError where a row does not fit."""
+    if category:
+        return tuple(rule for rule in rules() if rule.category == category)
+    return read_rules(_HERE / "rules")
+
+
+def read_rules(folder: Path) -> tuple[Rule, ...]:
+    """The rules of the files in a folder; raises ValueError where a row does not fit the other tables."""
+    found = tuple(row for path in sorted(folder.glob("*.jsonl")) for row in _rows(path, Rule))
+    for row in found:
+        for wrong in _wrong(row):
+            raise ValueError(f"a rule of `{row.category}`: {wrong}")
+    return found
+
+
+def _wrong(row: Rule) -> Iterator[str]:
+    """What keeps a rule from fitting the other tables."""
+    if row.category not in failures():
+        yield "there is no such failure"
+    known: dict[str, str] = {}
+    for name in (*row.signatures, *row.beside):
+        here = {each.id: each.pattern for each in signatures() if _is_named(each.id, name)}
+        if not here:
+            yield f"there is no signature `{name}`"
+        known |= here if name in row.signatures else {}
+    for says in row.says:
+        if says.cause not in CAUSES:
+            yield f"there is no cause class `{says.cause}`"
+        always = {"text", "code"} if row.status else {"text"}
+        for value in set(_VALUE.findall(says.because + says.fix)) - always:
+            if not known or not all(f"(?P<{value}>" in pattern for pattern in known.values()):
+                yield f"not every line of it has the value `{value}`"
+    try:
+        re.compile(row.status)
+    except re.error as error:
+        yield f"its status is no regular expression: {error}"
+
+
+def _is_named(id: str, name: str) -> bool:
+    return id.startswith(name[:-1]) if name.endswith("*") else id == name
 
 
 def _rows(path: Path, kind: type[Row]) -> list[Row]:

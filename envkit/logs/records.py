@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from typing import Literal
 
 
 class Role(StrEnum):
@@ -106,6 +107,44 @@ class Failure:
     fix: Mapping[str, str]
     source: str
     seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class Saying:
+    """One hypothesis of a rule; the fields are those of ``Hypothesis``.
+
+    ``because`` may name values of the line ("{device}"); ``over`` is "aftermath" alone for all that fails after a fault
+    of a kernel or a lack of memory.
+    """
+
+    cause: str
+    because: str
+    strength: Literal["fallback", "possible", "likely", "decisive"]
+    decide_by: str = ""
+    fix: str = ""
+    over: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What lines of a failure say of its causes; a row of ``rules/*.jsonl``.
+
+    A line fits whose signature is one of ``signatures`` ("device-busy*" is all that begin so; none: any line of the
+    failure), and in whose status (the value "code") the regular expression ``status`` is found.  Of a failure's rules
+    the first that fits counts.
+
+    A rule that is ``alone`` needs no other condition: the first such line counts if it can be where the failure began
+    ("root"), or whatever its part is ("any").  The first line of the signatures ``beside`` is quoted with it.
+    """
+
+    category: str
+    says: tuple[Saying, ...]
+    source: str
+    seen: str
+    signatures: tuple[str, ...] = ()
+    status: str = ""
+    alone: Literal["", "root", "any"] = ""
+    beside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.logs.causes._cuda import AFTERMATH, code_of, first, innermost, lines_of
+from envkit.logs.causes.rules import by_rule, rule_of
 from envkit.logs.records import Event, Hypothesis, Role, Strength
 from envkit.logs.story import Story
 
@@ -16,6 +17,8 @@ _COPY = re.compile(r"memcpy|copy_\(|\.to\(|\.cpu\(|\.cuda\(|\.clone\(")
 _EXTENSION = re.compile(
     r"(?:site-packages|dist-packages)/(?!torch/|torchvision/)([\w.-]+)/|([\w-]+)/ops/|([\w.-]+\.so)\b"
 )
+# errors that name the call that was refused, whatever made it
+_NAMED_CALLS = ("operation-not-supported", "peer-access-unsupported", "host-pointer")
 _WORKER = re.compile(r"_worker_loop|fetch\.py|dataloader|worker\.py|collate")
 _SERVER = re.compile(r"vllm|enginecore|sglang|gunicorn|celery|uvicorn|ray/")
 _ARCH_STATED = (
@@ -134,36 +137,10 @@ def invalid_argument(story: Story, facts: Facts) -> Iterator[Hypothesis]:
                 "do the runner, the package and the inputs name one device",
             )
         return
-    over = ("insufficient-evidence", *AFTERMATH)
-    evidence = lines_of(event)
-    code = code_of(story, event)
-    kind = event.signature.id
-    if kind.startswith("operation-not-supported"):
-        yield Hypothesis(
-            category,
-            "driver-firmware-fault",
-            Strength.POSSIBLE,
-            evidence,
-            "the GPU, its driver or the virtual machine does not offer what the call needs",
-            "which call it is: memory pools, sharing between processes and peer access fail so on vGPU, MIG and WSL",
-            over=over,
-        )
-        yield Hypothesis(category, "arch-unsupported", Strength.FALLBACK, evidence, "the GPU may lack the feature")
-    elif kind == "peer-access-unsupported":
-        yield Hypothesis(
-            category,
-            "arch-unsupported",
-            Strength.LIKELY,
-            evidence,
-            "the program wants two GPUs to reach each other's memory, and these two cannot",
-            "nvidia-smi topo -p2p r shows which pairs can",
-            over=over,
-        )
-    elif kind == "host-pointer":
-        yield Hypothesis(
-            category, "device-mixup", Strength.DECISIVE, evidence, "the pointer is one of the host's memory", over=over
-        )
-    elif package is not None or re.search(r"aoti|model_container_runner|aot_load", code):
+    rule = rule_of(event)
+    if rule is not None and event.signature.id.startswith(_NAMED_CALLS):
+        yield from by_rule(event)
+    elif package is not None or re.search(r"aoti|model_container_runner|aot_load", code_of(story, event)):
         yield Hypothesis(
             category,
             "device-mixup",
@@ -171,50 +148,40 @@ def invalid_argument(story: Story, facts: Facts) -> Iterator[Hypothesis]:
             lines_of(event, package),
             "a compiled package was loaded or fed for another device than the one it was made for",
             "do the runner, the package and the inputs name one device",
-            over=over,
+            over=AFTERMATH,
         )
-    elif kind.startswith(("resource-handle", "device-context", "device-pointer")):
+    elif rule is not None:
+        yield from by_rule(event)
+    else:
+        yield from _refused_argument(story, event)
+
+
+def _refused_argument(story: Story, event: Event) -> Iterator[Hypothesis]:
+    """An argument of which the status tells no more: the call in the traceback does."""
+    if _PINNED.search(code_of(story, event) + event.line.text.lower()):
         yield Hypothesis(
-            category,
-            "device-mixup",
-            Strength.LIKELY,
-            evidence,
-            "a stream, an event or a pointer was used on another device, or after a fork, than it was made on",
-            "which device is current where it is used",
-            over=over,
-        )
-    elif kind.startswith("launch-configuration"):
-        yield Hypothesis(
-            category,
-            "gpu-kernel-bug",
-            Strength.LIKELY,
-            evidence,
-            "a kernel was launched with a grid or a block that CUDA does not accept",
-            "is an input empty, or larger than the grid's limits",
-            over=over,
-        )
-    elif _PINNED.search(code + event.line.text.lower()):
-        yield Hypothesis(
-            category,
+            event.category,
             "host-resource",
             Strength.LIKELY,
-            evidence,
+            lines_of(event),
             "the refused call pins memory of the host",
             "does it work with less memory pinned at once",
-            over=over,
+            over=AFTERMATH,
         )
-    else:
-        copy = _COPY.search(innermost(story, event, 2))
-        yield Hypothesis(
-            category,
-            "device-mixup",
-            Strength.POSSIBLE,
-            evidence,
-            f"CUDA refused an argument of a copy (`{copy[0]}`)" if copy else "CUDA refused an argument",
-            "compute-sanitizer --report-api-errors all names the call",
-            over=over,
-        )
-        yield Hypothesis(category, "program-bug", Strength.FALLBACK, evidence, "a size, an offset or a flag is wrong")
+        return
+    copy = _COPY.search(innermost(story, event, 2))
+    yield Hypothesis(
+        event.category,
+        "device-mixup",
+        Strength.POSSIBLE,
+        lines_of(event),
+        f"CUDA refused an argument of a copy (`{copy[0]}`)" if copy else "CUDA refused an argument",
+        "compute-sanitizer --report-api-errors all names the call",
+        over=AFTERMATH,
+    )
+    yield Hypothesis(
+        event.category, "program-bug", Strength.FALLBACK, lines_of(event), "a size, an offset or a flag is wrong"
+    )
 
 
 def no_kernel_image(story: Story, facts: Facts) -> Iterator[Hypothesis]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.logs.causes._cuda import AFTERMATH, code_of, first, hardware, innermost, lines_of, neighbours, second_gpu
+from envkit.logs.causes.rules import by_rule
 from envkit.logs.records import Event, Hypothesis, Strength
 from envkit.logs.story import Story
 
@@ -223,7 +224,6 @@ def gpu_unknown_error(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     event = first(story.in_category(category))
     if event is None:
         return
-    kind = event.signature.id
     broken = hardware(story)
     if broken:
         yield Hypothesis(
@@ -235,109 +235,14 @@ def gpu_unknown_error(story: Story, facts: Facts) -> Iterator[Hypothesis]:
             over=AFTERMATH,
         )
         return
-    evidence = lines_of(event)
-    if kind.startswith("device-busy"):
-        yield Hypothesis(
-            category,
-            "launch-config",
-            Strength.LIKELY,
-            evidence,
-            "the GPU takes no further process: its compute mode is exclusive, or another job or MPS holds it",
-            "nvidia-smi -q -d COMPUTE shows the mode, nvidia-smi who is there",
-            over=AFTERMATH,
-        )
-    elif kind.startswith("launch-failure"):
-        yield Hypothesis(
-            category,
-            "gpu-kernel-bug",
-            Strength.LIKELY,
-            evidence,
-            "a kernel died of a fault that has no name of its own, mostly a wild pointer",
-            "compute-sanitizer names the kernel; an Xid at that second tells more",
-            over=AFTERMATH,
-        )
-        yield Hypothesis(
-            category, "hardware-fault", Strength.POSSIBLE, evidence, "a failing GPU ends kernels without a name too"
-        )
-    elif kind.startswith(("hardware-stack", "peer-hardware", "contained-fault")):
-        yield Hypothesis(
-            category,
-            "hardware-fault",
-            Strength.LIKELY,
-            evidence,
-            "the error is one that CUDA keeps for hardware",
-            "the kernel log has an Xid for it",
-            over=AFTERMATH,
-        )
-    elif kind == "unknown-error-unrecognized":
-        yield Hypothesis(
-            category,
-            "version-mismatch",
-            Strength.POSSIBLE,
-            evidence,
-            "the CUDA runtime has no name for the number it was given, as where a newer driver or library made it",
-            "which libcudart the process loads (LD_DEBUG=libs), and whether its CUDA is that of the build",
-            over=AFTERMATH,
-        )
-    else:
-        yield Hypothesis(
-            category,
-            "driver-firmware-fault",
-            Strength.POSSIBLE,
-            evidence,
-            "CUDA has no name for the error, which a driver in a broken state gives, as after a suspend",
-            "it fails for every program until nvidia_uvm is loaded again",
-            over=AFTERMATH,
-        )
-        yield Hypothesis(
-            category,
-            "hardware-fault",
-            Strength.FALLBACK,
-            evidence,
-            "CUDA has no name for the error",
-            "an Xid in the kernel log names the GPU",
-        )
-
-
-def graph_capture(story: Story, facts: Facts) -> Iterator[Hypothesis]:
-    """A call that a CUDA graph cannot hold was made while one was captured: the program's order of calls."""
-    event = first(each for each in story.in_category("not-gpu-env") if each.signature.id == "capture-forbidden")
-    if event is None:
-        return
-    yield Hypothesis(
-        "not-gpu-env",
-        "program-bug",
-        Strength.LIKELY,
-        lines_of(event),
-        "the program makes a call that cannot be captured while it captures a CUDA graph",
-        "does it run without CUDA graphs",
-        over=("insufficient-evidence", "cublas-not-initialized", "cublas-execution-failed"),
-    )
+    yield from by_rule(event)
 
 
 def watchdog_timeout(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """The driver ended a kernel because a display waits behind it."""
     event = first(story.in_category("watchdog-timeout"))
-    if event is None:
-        return
-    decide = "nvidia-smi -q tells whether a display runs on this GPU"
-    yield Hypothesis(
-        "watchdog-timeout",
-        "launch-config",
-        Strength.LIKELY,
-        lines_of(event),
-        "the driver limits the time of a kernel on a GPU that also drives a display",
-        decide,
-        over=AFTERMATH,
-    )
-    yield Hypothesis(
-        "watchdog-timeout",
-        "gpu-kernel-bug",
-        Strength.POSSIBLE,
-        lines_of(event),
-        "a kernel that never ends is cut too",
-        decide,
-    )
+    if event is not None:
+        yield from by_rule(event)
 
 
 def illegal_instruction(story: Story, facts: Facts) -> Iterator[Hypothesis]:

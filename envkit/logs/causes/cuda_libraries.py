@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from envkit.errors import UsageError
 from envkit.facts import Facts
 from envkit.logs.causes._cuda import code_of, first, lines_of
-from envkit.logs.records import Hypothesis, Strength
+from envkit.logs.causes.rules import by_rule, rule_of
+from envkit.logs.records import Event, Hypothesis, Strength
 from envkit.logs.story import Story
 from envkit.versions import Sm
 
@@ -20,7 +21,8 @@ _TEXT = re.compile(
 _INDEXING = re.compile(r"embedding|cross_entropy|nll_loss|scatter|\bgather|index_select|roi_|one_hot")
 _LARGE = re.compile(r"llama|qwen|glm|vicuna|mistral|falcon|baichuan|internlm|bloom|mpt|opt/|diffus|unet")
 
-
+_LATE = ("insufficient-evidence",)
+_BLOCKING = "with CUDA_LAUNCH_BLOCKING=1 another operation fails if this one only noticed it"
 _LIBRARIES = {"CUSOLVER": "cuSOLVER", "CUSPARSE": "cuSPARSE", "CURAND": "cuRAND", "CUFFT": "cuFFT"}
 
 
@@ -55,6 +57,14 @@ def unserved(story: Story, facts: Facts) -> str:
     return f"{name or sm} is {sm}, and CUDA {cuda} makes code up to {max(known)}"
 
 
+def _too_new(story: Story, facts: Facts, event: Event, over: tuple[str, ...]) -> Hypothesis | None:
+    """The GPU of the log is newer than the CUDA of the log; None where nothing says so."""
+    why = unserved(story, facts)
+    if not why:
+        return None
+    return Hypothesis(event.category, "arch-unsupported", Strength.LIKELY, lines_of(event), why, over=over)
+
+
 def cublas_not_initialized(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """The handle could not be made: no memory, or an earlier kernel's fault that is noticed here."""
     category = "cublas-not-initialized"
@@ -63,8 +73,8 @@ def cublas_not_initialized(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         return
     evidence = lines_of(event)
     late = ("cublas-execution-failed", "insufficient-evidence")
-    if why := unserved(story, facts):
-        yield Hypothesis(category, "arch-unsupported", Strength.LIKELY, evidence, why, over=late)
+    if new := _too_new(story, facts, event, late):
+        yield new
     status = event.values.get("code") or ""
     code = code_of(story, event)
     text = _TEXT.search(code) if not _LARGE.search(code) else None
@@ -106,66 +116,29 @@ def cublas_not_initialized(story: Story, facts: Facts) -> Iterator[Hypothesis]:
 
 def cublas_execution_failed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """A matrix product failed: the status, the type and what came before it tell the reason."""
-    category = "cublas-execution-failed"
-    event = first(story.in_category(category))
+    event = first(story.in_category("cublas-execution-failed"))
     if event is None:
         return
-    evidence = lines_of(event)
-    late = ("insufficient-evidence",)
     status = event.values.get("code") or ""
-    text = event.line.text
-    code = code_of(story, event)
-    if why := unserved(story, facts):
-        yield Hypothesis(category, "arch-unsupported", Strength.LIKELY, evidence, why, over=late)
-        return
-    decide = "with CUDA_LAUNCH_BLOCKING=1 another operation fails if this one only noticed it"
-    hint = _INDEXING.search(code) or (_TEXT.search(code) if not _LARGE.search(code) else None)
-    kind = event.signature.id
-    if kind in ("cublas-launch", "cublas-no-support"):
-        # TensorFlow's words where the handle could not be made: another process, or itself, holds the memory
-        yield Hypothesis(
-            category,
-            "gpu-memory-exhausted",
-            Strength.LIKELY,
-            evidence,
-            "TensorFlow has no cuBLAS to run the product with, as when the memory was gone at its start",
-            "does it work with TF_FORCE_GPU_ALLOW_GROWTH=true and no other process",
-            over=late,
-        )
-        return
-    if status.endswith("ARCH_MISMATCH"):
-        yield Hypothesis(
-            category, "arch-unsupported", Strength.DECISIVE, evidence, "the GPU lacks what the call needs", over=late
-        )
-        return
-    if status.endswith("NOT_SUPPORTED"):
-        narrow = re.search(r"CUDA_R_(?:16BF|8F\w*|8I)|bfloat16|\bfp8\b", text)
+    if new := _too_new(story, facts, event, _LATE):
+        yield new
+    elif rule_of(event) is not None:
+        yield from by_rule(event)
+    elif status.endswith("NOT_SUPPORTED"):
+        narrow = re.search(r"CUDA_R_(?:16BF|8F\w*|8I)|bfloat16|\bfp8\b", event.line.text)
         why = f"cuBLAS does not do this with {narrow[0]} on this GPU" if narrow else "cuBLAS does not do this call here"
-        yield Hypothesis(category, "arch-unsupported", Strength.LIKELY, evidence, why, decide, over=late)
-        return
-    if status.endswith("INVALID_VALUE"):
         yield Hypothesis(
-            category,
-            "library-path-clash",
-            Strength.LIKELY,
-            evidence,
-            "cuBLAS refused torch's own arguments, as it does where libcublas and libcublasLt are of two CUDAs",
-            "LD_DEBUG=libs shows from where each was loaded",
-            over=late,
+            event.category, "arch-unsupported", Strength.LIKELY, lines_of(event), why, _BLOCKING, over=_LATE
         )
-        yield Hypothesis(category, "program-bug", Strength.POSSIBLE, evidence, "the shapes do not go together")
-        return
-    if status == "CUFFT_INTERNAL_ERROR":
-        yield Hypothesis(
-            category,
-            "arch-unsupported",
-            Strength.LIKELY,
-            evidence,
-            "cuFFT failed inside, as that of a CUDA older than the GPU does",
-            "does it work with a build for a newer CUDA",
-            over=late,
-        )
-        return
+    else:
+        yield from _product_failed(story, event, status)
+
+
+def _product_failed(story: Story, event: Event, status: str) -> Iterator[Hypothesis]:
+    """A product of which the status tells no more: what runs before it and the type of its numbers do."""
+    category, evidence, text = event.category, lines_of(event), event.line.text
+    code = code_of(story, event)
+    hint = _INDEXING.search(code) or (_TEXT.search(code) if not _LARGE.search(code) else None)
     if status.endswith("INTERNAL_ERROR"):
         yield Hypothesis(
             category,
@@ -173,7 +146,7 @@ def cublas_execution_failed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
             Strength.POSSIBLE,
             evidence,
             f"{_library(status)} failed inside, as it does without memory for its workspace",
-            decide,
+            _BLOCKING,
         )
     if hint:
         yield Hypothesis(
@@ -182,8 +155,8 @@ def cublas_execution_failed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
             Strength.LIKELY,
             evidence,
             f"the product comes behind `{hint[0]}`, which takes indices that nothing checks on the GPU",
-            decide,
-            over=late,
+            _BLOCKING,
+            over=_LATE,
         )
     half = re.search(r"CUDA_R_16\w*|GemmEx|HgemmStrided|cublasLt", text)
     if half:
@@ -193,21 +166,21 @@ def cublas_execution_failed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
             Strength.POSSIBLE,
             evidence,
             f"the product failed in a narrow type ({half[0]}), by the library or by a kernel before it",
-            decide,
+            _BLOCKING,
         )
     else:
-        old = kind == "cublas-runtime" or "failed to run" in text
+        old = not hint and (event.signature.id == "cublas-runtime" or "failed to run" in text)
         yield Hypothesis(
             category,
             "arch-unsupported",
-            Strength.LIKELY if old and not hint else Strength.POSSIBLE,
+            Strength.LIKELY if old else Strength.POSSIBLE,
             evidence,
             "the product failed, as it does where the GPU is newer than the build's CUDA",
             "compare the GPU's capability with torch.cuda.get_arch_list()",
-            over=late if old and not hint else (),
+            over=_LATE if old else (),
         )
     yield Hypothesis(
-        category, "gpu-memory-exhausted", Strength.FALLBACK, evidence, "it fails without memory too", decide
+        category, "gpu-memory-exhausted", Strength.FALLBACK, evidence, "it fails without memory too", _BLOCKING
     )
 
 
@@ -236,119 +209,31 @@ def cudnn_version_mismatch(story: Story, facts: Facts) -> Iterator[Hypothesis]:
 
 def cudnn_not_initialized(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """cuDNN could not start: mostly no memory is left, and the lines around it tell the rest."""
-    category = "cudnn-not-initialized"
-    event = first(story.in_category(category))
+    event = first(story.in_category("cudnn-not-initialized"))
     if event is None:
         return
-    evidence = lines_of(event)
     late = ("cudnn-execution-failed", "cublas-not-initialized", "insufficient-evidence")
-    status = event.values.get("code") or ""
-    if why := unserved(story, facts):
-        yield Hypothesis(category, "arch-unsupported", Strength.LIKELY, evidence, why, over=late)
+    if new := _too_new(story, facts, event, late):
+        yield new
         return
-    if "SUBLIBRARY" in status:
-        yield Hypothesis(
-            category,
-            "library-path-clash",
-            Strength.LIKELY,
-            evidence,
-            "a part of cuDNN could not be loaded beside the others",
-            "LD_DEBUG=libs shows where it was looked for",
-            over=late,
-        )
-        return
-    yield Hypothesis(
-        category,
-        "gpu-memory-exhausted",
-        Strength.LIKELY,
-        evidence,
-        "cuDNN could not start, as it does when the memory is gone before its first call",
-        "does a small convolution work before the model is loaded",
-        over=late,
-    )
+    yield from by_rule(event)
     # TensorFlow prints this with every such failure, so it is a hint only
-    if driver := first(story.of("cudnn-driver-hint")):
+    driver = first(story.of("cudnn-driver-hint"))
+    if driver is not None and "SUBLIBRARY" not in (event.values.get("code") or ""):
         yield Hypothesis(
-            category,
+            event.category,
             "version-mismatch",
             Strength.POSSIBLE,
             lines_of(event, driver),
             f"TensorFlow asks whether the driver {driver.values.get('driver', '')} is too old",
             "compare the driver with the least one of the build's CUDA",
         )
-    yield Hypothesis(
-        category,
-        "library-path-clash",
-        Strength.FALLBACK,
-        evidence,
-        "another cuDNN may be found first",
-        "ldconfig -p and pip list show every cuDNN",
-    )
 
 
 def cudnn_execution_failed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """A cuDNN operation failed; the status tells whether memory, the GPU or the call is the likely reason."""
-    category = "cudnn-execution-failed"
-    event = first(story.in_category(category))
+    event = first(story.in_category("cudnn-execution-failed"))
     if event is None:
         return
-    evidence = lines_of(event)
-    late = ("insufficient-evidence",)
-    status = event.values.get("code") or ""
-    kind = event.signature.id
-    if why := unserved(story, facts):
-        yield Hypothesis(category, "arch-unsupported", Strength.LIKELY, evidence, why, over=late)
-        return
-    if kind == "cudnn-success" or "ARCH_MISMATCH" in status:
-        yield Hypothesis(
-            category,
-            "arch-unsupported",
-            Strength.LIKELY,
-            evidence,
-            "cuDNN fails without a status where the GPU is newer than the build",
-            over=late,
-        )
-    elif "INCOMPATIBLE" in status or "RUNTIME_PREREQUISITE" in status:
-        yield Hypothesis(
-            category, "version-mismatch", Strength.LIKELY, evidence, f"the status says so ({status})", over=late
-        )
-    elif "NOT_SUPPORTED" in status or "BAD_PARAM" in status or kind == "cudnn-plans":
-        yield Hypothesis(
-            category,
-            "gpu-kernel-bug",
-            Strength.LIKELY,
-            evidence,
-            "cuDNN has no algorithm for this shape, type or layout",
-            "does it work with cuDNN off",
-            over=late,
-        )
-        yield Hypothesis(category, "gpu-memory-exhausted", Strength.POSSIBLE, evidence, "no workspace may be left")
-    elif "MAPPING_ERROR" in status:
-        yield Hypothesis(
-            category,
-            "gpu-kernel-bug",
-            Strength.LIKELY,
-            evidence,
-            "cuDNN could not use its input, as after a fault of an earlier kernel",
-            "CUDA_LAUNCH_BLOCKING=1 names it",
-            over=late,
-        )
-        yield Hypothesis(category, "gpu-memory-exhausted", Strength.POSSIBLE, evidence, "no memory may be left")
-    else:
-        yield Hypothesis(
-            category,
-            "gpu-memory-exhausted",
-            Strength.LIKELY,
-            evidence,
-            "cuDNN found no way to run the operation, as it does without memory for its workspace",
-            "does a smaller batch work",
-            over=late,
-        )
-        yield Hypothesis(
-            category,
-            "gpu-kernel-bug",
-            Strength.POSSIBLE,
-            evidence,
-            "cuDNN or an earlier kernel failed",
-            "does it work with cuDNN off",
-        )
+    new = _too_new(story, facts, event, _LATE)
+    yield from [new] if new else by_rule(event)

@@ -16,25 +16,7 @@ _NO_DEVICE = "cuda-init-no-device"
 
 
 def driver_refuses_gpu(story: Story, facts: Facts) -> Iterator[Hypothesis]:
-    """The driver itself says that it does not serve this GPU: too old a card, or the wrong flavor of kernel modules."""
-    for event in story.of("gpu-needs-open")[:1]:
-        yield Hypothesis(
-            _NO_DEVICE,
-            "wrong-build-installed",
-            Strength.DECISIVE,
-            (event.line,),
-            "the driver says that this GPU needs the open kernel modules, and the proprietary ones are loaded",
-            fix="install the open flavor of the same driver (nvidia-open) and reboot",
-        )
-    for event in story.of("gpu-legacy")[:1]:
-        yield Hypothesis(
-            _NO_DEVICE,
-            "version-mismatch",
-            Strength.DECISIVE,
-            (event.line,),
-            f"the driver says that this GPU is served by the branch {event.values['driver']} and not by it",
-            fix=f"install driver branch {event.values['driver']}, or use a newer GPU",
-        )
+    """The driver itself says that it does not serve this GPU: its release, or the open flavor of the kernel modules."""
     for event in story.of("gpu-not-supported")[:1]:
         wants_gsp = "open" in event.line.text
         yield Hypothesis(
@@ -95,32 +77,6 @@ def driver_start_failed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     )
 
 
-def bar_not_assigned(story: Story, facts: Facts) -> Iterator[Hypothesis]:
-    """The machine's firmware gave the GPU no address range."""
-    for event in story.of("bar-invalid")[:1]:
-        yield Hypothesis(
-            _NO_DEVICE,
-            "no-gpu-or-driver",
-            Strength.DECISIVE,
-            (event.line, *(seen.line for seen in story.of("bar-zero")[:1])),
-            "the machine's firmware gave the GPU no range of addresses, so the driver cannot reach it",
-            fix="switch Above 4G Decoding on in the firmware's setup, or boot with pci=realloc",
-        )
-
-
-def module_not_allowed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
-    """Secure Boot or the kernel's lockdown refused the driver's module."""
-    for event in story.of("module-rejected")[:1]:
-        yield Hypothesis(
-            _NO_DEVICE,
-            "no-gpu-or-driver",
-            Strength.LIKELY,
-            (event.line,),
-            "the kernel refuses modules that no key of its own has signed (Secure Boot), the driver's among them",
-            fix="sign the module with an enrolled key (mokutil --import), or switch Secure Boot off",
-        )
-
-
 def kernel_module_of_another_version(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """The kernel module says that a program brought driver libraries of another version."""
     for event in story.of("kernel-api-mismatch")[:1]:
@@ -134,19 +90,6 @@ def kernel_module_of_another_version(story: Story, facts: Facts) -> Iterator[Hyp
             (event.line,),
             f"the loaded kernel module and the driver's libraries are of different versions{both}",
             over=(_NO_DEVICE,),
-        )
-
-
-def error_cells(story: Story, facts: Facts) -> Iterator[Hypothesis]:
-    """nvidia-smi shows ERR! in cells of a GPU: the driver lost contact with it, or with a sensor of it."""
-    for event in story.of("nvml-error-cells")[:1]:
-        yield Hypothesis(
-            "gpu-hardware-unknown-error",
-            "hardware-fault",
-            Strength.POSSIBLE,
-            (event.line,),
-            "nvidia-smi shows ERR! where it reads a GPU's sensors, so the driver does not get an answer of them",
-            decide_by="the Xid lines of the kernel log: dmesg -T | grep -i xid",
         )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.logs.causes._cuda import code_of, first, lines_of
+from envkit.logs.causes.rules import by_rule, rule_of
 from envkit.logs.records import Event, Hypothesis, Strength
 from envkit.logs.story import Story
 
@@ -20,6 +21,8 @@ _UNGUARDED = re.compile(
 _NARROW = re.compile(
     r"fp16|float16|\bhalf\b|\.half\(|autocast|\bamp\b|gradscaler|loss.?scal|mixed.?precision", re.IGNORECASE
 )
+_DECIDE = "does the failing batch run clean in float32, and are its inputs finite"
+_OVER = ("insufficient-evidence", "not-gpu-env")
 _SMALL_SCALE = 1.0  # a healthy scale settles far above it (apex, DeepSpeed: the least they go to)
 
 
@@ -30,58 +33,52 @@ def nan_or_inf(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     if event is None:
         yield from _scale_ran_out(overflows)
         return
-    kind = event.signature.id
-    evidence = lines_of(event)
-    decide = "does the failing batch run clean in float32, and are its inputs finite"
-    over = ("insufficient-evidence", "not-gpu-env")
-    if kind in _SCALE:
-        last = overflows[-1] if overflows else None
+    if event.signature.id in _SCALE:
         yield Hypothesis(
             _CATEGORY,
             "precision",
             Strength.DECISIVE,
-            lines_of(event, last),
+            lines_of(event, overflows[-1] if overflows else None),
             "gradients overflow at every loss scale down to the smallest",
-            decide,
-            over=over,
+            _DECIDE,
+            over=_OVER,
         )
-        return
-    if kind == "unscale-fp16":
-        yield Hypothesis(
-            _CATEGORY,
-            "precision",
-            Strength.LIKELY,
-            evidence,
-            "the gradient scaler was given weights that are float16 themselves",
-            "are the master weights float32",
-            over=over,
-        )
-        return
+    elif event.signature.id == "backward-nan":
+        yield from _backward(story, event)
+    elif rule_of(event) is not None:
+        yield from by_rule(event)
+    else:
+        yield from _not_finite(story, event, bool(overflows))
+
+
+def _backward(story: Story, event: Event) -> Iterator[Hypothesis]:
+    """The function whose backward pass yields nan."""
     operation = event.values.get("op", "")
-    anomaly = first(story.of("anomaly-traceback"))
-    if kind == "backward-nan":
-        unguarded = _UNGUARDED.match(operation)
-        yield Hypothesis(
-            _CATEGORY,
-            "program-bug" if unguarded else "precision",
-            Strength.LIKELY,
-            lines_of(event, anomaly),
-            f"{operation} yields nan for an input that its forward should have been kept from"
-            if unguarded
-            else f"{operation} yields nan",
-            decide,
-            over=over,
-        )
-        yield Hypothesis(
-            _CATEGORY,
-            "precision" if unguarded else "program-bug",
-            Strength.POSSIBLE,
-            evidence,
-            f"{operation} yields nan",
-        )
-        return
-    narrow = _NARROW.search(code_of(story, event)) or overflows
-    sampled = kind.startswith("probability")
+    unguarded = _UNGUARDED.match(operation)
+    yield Hypothesis(
+        _CATEGORY,
+        "program-bug" if unguarded else "precision",
+        Strength.LIKELY,
+        lines_of(event, first(story.of("anomaly-traceback"))),
+        f"{operation} yields nan for an input that its forward should have been kept from"
+        if unguarded
+        else f"{operation} yields nan",
+        _DECIDE,
+        over=_OVER,
+    )
+    yield Hypothesis(
+        _CATEGORY,
+        "precision" if unguarded else "program-bug",
+        Strength.POSSIBLE,
+        lines_of(event),
+        f"{operation} yields nan",
+    )
+
+
+def _not_finite(story: Story, event: Event, overflows: bool) -> Iterator[Hypothesis]:
+    """Numbers that are not finite; their type tells whether it or the training is the likely reason."""
+    narrow = overflows or _NARROW.search(code_of(story, event))
+    sampled = event.signature.id.startswith("probability")
     why = (
         "the probabilities to sample from are nan, infinite or negative"
         if sampled
@@ -91,19 +88,19 @@ def nan_or_inf(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         _CATEGORY,
         "precision",
         Strength.POSSIBLE if event.has("warning") else Strength.LIKELY,
-        evidence,
+        lines_of(event),
         f"{why}, in a narrow type" if narrow else why,
-        decide,
-        over=over,
+        _DECIDE,
+        over=_OVER,
     )
     if not narrow and not sampled:
         yield Hypothesis(
             _CATEGORY,
             "program-bug",
             Strength.POSSIBLE,
-            evidence,
+            lines_of(event),
             "training diverged, as with a learning rate too high",
-            decide,
+            _DECIDE,
         )
 
 

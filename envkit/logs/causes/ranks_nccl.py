@@ -161,49 +161,6 @@ def inner_cuda_failure(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         )
 
 
-def wrong_arguments(story: Story, facts: Facts) -> Iterator[Hypothesis]:
-    """NCCL and c10d check what they are given: memory of another device, a peer or root that is not there."""
-    for event in family(story, "nccl-invalid-pointer", "c10d-cpu-tensor")[:1]:
-        yield Hypothesis(
-            "tensors-on-different-devices",
-            "device-mixup",
-            Strength.DECISIVE,
-            quoted([event]),
-            "a tensor that NCCL was given is not in the memory of its GPU",
-            fix="move the tensor to the rank's GPU before the collective, or use a gloo group for tensors of the CPU",
-        )
-    for event in family(story, "nccl-invalid-argument")[:1]:
-        values = event.values
-        yield Hypothesis(
-            "not-gpu-env",
-            "program-bug",
-            Strength.LIKELY,
-            quoted([event]),
-            f"{values.get('op')} was called with an invalid {values.get('what')}",
-            over=(_CUDA, _SYSTEM),
-        )
-    for event in family(story, "nccl-truncated")[:1]:
-        values = event.values
-        yield Hypothesis(
-            _SYSTEM,
-            "rank-desync",
-            Strength.LIKELY,
-            quoted([event]),
-            f"a peer sent {values.get('wanted')} bytes where {values.get('total')} were expected",
-            decide_by="whether all ranks run the same program, settings and NCCL variables",
-            over=(_REMOTE,),
-        )
-    for event in family(story, "nccl-rank-twice")[:1]:
-        yield Hypothesis(
-            _SYSTEM,
-            "launch-config",
-            Strength.LIKELY,
-            quoted([event]),
-            "the ranks that met do not agree on who they are and how many",
-            over=(_REMOTE,),
-        )
-
-
 def plugin(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """A network that NCCL_NET asks for and no plugin offers (NVIDIA/nccl src/plugin/net.cc)."""
     for event in family(story, "net-not-found", "net-plugin-failed")[:1]:
@@ -215,19 +172,6 @@ def plugin(story: Story, facts: Facts) -> Iterator[Hypothesis]:
             f"the network `{(event.values.get('lib') or 'asked for').strip()}` is not there",
             decide_by="whether NCCL_NET or NCCL_NET_PLUGIN is set, and whether ldconfig -p lists the plugin",
             over=(_SYSTEM, "not-gpu-env"),
-        )
-
-
-def topology(story: Story, facts: Facts) -> Iterator[Hypothesis]:
-    """NCCL's picture of the machine does not hold what it needs (NVIDIA/nccl src/graph)."""
-    for event in family(story, "nccl-topology")[:1]:
-        yield Hypothesis(
-            _SYSTEM,
-            "container-config",
-            Strength.POSSIBLE,
-            quoted([event]),
-            "NCCL did not find a device or a path between devices in the machine's topology",
-            decide_by="whether nvidia-smi topo -m and /sys show the same devices inside the container as outside",
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.logs.causes._ranks import family, independent, quoted, stem
+from envkit.logs.causes.rules import by_rule
 from envkit.logs.codes import status
 from envkit.logs.records import Event, Hypothesis, Role, Strength
 from envkit.logs.story import Story
@@ -93,6 +94,15 @@ def peer_closed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
 
 
 def adapter(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+    """What InfiniBand adapters and the transports above them report, the nearest to the wire first."""
+    yield from _completion(story)
+    yield from _adapter_event(story)
+    yield from _connection(story)
+    yield from _memory(story)
+    yield from _transport(story)
+
+
+def _completion(story: Story) -> Iterator[Hypothesis]:
     """Completions with an error, by the status of InfiniBand verbs (rdma-core libibverbs/verbs.h, ibv_wc_status)."""
     found = family(story, "ib-completion")
     for event in found[:1]:
@@ -107,6 +117,10 @@ def adapter(story: Story, facts: Facts) -> Iterator[Hypothesis]:
             decide_by="whether one host is in all failures, and ib_write_bw runs between the two",
             over=_WRAPPERS,
         )
+
+
+def _adapter_event(story: Story) -> Iterator[Hypothesis]:
+    """An event of a port or of the whole adapter that ends its work."""
     for event in family(story, "ib-fatal-event", "ib-event-name", "ib-adapter-health")[:1]:
         port = "port" in (event.values.get("error") or "").lower()
         of = event.values.get("device") or ""
@@ -118,6 +132,10 @@ def adapter(story: Story, facts: Facts) -> Iterator[Hypothesis]:
             f"the adapter{of and f' {of}'} reported {event.values.get('error') or 'a fatal event'}",
             over=_WRAPPERS,
         )
+
+
+def _connection(story: Story) -> Iterator[Hypothesis]:
+    """A connection between two adapters that could not be set up."""
     for event in family(story, "ib-modify-qp", "ib-gid", "ucx-transport", "ofi-error", "nvshmem-transport")[:1]:
         error = event.values.get("error") or "no reason given"
         if "annot allocate memory" in error:
@@ -132,24 +150,34 @@ def adapter(story: Story, facts: Facts) -> Iterator[Hypothesis]:
             decide_by="the state, GID and subnet of both ports, and whether NCCL_CROSS_NIC=0 helps",
             over=_WRAPPERS,
         )
+
+
+def _memory(story: Story) -> Iterator[Hypothesis]:
+    """Memory or a queue that the adapter did not get: the limit of locked memory, or no way to the GPU's memory."""
     for event in family(story, "ib-memory", "ib-register", "ib-no-device")[:1]:
         error = event.values.get("error") or ""
         # without a reason, a queue that cannot be made is most often one that may not be locked in memory
-        full = stem(event) == "ib-memory" or (not error and (event.values.get("what") or "").startswith("ibv_create"))
-        bad = "ad address" in error
+        if stem(event) == "ib-memory" or (not error and (event.values.get("what") or "").startswith("ibv_create")):
+            cause, strength, because = "host-resource", Strength.LIKELY, _LOCKED
+        elif "ad address" in error:
+            cause, strength = "driver-firmware-fault", Strength.POSSIBLE
+            because = "the adapter could not register the GPU's memory"
+        else:
+            cause, strength = "container-config", Strength.POSSIBLE
+            because = f"the adapter refused a call ({error or event.values.get('device') or 'no reason given'})"
         yield Hypothesis(
             _SYSTEM,
-            "host-resource" if full else "driver-firmware-fault" if bad else "container-config",
-            Strength.LIKELY if full else Strength.POSSIBLE,
+            cause,
+            strength,
             quoted([event]),
-            _LOCKED
-            if full
-            else "the adapter could not register the GPU's memory"
-            if bad
-            else f"the adapter refused a call ({error or event.values.get('device') or 'no reason given'})",
+            because,
             decide_by="ulimit -l inside the container; lsmod for nvidia_peermem",
             over=_WRAPPERS,
         )
+
+
+def _transport(story: Story) -> Iterator[Hypothesis]:
+    """A transport that could not go on, by the words of UCX or NCCL."""
     for event in family(story, "ucx-error", "nccl-host-memory")[:1]:
         words = event.values.get("error") or event.line.text
         network = re.search(r"onnect|nreachable|imed out|endpoint|refused|reset", words)
@@ -165,28 +193,32 @@ def adapter(story: Story, facts: Facts) -> Iterator[Hypothesis]:
 def meeting_point(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """Ranks meet at a store before any GPU is used (torch/csrc/distributed/c10d/socket.cpp, TCPStore.cpp, gloo)."""
     taken = family(story, "c10d-port-taken", "c10d-port-taken-summary", "port-in-use")
-    for event in taken[:1]:
-        yield Hypothesis(
-            "not-gpu-env",
-            "launch-config",
-            Strength.LIKELY,
-            quoted([event]),
-            "the port that the ranks were to meet at is taken by another process",
-            decide_by="ss -ltnp on that host shows who listens there",
-            fix="give the job a free port (--master-port, MASTER_PORT), or end the process that holds it",
-            over=("nccl-remote-error",),
-        )
     if taken:
+        yield from by_rule(taken[0], category="not-gpu-env")
         return
-    for event in family(story, "c10d-bind-refused")[:1]:
+    yield from _meeting_rule(story, "c10d-bind-refused")
+    yield from _not_met(story)
+    for event in family(story, "gloo-no-address")[:1]:
         yield Hypothesis(
             "not-gpu-env",
             "launch-config",
             Strength.LIKELY,
             quoted([event]),
-            f"this host cannot listen at the address it was given ({event.values.get('error')})",
-            decide_by="whether MASTER_ADDR is an address of the host with rank 0",
+            f"gloo found no address for `{event.values.get('device') or 'this host'}`",
+            decide_by="ip -br addr, and what GLOO_SOCKET_IFNAME and /etc/hosts say",
+            fix="set GLOO_SOCKET_IFNAME to an interface that exists, or give the host name an address",
         )
+    yield from _meeting_rule(story, "c10d-clients-joined", "c10d-clients-waiting")
+    yield from _meeting_rule(story, "c10d-environment-missing")
+
+
+def _meeting_rule(story: Story, *stems: str) -> Iterator[Hypothesis]:
+    for event in family(story, *stems)[:1]:
+        yield from by_rule(event, category="not-gpu-env")
+
+
+def _not_met(story: Story) -> Iterator[Hypothesis]:
+    """The store of rank 0 was not reached; why it was not depends on what else failed."""
     refused = family(story, "c10d-client-timeout", "c10d-connect-timeout", "gloo-refused", "gloo-full-mesh")
     retried = family(story, "c10d-client-failed", "c10d-resolve", roots=False)
     for event in (refused or family(story, "elastic-rendezvous-failed", "elastic-rendezvous-timeout", roots=False))[:1]:
@@ -205,36 +237,6 @@ def meeting_point(story: Story, facts: Facts) -> Iterator[Hypothesis]:
             + ("; that address ends at its own machine" if local else ""),
             decide_by="whether rank 0 runs and listens there, and nc -vz reaches it from this host",
             fix="give all nodes an address of rank 0 that they reach (MASTER_ADDR, GLOO_SOCKET_IFNAME)",
-        )
-    for event in family(story, "gloo-no-address")[:1]:
-        yield Hypothesis(
-            "not-gpu-env",
-            "launch-config",
-            Strength.LIKELY,
-            quoted([event]),
-            f"gloo found no address for `{event.values.get('device') or 'this host'}`",
-            decide_by="ip -br addr, and what GLOO_SOCKET_IFNAME and /etc/hosts say",
-            fix="set GLOO_SOCKET_IFNAME to an interface that exists, or give the host name an address",
-        )
-    for event in family(story, "c10d-clients-joined", "c10d-clients-waiting")[:1]:
-        values = event.values
-        yield Hypothesis(
-            "not-gpu-env",
-            "launch-config",
-            Strength.LIKELY,
-            quoted([event]),
-            f"{values.get('joined')} of {values.get('world')} processes came to the meeting",
-            decide_by="whether as many processes were started as the world size says, all with one address and port",
-            fix="start every process of the world with the same MASTER_ADDR, MASTER_PORT and world size",
-        )
-    for event in family(story, "c10d-environment-missing")[:1]:
-        yield Hypothesis(
-            "not-gpu-env",
-            "launch-config",
-            Strength.DECISIVE,
-            quoted([event]),
-            f"the variable {event.values.get('what')} is not set, so the program was not started by a launcher",
-            fix="start the program with torchrun (or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT)",
         )
 
 

@@ -209,45 +209,6 @@ def reduction_unfinished(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         )
 
 
-def models_differ(story: Story, facts: Facts) -> Iterator[Hypothesis]:
-    """DDP compares the parameters of all ranks when it wraps a model (reducer.cpp, verify_params_across_processes)."""
-    for event in family(story, "ddp-other-model", "ddp-other-shape")[:1]:
-        yield Hypothesis(
-            "not-gpu-env",
-            "rank-desync",
-            Strength.LIKELY,
-            quoted([event]),
-            f"the model of rank {event.values.get('other_rank')} has other parameters than this rank's",
-            decide_by="the list of parameters and shapes on both ranks",
-            over=(_HANG,),
-        )
-    for event in family(story, "ddp-no-gradient", "fsdp-mixed-dtypes", "c10d-not-initialized")[:1]:
-        yield Hypothesis(
-            "not-gpu-env",
-            "program-bug",
-            Strength.LIKELY,
-            quoted([event]),
-            f"torch.distributed was used in a way it refuses: {event.line.text.strip()[:160]}",
-        )
-    for event in family(story, "c10d-no-gpus")[:1]:
-        yield Hypothesis(
-            "cuda-init-no-device",
-            "no-gpu-or-driver",
-            Strength.LIKELY,
-            quoted([event]),
-            "the NCCL backend was asked for where torch sees no GPU",
-        )
-    for event in family(story, "c10d-no-nccl")[:1]:
-        yield Hypothesis(
-            "torch-not-compiled-with-cuda",
-            "wrong-build-installed",
-            Strength.LIKELY,
-            quoted([event]),
-            "this torch was built without NCCL (builds for the CPU, Windows and macOS are)",
-            fix="install a CUDA build of torch for Linux, or use the gloo backend",
-        )
-
-
 def _unexplained(story: Story, found: tuple[Wait, ...], lines: tuple[Line, ...], named: str) -> Hypothesis:
     ranks = {wait.rank for wait in found if wait.rank is not None}
     first = all(wait.seq is not None and wait.seq <= _FIRST_WORK for wait in found) and bool(found)

@@ -135,34 +135,25 @@ def no_device(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         strength = min(strength, Strength.POSSIBLE)  # torch's build helper says so on every machine without a GPU
     if story.of(*_INSTALL, *_KERNEL):  # what the driver's installation or the kernel says comes before this
         strength = min(strength, Strength.POSSIBLE)
+    yield _started_so(story, event, strength) or _unseen(story, event, strength)
+
+
+def _started_so(story: Story, event: Event, strength: Strength) -> Hypothesis | None:
+    """How the process was started, where that alone says why it has no GPU."""
     without = started_without_gpus(story, event)
-    works = gpus_listed(story)
     if without is not None:
         engine = without.values.get("engine", "the engine")
         option = "--nv" if engine in ("singularity", "apptainer") else "--gpus or a CDI device"
-        yield hypothesis(
-            event,
-            "container-config",
-            strength,
-            f"the container was started by {engine} without {option}",
-            more=(without,),
-            over=_AFTER,
-        )
-    elif event.signature.id == "jetson-nvmap":
-        yield hypothesis(
-            event,
-            "container-config",
-            strength,
-            "the process may not use the memory device of the Jetson's GPU",
-            fix=_FIXES["jetson-nvmap"],
-            over=_AFTER,
-        )
-    elif words_seen(story, *_MAC) and works is None:
-        yield hypothesis(
-            event, "no-gpu-or-driver", strength, "the platform has no CUDA", over=_AFTER, decide_by="is it a Mac?"
-        )
-    elif _under_ray(story, event):
-        yield hypothesis(
+        because = f"the container was started by {engine} without {option}"
+        return hypothesis(event, "container-config", strength, because, more=(without,), over=_AFTER)
+    if event.signature.id == "jetson-nvmap":
+        because = "the process may not use the memory device of the Jetson's GPU"
+        return hypothesis(event, "container-config", strength, because, fix=_FIXES["jetson-nvmap"], over=_AFTER)
+    if words_seen(story, *_MAC) and gpus_listed(story) is None:
+        because = "the platform has no CUDA"
+        return hypothesis(event, "no-gpu-or-driver", strength, because, over=_AFTER, decide_by="is it a Mac?")
+    if _under_ray(story, event):
+        return hypothesis(
             event,
             "launch-config",
             strength,
@@ -170,8 +161,14 @@ def no_device(story: Story, facts: Facts) -> Iterator[Hypothesis]:
             decide_by="does the task or actor say num_gpus?",
             over=_AFTER,
         )
-    elif works is not None and _on_login(event):
-        yield hypothesis(
+    return None
+
+
+def _unseen(story: Story, event: Event, strength: Strength) -> Hypothesis:
+    """A process that sees no GPU and does not say why: where it ran, and what nvidia-smi showed."""
+    works = gpus_listed(story)
+    if works is not None and _on_login(event):
+        return hypothesis(
             event,
             "container-config" if in_container(story) else "launch-config",
             min(strength, Strength.LIKELY),
@@ -180,9 +177,9 @@ def no_device(story: Story, facts: Facts) -> Iterator[Hypothesis]:
             decide_by="did nvidia-smi run in the same container and job, with the same CUDA_VISIBLE_DEVICES?",
             over=_AFTER,
         )
-    elif in_container(story):
+    if in_container(story):
         sign = container_sign(story)
-        yield hypothesis(
+        return hypothesis(
             event,
             "container-config",
             strength,
@@ -191,15 +188,14 @@ def no_device(story: Story, facts: Facts) -> Iterator[Hypothesis]:
             decide_by="does nvidia-smi work on the host, and in a container started with --gpus all?",
             over=_AFTER,
         )
-    else:
-        yield hypothesis(
-            event,
-            "no-gpu-or-driver",
-            strength,
-            f"the process finds no usable GPU or driver: {_short(event)}",
-            decide_by="does nvidia-smi work on this machine, and in this job?",
-            over=_AFTER,
-        )
+    return hypothesis(
+        event,
+        "no-gpu-or-driver",
+        strength,
+        f"the process finds no usable GPU or driver: {_short(event)}",
+        decide_by="does nvidia-smi work on this machine, and in this job?",
+        over=_AFTER,
+    )
 
 
 def asked_device_without_cuda(story: Story, facts: Facts) -> Iterator[Hypothesis]:

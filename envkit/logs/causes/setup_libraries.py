@@ -21,6 +21,7 @@ from envkit.logs.story import Story
 _MISSING = "missing-shared-library"
 _SYMBOL = "undefined-symbol-abi-mismatch"
 _AFTER = ("not-gpu-env", "insufficient-evidence", "torch-not-compiled-with-cuda", "cuda-init-no-device")
+_AFTER_ABI = (*_AFTER, _MISSING)
 _DRIVER_SIDE = re.compile(r"^(?:lib)?(?:cuda|nvidia-[\w-]+|nvcuvid)\.(?:so|dll)|^nvcuda\.dll|^libdxcore")
 _TORCH_SIDE = re.compile(r"^lib(?:torch|c10|caffe2)")
 _ROCM = re.compile(r"^lib(?:torch_hip|c10_hip|amdhip|rocblas|MIOpen|hip\w*|hsa-\w+|rccl)", re.IGNORECASE)
@@ -73,88 +74,132 @@ def other_abi(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     if not found:
         return
     event = found[0]
-    symbol = event.values.get("symbol") or ""
-    version = event.values.get("version") or ""
-    library = event.values.get("lib") or ""
-    path = event.values.get("path") or ""
     strength = unless_only_warned(story, event, Strength.LIKELY)
-    after = (*_AFTER, _MISSING)
-    if event.signature.id.startswith("tensorrt-other"):
-        found_of, read_by = event.values.get("found"), event.values.get("wanted")
-        pair = f": it is of {found_of} and {read_by} reads it" if found_of else ""
-        yield hypothesis(
-            event,
-            "version-mismatch",
-            strength,
-            f"the engine file was built by another release of TensorRT{pair}",
-            fix="build the engine again with the TensorRT that loads it",
-            over=after,
-        )
-    elif symbol.startswith(("nccl", "pnccl")):
-        yield hypothesis(
-            event,
-            "version-mismatch",
-            strength,
-            f"the NCCL that is loaded lacks {symbol}: it is older than torch needs",
-            category="nccl-version-mismatch",
-            over=(_SYMBOL, *after),
-        )
-    elif version.startswith(("GLIBC_", "GLIBCXX_", "CXXABI_", "GCC_")):
-        yield _runtime_side(event, version, path, strength, after)
-    elif event.signature.id in ("symbol-xformers", "symbol-operator", "symbol-no-operator", "symbol-vision-ops"):
-        yield hypothesis(
-            event,
-            "version-mismatch",
-            strength,
-            f"{_package(event)} was built for another torch than the installed {story.value('torch') or 'one'}",
-            decide_by="do the versions of both packages belong together, and their CUDA (pip list)?",
-            over=after,
-        )
-    elif _TORCH_NAME.search(symbol):
-        # a copy in ~/.local is found before that of the environment
-        shadowed = "/.local/" in path and not words_seen(story, "/.local/lib/python3", "pip3] torch")
-        yield hypothesis(
-            event,
-            "library-path-clash" if shadowed else "version-mismatch",
-            strength,
-            f"{_base(path) or 'the extension'} was compiled against another torch than the installed "
-            f"{story.value('torch') or 'one'}: it misses {_cut(symbol)}",
-            over=after,
-        )
-    elif _CUDA_MIXED.search(f"{symbol} {library}"):
-        extension = bool(path) and not _CUDA_MIXED.search(_base(path)) and "torch/lib" not in path
-        wrong = extension and not library
-        yield hypothesis(
-            event,
-            "version-mismatch" if wrong or event.signature.id == "link-undefined" else "library-path-clash",
-            strength,
-            f"CUDA libraries of different releases meet: {_base(path) or 'a library'} wants {_cut(symbol or version)}"
-            + (f" of {library}" if library else ""),
-            decide_by="from which folder does each of them come (LD_LIBRARY_PATH, the system, site-packages/nvidia)?",
-            over=after,
-        )
-    elif event.signature.id.startswith("symbol-dll"):
-        module = event.values.get("module") or ""
-        strange = not words_seen(story, "cuda", "torch", "nvidia")
-        yield hypothesis(
-            event,
-            "version-mismatch",
-            Strength.POSSIBLE if strange else strength,
-            f"{module or 'the module'} needs a DLL that is missing or of another version",
-            decide_by="which of its DLLs is missing (Dependencies, dumpbin /dependents)?",
-            over=() if strange else after,
-        )
-    else:
-        gpu = words_seen(story, "torch", "cuda", "nvidia", "tensorflow", "jax")
-        yield hypothesis(
-            event,
-            "version-mismatch",
-            min(strength, Strength.LIKELY if gpu else Strength.POSSIBLE),
-            f"a binary was built against another version of a library than the one loaded: {_cut(symbol or version)}"
-            if symbol or version
-            else "sources or binaries are for another torch than the installed one",
-            over=after if gpu else (),
-        )
+    yield next(told for read in _ABI if (told := read(story, event, strength)) is not None)
+
+
+def _other_tensorrt(story: Story, event: Event, strength: Strength) -> Hypothesis | None:
+    if not event.signature.id.startswith("tensorrt-other"):
+        return None
+    found_of, read_by = event.values.get("found"), event.values.get("wanted")
+    pair = f": it is of {found_of} and {read_by} reads it" if found_of else ""
+    return hypothesis(
+        event,
+        "version-mismatch",
+        strength,
+        f"the engine file was built by another release of TensorRT{pair}",
+        fix="build the engine again with the TensorRT that loads it",
+        over=_AFTER_ABI,
+    )
+
+
+def _other_nccl(story: Story, event: Event, strength: Strength) -> Hypothesis | None:
+    symbol = event.values.get("symbol") or ""
+    if not symbol.startswith(("nccl", "pnccl")):
+        return None
+    return hypothesis(
+        event,
+        "version-mismatch",
+        strength,
+        f"the NCCL that is loaded lacks {symbol}: it is older than torch needs",
+        category="nccl-version-mismatch",
+        over=(_SYMBOL, *_AFTER_ABI),
+    )
+
+
+def _other_runtime(story: Story, event: Event, strength: Strength) -> Hypothesis | None:
+    version = event.values.get("version") or ""
+    if not version.startswith(("GLIBC_", "GLIBCXX_", "CXXABI_", "GCC_")):
+        return None
+    return _runtime_side(event, version, event.values.get("path") or "", strength, _AFTER_ABI)
+
+
+def _package_of_other_torch(story: Story, event: Event, strength: Strength) -> Hypothesis | None:
+    if event.signature.id not in ("symbol-xformers", "symbol-operator", "symbol-no-operator", "symbol-vision-ops"):
+        return None
+    return hypothesis(
+        event,
+        "version-mismatch",
+        strength,
+        f"{_package(event)} was built for another torch than the installed {story.value('torch') or 'one'}",
+        decide_by="do the versions of both packages belong together, and their CUDA (pip list)?",
+        over=_AFTER_ABI,
+    )
+
+
+def _extension_of_other_torch(story: Story, event: Event, strength: Strength) -> Hypothesis | None:
+    symbol, path = event.values.get("symbol") or "", event.values.get("path") or ""
+    if not _TORCH_NAME.search(symbol):
+        return None
+    # a copy in ~/.local is found before that of the environment
+    shadowed = "/.local/" in path and not words_seen(story, "/.local/lib/python3", "pip3] torch")
+    return hypothesis(
+        event,
+        "library-path-clash" if shadowed else "version-mismatch",
+        strength,
+        f"{_base(path) or 'the extension'} was compiled against another torch than the installed "
+        f"{story.value('torch') or 'one'}: it misses {_cut(symbol)}",
+        over=_AFTER_ABI,
+    )
+
+
+def _mixed_cuda(story: Story, event: Event, strength: Strength) -> Hypothesis | None:
+    symbol, library, path = (event.values.get(name) or "" for name in ("symbol", "lib", "path"))
+    if not _CUDA_MIXED.search(f"{symbol} {library}"):
+        return None
+    extension = bool(path) and not _CUDA_MIXED.search(_base(path)) and "torch/lib" not in path
+    wrong = extension and not library
+    wants = _cut(symbol or event.values.get("version") or "")
+    return hypothesis(
+        event,
+        "version-mismatch" if wrong or event.signature.id == "link-undefined" else "library-path-clash",
+        strength,
+        f"CUDA libraries of different releases meet: {_base(path) or 'a library'} wants {wants}"
+        + (f" of {library}" if library else ""),
+        decide_by="from which folder does each of them come (LD_LIBRARY_PATH, the system, site-packages/nvidia)?",
+        over=_AFTER_ABI,
+    )
+
+
+def _other_dll(story: Story, event: Event, strength: Strength) -> Hypothesis | None:
+    if not event.signature.id.startswith("symbol-dll"):
+        return None
+    strange = not words_seen(story, "cuda", "torch", "nvidia")
+    return hypothesis(
+        event,
+        "version-mismatch",
+        Strength.POSSIBLE if strange else strength,
+        f"{event.values.get('module') or 'the module'} needs a DLL that is missing or of another version",
+        decide_by="which of its DLLs is missing (Dependencies, dumpbin /dependents)?",
+        over=() if strange else _AFTER_ABI,
+    )
+
+
+def _other_binary(story: Story, event: Event, strength: Strength) -> Hypothesis:
+    gpu = words_seen(story, "torch", "cuda", "nvidia", "tensorflow", "jax")
+    missing = event.values.get("symbol") or event.values.get("version") or ""
+    return hypothesis(
+        event,
+        "version-mismatch",
+        min(strength, Strength.LIKELY if gpu else Strength.POSSIBLE),
+        f"a binary was built against another version of a library than the one loaded: {_cut(missing)}"
+        if missing
+        else "sources or binaries are for another torch than the installed one",
+        over=_AFTER_ABI if gpu else (),
+    )
+
+
+# of the readings of a missing symbol the first that is one counts; the last always is
+_ABI = (
+    _other_tensorrt,
+    _other_nccl,
+    _other_runtime,
+    _package_of_other_torch,
+    _extension_of_other_torch,
+    _mixed_cuda,
+    _other_dll,
+    _other_binary,
+)
 
 
 def cpu_build(story: Story, facts: Facts) -> Iterator[Hypothesis]:
