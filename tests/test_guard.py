@@ -447,7 +447,7 @@ def test_a_spec_asks_for_a_guard() -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ('guard = "yes"', "must be true or false, not str"),
+        ('guard = "yes"', "must be true or false, not text"),
         ('guard = true\nbase = "ngc"', "an entry point of its own"),
         ('guard = true\nflavor = "debug"', "a debug image has none"),
     ],
