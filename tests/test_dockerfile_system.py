@@ -1,4 +1,4 @@
-"""apt, dnf, apk, dpkg, runfiles, archives, Pythons and conda's installers; links and downloads."""
+"""apt, dnf, dpkg, runfiles, archives, Pythons and conda's installers; links and downloads."""
 
 from __future__ import annotations
 
@@ -84,7 +84,6 @@ def names(text: str) -> list[str]:
         "yum install -y --enablerepo epel git python3.11",
         "microdnf install --nodocs -y git python3.11",
         "zypper --non-interactive install -y git python3.11",
-        "apk add --no-cache --virtual .build git python3.11",
     ],
 )
 def test_names(text: str) -> None:
@@ -105,8 +104,6 @@ def test_names(text: str) -> None:
         ("dnf install cuda-toolkit-12-4-12.4.1-1.x86_64", "dnf", "cuda-toolkit-12-4", "12.4.1-1", ""),
         ("yum install libcudnn8-8.9.7.29-1.cuda12.2", "dnf", "libcudnn8", "8.9.7.29-1.cuda12.2", "cuda12.2"),
         ("yum install gcc-toolset-11", "dnf", "gcc-toolset-11", "", ""),
-        ("apk add py3-pip=23.1-r0", "apk", "py3-pip", "23.1-r0", ""),
-        ("apk add python3~3.11", "apk", "python3", "", ""),
         ("dpkg -i cuda-keyring_1.1-1_all.deb", "apt", "cuda-keyring", "1.1-1", ""),
         ("dpkg -i cuda-keyring_x86_64.deb", "apt", "cuda-keyring", "", ""),
         ("dpkg -i nvidia-peer-memory_${TAG}_all.deb", "apt", "nvidia-peer-memory", "", ""),
@@ -161,7 +158,7 @@ def test_removals() -> None:
     assert [one.name for one in gone if isinstance(one, Removal)] == ["git", "cuda-toolkit-12-4"]
     (minus, plus) = found("apt-get install -y python3- git")
     assert isinstance(minus, Removal) and minus.name == "python3" and isinstance(plus, Install)
-    assert [type(one) for one in found("apk del .build")] == [Removal]
+    assert [type(one) for one in found("apk del .build")] == [Unread]
     assert [type(one) for one in found("yum remove -y cuda")] == [Removal]
     assert [type(one) for one in found("dpkg -r git")] == [Removal]
 
@@ -188,14 +185,6 @@ def test_a_downloaded_package_keeps_its_name() -> None:
     url = "https://example.com/pool/libcudnn8_8.9.7.29-1%2Bcuda12.2_amd64.deb"
     (one,) = run(f"wget -qO /tmp/c.deb {url}", "dpkg -i /tmp/c.deb")
     assert (one.name, one.version, one.url) == ("libcudnn8", "8.9.7.29-1+cuda12.2", url)
-
-
-def test_repositories() -> None:
-    assert system.repositories(command("add-apt-repository -y ppa:deadsnakes/ppa")) == ("ppa:deadsnakes/ppa",)
-    assert system.repositories(command("dnf config-manager --add-repo https://example.com/x.repo")) == (
-        "https://example.com/x.repo",
-    )
-    assert system.repositories(command("apt-get install x")) == ()
 
 
 # ---------------------------------------------------------------- CUDA
@@ -396,8 +385,8 @@ def test_pyenv() -> None:
     assert found("pyenv global 3.10.13") == [] and found("pyenv install --list") == []
     (unread,) = found("pyenv install $VERSION")
     assert isinstance(unread, Unread)
-    (built,) = installs("python-build -v 3.7.4 /opt/python")
-    assert (built.version, built.target) == ("3.7.4", "/opt/python")
+    (unread,) = found("python-build -v 3.7.4 /opt/python")
+    assert isinstance(unread, Unread)
 
 
 # ---------------------------------------------------------------- links

@@ -304,15 +304,6 @@ def test_uv_run_synchronises_and_starts_the_rest() -> None:
     assert read("uv run --no-sync " + "uv run --no-sync " * 3000 + "x") == []
 
 
-def test_uv_add() -> None:
-    found = installs(read(f"uv add torch==2.5.1 --index {CU124}"))["torch"]
-    assert (found.version, found.extra_indexes, found.target) == ("2.5.1", (CU124,), "uv:/app/.venv")
-    files = Folder({"/app/pyproject.toml": PYPROJECT})
-    named = installs(read("uv add torch==2.5.1", files))
-    assert named["torch"].version == "2.5.1" and "numpy" in named
-    assert [one.name for one in read("uv remove torch", files) if isinstance(one, Removal)] == ["torch"]
-
-
 @pytest.mark.parametrize(
     ("text", "version", "target"),
     [
@@ -334,12 +325,6 @@ def test_pythons_that_a_file_names() -> None:
     assert installs(read("uv python install", files))["python"].version == "3.12.4"
     assert installs(read("uv venv", files))["python"].version == "3.12.4"
     assert read("uv python install") == []
-
-
-def test_tools_have_environments_of_their_own() -> None:
-    assert installs(read("uv tool install huggingface-hub[cli]"))["huggingface-hub"].target == "uv:tool huggingface-hub"
-    assert installs(read("uvx ruff@0.8.0 check torch"))["ruff"].version == "0.8.0"
-    assert installs(read("uv tool run --from vllm==0.6.0 vllm serve"))["vllm"].version == "0.6.0"
 
 
 def test_uninstall_and_sync_of_uv_pip() -> None:

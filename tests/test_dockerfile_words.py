@@ -96,42 +96,6 @@ SURE: dict[str, str] = {
     "${A:-$U}": "abc",
     "${U:+$U}": "",
     "${A:-$WHO}": "abc",
-    # patterns
-    "${V#v}": "1.2.3",
-    "${V#*.}": "2.3",
-    "${V##*.}": "3",
-    "${V%.*}": "v1.2",
-    "${V%%.*}": "v1",
-    "${V#x}": "v1.2.3",
-    "${V%x}": "v1.2.3",
-    "${V#?}": "1.2.3",
-    "${V%?}": "v1.2.",
-    "${V#${A}}": "v1.2.3",
-    '${V#"v"}': "1.2.3",
-    "${V%%*}": "",
-    "${V##*}": "",
-    "${V#*}": "v1.2.3",
-    "${P##*/}": "bin",
-    "${P%%:*}": "/usr/local/bin",
-    "${P#*:}": "/usr/bin",
-    "${STARS#a\\*}": "b?c",
-    "${STARS%\\?c}": "a*b",
-    "${V#*1*.}": "2.3",
-    "${V##*1*.}": "3",
-    # replacement
-    "${V/./-}": "v1-2.3",
-    "${V//./-}": "v1-2-3",
-    "${V//./}": "v123",
-    "${V/v/}": "1.2.3",
-    "${V//[/x}": "v1.2.3",
-    "${V/*/x}": "x",
-    "${V//*/x}": "x",
-    "${V/1*2/x}": "vx.3",
-    "${V//?/x}": "xxxxxx",
-    "${P//\\//_}": "_usr_local_bin:_usr_bin",
-    "${P/\\/usr/$A}": "abc/local/bin:/usr/bin",
-    "${A//b/${V}}": "av1.2.3c",
-    "${EMPTY/a/b}": "",
 }
 
 # The word, what stands there instead, which names are unset.
@@ -144,8 +108,17 @@ UNSURE: dict[str, tuple[str, tuple[str, ...]]] = {
     "$@": ("", ("@",)),
     "${U:-$Z}": ("", ("Z",)),
     "${A:+$Z}": ("", ("Z",)),
-    "${U#x}": ("", ("U",)),
-    "${U/x/y}": ("", ("U",)),
+    "${U#x}": ("${U#x}", ("U",)),
+    "${U/x/y}": ("${U/x/y}", ("U",)),
+    # patterns are not computed
+    "${V#v}": ("${V#v}", ()),
+    "${V##*.}": ("${V##*.}", ()),
+    "${V%.*}": ("${V%.*}", ()),
+    "${V%%.*}": ("${V%%.*}", ()),
+    "${V/./-}": ("${V/./-}", ()),
+    "${V//./-}": ("${V//./-}", ()),
+    "${P/\\/usr/$A}": ("${P/\\/usr/$A}", ()),
+    "${EMPTY/a/b}": ("${EMPTY/a/b}", ()),
     "$WHO": ("$WHO", ()),
     "a-${WHO}-$A": ("a-${WHO}-abc", ()),
     "${WHO:-x}": ("${WHO:-x}", ()),
@@ -178,7 +151,6 @@ REFUSED: dict[str, str] = {
     "${U?}": "U is not set",
     "${U:?set U}": "U is not set: set U",
     "${EMPTY:?}": "EMPTY is not set",
-    "${V#\\v}": "the pattern \\\\v escapes what needs no escape",
 }
 
 
@@ -353,23 +325,3 @@ def test_any_word_gives_a_result(word: str, escape: str) -> None:
         assert expanded.text == word
     if expanded.error or expanded.missing:
         assert not expanded.sure
-
-
-@examples(120)
-@given(st.text(alphabet="a*?b", max_size=6), st.text(alphabet="ab", max_size=8))
-def test_patterns_take_the_shortest_or_longest_away(pattern: str, value: str) -> None:
-    def matches(pattern: str, value: str) -> bool:
-        if not pattern:
-            return not value
-        if pattern[0] == "*":
-            return any(matches(pattern[1:], value[at:]) for at in range(len(value) + 1))
-        return bool(value) and pattern[0] in ("?", value[0]) and matches(pattern[1:], value[1:])
-
-    cuts = range(len(value) + 1)
-    begins = [value[at:] for at in cuts if matches(pattern, value[:at])] or [value]
-    ends = [value[:at] for at in cuts if matches(pattern, value[at:])] or [value]
-    env = {"x": value}
-    assert expand(f"${{x#{pattern}}}", env).text == begins[0]
-    assert expand(f"${{x##{pattern}}}", env).text == begins[-1]
-    assert expand(f"${{x%{pattern}}}", env).text == ends[-1]
-    assert expand(f"${{x%%{pattern}}}", env).text == ends[0]

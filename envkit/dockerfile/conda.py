@@ -1,4 +1,4 @@
-"""What conda, mamba, micromamba, conda-lock and pixi install, and which environment a command activates.
+"""What conda, mamba and micromamba install, and which environment a command activates.
 
 Names follow conda's own match specifications (docs.conda.io, "Package match specifications"): a single "=" is a prefix
 ("=3.10" lets 3.10.13 in), a third part names the build.  PyTorch's package is called "pytorch" there, "torch" here.
@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from envkit.dockerfile import options, requirements
 from envkit.dockerfile.files import Files, FileText
-from envkit.dockerfile.files import toml as toml_of
 from envkit.dockerfile.nodes import Node, documents
 from envkit.dockerfile.options import Given, Grammar
 from envkit.dockerfile.system import UNKNOWN_WORD
@@ -98,7 +97,6 @@ _SPEC = re.compile(
     r"(?:(?P<channel>[^\s:=<>!~\[]+(?:\[[^\]]*\])?)(?::[^:\s]*)?::)?(?P<name>[A-Za-z0-9_][\w.-]*)\s*(?P<rest>.*)",
     re.DOTALL,
 )
-_BRACKET = re.compile(r"(\w+)\s*=\s*('[^']*'|\"[^\"]*\"|[^,\s]+)")
 _BLANKS = re.compile(r"\s*([<>=!~,|])\s*")
 _BUILD_MARK = re.compile(r"(?<![<>=!~])=(?!=)")
 _CUDA_BUILD = re.compile(r"cuda_?(\d+)(?:\.(\d+))?")
@@ -131,12 +129,6 @@ def spec(text: str) -> Spec | None:
         return None
     channel = (found["channel"] or "").partition("[")[0]
     name, rest = found["name"].lower(), found["rest"].strip()
-    build = ""
-    if rest.endswith("]") and "[" in rest:
-        rest, _, inside = rest.removesuffix("]").partition("[")
-        keys = {key: value.strip("'\"") for key, value in _BRACKET.findall(inside)}
-        channel, build = keys.get("channel", channel), keys.get("build", "")
-        rest = rest.strip() or keys.get("version", "")
     blank = rest[:1].isalnum() or rest[:1] == "*"  # "python 3.10.4 build": without an operator it is exact
     if rest and not blank and rest[0] not in "<>=!~":
         return None
@@ -149,7 +141,7 @@ def spec(text: str) -> Spec | None:
         version, tail = version[: mark.start()], version[mark.end() :]
     if blank and version and version != "*":
         head, version = "==", f"=={version}"
-    build = build or tail.strip().lstrip("=")
+    build = tail.strip().lstrip("=")
     if head not in ("", "=", "==", "===", "<", ">", "<=", ">=", "!=", "~="):
         return None
     return Spec(name, version if version != "=*" else "", _exact(name, head, version), build, channel)
@@ -194,14 +186,13 @@ class _Into:
     channels: tuple[str, ...]
     options: frozenset[str]
     sure: bool
-    manager: str = "conda"
 
     def install(self, wanted: Spec, span: Span, *, url: str = "", locked: bool = False, sure: bool = True) -> Install:
         channels = self.channels
         if wanted.channel:
             channels = (wanted.channel, *(c for c in channels if c != wanted.channel))
         return Install(
-            self.manager,
+            "conda",
             "torch" if wanted.name in _TORCH else wanted.name,
             span,
             specifier=wanted.specifier,
@@ -282,12 +273,6 @@ def read(command: Command, files: Files, channels: tuple[str, ...] = ()) -> Iter
     pip's own record with the target "conda:NAME".  A target of "conda:" alone is the active environment.
     """
     program = command.program
-    if program == "pixi":
-        yield from _pixi(command, files)
-        return
-    if program == "conda-lock":
-        yield from _conda_lock(command, files)
-        return
     if program not in _PROGRAMS:
         return
     verb, words = _verb(command)
@@ -358,22 +343,20 @@ def _packages(
     rest = list(given.rest)
     while rest:
         word = rest.pop(0)
-        text = word.text
-        if rest and re.fullmatch(r"\d+(?:\.\d+)+\*?", rest[0].text):  # "python 3.10": no package is called like that
-            text += f"={rest.pop(0).text}"
-        elif rest and re.fullmatch(r"[=<>]=?", rest[0].text) and len(rest) > 1:  # "python = 3.10"
-            text += rest.pop(0).text + rest.pop(0).text
-        yield from _word(word, text, command, given, into, files, named=verb == "create")
+        if rest and re.match(r"[=<>\d]", rest[0].text):
+            # "python 3.10" and "python = 3.10": the version is a word of its own, which is not read
+            yield Unread(f"{word.text} {rest.pop(0).text}", UNKNOWN_WORD, word.span)
+        else:
+            yield from _word(word, command, given, into, files, named=verb == "create")
 
 
 def _word(
-    word: Word, text: str, command: Command, given: Given, into: _Into, files: Files, *, named: bool
+    word: Word, command: Command, given: Given, into: _Into, files: Files, *, named: bool
 ) -> Iterator[Install | Removal | Unread]:
+    text = word.text
     if text.endswith((".conda", ".tar.bz2")):
-        artifact = _artifact(text)
-        if artifact:
-            yield into.install(artifact, word.span, url=text, sure=word.sure)
-            return
+        yield Unread(text, "which package the file holds is not read", word.span)
+        return
     if _is_file(text):  # micromamba create env.yml
         yield from _file(word, command, given, into, files, named=named)
         return
@@ -459,7 +442,7 @@ def environment(
     env: Mapping[str, str] | None = None,
     named: bool = True,
 ) -> Iterator[Install | Unread]:
-    """What an environment.yml asks for, its pip list too; also a conda-lock.yml.
+    """What an environment.yml asks for, its pip list too.
 
     ``folder`` is where the file lies as the command names it: what its pip list includes is relative to that.
     ``named`` lets the file's own name or prefix decide the target.
@@ -471,9 +454,8 @@ def environment(
         yield Unread(file.path, roots if isinstance(roots, str) else "it is empty", start)
         return
     document = roots[0]
-    packages = document.get("package")
-    if packages is not None and document.get("metadata") is not None:
-        yield from _locked(packages, into)
+    if document.get("package") is not None and document.get("metadata") is not None:
+        yield Unread(file.path, "lock files of conda-lock are not read", start)
         return
     dependencies = document.get("dependencies")
     if dependencies is None or dependencies.items is None:
@@ -530,50 +512,6 @@ def _pip(
         yield replace(found, marker="") if requirements.holds(wanted.marker) else found
 
 
-def _locked(packages: Node, into: _Into) -> Iterator[Install | Unread]:
-    """A conda-lock.yml: each package with its version and the URL of its artifact."""
-    for node in packages.items or ():
-        name, version = node.get("name"), node.get("version")
-        platform, manager, url = node.get("platform"), node.get("manager"), node.get("url")
-        if name is None or version is None or (platform is not None and platform.text != "linux-64"):
-            continue
-        address = url.text if url else ""
-        if manager is not None and manager.text == "pip":
-            public, _, local = version.text.partition("+")
-            yield Install(
-                "pip",
-                requirements.canonical(name.text),
-                name.span,
-                specifier=f"=={version.text}",
-                version=public,
-                local=local,
-                url=address,
-                target=into.target,
-                locked=True,
-                sure=into.sure,
-            )
-            continue
-        artifact = _artifact(address)
-        wanted = Spec(
-            name.text.lower(),
-            f"=={version.text}",
-            version.text,
-            artifact.build if artifact else "",
-            artifact.channel if artifact else "",
-        )
-        yield into.install(wanted, name.span, url=address, locked=True)
-
-
-def _conda_lock(command: Command, files: Files) -> Iterator[Install | Removal | Unread]:
-    given = options.read(command.words[1:], _WITH_FILE)
-    if not given.rest or given.rest[0].text != "install":
-        return
-    into = _Into(_target(given, command), (), _kept(given, command), command.sure)
-    default = replace(given.rest[0], text="conda-lock.yml")
-    for word in given.rest[1:] or (default,):
-        yield from _file(word, command, given, into, files, named=False)
-
-
 # ---------------------------------------------------------------- conda run
 
 
@@ -591,46 +529,28 @@ def inner(command: Command) -> tuple[str, tuple[Word, ...]] | None:
     return (target if target != "conda:" else _target(before, command)).removeprefix("conda:"), given.rest
 
 
-def inner_commands(command: Command) -> tuple[str, tuple[Command, ...]] | None:
-    """As ``inner``, a shell's script taken apart; each command as if it had been written by itself."""
+def inner_command(command: Command) -> tuple[str, Command] | None:
+    """As ``inner``, the command as if it had been written by itself."""
     found = inner(command)
-    if found is None:
-        return None
-    name, words = found
-    plain = replace(command, words=words)
-    if plain.program in ("sh", "bash", "dash", "zsh"):
-        given = options.read(words[1:], Grammar(frozenset({"-o", "-O"})), inner=True)
-        if "-c" in given.names() and given.rest:
-            from envkit.dockerfile.parse import Text
-            from envkit.dockerfile.shell import commands
-
-            script = given.rest[0]
-            text = Text.of(script.text, script.span.path, script.span.line, script.span.column)
-            known = commands(text, dict(command.env), command.cwd, dialect=plain.program)
-            return name, tuple(replace(one, sure=one.sure and command.sure) for one in known.commands)
-    return name, (plain,)
+    return None if found is None else (found[0], replace(command, words=found[1]))
 
 
 def _run(command: Command, files: Files, channels: tuple[str, ...]) -> Iterator[Install | Removal | Unread]:
-    found = inner_commands(command)
+    found = inner_command(command)
     if found is None:
         return
     from envkit.dockerfile import pip, poetry, uv
 
-    name, commands = found
-    for one in commands:
-        if inner(one) is not None:  # conda run in conda run: nobody writes that
-            continue
-        for record in (
-            *pip.read(one, files),
-            *uv.read(one, files),
-            *poetry.read(one, files),
-            *read(one, files, channels),
-        ):
-            if isinstance(record, Install | Removal) and _relative(record.target):
-                yield replace(record, target=f"conda:{name}")
-            else:
-                yield record
+    name, one = found
+    if one.program in ("sh", "bash", "dash", "zsh") and "-c" in "".join(one.args[:1]):
+        yield Unread("conda run", "the script that it hands to a shell is not read", command.span)
+    if inner(one) is not None:  # conda run in conda run: nobody writes that
+        return
+    for record in (*pip.read(one, files), *uv.read(one, files), *poetry.read(one, files), *read(one, files, channels)):
+        if isinstance(record, Install | Removal) and _relative(record.target):
+            yield replace(record, target=f"conda:{name}")
+        else:
+            yield record
 
 
 def _relative(target: str) -> bool:
@@ -673,93 +593,3 @@ def activated(command: Command) -> str | None:
 
 def _environment(name: str, command: Command) -> str:
     return _place(name, command) if "/" in name or name.startswith("~") else name
-
-
-# ---------------------------------------------------------------- pixi
-
-
-def _pixi(command: Command, files: Files) -> Iterator[Install | Unread]:
-    """``pixi install`` and ``pixi add``; what pixi.toml or pyproject.toml says, its lock being pixi's own business."""
-    given = options.read(command.words[1:], _WITH_FILE)
-    if not given.rest:
-        return
-    verb = given.rest[0].text
-    into = _Into("pixi:", _channels(given, command, ()), _kept(given, command), command.sure, "pixi")
-    if verb in ("add", "global"):
-        for word in given.rest[1:]:
-            wanted = spec(word.text)
-            if word.text == "install" and verb == "global":
-                continue
-            if "--pypi" in given.names():
-                asked = requirements.requirement(word.text, word.span)
-                if asked:
-                    yield requirements.install(asked, requirements.Asked(), "pixi", into.target, sure=command.sure)
-            elif wanted is None or not word.sure:
-                yield Unread(word.text, UNKNOWN_WORD, word.span)
-            else:
-                yield into.install(wanted, word.span)
-        return
-    if verb not in ("install", "i", "run", "shell-hook", "reinstall"):
-        return
-    manifest = given.last("--manifest-path")
-    path = manifest.text if manifest else "pixi.toml"
-    path = path if path.endswith(".toml") else posixpath.join(path, "pixi.toml")
-    found = files.read(path, command.cwd)
-    if isinstance(found, str) and not manifest:
-        other = files.read("pyproject.toml", command.cwd)
-        found = other if isinstance(other, FileText) and "[tool.pixi" in other.text else found
-    if isinstance(found, str):
-        yield Unread(path, found, command.span)
-        return
-    yield from manifest_of_pixi(found, into)
-
-
-def manifest_of_pixi(file: FileText, into: _Into | None = None) -> Iterator[Install | Unread]:
-    """The dependencies of a pixi.toml (or a pyproject.toml with pixi's table): those of every environment."""
-    import tomllib
-
-    into = into or _Into("pixi:", (), frozenset(), True, "pixi")
-    try:
-        document = toml_of(file.text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        yield Unread(file.path, f"it is no TOML ({str(error)[:100]})", Span(file.path, 1))
-        return
-    table = _table(_table(document, "tool"), "pixi") or document
-    workspace = _table(table, "workspace") or _table(table, "project")
-    listed = workspace.get("channels")
-    if isinstance(listed, list):
-        into = replace(into, channels=tuple(str(channel) for channel in listed if isinstance(channel, str)))
-    linux = _table(_table(table, "target"), "linux-64")
-    for scope in (table, linux):
-        for name, value in _table(scope, "dependencies").items():
-            where = _line_of(file, name)
-            keys = value if isinstance(value, dict) else {}
-            text = (value if isinstance(value, str) else str(keys.get("version", "*"))).strip()
-            build = str(keys.get("build", ""))
-            wanted = spec(name if text in ("*", "") else f"{name} {text}")
-            if wanted is None:
-                yield Unread(file.path, f"{name} is no package specification of conda's", where)
-            else:
-                yield into.install(replace(wanted, build=build or wanted.build), where)
-        for name, value in _table(scope, "pypi-dependencies").items():
-            where = _line_of(file, name)
-            keys = value if isinstance(value, dict) else {}
-            version = value if isinstance(value, str) else str(keys.get("version", ""))
-            asked = requirements.requirement(f"{name}{version if version != '*' else ''}", where)
-            if asked:
-                found = requirements.install(asked, requirements.Asked(), "pixi", into.target, sure=into.sure)
-                yield replace(found, index=str(keys.get("index", "")), url=str(keys.get("url", "") or found.url))
-
-
-def _table(holder: object, key: str) -> dict[str, object]:
-    value = holder.get(key) if isinstance(holder, dict) else None
-    return value if isinstance(value, dict) else {}
-
-
-def _line_of(file: FileText, name: str) -> Span:
-    found = re.search(rf"^[ \t]*(\"?{re.escape(name)}\"?)[ \t]*=", file.text, re.MULTILINE)
-    if not found:
-        return Span(file.path, 1)
-    line = file.text.count("\n", 0, found.start(1)) + 1
-    column = found.start(1) - (file.text.rfind("\n", 0, found.start(1)) + 1) + 1
-    return Span(file.path, line, column, line, column + len(found[1]))

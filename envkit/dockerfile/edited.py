@@ -1,4 +1,4 @@
-"""What sed and grep make of a file whose text is known, for the scripts that people write into Dockerfiles."""
+"""What sed makes of a text that is known, for the scripts that people write into Dockerfiles."""
 
 from __future__ import annotations
 
@@ -28,25 +28,34 @@ class Edited:
 
 
 def read(command: Command) -> Edited | None:
-    """What the command edits; None where it is neither sed nor ``grep -v`` or names no file."""
-    if command.program == "sed":
-        return _sed(command)
-    if command.program in ("grep", "egrep", "fgrep"):
-        return _grep(command)
-    return None
+    """What the command edits; None where it is no sed or names no file."""
+    return _sed(command) if command.program == "sed" else None
+
+
+def of_pipe(command: Command) -> Change | None:
+    """What a ``sed`` that reads its input makes of the text; None where it reads files, or does more than ``s``."""
+    script, rest, extended, inside = _arguments(command)
+    return None if script is None or rest or inside else _script(script, extended, drops=False)
 
 
 def _sed(command: Command) -> Edited | None:
+    script, rest, extended, inside = _arguments(command)
+    return Edited(tuple(rest), inside, None if script is None else _script(script, extended)) if rest else None
+
+
+def _arguments(command: Command) -> tuple[str | None, list[str], bool, bool]:
+    """The script of a sed (None where an option or a word of it is not known), its files, whether its patterns are
+    extended ones, and whether the files are written back.
+    """
     inside = extended = odd = False
     scripts: list[str] = []
     rest: list[str] = []
     words = iter(command.words[1:])
-    sure = all(word.sure for word in command.words)
     for word in words:
         text = word.text
         if text.startswith("--in-place"):
             inside = True
-        elif text in ("--regexp-extended",):
+        elif text == "--regexp-extended":
             extended = True
         elif text.startswith("--expression="):
             scripts.append(text.partition("=")[2])
@@ -67,10 +76,8 @@ def _sed(command: Command) -> Edited | None:
             rest.append(text)
     if not scripts and rest:
         scripts.append(rest.pop(0))
-    if not rest:
-        return None
-    change = None if odd or not sure else _script("\n".join(scripts), extended)
-    return Edited(tuple(rest), inside, change)
+    known = not odd and all(word.sure for word in command.words)
+    return "\n".join(scripts) if known else None, rest, extended, inside
 
 
 _SCRIPT = re.compile(
@@ -78,13 +85,15 @@ _SCRIPT = re.compile(
 )
 
 
-def _script(script: str, extended: bool) -> Change | None:
-    """The change that a script of ``/pattern/d`` and ``s/pattern/text/`` makes, None for any other."""
+def _script(script: str, extended: bool, *, drops: bool = True) -> Change | None:
+    """The change that a script of ``/pattern/d`` (where ``drops`` allows it) and ``s/pattern/text/`` makes, None for
+    any other.
+    """
     steps: list[tuple[re.Pattern[str] | None, Change | None]] = []
     at = 0
     while script[at:].strip(" \t\n;"):
         found = _SCRIPT.match(script, at)
-        if found is None or (found["verb"] == "d" and not found["address"]):
+        if found is None or (found["verb"] == "d" and not (drops and found["address"])):
             return None
         address = None
         if found["address"]:
@@ -129,36 +138,6 @@ def _applied(text: str, steps: list[tuple[re.Pattern[str] | None, Change | None]
             line = change(line)
         lines[number] = line
     return "\n".join(lines)
-
-
-def _grep(command: Command) -> Edited | None:
-    flags = "".join(word.text[1:] for word in command.words[1:] if re.fullmatch(r"-[A-Za-z]+", word.text))
-    patterns: list[str] = []
-    rest: list[str] = []
-    words = iter(command.words[1:])
-    for word in words:
-        if word.text in ("-e", "--regexp") or re.fullmatch(r"-[A-Za-z]*e", word.text):
-            following = next(words, None)
-            patterns.append(following.text if following else "")
-        elif word.text == "--invert-match":
-            flags += "v"
-        elif not word.text.startswith("-"):
-            rest.append(word.text)
-        elif not re.fullmatch(r"-[viEFwe]+", word.text):
-            flags += "?"
-    if not patterns and rest:
-        patterns.append(rest.pop(0))
-    if "v" not in flags or not rest:
-        return None
-    extended, plain = command.program == "egrep" or "E" in flags, command.program == "fgrep" or "F" in flags
-    tests: list[re.Pattern[str]] = []
-    for pattern in patterns:
-        made = re.compile(re.escape(pattern), re.I if "i" in flags else 0) if plain else None
-        made = made or _pattern(pattern, extended, "i" in flags)
-        if made is None or "w" in flags or "?" in flags or not all(word.sure for word in command.words):
-            return Edited(tuple(rest), False, None)
-        tests.append(made)
-    return Edited(tuple(rest), False, lambda text: _applied(text, [(test, None) for test in tests]))
 
 
 def _pattern(text: str, extended: bool, ignore_case: bool) -> re.Pattern[str] | None:

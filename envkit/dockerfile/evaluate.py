@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from envkit.dockerfile import conda, makefile, pip, poetry, shell, system, torches, uv, words
+from envkit.dockerfile import conda, makefile, pip, poetry, shell, system, torches, unread_installers, uv, words
 from envkit.dockerfile.bases import PATH
 from envkit.dockerfile.bases import base as base_of
 from envkit.dockerfile.files import Files, absolute
@@ -418,7 +418,9 @@ class _Reader:
         files: Files = Run(state.tree, step.flags, state.workdir)
         unread: list[Unread] = []
         begun = self._commands(instruction, state, seen, unread)
-        commands = tuple(islice((each for command in begun for each in _script(command, files, 0)), _MOST_COMMANDS))
+        commands = tuple(
+            islice((each for command in begun for each in _script(command, files, 0, unread)), _MOST_COMMANDS)
+        )
         active = _shell_environment(state)
         installs: list[Install] = []
         removals: list[Removal] = []
@@ -620,17 +622,20 @@ _MOST_COMMANDS = 20_000  # of one RUN, scripts that start themselves included
 _NO_END = "it is too long or too deep to follow, or no script that a shell reads"
 
 
-def _script(command: Command, files: Files, depth: int) -> Iterator[Command]:
+def _script(command: Command, files: Files, depth: int, unread: list[Unread]) -> Iterator[Command]:
     """The commands of a script or makefile out of the context that a command starts; the command itself where it starts
-    none that can be read, and make beside what it starts.
+    none that can be read, and make beside what it starts.  ``unread`` gets those that could not be followed to the end.
     """
     recipe = makefile.started(command, files) if depth < _DEEPEST else None
     if recipe is not None:
         yield command
         for line, sure in recipe:
-            for each in shell.commands(line, command.env, makefile.folder(command)).commands:
+            recipe_line = shell.commands(line, command.env, makefile.folder(command))
+            if not recipe_line.complete:
+                unread.append(Unread(f"the line {line.span(0, 0).place}", _NO_END, command.span))
+            for each in recipe_line.commands:
                 certain = each if sure and command.sure else replace(each, sure=False)
-                yield from _script(certain, files, depth + 1)
+                yield from _script(certain, files, depth + 1, unread)
         return
     words = [word for word in command.words if not word.text.startswith("-")]
     shell_started = command.program in system.SHELLS and not any(
@@ -646,8 +651,11 @@ def _script(command: Command, files: Files, depth: int) -> Iterator[Command]:
         return
     first = found.text.lstrip().split("\n", 1)[0]  # what the build writes has empty lines in front
     dialect = "bash" if command.program == "bash" or "bash" in first else "sh"
-    for each in shell.commands(Text.of(found.text, found.path), command.env, command.cwd, dialect=dialect).commands:
-        yield from _script(each if command.sure else replace(each, sure=False), files, depth + 1)
+    script = shell.commands(Text.of(found.text, found.path), command.env, command.cwd, dialect=dialect)
+    if not script.complete:
+        unread.append(Unread(found.path, _NO_END, command.span))
+    for each in script.commands:
+        yield from _script(each if command.sure else replace(each, sure=False), files, depth + 1, unread)
 
 
 def _asked(command: Command, files: Files, state: _State) -> Iterator[Install | Removal | Unread]:
@@ -662,6 +670,7 @@ def _asked(command: Command, files: Files, state: _State) -> Iterator[Install | 
                 for one in made:
                     sure = one.sure and command.sure
                     yield replace(one, manager=manager, target=target, sure=sure, python="", prefix="")
+    yield from unread_installers.read(command)
     _makes(command, files, state)
     yield from conda.read(command, files, state.channels)
     for item in system.read(command, files, state.trail):
@@ -730,7 +739,7 @@ def _source(install: Install, tree: Tree) -> Install:
     return replace(install, manager="source", name="torch", version=release[1] if release else "", local="")
 
 
-_EXPORTS = {("poetry", "export"): "install", ("uv", "export"): "sync", ("pdm", "export"): "install"}
+_EXPORTS = {("poetry", "export"): "install", ("uv", "export"): "sync"}
 
 
 def _makes(command: Command, files: Files, state: _State) -> None:

@@ -1,4 +1,4 @@
-"""Lock files made of ``[[package]]`` tables: uv.lock, poetry.lock, pdm.lock.
+"""Lock files made of ``[[package]]`` tables: uv.lock, poetry.lock.
 
 They are large, and of their hundreds of packages few matter: the file is cut at the tables' headings, and a table is
 read when it is asked for.
@@ -77,12 +77,3 @@ def packages(file: FileText) -> tuple[Package, ...]:
         span = Span(file.path, line + 1, 1, line + 1, length + 1)
         listed.append(Package(canonical(found[1]), file.text[found.start() : end], span))
     return tuple(listed)
-
-
-def section(file: FileText, name: str) -> dict[str, Any]:
-    """A plain table of the lock file beside its packages ("extras", "metadata")."""
-    found = re.search(rf"^\[{name}\][ \t]*\r?\n((?:[^\[\n].*\n?|\n)*)", file.text, re.MULTILINE)
-    try:
-        return toml_of(found[1]) if found else {}
-    except (tomllib.TOMLDecodeError, ValueError, RecursionError):
-        return {}

@@ -69,6 +69,8 @@ _PYTHON = re.compile(r"(?:python|pypy)([0-9](?:\.[0-9]+)?)?t?\Z")
 _SPELT_PIP = re.compile(r"\$\{?\w*pip\w*\}?\Z", re.IGNORECASE)
 _SPELT_PYTHON = re.compile(r"\$\{?\w*python\w*\}?\Z", re.IGNORECASE)
 
+GROUP = "what a dependency group holds is not read"
+
 
 @dataclass(frozen=True, slots=True)
 class Environment:
@@ -83,9 +85,6 @@ class Environment:
 def read(command: Command, files: Files) -> Iterator[Install | Removal | Unread]:
     """What the command installs or removes; nothing where it is no command of pip's."""
     program = command.program
-    if program in ("easy_install", "easy_install3") or program.startswith("easy_install-"):
-        yield from _easy_install(command)
-        return
     if program == "pipx":
         yield from _pipx(command)
         return
@@ -157,18 +156,8 @@ def _pip(command: Command, target: str, words: tuple[Word, ...], files: Files) -
         add_word(asked, word, editable=True)
     _files(asked, command, given, files)
     for word in given.every("--group"):
-        _group(asked, word, command, files)
+        asked.unread.append(Unread(word.text, GROUP, word.span))
     yield from finish(asked, command, target, files, "pip")
-
-
-def _group(asked: Asked, word: Word, command: Command, files: Files) -> None:
-    """pip's ``--group [PATH:]NAME`` of pyproject.toml."""
-    where, _, name = word.text.rpartition(":")
-    found = project.read(posixpath.dirname(where), command.cwd, files, word.span)
-    if isinstance(found, Unread):
-        asked.unread.append(found)
-    else:
-        asked.requirements += project.needed(found, frozenset(), (name,), main=False)
 
 
 def _uninstall(command: Command, given: options.Given, target: str, files: Files) -> Iterator[Removal | Unread]:
@@ -338,18 +327,6 @@ def finish(
 
 
 # ---- the others
-
-
-def _easy_install(command: Command) -> Iterator[Install | Unread]:
-    given = options.read(command.words[1:], GRAMMAR)
-    asked = Asked()
-    for word in given.rest:
-        add_word(asked, word)
-    for wanted in asked.requirements:
-        yield requirements.install(
-            wanted, asked, "pip", _absolute(command.words[0].text, command.cwd), sure=command.sure
-        )
-    yield from asked.unread
 
 
 _PIPX = options.Grammar(

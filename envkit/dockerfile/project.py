@@ -140,7 +140,7 @@ def read(directory: str, cwd: str, files: Files, span: Span) -> Project | Unread
         if (table(data, "project") and not dynamic) or table(data, "tool", "poetry") or told.dependencies:
             return told
         if table(data, "tool", "flit", "metadata"):
-            return told
+            return replace(told, unread=(*told.unread, Unread(file.path, "flit's own tables are not read", span)))
         old = _setup(directory, cwd, files, span)
         if isinstance(old, Unread):
             if not dynamic:
@@ -188,15 +188,10 @@ def _pyproject(data: dict[str, Any], places: Places, directory: str, cwd: str, f
         for one in texts(table(body).get("file")):
             follow(asked, posixpath.join(directory, one), places.find(one), files, cwd, {})
         optional[canonical(extra)] = tuple(asked.requirements)
-    flit = table(data, "tool", "flit", "metadata")
-    if flit and not project:
-        name, dependencies = flit.get("module"), _all(flit.get("requires"), places)
     raw_groups = {canonical(group): body for group, body in table(data, "dependency-groups").items()}
     groups = {group: _group(raw_groups, group, places, set()) for group in raw_groups}
     if texts(uv.get("dev-dependencies")):
         groups["dev"] = (*groups.get("dev", ()), *_all(uv.get("dev-dependencies"), places))
-    for group, wanted in table(data, "tool", "pdm", "dev-dependencies").items():
-        groups[canonical(group)] = _all(wanted, places)
     asked_for = uv.get("default-groups", ["dev"])
     chosen = tuple(groups) if asked_for == "all" else tuple(canonical(group) for group in texts(asked_for))
     index, extra_indexes, named = _uv_indexes(uv)
@@ -221,10 +216,6 @@ def _pyproject(data: dict[str, Any], places: Places, directory: str, cwd: str, f
         bool(table(data, "build-system")) and uv.get("package") is not False,
         str(table(data, "build-system").get("build-backend", "")),
     )
-    for place in tables(table(data, "tool", "pdm").get("source")):
-        url = place.get("url")
-        if isinstance(url, str):
-            found = replace(found, extra_indexes=(*found.extra_indexes, url))
     return _poetry(poetry, found, places) if poetry else found
 
 

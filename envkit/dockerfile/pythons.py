@@ -277,7 +277,7 @@ class Pythons:
         if target.startswith("uv:"):
             return self._uv(target.removeprefix("uv:"), env, cwd, active)
         tool, colon, place = target.partition(":")
-        if colon and tool in ("poetry", "pdm", "pipenv"):
+        if colon and tool == "poetry":
             made = self.look("python3", env, cwd, active)
             if place == "system":
                 return made

@@ -56,6 +56,7 @@ _TESTS = frozenset({"[", "test", "grep", "egrep", "fgrep", "which", "type", "has
 _SURE = frozenset({"true", ":", "echo", "printf", "export", "set", "unset", "umask", "shopt", "readonly", "trap"})
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL | re.ASCII)
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_CHANGES = re.compile(r"(?<![=!<>])=(?!=)|<<=|>>=|\+\+|--")  # in a sum: what gives a variable another value
 _INHERITED = frozenset({"HOME", "PATH", "USER", "SHELL", "HOSTNAME", "LANG", "TERM", "LD_LIBRARY_PATH", "PYTHONPATH"})
 # Options of wrappers that take a value as a word of its own.
 _VALUED: Mapping[str, frozenset[str]] = {
@@ -129,7 +130,6 @@ class _State:
     env: dict[str, str]
     unknown: frozenset[str]
     cwd: str
-    gone: frozenset[str] = frozenset()
     arrays: dict[str, tuple[Word, ...]] = field(default_factory=dict)
     args: tuple[str, ...] | None = ()
     functions: dict[str, tuple[Node, Source]] = field(default_factory=dict)
@@ -138,7 +138,6 @@ class _State:
     doubt: frozenset[str] = frozenset()  # "break", "return", "exit": what may have ended a loop, function, script
     previous: str = ""
     folders: tuple[str, ...] = ()
-    errexit: bool = False
 
     def fork(self) -> _State:
         """A subshell, or a branch that may not be taken."""
@@ -192,8 +191,6 @@ class _Walk:
         """A variable's value (None where it is not known, or not set) and whether that is all there is to know."""
         if name in state.env:
             return state.env[name], True
-        if name in state.gone:
-            return None, True
         if name.isdigit():
             at = int(name) - 1
             if state.args is None or at < 0 or len(name) > 4:
@@ -225,19 +222,8 @@ class _Walk:
             state.env = {**state.env, name: value}
             if name in state.unknown:
                 state.unknown -= {name}
-        if name in state.gone:
-            state.gone -= {name}
         if name in state.arrays:
             state.arrays = {key: each for key, each in state.arrays.items() if key != name}
-
-    def drop(self, name: str, state: _State) -> None:
-        """``unset name``."""
-        if name in state.env:
-            state.env = {key: each for key, each in state.env.items() if key != name}
-        state.unknown -= {name}
-        if len(state.gone) < _NAMES:
-            state.gone |= {name}
-        state.arrays = {key: each for key, each in state.arrays.items() if key != name}
 
     def assign(self, item: Assign, source: Source, state: _State) -> Word:
         """Does one assignment and answers what was assigned."""
@@ -283,8 +269,8 @@ class _Walk:
             elif part.kind == "cmd":
                 made.append(self.substituted(part, source, state))
             elif part.kind == "arith":
-                value = self.arithmetic(part.text, state)
-                made.append(self.bit(part, source, None if value is None else str(value)))
+                self.touched(part.text, state)
+                made.append(self.bit(part, source, None))
             else:
                 if part.kind == "proc" and part.body is not None:
                     self.inner(part.body, source, state)
@@ -317,7 +303,7 @@ class _Walk:
     def variable(self, part: Part, source: Source, state: _State) -> _Bit:
         """``$name`` and all forms of ``${name ...}``."""
         name, op = part.text, part.op
-        if op == "bad":
+        if op in ("bad", "indirect"):
             return self.bit(part, source, None)
         if part.index or name in ("@", "*"):
             words = self.listed(part, state)
@@ -332,11 +318,6 @@ class _Walk:
                 if words is not None and op == "length":
                     return self.bit(part, source, str(len(words)))
                 return self.bit(part, source, None)
-        if op == "indirect":
-            target, known = self.get(name, state)
-            if not known or target is None or not _NAME.fullmatch(target):
-                return self.bit(part, source, None)
-            name, op = target, ""
         value, known = self.get(name, state)
         if op in (":-", "-", ":=", "="):
             if value or (value is not None and ":" not in op):
@@ -374,8 +355,6 @@ class _Walk:
         """``${name op ...}`` for the operators that change a value."""
         if op == "length":
             return str(len(value))
-        if op in ("^", "^^", ",", ",,"):
-            return values.cased(value, op) if not part.first else None
         if op in ("#", "##", "%", "%%"):
             pattern = self.pattern(part.first, source, state)
             return None if pattern is None else values.trimmed(value, pattern, op)
@@ -383,16 +362,7 @@ class _Walk:
             pattern = self.pattern(part.first, source, state)
             by = self.joined(part.second or (), source, state)
             return None if pattern is None or by is None else values.replaced(value, pattern, by, op == "//")
-        if op == ":":
-            text = self.joined(part.first, source, state)
-            sides = (text or "x").split(":")
-            if text is None or len(sides) > 2:
-                return None
-            offset = self.arithmetic(sides[0], state)
-            length = self.arithmetic(sides[1], state) if len(sides) == 2 else None
-            if offset is None or (len(sides) == 2 and length is None):
-                return None
-            return values.part(value, offset, length)
+        # What changes the case or takes a part by position is not computed.
         return None
 
     def listed(self, part: Part, state: _State) -> tuple[Word, ...] | None:
@@ -414,27 +384,11 @@ class _Walk:
             return words[int(part.index) : int(part.index) + 1]
         return None
 
-    def arithmetic(self, text: str, state: _State) -> int | None:
-        """A sum, its variables replaced where they are known."""
-        if len(text) > 200 or re.search(r"[=`](?<![=!<>]=)(?!=)", text) or "++" in text or "--" in text:
-            self.touched(text, state)
-            return None
-        known = True
-
-        def value(found: re.Match[str]) -> str:
-            """A variable's number."""
-            nonlocal known
-            text, sure = self.get(found[1] or found[2] or found[3], state)
-            known = known and sure and (not text or re.fullmatch(r"\s*-?\d+\s*", text) is not None)
-            return f" {text or 0} "
-
-        text = re.sub(r"\$\{(\w+)\}|\$(\w+)|(?<![\w$])([A-Za-z_]\w*)", value, text)
-        return values.number(text) if known and "$" not in text else None
-
     def touched(self, text: str, state: _State) -> None:
-        """Variables that a sum changes are not known any more."""
-        for name in _NAME.findall(text[:200])[:8]:
-            self.put(name, None, state)
+        """A sum is not computed; the variables that it may change are not known any more."""
+        if _CHANGES.search(text):
+            for name in set(_NAME.findall(text)):
+                self.put(name, None, state)
 
     def inner(self, body: Seq, source: Source, state: _State) -> tuple[list[Command], _Status]:
         """The commands of a subshell, which start before what contains them, and how it ends."""
@@ -483,56 +437,16 @@ class _Walk:
                 bits[0] = replace(bit, sure=False)
 
     def fields(self, token: Token, source: Source, state: _State) -> list[_Field]:
-        """The words that a word becomes: braces, expansion, splitting.  Patterns of file names stay as written."""
+        """The words that a word becomes by expansion and splitting.  Patterns of file names stay as written."""
         if token.plain is not None:
             word = Word(token.plain, token.plain, source.span(token.start, token.end))
             return [_Field(word, source, token)]
         raw = source.value[token.start : token.end]
         span = source.span(token.start, token.end)
-        if token.braces and self.bash and len(raw) <= 2000:
-            made = self.braced(raw, token, source)
-            if made is not None:
-                return [
-                    replace(each, word=replace(each.word, raw=raw, span=span))
-                    for part, inner in made
-                    for each in self.split(inner, part, raw, span, state)
-                ]
-        return self.split(token, source, raw, span, state)
-
-    def braced(self, raw: str, token: Token, source: Source) -> list[tuple[Source, Token]] | None:
-        """The words that braces make of one, each a little script of its own; None where they make none."""
-        low, _ = source.origin(token.start, token.end)
-        todo: list[tuple[str, tuple[Piece, ...]]] = [(raw, (Piece(len(raw), low, low + len(raw), True),))]
-        done: list[tuple[str, tuple[Piece, ...]]] = []
-        while todo:
-            text, pieces = todo.pop()
-            choices = values.braces(text)
-            if not choices:
-                done.append((text, pieces))
-                continue
-            if len(todo) + len(done) + len(choices) > 256:
-                return None
-            inner = Source(text, source.text, pieces)
-            for choice in reversed(choices):
-                stretches = [
-                    (each or text[start:end], start, end, not each)
-                    for start, end, each in choice
-                    if end > start or each
-                ]
-                todo.append(
-                    (
-                        "".join(each for each, *_ in stretches),
-                        tuple(
-                            Piece(len(each), *inner.origin(start, end), exact) for each, start, end, exact in stretches
-                        ),
-                    )
-                )
-        if len(done) == 1 and done[0][0] == raw:
-            return None
-        found: list[tuple[Source, Token]] = []
-        for text, pieces in done:
-            inner = Source(text, source.text, pieces)
-            found.append((inner, Parser(inner, self.depth).word()))
+        found = self.split(token, source, raw, span, state)
+        if token.braces and self.bash and ("," in raw or ".." in raw):
+            # bash makes several words of {a,b} and {1..3}; which ones is not computed.
+            return [replace(each, word=replace(each.word, sure=False)) for each in found]
         return found
 
     def split(self, token: Token, source: Source, raw: str, span: Span, state: _State) -> list[_Field]:
@@ -655,8 +569,8 @@ class _Walk:
                 case Condition():
                     return _status(self.condition(node.items, source, state))
                 case Arithmetic():
-                    value = self.arithmetic(node.text, state)
-                    return _status(None if value is None else value != 0)
+                    self.touched(node.text, state)
+                    return _Status.OPEN
         finally:
             self.depth -= 1
             self.outer = outer
@@ -762,11 +676,9 @@ class _Walk:
             state.stop = "fail"
         going = [branch for branch in alive if not branch.stop] or alive or list(branches)
         first = going[0]
-        env, unknown, gone = first.env, first.unknown, first.gone
+        env, unknown = first.env, first.unknown
         for other in going[1:]:
             unknown |= other.unknown
-            if other.gone != gone:
-                unknown |= other.gone ^ gone
             if other.env is not env:
                 self.copies -= len(env) + len(other.env)
                 unknown |= {name for name in env.keys() | other.env.keys() if env.get(name) != other.env.get(name)}
@@ -774,8 +686,7 @@ class _Walk:
             self.copies -= len(unknown)
             if not unknown.isdisjoint(env):
                 env = {name: value for name, value in env.items() if name not in unknown}
-            gone -= unknown
-        state.env, state.unknown, state.gone = env, unknown, gone
+        state.env, state.unknown = env, unknown
         state.arrays = first.arrays if all(each.arrays is first.arrays for each in going) else {}
         state.cwd = first.cwd if all(each.cwd == first.cwd for each in going) else ""
         state.previous, state.folders = first.previous, first.folders
@@ -1129,11 +1040,9 @@ class _Walk:
         if name in ("unset", "read", "mapfile", "readarray"):
             for word in args:
                 if _NAME.fullmatch(word.text):
+                    self.put(word.text, None, state)
                     if name == "unset":
-                        self.drop(word.text, state)
                         state.functions = {k: v for k, v in state.functions.items() if k != word.text}
-                    else:
-                        self.put(word.text, None, state)
             return
         for word in args:
             found = _ASSIGNED.fullmatch(word.text)
@@ -1287,17 +1196,10 @@ class _Walk:
         words = command.words
         script: Source | None
         if name == "eval" and len(words) > 1:
-            if len(words) == 2:
-                script = self.script_of(fields[1])
-            elif all(word.sure for word in words[1:]):
-                self.words -= 4 * len(words)  # each of them is read once more
-                script = Source(
-                    " ".join(word.text for word in words[1:]),
-                    fields[1].source.text,
-                    _spaced([self.script_of(each) for each in fields[1:]], fields[1:]),
-                )
-            else:
+            if len(words) > 2:
+                self.complete = False  # words that are joined to a script are not read
                 return None
+            script = self.script_of(fields[1])
             return None if script is None else (script, None, True, False)
         if name in ("su", "runuser", "script", "sg"):
             at = next((i for i, word in enumerate(words) if word.text in ("-c", "--command", "-lc", "-qc")), 0)
@@ -1341,18 +1243,6 @@ def _known(text: str, pieces: Iterable[Piece]) -> Iterable[str]:
         if not piece.opaque:
             yield text[at : at + piece.length]
         at += piece.length
-
-
-def _spaced(sources: Sequence[Source | None], fields: Sequence[_Field]) -> tuple[Piece, ...]:
-    """The pieces of several words joined by blanks, each as a whole."""
-    pieces: list[Piece] = []
-    for source, each in zip(sources, fields, strict=True):
-        low, high = each.source.origin(each.token.start, each.token.end)
-        if source is not None and pieces:
-            pieces.append(Piece(1, low, low, False))
-        if each.word.text:
-            pieces.append(Piece(len(each.word.text), low, high, high - low == len(each.word.text)))
-    return tuple(pieces)
 
 
 def _shell_options(words: Sequence[Word]) -> tuple[int, bool, bool]:

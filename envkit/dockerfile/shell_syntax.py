@@ -276,7 +276,7 @@ _IN_PATTERN = re.compile(r"[^}/\\'\"`$]+")
 _ASSIGN = re.compile(r"([A-Za-z_]\w*)(\[[^\]\s]*\])?(\+?)=", re.ASCII)
 _REDIR = re.compile(r"(\d*)(<<<|<<-|<<|<>|<&|<(?!\()|>>|>&|>\||>(?!\())|(&>>|&>)")
 _RESERVED = re.compile(
-    r"(if|then|elif|else|fi|for|while|until|do|done|case|esac|select|function|time|coproc|\[\[|!|\{|\})(?=[\s;&|<>()]|\Z)"
+    r"(if|then|elif|else|fi|for|while|until|do|done|case|esac|select|function|\[\[|!|\{|\})(?=[\s;&|<>()]|\Z)"
 )
 _STRAY = frozenset({"then", "elif", "else", "fi", "do", "done", "esac", "}"})
 _SIMPLE_VAR = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]", re.ASCII)
@@ -285,9 +285,9 @@ _BRACE_VAR = re.compile(
 )
 _FUNCTION = re.compile(r"[ \t]*\([ \t]*\)")
 _FUNCTION_NAME = re.compile(r"[^\s;&|<>()\\'\"`$=]+")
+_ANSI = re.compile(r"\$'(?:[^'\\]|\\.)*+'", re.DOTALL)
+_CONDITION_END = re.compile(r"\s\]\]")
 _DECLARES = frozenset({"export", "declare", "typeset", "local", "readonly"})
-_ANSI = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "e": "\x1b", "E": "\x1b"}
-_ANSI_CODE = re.compile(r"x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})")
 
 
 class Parser:
@@ -464,32 +464,6 @@ class Parser:
         found.append(Part("lit", start, end, self.value[start:end], True))
         self.pos = min(end + 1, self.size)
 
-    def _ansi(self, found: list[Part]) -> None:
-        """``$'...'`` with its escapes."""
-        start = self.pos
-        self.pos += 2
-        text: list[str] = []
-        while self.pos < self.size and self.value[self.pos] != "'":
-            if self.value[self.pos] != "\\":
-                end = self.pos
-                while end < self.size and self.value[end] not in "\\'":
-                    end += 1
-                text.append(self.value[self.pos : end])
-                self.pos = end
-                continue
-            code = _ANSI_CODE.match(self.value, self.pos + 1)
-            if code:
-                number = int(code[1] or code[2] or code[3], 16) if code[4] is None else int(code[4], 8) & 0xFF
-                text.append(chr(number) if number <= 0x10FFFF else "")
-                self.pos = code.end()
-            else:
-                char = self.value[self.pos + 1 : self.pos + 2]
-                text.append(_ANSI.get(char, char if char in "\\'\"?" else "\\" + char))
-                self.pos += 2
-        self.pos = min(self.pos, self.size)
-        self._skip("'")
-        found.append(Part("lit", start, self.pos, "".join(text), True))
-
     def _dollar(self, found: list[Part], until: str, quoted: bool) -> None:
         start = self.pos
         value = self.value
@@ -513,7 +487,11 @@ class Parser:
             found.append(Part("arith", start, end, value[start + 2 : end - 1], quoted))
             self.pos = end
         elif after == "'" and not quoted:
-            self._ansi(found)
+            # The escapes of $'...' are not decoded: what it stands for is not known.
+            quote = _ANSI.match(value, start)
+            self.broken = self.broken or quote is None
+            self.pos = quote.end() if quote else self.size
+            found.append(Part("opaque", start, self.pos, quoted=True))
         elif after == '"' and not quoted:
             self.pos += 1  # a translated string is a string
         else:
@@ -695,8 +673,6 @@ class Parser:
             if found and found[1] == "!":
                 negated = not negated
                 self.pos = found.end()
-            elif found and found[1] in ("time", "coproc") and self._compound_next(found.end()):
-                self.pos = found.end()
             else:
                 break
         items = [self.command()]
@@ -711,13 +687,6 @@ class Parser:
             ops.append(op)
             items.append(self.command())
         return items[0] if not ops and not negated else Pipeline(items, ops, negated)
-
-    def _compound_next(self, position: int) -> bool:
-        """Whether a compound command follows, so that ``time`` is no command of its own here."""
-        blank = _BLANK.match(self.value, position)
-        position = blank.end() if blank else position
-        found = _RESERVED.match(self.value, position)
-        return self.value.startswith("(", position) or bool(found and found[1] not in _STRAY)
 
     def command(self) -> Node:
         """A simple or compound command, or a definition."""
@@ -918,22 +887,10 @@ class Parser:
         return Condition(items, self._redirects())
 
     def _expression(self) -> Token:
-        """The right side of ``=~``: up to a blank outside quotes and parentheses; nothing evaluates it."""
+        """The right side of ``=~`` and all that follows in the brackets: nothing evaluates it."""
         start = self.pos
-        depth = 0
-        while self.pos < self.size:
-            char = self.value[self.pos]
-            if char == "\\":
-                self.pos += 1
-            elif char in "'\"":
-                end = self.value.find(char, self.pos + 1)
-                self.pos = self.size if end < 0 else end
-            elif char in "()":
-                depth += 1 if char == "(" else -1
-            elif char.isspace() and depth <= 0:
-                break
-            self.pos += 1
-        self.pos = min(self.pos, self.size)
+        end = _CONDITION_END.search(self.value, start)
+        self.pos = end.start() if end else self.size
         return Token(start, self.pos, None, (Part("opaque", start, self.pos),))
 
     # Simple commands and redirections

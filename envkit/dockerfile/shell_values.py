@@ -1,26 +1,19 @@
-"""What a static reader can compute of the shell: patterns, tests, sums, and the output of a few plain programs.
+"""What a static reader can compute of the shell: patterns, tests, and the output of a few plain programs.
 
-Each function answers None where it does not know.  Nothing here takes longer than its bound, whatever the text.
+Each function answers None where it does not know; bracket expressions and sums are not computed at all.
+Nothing here takes longer than its bound, whatever the text.
 """
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Sequence
-from itertools import pairwise
 
+from envkit.dockerfile import edited
 from envkit.subjects.dockerfile import Command, Word
 
 WORK = 2_000_000  # steps that one pattern may cost before it is left undecided
-_SUM = re.compile(r"\s*(?:(\d+)|(\*\*|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%()<>!]))")
-_RANK = {"||": 1, "&&": 2, "==": 3, "!=": 3, "<": 4, ">": 4, "<=": 4, ">=": 4, "+": 6, "-": 6, "*": 7, "/": 7, "%": 7}
 _BINARY = frozenset({"=", "==", "!=", "-eq", "-ne", "-gt", "-ge", "-lt", "-le", "<", ">", "=~", "-nt", "-ot", "-ef"})
-_SEQUENCE = re.compile(r"(-?\d{1,6})\.\.(-?\d{1,6})(?:\.\.(-?\d{1,6}))?")
-_LETTERS = re.compile(r"([a-zA-Z])\.\.([a-zA-Z])")
-
-
-_RANGES = {"digit": "0-9", "alpha": "A-Za-z", "alnum": "A-Za-z0-9", "upper": "A-Z", "lower": "a-z", "space": r"\s"}
 
 
 def escape(text: str) -> str:
@@ -28,66 +21,21 @@ def escape(text: str) -> str:
     return re.sub(r"([*?\[\]\\])", r"\\\1", text)
 
 
-def _bracket(pattern: str, at: int) -> tuple[int, re.Pattern[str] | None]:
-    """The end of the bracket expression at ``at`` and what it matches; the end is 0 where it is none."""
-    begin = at + 1
-    negated = pattern[begin : begin + 1] in ("!", "^")
-    begin += negated
-    position = begin
-    while position < len(pattern) and (pattern[position] != "]" or position == begin):
-        if pattern.startswith("[:", position):
-            end = pattern.find(":]", position)
-            position = end + 1 if end > 0 else position
-        elif pattern[position] == "\\":
-            position += 1
-        position += 1
-    if position >= len(pattern):
-        return 0, None
-    inside = re.sub(r"\\([^-\]\\^])", r"\1", pattern[begin:position]).replace("[", "\\[")
-    for name, characters in _RANGES.items():
-        inside = inside.replace(f"\\[:{name}:]", characters)
-    if inside.startswith(("]", "^")):
-        inside = "\\" + inside
-    try:
-        return position + 1, re.compile(f"[{'^' if negated else ''}{inside}]", re.DOTALL)
-    except re.error:
-        return 0, None
+_Atom = str | None  # a character, "" for "?", None for "*"
 
 
-_Atom = str | re.Pattern[str] | None  # a character, one of several, or None for "*"; "" is "?"
-
-
-def _atoms(pattern: str) -> list[_Atom]:
+def _atoms(pattern: str) -> list[_Atom] | None:
+    """The pattern taken apart; None where it has what is not read: a bracket expression or an extended pattern."""
+    if "[" in pattern or re.search(r"[?*+@!]\(", pattern):
+        return None
     atoms: list[_Atom] = []
-    at = 0
-    while at < len(pattern):
-        char = pattern[at]
-        if char == "\\" and at + 1 < len(pattern):
-            atoms.append(pattern[at + 1])
-            at += 2
-            continue
+    for escaped, char in re.findall(r"\\(.)|(.)", pattern, re.DOTALL):
         if char == "*":
             if not atoms or atoms[-1] is not None:
                 atoms.append(None)
-        elif char == "?":
-            atoms.append("")
-        elif char == "[":
-            end, found = _bracket(pattern, at)
-            if end:
-                atoms.append(found if found is not None else "[")
-                at = end
-                continue
-            atoms.append("[")
         else:
-            atoms.append(char)
-        at += 1
+            atoms.append(escaped or ("" if char == "?" else char))
     return atoms
-
-
-def _one(atom: _Atom, char: str) -> bool:
-    if isinstance(atom, str):
-        return atom in ("", char)
-    return atom is not None and atom.fullmatch(char) is not None
 
 
 def _fits(text: str, atoms: Sequence[_Atom]) -> bool:
@@ -99,7 +47,7 @@ def _fits(text: str, atoms: Sequence[_Atom]) -> bool:
         if at < len(atoms) and atoms[at] is None:
             star, mark = at, position
             at += 1
-        elif at < len(atoms) and _one(atoms[at], text[position]):
+        elif at < len(atoms) and atoms[at] in ("", text[position]):
             at += 1
             position += 1
         elif star >= 0:
@@ -112,21 +60,20 @@ def _fits(text: str, atoms: Sequence[_Atom]) -> bool:
 
 
 def matches(text: str, pattern: str) -> bool | None:
-    """Whether the whole of ``text`` fits the shell's ``pattern``; None where that would cost too much."""
+    """Whether the whole of ``text`` fits the shell's ``pattern``; None where that is not read or costs too much."""
     if not re.search(r"[*?\[\\]", pattern):
         return text == pattern
-    if len(text) * len(pattern) > WORK or re.search(r"[?*+@!]\(", pattern):
-        return None
-    return _fits(text, _atoms(pattern))
+    atoms = _atoms(pattern)
+    return None if atoms is None or len(text) * len(pattern) > WORK else _fits(text, atoms)
 
 
 def trimmed(text: str, pattern: str, op: str) -> str | None:
     """``${text#pattern}`` and its kin (``##``, ``%``, ``%%``)."""
     if not re.search(r"[*?\[\\]", pattern):
         return text.removeprefix(pattern) if op[0] == "#" else text.removesuffix(pattern)
-    if len(text) * len(text) * len(pattern) > WORK or re.search(r"[?*+@!]\(", pattern):
-        return None
     atoms = _atoms(pattern)
+    if atoms is None or len(text) * len(text) * len(pattern) > WORK:
+        return None
     lengths = range(len(text) + 1)
     for length in lengths if len(op) == 1 else reversed(lengths):
         if op[0] == "#" and _fits(text[:length], atoms):
@@ -137,133 +84,10 @@ def trimmed(text: str, pattern: str, op: str) -> str | None:
 
 
 def replaced(text: str, pattern: str, by: str, every: bool) -> str | None:
-    """``${text/pattern/by}``, with ``every`` for ``//``; the longest match from the left, as bash does."""
-    if not pattern:
-        return text
-    anchored = "" if every else pattern[0] if pattern[0] in "#%" else ""
-    pattern = pattern[len(anchored) :]
-    if not re.search(r"[*?\[\\]", pattern):
-        if anchored == "#":
-            return by + text[len(pattern) :] if text.startswith(pattern) else text
-        if anchored == "%":
-            return text[: len(text) - len(pattern)] + by if text.endswith(pattern) else text
-        return text.replace(pattern, by, -1 if every else 1) if pattern else text
-    if len(text) ** 3 * len(pattern) > WORK * 10 or re.search(r"[?*+@!]\(", pattern):
+    """``${text/pattern/by}``, with ``every`` for ``//``; None for a pattern that is more than a plain text."""
+    if re.search(r"[*?\[\\]", pattern) or (not every and pattern[:1] in ("#", "%")):
         return None
-    atoms = _atoms(pattern)
-    made: list[str] = []
-    at = 0
-    while at < len(text):
-        start_here = anchored != "#" or at == 0
-        ends = (len(text),) if anchored == "%" else range(len(text), at, -1)
-        end = next((end for end in ends if start_here and _fits(text[at:end], atoms)), 0)
-        if not end:
-            made.append(text[at])
-            at += 1
-            continue
-        made.append(by)
-        at = end
-        if not every:
-            break
-    return "".join(made) + text[at:]
-
-
-def cased(text: str, op: str) -> str:
-    """``${text^}``, ``^^``, ``,`` and ``,,``."""
-    if op == "^^":
-        return text.upper()
-    if op == ",,":
-        return text.lower()
-    return (text[:1].upper() if op == "^" else text[:1].lower()) + text[1:]
-
-
-def part(text: str, offset: int, length: int | None) -> str:
-    """``${text:offset:length}``."""
-    if offset < 0:
-        offset += len(text)
-        if offset < 0:
-            return ""
-    if length is None:
-        return text[offset:]
-    end = len(text) + length if length < 0 else offset + length
-    return text[offset : max(end, offset)]
-
-
-def number(text: str) -> int | None:
-    """The value of an arithmetic expression of constants."""
-    text = text.strip()
-    if len(text) > 200:
-        return None
-    if not text:
-        return 0
-    values: list[int] = []
-    ops: list[str] = []
-    at = 0
-    operand = True
-
-    def apply() -> bool:
-        """Takes the last operator; False where it cannot be done."""
-        op = ops.pop()
-        if op in ("neg", "not"):
-            values.append(-values.pop() if op == "neg" else int(not values.pop()))
-            return True
-        right, left = values.pop(), values.pop()
-        if op in ("/", "%"):
-            if right == 0:
-                return False
-            quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
-            values.append(quotient if op == "/" else left - right * quotient)
-        elif op in ("+", "-", "*"):
-            values.append(left + right if op == "+" else left - right if op == "-" else left * right)
-        else:
-            values.append(
-                int(
-                    {
-                        "==": left == right, "!=": left != right, "<": left < right, ">": left > right,
-                        "<=": left <= right, ">=": left >= right,
-                        "&&": bool(left and right), "||": bool(left or right),
-                    }[op]
-                )
-            )  # fmt: skip
-        return abs(values[-1]) < 1 << 63
-
-    while at < len(text):
-        found = _SUM.match(text, at)
-        if not found:
-            return None
-        at = found.end()
-        digits, op = found.groups()
-        if digits is not None:
-            if not operand or (len(digits) > 1 and digits[0] == "0") or len(digits) > 18:
-                return None
-            values.append(int(digits))
-            operand = False
-        elif operand:
-            if op not in ("-", "+", "(", "!"):
-                return None
-            if op != "+":
-                ops.append({"-": "neg", "!": "not"}.get(op, op))
-        elif op == ")":
-            while ops and ops[-1] != "(":
-                if not apply():
-                    return None
-            if not ops:
-                return None
-            ops.pop()
-        else:
-            if op not in _RANK:
-                return None
-            while ops and ops[-1] != "(" and (ops[-1] in ("neg", "not") or _RANK[ops[-1]] >= _RANK[op]):
-                if not apply():
-                    return None
-            ops.append(op)
-            operand = True
-    if operand:
-        return None
-    while ops:
-        if ops[-1] == "(" or not apply():
-            return None
-    return values[0]
+    return text.replace(pattern, by, -1 if every else 1) if pattern else text
 
 
 def _integer(word: Word) -> int | None:
@@ -339,99 +163,6 @@ def _test(words: list[Word], depth: int) -> bool | None:
     return unary(texts[0], words[1]) if count == 2 else None
 
 
-def braces(raw: str) -> list[list[tuple[int, int, str]]]:
-    """What bash makes of the first brace expression of ``raw``: for each word its stretches (start, end, text).
-
-    A stretch with a text is made up (a number of ``{1..3}``), the others stand in ``raw``.  Empty where there is none.
-    """
-    at = 0
-    while at < len(raw):
-        char = raw[at]
-        if char == "\\":
-            at += 2
-            continue
-        if char in "'\"":
-            end = raw.find(char, at + 1)
-            at = len(raw) if end < 0 else end + 1
-            continue
-        if char == "$" and raw[at + 1 : at + 2] in ("{", "("):
-            at = _closing(raw, at + 1)
-            continue
-        if char == "{":
-            end, commas = _choices(raw, at)
-            if end and commas:
-                bounds = [at, *commas, end]
-                return [[(0, at, ""), (low + 1, high, ""), (end + 1, len(raw), "")] for low, high in pairwise(bounds)]
-            if end:
-                made = _sequence(raw[at + 1 : end])
-                if made:
-                    return [[(0, at, ""), (at, end + 1, text), (end + 1, len(raw), "")] for text in made]
-        at += 1
-    return []
-
-
-def _closing(raw: str, at: int) -> int:
-    """The position after what closes the bracket at ``at``."""
-    opening, closing = raw[at], {"{": "}", "(": ")"}[raw[at]]
-    depth = 0
-    while at < len(raw):
-        if raw[at] == "\\":
-            at += 1
-        elif raw[at] == opening:
-            depth += 1
-        elif raw[at] == closing:
-            depth -= 1
-            if depth == 0:
-                return at + 1
-        at += 1
-    return len(raw)
-
-
-def _choices(raw: str, at: int) -> tuple[int, list[int]]:
-    """The brace that closes the one at ``at`` (0 where none does) and the commas between them."""
-    depth = 0
-    commas: list[int] = []
-    while at < len(raw):
-        char = raw[at]
-        if char == "\\":
-            at += 1
-        elif char in "'\"":
-            end = raw.find(char, at + 1)
-            if end < 0:
-                return 0, []
-            at = end
-        elif char == "$" and raw[at + 1 : at + 2] in ("{", "("):
-            at = _closing(raw, at + 1) - 1
-        elif char == "{":
-            depth += 1
-        elif char == "}":
-            depth -= 1
-            if depth == 0:
-                return at, commas
-        elif char == "," and depth == 1:
-            commas.append(at)
-        at += 1
-    return 0, []
-
-
-def _sequence(text: str) -> list[str]:
-    letters = _LETTERS.fullmatch(text)
-    if letters:
-        low, high = ord(letters[1]), ord(letters[2])
-        step = 1 if low <= high else -1
-        return [chr(code) for code in range(low, high + step, step)]
-    found = _SEQUENCE.fullmatch(text)
-    if not found:
-        return []
-    first, last = int(found[1]), int(found[2])
-    step = abs(int(found[3] or 1)) or 1
-    if abs(last - first) // step > 255:
-        return []
-    width = max(len(found[1]), len(found[2])) if re.match(r"-?0\d", found[1]) or re.match(r"-?0\d", found[2]) else 0
-    values = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
-    return [f"{value:0{width}d}" for value in values]
-
-
 # What plain programs print
 
 
@@ -464,26 +195,14 @@ def _source(command: Command, arch: str) -> str | None:
     match command.program:
         case "echo":
             return _echo(args)
-        case "printf":
-            return _printf(args)
         case "dpkg" if args == ("--print-architecture",):
             return arch + "\n"
         case "uname" if args in (("-m",), ("--machine",)):
             return machine + "\n" if machine else None
         case "arch" if not args:
             return machine + "\n" if machine else None
-        case "uname" if args in ((), ("-s",)):
-            return "Linux\n"
         case "pwd" if not args and command.cwd:
             return command.cwd + "\n"
-        case "dirname" if len(args) == 1:
-            return (posixpath.dirname(args[0].rstrip("/")) or ("/" if args[0].startswith("/") else ".")) + "\n"
-        case "basename" if len(args) in (1, 2) and not args[0].startswith("-"):
-            name = posixpath.basename(args[0].rstrip("/"))
-            return (name.removesuffix(args[1]) if len(args) == 2 and name != args[1] else name) + "\n"
-        case "seq" if len(args) in (1, 2) and all(re.fullmatch(r"\d{1,4}", arg) for arg in args):
-            first, last = (1, int(args[0])) if len(args) == 1 else (int(args[0]), int(args[1]))
-            return "".join(f"{value}\n" for value in range(first, last + 1)) if last - first < 64 else None
     return None
 
 
@@ -497,26 +216,6 @@ def _echo(args: tuple[str, ...]) -> str | None:
     return None if "\\" in text else text + end
 
 
-def _printf(args: tuple[str, ...]) -> str | None:
-    if not args or args[0].startswith("-"):
-        return None
-    template = args[0].replace("\\n", "\n").replace("\\t", "\t")
-    if "\\" in template or template.count("%") != template.count("%s"):
-        return None
-    count = template.count("%s")
-    rest = list(args[1:])
-    if not count:
-        return template if not rest else None
-    made: list[str] = []
-    while True:
-        taken = rest[:count] + [""] * (count - len(rest[:count]))
-        rest = rest[count:]
-        pieces = template.split("%s")
-        made.append("".join(one + other for one, other in zip(pieces, [*taken, ""], strict=True)))
-        if not rest or len(made) > 64:
-            return "".join(made)
-
-
 def _filter(command: Command, text: str | None) -> str | None:
     """What a program that reads ``text`` prints."""
     if text is None:
@@ -528,17 +227,10 @@ def _filter(command: Command, text: str | None) -> str | None:
         case "tr":
             return _tr(text, command.args)
         case "sed":
-            made = [_sed(line, command.args) for line in lines]
+            change = edited.of_pipe(command)
+            return None if change is None else change(text)
         case "awk" | "gawk" | "mawk":
             made = [_awk(line, command.args) for line in lines]
-        case "cat" if not command.args:
-            return text
-        case "head" if command.args in (("-1",), ("-n1",), ("-n", "1")):
-            made = [lines[0]]
-        case "tail" if command.args in (("-1",), ("-n1",), ("-n", "1")):
-            made = [lines[-1]]
-        case "xargs" if not command.args:
-            made = [" ".join(text.split())] if not re.search(r"['\"\\]", text) else [None]
         case _:
             return None
     if any(line is None for line in made):
@@ -580,26 +272,9 @@ def _cut(line: str, args: tuple[str, ...]) -> str | None:
     return (by if "f" in options else "").join(fields[at - 1] for at in sorted(picked) if 0 < at <= len(fields))
 
 
-_CLASSES = {
-    "[:lower:]": "abcdefghijklmnopqrstuvwxyz",
-    "[:upper:]": "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
-    "[:digit:]": "0123456789",
-    "[:space:]": " \t\n\r\f\v",
-}
-
-
 def _set(text: str) -> str | None:
-    for name, characters in _CLASSES.items():
-        text = text.replace(name, characters)
-    text = text.replace("\\n", "\n").replace("\\t", "\t")
-    if "\\" in text or "[:" in text:
-        return None
-
-    def spread(found: re.Match[str]) -> str:
-        """All characters of a range."""
-        return "".join(chr(code) for code in range(ord(found[1]), ord(found[2]) + 1))
-
-    return re.sub(r"([a-zA-Z0-9])-([a-zA-Z0-9])", spread, text)
+    """The characters of a set of tr's, None for a class, a range or an escape."""
+    return None if "\\" in text or "[" in text or re.search(r".-.", text) else text
 
 
 def _tr(text: str, args: tuple[str, ...]) -> str | None:
@@ -614,95 +289,6 @@ def _tr(text: str, args: tuple[str, ...]) -> str | None:
         to = sets[1] + sets[1][-1] * max(len(first) - len(sets[1]), 0)
         return text.translate({ord(a): b for a, b in reversed(list(zip(first, to, strict=False)))})
     return None
-
-
-def _regex(pattern: str, extended: bool) -> str | None:
-    """A sed pattern in Python's words, None unless it is plain: no alternatives, no group repeated, few repetitions."""
-    made: list[str] = []
-    at = repeats = groups = 0
-    atom = False
-    while at < len(pattern):
-        char = pattern[at]
-        escaped = char == "\\" and at + 1 < len(pattern)
-        meaning = pattern[at : at + 2] if escaped else char
-        at += len(meaning)
-        if meaning in (("(", ")") if extended else ("\\(", "\\)")):
-            groups += meaning[-1] == "("
-            made.append(meaning[-1])
-            atom = False
-        elif meaning in (("*", "+", "?") if extended else ("*", "\\+", "\\?")):
-            if not atom:
-                return None
-            repeats += 1
-            atom = False
-            made.append(meaning[-1])
-        elif char == "[":
-            end = pattern.find("]", at + 2 if pattern.startswith("^", at) else at + 1)
-            if end < 0:
-                return None
-            inside = pattern[at:end]
-            if "[" in inside or "\\" in inside:
-                return None
-            made.append("[" + inside + "]")
-            at = end + 1
-            atom = True
-        elif meaning in (".", "^", "$"):
-            made.append(meaning)
-            atom = meaning == "."
-        elif escaped and char == "\\" and not meaning[1].isalnum():
-            made.append(re.escape(meaning[1]))
-            atom = True
-        elif not escaped and (not extended or char not in "{}|()+?"):
-            made.append(re.escape(char))
-            atom = True
-        else:
-            return None
-    return "".join(made) if repeats <= 4 and groups <= 9 else None
-
-
-def _sed(line: str, args: tuple[str, ...]) -> str | None:
-    extended = False
-    scripts: list[str] = []
-    rest = list(args)
-    while rest:
-        arg = rest.pop(0)
-        if arg in ("-E", "-r", "--regexp-extended"):
-            extended = True
-        elif arg == "-e" and rest:
-            scripts.append(rest.pop(0))
-        elif arg.startswith("-") or scripts:
-            return None
-        else:
-            scripts.append(arg)
-    for script in scripts:
-        for each in re.split(r"\s*;\s*(?=s[^\w\s])", script.strip().rstrip(";")):
-            done = _substituted(line, each, extended)
-            if done is None:
-                return None
-            line = done
-    return line if scripts else None
-
-
-def _substituted(line: str, script: str, extended: bool) -> str | None:
-    """``s/pattern/by/g`` of one line."""
-    if len(script) < 4 or script[0] != "s" or script[1].isalnum() or script[1] in "\\\n" or len(script) > 200:
-        return None
-    by = script[1]
-    fields = re.split(r"(?<!\\)" + re.escape(by), script[2:])
-    if len(fields) != 3 or fields[2] not in ("", "g", "1") or len(line) > 64:
-        return None
-    pattern = _regex(fields[0].replace("\\" + by, re.sub(r"[^\w/,:#@]", r"\\\g<0>", by)), extended)
-    if not pattern:
-        return None
-
-    def value(found: re.Match[str]) -> str:
-        """The replacement with its groups."""
-        return re.sub(r"\\(\d)|\\(.)|(&)", lambda m: found[int(m[1])] if m[1] else m[2] or found[0], fields[1])
-
-    try:
-        return re.sub(pattern, value, line, count=0 if fields[2] == "g" else 1)
-    except (re.error, IndexError):
-        return None
 
 
 def _awk(line: str, args: tuple[str, ...]) -> str | None:

@@ -50,12 +50,7 @@ _DNF_OPTIONS = _letters(
     *("--enablerepo", "--disablerepo", "--setopt", "--exclude", "--installroot", "--releasever", "--repo", "--repoid"),
 )
 _ZYPPER_OPTIONS = _letters("rtpR", "--repo", "--type", "--plus-repo", "--root", "--from")
-_APK_OPTIONS = _letters(
-    "tXp",
-    *("--virtual", "--repository", "--root", "--repositories-file", "--keys-dir", "--arch", "--cache-dir", "--wait"),
-)
 _DPKG_OPTIONS = _letters("", "--root", "--admindir")
-_REPOSITORY_OPTIONS = _letters("kP", "--keyserver", "--ppa", "--add-repo")
 _MAKE_OPTIONS = _letters("Cf", "--directory", "--file")
 _LN_OPTIONS = _letters("tS", "--target-directory", "--suffix")
 
@@ -187,7 +182,7 @@ def remember(command: Command, trail: Trail) -> Trail:
 def read(command: Command, files: Files, trail: Trail | None = None) -> Iterator[Install | Removal | Unread]:
     """What a command of the system's package managers or of an installer does; nothing for any other command.
 
-    Debian's packages have manager "apt", those of dnf, yum, microdnf, tdnf, zypper and rpm "dnf", of Alpine "apk".
+    Debian's packages have manager "apt", those of dnf, yum, microdnf, tdnf, zypper and rpm "dnf".
     What comes as an installer, an archive or sources has manager "source" and one of the names cuda-toolkit,
     nvidia-driver, cudnn, python, miniconda, anaconda, miniforge, mambaforge; ``target`` is then where it goes, as far
     as that is said.
@@ -199,13 +194,14 @@ def read(command: Command, files: Files, trail: Trail | None = None) -> Iterator
     elif program in _DNF:
         yield from _dnf(command, trail)
     elif program == "apk":
-        yield from _apk(command)
+        if {"add", "del", "upgrade"} & set(command.args):
+            yield Unread("apk", "what Alpine's packages are is not read", command.span)
     elif program == "dpkg" or program == "rpm":
         yield from _files_of_packages(command, trail)
     elif program == "pyenv":
         yield from _pyenv(command)
     elif program == "python-build":
-        yield from _python_build(command)
+        yield Unread("python-build", "which Python it builds is not read", command.span)
     elif program == "make":
         yield from _make(command, trail)
     elif program == "tar":
@@ -349,27 +345,6 @@ def _rpm(word: Word, command: Command, kept: frozenset[str]) -> Install:
     )
 
 
-def _apk(command: Command) -> Iterator[Install | Removal | Unread]:
-    given = options.read(command.words[1:], _APK_OPTIONS)
-    if not given.rest or given.rest[0].text not in ("add", "del") or _has(given, "-s", "--simulate"):
-        return
-    for word in given.rest[1:]:
-        if not word.sure and word.text[:1] in "$`":
-            yield Unread(word.text, UNKNOWN_WORD, word.span)
-            continue
-        found = re.match(r"^([^=<>~@]+)([=<>~]*)(.*)$", word.text)
-        if not found:
-            continue
-        name, operator, version = found[1], found[2], found[3].partition("@")[0]
-        sure = command.sure and (word.sure or _known(name))
-        if given.rest[0].text == "del":
-            yield Removal("apk", name, word.span, sure=sure)
-        else:
-            exact = version if operator == "=" and _known(version) else ""
-            specifier = operator + version if operator else ""
-            yield Install("apk", name, word.span, specifier=specifier, version=exact, options=_kept(given), sure=sure)
-
-
 def _files_of_packages(command: Command, trail: Trail) -> Iterator[Install | Removal | Unread]:
     if command.program == "dpkg":
         given = options.read(command.words[1:], _DPKG_OPTIONS)
@@ -388,19 +363,6 @@ def _files_of_packages(command: Command, trail: Trail) -> Iterator[Install | Rem
             yield Removal(
                 "apt" if command.program == "dpkg" else "dnf", word.text, word.span, sure=command.sure and word.sure
             )
-
-
-def repositories(command: Command) -> tuple[str, ...]:
-    """The repositories that a command adds: "ppa:deadsnakes/ppa", or the address of a repository file."""
-    if command.program in ("add-apt-repository", "apt-add-repository"):
-        given = options.read(command.words[1:], _REPOSITORY_OPTIONS)
-        return tuple(word.text for word in given.rest) + tuple(
-            f"ppa:{name}" for name in _values(given, "--ppa", "-P") if name
-        )
-    if command.program == "yum-config-manager" or (command.program in _DNF and "config-manager" in command.args):
-        given = options.read(command.words[1:], _REPOSITORY_OPTIONS)
-        return _values(given, "--add-repo")
-    return ()
 
 
 # ---------------------------------------------------------------- installers and archives
@@ -609,22 +571,6 @@ def _pyenv(command: Command) -> Iterator[Install | Unread]:
             )
         elif not word.sure:
             yield Unread(word.text, UNKNOWN_WORD, word.span)
-
-
-def _python_build(command: Command) -> Iterator[Install]:
-    words = options.read(command.words[1:], _PLAIN).rest
-    if len(words) >= 2 and _PYTHON_VERSION.match(words[0].text):
-        version = words[0].text
-        yield Install(
-            "source",
-            "python",
-            words[0].span,
-            specifier=f"=={version}",
-            version=version,
-            options=frozenset({"altinstall"}),
-            target=words[1].text,
-            sure=command.sure,
-        )
 
 
 # ---------------------------------------------------------------- links

@@ -143,6 +143,10 @@ class Tree:
             self._moved(command)
         elif command.program == "uv" and words[:1] == ("lock",) and not {"--check", "--dry-run"} & set(words):
             self.events.append((absolute("uv.lock", command.cwd), "the build makes it anew"))
+        elif command.program in ("uv", "poetry", "pdm", "pip-compile"):
+            name = _option(words, "-o", "--output", "--output-file")  # of an export or a compilation
+            if name:
+                self.events.append((absolute(name, command.cwd), "the build writes it"))
         change = edited.read(command)
         if change is not None and change.inside:
             for path in change.paths:

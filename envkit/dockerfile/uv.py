@@ -59,7 +59,6 @@ _ALIASES = {
     "--no-index-url": "--no-index",
 }
 GRAMMAR = options.Grammar(_VALUES, frozenset(), _SHORT, _ALIASES)
-_ADD = options.Grammar(_VALUES | {"--marker"}, frozenset(), {**_SHORT, "m": "--marker"}, _ALIASES)
 _VENV = options.Grammar(_VALUES - {"--target"}, frozenset(), _SHORT, _ALIASES)
 _TELLING = (
     "--torch-backend",
@@ -77,6 +76,7 @@ _TORCH = options.names(
 )
 _TORCH_INDEX = "https://download.pytorch.org/whl/"
 _NAMED_INDEX = re.compile(r"\A[A-Za-z0-9_.-]+=(?=[a-z]+://)")
+TOOL = "what a tool gets in an environment of its own is not read"
 _PYTHON = re.compile(r"(?:\A|python|cpython|pypy|[@/-]|==)([23]\.[0-9]+(?:\.[0-9]+)?)(?![0-9])")
 
 
@@ -84,7 +84,7 @@ def read(command: Command, files: Files) -> Iterator[Install | Removal | Unread]
     """What the command installs or removes; nothing where it is no command of uv's."""
     words = command.words[1:]
     if command.program == "uvx":
-        yield from _run_tool(command, options.read(words, GRAMMAR, inner=True))
+        yield Unread("uvx", TOOL, command.span, system=True)
         return
     if command.program != "uv":
         module, words = pip.module_of(command)
@@ -100,20 +100,15 @@ def read(command: Command, files: Files) -> Iterator[Install | Removal | Unread]
     elif verb == "sync":
         yield from _sync(command, _both(outer, options.read(words, GRAMMAR)), files)
     elif verb in ("add", "remove"):
-        yield from _add(command, _both(outer, options.read(words, _ADD)), files, verb)
+        yield Unread(f"uv {verb}", "what it makes of the project is not read", command.span)
     elif verb == "run":
         yield from _run(command, outer, words, files)
     elif verb == "venv":
         yield from _venv(command, _both(outer, options.read(words, _VENV)), files)
     elif verb == "python":
         yield from _python(command, options.read(words, GRAMMAR), files)
-    elif verb == "tool":
-        inner = options.read(words, GRAMMAR, inner=True)
-        tool = inner.rest[0].text if inner.rest else ""
-        if tool == "install":
-            yield from _tool(command, options.read(inner.rest[1:], GRAMMAR))
-        elif tool == "run":
-            yield from _run_tool(command, options.read(inner.rest[1:], GRAMMAR, inner=True))
+    elif verb == "tool" and {word.text for word in words[:1]} & {"install", "run", "upgrade"}:
+        yield Unread("uv tool", TOOL, command.span, system=True)
 
 
 def _both(outer: options.Given, inner: options.Given) -> options.Given:
@@ -214,8 +209,7 @@ def _pip(
         else:
             plain.append((path, word, pins))
     for word in given.every("--group"):
-        where, _, name = word.text.rpartition(":")
-        _group_file(asked, posixpath.dirname(where), name, word, command, files)
+        asked.unread.append(Unread(word.text, pip.GROUP, word.span))
     plain += [(word.text, word, True) for word in (*given.every("--constraint"), *given.every("--override"))]
     for variable in ("UV_CONSTRAINT", "UV_OVERRIDE"):
         plain += [(path, command.words[0], True) for path in command.env.get(variable, "").split()]
@@ -246,14 +240,6 @@ def _project_file(
         return
     asked.requirements += project.needed(found, frozenset(found.optional) if all_extras else extras, (), python)
     asked.unread += found.unread
-
-
-def _group_file(asked: Asked, directory: str, name: str, word: Word, command: Command, files: Files) -> None:
-    found = project.read(directory, command.cwd, files, word.span)
-    if isinstance(found, Unread):
-        asked.unread.append(found)
-    else:
-        asked.requirements += project.needed(found, frozenset(), (name,), main=False)
 
 
 def _pip_target(command: Command, given: options.Given, asked: Asked) -> tuple[str, str]:
@@ -520,39 +506,6 @@ def _of_lock(package: locks.Package, marker: str) -> Install:
     )
 
 
-def _add(command: Command, given: options.Given, files: Files, verb: str) -> Iterator[Install | Removal | Unread]:
-    command = _moved(command, given)
-    named = given.last("--project")
-    directory = named.text if named else ""
-    target = _environment(command, directory, given)
-    if verb == "remove":
-        for word in given.rest:
-            wanted = requirements.requirement(word.text, word.span)
-            if wanted and wanted.name:
-                yield Removal("uv", wanted.name, word.span, target, command.sure)
-        return
-    around = files.read(posixpath.join(directory, "pyproject.toml"), command.cwd)
-    found = project.read(directory, command.cwd, files, command.span) if isinstance(around, FileText) else None
-    told = found if isinstance(found, Project) else None
-    asked = _asked(command, given, told)
-    for word in given.rest:
-        pip.add_word(asked, word, editable="--editable" in given.names())
-    for word in given.every("--editable"):
-        pip.add_word(asked, word, editable=True)
-    pip.add_files(asked, command, [(word.text, word, False) for word in given.every("--requirement")], files)
-    if told:
-        # The rest of the project is installed with it; what is added replaces what the project said of it.
-        added = {one.name for one in asked.requirements}
-        groups, _ = _groups(given, told, command)
-        rest = project.needed(told, frozenset(), groups)
-        asked.requirements = [*(one for one in rest if one.name not in added), *asked.requirements]
-        asked.unread += told.unread
-    python, chosen = _chosen_python(command, given, directory, files)
-    if chosen:
-        yield chosen
-    yield from pip.finish(asked, command, target, files, "uv", python)
-
-
 def _run(
     command: Command, outer: options.Given, words: tuple[Word, ...], files: Files
 ) -> Iterator[Install | Removal | Unread]:
@@ -622,22 +575,3 @@ def _python(command: Command, given: options.Given, files: Files) -> Iterator[In
         _, chosen = _chosen_python(command, given, "", files)
         if chosen:
             yield replace(chosen, target="uv:python")
-
-
-def _tool(command: Command, given: options.Given) -> Iterator[Install | Unread]:
-    """Each tool has an environment of its own: the target is "uv:tool NAME"."""
-    asked = _asked(command, given, None)
-    for word in given.rest[:1]:
-        pip.add_word(asked, word)
-    owner = asked.requirements[0].name if asked.requirements else ""
-    for word in given.every("--with"):
-        for one in word.text.split(","):
-            pip.add_word(asked, replace(word, text=one))
-    for wanted in asked.requirements:
-        yield requirements.install(wanted, asked, "uv", f"uv:tool {owner}", sure=command.sure)
-    yield from asked.unread
-
-
-def _run_tool(command: Command, given: options.Given) -> Iterator[Install | Unread]:
-    named = given.every("--from") or [replace(word, text=word.text.replace("@", "==", 1)) for word in given.rest[:1]]
-    yield from _tool(command, options.Given(given.options, tuple(named)))

@@ -20,7 +20,6 @@ SPACES = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) 
 
 LONGEST = 131_072  # characters; Linux starts no process with a longer argument or variable (MAX_ARG_STRLEN)
 DEEPEST = 50  # ${a:-${b:-...}} that a person wrote never nests like this
-_LONGEST_SEARCHED = 4_096  # characters of a value in which a pattern with * is searched, which takes their square
 
 _FIELD = re.compile(r"[^\t\v\f\r ]+")
 _NAME = re.compile(r"\d+|[@*#?$!-]|\w+")
@@ -357,41 +356,17 @@ class _Lexer:
         if kind in "+-":
             return word
         if not known:
-            self.sure = False
             self.missing.append(name)
-        longest = word.startswith(kind)
-        return self.measured(_trimmed(value, word[1:] if longest else word, longest, at_end=kind == "%"))
+        return self.as_written(start)  # what a pattern takes away is not computed
 
     def replaced(self, name: str, start: int) -> str:
-        """The forms ``${name/pattern/text}`` and, for every match, ``${name//pattern/text}``."""
-        every = self.text.startswith("/", self.at)
-        self.at += every
-        pattern = self.until("/", raw=True)
-        replacement = self.until("}", raw=True)
-        if self.keep and name not in self.env:
-            return self.text[start : self.at]
-        value = self.env.get(name, "")
-        if value is None:
-            return self.as_written(start)
+        """The forms ``${name/pattern/text}`` and ``${name//pattern/text}``, which are not computed."""
+        self.at += self.text.startswith("/", self.at)
+        self.until("/", raw=True)
+        self.until("}", raw=True)
         if name not in self.env:
-            self.sure = False
             self.missing.append(name)
-        if every and "$" in replacement:  # Go takes $1 in it for a part of the match; nobody means that
-            self.sure = False
-        regex = _glob(pattern, longest=True, backwards=False)
-        matches = (len(value) + 1) if every else 1
-        if ("*" in pattern and len(value) > _LONGEST_SEARCHED) or matches * len(replacement) > 8 * LONGEST:
-            raise _Refused("the value is too long to search")
-        out: list[str] = []
-        end = 0
-        for match in regex.finditer(value):
-            if match.end() == match.start() == end and out:  # Go leaves out an empty match next to another
-                continue
-            out += [value[end : match.start()], replacement]
-            end = match.end()
-            if not every:
-                break
-        return self.measured("".join(out) + value[end:])
+        return self.as_written(start)
 
 
 @lru_cache(maxsize=64)
@@ -399,45 +374,6 @@ def _plain(escape: str, stop: str) -> re.Pattern[str]:
     """Characters that mean nothing but themselves outside of quotes, or within those that end at the quote ``stop``."""
     special = "$" if stop == '"' else "$'\""
     return re.compile(f"[^{special}{re.escape(escape)}{re.escape(stop)}]+")
-
-
-@lru_cache(maxsize=256)
-def _glob(pattern: str, longest: bool, backwards: bool) -> re.Pattern[str]:
-    """The regular expression of a pattern with * and ?, for a value that is reversed where ``backwards``.
-
-    What stands between two * is matched where it first occurs and never tried again, so that no pattern takes long.
-    """
-    parts: list[str] = []
-    characters = iter(pattern)
-    for char in characters:
-        if char == "\\":
-            char = next(characters, "")
-            if not char or char not in "*?\\}/":
-                raise _Refused(f"the pattern {short(pattern)} escapes what needs no escape")
-            parts.append(re.escape(char))
-        else:
-            parts.append({"*": "*", "?": "."}.get(char) or re.escape(char))
-    if backwards:
-        parts.reverse()
-    runs, run = [], ""
-    for part in parts:
-        if part == "*":
-            runs.append(run)
-            run = ""
-        else:
-            run += part
-    if not runs:
-        return re.compile(run)
-    middle = "".join(f"(?>.*?{each})" for each in runs[1:])
-    return re.compile(f"{runs[0]}{middle}{'.*' if longest else '.*?'}{run}")
-
-
-def _trimmed(value: str, pattern: str, longest: bool, at_end: bool) -> str:
-    """The value without what the pattern matches at its begin or end."""
-    match = _glob(pattern, longest, at_end).match(value[::-1] if at_end else value)
-    if match is None:
-        return value
-    return value[: len(value) - match.end()] if at_end else value[match.end() :]
 
 
 def short(value: str) -> str:

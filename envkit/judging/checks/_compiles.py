@@ -491,7 +491,7 @@ def _later(one: Span, other: Span) -> bool:
 def _brings_nvcc(install: Install) -> bool:
     if install.manager in _SYSTEM:
         return bool(_NVCC_SYSTEM.fullmatch(install.name))
-    if install.manager in ("conda", "pixi"):
+    if install.manager == "conda":
         return bool(_NVCC_CONDA.fullmatch(install.name))
     return install.manager == "source" and install.name == "cuda-toolkit"
 
@@ -575,7 +575,7 @@ def _brings_compiler(install: Install) -> bool:
             and bool(_RECOMMENDING.fullmatch(name))
             and "--no-install-recommends" not in install.options
         )
-    return install.manager in ("conda", "pixi") and bool(_COMPILER_CONDA.fullmatch(name))
+    return install.manager == "conda" and bool(_COMPILER_CONDA.fullmatch(name))
 
 
 def _removed(removal: Removal, there: dict[str, str]) -> str:

@@ -14,7 +14,7 @@ from envkit.model import Reason, Span
 from envkit.subjects.dockerfile import Base, Command, Dockerfile, Install, Stage, Torch
 
 SYSTEM = ("apt", "dnf", "apk", "yum", "zypper")
-PYTHONIC = ("pip", "uv", "poetry", "conda", "pixi")
+PYTHONIC = ("pip", "uv", "poetry", "conda")
 
 
 def said(value: str | None, missing: str) -> str:
@@ -169,7 +169,7 @@ def toolkits(installs: Iterable[Install]) -> Iterator[Toolkit]:
                 yield Toolkit(one, "", True)
             elif _WHOLE.fullmatch(one.name):
                 yield Toolkit(one, _exact(one), True)
-        elif one.manager in ("conda", "pixi") and _CONDA.fullmatch(one.name):
+        elif one.manager == "conda" and _CONDA.fullmatch(one.name):
             yield Toolkit(one, _exact(one) or _label(one) or _beside(one, every), True)
         elif one.manager == "source" and one.name == "cuda-toolkit":
             yield Toolkit(one, one.version, True)

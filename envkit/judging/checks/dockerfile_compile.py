@@ -327,7 +327,7 @@ def _compiling(dockerfile: Dockerfile, facts: Facts) -> Iterator[tuple[Install, 
     for install in dockerfile.installs:
         if install.constraint or not install.sure or install.name in seen:
             continue
-        if install.manager not in ("pip", "uv", "poetry", "conda", "pixi") or install.name == "triton":
+        if install.manager not in ("pip", "uv", "poetry", "conda") or install.name == "triton":
             continue  # triton comes with every torch; who uses it is what matters
         row = facts.gpu_package(install.name, install.version)
         if row is not None and row.build == "jit" and (row.compiler or row.nvcc) and row.own is not False:

@@ -214,8 +214,8 @@ def _unwrapped(command: Command) -> tuple[Command, ...]:
     """The command, or what ``conda run`` starts."""
     if command.program not in _CONDA:
         return (command,)
-    inside = conda.inner_commands(command)
-    return (command,) if inside is None else inside[1]
+    inside = conda.inner_command(command)
+    return (command if inside is None else inside[1],)
 
 
 def _cached(command: Command, step: Step) -> _Cached | None:

@@ -12,7 +12,9 @@ from envkit.judging.checks._torch_fit import Misfit, default_build, other_cuda, 
 from envkit.model import Edit, Finding, Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Base, Dockerfile, Install, Torch
 
-_PYTHON_MANAGERS = ("pip", "uv", "poetry", "pdm")
+# In a specifier: what a shell or Docker would compute, and envkit does not.
+_COMPUTED = re.compile(r"\$\(|`|\$\{!?\w+[^\w}]|\{[^{}]*(?:,|\.\.)")
+_PYTHON_MANAGERS = ("pip", "uv", "poetry")
 _ON_INDEX = ("torch", "torchvision", "torchaudio")
 _HOLDS_TORCH = re.compile(r"vllm|sglang|unsloth|comfyui|text-generation|stable-diffusion|axolotl")
 
@@ -37,6 +39,8 @@ def unpinned_torch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         raise Skip("torch is built from source")
     if not torch.version.missing or settled(install):
         return
+    if _COMPUTED.search(install.specifier):
+        raise Unknown(f"which version torch{install.specifier} names is not known before the build")
     unread = _constraints(dockerfile, install)
     if unread:
         raise Unknown(unread)
