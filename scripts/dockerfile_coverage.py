@@ -56,11 +56,12 @@ def dockerfiles(folder: Path) -> Iterator[Path]:
 
 def evaluate(folders: Iterable[Path], judged: bool) -> tuple[int, list[str]]:
     """Evaluates every Dockerfile of the folders: how many, and one line for each that raised."""
+    from envkit.sources import Wishes
+    from envkit.sources.judged import of_dockerfile
+
     from envkit import facts as tables
     from envkit.dockerfile import evaluate as evaluator
     from envkit.dockerfile.context import Context
-    from envkit.sources import Wishes
-    from envkit.sources.judged import of_dockerfile
 
     facts, count, broken = tables.load(), 0, []
     for folder in folders:

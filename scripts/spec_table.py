@@ -16,6 +16,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_type_hints
 
+import msgspec
+
 from envkit import facts
 from envkit.doctor import contracts
 from envkit.errors import UsageError
@@ -157,6 +159,11 @@ CONTRACT = {
 }
 
 
+def keys(written: type[msgspec.Struct]) -> list[str]:
+    """The keys that a person may write into this table."""
+    return [field.encode_name for field in msgspec.structs.fields(written)]
+
+
 def read(*lines: str) -> Spec:
     """The spec of these lines and of what every spec needs."""
     given = "\n".join(lines)
@@ -165,8 +172,8 @@ def read(*lines: str) -> Spec:
 
 def faults() -> list[str]:
     """What does not agree with the readers, a line each."""
-    found = [f"`{key}` has no sentence, or none is known" for key in set(SPEC) ^ set(spec._KEYS)]
-    found += [f"[check] `{key}` has no sentence, or none is known" for key in set(CHECK) ^ set(settings.KEYS)]
+    found = [f"`{key}` has no sentence, or none is known" for key in set(SPEC) ^ set(keys(spec.Written))]
+    found += [f"[check] `{key}` has no sentence, or none is known" for key in set(CHECK) ^ set(keys(settings.Written))]
     found += [f"`{key}` of the contract has no sentence, or none is known" for key in set(CONTRACT) ^ {*leaves()}]
     plain = read()
     for key, row in SPEC.items():
@@ -258,7 +265,7 @@ def spec_page() -> str:
         "|---|---|",
         *(f"| `{key}` | {means} |" for key, means in CHECK.items()),
         "",
-        f"A base image of your own may say: {', '.join(f'`{key}`' for key in settings.HELD)}.",
+        f"A base image of your own may say: {', '.join(f'`{key}`' for key in keys(settings.KnownBase))}.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from envkit.sources import Wishes
+from envkit.sources.judged import of_dockerfile
 from gathered import gathered
 from written import Beside
 
 from envkit import facts as tables
 from envkit.dockerfile.evaluate import read
 from envkit.model import Outcome
-from envkit.sources import Wishes
-from envkit.sources.judged import of_dockerfile
 
 FACTS = tables.load()
 BASH = 'FROM python:3.11\nSHELL ["/bin/bash", "-c"]\nRUN '
