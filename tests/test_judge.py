@@ -15,6 +15,7 @@ from envkit.facts import Facts
 from envkit.judging import required
 from envkit.judging.judge import Check, checks, judge, run, unanswered
 from envkit.model import Finding, Observed, Outcome, Severity, Skip, Unknown
+from envkit.payload.smoke import TESTS
 from envkit.subjects import KINDS, Audit, Host, Image, SmokeRun
 from envkit.subjects.aoti import AotiRun
 from envkit.subjects.dockerfile import Dockerfile
@@ -114,8 +115,9 @@ def test_every_check_is_found() -> None:
     for folder in envkit.judging.checks.__path__:
         for path in Path(folder).glob("[!_]*.py"):
             written |= public_generators(path.read_text(encoding="utf-8"))
-    assert set(checks()) == {name.replace("_", "-") for name in written}
     assert written
+    made = {f"smoke-{case.name}" for case in TESTS}  # out of the suite's tests, but for those with a function
+    assert set(checks()) == {name.replace("_", "-") for name in written} | made
 
 
 def test_a_check_is_named_by_its_subject() -> None:
