@@ -47,7 +47,7 @@ class Row:
 
 def dockerfiles(folder: Path) -> Iterator[Path]:
     """The Dockerfiles below a folder by their names, as `envkit check` takes them; links are not followed."""
-    from envkit.sources import kinds
+    from envkit.static import kinds
 
     for path in sorted(folder.rglob("*")):
         if kinds.by_name(path.name) == "dockerfile" and path.is_file() and not path.is_symlink():
@@ -56,12 +56,11 @@ def dockerfiles(folder: Path) -> Iterator[Path]:
 
 def evaluate(folders: Iterable[Path], judged: bool) -> tuple[int, list[str]]:
     """Evaluates every Dockerfile of the folders: how many, and one line for each that raised."""
-    from envkit.sources import Wishes
-    from envkit.sources.judged import of_dockerfile
-
     from envkit import facts as tables
     from envkit.dockerfile import evaluate as evaluator
     from envkit.dockerfile.context import Context
+    from envkit.static import Wishes
+    from envkit.static.judged import of_dockerfile
 
     facts, count, broken = tables.load(), 0, []
     for folder in folders:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from envkit.sources.judged import of_dockerfile
 from gathered import gathered
 from written import Beside
 
@@ -11,6 +10,7 @@ from envkit import facts as tables
 from envkit.dockerfile.evaluate import read
 from envkit.model import Outcome
 from envkit.static import Wishes
+from envkit.static.judged import of_dockerfile
 
 FACTS = tables.load()
 BASH = 'FROM python:3.11\nSHELL ["/bin/bash", "-c"]\nRUN '
