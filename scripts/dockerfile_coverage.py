@@ -1,6 +1,6 @@
 """Measures which statements of the Dockerfile evaluator public Dockerfiles need.
 
-    python scripts/dockerfile_coverage.py FOLDER... [--check] [--never LINES]
+    python scripts/dockerfile_coverage.py FOLDER... [--check] [--missed FILE]
 
 Each FOLDER is a checkout of a public repository.  Every Dockerfile below it is evaluated twice, with its own folder
 and with the repository's root as build context (with --check it is judged too, as `envkit check` does, because the

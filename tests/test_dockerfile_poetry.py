@@ -214,8 +214,7 @@ def test_an_old_lock_has_categories_and_sometimes_two_versions() -> None:
     )
     files = {"/app/poetry.lock": lock + "[metadata]\n", "/app/pyproject.toml": PYPROJECT}
     named = [one for one in read("poetry install --no-dev", Folder(files)) if isinstance(one, Install) and one.locked]
-    # Which of two locked versions the project's own sources let in is not read.
-    assert [(one.name, one.local, one.sure) for one in named] == [("torch", "", False), ("torch", "cu118", False)]
+    assert [(one.name, one.local, one.sure) for one in named] == [("torch", "cu118", True)]
     del files["/app/pyproject.toml"]
     alone = [one for one in read("poetry install --no-dev", Folder(files)) if isinstance(one, Install)]
     assert [(one.local, one.sure) for one in alone] == [("", False), ("cu118", False)]

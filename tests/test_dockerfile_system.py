@@ -1,4 +1,4 @@
-"""apt, dnf, dpkg, runfiles, archives, Pythons and conda's installers; links and downloads."""
+"""apt, dnf, apk, dpkg, runfiles, archives, Pythons and conda's installers; links and downloads."""
 
 from __future__ import annotations
 
@@ -84,6 +84,7 @@ def names(text: str) -> list[str]:
         "yum install -y --enablerepo epel git python3.11",
         "microdnf install --nodocs -y git python3.11",
         "zypper --non-interactive install -y git python3.11",
+        "apk add --no-cache --virtual .build git python3.11",
     ],
 )
 def test_names(text: str) -> None:
@@ -104,6 +105,8 @@ def test_names(text: str) -> None:
         ("dnf install cuda-toolkit-12-4-12.4.1-1.x86_64", "dnf", "cuda-toolkit-12-4", "12.4.1-1", ""),
         ("yum install libcudnn8-8.9.7.29-1.cuda12.2", "dnf", "libcudnn8", "8.9.7.29-1.cuda12.2", "cuda12.2"),
         ("yum install gcc-toolset-11", "dnf", "gcc-toolset-11", "", ""),
+        ("apk add py3-pip=23.1-r0", "apk", "py3-pip", "23.1-r0", ""),
+        ("apk add python3~3.11", "apk", "python3", "", ""),
         ("dpkg -i cuda-keyring_1.1-1_all.deb", "apt", "cuda-keyring", "1.1-1", ""),
         ("dpkg -i cuda-keyring_x86_64.deb", "apt", "cuda-keyring", "", ""),
         ("dpkg -i nvidia-peer-memory_${TAG}_all.deb", "apt", "nvidia-peer-memory", "", ""),
@@ -158,7 +161,7 @@ def test_removals() -> None:
     assert [one.name for one in gone if isinstance(one, Removal)] == ["git", "cuda-toolkit-12-4"]
     (minus, plus) = found("apt-get install -y python3- git")
     assert isinstance(minus, Removal) and minus.name == "python3" and isinstance(plus, Install)
-    assert [type(one) for one in found("apk del .build")] == [Unread]
+    assert [type(one) for one in found("apk del .build")] == [Removal]
     assert [type(one) for one in found("yum remove -y cuda")] == [Removal]
     assert [type(one) for one in found("dpkg -r git")] == [Removal]
 

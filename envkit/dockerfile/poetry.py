@@ -14,7 +14,7 @@ from typing import Any
 from envkit.dockerfile import locks, options, pip, project, requirements, uv
 from envkit.dockerfile.files import Files, FileText
 from envkit.dockerfile.project import Project, table, texts
-from envkit.dockerfile.requirements import Asked, address, canonical, holds
+from envkit.dockerfile.requirements import Asked, Requirement, address, canonical, holds
 from envkit.subjects.dockerfile import Command, Install, Removal, Unread
 
 _POETRY = options.Grammar(
@@ -209,7 +209,7 @@ def _from_lock(
         found = _of_lock(package, data, "" if answer else marker)
         # Which of the optional packages an extra brings is not read.
         chosen.setdefault(package.name, []).append(replace(found, sure=not optional))
-    return [one for several in chosen.values() for one in _fitting(several)]
+    return [one for name, several in chosen.items() for one in _fitting(name, several, told, machine)]
 
 
 def _lock_marker(data: dict[str, Any], groups: set[str]) -> str:
@@ -249,8 +249,26 @@ def _of_lock(package: locks.Package, data: dict[str, Any], marker: str) -> Insta
     )
 
 
-def _fitting(several: list[Install]) -> list[Install]:
-    """Of several locked versions of one package none is sure, unless each has a marker of its own."""
-    if len(several) == 1 or all(one.marker for one in several):
+def _fitting(name: str, several: list[Install], told: Project | None, machine: str) -> list[Install]:
+    """Of several locked versions of one package those that the project's own markers let in; all, unsure, where
+    nothing tells them apart."""
+    if len(several) == 1:
         return several
-    return [replace(one, sure=False) for one in several]
+    own = [one for one in (*(told.dependencies if told else ()),) if one.name == name]
+    held = [one for one in own if holds(one.marker, "", machine, requires=told.python if told else "") is not False]
+    fitting = [one for one in several if any(_same(one, wanted) for wanted in held)]
+    if len(fitting) == 1:
+        return fitting
+    if all(one.marker for one in several):
+        return several
+    return [replace(one, sure=False) for one in fitting or several]
+
+
+def _same(locked: Install, wanted: Requirement) -> bool:
+    if wanted.url:
+        return locked.url == wanted.url
+    if wanted.index and address(wanted.index) != locked.index:
+        return False
+    if wanted.version:
+        return locked.version == wanted.version and (not wanted.local or locked.local == wanted.local)
+    return not locked.url

@@ -50,6 +50,10 @@ _DNF_OPTIONS = _letters(
     *("--enablerepo", "--disablerepo", "--setopt", "--exclude", "--installroot", "--releasever", "--repo", "--repoid"),
 )
 _ZYPPER_OPTIONS = _letters("rtpR", "--repo", "--type", "--plus-repo", "--root", "--from")
+_APK_OPTIONS = _letters(
+    "tXp",
+    *("--virtual", "--repository", "--root", "--repositories-file", "--keys-dir", "--arch", "--cache-dir", "--wait"),
+)
 _DPKG_OPTIONS = _letters("", "--root", "--admindir")
 _MAKE_OPTIONS = _letters("Cf", "--directory", "--file")
 _LN_OPTIONS = _letters("tS", "--target-directory", "--suffix")
@@ -182,7 +186,7 @@ def remember(command: Command, trail: Trail) -> Trail:
 def read(command: Command, files: Files, trail: Trail | None = None) -> Iterator[Install | Removal | Unread]:
     """What a command of the system's package managers or of an installer does; nothing for any other command.
 
-    Debian's packages have manager "apt", those of dnf, yum, microdnf, tdnf, zypper and rpm "dnf".
+    Debian's packages have manager "apt", those of dnf, yum, microdnf, tdnf, zypper and rpm "dnf", of Alpine "apk".
     What comes as an installer, an archive or sources has manager "source" and one of the names cuda-toolkit,
     nvidia-driver, cudnn, python, miniconda, anaconda, miniforge, mambaforge; ``target`` is then where it goes, as far
     as that is said.
@@ -194,8 +198,7 @@ def read(command: Command, files: Files, trail: Trail | None = None) -> Iterator
     elif program in _DNF:
         yield from _dnf(command, trail)
     elif program == "apk":
-        if {"add", "del", "upgrade"} & set(command.args):
-            yield Unread("apk", "what Alpine's packages are is not read", command.span)
+        yield from _apk(command)
     elif program == "dpkg" or program == "rpm":
         yield from _files_of_packages(command, trail)
     elif program == "pyenv":
@@ -343,6 +346,27 @@ def _rpm(word: Word, command: Command, kept: frozenset[str]) -> Install:
         options=kept,
         sure=command.sure and (word.sure or _known(name)),
     )
+
+
+def _apk(command: Command) -> Iterator[Install | Removal | Unread]:
+    given = options.read(command.words[1:], _APK_OPTIONS)
+    if not given.rest or given.rest[0].text not in ("add", "del") or _has(given, "-s", "--simulate"):
+        return
+    for word in given.rest[1:]:
+        if not word.sure and word.text[:1] in "$`":
+            yield Unread(word.text, UNKNOWN_WORD, word.span)
+            continue
+        found = re.match(r"^([^=<>~@]+)([=<>~]*)(.*)$", word.text)
+        if not found:
+            continue
+        name, operator, version = found[1], found[2], found[3].partition("@")[0]
+        sure = command.sure and (word.sure or _known(name))
+        if given.rest[0].text == "del":
+            yield Removal("apk", name, word.span, sure=sure)
+        else:
+            exact = version if operator == "=" and _known(version) else ""
+            specifier = operator + version if operator else ""
+            yield Install("apk", name, word.span, specifier=specifier, version=exact, options=_kept(given), sure=sure)
 
 
 def _files_of_packages(command: Command, trail: Trail) -> Iterator[Install | Removal | Unread]:

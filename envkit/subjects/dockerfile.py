@@ -79,7 +79,7 @@ class Command:
 class Install:
     """One package that one command asks for.
 
-    ``manager``: pip, uv, conda, poetry, apt, dnf, source, base.  ``name`` is the canonical name ("torch",
+    ``manager``: pip, uv, conda, poetry, apt, dnf, apk, source, base.  ``name`` is the canonical name ("torch",
     lower case, dashes; Debian's package name for apt).  ``specifier`` is as written ("==1.2.3", ">=2,<3", "=1.2.*" for
     conda), ``version`` the exact public version it pins, "" where it pins none; ``local`` the local version or build
     ("cuNNN", "cpu"; from "+cuNNN", from a wheel's file name, from a conda build string).  ``url`` is a wheel, archive,
