@@ -230,6 +230,20 @@ def test_a_command_that_ends_its_keeper_ends_with_it(run: Run, number: str) -> N
     assert subprocess.run(["pgrep", "-f", f"sleep {mark}"], check=False, stdout=subprocess.DEVNULL).returncode == 1
 
 
+def test_a_stop_that_falls_into_a_callback_of_the_keepers_fork_is_not_lost(tmp_path: Path) -> None:
+    """Python drops what is raised there: the command went on to the end of its budget."""
+    job = tmp_path / "job.json"
+    job.write_text(json.dumps({"argv": ["sleep", "600"], "folder": str(tmp_path), "budget_s": 600}))
+    script = (
+        "import os, signal, sys, time\n"
+        "from envkit.payload.companion import envkit_keeper\n"
+        "os.register_at_fork(after_in_parent=lambda: (os.kill(os.getpid(), signal.SIGHUP), time.sleep(0)))\n"
+        "sys.exit(envkit_keeper.main(sys.argv[1:]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, job], capture_output=True, text=True, timeout=300, check=True)
+    assert json.loads(done.stdout) == {"ended": "stopped"}, done.stderr
+
+
 @pytest.mark.slow  # what ignores SIGTERM is waited for
 def test_shared_memory_of_what_ignores_sigterm_goes(run: Run, tmp_path: Path) -> None:
     name = f"envkit_test_{os.getpid()}"

@@ -76,6 +76,20 @@ def _stop(number: int, frame: Any) -> None:
     raise Stopped(number)
 
 
+def _dropped(lost: Any) -> None:
+    """A stop that fell into code whose exceptions Python drops (a callback of a fork, a destructor) comes once more."""
+    stop = lost.exc_value
+    if not isinstance(stop, Stopped):
+        sys.__unraisablehook__(lost)
+        return
+
+    def once_more(number: int, frame: Any) -> None:
+        raise stop
+
+    signal.signal(signal.SIGALRM, once_more)
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+
+
 def below(root: int) -> dict[int, Process]:
     """All descendants of ``root`` by pid, the dead that nobody has waited for left out."""
     found: dict[int, Process] = {}
@@ -645,6 +659,7 @@ def main(argv: list[str]) -> int:
         }
     else:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        sys.unraisablehook = _dropped
         for number in _ENDING:
             signal.signal(number, _stop)
         try:
