@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -20,6 +21,9 @@ from index import Index, Publish, publish
 from envkit.engine import BaseFound, BaseWish
 from envkit.engine.docker import DockerEngine
 from envkit.errors import Undecided
+
+# A background job of a shell has it ignored, and so would everything that a test starts and interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes is the machine's matter; tests of time say so themselves.
 hypothesis.settings.register_profile("untimed", deadline=None, max_examples=USUAL)

@@ -238,6 +238,7 @@ def seconds(text: str) -> float:
     return time.process_time() - before
 
 
+@pytest.mark.slow  # long files, each read at two lengths
 @pytest.mark.parametrize(
     ("head", "line", "tail"),
     [

@@ -46,6 +46,7 @@ def envkit(*argv: str, env: dict[str, str] | None = None) -> subprocess.Complete
     return forked.envkit(*argv, env={**os.environ, **(env or {})})
 
 
+@pytest.mark.slow  # judges every machine once a source
 @gathered(product(GPU_MACHINES, SOURCES))
 def test_no_machine_passes_with_a_source_taken_away(machine: str, source: str) -> None:
     """The issue's own test: take away each source in turn, and the verdict is not pass."""

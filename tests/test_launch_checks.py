@@ -254,6 +254,7 @@ def test_doubt_and_what_does_not_apply(change: dict[str, Any], check: str, outco
     assert of(check, machines.launch("desk", change)).outcome is outcome
 
 
+@pytest.mark.slow  # judges every block of every page of a launch
 def test_every_finding_names_a_fix_and_how_to_verify_it() -> None:
     hooks: list[Callable[[str], bool]] = [lambda fix: "`" in fix, lambda fix: fix.count(";") > 0 or "df -h" in fix]
     for name in CHECKS:
