@@ -240,7 +240,7 @@ def test_the_site_has_every_check_in_an_index_by_subject(site: Any) -> None:
 
 def test_a_page_of_a_check_keeps_its_words_and_folds_its_examples(site: Any) -> None:
     page = site.check_page("host-gpu-present", judge.checks()["host-gpu-present"])
-    assert "# An NVIDIA GPU is on this machine\n" in page
+    assert "# This machine has an NVIDIA GPU\n" in page
     assert "`envkit doctor`" in page
     assert "Severity: error." in page
     assert "<summary>The check fires on a machine without a GPU</summary>" in page
