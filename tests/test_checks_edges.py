@@ -641,6 +641,7 @@ EDGES: list[tuple[str, str, dict[str, Any], str]] = [
 # fmt: on
 
 
+@pytest.mark.slow  # judges a machine on both sides of each limit
 @gathered(EDGES)
 def test_a_limit_and_a_doubt_lie_where_they_are_said_to_lie(
     check: str, machine: str, changes: dict[str, Any], ends: str

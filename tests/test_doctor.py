@@ -169,6 +169,7 @@ def test_no_field_of_a_redacted_machine_keeps_a_word_of_somebodys(machine: str) 
     assert told(text) == [] and "storage.cluster" not in text
 
 
+@pytest.mark.slow  # starts envkit once a format
 @pytest.mark.parametrize("how", ["live", "from"])
 def test_a_redacted_machine_is_saved_and_reported_without_them(how: str, tmp_path: Path) -> None:
     """Every byte of the file and of the reports, of this machine and of a recorded one."""
