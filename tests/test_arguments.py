@@ -329,7 +329,7 @@ NOT_PYTHON = {
 }
 
 
-@pytest.mark.slow  # starts envkit once a verb and kind of file
+@pytest.mark.slow  # starts envkit once for each verb and kind of file
 @pytest.mark.parametrize("what", NOT_PYTHON)
 @pytest.mark.parametrize("verb", [("probe",), ("smoke",), ("probe", "--placement", "a:b"), ("preflight",)])
 def test_what_is_no_python_is_one_sentence(

@@ -779,7 +779,7 @@ def taken(value: Any, path: Path) -> None:
         taken(value[path[0]], path[1:])
 
 
-@pytest.mark.slow  # judges a machine once a value
+@pytest.mark.slow  # judges a machine once for each value
 @pytest.mark.parametrize("machine", machines.NAMES)
 def test_no_check_breaks_on_a_value_that_is_not_there(machine: str) -> None:
     for path in sorted(set(kinds(machines.plain(machine)))):

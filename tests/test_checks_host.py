@@ -44,7 +44,7 @@ def test_finding_speaks_in_the_house_style(check: str, host: Host) -> None:
         assert finding.evidence or finding.where
 
 
-@pytest.mark.slow  # judges every fault once a source
+@pytest.mark.slow  # judges every fault once for each source
 @gathered(FAULTS)
 def test_lost_source_never_turns_a_fault_into_a_pass(check: str, host: Host) -> None:
     for source in SOURCES:

@@ -46,7 +46,7 @@ def envkit(*argv: str, env: dict[str, str] | None = None) -> subprocess.Complete
     return forked.envkit(*argv, env={**os.environ, **(env or {})})
 
 
-@pytest.mark.slow  # judges every machine once a source
+@pytest.mark.slow  # judges every machine once for each source
 @gathered(product(GPU_MACHINES, SOURCES))
 def test_no_machine_passes_with_a_source_taken_away(machine: str, source: str) -> None:
     """The issue's own test: take away each source in turn, and the verdict is not pass."""
@@ -169,7 +169,7 @@ def test_no_field_of_a_redacted_machine_keeps_a_word_of_somebodys(machine: str) 
     assert told(text) == [] and "storage.cluster" not in text
 
 
-@pytest.mark.slow  # starts envkit once a format
+@pytest.mark.slow  # starts envkit once for each format
 @pytest.mark.parametrize("how", ["live", "from"])
 def test_a_redacted_machine_is_saved_and_reported_without_them(how: str, tmp_path: Path) -> None:
     """Every byte of the file and of the reports, of this machine and of a recorded one."""

@@ -159,7 +159,7 @@ WRITERS = [
 ]
 
 
-@pytest.mark.slow  # starts envkit once a verb and kind of limit
+@pytest.mark.slow  # starts envkit once for each verb and kind of limit
 @pytest.mark.parametrize("state", ["full", "limited", "readonly"])
 @pytest.mark.parametrize("words", WRITERS, ids=lambda words: " ".join(map(str, words[:1] + words[-1:]))[:40])
 def test_what_does_not_fit_is_told_and_nothing_is_lost(words: tuple[object, ...], state: str, tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_an_apt_get_that_cannot_write_is_not_taken_for_one_without_mirrors(tmp_p
     assert str(tmp_path / "place") in ended.out
 
 
-@pytest.mark.slow  # starts envkit twice a verb
+@pytest.mark.slow  # starts envkit twice for each verb
 @pytest.mark.parametrize(
     "words", [("check", IMAGE), ("doctor", "--budget", "2"), ("probe", "--static"), ("facts", "x")]
 )

@@ -95,7 +95,7 @@ def test_a_block_gives_what_it_says(page: str, block: Example) -> None:
 MACHINE_PAGES = [page for page, check in CHECKS.items() if set(check.subjects) & {Host, KINDS.get("launch")}]
 
 
-@pytest.mark.slow  # judges every machine once a field
+@pytest.mark.slow  # judges every machine once for each field
 @gathered(MACHINE_PAGES)
 def test_a_page_of_a_machine_says_what_is_read_and_from_where_its_threshold_comes(page: str) -> None:
     told = READ[page]

@@ -147,7 +147,7 @@ def names(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str
                 yield from names(inner, (*path, key))
 
 
-@pytest.mark.slow  # judges a document once a text
+@pytest.mark.slow  # judges a document once for each text
 @pytest.mark.parametrize("what", ["probe", "placement", "smoke-quick"])
 def test_no_text_of_a_document_ends_judging_in_an_internal_fault(what: str) -> None:
     kind, plain = saved.document(DATA / "gpu" / f"h100-torch-2.11-cu130-{what}.json")
