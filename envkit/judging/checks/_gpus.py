@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from envkit.judging.checks._host import gathered, gpu_name, need_driver, nvml_answers
+from envkit.judging.checks._made import named
 from envkit.model import Finding, Observed, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import Gpu
@@ -27,6 +28,15 @@ def each_gpu(host: Host, judge: Callable[[Gpu], Iterator[Finding]]) -> Iterator[
     if not gpus:
         raise Unknown("NVML lists no GPU")
     yield from gathered(gpus, judge, gpu_name)
+
+
+def of_each_gpu(judge: Callable[[Gpu], Iterator[Finding]]) -> Callable[[Host], Iterator[Finding]]:
+    """The check of a machine that asks ``judge`` about each of its GPUs, by the rules of ``each_gpu``."""
+
+    def check(host: Host) -> Iterator[Finding]:
+        yield from each_gpu(host, judge)
+
+    return named(check, judge.__name__, judge.__module__)
 
 
 def each_product(host: Host, judge: Callable[[str, list[Gpu]], Iterator[Finding]]) -> Iterator[Finding]:
@@ -53,6 +63,15 @@ def each_product(host: Host, judge: Callable[[str, list[Gpu]], Iterator[Finding]
         yield from gathered(tuple(products), alike, lambda product: product, doubt)
     else:
         raise Unknown("no GPU's name was observed")
+
+
+def of_each_product(judge: Callable[[str, list[Gpu]], Iterator[Finding]]) -> Callable[[Host], Iterator[Finding]]:
+    """The check of a machine that asks ``judge`` about the GPUs of each product, by the rules of ``each_product``."""
+
+    def check(host: Host) -> Iterator[Finding]:
+        yield from each_product(host, judge)
+
+    return named(check, judge.__name__, judge.__module__)
 
 
 def told(seen: Observed[T], what: str) -> T:

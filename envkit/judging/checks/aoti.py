@@ -65,11 +65,7 @@ def _linked_for(package: Package) -> str:
 
 
 def aoti_package_damaged(run: AotiRun) -> Iterator[Finding]:
-    """The package is a whole zip, or a library, with a model whose parts can be read.
-
-    Source: PKZIP's table and checksums, ELF headers; torch/csrc/inductor/aoti_package/model_package_loader.cpp for
-    where a model lies.
-    """
+    """The package is a whole zip, or a library, with a model whose parts can be read."""
     package = run.package.need("the package")
     fix = "copy it again and compare checksums, or " + _REBUILD
     if package.error:
@@ -81,10 +77,7 @@ def aoti_package_damaged(run: AotiRun) -> Iterator[Finding]:
 
 
 def aoti_other_machine(run: AotiRun) -> Iterator[Finding]:
-    """The package was made for this machine's processor.
-
-    Source: AOTI_MACHINE in the metadata and e_machine of the model's libraries.
-    """
+    """The package was made for this machine's processor."""
     package = _package(run)
     here = run.machine.need("this machine")
     said = {part.name: part.machine for part in package.libraries if part.machine}
@@ -110,10 +103,7 @@ def _lacking_isa(run: AotiRun, package: Package) -> list[str]:
 
 
 def aoti_isa_missing(run: AotiRun) -> Iterator[Finding]:
-    """This processor has the instruction sets that the package's CPU code was compiled for.
-
-    Source: AOTI_CPU_ISA in the metadata, _arch_flags in torch/_inductor/cpu_vec_isa.py, /proc/cpuinfo.
-    """
+    """This processor has the instruction sets that the package's CPU code was compiled for."""
     package = _package(run)
     if not package.isa:
         raise Skip("the package does not say what instruction sets it was compiled for")
@@ -165,11 +155,7 @@ def _sm(capability: str) -> str:
 
 
 def aoti_no_such_device(run: AotiRun) -> Iterator[Finding]:
-    """A GPU of this machine can run the package's machine code.
-
-    Source: AOTI_DEVICE_KEY and AOTI_COMPUTE_CAPABILITY in the metadata, the ELF flags of the cubins; CUDA C++
-    Programming Guide, binary compatibility (same major, a minor at least as high).
-    """
+    """A GPU of this machine can run the package's machine code."""
     package = _package(run)
     device = _device(package)
     if not device:
@@ -183,11 +169,7 @@ def aoti_no_such_device(run: AotiRun) -> Iterator[Finding]:
 
 
 def aoti_cubin_missing(run: AotiRun) -> Iterator[Finding]:
-    """Every file of machine code that the model loads is there.
-
-    Source: the names ending in .cubin or .fatbin in the library's read-only data (loadKernel in
-    torch/_inductor/codegen/cuda/device_op_overrides.py takes them from the package's folder by their last part).
-    """
+    """Every file of machine code that the model loads is there."""
     package = _package(run)
     if _device(package) != "cuda":
         raise Skip("the package is not for CUDA")
@@ -202,11 +184,7 @@ def aoti_cubin_missing(run: AotiRun) -> Iterator[Finding]:
 
 
 def aoti_runner_class(run: AotiRun) -> Iterator[Finding]:
-    """The runner that loads the package is the one that its libraries were linked for.
-
-    Source: DT_NEEDED of the model's libraries against AOTI_DEVICE_KEY, by which the package's loader chooses between
-    AOTIModelContainerRunnerCpu and ...Cuda, and against the runner that the user means to use.
-    """
+    """The runner that loads the package is the one that its libraries were linked for."""
     package = _package(run)
     linked = _linked_for(package)
     if not linked:
@@ -247,11 +225,7 @@ def _unmet(run: AotiRun, package: Package) -> Iterator[tuple[str, str, tuple[str
 
 
 def aoti_library_unmet(run: AotiRun) -> Iterator[Finding]:
-    """The process that imported torch has every symbol and version that the package's libraries need.
-
-    Source: DT_VERNEED of the model's libraries against DT_VERDEF of what is mapped; dlopen with RTLD_NOW in a process
-    of its own, whose error is the dynamic linker's own text.
-    """
+    """The process that imported torch has every symbol and version that the package's libraries need."""
     package = _package(run)
     if not package.libraries:
         raise Unknown("the package holds no compiled library")
@@ -309,12 +283,7 @@ def _fails_to_load(ended: Run | None) -> bool:
 
 
 def aoti_cxx_runtime_inside(run: AotiRun) -> Iterator[Finding]:
-    """The package's library takes its C++ runtime from the process and brings none of its own.
-
-    Source: .dynsym of the model's libraries, for names that libstdc++ alone defines, and the libraries that the process
-    maps; measured with a compiler that adds -static-libstdc++.  An error only where this package fails to load, for
-    some load: which facets of its locale a runtime has touched before decides it.
-    """
+    """The package's library takes its C++ runtime from the process and brings none of its own."""
     package = _package(run)
     if not package.libraries:
         raise Unknown("the package holds no compiled library")
@@ -401,11 +370,7 @@ def _said_by(package: Package, spec: InputSpec | None) -> str:
 
 
 def aoti_device_differs(run: AotiRun) -> Iterator[Finding]:
-    """Every input is on the device that the package was made for.
-
-    Source: Tensor.device of each input in the order in which torch passes them; AOTI_DEVICE_KEY and the device types in
-    the package's generated checks.
-    """
+    """Every input is on the device that the package was made for."""
     package = _package(run)
     given = _inputs(run)
     if not _device(package):
@@ -469,11 +434,7 @@ def _guarded(package: Package) -> bool:
 
 
 def aoti_input_mismatch(run: AotiRun) -> Iterator[Finding]:
-    """Every input has the type, the shape and the layout that the package was compiled for.
-
-    Source: the checks that torch generates into the package (generate_input_output_runtime_checks in
-    torch/_inductor/codegen/cpp_wrapper_cpu.py), read in its source and run with AOTI_RUNTIME_CHECK_INPUTS=1.
-    """
+    """Every input has the type, the shape and the layout that the package was compiled for."""
     package = _package(run)
     given = _inputs(run)
     faults = list(_mismatches(run, package, given))
@@ -492,11 +453,7 @@ def aoti_input_mismatch(run: AotiRun) -> Iterator[Finding]:
 
 
 def aoti_no_guards(run: AotiRun) -> Iterator[Finding]:
-    """The package can check its inputs.
-
-    Source: the texts of the generated checks in the library; without them a wrong type, shape or layout is computed
-    into garbage (measured with releases that generate them only into packages that are not optimised).
-    """
+    """The package can check its inputs."""
     package = _package(run)
     if not package.libraries:
         raise Unknown("the package holds no compiled library")
@@ -628,11 +585,7 @@ def _causes(run: AotiRun, ended: Run, package: Package) -> list[str]:
 
 
 def aoti_crashed(run: AotiRun) -> Iterator[Finding]:
-    """Loading and running the package ends neither by a signal nor at its budget.
-
-    Source: the wait status of a process of its own, faulthandler's stack, and the machine's own trail under ptrace when
-    the death is repeated.
-    """
+    """Loading and running the package ends neither by a signal nor at its budget."""
     package = _package(run)
     ended = run.run.need("how the run ended")
     if ended.ended == "unfit":
@@ -672,10 +625,7 @@ def _python_stack(tail: str) -> str:
 
 
 def aoti_raised(run: AotiRun) -> Iterator[Finding]:
-    """Loading and running the package raises nothing.
-
-    Source: the exception and what the package printed before it, for the wrapper's own text names no cause.
-    """
+    """Loading and running the package raises nothing."""
     package = _package(run)
     ended = run.run.need("how the run ended")
     if ended.ended == "unfit":

@@ -44,13 +44,7 @@ def _some(names: Iterable[str]) -> str:
 
 
 def audit_library_unresolved(audit: Audit) -> Iterator[Finding]:
-    """Every library that an import loads is found by the search of ld.so.
-
-    Source: DT_NEEDED, DT_RPATH and DT_RUNPATH of the files, /etc/ld.so.cache and LD_LIBRARY_PATH, followed as ld.so(8)
-    says.  An error is what ``import torch`` needs, a package's only module, or one that its import loads in any case.
-    A note is what the package has other modules beside, for this one may serve what is optional; what a wheel has, for
-    packages open such a library by path first; and what no import leads to.
-    """
+    """Every library that an import loads is found by the search of ld.so."""
     objects = audit.objects.need("the libraries that the shared objects ask for")
     if not objects:
         raise Skip("no shared object of CUDA or torch is here, and no other lacks a library")
@@ -85,11 +79,7 @@ def _unmet(audit: Audit, kind: str) -> tuple[Unmet, ...]:
 
 
 def audit_symbol_unmet(audit: Audit) -> Iterator[Finding]:
-    """What cuSPARSE, cuSOLVER and extensions of torch take from nvJitLink and torch by name is defined there.
-
-    nvJitLink's symbols carry its release in their names, so an older file under the same soname lacks them; torch's
-    change from release to release.  Source: the dynamic symbol tables of both files.
-    """
+    """What cuSPARSE, cuSOLVER and extensions of torch take from nvJitLink and torch by name is defined there."""
     found = _unmet(audit, "symbol")
     objects = audit.objects.need("the libraries that the shared objects ask for")
     if not found and not any(edge.family for one in objects for edge in one.edges):
@@ -108,11 +98,7 @@ def audit_symbol_unmet(audit: Audit) -> Iterator[Finding]:
 
 
 def audit_version_unmet(audit: Audit) -> Iterator[Finding]:
-    """The system's C and C++ libraries define every version that the installed shared objects ask for.
-
-    ld.so refuses an object whose library lacks a version that it names.  Source: DT_VERNEED of the object, DT_VERDEF of
-    the file that it would get.
-    """
+    """The system's C and C++ libraries define every version that the installed shared objects ask for."""
     found = _unmet(audit, "version")
     if not found and audit.libc.reason is Reason.NO_LIBC:
         raise Skip(NO_LIBC)
@@ -130,11 +116,7 @@ def audit_version_unmet(audit: Audit) -> Iterator[Finding]:
 
 
 def audit_cudnn_incomplete(audit: Audit) -> Iterator[Finding]:
-    """Every cuDNN library that one of them opens by name lies beside it.
-
-    What is not there is taken from wherever else the search leads, of any release (pytorch issue 188892), or fails at
-    the first call that needs it.  Source: the names in the libraries' own strings.
-    """
+    """Every cuDNN library that one of them opens by name lies beside it."""
     sets = audit.cudnn.need("the cuDNN libraries")
     if not sets:
         raise Skip("no cuDNN library is here")
@@ -154,10 +136,7 @@ def audit_cudnn_incomplete(audit: Audit) -> Iterator[Finding]:
 
 
 def audit_arch_not_covered(audit: Audit, facts: Facts) -> Iterator[Finding]:
-    """torch's library holds machine code, or PTX that a driver can compile, for every GPU that was named or promised.
-
-    Source: CUDA C++ Programming Guide, binary and PTX compatibility; the architectures of the fat binaries themselves.
-    """
+    """torch's library holds machine code, or PTX that a driver compiles, for every GPU that was named or promised."""
     torch = _cuda_torch(audit)
     named = dict.fromkeys(audit.gpus_given, "named by the user")
     if audit.promise.reason is not Reason.NO_PROMISE:
@@ -183,14 +162,7 @@ def _of_torch(one: SharedObject) -> bool:
 
 
 def audit_library_shadowed(audit: Audit) -> Iterator[Finding]:
-    """What the wheels' libraries ask for is taken from the wheels, where these have it.
-
-    DT_RUNPATH comes after LD_LIBRARY_PATH, DT_RPATH before it: NVIDIA's wheels have the first, torch's the second, so
-    that a foreign directory catches cuDNN's inner libraries and spares the outer one.  An error is what torch would
-    take from elsewhere; a warning what only another package would, if torch is not imported before it.  What another
-    wheel than torch's and NVIDIA's holds (Triton's libcupti, which it opens by path) is for that wheel alone.
-    Source: the search of ld.so(8).
-    """
+    """What the wheels' libraries ask for is taken from the wheels, where these have it."""
     objects = audit.objects.need("the libraries that the shared objects ask for")
     wheels: dict[str, set[str]] = {}
     private: dict[tuple[str, str], set[str]] = {}
@@ -224,11 +196,7 @@ def audit_library_shadowed(audit: Audit) -> Iterator[Finding]:
 
 
 def audit_cuda_twice(audit: Audit) -> Iterator[Finding]:
-    """The image holds the CUDA libraries once.
-
-    A base image with a toolkit, and wheels that bring the libraries again, are gigabytes to pull and two candidates for
-    every search.  Source: the library files by family, and the package that lists each.
-    """
+    """The image holds the CUDA libraries once."""
     copies = audit.copies.need("the CUDA libraries on disk")
     if not copies:
         raise Skip("no CUDA library is here")
@@ -258,11 +226,7 @@ _NUMBERED = ("cudart", "cublas", "cublasLt", "nvrtc", "nvjitlink")  # their sona
 
 
 def audit_library_of_other_cuda(audit: Audit) -> Iterator[Finding]:
-    """Nothing that torch loads, and nothing that links to torch, is made for another CUDA major than torch.
-
-    Sonames such as libnccl.so.2, libcudnn.so.9 and libcusparse.so.12 are the same for two CUDA majors.  Source: the
-    ending -cuNN of NVIDIA's wheel names, and the majors in the sonames that a library needs (libcublas.so.NN).
-    """
+    """Nothing that torch loads, and nothing that links to torch, is made for another CUDA major than torch."""
     torch = _cuda_torch(audit)
     major = Cuda(torch.cuda).major
     objects = audit.objects.need("the libraries that the shared objects ask for")
@@ -309,12 +273,7 @@ def _by_directory(files: list[DriverFile]) -> dict[str, list[DriverFile]]:
 
 
 def audit_driver_inside(audit: Audit) -> Iterator[Finding]:
-    """The image brings no library of the driver.
-
-    libcuda and libnvidia-ml must be of the release of the host's kernel module; the engine puts the host's into the
-    container, and a copy of the image's own is found before it or beside it.  Source: file names, and the search of
-    ld.so.
-    """
+    """The image brings no library of the driver."""
     for directory, files in sorted(_by_directory(_driver_files(audit, "driver")).items()):
         owners = sorted({one.owner for one in files if one.owner})
         searched = next((one.searched for one in files if one.searched), "")
@@ -329,11 +288,7 @@ def audit_driver_inside(audit: Audit) -> Iterator[Finding]:
 
 
 def audit_stub_on_path(audit: Audit) -> Iterator[Finding]:
-    """No directory with stub libraries is searched at run time.
-
-    A stub is there to link against and answers every call with an error.  Source: CUDA Installation Guide for Linux;
-    the search of ld.so.
-    """
+    """No directory with stub libraries is searched at run time."""
     for directory, files in sorted(_by_directory(_driver_files(audit, "stub")).items()):
         searched = next((one.searched for one in files if one.searched), "")
         if searched:
@@ -346,12 +301,7 @@ def audit_stub_on_path(audit: Audit) -> Iterator[Finding]:
 
 
 def audit_compat_registered(audit: Audit, facts: Facts) -> Iterator[Finding]:
-    """No forward-compatibility driver is searched always.
-
-    It serves data-center GPUs on an older driver, and fails on others (CUDA error 804) and beside a newer driver; the
-    engine's hook decides that at start.  A note where every GPU named or promised is a data-center one.  Source:
-    NVIDIA, CUDA Compatibility, forward compatibility.
-    """
+    """No forward-compatibility driver is searched always."""
     found = [one for one in _driver_files(audit, "compat") if one.searched]
     gpus = audit.gpus_given or (audit.promise.value.gpus if audit.promise.value else ())
     fitting = bool(gpus) and all(
@@ -369,11 +319,7 @@ def audit_compat_registered(audit: Audit, facts: Facts) -> Iterator[Finding]:
 
 
 def audit_secret_inside(audit: Audit) -> Iterator[Finding]:
-    """No credential is a part of the image: not in a file, a variable, a command, or a layer below.
-
-    Whoever can pull the image has them all, those of removed files too.  Source: file names and forms of keys; what a
-    package lists is published with it and does not count.
-    """
+    """No credential is a part of the image: not in a file, a variable, a command, or a layer below."""
     secrets = audit.secrets.need("the search for credentials")
     tests = [one for one in secrets if one.for_tests]
     if tests:
@@ -398,10 +344,7 @@ def audit_secret_inside(audit: Audit) -> Iterator[Finding]:
 
 
 def audit_world_writable(audit: Audit) -> Iterator[Finding]:
-    """Nothing that is run, imported or searched for libraries may be written by every user.
-
-    Source: file modes; a directory with the sticky bit is left out.
-    """
+    """Nothing that is run, imported or searched for libraries may be written by every user."""
     found = audit.writable.need("the modes of the files")
     by_reason: dict[str, list[str]] = {}
     for one in found:
@@ -418,11 +361,7 @@ def audit_world_writable(audit: Audit) -> Iterator[Finding]:
 
 
 def audit_cpu_torch(audit: Audit) -> Iterator[Finding]:
-    """torch is built with CUDA where the image is made for GPUs.
-
-    A torch without CUDA runs everything on the CPU and says nothing.  An error where a GPU was named or promised; a
-    warning where only CUDA's libraries or NVIDIA's variables speak for it.  Source: torch/version.py.
-    """
+    """torch is built with CUDA where the image is made for GPUs."""
     torch = _torch(audit)
     if torch.cuda:
         return
@@ -443,10 +382,7 @@ def audit_cpu_torch(audit: Audit) -> Iterator[Finding]:
 
 
 def audit_other_architecture(audit: Audit) -> Iterator[Finding]:
-    """The Python in the image is for the machine that the image's configuration names.
-
-    Source: architecture of the OCI image configuration, and e_machine of the program.
-    """
+    """The Python in the image is for the machine that the image's configuration names."""
     platform = audit.platform.need("the image's architecture")
     machine = audit.interpreter.need("the image's Python").machine
     if not machine:

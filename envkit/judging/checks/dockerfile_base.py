@@ -79,11 +79,7 @@ def _pin(base: Base) -> str:
 
 
 def eol_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
-    """The base's distribution and its Python still get security fixes, and its publisher has not removed it.
-
-    Sources: the days in the tables of distributions and Pythons, and the lists of tags (facts: os_life, python_life,
-    image).
-    """
+    """The base's distribution and its Python still get security fixes, and its publisher has not removed it."""
     asked = 0
     for stage in _bases(dockerfile):
         base = stage.base
@@ -173,10 +169,7 @@ def _same_cuda(base: Base, facts: Facts) -> str:
 
 
 def base_tag_never_existed(dockerfile: Dockerfile) -> Iterator[Finding]:
-    """The tag of nvidia/cuda or pytorch/pytorch was published once.
-
-    Source: NVIDIA's own Dockerfiles and lists of tags; the builds of each torch release.
-    """
+    """The tag of nvidia/cuda or pytorch/pytorch was published once."""
     judged = 0
     for stage in _bases(dockerfile):
         base = stage.base

@@ -14,10 +14,7 @@ from envkit.versions import Cuda, Sm
 
 
 def nvcc_used_without_devel(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
-    """What calls nvcc while the image is built finds one.
-
-    Source: NVIDIA, nvidia/cuda on Docker Hub, "Overview of Images": base and runtime images hold no compiler.
-    """
+    """What calls nvcc while the image is built finds one."""
     need_stages(dockerfile)
     wanting = [one for one in compiles(dockerfile, facts) if one.needs_nvcc]
     if not wanting:
@@ -76,10 +73,7 @@ def _nvcc_fix(dockerfile: Dockerfile, one: Compiled, facts: Facts) -> str:
 
 
 def cuda_memcheck_on_12plus(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
-    """cuda-memcheck is not asked for where the CUDA has it no longer.
-
-    Source: the lists of what a CUDA toolkit left out (facts, table cuda), out of its release notes.
-    """
+    """cuda-memcheck is not asked for where the CUDA has it no longer."""
     need_stages(dockerfile)
     places = list(_memchecks(dockerfile))
     if not places:
@@ -142,11 +136,7 @@ _OPTION = re.compile(r"-D(CMAKE_CUDA_ARCHITECTURES|TORCH_CUDA_ARCH_LIST)(?::\w+)
 
 
 def arch_list_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
-    """Every GPU architecture that is named for compiling is one that the toolkit's nvcc can target.
-
-    Source: what ptxas of each toolkit lists (facts, tables cuda and cuda_old); names of generations in
-    TORCH_CUDA_ARCH_LIST stand for the architectures of that generation (torch.utils.cpp_extension).
-    """
+    """Every GPU architecture that is named for compiling is one that the toolkit's nvcc can target."""
     need_stages(dockerfile)
     places = list(_arch_places(dockerfile, facts))
     if not places:
@@ -279,11 +269,7 @@ def _wanted(name: str, value: str, facts: Facts) -> Wanted:
 
 
 def runtime_cannot_jit(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
-    """What compiles kernels while the image runs finds the compilers it needs.
-
-    Source: the packages' own documentation (facts, table gpu_package); triton builds the launcher of each kernel with a
-    C compiler.
-    """
+    """What compiles kernels while the image runs finds the compilers it needs."""
     need_stages(dockerfile)
     wanting = list(_compiling(dockerfile, facts))
     if not wanting:

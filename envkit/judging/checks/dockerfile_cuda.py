@@ -38,12 +38,7 @@ _USERS = re.compile(
 
 
 def duplicate_cuda(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
-    """An image has one CUDA toolkit, and no math libraries in its base that nothing uses.
-
-    What is loaded and what compiles depends on PATH and on the loader's order where there are two.  Wheels of torch
-    bring the CUDA libraries they need (their Requires-Dist, or files inside), so that a base with the flavor runtime or
-    devel holds them a second time.  Sources: NVIDIA's description of nvidia/cuda (flavors), METADATA of torch's wheels.
-    """
+    """An image has one CUDA toolkit, and no math libraries in its base that nothing uses."""
     need_stages(dockerfile)
     base = dockerfile.base
     cuda = cuda_of_base(base)
@@ -159,13 +154,7 @@ class _Named:
 
 
 def from_only_bump(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
-    """What the file says of CUDA's folders and packages is of the CUDA that FROM names.
-
-    An nvidia/cuda image holds /usr/local/cuda-A.B of its own version alone, with links cuda and cuda-A to it.
-    Source: NVIDIA's container-images/cuda Dockerfiles, CUDA Installation Guide for Linux (where packages install to).
-    A torch index or build that names an older major was left behind too: the image then asks for the driver of the
-    newer CUDA, by NVIDIA_REQUIRE_CUDA, and runs the older one.
-    """
+    """What the file says of CUDA's folders and packages is of the CUDA that FROM names."""
     need_stages(dockerfile)
     told = [
         one
@@ -320,11 +309,7 @@ class _Cudnn:
 
 
 def cudnn_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
-    """Each cuDNN fits the CUDA that it meets and the framework that loads it.
-
-    Packages name their CUDA; torch's wheel pins its cuDNN exactly (Requires-Dist); onnxruntime-gpu, CTranslate2,
-    TensorFlow and jaxlib load the one that the system has, by the soname of its major (their installation pages).
-    """
+    """Each cuDNN fits the CUDA that it meets and the framework that loads it."""
     need_stages(dockerfile)
     if rocm(dockerfile):
         raise Skip("the image is not for NVIDIA GPUs")

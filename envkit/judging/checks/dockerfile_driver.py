@@ -39,14 +39,7 @@ _META = re.compile(r"cuda(?:-runtime|-demo-suite)?(?:-\d+(?:-\d+)?)?")
 
 
 def driver_in_image(dockerfile: Dockerfile) -> Iterator[Finding]:
-    """No driver, and no library of one, is installed into the image.
-
-    The container toolkit mounts the machine's own libcuda and libnvidia-*, whose version has to be that of the kernel
-    module; those of the image are of another and may be found first.  Sources: NVIDIA Container Toolkit, architecture
-    overview; CUDA Installation Guide for Linux, "Meta Packages" (cuda and cuda-runtime depend on the driver,
-    cuda-toolkit does not).  The distribution's nvidia-cuda-toolkit takes a libcuda along where recommended packages are
-    installed.
-    """
+    """No driver, and no library of one, is installed into the image."""
     need_stages(dockerfile)
     told: set[tuple[str, int]] = set()
     for install in dockerfile.installs:
@@ -108,12 +101,7 @@ _VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 
 
 def missing_nvidia_env(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
-    """An image that computes on GPUs says so to the container toolkit.
-
-    NVIDIA_VISIBLE_DEVICES names the GPUs where the runtime is chosen without --gpus, NVIDIA_DRIVER_CAPABILITIES what of
-    the driver is mounted; without ``compute`` libcuda is not.  Bases of NVIDIA's set both.  Source: NVIDIA Container
-    Toolkit, "Specialized Configurations with Docker".
-    """
+    """An image that computes on GPUs says so to the container toolkit."""
     need_stages(dockerfile)
     if rocm(dockerfile):
         raise Skip("the image is not for NVIDIA GPUs")
@@ -167,12 +155,7 @@ def _set_at(dockerfile: Dockerfile, name: str) -> Span | None:
 
 
 def driver_too_old(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
-    """With ``--driver``: the torch and the base run on that driver.
-
-    A CUDA runs from the floor of its major on; nvidia/cuda images ask by NVIDIA_REQUIRE_CUDA for their own CUDA or for
-    one of the data-center branches that cuda-compat serves, else the container does not start.  Sources: NVIDIA, CUDA
-    Compatibility; the images' Dockerfiles; the release notes of NVIDIA's PyTorch images.
-    """
+    """With ``--driver``: the torch and the base run on that driver."""
     if not dockerfile.driver:
         raise Skip("no driver was named with --driver")
     need_stages(dockerfile)
@@ -348,10 +331,7 @@ def _of_ngc(base: Base, driver: Driver, facts: Facts) -> Iterator[Finding]:
 
 
 def gpu_arch_not_covered(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
-    """With ``--gpu``: the torch that stays has code for each GPU, its own or one that a driver compiles.
-
-    Source: the architectures read in the wheels of each build.
-    """
+    """With ``--gpu``: the torch that stays has code for each GPU, its own or one that a driver compiles."""
     if not dockerfile.gpus:
         raise Skip("no GPU was named with --gpu")
     torch = need_torch(dockerfile)

@@ -24,10 +24,7 @@ _FETCHES = re.compile(r"(?:<\(|\$\(|`)\s*(?:sudo\s+)?(?:curl|wget)\s")
 
 
 def apt_no_clean(dockerfile: Dockerfile) -> Iterator[Finding]:
-    """The RUN that installs with apt removes the package lists, which would stay in its layer.
-
-    Source: Docker, building best practices, "apt-get".
-    """
+    """The RUN that installs with apt removes the package lists, which would stay in its layer."""
     need_stages(dockerfile)
     asked = 0
     for step in dockerfile.steps:
@@ -151,10 +148,7 @@ class _Cached:
 
 
 def pip_cache_left(dockerfile: Dockerfile) -> Iterator[Finding]:
-    """The RUN that installs with pip, uv or conda leaves no cache of theirs in its layer.
-
-    Sources: pip documentation, "Caching"; uv documentation, "Caching"; conda documentation, `conda clean`.
-    """
+    """The RUN that installs with pip, uv or conda leaves no cache of theirs in its layer."""
     need_stages(dockerfile)
     asked = 0
     told: set[Span] = set()  # a loop runs one command several times
@@ -340,10 +334,7 @@ def _cleans_packages(command: Command) -> bool:
 
 
 def curl_pipe_sh(dockerfile: Dockerfile) -> Iterator[Finding]:
-    """What is downloaded is not run unread.
-
-    Source: Dockerfile reference, ADD --checksum, which can hold a download to what was read.
-    """
+    """What is downloaded is not run unread."""
     need_stages(dockerfile)
     asked = 0
     for _, step in reached(dockerfile):
@@ -423,10 +414,7 @@ def _piped(message: str, command: Command, fetched: Command) -> Finding:
 
 
 def unquoted_specifier(dockerfile: Dockerfile) -> Iterator[Finding]:
-    """The shell hands version specifiers to pip, and does not take "<" and ">" for redirections.
-
-    Source: POSIX, Shell Command Language, 2.7 Redirection; pip documentation, "Requirement Specifiers" (quotes).
-    """
+    """The shell hands version specifiers to pip, and does not take "<" and ">" for redirections."""
     need_stages(dockerfile)
     asked = 0
     told: set[Span] = set()  # a loop runs one command several times

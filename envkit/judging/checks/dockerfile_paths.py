@@ -32,12 +32,7 @@ _LIBRARY = re.compile(r"lib(?:cu(?:da|dart|blas|blasLt|dnn\w*|fft|sparse|solver|
 
 
 def ld_library_path_shadow(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
-    """LD_LIBRARY_PATH and LD_PRELOAD put no CUDA libraries of another version, and no stubs, before those of torch.
-
-    The loader looks there before the RUNPATH by which torch's wheels find their own (ld.so(8)); majors of CUDA share
-    some sonames (libcurand, libcusolver), minors share all.  A stub of the driver answers no call (CUDA Driver API,
-    CUDA_ERROR_STUB_LIBRARY).
-    """
+    """LD_LIBRARY_PATH and LD_PRELOAD put no CUDA libraries of another version, and no stubs, before those of torch."""
     need_stages(dockerfile)
     settings = _settings(dockerfile)
     written = list(_stub_configs(dockerfile))
@@ -214,9 +209,7 @@ _COMPAT = re.compile(r"/(?:usr/local/cuda[^/\s:;\"']*|cuda[^/\s:;\"']*|usr/local
 def cuda_compat_registered(dockerfile: Dockerfile) -> Iterator[Finding]:
     """The folder of cuda-compat is not put where the loader looks at every start.
 
-    Its libcuda is for drivers older than the toolkit, on data-center GPUs; on any other machine it is refused
-    (CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE).  NVIDIA's container toolkit mounts
-    it by itself where it is needed.  Source: NVIDIA, CUDA Compatibility, forward compatibility.
+    NVIDIA's container toolkit mounts it by itself where it is needed.
     """
     need_stages(dockerfile)
     for span, where in _registered(dockerfile):

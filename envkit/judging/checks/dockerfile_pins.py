@@ -20,10 +20,7 @@ _HOLDS_TORCH = re.compile(r"vllm|sglang|unsloth|comfyui|text-generation|stable-d
 
 
 def unpinned_torch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
-    """An exact version, an address, a lock or a constraint decides which torch gets installed.
-
-    Source: pip, "Repeatable installs".
-    """
+    """An exact version, an address, a lock or a constraint decides which torch gets installed."""
     need_stages(dockerfile)
     mate = _mate_without_torch(dockerfile)
     if mate is not None:
@@ -105,11 +102,7 @@ def _pin(install: Install, facts: Facts) -> str:
 
 
 def extra_index_loses(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
-    """An extra index of torch builds gives the torch, not the default index beside it.
-
-    pip asks all indexes and takes the highest version; uv asks extra indexes first.  Source: pip documentation,
-    --extra-index-url; the builds on each index (facts: torch).
-    """
+    """An extra index of torch builds gives the torch, not the default index beside it."""
     need_stages(dockerfile)
     asked = 0
     for torch in dockerfile.torches:
@@ -181,10 +174,7 @@ def _within(inner: Span, outer: Span) -> bool:
 
 
 def torch_python_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
-    """torch has a wheel for the Python that it gets installed into.
-
-    Source: the tags of the release's wheels (facts: torch).
-    """
+    """torch has a wheel for the Python that it gets installed into."""
     need_stages(dockerfile)
     open_, seen = "", set[Span]()
     asked = 0
@@ -224,10 +214,7 @@ def _elsewhere(install: Install) -> bool:
 
 
 def torchvision_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
-    """torchvision and torchaudio were made for the torch beside them, and for the same CUDA.
-
-    Source: Requires-Dist of their wheels; torchvision's own check of the CUDA major at import.
-    """
+    """torchvision and torchaudio were made for the torch beside them, and for the same CUDA."""
     torch = need_torch(dockerfile)
     mates: dict[str, Install] = {}
     for install in dockerfile.installs:

@@ -21,11 +21,7 @@ _TOOLS = frozenset({"pip", "setuptools", "wheel", "virtualenv", "uv", "poetry", 
 
 
 def pip_python_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
-    """What pip installs lands in the Python that the image starts.
-
-    Sources: pip installs into the Python that runs it (pip documentation, "Running pip"); each RUN has a shell of its
-    own, so that an activation ends with it (Dockerfile reference, RUN).
-    """
+    """What pip installs lands in the Python that the image starts."""
     need_stages(dockerfile)
     wanted = [each for each in dockerfile.installs if each.manager in _MANAGERS and not each.constraint]
     found_any = list(_void_activations(dockerfile))

@@ -17,10 +17,7 @@ _FIX = "pass it as a build secret, `RUN --mount=type=secret,id=NAME,env=NAME`, o
 
 
 def secret_in_env(dockerfile: Dockerfile) -> Iterator[Finding]:
-    """No secret is written into ENV, ARG or a command, where the image or its history keeps it.
-
-    Source: Docker, build checks, SecretsUsedInArgOrEnv.
-    """
+    """No secret is written into ENV, ARG or a command, where the image or its history keeps it."""
     asked = 0
     told: set[Span] = set()
     args_of = {

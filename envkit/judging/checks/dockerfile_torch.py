@@ -90,11 +90,7 @@ def _extensions(dockerfile: Dockerfile, pair: _Pair, facts: Facts) -> tuple[Comp
 
 
 def torch_cuda_vs_base_mismatch_major(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
-    """The torch that gets installed is built for the CUDA major of the base.
-
-    torch.utils.cpp_extension raises where nvcc's major is not that of torch (its _check_cuda_version); where nothing is
-    compiled, torch's wheels bring their own libraries and the base's lie idle.
-    """
+    """The torch that gets installed is built for the CUDA major of the base."""
     pair = _pair(dockerfile, facts)
     if major(pair.cuda) == major(pair.base_cuda):
         if pair.build is not None:
@@ -115,10 +111,7 @@ def torch_cuda_vs_base_mismatch_major(dockerfile: Dockerfile, facts: Facts) -> I
 
 
 def torch_cuda_vs_base_mismatch_minor(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
-    """The torch that gets installed is built for the CUDA minor of the base, where the majors agree.
-
-    torch.utils.cpp_extension only warns of another minor; NVIDIA promises compatibility within a major.
-    """
+    """The torch that gets installed is built for the CUDA minor of the base, where the majors agree."""
     pair = _pair(dockerfile, facts)
     if pair.build is not None:
         raise Unknown(f"the CUDA of torch was not observed: {pair.torch.cuda.missing}")
@@ -179,11 +172,7 @@ def _fix(pair: _Pair, facts: Facts) -> str:
 
 
 def double_install(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
-    """torch is not installed twice in different builds.
-
-    A layer keeps what a later one replaces, so the image carries both; what was compiled against the first, or pinned
-    to it, meets the second.  Source: how layers work (OCI image specification), how pip replaces what is installed.
-    """
+    """torch is not installed twice in different builds."""
     need_stages(dockerfile)
     torches = list(dockerfile.torches)
     if not torches and dockerfile.base.torch.is_unsupported and len(dockerfile.unread) < 2:
@@ -334,10 +323,7 @@ def _nameless(dockerfile: Dockerfile, torch: Torch, facts: Facts) -> Finding | N
 
 
 def cpu_torch_in_cuda_image(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
-    """An image with CUDA in its base does not get a torch for the CPU.
-
-    Builds "+cpu", of the index whl/cpu, conda's cpuonly, and the aarch64 wheels that PyPI had without CUDA.
-    """
+    """An image with CUDA in its base does not get a torch for the CPU."""
     need_stages(dockerfile)
     base = dockerfile.base
     if without_cuda(base):

@@ -72,10 +72,7 @@ def _brought(seen: DriverSeen) -> str:
 
 
 def image_driver_stub(image: Image) -> Iterator[Finding]:
-    """The libcuda.so.1 that dlopen gives is a driver and not the toolkit's stub.
-
-    Source: CUDA Driver API, CUDA_ERROR_STUB_LIBRARY: the stub serves to link programs where no driver is installed.
-    """
+    """The libcuda.so.1 that dlopen gives is a driver and not the toolkit's stub."""
     seen = _loaded(image)
     if seen.init != _STUB and seen.library not in seen.stubs:
         if seen.init is None:
@@ -91,11 +88,7 @@ def image_driver_stub(image: Image) -> Iterator[Finding]:
 
 
 def image_driver_init_failed(image: Image, facts: Facts) -> Iterator[Finding]:
-    """cuInit succeeds.
-
-    Source: cuInit's own code; what it means, what causes it and what mends it are rows of facts/cuda_error.jsonl.
-    That there is no device is a fault only where GPUs were given.
-    """
+    """cuInit succeeds."""
     seen = _seen(image)
     if not seen.library or seen.init is None:
         yield Finding(
@@ -135,11 +128,7 @@ def image_driver_init_failed(image: Image, facts: Facts) -> Iterator[Finding]:
 
 
 def image_driver_too_old(image: Image, facts: Facts) -> Iterator[Finding]:
-    """The driver speaks at least the CUDA major that torch was built with.
-
-    Source: NVIDIA, CUDA Compatibility: within a major a newer runtime meets an older driver, never across majors
-    without the forward-compatibility package; the floors are rows of facts/cuda.jsonl.
-    """
+    """The driver speaks at least the CUDA major that torch was built with."""
     seen = _loaded(image)
     build = cuda_build(image)
     wanted = Cuda(build.cuda).upto(2)
@@ -170,10 +159,7 @@ def image_driver_too_old(image: Image, facts: Facts) -> Iterator[Finding]:
 
 
 def image_minor_compat_in_use(image: Image, facts: Facts) -> Iterator[Finding]:
-    """The driver is as new as torch's CUDA, so that nothing rests on minor-version compatibility.
-
-    A note: it works, and two things do not.  Source: NVIDIA, CUDA Compatibility, minor version compatibility.
-    """
+    """The driver is as new as torch's CUDA, so that nothing rests on minor-version compatibility."""
     seen = _loaded(image)
     build = cuda_build(image)
     wanted = Cuda(build.cuda).upto(2)
@@ -206,9 +192,7 @@ def _newest(files: tuple[str, ...]) -> tuple[Driver, str] | None:
 def image_forward_compat_unfit(image: Image, facts: Facts) -> Iterator[Finding]:
     """Where the image holds NVIDIA's forward-compatibility package, it is used only where it can work.
 
-    Its libcuda must be of a newer branch than the host's module, on a data-center GPU; codes 803 and 804 are the
-    driver's own refusal.  One that lies unused while the driver is too old is a warning.  Source: NVIDIA, CUDA
-    Compatibility, forward compatibility.
+    One that lies unused while the driver is too old is a warning.
     """
     seen = _seen(image)
     bound = seen.library in seen.compat
@@ -275,12 +259,7 @@ def _compat_unused(image: Image, seen: DriverSeen, facts: Facts, evidence: dict[
 
 
 def image_driver_library_not_module(image: Image) -> Iterator[Finding]:
-    """The driver's library is of the loaded kernel module's version, and the host brought it.
-
-    A libcuda inside the image fits one host at the best, and shadows the one that the container toolkit brings: a
-    warning where it fits, or where no module was seen.  Source: observed; NVML calls it error 18, driver/library
-    version mismatch.
-    """
+    """The driver's library is of the loaded kernel module's version, and the host brought it."""
     seen = _loaded(image)
     if seen.library in seen.compat:
         raise Skip("a forward-compatibility libcuda differs from the module on purpose")
@@ -318,11 +297,7 @@ def image_driver_library_not_module(image: Image) -> Iterator[Finding]:
 
 
 def image_driver_not_in_cache(image: Image) -> Iterator[Finding]:
-    """What dlopen finds, ld.so.cache names too.
-
-    dlopen is the truth; scripts that ask `ldconfig -p`, NVIDIA's own entry points among them, claim without the cache
-    that there is no driver.  Source: read in the entry point of NVIDIA's images, which then sets NVIDIA_CPU_ONLY.
-    """
+    """What dlopen finds, ld.so.cache names too."""
     seen = _loaded(image)
     if seen.library in seen.compat or seen.library in seen.stubs:
         raise Skip(f"{seen.library} is not the host's driver")
@@ -344,11 +319,7 @@ def image_driver_not_in_cache(image: Image) -> Iterator[Finding]:
 
 
 def image_device_nodes_closed(image: Image | Audit) -> Iterator[Finding]:
-    """A container that was given GPUs can open their nodes, and asks the toolkit for what compute needs.
-
-    NVIDIA_DRIVER_CAPABILITIES without compute brings no libcuda, without utility no NVML.  Of several GPUs, one that
-    is closed may be withheld on purpose: a warning.  Source: NVIDIA Container Toolkit, driver capabilities; open(2).
-    """
+    """A container that was given GPUs can open their nodes, and asks the toolkit for what compute needs."""
     image.variables.need("the environment variables")
     asked = _variable(image, _CAPABILITIES)
     given = isinstance(image, Image) and bool(image.gpus_given)
@@ -395,11 +366,7 @@ def _may_be_closed(node: Node, gpus: list[Node]) -> bool:
 
 
 def image_device_count_differs(image: Image) -> Iterator[Finding]:
-    """CUDA, NVML and the device nodes count the same GPUs, and CUDA_VISIBLE_DEVICES names only such as exist.
-
-    Source: CUDA C++ Programming Guide, CUDA_VISIBLE_DEVICES: the list ends at the first entry that does not exist, and
-    nothing says so.  NVML and the nodes know nothing of that variable.
-    """
+    """CUDA, NVML and the device nodes count the same GPUs, and CUDA_VISIBLE_DEVICES names only such as exist."""
     seen = _loaded(image)
     if seen.init:
         raise Skip(f"cuInit returned {seen.init}: there is nothing to count")
@@ -464,12 +431,7 @@ def _holders(image: Image) -> Iterator[tuple[str, list[Sm], list[Sm], str]]:
 
 
 def image_ptx_newer_than_driver(image: Image, facts: Facts) -> Iterator[Finding]:
-    """Where a present GPU has only PTX to run on, the driver can compile that PTX.
-
-    A driver compiles PTX of its own CUDA and of older ones; minor-version compatibility does not cover it, and the
-    call ends with 222.  Judged of torch and of every extension with device code.  Source: NVIDIA, CUDA Compatibility,
-    minor version compatibility; the PTX ISA of each toolkit is a row of facts/ptx.jsonl.
-    """
+    """Where a present GPU has only PTX to run on, the driver can compile that PTX."""
     seen = _loaded(image)
     gpus = sorted(set(image.devices.need("the devices at hand")))
     if not gpus:
@@ -503,11 +465,7 @@ def image_ptx_newer_than_driver(image: Image, facts: Facts) -> Iterator[Finding]
 
 
 def image_runs_on_cpu(image: Image) -> Iterator[Finding]:
-    """Where GPUs were given or seen, torch can use them.
-
-    A torch without CUDA raises nothing: it computes on the CPU.  Skipped where a torch without CUDA was promised.
-    Source: torch.version.cuda; CUDA C++ Programming Guide, CUDA_VISIBLE_DEVICES.
-    """
+    """Where GPUs were given or seen, torch can use them."""
     given = " and ".join(image.gpus_given)
     here = (image.devices.value or ()) if given else image.devices.need("the devices at hand")
     if not given and not here:

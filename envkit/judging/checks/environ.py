@@ -19,13 +19,7 @@ _HOSTS = ("/usr/local/nvidia/lib", "/usr/local/nvidia/lib64")  # where the conta
 
 
 def image_loader_variables(image: Image | Audit) -> Iterator[Finding]:
-    """LD_LIBRARY_PATH names no stubs directory, and neither it nor LD_PRELOAD puts other CUDA libraries first.
-
-    Stubs are an error: their libcuda shadows the driver; a note where that directory is empty or not there, for then
-    nothing is found in it.  The rest is a note, for it decides which library torch
-    binds and other checks say whether that one fits.  Source: ld.so(8): LD_LIBRARY_PATH comes before RUNPATH and the
-    cache.
-    """
+    """LD_LIBRARY_PATH names no stubs directory, and neither it nor LD_PRELOAD puts other CUDA libraries first."""
     variables = {one.name: one.value for one in image.variables.need("the environment variables")}
     directories = [entry for entry in re.split("[:;]", variables.get("LD_LIBRARY_PATH", "")) if entry]
     preloads = variables.get("LD_PRELOAD", "").replace(":", " ").split()
@@ -77,10 +71,7 @@ def image_loader_variables(image: Image | Audit) -> Iterator[Finding]:
 
 
 def image_debug_variables_left_on(image: Image | Audit) -> Iterator[Finding]:
-    """No variable that serves to find faults is left on in the environment of every process.
-
-    Source: the documentation of CUDA, NCCL, PyTorch and Triton of each variable's effect.
-    """
+    """No variable that serves to find faults is left on in the environment of every process."""
     variables: tuple[Variable, ...] = image.variables.need("the environment variables")
     if not variables:
         raise Skip("no variable that steers CUDA or a framework is set")

@@ -77,11 +77,7 @@ def _may_be_family(one: Extension, gpu: Sm) -> bool:
 
 
 def image_extension_arch_not_covered(image: Image | Audit, facts: Facts) -> Iterator[Finding]:
-    """Every distribution with device code has some for each declared or present GPU, or PTX that its driver compiles.
-
-    Source: CUDA C++ Programming Guide, binary and PTX compatibility, as for torch itself; architectures are those of
-    the headers in the files' fat binaries.  A file that lacks what another one of its distribution has is a note.
-    """
+    """Every distribution with device code has some for each declared or present GPU, or PTX its driver compiles."""
     with_code = [one for one in _seen(image) if one.sass or one.ptx]
     if not with_code:
         raise Skip("no installed extension has device code")
@@ -142,15 +138,7 @@ def _runtime(one: Extension) -> str:
 
 
 def image_extension_other_cuda(image: Image | Audit) -> Iterator[Finding]:
-    """Extensions call the CUDA runtime of torch's major.
-
-    An error where the file needs torch's own libraries as well, a warning where it does not and so may be a framework
-    with its own CUDA; nothing where another file of the same distribution is for torch's major.  A runtime within the
-    file (libcudart_static.a, nvcc's default) is no mapped library, so that nothing else shows it: that is a note, and
-    so it is where a file without device code does not say of which CUDA its own is.
-    Source: CUDA compatibility guide, minor version compatibility ends with the major; which runtime a file calls is
-    read from its DT_NEEDED, and the release of one within it from its machine code, which the same toolkit made.
-    """
+    """Extensions call the CUDA runtime of torch's major."""
     calling = [one for one in _seen(image) if one.cudart]
     if not calling:
         raise Skip("no installed extension calls the CUDA runtime")

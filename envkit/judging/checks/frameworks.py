@@ -52,11 +52,7 @@ def _torch(image: Image) -> TorchBuild:
 
 
 def image_frameworks_twice(image: Image | Audit, facts: Facts) -> Iterator[Finding]:
-    """No two installed distributions bring the same import package.
-
-    Source: the rows of the table variants.  Both write the same files, the one installed last wins, and removing either
-    takes files from the other; a build for the CPU that wins hides the GPU without a message.
-    """
+    """No two installed distributions bring the same import package."""
     installed = {wheel.name: wheel.version for wheel in image.wheels.need("the installed distributions")}
     roots: dict[str, list[str]] = {}
     for row in facts.variants:
@@ -77,11 +73,7 @@ def image_frameworks_twice(image: Image | Audit, facts: Facts) -> Iterator[Findi
 
 
 def image_framework_broken(image: Image) -> Iterator[Finding]:
-    """Each installed package that uses CUDA or torch can be imported after torch.
-
-    Unknown where the import says that it found no GPU or no driver, and none was there to be found.  Source: observed,
-    each in a process of its own; the text is Python's or the dynamic linker's.
-    """
+    """Each installed package that uses CUDA or torch can be imported after torch."""
     alone = not image.gpus_given and not image.devices.value
     waiting: list[str] = []
     for one in _frameworks(image):
@@ -112,11 +104,7 @@ def _release(text: str) -> tuple[int, ...] | None:
 
 
 def image_framework_built_for_other_torch(image: Image) -> Iterator[Finding]:
-    """What is built against torch is built for the release that is here and for its CUDA major.
-
-    Source: what each says of itself: xformers' build record, the tag in flash-attn's version, DeepSpeed's torch_info,
-    torchvision.version.cuda, and a pin `torch==` in METADATA.  PyTorch keeps no binary interface between minors.
-    """
+    """What is built against torch is built for the release that is here and for its CUDA major."""
     frameworks = _frameworks(image)
     build = _torch(image)
     has = _release(build.version)
@@ -160,7 +148,6 @@ def _major(cuda: str) -> int:
 def image_framework_without_gpu(image: Image) -> Iterator[Finding]:
     """In an image whose torch uses GPUs, no other package is a build for the CPU.
 
-    Source: ONNX Runtime's list of execution providers, jax's plugins, torchvision.version, TensorFlow's build record.
     Each falls back to the CPU without a message.
     """
     frameworks = _frameworks(image)
@@ -188,10 +175,7 @@ def _first(library: Library) -> str:
 def image_framework_library_clash(image: Image) -> Iterator[Finding]:
     """No package's import brings a second copy of a CUDA library that torch has mapped.
 
-    Source: what the import maps in a process that has imported torch.  Two files of one soname are an error: which one
-    a call reaches depends on who came first.  Another major beside torch's is a warning: both live side by side as long
-    as no pointer crosses.  A copy under a name of its own and of torch's major, as torchvision's wheel brings of the
-    runtime, is a note: it takes memory and nothing else.
+    Two files of one soname are an error: which one a call reaches depends on who came first.
     """
     frameworks = _frameworks(image)
     _torch(image)

@@ -33,10 +33,7 @@ def _gpu_specs(host: Host) -> tuple[CdiSpec, ...]:
 
 
 def host_cdi_present(host: Host) -> Iterator[Finding]:
-    """There is a CDI specification of the GPUs.
-
-    A warning where the nvidia runtime is there.
-    """
+    """There is a CDI specification of the GPUs."""
     need_gpu(host)
     need_docker_installed(host)
     specs = host.cdi.need("the CDI specifications")
@@ -59,10 +56,7 @@ def host_cdi_present(host: Host) -> Iterator[Finding]:
 
 
 def host_cdi_enabled(host: Host) -> Iterator[Finding]:
-    """Docker reads the CDI specifications that are there.
-
-    Skipped if there is no specification to read.
-    """
+    """Docker reads the CDI specifications that are there."""
     need_gpu(host)
     docker = docker_itself(host)
     _gpu_specs(host)
@@ -82,10 +76,7 @@ def host_cdi_enabled(host: Host) -> Iterator[Finding]:
 
 
 def host_cdi_accepted(host: Host) -> Iterator[Finding]:
-    """Docker offers every GPU that the CDI specifications define, and has no complaint about them.
-
-    Skipped where Docker is too old to list its devices.
-    """
+    """Docker offers every GPU that the CDI specifications define, and has no complaint about them."""
     need_gpu(host)
     docker = docker_itself(host)
     specs = _gpu_specs(host)
@@ -117,11 +108,7 @@ def host_cdi_accepted(host: Host) -> Iterator[Finding]:
 
 
 def host_cdi_fresh(host: Host) -> Iterator[Finding]:
-    """The CDI specification fits the driver that is loaded.
-
-    Its library names hold the driver's version and its files exist.  A specification in /etc/cdi all of whose devices
-    /run/cdi defines anew is not used, and no more than a warning.
-    """
+    """The CDI specification fits the driver that is loaded."""
     need_gpu(host)
     specs = host.cdi.need("the CDI specifications")
     if not specs:
@@ -142,11 +129,7 @@ def host_cdi_fresh(host: Host) -> Iterator[Finding]:
 
 
 def host_cdi_defined_once(host: Host) -> Iterator[Finding]:
-    """Each CDI device has one definition in a directory.
-
-    Engines leave out a device that two files of one directory define; between directories the later one has its way
-    (CDI, package cdi).
-    """
+    """Each CDI device has one definition in a directory."""
     need_gpu(host)
     specs = _gpu_specs(host)
     owners: dict[tuple[str, str], str] = {}
@@ -203,10 +186,7 @@ def _stale(spec: CdiSpec, severity: Severity, version: str, driver: Driver, via:
 
 
 def host_cdi_devices_match(host: Host) -> Iterator[Finding]:
-    """The CDI specifications define the GPUs that NVML lists, no fewer and no others.
-
-    GPUs go by index or UUID, as nvidia-ctk names them; GPUs in MIG mode by their instances.
-    """
+    """The CDI specifications define the GPUs that NVML lists, no fewer and no others."""
     need_gpu(host)
     specs = _gpu_specs(host)
     names = {name.partition("=")[2] for spec in specs for name in nvidia_devices(spec)}
@@ -289,10 +269,7 @@ def _instances(
 
 
 def host_cdi_refresh_works(host: Host) -> Iterator[Finding]:
-    """The service that writes the CDI specification anew at boot has not failed.
-
-    Skipped where it is not installed.
-    """
+    """The service that writes the CDI specification anew at boot has not failed."""
     need_gpu(host)
     service = host.services.need("systemd's services").get(_REFRESH)
     if service is None or service.load == "not-found":

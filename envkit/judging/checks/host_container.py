@@ -32,11 +32,7 @@ _SLOW_STORAGE = {
 
 
 def host_docker_reachable(host: Host) -> Iterator[Finding]:
-    """The Docker Engine answers.
-
-    A machine without any Docker is warned, for envkit can do without.  Skipped where another engine is, or inside a
-    container; unknown for a user who may not open its socket.
-    """
+    """The Docker Engine answers."""
     docker = host.docker.need("the Docker Engine")
     if docker.ended == "answered":
         return
@@ -67,10 +63,7 @@ def host_docker_reachable(host: Host) -> Iterator[Finding]:
 
 
 def host_docker_config_valid(host: Host) -> Iterator[Finding]:
-    """Docker's daemon.json can be used.
-
-    Skipped without Docker.
-    """
+    """Docker's daemon.json can be used."""
     need_docker_installed(host)
     config = host.daemon_config.need("Docker's configuration")
     if config.error:
@@ -102,10 +95,7 @@ def host_docker_config_valid(host: Host) -> Iterator[Finding]:
 
 
 def host_docker_config_in_force(host: Host) -> Iterator[Finding]:
-    """The engine runs with what its daemon.json says: it was restarted after the last change.
-
-    Compared are runtimes, default runtime and data root with the engine's own words (/info).
-    """
+    """The engine runs with what its daemon.json says: it was restarted after the last change."""
     docker = docker_itself(host)
     config = host.daemon_config.need("Docker's configuration")
     if not _SYSTEM_SOCKET.fullmatch(docker.endpoint) or is_rootless(docker):
@@ -136,10 +126,7 @@ def _not_in_force(config: DaemonConfig, docker: Docker) -> Iterator[tuple[str, s
 
 
 def host_docker_new_enough(host: Host) -> Iterator[Finding]:
-    """Docker is new enough to hand out GPUs, by --gpus and by CDI.
-
-    An error below --gpus, a warning below CDI.
-    """
+    """Docker is new enough to hand out GPUs, by --gpus and by CDI."""
     need_gpu(host)
     docker = docker_itself(host)
     spoken = api(docker)
@@ -156,11 +143,7 @@ def host_docker_new_enough(host: Host) -> Iterator[Finding]:
 
 
 def host_docker_native(host: Host) -> Iterator[Finding]:
-    """Docker runs on this machine itself, where the GPUs and their driver are.
-
-    Docker Desktop runs containers in a virtual machine without GPUs; a snap sees its own files in place of the driver's
-    and the toolkit's.
-    """
+    """Docker runs on this machine itself, where the GPUs and their driver are."""
     need_gpu(host)
     docker = docker_itself(host)
     if not docker.system or not docker.root:
@@ -183,10 +166,7 @@ def host_docker_native(host: Host) -> Iterator[Finding]:
 
 
 def host_docker_local(host: Host) -> Iterator[Finding]:
-    """The Docker Engine that answers is that of this machine.
-
-    Otherwise what is said here of containers is true of another machine.
-    """
+    """The Docker Engine that answers is that of this machine."""
     docker = docker_itself(host)
     if not docker.endpoint:
         raise Unknown("the endpoint of the engine was not observed")
@@ -235,10 +215,7 @@ def host_docker_storage_driver(host: Host) -> Iterator[Finding]:
 
 
 def host_docker_memlock_for_rdma(host: Host) -> Iterator[Finding]:
-    """Containers may lock memory for RDMA without being told so one by one.
-
-    A note, on machines with RDMA devices: `--ulimit memlock=-1` does the same for one container.
-    """
+    """Containers may lock memory for RDMA without being told so one by one."""
     docker = docker_itself(host)
     if not host.infiniband.need("the RDMA devices"):
         raise Skip("no RDMA device on this machine")
@@ -262,10 +239,7 @@ def host_docker_memlock_for_rdma(host: Host) -> Iterator[Finding]:
 
 
 def host_docker_reaches_gpu(host: Host) -> Iterator[Finding]:
-    """Docker has a way to a GPU.
-
-    By the nvidia runtime, by the hook of --gpus, or by CDI; one of them is enough.
-    """
+    """Docker has a way to a GPU."""
     need_gpu(host)
     docker = docker_itself(host)
     if "nvidia" in docker.runtimes:
@@ -304,11 +278,7 @@ def _reaches_by_cdi(host: Host, docker: Docker, dirs: tuple[str, ...]) -> tuple[
 
 
 def host_docker_gpus_option(host: Host) -> Iterator[Finding]:
-    """`docker run --gpus` finds a device driver.
-
-    Docker looks for the toolkit's hook when it starts, a newer one for CDI too; without either it could not select a
-    device driver.  A warning, for --runtime=nvidia and CDI devices do without.
-    """
+    """`docker run --gpus` finds a device driver."""
     need_gpu(host)
     docker = docker_itself(host)
     programs = host.toolkit.need("the container toolkit").programs

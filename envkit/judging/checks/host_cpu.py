@@ -56,8 +56,7 @@ def host_cpus_online(host: Host) -> Iterator[Finding]:
 def host_cpu_governor(host: Host) -> Iterator[Finding]:
     """No governor holds the processors' clocks down.
 
-    A fixed low clock is a warning anywhere; on a server with GPUs anything but "performance" is one.  A guest has no
-    governor.
+    A guest has no governor.
     """
     frequencies = host.scaling.need("how the processors' clocks are set").frequencies
     if not frequencies:
@@ -97,10 +96,7 @@ def _governor(one: Frequency, via: str) -> Finding:
 
 
 def host_cpu_speed_unlimited(host: Host) -> Iterator[Finding]:
-    """The processors may run as fast as they can.
-
-    A limit below _LIMIT_PERCENT of the hardware's most is a warning, turbo switched off a note.
-    """
+    """The processors may run as fast as they can."""
     scaling = host.scaling.need("how the processors' clocks are set")
     if not scaling.frequencies:
         raise Skip("the kernel does not set this machine's processor clocks")
@@ -159,11 +155,7 @@ def host_cpus_granted(host: Host) -> Iterator[Finding]:
 
 
 def host_omp_threads_fit(host: Host) -> Iterator[Finding]:
-    """No thread pool will be larger than the processors that this process is granted.
-
-    Without OMP_NUM_THREADS a pool has a thread for each processor of the affinity, whatever the group's quota says
-    (OpenMP specification, OMP_NUM_THREADS; cgroup v2 documentation, cpu.max).
-    """
+    """No thread pool will be larger than the processors that this process is granted."""
     variables = host.environment.need("the environment")
     usable = host.processors.need("the processors").usable
     here, via = granted(host)

@@ -44,10 +44,7 @@ def _config_valid(engine: CriEngine, service: str, via: str) -> Iterator[Finding
 
 
 def host_containerd_reaches_gpu(host: Host) -> Iterator[Finding]:
-    """containerd has a way to a GPU for Kubernetes: a runtime of the toolkit's, or CDI.
-
-    Skipped where Kubernetes uses another engine.
-    """
+    """containerd has a way to a GPU for Kubernetes: a runtime of the toolkit's, or CDI."""
     need_gpu(host)
     node(host)
     engine = containerd_of(host)
@@ -86,10 +83,7 @@ def _reaches_gpu(host: Host, engine: CriEngine, service: str, via: str) -> Itera
 
 
 def host_containerd_cgroup_driver(host: Host) -> Iterator[Finding]:
-    """containerd's runtimes leave control groups to the same manager as the kubelet.
-
-    With two of them limits are lost under load (Kubernetes, container runtimes, cgroup drivers).
-    """
+    """containerd's runtimes leave control groups to the same manager as the kubelet."""
     kubelet = node(host)
     engine = containerd_of(host)
     if not kubelet.cgroup_driver:
@@ -111,10 +105,7 @@ def host_containerd_cgroup_driver(host: Host) -> Iterator[Finding]:
 
 
 def host_kubernetes_offers_gpus(host: Host) -> Iterator[Finding]:
-    """The kubelet has a device plugin, or a driver for dynamic resources, that offers the GPUs.
-
-    A note: a node may be set up for other work.
-    """
+    """The kubelet has a device plugin, or a driver for dynamic resources, that offers the GPUs."""
     need_gpu(host)
     kubelet = node(host)
     if any(name.startswith("nvidia") for name in kubelet.sockets) or "gpu.nvidia.com" in kubelet.drivers:
@@ -129,10 +120,7 @@ def host_kubernetes_offers_gpus(host: Host) -> Iterator[Finding]:
 
 
 def host_podman_reaches_gpu(host: Host) -> Iterator[Finding]:
-    """Podman has a way to a GPU: CDI, or the toolkit's OCI hook.
-
-    A warning where Docker is there too.
-    """
+    """Podman has a way to a GPU: CDI, or the toolkit's OCI hook."""
     need_gpu(host)
     podman = podman_of(host)
     if podman.error:
@@ -189,10 +177,7 @@ def host_podman_hook_gone(host: Host) -> Iterator[Finding]:
 
 
 def host_enroot_reaches_gpu(host: Host) -> Iterator[Finding]:
-    """enroot has its hook for GPUs, and the hook what it calls.
-
-    enroot passes over a hook that may not be executed, without a word.
-    """
+    """enroot has its hook for GPUs, and the hook what it calls."""
     need_gpu(host)
     enroot = host.enroot.need("enroot's configuration")
     if not enroot.installed:

@@ -22,10 +22,7 @@ _OWNERS = {
 
 
 def host_device_nodes_current(host: Host) -> Iterator[Finding]:
-    """The driver's device files have the numbers under which the kernel knows the driver now.
-
-    Files of a module that is not loaded are not asked about.
-    """
+    """The driver's device files have the numbers under which the kernel knows the driver now."""
     need_own_driver(host)
     nodes = host.device_nodes.need("the device nodes")
     majors = host.driver_majors.need("the device numbers of the driver")
@@ -58,10 +55,7 @@ def host_device_nodes_current(host: Host) -> Iterator[Finding]:
 
 
 def host_dev_char_links_present(host: Host) -> Iterator[Finding]:
-    """Each device file of a GPU has its link by number in /dev/char, by which systemd knows devices.
-
-    Asked where Docker leaves its control groups to systemd; files whose numbers were not seen are not asked about.
-    """
+    """Each device file of a GPU has its link by number in /dev/char, by which systemd knows devices."""
     need_own_driver(host)
     driver = docker_engine(host).cgroup_driver
     if driver != "systemd":
@@ -108,10 +102,7 @@ def _excluded(what: str, uuid: str, where: str, via: str) -> Finding:
 
 
 def host_mig_devices_present(host: Host) -> Iterator[Finding]:
-    """Every MIG instance has its capability's device file.
-
-    Skipped without MIG instances.
-    """
+    """Every MIG instance has its capability's device file."""
     need_own_driver(host)
     capabilities = host.mig_capabilities.need("the capabilities of MIG instances")
     if not capabilities:
@@ -136,10 +127,7 @@ def _in_proc(name: str) -> str:
 
 
 def host_selinux_admits_gpus(host: Host) -> Iterator[Finding]:
-    """SELinux lets Docker's containers use devices.
-
-    Skipped where SELinux does not enforce, or Docker does not use it.
-    """
+    """SELinux lets Docker's containers use devices."""
     need_own_gpu(host)
     selinux = host.selinux.need("SELinux")
     if selinux.state != "enforcing":
@@ -160,11 +148,7 @@ def host_selinux_admits_gpus(host: Host) -> Iterator[Finding]:
 
 
 def host_audit_free_of_gpu_denials(host: Host) -> Iterator[Finding]:
-    """SELinux refused nobody one of NVIDIA's device files since boot.
-
-    A warning, for one container with a label of its own is enough.  Skipped where SELinux does not enforce or nothing
-    keeps an audit log.
-    """
+    """SELinux refused nobody one of NVIDIA's device files since boot."""
     need_own_gpu(host)
     selinux = host.selinux.need("SELinux")
     if selinux.state != "enforcing":

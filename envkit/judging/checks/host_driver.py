@@ -57,7 +57,7 @@ _NVML_CODES = {
 def host_driver_loaded(host: Host) -> Iterator[Finding]:
     """The NVIDIA kernel module is loaded.
 
-    Skipped without a GPU.  Under WSL the module is that of Windows, and NVML's answer stands for it.
+    Under WSL the module is that of Windows, and NVML's answer stands for it.
     """
     need_gpu(host)
     if is_loaded(host):
@@ -86,10 +86,7 @@ def host_driver_loaded(host: Host) -> Iterator[Finding]:
 
 
 def host_nouveau_absent(host: Host) -> Iterator[Finding]:
-    """The nouveau module is not loaded.
-
-    An error where nouveau holds a GPU or the NVIDIA driver is not there, else a warning.
-    """
+    """The nouveau module is not loaded."""
     need_gpu(host)
     if "nouveau" not in host.modules.need("the list of loaded kernel modules"):
         return
@@ -105,10 +102,7 @@ def host_nouveau_absent(host: Host) -> Iterator[Finding]:
 
 
 def host_gpus_bound_to_nvidia(host: Host) -> Iterator[Finding]:
-    """Every GPU on the bus is bound to the NVIDIA driver.
-
-    A GPU set aside for a virtual machine (vfio-pci) is a warning.
-    """
+    """Every GPU on the bus is bound to the NVIDIA driver."""
     need_gpu(host)
     gpus = host.pci_gpus.need("the PCI bus")
     if not gpus:
@@ -134,10 +128,7 @@ def host_gpus_bound_to_nvidia(host: Host) -> Iterator[Finding]:
 
 
 def host_driver_libraries_present(host: Host) -> Iterator[Finding]:
-    """The driver's user-space libraries are installed and whole.
-
-    Unknown if NVML answers and its library is in none of the usual directories.
-    """
+    """The driver's user-space libraries are installed and whole."""
     need_gpu(host)
     libraries = host.driver_libraries.need("the driver's libraries")
     nvml = host.nvml.value
@@ -172,11 +163,7 @@ def _broken(copy: DriverLibrary, via: str) -> Finding:
 
 
 def host_driver_libraries_match_module(host: Host) -> Iterator[Finding]:
-    """The driver's libraries on disk are of the loaded kernel module's version.
-
-    Skipped without a driver; unknown if no library's name has a version.  A newer libcuda of a cuda-compat package
-    is a warning, for it differs on purpose.
-    """
+    """The driver's libraries on disk are of the loaded kernel module's version."""
     need_driver(host)
     if wsl(host):
         raise Skip("under WSL the kernel driver is that of Windows")
@@ -204,10 +191,7 @@ def host_driver_libraries_match_module(host: Host) -> Iterator[Finding]:
 
 
 def host_nvml_answers(host: Host) -> Iterator[Finding]:
-    """NVML answers.
-
-    An error, a hang and a death are findings; a reader that could not run is unknown.
-    """
+    """NVML answers."""
     need_driver(host)
     nvml = host.nvml.need("NVML")
     if nvml.ended == "answered":
@@ -238,12 +222,7 @@ def _nameless(nvml: Nvml, via: str) -> Iterator[Finding]:
 
 
 def host_device_nodes_open(host: Host) -> Iterator[Finding]:
-    """The driver's device nodes exist and can be opened.
-
-    A warning are nvidia-modeset, which serves displays; nvidia-uvm-tools, which serves profilers and debuggers;
-    and nvidia-uvm before the first CUDA program has loaded its module.  GPUs that a scheduler withholds while it leaves
-    others are no fault.
-    """
+    """The driver's device nodes exist and can be opened."""
     need_driver(host)
     nodes = {node.path: node for node in host.device_nodes.need("the device nodes")}
     if not wsl(host):
@@ -282,10 +261,7 @@ def _closed_node(node: DeviceNode, severity: Severity, via: str) -> Finding:
 
 
 def host_driver_meets_cuda(host: Host, facts: Facts) -> Iterator[Finding]:
-    """The driver is new enough for the CUDA that shall run here.
-
-    Skipped if no CUDA was declared; the floors come from the facts.
-    """
+    """The driver is new enough for the CUDA that shall run here."""
     need_driver(host)
     if host.wanted_cuda.value is None:
         raise Skip("no CUDA version was declared for this machine")
@@ -314,10 +290,7 @@ def host_driver_meets_cuda(host: Host, facts: Facts) -> Iterator[Finding]:
 
 
 def host_driver_not_refused(host: Host) -> Iterator[Finding]:
-    """The kernel log does not say that the kernel refused the driver's module, or the module this machine's GPUs.
-
-    An unreadable log is unknown.
-    """
+    """The kernel log does not say that the kernel refused the driver's module, or the module this machine's GPUs."""
     need_own_gpu(host)
     lines = log_lines(host, "driver")
     for pattern, meaning, fix in _REFUSED:

@@ -19,10 +19,7 @@ _GRACE_HOPPER = frozenset({0x2342, 0x2348})
 
 
 def host_driver_jit_present(host: Host) -> Iterator[Finding]:
-    """The driver's PTX compiler is installed beside its libcuda.
-
-    Skipped where libcuda itself is in none of the usual directories.
-    """
+    """The driver's PTX compiler is installed beside its libcuda."""
     need_driver(host)
     names = {library.name for library in host.driver_libraries.need("the driver's libraries")}
     if "libcuda" not in names:
@@ -38,11 +35,7 @@ def host_driver_jit_present(host: Host) -> Iterator[Finding]:
 
 
 def host_driver_on_disk_is_loaded(host: Host) -> Iterator[Finding]:
-    """The nvidia module on disk is of the version that is loaded.
-
-    Skipped where the modules are not on this file system, as in a container, and where the libraries were updated with
-    it: host-driver-libraries-match-module tells that.
-    """
+    """The nvidia module on disk is of the version that is loaded."""
     need_own_driver(host)
     driver, via = loaded_driver(host)
     doubts = []
@@ -65,10 +58,7 @@ def host_driver_on_disk_is_loaded(host: Host) -> Iterator[Finding]:
 
 
 def host_driver_built_for_kernel(host: Host) -> Iterator[Finding]:
-    """The running kernel has an nvidia module, or the driver is loaded already.
-
-    Skipped where the driver was loaded from elsewhere, as by a driver container.
-    """
+    """The running kernel has an nvidia module, or the driver is loaded already."""
     need_own_gpu(host)
     kernels = host.kernels.need("the kernels on this machine")
     running = next((kernel for kernel in kernels if kernel.running), None)
@@ -89,10 +79,7 @@ def host_driver_built_for_kernel(host: Host) -> Iterator[Finding]:
 
 
 def host_driver_built_for_next_kernel(host: Host) -> Iterator[Finding]:
-    """A newer kernel that waits for the next boot has an nvidia module too.
-
-    Only kernels of the running one's flavor are asked about.
-    """
+    """A newer kernel that waits for the next boot has an nvidia module too."""
     need_own_driver(host)
     nvidia_files(host)
     running = running_kernel(host)
@@ -115,10 +102,7 @@ def _flavor(release: str) -> str:
 
 
 def host_secure_boot_admits_driver(host: Host) -> Iterator[Finding]:
-    """The nvidia module carries a signature where the kernel takes no other.
-
-    That the signature's key is known to the kernel only its log tells.
-    """
+    """The nvidia module carries a signature where the kernel takes no other."""
     need_own_gpu(host)
     files = nvidia_files(host)
     if host.module_signing.is_unsupported:
@@ -142,10 +126,7 @@ def host_secure_boot_admits_driver(host: Host) -> Iterator[Finding]:
 
 
 def host_driver_flavor_fits_gpus(host: Host) -> Iterator[Finding]:
-    """The kernel module's flavor, open or proprietary, drives every GPU here.
-
-    GPUs from Blackwell on and Grace Hopper need the open one; GPUs before Turing the proprietary one.
-    """
+    """The kernel module's flavor, open or proprietary, drives every GPU here."""
     need_own_driver(host)
     flavor = host.module.need("the loaded module").flavor
     gpus = [gpu for gpu in host.pci_gpus.need("the PCI bus") if gpu.driver not in SET_ASIDE]
@@ -172,11 +153,7 @@ def host_driver_flavor_fits_gpus(host: Host) -> Iterator[Finding]:
 
 
 def host_gsp_firmware_present(host: Host) -> Iterator[Finding]:
-    """The GSP firmware of the loaded driver lies on disk.
-
-    An error where a GPU runs without it now, else a warning: the next load of the module needs it.  Skipped in a
-    container, and where the proprietary module runs all GPUs without GSP.
-    """
+    """The GSP firmware of the loaded driver lies on disk."""
     need_own_driver(host)
     files = nvidia_files(host)
     firmware = host.firmware.need("the firmware directories")
@@ -201,10 +178,7 @@ def host_gsp_firmware_present(host: Host) -> Iterator[Finding]:
 
 
 def host_driver_installed_once(host: Host) -> Iterator[Finding]:
-    """One driver is installed: no libcuda of another version beside it, no .run installer over packages.
-
-    Libraries of cuda-compat do not count.
-    """
+    """One driver is installed: no libcuda of another version beside it, no .run installer over packages."""
     need_own_gpu(host)
     install = host.driver_install.need("the traces of the driver's installation")
     own = {path: version for path, version in install.libraries.items() if "compat" not in path.split("/")}

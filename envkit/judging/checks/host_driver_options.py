@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from envkit.judging.checks._driver import driver_params, need_own_driver, need_own_gpu
-from envkit.judging.checks._gpus import each_gpu, told
+from envkit.judging.checks._gpus import each_gpu, of_each_gpu, told
 from envkit.judging.checks._host import gpu_name, is_loaded, is_workstation, need_driver, nvml_answers, wsl
 from envkit.model import Finding, Observed, Severity, Skip, Unknown
 from envkit.subjects import Host
@@ -33,10 +33,7 @@ _FIRMWARE_MODE = 0x0F
 
 
 def host_driver_options_plain(host: Host) -> Iterator[Finding]:
-    """No option of the driver is in force that costs speed, safety or support.
-
-    Options that this driver does not have are not asked about.
-    """
+    """No option of the driver is in force that costs speed, safety or support."""
     need_own_driver(host)
     params = driver_params(host)
     via = host.driver_params.via
@@ -60,10 +57,7 @@ def _option(name: str, value: str, severity: Severity, cost: str, via: str) -> F
 
 
 def host_driver_options_in_force(host: Host) -> Iterator[Finding]:
-    """The options that files ask for are those that the loaded driver has.
-
-    Options that the driver does not list are not asked about.
-    """
+    """The options that files ask for are those that the loaded driver has."""
     need_own_driver(host)
     lines = [line for line in host.modprobe.need("modprobe's files") if line.command == "options"]
     wished: dict[str, tuple[str, str]] = {}
@@ -109,10 +103,7 @@ def _number(text: str) -> int | str:
 
 
 def host_driver_not_blacklisted(host: Host) -> Iterator[Finding]:
-    """No file keeps the driver's modules from being loaded.
-
-    An error while the driver is not loaded, else a warning: the next boot may come up without it.
-    """
+    """No file keeps the driver's modules from being loaded."""
     need_own_gpu(host)
     for line in host.modprobe.need("modprobe's files"):
         barred = line.command == "blacklist" or (line.command == "install" and _does_nothing(line.text))
@@ -134,7 +125,7 @@ def _does_nothing(text: str) -> bool:
 def host_profiling_allowed(host: Host) -> Iterator[Finding]:
     """Nsight Compute, where it is installed, may read the GPUs' counters.
 
-    Skipped without it.  The driver lets everybody, or who has CAP_SYS_ADMIN or CAP_PERFMON.
+    The driver lets everybody, or who has CAP_SYS_ADMIN or CAP_PERFMON.
     """
     need_own_driver(host)
     profilers = host.profilers.need("the profilers on this machine")
@@ -158,10 +149,7 @@ def host_profiling_allowed(host: Host) -> Iterator[Finding]:
 
 
 def host_driver_survives_sleep(host: Host) -> Iterator[Finding]:
-    """A machine that slept kept its GPUs' memory, or never slept.
-
-    A note: CUDA may fail with error 999 after a sleep without NVreg_PreserveVideoMemoryAllocations.
-    """
+    """A machine that slept kept its GPUs' memory, or never slept."""
     need_own_driver(host)
     if host.suspends.is_unsupported:
         raise Skip("this kernel has no sleep")
@@ -200,10 +188,7 @@ def host_persistenced_alive(host: Host) -> Iterator[Finding]:
 
 
 def host_bar1_large(host: Host) -> Iterator[Finding]:
-    """The bus sees at least a quarter of each GPU's memory at once.
-
-    Asked of GPUs from Ampere on, whose window can hold it all; a note on workstation GPUs; not asked of vGPUs.
-    """
+    """The bus sees at least a quarter of each GPU's memory at once."""
     yield from each_gpu(host, lambda gpu: _small(gpu, told(_window(gpu), "a window for its memory (BAR1)")))
 
 
@@ -228,33 +213,24 @@ def _small(gpu: Gpu, bar1: Bar1) -> Iterator[Finding]:
         )
 
 
-def host_vgpu_licensed(host: Host) -> Iterator[Finding]:
-    """A virtual GPU has its license.
-
-    GPUs that need none are skipped.
-    """
-
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        license = told(gpu.license, "a license")
-        if license != "licensed":
-            yield Finding(
-                f"{gpu_name(gpu)} is {license}",
-                Severity.ERROR if license == "unlicensed" else Severity.WARNING,
-                f"GPU {gpu.index}",
-                {license: gpu.license.via},
-                "without it the GPU is slowed down after a while: put the client token into "
-                "/etc/nvidia/ClientConfigToken and run `systemctl restart nvidia-gridd`; "
-                "check it with `nvidia-smi -q | grep License`",
-            )
-
-    yield from each_gpu(host, judge)
+@of_each_gpu
+def host_vgpu_licensed(gpu: Gpu) -> Iterator[Finding]:
+    """A virtual GPU has its license."""
+    license = told(gpu.license, "a license")
+    if license != "licensed":
+        yield Finding(
+            f"{gpu_name(gpu)} is {license}",
+            Severity.ERROR if license == "unlicensed" else Severity.WARNING,
+            f"GPU {gpu.index}",
+            {license: gpu.license.via},
+            "without it the GPU is slowed down after a while: put the client token into "
+            "/etc/nvidia/ClientConfigToken and run `systemctl restart nvidia-gridd`; "
+            "check it with `nvidia-smi -q | grep License`",
+        )
 
 
 def host_confidential_ready(host: Host) -> Iterator[Finding]:
-    """GPUs in confidential computing mode take work.
-
-    Skipped where the mode is off or the platform has none.
-    """
+    """GPUs in confidential computing mode take work."""
     need_driver(host)
     seen = nvml_answers(host).confidential
     if seen.is_unsupported:
@@ -275,10 +251,7 @@ def host_confidential_ready(host: Host) -> Iterator[Finding]:
 
 
 def host_wsl_driver_from_windows(host: Host) -> Iterator[Finding]:
-    """Under WSL the driver's libraries are those of Windows, and WSL is the second.
-
-    Skipped elsewhere.
-    """
+    """Under WSL the driver's libraries are those of Windows, and WSL is the second."""
     kernel = host.kernel.need("the kernel")
     if "microsoft" not in kernel.lower():
         raise Skip("this is not WSL")

@@ -54,10 +54,7 @@ def host_driver_packages_one_version(host: Host) -> Iterator[Finding]:
 
 
 def host_driver_packages_configured(host: Host) -> Iterator[Finding]:
-    """The driver's packages are configured to the end.
-
-    A package stays half-configured where its module could not be built.
-    """
+    """The driver's packages are configured to the end."""
     need_own_gpu(host)
     for package in driver_packages(host):
         if package.state in _UNFINISHED:
@@ -72,10 +69,7 @@ def host_driver_packages_configured(host: Host) -> Iterator[Finding]:
 
 
 def host_driver_packages_held(host: Host) -> Iterator[Finding]:
-    """Unattended upgrades do not replace the driver under a running job.
-
-    They are off, or leave the driver's packages alone, or these are held.
-    """
+    """Unattended upgrades do not replace the driver under a running job."""
     need_own_gpu(host)
     packages = [package for package in driver_packages(host) if _FELT.fullmatch(package.name)]
     if not packages:
@@ -112,10 +106,7 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 def host_no_pending_reboot(host: Host) -> Iterator[Finding]:
-    """The distribution does not ask for a reboot.
-
-    A note where neither the kernel nor the driver asks for it.
-    """
+    """The distribution does not ask for a reboot."""
     if host.reboot.is_unsupported:
         raise Skip(NO_DPKG)
     reboot = host.reboot.need("whether a reboot is due")
@@ -135,8 +126,7 @@ def host_no_pending_reboot(host: Host) -> Iterator[Finding]:
 def host_driver_branch_supported(host: Host, facts: Facts) -> Iterator[Finding]:
     """NVIDIA still supports the driver's branch.
 
-    The end of life comes from the facts, the day from the machine's clock.  Skipped where the facts have no end of the
-    branch; the last day of a month counts where only the month is known.
+    The end of life comes from the facts, the day from the machine's clock.
     """
     need_own_driver(host)
     driver, via = loaded_driver(host)

@@ -59,10 +59,7 @@ _PTRACE_MOST = 1  # kernel documentation, Yama: 1 lets a parent and root attach,
 
 
 def host_visible_devices_valid(host: Host) -> Iterator[Finding]:
-    """CUDA_VISIBLE_DEVICES names GPUs that exist, each once.
-
-    CUDA's rule: an invalid name hides itself and all that follow (CUDA C++ Programming Guide).
-    """
+    """CUDA_VISIBLE_DEVICES names GPUs that exist, each once."""
     need_driver(host)
     text = host.environment.need("the environment").get("CUDA_VISIBLE_DEVICES")
     if text is None:
@@ -190,10 +187,7 @@ def _paths(host: Host, *variables: str) -> list[NamedPath]:
 
 
 def host_cuda_home_valid(host: Host) -> Iterator[Finding]:
-    """CUDA_HOME and CUDA_PATH, where they are set, lead to one toolkit with a compiler.
-
-    PyTorch's extension builder takes the first of them that is set (torch.utils.cpp_extension).
-    """
+    """CUDA_HOME and CUDA_PATH, where they are set, lead to one toolkit with a compiler."""
     variables = host.environment.need("the environment")
     asked = {name: variables[name] for name in ("CUDA_HOME", "CUDA_PATH") if name in variables}
     if not asked:
@@ -345,10 +339,7 @@ def _left_on(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def host_device_order_set(host: Host) -> Iterator[Finding]:
-    """On a machine with different GPUs CUDA numbers them as nvidia-smi does.
-
-    CUDA puts the fastest first unless CUDA_DEVICE_ORDER is PCI_BUS_ID (CUDA C++ Programming Guide).
-    """
+    """On a machine with different GPUs CUDA numbers them as nvidia-smi does."""
     need_driver(host)
     gpus = nvml_answers(host).gpus
     order = host.environment.need("the environment").get("CUDA_DEVICE_ORDER")
@@ -398,10 +389,7 @@ def host_mps_directory_valid(host: Host) -> Iterator[Finding]:
 
 
 def host_cache_directories_writable(host: Host) -> Iterator[Finding]:
-    """HOME and the directories of caches can be written to.
-
-    Triton, torch.compile, CUDA's JIT and downloads of models keep theirs below HOME unless told otherwise.
-    """
+    """HOME and the directories of caches can be written to."""
     paths = _paths(host, *_CACHES)
     if not any(one.variable == "HOME" for one in paths):
         yield Finding(

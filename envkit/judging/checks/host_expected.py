@@ -39,10 +39,7 @@ def _within(version: str, wanted: str) -> bool:
 
 
 def host_expected_gpus(host: Host) -> Iterator[Finding]:
-    """As many GPUs of the expected name are there as the contract says.
-
-    That there is none is asked of the PCI bus and of /dev as well, for without a driver NVML shows none anywhere.
-    """
+    """As many GPUs of the expected name are there as the contract says."""
     wanted = _contract(host).gpus
     if wanted.count is None and not wanted.name:
         raise Skip("the contract says no number or name of GPUs")

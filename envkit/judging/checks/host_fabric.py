@@ -59,10 +59,7 @@ def _running(host: Host, program: str) -> bool:
 
 
 def host_fabric_manager_runs(host: Host) -> Iterator[Finding]:
-    """The fabric manager runs where NVSwitches need it.
-
-    The process itself counts: a GPU keeps its fabric state after the fabric manager died.
-    """
+    """The fabric manager runs where NVSwitches need it."""
     need_driver(host)
     if _running(host, "nv-fabricmanager"):
         return
@@ -115,10 +112,7 @@ def host_fabric_manager_steady(host: Host) -> Iterator[Finding]:
 
 
 def host_fabric_manager_matches_driver(host: Host) -> Iterator[Finding]:
-    """The fabric manager's package has the loaded driver's version.
-
-    It refuses to start with any other one.
-    """
+    """The fabric manager's package has the loaded driver's version."""
     need_driver(host)
     findings = list(_versions(host, re.compile(r"nvidia-fabric-?manager(-[0-9]+)?"), "the fabric manager"))
     if findings:
@@ -154,10 +148,7 @@ def _versions(host: Host, names: re.Pattern[str], what: str) -> Iterator[Finding
 
 
 def host_fabric_log_clean(host: Host) -> Iterator[Finding]:
-    """The fabric manager has logged no error since it started.
-
-    An error of a switch that the vendor calls fatal, or a topology it refuses, is an error; the rest is a warning.
-    """
+    """The fabric manager has logged no error since it started."""
     need_driver(host)
     log = host.fabric_log.need("the fabric manager's log")
     if not log.present:
@@ -200,10 +191,7 @@ def host_nvlsm_runs(host: Host) -> Iterator[Finding]:
 
 
 def host_nvswitch_bridges_ready(host: Host) -> Iterator[Finding]:
-    """Each network card that manages NVSwitches is an RDMA device and takes management datagrams.
-
-    Without mlx5_ib or ib_umad the fabric manager finds no switch and starts for another kind of machine.
-    """
+    """Each network card that manages NVSwitches is an RDMA device and takes management datagrams."""
     need_driver(host)
     managing = bridges(host)
     if not managing:
@@ -296,10 +284,7 @@ def host_imex_runs(host: Host) -> Iterator[Finding]:
 
 
 def host_imex_channels(host: Host) -> Iterator[Finding]:
-    """Where nvidia-imex runs there is a channel for programs to use.
-
-    A note: a scheduler may make one for each job.
-    """
+    """Where nvidia-imex runs there is a channel for programs to use."""
     need_driver(host)
     if _imex_unit(host).active != "active":
         raise Skip("nvidia-imex does not run")

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from envkit.judging.checks._gpus import each_gpu, each_product, is_laptop, known, told, where
+from envkit.judging.checks._gpus import (
+    is_laptop,
+    known,
+    of_each_gpu,
+    of_each_product,
+    told,
+    where,
+)
 from envkit.judging.checks._host import (
     SET_ASIDE,
     gpu_name,
@@ -47,11 +54,7 @@ _RECOVERY = {
 
 
 def host_gpu_present(host: Host) -> Iterator[Finding]:
-    """An NVIDIA GPU is on this machine.
-
-    Three places are asked: the PCI bus, /dev and NVML; one of them is enough.  Skipped where the contract says that
-    there is none, which host-expected-gpus judges.
-    """
+    """An NVIDIA GPU is on this machine."""
     if host.expected.value is not None and host.expected.value.gpus.count == 0:
         raise Skip("the contract says that no GPU is here")
     signs, silent = gpu_signs(host)
@@ -73,11 +76,7 @@ def host_gpu_present(host: Host) -> Iterator[Finding]:
 
 
 def host_gpu_counts_agree(host: Host) -> Iterator[Finding]:
-    """NVML, /dev and the PCI bus show the same number of GPUs.
-
-    GPUs set aside for virtual machines do not count, nor those whose nodes a scheduler withholds.  Skipped in a
-    container that was handed some of the GPUs, for it sees the whole machine's bus.
-    """
+    """NVML, /dev and the PCI bus show the same number of GPUs."""
     need_driver(host)
     if wsl(host):
         raise Skip("under WSL all GPUs are behind /dev/dxg")
@@ -107,35 +106,26 @@ def host_gpu_counts_agree(host: Host) -> Iterator[Finding]:
     )
 
 
-def host_gpus_answer(host: Host) -> Iterator[Finding]:
-    """Every GPU that NVML lists answers its questions.
-
-    One that fell off the bus, needs a reset or lacks power answers none.
-    """
-
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        state = gpu.state.need("whether it answers")
-        if state == "answers":
-            return
-        words, fix = _SILENT.get(state, (f"answers no question: {state}", _SILENT_FIX))
-        if "power" in state.lower():
-            fix = "its power cables are not plugged in, or the supply is too weak: check them with the power off"
-        yield Finding(
-            f"{gpu_name(gpu)} {words}",
-            Severity.ERROR,
-            where(gpu),
-            {state: gpu.state.via},
-            f"{fix}; check it with `nvidia-smi -L`",
-        )
-
-    yield from each_gpu(host, judge)
+@of_each_gpu
+def host_gpus_answer(gpu: Gpu) -> Iterator[Finding]:
+    """Every GPU that NVML lists answers its questions."""
+    state = gpu.state.need("whether it answers")
+    if state == "answers":
+        return
+    words, fix = _SILENT.get(state, (f"answers no question: {state}", _SILENT_FIX))
+    if "power" in state.lower():
+        fix = "its power cables are not plugged in, or the supply is too weak: check them with the power off"
+    yield Finding(
+        f"{gpu_name(gpu)} {words}",
+        Severity.ERROR,
+        where(gpu),
+        {state: gpu.state.via},
+        f"{fix}; check it with `nvidia-smi -L`",
+    )
 
 
 def host_gpus_alike(host: Host) -> Iterator[Finding]:
-    """The GPUs of the machine are of one product and one memory size.
-
-    A note where one of them is a workstation GPU or drives a screen, which is how workstations are built.
-    """
+    """The GPUs of the machine are of one product and one memory size."""
     need_driver(host)
     gpus = nvml_answers(host).gpus
     if len(gpus) < 2:
@@ -168,109 +158,86 @@ def host_gpus_alike(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_vbios_alike(host: Host) -> Iterator[Finding]:
+@of_each_product
+def host_vbios_alike(product: str, gpus: list[Gpu]) -> Iterator[Finding]:
     """GPUs of one board have one VBIOS.
 
     Workstation GPUs come from many makers, each with its own, and are skipped; boards are told apart by part number.
     """
-
-    def judge(product: str, gpus: list[Gpu]) -> Iterator[Finding]:
-        if is_workstation(gpus[0]):
-            raise Skip("workstation GPUs have their makers' VBIOS")
-        boards: dict[str, dict[str, list[int]]] = {}
-        for gpu in gpus:
-            version = told(gpu.vbios, "its VBIOS")
-            part = known(gpu.part_number, "the part number", "")
-            boards.setdefault(part, {}).setdefault(version, []).append(gpu.index)
-        for part, versions in boards.items():
-            if len(versions) > 1:
-                shown = "; ".join(f"{version} on GPU {_numbers(own)}" for version, own in sorted(versions.items()))
-                yield Finding(
-                    f"{product}{f' of part {part}' if part else ''} has {len(versions)} VBIOS versions: {shown}",
-                    Severity.WARNING,
-                    "NVML",
-                    dict.fromkeys(versions, gpus[0].vbios.via),
-                    "their limits of power and clocks may differ: bring all to the version that the machine's vendor "
-                    "released; check it with `nvidia-smi --query-gpu=index,vbios_version --format=csv`",
-                )
-
-    yield from each_product(host, judge)
+    if is_workstation(gpus[0]):
+        raise Skip("workstation GPUs have their makers' VBIOS")
+    boards: dict[str, dict[str, list[int]]] = {}
+    for gpu in gpus:
+        version = told(gpu.vbios, "its VBIOS")
+        part = known(gpu.part_number, "the part number", "")
+        boards.setdefault(part, {}).setdefault(version, []).append(gpu.index)
+    for part, versions in boards.items():
+        if len(versions) > 1:
+            shown = "; ".join(f"{version} on GPU {_numbers(own)}" for version, own in sorted(versions.items()))
+            yield Finding(
+                f"{product}{f' of part {part}' if part else ''} has {len(versions)} VBIOS versions: {shown}",
+                Severity.WARNING,
+                "NVML",
+                dict.fromkeys(versions, gpus[0].vbios.via),
+                "their limits of power and clocks may differ: bring all to the version that the machine's vendor "
+                "released; check it with `nvidia-smi --query-gpu=index,vbios_version --format=csv`",
+            )
 
 
 def _numbers(indices: list[int]) -> str:
     return ", ".join(str(index) for index in indices)
 
 
-def host_inforom_valid(host: Host) -> Iterator[Finding]:
-    """The GPU's InfoROM, which holds its identity and its record of errors, is valid.
-
-    Skipped where the driver cannot validate it, as on most workstation GPUs.
-    """
-
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        inforom = told(gpu.inforom, "whether its InfoROM is valid")
-        if inforom not in ("valid", "corrupt"):
-            raise Skip("no GPU here tells whether its InfoROM is valid")
-        if inforom == "corrupt":
-            yield Finding(
-                f"the InfoROM of {gpu_name(gpu)} is corrupt",
-                Severity.ERROR,
-                where(gpu),
-                {"corrupt": gpu.inforom.via},
-                "its counters of errors and its limits cannot be trusted: drain the machine, power it off and on, and "
-                "if that does not help have the vendor repair or replace the GPU; "
-                "check it with `nvidia-smi -q | grep -i inforom`",
-            )
-
-    yield from each_gpu(host, judge)
-
-
-def host_persistence_on(host: Host) -> Iterator[Finding]:
-    """Persistence mode is on.
-
-    A warning: it costs time, not results; a note on workstation GPUs, and none where a screen keeps the driver awake
-    or a laptop wants to let the GPU sleep.
-    """
-
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        mode = told(gpu.persistence, "persistence mode")
-        if mode == "unsupported":
-            raise Skip("no GPU here tells persistence mode")
-        if mode == "on":
-            return
-        if is_workstation(gpu) and (is_laptop(gpu) or gpu.display.value == "on"):
-            raise Skip("the GPU of a laptop or a screen needs no persistence mode")
+@of_each_gpu
+def host_inforom_valid(gpu: Gpu) -> Iterator[Finding]:
+    """The GPU's InfoROM, which holds its identity and its record of errors, is valid."""
+    inforom = told(gpu.inforom, "whether its InfoROM is valid")
+    if inforom not in ("valid", "corrupt"):
+        raise Skip("no GPU here tells whether its InfoROM is valid")
+    if inforom == "corrupt":
         yield Finding(
-            f"persistence mode of {gpu_name(gpu)} is {mode}",
-            Severity.NOTE if is_workstation(gpu) else Severity.WARNING,
+            f"the InfoROM of {gpu_name(gpu)} is corrupt",
+            Severity.ERROR,
             where(gpu),
-            {mode: gpu.persistence.via},
-            "without it every first CUDA call starts the GPU anew and its state is lost between jobs: "
-            "run `systemctl enable --now nvidia-persistenced`; check it with `nvidia-smi -q | grep Persistence`",
+            {"corrupt": gpu.inforom.via},
+            "its counters of errors and its limits cannot be trusted: drain the machine, power it off and on, and "
+            "if that does not help have the vendor repair or replace the GPU; "
+            "check it with `nvidia-smi -q | grep -i inforom`",
         )
 
-    yield from each_gpu(host, judge)
+
+@of_each_gpu
+def host_persistence_on(gpu: Gpu) -> Iterator[Finding]:
+    """Persistence mode is on."""
+    mode = told(gpu.persistence, "persistence mode")
+    if mode == "unsupported":
+        raise Skip("no GPU here tells persistence mode")
+    if mode == "on":
+        return
+    if is_workstation(gpu) and (is_laptop(gpu) or gpu.display.value == "on"):
+        raise Skip("the GPU of a laptop or a screen needs no persistence mode")
+    yield Finding(
+        f"persistence mode of {gpu_name(gpu)} is {mode}",
+        Severity.NOTE if is_workstation(gpu) else Severity.WARNING,
+        where(gpu),
+        {mode: gpu.persistence.via},
+        "without it every first CUDA call starts the GPU anew and its state is lost between jobs: "
+        "run `systemctl enable --now nvidia-persistenced`; check it with `nvidia-smi -q | grep Persistence`",
+    )
 
 
-def host_no_recovery_action(host: Host) -> Iterator[Finding]:
-    """The driver asks for no recovery of a GPU.
-
-    GPUs and drivers that do not know the question are skipped.  What only drains peer traffic is a warning, as in
-    NVIDIA's DCGM.
-    """
-
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        action = told(gpu.recovery, "a recovery action")
-        if action == "unsupported":
-            raise Skip("no GPU here tells a recovery action")
-        if action != "none":
-            yield Finding(
-                f"the driver asks for a recovery of {gpu_name(gpu)}: {action}",
-                Severity.WARNING if action.startswith("drain peer") else Severity.ERROR,
-                where(gpu),
-                {action: gpu.recovery.via},
-                f"{_RECOVERY.get(action, f'drain the machine and do what the driver asks for ({action})')}; "
-                "check it with `nvidia-smi -q | grep -i recovery`",
-            )
-
-    yield from each_gpu(host, judge)
+@of_each_gpu
+def host_no_recovery_action(gpu: Gpu) -> Iterator[Finding]:
+    """The driver asks for no recovery of a GPU."""
+    action = told(gpu.recovery, "a recovery action")
+    if action == "unsupported":
+        raise Skip("no GPU here tells a recovery action")
+    if action != "none":
+        yield Finding(
+            f"the driver asks for a recovery of {gpu_name(gpu)}: {action}",
+            Severity.WARNING if action.startswith("drain peer") else Severity.ERROR,
+            where(gpu),
+            {action: gpu.recovery.via},
+            f"{_RECOVERY.get(action, f'drain the machine and do what the driver asks for ({action})')}; "
+            "check it with `nvidia-smi -q | grep -i recovery`",
+        )

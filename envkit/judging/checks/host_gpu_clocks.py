@@ -8,10 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
-from envkit.judging.checks._gpus import each_gpu, each_product, is_busy, is_laptop, told, where
+from envkit.judging.checks._gpus import (
+    is_busy,
+    is_laptop,
+    of_each_gpu,
+    of_each_product,
+    told,
+    where,
+)
 from envkit.judging.checks._host import gpu_name, is_workstation
 from envkit.model import Finding, Severity, Skip
-from envkit.subjects import Host
 from envkit.subjects.host import Gpu
 
 # Proposal: the operating maximum that the boards of A100 and H100 tell lies 2 to 4 degrees below slowdown; 5 warns
@@ -35,103 +41,77 @@ _LOOK = "check it with `nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER`"
 _COOLING = "look for blocked air, dead fans, dust and a loose heat sink"
 
 
-def host_gpu_below_slowdown(host: Host) -> Iterator[Finding]:
-    """Every GPU is cooler than 5 degrees below the temperature at which it slows down.
+@of_each_gpu
+def host_gpu_below_slowdown(gpu: Gpu) -> Iterator[Finding]:
+    """Every GPU is cooler than 5 degrees below the temperature at which it slows down."""
+    seen = told(gpu.temperature, "its temperature")
+    if seen.slowdown < 0:
+        raise Skip("no GPU here tells the temperature at which it slows down")
+    if seen.now >= seen.slowdown - (0 if is_workstation(gpu) else _MARGIN_C):
+        yield Finding(
+            f"{gpu_name(gpu)} is at {seen.now} degrees Celsius and slows down at {seen.slowdown}",
+            Severity.WARNING,
+            where(gpu),
+            {f"{seen.now} now, {seen.slowdown} slowdown": gpu.temperature.via},
+            f"{_COOLING}; {_LOOK}",
+        )
 
-    A workstation GPU may come up to that temperature, where its fan curve holds it.
-    """
 
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        seen = told(gpu.temperature, "its temperature")
-        if seen.slowdown < 0:
-            raise Skip("no GPU here tells the temperature at which it slows down")
-        if seen.now >= seen.slowdown - (0 if is_workstation(gpu) else _MARGIN_C):
+@of_each_gpu
+def host_gpu_memory_cool(gpu: Gpu) -> Iterator[Finding]:
+    """The GPU's memory is below the most at which it may be run."""
+    seen = told(gpu.temperature, "its temperature")
+    if seen.memory < 0 or seen.memory_most < 0:
+        raise Skip("no GPU here tells the temperature of its memory")
+    if seen.memory >= seen.memory_most:
+        yield Finding(
+            f"the memory of {gpu_name(gpu)} is at {seen.memory} degrees Celsius, and {seen.memory_most} is the "
+            "most at which it may be run",
+            Severity.WARNING,
+            where(gpu),
+            {f"{seen.memory} now, {seen.memory_most} the most": gpu.temperature.via},
+            f"hot memory makes errors: {_COOLING}; {_LOOK}",
+        )
+
+
+@of_each_product
+def host_gpus_equally_warm(product: str, gpus: list[Gpu]) -> Iterator[Finding]:
+    """No GPU is 20 degrees warmer than its like under like load."""
+    seen = [(gpu, told(gpu.temperature, "its temperature").now, told(gpu.power, "its power").draw) for gpu in gpus]
+    judged = 0
+    for gpu, now, draw in seen:
+        peers = [other for peer, other, own in seen if peer is not gpu and abs(own - draw) <= draw * _LIKE_DRAW]
+        if len(peers) < _PEERS:
+            continue
+        judged += 1
+        middle = median(peers)
+        if now - middle >= _OUTLIER_C:
             yield Finding(
-                f"{gpu_name(gpu)} is at {seen.now} degrees Celsius and slows down at {seen.slowdown}",
+                f"{gpu_name(gpu)} is at {now} degrees Celsius, and {len(peers)} others under like load are at "
+                f"{middle:g}",
                 Severity.WARNING,
                 where(gpu),
-                {f"{seen.now} now, {seen.slowdown} slowdown": gpu.temperature.via},
-                f"{_COOLING}; {_LOOK}",
+                {f"{now} degrees": gpu.temperature.via, f"{draw / 1000:g} W": gpu.power.via},
+                f"its cooling is worse than that of its neighbours: {_COOLING}; {_LOOK}",
             )
-
-    yield from each_gpu(host, judge)
-
-
-def host_gpu_memory_cool(host: Host) -> Iterator[Finding]:
-    """The GPU's memory is below the most at which it may be run.
-
-    Only GPUs with a sensor in their memory (HBM) tell.
-    """
-
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        seen = told(gpu.temperature, "its temperature")
-        if seen.memory < 0 or seen.memory_most < 0:
-            raise Skip("no GPU here tells the temperature of its memory")
-        if seen.memory >= seen.memory_most:
-            yield Finding(
-                f"the memory of {gpu_name(gpu)} is at {seen.memory} degrees Celsius, and {seen.memory_most} is the "
-                "most at which it may be run",
-                Severity.WARNING,
-                where(gpu),
-                {f"{seen.memory} now, {seen.memory_most} the most": gpu.temperature.via},
-                f"hot memory makes errors: {_COOLING}; {_LOOK}",
-            )
-
-    yield from each_gpu(host, judge)
+    if not judged:
+        raise Skip(f"no four GPUs of one product are under like load (of {product} there are {len(gpus)})")
 
 
-def host_gpus_equally_warm(host: Host) -> Iterator[Finding]:
-    """No GPU is 20 degrees warmer than its like under like load.
-
-    Compared are GPUs of one product that draw the same power, give or take a quarter; it takes three of them beside
-    the one that is judged.
-    """
-
-    def judge(product: str, gpus: list[Gpu]) -> Iterator[Finding]:
-        seen = [(gpu, told(gpu.temperature, "its temperature").now, told(gpu.power, "its power").draw) for gpu in gpus]
-        judged = 0
-        for gpu, now, draw in seen:
-            peers = [other for peer, other, own in seen if peer is not gpu and abs(own - draw) <= draw * _LIKE_DRAW]
-            if len(peers) < _PEERS:
-                continue
-            judged += 1
-            middle = median(peers)
-            if now - middle >= _OUTLIER_C:
-                yield Finding(
-                    f"{gpu_name(gpu)} is at {now} degrees Celsius, and {len(peers)} others under like load are at "
-                    f"{middle:g}",
-                    Severity.WARNING,
-                    where(gpu),
-                    {f"{now} degrees": gpu.temperature.via, f"{draw / 1000:g} W": gpu.power.via},
-                    f"its cooling is worse than that of its neighbours: {_COOLING}; {_LOOK}",
-                )
-        if not judged:
-            raise Skip(f"no four GPUs of one product are under like load (of {product} there are {len(gpus)})")
-
-    yield from each_product(host, judge)
-
-
-def host_gpu_no_hardware_slowdown(host: Host) -> Iterator[Finding]:
-    """No GPU's hardware holds its clocks down now, for heat, for power, or because the power supply asks for it.
-
-    It halves the clocks or worse.  An error where heat or power supply is named; a warning without a name, which also
-    shows while clocks change, and on laptops, which do so on battery.
-    """
-
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        reasons = told(gpu.throttle, "what holds its clocks down")
-        found = [reason for reason in _HARDWARE if reason in reasons]
-        if found:
-            named = found != ["hw slowdown"]
-            yield Finding(
-                f"the hardware of {gpu_name(gpu)} holds its clocks down: {', '.join(found)}",
-                Severity.ERROR if named and not is_laptop(gpu) else Severity.WARNING,
-                where(gpu),
-                dict.fromkeys(found, gpu.throttle.via),
-                f"{_BRAKE if 'hw power brake slowdown' in found else _COOLING}; {_LOOK}",
-            )
-
-    yield from each_gpu(host, judge)
+@of_each_gpu
+def host_gpu_no_hardware_slowdown(gpu: Gpu) -> Iterator[Finding]:
+    """No GPU's hardware holds its clocks down now, for heat, for power, or because the power supply asks for it."""
+    reasons = told(gpu.throttle, "what holds its clocks down")
+    found = [reason for reason in _HARDWARE if reason in reasons]
+    if found:
+        named = found != ["hw slowdown"]
+        yield Finding(
+            f"the hardware of {gpu_name(gpu)} holds its clocks down: {', '.join(found)}",
+            Severity.ERROR if named and not is_laptop(gpu) else Severity.WARNING,
+            where(gpu),
+            dict.fromkeys(found, gpu.throttle.via),
+            f"{_BRAKE if 'hw power brake slowdown' in found else _COOLING}; {_LOOK}",
+        )
 
 
 _HARDWARE = ("hw thermal slowdown", "hw power brake slowdown", "hw slowdown")
@@ -139,205 +119,157 @@ _NAMED = (*_HARDWARE, "sw power cap", "sw thermal slowdown", "applications clock
 _BRAKE = "the power supply asked for it: look at its state, its cables and what the machine's management board says"
 
 
-def host_gpu_no_thermal_slowdown(host: Host) -> Iterator[Finding]:
-    """No GPU's driver holds its clocks down now for heat.
-
-    A note on laptops, which are built that way.
-    """
-
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        if "sw thermal slowdown" in told(gpu.throttle, "what holds its clocks down"):
-            warm = gpu.temperature.value
-            degrees = f" at {warm.now} degrees Celsius" if warm else ""
-            yield Finding(
-                f"the driver holds the clocks of {gpu_name(gpu)} down for heat{degrees}",
-                Severity.NOTE if is_laptop(gpu) else Severity.WARNING,
-                where(gpu),
-                {"sw thermal slowdown": gpu.throttle.via},
-                f"{_COOLING}; {_LOOK}",
-            )
-
-    yield from each_gpu(host, judge)
+@of_each_gpu
+def host_gpu_no_thermal_slowdown(gpu: Gpu) -> Iterator[Finding]:
+    """No GPU's driver holds its clocks down now for heat."""
+    if "sw thermal slowdown" in told(gpu.throttle, "what holds its clocks down"):
+        warm = gpu.temperature.value
+        degrees = f" at {warm.now} degrees Celsius" if warm else ""
+        yield Finding(
+            f"the driver holds the clocks of {gpu_name(gpu)} down for heat{degrees}",
+            Severity.NOTE if is_laptop(gpu) else Severity.WARNING,
+            where(gpu),
+            {"sw thermal slowdown": gpu.throttle.via},
+            f"{_COOLING}; {_LOOK}",
+        )
 
 
-def host_gpu_cap_is_its_limit(host: Host) -> Iterator[Finding]:
-    """A busy GPU whose clocks are capped for power draws more than half of its power limit.
-
-    Else another limit caps it than its own: that of the module, the board or a damaged sensor.  Laptops and GPUs that
-    share a module's power with a processor are skipped.
-    """
-
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        if is_laptop(gpu) or gpu.name.need("its name").startswith(_SHARED):
-            raise Skip("the GPU shares its power with a processor")
-        capped = "sw power cap" in told(gpu.throttle, "what holds its clocks down")
-        power = told(gpu.power, "its power")
-        if capped and power.draw < power.limit * _CAPPED_DRAW:
-            if not is_busy(gpu):
-                raise Skip("a GPU that works in bursts may be capped for a moment")
-            yield Finding(
-                f"the clocks of {gpu_name(gpu)} are capped for power while it draws {power.draw / 1000:g} W of "
-                f"{power.limit / 1000:g} W",
-                Severity.WARNING,
-                where(gpu),
-                {"sw power cap": gpu.throttle.via, f"{power.draw / 1000:g} W": gpu.power.via},
-                f"a lower limit than its own is in force: look for a power policy of the machine's vendor, then reset "
-                f"the GPU; {_LOOK}",
-            )
-
-    yield from each_gpu(host, judge)
+@of_each_gpu
+def host_gpu_cap_is_its_limit(gpu: Gpu) -> Iterator[Finding]:
+    """A busy GPU whose clocks are capped for power draws more than half of its power limit."""
+    if is_laptop(gpu) or gpu.name.need("its name").startswith(_SHARED):
+        raise Skip("the GPU shares its power with a processor")
+    capped = "sw power cap" in told(gpu.throttle, "what holds its clocks down")
+    power = told(gpu.power, "its power")
+    if capped and power.draw < power.limit * _CAPPED_DRAW:
+        if not is_busy(gpu):
+            raise Skip("a GPU that works in bursts may be capped for a moment")
+        yield Finding(
+            f"the clocks of {gpu_name(gpu)} are capped for power while it draws {power.draw / 1000:g} W of "
+            f"{power.limit / 1000:g} W",
+            Severity.WARNING,
+            where(gpu),
+            {"sw power cap": gpu.throttle.via, f"{power.draw / 1000:g} W": gpu.power.via},
+            f"a lower limit than its own is in force: look for a power policy of the machine's vendor, then reset "
+            f"the GPU; {_LOOK}",
+        )
 
 
 _SHARED = ("NVIDIA GH", "NVIDIA GB")
 
 
-def host_gpu_rarely_slowed(host: Host) -> Iterator[Finding]:
-    """Since the driver was loaded the hardware held a GPU's clocks down for less than a minute in all.
-
-    Counted are heat and the power brake; a GPU at its power limit is at work.  Laptops are skipped.
-    """
-
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        if is_laptop(gpu):
-            raise Skip("laptops slow their GPUs down as a matter of course")
-        counted = told(gpu.throttled_us, "for how long its clocks were held down")
-        if not any(what in counted for what in ("hw thermal", "hw power brake")):
-            raise Skip("no GPU here tells for how long its hardware held its clocks down")
-        for what, fix in (("hw thermal", _COOLING), ("hw power brake", _BRAKE)):
-            spent = counted.get(what, 0)
-            if spent >= _SLOWED_US:
-                yield Finding(
-                    f"the hardware held the clocks of {gpu_name(gpu)} down for {spent // 1_000_000} s since the driver "
-                    f"was loaded: {what}",
-                    Severity.WARNING,
-                    where(gpu),
-                    {f"{what} {spent // 1_000_000} s": gpu.throttled_us.via},
-                    f"{fix}; {_LOOK}",
-                )
-
-    yield from each_gpu(host, judge)
-
-
-def host_power_limit_default(host: Host) -> Iterator[Finding]:
-    """No GPU's power limit is below its default.
-
-    A note on workstation GPUs, whose owner may want a quiet room; laptops move it all day and are skipped.
-    """
-
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        if is_laptop(gpu):
-            raise Skip("laptops move their GPU's power limit all day")
-        power = told(gpu.power, "its power limit")
-        if power.default <= 0:
-            raise Skip("no GPU here tells its default power limit")
-        if power.limit < power.default * _LIMIT_ROUNDING:
+@of_each_gpu
+def host_gpu_rarely_slowed(gpu: Gpu) -> Iterator[Finding]:
+    """Since the driver was loaded the hardware held a GPU's clocks down for less than a minute in all."""
+    if is_laptop(gpu):
+        raise Skip("laptops slow their GPUs down as a matter of course")
+    counted = told(gpu.throttled_us, "for how long its clocks were held down")
+    if not any(what in counted for what in ("hw thermal", "hw power brake")):
+        raise Skip("no GPU here tells for how long its hardware held its clocks down")
+    for what, fix in (("hw thermal", _COOLING), ("hw power brake", _BRAKE)):
+        spent = counted.get(what, 0)
+        if spent >= _SLOWED_US:
             yield Finding(
-                f"the power limit of {gpu_name(gpu)} is {power.limit / 1000:g} W, and {power.default / 1000:g} W is "
-                "its default",
-                Severity.NOTE if is_workstation(gpu) else Severity.WARNING,
-                where(gpu),
-                {f"{power.limit / 1000:g} W": gpu.power.via},
-                f"it computes slower than others of its kind: `nvidia-smi -i {gpu.index} -pl {power.default // 1000}` "
-                "if nobody wants it so; check it with `nvidia-smi -q -d POWER`",
-            )
-
-    yield from each_gpu(host, judge)
-
-
-def host_power_draw_plausible(host: Host) -> Iterator[Finding]:
-    """Every GPU draws at least a watt and no more than one and a half times its limit.
-
-    Else its sensor is broken, and the limit that it is held to with it.  Laptops are skipped.
-    """
-
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        if is_laptop(gpu):
-            raise Skip("the GPU of a laptop may sleep")
-        power = told(gpu.power, "its power")
-        if power.draw < _DRAW_LEAST_MW or (power.limit > 0 and power.draw > power.limit * _DRAW_MOST):
-            yield Finding(
-                f"{gpu_name(gpu)} draws {power.draw / 1000:g} W by its sensor and may draw {power.limit / 1000:g} W",
+                f"the hardware held the clocks of {gpu_name(gpu)} down for {spent // 1_000_000} s since the driver "
+                f"was loaded: {what}",
                 Severity.WARNING,
                 where(gpu),
-                {f"{power.draw / 1000:g} W": gpu.power.via},
-                "the sensor is broken, or nothing holds the GPU to its limit: power the machine off and on, then have "
-                "the board replaced; check it with `nvidia-smi -q -d POWER`",
+                {f"{what} {spent // 1_000_000} s": gpu.throttled_us.via},
+                f"{fix}; {_LOOK}",
             )
 
-    yield from each_gpu(host, judge)
 
-
-def host_clocks_not_held(host: Host) -> Iterator[Finding]:
-    """No setting holds a GPU's SM clock below what it can do.
-
-    An application clock other than the driver's default shows at all times, a locked clock only while the GPU works.
-    """
-
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        locked = "applications clocks setting" in told(gpu.throttle, "what holds its clocks down")
-        clocks = told(gpu.clocks, "its clocks")
-        held = clocks.application_sm or (clocks.sm if locked else clocks.most_sm)
-        if held >= clocks.most_sm:
-            return
+@of_each_gpu
+def host_power_limit_default(gpu: Gpu) -> Iterator[Finding]:
+    """No GPU's power limit is below its default."""
+    if is_laptop(gpu):
+        raise Skip("laptops move their GPU's power limit all day")
+    power = told(gpu.power, "its power limit")
+    if power.default <= 0:
+        raise Skip("no GPU here tells its default power limit")
+    if power.limit < power.default * _LIMIT_ROUNDING:
         yield Finding(
-            f"a setting holds the SM clock of {gpu_name(gpu)} at {held} MHz, and it can do {clocks.most_sm}",
-            Severity.WARNING,
+            f"the power limit of {gpu_name(gpu)} is {power.limit / 1000:g} W, and {power.default / 1000:g} W is "
+            "its default",
+            Severity.NOTE if is_workstation(gpu) else Severity.WARNING,
             where(gpu),
-            {f"{held} MHz": gpu.clocks.via, **({"applications clocks setting": gpu.throttle.via} if locked else {})},
-            f"if nobody wants it so, `nvidia-smi -i {gpu.index} -rac` and `-rgc`; "
-            "check it with `nvidia-smi -q -d CLOCK`",
+            {f"{power.limit / 1000:g} W": gpu.power.via},
+            f"it computes slower than others of its kind: `nvidia-smi -i {gpu.index} -pl {power.default // 1000}` "
+            "if nobody wants it so; check it with `nvidia-smi -q -d POWER`",
         )
 
-    yield from each_gpu(host, judge)
+
+@of_each_gpu
+def host_power_draw_plausible(gpu: Gpu) -> Iterator[Finding]:
+    """Every GPU draws at least a watt and no more than one and a half times its limit."""
+    if is_laptop(gpu):
+        raise Skip("the GPU of a laptop may sleep")
+    power = told(gpu.power, "its power")
+    if power.draw < _DRAW_LEAST_MW or (power.limit > 0 and power.draw > power.limit * _DRAW_MOST):
+        yield Finding(
+            f"{gpu_name(gpu)} draws {power.draw / 1000:g} W by its sensor and may draw {power.limit / 1000:g} W",
+            Severity.WARNING,
+            where(gpu),
+            {f"{power.draw / 1000:g} W": gpu.power.via},
+            "the sensor is broken, or nothing holds the GPU to its limit: power the machine off and on, then have "
+            "the board replaced; check it with `nvidia-smi -q -d POWER`",
+        )
 
 
-def host_busy_gpu_clocks_high(host: Host) -> Iterator[Finding]:
+@of_each_gpu
+def host_clocks_not_held(gpu: Gpu) -> Iterator[Finding]:
+    """No setting holds a GPU's SM clock below what it can do."""
+    locked = "applications clocks setting" in told(gpu.throttle, "what holds its clocks down")
+    clocks = told(gpu.clocks, "its clocks")
+    held = clocks.application_sm or (clocks.sm if locked else clocks.most_sm)
+    if held >= clocks.most_sm:
+        return
+    yield Finding(
+        f"a setting holds the SM clock of {gpu_name(gpu)} at {held} MHz, and it can do {clocks.most_sm}",
+        Severity.WARNING,
+        where(gpu),
+        {f"{held} MHz": gpu.clocks.via, **({"applications clocks setting": gpu.throttle.via} if locked else {})},
+        f"if nobody wants it so, `nvidia-smi -i {gpu.index} -rac` and `-rgc`; check it with `nvidia-smi -q -d CLOCK`",
+    )
+
+
+@of_each_gpu
+def host_busy_gpu_clocks_high(gpu: Gpu) -> Iterator[Finding]:
     """A busy GPU runs at no less than half of its clock, unless the driver names what holds it down.
 
-    Of heat, power, settings and performance states other checks tell.  Skipped while no GPU is busy, for at rest a GPU
-    lowers its clock.
+    Of heat, power, settings and performance states other checks tell.
     """
-
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        if not is_busy(gpu):
-            raise Skip("no GPU is busy")
-        clocks = told(gpu.clocks, "its clocks")
-        named = [reason for reason in told(gpu.throttle, "what holds its clocks down") if reason in _NAMED]
-        if named or (gpu.pstate.value or 0) > _PSTATE_MOST:
-            raise Skip(f"the driver names what holds the busy GPUs down: {', '.join(named) or 'a performance state'}")
-        if not clocks.most_sm:
-            raise Skip("no GPU here tells its highest clock")
-        if clocks.sm < clocks.most_sm * _CLOCK_LEAST:
-            yield Finding(
-                f"{gpu_name(gpu)} is busy and its SM clock is at {clocks.sm} of {clocks.most_sm} MHz",
-                Severity.WARNING,
-                where(gpu),
-                {f"{clocks.sm} MHz": gpu.clocks.via, f"{gpu.utilization.value} percent busy": gpu.utilization.via},
-                f"`nvidia-smi -i {gpu.index} -rgc` takes a lock away; if the clock stays low, reset the GPU between "
-                f"two jobs; {_LOOK}",
-            )
-
-    yield from each_gpu(host, judge)
+    if not is_busy(gpu):
+        raise Skip("no GPU is busy")
+    clocks = told(gpu.clocks, "its clocks")
+    named = [reason for reason in told(gpu.throttle, "what holds its clocks down") if reason in _NAMED]
+    if named or (gpu.pstate.value or 0) > _PSTATE_MOST:
+        raise Skip(f"the driver names what holds the busy GPUs down: {', '.join(named) or 'a performance state'}")
+    if not clocks.most_sm:
+        raise Skip("no GPU here tells its highest clock")
+    if clocks.sm < clocks.most_sm * _CLOCK_LEAST:
+        yield Finding(
+            f"{gpu_name(gpu)} is busy and its SM clock is at {clocks.sm} of {clocks.most_sm} MHz",
+            Severity.WARNING,
+            where(gpu),
+            {f"{clocks.sm} MHz": gpu.clocks.via, f"{gpu.utilization.value} percent busy": gpu.utilization.via},
+            f"`nvidia-smi -i {gpu.index} -rgc` takes a lock away; if the clock stays low, reset the GPU between "
+            f"two jobs; {_LOOK}",
+        )
 
 
-def host_busy_gpu_pstate_high(host: Host) -> Iterator[Finding]:
-    """A busy GPU is in a performance state for computing: P0 to P2.
-
-    Skipped while no GPU is busy.
-    """
-
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        if not is_busy(gpu):
-            raise Skip("no GPU is busy")
-        state = told(gpu.pstate, "its performance state")
-        if state > _PSTATE_MOST:
-            yield Finding(
-                f"{gpu_name(gpu)} is busy in performance state P{state}",
-                Severity.WARNING,
-                where(gpu),
-                {f"P{state}": gpu.pstate.via, f"{gpu.utilization.value} percent busy": gpu.utilization.via},
-                f"its memory runs at a fraction of its clock: look at what holds it down, take locks away with "
-                f"`nvidia-smi -i {gpu.index} -rgc` and `-rmc`, then reset the GPU; {_LOOK}",
-            )
-
-    yield from each_gpu(host, judge)
+@of_each_gpu
+def host_busy_gpu_pstate_high(gpu: Gpu) -> Iterator[Finding]:
+    """A busy GPU is in a performance state for computing: P0 to P2."""
+    if not is_busy(gpu):
+        raise Skip("no GPU is busy")
+    state = told(gpu.pstate, "its performance state")
+    if state > _PSTATE_MOST:
+        yield Finding(
+            f"{gpu_name(gpu)} is busy in performance state P{state}",
+            Severity.WARNING,
+            where(gpu),
+            {f"P{state}": gpu.pstate.via, f"{gpu.utilization.value} percent busy": gpu.utilization.via},
+            f"its memory runs at a fraction of its clock: look at what holds it down, take locks away with "
+            f"`nvidia-smi -i {gpu.index} -rgc` and `-rmc`, then reset the GPU; {_LOOK}",
+        )

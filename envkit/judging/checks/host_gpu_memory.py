@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envkit.judging.checks._gpus import each_gpu, told, where
+from envkit.judging.checks._gpus import each_gpu, of_each_gpu, told, where
 from envkit.judging.checks._host import gpu_name, is_workstation
 from envkit.model import Finding, Severity, Skip
 from envkit.subjects import Host
@@ -20,108 +20,81 @@ _ECC = "check it with `nvidia-smi -q -d ECC`"
 _ROWS = "check it with `nvidia-smi -q -d ROW_REMAPPER`"
 
 
-def host_ecc_on(host: Host) -> Iterator[Finding]:
-    """ECC is on where the GPU is sold with it on, now and after the next reset.
+@of_each_gpu
+def host_ecc_on(gpu: Gpu) -> Iterator[Finding]:
+    """ECC is on where the GPU is sold with it on, now and after the next reset."""
+    mode = told(gpu.ecc, "an ECC mode")
+    if mode == "unsupported":
+        raise Skip("no GPU here tells an ECC mode")
+    pending = gpu.ecc_pending.need("the pending ECC mode")
+    if is_workstation(gpu) and mode == pending == "off":
+        raise Skip("workstation GPUs are sold with ECC off")
+    if mode == pending == "on":
+        return
+    yield Finding(
+        f"ECC of {gpu_name(gpu)} is {mode}" + ("" if pending == mode else f" and will be {pending} after a reset"),
+        Severity.NOTE if is_workstation(gpu) else Severity.WARNING,
+        where(gpu),
+        {f"now {mode}": gpu.ecc.via, f"pending {pending}": gpu.ecc_pending.via or gpu.ecc.via},
+        f"without it a flipped bit changes results silently: run `nvidia-smi -e 1` and reset the GPU; {_ECC}",
+    )
 
-    GPUs without ECC are skipped, and workstation GPUs, which are sold with ECC off, unless a change waits.
-    """
 
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        mode = told(gpu.ecc, "an ECC mode")
-        if mode == "unsupported":
-            raise Skip("no GPU here tells an ECC mode")
-        pending = gpu.ecc_pending.need("the pending ECC mode")
-        if is_workstation(gpu) and mode == pending == "off":
-            raise Skip("workstation GPUs are sold with ECC off")
-        if mode == pending == "on":
-            return
+@of_each_gpu
+def host_ecc_no_uncorrected(gpu: Gpu) -> Iterator[Finding]:
+    """No uncorrected memory error since the driver was loaded."""
+    count = told(gpu.ecc_uncorrected, "uncorrected memory errors")
+    if count < 0:
+        raise Skip("no GPU here tells uncorrected memory errors")
+    if count:
         yield Finding(
-            f"ECC of {gpu_name(gpu)} is {mode}" + ("" if pending == mode else f" and will be {pending} after a reset"),
-            Severity.NOTE if is_workstation(gpu) else Severity.WARNING,
+            f"{gpu_name(gpu)} met {count} uncorrected memory errors since the driver was loaded",
+            Severity.ERROR,
             where(gpu),
-            {f"now {mode}": gpu.ecc.via, f"pending {pending}": gpu.ecc_pending.via or gpu.ecc.via},
-            f"without it a flipped bit changes results silently: run `nvidia-smi -e 1` and reset the GPU; {_ECC}",
+            {str(count): gpu.ecc_uncorrected.via},
+            f"drain the machine and reset the GPU; if they return, replace it; {_ECC}",
         )
 
-    yield from each_gpu(host, judge)
 
-
-def host_ecc_no_uncorrected(host: Host) -> Iterator[Finding]:
-    """No uncorrected memory error since the driver was loaded.
-
-    GPUs without ECC are skipped.
-    """
-
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        count = told(gpu.ecc_uncorrected, "uncorrected memory errors")
-        if count < 0:
-            raise Skip("no GPU here tells uncorrected memory errors")
-        if count:
-            yield Finding(
-                f"{gpu_name(gpu)} met {count} uncorrected memory errors since the driver was loaded",
-                Severity.ERROR,
-                where(gpu),
-                {str(count): gpu.ecc_uncorrected.via},
-                f"drain the machine and reset the GPU; if they return, replace it; {_ECC}",
-            )
-
-    yield from each_gpu(host, judge)
-
-
-def host_ecc_few_corrected(host: Host) -> Iterator[Finding]:
-    """Fewer than 20,000,000 memory errors were corrected since the driver was loaded.
-
-    The limit is that of Azure's node health checks for H100.
-    """
-
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        count = told(gpu.ecc_corrected, "corrected memory errors")
-        if count >= _CORRECTED_MANY:
-            yield Finding(
-                f"{gpu_name(gpu)} corrected {count} memory errors since the driver was loaded",
-                Severity.WARNING,
-                where(gpu),
-                {str(count): gpu.ecc_corrected.via},
-                "results are right as yet: watch whether the number grows under load, and if it does, run the vendor's "
-                f"field diagnostic and replace the GPU; {_ECC}",
-            )
-
-    yield from each_gpu(host, judge)
-
-
-def host_sram_healthy(host: Host) -> Iterator[Finding]:
-    """The GPU's SRAM met few uncorrected errors over its life, and no vendor's threshold was passed.
-
-    The driver shows these counters to root alone; a GPU that never met any uncorrected error needs none of them.
-    """
-
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        if gpu.sram.value is None and not gpu.sram.is_unsupported and gpu.ecc_uncorrected_ever.value == 0:
-            return
-        sram = told(gpu.sram, "uncorrected SRAM errors")
-        count = sram.uncorrected_parity + sram.uncorrected_secded
-        if not sram.exceeded and count <= _SRAM_MOST:
-            return
-        passed = ", and the driver says that the vendor's threshold is passed" if sram.exceeded else ""
+@of_each_gpu
+def host_ecc_few_corrected(gpu: Gpu) -> Iterator[Finding]:
+    """Fewer than 20,000,000 memory errors were corrected since the driver was loaded."""
+    count = told(gpu.ecc_corrected, "corrected memory errors")
+    if count >= _CORRECTED_MANY:
         yield Finding(
-            f"the SRAM of {gpu_name(gpu)} met {count} uncorrected errors over its life{passed}",
-            Severity.ERROR if sram.exceeded else Severity.WARNING,
+            f"{gpu_name(gpu)} corrected {count} memory errors since the driver was loaded",
+            Severity.WARNING,
             where(gpu),
-            {
-                f"parity {sram.uncorrected_parity}, SEC-DED {sram.uncorrected_secded}": gpu.sram.via,
-                f"threshold {'passed' if sram.exceeded else 'not passed'}": gpu.sram.via,
-            },
-            f"SRAM has no spare rows: run the vendor's field diagnostic and replace the GPU; {_ECC}",
+            {str(count): gpu.ecc_corrected.via},
+            "results are right as yet: watch whether the number grows under load, and if it does, run the vendor's "
+            f"field diagnostic and replace the GPU; {_ECC}",
         )
 
-    yield from each_gpu(host, judge)
+
+@of_each_gpu
+def host_sram_healthy(gpu: Gpu) -> Iterator[Finding]:
+    """The GPU's SRAM met few uncorrected errors over its life, and no vendor's threshold was passed."""
+    if gpu.sram.value is None and not gpu.sram.is_unsupported and gpu.ecc_uncorrected_ever.value == 0:
+        return
+    sram = told(gpu.sram, "uncorrected SRAM errors")
+    count = sram.uncorrected_parity + sram.uncorrected_secded
+    if not sram.exceeded and count <= _SRAM_MOST:
+        return
+    passed = ", and the driver says that the vendor's threshold is passed" if sram.exceeded else ""
+    yield Finding(
+        f"the SRAM of {gpu_name(gpu)} met {count} uncorrected errors over its life{passed}",
+        Severity.ERROR if sram.exceeded else Severity.WARNING,
+        where(gpu),
+        {
+            f"parity {sram.uncorrected_parity}, SEC-DED {sram.uncorrected_secded}": gpu.sram.via,
+            f"threshold {'passed' if sram.exceeded else 'not passed'}": gpu.sram.via,
+        },
+        f"SRAM has no spare rows: run the vendor's field diagnostic and replace the GPU; {_ECC}",
+    )
 
 
 def host_row_remap_healthy(host: Host) -> Iterator[Finding]:
-    """No GPU memory row waits for a remap or failed to be remapped.
-
-    The limit of remapped rows is DCGM's.
-    """
+    """No GPU memory row waits for a remap or failed to be remapped."""
     yield from each_gpu(host, _rows)
 
 
@@ -157,57 +130,48 @@ def _rows(gpu: Gpu) -> Iterator[Finding]:
         )
 
 
-def host_spare_rows_left(host: Host) -> Iterator[Finding]:
-    """Every bank of the GPU's memory has spare rows left.
-
-    A bank without any cannot repair its next faulty row, a warning; one with few is a note.
-    """
-
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        spare = told(gpu.spare_rows, "spare memory rows")
-        for count, words, severity in (
-            (spare.none, "no spare row left", Severity.WARNING),
-            (spare.low, "few spare rows left", Severity.NOTE),
-        ):
-            if count:
-                yield Finding(
-                    f"{count} memory banks of {gpu_name(gpu)} have {words}",
-                    severity,
-                    where(gpu),
-                    {f"{count} with {words}": gpu.spare_rows.via},
-                    f"the next faulty row there cannot be repaired: plan to replace the GPU; {_ROWS}",
-                )
-
-    yield from each_gpu(host, judge)
+@of_each_gpu
+def host_spare_rows_left(gpu: Gpu) -> Iterator[Finding]:
+    """Every bank of the GPU's memory has spare rows left."""
+    spare = told(gpu.spare_rows, "spare memory rows")
+    for count, words, severity in (
+        (spare.none, "no spare row left", Severity.WARNING),
+        (spare.low, "few spare rows left", Severity.NOTE),
+    ):
+        if count:
+            yield Finding(
+                f"{count} memory banks of {gpu_name(gpu)} have {words}",
+                severity,
+                where(gpu),
+                {f"{count} with {words}": gpu.spare_rows.via},
+                f"the next faulty row there cannot be repaired: plan to replace the GPU; {_ROWS}",
+            )
 
 
-def host_few_retired_pages(host: Host) -> Iterator[Finding]:
+@of_each_gpu
+def host_few_retired_pages(gpu: Gpu) -> Iterator[Finding]:
     """Few memory pages are retired, and none waits for it.
 
-    GPUs before Ampere retire pages, later ones remap rows.  Both limits are DCGM's.
+    GPUs before Ampere retire pages, later ones remap rows.
     """
-
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        pages = told(gpu.retired, "retired memory pages")
-        count = pages.single_bit + pages.double_bit
-        via, check = gpu.retired.via, "check it with `nvidia-smi -q -d PAGE_RETIREMENT`"
-        if count >= _RETIRED_MOST or pages.double_bit > _DOUBLE_BIT_MOST:
-            worn = count >= _RETIRED_MOST
-            yield Finding(
-                f"{gpu_name(gpu)} has retired {count} memory pages, {pages.double_bit} of them after double-bit errors",
-                Severity.ERROR if worn else Severity.WARNING,
-                where(gpu),
-                {f"{pages.single_bit} single-bit, {pages.double_bit} double-bit": via},
-                f"{'replace the GPU' if worn else 'watch it: more than one further page a week means to replace it'}; "
-                f"{check}",
-            )
-        if pages.pending:
-            yield Finding(
-                f"{gpu_name(gpu)} waits for a reset to retire a faulty memory page",
-                Severity.WARNING,
-                where(gpu),
-                {"retirement pending": via},
-                f"reset the GPU between two jobs with `nvidia-smi --gpu-reset -i {gpu.index}`, or reboot; {check}",
-            )
-
-    yield from each_gpu(host, judge)
+    pages = told(gpu.retired, "retired memory pages")
+    count = pages.single_bit + pages.double_bit
+    via, check = gpu.retired.via, "check it with `nvidia-smi -q -d PAGE_RETIREMENT`"
+    if count >= _RETIRED_MOST or pages.double_bit > _DOUBLE_BIT_MOST:
+        worn = count >= _RETIRED_MOST
+        yield Finding(
+            f"{gpu_name(gpu)} has retired {count} memory pages, {pages.double_bit} of them after double-bit errors",
+            Severity.ERROR if worn else Severity.WARNING,
+            where(gpu),
+            {f"{pages.single_bit} single-bit, {pages.double_bit} double-bit": via},
+            f"{'replace the GPU' if worn else 'watch it: more than one further page a week means to replace it'}; "
+            f"{check}",
+        )
+    if pages.pending:
+        yield Finding(
+            f"{gpu_name(gpu)} waits for a reset to retire a faulty memory page",
+            Severity.WARNING,
+            where(gpu),
+            {"retirement pending": via},
+            f"reset the GPU between two jobs with `nvidia-smi --gpu-reset -i {gpu.index}`, or reboot; {check}",
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envkit.judging.checks._gpus import BUSY, each_gpu, in_mig, is_coherent, known, told, where
+from envkit.judging.checks._gpus import BUSY, each_gpu, in_mig, is_coherent, known, of_each_gpu, told, where
 from envkit.judging.checks._host import gpu_name, is_workstation
 from envkit.model import Finding, Severity, Skip
 from envkit.subjects import Host
@@ -31,131 +31,99 @@ def _need_sight(host: Host) -> None:
         raise Skip("in a container the processes of others are not shown")
 
 
-def host_compute_mode_default(host: Host) -> Iterator[Finding]:
-    """Every GPU lets several processes compute.
-
-    Prohibited is an error.  One process alone is a warning, for compilers and tests that start a second one on the
-    GPU fail; none with an MPS server, which wants it so.
-    """
-
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        mode = told(gpu.compute_mode, "its compute mode")
-        if mode == "default":
-            return
-        prohibited = "prohibited" in mode
-        if not prohibited and any(_is_server(process) for process in gpu.processes.value or ()):
-            return
-        yield Finding(
-            f"the compute mode of {gpu_name(gpu)} is {mode}",
-            Severity.ERROR if prohibited else Severity.WARNING,
-            where(gpu),
-            {mode: gpu.compute_mode.via},
-            f"run `nvidia-smi -i {gpu.index} -c DEFAULT`; check it with `nvidia-smi -q -d COMPUTE`",
-        )
-
-    yield from each_gpu(host, judge)
+@of_each_gpu
+def host_compute_mode_default(gpu: Gpu) -> Iterator[Finding]:
+    """Every GPU lets several processes compute."""
+    mode = told(gpu.compute_mode, "its compute mode")
+    if mode == "default":
+        return
+    prohibited = "prohibited" in mode
+    if not prohibited and any(_is_server(process) for process in gpu.processes.value or ()):
+        return
+    yield Finding(
+        f"the compute mode of {gpu_name(gpu)} is {mode}",
+        Severity.ERROR if prohibited else Severity.WARNING,
+        where(gpu),
+        {mode: gpu.compute_mode.via},
+        f"run `nvidia-smi -i {gpu.index} -c DEFAULT`; check it with `nvidia-smi -q -d COMPUTE`",
+    )
 
 
 def _is_server(process: Process) -> bool:
     return process.name.startswith(_MPS_SERVER[:15])  # as long as the kernel keeps a name
 
 
-def host_mig_settled(host: Host) -> Iterator[Finding]:
+@of_each_gpu
+def host_mig_settled(gpu: Gpu) -> Iterator[Finding]:
     """No change of the MIG mode waits for a reset."""
-
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        mode = told(gpu.mig, "a MIG mode")
-        if mode == "unsupported":
-            raise Skip("no GPU here tells a MIG mode")
-        pending = told(gpu.mig_pending, "a pending MIG mode")
-        if mode != pending:
-            yield Finding(
-                f"MIG is {mode} on {gpu_name(gpu)} and will be {pending} after a reset",
-                Severity.WARNING,
-                where(gpu),
-                {f"now {mode}": gpu.mig.via, f"pending {pending}": gpu.mig_pending.via},
-                f"stop all GPU programs and run `nvidia-smi --gpu-reset -i {gpu.index}`, or take the change back with "
-                f"`nvidia-smi -i {gpu.index} -mig {int(mode == 'on')}`; check it with `nvidia-smi -q | grep -A2 MIG`",
-            )
-
-    yield from each_gpu(host, judge)
+    mode = told(gpu.mig, "a MIG mode")
+    if mode == "unsupported":
+        raise Skip("no GPU here tells a MIG mode")
+    pending = told(gpu.mig_pending, "a pending MIG mode")
+    if mode != pending:
+        yield Finding(
+            f"MIG is {mode} on {gpu_name(gpu)} and will be {pending} after a reset",
+            Severity.WARNING,
+            where(gpu),
+            {f"now {mode}": gpu.mig.via, f"pending {pending}": gpu.mig_pending.via},
+            f"stop all GPU programs and run `nvidia-smi --gpu-reset -i {gpu.index}`, or take the change back with "
+            f"`nvidia-smi -i {gpu.index} -mig {int(mode == 'on')}`; check it with `nvidia-smi -q | grep -A2 MIG`",
+        )
 
 
-def host_mig_has_instances(host: Host) -> Iterator[Finding]:
-    """A GPU in MIG mode has instances to compute on.
-
-    Skipped where MIG is off.
-    """
-
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        if not in_mig(gpu):
-            raise Skip("no GPU is in MIG mode")
-        if told(gpu.mig_instances, "its MIG instances") == 0:
-            yield Finding(
-                f"{gpu_name(gpu)} is in MIG mode and has no instance: no program can use it",
-                Severity.ERROR,
-                where(gpu),
-                {"MIG on": gpu.mig.via, "0 instances": gpu.mig_instances.via},
-                "make instances with `nvidia-smi mig -cgi <profile> -C`, or turn MIG off with "
-                f"`nvidia-smi -i {gpu.index} -mig 0`; check it with `nvidia-smi -L`",
-            )
-
-    yield from each_gpu(host, judge)
+@of_each_gpu
+def host_mig_has_instances(gpu: Gpu) -> Iterator[Finding]:
+    """A GPU in MIG mode has instances to compute on."""
+    if not in_mig(gpu):
+        raise Skip("no GPU is in MIG mode")
+    if told(gpu.mig_instances, "its MIG instances") == 0:
+        yield Finding(
+            f"{gpu_name(gpu)} is in MIG mode and has no instance: no program can use it",
+            Severity.ERROR,
+            where(gpu),
+            {"MIG on": gpu.mig.via, "0 instances": gpu.mig_instances.via},
+            "make instances with `nvidia-smi mig -cgi <profile> -C`, or turn MIG off with "
+            f"`nvidia-smi -i {gpu.index} -mig 0`; check it with `nvidia-smi -L`",
+        )
 
 
-def host_no_idle_mps_server(host: Host) -> Iterator[Finding]:
-    """No MPS server waits on a GPU without a client.
-
-    A note: it may be wanted, or left behind by a job, and every CUDA program that shares its pipe goes through it.
-    """
-
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        processes = _processes(gpu)
-        servers = [process for process in processes if _is_server(process)]
-        if servers and not any(process.kind == "mps" and process not in servers for process in processes):
-            pid = servers[0].pid
-            yield Finding(
-                f"an MPS server (process {pid}) holds {gpu_name(gpu)} and has no client",
-                Severity.NOTE,
-                where(gpu),
-                {f"process {pid}, {servers[0].name}": gpu.processes.via},
-                f"if no job wants it, `echo quit | nvidia-cuda-mps-control`; {_WHO}",
-            )
-
-    yield from each_gpu(host, judge)
+@of_each_gpu
+def host_no_idle_mps_server(gpu: Gpu) -> Iterator[Finding]:
+    """No MPS server waits on a GPU without a client."""
+    processes = _processes(gpu)
+    servers = [process for process in processes if _is_server(process)]
+    if servers and not any(process.kind == "mps" and process not in servers for process in processes):
+        pid = servers[0].pid
+        yield Finding(
+            f"an MPS server (process {pid}) holds {gpu_name(gpu)} and has no client",
+            Severity.NOTE,
+            where(gpu),
+            {f"process {pid}, {servers[0].name}": gpu.processes.via},
+            f"if no job wants it, `echo quit | nvidia-cuda-mps-control`; {_WHO}",
+        )
 
 
-def host_gpus_free(host: Host) -> Iterator[Finding]:
-    """No other user's program computes on a GPU.
-
-    A note, for a shared machine is well; in a container or a job that sees only its own processes the memory in use
-    must be small too, else the question is skipped.
-    """
-
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        processes = _processes(gpu)
-        used = known(gpu.memory_used, "its memory in use", 0)
-        others = [one for one in processes if one.kind != "graphics" and not one.mine and not _is_server(one)]
-        if not processes and used >= _USED and not is_coherent(gpu):
-            raise Skip("the GPU is in use, and by whom is not shown")
-        if others:
-            named = ", ".join(f"{one.pid} ({one.name or 'no name'})" for one in others[:4])
-            yield Finding(
-                f"{len(others)} processes of other users compute on {gpu_name(gpu)}: {named}",
-                Severity.NOTE,
-                where(gpu),
-                {f"process {one.pid}": gpu.processes.via for one in others[:4]},
-                f"choose another GPU, or wait; a process that a job left behind can be ended by its owner; {_WHO}",
-            )
-
-    yield from each_gpu(host, judge)
+@of_each_gpu
+def host_gpus_free(gpu: Gpu) -> Iterator[Finding]:
+    """No other user's program computes on a GPU."""
+    processes = _processes(gpu)
+    used = known(gpu.memory_used, "its memory in use", 0)
+    others = [one for one in processes if one.kind != "graphics" and not one.mine and not _is_server(one)]
+    if not processes and used >= _USED and not is_coherent(gpu):
+        raise Skip("the GPU is in use, and by whom is not shown")
+    if others:
+        named = ", ".join(f"{one.pid} ({one.name or 'no name'})" for one in others[:4])
+        yield Finding(
+            f"{len(others)} processes of other users compute on {gpu_name(gpu)}: {named}",
+            Severity.NOTE,
+            where(gpu),
+            {f"process {one.pid}": gpu.processes.via for one in others[:4]},
+            f"choose another GPU, or wait; a process that a job left behind can be ended by its owner; {_WHO}",
+        )
 
 
 def host_gpu_memory_explained(host: Host) -> Iterator[Finding]:
-    """No GPU has 2 GiB of memory in use without a process that holds it.
-
-    Skipped in a container, which is not shown other processes, and on GPUs whose memory the operating system uses.
-    """
+    """No GPU has 2 GiB of memory in use without a process that holds it."""
 
     def judge(gpu: Gpu) -> Iterator[Finding]:
         if is_coherent(gpu):
@@ -179,10 +147,7 @@ def host_gpu_memory_explained(host: Host) -> Iterator[Finding]:
 
 
 def host_no_ghost_load(host: Host) -> Iterator[Finding]:
-    """No GPU is busy without a process that uses it.
-
-    Skipped in a container, and without persistence mode, for a GPU that was just started shows load of its own.
-    """
+    """No GPU is busy without a process that uses it."""
 
     def judge(gpu: Gpu) -> Iterator[Finding]:
         load = told(gpu.utilization, "its utilization")
@@ -203,27 +168,21 @@ def host_no_ghost_load(host: Host) -> Iterator[Finding]:
     yield from each_gpu(host, judge)
 
 
-def host_no_graphics(host: Host) -> Iterator[Finding]:
-    """No screen and no graphics program is on a GPU that is made for computing.
-
-    A note; workstation GPUs are skipped.
-    """
-
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        if is_workstation(gpu):
-            raise Skip("workstation GPUs draw on screens")
-        processes = _processes(gpu)
-        screen = known(gpu.display, "whether a screen is drawn on", "off") == "on"
-        drawing = [one for one in processes if one.kind == "graphics"]
-        if screen or drawing:
-            named = ", ".join(f"{one.pid} ({one.name or 'no name'})" for one in drawing[:4])
-            yield Finding(
-                f"graphics run on {gpu_name(gpu)}: {named or 'a screen is drawn on'}",
-                Severity.NOTE,
-                where(gpu),
-                {named: gpu.processes.via} if named else {"on": gpu.display.via},
-                "a display server takes memory and time from jobs: `systemctl set-default multi-user.target` and "
-                "reboot, or give it another GPU; check it with `nvidia-smi`",
-            )
-
-    yield from each_gpu(host, judge)
+@of_each_gpu
+def host_no_graphics(gpu: Gpu) -> Iterator[Finding]:
+    """No screen and no graphics program is on a GPU that is made for computing."""
+    if is_workstation(gpu):
+        raise Skip("workstation GPUs draw on screens")
+    processes = _processes(gpu)
+    screen = known(gpu.display, "whether a screen is drawn on", "off") == "on"
+    drawing = [one for one in processes if one.kind == "graphics"]
+    if screen or drawing:
+        named = ", ".join(f"{one.pid} ({one.name or 'no name'})" for one in drawing[:4])
+        yield Finding(
+            f"graphics run on {gpu_name(gpu)}: {named or 'a screen is drawn on'}",
+            Severity.NOTE,
+            where(gpu),
+            {named: gpu.processes.via} if named else {"on": gpu.display.via},
+            "a display server takes memory and time from jobs: `systemctl set-default multi-user.target` and "
+            "reboot, or give it another GPU; check it with `nvidia-smi`",
+        )

@@ -37,10 +37,7 @@ def _layer(device: RdmaDevice, port: RdmaPort) -> str:
 
 
 def host_infiniband_ports_active(host: Host) -> Iterator[Finding]:
-    """Every InfiniBand card has as many active ports as its equals.
-
-    An error if three or more equal cards are whole, for then one is missing in a set; a note if no card has a link.
-    """
+    """Every InfiniBand card has as many active ports as its equals."""
     yield from judge_devices(host, lambda devices: _active_by_peers(host, devices, "InfiniBand", Severity.ERROR))
 
 
@@ -267,10 +264,7 @@ def _firmware(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
 
 
 def host_rdma_layers_equal(host: Host) -> Iterator[Finding]:
-    """Equal RDMA cards speak the same link layers.
-
-    Judged where three or more are equal: the one that differs was configured otherwise.
-    """
+    """Equal RDMA cards speak the same link layers."""
     yield from judge_devices(host, lambda devices: _layers(host, devices))
 
 
@@ -331,10 +325,7 @@ def _mtus(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
 
 
 def host_roce_v2_gids(host: Host) -> Iterator[Finding]:
-    """Every active RDMA port on Ethernet has an address of RoCE version 2.
-
-    Version 1 does not leave its own network segment, and NCCL prefers version 2.
-    """
+    """Every active RDMA port on Ethernet has an address of RoCE version 2."""
 
     def judge(device: RdmaDevice, port: RdmaPort) -> Iterator[Finding]:
         name = port_name(device, port)

@@ -27,10 +27,7 @@ _INTERFACE = re.compile(r"(\S+): (?:NIC )?Link (?:is )?[Dd]own")
 
 
 def host_machine_checks_free(host: Host) -> Iterator[Finding]:
-    """The kernel log shows no uncorrected hardware error of processor or memory since boot, and few corrected ones.
-
-    Uncorrected: bit 61 of MCi_STATUS, APEI's severities fatal and recoverable.  Proposal: ten corrected ones.
-    """
+    """The kernel log shows no uncorrected hardware error of processor or memory since boot, and few corrected ones."""
     lines = log_lines(host, "machine")
     grave = [line for line in lines if _is_uncorrected(line.text)]
     if grave:
@@ -127,10 +124,7 @@ def host_kernel_oops_free(host: Host) -> Iterator[Finding]:
 
 
 def host_storage_log_clean(host: Host) -> Iterator[Finding]:
-    """The kernel log shows no error of a disk or a file system on it since boot.
-
-    Errors of ext4 are counted in its super block, of which host-file-systems-intact tells.
-    """
+    """The kernel log shows no error of a disk or a file system on it since boot."""
     lines = [line for line in log_lines(host, "storage") if "EXT4-fs error" not in line.text]
     if lines:
         yield line_finding(
@@ -178,10 +172,7 @@ def host_nic_log_clean(host: Host) -> Iterator[Finding]:
 
 
 def host_nic_links_steady(host: Host) -> Iterator[Finding]:
-    """No network link went down again and again since boot.
-
-    Proposal: less than four times within an hour.
-    """
+    """No network link went down again and again since boot."""
     found: dict[str, list[LogLine]] = {}
     for line in log_lines(host, "link down"):
         interface = _INTERFACE.search(line.text)

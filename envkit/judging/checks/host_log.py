@@ -50,10 +50,7 @@ _REBOOT = "collect `nvidia-bug-report.sh`, drain the machine and reboot"
 
 
 def host_kernel_log_whole(host: Host) -> Iterator[Finding]:
-    """The kernel log can be read and reaches back to the boot.
-
-    Unknown where it may not be read.  Proposal: its first line is younger than a second after boot.
-    """
+    """The kernel log can be read and reaches back to the boot."""
     log_lines(host)
     start = host.log_start.need("where the kernel log begins")
     if start > _WHOLE_S:
@@ -68,10 +65,7 @@ def host_kernel_log_whole(host: Host) -> Iterator[Finding]:
 
 
 def host_xid_free(host: Host, facts: Facts) -> Iterator[Finding]:
-    """The kernel log shows no Xid since boot besides those that have a check of their own.
-
-    How much a code matters is in the facts, by NVIDIA's Xid catalogue; a code that they do not know is a warning.
-    """
+    """The kernel log shows no Xid since boot besides those that have a check of their own."""
     need_own_gpu(host)
     yield from judge_xids(host, facts, *_WITHOUT_A_CHECK)
 
@@ -107,10 +101,7 @@ def host_memory_errors_recovered(host: Host, facts: Facts) -> Iterator[Finding]:
 
 
 def host_memory_errors_contained(host: Host, facts: Facts) -> Iterator[Finding]:
-    """No uncorrectable error of a GPU's memory cost a program since boot (Xid 94).
-
-    A warning: the driver contained it, and the GPU goes on.
-    """
+    """No uncorrectable error of a GPU's memory cost a program since boot (Xid 94)."""
     need_own_gpu(host)
     yield from judge_xids(
         host,
@@ -136,10 +127,7 @@ def host_memory_retirement_quiet(host: Host, facts: Facts) -> Iterator[Finding]:
 
 
 def host_nvlink_log_clean(host: Host, facts: Facts) -> Iterator[Finding]:
-    """The kernel log shows no Xid of NVLink since boot, NVLink-C2C to a Grace CPU among it (Xid 74, 121 and their kin).
-
-    From generation 5 on the line itself says Fatal or Nonfatal.
-    """
+    """The kernel log shows no Xid of NVLink or NVLink-C2C (to a Grace CPU) since boot: Xid 74, 121 and their kin."""
     need_own_gpu(host)
     for (xid, _), lines in xid_lines(host, facts, XidCategory.NVLINK, XidCategory.NVLINK5).items():
         row = facts.xid(xid)
@@ -169,10 +157,7 @@ def host_gsp_answers(host: Host, facts: Facts) -> Iterator[Finding]:
 
 
 def host_no_recovery_asked(host: Host, facts: Facts) -> Iterator[Finding]:
-    """The driver's last word in the kernel log on the recovery of each GPU is that none is needed (Xid 154).
-
-    An action that the line does not name is a warning.
-    """
+    """The driver's last word in the kernel log on the recovery of each GPU is that none is needed (Xid 154)."""
     need_own_gpu(host)
     asked: list[tuple[int, str, list[LogLine], str]] = []
     for (xid, pci), lines in xid_lines(host, facts, XidCategory.RECOVERY).items():
@@ -203,10 +188,7 @@ def _asks_now(host: Host, pci: str) -> bool:
 
 
 def host_program_faults_absent(host: Host, facts: Facts) -> Iterator[Finding]:
-    """No program faulted on a GPU since boot (Xid 13, 31, 43, 45, 69 and their like).
-
-    A warning or a note, by the facts: the program is the first suspect, and the GPU goes on.
-    """
+    """No program faulted on a GPU since boot (Xid 13, 31, 43, 45, 69 and their like)."""
     need_own_gpu(host)
     yield from judge_xids(
         host, facts, *_PROGRAM, fix="most often a program's own fault: run it under compute-sanitizer"
@@ -214,11 +196,7 @@ def host_program_faults_absent(host: Host, facts: Facts) -> Iterator[Finding]:
 
 
 def host_program_faults_scattered(host: Host) -> Iterator[Finding]:
-    """Programs' exceptions (Xid 13) do not gather at one multiprocessor of one GPU.
-
-    NVIDIA's workflow for Xid 13 suspects the chip where the place repeats.  Proposal: three programs at one place, and
-    no exception of theirs at another.
-    """
+    """Programs' exceptions (Xid 13) do not gather at one multiprocessor of one GPU."""
     need_own_gpu(host)
     places: dict[tuple[str, str], set[int]] = {}
     elsewhere: dict[tuple[str, int], set[str]] = {}
@@ -252,11 +230,7 @@ def host_vgpus_start(host: Host, facts: Facts) -> Iterator[Finding]:
 
 
 def host_nvswitch_log_clean(host: Host) -> Iterator[Finding]:
-    """The kernel log shows no SXid of an NVSwitch since boot.
-
-    An error where the line says Fatal (NVIDIA Fabric Manager user guide), a note for corrected and other errors: a
-    single one of them is no more than worth knowing.
-    """
+    """The kernel log shows no SXid of an NVSwitch since boot."""
     need_own_gpu(host)
     found: dict[tuple[int, str], list[LogLine]] = {}
     for line in log_lines(host, "sxid"):
@@ -278,10 +252,7 @@ def host_nvswitch_log_clean(host: Host) -> Iterator[Finding]:
 
 
 def host_gpus_start(host: Host) -> Iterator[Finding]:
-    """The driver started every GPU since boot.
-
-    `RmInitAdapter failed`, or a probe that ended in an error.
-    """
+    """The driver started every GPU since boot."""
     need_own_gpu(host)
     for lines in by_device(log_lines(host, "start")).values():
         yield line_finding(
@@ -296,10 +267,7 @@ def host_gpus_start(host: Host) -> Iterator[Finding]:
 
 
 def host_driver_api_alike(host: Host) -> Iterator[Finding]:
-    """No program brought driver libraries of another version than the kernel module since boot.
-
-    A warning: one container with a libcuda of its own writes the line for good.
-    """
+    """No program brought driver libraries of another version than the kernel module since boot."""
     need_own_gpu(host)
     lines = log_lines(host, "mismatch")
     if lines:
@@ -313,10 +281,7 @@ def host_driver_api_alike(host: Host) -> Iterator[Finding]:
 
 
 def host_gpu_watchdog_quiet(host: Host) -> Iterator[Finding]:
-    """The driver's watchdog found no GPU locked since boot.
-
-    A warning: a GPU that is only busy for long trips it too.
-    """
+    """The driver's watchdog found no GPU locked since boot."""
     need_own_gpu(host)
     for lines in by_device(log_lines(host, "locked")).values():
         yield line_finding(
@@ -330,10 +295,7 @@ def host_gpu_watchdog_quiet(host: Host) -> Iterator[Finding]:
 
 
 def host_driver_oops_free(host: Host) -> Iterator[Finding]:
-    """The kernel met no fault inside the NVIDIA driver since boot.
-
-    A `BUG` or `Oops` whose place (RIP, pc) is in a module of the driver: its state is undefined from then on.
-    """
+    """The kernel met no fault inside the NVIDIA driver since boot."""
     need_own_gpu(host)
     for line, place in faults(host):
         if place is not None:
@@ -347,10 +309,7 @@ def host_driver_oops_free(host: Host) -> Iterator[Finding]:
 
 
 def host_peermem_log_clean(host: Host) -> Iterator[Finding]:
-    """The module that lends GPU memory to network adapters (nvidia-peermem) wrote no error since boot.
-
-    A warning: most often a program died while its memory was registered.
-    """
+    """The module that lends GPU memory to network adapters (nvidia-peermem) wrote no error since boot."""
     need_own_gpu(host)
     lines = log_lines(host, "peermem")
     if lines:
@@ -365,10 +324,7 @@ def host_peermem_log_clean(host: Host) -> Iterator[Finding]:
 
 
 def host_gpu_libraries_steady(host: Host) -> Iterator[Finding]:
-    """No program died inside a library of the driver, CUDA or NCCL since boot.
-
-    A note: a crash of a program is the program's matter, and a hint where many come at once.
-    """
+    """No program died inside a library of the driver, CUDA or NCCL since boot."""
     need_own_gpu(host)
     lines = log_lines(host, "crash")
     if lines:

@@ -30,10 +30,7 @@ def _gib(size: int) -> str:
 
 
 def host_shm_size(host: Host) -> Iterator[Finding]:
-    """/dev/shm is large enough.
-
-    In bytes; the thresholds are _SHM_WANTED and _SHM_LEAST.
-    """
+    """/dev/shm is large enough."""
     size = host.shm.need("the size of /dev/shm")
     if size < _SHM_WANTED:
         yield Finding(
@@ -61,10 +58,7 @@ def host_shm_free(host: Host) -> Iterator[Finding]:
 
 
 def host_limits(host: Host) -> Iterator[Finding]:
-    """Resource limits allow open files, stack and locked memory.
-
-    Locked memory matters where there are RDMA devices alone.
-    """
+    """Resource limits allow open files, stack and locked memory."""
     limits = host.limits.need("this process's limits")
     infiniband = [device.name for device in host.infiniband.need("whether there are RDMA devices")]
     files, stack, memlock = (limits.get(name) for name in ("nofile", "stack", "memlock"))
@@ -105,10 +99,7 @@ def _few_files(files: Limit, via: str) -> Finding:
 
 
 def host_glibc_runs_wheels(host: Host, facts: Facts) -> Iterator[Finding]:
-    """The C library is new enough for the newest torch wheels.
-
-    It concerns ``--engine local`` alone, and is a warning.
-    """
+    """The C library is new enough for the newest torch wheels."""
     here = Glibc(host.glibc.need("the C library"))
     tagged = [row for row in facts.torches if row.glibc is not None]
     if not tagged:
@@ -125,10 +116,7 @@ def host_glibc_runs_wheels(host: Host, facts: Facts) -> Iterator[Finding]:
 
 
 def host_cgroup_v2(host: Host) -> Iterator[Finding]:
-    """Control groups are version 2.
-
-    A note.
-    """
+    """Control groups are version 2."""
     version = host.cgroup.need("the cgroup version")
     if version != "v2":
         yield Finding(
@@ -142,10 +130,7 @@ def host_cgroup_v2(host: Host) -> Iterator[Finding]:
 
 
 def host_not_in_container(host: Host) -> Iterator[Finding]:
-    """The doctor runs on the machine itself.
-
-    In a container it sees the container's services, packages, limits and configuration in place of the machine's.
-    """
+    """The doctor runs on the machine itself."""
     engine = host.container.need("whether this is a container")
     if engine != "none":
         yield Finding(
@@ -179,10 +164,7 @@ def host_gpu_known(host: Host, facts: Facts) -> Iterator[Finding]:
 
 
 def host_driver_known(host: Host, facts: Facts) -> Iterator[Finding]:
-    """The facts know the branch of the loaded driver.
-
-    A note; of a branch that is newer than all of them nothing is known to be wrong.
-    """
+    """The facts know the branch of the loaded driver."""
     need_driver(host)
     driver, via = loaded_driver(host)
     newest = max(facts.drivers, key=lambda row: row.branch, default=None)
@@ -199,10 +181,7 @@ def host_driver_known(host: Host, facts: Facts) -> Iterator[Finding]:
 
 
 def host_name_resolves(host: Host) -> Iterator[Finding]:
-    """The machine's own name leads to an address, on a machine of a cluster to one that others can reach.
-
-    Gloo and a job's first rank take the address that the name leads to (PyTorch, torch.distributed).
-    """
+    """The machine's own name leads to an address, on a machine of a cluster to one that others can reach."""
     seen = host.names.need("what the machine's name leads to")
     if seen.error or not seen.addresses:
         yield Finding(

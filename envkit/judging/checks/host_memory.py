@@ -70,10 +70,7 @@ def host_memory_available(host: Host) -> Iterator[Finding]:
 
 
 def host_memory_for_gpus(host: Host) -> Iterator[Finding]:
-    """The machine has at least as much memory as its GPUs together, and grants it.
-
-    A note: states are loaded, sharded and saved through it.
-    """
+    """The machine has at least as much memory as its GPUs together, and grants it."""
     need_gpu(host)
     sizes = [gpu.memory.need(f"the memory of GPU {gpu.index}") for gpu in nvml_answers(host).gpus]
     total, via = host.memory.need("the memory").total, host.memory.via
@@ -91,10 +88,7 @@ def host_memory_for_gpus(host: Host) -> Iterator[Finding]:
 
 
 def host_memory_populated(host: Host) -> Iterator[Finding]:
-    """The NUMA nodes have equal memory, so that no module of one is missing.
-
-    Nodes without processors (memory of a GPU, CXL) and guests, whose nodes their owner cut, are left out.
-    """
+    """The NUMA nodes have equal memory, so that no module of one is missing."""
     if host.processors.need("the processors").hypervisor:
         raise Skip("a guest's nodes are what its owner made them")
     if host.numa.is_unsupported:
@@ -116,10 +110,7 @@ def host_memory_populated(host: Host) -> Iterator[Finding]:
 
 
 def host_memory_errors_free(host: Host) -> Iterator[Finding]:
-    """The memory controllers counted no uncorrected error since boot, and few corrected ones.
-
-    Where the kernel log may be read, its last line of that controller (EDAC) names the module.
-    """
+    """The memory controllers counted no uncorrected error since boot, and few corrected ones."""
     if host.memory_errors.is_unsupported:
         raise Skip("no driver counts this machine's memory errors")
     for one in host.memory_errors.need("the memory controllers"):
@@ -138,10 +129,7 @@ def host_memory_errors_free(host: Host) -> Iterator[Finding]:
 
 
 def host_memory_unfragmented(host: Host) -> Iterator[Finding]:
-    """Each node has free blocks of 2 MiB.
-
-    A note: pinning, huge pages and RDMA want them, and the kernel compacts memory to make them.
-    """
+    """Each node has free blocks of 2 MiB."""
     if host.numa.is_unsupported:
         raise Skip("this kernel knows no NUMA nodes")
     nodes = [node for node in host.numa.need("the NUMA nodes") if node.free >= _GIB]
@@ -307,11 +295,7 @@ def host_processes_allowed(host: Host) -> Iterator[Finding]:
 
 
 def host_out_of_memory_unseen(host: Host) -> Iterator[Finding]:
-    """The kernel killed nothing for want of memory: in this control group, or on the machine since boot.
-
-    The counters tell, and where the kernel log may be read it names the last program and whether the whole machine ran
-    out, which is a warning; that a control group of others reached its own limit is a note.
-    """
+    """The kernel killed nothing for want of memory: in this control group, or on the machine since boot."""
     group = host.control_group.need("this process's control group")
     if group.killed:
         yield Finding(

@@ -79,10 +79,7 @@ def _wrong(message: str, severity: Severity, name: str, value: str, via: str, he
 
 
 def host_nccl_hca_exists(host: Host) -> Iterator[Finding]:
-    """NCCL_IB_HCA names RDMA devices that are here, with an active port, and no more than it says.
-
-    Without "=" a name also takes every longer one: mlx5_1 takes mlx5_10.
-    """
+    """NCCL_IB_HCA names RDMA devices that are here, with an active port, and no more than it says."""
     value, via = _setting(host, "NCCL_IB_HCA")
     devices = {device.name: device for device in host.infiniband.need("the RDMA devices")}
     here = (", ".join(devices), host.infiniband.via)
@@ -154,11 +151,7 @@ def _may_talk(item: NetInterface) -> bool:
 
 
 def host_nccl_transports_on(host: Host) -> Iterator[Finding]:
-    """No variable turns off a fast way between GPUs or machines that is here.
-
-    Peer-to-peer and shared memory matter between several GPUs, and workstation GPUs have no peer-to-peer to lose;
-    RDMA matters where a port is active.
-    """
+    """No variable turns off a fast way between GPUs or machines that is here."""
     need_driver(host)
     settings = nccl_settings(host)
     off = [row for row in _COSTLY if row[0] in settings and settings[row[0]][0] in row[1]]
@@ -189,10 +182,7 @@ def _has_rdma(host: Host) -> bool:
 
 
 def host_nccl_debug_off(host: Host) -> Iterator[Finding]:
-    """NCCL does not write its log for debugging.
-
-    A note.
-    """
+    """NCCL does not write its log for debugging."""
     value, via = _setting(host, "NCCL_DEBUG")
     if value.upper() in ("INFO", "TRACE", "ABORT"):
         yield Finding(
@@ -205,10 +195,7 @@ def host_nccl_debug_off(host: Host) -> Iterator[Finding]:
 
 
 def host_nccl_tuning_free(host: Host) -> Iterator[Finding]:
-    """No variable holds NCCL to an algorithm, a protocol or a number of channels.
-
-    A note: what was good for one machine is kept on the next.
-    """
+    """No variable holds NCCL to an algorithm, a protocol or a number of channels."""
     settings = nccl_settings(host)
     for name in _TUNING:
         if name in settings and settings[name][0]:

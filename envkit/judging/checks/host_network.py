@@ -32,10 +32,7 @@ def host_bonds_complete(host: Host) -> Iterator[Finding]:
 
 
 def host_default_interface_fast(host: Host) -> Iterator[Finding]:
-    """The interface of the default route runs at 1 Gb/s or more.
-
-    Virtual interfaces tell no speed and are skipped.
-    """
+    """The interface of the default route runs at 1 Gb/s or more."""
     interfaces = host.network.need("the network interfaces")
     told = [item for item in interfaces if item.default and not item.speed.is_unsupported]
     if not told:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from envkit.judging.checks._gpus import each_gpu, each_product, in_mig, told, where
+from envkit.judging.checks._gpus import each_gpu, in_mig, of_each_gpu, of_each_product, told, where
 from envkit.judging.checks._host import gpu_name, is_workstation, need_driver, nvml_answers
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
@@ -45,11 +45,7 @@ def _switched(gpu: Gpu) -> bool:
 
 
 def host_peer_access(host: Host) -> Iterator[Finding]:
-    """The driver lets GPUs read each other's memory.
-
-    An error between GPUs at NVSwitches, a warning where the driver's settings forbid it; where the bus does not allow
-    it a note.  Workstation GPUs, in which the driver has it off by product, MIG and virtual machines are skipped.
-    """
+    """The driver lets GPUs read each other's memory."""
 
     def judge(gpu: Gpu) -> Iterator[Finding]:
         if is_workstation(gpu):
@@ -88,28 +84,21 @@ def _fabric(gpu: Gpu) -> Fabric:
     return told(gpu.fabric, "an NVLink fabric")
 
 
-def host_fabric_registered(host: Host) -> Iterator[Finding]:
-    """Every GPU that belongs to an NVLink fabric is registered in it.
-
-    Until then CUDA does not start on it (error 802).  The state is what the driver last knew: it does not show that
-    the fabric manager still runs.
-    """
-
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        fabric = _fabric(gpu)
-        if fabric.state == "completed" and not fabric.status:
-            return
-        words = fabric.state + (f" with status {fabric.status}" if fabric.status else "")
-        yield Finding(
-            f"the registration of {gpu_name(gpu)} in the NVLink fabric is {words}",
-            Severity.ERROR,
-            where(gpu),
-            {words: gpu.fabric.via},
-            f"CUDA waits for it and fails with error 802: start nvidia-fabricmanager, of the driver's own version, and "
-            f"{_MANAGER}; check it with `nvidia-smi -q | grep -A4 Fabric`",
-        )
-
-    yield from each_gpu(host, judge)
+@of_each_gpu
+def host_fabric_registered(gpu: Gpu) -> Iterator[Finding]:
+    """Every GPU that belongs to an NVLink fabric is registered in it."""
+    fabric = _fabric(gpu)
+    if fabric.state == "completed" and not fabric.status:
+        return
+    words = fabric.state + (f" with status {fabric.status}" if fabric.status else "")
+    yield Finding(
+        f"the registration of {gpu_name(gpu)} in the NVLink fabric is {words}",
+        Severity.ERROR,
+        where(gpu),
+        {words: gpu.fabric.via},
+        f"CUDA waits for it and fails with error 802: start nvidia-fabricmanager, of the driver's own version, and "
+        f"{_MANAGER}; check it with `nvidia-smi -q | grep -A4 Fabric`",
+    )
 
 
 def host_fabric_of_one_clique(host: Host) -> Iterator[Finding]:
@@ -145,39 +134,29 @@ def host_fabric_of_one_clique(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_fabric_healthy(host: Host) -> Iterator[Finding]:
-    """The driver knows of no trouble with the way from a GPU into its NVLink fabric.
-
-    Skipped where the driver does not tell; a fabric with all its links may still be reported as degraded.
-    """
-
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        health = _fabric(gpu).health
-        if all(said == "not supported" for said in health.values()):
-            raise Skip("no GPU here tells the health of its NVLink fabric")
-        for what, said in health.items():
-            if said in ("false", "not supported"):
-                continue
-            severity, meaning = _HEALTH.get(what, (Severity.WARNING, "the driver says no more"))
-            exact = "" if said == "true" else f" ({said})"
-            yield Finding(
-                f"the NVLink fabric of {gpu_name(gpu)} reports {what}{exact}: {meaning}",
-                severity,
-                where(gpu),
-                {f"{what}: {said}": gpu.fabric.via},
-                f"drain the machine, {_MANAGER}, then reset all GPUs together; check it with "
-                "`nvidia-smi -q | grep -A12 Fabric`",
-            )
-
-    yield from each_gpu(host, judge)
+@of_each_gpu
+def host_fabric_healthy(gpu: Gpu) -> Iterator[Finding]:
+    """The driver knows of no trouble with the way from a GPU into its NVLink fabric."""
+    health = _fabric(gpu).health
+    if all(said == "not supported" for said in health.values()):
+        raise Skip("no GPU here tells the health of its NVLink fabric")
+    for what, said in health.items():
+        if said in ("false", "not supported"):
+            continue
+        severity, meaning = _HEALTH.get(what, (Severity.WARNING, "the driver says no more"))
+        exact = "" if said == "true" else f" ({said})"
+        yield Finding(
+            f"the NVLink fabric of {gpu_name(gpu)} reports {what}{exact}: {meaning}",
+            severity,
+            where(gpu),
+            {f"{what}: {said}": gpu.fabric.via},
+            f"drain the machine, {_MANAGER}, then reset all GPUs together; check it with "
+            "`nvidia-smi -q | grep -A12 Fabric`",
+        )
 
 
 def host_nvlinks_up(host: Host) -> Iterator[Finding]:
-    """Every NVLink that leads somewhere is up.
-
-    Of GPUs at NVSwitches all links are (but for products sold with fewer), and on a board of them every GPU has some;
-    of bridged cards each has as many as the others of its kind that have a bridge.
-    """
+    """Every NVLink that leads somewhere is up."""
     need_driver(host)
     most: Counter[str] = Counter()
     count: Counter[str] = Counter()
@@ -244,60 +223,50 @@ def host_nvlink_speed_full(host: Host) -> Iterator[Finding]:
     yield from each_gpu(host, judge)
 
 
-def host_nvlink_errors_none(host: Host) -> Iterator[Finding]:
-    """No NVLink counted an error since the driver was loaded, but for a few flawed packets.
-
-    NVIDIA's DCGM calls a link bad after one replay, recovery or receive error while it watches, and after 100 flawed
-    packets a second.
-    """
-
-    def judge(gpu: Gpu) -> Iterator[Finding]:
-        links = _links(gpu)
-        if not any(link.errors for link in links if link.active):
-            raise Skip("no NVLink here counts its errors")
-        totals: Counter[str] = Counter()
-        bad: set[int] = set()
-        for link in links:
-            for what, number in link.errors.items():
-                if number >= (_CRC_MANY if what in _FLAWED else 1):
-                    totals[what] += number
-                    bad.add(link.link)
-        if bad:
-            words = ", ".join(f"{what} {number}" for what, number in totals.items())
-            yield Finding(
-                f"NVLinks {_numbers(sorted(bad))} of {gpu_name(gpu)} counted errors since the driver came up: {words}",
-                Severity.WARNING,
-                where(gpu),
-                {f"{what} {number}": gpu.links.via for what, number in totals.items()},
-                "watch whether they grow under load; if they do, seat the GPU or its bridge anew and have the link "
-                "repaired; check it with `nvidia-smi nvlink -e`",
-            )
-
-    yield from each_gpu(host, judge)
+@of_each_gpu
+def host_nvlink_errors_none(gpu: Gpu) -> Iterator[Finding]:
+    """No NVLink counted an error since the driver was loaded, but for a few flawed packets."""
+    links = _links(gpu)
+    if not any(link.errors for link in links if link.active):
+        raise Skip("no NVLink here counts its errors")
+    totals: Counter[str] = Counter()
+    bad: set[int] = set()
+    for link in links:
+        for what, number in link.errors.items():
+            if number >= (_CRC_MANY if what in _FLAWED else 1):
+                totals[what] += number
+                bad.add(link.link)
+    if bad:
+        words = ", ".join(f"{what} {number}" for what, number in totals.items())
+        yield Finding(
+            f"NVLinks {_numbers(sorted(bad))} of {gpu_name(gpu)} counted errors since the driver came up: {words}",
+            Severity.WARNING,
+            where(gpu),
+            {f"{what} {number}": gpu.links.via for what, number in totals.items()},
+            "watch whether they grow under load; if they do, seat the GPU or its bridge anew and have the link "
+            "repaired; check it with `nvidia-smi nvlink -e`",
+        )
 
 
-def host_nvlinks_alike(host: Host) -> Iterator[Finding]:
+@of_each_product
+def host_nvlinks_alike(product: str, gpus: list[Gpu]) -> Iterator[Finding]:
     """The NVLinks of GPUs of one product speak one version of NVLink and lead all of them to like partners."""
-
-    def judge(product: str, gpus: list[Gpu]) -> Iterator[Finding]:
-        seen: dict[str, list[int]] = {}
-        for gpu in gpus:
-            up = [link for link in _links(gpu) if link.active]
-            if up:
-                versions = sorted({str(link.version) for link in up if link.version})
-                partners = sorted({link.remote for link in up if link.remote})
-                words = f"version {' and '.join(versions) or 'unknown'} to {' and '.join(partners) or 'unknown'}"
-                seen.setdefault(words, []).append(gpu.index)
-        if sum(map(len, seen.values())) < 2:
-            raise Skip("no two GPUs of one product have NVLinks that are up")
-        if len(seen) > 1:
-            words = "; ".join(f"{value} on GPU {_numbers(own)}" for value, own in seen.items())
-            yield Finding(
-                f"the NVLinks of {product} are not alike: {words}",
-                Severity.WARNING,
-                "NVLink",
-                dict.fromkeys(seen, gpus[0].links.via),
-                f"a link that trained wrongly is slow or leads nowhere: reset all GPUs together; {_STATUS}",
-            )
-
-    yield from each_product(host, judge)
+    seen: dict[str, list[int]] = {}
+    for gpu in gpus:
+        up = [link for link in _links(gpu) if link.active]
+        if up:
+            versions = sorted({str(link.version) for link in up if link.version})
+            partners = sorted({link.remote for link in up if link.remote})
+            words = f"version {' and '.join(versions) or 'unknown'} to {' and '.join(partners) or 'unknown'}"
+            seen.setdefault(words, []).append(gpu.index)
+    if sum(map(len, seen.values())) < 2:
+        raise Skip("no two GPUs of one product have NVLinks that are up")
+    if len(seen) > 1:
+        words = "; ".join(f"{value} on GPU {_numbers(own)}" for value, own in seen.items())
+        yield Finding(
+            f"the NVLinks of {product} are not alike: {words}",
+            Severity.WARNING,
+            "NVLink",
+            dict.fromkeys(seen, gpus[0].links.via),
+            f"a link that trained wrongly is slow or leads nowhere: reset all GPUs together; {_STATUS}",
+        )

@@ -68,10 +68,7 @@ def host_pci_path_full(host: Host) -> Iterator[Finding]:
 
 
 def host_gpu_slots_wide(host: Host) -> Iterator[Finding]:
-    """Every GPU's slot has as many lanes as the GPU.
-
-    A note: many desktop boards wire a long slot with fewer lanes.
-    """
+    """Every GPU's slot has as many lanes as the GPU."""
     need_bare_metal(host)
     gpus = kinds(host, "gpu")
     ports = {gpu.address: path[0] for gpu in gpus if (path := above(host, gpu))}
@@ -118,10 +115,7 @@ def host_nic_link_full(host: Host) -> Iterator[Finding]:
 
 
 def host_gpu_slots_alike(host: Host) -> Iterator[Finding]:
-    """GPUs of one product sit in slots of one speed and width.
-
-    A note: the slowest one sets the pace of a job that uses them all.
-    """
+    """GPUs of one product sit in slots of one speed and width."""
     need_bare_metal(host)
     found: dict[str, dict[str, list[str]]] = {}
     for gpu in kinds(host, "gpu"):
@@ -167,10 +161,7 @@ def host_pci_errors_corrected(host: Host) -> Iterator[Finding]:
 
 
 def host_pci_corrections_few(host: Host) -> Iterator[Finding]:
-    """Few corrected PCI Express errors since boot on the paths to GPUs and network adapters.
-
-    Proposal: 1000 for each device.
-    """
+    """Few corrected PCI Express errors since boot on the paths to GPUs and network adapters."""
     ends = kinds(host, "gpu", "nvswitch", "nic", "ib")
 
     def judge(device: PciDevice, errors: Mapping[str, int]) -> Iterator[Finding]:
@@ -197,11 +188,7 @@ def _peers(host: Host) -> list[PciDevice]:
 
 
 def host_acs_redirect_off(host: Host) -> Iterator[Finding]:
-    """No bridge above GPUs sends what devices say to each other up to the processor (ACS redirection).
-
-    NCCL user guide, "PCI Access Control Services (ACS)"; here by the bits Request and Completion Redirect.  Skipped in
-    a guest and where no two devices talk; unknown for a user who may not read the configuration space.
-    """
+    """No bridge above GPUs sends what devices say to each other up to the processor (ACS redirection)."""
     ends = _peers(host)
     found = bridges(host, ends)
     if not found:
@@ -223,10 +210,7 @@ def host_acs_redirect_off(host: Host) -> Iterator[Finding]:
 
 
 def host_iommu_passes_through(host: Host) -> Iterator[Finding]:
-    """On x86 bare metal the IOMMU does not translate what GPUs and RDMA adapters send to each other.
-
-    By the type of their IOMMU group: `identity`, or no group (kernel, ABI/testing/sysfs-kernel-iommu_groups).
-    """
+    """On x86 bare metal the IOMMU does not translate what GPUs and RDMA adapters send to each other."""
     ends = _peers(host)
     ends = [end for end in ends if (path := above(host, end)) and path[-1].vendor in _X86]
     if not ends:
@@ -249,8 +233,7 @@ def host_iommu_passes_through(host: Host) -> Iterator[Finding]:
 def host_gpu_payload_full(host: Host) -> Iterator[Finding]:
     """Every GPU sends PCI Express packets as large as GPU and slot can take.
 
-    A note: the firmware sets it, and it costs a few hundredths of the speed.  Sizes above 256 bytes are not asked for,
-    as few root ports take them.  Skipped where no two devices talk.
+    Sizes above 256 bytes are not asked for, as few root ports take them.
     """
     _peers(host)
     gpus = kinds(host, "gpu")
@@ -327,10 +310,7 @@ def _nodes(devices: list[PciDevice]) -> Counter[int]:
 
 
 def host_gpus_spread_evenly(host: Host) -> Iterator[Finding]:
-    """The NUMA nodes that have GPUs have as many each, give or take one.
-
-    A note: a job over all GPUs then has one busy and one idle processor.
-    """
+    """The NUMA nodes that have GPUs have as many each, give or take one."""
     need_bare_metal(host)
     gpus = kinds(host, "gpu")
     if sockets(host) < 2 or len(gpus) < 4:
@@ -351,10 +331,7 @@ def host_gpus_spread_evenly(host: Host) -> Iterator[Finding]:
 
 
 def host_nic_near_gpus(host: Host) -> Iterator[Finding]:
-    """Every NUMA node that has GPUs has an adapter for RDMA too, where there are enough of them.
-
-    Otherwise what these GPUs send crosses to the other processor.  Skipped with fewer adapters than such nodes.
-    """
+    """Every NUMA node that has GPUs has an adapter for RDMA too, where there are enough of them."""
     need_bare_metal(host)
     gpus, nics = kinds(host, "gpu"), rdma(host)
     if sockets(host) < 2:
@@ -375,10 +352,7 @@ def host_nic_near_gpus(host: Host) -> Iterator[Finding]:
 
 
 def host_gpu_nic_pairs_even(host: Host) -> Iterator[Finding]:
-    """If some GPUs share a PCI Express switch with an adapter for RDMA, all do.
-
-    Skipped where no GPU does: then the machine is not built so.
-    """
+    """If some GPUs share a PCI Express switch with an adapter for RDMA, all do."""
     need_bare_metal(host)
     gpus, nics = kinds(host, "gpu"), rdma(host)
     reach = {bridge.address for nic in nics for bridge in above(host, nic)}
@@ -441,10 +415,7 @@ def host_pci_devices_answer(host: Host) -> Iterator[Finding]:
 
 
 def host_gpu_wakes(host: Host) -> Iterator[Finding]:
-    """No GPU failed to go to sleep or to wake up (runtime power management).
-
-    An error where the kernel says `error`; a note where a GPU of several sleeps, for every first call then waits.
-    """
+    """No GPU failed to go to sleep or to wake up (runtime power management)."""
     gpus = kinds(host, "gpu")
 
     def judge(gpu: PciDevice, state: str) -> Iterator[Finding]:

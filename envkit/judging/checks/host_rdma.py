@@ -48,10 +48,7 @@ def host_rdma_cards_driven(host: Host) -> Iterator[Finding]:
 
 
 def host_rdma_device_nodes(host: Host) -> Iterator[Finding]:
-    """Programs can open every RDMA device.
-
-    Skipped where no node at all was handed in, as in a container that shall not use RDMA.
-    """
+    """Programs can open every RDMA device."""
     yield from judge_devices(host, _nodes)
 
 
@@ -73,11 +70,7 @@ def _nodes(devices: list[RdmaDevice]) -> Iterator[Finding]:
 
 
 def host_gpudirect_rdma(host: Host) -> Iterator[Finding]:
-    """Network cards can reach GPU memory: by nvidia_peermem, or by DMA-BUF with the open driver.
-
-    Skipped without data RDMA devices, on GPUs that do not have it, and on Elastic Fabric Adapters, whose driver
-    brings its own way.
-    """
+    """Network cards can reach GPU memory: by nvidia_peermem, or by DMA-BUF with the open driver."""
     need_driver(host)
     if all(device.driver == "efa" for device in rdma_devices(host)):
         raise Skip("Elastic Fabric Adapters reach GPU memory by their own driver")

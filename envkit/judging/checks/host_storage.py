@@ -26,10 +26,7 @@ def _percent(part: int, whole: int) -> str:
 
 
 def host_disk_free(host: Host) -> Iterator[Finding]:
-    """There is room for images and temporary files.
-
-    In bytes; a file system that could not be asked is unknown.
-    """
+    """There is room for images and temporary files."""
     yield from _each_disk(host, _room)
 
 
@@ -62,10 +59,7 @@ def _each_disk(host: Host, judge: Callable[[Disk], Iterator[Finding]]) -> Iterat
 
 
 def host_inodes_free(host: Host) -> Iterator[Finding]:
-    """There are inodes left for images and temporary files.
-
-    A file system that makes them as it needs them cannot run out.
-    """
+    """There are inodes left for images and temporary files."""
 
     def judge(disk: Disk) -> Iterator[Finding]:
         if disk.inodes.is_unsupported:
@@ -101,10 +95,7 @@ def host_disks_writable(host: Host) -> Iterator[Finding]:
 
 
 def host_temporary_runs_programs(host: Host) -> Iterator[Finding]:
-    """Libraries that are built into the temporary directory can be loaded from there.
-
-    torch.compile and extensions put theirs there unless told otherwise (PyTorch, TORCHINDUCTOR_CACHE_DIR).
-    """
+    """Libraries that are built into the temporary directory can be loaded from there."""
 
     def judge(disk: Disk) -> Iterator[Finding]:
         if disk.use == "temporary" and "noexec" in disk.flags.need("the flags of its mount"):
@@ -123,9 +114,7 @@ def host_temporary_runs_programs(host: Host) -> Iterator[Finding]:
 def host_file_systems_intact(host: Host) -> Iterator[Finding]:
     """No file system on a drive met an error.
 
-    The kernel makes a damaged one read-only below its mount, which still says "rw"; ext4 counts its errors in the
-    super block (kernel documentation, ext4, errors_count).  In a container a directory of a file system that is meant
-    to be read-only looks the same.
+    In a container a directory of a file system that is meant to be read-only looks the same.
     """
     frozen = [mount for mount in host.mounts.need("the mounts") if mount.frozen and not mount.read_only]
     counted = {name: count for name, count in host.file_system_errors.need("ext4's errors").items() if count}
@@ -193,10 +182,7 @@ def host_nvme_live(host: Host) -> Iterator[Finding]:
 
 
 def host_remote_mounts_answer(host: Host) -> Iterator[Finding]:
-    """The file systems of other machines answer.
-
-    One whose user alone may look (FUSE) is left out.
-    """
+    """The file systems of other machines answer."""
     mounts = host.remote_mounts.need("the mounts of other machines' files")
     judged = [mount for mount in mounts if not (mount.ended == "error" and mount.detail == "permission denied")]
     if not judged:

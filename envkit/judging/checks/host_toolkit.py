@@ -41,10 +41,7 @@ def _config(host: Host) -> ToolkitConfig:
 
 
 def host_toolkit_installed(host: Host) -> Iterator[Finding]:
-    """The NVIDIA Container Toolkit is installed.
-
-    A warning where a CDI specification is there without it, or an engine that brings its own (Docker Desktop).
-    """
+    """The NVIDIA Container Toolkit is installed."""
     need_gpu(host)
     need_docker_installed(host)
     if host.toolkit.need("the container toolkit").programs:
@@ -81,10 +78,7 @@ def host_toolkit_complete(host: Host) -> Iterator[Finding]:
 
 
 def host_toolkit_packages_agree(host: Host) -> Iterator[Finding]:
-    """The toolkit's four packages have one version.
-
-    They are released together; NVIDIA's installation guide installs all four at one version.
-    """
+    """The toolkit's four packages have one version."""
     need_gpu(host)
     installed = packages(host)
     versions = {name: installed[name] for name in _PACKAGES if name in installed}
@@ -102,10 +96,7 @@ def host_toolkit_packages_agree(host: Host) -> Iterator[Finding]:
 
 
 def host_toolkit_no_known_fault(host: Host, facts: Facts) -> Iterator[Finding]:
-    """The toolkit's version has no vulnerability that NVIDIA published.
-
-    A warning: an image that somebody else built can use it, one's own jobs run as before.
-    """
+    """The toolkit's version has no vulnerability that NVIDIA published."""
     said = _toolkit(host).version.need("the toolkit's version")
     found = re.match(r"[0-9]+(\.[0-9]+)+", said)
     if not found:
@@ -175,10 +166,7 @@ def host_toolkit_config_valid(host: Host) -> Iterator[Finding]:
 
 
 def host_toolkit_mode_fits(host: Host) -> Iterator[Finding]:
-    """The toolkit's runtime is in a mode that fits this machine.
-
-    An error for csv, which is Tegra's, and for cdi without a specification; a note for legacy.
-    """
+    """The toolkit's runtime is in a mode that fits this machine."""
     _toolkit(host)
     config = _config(host)
     auto = "set it with `nvidia-ctk config --set nvidia-container-runtime.mode=auto --in-place`; check it with "
@@ -211,8 +199,7 @@ def host_toolkit_mode_fits(host: Host) -> Iterator[Finding]:
 def host_toolkit_cgroups_fit(host: Host) -> Iterator[Finding]:
     """The toolkit's no-cgroups fits the engine: on for rootless Docker, off for all others.
 
-    Left on, a container gets the GPU's files and may not open them; left off, a rootless container does not start.  A
-    warning where the engine has CDI devices, for CDI does not ask it.
+    Left on, a container gets the GPU's files and may not open them; left off, a rootless container does not start.
     """
     toolkit = _toolkit(host)
     docker = docker_itself(host)
@@ -237,10 +224,7 @@ def host_toolkit_cgroups_fit(host: Host) -> Iterator[Finding]:
 
 
 def host_toolkit_logs_off(host: Host) -> Iterator[Finding]:
-    """The toolkit writes no debug logs.
-
-    A note: they grow with every container, and nobody rotates them.
-    """
+    """The toolkit writes no debug logs."""
     _toolkit(host)
     config = _config(host)
     if config.logs:
@@ -255,10 +239,7 @@ def host_toolkit_logs_off(host: Host) -> Iterator[Finding]:
 
 
 def host_toolkit_hands_out_gpus(host: Host) -> Iterator[Finding]:
-    """The toolkit gives GPUs to containers without privileges.
-
-    Skipped on nodes of Kubernetes, where the device plugin names GPUs in other ways.
-    """
+    """The toolkit gives GPUs to containers without privileges."""
     _toolkit(host)
     config = _config(host)
     if config.by_variable or config.by_mount:
@@ -277,10 +258,7 @@ def host_toolkit_hands_out_gpus(host: Host) -> Iterator[Finding]:
 
 
 def host_nvidia_docker_gone(host: Host) -> Iterator[Finding]:
-    """The old wrapper nvidia-docker is not installed beside the toolkit.
-
-    A note: nvidia-docker2 brings a daemon.json of its own.
-    """
+    """The old wrapper nvidia-docker is not installed beside the toolkit."""
     need_gpu(host)
     installed = packages(host)
     for name in ("nvidia-docker", "nvidia-docker2"):

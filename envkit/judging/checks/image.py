@@ -39,10 +39,7 @@ from envkit.versions import Cuda, Cudnn, Nccl, Sm
 
 
 def image_torch_importable(image: Image) -> Iterator[Finding]:
-    """``import torch`` ends well in a process with the image's own environment.
-
-    Source: observed; the text is Python's or the dynamic linker's own.
-    """
+    """``import torch`` ends well in a process with the image's own environment."""
     ended = torch_ended(image)
     if ended.state is ImportState.DONE:
         return
@@ -99,11 +96,7 @@ def _other_build(image: Image, build: TorchBuild, promise: Promise) -> Iterator[
 
 
 def image_torch_not_promised(image: Image) -> Iterator[Finding]:
-    """The torch that runs is the promised release, built for the promised CUDA, and the locked wheel's own.
-
-    Source: the promise in the image's label, against torch.__version__ and torch.version.cuda; and the RECORD that
-    lists the mapped libtorch_cpu and libc10: a second torch of the same version elsewhere on sys.path has none.
-    """
+    """The torch that runs is the promised release, built for the promised CUDA, and the locked wheel's own."""
     promise = promise_of(image)
     if not promise.torch:
         raise Skip("no torch was promised")
@@ -131,11 +124,7 @@ def image_torch_not_promised(image: Image) -> Iterator[Finding]:
 
 
 def image_cudart_not_build(image: Image) -> Iterator[Finding]:
-    """The CUDA runtime that torch binds has the major it was built with, and no older minor.
-
-    Source: NVIDIA, CUDA Compatibility, minor version compatibility: within one major a program may meet a newer
-    runtime library than it was built with, never an older one, and never another major.
-    """
+    """The CUDA runtime that torch binds has the major it was built with, and no older minor."""
     build = cuda_build(image)
     wanted = Cuda(build.cuda).upto(2)
     copies = bound_copies(image, "cudart")
@@ -191,12 +180,7 @@ def _no_torch_reason(image: Image) -> str:
 
 
 def image_cudnn_older_than_build(image: Image) -> Iterator[Finding]:
-    """The cuDNN that torch binds has the major it was built with and no older minor; the patch is free.
-
-    Source: NVIDIA cuDNN, version compatibility: since major 7 a program built with one minor runs with the same and
-    later minors of its major; torch.backends.cudnn refuses the rest with the same rule, but only when asked.
-    Where torch cannot be imported, its METADATA's pin stands for the build.
-    """
+    """The cuDNN that torch binds has the major it was built with and no older minor; the patch is free."""
     ended = torch_ended(image)
     if ended.state is not ImportState.DONE:
         pinned, text, path, what, evidence = _from_pin(image, "nvidia-cudnn", "cudnn")
@@ -228,11 +212,7 @@ def image_cudnn_older_than_build(image: Image) -> Iterator[Finding]:
 
 
 def image_cudnn_mixed(image: Image) -> Iterator[Finding]:
-    """All parts of cuDNN come from one directory and one release.
-
-    Source: reproduced, and pytorch issue 188892: cuDNN's shim opens its sub-libraries by name, LD_LIBRARY_PATH before
-    its own directory, and its version checks return success for a mix of minors.
-    """
+    """All parts of cuDNN come from one directory and one release."""
     cuda_build(image)
     parts = [lib for lib in image.libraries.need("the mapped libraries") if lib.name.split("_")[0] == "cudnn"]
     if not parts:
@@ -282,12 +262,7 @@ def _who_binds(bindings: Sequence[Binding]) -> str:
 
 
 def image_library_twice(image: Image) -> Iterator[Finding]:
-    """No library of CUDA is mapped from two files.
-
-    Source: dlopen(3): an object is shared by its inode or soname, so a copy opened by full path, or one of another
-    soname, joins silently; which one a call reaches is said by dlsym and dladdr, not by the maps.  Two sonames are a
-    warning: two majors can live side by side as long as no pointer crosses.
-    """
+    """No library of CUDA is mapped from two files."""
     ended = torch_ended(image)
     families: dict[str, list[Library]] = {}
     for library in image.libraries.need("the mapped libraries"):
@@ -330,12 +305,7 @@ def _made_for(library: Library) -> Iterator[tuple[int, str]]:
 
 
 def image_library_of_other_cuda(image: Image) -> Iterator[Finding]:
-    """No mapped library was made for another CUDA major than torch.
-
-    Sonames such as libnccl.so.2, libcudnn.so.9 and libcusparse.so.12 are the same for two CUDA majors.  Source: the
-    ending -cuNN of NVIDIA's wheel names; the version of cuBLAS, NVRTC and nvJitLink, whose major is CUDA's; and the
-    CUDA that cuDNN, cuBLAS and NCCL say they were built with (cudnnGetCudartVersion, NCCL's version text).
-    """
+    """No mapped library was made for another CUDA major than torch."""
     build = cuda_build(image)
     major = Cuda(build.cuda).major
     said = False
@@ -356,13 +326,7 @@ def image_library_of_other_cuda(image: Image) -> Iterator[Finding]:
 
 
 def image_nccl_older_than_build(image: Image) -> Iterator[Finding]:
-    """The NCCL that torch binds is of the major it was built with and not older.
-
-    torch.cuda.nccl.version() is a constant of the build and tells nothing of the loaded file; ncclGetVersion does.
-    Source: nccl.h: functions are added in minor releases and none is taken away within a major, so that a newer
-    library serves an older build and not the reverse.  Where torch cannot be imported, its METADATA's pin stands for
-    the build.
-    """
+    """The NCCL that torch binds is of the major it was built with and not older."""
     ended = torch_ended(image)
     if ended.state is not ImportState.DONE:
         pinned, text, path, what, evidence = _from_pin(image, "nvidia-nccl", "nccl")
@@ -398,10 +362,7 @@ def image_nccl_older_than_build(image: Image) -> Iterator[Finding]:
 
 
 def image_wheels_not_locked(image: Image | Audit) -> Iterator[Finding]:
-    """The installed distributions are the locked ones, and no further NVIDIA wheel is there.
-
-    Source: the lock as the image's label holds it, against importlib.metadata.
-    """
+    """The installed distributions are the locked ones, and no further NVIDIA wheel is there."""
     promise = promise_of(image)
     found: dict[str, list[str]] = {}
     for wheel in image.wheels.need("the installed distributions"):
@@ -439,10 +400,7 @@ def image_wheels_not_locked(image: Image | Audit) -> Iterator[Finding]:
 
 
 def image_lock_leaves_open(image: Image | Audit) -> Iterator[Finding]:
-    """The lock of the image pins its base and its Debian packages, so that another build gets the same.
-
-    Source: the lock as the image's label holds it (envkit lock).
-    """
+    """The lock of the image pins its base and its Debian packages, so that another build gets the same."""
     promise = promise_of(image)
     if promise.unpinned is None:
         raise Skip("it was not recorded what the lock leaves open")
@@ -465,11 +423,7 @@ def _same_version(one: str, other: str) -> bool:
 
 
 def image_torch_requires_unmet(image: Image | Audit) -> Iterator[Finding]:
-    """The NVIDIA wheels and triton are those that torch's own METADATA asks for.
-
-    Source: Requires-Dist of the installed torch, markers evaluated for the image.  A later release of the same major
-    than the pinned one is a warning, for NVIDIA's libraries are made to be replaced so; everything else is an error.
-    """
+    """The NVIDIA wheels and triton are those that torch's own METADATA asks for."""
     if wheel_of(image, "torch") is None:
         raise Skip("no distribution named torch is installed")
     seen: set[tuple[str, str]] = set()
@@ -520,14 +474,7 @@ def _ends_programs(one: Overwritten) -> bool:
 
 
 def image_files_overwritten(image: Image | Audit) -> Iterator[Finding]:
-    """The files of torch and of the CUDA wheels are those their RECORD lists.
-
-    Wheels for two CUDA majors share paths, nvidia/nccl/lib/libnccl.so.2 for one; the last one installed wins, `pip
-    check` finds no fault, and removing either takes the file from both (reproduced).  A library of torch's own that is
-    missing is an error, for torch opens some of them only when a function of theirs is called (libtorch_cuda_linalg.so,
-    at::DynamicLibrary); another's is a warning.  Source: RECORD's size and sha256 (packaging specification, recording
-    installed projects).
-    """
+    """The files of torch and of the CUDA wheels are those their RECORD lists."""
     files = image.overwritten.need("the comparison of files with RECORD")
     wheels = image.wheels.need("the installed distributions")
     # NVML's bindings are plain Python under an NVIDIA name; they are there on hosts without any CUDA library.
@@ -576,8 +523,7 @@ def image_files_overwritten(image: Image | Audit) -> Iterator[Finding]:
 def image_arch_not_covered(image: Image, facts: Facts) -> Iterator[Finding]:
     """torch holds machine code, or PTX that its driver can compile, for every GPU it was declared for or meets.
 
-    Source: CUDA C++ Programming Guide, binary and PTX compatibility; torch's own list of architectures.  Declared
-    GPUs and present ones are judged alike; which are present may stay open where some were declared.
+    Declared GPUs and present ones are judged alike; which are present may stay open where some were declared.
     """
     build = cuda_build(image)
     declared = () if image.promise.reason is Reason.NO_PROMISE else image.promise.need("the image's promise").gpus
@@ -605,10 +551,7 @@ def image_arch_not_covered(image: Image, facts: Facts) -> Iterator[Finding]:
 
 
 def image_gpu_not_seen(image: Image) -> Iterator[Finding]:
-    """A run that was given GPUs sees them.
-
-    Source: cuInit and cuDeviceGetCount in the run, against what envkit gave to it.
-    """
+    """A run that was given GPUs sees them."""
     least = must_see(image.gpus_given)
     seen = image.devices.need("the devices at hand")
     given = " and ".join(image.gpus_given)

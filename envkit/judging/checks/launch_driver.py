@@ -103,11 +103,7 @@ def _short(text: str) -> str:
 
 
 def launch_requirement_met(launch: Launch) -> Iterator[Finding]:
-    """Every GPU that the job gets meets what the image requires by NVIDIA_REQUIRE_*.
-
-    An error where the toolkit's hook checks it and refuses the container, a warning where GPUs enter by CDI and nobody
-    checks.  Source: libnvidia-container, src/cli/dsl.c; nvidia-container-toolkit, internal/config/image.
-    """
+    """Every GPU that the job gets meets what the image requires by NVIDIA_REQUIRE_*."""
     if disabled(variables(launch)):
         raise Skip(f"{_DISABLE} turns the requirements off")
     by_cdi = launch.job.way.value == "cdi"
@@ -131,11 +127,7 @@ def launch_requirement_met(launch: Launch) -> Iterator[Finding]:
 
 
 def launch_requirement_not_disabled(launch: Launch) -> Iterator[Finding]:
-    """Nothing turns the image's requirements off.
-
-    A warning where one is not met: it is hidden, not solved; else a note.  Source: nvidia-container-toolkit,
-    HasDisableRequire.
-    """
+    """Nothing turns the image's requirements off."""
     wanted(launch)
     if not disabled(variables(launch)):
         return
@@ -229,10 +221,7 @@ def _bridges(launch: Launch, facts: Facts, cuda: Cuda, driver: Driver) -> list[C
 
 
 def launch_driver_runs_cuda(launch: Launch, facts: Facts) -> Iterator[Finding]:
-    """The machine's driver, or a compat library of the image that fits it, speaks the CUDA major that the image needs.
-
-    Source: NVIDIA, CUDA Compatibility; floors of the majors are rows of facts/cuda.jsonl.
-    """
+    """The machine's driver, or a compat library of the image that fits it, speaks the CUDA major the image needs."""
     cuda, what, via = _needed(launch)
     speaks, driver, evidence = _spoken(launch)
     if speaks.major >= cuda.major or _bridges(launch, facts, cuda, driver):
@@ -252,10 +241,7 @@ def launch_driver_runs_cuda(launch: Launch, facts: Facts) -> Iterator[Finding]:
 
 
 def launch_compat_taken_up(launch: Launch, facts: Facts) -> Iterator[Finding]:
-    """The compat library that the launch needs will be used: the toolkit finds exactly one, or ld.so searches it.
-
-    Source: nvidia-container-toolkit, enable-cuda-compat: one libcuda in /usr/local/cuda/compat, not two.
-    """
+    """The compat library that the launch needs will be used: the toolkit finds exactly one, or ld.so searches it."""
     cuda, _, _ = _needed(launch)
     speaks, driver, evidence = _spoken(launch)
     if speaks.major >= cuda.major:
@@ -281,11 +267,7 @@ def launch_compat_taken_up(launch: Launch, facts: Facts) -> Iterator[Finding]:
 
 
 def launch_compat_fits(launch: Launch, facts: Facts) -> Iterator[Finding]:
-    """A compat library that ld.so would find first runs on this driver and these GPUs.
-
-    One that does not loads all the same and dies at cuInit with 803 or 804, or at a call with 36.  Source: its note
-    .note.cuda.fwd_compatibility where it has one, else NVIDIA, CUDA Compatibility, forward compatibility.
-    """
+    """A compat library that ld.so would find first runs on this driver and these GPUs."""
     wanted(launch)
     need_driver(launch.host)
     libraries = launch.compat.need("the forward-compatibility libraries of the image")
@@ -310,10 +292,7 @@ def launch_compat_fits(launch: Launch, facts: Facts) -> Iterator[Finding]:
 
 
 def launch_driver_as_new_as_cuda(launch: Launch, facts: Facts) -> Iterator[Finding]:
-    """The driver is as new as the image's CUDA, so that nothing rests on minor-version compatibility.
-
-    A note.  Source: NVIDIA, CUDA Compatibility, minor version compatibility.
-    """
+    """The driver is as new as the image's CUDA, so that nothing rests on minor-version compatibility."""
     cuda, what, via = _needed(launch)
     speaks, driver, evidence = _spoken(launch)
     if speaks.major < cuda.major:
@@ -344,11 +323,7 @@ def _code(launch: Launch) -> Iterator[tuple[str, list[Sm], list[Sm], str]]:
 
 
 def launch_code_for_gpus(launch: Launch, facts: Facts) -> Iterator[Finding]:
-    """torch and every extension have machine code, or PTX, for every GPU that the job gets.
-
-    An error for torch, a warning for an extension, which the job may not use.  Source: CUDA C++ Programming Guide,
-    binary and PTX compatibility; the fat binaries themselves.
-    """
+    """torch and every extension have machine code, or PTX, for every GPU that the job gets."""
     gpus, doubt = sms_of(some_given(launch))
     tegra = {row.sm for row in facts.archs if row.tegra}
     holders = list(_code(launch))
@@ -379,11 +354,7 @@ def _isa(facts: Facts, cuda: Cuda) -> tuple[int, ...]:
 
 
 def launch_ptx_compiles(launch: Launch, facts: Facts) -> Iterator[Finding]:
-    """Where a GPU has only PTX to run on, the driver compiles that PTX.
-
-    Minor-version compatibility does not cover it: the call ends with 222.  Source: NVIDIA, CUDA Compatibility; the PTX
-    ISA of each toolkit is a row of facts/ptx.jsonl.
-    """
+    """Where a GPU has only PTX to run on, the driver compiles that PTX."""
     gpus, doubt = sms_of(some_given(launch))
     speaks, driver, evidence = _spoken(launch)
     tegra = {row.sm for row in facts.archs if row.tegra}
@@ -415,10 +386,7 @@ def launch_ptx_compiles(launch: Launch, facts: Facts) -> Iterator[Finding]:
 
 
 def launch_torch_has_cuda(launch: Launch) -> Iterator[Finding]:
-    """The image's torch is built with CUDA, where the job gets GPUs.
-
-    A torch without CUDA computes on the CPU and raises nothing.  Source: torch/version.py.
-    """
+    """The image's torch is built with CUDA, where the job gets GPUs."""
     names = wanted(launch)
     torch = torch_of(launch)
     if torch is None:
@@ -433,11 +401,7 @@ def launch_torch_has_cuda(launch: Launch) -> Iterator[Finding]:
 
 
 def launch_driver_not_in_image(launch: Launch) -> Iterator[Finding]:
-    """No driver library of the image is searched beside the machine's.
-
-    An error where its version is another than the loaded driver's or is not told, else a warning.  Source: the search
-    of ld.so; NVML calls the mix error 18.
-    """
+    """No driver library of the image is searched beside the machine's."""
     wanted(launch)
     need_driver(launch.host)
     driver, via = loaded_driver(launch.host)
@@ -454,10 +418,7 @@ def launch_driver_not_in_image(launch: Launch) -> Iterator[Finding]:
 
 
 def launch_no_stubs_searched(launch: Launch) -> Iterator[Finding]:
-    """No stub of the driver's libraries is searched by the job.
-
-    A stub finds no GPU: cuInit returns 34.  Source: CUDA Installation Guide; the job's own LD_LIBRARY_PATH counts.
-    """
+    """No stub of the driver's libraries is searched by the job."""
     wanted(launch)
     files = image(launch).drivers.need("the driver's libraries in the image")
     places = {posixpath.dirname(one.path): by for one in files if one.kind == "stub" and (by := searched(launch, one))}
@@ -471,11 +432,7 @@ def launch_no_stubs_searched(launch: Launch) -> Iterator[Finding]:
 
 
 def launch_platform_fits(launch: Launch) -> Iterator[Finding]:
-    """The image is made for this machine's processor.
-
-    Another one's programs do not start (exec format error), or run emulated without GPUs.  Source: architecture of the
-    image's configuration; uname.
-    """
+    """The image is made for this machine's processor."""
     made = image(launch).platform.need("the image's architecture")
     here = launch.host.architecture.need("this machine's processor")
     if made != here:
@@ -488,10 +445,7 @@ def launch_platform_fits(launch: Launch) -> Iterator[Finding]:
 
 
 def launch_gpus_promised(launch: Launch) -> Iterator[Finding]:
-    """Every GPU that the job gets is one that the image was locked for.
-
-    A warning: nobody proved the image there.  Source: the lock in the image's label.
-    """
+    """Every GPU that the job gets is one that the image was locked for."""
     promised = promised_gpus(launch)
     gpus, doubt = sms_of(some_given(launch))
     if doubt:

@@ -37,11 +37,7 @@ _SPLIT_LEAST = 20  # MiB: kLargeBuffer of the caching allocator, which max_split
 
 
 def launch_allocator_options_valid(launch: Launch) -> Iterator[Finding]:
-    """The options of torch's allocator are such as torch takes.
-
-    A value that torch refuses is an error, for the first allocation raises; a key that is not known here is a warning.
-    Source: PyTorch, CUDA semantics, memory management.
-    """
+    """The options of torch's allocator are such as torch takes."""
     env = variables(launch)
     found = {name: env[name] for name in _ALLOCATOR if env.get(name)}
     if not found:
@@ -79,10 +75,7 @@ def _refused(option: str) -> tuple[str, Severity]:
 
 
 def launch_debugging_off(launch: Launch) -> Iterator[Finding]:
-    """No variable that serves to find faults is on in the job.
-
-    A warning: it costs time.  Source: the documentation of CUDA, PyTorch and Triton of each variable's effect.
-    """
+    """No variable that serves to find faults is on in the job."""
     env = variables(launch)
     for name, left in LEFT_ON.items():
         # what turns NCCL's transports off is launch-nccl-transports-on's
@@ -97,11 +90,7 @@ def launch_debugging_off(launch: Launch) -> Iterator[Finding]:
 
 
 def launch_library_path_kept(launch: Launch) -> Iterator[Finding]:
-    """The job's LD_LIBRARY_PATH keeps what the image's had, and names directories that are there.
-
-    Setting the variable replaces the image's: a warning for directories that held libraries, a note for one that does
-    not exist.  Source: ld.so(8); docker run --env.
-    """
+    """The job's LD_LIBRARY_PATH keeps what the image's had, and names directories that are there."""
     env = variables(launch)
     before = launch.job.replaced.need("what the job replaces").get("LD_LIBRARY_PATH", "")
     now = library_path(launch)
@@ -140,10 +129,7 @@ def launch_library_path_kept(launch: Launch) -> Iterator[Finding]:
 
 
 def launch_preloads_present(launch: Launch) -> Iterator[Finding]:
-    """Every library of LD_PRELOAD is in the image or under a mount.
-
-    ld.so says "cannot be preloaded", goes on without it, and so does the job.  Source: ld.so(8).
-    """
+    """Every library of LD_PRELOAD is in the image or under a mount."""
     words = [posixpath.normpath(one) for one in re.split("[: ]+", variables(launch).get("LD_PRELOAD", "")) if one]
     if not words:
         raise Skip("LD_PRELOAD is not set")
@@ -167,11 +153,7 @@ def launch_preloads_present(launch: Launch) -> Iterator[Finding]:
 
 
 def launch_arch_list_covers_gpus(launch: Launch) -> Iterator[Finding]:
-    """TORCH_CUDA_ARCH_LIST, where it is set, names the GPUs that the job gets.
-
-    torch itself does not read it at run time; extensions that are built while the job runs are made for it alone: a
-    warning.  Source: PyTorch, torch.utils.cpp_extension.
-    """
+    """TORCH_CUDA_ARCH_LIST, where it is set, names the GPUs that the job gets."""
     text = variables(launch).get("TORCH_CUDA_ARCH_LIST", "").strip()
     if not text:
         raise Skip("TORCH_CUDA_ARCH_LIST is not set")

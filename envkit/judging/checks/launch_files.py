@@ -26,11 +26,7 @@ _CACHES = ("XDG_CACHE_HOME", "HF_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE
 
 
 def launch_mounts_there(launch: Launch) -> Iterator[Finding]:
-    """Every path that the job mounts exists on this machine.
-
-    `docker run --volume` makes an empty directory of root's in its place and says nothing.  Source: Docker, bind
-    mounts.
-    """
+    """Every path that the job mounts exists on this machine."""
     doubts = []
     for one in mounts(launch):
         if one.kind.value == "absent":
@@ -47,10 +43,7 @@ def launch_mounts_there(launch: Launch) -> Iterator[Finding]:
 
 
 def launch_mounts_hide_nothing(launch: Launch) -> Iterator[Finding]:
-    """No mount covers the image's Python packages, its system, its CUDA or the place of the driver.
-
-    Source: mount(2): what lay there is hidden as long as the mount is.
-    """
+    """No mount covers the image's Python packages, its system, its CUDA or the place of the driver."""
     audit = image(launch)
     site = audit.interpreter.need("the image's Python").site if audit.interpreter.value is not None else ()
     if audit.interpreter.value is None and mounts(launch):
@@ -85,10 +78,7 @@ def _holding(launch: Launch) -> Mount:
 
 
 def launch_checkpoints_kept(launch: Launch) -> Iterator[Finding]:
-    """The checkpoint directory lies in a mount, so that it outlives the container.
-
-    Source: Docker, storage: what a container writes elsewhere goes with it; a tmpfs goes with the machine's memory.
-    """
+    """The checkpoint directory lies in a mount, so that it outlives the container."""
     path = _checkpoint(launch)
     memory = any(below(path, one) for one in launch.job.tmpfs.value or ())
     if memory or mount_of(launch, path) is None:
@@ -103,11 +93,7 @@ def launch_checkpoints_kept(launch: Launch) -> Iterator[Finding]:
 
 
 def launch_checkpoints_writable(launch: Launch) -> Iterator[Finding]:
-    """The job may write its checkpoint directory.
-
-    Judged by owner, group and mode of the mounted directory; groups beside the first are not known.  Source: path
-    resolution(7).
-    """
+    """The job may write its checkpoint directory."""
     mount = _holding(launch)
     path = _checkpoint(launch)
     if mount.read_only:
@@ -138,10 +124,7 @@ def launch_checkpoints_writable(launch: Launch) -> Iterator[Finding]:
 
 
 def launch_checkpoints_fit(launch: Launch) -> Iterator[Finding]:
-    """There is room for the checkpoint that the job will write, and for the next one before the last is gone.
-
-    An error below one, a warning below two, which is a proposal.  Source: statvfs of the mounted directory.
-    """
+    """There is room for the checkpoint that the job will write, and for the next one before the last is gone."""
     size = declared(launch.job.checkpoint_bytes, "how large a checkpoint is")
     mount = _holding(launch)
     if mount.kind.value == "volume":
@@ -158,11 +141,7 @@ def launch_checkpoints_fit(launch: Launch) -> Iterator[Finding]:
 
 
 def launch_user_known(launch: Launch) -> Iterator[Finding]:
-    """The user that the job runs as has a name in the image, or USER says one.
-
-    Python's getpass.getuser raises otherwise, which torch.compile asks for the name of its cache.  Source: Python,
-    getpass; torch/_inductor/runtime/cache_dir_utils.
-    """
+    """The user that the job runs as has a name in the image, or USER says one."""
     one = who(launch)
     env = variables(launch)
     named = next((name for name in ("LOGNAME", "USER", "TORCHINDUCTOR_CACHE_DIR") if env.get(name)), "")
@@ -201,11 +180,7 @@ def _writable(launch: Launch, path: str, one: Who) -> str:
 
 
 def launch_home_writable(launch: Launch) -> Iterator[Finding]:
-    """The job may write its home, or its caches lie elsewhere.
-
-    Triton, torch.compile, CUDA and Hugging Face keep their caches there: a warning.  Source: Triton, TRITON_CACHE_DIR;
-    CUDA_CACHE_PATH; HF_HOME.
-    """
+    """The job may write its home, or its caches lie elsewhere."""
     one = who(launch)
     home = _home(launch, one)
     why = _writable(launch, home, one)
@@ -220,10 +195,7 @@ def launch_home_writable(launch: Launch) -> Iterator[Finding]:
 
 
 def launch_temporary_writable(launch: Launch) -> Iterator[Finding]:
-    """The job may write where temporary files go.
-
-    Python's tempfile, data loaders and compilers need it.  Source: Python, tempfile.gettempdir.
-    """
+    """The job may write where temporary files go."""
     one = who(launch)
     place = variables(launch).get("TMPDIR") or "/tmp"
     why = _writable(launch, place, one)
@@ -239,7 +211,7 @@ def launch_temporary_writable(launch: Launch) -> Iterator[Finding]:
 def launch_command_found(launch: Launch) -> Iterator[Finding]:
     """The job's command is a program that the image has on its PATH.
 
-    What a mount brings is not looked into.  Source: execvp(3) with the PATH of the image and the job.
+    What a mount brings is not looked into.
     """
     words = declared(launch.job.command, "the command")
     if not words:

@@ -27,10 +27,7 @@ _TAKEN = 0.1  # of a GPU's memory: a desktop's screen takes 2 % of 24 GB; a prop
 
 
 def launch_gpus_present(launch: Launch) -> Iterator[Finding]:
-    """Every GPU that the job names is on the machine, and there is at least one.
-
-    Source: nvmlDeviceGetCount and the UUIDs.
-    """
+    """Every GPU that the job names is on the machine, and there is at least one."""
     names = wanted(launch)
     signs, silent = gpu_signs(launch.host)
     if not silent and (not signs or not is_loaded(launch.host)):
@@ -55,10 +52,7 @@ def launch_gpus_present(launch: Launch) -> Iterator[Finding]:
 
 
 def launch_ranks_have_gpus(launch: Launch) -> Iterator[Finding]:
-    """There is a GPU for every rank of the job on this machine.
-
-    Two ranks on one GPU end in NCCL's error "Duplicate GPU detected".  Source: NCCL, init.cc.
-    """
+    """There is a GPU for every rank of the job on this machine."""
     ranks = declared(launch.job.ranks, "how many ranks run here")
     gpus = some_given(launch)
     shown = variables(launch).get(_VISIBLE)
@@ -73,11 +67,7 @@ def launch_ranks_have_gpus(launch: Launch) -> Iterator[Finding]:
 
 
 def launch_gpus_usable(launch: Launch) -> Iterator[Finding]:
-    """No GPU that the job gets is in a state in which it must not be used.
-
-    It answers, the driver asks for no recovery, no memory row failed or waits for its remap, no memory error went
-    uncorrected, and it has joined its NVLink fabric.  Source: NVML; NVIDIA, GPU Memory Error Management.
-    """
+    """No GPU that the job gets is in a state in which it must not be used."""
     gpus = some_given(launch)
 
     def bad(gpu: Gpu, what: str, via: str, severity: Severity = Severity.ERROR) -> Finding:
@@ -129,11 +119,7 @@ def launch_gpus_usable(launch: Launch) -> Iterator[Finding]:
 
 
 def launch_gpus_free(launch: Launch) -> Iterator[Finding]:
-    """Nobody else computes on the GPUs that the job gets, and little of their memory is taken.
-
-    A warning: it may be meant; a GPU that forbids computing is an error.  Source: nvmlDeviceGetComputeRunningProcesses,
-    nvmlDeviceGetMemoryInfo, nvmlDeviceGetComputeMode; a tenth of the memory is a proposal.
-    """
+    """Nobody else computes on the GPUs that the job gets, and little of their memory is taken."""
     gpus = some_given(launch)
 
     def mode(gpu: Gpu, word: str) -> Iterator[Finding]:
@@ -174,11 +160,7 @@ def launch_gpus_free(launch: Launch) -> Iterator[Finding]:
 
 
 def launch_mig_as_wanted(launch: Launch) -> Iterator[Finding]:
-    """No GPU that the job gets whole is cut into MIG instances.
-
-    CUDA gives a process one instance, whatever it is given, and NCCL does not join instances.  Source: NVIDIA
-    Multi-Instance GPU User Guide, CUDA visible devices.
-    """
+    """No GPU that the job gets whole is cut into MIG instances."""
     gpus = some_given(launch)
     names = wanted(launch)
     whole = [gpu for gpu in gpus if not any(re.fullmatch(rf"{gpu.index}:[0-9]+", name) for name in names)]
@@ -204,11 +186,7 @@ def launch_mig_as_wanted(launch: Launch) -> Iterator[Finding]:
 
 
 def launch_gpus_alike(launch: Launch) -> Iterator[Finding]:
-    """The GPUs that the job gets are of one product.
-
-    A warning: the slowest and the smallest decide, and CUDA counts the fastest first unless CUDA_DEVICE_ORDER is
-    PCI_BUS_ID.  Source: CUDA C++ Programming Guide, environment variables.
-    """
+    """The GPUs that the job gets are of one product."""
     gpus = some_given(launch)
     if len(gpus) < 2:
         raise Skip("the job gets one GPU")
@@ -225,11 +203,7 @@ def launch_gpus_alike(launch: Launch) -> Iterator[Finding]:
 
 
 def launch_cuda_visible_devices(launch: Launch) -> Iterator[Finding]:
-    """CUDA_VISIBLE_DEVICES of the job names GPUs that the container will have, each once and in one way.
-
-    Indices inside a container count from 0, whichever GPUs it got.  Source: CUDA C++ Programming Guide: the list ends
-    at the first entry that does not exist; measured: a double entry makes cuInit fail.
-    """
+    """CUDA_VISIBLE_DEVICES of the job names GPUs that the container will have, each once and in one way."""
     text = variables(launch).get(_VISIBLE)
     gpus = some_given(launch)
     if text is None:
@@ -281,12 +255,7 @@ def _unfit(text: str, gpus: tuple[Gpu, ...]) -> tuple[str, Severity]:
 
 
 def launch_nvidia_visible_devices(launch: Launch) -> Iterator[Finding]:
-    """NVIDIA_VISIBLE_DEVICES does not withhold the GPUs that the job wants.
-
-    Where the toolkit's runtime brings them, it takes them from there: void, none and an empty value bring none.  That
-    it is not set is a note: --gpus sets it, the runtime alone does not.  Source: nvidia-container-toolkit,
-    internal/config/image.
-    """
+    """NVIDIA_VISIBLE_DEVICES does not withhold the GPUs that the job wants."""
     wanted(launch)
     if launch.job.way.value == "cdi":
         raise Skip("the job's GPUs enter by CDI, which does not ask for it")
@@ -315,11 +284,7 @@ def launch_nvidia_visible_devices(launch: Launch) -> Iterator[Finding]:
 
 
 def launch_driver_capabilities(launch: Launch) -> Iterator[Finding]:
-    """NVIDIA_DRIVER_CAPABILITIES, where it is set, holds compute and utility and no unknown word.
-
-    Without compute there is no libcuda, without utility no NVML; the toolkit's hook refuses an unknown word, and CDI
-    looks at none of them, so that all is a warning there.  Source: nvidia-container-toolkit, driver capabilities.
-    """
+    """NVIDIA_DRIVER_CAPABILITIES, where it is set, holds compute and utility and no unknown word."""
     wanted(launch)
     text = variables(launch).get(_CAPABILITIES, "")
     if not text.strip():
@@ -341,11 +306,7 @@ def launch_driver_capabilities(launch: Launch) -> Iterator[Finding]:
 
 
 def launch_gpus_can_enter(launch: Launch) -> Iterator[Finding]:
-    """The engine knows the way by which the job's GPUs shall enter the container.
-
-    For CDI it reads specifications, and one defines each GPU; for the hook there is the toolkit's runtime or hook.
-    Source: /info of the Docker Engine; the CDI specifications.
-    """
+    """The engine knows the way by which the job's GPUs shall enter the container."""
     names = wanted(launch)
     way = declared(launch.job.way, "how the GPUs enter")
     if way == "none":

@@ -29,11 +29,7 @@ def _gpus(launch: Launch) -> int:
 
 
 def launch_shm_holds_job(launch: Launch) -> Iterator[Finding]:
-    """/dev/shm is large enough for the data loader's workers and for NCCL.
-
-    The engine's default of 64 MiB ends in "bus error" at the first larger batch.  Source: DeepSpeed ds_report
-    (512 MiB), NVIDIA, NCCL troubleshooting (1 GiB), Primus (8 GiB for both).
-    """
+    """/dev/shm is large enough for the data loader's workers and for NCCL."""
     workers = launch.job.workers.value or 0
     gpus = _gpus(launch)
     if not workers and gpus < 2:
@@ -59,10 +55,7 @@ def launch_shm_holds_job(launch: Launch) -> Iterator[Finding]:
 
 
 def launch_memory_holds_shm(launch: Launch) -> Iterator[Finding]:
-    """The memory limit of the job leaves room beside a full /dev/shm.
-
-    Pages of /dev/shm count against the limit of who writes them.  Source: kernel, cgroup v2, memory.
-    """
+    """The memory limit of the job leaves room beside a full /dev/shm."""
     limit = declared(launch.job.memory, "the memory limit")
     shm = declared(launch.job.shm, "the size of /dev/shm")
     if shm >= limit:
@@ -90,11 +83,7 @@ def _rdma(launch: Launch) -> tuple[str, ...]:
 
 
 def launch_memlock_for_rdma(launch: Launch) -> Iterator[Finding]:
-    """A job on several machines with RDMA may lock enough memory.
-
-    A container gets the limit of the engine's service where nobody raises it.  Source: Primus (32 GiB); the least is a
-    proposal, eight times systemd's default.
-    """
+    """A job on several machines with RDMA may lock enough memory."""
     devices = _rdma(launch)
     if launch.job.privileged.value or "IPC_LOCK" in (launch.job.capabilities.value or ()):
         return
@@ -120,10 +109,7 @@ def _limit(launch: Launch, name: str) -> Limit:
 
 
 def launch_stack_large_enough(launch: Launch) -> Iterator[Finding]:
-    """The stack that the job is given is no smaller than the kernel's default.
-
-    Source: getrlimit(2); NVIDIA's own images ask for `--ulimit stack=67108864`.
-    """
+    """The stack that the job is given is no smaller than the kernel's default."""
     limit = _limit(launch, "stack")
     if 0 <= limit.soft < _STACK_WANTED:
         yield Finding(
@@ -156,10 +142,7 @@ def launch_files_for_workers(launch: Launch) -> Iterator[Finding]:
 
 
 def launch_rdma_reaches_job(launch: Launch) -> Iterator[Finding]:
-    """A job on several machines is given the RDMA devices that this one has.
-
-    Without /dev/infiniband NCCL finds none and talks TCP.  Source: NCCL, environment variables, NCCL_IB_DISABLE.
-    """
+    """A job on several machines is given the RDMA devices that this one has."""
     devices = _rdma(launch)
     if launch.job.privileged.value:
         return
@@ -175,11 +158,7 @@ def launch_rdma_reaches_job(launch: Launch) -> Iterator[Finding]:
 
 
 def launch_network_reaches_nodes(launch: Launch) -> Iterator[Finding]:
-    """A job on several machines has a network in which the others can reach it.
-
-    Ranks listen on ports of their own choosing, which a bridge does not publish.  Source: PyTorch, torch.distributed;
-    Docker, network drivers.
-    """
+    """A job on several machines has a network in which the others can reach it."""
     count = need_nodes(launch)
     network = declared(launch.job.network, "the network of the job")
     if network == "host":
@@ -194,10 +173,7 @@ def launch_network_reaches_nodes(launch: Launch) -> Iterator[Finding]:
 
 
 def launch_rendezvous_reachable(launch: Launch) -> Iterator[Finding]:
-    """MASTER_ADDR of a job on several machines is no name of the machine itself.
-
-    Every machine would wait for the others at itself.  Source: PyTorch, torch.distributed, environment variables.
-    """
+    """MASTER_ADDR of a job on several machines is no name of the machine itself."""
     count = need_nodes(launch)
     address = variables(launch).get("MASTER_ADDR", "")
     if not address:
@@ -212,10 +188,7 @@ def launch_rendezvous_reachable(launch: Launch) -> Iterator[Finding]:
 
 
 def launch_privileges_needed(launch: Launch) -> Iterator[Finding]:
-    """The job is given no privileges beyond what GPUs need, which is none.
-
-    A note: the toolkit hands in devices without them.  Source: capabilities(7); nvidia-container-toolkit.
-    """
+    """The job is given no privileges beyond what GPUs need, which is none."""
     mighty = [one for one in launch.job.capabilities.value or () if one in _MIGHTY]
     if launch.job.privileged.value or mighty:
         what = "all privileges and every device" if launch.job.privileged.value else ", ".join(mighty)
@@ -234,8 +207,7 @@ def launch_privileges_needed(launch: Launch) -> Iterator[Finding]:
 def launch_interfaces_known(launch: Launch) -> Iterator[Finding]:
     """NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME name an interface that the job has, and on several machines not lo.
 
-    A bridge gives a container eth0.  Source: NCCL, environment variables (prefixes; = for a whole name, ^ for all
-    others); PyTorch, torch.distributed.
+    A bridge gives a container eth0.
     """
     env = variables(launch)
     named = {name: env[name] for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") if env.get(name)}
@@ -276,10 +248,7 @@ def _matching(text: str, here: tuple[str, ...]) -> list[str]:
 
 
 def launch_hcas_known(launch: Launch) -> Iterator[Finding]:
-    """NCCL_IB_HCA leaves an RDMA device that this machine has.
-
-    Else NCCL finds none and talks TCP: a warning.  Source: NCCL, environment variables, NCCL_IB_HCA.
-    """
+    """NCCL_IB_HCA leaves an RDMA device that this machine has."""
     text = variables(launch).get("NCCL_IB_HCA", "")
     if not text:
         raise Skip("NCCL_IB_HCA is not set")
@@ -295,10 +264,7 @@ def launch_hcas_known(launch: Launch) -> Iterator[Finding]:
 
 
 def launch_nccl_transports_on(launch: Launch) -> Iterator[Finding]:
-    """No variable turns off a transport that NCCL would use between the GPUs of the job.
-
-    A warning: slower, not wrong.  Source: NCCL, environment variables.
-    """
+    """No variable turns off a transport that NCCL would use between the GPUs of the job."""
     wanted(launch)
     env = variables(launch)
     gpus, count = _gpus(launch), launch.job.nodes.value or 1

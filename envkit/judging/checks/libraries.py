@@ -69,12 +69,7 @@ def _required(image: Image) -> dict[str, tuple[str, Requirement]]:
 
 
 def image_library_from_elsewhere(image: Image) -> Iterator[Finding]:
-    """What torch binds of each CUDA library comes from the wheel that its METADATA asks for.
-
-    Source: Requires-Dist of torch, against the RECORD that lists the file which the callers' own relocations lead to.
-    A library that torch asks for as a wheel and takes from the system or another package works until their versions
-    part.
-    """
+    """What torch binds of each CUDA library comes from the wheel that its METADATA asks for."""
     build = cuda_build(image)
     required = _required(image)
     mapped = image.libraries.need("the mapped libraries")
@@ -115,11 +110,7 @@ _JUDGED_APART = ("cudart", "cudnn", "cudnn_graph", "nccl", "cupti", "cublas")
 
 
 def image_library_older_than_pinned(image: Image) -> Iterator[Finding]:
-    """Each library that torch binds is of the major that torch's METADATA pins and of no older minor.
-
-    Source: Requires-Dist of torch and of the metapackage that it names, against what the bound file says of itself
-    (cufftGetProperty and the like): a wheel's name and version say nothing of a file that stands in for it.
-    """
+    """Each library that torch binds is of the major that torch's METADATA pins and of no older minor."""
     cuda_build(image)
     required = _required(image)
     image.libraries.need("the mapped libraries")
@@ -148,12 +139,7 @@ def image_library_older_than_pinned(image: Image) -> Iterator[Finding]:
 
 
 def image_cublas_pair(image: Image) -> Iterator[Finding]:
-    """libcublas and the libcublasLt that it binds are of one release and lie in one directory.
-
-    Source: reproduced: a libcublasLt that was mapped earlier serves a newer libcublas without a message at import, and
-    calls end in CUBLAS_STATUS_INVALID_VALUE or an undefined symbol.  torch opens libcublasLt first to avoid it
-    (torch._preload_cuda_deps), which detects nothing.
-    """
+    """libcublas and the libcublasLt that it binds are of one release and lie in one directory."""
     cuda_build(image)
     mains, every = bound_copies(image, "cublas"), image.mapped("cublasLt")
     if not mains or not every:
@@ -179,11 +165,7 @@ def image_cublas_pair(image: Image) -> Iterator[Finding]:
 
 
 def image_nvrtc_builtins_pair(image: Image) -> Iterator[Finding]:
-    """Beside the bound libnvrtc lies libnvrtc-builtins of its own version, and no other one is mapped.
-
-    Source: NVRTC opens libnvrtc-builtins.so.X.Y by its own X.Y when it first compiles, and fails with "failed to open"
-    where there is none (observed names in its strings; NVRTC user guide, installation).
-    """
+    """Beside the bound libnvrtc lies libnvrtc-builtins of its own version, and no other one is mapped."""
     cuda_build(image)
     copies = bound_copies(image, "nvrtc")
     if not copies:
@@ -222,11 +204,7 @@ def image_nvrtc_builtins_pair(image: Image) -> Iterator[Finding]:
 
 
 def image_cudnn_incomplete(image: Image) -> Iterator[Finding]:
-    """The directory of the cuDNN in use holds every library that cuDNN's own libraries open by name.
-
-    Source: pytorch issue 188892: one release of the wheel names a library that it does not ship, so that a system's
-    copy of another release is taken in, and calls end in CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH.
-    """
+    """The directory of the cuDNN in use holds every library that cuDNN's own libraries open by name."""
     sets = image.cudnn.need("what cuDNN's libraries refer to")
     mapped = image.mapped("cudnn") if not image.libraries.missing else ()
     if not mapped and not sets:
@@ -300,7 +278,6 @@ def _gpus(image: Image) -> tuple[Sm, ...]:
 def image_known_bad_combination(image: Image, facts: Facts) -> Iterator[Finding]:
     """The versions in use are no combination that is known to fail although each is new enough.
 
-    Source: the rows of the table known_bad, each with its own: release notes and issues of cuDNN, cuBLAS and PyTorch.
     A row for certain GPUs, or for several, asks for those that are declared or present.
     """
     ended = torch_ended(image)
@@ -335,11 +312,7 @@ def image_known_bad_combination(image: Image, facts: Facts) -> Iterator[Finding]
 
 
 def image_cupti_crashes(image: Image) -> Iterator[Finding]:
-    """CUPTI, on which torch's profiler stands, answers where there is a driver.
-
-    Source: observed; cuptiGetVersion is called in a child, and only where a driver can be loaded, because CUPTI crashes
-    without one (reproduced).
-    """
+    """CUPTI, on which torch's profiler stands, answers where there is a driver."""
     cuda_build(image)
     copies = image.mapped("cupti")
     if not copies:
@@ -364,12 +337,7 @@ _OPENMP = {"gomp": "GNU's libgomp", "iomp5": "Intel's libiomp5", "omp": "LLVM's 
 
 
 def image_openmp_twice(image: Image) -> Iterator[Finding]:
-    """No process maps the OpenMP runtimes of two makers.
-
-    Source: each runtime starts a pool of threads of its own, so that cores are fought over, and Intel's aborts when it
-    meets another one that it knows of (its own message, OMP error 15).  Several copies of one maker's runtime are
-    common, because wheels carry theirs, and are no finding.
-    """
+    """No process maps the OpenMP runtimes of two makers."""
     ended = torch_ended(image)
     mapped = image.libraries.need("the mapped libraries")
     if ended.state is ImportState.DONE and not mapped:

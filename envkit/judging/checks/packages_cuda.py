@@ -35,11 +35,7 @@ def _major(one: Install, facts: Facts) -> tuple[str, str]:
 
 
 def packages_cuda_mixed(packages: Packages, facts: Facts) -> Iterator[Finding]:
-    """No package is for another CUDA major than torch.
-
-    Wheels of cuDNN, NCCL and NVSHMEM have the same file names for every major, and the last one stays; others look for
-    libraries that are not there.  Source: the wheels' RECORD; the packages' installation pages.
-    """
+    """No package is for another CUDA major than torch."""
     listed = [(one, *_major(one, facts)) for one in sure(packages) if not one.constraint and one.manager != "conda"]
     named = [(one, major, why) for one, major, why in listed if major]
     if not named:
@@ -77,10 +73,7 @@ def _overwrites(one: Install, version: str, cuda: str, facts: Facts) -> bool:
 
 
 def packages_nvidia_pin_conflict(packages: Packages, facts: Facts) -> Iterator[Finding]:
-    """What is pinned of cuDNN, NCCL and triton is what torch's wheel pins itself; pip refuses two exact versions.
-
-    Source: Requires-Dist of the default wheel of each release.
-    """
+    """What is pinned of cuDNN, NCCL and triton is what torch's wheel pins itself; pip refuses two exact versions."""
     if packages.kind in ("uv-lock", "lock"):
         raise Skip("a lock was solved, so its pins agree")
     pinned = [one for one in sure(packages) if one.version and not one.url and _is_pinned_by_torch(one.name)]

@@ -11,10 +11,7 @@ from envkit.subjects.packages import Packages
 
 
 def packages_hashes_partial(packages: Packages) -> Iterator[Finding]:
-    """Either all requirements have hashes or none: one hash makes pip ask for all of them.
-
-    Source: pip documentation, secure installs, hash-checking mode.
-    """
+    """Either all requirements have hashes or none: one hash makes pip ask for all of them."""
     if packages.kind != "requirements":
         raise Skip("only requirements files hold hashes line by line")
     if not packages.hashed and not packages.bare:
@@ -85,10 +82,7 @@ def _exclude(pin: Install, other: Install) -> bool:
 
 
 def packages_torch_twice(packages: Packages) -> Iterator[Finding]:
-    """One environment gets torch from conda or from pip, not from both: pip's replaces files of conda's.
-
-    Source: conda documentation, using pip in a conda environment.
-    """
+    """One environment gets torch from conda or from pip, not from both: pip's replaces files of conda's."""
     if packages.kind != "conda":
         raise Skip("only a conda environment has two installers")
     found = [one for one in sure(packages, "torch") if not one.constraint]

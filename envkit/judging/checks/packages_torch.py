@@ -43,10 +43,7 @@ def packages_torch_python_unsupported(packages: Packages, facts: Facts) -> Itera
 
 
 def packages_torchvision_mismatch(packages: Packages, facts: Facts) -> Iterator[Finding]:
-    """torchvision and torchaudio were made for the torch beside them, and for the same CUDA.
-
-    Source: Requires-Dist of their wheels; torchvision's own check of the CUDA major at import.
-    """
+    """torchvision and torchaudio were made for the torch beside them, and for the same CUDA."""
     mates = sure(packages, "torchvision", "torchaudio")
     if not mates:
         raise Skip("the file names neither torchvision nor torchaudio")
@@ -69,10 +66,7 @@ def packages_torchvision_mismatch(packages: Packages, facts: Facts) -> Iterator[
 
 
 def packages_torch_build_missing(packages: Packages, facts: Facts) -> Iterator[Finding]:
-    """The build of torch that the file pins was made: its local version, or its version on the only index given.
-
-    Source: the lists of builds on download.pytorch.org.
-    """
+    """The build of torch that the file pins was made: its local version, or its version on the only index given."""
     asked = 0
     for one in sure(packages, "torch"):
         variant = one.local if one.manager != "conda" else ""
@@ -131,10 +125,7 @@ def _pin(one: Install) -> str:
 
 
 def packages_extra_index_loses(packages: Packages, facts: Facts) -> Iterator[Finding]:
-    """An extra index of torch builds gives the torch, not the default index beside it.
-
-    pip asks all indexes and takes the highest version.  Source: pip documentation, --extra-index-url.
-    """
+    """An extra index of torch builds gives the torch, not the default index beside it."""
     asked = 0
     for one in sure(packages, "torch"):
         if one.manager != "pip" or one.url or one.locked or one.constraint:
@@ -167,7 +158,7 @@ def packages_extra_index_loses(packages: Packages, facts: Facts) -> Iterator[Fin
 def packages_torch_index_missing(packages: Packages) -> Iterator[Finding]:
     """A pinned local version of torch ("+cuNNN") is on an index that the file names.
 
-    The default index holds no local versions.  Source: PEP 440, local version identifiers; PyPI refuses them.
+    The default index holds no local versions.
     """
     if packages.kind not in _PIP_KINDS:
         raise Skip("a lock names each artifact")
@@ -221,10 +212,7 @@ def packages_driver_too_old(packages: Packages, facts: Facts) -> Iterator[Findin
 
 
 def packages_index_ignored(packages: Packages) -> Iterator[Finding]:
-    """An index stands on a line of its own: behind a requirement pip reads the option and takes no notice of it.
-
-    Source: pip documentation, requirements file format, per-requirement options; pip, req_file.py.
-    """
+    """An index stands on a line of its own: behind a requirement pip reads the option and takes no notice of it."""
     if packages.kind != "requirements":
         raise Skip("only requirements files hold options")
     if not packages.installs:

@@ -69,10 +69,7 @@ def _gpu_in(groups: Iterable[Group]) -> bool:
 
 
 def placement_gpu_not_seen(model: Placement) -> Iterator[Finding]:
-    """A run that was given GPUs sees them; otherwise the model is followed on a GPU that is not there.
-
-    Source: torch.cuda.device_count in the run, against what envkit gave to it.
-    """
+    """A run that was given GPUs sees them; otherwise the model is followed on a GPU that is not there."""
     least = must_see(model.gpus_given)
     seen = model.gpus.need("the GPUs that the run saw")
     if len(seen) < least:
@@ -85,10 +82,7 @@ def placement_gpu_not_seen(model: Placement) -> Iterator[Finding]:
 
 
 def placement_factory_failed(model: Placement) -> Iterator[Finding]:
-    """The module is imported and its factory returns a model with example inputs.
-
-    Where a GPU is only pretended, an exception that torch raised may come from that and is no finding.
-    """
+    """The module is imported and its factory returns a model with example inputs."""
     end = model.end.need("the run of the model")
     failed = _how_it_failed(end)
     if not failed or _in_model(end):
@@ -108,10 +102,7 @@ def placement_factory_failed(model: Placement) -> Iterator[Finding]:
 
 
 def placement_forward_failed(model: Placement) -> Iterator[Finding]:
-    """The model runs once with its example inputs, forward and backward.
-
-    Where a GPU is only pretended, an exception that torch raised may come from that and is no finding.
-    """
+    """The model runs once with its example inputs, forward and backward."""
     end = model.end.need("the run of the model")
     if model.refusal is not None:
         raise Skip("it stopped where two devices or dtypes meet")
@@ -134,10 +125,7 @@ def placement_forward_failed(model: Placement) -> Iterator[Finding]:
 
 
 def placement_two_devices(model: Placement) -> Iterator[Finding]:
-    """No operation takes tensors of two devices, but for what torch allows: a number without dimensions, an index.
-
-    Source: torch's own device checks; where tensors lie on the CPU and only remember their device, the same rules.
-    """
+    """No operation takes tensors of two devices, but for what torch allows: a number without dimensions, an index."""
     refusal = model.refusal
     if refusal is None or refusal.kind != "devices":
         _all_judged(model)
@@ -153,10 +141,7 @@ def placement_two_devices(model: Placement) -> Iterator[Finding]:
 
 
 def placement_dtype_mix(model: Placement) -> Iterator[Finding]:
-    """No matrix product takes operands of two dtypes, which cuBLAS does not have and torch refuses.
-
-    Source: torch's checks in addmm, bmm, baddbmm and convolution.
-    """
+    """No matrix product takes operands of two dtypes, which cuBLAS does not have and torch refuses."""
     refusal = model.refusal
     if refusal is None or refusal.kind != "dtypes":
         _all_judged(model)
@@ -225,10 +210,7 @@ def _by_training(groups: Iterable[Group]) -> tuple[dict[str, list[str]], dict[st
 
 
 def placement_frozen_split(model: Placement) -> Iterator[Finding]:
-    """Frozen and trained parameters lie on the same devices; else every step carries their output over, or fails.
-
-    Source: requires_grad and device of named_parameters.
-    """
+    """Frozen and trained parameters lie on the same devices; else every step carries their output over, or fails."""
     frozen, trained = _by_training(model.groups.need("the place of the parameters"))
     if not frozen or not trained:
         raise Skip("no parameter is frozen" if not frozen else "every parameter is frozen")
@@ -276,10 +258,7 @@ def placement_host_copies(model: Placement) -> Iterator[Finding]:
 
 
 def placement_waits(model: Placement) -> Iterator[Finding]:
-    """No line of the model makes the host wait for the GPU.
-
-    Source: torch.cuda.set_sync_debug_mode on a GPU; without one, the operations whose result the host must read.
-    """
+    """No line of the model makes the host wait for the GPU."""
     lines = model.lines.need("what the run waited for")
     copies = {line.where for line in lines if line.kind != "wait" and line.where}
     waiting = [line for line in lines if line.kind == "wait" and line.where not in copies]
@@ -301,10 +280,7 @@ def placement_waits(model: Placement) -> Iterator[Finding]:
 
 
 def placement_fork_after_cuda(model: Placement) -> Iterator[Finding]:
-    """The process does not fork after CUDA was initialised: a child that touches CUDA then fails or hangs.
-
-    Source: os.register_at_fork and torch.cuda.is_initialized; PyTorch notes, "Multiprocessing best practices".
-    """
+    """The process does not fork after CUDA was initialised: a child that touches CUDA then fails or hangs."""
     for fork in model.forks.need("whether the process forks"):
         loader = fork.by == "a data loader"
         yield Finding(
@@ -320,10 +296,7 @@ def placement_fork_after_cuda(model: Placement) -> Iterator[Finding]:
 
 
 def placement_ranks_share_gpu(model: Placement) -> Iterator[Finding]:
-    """Each rank of a distributed job works on GPUs of its own, and all ranks do or none does.
-
-    Source: the UUID or PCI address of the GPU of each rank's parameters, or of its current device.
-    """
+    """Each rank of a distributed job works on GPUs of its own, and all ranks do or none does."""
     if not model.ranks_asked:
         raise Skip("the ranks were not compared")
     ranks = model.ranks.need("what the ranks said")

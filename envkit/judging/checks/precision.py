@@ -54,10 +54,7 @@ def _whole(model: Precision, which: str) -> StepSeen:
 
 
 def precision_factory_failed(model: Precision) -> Iterator[Finding]:
-    """The module is imported and its factory returns a model with inputs.
-
-    Source: the process that does so.
-    """
+    """The module is imported and its factory returns a model with inputs."""
     end = model.end.need("the run of the model")
     if end.stage not in ("start", "import torch", "import", "factory"):
         return
@@ -72,10 +69,7 @@ def precision_factory_failed(model: Precision) -> Iterator[Finding]:
 
 
 def precision_step_failed(model: Precision) -> Iterator[Finding]:
-    """One step runs in single precision and in the wanted dtype, but for operations that refuse the dtype.
-
-    Source: the process that takes them.
-    """
+    """One step runs in single precision and in the wanted dtype, but for operations that refuse the dtype."""
     end = model.end.need("the run of the model")
     if end.stage in ("start", "import torch", "import", "factory"):
         raise Unknown(f"no step was taken: it ended in the stage {end.stage}")
@@ -107,10 +101,7 @@ def precision_step_failed(model: Precision) -> Iterator[Finding]:
 
 
 def precision_op_refused(model: Precision) -> Iterator[Finding]:
-    """Every operation of the step takes the wanted dtype.
-
-    Source: the exception that torch raises in the operation itself, where single precision raised none.
-    """
+    """Every operation of the step takes the wanted dtype."""
     step = model.wanted.value
     if step is None or step.refusal is None:
         _whole(model, "wanted")
@@ -163,10 +154,7 @@ def _not_finite(step: StepSeen) -> dict[Event | None, list[Figure]]:
 
 
 def precision_not_finite(model: Precision) -> Iterator[Finding]:
-    """Outputs, loss and gradients are finite; what heals on its way (the -inf of a mask) does not count.
-
-    Source: every operation beside its wide twin; the largest number of its dtype by torch.finfo.
-    """
+    """Outputs, loss and gradients are finite; what heals on its way (the -inf of a mask) does not count."""
     single = model.single.value
     if single is not None and single.error is None:
         found = _not_finite(single)
@@ -234,13 +222,7 @@ def _exploded(event: Event) -> str:
 
 
 def precision_error_explodes(model: Precision) -> Iterator[Finding]:
-    """Outputs, loss and gradients keep half of the dtype's digits: their relative error is below sqrt(eps).
-
-    All gradients as one may be off by half their size where no operation explodes.  An operation is blamed where it
-    multiplies what came in by more than 1 / sqrt(eps) and the result that is off stems from it; where single precision
-    would have no digits either, nothing is.  Source: every operation beside its wide twin; Higham, Accuracy and
-    Stability of Numerical Algorithms, chapters 1 and 3, for well-conditioned ones.
-    """
+    """Outputs, loss and gradients keep half of the dtype's digits: their relative error is below sqrt(eps)."""
     limits = model.limits.need("the limits of the dtype")
     step = _whole(model, "wanted")
     by_event: dict[Event | None, list[tuple[Figure, Severity]]] = {}
@@ -289,11 +271,8 @@ def _underflowed(figure: Figure) -> bool:
 def precision_gradient_lost(model: Precision) -> Iterator[Finding]:
     """Gradients do not become zero because the dtype has no number that small.
 
-    Counted are elements that would still be a digit beside the largest of their tensor (within eps of it); a part of
-    sqrt(eps) of them may be zero.  Those that fall first are the smallest: of numbers spread as a normal distribution
-    is, the smallest part q makes an error of about q^1.5 of the whole, which at sqrt(eps) is far below half of the
-    digits.  Source: every gradient beside its wide twin; Micikevicius et al., Mixed Precision Training, section 3.2,
-    for why the loss is scaled.
+    Those that fall first are the smallest: of numbers spread as a normal distribution is, the smallest part q makes an
+    error of about q^1.5 of the whole, which at sqrt(eps) is far below half of the digits.
     """
     limits = model.limits.need("the limits of the dtype")
     if limits.smallest < _WIDE_RANGE:
@@ -327,10 +306,7 @@ def precision_gradient_lost(model: Precision) -> Iterator[Finding]:
 
 
 def precision_autocast_holes(model: Precision) -> Iterator[Finding]:
-    """Under autocast no product runs in single precision, no operation that needs it runs without, no cast undoes one.
-
-    Source: the dtypes that the dispatcher sees; PyTorch, "Automatic Mixed Precision package", the lists of operations.
-    """
+    """Under autocast no product runs in single precision, no operation that needs it lacks it, no cast undoes one."""
     step = model.wanted.value
     if not model.autocast and step is not None and not step.holes:
         raise Skip("autocast was not asked for")
@@ -359,10 +335,7 @@ def precision_autocast_holes(model: Precision) -> Iterator[Finding]:
 
 
 def precision_tf32(model: Precision) -> Iterator[Finding]:
-    """Products in single precision have the digits of single precision.
-
-    Source: each product beside the same one of doubles with exactly its inputs; torch.backends says what is allowed.
-    """
+    """Products in single precision have the digits of single precision."""
     rounding = model.rounding.need("torch's switches for single precision")
     wide = model.wide.need("the dtype of the wide twins")
     step = _whole(model, "single")
@@ -392,11 +365,7 @@ def precision_tf32(model: Precision) -> Iterator[Finding]:
 
 
 def precision_not_repeatable(model: Precision) -> Iterator[Finding]:
-    """Two steps in single precision with the same seeds and the same inputs give the same bits.
-
-    What differs here is noise that no comparison of dtypes can see below.  Source: a sum over the bits of every
-    operation's inputs and outputs in both steps.
-    """
+    """Two steps in single precision with the same seeds and the same inputs give the same bits."""
     unsteady = model.unsteady.need("whether two steps agree")
     for each in unsteady[:_MOST]:
         yield Finding(

@@ -30,10 +30,7 @@ def smoke_import_leaves_cuda_alone(run: SmokeRun) -> Iterator[Finding]:
 
 
 def smoke_gpu_not_seen(run: SmokeRun) -> Iterator[Finding]:
-    """A run that was given GPUs sees them; otherwise each GPU test is skipped and the CPU's results look like a pass.
-
-    Source: cuInit and cuDeviceGetCount in the run, against what envkit gave to it.
-    """
+    """A run that was given GPUs sees them; else each GPU test is skipped and the CPU's results look like a pass."""
     least = must_see(run.gpus_given)
     seen = run.gpus.need("the GPUs that the run saw")
     given = " and ".join(run.gpus_given)
@@ -48,10 +45,7 @@ def smoke_gpu_not_seen(run: SmokeRun) -> Iterator[Finding]:
 
 
 def smoke_torch_not_promised(run: SmokeRun) -> Iterator[Finding]:
-    """The torch under test is the promised release; a promised torch that is absent is no reason to skip its tests.
-
-    Source: the promise in the image's label, against torch.__version__.
-    """
+    """The torch under test is the promised release; a promised torch that is absent is no reason to skip its tests."""
     if not run.torch_promised:
         raise Skip("no torch was promised")
     if run.only and run.torch.reason is Reason.NOT_IMPORTED:
@@ -76,11 +70,7 @@ def smoke_torch_not_promised(run: SmokeRun) -> Iterator[Finding]:
 
 
 def smoke_extra(run: SmokeRun) -> Iterator[Finding]:
-    """Every test from outside the suite ran, and each of its measures is within the limit that it sets itself.
-
-    A measure that ends in ``.wrong`` is a count, with the limit 0; one without a limit is a figure, which is told and
-    not judged.  A test that bounds nothing could not fail, so it is a finding.
-    """
+    """Every test from outside the suite ran, and each of its measures is within the limit that it sets itself."""
     mine = [test for test in run.tests.need("the run of the smoke suite") if test.name.startswith(EXTRA)]
     if not mine:
         raise Skip("no test from outside the suite was run")
@@ -114,10 +104,7 @@ def smoke_extra(run: SmokeRun) -> Iterator[Finding]:
 
 
 def smoke_sanitizer(run: SmokeRun) -> Iterator[Finding]:
-    """Under compute-sanitizer no test has an invalid access, a race, an uninitialised read or a wrong barrier.
-
-    Source: the tool's own log, read for each test; a test without a log is not known to be clean.
-    """
+    """Under compute-sanitizer no test has an invalid access, a race, an uninitialised read or a wrong barrier."""
     if not run.sanitize:
         raise Skip("the run was not under compute-sanitizer")
     tests = [test for test in run.tests.need("the run of the smoke suite") if test.ended != "unfit"]

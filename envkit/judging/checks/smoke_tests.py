@@ -30,11 +30,7 @@ def _target_lost(test: SmokeTest, target: str, kernel: str, severity: Severity) 
 
 
 def smoke_triton_targets(run: SmokeRun) -> Iterator[Finding]:
-    """Triton makes machine code for every GPU that the image was built for, whatever GPU is here.
-
-    A GPU that was promised and gets none is an error, one that only torch holds kernels for a note; a promised GPU that
-    gets additions and no matrix product is a warning, because compiled models take theirs from cuBLAS as a rule.
-    """
+    """Triton makes machine code for every GPU that the image was built for, whatever GPU is here."""
     yield from judged("triton-targets", run)
     for test in run.tests.value or ():
         if test.name != "triton-targets" or test.ended != "ran":

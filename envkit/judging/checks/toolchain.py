@@ -42,10 +42,7 @@ def _said(one: Toolkit) -> Cuda:
 def image_nvcc_not_torchs(image: Image) -> Iterator[Finding]:
     """The nvcc that an extension build takes is of the CUDA that torch was built with.
 
-    Another major is refused by torch's cpp_extension: an error where CUDA_HOME names it, a warning where it is just
-    there, for not every environment builds.  Another minor is a note.  An nvcc on PATH that is not
-    that of CUDA_HOME is a warning: torch takes one, a makefile the other.  Source: torch.utils.cpp_extension,
-    _check_cuda_version and _find_cuda_home, which takes CUDA_HOME as it is.
+    Another minor is a note.
     """
     toolkits = _toolkits(image)
     for named in _ranked(image)[:1]:
@@ -97,11 +94,7 @@ def _build_or_none(image: Image) -> tuple[str, Cuda] | None:
 
 
 def image_compiler_unfit_for_nvcc(image: Image, facts: Facts) -> Iterator[Finding]:
-    """The host compiler is one that nvcc accepts.
-
-    Source: crt/host_config.h of the toolkit, whose bounds are gcc_max and clang_max in facts/cuda.jsonl; the bound is
-    the major.
-    """
+    """The host compiler is one that nvcc accepts."""
     nvcc = _toolkits(image)[0]
     cuda = _said(nvcc).upto(2)
     kind, _, version = image.compiler.need("the host compiler").partition(" ")
@@ -128,12 +121,7 @@ def image_compiler_unfit_for_nvcc(image: Image, facts: Facts) -> Iterator[Findin
 
 
 def image_assembler_newer_than_driver(image: Image) -> Iterator[Finding]:
-    """The assemblers that packages bring are of no newer major than the driver's CUDA.
-
-    Machine code of a newer major is refused by the driver as an invalid image.  A warning, for a package may bring two
-    and use one.  Source: observed in Triton, whose code goes through its own ptxas; NVIDIA, CUDA Compatibility: minor
-    version compatibility ends at the major.
-    """
+    """The assemblers that packages bring are of no newer major than the driver's CUDA."""
     brought = image.assemblers.need("the assemblers of packages")
     if not brought:
         raise Skip("no package brings an assembler")

@@ -31,10 +31,7 @@ _DRIVER_CAPABILITIES = ("compute", "compat32", "graphics", "utility", "video", "
 
 
 def workload_gpu_not_requested(workload: Workload) -> Iterator[Finding]:
-    """A container made for NVIDIA GPUs asks for one.
-
-    Source: Compose deploy specification, Kubernetes "Schedule GPUs", dev container metadata reference.
-    """
+    """A container made for NVIDIA GPUs asks for one."""
     asked = 0
     for one in need_containers(workload):
         signs = list(evident(one))
@@ -70,11 +67,7 @@ def _need_requests(workload: Workload) -> list[tuple[Container, GpuRequest]]:
 
 
 def workload_gpu_request_invalid(workload: Workload) -> Iterator[Finding]:
-    """A request for GPUs is one that Docker Compose or Kubernetes takes.
-
-    Compose: `capabilities` is required, `count` and `device_ids` exclude each other (Compose deploy specification).
-    Kubernetes: whole numbers, limits at least, requests equal to limits (Kubernetes, Schedule GPUs).
-    """
+    """A request for GPUs is one that Docker Compose or Kubernetes takes."""
     for container, one in _need_requests(workload):
         if not one.sure:
             continue
@@ -154,11 +147,7 @@ def _kubernetes_request(container: Container, one: GpuRequest) -> Iterator[Findi
 
 
 def workload_driver_capabilities(workload: Workload) -> Iterator[Finding]:
-    """The driver's CUDA library is mounted: the driver capabilities contain `compute`.
-
-    Source: NVIDIA Container Toolkit, driver capabilities; Docker makes NVIDIA_DRIVER_CAPABILITIES of those in a
-    device request (moby, daemon/nvidia_linux.go).
-    """
+    """The driver's CUDA library is mounted: the driver capabilities contain `compute`."""
     asked = 0
     for one in need_containers(workload):
         if not list(evident(one)):  # a monitor needs utility alone, a desktop graphics
@@ -194,11 +183,7 @@ def workload_driver_capabilities(workload: Workload) -> Iterator[Finding]:
 
 
 def workload_visible_devices_in_pod(workload: Workload) -> Iterator[Finding]:
-    """A pod leaves NVIDIA_VISIBLE_DEVICES to the device plugin.
-
-    A value in the manifest goes before the plugin's, and `all` hands every GPU of the node to a container that has been
-    given one or none.  Source: NVIDIA k8s-device-plugin, device list strategy.
-    """
+    """A pod leaves NVIDIA_VISIBLE_DEVICES to the device plugin."""
     if workload.kind != "kubernetes":
         raise Skip("only Kubernetes' device plugin hands out GPUs")
     for one in need_containers(workload):
@@ -214,10 +199,7 @@ def workload_visible_devices_in_pod(workload: Workload) -> Iterator[Finding]:
 
 
 def workload_runtime_without_devices(workload: Workload) -> Iterator[Finding]:
-    """With `runtime: nvidia` something says which GPUs: NVIDIA_VISIBLE_DEVICES of the file or of the image.
-
-    Without it the runtime adds none.  Source: NVIDIA Container Toolkit, environment variables.
-    """
+    """With `runtime: nvidia` something says which GPUs: NVIDIA_VISIBLE_DEVICES of the file or of the image."""
     asked = 0
     for one in need_containers(workload):
         if not any(request.form == "runtime" for request in one.gpus) or one.runtime is None:
@@ -243,11 +225,7 @@ def workload_runtime_without_devices(workload: Workload) -> Iterator[Finding]:
 
 
 def workload_cuda_visible_devices(workload: Workload) -> Iterator[Finding]:
-    """CUDA_VISIBLE_DEVICES counts the GPUs inside of the container, from 0.
-
-    A container that gets the host's GPU 2 alone has it as 0, and with CUDA_VISIBLE_DEVICES=2 it has none.
-    Source: CUDA C++ Programming Guide, environment variables.
-    """
+    """CUDA_VISIBLE_DEVICES counts the GPUs inside of the container, from 0."""
     asked = 0
     for one in need_containers(workload):
         said, count = one.env.get("CUDA_VISIBLE_DEVICES"), gpu_count(one)
@@ -275,10 +253,7 @@ def workload_cuda_visible_devices(workload: Workload) -> Iterator[Finding]:
 
 
 def workload_ranks_exceed_gpus(workload: Workload) -> Iterator[Finding]:
-    """A command starts no more processes with a GPU each than the container gets GPUs.
-
-    NCCL refuses two ranks on one GPU ("Duplicate GPU detected").  Source: NCCL; torchrun and vLLM documentation.
-    """
+    """A command starts no more processes with a GPU each than the container gets GPUs."""
     asked = 0
     for one in need_containers(workload):
         count = gpu_count(one)

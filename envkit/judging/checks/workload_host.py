@@ -22,11 +22,7 @@ _RDMA_DEVICE = re.compile(r"/dev/infiniband|rdma", re.IGNORECASE)
 
 
 def workload_shm_too_small(workload: Workload) -> Iterator[Finding]:
-    """/dev/shm is large enough for NCCL among several GPUs and for data loaders.
-
-    Docker and Kubernetes give 64 MiB.  Source: NVIDIA, NCCL troubleshooting (1 GiB); PyTorch documentation of
-    DataLoader and its README (--ipc=host or --shm-size).
-    """
+    """/dev/shm is large enough for NCCL among several GPUs and for data loaders."""
     asked = 0
     for one in need_containers(workload):
         count = gpu_count(one)
@@ -93,10 +89,7 @@ def _room(one: Container) -> tuple[int | None, Span]:
 
 
 def workload_memlock_for_rdma(workload: Workload) -> Iterator[Finding]:
-    """A container with RDMA devices may lock memory.
-
-    Source: NVIDIA, NCCL troubleshooting (memlock); libibverbs fails to register memory without it.
-    """
+    """A container with RDMA devices may lock memory."""
     asked = 0
     for one in need_containers(workload):
         device = next((said.span for said in one.devices if _RDMA_DEVICE.search(said.value)), None)
@@ -134,10 +127,7 @@ def _int(text: str) -> int:
 
 
 def workload_privileged_for_gpu(workload: Workload) -> Iterator[Finding]:
-    """A container with GPUs is not privileged: it would see every GPU and device of the machine.
-
-    Source: NVIDIA Container Toolkit and k8s-device-plugin; GPUs need no privileges.
-    """
+    """A container with GPUs is not privileged: it would see every GPU and device of the machine."""
     asked = 0
     for one in need_containers(workload):
         if not one.gpus:
@@ -157,10 +147,7 @@ def workload_privileged_for_gpu(workload: Workload) -> Iterator[Finding]:
 
 
 def workload_driver_mounted(workload: Workload) -> Iterator[Finding]:
-    """No driver library is mounted from the host by hand: the container toolkit mounts those that belong together.
-
-    Source: NVIDIA Container Toolkit, architecture overview.
-    """
+    """No driver library is mounted from the host by hand: the container toolkit mounts those that belong together."""
     for one in need_containers(workload):
         for mount in one.mounts:
             if mount.kind != "bind":

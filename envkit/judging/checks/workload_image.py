@@ -39,10 +39,7 @@ def workload_image_unpinned(workload: Workload) -> Iterator[Finding]:
 
 
 def workload_image_never_existed(workload: Workload) -> Iterator[Finding]:
-    """The tag of an nvidia/cuda or pytorch/pytorch image was published, and is still there.
-
-    Source: the publishers' own lists of tags.
-    """
+    """The tag of an nvidia/cuda or pytorch/pytorch image was published, and is still there."""
     asked = 0
     for one in need_containers(workload):
         base = one.base
