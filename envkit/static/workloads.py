@@ -191,38 +191,15 @@ def _service(key: Node, lineage: tuple[Node, ...], reading: _Reading) -> Contain
     image = _expanded(_first(lineage, "image"))
     build = _first(lineage, "build")
     platform = _expanded(_first(lineage, "platform"))
-    built = None
-    if build is not None:
-        folder = _expanded(build if build.keys is None else build.get("context"))
-        name, target = _expanded(build.get("dockerfile")), _expanded(build.get("target"))
-        if build.get("dockerfile_inline") is None:
-            built = reading.build(
-                folder.value if folder else ".",
-                name.value if name else "Dockerfile",
-                build.span,
-                target.value if target else "",
-            )
     env: dict[str, Said | None] = {}
     for body in reversed(lineage):
         env.update(_environment(body.get("environment")))
-    command: tuple[Said, ...] = ()
-    for name_of in ("entrypoint", "command"):
-        node = _first(lineage, name_of)
-        listed = node.listed() if node is not None and node.items is not None else (node,)
-        said = tuple(one for item in listed if (one := _expanded(item)) is not None)
-        command += _words(said, split=node is not None and node.items is None)
     devices = tuple(
         one
         for body in lineage
         for item in body.listed("devices")
         if (one := _expanded(item if item.keys is None else item.get("source"))) is not None
     )
-    ulimits: dict[str, Said] = {}
-    for body in reversed(lineage):
-        for name_node, value in body.pairs("ulimits"):
-            limit = _expanded(value if value.keys is None else value.get("soft"))
-            if limit is not None:
-                ulimits[name_node.text] = limit
     replicas = _expanded(_first(lineage, "deploy", "replicas") or _first(lineage, "scale"))
     runtime = _expanded(_first(lineage, "runtime"))
     added = _first(lineage, "cap_add")
@@ -232,16 +209,16 @@ def _service(key: Node, lineage: tuple[Node, ...], reading: _Reading) -> Contain
         key.span,
         image if build is None else None,
         reading.image(image, platform.value if platform else "") if image is not None and build is None else None,
-        built,
+        _built(build, reading) if build is not None else None,
         tuple(_compose_gpus(lineage, devices, runtime)),
         runtime,
         _expanded(_first(lineage, "shm_size")),
         _expanded(_first(lineage, "ipc")),
         _expanded(_first(lineage, "privileged")),
-        ulimits,
+        _ulimits(lineage),
         env,
         _first(lineage, "env_file") is not None,
-        command,
+        _started(lineage),
         tuple(_volumes(lineage)),
         devices,
         {},
@@ -249,6 +226,41 @@ def _service(key: Node, lineage: tuple[Node, ...], reading: _Reading) -> Contain
         _whole(replicas) if replicas is not None else 1,
         local=policy is not None and policy.value in ("never", "build"),
     )
+
+
+def _built(build: Node, reading: _Reading) -> Dockerfile | None:
+    """The Dockerfile of a service's build; None for one that is written in the compose file itself."""
+    if build.get("dockerfile_inline") is not None:
+        return None
+    folder = _expanded(build if build.keys is None else build.get("context"))
+    name, target = _expanded(build.get("dockerfile")), _expanded(build.get("target"))
+    return reading.build(
+        folder.value if folder else ".",
+        name.value if name else "Dockerfile",
+        build.span,
+        target.value if target else "",
+    )
+
+
+def _started(lineage: tuple[Node, ...]) -> tuple[Said, ...]:
+    """The words of a service's entry point and of its command."""
+    words: tuple[Said, ...] = ()
+    for key in ("entrypoint", "command"):
+        node = _first(lineage, key)
+        listed = node.listed() if node is not None and node.items is not None else (node,)
+        said = tuple(one for item in listed if (one := _expanded(item)) is not None)
+        words += _words(said, split=node is not None and node.items is None)
+    return words
+
+
+def _ulimits(lineage: tuple[Node, ...]) -> dict[str, Said]:
+    found: dict[str, Said] = {}
+    for body in reversed(lineage):
+        for name, value in body.pairs("ulimits"):
+            limit = _expanded(value if value.keys is None else value.get("soft"))
+            if limit is not None:
+                found[name.text] = limit
+    return found
 
 
 def _whole(said: Said) -> int | None:
@@ -480,38 +492,14 @@ def of_devcontainer(text: str, path: str, context: Source | None, wishes: Wishes
     reading = _Reading(path, context, wishes, facts, [])
     if root.get("dockerComposeFile") is not None:
         return _judged(reading, "devcontainer", text, ())
-    image = _plain(root.get("image"))
-    if image is not None and "${" in image.value:
-        image = replace(image, sure=False)
+    image = _literal(_plain(root.get("image")))
     file = root.get("build", "dockerfile") or root.get("dockerFile")
-    built = None
-    if file is not None:
-        folder, target = root.get("build", "context"), root.get("build", "target")
-        below = posixpath.normpath(folder.text) if folder is not None else "."
-        name = posixpath.relpath(file.text, below) if not below.startswith("..") else file.text
-        built = reading.build(below, name, file.span, target.text if target is not None else "")
+    built = _built_by_devcontainer(root, file, reading) if file is not None else None
     options, args = _options(root)
     env: dict[str, Said | None] = {key.text: _plain(value) for key, value in _pairs(root.get("containerEnv"))}
-    gpus = [GpuRequest("option", one.span, "nvidia", one, sure=one.sure) for name, one in options if name == "--gpus"]
-    wanted = root.get("hostRequirements", "gpu")
-    if wanted is not None and (wanted.true or wanted.keys is not None or wanted.text == "optional"):
-        gpus.append(GpuRequest("host", wanted.span, "nvidia"))
-    for name, said in options:
-        cdi = _CDI.match(said.value) if name == "--device" else None
-        if cdi:
-            gpus.append(GpuRequest("cdi", said.span, cdi[1], None, (cdi[2],)))
-        if name in ("-e", "--env"):
-            key, equals, value = said.value.partition("=")
-            env[key] = replace(said, value=value) if equals else None
-    runtime = _option(options, "--runtime")
-    if runtime is not None and runtime.value == "nvidia":
-        gpus.append(GpuRequest("runtime", runtime.span, "nvidia"))
-    privileged = _plain(root.get("privileged")) or next((one for one in args if one.value == "--privileged"), None)
-    limits = {}
-    for name, said in options:
-        if name == "--ulimit":
-            key, _, value = said.value.partition("=")
-            limits[key] = replace(said, value=value.split(":")[0])
+    for key, equals, value, said in _assigned(options, "-e", "--env"):
+        env[key] = replace(said, value=value) if equals else None
+    limits = {key: replace(said, value=value.split(":")[0]) for key, _, value, said in _assigned(options, "--ulimit")}
     named = root.get("name")
     container = Container(
         named.text if named is not None else "devcontainer",
@@ -519,11 +507,11 @@ def of_devcontainer(text: str, path: str, context: Source | None, wishes: Wishes
         image,
         reading.image(image) if image is not None else None,
         built,
-        tuple(gpus),
-        runtime,
+        tuple(_devcontainer_gpus(root, options)),
+        _option(options, "--runtime"),
         _option(options, "--shm-size"),
         _option(options, "--ipc"),
-        privileged,
+        _plain(root.get("privileged")) or next((one for one in args if one.value == "--privileged"), None),
         limits,
         env,
         any(name == "--env-file" for name, _ in options),
@@ -536,16 +524,51 @@ def of_devcontainer(text: str, path: str, context: Source | None, wishes: Wishes
     return _judged(reading, "devcontainer", text, (container,) if image is not None or file is not None else ())
 
 
+def _built_by_devcontainer(root: Node, file: Node, reading: _Reading) -> Dockerfile | None:
+    """The Dockerfile that a devcontainer.json names, whose path goes from the file and not from its context."""
+    folder, target = root.get("build", "context"), root.get("build", "target")
+    below = posixpath.normpath(folder.text) if folder is not None else "."
+    name = posixpath.relpath(file.text, below) if not below.startswith("..") else file.text
+    return reading.build(below, name, file.span, target.text if target is not None else "")
+
+
+def _devcontainer_gpus(root: Node, options: tuple[tuple[str, Said], ...]) -> Iterator[GpuRequest]:
+    for name, said in options:
+        if name == "--gpus":
+            yield GpuRequest("option", said.span, "nvidia", said, sure=said.sure)
+    wanted = root.get("hostRequirements", "gpu")
+    if wanted is not None and (wanted.true or wanted.keys is not None or wanted.text == "optional"):
+        yield GpuRequest("host", wanted.span, "nvidia")
+    for name, said in options:
+        if name == "--device" and (cdi := _CDI.match(said.value)):
+            yield GpuRequest("cdi", said.span, cdi[1], None, (cdi[2],))
+    runtime = _option(options, "--runtime")
+    if runtime is not None and runtime.value == "nvidia":
+        yield GpuRequest("runtime", runtime.span, "nvidia")
+
+
+def _assigned(options: tuple[tuple[str, Said], ...], *names: str) -> Iterator[tuple[str, str, str, Said]]:
+    """The values of these options, parted at their equals sign."""
+    for name, said in options:
+        if name in names:
+            yield (*said.value.partition("="), said)
+
+
 def _pairs(node: Node | None) -> Iterator[tuple[Node, Node]]:
     if node is not None:
         yield from node.pairs()
 
 
+def _literal(said: Said | None) -> Said | None:
+    """A value, which is not sure where the editor puts a variable in."""
+    return None if said is None else replace(said, sure=said.sure and "${" not in said.value)
+
+
 def _options(root: Node) -> tuple[tuple[tuple[str, Said], ...], tuple[Said, ...]]:
     """Options of runArgs with their values, and all of its words."""
     node = root.get("runArgs")
-    args = tuple(said for one in (node.listed() if node is not None else ()) if (said := _plain(one)) is not None)
-    args = tuple(replace(one, sure=one.sure and "${" not in one.value) for one in args)
+    words = node.listed() if node is not None else ()
+    args = tuple(said for one in words if (said := _literal(_plain(one))) is not None)
     found = []
     for place, said in enumerate(args):
         name, equals, value = said.value.partition("=")

@@ -78,18 +78,7 @@ def least_build(torch: Torch, dockerfile: Dockerfile, facts: Facts) -> Build | N
     pip takes the newest release that has a wheel for the Python, and releases to come are for no older CUDA.
     """
     install = torch.install
-    if install is None or install.version or install.url or install.local or install.manager not in ("pip", "uv"):
-        return None
-    if install.marker or install.locked or not install.python or nightly(install):
-        return None
-    if install.index and not re.search(r"/simple/?$", install.index):
-        return None
-    if any(option.startswith("--torch-backend") for option in install.options):
-        return None
-    extras = (*install.extra_indexes, *install.find_links)
-    if extras and (install.manager == "uv" or not all(variant_of(url).startswith("cu") for url in extras)):
-        return None
-    if extras and torch.cuda.reason is not Reason.NEWER_ON_DEFAULT_INDEX:
+    if install is None or not _takes_newest(install) or not _from_default_index(install, torch):
         return None
     if dockerfile.unread or any(
         one.name in _PINNING and (one.version or one.specifier or one.url) for one in dockerfile.installs
@@ -107,6 +96,26 @@ def least_build(torch: Torch, dockerfile: Dockerfile, facts: Facts) -> Build | N
             return None
         fitting = [row for row in fitting if wanted.contains(str(row.torch))]
     return max(fitting, key=lambda row: row.torch) if fitting else None
+
+
+def _takes_newest(install: Install) -> bool:
+    """Whether the installer is free to take the newest release for a Python that is known."""
+    if install.version or install.url or install.local or install.manager not in ("pip", "uv"):
+        return False
+    return bool(install.python) and not (install.marker or install.locked or nightly(install))
+
+
+def _from_default_index(install: Install, torch: Torch) -> bool:
+    """Whether the newest torch comes from the default index, though other indexes may be asked too."""
+    if install.index and not re.search(r"/simple/?$", install.index):
+        return False
+    if any(option.startswith("--torch-backend") for option in install.options):
+        return False
+    extras = (*install.extra_indexes, *install.find_links)
+    if not extras:
+        return True
+    older = install.manager == "pip" and all(variant_of(url).startswith("cu") for url in extras)
+    return older and torch.cuda.reason is Reason.NEWER_ON_DEFAULT_INDEX
 
 
 def row_of(torch: Torch | None, facts: Facts) -> TorchRow | None:

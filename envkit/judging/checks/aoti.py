@@ -539,49 +539,64 @@ def _trail(run: AotiRun) -> str:
 
 def _causes(run: AotiRun, ended: Run, package: Package) -> list[str]:
     """The likely causes of a death that the observations support, the likeliest first."""
-    causes: list[str] = []
-    here = run.machine.value
+    own = _own_runtime(run, package)
+    causes = [*_of_signal(run, ended, package), *_of_libraries(run, package)]
+    if own and _fails_to_load(ended):
+        causes.append(own)
+    causes += [*_of_mapped(run, package), *_of_link(run), *_borrowed(run, package)]
+    trail = _trail(run)
+    if ended.ended == "killed" and trail:
+        causes.append(f"it died in {trail}")
+    causes += [words for name, words in _copies(run.mapped.value or ()) if name in _OPENMP]
+    if own and not _fails_to_load(ended):
+        causes.append(own)
+    return [*causes, *_preloads(run)]
+
+
+def _of_signal(run: AotiRun, ended: Run, package: Package) -> Iterator[str]:
+    """What the signal says together with the runner, the room on disk and the processor."""
     scratch = run.scratch.value
     if ended.signal == "SIGKILL":
-        causes.append("SIGKILL comes from outside: memory ran out, or somebody sent it")
+        yield "SIGKILL comes from outside: memory ran out, or somebody sent it"
     linked_for = _linked_for(package)
     if run.runner and linked_for and run.runner != linked_for:
-        causes.append(f"the runner for {run.runner} loaded a library that was linked for {linked_for}")
+        yield f"the runner for {run.runner} loaded a library that was linked for {linked_for}"
     if ended.signal == "SIGBUS" and scratch is not None and scratch.free < 2 * package.size:
-        causes.append(f"SIGBUS means a mapped file without its end: {scratch.path} had {scratch.free} bytes free")
+        yield f"SIGBUS means a mapped file without its end: {scratch.path} had {scratch.free} bytes free"
     if ended.signal == "SIGILL" and run.flags.value is not None:
         try:
             lacking = _lacking_isa(run, package)
         except Unknown:
             lacking = []
         if lacking:
-            causes.append(f"the package was compiled for {package.isa} and this processor lacks {', '.join(lacking)}")
+            yield f"the package was compiled for {package.isa} and this processor lacks {', '.join(lacking)}"
+
+
+def _of_libraries(run: AotiRun, package: Package) -> Iterator[str]:
+    """Libraries of the package that are damaged or made for another machine."""
+    here = run.machine.value
     for library in package.libraries:
         if library.error:
-            causes.append(f"{library.name} is damaged: {library.error}")
+            yield f"{library.name} is damaged: {library.error}"
         elif here and library.machine and library.machine != here:
-            causes.append(f"{library.name} is for {library.machine}")
-    own = _own_runtime(run, package)
-    if own and _fails_to_load(ended):
-        causes.append(own)
+            yield f"{library.name} is for {library.machine}"
+
+
+def _of_mapped(run: AotiRun, package: Package) -> Iterator[str]:
+    """Versions that a mapped library lacks, and libraries that are mapped twice."""
     if run.mapped.value is not None:
-        for library_name, provider, lacking_versions, copy in _unmet(run, package):
-            causes.append(f"{library_name} needs {lacking_versions[0]} of {provider} and {copy} lacks it")
-        causes.extend(words for name, words in _copies(run.mapped.value) if name not in _OPENMP)
+        for name, provider, lacking, copy in _unmet(run, package):
+            yield f"{name} needs {lacking[0]} of {provider} and {copy} lacks it"
+        yield from (words for name, words in _copies(run.mapped.value) if name not in _OPENMP)
+
+
+def _of_link(run: AotiRun) -> Iterator[str]:
+    """What opening the library alone showed."""
     linked = run.link.value
     if linked is not None and linked.died:
-        causes.append(f"dlopen of its library alone ends the process ({linked.died}), before torch calls it")
+        yield f"dlopen of its library alone ends the process ({linked.died}), before torch calls it"
     if linked is not None and linked.error:
-        causes.append(f"the dynamic linker says: {_line(linked.error)}")
-    causes.extend(_borrowed(run, package))
-    trail = _trail(run)
-    if ended.ended == "killed" and trail:
-        causes.append(f"it died in {trail}")
-    causes.extend(words for name, words in _copies(run.mapped.value or ()) if name in _OPENMP)
-    if own and not _fails_to_load(ended):
-        causes.append(own)
-    causes.extend(_preloads(run))
-    return causes
+        yield f"the dynamic linker says: {_line(linked.error)}"
 
 
 def aoti_crashed(run: AotiRun) -> Iterator[Finding]:

@@ -232,18 +232,31 @@ def _registered(dockerfile: Dockerfile) -> Iterator[tuple[Span, str]]:
             named = next((word for word in command.args if _COMPAT.search(word)), "of a compat folder")
             yield command.span, f"ldconfig {named}" if command.program == "ldconfig" else "a line in ld.so.conf"
     for _, command in dockerfile.commands:
-        if not command.sure:
-            continue
-        if command.program in ("ln", "cp") and len(command.args) > 1:
-            sources = [word for word in command.args[:-1] if _COMPAT.search(word) and "libcuda" in word]
-            if sources and not _COMPAT.search(command.args[-1]):
-                yield command.span, f"{command.program} of {sources[0]}"
-        started = " ".join(word.text for word in command.words)
-        files = [redirect.target.text for redirect in command.redirects]
-        if "LD_LIBRARY_PATH" in started and any(re.search(r"bashrc|profile|/etc/environment", one) for one in files):
-            match = _COMPAT.search(started)
-            if match:
-                yield command.span, "a start-up file of the shell"
+        if command.sure and (where := _copied(command)):
+            yield command.span, where
+        if command.sure and _in_startup_file(command):
+            yield command.span, "a start-up file of the shell"
+    yield from _set_at_start(dockerfile)
+
+
+def _copied(command: Command) -> str:
+    """Which libcuda of cuda-compat a command links or copies to another folder, empty if none."""
+    if command.program not in ("ln", "cp") or len(command.args) < 2 or _COMPAT.search(command.args[-1]):
+        return ""
+    sources = [word for word in command.args[:-1] if _COMPAT.search(word) and "libcuda" in word]
+    return f"{command.program} of {sources[0]}" if sources else ""
+
+
+def _in_startup_file(command: Command) -> bool:
+    """Whether a command writes the folder of cuda-compat into a file that shells read when they start."""
+    started = " ".join(word.text for word in command.words)
+    files = [redirect.target.text for redirect in command.redirects]
+    startup = any(re.search(r"bashrc|profile|/etc/environment", one) for one in files)
+    return startup and "LD_LIBRARY_PATH" in started and _COMPAT.search(started) is not None
+
+
+def _set_at_start(dockerfile: Dockerfile) -> Iterator[tuple[Span, str]]:
+    """Where CMD and ENTRYPOINT put the folder of cuda-compat on LD_LIBRARY_PATH."""
     for step in dockerfile.steps:
         if step.name in ("CMD", "ENTRYPOINT"):
             for command in step.commands:

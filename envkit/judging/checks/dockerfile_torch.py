@@ -25,7 +25,7 @@ from envkit.judging.checks._cuda_stack import (
 from envkit.judging.checks._dockerfile import found, need_stages, need_torch
 from envkit.judging.checks._torch_fit import Build, cited
 from envkit.model import Finding, Severity, Skip, Unknown
-from envkit.subjects.dockerfile import Base, Dockerfile, Stage, Torch
+from envkit.subjects.dockerfile import Base, Dockerfile, Install, Stage, Torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,18 +248,30 @@ def _differs(before: Torch, after: Torch, facts: Facts) -> str:
     if old and new and _release(old) != _release(new):
         return after.span.place
     install = after.install
-    one, other = (said(torch.cuda.value, torch.cuda.missing) for torch in (before, after))
-    if one and other and one != other and (old == new or not new):
-        forced = install is not None and (install.local or install.manager in ("conda", "poetry") or new)
-        if forced or (install is not None and _renewing(install.options)):
-            return after.cuda.via or after.span.place
-    if not old or install is None:
+    if install is None:
+        return ""
+    if (old == new or not new) and _changes_cuda(before, after, install, new):
+        return after.cuda.via or after.span.place
+    if not old:
         return ""
     if new and before.method == "base" and _own_build(old):
         return after.span.place  # NVIDIA's own build of an unreleased version
-    if not new and _excludes(install.specifier, old):
+    return "" if new else _upgraded(old, after, install, facts)
+
+
+def _changes_cuda(before: Torch, after: Torch, install: Install, new: str) -> bool:
+    """Whether an install surely brings a build for another CUDA, though the release may be the same."""
+    one, other = (said(torch.cuda.value, torch.cuda.missing) for torch in (before, after))
+    if not one or not other or one == other:
+        return False
+    return bool(install.local or install.manager in ("conda", "poetry") or new or _renewing(install.options))
+
+
+def _upgraded(old: str, after: Torch, install: Install, facts: Facts) -> str:
+    """Why an install that names no release surely puts another one in the place of ``old``, "" where it may not."""
+    if _excludes(install.specifier, old):
         return f"{after.span.place}: {install.specifier} excludes {old}"
-    if not new and install.manager in ("pip", "uv") and _renewing(install.options):
+    if install.manager in ("pip", "uv") and _renewing(install.options):
         newest = facts.newest_torch(variant_of(install.index) or None)
         row = next((row for row in facts.torch_builds(newest)), None) if newest else None
         if row is not None and _release(newest) > _release(old):

@@ -473,6 +473,30 @@ def _ends_programs(one: Overwritten) -> bool:
     return folder.endswith("/torch/lib") and not _FOR_TESTS.fullmatch(name) and one.owners[0].startswith("torch==")
 
 
+def _is_library(one: Overwritten) -> bool:
+    return ".so" in posixpath.basename(one.path)
+
+
+def _overwritten_library(one: Overwritten, mapped: Library | None) -> Finding:
+    name = posixpath.basename(one.path)
+    if one.found == "the file is missing":
+        return Finding(
+            f"{name} is missing: {' and '.join(one.owners)} should bring {one.path}",
+            Severity.ERROR if _ends_programs(one) else Severity.WARNING,
+            one.path,
+            {one.path: "RECORD, stat"},
+            REINSTALL,
+        )
+    found = f"is of {one.found}" if "==" in one.found else f"has {one.found}"
+    lists = f"{' and '.join(one.owners)} {'both list it' if len(one.owners) > 1 else 'lists it'}"
+    return Finding(
+        f"{name} is not what its wheel brought: {lists}, and the file at {one.path} {found}",
+        where=one.path,
+        evidence={one.path: told_of(mapped) if mapped else "RECORD", **dict.fromkeys(one.owners, "RECORD")},
+        fix="remove every wheel that lists the file, then install the one that torch requires",
+    )
+
+
 def image_files_overwritten(image: Image | Audit) -> Iterator[Finding]:
     """The files of torch and of the CUDA wheels are those their RECORD lists."""
     files = image.overwritten.need("the comparison of files with RECORD")
@@ -483,32 +507,12 @@ def image_files_overwritten(image: Image | Audit) -> Iterator[Finding]:
         raise Skip("no wheel of torch or of CUDA is installed")
     bare = sorted(owner for one in files if one.found == NO_RECORD for owner in one.owners)
     files = tuple(one for one in files if one.found != NO_RECORD)
-    changed = [one for one in files if ".so" in posixpath.basename(one.path) and one.found != "the file is missing"]
+    changed = [one for one in files if _is_library(one) and one.found != "the file is missing"]
     if bare and not changed:
         raise Unknown(f"{' and '.join(bare)} lists no files in a RECORD to compare with")
-    libraries = [one for one in files if ".so" in posixpath.basename(one.path)]
-    others = [one for one in files if one not in libraries]
     by_path = {lib.path: lib for lib in image.libraries.value or ()} if isinstance(image, Image) else {}
-    for one in libraries:
-        mapped = by_path.get(one.path)
-        name = posixpath.basename(one.path)
-        if one.found == "the file is missing":
-            yield Finding(
-                f"{name} is missing: {' and '.join(one.owners)} should bring {one.path}",
-                Severity.ERROR if _ends_programs(one) else Severity.WARNING,
-                one.path,
-                {one.path: "RECORD, stat"},
-                REINSTALL,
-            )
-            continue
-        found = f"is of {one.found}" if "==" in one.found else f"has {one.found}"
-        lists = f"{' and '.join(one.owners)} {'both list it' if len(one.owners) > 1 else 'lists it'}"
-        yield Finding(
-            f"{name} is not what its wheel brought: {lists}, and the file at {one.path} {found}",
-            where=one.path,
-            evidence={one.path: told_of(mapped) if mapped else "RECORD", **dict.fromkeys(one.owners, "RECORD")},
-            fix="remove every wheel that lists the file, then install the one that torch requires",
-        )
+    yield from (_overwritten_library(one, by_path.get(one.path)) for one in files if _is_library(one))
+    others = [one for one in files if not _is_library(one)]
     if others:
         yield Finding(
             f"{len(others)} other files are not what their wheels brought, the first {others[0].path} of "
