@@ -19,7 +19,6 @@ from envkit.facts import Facts
 from envkit.judging import required
 from envkit.model import Finding, Outcome, Result, Severity, Skip, Unknown
 
-Judge = TypeVar("Judge", bound=Callable[..., Iterator[Finding]])
 Made = TypeVar("Made")
 
 

@@ -123,6 +123,25 @@ def is_workstation(gpu: Gpu) -> bool:
     return re.search(r"GeForce|RTX|TITAN|Quadro", gpu.name.value or "") is not None
 
 
+def switch(host: Host, name: str) -> tuple[str, str]:
+    """A switch of the kernel and how it was read; raises Skip on a kernel without it."""
+    seen = host.settings.need("the kernel's switches").get(name)
+    if seen is None:
+        raise Unknown(f"{name} was not observed")
+    if seen.is_unsupported:
+        raise Skip(f"this kernel has no {name}")
+    return seen.need(name), seen.via
+
+
+def setting(host: Host, name: str) -> tuple[int, str]:
+    """A numeric switch of the kernel and how it was read; raises Skip on a kernel without it."""
+    text, via = switch(host, name)
+    try:
+        return int(text), via
+    except ValueError as error:
+        raise Unknown(f"{name} is `{text[:40]}`, which is no number") from error
+
+
 def gathered(
     things: Sequence[T], judge: Callable[[T], Iterator[Finding]], name: Callable[[T], str], doubt: str = ""
 ) -> Iterator[Finding]:

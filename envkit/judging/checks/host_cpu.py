@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envkit.judging.checks._host import gpu_signs, is_workstation, need_gpu, nvml_answers
+from envkit.judging.checks._rows import rows
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host.system import Frequency
@@ -20,7 +21,6 @@ _FAST_CLOCKS = (
     *("tsc", "tsc-early", "kvm-clock", "xen", "hyperv_clocksource_tsc_page", "hyperv_clocksource_msr"),
     *("arch_sys_counter", "arch_mem_counter", "timebase", "tod", "riscv_clocksource"),
 )
-_JUST_BOOTED_S = 600  # facebookresearch/gcm's check of the uptime
 _USED, _NEARLY_ALL = 0.80, 0.95  # leptonai/gpud's degrees for open files and for threads
 
 
@@ -203,33 +203,6 @@ def host_clocksource_fast(host: Host) -> Iterator[Finding]:
         raise Unknown(f"the clock source `{clock.source}` is none whose speed is known")
 
 
-def host_time_synchronised(host: Host) -> Iterator[Finding]:
-    """Somebody disciplines the clock: the kernel calls it synchronised (adjtimex(2), STA_UNSYNC)."""
-    seen = host.synchronisation.need("the kernel's word on its clock")
-    if not seen.synchronised:
-        yield Finding(
-            f"the clock is not synchronised and may be off by {seen.most_error_us / 1e6:g} s",
-            Severity.WARNING,
-            "the clock",
-            {"STA_UNSYNC": host.synchronisation.via},
-            "`systemctl enable --now chrony` (or systemd-timesyncd); check it with `timedatectl`",
-        )
-
-
-def host_uptime_settled(host: Host) -> Iterator[Finding]:
-    """The machine did not boot within the last _JUST_BOOTED_S seconds."""
-    seconds = host.uptime.need("the time since boot")
-    if seconds < _JUST_BOOTED_S:
-        yield Finding(
-            f"the machine booted {seconds} s ago",
-            Severity.NOTE,
-            "/proc/uptime",
-            {f"{seconds} s": host.uptime.via},
-            "if nobody meant it to, look for the cause with `journalctl -b -1 -e` and `last -x reboot` before a job "
-            "is given to it",
-        )
-
-
 def host_tasks_room(host: Host) -> Iterator[Finding]:
     """The machine is far from the most threads that its kernel allows."""
     seen = host.tasks.need("the count of threads")
@@ -246,15 +219,4 @@ def host_tasks_room(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_open_files_room(host: Host) -> Iterator[Finding]:
-    """The machine is far from the most open files that its kernel allows."""
-    seen = host.tasks.need("the count of open files")
-    if seen.files >= _USED * seen.most_files:
-        yield Finding(
-            f"{seen.files} files are open and the kernel allows {seen.most_files}",
-            Severity.ERROR if seen.files >= _NEARLY_ALL * seen.most_files else Severity.WARNING,
-            "fs.file-max",
-            {str(seen.files): host.tasks.via},
-            "look who holds them with `lsof | awk '{print $2}' | sort | uniq -c | sort -n | tail`, or raise "
-            "`sysctl fs.file-max`; check it with `cat /proc/sys/fs/file-nr`",
-        )
+CHECKS = rows(__name__)

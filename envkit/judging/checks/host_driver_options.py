@@ -7,8 +7,9 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from envkit.judging.checks._driver import driver_params, need_own_driver, need_own_gpu
-from envkit.judging.checks._gpus import each_gpu, of_each_gpu, told
+from envkit.judging.checks._gpus import each_gpu, told
 from envkit.judging.checks._host import gpu_name, is_loaded, is_workstation, need_driver, nvml_answers, wsl
+from envkit.judging.checks._rows import rows
 from envkit.model import Finding, Observed, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import Gpu
@@ -213,22 +214,6 @@ def _small(gpu: Gpu, bar1: Bar1) -> Iterator[Finding]:
         )
 
 
-@of_each_gpu
-def host_vgpu_licensed(gpu: Gpu) -> Iterator[Finding]:
-    """A virtual GPU has its license."""
-    license = told(gpu.license, "a license")
-    if license != "licensed":
-        yield Finding(
-            f"{gpu_name(gpu)} is {license}",
-            Severity.ERROR if license == "unlicensed" else Severity.WARNING,
-            f"GPU {gpu.index}",
-            {license: gpu.license.via},
-            "without it the GPU is slowed down after a while: put the client token into "
-            "/etc/nvidia/ClientConfigToken and run `systemctl restart nvidia-gridd`; "
-            "check it with `nvidia-smi -q | grep License`",
-        )
-
-
 def host_confidential_ready(host: Host) -> Iterator[Finding]:
     """GPUs in confidential computing mode take work."""
     need_driver(host)
@@ -284,3 +269,6 @@ def host_wsl_driver_from_windows(host: Host) -> Iterator[Finding]:
                 fix="purge the driver's packages inside WSL (`apt purge 'nvidia-*' 'libnvidia-*'`) and run `ldconfig`; "
                 "check it with `ldconfig -p | grep libcuda`",
             )
+
+
+CHECKS = rows(__name__)

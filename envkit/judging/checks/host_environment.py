@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from envkit.judging.checks._host import AGAIN, loaded_driver, need_driver, need_gpu, nvml_answers, wsl
+from envkit.judging.checks._host import AGAIN, loaded_driver, need_driver, need_gpu, nvml_answers, setting, wsl
 from envkit.judging.checks._variables import LEFT_ON
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
@@ -446,22 +446,9 @@ def host_topology_file_exists(host: Host) -> Iterator[Finding]:
         )
 
 
-def _setting(host: Host, name: str) -> tuple[int, str]:
-    """A numeric switch of the kernel and how it was read; raises Skip on a kernel without it."""
-    seen = host.settings.need("the kernel's switches").get(name)
-    if seen is None:
-        raise Unknown(f"{name} was not observed")
-    if seen.is_unsupported:
-        raise Skip(f"this kernel has no {name}")
-    try:
-        return int(seen.need(name)), seen.via
-    except ValueError as error:
-        raise Unknown(f"{name} is `{seen.value}`, which is no number") from error
-
-
 def host_profilers_allowed(host: Host) -> Iterator[Finding]:
     """Nsight Systems may sample the processors: kernel.perf_event_paranoid is low enough, or this user may anyway."""
-    level, via = _setting(host, "kernel.perf_event_paranoid")
+    level, via = setting(host, "kernel.perf_event_paranoid")
     rights = host.privileges.need("this process's capabilities")
     if level > _PARANOID_MOST and not {"perfmon", "sys_admin"} & set(rights):
         yield Finding(
@@ -475,7 +462,7 @@ def host_profilers_allowed(host: Host) -> Iterator[Finding]:
 
 def host_debuggers_may_attach(host: Host) -> Iterator[Finding]:
     """A debugger may attach to a process that hangs (gdb, py-spy, cuda-gdb)."""
-    level, via = _setting(host, "kernel.yama.ptrace_scope")
+    level, via = setting(host, "kernel.yama.ptrace_scope")
     if level > _PTRACE_MOST:
         yield Finding(
             f"kernel.yama.ptrace_scope is {level}: {'nobody' if level > 2 else 'only root'} may attach a debugger",

@@ -24,6 +24,7 @@ from envkit.judging.checks._host import (
     withheld_nodes,
     wsl,
 )
+from envkit.judging.checks._rows import rows
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import Gpu
@@ -189,24 +190,6 @@ def _numbers(indices: list[int]) -> str:
 
 
 @of_each_gpu
-def host_inforom_valid(gpu: Gpu) -> Iterator[Finding]:
-    """The GPU's InfoROM, which holds its identity and its record of errors, is valid."""
-    inforom = told(gpu.inforom, "whether its InfoROM is valid")
-    if inforom not in ("valid", "corrupt"):
-        raise Skip("no GPU here tells whether its InfoROM is valid")
-    if inforom == "corrupt":
-        yield Finding(
-            f"the InfoROM of {gpu_name(gpu)} is corrupt",
-            Severity.ERROR,
-            where(gpu),
-            {"corrupt": gpu.inforom.via},
-            "its counters of errors and its limits cannot be trusted: drain the machine, power it off and on, and "
-            "if that does not help have the vendor repair or replace the GPU; "
-            "check it with `nvidia-smi -q | grep -i inforom`",
-        )
-
-
-@of_each_gpu
 def host_persistence_on(gpu: Gpu) -> Iterator[Finding]:
     """Persistence mode is on."""
     mode = told(gpu.persistence, "persistence mode")
@@ -241,3 +224,6 @@ def host_no_recovery_action(gpu: Gpu) -> Iterator[Finding]:
             f"{_RECOVERY.get(action, f'drain the machine and do what the driver asks for ({action})')}; "
             "check it with `nvidia-smi -q | grep -i recovery`",
         )
+
+
+CHECKS = rows(__name__)

@@ -17,6 +17,7 @@ from envkit.judging.checks._gpus import (
     where,
 )
 from envkit.judging.checks._host import gpu_name, is_workstation
+from envkit.judging.checks._rows import rows
 from envkit.model import Finding, Severity, Skip
 from envkit.subjects.host import Gpu
 
@@ -30,9 +31,6 @@ _PEERS = 3
 # Proposal: a GPU at its cap draws 90 to 100 percent of its limit; the mean over a second of a job that works in
 # bursts may be less, but hardly half.
 _CAPPED_DRAW = 0.5
-_LIMIT_ROUNDING = 0.99
-_DRAW_LEAST_MW = 1_000  # no GPU with a driver on it draws less than a watt: the sensor is dead
-_DRAW_MOST = 1.5  # Proposal: peaks of the draw pass the limit by some tenths for milliseconds, the mean never by half
 _SLOWED_US = 60_000_000  # Proposal: one short event while a machine warms up is no news; a minute in all is
 _CLOCK_LEAST = 0.5  # hardware slowdown halves the clock; without one a busy GPU stays above that
 _PSTATE_MOST = 2  # CUDA runs in P0, on GeForce in P2
@@ -54,23 +52,6 @@ def host_gpu_below_slowdown(gpu: Gpu) -> Iterator[Finding]:
             where(gpu),
             {f"{seen.now} now, {seen.slowdown} slowdown": gpu.temperature.via},
             f"{_COOLING}; {_LOOK}",
-        )
-
-
-@of_each_gpu
-def host_gpu_memory_cool(gpu: Gpu) -> Iterator[Finding]:
-    """The GPU's memory is below the most at which it may be run."""
-    seen = told(gpu.temperature, "its temperature")
-    if seen.memory < 0 or seen.memory_most < 0:
-        raise Skip("no GPU here tells the temperature of its memory")
-    if seen.memory >= seen.memory_most:
-        yield Finding(
-            f"the memory of {gpu_name(gpu)} is at {seen.memory} degrees Celsius, and {seen.memory_most} is the "
-            "most at which it may be run",
-            Severity.WARNING,
-            where(gpu),
-            {f"{seen.memory} now, {seen.memory_most} the most": gpu.temperature.via},
-            f"hot memory makes errors: {_COOLING}; {_LOOK}",
         )
 
 
@@ -180,43 +161,6 @@ def host_gpu_rarely_slowed(gpu: Gpu) -> Iterator[Finding]:
 
 
 @of_each_gpu
-def host_power_limit_default(gpu: Gpu) -> Iterator[Finding]:
-    """No GPU's power limit is below its default."""
-    if is_laptop(gpu):
-        raise Skip("laptops move their GPU's power limit all day")
-    power = told(gpu.power, "its power limit")
-    if power.default <= 0:
-        raise Skip("no GPU here tells its default power limit")
-    if power.limit < power.default * _LIMIT_ROUNDING:
-        yield Finding(
-            f"the power limit of {gpu_name(gpu)} is {power.limit / 1000:g} W, and {power.default / 1000:g} W is "
-            "its default",
-            Severity.NOTE if is_workstation(gpu) else Severity.WARNING,
-            where(gpu),
-            {f"{power.limit / 1000:g} W": gpu.power.via},
-            f"it computes slower than others of its kind: `nvidia-smi -i {gpu.index} -pl {power.default // 1000}` "
-            "if nobody wants it so; check it with `nvidia-smi -q -d POWER`",
-        )
-
-
-@of_each_gpu
-def host_power_draw_plausible(gpu: Gpu) -> Iterator[Finding]:
-    """Every GPU draws at least a watt and no more than one and a half times its limit."""
-    if is_laptop(gpu):
-        raise Skip("the GPU of a laptop may sleep")
-    power = told(gpu.power, "its power")
-    if power.draw < _DRAW_LEAST_MW or (power.limit > 0 and power.draw > power.limit * _DRAW_MOST):
-        yield Finding(
-            f"{gpu_name(gpu)} draws {power.draw / 1000:g} W by its sensor and may draw {power.limit / 1000:g} W",
-            Severity.WARNING,
-            where(gpu),
-            {f"{power.draw / 1000:g} W": gpu.power.via},
-            "the sensor is broken, or nothing holds the GPU to its limit: power the machine off and on, then have "
-            "the board replaced; check it with `nvidia-smi -q -d POWER`",
-        )
-
-
-@of_each_gpu
 def host_clocks_not_held(gpu: Gpu) -> Iterator[Finding]:
     """No setting holds a GPU's SM clock below what it can do."""
     locked = "applications clocks setting" in told(gpu.throttle, "what holds its clocks down")
@@ -273,3 +217,6 @@ def host_busy_gpu_pstate_high(gpu: Gpu) -> Iterator[Finding]:
             f"its memory runs at a fraction of its clock: look at what holds it down, take locks away with "
             f"`nvidia-smi -i {gpu.index} -rgc` and `-rmc`, then reset the GPU; {_LOOK}",
         )
+
+
+CHECKS = rows(__name__)

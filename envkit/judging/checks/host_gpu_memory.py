@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from envkit.judging.checks._gpus import each_gpu, of_each_gpu, told, where
 from envkit.judging.checks._host import gpu_name, is_workstation
+from envkit.judging.checks._rows import rows
 from envkit.model import Finding, Severity, Skip
 from envkit.subjects import Host
 from envkit.subjects.host import Gpu
@@ -13,7 +14,6 @@ from envkit.subjects.host import Gpu
 _REMAPPED_MOST = 512  # NVIDIA DCGM, common/DcgmGPUHardwareLimits.h: from here on a GPU is bad
 _RETIRED_MOST = 63  # the same file: from here on a GPU is bad
 _DOUBLE_BIT_MOST = 15  # the same file: more of these are watched
-_CORRECTED_MANY = 20_000_000  # the limit that Azure's node health checks (check_gpu_ecc) have for H100
 _SRAM_MOST = 4  # stas00/ml-engineering, compute/accelerator/nvidia/debug.md: GPUs with more of them went back
 
 _ECC = "check it with `nvidia-smi -q -d ECC`"
@@ -38,37 +38,6 @@ def host_ecc_on(gpu: Gpu) -> Iterator[Finding]:
         {f"now {mode}": gpu.ecc.via, f"pending {pending}": gpu.ecc_pending.via or gpu.ecc.via},
         f"without it a flipped bit changes results silently: run `nvidia-smi -e 1` and reset the GPU; {_ECC}",
     )
-
-
-@of_each_gpu
-def host_ecc_no_uncorrected(gpu: Gpu) -> Iterator[Finding]:
-    """No uncorrected memory error since the driver was loaded."""
-    count = told(gpu.ecc_uncorrected, "uncorrected memory errors")
-    if count < 0:
-        raise Skip("no GPU here tells uncorrected memory errors")
-    if count:
-        yield Finding(
-            f"{gpu_name(gpu)} met {count} uncorrected memory errors since the driver was loaded",
-            Severity.ERROR,
-            where(gpu),
-            {str(count): gpu.ecc_uncorrected.via},
-            f"drain the machine and reset the GPU; if they return, replace it; {_ECC}",
-        )
-
-
-@of_each_gpu
-def host_ecc_few_corrected(gpu: Gpu) -> Iterator[Finding]:
-    """Fewer than 20,000,000 memory errors were corrected since the driver was loaded."""
-    count = told(gpu.ecc_corrected, "corrected memory errors")
-    if count >= _CORRECTED_MANY:
-        yield Finding(
-            f"{gpu_name(gpu)} corrected {count} memory errors since the driver was loaded",
-            Severity.WARNING,
-            where(gpu),
-            {str(count): gpu.ecc_corrected.via},
-            "results are right as yet: watch whether the number grows under load, and if it does, run the vendor's "
-            f"field diagnostic and replace the GPU; {_ECC}",
-        )
 
 
 @of_each_gpu
@@ -175,3 +144,6 @@ def host_few_retired_pages(gpu: Gpu) -> Iterator[Finding]:
             {"retirement pending": via},
             f"reset the GPU between two jobs with `nvidia-smi --gpu-reset -i {gpu.index}`, or reboot; {check}",
         )
+
+
+CHECKS = rows(__name__)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from envkit.judging.checks._host import AGAIN
-from envkit.judging.checks._log import by_device, count, faults, line_finding, log_lines
-from envkit.judging.checks._pci import on_paths
+from envkit.judging.checks._log import count, faults, line_finding, log_lines
+from envkit.judging.checks._rows import rows
 from envkit.model import Finding, Severity
 from envkit.subjects import Host
 from envkit.subjects.host import LogLine
@@ -56,56 +56,6 @@ def _is_uncorrected(text: str) -> bool:
     return _UNCORRECTED.search(text) is not None
 
 
-def host_pci_links_stay_up(host: Host) -> Iterator[Finding]:
-    """No PCI Express link on the path to a GPU or network adapter went down since boot (DPC, hot-plug slot)."""
-    for address, lines in by_device(on_paths(host, log_lines(host, "link lost"))).items():
-        yield line_finding(
-            host,
-            lines,
-            Severity.ERROR,
-            f"the PCI Express link below {address} went down",
-            f"reboot; if it comes back, look at seat, riser, cables and power of what is below; {AGAIN}",
-            address,
-        )
-
-
-def host_iommu_faults_free(host: Host) -> Iterator[Finding]:
-    """The IOMMU refused no access of a GPU or network adapter since boot."""
-    for address, lines in by_device(on_paths(host, log_lines(host, "iommu"))).items():
-        yield line_finding(
-            host,
-            lines,
-            Severity.ERROR,
-            f"the IOMMU refused an access of {address}",
-            f"update driver and firmware; on bare metal boot with `iommu=pt`; {AGAIN}",
-            address,
-        )
-
-
-def host_lockups_free(host: Host) -> Iterator[Finding]:
-    """No processor was stuck in the kernel since boot (soft and hard lockup, stall of RCU or a workqueue)."""
-    yield from _plain(
-        host,
-        "lockup",
-        Severity.WARNING,
-        "a processor was stuck in the kernel",
-        "look at what the line's trace names; a guest may have lost its processor to other guests; reboot before the "
-        "next long job",
-    )
-
-
-def host_hung_tasks_free(host: Host) -> Iterator[Finding]:
-    """No task waited for minutes without being able to be killed since boot."""
-    yield from _plain(
-        host,
-        "hung",
-        Severity.WARNING,
-        "a task waited for minutes and could not be killed",
-        "see what it waited for in the trace behind the line: storage, a network file system or the GPU driver; "
-        "reboot if it still waits (`ps -eo pid,state,wchan:30,comm | grep ' D'`)",
-    )
-
-
 def host_kernel_oops_free(host: Host) -> Iterator[Finding]:
     """The kernel met no fault of its own since boot (`BUG`, `Oops`, general protection fault).
 
@@ -136,41 +86,6 @@ def host_storage_log_clean(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_file_systems_stay_writable(host: Host) -> Iterator[Finding]:
-    """No file system was made read-only or shut down because of errors since boot."""
-    yield from _plain(
-        host,
-        "read-only",
-        Severity.ERROR,
-        "a file system was made read-only or shut down after errors",
-        "look at the disk with `smartctl -a`, check the file system when it is not mounted, replace the disk",
-    )
-
-
-def host_nvme_log_clean(host: Host) -> Iterator[Finding]:
-    """No NVMe drive timed out or was reset since boot."""
-    yield from _plain(
-        host,
-        "nvme",
-        Severity.WARNING,
-        "an NVMe drive did not answer in time",
-        "look at it with `nvme smart-log`, update its firmware, reseat or replace it",
-    )
-
-
-def host_nic_log_clean(host: Host) -> Iterator[Finding]:
-    """No network adapter complained of power, heat, firmware or cable since boot (mlx5_core)."""
-    for address, lines in by_device(log_lines(host, "nic")).items():
-        yield line_finding(
-            host,
-            lines,
-            Severity.WARNING,
-            f"the network adapter {address} complains",
-            f"look at slot power, air flow, transceiver and firmware (`mlxlink`, `mstflint`); {AGAIN}",
-            address,
-        )
-
-
 def host_nic_links_steady(host: Host) -> Iterator[Finding]:
     """No network link went down again and again since boot."""
     found: dict[str, list[LogLine]] = {}
@@ -191,7 +106,4 @@ def host_nic_links_steady(host: Host) -> Iterator[Finding]:
             )
 
 
-def _plain(host: Host, topic: str, severity: Severity, what: str, fix: str) -> Iterator[Finding]:
-    lines = log_lines(host, topic)
-    if lines:
-        yield line_finding(host, lines, severity, what, f"{fix}; {AGAIN}")
+CHECKS = rows(__name__)

@@ -11,7 +11,6 @@ from envkit.judging.checks._driver import need_own_gpu
 from envkit.judging.checks._host import AGAIN
 from envkit.judging.checks._log import (
     by_device,
-    count,
     device,
     faults,
     judge_xids,
@@ -23,29 +22,13 @@ from envkit.judging.checks._log import (
     xid_lines,
     xid_severity,
 )
+from envkit.judging.checks._rows import rows
 from envkit.model import Finding, Severity, Skip
 from envkit.subjects import Host
 from envkit.subjects.host import LogLine
 
 _WHOLE_S = 1.0  # proposal: the kernel's first lines bear a time of less than a second
 _PLACES = 3  # proposal: programs that must fault at one place before the place is suspected
-# what only a program's own fault writes
-_PROGRAM = (
-    XidCategory.EXCEPTION,
-    XidCategory.MMU_FAULT,
-    XidCategory.CHANNEL_TIMEOUT,
-    XidCategory.CHANNEL_RESET,
-    XidCategory.CLEANUP,
-)
-_WITHOUT_A_CHECK = (
-    XidCategory.START,
-    XidCategory.CONTROLLER,
-    XidCategory.COPY_ENGINE,
-    XidCategory.GPU_TIMEOUT,
-    XidCategory.SMOOTHING,
-    XidCategory.TEST,
-    XidCategory.OTHER,
-)
 _REBOOT = "collect `nvidia-bug-report.sh`, drain the machine and reboot"
 
 
@@ -62,12 +45,6 @@ def host_kernel_log_whole(host: Host) -> Iterator[Finding]:
             "keep the kernel's lines in the journal, or boot with a larger buffer (`log_buf_len=16M`); "
             "check it with `journalctl -k -b | head`",
         )
-
-
-def host_xid_free(host: Host, facts: Facts) -> Iterator[Finding]:
-    """The kernel log shows no Xid since boot besides those that have a check of their own."""
-    need_own_gpu(host)
-    yield from judge_xids(host, facts, *_WITHOUT_A_CHECK)
 
 
 def host_gpus_stay_on_bus(host: Host, facts: Facts) -> Iterator[Finding]:
@@ -89,41 +66,6 @@ def host_gpus_stay_on_bus(host: Host, facts: Facts) -> Iterator[Finding]:
                 f"reboot; if it comes back, look at power, slot and cooling, then replace the board; {AGAIN}",
                 device(lines[-1]),
             )
-
-
-def host_memory_errors_recovered(host: Host, facts: Facts) -> Iterator[Finding]:
-    """No uncorrectable error of a GPU's memory since boot that was not contained to one program.
-
-    Xid 48, 95, 140 and their kin.
-    """
-    need_own_gpu(host)
-    yield from judge_xids(host, facts, XidCategory.DOUBLE_BIT, XidCategory.UNCORRECTABLE, XidCategory.UNCONTAINED)
-
-
-def host_memory_errors_contained(host: Host, facts: Facts) -> Iterator[Finding]:
-    """No uncorrectable error of a GPU's memory cost a program since boot (Xid 94)."""
-    need_own_gpu(host)
-    yield from judge_xids(
-        host,
-        facts,
-        XidCategory.CONTAINED,
-        fix="start the program again; reset the GPU between two jobs so that the row is replaced, and replace the "
-        "board if it comes back",
-    )
-
-
-def host_memory_retirement_quiet(host: Host, facts: Facts) -> Iterator[Finding]:
-    """No part of a GPU was taken out of use, or could not be, since boot.
-
-    Xid 63 and 64 for memory rows and pages, others for channels and other parts.
-    """
-    need_own_gpu(host)
-    yield from judge_xids(
-        host,
-        facts,
-        XidCategory.RETIREMENT,
-        fix="reset the GPU between two jobs, which puts the replacement in force; where it failed, replace the board",
-    )
 
 
 def host_nvlink_log_clean(host: Host, facts: Facts) -> Iterator[Finding]:
@@ -187,14 +129,6 @@ def _asks_now(host: Host, pci: str) -> bool:
     return any(same_slot(gpu.pci.value or "", pci) for gpu in asking)
 
 
-def host_program_faults_absent(host: Host, facts: Facts) -> Iterator[Finding]:
-    """No program faulted on a GPU since boot (Xid 13, 31, 43, 45, 69 and their like)."""
-    need_own_gpu(host)
-    yield from judge_xids(
-        host, facts, *_PROGRAM, fix="most often a program's own fault: run it under compute-sanitizer"
-    )
-
-
 def host_program_faults_scattered(host: Host) -> Iterator[Finding]:
     """Programs' exceptions (Xid 13) do not gather at one multiprocessor of one GPU."""
     need_own_gpu(host)
@@ -215,18 +149,6 @@ def host_program_faults_scattered(host: Host) -> Iterator[Finding]:
                 {f"Xid 13 at {name}": host.log.via},
                 f"run `dcgmi diag -r 3` on an idle GPU; if it fails, replace the board; {AGAIN}",
             )
-
-
-def host_gpu_power_connected(host: Host, facts: Facts) -> Iterator[Finding]:
-    """No GPU missed its auxiliary power since boot (Xid 54)."""
-    need_own_gpu(host)
-    yield from judge_xids(host, facts, XidCategory.POWER)
-
-
-def host_vgpus_start(host: Host, facts: Facts) -> Iterator[Finding]:
-    """Every virtual GPU started since boot (Xid 78)."""
-    need_own_gpu(host)
-    yield from judge_xids(host, facts, XidCategory.VGPU)
 
 
 def host_nvswitch_log_clean(host: Host) -> Iterator[Finding]:
@@ -251,49 +173,6 @@ def host_nvswitch_log_clean(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_gpus_start(host: Host) -> Iterator[Finding]:
-    """The driver started every GPU since boot."""
-    need_own_gpu(host)
-    for lines in by_device(log_lines(host, "start")).values():
-        yield line_finding(
-            host,
-            lines,
-            Severity.ERROR,
-            f"the driver could not start {device(lines[-1])}",
-            "power the machine off and on; look at power cables, at the GSP's firmware files and at Above 4G Decoding, "
-            "then replace the board; check it with `nvidia-smi -L`",
-            device(lines[-1]),
-        )
-
-
-def host_driver_api_alike(host: Host) -> Iterator[Finding]:
-    """No program brought driver libraries of another version than the kernel module since boot."""
-    need_own_gpu(host)
-    lines = log_lines(host, "mismatch")
-    if lines:
-        yield line_finding(
-            host,
-            lines,
-            Severity.WARNING,
-            "a program brought driver libraries of another version than the kernel module",
-            "reboot after a driver update; in a container, take libcuda out of the image; check it with `nvidia-smi`",
-        )
-
-
-def host_gpu_watchdog_quiet(host: Host) -> Iterator[Finding]:
-    """The driver's watchdog found no GPU locked since boot."""
-    need_own_gpu(host)
-    for lines in by_device(log_lines(host, "locked")).values():
-        yield line_finding(
-            host,
-            lines,
-            Severity.WARNING,
-            f"the driver's watchdog held {device(lines[-1])} for locked",
-            f"look whether a kernel runs for many seconds beside a display; else reset the GPU; {AGAIN}",
-            device(lines[-1]),
-        )
-
-
 def host_driver_oops_free(host: Host) -> Iterator[Finding]:
     """The kernel met no fault inside the NVIDIA driver since boot."""
     need_own_gpu(host)
@@ -308,30 +187,4 @@ def host_driver_oops_free(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_peermem_log_clean(host: Host) -> Iterator[Finding]:
-    """The module that lends GPU memory to network adapters (nvidia-peermem) wrote no error since boot."""
-    need_own_gpu(host)
-    lines = log_lines(host, "peermem")
-    if lines:
-        yield line_finding(
-            host,
-            lines,
-            Severity.WARNING,
-            f"nvidia-peermem wrote {count(lines)} errors",
-            "find the program that was killed while it used RDMA; if none was, update the drivers of GPU and adapter; "
-            f"{AGAIN}",
-        )
-
-
-def host_gpu_libraries_steady(host: Host) -> Iterator[Finding]:
-    """No program died inside a library of the driver, CUDA or NCCL since boot."""
-    need_own_gpu(host)
-    lines = log_lines(host, "crash")
-    if lines:
-        yield line_finding(
-            host,
-            lines,
-            Severity.NOTE,
-            "programs died inside GPU libraries",
-            f"run the program with `TORCH_SHOW_CPP_STACKTRACES=1` or under gdb, and compare library versions; {AGAIN}",
-        )
+CHECKS = rows(__name__)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from envkit.errors import UsageError
 from envkit.facts import Facts
 from envkit.judging.checks._host import loaded_driver, need_driver, nvml_answers
+from envkit.judging.checks._rows import rows
 from envkit.model import Finding, Severity, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import Limit
@@ -15,9 +16,6 @@ from envkit.versions import Glibc
 _GIB = 1024**3
 _MIB = 1024**2
 
-# /dev/shm: Primus' node smoke test asks for 8 GiB; below 512 MiB DeepSpeed's ds_report warns of failing data loaders
-_SHM_WANTED = 8 * _GIB
-_SHM_LEAST = 512 * _MIB
 _SHM_FREE = 0.10  # of its size; a proposal: a running job fills it as planned, a dead one leaves it full
 # PyTorch's data loader keeps a descriptor for each tensor on its way between processes; a proposal, not a measurement
 _NOFILE_WANTED = 4096
@@ -27,20 +25,6 @@ _MEMLOCK_RDMA = 32 * _GIB  # Primus' node smoke test, where RDMA registers GPU b
 
 def _gib(size: int) -> str:
     return f"{size / _GIB:.1f} GiB"
-
-
-def host_shm_size(host: Host) -> Iterator[Finding]:
-    """/dev/shm is large enough."""
-    size = host.shm.need("the size of /dev/shm")
-    if size < _SHM_WANTED:
-        yield Finding(
-            f"/dev/shm has {_gib(size)}, less than {_gib(_SHM_WANTED)}",
-            Severity.ERROR if size < _SHM_LEAST else Severity.WARNING,
-            "/dev/shm",
-            {f"{size} bytes": host.shm.via},
-            "data loaders and NCCL share memory there: `mount -o remount,size=16G /dev/shm`, and give "
-            "containers `--shm-size` or `--ipc=host`; check it with `df -h /dev/shm`",
-        )
 
 
 def host_shm_free(host: Host) -> Iterator[Finding]:
@@ -112,33 +96,6 @@ def host_glibc_runs_wheels(host: Host, facts: Facts) -> Iterator[Finding]:
             evidence={str(here): host.glibc.via, str(newest.glibc): newest.source},
             fix="this concerns `--engine local` alone: containers bring their own; update the distribution or use "
             "one; check it with `ldd --version`",
-        )
-
-
-def host_cgroup_v2(host: Host) -> Iterator[Finding]:
-    """Control groups are version 2."""
-    version = host.cgroup.need("the cgroup version")
-    if version != "v2":
-        yield Finding(
-            f"control groups are {version}",
-            Severity.NOTE,
-            "/sys/fs/cgroup",
-            {version: host.cgroup.via},
-            "systemd and Kubernetes are leaving version 1: boot with `systemd.unified_cgroup_hierarchy=1`; "
-            "check it with `stat -fc %T /sys/fs/cgroup`",
-        )
-
-
-def host_not_in_container(host: Host) -> Iterator[Finding]:
-    """The doctor runs on the machine itself."""
-    engine = host.container.need("whether this is a container")
-    if engine != "none":
-        yield Finding(
-            f"this is a container of {engine}: what is said of services, packages, limits and engines is said of it",
-            Severity.NOTE,
-            "the container",
-            {engine: host.container.via},
-            "run `envkit doctor` on the machine itself, or mount its root and give `--root`",
         )
 
 
@@ -223,3 +180,6 @@ def host_localhost_resolves(host: Host) -> Iterator[Finding]:
         {said: host.names.via},
         "write `127.0.0.1 localhost` into /etc/hosts; check it with `getent ahosts localhost`",
     )
+
+
+CHECKS = rows(__name__)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envkit.judging.checks._host import is_workstation, need_gpu, nvml_answers
+from envkit.judging.checks._host import is_workstation, need_gpu, nvml_answers, setting, switch
 from envkit.judging.checks._log import count, log_lines, since_boot
+from envkit.judging.checks._rows import rows
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 
@@ -16,35 +17,14 @@ _FREE_LEAST = 512 * 1024**2
 _FREE_WANTED = 4 * _GIB
 _NODES_DIFFER = 0.10  # of the larger node; a DIMM is an eighth of a socket's at most, what the firmware keeps 1 to 2 %
 _CORRECTED_MANY = 10  # sichek's threshold of corrected memory errors
-_SWAPPED = 0.10  # of the memory; a proposal
-_HUGE_IDLE = 0.25  # of the memory; a proposal
 _LARGE_LEAST = 0.01  # of a node's free memory; a proposal: a machine after weeks of work showed 76 % here
 _TASKS_LEAST = 2048  # podman's default for a container
 _USED, _NEARLY_ALL = 0.80, 0.95  # leptonai/gpud's degrees for threads
-_MAPS_DEFAULT = 65530  # the kernel's (Documentation/admin-guide/sysctl/vm.rst)
 _PROCESSES_WANTED = 4096  # a proposal: 8 ranks with 16 loaders of some tens of threads each
 
 
 def _gib(size: int) -> str:
     return f"{size / _GIB:.1f} GiB"
-
-
-def _setting(host: Host, name: str) -> tuple[str, str]:
-    """A switch of the kernel and how it was read; raises Skip on a kernel without it."""
-    seen = host.settings.need("the kernel's switches").get(name)
-    if seen is None:
-        raise Unknown(f"{name} was not observed")
-    if seen.is_unsupported:
-        raise Skip(f"this kernel has no {name}")
-    return seen.need(name), seen.via
-
-
-def _number(host: Host, name: str) -> tuple[int, str]:
-    text, via = _setting(host, name)
-    try:
-        return int(text), via
-    except ValueError as error:
-        raise Unknown(f"{name} is `{text[:40]}`, which is no number") from error
 
 
 def _free(host: Host) -> tuple[int, str]:
@@ -146,37 +126,9 @@ def host_memory_unfragmented(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_swap_quiet(host: Host) -> Iterator[Finding]:
-    """Little of the memory was written to swap on a disk."""
-    memory = host.memory.need("the memory")
-    if memory.swap_used > _SWAPPED * memory.total:
-        yield Finding(
-            f"{_gib(memory.swap_used)} lie in swap on a machine with {_gib(memory.total)} of memory",
-            Severity.NOTE,
-            "swap",
-            {f"{memory.swap_used} bytes": "/proc/swaps"},
-            "something took more memory than there is: find it with `smem -s swap` or `top`, and empty the swap with "
-            "`swapoff -a && swapon -a` between two jobs; check it with `free -g`",
-        )
-
-
-def host_huge_pages_used(host: Host) -> Iterator[Finding]:
-    """Little memory is set aside for huge pages that nobody uses."""
-    memory = host.memory.need("the memory")
-    if memory.huge_free > _HUGE_IDLE * memory.total:
-        yield Finding(
-            f"{_gib(memory.huge_free)} of {_gib(memory.total)} are set aside for huge pages and not used",
-            Severity.WARNING,
-            "vm.nr_hugepages",
-            {f"{memory.huge_free} bytes": host.memory.via},
-            "give them back with `sysctl vm.nr_hugepages=0`, and take hugepages off the kernel's command line; check "
-            "it with `grep Huge /proc/meminfo`",
-        )
-
-
 def host_huge_pages_allowed(host: Host) -> Iterator[Finding]:
     """Programs may get transparent huge pages at least if they ask (madvise)."""
-    mode, via = _setting(host, "transparent_hugepage")
+    mode, via = switch(host, "transparent_hugepage")
     if mode not in ("always", "madvise", "never"):
         raise Unknown(f"transparent_hugepage is `{mode[:40]}`, which is no mode that is known")
     if mode == "never":
@@ -196,7 +148,7 @@ def host_numa_balancing_off(host: Host) -> Iterator[Finding]:
         raise Skip("only a server's GPUs are far enough apart")
     if host.numa.is_unsupported or len(host.numa.need("the NUMA nodes")) < 2:
         raise Skip("this machine has one NUMA node")
-    mode, via = _number(host, "kernel.numa_balancing")
+    mode, via = setting(host, "kernel.numa_balancing")
     if mode:
         yield Finding(
             "the kernel moves pages between NUMA nodes by itself",
@@ -212,7 +164,7 @@ def host_zone_reclaim_off(host: Host) -> Iterator[Finding]:
     """A node that is full takes memory of another one before it drops its cache."""
     if host.numa.is_unsupported or len(host.numa.need("the NUMA nodes")) < 2:
         raise Skip("this machine has one NUMA node")
-    mode, via = _number(host, "vm.zone_reclaim_mode")
+    mode, via = setting(host, "vm.zone_reclaim_mode")
     if mode:
         yield Finding(
             f"vm.zone_reclaim_mode is {mode}: a full node drops its cache before it takes memory of another one",
@@ -225,7 +177,7 @@ def host_zone_reclaim_off(host: Host) -> Iterator[Finding]:
 
 def host_overcommit_allowed(host: Host) -> Iterator[Finding]:
     """The kernel grants address space beyond its memory, as large processes that fork need."""
-    mode, via = _number(host, "vm.overcommit_memory")
+    mode, via = setting(host, "vm.overcommit_memory")
     memory = host.memory.need("the memory")
     if mode == 2:
         room = memory.commit_limit - memory.committed
@@ -236,19 +188,6 @@ def host_overcommit_allowed(host: Host) -> Iterator[Finding]:
             "vm.overcommit_memory",
             {"2": via, f"{room} bytes": "CommitLimit - Committed_AS"},
             "`sysctl vm.overcommit_memory=0`, or raise vm.overcommit_ratio; check it with `grep Commit /proc/meminfo`",
-        )
-
-
-def host_memory_maps_allowed(host: Host) -> Iterator[Finding]:
-    """A process may have at least as many memory maps as the kernel's default allows."""
-    most, via = _number(host, "vm.max_map_count")
-    if most < _MAPS_DEFAULT:
-        yield Finding(
-            f"a process may have {most} memory maps, fewer than the kernel's default of {_MAPS_DEFAULT}",
-            Severity.WARNING,
-            "vm.max_map_count",
-            {str(most): via},
-            "`sysctl vm.max_map_count=1048576`; check it with `sysctl vm.max_map_count`",
         )
 
 
@@ -322,3 +261,6 @@ def host_out_of_memory_unseen(host: Host) -> Iterator[Finding]:
             "give jobs a memory limit of their own, fewer workers or more memory, and mind what lies in /dev/shm; "
             "check it with `journalctl -k -g 'Killed process'`",
         )
+
+
+CHECKS = rows(__name__)

@@ -9,7 +9,6 @@ from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects.placement import End, Group, Line, Operand, Placement
 
 _MOST = 20  # lines told of one kind; the rest is counted in the last one
-_RUN_AGAIN = "run it on a machine with a GPU, or mend what the reason names"
 
 
 def _pretended(model: Placement) -> bool:
