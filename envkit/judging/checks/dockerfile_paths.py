@@ -207,10 +207,7 @@ _COMPAT = re.compile(r"/(?:usr/local/cuda[^/\s:;\"']*|cuda[^/\s:;\"']*|usr/local
 
 
 def cuda_compat_registered(dockerfile: Dockerfile) -> Iterator[Finding]:
-    """The folder of cuda-compat is not put where the loader looks at every start.
-
-    NVIDIA's container toolkit mounts it by itself where it is needed.
-    """
+    """The folder of cuda-compat is not put where the loader looks at every start."""
     need_stages(dockerfile)
     for span, where in _registered(dockerfile):
         yield found(

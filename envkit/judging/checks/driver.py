@@ -190,10 +190,7 @@ def _newest(files: tuple[str, ...]) -> tuple[Driver, str] | None:
 
 
 def image_forward_compat_unfit(image: Image, facts: Facts) -> Iterator[Finding]:
-    """Where the image holds NVIDIA's forward-compatibility package, it is used only where it can work.
-
-    One that lies unused while the driver is too old is a warning.
-    """
+    """Where the image holds NVIDIA's forward-compatibility package, it is used only where it can work."""
     seen = _seen(image)
     bound = seen.library in seen.compat
     refused = seen.init in (_MISMATCH, _NO_COMPAT)

@@ -173,10 +173,7 @@ def _first(library: Library) -> str:
 
 
 def image_framework_library_clash(image: Image) -> Iterator[Finding]:
-    """No package's import brings a second copy of a CUDA library that torch has mapped.
-
-    Two files of one soname are an error: which one a call reaches depends on who came first.
-    """
+    """No package's import brings a second copy of a CUDA library that torch has mapped."""
     frameworks = _frameworks(image)
     _torch(image)
     torchs = image.libraries.need("the mapped libraries")

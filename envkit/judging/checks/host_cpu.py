@@ -54,10 +54,7 @@ def host_cpus_online(host: Host) -> Iterator[Finding]:
 
 
 def host_cpu_governor(host: Host) -> Iterator[Finding]:
-    """No governor holds the processors' clocks down.
-
-    A guest has no governor.
-    """
+    """No governor holds the processors' clocks down."""
     frequencies = host.scaling.need("how the processors' clocks are set").frequencies
     if not frequencies:
         raise Skip("the kernel does not set this machine's processor clocks")

@@ -155,10 +155,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def host_podman_hook_gone(host: Host) -> Iterator[Finding]:
-    """Podman does not bring GPUs in twice, by CDI and by the toolkit's OCI hook.
-
-    NVIDIA's page on CDI has the hook removed where CDI is used.
-    """
+    """Podman does not bring GPUs in twice, by CDI and by the toolkit's OCI hook."""
     need_gpu(host)
     podman = podman_of(host)
     if podman.error:

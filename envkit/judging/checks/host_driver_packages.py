@@ -124,10 +124,7 @@ def host_no_pending_reboot(host: Host) -> Iterator[Finding]:
 
 
 def host_driver_branch_supported(host: Host, facts: Facts) -> Iterator[Finding]:
-    """NVIDIA still supports the driver's branch.
-
-    The end of life comes from the facts, the day from the machine's clock.
-    """
+    """NVIDIA still supports the driver's branch."""
     need_own_driver(host)
     driver, via = loaded_driver(host)
     row = facts.branch(driver)

@@ -179,10 +179,7 @@ def host_clocks_not_held(gpu: Gpu) -> Iterator[Finding]:
 
 @of_each_gpu
 def host_busy_gpu_clocks_high(gpu: Gpu) -> Iterator[Finding]:
-    """A busy GPU runs at no less than half of its clock, unless the driver names what holds it down.
-
-    Of heat, power, settings and performance states other checks tell.
-    """
+    """A busy GPU runs at no less than half of its clock, unless the driver names what holds it down."""
     if not is_busy(gpu):
         raise Skip("no GPU is busy")
     clocks = told(gpu.clocks, "its clocks")

@@ -102,10 +102,7 @@ def host_fabric_registered(gpu: Gpu) -> Iterator[Finding]:
 
 
 def host_fabric_of_one_clique(host: Host) -> Iterator[Finding]:
-    """All GPUs that are registered in an NVLink fabric are in one cluster and clique.
-
-    Across two of them there is no NVLink.
-    """
+    """All GPUs that are registered in an NVLink fabric are in one cluster and clique."""
     need_driver(host)
     cliques: dict[tuple[str, int], list[int]] = {}
     via = ""

@@ -90,10 +90,7 @@ def host_gpu_slots_wide(host: Host) -> Iterator[Finding]:
 
 
 def host_nic_link_full(host: Host) -> Iterator[Finding]:
-    """Every fast network adapter's link runs at what adapter and slot can do.
-
-    Adapters below 8 GT/s are left out: some of them train below what they can, and no job minds.
-    """
+    """Every fast network adapter's link runs at what adapter and slot can do."""
     need_bare_metal(host)
     nics = [nic for nic in kinds(host, "nic", "ib") if nic.link.value is None or nic.link.value.most_speed >= _FAST]
     ports = {nic.address: path[0] for nic in nics if (path := above(host, nic))}
@@ -261,10 +258,7 @@ def _most_payload(bridge: PciDevice) -> int:
 
 
 def host_nic_reads_large(host: Host) -> Iterator[Finding]:
-    """Every adapter for RDMA asks for at least 512 bytes in one read.
-
-    512 is the default of PCI Express; less is a setting that somebody made, and costs speed.
-    """
+    """Every adapter for RDMA asks for at least 512 bytes in one read."""
     need_bare_metal(host)
     nics = rdma(host)
     if not nics:
@@ -391,10 +385,7 @@ def host_gpu_bars_assigned(host: Host) -> Iterator[Finding]:
 
 
 def host_pci_devices_answer(host: Host) -> Iterator[Finding]:
-    """The configuration space of every GPU, NVSwitch and network adapter answers with more than ones.
-
-    A device that fell off the bus reads as ones; a sleeping one is left alone.
-    """
+    """The configuration space of every GPU, NVSwitch and network adapter answers with more than ones."""
     devices = kinds(host, "gpu", "nvswitch", "nic", "ib")
     awake = [device for device in devices if device.power.value != "suspended"]
     if not awake:

@@ -31,10 +31,7 @@ def _agent_down(name: str, unit: Service) -> bool:
 
 
 def host_services_well(host: Host) -> Iterator[Finding]:
-    """None of the services that jobs depend on has failed or starts again and again.
-
-    For an engine, a scheduler, the network, logins and the time.
-    """
+    """None of the services that jobs depend on has failed or starts again and again."""
     units = _units(host, *_ENGINES, *_SCHEDULERS, *_REST, *_TIME)
     for name, unit in units.items():
         if _agent_down(name, unit):

@@ -205,10 +205,7 @@ def launch_privileges_needed(launch: Launch) -> Iterator[Finding]:
 
 
 def launch_interfaces_known(launch: Launch) -> Iterator[Finding]:
-    """NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME name an interface that the job has, and on several machines not lo.
-
-    A bridge gives a container eth0.
-    """
+    """NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME name an interface that the job has, and on several machines not lo."""
     env = variables(launch)
     named = {name: env[name] for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") if env.get(name)}
     if not named:

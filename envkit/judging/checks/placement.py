@@ -165,10 +165,7 @@ def _list(devices: dict[str, list[str]]) -> str:
 
 
 def placement_state_split(model: Placement) -> Iterator[Finding]:
-    """Parameters, buffers and an optimizer's state lie on one device, or where the model's own map says.
-
-    Source: named_parameters, named_buffers and the optimizer's state after the factory has returned.
-    """
+    """Parameters, buffers and an optimizer's state lie on one device, or where the model's own map says."""
     groups = model.groups.need("the place of parameters and buffers")
     astray = model.astray.need("the place of the optimizer's state")
     if astray:
@@ -240,10 +237,7 @@ def _told(lines: list[Line], what: str, fix: str) -> Iterator[Finding]:
 
 
 def placement_host_copies(model: Placement) -> Iterator[Finding]:
-    """A run of the model copies nothing between the host and a GPU.
-
-    Source: aten::_to_copy and aten::copy_ as the dispatcher sees them, with both devices.
-    """
+    """A run of the model copies nothing between the host and a GPU."""
     lines = model.lines.need("what the run copies")
     crossing = [line for line in lines if line.kind != "wait"]
     yield from _told(

@@ -40,10 +40,7 @@ def _said(one: Toolkit) -> Cuda:
 
 
 def image_nvcc_not_torchs(image: Image) -> Iterator[Finding]:
-    """The nvcc that an extension build takes is of the CUDA that torch was built with.
-
-    Another minor is a note.
-    """
+    """The nvcc that an extension build takes is of the CUDA that torch was built with."""
     toolkits = _toolkits(image)
     for named in _ranked(image)[:1]:
         if named.error == _GONE:

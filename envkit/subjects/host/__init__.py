@@ -1,4 +1,7 @@
-"""A machine that shall run GPU containers, as it was found."""
+"""A machine that shall run GPU containers, as it was found.
+
+What is imported under its own name is a part of this module for others too.
+"""
 
 from __future__ import annotations
 
@@ -6,51 +9,49 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from envkit.model import Observed
-from envkit.subjects.host.container import (
-    CdiSpec,
-    CriEngine,
-    DaemonConfig,
-    Docker,
-    Enroot,
-    Kubelet,
-    Podman,
-    Toolkit,
-    ToolkitConfig,
-)
-from envkit.subjects.host.driver import (
-    NO_DPKG,
-    DeviceNode,
-    DriverGpu,
-    DriverInstall,
-    DriverLibrary,
-    Firmware,
-    KernelModule,
-    KernelModules,
-    MigCapability,
-    ModprobeLine,
-    ModuleFile,
-    ModuleSigning,
-    Package,
-    PciGpu,
-    Reboot,
-    Selinux,
-    Unattended,
-)
+from envkit.subjects.host.container import CdiSpec as CdiSpec
+from envkit.subjects.host.container import CriEngine as CriEngine
+from envkit.subjects.host.container import DaemonConfig as DaemonConfig
+from envkit.subjects.host.container import Docker as Docker
+from envkit.subjects.host.container import Enroot as Enroot
+from envkit.subjects.host.container import Kubelet as Kubelet
+from envkit.subjects.host.container import Podman as Podman
+from envkit.subjects.host.container import Toolkit as Toolkit
+from envkit.subjects.host.container import ToolkitConfig as ToolkitConfig
+from envkit.subjects.host.driver import NO_DPKG as NO_DPKG
+from envkit.subjects.host.driver import DeviceNode as DeviceNode
+from envkit.subjects.host.driver import DriverGpu as DriverGpu
+from envkit.subjects.host.driver import DriverInstall as DriverInstall
+from envkit.subjects.host.driver import DriverLibrary as DriverLibrary
+from envkit.subjects.host.driver import Firmware as Firmware
+from envkit.subjects.host.driver import KernelModule as KernelModule
+from envkit.subjects.host.driver import KernelModules as KernelModules
+from envkit.subjects.host.driver import MigCapability as MigCapability
+from envkit.subjects.host.driver import ModprobeLine as ModprobeLine
+from envkit.subjects.host.driver import ModuleFile as ModuleFile
+from envkit.subjects.host.driver import ModuleSigning as ModuleSigning
+from envkit.subjects.host.driver import Package as Package
+from envkit.subjects.host.driver import PciGpu as PciGpu
+from envkit.subjects.host.driver import Reboot as Reboot
+from envkit.subjects.host.driver import Selinux as Selinux
+from envkit.subjects.host.driver import Unattended as Unattended
 from envkit.subjects.host.expected import Expected
-from envkit.subjects.host.fabric import (
-    Cufile,
-    FabricCard,
-    FabricDaemons,
-    FabricLog,
-    Gid,
-    Imex,
-    NetInterface,
-    RdmaDevice,
-    RdmaPort,
-)
-from envkit.subjects.host.gpu import Gpu, Nvml, RowRemap
-from envkit.subjects.host.log import LogLine
-from envkit.subjects.host.pci import PciDevice, PciLink, PciPayload
+from envkit.subjects.host.fabric import Cufile as Cufile
+from envkit.subjects.host.fabric import FabricCard as FabricCard
+from envkit.subjects.host.fabric import FabricDaemons as FabricDaemons
+from envkit.subjects.host.fabric import FabricLog as FabricLog
+from envkit.subjects.host.fabric import Gid as Gid
+from envkit.subjects.host.fabric import Imex as Imex
+from envkit.subjects.host.fabric import NetInterface as NetInterface
+from envkit.subjects.host.fabric import RdmaDevice as RdmaDevice
+from envkit.subjects.host.fabric import RdmaPort as RdmaPort
+from envkit.subjects.host.gpu import Gpu as Gpu
+from envkit.subjects.host.gpu import Nvml as Nvml
+from envkit.subjects.host.gpu import RowRemap as RowRemap
+from envkit.subjects.host.log import LogLine as LogLine
+from envkit.subjects.host.pci import PciDevice as PciDevice
+from envkit.subjects.host.pci import PciLink as PciLink
+from envkit.subjects.host.pci import PciPayload as PciPayload
 from envkit.subjects.host.system import (
     Clock,
     ControlGroup,
@@ -69,51 +70,6 @@ from envkit.subjects.host.system import (
     Tasks,
     Throttling,
 )
-
-__all__ = [
-    "NO_DPKG",
-    "CdiSpec",
-    "CriEngine",
-    "Cufile",
-    "DaemonConfig",
-    "DeviceNode",
-    "Docker",
-    "DriverGpu",
-    "DriverInstall",
-    "DriverLibrary",
-    "Enroot",
-    "FabricCard",
-    "FabricDaemons",
-    "FabricLog",
-    "Firmware",
-    "Gid",
-    "Gpu",
-    "Imex",
-    "KernelModule",
-    "KernelModules",
-    "Kubelet",
-    "LogLine",
-    "MigCapability",
-    "ModprobeLine",
-    "ModuleFile",
-    "ModuleSigning",
-    "NetInterface",
-    "Nvml",
-    "Package",
-    "PciDevice",
-    "PciGpu",
-    "PciLink",
-    "PciPayload",
-    "Podman",
-    "RdmaDevice",
-    "RdmaPort",
-    "Reboot",
-    "RowRemap",
-    "Selinux",
-    "Toolkit",
-    "ToolkitConfig",
-    "Unattended",
-]
 
 
 @dataclass(frozen=True, slots=True)
