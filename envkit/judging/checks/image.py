@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from packaging.specifiers import Specifier
 from packaging.version import InvalidVersion, Version
@@ -174,25 +174,30 @@ def _from_pin(image: Image, prefix: str, family: str) -> tuple[str, str, str, st
     return wanted, has, path, what, {**evidence, f"{name}=={wanted}": "Requires-Dist of torch"}
 
 
-def _no_torch_reason(image: Image) -> str:
+def _unlike_pin(image: Image, family: str, name: str, fits: Callable[[str, str], bool]) -> Finding:
+    """The library that is there and does not fit the one that torch's METADATA pins, where torch did not come up.
+
+    Raises Unknown where it fits, for what torch binds was not seen, or where one of the two is not known.
+    """
+    pinned, has, path, what, evidence = _from_pin(image, f"nvidia-{family}", family)
+    if fits(has, pinned):
+        raise Unknown(f"import torch {torch_ended(image)}; {what}, which fits, but what torch binds was not seen")
     wheel = wheel_of(image, "torch")
-    return f"torch {wheel.version}" if wheel else "torch"
+    torch = f"torch {wheel.version}" if wheel else "torch"
+    message = f"{what}, and {torch} is built with {name} {pinned}"
+    return Finding(message, where=path, evidence=evidence, fix=REINSTALL)
+
+
+def _nccl_fits(has: Nccl, built: Nccl) -> bool:
+    return has.major == built.major and has.upto(2) >= built.upto(2)
 
 
 def image_cudnn_older_than_build(image: Image) -> Iterator[Finding]:
     """The cuDNN that torch binds has the major it was built with and no older minor; the patch is free."""
     ended = torch_ended(image)
     if ended.state is not ImportState.DONE:
-        pinned, text, path, what, evidence = _from_pin(image, "nvidia-cudnn", "cudnn")
-        if not _cudnn_fits(Cudnn(text), Cudnn(pinned)):
-            yield Finding(
-                f"{what}, and {_no_torch_reason(image)} is built with cuDNN {pinned}",
-                where=path,
-                evidence=evidence,
-                fix=REINSTALL,
-            )
-            return
-        raise Unknown(f"import torch {ended}; {what}, which fits, but what torch binds was not seen")
+        yield _unlike_pin(image, "cudnn", "cuDNN", lambda has, pinned: _cudnn_fits(Cudnn(has), Cudnn(pinned)))
+        return
     build = cuda_build(image)
     if not build.cudnn:
         raise Skip(f"torch {build.version} is built without cuDNN")
@@ -329,16 +334,8 @@ def image_nccl_older_than_build(image: Image) -> Iterator[Finding]:
     """The NCCL that torch binds is of the major it was built with and not older."""
     ended = torch_ended(image)
     if ended.state is not ImportState.DONE:
-        pinned, text, path, what, evidence = _from_pin(image, "nvidia-nccl", "nccl")
-        if Nccl(text).major != Nccl(pinned).major or Nccl(text).upto(2) < Nccl(pinned).upto(2):
-            yield Finding(
-                f"{what}, and {_no_torch_reason(image)} is built with NCCL {pinned}",
-                where=path,
-                evidence=evidence,
-                fix=REINSTALL,
-            )
-            return
-        raise Unknown(f"import torch {ended}; {what}, which fits, but what torch binds was not seen")
+        yield _unlike_pin(image, "nccl", "NCCL", lambda has, pinned: _nccl_fits(Nccl(has), Nccl(pinned)))
+        return
     build = cuda_build(image)
     if not build.nccl:
         raise Skip(f"torch {build.version} is built without NCCL")
@@ -351,7 +348,7 @@ def image_nccl_older_than_build(image: Image) -> Iterator[Finding]:
         raise Skip("no libnccl is mapped: torch has NCCL linked in")
     for copy in copies:
         has = Nccl(version_of(copy))
-        if has.major == wanted.major and has.upto(2) >= wanted.upto(2):
+        if _nccl_fits(has, wanted):
             continue
         yield Finding(
             f"torch {build.version} is built with NCCL {wanted} and binds NCCL {has} from {copy.path}",
