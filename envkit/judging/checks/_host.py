@@ -123,6 +123,11 @@ def is_workstation(gpu: Gpu) -> bool:
     return re.search(r"GeForce|RTX|TITAN|Quadro", gpu.name.value or "") is not None
 
 
+def gib(size: int) -> str:
+    """A number of bytes in GiB."""
+    return f"{size / 1024**3:.1f} GiB"
+
+
 def switch(host: Host, name: str) -> tuple[str, str]:
     """A switch of the kernel and how it was read; raises Skip on a kernel without it."""
     seen = host.settings.need("the kernel's switches").get(name)

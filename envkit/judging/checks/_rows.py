@@ -19,7 +19,7 @@ from envkit.facts import Facts
 from envkit.facts.xid import XidCategory
 from envkit.judging.checks._driver import need_own_gpu
 from envkit.judging.checks._gpus import each_gpu, is_laptop, told
-from envkit.judging.checks._host import gpu_name, is_workstation, setting
+from envkit.judging.checks._host import gib, gpu_name, is_workstation, setting
 from envkit.judging.checks._log import by_device, count, device, judge_xids, line_finding, log_lines
 from envkit.judging.checks._made import named
 from envkit.judging.checks._pci import on_paths
@@ -137,7 +137,7 @@ _SIGNS: Mapping[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
 }
 _UNITS: Mapping[str, Callable[[Any], str]] = {
-    "GiB": lambda size: f"{size / 1024**3:.1f} GiB",
+    "GiB": gib,
     "W": lambda milliwatts: f"{milliwatts / 1000:g} W",
     "whole_W": lambda milliwatts: f"{milliwatts // 1000}",
     "us_in_s": lambda microseconds: f"{microseconds / 1e6:g} s",

@@ -231,3 +231,11 @@ def index_lacks(version: str, variant: str, facts: Facts) -> Misfit | None:
         + (f" (the newest is {newest})" if (newest := facts.newest_torch(variant)) else ""),
         {f"builds of torch {version}: {builds}": cited(named[-1])},
     )
+
+
+def ptx_isa(facts: Facts, cuda: Cuda) -> tuple[int, ...]:
+    """The newest PTX that a toolkit of ``cuda`` writes and its driver compiles; raises Unknown beyond the table."""
+    older = [row for row in facts.ptx_isas if row.cuda <= cuda.upto(2)]
+    if not older or cuda.upto(2) > facts.ptx_isas[-1].cuda:
+        raise Unknown(f"the facts hold no PTX ISA of CUDA {cuda}")
+    return tuple(int(part) for part in older[-1].isa.split("."))

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts, served
 from envkit.judging.checks._torch import cuda_build
+from envkit.judging.checks._torch_fit import ptx_isa
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects.audit import Audit
 from envkit.subjects.image import DriverSeen, Image, ImportState, Node
@@ -405,15 +406,6 @@ def image_device_count_differs(image: Image) -> Iterator[Finding]:
         raise Unknown(f"NVML did not count its GPUs ({seen.nvml}), so that CUDA's {seen.count} stands alone")
 
 
-def _isa(facts: Facts, cuda: Cuda) -> tuple[int, ...]:
-    """The PTX ISA that a toolkit of ``cuda`` writes, or a driver of it compiles; raises Unknown beyond the table."""
-    rows = facts.ptx_isas
-    older = [row for row in rows if row.cuda <= cuda.upto(2)]
-    if not older or cuda.upto(2) > rows[-1].cuda:
-        raise Unknown(f"the facts hold no PTX ISA of CUDA {cuda}")
-    return tuple(int(part) for part in older[-1].isa.split("."))
-
-
 def _archs(words: tuple[str, ...], prefix: str) -> list[Sm]:
     return [Sm.parse(word) for word in words if word.startswith(prefix)]
 
@@ -444,7 +436,7 @@ def image_ptx_newer_than_driver(image: Image, facts: Facts) -> Iterator[Finding]
         if not built_with:
             raise Unknown(f"{name} does not say by which toolkit its PTX was made")
         made = Cuda(built_with)
-        if made.upto(2) <= has or _isa(facts, made) <= _isa(facts, has):
+        if made.upto(2) <= has or ptx_isa(facts, made) <= ptx_isa(facts, has):
             continue
         yield Finding(
             f"{name} has only PTX of CUDA {made.upto(2)} for {only_ptx[0]}, and the driver compiles PTX up to "

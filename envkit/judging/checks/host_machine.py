@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from envkit.errors import UsageError
 from envkit.facts import Facts
-from envkit.judging.checks._host import loaded_driver, need_driver, nvml_answers
+from envkit.judging.checks._host import gib, loaded_driver, need_driver, nvml_answers
 from envkit.judging.checks._rows import rows
 from envkit.model import Finding, Severity, Unknown
 from envkit.subjects import Host
@@ -23,16 +23,12 @@ _STACK_WANTED = 8 * _MIB  # the kernel's default; below it deep C++ recursion in
 _MEMLOCK_RDMA = 32 * _GIB  # Primus' node smoke test, where RDMA registers GPU buffers
 
 
-def _gib(size: int) -> str:
-    return f"{size / _GIB:.1f} GiB"
-
-
 def host_shm_free(host: Host) -> Iterator[Finding]:
     """Most of /dev/shm is not taken by what other processes left there."""
     size, free = host.shm.need("the size of /dev/shm"), host.shm_free.need("the room in /dev/shm")
     if free < _SHM_FREE * size:
         yield Finding(
-            f"/dev/shm has {_gib(free)} of {_gib(size)} free",
+            f"/dev/shm has {gib(free)} of {gib(size)} free",
             Severity.WARNING,
             "/dev/shm",
             {f"{free} bytes": host.shm_free.via},

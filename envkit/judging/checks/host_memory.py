@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envkit.judging.checks._host import is_workstation, need_gpu, nvml_answers, setting, switch
+from envkit.judging.checks._host import gib, is_workstation, need_gpu, nvml_answers, setting, switch
 from envkit.judging.checks._log import count, log_lines, since_boot
 from envkit.judging.checks._rows import rows
 from envkit.model import Finding, Severity, Skip, Unknown
@@ -23,10 +23,6 @@ _USED, _NEARLY_ALL = 0.80, 0.95  # leptonai/gpud's degrees for threads
 _PROCESSES_WANTED = 4096  # a proposal: 8 ranks with 16 loaders of some tens of threads each
 
 
-def _gib(size: int) -> str:
-    return f"{size / _GIB:.1f} GiB"
-
-
 def _free(host: Host) -> tuple[int, str]:
     """The bytes that this process may still take, and who says so: the machine or its control group."""
     free, via = host.memory.need("the memory").available, host.memory.via
@@ -41,7 +37,7 @@ def host_memory_available(host: Host) -> Iterator[Finding]:
     free, via = _free(host)
     if free < _FREE_WANTED:
         yield Finding(
-            f"{_gib(free)} of memory are left, less than {_gib(_FREE_WANTED)}",
+            f"{gib(free)} of memory are left, less than {gib(_FREE_WANTED)}",
             Severity.ERROR if free < _FREE_LEAST else Severity.WARNING,
             "memory",
             {f"{free} bytes": via},
@@ -59,7 +55,7 @@ def host_memory_for_gpus(host: Host) -> Iterator[Finding]:
         total, via = limit, f"{host.control_group.via}: memory limit"
     if total < sum(sizes):
         yield Finding(
-            f"{_gib(total)} of memory are there and {len(sizes)} GPUs with {_gib(sum(sizes))}",
+            f"{gib(total)} of memory are there and {len(sizes)} GPUs with {gib(sum(sizes))}",
             Severity.NOTE,
             "memory",
             {f"{total} bytes": via, f"{sum(sizes)} bytes": "nvmlDeviceGetMemoryInfo"},
@@ -80,7 +76,7 @@ def host_memory_populated(host: Host) -> Iterator[Finding]:
     for node in nodes:
         if node.memory < most * (1 - _NODES_DIFFER):
             yield Finding(
-                f"node {node.number} has {_gib(node.memory)} and another one {_gib(most)}",
+                f"node {node.number} has {gib(node.memory)} and another one {gib(most)}",
                 Severity.WARNING,
                 f"node {node.number}",
                 {f"{node.memory} bytes": host.numa.via},
@@ -118,7 +114,7 @@ def host_memory_unfragmented(host: Host) -> Iterator[Finding]:
     for node in nodes:
         if node.free_large < _LARGE_LEAST * node.free:
             yield Finding(
-                f"node {node.number} has {_gib(node.free)} free, of which {_gib(node.free_large)} in blocks of 2 MiB",
+                f"node {node.number} has {gib(node.free)} free, of which {gib(node.free_large)} in blocks of 2 MiB",
                 Severity.NOTE,
                 f"node {node.number}",
                 {f"{node.free_large} of {node.free} bytes": "/proc/buddyinfo"},
@@ -182,8 +178,8 @@ def host_overcommit_allowed(host: Host) -> Iterator[Finding]:
     if mode == 2:
         room = memory.commit_limit - memory.committed
         yield Finding(
-            f"vm.overcommit_memory is 2 and {_gib(max(room, 0))} may still be promised, while "
-            f"{_gib(memory.available)} are available",
+            f"vm.overcommit_memory is 2 and {gib(max(room, 0))} may still be promised, while "
+            f"{gib(memory.available)} are available",
             Severity.WARNING,
             "vm.overcommit_memory",
             {"2": via, f"{room} bytes": "CommitLimit - Committed_AS"},
@@ -198,7 +194,7 @@ def host_address_space_unlimited(host: Host) -> Iterator[Finding]:
         raise Unknown("the limit on address space was not observed")
     if limit.soft >= 0:
         yield Finding(
-            f"this process may have {_gib(limit.soft)} of address space",
+            f"this process may have {gib(limit.soft)} of address space",
             Severity.WARNING,
             "RLIMIT_AS",
             {str(limit.soft): host.limits.via},

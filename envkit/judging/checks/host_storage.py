@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from envkit.judging.checks._host import gathered
+from envkit.judging.checks._host import gathered, gib
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import Disk
@@ -15,10 +15,6 @@ _IMAGES_LEAST = 6 * _GIB
 _IMAGES_WANTED = 20 * _GIB
 _TEMPORARY_WANTED = 2 * _GIB  # a torch wheel for CUDA is up to 0.9 GB and is unpacked beside itself
 _INODES_WANTED = 0.05  # of all; the node health check's (mej/nhc) example configuration asks for 5 % free
-
-
-def _gib(size: int) -> str:
-    return f"{size / _GIB:.1f} GiB"
 
 
 def _percent(part: int, whole: int) -> str:
@@ -42,7 +38,7 @@ def _room(disk: Disk) -> Iterator[Finding]:
         else "make room there, or set TMPDIR to a directory on a larger disk"
     )
     yield Finding(
-        f"{disk.path} ({disk.use}) has {_gib(free)} free ({_percent(free, total)}), less than {_gib(wanted)}",
+        f"{disk.path} ({disk.use}) has {gib(free)} free ({_percent(free, total)}), less than {gib(wanted)}",
         Severity.ERROR if free < least else Severity.WARNING,
         disk.path,
         {f"{free} bytes": disk.free.via},

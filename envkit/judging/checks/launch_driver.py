@@ -23,6 +23,7 @@ from envkit.judging.checks._launch import (
     variables,
     wanted,
 )
+from envkit.judging.checks._torch_fit import ptx_isa
 from envkit.judging.nvidia_require import (
     Nonsense,
     Properties,
@@ -345,14 +346,6 @@ def launch_code_for_gpus(launch: Launch, facts: Facts) -> Iterator[Finding]:
         raise Unknown(doubt)
 
 
-def _isa(facts: Facts, cuda: Cuda) -> tuple[int, ...]:
-    """The newest PTX that a toolkit of ``cuda`` writes and its driver compiles; raises Unknown beyond the table."""
-    older = [row for row in facts.ptx_isas if row.cuda <= cuda.upto(2)]
-    if not older or cuda.upto(2) > facts.ptx_isas[-1].cuda:
-        raise Unknown(f"the facts hold no PTX ISA of CUDA {cuda}")
-    return tuple(int(part) for part in older[-1].isa.split("."))
-
-
 def launch_ptx_compiles(launch: Launch, facts: Facts) -> Iterator[Finding]:
     """Where a GPU has only PTX to run on, the driver compiles that PTX."""
     gpus, doubt = sms_of(some_given(launch))
@@ -373,7 +366,7 @@ def launch_ptx_compiles(launch: Launch, facts: Facts) -> Iterator[Finding]:
             doubt = doubt or f"{name} does not say by which toolkit its PTX was made"
             continue
         made = Cuda(built).upto(2)
-        if made <= speaks or _isa(facts, made) <= _isa(facts, speaks):
+        if made <= speaks or ptx_isa(facts, made) <= ptx_isa(facts, speaks):
             continue
         yield Finding(
             f"{name} has only PTX of CUDA {made} for {sm}, and driver {driver} compiles that of CUDA {speaks}",
