@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TypeVar
 
 from envkit.judging.checks._host import gathered, gpu_name, need_driver, nvml_answers
@@ -20,14 +21,18 @@ BUSY = 90  # percent of the last sample in which a kernel ran: below it, clocks 
 def each_gpu(host: Host, judge: Callable[[Gpu], Iterator[Finding]]) -> Iterator[Finding]:
     """The findings about every GPU; ``judge`` raises Skip for a GPU that has no such thing, Unknown for a doubt.
 
-    An error of one GPU outranks a doubt about another, and a doubt outranks everything else.  Raises Skip if every
-    GPU was skipped, Unknown if NVML lists none; skips without a driver.
+    A finding that names no place is at its GPU.  An error of one GPU outranks a doubt about another, and a doubt
+    outranks everything else.  Raises Skip if every GPU was skipped, Unknown if NVML lists none; skips without a driver.
     """
     need_driver(host)
     gpus = nvml_answers(host).gpus
     if not gpus:
         raise Unknown("NVML lists no GPU")
-    yield from gathered(gpus, judge, gpu_name)
+
+    def placed(gpu: Gpu) -> Iterator[Finding]:
+        yield from (replace(finding, where=finding.where or where(gpu)) for finding in judge(gpu))
+
+    yield from gathered(gpus, placed, gpu_name)
 
 
 def of_each_gpu(judge: Callable[[Gpu], Iterator[Finding]]) -> Callable[[Host], Iterator[Finding]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import TypeVar
 
 from envkit.judging.checks._host import SET_ASIDE, gathered
@@ -76,7 +77,10 @@ def judge_devices(
     of: Callable[[PciDevice], Observed[T]],
     judge: Callable[[PciDevice, T], Iterator[Finding]],
 ) -> Iterator[Finding]:
-    """Judges one value of every device; ``gathered`` says what outranks what, and a device without it is skipped."""
+    """Judges one value of every device; ``gathered`` says what outranks what, and a device without it is skipped.
+
+    A finding that names no place is at its device.
+    """
     if not devices:
         raise Skip(f"no device here tells {what}")
 
@@ -84,7 +88,8 @@ def judge_devices(
         seen = of(device)
         if seen.is_unsupported:
             raise Skip(f"no device here tells {what}")
-        yield from judge(device, seen.need(what))
+        findings = judge(device, seen.need(what))
+        yield from (replace(finding, where=finding.where or device.address) for finding in findings)
 
     yield from gathered(devices, one, named)
 

@@ -72,7 +72,7 @@ class Bound(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     fix: str
     origin: str
     severity: str = "warning"
-    where: str = "GPU {index}"
+    where: str = ""
     via: str = ""
     worse: str = ""
     skips: tuple[tuple[str, str], ...] = ()

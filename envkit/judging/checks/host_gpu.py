@@ -11,7 +11,6 @@ from envkit.judging.checks._gpus import (
     of_each_gpu,
     of_each_product,
     told,
-    where,
 )
 from envkit.judging.checks._host import (
     SET_ASIDE,
@@ -119,9 +118,8 @@ def host_gpus_answer(gpu: Gpu) -> Iterator[Finding]:
     yield Finding(
         f"{gpu_name(gpu)} {words}",
         Severity.ERROR,
-        where(gpu),
-        {state: gpu.state.via},
-        f"{fix}; check it with `nvidia-smi -L`",
+        evidence={state: gpu.state.via},
+        fix=f"{fix}; check it with `nvidia-smi -L`",
     )
 
 
@@ -202,9 +200,8 @@ def host_persistence_on(gpu: Gpu) -> Iterator[Finding]:
     yield Finding(
         f"persistence mode of {gpu_name(gpu)} is {mode}",
         Severity.NOTE if is_workstation(gpu) else Severity.WARNING,
-        where(gpu),
-        {mode: gpu.persistence.via},
-        "without it every first CUDA call starts the GPU anew and its state is lost between jobs: "
+        evidence={mode: gpu.persistence.via},
+        fix="without it every first CUDA call starts the GPU anew and its state is lost between jobs: "
         "run `systemctl enable --now nvidia-persistenced`; check it with `nvidia-smi -q | grep Persistence`",
     )
 
@@ -219,9 +216,8 @@ def host_no_recovery_action(gpu: Gpu) -> Iterator[Finding]:
         yield Finding(
             f"the driver asks for a recovery of {gpu_name(gpu)}: {action}",
             Severity.WARNING if action.startswith("drain peer") else Severity.ERROR,
-            where(gpu),
-            {action: gpu.recovery.via},
-            f"{_RECOVERY.get(action, f'drain the machine and do what the driver asks for ({action})')}; "
+            evidence={action: gpu.recovery.via},
+            fix=f"{_RECOVERY.get(action, f'drain the machine and do what the driver asks for ({action})')}; "
             "check it with `nvidia-smi -q | grep -i recovery`",
         )
 

@@ -49,9 +49,8 @@ def host_gpu_below_slowdown(gpu: Gpu) -> Iterator[Finding]:
         yield Finding(
             f"{gpu_name(gpu)} is at {seen.now} degrees Celsius and slows down at {seen.slowdown}",
             Severity.WARNING,
-            where(gpu),
-            {f"{seen.now} now, {seen.slowdown} slowdown": gpu.temperature.via},
-            f"{_COOLING}; {_LOOK}",
+            evidence={f"{seen.now} now, {seen.slowdown} slowdown": gpu.temperature.via},
+            fix=f"{_COOLING}; {_LOOK}",
         )
 
 
@@ -89,9 +88,8 @@ def host_gpu_no_hardware_slowdown(gpu: Gpu) -> Iterator[Finding]:
         yield Finding(
             f"the hardware of {gpu_name(gpu)} holds its clocks down: {', '.join(found)}",
             Severity.ERROR if named and not is_laptop(gpu) else Severity.WARNING,
-            where(gpu),
-            dict.fromkeys(found, gpu.throttle.via),
-            f"{_BRAKE if 'hw power brake slowdown' in found else _COOLING}; {_LOOK}",
+            evidence=dict.fromkeys(found, gpu.throttle.via),
+            fix=f"{_BRAKE if 'hw power brake slowdown' in found else _COOLING}; {_LOOK}",
         )
 
 
@@ -109,9 +107,8 @@ def host_gpu_no_thermal_slowdown(gpu: Gpu) -> Iterator[Finding]:
         yield Finding(
             f"the driver holds the clocks of {gpu_name(gpu)} down for heat{degrees}",
             Severity.NOTE if is_laptop(gpu) else Severity.WARNING,
-            where(gpu),
-            {"sw thermal slowdown": gpu.throttle.via},
-            f"{_COOLING}; {_LOOK}",
+            evidence={"sw thermal slowdown": gpu.throttle.via},
+            fix=f"{_COOLING}; {_LOOK}",
         )
 
 
@@ -129,9 +126,8 @@ def host_gpu_cap_is_its_limit(gpu: Gpu) -> Iterator[Finding]:
             f"the clocks of {gpu_name(gpu)} are capped for power while it draws {power.draw / 1000:g} W of "
             f"{power.limit / 1000:g} W",
             Severity.WARNING,
-            where(gpu),
-            {"sw power cap": gpu.throttle.via, f"{power.draw / 1000:g} W": gpu.power.via},
-            f"a lower limit than its own is in force: look for a power policy of the machine's vendor, then reset "
+            evidence={"sw power cap": gpu.throttle.via, f"{power.draw / 1000:g} W": gpu.power.via},
+            fix=f"a lower limit than its own is in force: look for a power policy of the machine's vendor, then reset "
             f"the GPU; {_LOOK}",
         )
 
@@ -154,9 +150,8 @@ def host_gpu_rarely_slowed(gpu: Gpu) -> Iterator[Finding]:
                 f"the hardware held the clocks of {gpu_name(gpu)} down for {spent // 1_000_000} s since the driver "
                 f"was loaded: {what}",
                 Severity.WARNING,
-                where(gpu),
-                {f"{what} {spent // 1_000_000} s": gpu.throttled_us.via},
-                f"{fix}; {_LOOK}",
+                evidence={f"{what} {spent // 1_000_000} s": gpu.throttled_us.via},
+                fix=f"{fix}; {_LOOK}",
             )
 
 
@@ -168,12 +163,13 @@ def host_clocks_not_held(gpu: Gpu) -> Iterator[Finding]:
     held = clocks.application_sm or (clocks.sm if locked else clocks.most_sm)
     if held >= clocks.most_sm:
         return
+    setting = {"applications clocks setting": gpu.throttle.via} if locked else {}
     yield Finding(
         f"a setting holds the SM clock of {gpu_name(gpu)} at {held} MHz, and it can do {clocks.most_sm}",
         Severity.WARNING,
-        where(gpu),
-        {f"{held} MHz": gpu.clocks.via, **({"applications clocks setting": gpu.throttle.via} if locked else {})},
-        f"if nobody wants it so, `nvidia-smi -i {gpu.index} -rac` and `-rgc`; check it with `nvidia-smi -q -d CLOCK`",
+        evidence={f"{held} MHz": gpu.clocks.via, **setting},
+        fix=f"if nobody wants it so, `nvidia-smi -i {gpu.index} -rac` and `-rgc`; "
+        "check it with `nvidia-smi -q -d CLOCK`",
     )
 
 
@@ -192,9 +188,8 @@ def host_busy_gpu_clocks_high(gpu: Gpu) -> Iterator[Finding]:
         yield Finding(
             f"{gpu_name(gpu)} is busy and its SM clock is at {clocks.sm} of {clocks.most_sm} MHz",
             Severity.WARNING,
-            where(gpu),
-            {f"{clocks.sm} MHz": gpu.clocks.via, f"{gpu.utilization.value} percent busy": gpu.utilization.via},
-            f"`nvidia-smi -i {gpu.index} -rgc` takes a lock away; if the clock stays low, reset the GPU between "
+            evidence={f"{clocks.sm} MHz": gpu.clocks.via, f"{gpu.utilization.value} percent busy": gpu.utilization.via},
+            fix=f"`nvidia-smi -i {gpu.index} -rgc` takes a lock away; if the clock stays low, reset the GPU between "
             f"two jobs; {_LOOK}",
         )
 
@@ -209,9 +204,8 @@ def host_busy_gpu_pstate_high(gpu: Gpu) -> Iterator[Finding]:
         yield Finding(
             f"{gpu_name(gpu)} is busy in performance state P{state}",
             Severity.WARNING,
-            where(gpu),
-            {f"P{state}": gpu.pstate.via, f"{gpu.utilization.value} percent busy": gpu.utilization.via},
-            f"its memory runs at a fraction of its clock: look at what holds it down, take locks away with "
+            evidence={f"P{state}": gpu.pstate.via, f"{gpu.utilization.value} percent busy": gpu.utilization.via},
+            fix=f"its memory runs at a fraction of its clock: look at what holds it down, take locks away with "
             f"`nvidia-smi -i {gpu.index} -rgc` and `-rmc`, then reset the GPU; {_LOOK}",
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envkit.judging.checks._gpus import is_busy, of_each_gpu, told, where
+from envkit.judging.checks._gpus import is_busy, of_each_gpu, told
 from envkit.judging.checks._host import gpu_name
 from envkit.judging.checks._rows import rows
 from envkit.model import Finding, Severity, Skip
@@ -25,12 +25,11 @@ def host_pcie_generation_full(gpu: Gpu) -> Iterator[Finding]:
             f"the PCIe link of {gpu_name(gpu)} runs at generation {link.generation} of {link.most_generation} "
             "while it is busy",
             Severity.WARNING,
-            where(gpu),
-            {
+            evidence={
                 f"generation {link.generation} of {link.most_generation}": gpu.pcie.via,
                 f"{gpu.utilization.value} percent busy": gpu.utilization.via,
             },
-            f"each generation halves the speed of copies: {_SEAT}; {_LINK}",
+            fix=f"each generation halves the speed of copies: {_SEAT}; {_LINK}",
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envkit.judging.checks._gpus import each_gpu, of_each_gpu, told, where
+from envkit.judging.checks._gpus import each_gpu, of_each_gpu, told
 from envkit.judging.checks._host import gpu_name, is_workstation
 from envkit.judging.checks._rows import rows
 from envkit.model import Finding, Severity, Skip
@@ -34,9 +34,8 @@ def host_ecc_on(gpu: Gpu) -> Iterator[Finding]:
     yield Finding(
         f"ECC of {gpu_name(gpu)} is {mode}" + ("" if pending == mode else f" and will be {pending} after a reset"),
         Severity.NOTE if is_workstation(gpu) else Severity.WARNING,
-        where(gpu),
-        {f"now {mode}": gpu.ecc.via, f"pending {pending}": gpu.ecc_pending.via or gpu.ecc.via},
-        f"without it a flipped bit changes results silently: run `nvidia-smi -e 1` and reset the GPU; {_ECC}",
+        evidence={f"now {mode}": gpu.ecc.via, f"pending {pending}": gpu.ecc_pending.via or gpu.ecc.via},
+        fix=f"without it a flipped bit changes results silently: run `nvidia-smi -e 1` and reset the GPU; {_ECC}",
     )
 
 
@@ -53,12 +52,11 @@ def host_sram_healthy(gpu: Gpu) -> Iterator[Finding]:
     yield Finding(
         f"the SRAM of {gpu_name(gpu)} met {count} uncorrected errors over its life{passed}",
         Severity.ERROR if sram.exceeded else Severity.WARNING,
-        where(gpu),
-        {
+        evidence={
             f"parity {sram.uncorrected_parity}, SEC-DED {sram.uncorrected_secded}": gpu.sram.via,
             f"threshold {'passed' if sram.exceeded else 'not passed'}": gpu.sram.via,
         },
-        f"SRAM has no spare rows: run the vendor's field diagnostic and replace the GPU; {_ECC}",
+        fix=f"SRAM has no spare rows: run the vendor's field diagnostic and replace the GPU; {_ECC}",
     )
 
 
@@ -76,26 +74,23 @@ def _rows(gpu: Gpu) -> Iterator[Finding]:
         yield Finding(
             f"{name} could not remap a faulty memory row",
             Severity.ERROR,
-            where(gpu),
-            {"remapping failed": via},
-            f"its memory is worn out: replace the GPU; {_ROWS}",
+            evidence={"remapping failed": via},
+            fix=f"its memory is worn out: replace the GPU; {_ROWS}",
         )
     if rows.uncorrectable >= _REMAPPED_MOST:
         yield Finding(
             f"{name} has {rows.uncorrectable} rows remapped after uncorrectable errors, and {_REMAPPED_MOST} is the "
             "limit",
             Severity.ERROR,
-            where(gpu),
-            {str(rows.uncorrectable): via},
-            f"replace the GPU; {_ROWS}",
+            evidence={str(rows.uncorrectable): via},
+            fix=f"replace the GPU; {_ROWS}",
         )
     if rows.pending:
         yield Finding(
             f"{name} waits for a reset to remap a faulty memory row",
             Severity.WARNING,
-            where(gpu),
-            {"remapping pending": via},
-            f"reset the GPU between two jobs with `nvidia-smi --gpu-reset -i {gpu.index}`; {_ROWS}",
+            evidence={"remapping pending": via},
+            fix=f"reset the GPU between two jobs with `nvidia-smi --gpu-reset -i {gpu.index}`; {_ROWS}",
         )
 
 
@@ -111,9 +106,8 @@ def host_spare_rows_left(gpu: Gpu) -> Iterator[Finding]:
             yield Finding(
                 f"{count} memory banks of {gpu_name(gpu)} have {words}",
                 severity,
-                where(gpu),
-                {f"{count} with {words}": gpu.spare_rows.via},
-                f"the next faulty row there cannot be repaired: plan to replace the GPU; {_ROWS}",
+                evidence={f"{count} with {words}": gpu.spare_rows.via},
+                fix=f"the next faulty row there cannot be repaired: plan to replace the GPU; {_ROWS}",
             )
 
 
@@ -131,18 +125,16 @@ def host_few_retired_pages(gpu: Gpu) -> Iterator[Finding]:
         yield Finding(
             f"{gpu_name(gpu)} has retired {count} memory pages, {pages.double_bit} of them after double-bit errors",
             Severity.ERROR if worn else Severity.WARNING,
-            where(gpu),
-            {f"{pages.single_bit} single-bit, {pages.double_bit} double-bit": via},
-            f"{'replace the GPU' if worn else 'watch it: more than one further page a week means to replace it'}; "
+            evidence={f"{pages.single_bit} single-bit, {pages.double_bit} double-bit": via},
+            fix=f"{'replace the GPU' if worn else 'watch it: more than one further page a week means to replace it'}; "
             f"{check}",
         )
     if pages.pending:
         yield Finding(
             f"{gpu_name(gpu)} waits for a reset to retire a faulty memory page",
             Severity.WARNING,
-            where(gpu),
-            {"retirement pending": via},
-            f"reset the GPU between two jobs with `nvidia-smi --gpu-reset -i {gpu.index}`, or reboot; {check}",
+            evidence={"retirement pending": via},
+            fix=f"reset the GPU between two jobs with `nvidia-smi --gpu-reset -i {gpu.index}`, or reboot; {check}",
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envkit.judging.checks._gpus import BUSY, each_gpu, in_mig, is_coherent, known, of_each_gpu, told, where
+from envkit.judging.checks._gpus import BUSY, each_gpu, in_mig, is_coherent, known, of_each_gpu, told
 from envkit.judging.checks._host import gpu_name, is_workstation
 from envkit.model import Finding, Severity, Skip
 from envkit.subjects import Host
@@ -43,9 +43,8 @@ def host_compute_mode_default(gpu: Gpu) -> Iterator[Finding]:
     yield Finding(
         f"the compute mode of {gpu_name(gpu)} is {mode}",
         Severity.ERROR if prohibited else Severity.WARNING,
-        where(gpu),
-        {mode: gpu.compute_mode.via},
-        f"run `nvidia-smi -i {gpu.index} -c DEFAULT`; check it with `nvidia-smi -q -d COMPUTE`",
+        evidence={mode: gpu.compute_mode.via},
+        fix=f"run `nvidia-smi -i {gpu.index} -c DEFAULT`; check it with `nvidia-smi -q -d COMPUTE`",
     )
 
 
@@ -64,9 +63,8 @@ def host_mig_settled(gpu: Gpu) -> Iterator[Finding]:
         yield Finding(
             f"MIG is {mode} on {gpu_name(gpu)} and will be {pending} after a reset",
             Severity.WARNING,
-            where(gpu),
-            {f"now {mode}": gpu.mig.via, f"pending {pending}": gpu.mig_pending.via},
-            f"stop all GPU programs and run `nvidia-smi --gpu-reset -i {gpu.index}`, or take the change back with "
+            evidence={f"now {mode}": gpu.mig.via, f"pending {pending}": gpu.mig_pending.via},
+            fix=f"stop all GPU programs and run `nvidia-smi --gpu-reset -i {gpu.index}`, or take the change back with "
             f"`nvidia-smi -i {gpu.index} -mig {int(mode == 'on')}`; check it with `nvidia-smi -q | grep -A2 MIG`",
         )
 
@@ -80,9 +78,8 @@ def host_mig_has_instances(gpu: Gpu) -> Iterator[Finding]:
         yield Finding(
             f"{gpu_name(gpu)} is in MIG mode and has no instance: no program can use it",
             Severity.ERROR,
-            where(gpu),
-            {"MIG on": gpu.mig.via, "0 instances": gpu.mig_instances.via},
-            "make instances with `nvidia-smi mig -cgi <profile> -C`, or turn MIG off with "
+            evidence={"MIG on": gpu.mig.via, "0 instances": gpu.mig_instances.via},
+            fix="make instances with `nvidia-smi mig -cgi <profile> -C`, or turn MIG off with "
             f"`nvidia-smi -i {gpu.index} -mig 0`; check it with `nvidia-smi -L`",
         )
 
@@ -97,9 +94,8 @@ def host_no_idle_mps_server(gpu: Gpu) -> Iterator[Finding]:
         yield Finding(
             f"an MPS server (process {pid}) holds {gpu_name(gpu)} and has no client",
             Severity.NOTE,
-            where(gpu),
-            {f"process {pid}, {servers[0].name}": gpu.processes.via},
-            f"if no job wants it, `echo quit | nvidia-cuda-mps-control`; {_WHO}",
+            evidence={f"process {pid}, {servers[0].name}": gpu.processes.via},
+            fix=f"if no job wants it, `echo quit | nvidia-cuda-mps-control`; {_WHO}",
         )
 
 
@@ -116,9 +112,8 @@ def host_gpus_free(gpu: Gpu) -> Iterator[Finding]:
         yield Finding(
             f"{len(others)} processes of other users compute on {gpu_name(gpu)}: {named}",
             Severity.NOTE,
-            where(gpu),
-            {f"process {one.pid}": gpu.processes.via for one in others[:4]},
-            f"choose another GPU, or wait; a process that a job left behind can be ended by its owner; {_WHO}",
+            evidence={f"process {one.pid}": gpu.processes.via for one in others[:4]},
+            fix=f"choose another GPU, or wait; a process that a job left behind can be ended by its owner; {_WHO}",
         )
 
 
@@ -137,10 +132,9 @@ def host_gpu_memory_explained(host: Host) -> Iterator[Finding]:
         yield Finding(
             f"{gpu_name(gpu)} has {used / 1024**3:.1f} GiB of memory in use and no process that holds it",
             Severity.WARNING,
-            where(gpu),
-            {f"{used} bytes": gpu.memory_used.via, "no process": gpu.processes.via},
-            "a killed job left it behind, or a process that waits for ever in the driver holds it: look for one with "
-            f"`fuser -v /dev/nvidia*`, then reset the GPU with `nvidia-smi --gpu-reset -i {gpu.index}`; {_WHO}",
+            evidence={f"{used} bytes": gpu.memory_used.via, "no process": gpu.processes.via},
+            fix="a killed job left it behind, or a process that waits for ever in the driver holds it: look for one "
+            f"with `fuser -v /dev/nvidia*`, then reset the GPU with `nvidia-smi --gpu-reset -i {gpu.index}`; {_WHO}",
         )
 
     yield from each_gpu(host, judge)
@@ -159,9 +153,8 @@ def host_no_ghost_load(host: Host) -> Iterator[Finding]:
         yield Finding(
             f"{gpu_name(gpu)} is {load} percent busy, and no process uses it",
             Severity.WARNING,
-            where(gpu),
-            {f"{load} percent": gpu.utilization.via, "no process": gpu.processes.via},
-            "ask again in a minute; if it stays, a kernel outlived its process: reset the GPU with "
+            evidence={f"{load} percent": gpu.utilization.via, "no process": gpu.processes.via},
+            fix="ask again in a minute; if it stays, a kernel outlived its process: reset the GPU with "
             f"`nvidia-smi --gpu-reset -i {gpu.index}`; {_WHO}",
         )
 
@@ -181,8 +174,7 @@ def host_no_graphics(gpu: Gpu) -> Iterator[Finding]:
         yield Finding(
             f"graphics run on {gpu_name(gpu)}: {named or 'a screen is drawn on'}",
             Severity.NOTE,
-            where(gpu),
-            {named: gpu.processes.via} if named else {"on": gpu.display.via},
-            "a display server takes memory and time from jobs: `systemctl set-default multi-user.target` and "
+            evidence={named: gpu.processes.via} if named else {"on": gpu.display.via},
+            fix="a display server takes memory and time from jobs: `systemctl set-default multi-user.target` and "
             "reboot, or give it another GPU; check it with `nvidia-smi`",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from envkit.judging.checks._gpus import each_gpu, in_mig, of_each_gpu, of_each_product, told, where
+from envkit.judging.checks._gpus import each_gpu, in_mig, of_each_gpu, of_each_product, told
 from envkit.judging.checks._host import gpu_name, is_workstation, need_driver, nvml_answers
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
@@ -67,9 +67,8 @@ def host_peer_access(host: Host) -> Iterator[Finding]:
         yield Finding(
             f"{gpu_name(gpu)} cannot read the memory of GPU {', '.join(denied)}: {reasons}",
             Severity.ERROR if broken else Severity.WARNING if forbidden else Severity.NOTE,
-            where(gpu),
-            {f"GPU {index}: {why}": gpu.p2p.via for index, why in denied.items()},
-            f"{_PEERS if broken else _FORBIDDEN if forbidden else _BUS}; check it with `nvidia-smi topo -p2p r`",
+            evidence={f"GPU {index}: {why}": gpu.p2p.via for index, why in denied.items()},
+            fix=f"{_PEERS if broken else _FORBIDDEN if forbidden else _BUS}; check it with `nvidia-smi topo -p2p r`",
         )
 
     yield from each_gpu(host, judge)
@@ -94,9 +93,8 @@ def host_fabric_registered(gpu: Gpu) -> Iterator[Finding]:
     yield Finding(
         f"the registration of {gpu_name(gpu)} in the NVLink fabric is {words}",
         Severity.ERROR,
-        where(gpu),
-        {words: gpu.fabric.via},
-        f"CUDA waits for it and fails with error 802: start nvidia-fabricmanager, of the driver's own version, and "
+        evidence={words: gpu.fabric.via},
+        fix=f"CUDA waits for it and fails with error 802: start nvidia-fabricmanager, of the driver's own version, and "
         f"{_MANAGER}; check it with `nvidia-smi -q | grep -A4 Fabric`",
     )
 
@@ -145,9 +143,8 @@ def host_fabric_healthy(gpu: Gpu) -> Iterator[Finding]:
         yield Finding(
             f"the NVLink fabric of {gpu_name(gpu)} reports {what}{exact}: {meaning}",
             severity,
-            where(gpu),
-            {f"{what}: {said}": gpu.fabric.via},
-            f"drain the machine, {_MANAGER}, then reset all GPUs together; check it with "
+            evidence={f"{what}: {said}": gpu.fabric.via},
+            fix=f"drain the machine, {_MANAGER}, then reset all GPUs together; check it with "
             "`nvidia-smi -q | grep -A12 Fabric`",
         )
 
@@ -179,10 +176,9 @@ def host_nvlinks_up(host: Host) -> Iterator[Finding]:
             yield Finding(
                 f"{up} NVLinks of {gpu_name(gpu)} are up where {whole} should be; down are {_numbers(down)}",
                 Severity.ERROR if on_board else Severity.WARNING,
-                where(gpu),
-                {f"{up} of {len(links)} up": gpu.links.via},
-                f"drain the machine; `dmesg | grep -E 'NVLink|SXid'` and the fabric manager's log say why; reset all "
-                f"GPUs together, or seat the bridge anew; {_STATUS}",
+                evidence={f"{up} of {len(links)} up": gpu.links.via},
+                fix=f"drain the machine; `dmesg | grep -E 'NVLink|SXid'` and the fabric manager's log say why; reset "
+                f"all GPUs together, or seat the bridge anew; {_STATUS}",
             )
 
     yield from each_gpu(host, judge)
@@ -212,9 +208,8 @@ def host_nvlink_speed_full(host: Host) -> Iterator[Finding]:
             yield Finding(
                 f"{len(slow)} NVLinks of {gpu_name(gpu)} run at {min(slow.values())} MB/s, and {best} MB/s is right",
                 Severity.WARNING,
-                where(gpu),
-                {f"link {link}: {speed} MB/s": gpu.links.via for link, speed in slow.items()},
-                f"drain the machine and reset all GPUs together, so that the links train anew; {_STATUS}",
+                evidence={f"link {link}: {speed} MB/s": gpu.links.via for link, speed in slow.items()},
+                fix=f"drain the machine and reset all GPUs together, so that the links train anew; {_STATUS}",
             )
 
     yield from each_gpu(host, judge)
@@ -238,9 +233,8 @@ def host_nvlink_errors_none(gpu: Gpu) -> Iterator[Finding]:
         yield Finding(
             f"NVLinks {_numbers(sorted(bad))} of {gpu_name(gpu)} counted errors since the driver came up: {words}",
             Severity.WARNING,
-            where(gpu),
-            {f"{what} {number}": gpu.links.via for what, number in totals.items()},
-            "watch whether they grow under load; if they do, seat the GPU or its bridge anew and have the link "
+            evidence={f"{what} {number}": gpu.links.via for what, number in totals.items()},
+            fix="watch whether they grow under load; if they do, seat the GPU or its bridge anew and have the link "
             "repaired; check it with `nvidia-smi nvlink -e`",
         )
 

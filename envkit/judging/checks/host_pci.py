@@ -81,9 +81,8 @@ def host_gpu_slots_wide(host: Host) -> Iterator[Finding]:
             yield Finding(
                 f"{named(gpu)} can use {link.most_width} lanes and its slot has {slot.most_width}",
                 Severity.NOTE,
-                gpu.address,
-                {f"x{slot.most_width}": ports[gpu.address].link.via},
-                f"put it into a wider slot; {_check(gpu.address)}",
+                evidence={f"x{slot.most_width}": ports[gpu.address].link.via},
+                fix=f"put it into a wider slot; {_check(gpu.address)}",
             )
 
     yield from judge_devices(gpus, "the link", lambda gpu: gpu.link, judge)
@@ -103,9 +102,8 @@ def host_nic_link_full(host: Host) -> Iterator[Finding]:
             yield Finding(
                 f"{named(nic)} {short}",
                 Severity.WARNING,
-                nic.address,
-                {short: nic.link.via},
-                f"{_RESEAT}; {_check(nic.address)}",
+                evidence={short: nic.link.via},
+                fix=f"{_RESEAT}; {_check(nic.address)}",
             )
 
     yield from judge_devices(nics, "the link", lambda nic: nic.link, judge)
@@ -149,9 +147,8 @@ def host_pci_errors_corrected(host: Host) -> Iterator[Finding]:
                 yield Finding(
                     f"{named(device)} met {errors[kind]} uncorrected PCI Express errors ({kind}) since boot",
                     severity,
-                    device.address,
-                    {str(errors[kind]): device.aer.via.replace("fatal", kind)},
-                    f"{_RESEAT}; if they come back, replace the board; {AGAIN} after a reboot",
+                    evidence={str(errors[kind]): device.aer.via.replace("fatal", kind)},
+                    fix=f"{_RESEAT}; if they come back, replace the board; {AGAIN} after a reboot",
                 )
 
     yield from judge_devices(ends + bridges(host, ends), "PCI Express errors", lambda device: device.aer, judge)
@@ -167,9 +164,8 @@ def host_pci_corrections_few(host: Host) -> Iterator[Finding]:
                 f"{named(device)} met {errors['correctable']} corrected PCI Express errors since boot, more than "
                 f"{_CORRECTABLE_MOST}",
                 Severity.WARNING,
-                device.address,
-                {str(errors["correctable"]): device.aer.via.replace("fatal", "correctable")},
-                f"{_RESEAT}; the link repeats what was spoiled, which costs speed; {AGAIN} after a reboot",
+                evidence={str(errors["correctable"]): device.aer.via.replace("fatal", "correctable")},
+                fix=f"{_RESEAT}; the link repeats what was spoiled, which costs speed; {AGAIN} after a reboot",
             )
 
     yield from judge_devices(ends + bridges(host, ends), "PCI Express errors", lambda device: device.aer, judge)
@@ -197,10 +193,9 @@ def host_acs_redirect_off(host: Host) -> Iterator[Finding]:
                 f"bridge {bridge.address} above GPUs or their adapters redirects every peer-to-peer "
                 f"{' and '.join(redirects)} to the root (ACS)",
                 Severity.WARNING,
-                bridge.address,
-                {" and ".join(redirects): bridge.redirects.via},
-                f"turn ACS off in the firmware, or at each boot with `setpci -s {bridge.address} ECAP_ACS+6.w=0000`; "
-                f"check it with `lspci -vvv -s {bridge.address} | grep ACSCtl`",
+                evidence={" and ".join(redirects): bridge.redirects.via},
+                fix=f"turn ACS off in the firmware, or at each boot with `setpci -s {bridge.address} "
+                f"ECAP_ACS+6.w=0000`; check it with `lspci -vvv -s {bridge.address} | grep ACSCtl`",
             )
 
     yield from judge_devices(found, "ACS", lambda bridge: bridge.redirects, judge)
@@ -218,9 +213,8 @@ def host_iommu_passes_through(host: Host) -> Iterator[Finding]:
             yield Finding(
                 f"the IOMMU translates what {named(end)} sends (its group is of type {kind})",
                 Severity.WARNING,
-                end.address,
-                {kind: end.iommu.via},
-                "boot with `iommu=pt`, or turn the IOMMU off in the firmware; "
+                evidence={kind: end.iommu.via},
+                fix="boot with `iommu=pt`, or turn the IOMMU off in the firmware; "
                 "check it with `cat /sys/kernel/iommu_groups/*/type`",
             )
 
@@ -242,9 +236,8 @@ def host_gpu_payload_full(host: Host) -> Iterator[Finding]:
             yield Finding(
                 f"{named(gpu)} sends packets of {sizes.payload} bytes where its path takes {can}",
                 Severity.NOTE,
-                gpu.address,
-                {f"MaxPayload {sizes.payload}": gpu.payload.via},
-                "set the maximum payload in the firmware to its largest or to automatic, or boot with "
+                evidence={f"MaxPayload {sizes.payload}": gpu.payload.via},
+                fix="set the maximum payload in the firmware to its largest or to automatic, or boot with "
                 f"`pci=pcie_bus_perf`; check it with `lspci -vv -s {gpu.address} | grep MaxPayload`",
             )
 
@@ -269,9 +262,9 @@ def host_nic_reads_large(host: Host) -> Iterator[Finding]:
             yield Finding(
                 f"{named(nic)} asks for {sizes.read_request} bytes in one read, less than {_READ_LEAST}",
                 Severity.WARNING,
-                nic.address,
-                {f"MaxReadReq {sizes.read_request}": nic.payload.via},
-                f"set it in the firmware or with setpci; check it with `lspci -vv -s {nic.address} | grep MaxReadReq`",
+                evidence={f"MaxReadReq {sizes.read_request}": nic.payload.via},
+                fix="set it in the firmware or with setpci; check it with "
+                f"`lspci -vv -s {nic.address} | grep MaxReadReq`",
             )
 
     yield from judge_devices(nics, "the size of its reads", lambda nic: nic.payload, judge)
@@ -290,9 +283,8 @@ def host_gpu_numa_known(host: Host) -> Iterator[Finding]:
             yield Finding(
                 f"no NUMA node is named for {named(gpu)}, and this machine has {nodes}",
                 Severity.WARNING,
-                gpu.address,
-                {str(node): gpu.numa.via},
-                "update the firmware, or set its NUMA options to their defaults: without it processes are bound to "
+                evidence={str(node): gpu.numa.via},
+                fix="update the firmware, or set its NUMA options to their defaults: without it processes are bound to "
                 "far processors; check it with `nvidia-smi topo -m`",
             )
 
@@ -374,9 +366,8 @@ def host_gpu_bars_assigned(host: Host) -> Iterator[Finding]:
             yield Finding(
                 f"{named(device)} got no address for BAR {', '.join(map(str, without))}",
                 Severity.ERROR,
-                device.address,
-                {f"BAR {', '.join(map(str, without))}": device.unassigned.via},
-                "turn Above 4G Decoding on in the firmware, or boot with `pci=realloc`; "
+                evidence={f"BAR {', '.join(map(str, without))}": device.unassigned.via},
+                fix="turn Above 4G Decoding on in the firmware, or boot with `pci=realloc`; "
                 f"check it with `lspci -v -s {device.address} | grep Memory`",
             )
 
@@ -396,9 +387,8 @@ def host_pci_devices_answer(host: Host) -> Iterator[Finding]:
             yield Finding(
                 f"{named(device)} does not answer on the PCI bus",
                 Severity.ERROR,
-                device.address,
-                {"0xffffffff": device.answers.via},
-                "drain the machine and power it off and on; if it comes back, look at power, slot and cooling; "
+                evidence={"0xffffffff": device.answers.via},
+                fix="drain the machine and power it off and on; if it comes back, look at power, slot and cooling; "
                 f"check it with `lspci -s {device.address}`",
             )
 
@@ -414,9 +404,8 @@ def host_gpu_wakes(host: Host) -> Iterator[Finding]:
             yield Finding(
                 f"the power state of {named(gpu)} is {state}",
                 Severity.ERROR if state == "error" else Severity.NOTE,
-                gpu.address,
-                {state: gpu.power.via},
-                "reboot, and turn the GPU's sleep off with `echo on > power/control` in its folder"
+                evidence={state: gpu.power.via},
+                fix="reboot, and turn the GPU's sleep off with `echo on > power/control` in its folder"
                 if state == "error"
                 else "keep it awake with nvidia-persistenced; "
                 f"check it with `cat /sys/bus/pci/devices/{gpu.address}/power/runtime_status`",
