@@ -31,7 +31,8 @@ from envkit.subjects.host import Gpu
 class Lines(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="by", tag="lines"):
     """Any line of a ``topic`` in the kernel log is the fault: one finding, or with ``each`` one for each device.
 
-    ``on_paths`` asks for devices on the path to a GPU or network adapter alone, ``own_gpu`` for a GPU of this machine.
+    ``on_paths`` asks for devices on the path to a GPU or network adapter alone, ``own_gpu`` for a GPU of this machine;
+    lines with the words of ``without`` are left to another check.
     Values: count, address ("" where the line has none), device (in words).
     """
 
@@ -44,6 +45,7 @@ class Lines(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     each: bool = False
     on_paths: bool = False
     own_gpu: bool = False
+    without: str = ""
 
 
 class Xids(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="by", tag="xids"):
@@ -108,7 +110,7 @@ def _of_lines(row: Lines) -> Check:
     def check(host: Host) -> Iterator[Finding]:
         if row.own_gpu:
             need_own_gpu(host)
-        lines = log_lines(host, row.topic)
+        lines = [line for line in log_lines(host, row.topic) if not row.without or row.without not in line.text]
         lines = on_paths(host, lines) if row.on_paths else lines
         for found in by_device(lines).values() if row.each else [lines] if lines else []:
             values = {"count": count(found), "address": found[-1].pci, "device": device(found[-1])}

@@ -73,19 +73,6 @@ def host_kernel_oops_free(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_storage_log_clean(host: Host) -> Iterator[Finding]:
-    """The kernel log shows no error of a disk or a file system on it since boot."""
-    lines = [line for line in log_lines(host, "storage") if "EXT4-fs error" not in line.text]
-    if lines:
-        yield line_finding(
-            host,
-            lines,
-            Severity.WARNING,
-            "a disk or file system had errors",
-            f"save what is on it, look at it with `smartctl -a`, check the file system, replace the disk; {AGAIN}",
-        )
-
-
 def host_nic_links_steady(host: Host) -> Iterator[Finding]:
     """No network link went down again and again since boot."""
     found: dict[str, list[LogLine]] = {}
