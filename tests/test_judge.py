@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,11 @@ def test_every_check_is_found() -> None:
             written |= public_generators(path.read_text(encoding="utf-8"))
     assert written
     made = {f"smoke-{case.name}" for case in TESTS}  # out of the suite's tests, but for those with a function
+    files = [path for folder in envkit.judging.checks.__path__ for path in Path(folder).glob("host_rows/*.jsonl")]
+    rows = [json.loads(line)["check"] for path in files for line in path.read_text(encoding="utf-8").splitlines()]
+    assert rows
+    assert not set(rows) & {name.replace("_", "-") for name in written}
+    made |= set(rows)
     assert set(checks()) == {name.replace("_", "-") for name in written} | made
 
 
