@@ -9,15 +9,15 @@ import pytest
 from logs import story, told
 
 from envkit import facts
-from envkit.logs.causes import program_build, program_data, program_host, program_python, program_services
-from envkit.logs.knowledge import failures, signatures
+from envkit.logs.causes import program_host
+from envkit.logs.knowledge import failures, signatures, statements
 from envkit.logs.records import CAUSES, Strength
 from envkit.logs.verdict import weigh
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 import public_logs
 
-TABLES = (program_build.TABLE, program_data.TABLE, program_host.TABLE, program_python.TABLE, program_services.TABLE)
+TABLES = tuple(statements(name) for name in ("build", "data", "host", "network", "python", "services"))
 
 
 def traceback(*frames: str, error: str) -> str:

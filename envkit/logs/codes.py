@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -43,6 +44,16 @@ class OldCodeRow:
     old: int
     name: str
     code: int
+    source: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExceptionRow:
+    """An exception whose name alone tells the cause class."""
+
+    exception: str
+    cause: str
     source: str
     seen: str
 
@@ -109,6 +120,12 @@ def signal_of(exit: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return ""
+
+
+@cache
+def exception_causes() -> Mapping[str, str]:
+    """The cause classes of exceptions whose name alone tells them, by the name."""
+    return {row.exception: row.cause for row in read_table(ExceptionRow, _TABLES / "exceptions.jsonl")}
 
 
 def _number(code: int | str) -> int | None:

@@ -1,7 +1,7 @@
 """The rows that explanations rest on.
 
 Wordings (``signatures/*.jsonl``), kinds of failure (``failures/*.jsonl``) and what a line says of its cause by itself
-(``rules/*.jsonl``).
+(``rules/*.jsonl``; ``statements/*.jsonl`` where the GPU is not to blame).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import TypeVar
 import msgspec
 
 from envkit import facts
-from envkit.logs.records import CAUSES, Failure, Rule, Signature
+from envkit.logs.records import CAUSES, Failure, Rule, Signature, Statement
 from envkit.logs.xid import xid_signatures
 
-Row = TypeVar("Row", Signature, Failure, Rule)
+Row = TypeVar("Row", Signature, Failure, Rule, Statement)
 
 _HERE = Path(__file__).parent
 _VALUE = re.compile(r"\{(\w+)\}")
@@ -70,6 +70,12 @@ def rules(category: str = "") -> tuple[Rule, ...]:
     if category:
         return tuple(rule for rule in rules() if rule.category == category)
     return read_rules(_HERE / "rules")
+
+
+@cache
+def statements(table: str) -> Mapping[str, Statement]:
+    """The statements of a file of ``statements/`` by their signatures; raises ValueError where a row does not fit."""
+    return {row.signature: row for row in _rows(_HERE / "statements" / f"{table}.jsonl", Statement)}
 
 
 def read_rules(folder: Path) -> tuple[Rule, ...]:

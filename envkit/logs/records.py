@@ -148,6 +148,27 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
+class Statement:
+    """What a line of one signature says of a cause outside of the GPU environment; a row of ``statements/*.jsonl``.
+
+    The fields are those of ``Hypothesis``; ``because`` may name values that the signature always has, and "{text}".
+    ``proof`` marks a line that states the end of a process or of its storage, so that an error of the GPU elsewhere in
+    the log does not make it doubtful.
+    """
+
+    signature: str
+    cause: str
+    because: str
+    source: str
+    seen: str
+    strength: Literal["fallback", "possible", "likely", "decisive"] = "likely"
+    proof: bool = False
+    decide_by: str = ""
+    fix: str = ""
+    next: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """A line that a signature knows; ``role`` is the signature's until ``story`` has looked at what came before."""
 

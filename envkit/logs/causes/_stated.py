@@ -1,10 +1,10 @@
-"""Causes that a single line states: a table from signature to cause, and how a table becomes hypotheses."""
+"""Causes that a single line states where the GPU is not to blame: rows (``statements/*.jsonl``) become hypotheses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 
+from envkit.logs.knowledge import statements
 from envkit.logs.records import Event, Hypothesis, Line, Strength
 from envkit.logs.story import Story
 
@@ -14,33 +14,18 @@ _LONGEST = 160
 _MOST = 2
 
 
-@dataclass(frozen=True)
-class Says:
-    """What a line of one signature says of the cause; ``because`` may hold the values that the signature always has.
-
-    ``proof`` marks a line that states the end of a process or of its storage, so that an error of the GPU elsewhere
-    in the log does not make it doubtful.
-    """
-
-    cause: str
-    because: str
-    strength: Strength = Strength.LIKELY
-    proof: bool = False
-    decide_by: str = ""
-    fix: str = ""
-    next: tuple[str, ...] = ()
-
-
-def stated(story: Story, table: Mapping[str, Says]) -> Iterator[Hypothesis]:
-    """One hypothesis for each signature of the table that the story has as a root, resting on its first line."""
+def stated(story: Story, table: str) -> Iterator[Hypothesis]:
+    """One hypothesis for each statement of ``statements/<table>.jsonl`` that a root of the story makes, resting on its
+    first line."""
+    known = statements(table)
     doubt = bool(gpu_roots(story))
     told: set[str] = set()
     for event in story.roots:
-        says = table.get(event.signature.id)
+        says = known.get(event.signature.id)
         if says is None or event.signature.id in told:
             continue
         told.add(event.signature.id)
-        strength = says.strength
+        strength = Strength[says.strength.upper()]
         if doubt and not says.proof:
             strength = min(strength, Strength.POSSIBLE)
         yield Hypothesis(

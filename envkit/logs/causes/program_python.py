@@ -6,45 +6,11 @@ import re
 from collections.abc import Iterator
 
 from envkit.facts import Facts
-from envkit.logs.causes._stated import INNOCENT, OPEN, Says, gpu_roots, shortened, stated
+from envkit.logs.causes._stated import INNOCENT, OPEN, gpu_roots, shortened, stated
 from envkit.logs.causes._tracebacks import Chain, events_in, fatal, short_kind, telling, words
+from envkit.logs.codes import exception_causes
 from envkit.logs.records import Frame, Hypothesis, Line, Strength, Traceback
 from envkit.logs.story import Story
-
-_SHAPES = [
-    "shape-matmul",
-    "shape-matmul-old",
-    "shape-broadcast",
-    "shape-view",
-    "shape-cat",
-    "shape-stack",
-    "shape-dimensions",
-    "shape-convolution",
-    "shape-small",
-    "shape-norm",
-    "shape-channels",
-    "shape-expand",
-    "shape-stride",
-    "shape-dimension",
-    "shape-numpy",
-    "shape-numpy-array",
-    "shape-tensorflow",
-]
-_GRADIENTS = ["autograd-none", "autograd-twice", "autograd-inplace", "autograd-leaf"]
-
-TABLE = {
-    **{f"program-{each}": Says("program-bug", "two shapes do not fit: {text}") for each in _SHAPES},
-    "program-type-cast": Says("program-bug", "two types of numbers do not fit: {text}"),
-    **{f"program-{each}": Says("program-bug", "the program uses autograd wrongly: {text}") for each in _GRADIENTS},
-    "program-shape-attention": Says("launch-config", "two sizes of the configuration do not fit: {text}"),
-    "program-tensor-truth": Says("program-bug", "a whole tensor is asked whether it is true"),
-    "program-index-cpu": Says("bad-index-or-label", "an index lies outside of an embedding's table, found on the CPU"),
-    "program-index-dimension": Says("program-bug", "index {index} is asked for where there are {size}"),
-    "program-index-tensorflow": Says(
-        "bad-index-or-label", "index {index} is looked up in a table of {size} rows, found on the CPU"
-    ),
-    "program-index-target": Says("bad-index-or-label", "label {index} lies outside of the classes that the model has"),
-}
 
 _GPU = re.compile(
     r"\bCUDA\b|\bcuda(?!:\d|\b)|cudaError|NCCL|cuDNN|cuBLAS|CUBLAS|CUDNN|nvidia|NVIDIA|\bGPUs?\b|\bPTX\b|ptxas|nvcc|"
@@ -73,61 +39,6 @@ _HOLLOW = frozenset(["AttributeError", "TypeError", "IndexError", "UnboundLocalE
 _REPORT = re.compile(r"(?:^|[\s\[(])(?:\[?E\]|ERROR|Error|error|FATAL|[Ff]ailed|[Cc]annot|[Uu]nable)\b")
 _MILD = re.compile(r"[Ww]arn|WARN|[Dd]eprecat|\b0 errors|[Ii]gnor")
 _NEAR = 12
-_SETTINGS = frozenset(
-    [
-        "ValidationError",
-        "ConfigError",
-        "ConfigurationError",
-        "MisconfigurationException",
-        "ConfigAttributeError",
-        "ConfigKeyError",
-        "ArgumentError",
-        "UsageError",
-        "BadParameter",
-        "HFValidationError",
-        "InstantiationException",
-        "ConfigCompositionException",
-    ]
-)
-_INFRA = frozenset(
-    [
-        "ConnectionError",
-        "ConnectTimeout",
-        "ReadTimeout",
-        "ConnectionRefusedError",
-        "HTTPError",
-        "HfHubHTTPError",
-        "SSLError",
-        "ProxyError",
-        "MaxRetryError",
-        "NewConnectionError",
-        "ClientConnectorError",
-        "gaierror",
-        "URLError",
-        "CommError",
-        "OperationalError",
-        "RepositoryNotFoundError",
-        "EntryNotFoundError",
-        "ServiceUnavailable",
-        "APIConnectionError",
-        "RateLimitError",
-    ]
-)
-_DATA = frozenset(
-    [
-        "JSONDecodeError",
-        "UnpicklingError",
-        "BadZipFile",
-        "UnidentifiedImageError",
-        "SafetensorError",
-        "ArrowInvalid",
-        "ParserError",
-        "UnicodeDecodeError",
-        "EOFError",
-        "ReadError",
-        "DecompressionBombError",
-    ]
-)
 
 
 def wrong_shapes_and_types(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -135,7 +46,7 @@ def wrong_shapes_and_types(story: Story, facts: Facts) -> Iterator[Hypothesis]:
 
     They are raised in the call that is wrong, on the CPU as on the GPU (PyTorch aten/src/ATen, torch/csrc/autograd).
     """
-    yield from stated(story, TABLE)
+    yield from stated(story, "python")
 
 
 def uncaught_exception(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -225,16 +136,8 @@ def _cause(trace: Traceback) -> str:
     its caller was written for.
     """
     kind, message = short_kind(trace), words(trace)
-    if kind in _SETTINGS:
-        return "launch-config"
-    if kind in _INFRA:
-        return "infra"
-    if kind in _DATA:
-        return "corrupt-data"
-    if kind in ("PermissionError",):
-        return "container-config"
-    if kind in ("FileNotFoundError", "NotADirectoryError", "IsADirectoryError", "FileExistsError"):
-        return "launch-config"
+    if stated_by_name := exception_causes().get(kind):
+        return stated_by_name
     if kind == "ImportError" and "cannot import name" in message and "circular import" not in message:
         return "version-mismatch"
     if kind in ("ImportError", "ModuleNotFoundError") and _DOTTED.search(message):
@@ -244,8 +147,6 @@ def _cause(trace: Traceback) -> str:
     if kind == "AttributeError" and _in_library(trace) and "NoneType" not in message:
         return "version-mismatch"
     if kind == "TypeError" and "unexpected keyword argument" in message:
-        return "version-mismatch"
-    if kind in ("ContextualVersionConflict", "DistributionNotFound", "VersionConflict", "PackageNotFoundError"):
         return "version-mismatch"
     return "program-bug"
 
