@@ -1,7 +1,8 @@
 """The rows that explanations rest on.
 
 Wordings (``signatures/*.jsonl``), kinds of failure (``failures/*.jsonl``) and what a line says of its cause by itself
-(``rules/*.jsonl``; ``statements/*.jsonl`` where the GPU is not to blame).
+(``rules/*.jsonl``; ``statements/*.jsonl`` where the GPU is not to blame;
+``hypotheses/*.jsonl`` where code decides).
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from typing import TypeVar
 import msgspec
 
 from envkit import facts
-from envkit.logs.records import CAUSES, Failure, Rule, Signature, Statement
+from envkit.logs.records import CAUSES, Failure, Rule, Signature, Statement, Wording
 from envkit.logs.xid import xid_signatures
 
-Row = TypeVar("Row", Signature, Failure, Rule, Statement)
+Row = TypeVar("Row", Signature, Failure, Rule, Statement, Wording)
 
 _HERE = Path(__file__).parent
 _VALUE = re.compile(r"\{(\w+)\}")
@@ -76,6 +77,16 @@ def rules(category: str = "") -> tuple[Rule, ...]:
 def statements(table: str) -> Mapping[str, Statement]:
     """The statements of a file of ``statements/`` by their signatures; raises ValueError where a row does not fit."""
     return {row.signature: row for row in _rows(_HERE / "statements" / f"{table}.jsonl", Statement)}
+
+
+@cache
+def wordings() -> Mapping[str, Wording]:
+    """The words of hypotheses that code decides on, by id; raises ValueError where a row does not fit."""
+    found = {row.id: row for path in sorted((_HERE / "hypotheses").glob("*.jsonl")) for row in _rows(path, Wording)}
+    for row in found.values():
+        if {row.category, *row.over} - {"", *failures()} or row.cause not in ("", *CAUSES):
+            raise ValueError(f"hypothesis {row.id}: its category, its cause or what it explains is not known")
+    return found
 
 
 def read_rules(folder: Path) -> tuple[Rule, ...]:

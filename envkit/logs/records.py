@@ -169,6 +169,25 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
+class Wording:
+    """The words of a hypothesis that code decides on; a row of ``hypotheses/*.jsonl``.
+
+    The fields are those of ``Hypothesis``; ``because`` names what the code has seen ("{device}", and "{why}" where it
+    has more than one sentence).  Without a category it is the first event's.
+    """
+
+    id: str
+    because: str
+    strength: Literal["fallback", "possible", "likely", "decisive"] = "likely"
+    category: str = ""
+    cause: str = ""
+    decide_by: str = ""
+    fix: str = ""
+    next: tuple[str, ...] = ()
+    over: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """A line that a signature knows; ``role`` is the signature's until ``story`` has looked at what came before."""
 

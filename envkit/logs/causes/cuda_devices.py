@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.logs.causes._cuda import AFTERMATH, code_of, first, innermost, lines_of
+from envkit.logs.causes._worded import worded
 from envkit.logs.causes.rules import by_rule, rule_of
 from envkit.logs.records import Event, Hypothesis, Role, Strength
 from envkit.logs.story import Story
@@ -48,14 +49,7 @@ def tensors_on_different_devices(story: Story, facts: Facts) -> Iterator[Hypothe
         return
     here, there = event.values.get("device", ""), event.values.get("other_device", "")
     pair = f" ({here} and {there})" if here and there else f" ({here})" if here else ""
-    yield Hypothesis(
-        category,
-        "device-mixup",
-        Strength.DECISIVE,
-        lines_of(event),
-        f"an operation was given operands that are not on the device it needs{pair}",
-        over=("insufficient-evidence", "not-gpu-env"),
-    )
+    yield worded("operands-on-other-devices", event, pair=pair)
 
 
 def mixed_types(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -64,16 +58,12 @@ def mixed_types(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     if event is None:
         return
     types = " and ".join(event.values[name] for name in ("op", "wanted") if event.values.get(name))
-    yield Hypothesis(
-        "not-gpu-env",
-        "program-bug",
-        Strength.LIKELY,
-        lines_of(event),
-        f"an operation was given number types that do not go together ({types})"
+    yield worded(
+        "operands-of-other-types",
+        event,
+        why=f"an operation was given number types that do not go together ({types})"
         if types
         else "an operation was given number types that do not go together",
-        "cast the operands to one type, or run under autocast",
-        over=("insufficient-evidence",),
     )
 
 
@@ -85,15 +75,7 @@ def invalid_device_ordinal(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         return
     wanted, there = event.values.get("device"), event.values.get("total")
     if event.signature.id == "deserialize-ordinal":
-        yield Hypothesis(
-            category,
-            "device-mixup",
-            Strength.DECISIVE,
-            lines_of(event),
-            f"the checkpoint wants to go to GPU {wanted} and this process sees {there}",
-            "load it with map_location",
-            over=("insufficient-evidence",),
-        )
+        yield worded("checkpoint-on-absent-gpu", event, wanted=wanted, there=there)
         return
     code = code_of(story, event)
     by_rank = _RANK_INDEX.search(code)
@@ -110,15 +92,7 @@ def invalid_device_ordinal(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         )
     else:
         why, strength = "a GPU was asked for by an index that this process does not have", Strength.LIKELY
-    yield Hypothesis(
-        category,
-        "launch-config",
-        strength,
-        lines_of(event),
-        why,
-        "compare the index with torch.cuda.device_count() and CUDA_VISIBLE_DEVICES in that process",
-        over=("insufficient-evidence", *AFTERMATH),
-    )
+    yield worded("index-beyond-the-visible", event, strength=strength, why=why)
 
 
 def invalid_argument(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -128,28 +102,13 @@ def invalid_argument(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     package = first(story.of("aoti-create", "aoti-blob"))
     if event is None:
         if package is not None:
-            yield Hypothesis(
-                category,
-                "device-mixup",
-                Strength.POSSIBLE,
-                lines_of(package),
-                "the runner of a compiled package failed in a call that depends on the device",
-                "do the runner, the package and the inputs name one device",
-            )
+            yield worded("package-runner-failed", package)
         return
     rule = rule_of(event)
     if rule is not None and event.signature.id.startswith(_NAMED_CALLS):
         yield from by_rule(event)
     elif package is not None or re.search(r"aoti|model_container_runner|aot_load", code_of(story, event)):
-        yield Hypothesis(
-            category,
-            "device-mixup",
-            Strength.LIKELY,
-            lines_of(event, package),
-            "a compiled package was loaded or fed for another device than the one it was made for",
-            "do the runner, the package and the inputs name one device",
-            over=AFTERMATH,
-        )
+        yield worded("package-for-another-device", event, package)
     elif rule is not None:
         yield from by_rule(event)
     else:
@@ -159,29 +118,15 @@ def invalid_argument(story: Story, facts: Facts) -> Iterator[Hypothesis]:
 def _refused_argument(story: Story, event: Event) -> Iterator[Hypothesis]:
     """An argument of which the status tells no more: the call in the traceback does."""
     if _PINNED.search(code_of(story, event) + event.line.text.lower()):
-        yield Hypothesis(
-            event.category,
-            "host-resource",
-            Strength.LIKELY,
-            lines_of(event),
-            "the refused call pins memory of the host",
-            "does it work with less memory pinned at once",
-            over=AFTERMATH,
-        )
+        yield worded("pinning-refused", event)
         return
     copy = _COPY.search(innermost(story, event, 2))
-    yield Hypothesis(
-        event.category,
-        "device-mixup",
-        Strength.POSSIBLE,
-        lines_of(event),
-        f"CUDA refused an argument of a copy (`{copy[0]}`)" if copy else "CUDA refused an argument",
-        "compute-sanitizer --report-api-errors all names the call",
-        over=AFTERMATH,
+    yield worded(
+        "copy-refused",
+        event,
+        why=f"CUDA refused an argument of a copy (`{copy[0]}`)" if copy else "CUDA refused an argument",
     )
-    yield Hypothesis(
-        event.category, "program-bug", Strength.FALLBACK, lines_of(event), "a size, an offset or a flag is wrong"
-    )
+    yield worded("argument-wrong", event)
 
 
 def no_kernel_image(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -199,35 +144,24 @@ def no_kernel_image(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         alone = stated.has("warning") and failed is None and not _later_gpu_error(story)
         arch = stated.values.get("arch", "")
         what = f"the GPU's architecture ({arch}) is" if arch else "the GPU's architecture is"
-        yield Hypothesis(
-            category,
-            "arch-unsupported",
-            Strength.POSSIBLE if alone else Strength.DECISIVE,
-            lines_of(stated, failed),
-            f"{what} not among those that the build serves, by its own words",
+        yield worded(
+            "architecture-not-served",
+            stated,
+            failed,
+            strength=Strength.POSSIBLE if alone else Strength.DECISIVE,
             over=() if alone else over,
+            what=what,
         )
         return
     own = _EXTENSION.search(innermost(story, event, 1)) or _EXTENSION.search(event.line.text)
     name = next((group for group in own.groups() if group), "") if own else ""
-    yield Hypothesis(
-        category,
-        "arch-unsupported",
-        Strength.LIKELY,
-        lines_of(event),
-        f"the library behind `{name}` has no code for this GPU" if name else "the build has no code for this GPU",
-        "compare the GPU's capability with torch.cuda.get_arch_list() and with cuobjdump of the library",
-        over=over,
+    yield worded(
+        "no-code-for-this-gpu",
+        event,
+        why=f"the library behind `{name}` has no code for this GPU" if name else "the build has no code for this GPU",
     )
     if name:
-        yield Hypothesis(
-            category,
-            "wrong-build-installed",
-            Strength.POSSIBLE,
-            lines_of(event),
-            f"the library behind `{name}` may have been built on another machine",
-            "does torch itself work on this GPU",
-        )
+        yield worded("built-elsewhere", event, name=name)
 
 
 def _later_gpu_error(story: Story) -> bool:
@@ -245,14 +179,7 @@ def ptx_unsupported(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     why = "the PTX was made by a toolkit that is newer than the driver"
     if stated is not None:
         why = f"the PTX is of version {stated.values['wanted']} and what must compile it knows {stated.values['total']}"
-    yield Hypothesis(
-        category,
-        "version-mismatch",
-        Strength.DECISIVE,
-        lines_of(event, stated),
-        why,
-        over=("insufficient-evidence", "no-kernel-image"),
-    )
+    yield worded("ptx-newer-than-driver", event, stated, why=why)
 
 
 def fork_reinit(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -269,29 +196,19 @@ def fork_reinit(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     strength = Strength.LIKELY if stated or forked else Strength.POSSIBLE
     over = ("insufficient-evidence", "cuda-init-no-device")
     if server and not (worker and "_worker_loop" in code):
-        yield Hypothesis(
-            category,
-            "launch-config",
-            strength,
-            lines_of(event),
-            f"a server (`{server[0]}`) forked its workers after CUDA had been used",
-            "what touches CUDA before the fork",
-            over=over,
-        )
+        yield worded("server-forked-after-cuda", event, strength=strength, server=server[0])
         yield Hypothesis(category, "program-bug", Strength.POSSIBLE, lines_of(event), "the program uses CUDA and forks")
         return
     where = "a data loader's worker" if worker else "a forked child"
     sure = strength >= Strength.LIKELY
-    yield Hypothesis(
-        category,
-        "program-bug",
-        strength,
-        lines_of(event),
-        f"{where} uses CUDA after its parent has used it"
+    yield worded(
+        "child-uses-cuda-after-fork",
+        event,
+        strength=strength,
+        over=over if sure else (),
+        why=f"{where} uses CUDA after its parent has used it"
         if sure
         else "CUDA could not be initialized, as in a child that was forked after CUDA had been used",
-        "which call of the child touches the GPU",
-        over=over if sure else (),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.logs.causes._cuda import AFTERMATH, code_of, first, hardware, innermost, lines_of, neighbours, second_gpu
+from envkit.logs.causes._worded import worded
 from envkit.logs.causes.rules import by_rule
 from envkit.logs.records import Event, Hypothesis, Strength
 from envkit.logs.story import Story
@@ -52,9 +53,7 @@ def illegal_memory_access(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     if report:
         around = neighbours(story, report, ("sanitizer-where", "sanitizer-out-of-bounds"), 4)
         what = f"the sanitizer reports `{report.line.text.strip('= ')}`"
-        yield Hypothesis(
-            _ACCESS, "gpu-kernel-bug", Strength.DECISIVE, lines_of(report, *around)[:4], what, over=AFTERMATH
-        )
+        yield worded("illegal-access-by-sanitizer", *lines_of(report, *around)[:4], why=what)
         return
     event = first(each for each in roots if each.signature.id not in _SANITIZER)
     if event is None:
@@ -62,47 +61,14 @@ def illegal_memory_access(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     broken = hardware(story)
     elsewhere = second_gpu(story, event)
     usual = Strength.POSSIBLE if broken or elsewhere else Strength.LIKELY
-    decide = "compute-sanitizer names the kernel; CUDA_LAUNCH_BLOCKING=1 moves the Python line to the launch"
     if broken:
-        yield Hypothesis(
-            _ACCESS,
-            "hardware-fault",
-            Strength.POSSIBLE,
-            lines_of(event, broken),
-            "the kernel log names the GPU beside an illegal access",
-            decide,
-            over=AFTERMATH,
-        )
+        yield worded("illegal-access-beside-hardware", event, broken)
     if elsewhere:
-        yield Hypothesis(
-            _ACCESS,
-            "device-mixup",
-            Strength.LIKELY,
-            lines_of(event),
-            f"an illegal access in a program that works on another GPU than the first one (`{elsewhere}`)",
-            "it goes away with one visible GPU",
-            over=AFTERMATH,
-        )
+        yield worded("illegal-access-on-another-gpu", event, elsewhere=elsewhere)
     unchecked = _INDEXING.search(innermost(story, event, 2))
     if unchecked:
-        yield Hypothesis(
-            _ACCESS,
-            "bad-index-or-label",
-            Strength.POSSIBLE,
-            lines_of(event),
-            f"an illegal access was noticed in `{unchecked[0]}`, which takes indices",
-            "the same call on the CPU raises an exception with the index",
-            over=AFTERMATH,
-        )
-    yield Hypothesis(
-        _ACCESS,
-        "gpu-kernel-bug",
-        usual,
-        lines_of(event),
-        "a kernel accessed memory that is not its own, and nothing in the log points away from the kernel",
-        decide,
-        over=AFTERMATH,
-    )
+        yield worded("illegal-access-behind-indices", event, unchecked=unchecked[0])
+    yield worded("illegal-access-of-a-kernel", event, strength=usual)
 
 
 def misaligned_address(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -114,14 +80,11 @@ def misaligned_address(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         return
     near = neighbours(story, event, ("sanitizer-access",), 4) if report else ()
     width = f" of {near[0].values['wanted']} bytes" if near and near[0].values.get("wanted") else ""
-    yield Hypothesis(
-        "misaligned-address",
-        "gpu-kernel-bug",
-        Strength.DECISIVE if report else Strength.LIKELY,
-        lines_of(event, *near)[:3],
-        f"a kernel made an access{width} at an address that is no multiple of its size",
-        "compute-sanitizer names the kernel and the width; it fails only for odd sizes or offsets",
-        over=(_ACCESS, *AFTERMATH),
+    yield worded(
+        "misaligned-access",
+        *lines_of(event, *near)[:3],
+        strength=Strength.DECISIVE if report else Strength.LIKELY,
+        width=width,
     )
 
 
@@ -140,48 +103,17 @@ def device_side_assert(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     place = _kernel_file(event)
     evidence = lines_of(*told[:2])
     if _NUMBERS.search(text) or "probability tensor" in text:
-        yield Hypothesis(
-            category,
-            "precision",
-            Strength.LIKELY,
-            evidence,
-            f"the kernel wants probabilities and was given others (`{text}`)",
-            "is the input finite",
-            over=(*rest, "nan-or-inf-mixed-precision"),
-        )
+        yield worded("assert-of-probabilities", *evidence, text=text)
         return
     if _RANGE.search(text):
-        yield Hypothesis(
-            category,
-            "bad-index-or-label",
-            Strength.LIKELY,
-            evidence,
-            f"a value is outside of the range that the loss allows (`{text}`)",
-            "print the least and the largest value",
-            over=rest,
-        )
+        yield worded("assert-of-a-range", *evidence, text=text)
         yield Hypothesis(category, "program-bug", Strength.POSSIBLE, evidence, f"a value is out of range (`{text}`)")
         return
     if _INDEX.search(text) or _OWN_KERNELS.search(place) or not place:
         known = Strength.DECISIVE if _INDEX.search(text) else Strength.LIKELY
-        yield Hypothesis(
-            category,
-            "bad-index-or-label",
-            known,
-            evidence,
-            f"the kernel's check `{text}` failed",
-            "the same batch on the CPU raises an exception with the value",
-            over=rest,
-        )
+        yield worded("assert-of-an-index", *evidence, strength=known, text=text)
         return
-    yield Hypothesis(
-        category,
-        "gpu-kernel-bug",
-        Strength.LIKELY,
-        evidence,
-        f"the check `{text}` failed in a kernel of the program's own ({place})",
-        over=rest,
-    )
+    yield worded("assert-of-own-kernel", *evidence, text=text, place=place)
 
 
 def _kernel_file(event: Event) -> str:
@@ -192,30 +124,11 @@ def _kernel_file(event: Event) -> str:
 
 def _assert_unseen(story: Story, event: Event, over: tuple[str, ...]) -> Iterator[Hypothesis]:
     code = code_of(story, event)
-    decide = (
-        "the assertion's text, further up or on the other stream, names the operation; the CPU raises with the value"
-    )
     if found := _PROBABILITY.search(innermost(story, event, 3)):
-        yield Hypothesis(
-            event.category,
-            "precision",
-            Strength.POSSIBLE,
-            lines_of(event),
-            f"an assertion was noticed while sampling (`{found[0]}`)",
-            decide,
-            over=over,
-        )
+        yield worded("unseen-assert-while-sampling", event, over=over, found=found[0])
     named = _INDEXING.search(code)
     where = f", with `{named[0]}` among the calls" if named else ""
-    yield Hypothesis(
-        event.category,
-        "bad-index-or-label",
-        Strength.LIKELY,
-        lines_of(event),
-        f"an assertion of a kernel failed and its text is not in the log{where}",
-        decide,
-        over=over,
-    )
+    yield worded("unseen-assert", event, over=over, where=where)
 
 
 def gpu_unknown_error(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -226,14 +139,7 @@ def gpu_unknown_error(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         return
     broken = hardware(story)
     if broken:
-        yield Hypothesis(
-            category,
-            "hardware-fault",
-            Strength.POSSIBLE,
-            lines_of(broken, event),
-            "the kernel log names the GPU beside a failure without a name",
-            over=AFTERMATH,
-        )
+        yield worded("unnamed-failure-beside-hardware", broken, event)
         return
     yield from by_rule(event)
 
@@ -251,31 +157,11 @@ def illegal_instruction(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     if event is None:
         return
     if event.has("cuda"):
-        yield Hypothesis(
-            "illegal-instruction",
-            "gpu-kernel-bug",
-            Strength.LIKELY,
-            lines_of(event),
-            "the GPU met code that it cannot run",
-            "another GPU of the same kind runs it or not",
-            over=AFTERMATH,
-        )
-        yield Hypothesis(
-            "illegal-instruction",
-            "hardware-fault",
-            Strength.POSSIBLE,
-            lines_of(event),
-            "a failing GPU misreads code too",
-        )
+        yield worded("illegal-instruction-on-gpu", event)
+        yield worded("illegal-instruction-of-failing-gpu", event)
         return
     stated = event.signature.id == "avx-missing"
     lacks = f"{event.values['op']} is missing" if stated else "the process ended by SIGILL"
-    yield Hypothesis(
-        "illegal-instruction",
-        "cpu-arch-unsupported",
-        Strength.DECISIVE if stated else Strength.LIKELY,
-        lines_of(event),
-        f"the CPU met an instruction that it does not have ({lacks})",
-        "gdb shows the instruction, lscpu what the CPU has",
-        over=("insufficient-evidence",),
+    yield worded(
+        "illegal-instruction-on-cpu", event, strength=Strength.DECISIVE if stated else Strength.LIKELY, lacks=lacks
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from envkit.errors import UsageError
 from envkit.facts import Facts
 from envkit.logs.causes._cuda import code_of, first, lines_of
+from envkit.logs.causes._worded import worded
 from envkit.logs.causes.rules import by_rule, rule_of
 from envkit.logs.records import Event, Hypothesis, Strength
 from envkit.logs.story import Story
@@ -79,38 +80,23 @@ def cublas_not_initialized(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     code = code_of(story, event)
     text = _TEXT.search(code) if not _LARGE.search(code) else None
     index = _INDEXING.search(code)
-    decide = "an assertion further up, or the batch on the CPU, tells of an index; nvidia-smi of the memory"
     if "ALLOC_FAILED" in status or "allocation" in status:
-        yield Hypothesis(
-            category,
-            "gpu-memory-exhausted",
-            Strength.LIKELY,
-            evidence,
-            f"{_library(status)} could not allocate",
-            decide,
-            over=late,
-        )
+        yield worded("library-could-not-allocate", *evidence, status=_library(status))
         return
     hint = text or index
     if hint:
-        yield Hypothesis(
-            category,
-            "bad-index-or-label",
-            Strength.POSSIBLE if text and not index else Strength.LIKELY,
-            evidence,
-            f"{_library(status)} failed behind `{hint[0]}`, which takes indices that nothing checks on the GPU",
-            decide,
-            over=late,
+        yield worded(
+            "handle-behind-indices",
+            *evidence,
+            strength=Strength.POSSIBLE if text and (not index) else Strength.LIKELY,
+            status=_library(status),
+            hint=hint[0],
         )
-    yield Hypothesis(
-        category,
-        "gpu-memory-exhausted",
-        # an internal error is as often what an earlier kernel's fault, noticed here, leaves behind
-        Strength.POSSIBLE if hint or "INTERNAL_ERROR" in status else Strength.LIKELY,
-        evidence,
-        f"{_library(status)} could not make its handle, and no earlier fault is in the log",
-        decide,
-        over=late,
+    yield worded(
+        "handle-without-memory",
+        *evidence,
+        strength=Strength.POSSIBLE if hint or "INTERNAL_ERROR" in status else Strength.LIKELY,
+        status=_library(status),
     )
 
 
@@ -127,9 +113,7 @@ def cublas_execution_failed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     elif status.endswith("NOT_SUPPORTED"):
         narrow = re.search(r"CUDA_R_(?:16BF|8F\w*|8I)|bfloat16|\bfp8\b", event.line.text)
         why = f"cuBLAS does not do this with {narrow[0]} on this GPU" if narrow else "cuBLAS does not do this call here"
-        yield Hypothesis(
-            event.category, "arch-unsupported", Strength.LIKELY, lines_of(event), why, _BLOCKING, over=_LATE
-        )
+        yield worded("product-not-supported", event, why=why)
     else:
         yield from _product_failed(story, event, status)
 
@@ -192,16 +176,13 @@ def cudnn_version_mismatch(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         return
     built, found = event.values.get("cudnn", ""), event.values.get("found", "")
     pair = f"built against {built} and loaded {found}" if built and found else "the cuDNN libraries are of two versions"
-    over = ("cudnn-not-initialized", "cudnn-execution-failed", "missing-shared-library", "insufficient-evidence")
     torch = event.signature.id in ("cudnn-compiled-against", "cudnn-incompatibility", "cudnn-status-version")
-    yield Hypothesis(
-        category,
-        "library-path-clash" if torch else "version-mismatch",
-        Strength.DECISIVE,
-        lines_of(event, first(story.of("cudnn-ld-path")) if torch else None),
-        pair,
-        "LD_DEBUG=libs shows from where it was loaded",
-        over=over,
+    yield worded(
+        "two-cudnn",
+        event,
+        first(story.of("cudnn-ld-path")) if torch else None,
+        cause="library-path-clash" if torch else "version-mismatch",
+        why=pair,
     )
     if not torch:
         yield Hypothesis(category, "library-path-clash", Strength.POSSIBLE, lines_of(event), pair)
@@ -220,14 +201,7 @@ def cudnn_not_initialized(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     # TensorFlow prints this with every such failure, so it is a hint only
     driver = first(story.of("cudnn-driver-hint"))
     if driver is not None and "SUBLIBRARY" not in (event.values.get("code") or ""):
-        yield Hypothesis(
-            event.category,
-            "version-mismatch",
-            Strength.POSSIBLE,
-            lines_of(event, driver),
-            f"TensorFlow asks whether the driver {driver.values.get('driver', '')} is too old",
-            "compare the driver with the least one of the build's CUDA",
-        )
+        yield worded("cudnn-driver-too-old", event, driver, driver=driver.values.get("driver", ""))
 
 
 def cudnn_execution_failed(story: Story, facts: Facts) -> Iterator[Hypothesis]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from envkit.facts import Facts
 from envkit.logs.causes._cuda import AFTERMATH, code_of, first, lines_of, neighbours, shown, size
+from envkit.logs.causes._worded import worded
 from envkit.logs.records import Event, Hypothesis, Line, Strength
 from envkit.logs.story import Story
 
@@ -77,46 +78,23 @@ def out_of_memory(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     kind = event.signature.id
     evidence = lines_of(event, *neighbours(story, event, ("nccl-oom-calloc",), 4))
     if kind == "tf-oom-cpu":
-        yield Hypothesis(
-            "not-gpu-env",
-            "host-resource",
-            Strength.LIKELY,
-            evidence,
-            "the tensor that could not be allocated is one of the CPU's",
-            over=("insufficient-evidence",),
-        )
+        yield worded("cpu-tensor-not-allocated", *evidence)
     elif kind in ("triton-resources", "launch-resources"):
         yield from _resources(event)
     elif kind == "vllm-free-memory":
-        yield Hypothesis(
-            category,
-            "launch-config",
-            Strength.LIKELY,
-            evidence,
-            f"{event.values['free']} of {event.values['total']} are free and {event.values['wanted']} were asked for",
-            "nvidia-smi shows who holds the rest",
-            over=_OVER,
+        yield worded(
+            "server-asks-for-more-than-free",
+            *evidence,
+            free=event.values["free"],
+            total=event.values["total"],
+            wanted=event.values["wanted"],
         )
     elif kind == "cuda-oom-host" or _PINNED.search(code_of(story, event)[-600:]):
-        yield Hypothesis(
-            category,
-            "host-resource",
-            Strength.LIKELY,
-            evidence,
-            "the allocation that failed is one of pinned host memory",
-            "how much memory has the host free",
-            over=_OVER,
-        )
+        yield worded("pinned-memory-not-allocated", *evidence)
         yield Hypothesis(category, "gpu-memory-exhausted", Strength.POSSIBLE, evidence, "CUDA reports out of memory")
     elif event.has("warning"):
         # TensorFlow asks for nearly all memory at its start and goes on with less
-        yield Hypothesis(
-            category,
-            "gpu-memory-exhausted",
-            Strength.POSSIBLE,
-            evidence,
-            f"an allocation of {event.values.get('wanted', 'device memory')} failed and the program went on",
-        )
+        yield worded("allocation-failed-and-went-on", *evidence, wanted=event.values.get("wanted", "device memory"))
     else:
         yield from _by_figures(event, _figures(event), evidence)
 
@@ -126,22 +104,8 @@ def _resources(event: Event) -> Iterator[Hypothesis]:
     what = (
         f"{event.values.get('op', 'memory')} of {wanted} where the GPU has {limit}" if wanted else "more than an SM has"
     )
-    yield Hypothesis(
-        "out-of-memory",
-        "gpu-kernel-bug",
-        Strength.LIKELY,
-        (event.line,),
-        f"a kernel asks for {what}",
-        "does it run on a GPU with more shared memory, or with smaller blocks",
-        over=("insufficient-evidence",),
-    )
-    yield Hypothesis(
-        "out-of-memory",
-        "arch-unsupported",
-        Strength.POSSIBLE,
-        (event.line,),
-        f"a kernel that was tuned for another GPU asks for {what}",
-    )
+    yield worded("kernel-asks-for-too-much", event.line, what=what)
+    yield worded("kernel-tuned-for-another-gpu", event.line, what=what)
 
 
 def _by_figures(event: Event, seen: _Figures, evidence: tuple[Line, ...]) -> Iterator[Hypothesis]:
@@ -150,59 +114,25 @@ def _by_figures(event: Event, seen: _Figures, evidence: tuple[Line, ...]) -> Ite
     asked = f"{shown(wanted)} were asked for" if wanted is not None else "an allocation failed"
     of = f" of {shown(total)}" if total is not None else ""
     if wanted is not None and (wanted > _LARGEST or (total is not None and wanted > _ABSURD * total)):
-        yield Hypothesis(
-            category,
-            "program-bug",
-            Strength.DECISIVE if wanted > 2 * _LARGEST else Strength.LIKELY,
-            evidence,
-            f"{asked}{of}, which no smaller batch would mend: the size is computed wrong",
-            "which operation asks, and what are its shapes",
-            over=_OVER,
+        yield worded(
+            "absurd-request",
+            *evidence,
+            strength=Strength.DECISIVE if wanted > 2 * _LARGEST else Strength.LIKELY,
+            asked=asked,
+            of=of,
         )
         yield Hypothesis(category, "gpu-memory-exhausted", Strength.POSSIBLE, evidence, f"{asked}{of}")
         return
     idle = seen.unallocated
     if wanted is not None and idle is not None and idle >= wanted and idle >= _WORTH * (total or idle):
-        yield Hypothesis(
-            "fragmentation",
-            "gpu-memory-fragmented",
-            Strength.LIKELY,
-            evidence,
-            f"{asked}, and {shown(idle)} are reserved but not allocated, in pieces that are too small",
-            "does it go away with expandable segments",
-            over=(*_OVER, "out-of-memory"),
-        )
+        yield worded("fragmented-memory", *evidence, asked=asked, idle=shown(idle))
         yield Hypothesis(category, "gpu-memory-exhausted", Strength.POSSIBLE, evidence, f"{asked}{of}")
         return
     if seen.limit is not None and total is not None and seen.limit < total:
-        yield Hypothesis(
-            category,
-            "launch-config",
-            Strength.LIKELY,
-            evidence,
-            f"{asked}, and this process may use {shown(seen.limit)}{of}",
-            "which limit was set",
-            over=_OVER,
-        )
+        yield worded("memory-limit-set", *evidence, asked=asked, limit=shown(seen.limit), of=of)
     elif seen.others is not None and total is not None and seen.others >= _OTHERS * total:
-        yield Hypothesis(
-            category,
-            "launch-config",
-            Strength.LIKELY,
-            evidence,
-            f"{asked}, and other processes hold {shown(seen.others)}{of}",
-            "nvidia-smi shows who holds it",
-            over=_OVER,
-        )
+        yield worded("others-hold-the-memory", *evidence, asked=asked, others=shown(seen.others), of=of)
         yield Hypothesis(category, "gpu-memory-exhausted", Strength.POSSIBLE, evidence, f"{asked}{of}")
         return
     free = f", {shown(seen.free)} are free" if seen.free is not None else ""
-    yield Hypothesis(
-        category,
-        "gpu-memory-exhausted",
-        Strength.LIKELY,
-        evidence,
-        f"{asked}{of}{free}",
-        "nvidia-smi shows who holds the rest, torch.cuda.memory_summary() how it is split",
-        over=_OVER,
-    )
+    yield worded("memory-exhausted", *evidence, asked=asked, of=of, free=free)

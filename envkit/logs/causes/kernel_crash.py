@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envkit.facts import Facts
+from envkit.logs.causes._worded import worded
 from envkit.logs.records import Event, Hypothesis, Strength
 from envkit.logs.story import Story
 
@@ -40,21 +41,15 @@ def _told(event: Event, library: str, strength: Strength, story: Story, frame: E
     who = f"{name} ({event.values['pid']})" if name and event.values.get("pid") else "the program"
     earlier = [one for one in story.roots if one is not event and one.signature.id not in _KERNEL and one.has("cuda")]
     if earlier:
-        return Hypothesis(
-            "segfault-in-driver",
-            "gpu-kernel-bug",
-            Strength.FALLBACK,
-            lines,
-            f"{who} died in {library} after an error of its own, which is the cause: {earlier[0].line.place}",
-        )
+        return worded("segfault-after-own-error", *lines, who=who, library=library, place=earlier[0].line.place)
     own = library.startswith(("libcuda.", "libnvidia", "libnvcuvid"))
-    return Hypothesis(
-        "segfault-in-driver",
-        "driver-firmware-fault" if own else "program-bug",
-        strength,
-        lines,
-        f"{who} died of a segmentation fault inside {library}",
-        over=("insufficient-evidence", "not-gpu-env"),
+    return worded(
+        "segfault-in-library",
+        *lines,
+        cause="driver-firmware-fault" if own else "program-bug",
+        strength=strength,
+        who=who,
+        library=library,
     )
 
 

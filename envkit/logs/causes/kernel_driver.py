@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.facts.xid import slot
+from envkit.logs.causes._worded import worded
 from envkit.logs.records import Event, Hypothesis, Strength
 from envkit.logs.story import Story
 
@@ -38,14 +39,11 @@ def gpu_owned_by_another_driver(story: Story, facts: Facts) -> Iterator[Hypothes
         nouveau = story.of("nouveau-kernel")
         lines = (event.line, *(seen.line for seen in nouveau[:1]))
         who = "nouveau" if nouveau else "another kernel driver"
-        yield Hypothesis(
-            _NO_DEVICE,
-            "no-gpu-or-driver",
-            Strength.DECISIVE if nouveau else Strength.LIKELY,
-            lines,
-            f"{who} holds {how_many} GPU{'s' if how_many != '1' else ''}, so the NVIDIA driver cannot serve them",
-            decide_by="lspci -nnk -d 10de: names the driver in use for each GPU",
-            fix="blacklist the other driver (nouveau), rebuild the initramfs and reboot",
+        yield worded(
+            "gpu-held-by-another-driver",
+            *lines,
+            strength=Strength.DECISIVE if nouveau else Strength.LIKELY,
+            why=f"{who} holds {how_many} GPU{('s' if how_many != '1' else '')}, so the NVIDIA driver cannot serve them",
         )
 
 
@@ -56,24 +54,14 @@ def driver_start_failed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         return
     event = next((one for one in failed if one.signature.id == "rm-init"), failed[0])
     if story.of("rm-attach"):
-        yield Hypothesis(
-            "xid-79",
-            "hardware-fault",
-            Strength.LIKELY,
-            (event.line,),
-            f"the driver could not even map the registers of {_gpu(event)}: it does not answer on the PCI bus",
-            over=(_NO_DEVICE,),
-        )
+        yield worded("gpu-registers-not-mapped", event.line, event=_gpu(event))
         return
     code = event.values.get("code")
-    yield Hypothesis(
-        _NO_DEVICE,
-        "driver-firmware-fault",
-        Strength.LIKELY if event.signature.id == "rm-init" else Strength.POSSIBLE,
-        (event.line,),
-        f"the driver found {_gpu(event)} and could not start it" + (f" (its code is {code})" if code else ""),
-        decide_by="the NVRM lines right before it; does it start after a power cycle, or with another driver release?",
-        fix="power the machine off and on, look at the slot and at Above 4G Decoding, then try another driver release",
+    yield worded(
+        "gpu-not-started",
+        event.line,
+        strength=Strength.LIKELY if event.signature.id == "rm-init" else Strength.POSSIBLE,
+        why=f"the driver found {_gpu(event)} and could not start it" + (f" (its code is {code})" if code else ""),
     )
 
 
@@ -83,14 +71,7 @@ def kernel_module_of_another_version(story: Story, facts: Facts) -> Iterator[Hyp
         library = event.values.get("lib") or _near(story, event, "kernel-api-mismatch-client", "lib")
         module = _near(story, event, "kernel-api-mismatch-module", "driver")
         both = f": {library} against {module}" if library and module else ""
-        yield Hypothesis(
-            "driver-library-mismatch",
-            "version-mismatch",
-            Strength.DECISIVE,
-            (event.line,),
-            f"the loaded kernel module and the driver's libraries are of different versions{both}",
-            over=(_NO_DEVICE,),
-        )
+        yield worded("kernel-module-of-another-version", event.line, both=both)
 
 
 def _near(story: Story, event: Event, id: str, value: str) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envkit.facts import Facts
-from envkit.logs.records import Hypothesis, Strength
+from envkit.logs.causes._worded import worded
+from envkit.logs.records import Hypothesis
 from envkit.logs.story import Story
 
 
@@ -23,18 +24,4 @@ def ecc_error_of_a_program(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         return
     ranks = sorted({event.line.rank for event in events if event.line.rank is not None})
     where = f" on rank {', '.join(map(str, ranks[:8]))}" if ranks else ""
-    yield Hypothesis(
-        "ecc-uncorrectable",
-        "hardware-fault",
-        Strength.DECISIVE,
-        (events[0].line,),
-        f"CUDA reported an uncorrectable ECC error{where}: the GPU's memory is at fault, not the program",
-        over=(
-            "nccl-timeout-hang",
-            "nccl-remote-error",
-            "nccl-unhandled-cuda-error",
-            "gpu-hardware-unknown-error",
-            "cuda-init-no-device",
-            "insufficient-evidence",
-        ),
-    )
+    yield worded("uncorrectable-ecc", events[0].line, where=where)

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 
 from envkit.facts import Facts
-from envkit.logs.causes._cuda import code_of, first, lines_of
+from envkit.logs.causes._cuda import code_of, first
+from envkit.logs.causes._worded import worded
 from envkit.logs.causes.rules import by_rule, rule_of
 from envkit.logs.records import Event, Hypothesis, Strength
 from envkit.logs.story import Story
@@ -34,15 +35,7 @@ def nan_or_inf(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         yield from _scale_ran_out(overflows)
         return
     if event.signature.id in _SCALE:
-        yield Hypothesis(
-            _CATEGORY,
-            "precision",
-            Strength.DECISIVE,
-            lines_of(event, overflows[-1] if overflows else None),
-            "gradients overflow at every loss scale down to the smallest",
-            _DECIDE,
-            over=_OVER,
-        )
+        yield worded("loss-scale-ran-out", event, overflows[-1] if overflows else None)
     elif event.signature.id == "backward-nan":
         yield from _backward(story, event)
     elif rule_of(event) is not None:
@@ -55,24 +48,16 @@ def _backward(story: Story, event: Event) -> Iterator[Hypothesis]:
     """The function whose backward pass yields nan."""
     operation = event.values.get("op", "")
     unguarded = _UNGUARDED.match(operation)
-    yield Hypothesis(
-        _CATEGORY,
-        "program-bug" if unguarded else "precision",
-        Strength.LIKELY,
-        lines_of(event, first(story.of("anomaly-traceback"))),
-        f"{operation} yields nan for an input that its forward should have been kept from"
+    yield worded(
+        "backward-not-finite",
+        event,
+        first(story.of("anomaly-traceback")),
+        cause="program-bug" if unguarded else "precision",
+        why=f"{operation} yields nan for an input that its forward should have been kept from"
         if unguarded
         else f"{operation} yields nan",
-        _DECIDE,
-        over=_OVER,
     )
-    yield Hypothesis(
-        _CATEGORY,
-        "precision" if unguarded else "program-bug",
-        Strength.POSSIBLE,
-        lines_of(event),
-        f"{operation} yields nan",
-    )
+    yield worded("backward-yields-nan", event, cause="precision" if unguarded else "program-bug", operation=operation)
 
 
 def _not_finite(story: Story, event: Event, overflows: bool) -> Iterator[Hypothesis]:
@@ -84,38 +69,21 @@ def _not_finite(story: Story, event: Event, overflows: bool) -> Iterator[Hypothe
         if sampled
         else "the numbers are nan or infinite"
     )
-    yield Hypothesis(
-        _CATEGORY,
-        "precision",
-        Strength.POSSIBLE if event.has("warning") else Strength.LIKELY,
-        lines_of(event),
-        f"{why}, in a narrow type" if narrow else why,
-        _DECIDE,
-        over=_OVER,
+    yield worded(
+        "values-not-finite",
+        event,
+        strength=Strength.POSSIBLE if event.has("warning") else Strength.LIKELY,
+        why=f"{why}, in a narrow type" if narrow else why,
     )
     if not narrow and not sampled:
-        yield Hypothesis(
-            _CATEGORY,
-            "program-bug",
-            Strength.POSSIBLE,
-            lines_of(event),
-            "training diverged, as with a learning rate too high",
-            _DECIDE,
-        )
+        yield worded("training-diverged", event)
 
 
 def _scale_ran_out(overflows: tuple[Event, ...]) -> Iterator[Hypothesis]:
     """Skipped steps are usual while the scale settles; a scale of one or less is not."""
     low = [event for event in overflows if _scale(event) <= _SMALL_SCALE]
     if low:
-        yield Hypothesis(
-            _CATEGORY,
-            "precision",
-            Strength.LIKELY,
-            lines_of(low[-1]),
-            f"gradients overflow with the loss scale at {_scale(low[-1]):g}",
-            "does it run clean in bfloat16 or float32",
-        )
+        yield worded("loss-scale-fell", low[-1], why=f"gradients overflow with the loss scale at {_scale(low[-1]):g}")
 
 
 def _scale(event: Event) -> float:

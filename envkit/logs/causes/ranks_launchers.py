@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from envkit.facts import Facts
 from envkit.logs.causes._ranks import family, independent, quoted, stem
 from envkit.logs.causes._tracebacks import fatal
+from envkit.logs.causes._worded import worded
 from envkit.logs.records import Hypothesis, Role, Strength
 from envkit.logs.story import Story
 
@@ -51,11 +52,8 @@ def nobody_else_speaks(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     told = [event for event in found if event.values.get("signal") or event.values.get("exit")] or found
     how = told[0].values.get("signal") or ""
     name = signal.Signals(int(how)).name if how.isdigit() and int(how) in set(signal.Signals) else how
-    yield Hypothesis(
-        "insufficient-evidence",
-        "unknown-cut-log",
-        Strength.POSSIBLE,
-        quoted(told),
-        f"only the launcher speaks: a process ended{' by ' + name if name else ''}, and its own words are missing",
-        decide_by="the log of that process from its start, and dmesg of its host at that time",
+    yield worded(
+        "only-the-launcher-speaks",
+        *quoted(told),
+        by=f" by {name}" if name else "",
     )

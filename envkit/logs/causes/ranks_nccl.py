@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.logs.causes._ranks import family, quoted
+from envkit.logs.causes._worded import worded
 from envkit.logs.codes import nccl_version
 from envkit.logs.records import Event, Hypothesis, Role, Strength
 from envkit.logs.story import Story
@@ -61,13 +62,13 @@ def versions_differ(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """NCCL compares releases when a communicator is made (NVIDIA/nccl src/init.cc) and names both."""
     for event in family(story, "nccl-version-differs")[:1]:
         one, other = (_release(event.values.get(name)) for name in ("nccl", "nccl_other"))
-        yield Hypothesis(
-            "nccl-version-mismatch",
-            "version-mismatch",
-            Strength.DECISIVE,
-            quoted([event]),
-            f"rank {event.values.get('rank')} has NCCL {one}, rank {event.values.get('other_rank')} has {other}",
-            over=_ALL,
+        yield worded(
+            "nccl-versions-differ",
+            *quoted([event]),
+            rank=event.values.get("rank"),
+            one=one,
+            other_rank=event.values.get("other_rank"),
+            other=other,
         )
 
 
@@ -76,15 +77,7 @@ def symbol_missing(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     for event in family(story, "nccl-symbol-missing", "nccl-old-symbol")[:1]:
         system = re.search(r"/usr/(?:local/)?(?:lib|cuda)", event.line.text.partition("undefined symbol")[0])
         cause = "library-path-clash" if system and "site-packages" not in event.line.text else "version-mismatch"
-        yield Hypothesis(
-            "nccl-version-mismatch",
-            cause,
-            Strength.DECISIVE,
-            quoted([event]),
-            f"the libnccl that was loaded has no {event.values.get('symbol')}, which a library beside it needs",
-            decide_by="which libnccl.so.2 the process maps, and which nvidia-nccl packages are installed",
-            over=("undefined-symbol-abi-mismatch", "not-gpu-env"),
-        )
+        yield worded("nccl-symbol-missing", *quoted([event]), cause=cause, symbol=event.values.get("symbol"))
 
 
 def duplicate_gpu(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -92,13 +85,12 @@ def duplicate_gpu(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     found = family(story, "nccl-duplicate")
     if found:
         values = found[0].values
-        yield Hypothesis(
-            "nccl-duplicate-gpu",
-            "launch-config",
-            Strength.DECISIVE,
-            quoted(found),
-            f"ranks {values.get('rank')} and {values.get('other_rank')} both use the GPU at {values.get('pci')}",
-            over=(*_ALL, "not-gpu-env"),
+        yield worded(
+            "two-ranks-on-one-gpu",
+            *quoted(found),
+            rank=values.get("rank"),
+            other_rank=values.get("other_rank"),
+            pci=values.get("pci"),
         )
 
 
@@ -109,13 +101,11 @@ def shared_memory(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     if full or other:
         event = (full or other)[0]
         size = f" of {event.values['wanted']} bytes" if event.values.get("wanted") else ""
-        yield Hypothesis(
-            "nccl-shm-too-small",
-            "container-config",
-            Strength.DECISIVE if full else Strength.LIKELY,
-            quoted((*full, *other)),
-            f"a segment{size} could not be made in /dev/shm",
-            over=(*_ALL, "not-gpu-env"),
+        yield worded(
+            "nccl-segment-not-made",
+            *quoted((*full, *other)),
+            strength=Strength.DECISIVE if full else Strength.LIKELY,
+            size=size,
         )
 
 
@@ -129,15 +119,7 @@ def inner_cuda_failure(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     if multicast:
         words = multicast[0].values.get("error") or "no reason given"
         if "out of memory" not in words:
-            yield Hypothesis(
-                _CUDA,
-                "fabric-manager",
-                Strength.LIKELY,
-                quoted(multicast),
-                f"NVLink multicast could not be set up: {words}",
-                decide_by="whether it runs with NCCL_NVLS_ENABLE=0, and nvidia-smi -q says Fabric State: Completed",
-                over=(_SYSTEM, _REMOTE, "invalid-argument-device-mismatch", "nccl-timeout-hang"),
-            )
+            yield worded("multicast-not-set-up", *quoted(multicast), words=words)
             return
     found = [event for event in story.events if _inner(event) and event.role is not Role.ADVICE]
     # what is left after a root of its own is a consequence (the story has settled it), unless nothing else is there
@@ -164,14 +146,11 @@ def inner_cuda_failure(story: Story, facts: Facts) -> Iterator[Hypothesis]:
 def plugin(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """A network that NCCL_NET asks for and no plugin offers (NVIDIA/nccl src/plugin/net.cc)."""
     for event in family(story, "net-not-found", "net-plugin-failed")[:1]:
-        yield Hypothesis(
-            "nccl-net-plugin-not-found",
-            "container-config",
-            Strength.LIKELY,
-            (event.line, *(each.line for each in family(story, "net-plugin-absent", roots=False)[:1])),
-            f"the network `{(event.values.get('lib') or 'asked for').strip()}` is not there",
-            decide_by="whether NCCL_NET or NCCL_NET_PLUGIN is set, and whether ldconfig -p lists the plugin",
-            over=(_SYSTEM, "not-gpu-env"),
+        yield worded(
+            "nccl-network-absent",
+            event.line,
+            *(each.line for each in family(story, "net-plugin-absent", roots=False)[:1]),
+            lib=(event.values.get("lib") or "asked for").strip(),
         )
 
 
@@ -189,41 +168,13 @@ def bare_result(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     lines = tuple(dict.fromkeys([*quoted([event]), *(each.line for each in names[:1])]))
     kind = next((name for name in _STATUSES if event.signature.id.startswith(name)), "")
     if kind == "nccl-status-usage":
-        yield Hypothesis(
-            "nccl-duplicate-gpu",
-            "launch-config",
-            Strength.POSSIBLE,
-            lines,
-            "NCCL was used in a way it refuses, which is most often two ranks on one GPU",
-            decide_by="NCCL_DEBUG=WARN names both ranks and the bus id",
-        )
+        yield worded("bare-invalid-usage", *lines)
     elif kind == "nccl-status-remote":
-        yield Hypothesis(
-            _REMOTE,
-            "peer-failure",
-            Strength.POSSIBLE,
-            lines,
-            "a peer of this rank ended or went out of reach",
-            decide_by="the log of the rank that ended first",
-        )
+        yield worded("bare-remote-error", *lines)
     elif kind == "nccl-status-cuda":
-        yield Hypothesis(
-            _CUDA,
-            "unknown-cut-log",
-            Strength.FALLBACK,
-            lines,
-            "a CUDA call inside NCCL failed and the log does not say which",
-            decide_by="the NCCL WARN line of a run with NCCL_DEBUG=WARN",
-        )
+        yield worded("bare-cuda-error", *lines)
     else:
-        yield Hypothesis(
-            _SYSTEM,
-            "unknown-cut-log",
-            Strength.FALLBACK,
-            lines,
-            "NCCL failed and its own line that names what failed is not in the log",
-            decide_by="the NCCL WARN line of a run with NCCL_DEBUG=WARN",
-        )
+        yield worded("bare-system-error", *lines)
 
 
 def _read(words: str, *, between_processes: bool) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.logs.causes._ranks import family, independent, quoted, stem
+from envkit.logs.causes._worded import worded
 from envkit.logs.causes.rules import by_rule
 from envkit.logs.codes import status
 from envkit.logs.records import Event, Hypothesis, Role, Strength
@@ -29,14 +30,10 @@ def not_reached(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     event = found[0]
     error = event.values.get("error") or "no answer"
     if error == "Address already in use":
-        yield Hypothesis(
-            _SYSTEM, "launch-config", Strength.LIKELY, quoted(found), "the port is taken by another process"
-        )
+        yield worded("nccl-port-taken", *quoted(found))
         return
     if error in ("Permission denied", "Operation not permitted"):
-        yield Hypothesis(
-            _SYSTEM, "container-config", Strength.LIKELY, quoted(found), "the container may not open sockets"
-        )
+        yield worded("nccl-sockets-forbidden", *quoted(found))
         return
     local = _local_interface(story) or _local(event.values.get("device"))
     where = f" at {event.values['device']}" if event.values.get("device") else ""
@@ -58,16 +55,13 @@ def no_interface(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     for event in family(story, "nccl-address-family", "nccl-no-interface", "nccl-family-number")[:1]:
         asked = [each for each in story.events if "NCCL_SOCKET_IFNAME" in each.line.text]
         chosen = stem(event) == "nccl-family-number" or "NCCL_SOCKET_IFNAME" in event.line.text or bool(asked)
-        yield Hypothesis(
-            _SYSTEM,
-            "launch-config" if chosen else "container-config",
-            Strength.LIKELY,
-            quoted([event]),
-            "the interface that NCCL_SOCKET_IFNAME names is not there"
+        yield worded(
+            "nccl-without-interface",
+            *quoted([event]),
+            cause="launch-config" if chosen else "container-config",
+            why="the interface that NCCL_SOCKET_IFNAME names is not there"
             if chosen
             else "there is no network interface that NCCL can use",
-            decide_by="ip -br addr inside the container, and the value of NCCL_SOCKET_IFNAME",
-            over=(*_WRAPPERS, "nccl-net-plugin-not-found"),
         )
 
 
@@ -82,14 +76,10 @@ def peer_closed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         # NCCL's own line says more than torch's about it
         found = tuple(sorted(found, key=lambda event: stem(event) in ("nccl-aborted", "c10d-store-closed")))
         peer = found[0].values.get("device") or found[0].values.get("other_rank")
-        yield Hypothesis(
-            _REMOTE,
-            "peer-failure",
-            Strength.POSSIBLE,
-            tuple(dict.fromkeys([found[0].line, *quoted(found)]))[:2],
-            f"{'the peer ' + peer if peer else 'a peer'} closed its connection, so it ended before this rank",
-            decide_by="what the log of that peer says just before",
-            over=("nccl-timeout-hang",),
+        yield worded(
+            "peer-closed-connection",
+            *tuple(dict.fromkeys([found[0].line, *quoted(found)]))[:2],
+            why=f"{('the peer ' + peer if peer else 'a peer')} closed its connection, so it ended before this rank",
         )
 
 
@@ -108,14 +98,8 @@ def _completion(story: Story) -> Iterator[Hypothesis]:
     for event in found[:1]:
         row = status("ib", event.values.get("code") or "")
         meaning = f"{row.name}, {row.means}" if row else f"status {event.values.get('code')}"
-        yield Hypothesis(
-            _IB,
-            "network-fabric",
-            Strength.LIKELY,
-            quoted(found),
-            f"a message was not carried to {event.values.get('device') or 'a peer'}: {meaning}",
-            decide_by="whether one host is in all failures, and ib_write_bw runs between the two",
-            over=_WRAPPERS,
+        yield worded(
+            "ib-message-not-carried", *quoted(found), device=event.values.get("device") or "a peer", meaning=meaning
         )
 
 
@@ -124,13 +108,12 @@ def _adapter_event(story: Story) -> Iterator[Hypothesis]:
     for event in family(story, "ib-fatal-event", "ib-event-name", "ib-adapter-health")[:1]:
         port = "port" in (event.values.get("error") or "").lower()
         of = event.values.get("device") or ""
-        yield Hypothesis(
-            _IB,
-            "network-fabric" if port else "hardware-fault",
-            Strength.LIKELY,
-            quoted([event]),
-            f"the adapter{of and f' {of}'} reported {event.values.get('error') or 'a fatal event'}",
-            over=_WRAPPERS,
+        yield worded(
+            "ib-adapter-event",
+            *quoted([event]),
+            cause="network-fabric" if port else "hardware-fault",
+            of=of and f" {of}",
+            error=event.values.get("error") or "a fatal event",
         )
 
 
@@ -141,15 +124,7 @@ def _connection(story: Story) -> Iterator[Hypothesis]:
         if "annot allocate memory" in error:
             yield Hypothesis(_SYSTEM, "host-resource", Strength.LIKELY, quoted([event]), _LOCKED, over=_WRAPPERS)
             continue
-        yield Hypothesis(
-            _IB,
-            "network-fabric",
-            Strength.LIKELY,
-            quoted([event]),
-            f"a connection between adapters could not be used: {error.strip()}",
-            decide_by="the state, GID and subnet of both ports, and whether NCCL_CROSS_NIC=0 helps",
-            over=_WRAPPERS,
-        )
+        yield worded("ib-connection-unusable", *quoted([event]), error=error.strip())
 
 
 def _memory(story: Story) -> Iterator[Hypothesis]:
@@ -165,15 +140,7 @@ def _memory(story: Story) -> Iterator[Hypothesis]:
         else:
             cause, strength = "container-config", Strength.POSSIBLE
             because = f"the adapter refused a call ({error or event.values.get('device') or 'no reason given'})"
-        yield Hypothesis(
-            _SYSTEM,
-            cause,
-            strength,
-            quoted([event]),
-            because,
-            decide_by="ulimit -l inside the container; lsmod for nvidia_peermem",
-            over=_WRAPPERS,
-        )
+        yield worded("ib-memory-refused", *quoted([event]), cause=cause, strength=strength, why=because)
 
 
 def _transport(story: Story) -> Iterator[Hypothesis]:
@@ -181,12 +148,11 @@ def _transport(story: Story) -> Iterator[Hypothesis]:
     for event in family(story, "ucx-error", "nccl-host-memory")[:1]:
         words = event.values.get("error") or event.line.text
         network = re.search(r"onnect|nreachable|imed out|endpoint|refused|reset", words)
-        yield Hypothesis(
-            _SYSTEM,
-            "network-fabric" if network else "host-resource",
-            Strength.POSSIBLE,
-            quoted([event]),
-            f"the transport could not go on: {words.strip()[:160]}",
+        yield worded(
+            "transport-stopped",
+            *quoted([event]),
+            cause="network-fabric" if network else "host-resource",
+            words=words.strip()[:160],
         )
 
 
@@ -199,15 +165,7 @@ def meeting_point(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     yield from _meeting_rule(story, "c10d-bind-refused")
     yield from _not_met(story)
     for event in family(story, "gloo-no-address")[:1]:
-        yield Hypothesis(
-            "not-gpu-env",
-            "launch-config",
-            Strength.LIKELY,
-            quoted([event]),
-            f"gloo found no address for `{event.values.get('device') or 'this host'}`",
-            decide_by="ip -br addr, and what GLOO_SOCKET_IFNAME and /etc/hosts say",
-            fix="set GLOO_SOCKET_IFNAME to an interface that exists, or give the host name an address",
-        )
+        yield worded("gloo-without-address", *quoted([event]), device=event.values.get("device") or "this host")
     yield from _meeting_rule(story, "c10d-clients-joined", "c10d-clients-waiting")
     yield from _meeting_rule(story, "c10d-environment-missing")
 
@@ -228,15 +186,12 @@ def _not_met(story: Story) -> Iterator[Hypothesis]:
             (each.values["device"] for each in retried if "device" in each.values), ""
         )
         local = _local(place)
-        yield Hypothesis(
-            "not-gpu-env",
-            "network-fabric",
-            Strength.POSSIBLE if others or event.role is Role.CASCADE else Strength.LIKELY,
-            tuple(dict.fromkeys([event.line, *(each.line for each in retried[:1])])),
-            f"the place where the ranks meet{' (' + place + ')' if place else ''} was not reached"
+        yield worded(
+            "meeting-point-not-reached",
+            *tuple(dict.fromkeys([event.line, *(each.line for each in retried[:1])])),
+            strength=Strength.POSSIBLE if others or event.role is Role.CASCADE else Strength.LIKELY,
+            why=f"the place where the ranks meet{(' (' + place + ')' if place else '')} was not reached"
             + ("; that address ends at its own machine" if local else ""),
-            decide_by="whether rank 0 runs and listens there, and nc -vz reaches it from this host",
-            fix="give all nodes an address of rank 0 that they reach (MASTER_ADDR, GLOO_SOCKET_IFNAME)",
         )
 
 

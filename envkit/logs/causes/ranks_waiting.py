@@ -9,6 +9,7 @@ from envkit.facts import Facts
 from envkit.logs import hang
 from envkit.logs.causes._ranks import family, independent, quoted, stem
 from envkit.logs.causes._tracebacks import events_in, fatal
+from envkit.logs.causes._worded import worded
 from envkit.logs.codes import signal_of
 from envkit.logs.hang import Wait
 from envkit.logs.records import Event, Hypothesis, Line, Role, Strength
@@ -39,15 +40,7 @@ def told_apart(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         values = prints[0].values
         one, other = _print(values, ""), _print(values, "other_")
         between = f"rank {values.get('rank')} is at {one}, rank {values.get('other_rank')} at {other}"
-        yield Hypothesis(
-            _HANG,
-            "rank-desync",
-            Strength.DECISIVE,
-            quoted(prints),
-            between if values.get("rank") else _DIFFERS,
-            decide_by="the stacks of both ranks at that collective",
-            over=("not-gpu-env", "nccl-remote-error"),
-        )
+        yield worded("collectives-differ", *quoted(prints), why=between if values.get("rank") else _DIFFERS)
         return
     flight = family(story, "flight-difference", "flight-culprit", "flight-match-state", "flight-missing-ranks")
     report = family(story, "c10d-desync-report")
@@ -85,49 +78,23 @@ def waited(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     named = f"; rank {', '.join(map(str, absent[:8]))} reported nothing" if 0 < len(absent) <= 64 else ""
     own = _own_failure(story)
     if own is not None:
-        yield Hypothesis(
-            _HANG,
-            "peer-failure",
-            Strength.FALLBACK,
-            (*lines[:1], own),
-            "ranks waited for one that had failed",
-            decide_by="whether that failure came before the time-out",
-        )
+        yield worded("waited-for-a-failed-rank", *lines[:1], own)
         return
     if ended := _ended_otherwise(story):
         exit_line, how = ended
-        yield Hypothesis(
-            _HANG,
-            "peer-failure",
-            Strength.LIKELY,
-            (*lines[:1], exit_line),
-            f"a rank ended by {how}, and the others waited for it{named}",
-            decide_by="the last lines of that rank's own log, and dmesg of its host",
-            over=("nccl-remote-error", "insufficient-evidence"),
-        )
+        yield worded("waited-for-an-ended-rank", *lines[:1], exit_line, how=how, named=named)
         return
     differing = hang.differing(found)
     if differing:
-        yield Hypothesis(
-            _HANG,
-            "rank-desync",
-            Strength.LIKELY,
-            tuple(wait.event.line for wait in differing[:4]),
-            f"{_DIFFERS}: " + ", ".join(_says(wait) for wait in differing[:4]) + named,
-            decide_by="which code path the ranks that differ took: give the flight-recorder files of all ranks",
-            over=("nccl-remote-error", "not-gpu-env"),
+        yield worded(
+            "waited-in-other-collectives",
+            *tuple(wait.event.line for wait in differing[:4]),
+            why=f"{_DIFFERS}: " + ", ".join(_says(wait) for wait in differing[:4]) + named,
         )
         return
     limit = next((wait.timeout_ms for wait in found if wait.timeout_ms), None)
     if limit and (slow := _phase_as_old(story, limit)):
-        yield Hypothesis(
-            _HANG,
-            "launch-config",
-            Strength.LIKELY,
-            (*lines[:1], slow),
-            f"one process was at work on something for as long as the others waited ({limit // 1000} s){named}",
-            decide_by="whether the job goes on with a longer timeout= in init_process_group",
-        )
+        yield worded("waited-for-long-work", *lines[:1], slow, limit=limit // 1000, named=named)
         return
     yield _unexplained(story, found, lines, named)
 
@@ -165,14 +132,7 @@ def teardown_only(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     found = [event for event in story.events if stem(event) in _TEARDOWN and event.role is not Role.ADVICE]
     others = [event for event in story.events if event.category == _HANG and event not in found]
     if found and not others and not story.roots:
-        yield Hypothesis(
-            _HANG,
-            "unknown-cut-log",
-            Strength.FALLBACK,
-            quoted(found),
-            "the watchdog ended the process, and the line that says why is not in the log",
-            decide_by="the first lines of all ranks that speak of a time-out or an error",
-        )
+        yield worded("watchdog-ended-the-process", *quoted(found))
 
 
 def reduction_unfinished(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -182,31 +142,19 @@ def reduction_unfinished(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         told = [each for each in names if each.role is not Role.ADVICE]
         by_rank = {each.values.get("names") for each in told if stem(each) == "ddp-no-grad-names"}
         which = told[0].values.get("names", "").strip() if told else ""
-        yield Hypothesis(
-            "not-gpu-env",
-            "rank-desync" if len(by_rank) > 1 else "program-bug",
-            Strength.DECISIVE if told else Strength.LIKELY,
-            (*quoted(told[:1]), event.line),
-            f"these parameters got no gradient: {which[:200]}"
+        yield worded(
+            "parameters-without-gradient",
+            *quoted(told[:1]),
+            event.line,
+            cause="rank-desync" if len(by_rank) > 1 else "program-bug",
+            strength=Strength.DECISIVE if told else Strength.LIKELY,
+            why=f"these parameters got no gradient: {which[:200]}"
             if which
             else "some parameters got no gradient in a step",
-            decide_by="TORCH_DISTRIBUTED_DEBUG=DETAIL names the parameters",
-            fix="leave frozen or unused parameters out (requires_grad=False before DDP), use every output in the loss, "
-            "or pass find_unused_parameters=True",
-            over=(_HANG,),
         )
     for event in family(story, "ddp-marked-twice")[:1]:
         beside = family(story, "ddp-parameter-name", roots=False)
-        yield Hypothesis(
-            "not-gpu-env",
-            "program-bug",
-            Strength.DECISIVE,
-            (event.line, *quoted(beside[:1])),
-            "a parameter's gradient was ready twice in one backward pass",
-            decide_by="whether activation checkpointing is re-entrant or a module is used twice in the forward pass",
-            fix="use checkpoint(use_reentrant=False), or static_graph=True, and call the module once in a step",
-            over=(_HANG,),
-        )
+        yield worded("gradient-ready-twice", event.line, *quoted(beside[:1]))
 
 
 def _unexplained(story: Story, found: tuple[Wait, ...], lines: tuple[Line, ...], named: str) -> Hypothesis:
@@ -230,15 +178,7 @@ def _unexplained(story: Story, found: tuple[Wait, ...], lines: tuple[Line, ...],
         )
     else:
         cause, why = "rank-desync", f"{where} did not end, and the ranks that did not join it do not say why{named}"
-    return Hypothesis(
-        _HANG,
-        cause,
-        Strength.POSSIBLE,
-        lines,
-        why,
-        decide_by="the stacks of all ranks while it hangs, or their flight-recorder files: a rank elsewhere than the "
-        "others is the program's fault, all at the same place the transport's",
-    )
+    return worded("waited-without-a-reason", *lines, cause=cause, why=why)
 
 
 def _best_lines(found: tuple[Wait, ...], reports: list[Event]) -> tuple[Line, ...]:

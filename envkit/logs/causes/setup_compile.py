@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.logs.causes._setup import hypothesis, in_container, roots_of, unless_only_warned, words_seen
+from envkit.logs.causes._worded import worded
 from envkit.logs.records import Event, Hypothesis, Strength
 from envkit.logs.story import Story
 
@@ -61,12 +62,11 @@ def toolkit_of_another_cuda(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         if has and torch:
             because = f"nvcc is of CUDA {has}, and torch was built with {torch}"
         clash = event.signature.id.startswith("cmake")
-        yield hypothesis(
+        yield worded(
+            "toolkit-of-another-cuda",
             event,
-            "library-path-clash" if clash else "version-mismatch",
-            Strength.DECISIVE,
-            "two CUDA toolkits are found: headers and compiler are not of the same one" if clash else because,
-            over=_AFTER,
+            cause="library-path-clash" if clash else "version-mismatch",
+            why="two CUDA toolkits are found: headers and compiler are not of the same one" if clash else because,
         )
         return
 
@@ -107,14 +107,7 @@ def toolkit_missing(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     else:
         cause = "container-config" if container else "wrong-build-installed"
         because = "no CUDA toolkit was found to build with: only the runtime is installed, or CUDA_HOME names no folder"
-    yield hypothesis(
-        event,
-        cause,
-        strength,
-        because,
-        decide_by="is there an nvcc anywhere, and does CUDA_HOME name its folder?",
-        over=(*_AFTER, "missing-shared-library"),
-    )
+    yield worded("toolkit-missing", event, cause=cause, strength=strength, why=because)
 
 
 def build_settings(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -143,14 +136,7 @@ def source_of_an_older_torch(story: Story, facts: Facts) -> Iterator[Hypothesis]
         header = _OLD_HEADER.search(event.line.text)
         if header is None:
             continue
-        yield hypothesis(
-            event,
-            "version-mismatch",
-            Strength.LIKELY,
-            f"the extension's sources are for an older torch: the installed one has no {header['path']}",
-            category="undefined-symbol-abi-mismatch",
-            over=_AFTER,
-        )
+        yield worded("source-of-an-older-torch", event, path=header["path"])
         return
 
 
@@ -162,13 +148,11 @@ def no_gpu_while_building(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     said = [event for event in story.in_category(*_NO_CUDA) if event.signature.id != "no-runtime-found"]
     for trace in story.tracebacks:
         if trace.kind.endswith("IndexError") and trace.frames and trace.frames[-1].function == "_get_cuda_arch_flags":
-            yield Hypothesis(
-                _ID,
-                "container-config",
-                Strength.POSSIBLE if said else Strength.DECISIVE,
-                (trace.line, *(event.line for event in story.of("no-runtime-found")[:1])),
-                "the build asked torch which architectures to compile for, and there was no GPU to answer",
-                fix="set TORCH_CUDA_ARCH_LIST to the architectures of the GPUs it shall run on",
+            yield worded(
+                "no-gpu-while-building",
+                trace.line,
+                *(event.line for event in story.of("no-runtime-found")[:1]),
+                strength=Strength.POSSIBLE if said else Strength.DECISIVE,
                 over=("not-gpu-env",) if said else (*_AFTER, "cuda-init-no-device"),
             )
             return
@@ -193,8 +177,8 @@ def host_compiler(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     elif most:
         because = f"the host compiler{f' {gcc}' if gcc else ''} is newer than {most}, the newest that this CUDA takes"
     decisive = event.signature.id in _STATED_HOST
-    yield hypothesis(
-        event, "version-mismatch", Strength.DECISIVE if decisive else Strength.LIKELY, because, over=(*_AFTER, _ID)
+    yield worded(
+        "host-compiler-not-taken", event, strength=Strength.DECISIVE if decisive else Strength.LIKELY, why=because
     )
 
 
@@ -221,14 +205,13 @@ def triton_launcher(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         where = f" ({places[0].values['path']})" if places else ""
         because = f"the linker finds no libcuda.so, only the driver's libcuda.so.1{where}"
     triton = kind != "triton-lcuda" or words_seen(story, "triton", "inductor", "torch")
-    yield hypothesis(
+    yield worded(
+        "triton-launcher-not-built",
         root,
-        cause,
-        Strength.LIKELY if triton else Strength.POSSIBLE,
-        because,
-        category="triton-libcuda-not-found",
-        more=places[:1],
-        over=(*_AFTER, "missing-shared-library", _ID),
+        *places[:1],
+        cause=cause,
+        strength=Strength.LIKELY if triton else Strength.POSSIBLE,
+        why=because,
     )
 
 

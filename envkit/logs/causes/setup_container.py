@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.logs.causes._setup import gpus_listed, hypothesis, in_container, roots_of, words_seen
+from envkit.logs.causes._worded import worded
 from envkit.logs.records import Event, Hypothesis, Strength
 from envkit.logs.story import Story
 
@@ -39,12 +40,11 @@ def engine_without_gpus(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     kind = event.signature.id
     snap = words_seen(story, "snap services docker", "/snap/docker", "snap install docker")
     because = _ENGINE.get(kind, "the container engine has no way to give GPUs")
-    yield hypothesis(
+    yield worded(
+        "engine-without-gpus",
         event,
-        "version-mismatch" if kind in _OLD_ENGINE else "container-config",
-        Strength.DECISIVE,
-        because + (", and the docker of snap brings its own" if snap else ""),
-        over=_OVER,
+        cause="version-mismatch" if kind in _OLD_ENGINE else "container-config",
+        why=because + (", and the docker of snap brings its own" if snap else ""),
     )
 
 
@@ -77,11 +77,10 @@ def selinux(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     for event in roots_of(story, "selinux-docker-wrapper", "selinux-wrapper")[:1]:
         plain = event.line.text.lower()
         named = event.signature.id == "selinux-wrapper" or "nvidia" in plain or words_seen(story, "nvidia")
-        yield hypothesis(
+        yield worded(
+            "selinux-denies",
             event,
-            "container-config",
-            Strength.LIKELY if named else Strength.FALLBACK,
-            "the policy denies what the container needs for its GPUs",
+            strength=Strength.LIKELY if named else Strength.FALLBACK,
             over=_OVER if named else (),
         )
 
@@ -105,14 +104,7 @@ def shared_memory(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     elif "bus error" in plain or "shared memory" in plain or event.signature.id == "shm-bus-worker":
         cause, because = "container-config", "a worker died of a bus error: /dev/shm has no room for its batch"
     elif "no such file" in plain:
-        yield hypothesis(
-            event,
-            "peer-failure",
-            Strength.POSSIBLE,
-            "a shared tensor is gone: the process that made it has ended",
-            category="not-gpu-env",
-            decide_by="the first error of the process that owned it",
-        )
+        yield worded("shared-tensor-gone", event)
         return
     else:
         cause, because = "container-config", "a shared tensor could not be made"

@@ -16,6 +16,7 @@ from envkit.logs.causes._setup import (
     unless_only_warned,
     words_seen,
 )
+from envkit.logs.causes._worded import worded
 from envkit.logs.records import Event, Hypothesis, Strength
 from envkit.logs.story import Story
 
@@ -153,14 +154,7 @@ def _started_so(story: Story, event: Event, strength: Strength) -> Hypothesis | 
         because = "the platform has no CUDA"
         return hypothesis(event, "no-gpu-or-driver", strength, because, over=_AFTER, decide_by="is it a Mac?")
     if _under_ray(story, event):
-        return hypothesis(
-            event,
-            "launch-config",
-            strength,
-            "a Ray worker was given no GPU: Ray hides all GPUs from a task or actor that asked for none",
-            decide_by="does the task or actor say num_gpus?",
-            over=_AFTER,
-        )
+        return worded("ray-worker-without-gpu", event, strength=strength)
     return None
 
 
@@ -168,34 +162,24 @@ def _unseen(story: Story, event: Event, strength: Strength) -> Hypothesis:
     """A process that sees no GPU and does not say why: where it ran, and what nvidia-smi showed."""
     works = gpus_listed(story)
     if works is not None and _on_login(event):
-        return hypothesis(
+        return worded(
+            "gpu-shown-but-not-seen",
             event,
-            "container-config" if in_container(story) else "launch-config",
-            min(strength, Strength.LIKELY),
-            f"nvidia-smi shows a GPU, and this process sees none: {_short(event)}",
-            more=(works,),
-            decide_by="did nvidia-smi run in the same container and job, with the same CUDA_VISIBLE_DEVICES?",
-            over=_AFTER,
+            works,
+            cause="container-config" if in_container(story) else "launch-config",
+            strength=min(strength, Strength.LIKELY),
+            event=_short(event),
         )
     if in_container(story):
         sign = container_sign(story)
-        return hypothesis(
+        return worded(
+            "container-sees-no-gpu",
             event,
-            "container-config",
-            strength,
-            f"the process in the container sees no GPU: {_short(event)}",
-            more=(sign,) if sign is not None and sign.signature.id.startswith("setup-docker") else (),
-            decide_by="does nvidia-smi work on the host, and in a container started with --gpus all?",
-            over=_AFTER,
+            *((sign,) if sign is not None and sign.signature.id.startswith("setup-docker") else ()),
+            strength=strength,
+            event=_short(event),
         )
-    return hypothesis(
-        event,
-        "no-gpu-or-driver",
-        strength,
-        f"the process finds no usable GPU or driver: {_short(event)}",
-        decide_by="does nvidia-smi work on this machine, and in this job?",
-        over=_AFTER,
-    )
+    return worded("process-sees-no-gpu", event, strength=strength, event=_short(event))
 
 
 def asked_device_without_cuda(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -247,15 +231,7 @@ def cluster_without_gpus(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """Kubernetes has no GPU to give: all taken, or the device plugin finds no driver (k8s-device-plugin)."""
     plugins = [event for event in roots_of(story, _ID) if event.signature.id in _PLUGIN]
     if plugins:
-        yield hypothesis(
-            plugins[0],
-            "container-config",
-            Strength.LIKELY,
-            "the device plugin's container sees no driver: the node's engine does not run it with NVIDIA's runtime",
-            more=story.of("plugin-hint")[:1],
-            decide_by="does nvidia-smi work on the node? then its container runtime is not configured",
-            over=("docker-no-gpu-driver", "missing-shared-library"),
-        )
+        yield worded("device-plugin-sees-no-driver", plugins[0], *story.of("plugin-hint")[:1])
         return
     # the sentence of the scheduler goes on about preemption, by which a row for any shortage may have found it
     for event in story.roots:
@@ -264,19 +240,11 @@ def cluster_without_gpus(story: Story, facts: Facts) -> Iterator[Hypothesis]:
             continue
         short, nodes = (shortage["short"], shortage["all"]) if shortage else (None, None)
         every = short is not None and short == nodes
-        yield hypothesis(
+        yield worded(
+            "no-free-gpu-in-cluster",
             event,
-            "container-config" if every and nodes == "1" else "infra",
-            Strength.LIKELY,
-            f"{short} of {nodes} nodes have no free GPU to give" if short else "the node has no free GPU to give",
-            category=_ID,
-            over=("not-gpu-env",),
-            decide_by="does `kubectl describe node` show nvidia.com/gpu above zero? then they are taken; is it zero or "
-            "absent? then the device plugin finds no driver",
-            next=(
-                "kubectl describe nodes | grep -A8 Allocatable",
-                "kubectl logs -n gpu-operator -l app=nvidia-device-plugin-daemonset",
-            ),
+            cause="container-config" if every and nodes == "1" else "infra",
+            why=f"{short} of {nodes} nodes have no free GPU to give" if short else "the node has no free GPU to give",
         )
         return
 
@@ -287,13 +255,7 @@ def visible_devices(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     if stated:
         event = stated[0]
         value = event.values.get("visible") or event.values.get("device") or ""
-        yield hypothesis(
-            event,
-            "launch-config",
-            Strength.DECISIVE,
-            f"the program cannot use the visible devices it was given: {value}",
-            over=(_ID, "not-gpu-env"),
-        )
+        yield worded("visible-devices-not-usable", event, value=value)
         return
     none = [event for event in story.in_category(_ID) if event.signature.id in _SAYS_NONE]
     if not none:
@@ -309,15 +271,7 @@ def visible_devices(story: Story, facts: Facts) -> Iterator[Hypothesis]:
             seen = f"CUDA_VISIBLE_DEVICES is {value} on a machine with {len(listed)} GPU"
         else:
             continue
-        yield hypothesis(
-            event,
-            "launch-config",
-            Strength.LIKELY,
-            f"{seen}, which hides every GPU",
-            category="cuda-visible-devices-misuse",
-            more=(given,),
-            over=(_ID, *_AFTER),
-        )
+        yield worded("visible-devices-hide-all", event, given, seen=seen)
         return
 
 
@@ -335,13 +289,11 @@ def lost_in_container(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     because = "NVML cannot open the GPU any more: the container's device rules no longer hold it"
     if works is not None:
         because += ", while nvidia-smi works elsewhere in the log"
-    yield hypothesis(
+    yield worded(
+        "container-lost-its-gpu",
         event,
-        "container-config",
-        strength,
-        because,
-        more=[*reload[:1]],
-        decide_by="does nvidia-smi work on the host, and in a container started now?",
+        *reload[:1],
+        strength=strength,
         over=() if broken else (_ID, "missing-shared-library"),
     )
 

@@ -14,6 +14,7 @@ from envkit.logs.causes._setup import (
     unless_only_warned,
     words_seen,
 )
+from envkit.logs.causes._worded import worded
 from envkit.logs.codes import cuda_version
 from envkit.logs.records import Hypothesis, Role, Strength
 from envkit.logs.story import Story
@@ -48,26 +49,12 @@ def driver_too_old(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     wants = _cuda(event.values.get("cuda")) or _cuda(story.value("cuda")) or _built_for(story)
     without = started_without_gpus(story, event)
     if event.signature.id != "driver-too-old-torch" and without is not None:
-        yield hypothesis(
-            event,
-            "container-config",
-            Strength.LIKELY,
-            "the container was started without GPUs, so that there is no driver in it and CUDA takes it for too old",
-            more=(without,),
-            decide_by="does nvidia-smi work in this container?",
-            over=_NO_DEVICE,
-        )
+        yield worded("old-driver-is-no-driver", event, without)
         return
     strength = unless_only_warned(story, event, Strength.DECISIVE)
     if speaks and wants and _at_least(speaks, wants):
-        yield hypothesis(
-            event,
-            "library-path-clash",
-            min(strength, Strength.LIKELY),
-            f"the driver speaks CUDA {speaks} and torch is built for {wants}, so that another library with a newer "
-            "CUDA says this",
-            decide_by="which libraries does the process load (LD_DEBUG=libs), and of which CUDA are they?",
-            over=_NO_DEVICE,
+        yield worded(
+            "newer-library-than-torch", event, strength=min(strength, Strength.LIKELY), speaks=speaks, wants=wants
         )
         strength = Strength.POSSIBLE
     because = "the driver is older than the program's CUDA needs"
@@ -93,15 +80,7 @@ def driver_library_mismatch(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     compat = next((path for path in story.of("setup-library-path") if "compat" in path.values.get("path", "")), None)
     if event.signature.id.startswith("driver-mismatch-803") and (compat or in_container(story)):
         seen = f": {compat.values['path']}" if compat else ""
-        yield hypothesis(
-            event,
-            "library-path-clash",
-            Strength.LIKELY,
-            f"in the container a libcuda of another driver is found before the host's{seen}",
-            more=(compat,) if compat else (),
-            decide_by="does `ldconfig -p | grep libcuda` name a compat folder first?",
-            over=over,
-        )
+        yield worded("foreign-libcuda-in-container", event, *((compat,) if compat else ()), seen=seen)
         strength = Strength.POSSIBLE
     because = differ or "kernel module and libraries of the driver differ: it was updated without a reboot"
     yield hypothesis(event, "version-mismatch", strength, because, more=more[:2], over=over)
@@ -116,27 +95,12 @@ def forward_compat(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     gpu = story.value("gpu")
     compat = next((path for path in story.of("setup-library-path") if "compat" in path.values.get("path", "")), None)
     strength = unless_only_warned(story, event, Strength.LIKELY)
-    over = (*_NO_DEVICE, "driver-too-old")
     if compat is not None:
-        yield hypothesis(
-            event,
-            "library-path-clash",
-            strength,
-            f"the library path names a compat folder: {compat.values['path']}",
-            more=(compat,),
-            over=over,
-        )
+        yield worded("compat-folder-on-path", event, compat, strength=strength, path=compat.values["path"])
         strength = Strength.POSSIBLE
     at = f" on {gpu}" if gpu else ""
     driver = f" and the driver is {story.value('driver')}" if story.value("driver") else ""
-    yield hypothesis(
-        event,
-        "version-mismatch",
-        strength,
-        f"the program's CUDA is newer than the driver, and its compat libcuda does not work{at}{driver}",
-        decide_by="is the driver older than the image's CUDA needs, or was it updated without a reboot?",
-        over=over,
-    )
+    yield worded("compat-does-not-work", event, strength=strength, at=at, driver=driver)
 
 
 def fabric_not_ready(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -150,13 +114,7 @@ def fabric_not_ready(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     if event.signature.id == "fabric-state" and not words_seen(story, "802", "cuda", "fabric"):
         return
     if not service:
-        yield hypothesis(
-            event,
-            "fabric-manager",
-            unless_only_warned(story, event, Strength.LIKELY),
-            "CUDA says that the system is not initialized: the NVSwitch fabric waits for its fabric manager",
-            over=over,
-        )
+        yield worded("fabric-not-ready", event, strength=unless_only_warned(story, event, Strength.LIKELY))
         return
     first = service[0]
     because = "the fabric manager's service did not start"

@@ -15,6 +15,7 @@ from envkit.logs.causes._setup import (
     unless_only_warned,
     words_seen,
 )
+from envkit.logs.causes._worded import worded
 from envkit.logs.records import Event, Hypothesis, Strength
 from envkit.logs.story import Story
 
@@ -50,20 +51,11 @@ def missing_library(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     elif event.signature.id.startswith("lib-bnb"):
         yield from _bitsandbytes(story, event, strength)
     elif _ROCM.search(library):
-        yield hypothesis(
-            event, "wrong-build-installed", strength, f"{library} is of ROCm: a build for AMD is installed", over=_AFTER
-        )
+        yield worded("library-of-rocm", event, strength=strength, library=library)
     elif _TORCH_SIDE.search(library):
         yield _torch_side(story, event, library, strength)
     elif _CUDNN_PART.search(library) or event.signature.id in ("lib-nvrtc-builtins", "lib-cudnn-windows"):
-        yield hypothesis(
-            event,
-            "library-path-clash",
-            strength,
-            f"{library} is not where the loader looks, or another copy of its family is found first",
-            decide_by="is it below site-packages/nvidia, and that folder not on the loader's path?",
-            over=(*_AFTER, "cudnn-not-initialized"),
-        )
+        yield worded("library-found-elsewhere", event, strength=strength, library=library)
     else:
         yield from _toolkit_side(story, event, library, strength)
 
@@ -83,28 +75,14 @@ def _other_tensorrt(story: Story, event: Event, strength: Strength) -> Hypothesi
         return None
     found_of, read_by = event.values.get("found"), event.values.get("wanted")
     pair = f": it is of {found_of} and {read_by} reads it" if found_of else ""
-    return hypothesis(
-        event,
-        "version-mismatch",
-        strength,
-        f"the engine file was built by another release of TensorRT{pair}",
-        fix="build the engine again with the TensorRT that loads it",
-        over=_AFTER_ABI,
-    )
+    return worded("engine-of-another-tensorrt", event, strength=strength, pair=pair)
 
 
 def _other_nccl(story: Story, event: Event, strength: Strength) -> Hypothesis | None:
     symbol = event.values.get("symbol") or ""
     if not symbol.startswith(("nccl", "pnccl")):
         return None
-    return hypothesis(
-        event,
-        "version-mismatch",
-        strength,
-        f"the NCCL that is loaded lacks {symbol}: it is older than torch needs",
-        category="nccl-version-mismatch",
-        over=(_SYMBOL, *_AFTER_ABI),
-    )
+    return worded("nccl-older-than-torch", event, strength=strength, symbol=symbol)
 
 
 def _other_runtime(story: Story, event: Event, strength: Strength) -> Hypothesis | None:
@@ -117,13 +95,12 @@ def _other_runtime(story: Story, event: Event, strength: Strength) -> Hypothesis
 def _package_of_other_torch(story: Story, event: Event, strength: Strength) -> Hypothesis | None:
     if event.signature.id not in ("symbol-xformers", "symbol-operator", "symbol-no-operator", "symbol-vision-ops"):
         return None
-    return hypothesis(
+    return worded(
+        "package-of-another-torch",
         event,
-        "version-mismatch",
-        strength,
-        f"{_package(event)} was built for another torch than the installed {story.value('torch') or 'one'}",
-        decide_by="do the versions of both packages belong together, and their CUDA (pip list)?",
-        over=_AFTER_ABI,
+        strength=strength,
+        package=_package(event),
+        torch=story.value("torch") or "one",
     )
 
 
@@ -133,13 +110,14 @@ def _extension_of_other_torch(story: Story, event: Event, strength: Strength) ->
         return None
     # a copy in ~/.local is found before that of the environment
     shadowed = "/.local/" in path and not words_seen(story, "/.local/lib/python3", "pip3] torch")
-    return hypothesis(
+    return worded(
+        "extension-of-another-torch",
         event,
-        "library-path-clash" if shadowed else "version-mismatch",
-        strength,
-        f"{_base(path) or 'the extension'} was compiled against another torch than the installed "
-        f"{story.value('torch') or 'one'}: it misses {_cut(symbol)}",
-        over=_AFTER_ABI,
+        cause="library-path-clash" if shadowed else "version-mismatch",
+        strength=strength,
+        path=_base(path) or "the extension",
+        torch=story.value("torch") or "one",
+        symbol=_cut(symbol),
     )
 
 
@@ -150,14 +128,13 @@ def _mixed_cuda(story: Story, event: Event, strength: Strength) -> Hypothesis | 
     extension = bool(path) and not _CUDA_MIXED.search(_base(path)) and "torch/lib" not in path
     wrong = extension and not library
     wants = _cut(symbol or event.values.get("version") or "")
-    return hypothesis(
+    return worded(
+        "cuda-libraries-mixed",
         event,
-        "version-mismatch" if wrong or event.signature.id == "link-undefined" else "library-path-clash",
-        strength,
-        f"CUDA libraries of different releases meet: {_base(path) or 'a library'} wants {wants}"
+        cause="version-mismatch" if wrong or event.signature.id == "link-undefined" else "library-path-clash",
+        strength=strength,
+        why=f"CUDA libraries of different releases meet: {_base(path) or 'a library'} wants {wants}"
         + (f" of {library}" if library else ""),
-        decide_by="from which folder does each of them come (LD_LIBRARY_PATH, the system, site-packages/nvidia)?",
-        over=_AFTER_ABI,
     )
 
 
@@ -165,27 +142,26 @@ def _other_dll(story: Story, event: Event, strength: Strength) -> Hypothesis | N
     if not event.signature.id.startswith("symbol-dll"):
         return None
     strange = not words_seen(story, "cuda", "torch", "nvidia")
-    return hypothesis(
+    return worded(
+        "dll-missing-or-other",
         event,
-        "version-mismatch",
-        Strength.POSSIBLE if strange else strength,
-        f"{event.values.get('module') or 'the module'} needs a DLL that is missing or of another version",
-        decide_by="which of its DLLs is missing (Dependencies, dumpbin /dependents)?",
+        strength=Strength.POSSIBLE if strange else strength,
         over=() if strange else _AFTER_ABI,
+        module=event.values.get("module") or "the module",
     )
 
 
 def _other_binary(story: Story, event: Event, strength: Strength) -> Hypothesis:
     gpu = words_seen(story, "torch", "cuda", "nvidia", "tensorflow", "jax")
     missing = event.values.get("symbol") or event.values.get("version") or ""
-    return hypothesis(
+    return worded(
+        "binary-of-another-library",
         event,
-        "version-mismatch",
-        min(strength, Strength.LIKELY if gpu else Strength.POSSIBLE),
-        f"a binary was built against another version of a library than the one loaded: {_cut(missing)}"
+        strength=min(strength, Strength.LIKELY if gpu else Strength.POSSIBLE),
+        over=_AFTER_ABI if gpu else (),
+        why=f"a binary was built against another version of a library than the one loaded: {_cut(missing)}"
         if missing
         else "sources or binaries are for another torch than the installed one",
-        over=_AFTER_ABI if gpu else (),
     )
 
 
@@ -211,14 +187,14 @@ def cpu_build(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     strength = unless_only_warned(story, event, Strength.DECISIVE)
     torch = story.value("torch") or ""
     mac = words_seen(story, *_MAC)
-    yield hypothesis(
+    yield worded(
+        "build-without-cuda",
         event,
-        "no-gpu-or-driver" if mac else "wrong-build-installed",
-        min(strength, Strength.LIKELY) if mac else strength,
-        "the platform has no CUDA, and the program asks for it"
+        cause="no-gpu-or-driver" if mac else "wrong-build-installed",
+        strength=min(strength, Strength.LIKELY) if mac else strength,
+        why="the platform has no CUDA, and the program asks for it"
         if mac
-        else f"the installed build{f' {torch}' if torch else ''} has no CUDA: {_cut(event.line.text.strip())}",
-        over=(*_AFTER, _SYMBOL),
+        else f"the installed build{(f' {torch}' if torch else '')} has no CUDA: {_cut(event.line.text.strip())}",
     )
 
 
@@ -229,14 +205,7 @@ def numpy_abi(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     if not found:
         return
     event = found[0]
-    yield hypothesis(
-        event,
-        "version-mismatch",
-        unless_only_warned(story, event, Strength.LIKELY),
-        "an extension was compiled for another NumPy than the installed one",
-        fix="pin numpy below the major that the extension does not know, or take a newer release of the extension",
-        over=("insufficient-evidence",),
-    )
+    yield worded("extension-of-another-numpy", event, strength=unless_only_warned(story, event, Strength.LIKELY))
 
 
 def unbuilt_extension(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -245,26 +214,17 @@ def unbuilt_extension(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     torch/utils/cpp_extension.py: one process builds, the others wait and import what it left.
     """
     for event in story.of("lib-extension-unbuilt")[:1]:
-        yield hypothesis(
-            event,
-            "unknown-cut-log",
-            Strength.POSSIBLE,
-            f"{_base(event.values['path'])} was never built: the process that compiled it failed, and the compiler's "
-            "words are not in this log",
-            decide_by="what the compiler said in the log of the first rank, or with MAX_JOBS=1 and one process",
-        )
+        yield worded("extension-never-built", event, path=_base(event.values["path"]))
 
 
 def plain_library(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """A library that is none of CUDA's is not installed where this ran (ld.so(8))."""
     for event in (each for each in story.roots if each.signature.id == "lib-any"):
-        yield hypothesis(
+        yield worded(
+            "plain-library-missing",
             event,
-            "container-config",
-            unless_only_warned(story, event, Strength.LIKELY),
-            f"{event.values['lib']} is not installed here, and it is no library of CUDA or torch",
-            decide_by="which package of the system or of the environment holds it?",
-            fix="install the package that holds the library in the image or the environment",
+            strength=unless_only_warned(story, event, Strength.LIKELY),
+            lib=event.values["lib"],
         )
         return
 
@@ -277,44 +237,21 @@ def resolver(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     strong = [event for event in found if not event.has("warning")]
     event = (strong or found)[0]
     package = event.values.get("package") or event.values.get("what") or "the packages"
-    yield hypothesis(
+    yield worded(
+        "no-versions-fit",
         event,
-        "version-mismatch",
-        unless_only_warned(story, event, Strength.LIKELY) if strong else Strength.FALLBACK,
-        f"the resolver found no versions that fit together: {_cut(package)}",
-        decide_by="does the index serve this version for this Python, platform and CUDA?",
-        fix="ask for versions that belong together, from the index of their CUDA, on a Python they have wheels for",
+        strength=unless_only_warned(story, event, Strength.LIKELY) if strong else Strength.FALLBACK,
+        package=_cut(package),
     )
 
 
 def _driver_side(story: Story, event: Event, library: str, strength: Strength) -> Hypothesis:
     without = started_without_gpus(story, event)
     if without is not None:
-        return hypothesis(
-            event,
-            "container-config",
-            strength,
-            f"{library} belongs to the driver, and the container was started without GPUs",
-            more=(without,),
-            over=_AFTER,
-        )
+        return worded("driver-library-without-gpus", event, without, strength=strength, library=library)
     if in_container(story) or gpus_listed(story) is not None:
-        return hypothesis(
-            event,
-            "container-config",
-            strength,
-            f"{library} belongs to the driver and comes into a container from the host: this one was given no GPU",
-            decide_by="does nvidia-smi work in the container?",
-            over=_AFTER,
-        )
-    return hypothesis(
-        event,
-        "no-gpu-or-driver",
-        strength,
-        f"{library} belongs to the driver, and none is installed where this ran",
-        decide_by="did it run in a container started without GPUs, or on a machine without a driver?",
-        over=_AFTER,
-    )
+        return worded("driver-library-not-given", event, strength=strength, library=library)
+    return worded("driver-library-missing", event, strength=strength, library=library)
 
 
 def _torch_side(story: Story, event: Event, library: str, strength: Strength) -> Hypothesis:
@@ -342,33 +279,12 @@ def _toolkit_side(story: Story, event: Event, library: str, strength: Strength) 
     own = loaded or "/torch/__init__.py" in last or "/torch/_" in last
     named = library or "a library of CUDA"
     if own:
-        yield hypothesis(
-            event,
-            "library-path-clash",
-            strength,
-            f"torch does not find {named}, which a wheel beside it should hold",
-            decide_by="is the nvidia-* wheel that holds it installed, complete, and in the same environment?",
-            over=_AFTER,
-        )
+        yield worded("wheel-library-not-found", event, strength=strength, named=named)
     elif event.signature.id.startswith(_OTHER_ROWS) or words_seen(story, *_OTHERS):
-        yield hypothesis(
-            event,
-            "version-mismatch",
-            strength,
-            f"{named} is not there in the version that the program was built for",
-            decide_by="which CUDA and cuDNN does this release of the program need, and which are installed?",
-            over=_AFTER,
-        )
+        yield worded("library-of-another-version", event, strength=strength, named=named)
     else:
         beside = f" and torch is built for CUDA {torch_cuda}" if has and has != wants else ""
-        yield hypothesis(
-            event,
-            "wrong-build-installed",
-            strength,
-            f"the extension was built for a CUDA whose {named} is not installed{beside}",
-            decide_by="is torch.version.cuda of the library's major? then it is the path, else the build",
-            over=_AFTER,
-        )
+        yield worded("extension-of-another-cuda", event, strength=strength, named=named, beside=beside)
 
 
 def _bitsandbytes(story: Story, event: Event, strength: Strength) -> Iterator[Hypothesis]:
@@ -384,23 +300,9 @@ def _bitsandbytes(story: Story, event: Event, strength: Strength) -> Iterator[Hy
 def _runtime_side(event: Event, version: str, path: str, strength: Strength, after: tuple[str, ...]) -> Hypothesis:
     needs = event.values.get("by") or "a binary"
     if version.startswith("GLIBC_"):
-        return hypothesis(
-            event,
-            "version-mismatch",
-            strength,
-            f"{_base(needs)} was built on a newer system: it needs {version} of the C library",
-            decide_by="`ldd --version` tells the system's C library",
-            fix="use a system (an image) whose C library is as new, or a build for this one (manylinux, from source)",
-            over=after,
-        )
-    return hypothesis(
-        event,
-        "library-path-clash",
-        strength,
-        f"{_base(needs)} needs {version}, and {path} is found before a newer libstdc++",
-        decide_by="does the environment hold a newer libstdc++.so.6 than the one found?",
-        fix="install libstdcxx-ng in the environment and let its lib folder come first, or take the system's copy away",
-        over=after,
+        return worded("system-too-old", event, strength=strength, over=after, needs=_base(needs), version=version)
+    return worded(
+        "older-libstdcxx-first", event, strength=strength, over=after, needs=_base(needs), version=version, path=path
     )
 
 
