@@ -16,8 +16,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from envkit.dockerfile.parse import Text, parse
-from envkit.dockerfile.shell import LONGEST, MOST, Script, commands
+from envkit.dockerfile.shell import LONGEST, Script, commands
 from envkit.dockerfile.shell_syntax import DEPTH
+from envkit.dockerfile.shell_words import MOST
 from envkit.subjects.dockerfile import Command
 
 KNOWN = {"V": "v w", "E": "", "N": "12.4.1", "HOME": "/root", "A": "arm64"}
