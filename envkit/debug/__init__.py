@@ -435,6 +435,14 @@ def _verdict(
     if state.failed and first.text().rstrip().endswith("EOFError: EOF when reading a line"):
         cause = "the command asks for input, and its stdin is empty under envkit debug"
         return Verdict.UNDECIDED, cause, "", "", "give it a file: -- sh -c 'exec python train.py < answers'"
+    return _of_the_first_run(climb, python, hang)
+
+
+def _of_the_first_run(
+    climb: _Climb, python: Sequence[PythonFrame], hang: Sequence[Waiting]
+) -> tuple[Verdict, str, str, str, str]:
+    """The same by how the command ended as it is, and what its output says."""
+    state, first, said = climb.state, climb.state.first, climb.state.explanation
     known = said is not None and said.category != "insufficient-evidence" and said.confidence >= 0.5
     if first.ended == "forks":
         cause = f"the command forks without end: {first.processes} processes were seen in {first.seconds:.0f} s"
@@ -461,23 +469,28 @@ def _verdict(
         )
         return Verdict.UNDECIDED, cause, "", "", "give it more time: --rung-budget SECONDS"
     if state.failed:
-        own = stacks.own_line(_raised(first))
-        at = f"; it was at {own.place} in {own.function}" if own else ""
-        if first.exit is None:
-            return Verdict.UNDECIDED, "the command had its keeper ended, which ends the command", "", "", ""
-        if first.exit < 0:
-            name = told.signal_name(-first.exit)
-            if own and first.exit in job.CRASHES:
-                cause = f"the command died of {name} ({first.exit}) at {own.place} in {own.function}"
-                return Verdict.FOUND, cause, said.category if said else "", "", ""
-            cause = f"the command died of {name}, and its output does not tell why{at}"
-            look = "look in the kernel's log for the OOM killer (dmesg), or for who else ended it"
-            return Verdict.UNDECIDED, cause, "", "", look if first.exit == -signal.SIGKILL else ""
-        cause = f"the command left with {first.exit} and its output does not tell why{at}"
-        return Verdict.UNDECIDED, cause, "", "", ""
+        return _unexplained(first, said)
     if climb.open:
         return Verdict.UNDECIDED, f"the command succeeded, but {climb.open[0]}", "", "", ""
     return Verdict.CLEAN, "", "", "", ""
+
+
+def _unexplained(first: Ran, said: Explanation | None) -> tuple[Verdict, str, str, str, str]:
+    """The same of a command that failed and whose output does not tell why."""
+    own = stacks.own_line(_raised(first))
+    at = f"; it was at {own.place} in {own.function}" if own else ""
+    if first.exit is None:
+        return Verdict.UNDECIDED, "the command had its keeper ended, which ends the command", "", "", ""
+    if first.exit < 0:
+        name = told.signal_name(-first.exit)
+        if own and first.exit in job.CRASHES:
+            cause = f"the command died of {name} ({first.exit}) at {own.place} in {own.function}"
+            return Verdict.FOUND, cause, said.category if said else "", "", ""
+        cause = f"the command died of {name}, and its output does not tell why{at}"
+        look = "look in the kernel's log for the OOM killer (dmesg), or for who else ended it"
+        return Verdict.UNDECIDED, cause, "", "", look if first.exit == -signal.SIGKILL else ""
+    cause = f"the command left with {first.exit} and its output does not tell why{at}"
+    return Verdict.UNDECIDED, cause, "", "", ""
 
 
 def _follow(state: State, explanation: Explanation | None, category: str) -> tuple[str, ...]:

@@ -329,17 +329,8 @@ def _gradients(ranks: Sequence[Rank], hung: bool) -> Told | None:
         if not models:
             continue
         latest = max(model.backwards for model in models.values())
-        by_rank = {rank.rank: rank for rank in ranks}
-        lacking: dict[int, list[str]] = {}
+        lacking = _lacking(ranks, models, latest)
         given: dict[str, list[int]] = {}
-        for number, model in models.items():
-            if not model.syncs:
-                continue
-            # A rank that is a step behind, or still at it, may yet give the rest; what is frozen never comes, and where
-            # torch itself complains that something did not come, all of it did not.
-            whole = model.backwards == latest and not _in_backward(by_rank[number])
-            sure = whole or _INCOMPLETE in by_rank[number].raised
-            lacking[number] = [name for name, needs in model.missing.items() if sure or needs is False]
         for number, model in models.items():
             for name in {name for names in lacking.values() for name in names}:
                 if name not in model.missing and model.missing_count == len(model.missing):
@@ -362,6 +353,22 @@ def _gradients(ranks: Sequence[Rank], hung: bool) -> Told | None:
                 category="not-gpu-env",
             )
     return None
+
+
+def _lacking(ranks: Sequence[Rank], models: Mapping[int, Model], latest: int) -> dict[int, list[str]]:
+    """The parameters of each rank's model that surely give no gradient in backward ``latest``.
+
+    A rank that is a step behind, or still at it, may yet give the rest; what is frozen never comes, and where torch
+    itself complains that something did not come, all of it did not.
+    """
+    lacking: dict[int, list[str]] = {}
+    for rank in ranks:
+        model = models.get(rank.rank)
+        if model is not None and model.syncs:
+            whole = model.backwards == latest and not _in_backward(rank)
+            sure = whole or _INCOMPLETE in rank.raised
+            lacking[rank.rank] = [name for name, needs in model.missing.items() if sure or needs is False]
+    return lacking
 
 
 _INCOMPLETE = "Expected to have finished reduction in the prior iteration"  # torch, reducer.cpp

@@ -135,18 +135,7 @@ def _poetry_install(command: Command, given: options.Given, files: Files, target
             constraint=True,
             sure=command.sure,
         )
-    only_groups = _list(given, "--only")
-    if "--only-root" in names:
-        main, groups = False, list[str]()
-    elif only_groups:
-        main, groups = "main" in only_groups, [one for one in only_groups if one != "main"]
-    else:
-        main, groups = True, list(told.default_groups) if told else ["dev"]
-        groups += _list(given, "--with")
-        if "--no-dev" in names:
-            groups = [one for one in groups if one != "dev"]
-        without = set(_list(given, "--without"))
-        groups, main = [one for one in groups if one not in without], "main" not in without
+    main, groups = _groups(given, told)
     extras = frozenset(_list(given, "--extras"))
     if "--all-extras" in names and told:
         extras = frozenset(told.optional)
@@ -177,9 +166,22 @@ def _poetry_install(command: Command, given: options.Given, files: Files, target
         yield Unread(posixpath.join(directory, "poetry.lock"), lock, span)
     if isinstance(found, Unread):
         yield found
-    elif found.is_package and "--no-root" not in names and not only_groups:
+    elif found.is_package and "--no-root" not in names and not _list(given, "--only"):
         place = posixpath.normpath(posixpath.join(command.cwd, directory)) if command.cwd else directory or "."
         yield Install("poetry", found.name or ".", span, url=place, editable=True, target=target, sure=command.sure)
+
+
+def _groups(given: options.Given, told: Project | None) -> tuple[bool, list[str]]:
+    """Whether the project's own dependencies are wanted, and the groups beside them."""
+    names = given.names()
+    if "--only-root" in names:
+        return False, []
+    if only := _list(given, "--only"):
+        return "main" in only, [one for one in only if one != "main"]
+    groups = [*(told.default_groups if told else ["dev"]), *_list(given, "--with")]
+    without = set(_list(given, "--without"))
+    left_out = {*without, *(["dev"] if "--no-dev" in names else [])}
+    return "main" not in without, [one for one in groups if one not in left_out]
 
 
 def _from_lock(

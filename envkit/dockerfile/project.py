@@ -264,17 +264,7 @@ def _uv_source(one: dict[str, Any], named: Mapping[str, str]) -> Source:
 
 def _poetry(poetry: dict[str, Any], found: Project, places: Places) -> Project:
     """Poetry's own tables, beside [project] or without it."""
-    named: dict[str, str] = {}
-    index, extra = "", []
-    for one in tables(poetry.get("source")):
-        url, name, priority = one.get("url"), one.get("name"), one.get("priority")
-        if not isinstance(name, str) or not isinstance(url, str):
-            continue
-        named[name.lower()] = url
-        if one.get("default") is True or priority == "default":
-            index = address(url)
-        elif priority not in ("explicit", "supplemental"):
-            extra.append(url)
+    index, extra, named = _poetry_sources(poetry)
     dependencies: list[Requirement] = []
     optional = dict(found.optional)
     python, python_span = found.python, found.python_span
@@ -295,17 +285,14 @@ def _poetry(poetry: dict[str, Any], found: Project, places: Places) -> Project:
                     optional[extra_name] = (*optional.get(extra_name, ()), needs)
             if not is_optional:
                 dependencies.append(needs)
-    if found.dependencies:
-        # [project] holds what is needed, [tool.poetry.dependencies] where it comes from.
-        told = {beside.name: beside for beside in dependencies}
-        own = tuple(
-            replace(needs, index=told[needs.name].index, url=needs.url or told[needs.name].url)
-            if needs.name in told
-            else needs
-            for needs in found.dependencies
-        )
-    else:
-        own = tuple(dependencies)
+    # [project] holds what is needed, [tool.poetry.dependencies] where it comes from.
+    told = {beside.name: beside for beside in dependencies}
+    own = tuple(
+        replace(needs, index=told[needs.name].index, url=needs.url or told[needs.name].url)
+        if needs.name in told
+        else needs
+        for needs in found.dependencies
+    )
     groups = dict(found.groups)
     chosen = list(found.groups)
     old_dev = table(poetry, "dev-dependencies")
@@ -325,7 +312,7 @@ def _poetry(poetry: dict[str, Any], found: Project, places: Places) -> Project:
         name=found.name or (canonical(name) if isinstance(name, str) else ""),
         python=python,
         python_span=python_span,
-        dependencies=own,
+        dependencies=own or tuple(dependencies),
         optional=optional,
         groups=groups,
         default_groups=tuple(dict.fromkeys(chosen)),
@@ -334,6 +321,22 @@ def _poetry(poetry: dict[str, Any], found: Project, places: Places) -> Project:
         is_package=poetry.get("package-mode") is not False,
         backend=found.backend or "poetry",
     )
+
+
+def _poetry_sources(poetry: dict[str, Any]) -> tuple[str, list[str], dict[str, str]]:
+    """The index that stands for the default one, those beside it, and all by name."""
+    named: dict[str, str] = {}
+    index, extra = "", []
+    for one in tables(poetry.get("source")):
+        url, name, priority = one.get("url"), one.get("name"), one.get("priority")
+        if not isinstance(name, str) or not isinstance(url, str):
+            continue
+        named[name.lower()] = url
+        if one.get("default") is True or priority == "default":
+            index = address(url)
+        elif priority not in ("explicit", "supplemental"):
+            extra.append(url)
+    return index, extra, named
 
 
 def poetry_pin(specifier: str) -> tuple[str, str]:
@@ -434,15 +437,8 @@ def _setup_cfg(file: FileText) -> Project:
     )
 
 
-def _setup_py(file: FileText, directory: str, cwd: str, files: Files) -> Project:
-    """What setup.py passes to setup() as literals, also through names of the module and their sums."""
-    begin = Span(file.path, 1)
-    if len(file.text) > LARGEST:
-        return Project(path=file.path, unread=(Unread(file.path, "it is too large for a setup.py", begin),))
-    try:
-        tree = ast.parse(file.text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return Project(path=file.path, unread=(Unread(file.path, "it is no Python that can be parsed", begin),))
+def _names_and_setup(tree: ast.Module) -> tuple[dict[str, ast.expr], list[str], ast.Call | None]:
+    """The names that a module assigns, its strings, and its last call of setup()."""
     names: dict[str, ast.expr] = {}
     call: ast.Call | None = None
     constants: list[str] = []
@@ -458,6 +454,19 @@ def _setup_py(file: FileText, directory: str, cwd: str, files: Files) -> Project
                 call = node
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             constants.append(node.value)
+    return names, constants, call
+
+
+def _setup_py(file: FileText, directory: str, cwd: str, files: Files) -> Project:
+    """What setup.py passes to setup() as literals, also through names of the module and their sums."""
+    begin = Span(file.path, 1)
+    if len(file.text) > LARGEST:
+        return Project(path=file.path, unread=(Unread(file.path, "it is too large for a setup.py", begin),))
+    try:
+        tree = ast.parse(file.text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return Project(path=file.path, unread=(Unread(file.path, "it is no Python that can be parsed", begin),))
+    names, constants, call = _names_and_setup(tree)
     if call is None:
         return Project(path=file.path, unread=(Unread(file.path, "it does not call setup()", begin),))
     given = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}

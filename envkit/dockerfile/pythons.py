@@ -92,8 +92,8 @@ class Pythons:
         """
         words = [word.text for word in command.words]
         program = command.program
-        if program.startswith("python") and words[1:3] in (["-m", "venv"], ["-m", "virtualenv"]):
-            self._venv(words[3:], self.look(words[0], env, command.cwd, active).version, command.cwd)
+        if program.startswith("python"):
+            self._of_python(words, self.look(words[0], env, command.cwd, active).version, command.cwd, trail)
         elif program == "virtualenv":
             chosen = _option(words, "-p", "--python") or "python3"
             self._venv(words[1:], self.look(chosen, env, command.cwd, active).version, command.cwd)
@@ -101,12 +101,6 @@ class Pythons:
             chosen = _option(words, "-p", "--python") or env.get("UV_PYTHON") or ""
             version = _minor(chosen) or self.managed or self.found(env, command.cwd, active)
             self._venv(words[2:] or [".venv"], version, command.cwd, default=env.get("VIRTUAL_ENV") or ".venv")
-        elif program.startswith("python") and "get-pip.py" in (
-            words[1] if words[1:2] not in ([], ["-"]) else trail.piped if trail else ""
-        ):
-            self.own_pip = self.look(words[0], env, command.cwd, active).version
-        elif program.startswith("python") and words[1:3] == ["-m", "ensurepip"]:
-            self.own_pip = self.own_pip or self.look(words[0], env, command.cwd, active).version
         elif program == "pyenv" and words[1:2] in (["global"], ["local"], ["shell"]) and len(words) > 2:
             self.links["pyenv"] = _minor(words[2])
         elif program in ("echo", "printf") and any(
@@ -120,6 +114,15 @@ class Pythons:
             if link.priority < 0 or link.priority >= self.priorities.get(path, 0):
                 self.links[path] = link.target
                 self.priorities[path] = max(link.priority, 0)
+
+    def _of_python(self, words: list[str], version: str, cwd: str, trail: system.Trail | None) -> None:
+        """What a Python of this version changes: an environment, or a pip of its own."""
+        if words[1:3] in (["-m", "venv"], ["-m", "virtualenv"]):
+            self._venv(words[3:], version, cwd)
+        elif "get-pip.py" in (words[1] if words[1:2] not in ([], ["-"]) else trail.piped if trail else ""):
+            self.own_pip = version
+        elif words[1:3] == ["-m", "ensurepip"]:
+            self.own_pip = self.own_pip or version
 
     def _venv(self, words: list[str], version: str, cwd: str, default: str = "") -> None:
         folder = ""

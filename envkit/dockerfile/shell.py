@@ -236,17 +236,7 @@ class _Walk(Commands):
             state.stop = "fail"
         going = [branch for branch in alive if not branch.stop] or alive or list(branches)
         first = going[0]
-        env, unknown = first.env, first.unknown
-        for other in going[1:]:
-            unknown |= other.unknown
-            if other.env is not env:
-                self.copies -= len(env) + len(other.env)
-                unknown |= {name for name in env.keys() | other.env.keys() if env.get(name) != other.env.get(name)}
-        if unknown:
-            self.copies -= len(unknown)
-            if not unknown.isdisjoint(env):
-                env = {name: value for name, value in env.items() if name not in unknown}
-        state.env, state.unknown = env, unknown
+        state.env, state.unknown = self.agreed(going)
         state.arrays = first.arrays if all(each.arrays is first.arrays for each in going) else {}
         state.cwd = first.cwd if all(each.cwd == first.cwd for each in going) else ""
         state.previous, state.folders = first.previous, first.folders
@@ -258,6 +248,20 @@ class _Walk(Commands):
                 state.functions = {**state.functions, **branch.functions}
         if level is not None and not state.stop:
             state.level = level
+
+    def agreed(self, branches: Sequence[State]) -> tuple[dict[str, str], frozenset[str]]:
+        """The variables that have one value in all branches, and the names of those that have not."""
+        env, unknown = branches[0].env, branches[0].unknown
+        for other in branches[1:]:
+            unknown |= other.unknown
+            if other.env is not env:
+                self.copies -= len(env) + len(other.env)
+                unknown |= {name for name in env.keys() | other.env.keys() if env.get(name) != other.env.get(name)}
+        if unknown:
+            self.copies -= len(unknown)
+            if not unknown.isdisjoint(env):
+                env = {name: value for name, value in env.items() if name not in unknown}
+        return env, unknown
 
     def loop(self, node: Loop, source: Source, state: State, after: str) -> Status:
         """``while`` and ``until``: the first round, and whatever changes in it is not known afterwards."""

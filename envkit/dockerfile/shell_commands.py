@@ -382,7 +382,6 @@ class Commands(Expansion):
         """The script, its arguments, whether the shell itself runs it, and whether bash does."""
         name = command.program
         words = command.words
-        script: Source | None
         if name == "eval" and len(words) > 1:
             if len(words) > 2:
                 self.complete = False  # words that are joined to a script are not read
@@ -401,20 +400,19 @@ class Commands(Expansion):
         if name not in SHELLS or not words[0].sure:
             return None
         at, has, reads = _shell_options(words)
+        rest = words[at + 2 :] if has else words[at:]
         if has:
-            if at >= len(words):
-                return None
-            script = self.script_of(fields[at])
-            rest = words[at + 2 :]
-            args = tuple(word.text for word in rest) if all(word.sure for word in rest) else None
-            return None if script is None else (script, args, False, name != "sh" and name != "dash")
-        if at < len(words) and not reads:
-            return None
-        rest = words[at:]
+            script = self.script_of(fields[at]) if at < len(words) else None
+        else:
+            script = self.here_script(node) if at >= len(words) or reads else None
         args = tuple(word.text for word in rest) if all(word.sure for word in rest) else None
+        return None if script is None else (script, args, False, name != "sh" and name != "dash")
+
+    def here_script(self, node: Simple) -> Source | None:
+        """The here-document that a command reads as its standard input."""
         for redir in reversed(node.redirects):
             if redir.op in ("<<", "<<-") and redir.body is not None and not redir.fd:
-                return self.bodies.get(id(redir), redir.body), args, False, name != "sh" and name != "dash"
+                return self.bodies.get(id(redir), redir.body)
         return None
 
     def ended(self, state: State, level: int, doubt: frozenset[str], ends: tuple[str, ...]) -> None:

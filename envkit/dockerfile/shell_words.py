@@ -227,22 +227,14 @@ class Expansion(ABC):
         name, op = part.text, part.op
         if op in ("bad", "indirect"):
             return self.bit(part, source, None)
-        if part.index or name in ("@", "*"):
+        if part.index or (name in ("@", "*") and not op):
             words = self.listed(part, state)
-            if words is not None and not op:
-                if all(word.sure for word in words) and (not part.quoted or part.index not in ("", "@") or name == "*"):
-                    return self.bit(part, source, " ".join(word.text for word in words))
-                self.volume -= sum(len(word.text) + 8 for word in words)
-                if self.volume < 0:
-                    return self.bit(part, source, None)
-                return Bit(" ".join(word.text for word in words), part, True, part.quoted, fields=words)
-            if part.index:
-                if words is not None and op == "length":
-                    return self.bit(part, source, str(len(words)))
-                return self.bit(part, source, None)
+            if words is not None or part.index:
+                return self.words_of(part, source, words)
         value, known = self.get(name, state)
+        has = bool(value) or (value is not None and ":" not in op)
         if op in (":-", "-", ":=", "="):
-            if value or (value is not None and ":" not in op):
+            if has:
                 return self.bit(part, source, value)
             if not known and (name in state.unknown or name in _INHERITED or not NAME.fullmatch(name)):
                 return self.bit(part, source, None)
@@ -253,15 +245,26 @@ class Expansion(ABC):
                 return self.bit(part, source, text)
             return self.default(part, source, state)
         if op in (":+", "+"):
-            if value or (value is not None and ":" not in op):
-                return self.default(part, source, state)
-            return self.bit(part, source, "" if known else None)
+            return self.default(part, source, state) if has else self.bit(part, source, "" if known else None)
         if op in (":?", "?"):
-            return self.bit(part, source, value if value or (value is not None and op == "?") else None)
+            return self.bit(part, source, value if has else None)
         if not known:
             return self.bit(part, source, None)
         value = value or ""
         return self.bit(part, source, self.operated(part, op, value, source, state) if op else value)
+
+    def words_of(self, part: Part, source: Source, words: tuple[Word, ...] | None) -> Bit:
+        """All words of an array or all positional parameters, or their number; not known without ``words``."""
+        if words is None or part.op:
+            return self.bit(part, source, str(len(words)) if words is not None and part.op == "length" else None)
+        text = " ".join(word.text for word in words)
+        one = not part.quoted or part.index not in ("", "@") or part.text == "*"
+        if one and all(word.sure for word in words):
+            return self.bit(part, source, text)
+        self.volume -= sum(len(word.text) + 8 for word in words)
+        if self.volume < 0:
+            return self.bit(part, source, None)
+        return Bit(text, part, True, part.quoted, fields=words)
 
     def default(self, part: Part, source: Source, state: State) -> Bit:
         """The word of ``${name:-word}``: outside quotes it is split, except for what it quotes itself."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from envkit.dockerfile import options
@@ -144,18 +144,31 @@ def downloads(command: Command) -> tuple[Download, ...]:
     return tuple(found)
 
 
+def _downloaded(fetched: Iterable[Download], trail: Trail) -> Trail:
+    """What is known after downloads: files and where they are from, or what a pipe carries on."""
+    for download in fetched:
+        if download.path:
+            trail = trail.fetched(download.url, download.path)
+        else:
+            source = _PYTHON_SOURCE.search(download.url)
+            trail = replace(trail, piped=download.url, python=source[1] if source else trail.python)
+    return trail
+
+
+def _cloned_python(command: Command) -> str:
+    """The version of CPython whose sources ``git clone`` fetches, else ""."""
+    given = options.read(command.words[1:], _GIT)
+    tag = _CPYTHON_TAG.search(_value(given, "-b", "--branch"))
+    return tag[1] if tag and any(re.search(r"/cpython(?:\.git)?/?$", word.text) for word in given.rest) else ""
+
+
 def remember(command: Command, trail: Trail) -> Trail:
     """What is known after ``command``; call it for each command, after ``read`` and ``links``."""
     piped, trail = trail.piped, replace(trail, piped="")
     program = command.program
     fetched = downloads(command)
     if fetched:
-        for download in fetched:
-            if download.path:
-                trail = trail.fetched(download.url, download.path)
-            else:
-                source = _PYTHON_SOURCE.search(download.url)
-                trail = replace(trail, piped=download.url, python=source[1] if source else trail.python)
+        trail = _downloaded(fetched, trail)
     elif program in ("mv", "cp") and len(command.words) >= 3:
         old, new = command.words[-2].text, command.words[-1].text
         if _base(old) in trail.files:
@@ -168,10 +181,7 @@ def remember(command: Command, trail: Trail) -> Trail:
     elif program == "tee" and piped and len(command.words) > 1:
         trail = trail.fetched(piped, command.words[-1].text)
     elif program == "git" and "clone" in command.args:
-        given = options.read(command.words[1:], _GIT)
-        tag = _CPYTHON_TAG.search(_value(given, "-b", "--branch"))
-        if tag and any(re.search(r"/cpython(?:\.git)?/?$", word.text) for word in given.rest):
-            trail = replace(trail, python=tag[1])
+        trail = replace(trail, python=_cloned_python(command) or trail.python)
     elif program == "configure" and trail.python:
         prefix = next((word.partition("=")[2] for word in command.args if word.startswith("--prefix=")), "")
         trail = replace(trail, prefix=prefix or trail.prefix)

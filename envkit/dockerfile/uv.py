@@ -326,10 +326,7 @@ def _sync(command: Command, given: options.Given, files: Files) -> Iterator[Inst
         yield Install("uv", "python", where, requires, only_python(requires), target=target, sure=command.sure)
     asked = _asked(command, given, told)
     groups, main = _groups(given, told, command)
-    extras = frozenset(requirements.canonical(word.text) for word in given.every("--extra"))
-    if "--all-extras" in given.names():
-        extras = frozenset(told.optional) if told else frozenset({"*"})
-    extras -= {requirements.canonical(word.text) for word in given.every("--no-extra")}
+    extras = _extras(given, told)
     if isinstance(lock, FileText):
         package = given.last("--package")
         name = requirements.canonical(package.text) if package else told.name if told else ""
@@ -370,6 +367,14 @@ def _sync(command: Command, given: options.Given, files: Files) -> Iterator[Inst
         )
 
 
+def _extras(given: options.Given, found: Project | None) -> frozenset[str]:
+    """The extras that are wanted; "*" for all of a project whose file is not known."""
+    extras = frozenset(requirements.canonical(word.text) for word in given.every("--extra"))
+    if "--all-extras" in given.names():
+        extras = frozenset(found.optional) if found else frozenset({"*"})
+    return extras - {requirements.canonical(word.text) for word in given.every("--no-extra")}
+
+
 def _groups(given: options.Given, found: Project | None, command: Command) -> tuple[tuple[str, ...], bool]:
     """The dependency groups that are wanted, and whether the project's own dependencies are."""
     names = given.names()
@@ -405,14 +410,9 @@ def _locked(
     by_name: dict[str, list[locks.Package]] = {}
     for one in listed:
         by_name.setdefault(one.name, []).append(one)
-    local = [
-        one for one in listed if re.search(r'^source = \{ (?:virtual|editable|directory) = "', one.text, re.MULTILINE)
-    ]
-    roots = [one for one in local if one.name == name]
-    roots = roots or [one for one in local if re.search(r'^source = \{ \w+ = "\." \}', one.text, re.MULTILINE)]
-    if not roots:
+    root = _root(listed, name)
+    if root is None:
         return "it names no project of its own" if listed else "it is no lock file of uv's"
-    root = roots[0]
     data = root.data()
     optional, grouped = table(data, "optional-dependencies"), table(data, "dev-dependencies")
     if "*" in extras:
@@ -420,13 +420,9 @@ def _locked(
     active = {f"extra-{len(root.name)}-{root.name}-{extra}" for extra in extras}
     active |= {f"group-{len(root.name)}-{root.name}-{group}" for group in groups}
     told = frozenset({*active, *extras})
-    edges: deque[tuple[dict[str, object], str]] = deque()
-    if main:
-        edges += [(edge, "") for edge in tables(data.get("dependencies"))]
-    for extra in sorted(extras):
-        edges += [(edge, "") for edge in tables(optional.get(extra))]
-    for group in groups:
-        edges += [(edge, "") for edge in tables(grouped.get(group))]
+    wanted_tables = [data.get("dependencies")] if main else []
+    wanted_tables += [*(optional.get(extra) for extra in sorted(extras)), *(grouped.get(group) for group in groups)]
+    edges = deque((edge, "") for wanted in wanted_tables for edge in tables(wanted))
     installs: dict[int, Install] = {}
     walked: set[tuple[int, str]] = {(id(root), "")}
     later: deque[tuple[dict[str, object], str]] = deque()
@@ -458,6 +454,16 @@ def _locked(
             (later if undecided else edges).extend((one, undecided) for one in tables(more))
     installs.pop(id(root), None)
     return list(installs.values())
+
+
+def _root(listed: Iterable[locks.Package], name: str) -> locks.Package | None:
+    """The project's own package in its lock: the local one of its name, else the one in the lock's own folder."""
+    local = [
+        one for one in listed if re.search(r'^source = \{ (?:virtual|editable|directory) = "', one.text, re.MULTILINE)
+    ]
+    roots = [one for one in local if one.name == name]
+    roots = roots or [one for one in local if re.search(r'^source = \{ \w+ = "\." \}', one.text, re.MULTILINE)]
+    return roots[0] if roots else None
 
 
 def _package(

@@ -66,10 +66,7 @@ def only_wrappers(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     if not lines or any(_COMPILER.search(line.text) for seen in story.files for line in seen.loud):
         return
     exits = [line for line in lines if _EXIT.search(line.text)]
-    codes = [int(match["exit"]) for line in exits if (match := _EXIT.search(line.text))]
-    signals = [-code if code < 0 else code - _SHELL for code in codes if code]
-    # of several the one that another did not send: the launcher ends the rest by signal 15
-    signal = next((each for each in signals if each != 15), signals[0] if signals else 0)
+    signal = _signal(exits)
     why = _SIGNALS.get(signal, _ELSEWHERE)
     rest = [line for line in lines if line not in exits]
     named = [line for line in lines if "first observed failure" in line.text]
@@ -78,6 +75,16 @@ def only_wrappers(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     yield Hypothesis(OPEN, "unknown-cut-log", Strength.LIKELY, chosen, why, "the lines above the first of these")
     if signal == 9:
         yield Hypothesis(INNOCENT, "host-resource", Strength.FALLBACK, chosen[:1], why, "dmesg -T of that time")
+
+
+def _signal(exits: Iterable[Line]) -> int:
+    """The signal that ended the job's process by these lines, 0 where they name none.
+
+    Of several it is the one that another did not send: the launcher ends the rest by signal 15.
+    """
+    codes = [int(match["exit"]) for line in exits if (match := _EXIT.search(line.text))]
+    signals = [-code if code < 0 else code - _SHELL for code in codes if code]
+    return next((each for each in signals if each != 15), signals[0] if signals else 0)
 
 
 def unknown_words(story: Story, facts: Facts) -> Iterator[Hypothesis]:
