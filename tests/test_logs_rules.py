@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+import string
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,8 +14,9 @@ from logs import told
 
 from envkit import facts
 from envkit.logs import knowledge
+from envkit.logs.causes._worded import worded
 from envkit.logs.causes.rules import by_rule, rule_of, stated_by_one_line
-from envkit.logs.knowledge import failures, rules, signatures
+from envkit.logs.knowledge import failures, rules, signatures, wordings
 from envkit.logs.records import Event, FileSeen, Line, Role, Rule, Saying, Strength
 from envkit.logs.story import Story
 
@@ -118,3 +122,40 @@ def test_a_row_that_fits_is_read(tmp_path: Path) -> None:
     (tmp_path / "some.jsonl").write_text(json.dumps(ROW) + "\n", "utf-8")
     saying = Saying("gpu-memory-exhausted", "no room", "likely")
     assert knowledge.read_rules(tmp_path) == (Rule("out-of-memory", (saying,), "s", "2026-11-22", ("torch-oom",)),)
+
+
+def worded_calls() -> Iterator[ast.Call]:
+    """The calls by which code says which row words its hypothesis."""
+    for path in sorted((TABLES.parent / "causes").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "worded":
+                yield node
+
+
+def ids(node: ast.expr) -> list[str]:
+    """The ids that a call's first argument can be."""
+    found = [node.body, node.orelse] if isinstance(node, ast.IfExp) else [node]
+    return [str(each.value) for each in found if isinstance(each, ast.Constant)]
+
+
+def test_every_call_gives_its_row_the_values_that_it_names_and_every_row_is_used() -> None:
+    own = {"strength", "cause", "over"}
+    used = set()
+    for call in worded_calls():
+        given = {str(each.arg) for each in call.keywords} - own
+        assert ids(call.args[0]), ast.unparse(call)
+        for id in ids(call.args[0]):
+            row = wordings()[id]
+            texts = (row.because, row.decide_by, row.fix)
+            asked = {name for text in texts for _, name, _, _ in string.Formatter().parse(text) if name}
+            assert asked == given, id
+            assert row.cause or any(each.arg == "cause" for each in call.keywords), id
+            used.add(id)
+    assert used == set(wordings())
+
+
+def test_a_row_without_a_category_is_told_as_its_first_line_is() -> None:
+    found = worded("library-of-rocm", event("lib-gpu"), library="librccl.so")
+    assert (found.category, found.cause) == ("missing-shared-library", "wrong-build-installed")
+    assert "librccl.so" in found.because and "missing-shared-library" not in found.over
+    assert worded("library-of-rocm", event("lib-gpu"), over=("not-gpu-env",), library="x").over == ("not-gpu-env",)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from envkit.dockerfile import options, requirements
 from envkit.dockerfile.files import Files, FileText
 from envkit.dockerfile.nodes import Node, documents
-from envkit.dockerfile.options import Given, Grammar
+from envkit.dockerfile.options import Given
 from envkit.dockerfile.system import UNKNOWN_WORD
 from envkit.model import Span
 from envkit.subjects.dockerfile import Command, Install, Removal, Unread, Word
@@ -28,44 +28,7 @@ _SERIES = frozenset(
     {"python", "cudatoolkit", "cudatoolkit-dev", "pytorch-cuda", "cuda-version", "cuda", "cuda-toolkit", "cuda-nvcc"}
 )
 
-_GRAMMAR = Grammar(
-    values=frozenset(
-        {
-            *(
-                "--name",
-                "--prefix",
-                "--channel",
-                "--file",
-                "--solver",
-                "--platform",
-                "--subdir",
-                "--root-prefix",
-                "--rc-file",
-            ),
-            *(
-                "--clone",
-                "--revision",
-                "--repodata-fn",
-                "--channel-priority",
-                "--cacert",
-                "--experimental",
-                "--cwd",
-                "--log-level",
-            ),
-            *("--category", "--kind", "--environment", "--manifest-path", "--feature", "--env"),
-        }
-    ),
-    short={
-        "n": "--name",
-        "p": "--prefix",
-        "c": "--channel",
-        "r": "--root-prefix",
-        "y": "--yes",
-        "q": "--quiet",
-        "d": "--dry-run",
-    },
-    aliases={"--channels": "--channel", "--root": "--root-prefix"},
-)
+_GRAMMAR = options.grammar("conda")
 # "-f" is a file for micromamba and for ``env``; for old conda's install it is --force and takes nothing.
 _WITH_FILE = replace(_GRAMMAR, short={**_GRAMMAR.short, "f": "--file"})
 # What other fields of the record say, or nothing of interest.

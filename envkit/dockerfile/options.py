@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+
+import msgspec
 
 from envkit.subjects.dockerfile import Word
 
@@ -22,6 +26,30 @@ class Grammar:
     short: Mapping[str, str] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     abbreviate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    program: str
+    values: tuple[str, ...]
+    flags: tuple[str, ...]
+    short: dict[str, str]
+    aliases: dict[str, str]
+    abbreviate: bool
+    source: str
+    seen: str
+
+
+@cache
+def _rows() -> Mapping[str, _Row]:
+    lines = Path(__file__).with_name("grammars.jsonl").read_bytes().splitlines()
+    return {row.program: row for row in (msgspec.json.decode(line, type=_Row) for line in lines)}
+
+
+def grammar(program: str) -> Grammar:
+    """The options of a program, a row of ``grammars.jsonl``."""
+    row = _rows()[program]
+    return Grammar(frozenset(row.values), frozenset(row.flags), row.short, row.aliases, row.abbreviate)
 
 
 @dataclass(frozen=True, slots=True)

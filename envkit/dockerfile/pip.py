@@ -15,52 +15,7 @@ from envkit.dockerfile.files import Files
 from envkit.dockerfile.requirements import Asked, Requirement
 from envkit.subjects.dockerfile import Command, Install, Removal, Unread, Word
 
-_VALUES = options.names(
-    """--requirement --constraint --editable --index-url --extra-index-url --find-links --target --prefix --root --src
-    --no-binary --only-binary --trusted-host --global-option --install-option --build-option --config-settings --build
-    --cache-dir --timeout --retries --proxy --cert --client-cert --log --exists-action --platform --python-version
-    --implementation --abi --progress-bar --upgrade-strategy --root-user-action --use-feature --use-deprecated
-    --report --python --keyring-provider --group --uploaded-prior-to --build-constraint --resume-retries
-    --dest --wheel-dir --path --format"""
-)
-_FLAGS = options.names(
-    """--upgrade --force-reinstall --ignore-installed --no-deps --pre --user --no-index --no-build-isolation
-    --no-cache-dir --no-clean --quiet --verbose --yes --isolated --require-virtualenv --disable-pip-version-check
-    --no-color --no-input --debug --version --help --dry-run --ignore-requires-python --use-pep517 --no-use-pep517
-    --check-build-dependencies --break-system-packages --compile --no-compile --no-warn-script-location
-    --no-warn-conflicts --prefer-binary --require-hashes --no-python-version-warning --egg"""
-)
-_ALIASES = {
-    "--pypi-url": "--index-url",
-    "--default-timeout": "--timeout",
-    "--log-file": "--log",
-    "--no-dependencies": "--no-deps",
-    "--process-dependency-links": "--process-dependency-links",
-    "--source": "--src",
-    "--config-setting": "--config-settings",
-    "--no-cache": "--no-cache-dir",
-}
-GRAMMAR = options.Grammar(
-    _VALUES,
-    _FLAGS,
-    {
-        "r": "--requirement",
-        "c": "--constraint",
-        "e": "--editable",
-        "i": "--index-url",
-        "f": "--find-links",
-        "t": "--target",
-        "C": "--config-settings",
-        "b": "--build",
-        "U": "--upgrade",
-        "I": "--ignore-installed",
-        "q": "--quiet",
-        "v": "--verbose",
-        "y": "--yes",
-    },
-    _ALIASES,
-    abbreviate=True,
-)
+GRAMMAR = options.grammar("pip")
 # Options whose value changes what an install means; they are kept as "--name=value" beside the bare name.
 _TELLING = ("--target", "--prefix", "--root", "--no-binary", "--only-binary", "--platform", "--python-version")
 
@@ -196,7 +151,7 @@ def configure(asked: Asked, env: Mapping[str, str]) -> None:
         if not name.startswith("PIP_") or not value.strip():
             continue
         option = "--" + name[4:].lower().replace("_", "-")
-        option = _ALIASES.get(option, option)
+        option = GRAMMAR.aliases.get(option, option)
         if option == "--index-url":
             asked.index = requirements.address(value.strip())
         elif option == "--extra-index-url":
@@ -205,7 +160,7 @@ def configure(asked: Asked, env: Mapping[str, str]) -> None:
             asked.find_links += value.split()
         elif option in _TELLING:
             asked.options |= {option, f"{option}={value.strip()}"}
-        elif option in _FLAGS and (
+        elif option in GRAMMAR.flags and (
             option == "--no-cache-dir" or options.is_true(value) != (option == "--no-build-isolation")
         ):
             # Any value of PIP_NO_CACHE_DIR disables the cache, "off" and 0 too; PIP_NO_BUILD_ISOLATION takes its
@@ -329,11 +284,7 @@ def finish(
 # ---- the others
 
 
-_PIPX = options.Grammar(
-    frozenset({"--index-url", "--pip-args", "--python", "--suffix", "--spec", "--preinstall"}),
-    frozenset(),
-    {"i": "--index-url"},
-)
+_PIPX = options.grammar("pipx")
 
 
 def _pipx(command: Command) -> Iterator[Install | Unread]:
@@ -409,11 +360,7 @@ def _python(command: Command, files: Files) -> Iterator[Install | Unread]:
     yield from finish(asked, command, first + " -m pip", files, "pip")
 
 
-_VENV = options.Grammar(
-    frozenset({"--python", "--prompt", "--app-data", "--discovery", "--extra-search-dir", "--activators"}),
-    frozenset(),
-    {"p": "--python"},
-)
+_VENV = options.grammar("virtualenv")
 
 
 def environment(command: Command) -> Environment | None:

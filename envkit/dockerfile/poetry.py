@@ -17,15 +17,7 @@ from envkit.dockerfile.project import Project, table, texts
 from envkit.dockerfile.requirements import Asked, Requirement, address, canonical, holds
 from envkit.subjects.dockerfile import Command, Install, Removal, Unread
 
-_POETRY = options.Grammar(
-    options.names(
-        """--with --without --only --extras --group --source --python --platform --optional-group --directory
-        --project --format --output --dev-group --allow-group"""
-    ),
-    frozenset(),
-    {"E": "--extras", "G": "--group", "C": "--directory", "P": "--project", "e": "--editable", "n": "--no-interaction"},
-    {"--dev": "--dev", "--remove-untracked": "--sync"},
-)
+_POETRY = options.grammar("poetry")
 
 
 def read(command: Command, files: Files) -> Iterator[Install | Removal | Unread]:

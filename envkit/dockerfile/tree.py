@@ -249,12 +249,7 @@ class Run:
         return Tree(self.tree.context, [*self.tree.events, *mounted]).read(path, cwd)
 
 
-_CLONE = options.Grammar(
-    options.names(
-        """-b --branch --depth -c --config -j --jobs --filter --shallow-since --shallow-exclude -o --origin --reference
-        --separate-git-dir --template -u --upload-pack -C --server-option"""
-    )
-)
+_CLONE = options.grammar("git clone")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,47 +19,8 @@ from envkit.dockerfile.requirements import Asked, address, holds
 from envkit.model import Span
 from envkit.subjects.dockerfile import Command, Install, Removal, Unread, Word
 
-_VALUES = options.names(
-    """--requirement --constraint --override --exclude --build-constraint --editable --extra --no-extra --group
-    --no-group --only-group --index --default-index --index-url --extra-index-url --find-links --index-strategy
-    --keyring-provider --upgrade-package --resolution --prerelease --fork-strategy --config-setting
-    --config-settings-package --no-build-isolation-package --exclude-newer --exclude-newer-package --link-mode
-    --reinstall-package --refresh-package --cache-dir --python --prefix --target --no-binary --only-binary
-    --no-binary-package --no-build-package --python-version --python-platform --torch-backend --color --directory
-    --project --config-file --allow-insecure-host --package --no-install-package --no-sources-package --script --with
-    --with-editable --with-requirements --env-file --optional --tag --branch --rev --bounds --prompt --python-preference
-    --python-fetch --install-dir --mirror --from --output-format --preview-features --upgrade-group --uv-version
-    --no-emit-package --output-file"""
-)
-_SHORT = {
-    "r": "--requirement",
-    "c": "--constraint",
-    "b": "--build-constraint",
-    "e": "--editable",
-    "i": "--index-url",
-    "f": "--find-links",
-    "p": "--python",
-    "t": "--target",
-    "P": "--upgrade-package",
-    "C": "--config-setting",
-    "U": "--upgrade",
-    "n": "--no-cache",
-    "q": "--quiet",
-    "v": "--verbose",
-    "w": "--with",
-}
-_ALIASES = {
-    "--requirements": "--requirement",
-    "--constraints": "--constraint",
-    "--overrides": "--override",
-    "--build-constraints": "--build-constraint",
-    "--config-settings": "--config-setting",
-    "--trusted-host": "--allow-insecure-host",
-    "--no-cache-dir": "--no-cache",
-    "--no-index-url": "--no-index",
-}
-GRAMMAR = options.Grammar(_VALUES, frozenset(), _SHORT, _ALIASES)
-_VENV = options.Grammar(_VALUES - {"--target"}, frozenset(), _SHORT, _ALIASES)
+GRAMMAR = options.grammar("uv")
+_VENV = options.grammar("uv venv")
 _TELLING = (
     "--torch-backend",
     "--index-strategy",

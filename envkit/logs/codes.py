@@ -58,6 +58,20 @@ class ExceptionRow:
     seen: str
 
 
+@dataclass(frozen=True, slots=True)
+class InnerRow:
+    """What a CUDA failure inside NCCL is, by words of its sentence: the failure it is told as, and its cause.
+
+    Those that NCCL alone meets stay NCCL's.
+    """
+
+    words: str
+    category: str
+    cause: str
+    source: str
+    seen: str
+
+
 def cuda_version(number: int) -> str | None:
     """The CUDA release of cudaRuntimeGetVersion's integer, None where it is none (CUDA Runtime API, versions)."""
     if not 1000 <= number <= _CUDA_MOST or number % 10:
@@ -120,6 +134,17 @@ def signal_of(exit: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return ""
+
+
+def inner_failure(sentence: str) -> tuple[str, str] | None:
+    """The category and the cause of a CUDA failure that NCCL quotes, None where no row has its words."""
+    plain = sentence.lower()
+    return next(((row.category, row.cause) for row in _inner() if row.words.lower() in plain), None)
+
+
+@cache
+def _inner() -> tuple[InnerRow, ...]:
+    return read_table(InnerRow, _TABLES / "nccl_inner.jsonl")
 
 
 @cache

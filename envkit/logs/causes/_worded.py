@@ -32,8 +32,8 @@ def worded(
         Strength[row.strength.upper()] if strength is None else strength,
         tuple(dict.fromkeys(lines)),
         row.because.format_map(values),
-        row.decide_by,
-        row.fix,
+        row.decide_by.format_map(values),
+        row.fix.format_map(values),
         row.next,
         over=explained if row.category else tuple(each for each in explained if each != category),
     )

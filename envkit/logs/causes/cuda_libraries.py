@@ -120,52 +120,21 @@ def cublas_execution_failed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
 
 def _product_failed(story: Story, event: Event, status: str) -> Iterator[Hypothesis]:
     """A product of which the status tells no more: what runs before it and the type of its numbers do."""
-    category, evidence, text = event.category, lines_of(event), event.line.text
+    text = event.line.text
     code = code_of(story, event)
     hint = _INDEXING.search(code) or (_TEXT.search(code) if not _LARGE.search(code) else None)
     if status.endswith("INTERNAL_ERROR"):
-        yield Hypothesis(
-            category,
-            "gpu-memory-exhausted",
-            Strength.POSSIBLE,
-            evidence,
-            f"{_library(status)} failed inside, as it does without memory for its workspace",
-            _BLOCKING,
-        )
+        yield worded("product-without-workspace", event, library=_library(status))
     if hint:
-        yield Hypothesis(
-            category,
-            "bad-index-or-label",
-            Strength.LIKELY,
-            evidence,
-            f"the product comes behind `{hint[0]}`, which takes indices that nothing checks on the GPU",
-            _BLOCKING,
-            over=_LATE,
-        )
+        yield worded("product-behind-indices", event, hint=hint[0])
     half = re.search(r"CUDA_R_16\w*|GemmEx|HgemmStrided|cublasLt", text)
     if half:
-        yield Hypothesis(
-            category,
-            "gpu-kernel-bug",
-            Strength.POSSIBLE,
-            evidence,
-            f"the product failed in a narrow type ({half[0]}), by the library or by a kernel before it",
-            _BLOCKING,
-        )
+        yield worded("product-in-a-narrow-type", event, half=half[0])
+    elif not hint and (event.signature.id == "cublas-runtime" or "failed to run" in text):
+        yield worded("product-on-a-newer-gpu", event, strength=Strength.LIKELY, over=_LATE)
     else:
-        old = not hint and (event.signature.id == "cublas-runtime" or "failed to run" in text)
-        yield Hypothesis(
-            category,
-            "arch-unsupported",
-            Strength.LIKELY if old else Strength.POSSIBLE,
-            evidence,
-            "the product failed, as it does where the GPU is newer than the build's CUDA",
-            "compare the GPU's capability with torch.cuda.get_arch_list()",
-            over=_LATE if old else (),
-        )
-    yield Hypothesis(
-        category, "gpu-memory-exhausted", Strength.FALLBACK, evidence, "it fails without memory too", _BLOCKING
-    )
+        yield worded("product-on-a-newer-gpu", event)
+    yield worded("product-without-memory", event)
 
 
 def cudnn_version_mismatch(story: Story, facts: Facts) -> Iterator[Hypothesis]:

@@ -19,17 +19,7 @@ _NO_DEVICE = "cuda-init-no-device"
 def driver_refuses_gpu(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """The driver itself says that it does not serve this GPU: its release, or the open flavor of the kernel modules."""
     for event in story.of("gpu-not-supported")[:1]:
-        wants_gsp = "open" in event.line.text
-        yield Hypothesis(
-            _NO_DEVICE,
-            "wrong-build-installed" if wants_gsp else "version-mismatch",
-            Strength.DECISIVE,
-            (event.line,),
-            "the open kernel modules do not serve this GPU"
-            if wants_gsp
-            else "the driver's release does not serve this GPU",
-            fix="install the proprietary flavor of the driver" if wants_gsp else "install a driver that knows this GPU",
-        )
+        yield worded("open-modules-refuse-gpu" if "open" in event.line.text else "release-refuses-gpu", event)
 
 
 def gpu_owned_by_another_driver(story: Story, facts: Facts) -> Iterator[Hypothesis]:

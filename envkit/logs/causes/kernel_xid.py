@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from envkit.facts import Facts, XidRow
 from envkit.facts.xid import Xid, XidCategory, slot
+from envkit.logs.causes._cuda import HARDWARE
 from envkit.logs.records import Event, Hypothesis, Line, Strength
 from envkit.logs.story import Story
 from envkit.logs.xid import failure_of, nvlink5, nvlink_faults, nvlink_sympathetic, parsed, sxid_row
@@ -17,40 +18,17 @@ from envkit.logs.xid import failure_of, nvlink5, nvlink_faults, nvlink_sympathet
 _GRAVE, _FAULT, _MINOR, _AFTER = range(4)
 
 # lines without a code that say what a code says
+_BOOT = ("gsp-boot", "gsp-wpr2", "gsp-gfw", "gsp-bootstrap", "gsp-firmware-file", "gsp-firmware-missing", "rm-init-gsp")
+_LOST = ("nvrm-off-bus", "gpu-off-bus", "pci-power-lost")
+_NVML_LOST = ("nvml-gpu-lost", "nvml-lost", "nvml-lost-name", "nvml-lost-class")
 _SAME_AS = {
-    "nvrm-off-bus": 79,
-    "gpu-off-bus": 79,
-    "pci-power-lost": 79,
-    "nvml-gpu-lost": 79,
-    "nvml-lost": 79,
-    "nvml-lost-name": 79,
-    "nvml-lost-class": 79,
-    "gsp-timeout": 119,
-    "gsp-timeout-banner": 119,
-    "gsp-heartbeat": 119,
-    "gsp-boot": 119,
-    "gsp-wpr2": 119,
-    "gsp-gfw": 119,
-    "gsp-bootstrap": 119,
-    "gsp-firmware-file": 119,
-    "gsp-firmware-missing": 119,
-    "rm-init-gsp": 119,
+    **dict.fromkeys((*_LOST, *_NVML_LOST), 79),
+    **dict.fromkeys(("gsp-timeout", "gsp-timeout-banner", "gsp-heartbeat", *_BOOT), 119),
     "rc-watchdog": 8,
 }
-_BOOT = ("gsp-boot", "gsp-wpr2", "gsp-gfw", "gsp-bootstrap", "gsp-firmware-file", "gsp-firmware-missing", "rm-init-gsp")
 _SWITCH = ("nvswitch-sxid-fatal", "nvswitch-sxid", "nvswitch-sxid-mild")
 _TIERS = {
-    "xid-79": _GRAVE,
-    "xid-48": _GRAVE,
-    "xid-54": _GRAVE,
-    "xid-143": _GRAVE,
-    "xid-94/95": _GRAVE,
-    "ecc-uncorrectable": _GRAVE,
-    "xid-119/120 GSP": _GRAVE,
-    "xid-74": _GRAVE,
-    "xid-144-150-nvlink5": _GRAVE,
-    "sxid-nvlink": _GRAVE,
-    "xid-62": _GRAVE,
+    **dict.fromkeys(HARDWARE, _GRAVE),
     "xid-8": _FAULT,
     "xid-13": _FAULT,
     "xid-31": _FAULT,

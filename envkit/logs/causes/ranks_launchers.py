@@ -30,18 +30,10 @@ def launcher_told_to_end(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
         who = next((words for known, words in _WHO.items() if known == number), "another process sent it")
         earlier = [other for other in independent(story) if other is not event and other in story.before(event)]
-        yield Hypothesis(
-            "not-gpu-env",
-            "infra",
-            Strength.POSSIBLE if earlier else Strength.LIKELY,
-            quoted([event]),
-            f"the launcher received {name}: {who}",
-            decide_by="who sent the signal: a closed ssh session, the scheduler (sacct), or a person",
-            fix="run the job apart from the terminal (sbatch, systemd-run, tmux or nohup)"
-            if number == signal.SIGHUP
-            else "",
-            over=("insufficient-evidence", "nccl-remote-error"),
-        )
+        strength = Strength.POSSIBLE if earlier else Strength.LIKELY
+        fix = "run the job apart from the terminal (sbatch, systemd-run, tmux or nohup)"
+        fix = fix if number == signal.SIGHUP else ""
+        yield worded("launcher-told-to-end", *quoted([event]), strength=strength, name=name, who=who, fix=fix)
 
 
 def nobody_else_speaks(story: Story, facts: Facts) -> Iterator[Hypothesis]:

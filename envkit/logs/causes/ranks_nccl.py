@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from envkit.facts import Facts
 from envkit.logs.causes._ranks import family, quoted
 from envkit.logs.causes._worded import worded
-from envkit.logs.codes import nccl_version
+from envkit.logs.codes import inner_failure, nccl_version
 from envkit.logs.records import Event, Hypothesis, Role, Strength
 from envkit.logs.story import Story
 
@@ -24,38 +24,6 @@ _STATUSES = (
 )
 _ALL = ("nccl-timeout-hang", _CUDA, _SYSTEM, _REMOTE)
 _QUOTED = re.compile(r"(?:Cuda|CUDA) (?:failure|error):?\s?(?:\d{1,4} )?'([^']{3,120})'")
-
-# What a CUDA failure inside NCCL is, by the words of cudaGetErrorString (CUDA Runtime API, cudaError_t): the failure
-# it is told as, and its cause.  Those that NCCL alone meets stay NCCL's.
-_INNER: tuple[tuple[str, str, str], ...] = (
-    ("out of memory", "out-of-memory", "gpu-memory-exhausted"),
-    ("illegal memory access", "illegal-memory-access", "gpu-kernel-bug"),
-    ("misaligned address", "misaligned-address", "gpu-kernel-bug"),
-    ("device-side assert", "device-side-assert", "bad-index-or-label"),
-    ("illegal instruction", "illegal-instruction", "gpu-kernel-bug"),
-    ("uncorrectable ECC", "ecc-uncorrectable", "hardware-fault"),
-    ("uncorrectable NVLink", "xid-74", "hardware-fault"),
-    ("unspecified launch failure", "gpu-hardware-unknown-error", "gpu-kernel-bug"),
-    ("system not yet initialized", "cuda-init-error-802-fabricmanager", "fabric-manager"),
-    ("system has unsupported display driver", "driver-library-mismatch", "version-mismatch"),
-    ("driver version is insufficient", "driver-too-old", "version-mismatch"),
-    ("installed CUDA driver", "driver-too-old", "version-mismatch"),
-    ("unsupported toolchain", "ptx-unsupported-toolchain", "version-mismatch"),
-    ("no kernel image", "no-kernel-image", "arch-unsupported"),
-    ("named symbol not found", "no-kernel-image", "arch-unsupported"),
-    ("invalid device function", "no-kernel-image", "arch-unsupported"),
-    ("invalid device ordinal", "invalid-device-ordinal", "launch-config"),
-    ("no CUDA-capable device", "cuda-init-no-device", "no-gpu-or-driver"),
-    ("initialization error", _CUDA, "driver-firmware-fault"),
-    ("unknown error", _CUDA, "driver-firmware-fault"),
-    ("busy or unavailable", _CUDA, "launch-config"),
-    ("peer access", _CUDA, "launch-config"),
-    ("invalid resource handle", _CUDA, "container-config"),
-    ("operation not permitted", _CUDA, "container-config"),
-    ("present state", _CUDA, "container-config"),
-    ("mapping of buffer object failed", _CUDA, "container-config"),
-    ("operation not supported", _CUDA, "container-config"),
-)
 
 
 def versions_differ(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -179,7 +147,7 @@ def bare_result(story: Story, facts: Facts) -> Iterator[Hypothesis]:
 
 def _read(words: str, *, between_processes: bool) -> tuple[str, str]:
     """Category and cause of a CUDA failure; memory that is shared between processes fails where they are kept apart."""
-    found = next(((category, cause) for text, category, cause in _INNER if text.lower() in words.lower()), None)
+    found = inner_failure(words)
     if between_processes and (found is None or found[0] in (_CUDA, "invalid-device-ordinal")) and "peer" not in words:
         return _CUDA, "container-config"
     return found or (_CUDA, "unknown")

@@ -47,16 +47,12 @@ def told_apart(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     for event in (*flight, *report)[:1]:
         beside = [other.line for other in story.of("flight-collective-errors", "c10d-desync-joined")[:1]]
         in_step = event.values.get("kind") == "not-finished"
-        yield Hypothesis(
-            _HANG,
-            "network-fabric" if in_step else "rank-desync",
-            Strength.DECISIVE if flight and not in_step else Strength.LIKELY,
-            tuple(dict.fromkeys([*quoted([event]), *beside])),
-            event.values.get("told") or _culprit(event),
-            decide_by="the kernel's log and a test of the links"
-            if in_step
-            else "the stacks of the ranks that are named",
-            over=("not-gpu-env", "nccl-remote-error"),
+        yield worded(
+            "ranks-in-step-and-stuck" if in_step else "ranks-told-apart",
+            *quoted([event]),
+            *beside,
+            strength=Strength.DECISIVE if flight and not in_step else Strength.LIKELY,
+            why=event.values.get("told") or _culprit(event),
         )
 
 
@@ -105,26 +101,13 @@ def met_late(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     if found and not family(story, *_REPORTS):
         values = found[0].values
         missing = f"rank {values['other_rank']}" if values.get("other_rank") else "another rank"
-        yield Hypothesis(
-            _HANG,
-            "launch-config",
-            Strength.POSSIBLE if _own_failure(story) is None else Strength.FALLBACK,
-            quoted(found),
-            f"{missing} had not come to the first collective when the time was over",
-            decide_by=f"what {missing} did instead: long work, a failure of its own, or no way between the hosts",
-        )
+        strength = Strength.POSSIBLE if _own_failure(story) is None else Strength.FALLBACK
+        yield worded("rank-met-late", *quoted(found), strength=strength, missing=missing)
     barrier = family(story, "c10d-monitored-barrier")
     if barrier:
         ranks = barrier[0].values.get("ranks") or barrier[0].values.get("other_rank")
-        yield Hypothesis(
-            _HANG,
-            "peer-failure",
-            Strength.LIKELY if _own_failure(story) is None else Strength.FALLBACK,
-            quoted(barrier),
-            f"rank {ranks} did not come to the barrier",
-            decide_by=f"the log and the stack of rank {ranks}",
-            over=("nccl-remote-error",),
-        )
+        strength = Strength.LIKELY if _own_failure(story) is None else Strength.FALLBACK
+        yield worded("rank-not-at-the-barrier", *quoted(barrier), strength=strength, ranks=ranks)
 
 
 def teardown_only(story: Story, facts: Facts) -> Iterator[Hypothesis]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from envkit.facts import Facts
 from envkit.logs.causes._setup import hypothesis, in_container, roots_of, unless_only_warned, words_seen
 from envkit.logs.causes._worded import worded
+from envkit.logs.knowledge import statements
 from envkit.logs.records import Event, Hypothesis, Strength
 from envkit.logs.story import Story
 
@@ -112,21 +113,10 @@ def toolkit_missing(story: Story, facts: Facts) -> Iterator[Hypothesis]:
 
 def build_settings(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """Options and architectures that the compiler or CMake does not take, and a host compiler that is not there."""
-    words = {
-        "nvcc-std": ("version-mismatch", "this nvcc is older than the C++ standard that is asked for"),
-        "nvcc-option": ("version-mismatch", "this nvcc does not know an option that the project gives"),
-        "nvcc-fatal-path": ("library-path-clash", "nvcc does not find a part of its own toolkit or its host compiler"),
-        "torch-cxx": ("version-mismatch", "torch wants a newer C++ standard than the extension is built with"),
-        "cmake-default-arch": ("library-path-clash", "the CUDA compiler that CMake found does not run"),
-        "cmake-simple": ("version-mismatch", "the CUDA compiler does not work with this host compiler"),
-        "cmake-arch-empty": ("launch-config", "CMAKE_CUDA_ARCHITECTURES is empty"),
-        "build-where-cl": ("wrong-build-installed", "no Microsoft C++ compiler is on the path"),
-        "build-cl-missing": ("wrong-build-installed", "no Microsoft C++ compiler is on the path"),
-    }
+    known = statements("compile")
     for event in roots_of(story, _ID):
-        if event.signature.id in words:
-            cause, because = words[event.signature.id]
-            yield hypothesis(event, cause, Strength.LIKELY, because, over=_AFTER)
+        if says := known.get(event.signature.id):
+            yield hypothesis(event, says.cause, Strength.LIKELY, says.because, over=_AFTER)
             return
 
 

@@ -7,28 +7,11 @@ from collections.abc import Iterator
 from envkit.facts import Facts
 from envkit.logs.causes._setup import gpus_listed, hypothesis, in_container, roots_of, words_seen
 from envkit.logs.causes._worded import worded
+from envkit.logs.knowledge import statements
 from envkit.logs.records import Event, Hypothesis, Strength
 from envkit.logs.story import Story
 
-_OLD_ENGINE = ("engine-flag", "engine-compose")
 _OVER = ("cuda-init-no-device", "not-gpu-env", "insufficient-evidence", "missing-shared-library")
-_ENGINE = {
-    "engine-select": "the daemon knows no driver for GPUs: the NVIDIA container toolkit is not configured for it",
-    "engine-runtime": "the daemon has no such runtime: the NVIDIA container toolkit is not configured for it",
-    "engine-runtime-old": "the daemon has no such runtime: the NVIDIA container toolkit is not configured for it",
-    "engine-runtime-invalid": "the engine has no runtime of that name: the NVIDIA container toolkit is not configured",
-    "engine-no-runtime": "containerd has no such runtime: the NVIDIA container toolkit is not configured for it",
-    "engine-handler": "the node's engine has no runtime of that name: the container toolkit is not configured for it",
-    "engine-cdi": "the engine finds no CDI specification for that device",
-    "engine-cdi-vendor": "the engine finds no CDI specification of a GPU",
-    "engine-cdi-injection": "the engine finds no CDI specification for that device",
-    "engine-cdi-spec": "the engine finds no CDI specification for that device",
-    "engine-no-binary": "the runtime that the engine is configured for is not installed",
-    "engine-gathering": "the engine has no CDI specification of the GPU, or its device file is absent",
-    "engine-flag": "this docker is older than the option",
-    "engine-compose": "this docker-compose is older than device reservations",
-    "engine-compose-runtime": "this version of the compose file has no such option",
-}
 
 
 def engine_without_gpus(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -39,11 +22,12 @@ def engine_without_gpus(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     event = found[0]
     kind = event.signature.id
     snap = words_seen(story, "snap services docker", "/snap/docker", "snap install docker")
-    because = _ENGINE.get(kind, "the container engine has no way to give GPUs")
+    says = statements("engine").get(kind)
+    because = says.because if says else "the container engine has no way to give GPUs"
     yield worded(
         "engine-without-gpus",
         event,
-        cause="version-mismatch" if kind in _OLD_ENGINE else "container-config",
+        cause=says.cause if says else "container-config",
         why=because + (", and the docker of snap brings its own" if snap else ""),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.logs.causes._setup import (
@@ -17,6 +17,7 @@ from envkit.logs.causes._setup import (
     words_seen,
 )
 from envkit.logs.causes._worded import worded
+from envkit.logs.knowledge import statements
 from envkit.logs.records import Event, Hypothesis, Strength
 from envkit.logs.story import Story
 
@@ -28,57 +29,7 @@ _AFTER = (
     "cudnn-not-initialized",
     "not-gpu-env",
 )
-_INSTALL: Mapping[str, tuple[str, str]] = {
-    "install-unsupported-gpu": ("version-mismatch", "this driver release does not support the GPU"),
-    "install-legacy": ("version-mismatch", "the GPU is supported by older, legacy releases of the driver only"),
-    "install-pci-id": ("driver-firmware-fault", "the firmware gave the GPU no valid memory region"),
-    "install-key-rejected": (
-        "no-gpu-or-driver",
-        "the kernel refuses the driver's module: it is not signed by a key that Secure Boot knows",
-    ),
-    "install-key-required": (
-        "no-gpu-or-driver",
-        "the kernel refuses the driver's module: it is not signed by a key that Secure Boot knows",
-    ),
-    "install-modprobe": ("no-gpu-or-driver", "the driver's kernel module could not be loaded"),
-    "install-inserting": ("no-gpu-or-driver", "the driver's kernel module could not be loaded"),
-    "install-disagrees": ("version-mismatch", "the driver's module was built for another kernel than runs"),
-    "install-vermagic": ("version-mismatch", "the driver's module was built for another kernel than runs"),
-    "install-invalid-format": ("version-mismatch", "the driver's module was built for another kernel than runs"),
-    "install-dkms": ("version-mismatch", "the driver's module could not be built for this kernel"),
-    "install-dkms-headers": (
-        "version-mismatch",
-        "the headers of the running kernel are not installed, so that the driver's module could not be built",
-    ),
-    "install-source-tree": (
-        "version-mismatch",
-        "the headers of the running kernel are not installed, so that the driver's module could not be built",
-    ),
-    "install-headers-wanted": (
-        "version-mismatch",
-        "no packages of the running kernel were found to build the driver's module with",
-    ),
-    "install-locate-package": ("version-mismatch", "the package that the driver's installation needs is not in reach"),
-    "install-no-package": ("version-mismatch", "the package that the driver's installation needs is not in reach"),
-    "install-build-missing": (
-        "version-mismatch",
-        "the headers of the running kernel are not installed, so that the driver's module could not be built",
-    ),
-    "install-cc-check": ("version-mismatch", "the module is being built with another compiler than the kernel was"),
-    "install-nouveau": ("no-gpu-or-driver", "nouveau holds the GPU, so that NVIDIA's driver was not installed"),
-    "install-load": ("no-gpu-or-driver", "the driver's module was built and could not be loaded"),
-    "install-in-use": ("no-gpu-or-driver", "an old module of the driver is still in use and cannot be replaced"),
-    "install-not-created": ("version-mismatch", "the driver's module could not be built for this kernel"),
-    "install-building": ("version-mismatch", "the driver's module could not be built for this kernel"),
-    "install-unable-build": ("version-mismatch", "the driver's module could not be built for this kernel"),
-}
-_FIXES: Mapping[str, str] = {
-    "install-key-rejected": "sign the module with a key that is enrolled (mokutil --import), or switch Secure Boot off",
-    "install-key-required": "sign the module with a key that is enrolled (mokutil --import), or switch Secure Boot off",
-    "install-nouveau": "blacklist nouveau, make the initramfs anew and reboot, then install the driver",
-    "install-in-use": "stop what uses the GPUs, unload the old modules or reboot, then install again",
-    "jetson-nvmap": "run as a user of the group video, with --runtime nvidia and the image of this JetPack release",
-}
+_JETSON = "run as a user of the group video, with --runtime nvidia and the image of this JetPack release"
 _UNKNOWN_START = ("unknown-error-init", "unknown-error-start", "cuda-999-caffe2")
 _PLUGIN = ("cdi-strategy", "plugin-non-nvml")
 _CLUSTER = ("k8s-insufficient", "k8s-allocatable")
@@ -105,28 +56,29 @@ _EMPTY = re.compile(r"^['\"]?(?:-1|none|void|NoDevFiles)?['\"]?$", re.IGNORECASE
 
 def driver_not_installed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """The driver's module was not built, not loaded or refused (modprobe, DKMS, nvidia-installer, NVRM)."""
-    found = [event for event in roots_of(story, _ID) if event.signature.id in _INSTALL]
+    known = statements("install")
+    found = [event for event in roots_of(story, _ID) if event.signature.id in known]
     if not found:
         return
-    order = list(_INSTALL)
+    order = list(known)
     event = min(found, key=lambda each: order.index(each.signature.id))
-    cause, because = _INSTALL[event.signature.id]
+    says = known[event.signature.id]
     nvidia = "nvidia" in event.line.text.lower() or words_seen(story, "nvidia")
     strength = Strength.LIKELY if nvidia else Strength.POSSIBLE
     yield hypothesis(
         event,
-        cause,
+        says.cause,
         strength,
-        because,
+        says.because,
         more=[other for other in found if other is not event][:1],
-        fix=_FIXES.get(event.signature.id, ""),
+        fix=says.fix,
         over=(*_AFTER, "missing-shared-library", "nvidia-container-cli-init-error") if nvidia else (),
     )
 
 
 def no_device(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """A process that finds no GPU or no driver, by what the log shows of how it was started."""
-    special = {*_INSTALL, *_PLUGIN, *_CLUSTER, *_KERNEL}
+    special = {*statements("install"), *_PLUGIN, *_CLUSTER, *_KERNEL}
     found = [event for event in roots_of(story, _ID) if event.signature.id not in special]
     if not found:
         return
@@ -134,7 +86,8 @@ def no_device(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     strength = unless_only_warned(story, event, Strength.LIKELY)
     if event.signature.id == "no-runtime-found":
         strength = min(strength, Strength.POSSIBLE)  # torch's build helper says so on every machine without a GPU
-    if story.of(*_INSTALL, *_KERNEL):  # what the driver's installation or the kernel says comes before this
+    # what the driver's installation or the kernel says comes before this
+    if story.of(*statements("install"), *_KERNEL):
         strength = min(strength, Strength.POSSIBLE)
     yield _started_so(story, event, strength) or _unseen(story, event, strength)
 
@@ -149,7 +102,7 @@ def _started_so(story: Story, event: Event, strength: Strength) -> Hypothesis | 
         return hypothesis(event, "container-config", strength, because, more=(without,), over=_AFTER)
     if event.signature.id == "jetson-nvmap":
         because = "the process may not use the memory device of the Jetson's GPU"
-        return hypothesis(event, "container-config", strength, because, fix=_FIXES["jetson-nvmap"], over=_AFTER)
+        return hypothesis(event, "container-config", strength, because, fix=_JETSON, over=_AFTER)
     if words_seen(story, *_MAC) and gpus_listed(story) is None:
         because = "the platform has no CUDA"
         return hypothesis(event, "no-gpu-or-driver", strength, because, over=_AFTER, decide_by="is it a Mac?")
