@@ -14,7 +14,8 @@ from gathered import gathered
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from envkit.dockerfile.parse import LONGEST_LINE, Instruction, Parsed, Text, parse
+from envkit.dockerfile.instructions import Instruction, Text
+from envkit.dockerfile.parse import LONGEST_LINE, Parsed, parse
 from envkit.dockerfile.words import name_values, split
 from envkit.model import Span
 

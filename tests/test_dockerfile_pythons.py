@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from envkit.dockerfile.parse import Text
+from envkit.dockerfile.instructions import Text
 from envkit.dockerfile.pythons import PATH, Python, Pythons
 from envkit.dockerfile.shell import commands
 from envkit.dockerfile.system import Trail, remember

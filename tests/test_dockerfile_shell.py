@@ -15,7 +15,8 @@ from gathered import gathered
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from envkit.dockerfile.parse import Text, parse
+from envkit.dockerfile.instructions import Text
+from envkit.dockerfile.parse import parse
 from envkit.dockerfile.shell import LONGEST, Script, commands
 from envkit.dockerfile.shell_syntax import DEPTH
 from envkit.dockerfile.shell_words import MOST

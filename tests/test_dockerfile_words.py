@@ -11,7 +11,8 @@ from gathered import gathered
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envkit.dockerfile.parse import Instruction, parse
+from envkit.dockerfile.instructions import Instruction
+from envkit.dockerfile.parse import parse
 from envkit.dockerfile.words import DEEPEST, LONGEST, Expanded, assignments, expand, split
 
 ENV: Mapping[str, str | None] = {

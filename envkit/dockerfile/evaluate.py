@@ -14,7 +14,8 @@ from envkit.dockerfile import conda, makefile, pip, poetry, shell, system, torch
 from envkit.dockerfile.bases import PATH
 from envkit.dockerfile.bases import base as base_of
 from envkit.dockerfile.files import Files, absolute
-from envkit.dockerfile.parse import LONGEST_LINE, Instruction, Parsed, Text, parse
+from envkit.dockerfile.instructions import Instruction, Text
+from envkit.dockerfile.parse import LONGEST_LINE, Parsed, parse
 from envkit.dockerfile.pythons import SYSTEM, Python, Pythons
 from envkit.dockerfile.tree import NoContext, Run, Source, Tree
 from envkit.facts import Facts

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from envkit.dockerfile.files import Files, FileText
-from envkit.dockerfile.parse import Text
+from envkit.dockerfile.instructions import Text
 from envkit.subjects.dockerfile import Command
 
 NAMES = ("GNUmakefile", "makefile", "Makefile")  # in the order in which make looks for them

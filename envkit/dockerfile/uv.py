@@ -276,9 +276,8 @@ def _sync(command: Command, given: options.Given, files: Files) -> Iterator[Inst
     lock = files.read(posixpath.join(directory, "uv.lock"), command.cwd)
     target = _environment(command, directory, given)
     python, asked_python = _chosen_python(command, given, directory, files)
-    requires, told = "", found if isinstance(found, Project) else None
-    if told:
-        requires = told.python
+    told = found if isinstance(found, Project) else None
+    requires = told.python if told else ""
     if asked_python:
         yield asked_python
     elif told and only_python(requires):
