@@ -450,7 +450,7 @@ def _of_the_first_run(
         return Verdict.FOUND, cause, "not-gpu-env", "program-bug", fix
     if first.ended == "not-started":
         return Verdict.UNDECIDED, f"the command was not started: {first.error}", "", "", ""
-    if state.hangs and (first.ended == "hung" or (hang and any(each.threads for each in hang) and first.busy < 0.5)):
+    if state.hangs and (first.ended == "hung" or (any(each.threads for each in hang) and first.busy < 0.5)):
         where = said if known and said is not None else None
         cause = told.hanging(hang, first.seconds, first.ended)
         fix = where.fix if where else "look at what the innermost frames wait for, and at who should have answered them"
@@ -463,13 +463,19 @@ def _of_the_first_run(
         return Verdict.FOUND, cause, said.category, said.cause, said.fix
     if crashed:
         return Verdict.FOUND, told.deaths(crashed, first.exit), said.category if said else "", "", ""
+    return _without_words(climb)
+
+
+def _without_words(climb: _Climb) -> tuple[Verdict, str, str, str, str]:
+    """The same where neither an output nor a crash tells of a cause."""
+    state, first = climb.state, climb.state.first
     if first.ended == "timed-out":
         cause = (
             f"the command had not ended after {first.seconds:.0f} s, and used or waited for {first.busy:g} processors"
         )
         return Verdict.UNDECIDED, cause, "", "", "give it more time: --rung-budget SECONDS"
     if state.failed:
-        return _unexplained(first, said)
+        return _unexplained(first, state.explanation)
     if climb.open:
         return Verdict.UNDECIDED, f"the command succeeded, but {climb.open[0]}", "", "", ""
     return Verdict.CLEAN, "", "", "", ""

@@ -321,11 +321,8 @@ def told(ranks: Sequence[Rank], found: Sequence[flight.Dump], hung: bool) -> Tol
 def _gradients(ranks: Sequence[Rank], hung: bool) -> Told | None:
     """Parameters under DDP that gave a gradient on some ranks and not on others, or on none."""
     for index in range(max((len(rank.models) for rank in ranks), default=0)):
-        models = {
-            rank.rank: rank.models[index]
-            for rank in ranks
-            if len(rank.models) > index and rank.models[index].backwards and not rank.models[index].find_unused
-        }
+        shared = {rank.rank: rank.models[index] for rank in ranks if len(rank.models) > index}
+        models = {number: model for number, model in shared.items() if _asked_for_all(model)}
         if not models:
             continue
         latest = max(model.backwards for model in models.values())
@@ -336,23 +333,21 @@ def _gradients(ranks: Sequence[Rank], hung: bool) -> Told | None:
                 if name not in model.missing and model.missing_count == len(model.missing):
                     given.setdefault(name, []).append(number)
         guilty = {
-            number: [name for name in names if name in given or models[number].missing[name] is False]
+            number: wrong
             for number, names in lacking.items()
+            if (wrong := [name for name in names if name in given or models[number].missing[name] is False])
         }
-        guilty = {number: names for number, names in guilty.items() if names}
         if guilty:
             return _unequal(ranks, models, guilty, given, hung)
-        everywhere = sorted(set.intersection(*(set(names) for names in lacking.values()))) if lacking else []
+        everywhere = sorted(set.intersection(*map(set, lacking.values()))) if lacking else []
         if everywhere and any(_INCOMPLETE in rank.raised for rank in ranks):
-            model = next(iter(models.values()))
-            return Told(
-                f"no rank gave a gradient for {_names(everywhere)} of {model.kind} in backward {latest} "
-                f"({model.missing_count} of {model.parameters} parameters), which DDP waits for",
-                "rank-desync",
-                _FIX_UNUSED,
-                category="not-gpu-env",
-            )
+            return _unused(next(iter(models.values())), everywhere, latest)
     return None
+
+
+def _asked_for_all(model: Model) -> bool:
+    """Whether DDP waits for a gradient of each parameter of a model that has been through a backward pass."""
+    return bool(model.backwards) and not model.find_unused
 
 
 def _lacking(ranks: Sequence[Rank], models: Mapping[int, Model], latest: int) -> dict[int, list[str]]:
@@ -384,6 +379,16 @@ _FIX_BRANCH = (
     "take the same branch on all ranks, or pass find_unused_parameters=True to DistributedDataParallel, or add the "
     "unused outputs to the loss times zero; static_graph=True fits only where the same parameters stay unused"
 )
+
+
+def _unused(model: Model, names: Sequence[str], latest: int) -> Told:
+    return Told(
+        f"no rank gave a gradient for {_names(names)} of {model.kind} in backward {latest} "
+        f"({model.missing_count} of {model.parameters} parameters), which DDP waits for",
+        "rank-desync",
+        _FIX_UNUSED,
+        category="not-gpu-env",
+    )
 
 
 def _unequal(

@@ -293,19 +293,7 @@ def _poetry(poetry: dict[str, Any], found: Project, places: Places) -> Project:
         else needs
         for needs in found.dependencies
     )
-    groups = dict(found.groups)
-    chosen = list(found.groups)
-    old_dev = table(poetry, "dev-dependencies")
-    raw = {group: (table(body, "dependencies"), body) for group, body in table(poetry, "group").items()}
-    for group, (wanted_all, body) in {**raw, **({"dev": (old_dev, {})} if old_dev else {})}.items():
-        listed = [
-            needs
-            for package, wanted in list(wanted_all.items())[:2000]
-            for needs in _poetry_dependency(canonical(package), wanted, named, places)
-        ]
-        groups[canonical(group)] = (*groups.get(canonical(group), ()), *listed)
-        if table(body).get("optional") is not True:
-            chosen.append(canonical(group))
+    groups, chosen = _poetry_groups(poetry, found, named, places)
     name = poetry.get("name")
     return replace(
         found,
@@ -321,6 +309,26 @@ def _poetry(poetry: dict[str, Any], found: Project, places: Places) -> Project:
         is_package=poetry.get("package-mode") is not False,
         backend=found.backend or "poetry",
     )
+
+
+def _poetry_groups(
+    poetry: dict[str, Any], found: Project, named: Mapping[str, str], places: Places
+) -> tuple[dict[str, tuple[Requirement, ...]], list[str]]:
+    """The dependency groups with the project's own, and those that are installed unless somebody says otherwise."""
+    groups = dict(found.groups)
+    chosen = list(found.groups)
+    old_dev = table(poetry, "dev-dependencies")
+    raw = {group: (table(body, "dependencies"), body) for group, body in table(poetry, "group").items()}
+    for group, (wanted_all, body) in {**raw, **({"dev": (old_dev, {})} if old_dev else {})}.items():
+        listed = [
+            needs
+            for package, wanted in list(wanted_all.items())[:2000]
+            for needs in _poetry_dependency(canonical(package), wanted, named, places)
+        ]
+        groups[canonical(group)] = (*groups.get(canonical(group), ()), *listed)
+        if table(body).get("optional") is not True:
+            chosen.append(canonical(group))
+    return groups, chosen
 
 
 def _poetry_sources(poetry: dict[str, Any]) -> tuple[str, list[str], dict[str, str]]:

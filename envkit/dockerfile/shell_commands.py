@@ -148,7 +148,7 @@ class Commands(Expansion):
         node, source = known
         args, doubt, level = state.args, state.doubt, state.level
         words = [each.word for each in fields[1:]]
-        state.args = tuple(word.text for word in words) if all(word.sure for word in words) else None
+        state.args = _texts(words)
         self.depth += 1
         status = self.node(node, source, state, after, False)
         self.depth -= 1
@@ -252,7 +252,7 @@ class Commands(Expansion):
             if not args or args[-1].text != "--":
                 return
         words = args[index:]
-        state.args = tuple(word.text for word in words) if all(word.sure for word in words) else None
+        state.args = _texts(words)
 
     def left(self, name: str, args: Sequence[Word], state: State) -> Status:
         """``exit``, ``return``, ``break`` and ``continue``."""
@@ -385,15 +385,12 @@ class Commands(Expansion):
         if name == "eval" and len(words) > 1:
             if len(words) > 2:
                 self.complete = False  # words that are joined to a script are not read
-                return None
-            script = self.script_of(fields[1])
+            script = self.script_of(fields[1]) if len(words) == 2 else None
             return None if script is None else (script, None, True, False)
         if name in ("su", "runuser", "script", "sg"):
             at = next((i for i, word in enumerate(words) if word.text in ("-c", "--command", "-lc", "-qc")), 0)
-            if at and at + 1 < len(words):
-                script = self.script_of(fields[at + 1])
-                return None if script is None else (script, (), False, self.bash)
-            return None
+            script = self.script_of(fields[at + 1]) if at and at + 1 < len(words) else None
+            return None if script is None else (script, (), False, self.bash)
         if name == "busybox" and len(words) > 1 and words[1].text in SHELLS:
             fields, words = fields[1:], words[1:]
             name = words[0].text
@@ -404,8 +401,8 @@ class Commands(Expansion):
         if has:
             script = self.script_of(fields[at]) if at < len(words) else None
         else:
-            script = self.here_script(node) if at >= len(words) or reads else None
-        args = tuple(word.text for word in rest) if all(word.sure for word in rest) else None
+            script = self.here_script(node) if reads or not rest else None
+        args = _texts(rest)
         return None if script is None else (script, args, False, name != "sh" and name != "dash")
 
     def here_script(self, node: Simple) -> Source | None:
@@ -422,6 +419,11 @@ class Commands(Expansion):
         state.doubt = (state.doubt - set(ends)) | doubt
         if not state.stop:
             state.level = min(level, MAYBE) if state.doubt else level
+
+
+def _texts(words: Sequence[Word]) -> tuple[str, ...] | None:
+    """The words as parameters of a script, None where one of them is not known."""
+    return tuple(word.text for word in words) if all(word.sure for word in words) else None
 
 
 def _shell_options(words: Sequence[Word]) -> tuple[int, bool, bool]:

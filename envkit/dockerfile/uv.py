@@ -280,16 +280,15 @@ def _sync(command: Command, given: options.Given, files: Files) -> Iterator[Inst
     requires = told.python if told else ""
     if asked_python:
         yield asked_python
-    elif told and only_python(requires):
+    elif only := only_python(requires):
         # With one minor version let in it is that one, whether uv finds it or fetches it.
-        where = told.python_span or span
-        yield Install("uv", "python", where, requires, only_python(requires), target=target, sure=command.sure)
+        where = told.python_span if told and told.python_span else span
+        yield Install("uv", "python", where, requires, only, target=target, sure=command.sure)
     asked = _asked(command, given, told)
     groups, main = _groups(given, told, command)
     extras = _extras(given, told)
     if isinstance(lock, FileText):
-        package = given.last("--package")
-        name = requirements.canonical(package.text) if package else told.name if told else ""
+        name = _package_name(given, told)
         skipped = {requirements.canonical(word.text) for word in given.every("--no-install-package")}
         walked = _locked(lock, name, extras, groups, main, python, requires, pip.machine_of(command.env))
         if isinstance(walked, str):
@@ -325,6 +324,12 @@ def _sync(command: Command, given: options.Given, files: Files) -> Iterator[Inst
             target=target,
             sure=command.sure,
         )
+
+
+def _package_name(given: options.Given, found: Project | None) -> str:
+    """The package of a workspace that is synchronised: the project's own where no option names one."""
+    package = given.last("--package")
+    return requirements.canonical(package.text) if package else found.name if found else ""
 
 
 def _extras(given: options.Given, found: Project | None) -> frozenset[str]:
@@ -380,9 +385,9 @@ def _locked(
     active = {f"extra-{len(root.name)}-{root.name}-{extra}" for extra in extras}
     active |= {f"group-{len(root.name)}-{root.name}-{group}" for group in groups}
     told = frozenset({*active, *extras})
-    wanted_tables = [data.get("dependencies")] if main else []
-    wanted_tables += [*(optional.get(extra) for extra in sorted(extras)), *(grouped.get(group) for group in groups)]
-    edges = deque((edge, "") for wanted in wanted_tables for edge in tables(wanted))
+    starts = [data.get("dependencies")] if main else []
+    starts += [*map(optional.get, sorted(extras)), *map(grouped.get, groups)]
+    edges = deque((edge, "") for start in starts for edge in tables(start))
     installs: dict[int, Install] = {}
     walked: set[tuple[int, str]] = {(id(root), "")}
     later: deque[tuple[dict[str, object], str]] = deque()
@@ -393,9 +398,7 @@ def _locked(
         answer = holds(marker, python, machine, told, requires)
         if answer is False:
             continue
-        undecided = above if answer else marker if not above else f"({above}) and ({marker})"
-        if len(undecided) > 500:
-            undecided = undecided[:500]
+        undecided = above if answer else _and(above, marker)
         if answer is None and not above:
             later.append(({**edge, "marker": ""}, marker))
             continue
@@ -414,6 +417,11 @@ def _locked(
             (later if undecided else edges).extend((one, undecided) for one in tables(more))
     installs.pop(id(root), None)
     return list(installs.values())
+
+
+def _and(above: str, marker: str) -> str:
+    """Both markers as one, cut where it is longer than anybody reads."""
+    return (f"({above}) and ({marker})" if above else marker)[:500]
 
 
 def _root(listed: Iterable[locks.Package], name: str) -> locks.Package | None:
