@@ -7,6 +7,7 @@ import json
 import re
 import string
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -124,27 +125,30 @@ def test_a_row_that_fits_is_read(tmp_path: Path) -> None:
     assert knowledge.read_rules(tmp_path) == (Rule("out-of-memory", (saying,), "s", "2026-11-22", ("torch-oom",)),)
 
 
-def worded_calls() -> Iterator[ast.Call]:
-    """The calls by which code says which row words its hypothesis."""
+def worded_calls() -> Iterator[tuple[str, ast.Call]]:
+    """The calls by which code says which row words its hypothesis, each with the name of its module."""
     for path in sorted((TABLES.parent / "causes").glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "worded":
-                yield node
+                yield path.stem, node
 
 
-def ids(node: ast.expr) -> list[str]:
-    """The ids that a call's first argument can be."""
-    found = [node.body, node.orelse] if isinstance(node, ast.IfExp) else [node]
-    return [str(each.value) for each in found if isinstance(each, ast.Constant)]
+def ids(module: str, node: ast.expr) -> set[str]:
+    """The ids that a call's first argument can be: those written there, and those of a table that it asks."""
+    found = {each.value for each in ast.walk(node) if isinstance(each, ast.Constant)}
+    names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+    tables = [getattr(import_module(f"envkit.logs.causes.{module}"), name, None) for name in names]
+    chosen = {str(each) for each in found if each in wordings()}
+    return chosen.union(*(each.values() for each in tables if isinstance(each, dict)))
 
 
 def test_every_call_gives_its_row_the_values_that_it_names_and_every_row_is_used() -> None:
     own = {"strength", "cause", "over"}
     used = set()
-    for call in worded_calls():
+    for module, call in worded_calls():
         given = {str(each.arg) for each in call.keywords} - own
-        assert ids(call.args[0]), ast.unparse(call)
-        for id in ids(call.args[0]):
+        assert ids(module, call.args[0]), ast.unparse(call)
+        for id in ids(module, call.args[0]):
             row = wordings()[id]
             texts = (row.because, row.decide_by, row.fix)
             asked = {name for text in texts for _, name, _, _ in string.Formatter().parse(text) if name}

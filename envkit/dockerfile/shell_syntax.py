@@ -190,7 +190,7 @@ class Parser:
             elif until == "word" and char in "<>" and self.value.startswith("(", self.pos + 1):
                 self._process(found)
             elif until == "word" and char == "(" and self.value[self.pos - 1 : self.pos] in ("?", "*", "+", "@", "!"):
-                end = self._balanced(self.pos + 1, "(", ")", 1)  # an extended glob
+                end = self._balanced(self.pos + 1, 1)  # an extended glob
                 end = self.size if end < 0 else end
                 found.append(Part("lit", self.pos, end, self.value[self.pos : end]))
                 self.pos = end
@@ -240,7 +240,7 @@ class Parser:
         after = value[start + 1 : start + 2]
         if after == "(":
             if value.startswith("(", start + 2):
-                end = self._balanced(start + 3, "(", ")", 2)
+                end = self._balanced(start + 3, 2)
                 if end > 0 and value[end - 2] == ")":
                     self.pos = end
                     found.append(Part("arith", start, end, value[start + 3 : end - 2], quoted))
@@ -350,10 +350,10 @@ class Parser:
         self._skip(")")
         found.append(Part("proc", start, self.pos, body=body))
 
-    def _balanced(self, start: int, opening: str, closing: str, depth: int) -> int:
+    def _balanced(self, start: int, depth: int) -> int:
         """The position after the parenthesis that closes ``depth`` open ones, -1 where none does."""
         for found in re.compile(r"[()]").finditer(self.value, start):
-            depth += 1 if found.group() == opening else -1
+            depth += 1 if found.group() == "(" else -1
             if depth == 0:
                 return found.end()
         return -1
@@ -481,7 +481,7 @@ class Parser:
 
     def _parenthesis(self) -> Node:
         if self.value.startswith("((", self.pos):
-            end = self._balanced(self.pos + 2, "(", ")", 2)
+            end = self._balanced(self.pos + 2, 2)
             if end > 0 and self.value[end - 2] == ")":
                 text = self.value[self.pos + 2 : end - 2]
                 self.pos = end
@@ -539,7 +539,7 @@ class Parser:
         name = ""
         words: list[Token] | None = None
         if self.value.startswith("((", self.pos):
-            end = self._balanced(self.pos + 2, "(", ")", 2)
+            end = self._balanced(self.pos + 2, 2)
             self.pos = self.size if end < 0 else end
         else:
             found = _SIMPLE_VAR.match(self.value, self.pos)

@@ -276,13 +276,19 @@ def _debian(word: Word, command: Command, kept: frozenset[str]) -> Install:
     name = re.sub(r"(?<=.):(?:amd64|arm64|i386|any|native|all|armhf|ppc64el|x86_64)$", "", name)
     if name.endswith("+") and not name.endswith(("++", "c+")):
         name = name[:-1]
-    exact = version if _known(version) and "*" not in version else ""
+    return _package("apt", name, version, f"={version}" if equals else "", word, command, kept)
+
+
+def _package(
+    manager: str, name: str, version: str, specifier: str, word: Word, command: Command, kept: frozenset[str]
+) -> Install:
+    """A package of the system, pinned where its version is known to the last character."""
     return Install(
-        "apt",
+        manager,
         name,
         word.span,
-        specifier=f"={version}" if equals else "",
-        version=exact,
+        specifier=specifier,
+        version=version if _known(version) and "*" not in version else "",
         local=_local(version),
         options=kept,
         sure=command.sure and (word.sure or _known(name)),
@@ -345,17 +351,7 @@ def _rpm(word: Word, command: Command, kept: frozenset[str]) -> Install:
         found = _RPM_WORD.match(text)
         if found:
             name, version = found[1], found[2]
-    exact = version if _known(version) and "*" not in version else ""
-    return Install(
-        "dnf",
-        name,
-        word.span,
-        specifier=f"={version}" if version else "",
-        version=exact,
-        local=_local(version),
-        options=kept,
-        sure=command.sure and (word.sure or _known(name)),
-    )
+    return _package("dnf", name, version, f"={version}" if version else "", word, command, kept)
 
 
 def _apk(command: Command) -> Iterator[Install | Removal | Unread]:

@@ -50,7 +50,7 @@ class OldCodeRow:
 
 @dataclass(frozen=True, slots=True)
 class ExceptionRow:
-    """An exception whose name alone tells the cause class."""
+    """An exception whose name alone tells the cause class; "" where it only passes on another process's failure."""
 
     exception: str
     cause: str
@@ -149,7 +149,7 @@ def _inner() -> tuple[InnerRow, ...]:
 
 @cache
 def exception_causes() -> Mapping[str, str]:
-    """The cause classes of exceptions whose name alone tells them, by the name."""
+    """The cause classes of exceptions whose name alone tells them, by the name; "" for one that passes on another's."""
     return {row.exception: row.cause for row in read_table(ExceptionRow, _TABLES / "exceptions.jsonl")}
 
 

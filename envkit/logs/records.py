@@ -78,6 +78,7 @@ class Signature:
     - "late": tells of somebody else's failure (a time-out, a closed connection, a killed peer)
     - "warning": the program went on after it
     - "device": names the device fault itself rather than the call that met it (an assertion, a sanitizer's report)
+    - "states-arch": says itself that the GPU's architecture is not among those that the build serves
     - "prose": may match in the middle of a sentence (else a match that talk leads up to is taken for talk)
     """
 

@@ -5,45 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envkit.logs.codes import exception_causes
 from envkit.logs.records import Event, Role, Traceback
 from envkit.logs.story import Story
 
 Chain = tuple[Traceback, ...]
 
 # raised by whoever waited for, started or talked to the process that failed
-_WRAPPERS = frozenset(
-    [
-        "ChildFailedError",
-        "ProcessRaisedException",
-        "ProcessExitedException",
-        "SignalException",
-        "CalledProcessError",
-        "SystemExit",
-        "RayTaskError",
-        "RayActorError",
-        "ActorDiedError",
-        "WorkerCrashedError",
-        "EngineDeadError",
-        "AsyncEngineDeadError",
-        "MQEngineDeadError",
-        "EngineGenerateError",
-        "RemoteTraceback",
-        "BrokenProcessPool",
-        "TimeoutExpired",
-        "BrokenPipeError",
-        "ConnectionResetError",
-        "ConnectionAbortedError",
-        "CancelledError",
-        "Empty",
-        "GeneratorExit",
-        "KeyboardInterrupt",
-        "MPIAbortException",
-        "LifespanFailure",
-        "ShardCannotStart",
-        "PodFailed",
-        "WorkerDiedError",
-    ]
-)
 _WRAPPED = re.compile(
     r"Engine core initialization failed|Engine process failed to start|initialization failed due to an exception in a"
     r"|See (?:the )?(?:root cause|stack trace)|^DataLoader worker|worker(?:s| process(?:es)?)? (?:died|exited|failed)"
@@ -80,7 +48,7 @@ def words(trace: Traceback) -> str:
 def is_wrapper(trace: Traceback) -> bool:
     """Whether it only passes on that another process failed."""
     kind = short_kind(trace)
-    if kind in _WRAPPERS or kind.startswith("RayTaskError") or _WRAPPED.search(words(trace)):
+    if exception_causes().get(kind) == "" or kind.startswith("RayTaskError") or _WRAPPED.search(words(trace)):
         return True
     return kind in ("EOFError", "ConnectionRefusedError") and any(_PEER_GONE.search(each.file) for each in trace.frames)
 

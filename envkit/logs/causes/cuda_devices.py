@@ -22,23 +22,6 @@ _EXTENSION = re.compile(
 _NAMED_CALLS = ("operation-not-supported", "peer-access-unsupported", "host-pointer")
 _WORKER = re.compile(r"_worker_loop|fetch\.py|dataloader|worker\.py|collate")
 _SERVER = re.compile(r"vllm|enginecore|sglang|gunicorn|celery|uvicorn|ray/")
-_ARCH_STATED = (
-    "torch-capability",
-    "torch-too-old-gpu",
-    "torch-too-old",
-    "fmha-built-for",
-    "cutlass-arch",
-    "ptxas-arch",
-    "nvrtc-arch",
-    "triton-arch-llvm",
-    "flash-arch",
-    "bf16-arch",
-    "quant-arch",
-    "triton-too-old",
-    "tf-min-capability",
-    "tensorrt-other-gpu",
-    "tensorrt-other-gpu-platform",
-)
 
 
 def tensors_on_different_devices(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -133,7 +116,7 @@ def no_kernel_image(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """The binary has no code for the GPU."""
     category = "no-kernel-image"
     events = story.in_category(category)
-    stated = next((event for event in events if event.signature.id in _ARCH_STATED), None)
+    stated = next((event for event in events if event.has("states-arch")), None)
     failed = first(event for event in events if event is not stated)
     event = stated or failed
     if event is None:

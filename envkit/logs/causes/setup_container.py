@@ -14,6 +14,17 @@ from envkit.logs.story import Story
 _OVER = ("cuda-init-no-device", "not-gpu-env", "insufficient-evidence", "missing-shared-library")
 
 
+# what the lines of a failure of shared memory say, the plainest first, and the row that words it
+_SHARED = {
+    "too many open files": "shared-tensor-takes-a-file",
+    "cannot allocate memory": "shared-tensor-without-memory",
+    "no space left": "shared-memory-full",
+    "bus error": "shared-memory-too-small",
+    "shared memory": "shared-memory-too-small",
+    "no such file": "shared-tensor-gone",
+}
+
+
 def engine_without_gpus(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """The engine cannot give GPUs at all (moby, containerd, podman and CDI error texts)."""
     found = roots_of(story, "docker-no-gpu-driver")
@@ -78,21 +89,9 @@ def shared_memory(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         return
     event = found[0]
     plain = " ".join(each.line.text.lower() for each in found)
-    over = ("not-gpu-env", "insufficient-evidence")
-    if "too many open files" in plain:
-        cause, because = "host-resource", "the process may open no more files, and each shared tensor takes one"
-    elif "cannot allocate memory" in plain:
-        cause, because = "host-resource", "the machine has no memory left to back the shared tensor"
-    elif "no space left" in plain:
-        cause, because = "container-config", "/dev/shm is full"
-    elif "bus error" in plain or "shared memory" in plain or event.signature.id == "shm-bus-worker":
-        cause, because = "container-config", "a worker died of a bus error: /dev/shm has no room for its batch"
-    elif "no such file" in plain:
-        yield worded("shared-tensor-gone", event)
-        return
-    else:
-        cause, because = "container-config", "a shared tensor could not be made"
-    yield hypothesis(event, cause, Strength.LIKELY, because, category="dataloader-shm-bus-error", over=over)
+    if event.signature.id == "shm-bus-worker":
+        plain += " bus error"
+    yield worded(next((id for words, id in _SHARED.items() if words in plain), "shared-tensor-not-made"), event)
 
 
 def _hook_cause(story: Story, event: Event) -> tuple[str, str]:

@@ -142,16 +142,7 @@ def asked_device_without_cuda(story: Story, facts: Facts) -> Iterator[Hypothesis
     if not asked or not none:
         return
     cpu = "+cpu" in (story.value("torch") or "") or words_seen(story, "+cpu")
-    yield hypothesis(
-        asked[0],
-        "wrong-build-installed" if cpu else "no-gpu-or-driver",
-        Strength.LIKELY,
-        "torch is a build for the CPU" if cpu else "torch sees no CUDA at all, whichever device is asked for",
-        category="torch-not-compiled-with-cuda" if cpu else _ID,
-        more=none[:1],
-        decide_by="is torch.version.cuda None? then it is the build; does nvidia-smi fail? then the driver",
-        over=_AFTER,
-    )
+    yield worded("cpu-build-asked-for-a-gpu" if cpu else "no-cuda-whichever-gpu", asked[0], *none[:1])
 
 
 def unknown_at_start(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -161,23 +152,8 @@ def unknown_at_start(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         return
     event = found[0]
     strength = unless_only_warned(story, event, Strength.LIKELY)
-    container = in_container(story)
-    if container or story.of("lost-nvml-unknown"):
-        cause, because = "container-config", "CUDA cannot start in the container: a device of the GPU cannot be opened"
-    else:
-        cause, because = "no-gpu-or-driver", "CUDA cannot start: nvidia_uvm is not loaded, or in a broken state"
-    yield hypothesis(
-        event,
-        cause,
-        strength,
-        because,
-        category=_ID,
-        decide_by="does it work again after `modprobe -r nvidia_uvm && modprobe nvidia_uvm` on the host, or a reboot?",
-        fix="load nvidia_uvm again (or reboot); in a container: start it again with all of /dev/nvidia*"
-        if cause == "no-gpu-or-driver"
-        else "",
-        over=("gpu-hardware-unknown-error", *_AFTER),
-    )
+    container = in_container(story) or story.of("lost-nvml-unknown")
+    yield worded("cuda-cannot-start-in-container" if container else "cuda-cannot-start", event, strength=strength)
 
 
 def cluster_without_gpus(story: Story, facts: Facts) -> Iterator[Hypothesis]:
