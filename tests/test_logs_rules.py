@@ -17,8 +17,8 @@ from envkit import facts
 from envkit.logs import knowledge
 from envkit.logs.causes._worded import worded
 from envkit.logs.causes.rules import by_rule, rule_of, stated_by_one_line
-from envkit.logs.knowledge import failures, rules, signatures, wordings
-from envkit.logs.records import Event, FileSeen, Line, Role, Rule, Saying, Strength
+from envkit.logs.knowledge import failures, rules, signatures, statements, wordings
+from envkit.logs.records import CAUSES, Event, FileSeen, Line, Role, Rule, Saying, Strength
 from envkit.logs.story import Story
 
 FACTS = facts.load()
@@ -123,6 +123,14 @@ def test_a_row_that_fits_is_read(tmp_path: Path) -> None:
     (tmp_path / "some.jsonl").write_text(json.dumps(ROW) + "\n", "utf-8")
     saying = Saying("gpu-memory-exhausted", "no room", "likely")
     assert knowledge.read_rules(tmp_path) == (Rule("out-of-memory", (saying,), "s", "2026-11-22", ("torch-oom",)),)
+
+
+def test_every_statement_is_of_a_known_signature_and_cause() -> None:
+    known = {row.id for row in signatures()}
+    for path in (TABLES.parent / "statements").glob("*.jsonl"):
+        for name, row in statements(path.stem).items():
+            assert name in known and row.cause in CAUSES and row.source and row.seen, name
+            assert row.because and row.because[-1] != ".", name
 
 
 def worded_calls() -> Iterator[tuple[str, ast.Call]]:

@@ -1,8 +1,8 @@
 """The rows that explanations rest on.
 
-Wordings (``signatures/*.jsonl``), kinds of failure (``failures/*.jsonl``) and what a line says of its cause by itself
-(``rules/*.jsonl``; ``statements/*.jsonl`` where the GPU is not to blame;
-``hypotheses/*.jsonl`` where code decides).
+Wordings (``signatures/*.jsonl``), kinds of failure (``failures/*.jsonl``), what a line says of its cause by itself
+(``rules/*.jsonl``, and ``statements/*.jsonl`` where it is one signature, one cause), and the words of what code decides
+(``hypotheses/*.jsonl``).
 """
 
 from __future__ import annotations

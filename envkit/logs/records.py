@@ -150,7 +150,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a line of one signature says of a cause outside of the GPU environment; a row of ``statements/*.jsonl``.
+    """The one cause that a line of one signature states; a row of ``statements/*.jsonl``.
 
     The fields are those of ``Hypothesis``; ``because`` may name values that the signature always has, and "{text}".
     ``proof`` marks a line that states the end of a process or of its storage, so that an error of the GPU elsewhere in
