@@ -40,7 +40,8 @@ from docker.utils.socket import frames_iter
 
 from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage, Say, Stored, base, buildx, undertaker
 from envkit.engine.endpoint import client, endpoint
-from envkit.engine.trouble import absent, explain, forbidden, no_engine, unreachable, words_of
+from envkit.engine.output import Output
+from envkit.engine.trouble import absent, explain, forbidden, no_engine, started, unreachable, words_of
 from envkit.errors import EnvkitError, Undecided, UsageError, one_line
 from envkit.system import proc
 from envkit.system.files import is_full
@@ -56,10 +57,6 @@ _API_S = 60.0  # any one call; the longest seen is the removal of a 6 GB contain
 _FIRST_WORD_S = 8.0  # a registry in reach names the manifest in under two; a closed network may stay silent for minutes
 _STALL_S = 120.0  # while pulling; unpacking one layer of 5 GB says nothing for up to a minute
 _GONE_S = 10  # from the end of a container's output to its removal; 0.1 s is usual
-_STDOUT_LIMIT = 32 << 20  # bytes of one run, all kept; a probe's document is under one MiB, a large model's about ten
-_STDERR_LIMIT = 64 << 20  # bytes of one run, passed on as they come; a suite says a few KiB, verbose libraries some MiB
-_STDERR_KEPT = 64 << 10  # bytes of its end, for the message that says why a run died
-_LINE = 16 << 10  # bytes after which a line is passed on though it has not ended
 _PAYLOAD_DIR = "/envkit"
 _VOLUME_SIZE = 1 << 30  # bytes of a VOLUME in memory: caches of compiled kernels, under 100 MB in the smoke suite
 _MOST_VOLUMES = 64  # of one image; public ones declare up to five
@@ -105,75 +102,6 @@ def _payload_tar(payload: bytes) -> bytes:
         entry.size, entry.mode = len(payload), 0o444
         archive.addfile(entry, io.BytesIO(payload))
     return buffer.getvalue()
-
-
-class _Output:
-    """Reads an attached container's two streams in a thread of its own, until they end.
-
-    Of stdout all is kept up to its limit, of stderr its end; whatever a container writes, no more than that is held.
-    """
-
-    def __init__(self, connection: Any, say: Say) -> None:
-        self._connection = connection
-        self._say = say
-        self._stdout = bytearray()
-        self._stderr = bytearray()
-        self._seen = {1: 0, 2: 0}
-        self.overflow = ""  # what was too much
-        self._partial = b""
-        self._thread = threading.Thread(target=self._read, daemon=True)
-
-    def _read(self) -> None:
-        # A connection cut short ends the streams; the container's own end tells the rest.
-        with suppress(OSError, ValueError):
-            for stream, chunk in frames_iter(self._connection, tty=False):
-                if self.overflow:
-                    continue  # and read on: the engine cannot kill a container whose output is stuck
-                self._seen[stream] += len(chunk)
-                if stream == 1:
-                    self._stdout += chunk
-                    if self._seen[1] > _STDOUT_LIMIT:
-                        self.overflow = f"{_STDOUT_LIMIT >> 20} MiB to stdout"
-                else:
-                    self._take(chunk)
-                    if self._seen[2] > _STDERR_LIMIT:
-                        self.overflow = f"{_STDERR_LIMIT >> 20} MiB to stderr"
-        if self._partial:
-            self._tell(self._partial)
-
-    def _take(self, chunk: bytes) -> None:
-        self._stderr += chunk
-        if len(self._stderr) > 2 * _STDERR_KEPT:
-            del self._stderr[:-_STDERR_KEPT]
-        *lines, self._partial = (self._partial + chunk).split(b"\n")
-        for line in lines:
-            self._tell(line)
-        if len(self._partial) > _LINE:
-            self._tell(self._partial)
-            self._partial = b""
-
-    def _tell(self, line: bytes) -> None:
-        try:
-            self._say(line.decode("utf-8", "replace"))
-        except OSError:  # the listener has gone (a closed pipe); the run goes on
-            self._say = lambda line: None
-
-    def start(self) -> None:
-        """Starts to read."""
-        self._thread.start()
-
-    def ended(self, seconds: float) -> bool:
-        """Waits for both streams to end, at most ``seconds``."""
-        self._thread.join(max(0.0, seconds))
-        return not self._thread.is_alive()
-
-    def stdout(self) -> str:
-        """All of it, bad bytes replaced."""
-        return self._stdout.decode("utf-8", "replace")
-
-    def stderr(self) -> str:
-        """Its end, bad bytes replaced."""
-        return self._stderr[-_STDERR_KEPT:].decode("utf-8", "replace")
 
 
 class DockerEngine:
@@ -763,7 +691,7 @@ class DockerEngine:
         with _asking():
             connection = api.attach_socket(container, {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
         try:
-            output = _Output(connection, say)
+            output = Output(frames_iter(connection, tty=False), say)
             output.start()
             try:
                 with _asking(docker.errors.APIError):
@@ -786,10 +714,10 @@ class DockerEngine:
         number = 128 - code if 128 < code <= 192 else code
         stdout, stderr = output.stdout(), output.stderr()
         if not stdout and code in (1, 255):
-            _started(stderr, image)
+            started(stderr, image)
         return Completed(tuple(command), number, stdout, stderr, cut)
 
-    def _wait(self, output: _Output, deadline: float, stop: Callable[[], bool] | None) -> bool:
+    def _wait(self, output: Output, deadline: float, stop: Callable[[], bool] | None) -> bool:
         """Waits for the output's end; False at the deadline, at the caller's wish or when there is too much of it."""
         while not output.ended(min(0.2, deadline - time.monotonic())):
             if time.monotonic() >= deadline or output.overflow or (stop is not None and stop()):
@@ -909,30 +837,6 @@ def stale_drafts(tags: Iterable[str], now: float) -> list[str]:
 def _no_image(image: str) -> UsageError:
     return UsageError(
         f"the docker engine has no image {image}", "check its name (docker image ls), or build or pull it"
-    )
-
-
-def _started(stderr: str, image: str) -> None:
-    """Raises Undecided if ``stderr`` is the runtime's word that the kernel did not take the program."""
-    said = re.fullmatch(r"exec (/\S+): (exec format error|no such file or directory|permission denied)\s*", stderr)
-    if said is None:
-        return
-    path, why = one_line(said[1]), said[2]
-    raise Undecided(
-        *{
-            "exec format error": (
-                f"{path} in the image {image} is no program for this machine's processor",
-                "build the image for the platform of this machine (docker build --platform)",
-            ),
-            "no such file or directory": (
-                f"{path} in the image {image} cannot start: the loader or interpreter it names is not in the image",
-                "look at `file` and `ldd` of it: a program of another distribution, or a broken link, was copied in",
-            ),
-            "permission denied": (
-                f"{path} in the image {image} may not be executed by the image's user",
-                "make it executable for that user (chmod a+rx), its folders included",
-            ),
-        }[why]
     )
 
 

@@ -10,7 +10,7 @@ import re
 import ssl
 from collections.abc import Sequence
 
-from envkit.errors import EnvkitError, Undecided, UsageError
+from envkit.errors import EnvkitError, Undecided, UsageError, one_line
 
 _NO_ENGINE = re.compile(
     r"cannot connect to the docker daemon|is the docker daemon running|rpc error: code = unavailable"
@@ -145,3 +145,27 @@ def absent(detail: str) -> bool:
 def unreachable(detail: str) -> bool:
     """Whether ``detail`` says that a server could not be reached, trusted or used now."""
     return any(pattern.search(detail) for pattern in (_NETWORK, _CERTIFICATE, _LIMIT))
+
+
+def started(stderr: str, image: str) -> None:
+    """Raises Undecided if ``stderr`` is the runtime's word that the kernel did not take the program."""
+    said = re.fullmatch(r"exec (/\S+): (exec format error|no such file or directory|permission denied)\s*", stderr)
+    if said is None:
+        return
+    path, why = one_line(said[1]), said[2]
+    raise Undecided(
+        *{
+            "exec format error": (
+                f"{path} in the image {image} is no program for this machine's processor",
+                "build the image for the platform of this machine (docker build --platform)",
+            ),
+            "no such file or directory": (
+                f"{path} in the image {image} cannot start: the loader or interpreter it names is not in the image",
+                "look at `file` and `ldd` of it: a program of another distribution, or a broken link, was copied in",
+            ),
+            "permission denied": (
+                f"{path} in the image {image} may not be executed by the image's user",
+                "make it executable for that user (chmod a+rx), its folders included",
+            ),
+        }[why]
+    )

@@ -15,10 +15,11 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import pynvml
 
+from envkit.host import nvml_names as names
 from envkit.host.place import Source
 from envkit.model import Observed
 from envkit.payload.isolate import Ending
@@ -26,7 +27,6 @@ from envkit.subjects.host.gpu import (
     Bar1,
     Clocks,
     Fabric,
-    FabricState,
     Gpu,
     Mode,
     NvLink,
@@ -41,7 +41,6 @@ from envkit.subjects.host.gpu import (
     SpareRows,
     Sram,
     Temperature,
-    Virtual,
 )
 from envkit.versions import Cuda, Driver, Sm
 
@@ -55,6 +54,8 @@ _NO_ERROR = -1  # in place of NVML's number
 # the GPU lacks the feature, or the driver is older than the question
 _NOT_KNOWN = (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
 _UNSUPPORTED = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_DEPRECATED, *_NOT_KNOWN)
+
+_P2P_READ = 0  # pynvml's own constant is a tuple
 
 # NVML_FI_DEV_*, for nvmlDeviceGetFieldValues
 _RECOVERY, _MEMORY_TEMPERATURE = 230, 82
@@ -82,85 +83,6 @@ _LINK_ERRORS = {
 _LINK_COUNTERS = {"replay": 0, "recovery": 1, "crc_flit": 2, "crc_data": 3}
 # nvmlValueType_t; no field that is asked for here is a double (0), so that type says that the driver set none
 _VALUE = {0: "ullVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
-
-# NVML_GPU_RECOVERY_ACTION_*
-_ACTIONS = {
-    0: "none",
-    1: "gpu reset",
-    2: "node reboot",
-    3: "drain peer-to-peer traffic",
-    4: "drain and reset",
-    5: "recover imex domain",
-    6: "bus reset",
-    7: "system reboot",
-}
-# nvmlClocksEventReason*, by bit
-_REASONS = (
-    "gpu idle",
-    "applications clocks setting",
-    "sw power cap",
-    "hw slowdown",
-    "sync boost",
-    "sw thermal slowdown",
-    "hw thermal slowdown",
-    "hw power brake slowdown",
-    "display clock setting",
-    "board limit",
-    "reliability",
-)
-_COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
-_VIRTUAL: Mapping[int, Virtual] = {0: "none", 1: "passthrough", 2: "vgpu", 3: "host vgpu", 4: "host vsga"}
-_P2P = {
-    0: "ok",
-    1: "chipset not supported",
-    2: "gpu not supported",
-    3: "topology not supported",
-    4: "disabled by regkey",
-    5: "not supported",
-    6: "unknown",
-}
-_P2P_READ = 0  # pynvml's own constant is a tuple
-_BRANDS = {
-    0: "unknown",
-    1: "Quadro",
-    2: "Tesla",
-    3: "NVS",
-    4: "GRID",
-    5: "GeForce",
-    6: "TITAN",
-    7: "NVIDIA vApps",
-    8: "NVIDIA vPC",
-    9: "NVIDIA vCS",
-    10: "NVIDIA vWS",
-    11: "NVIDIA Cloud Gaming",
-    12: "Quadro RTX",
-    13: "NVIDIA RTX",
-    14: "NVIDIA",
-    15: "GeForce RTX",
-    16: "TITAN RTX",
-}
-_ARCHITECTURES = {
-    2: "Kepler",
-    3: "Maxwell",
-    4: "Pascal",
-    5: "Volta",
-    6: "Turing",
-    7: "Ampere",
-    8: "Ada",
-    9: "Hopper",
-    10: "Blackwell",
-    13: "Rubin",
-}
-_LINK_VERSIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5, 8: 6}  # nvmlNvlinkVersion_t counts half versions too
-_REMOTES: Mapping[int, Literal["gpu", "switch"]] = {
-    0: "gpu",
-    2: "switch",
-}  # nvmlIntNvLinkDeviceType_t; the others are no ends of a GPU's traffic
-_FABRIC_STATES: Mapping[int, FabricState] = {1: "not started", 2: "in progress", 3: "completed"}
-# NVML_GPU_FABRIC_HEALTH_MASK_*: the shift of two bits each, 0 not supported, 1 true, 2 false
-_FABRIC_HEALTH = {"bandwidth degraded": 0, "route recovery": 2, "route unhealthy": 4, "access timeout recovery": 6}
-_FABRIC_TRUTH = {0: "not supported", 1: "true", 2: "false"}
-_FABRIC_CONFIGURATION = 8  # the shift of four bits: 0 not supported, 1 nothing incorrect, above what is
 
 
 class NvmlFault(Exception):
@@ -229,11 +151,8 @@ def _word(value: int, words: Mapping[int, T]) -> T:
     return words[value]
 
 
-_MODES: Mapping[int, Mode] = {0: "off", 1: "on"}
-
-
 def _mode(value: int) -> Mode:
-    return _word(value, _MODES)
+    return _word(value, names.MODES)
 
 
 def _bytes(value: int) -> int:
@@ -500,7 +419,7 @@ def _throttle(device: _Device) -> tuple[str, ...]:
     )
     if mask >> 16:  # a driver may know reasons that are not named here, but not so many
         raise _garbage(f"{mask:#x}")
-    named = {1 << bit: name for bit, name in enumerate(_REASONS)}
+    named = {1 << bit: name for bit, name in enumerate(names.REASONS)}
     return tuple(named.get(1 << bit, f"reason {1 << bit:#x}") for bit in range(16) if mask >> bit & 1)
 
 
@@ -625,9 +544,9 @@ def _link(device: _Device, link: int, numbers: Mapping[tuple[int, int], int]) ->
     return NvLink(
         link,
         True,
-        _LINK_VERSIONS.get(version, 0),
+        names.LINK_VERSIONS.get(version, 0),
         _within(numbers.get((_LINK_SPEED, link), numbers.get((_LINK_SPEED_OF_ALL, 0), 0)), 0, 10_000_000),
-        "" if remote == -1 else _REMOTES.get(remote, "other"),
+        "" if remote == -1 else names.REMOTES.get(remote, "other"),
         errors,
     )
 
@@ -671,11 +590,11 @@ def _fabric(device: _Device) -> Fabric:
     if info.state == pynvml.NVML_GPU_FABRIC_STATE_NOT_SUPPORTED:
         raise _fault(pynvml.NVML_ERROR_NOT_SUPPORTED)
     mask = getattr(info, "health", 0)
-    health = {name: _word(mask >> shift & 3, _FABRIC_TRUTH) for name, shift in _FABRIC_HEALTH.items()}
-    wrong = mask >> _FABRIC_CONFIGURATION & 15
+    health = {name: _word(mask >> shift & 3, names.FABRIC_TRUTH) for name, shift in names.FABRIC_HEALTH.items()}
+    wrong = mask >> names.FABRIC_CONFIGURATION & 15
     health["incorrect configuration"] = "true" if wrong > 1 else "false" if wrong else "not supported"
     return Fabric(
-        _word(info.state, _FABRIC_STATES),
+        _word(info.state, names.FABRIC_STATES),
         _within(info.status, 0, 9999),
         str(uuid.UUID(bytes=bytes(info.cluster))),
         int(info.clique),
@@ -737,7 +656,7 @@ def _p2p(device: _Device, others: Sequence[_Device]) -> dict[str, str]:
             if not fault.unsupported:
                 raise
             status = pynvml.NVML_P2P_STATUS_NOT_SUPPORTED
-        found[str(other.index)] = _word(status, _P2P)
+        found[str(other.index)] = _word(status, names.P2P)
     return found
 
 
@@ -767,14 +686,14 @@ def _read_gpu(device: _Device, others: Sequence[_Device], proc: Path) -> Gpu:
         return _observed(call.__name__, lambda: _word(ask(call), words), instead)
 
     def mode(call: Callable[[Any], int], instead: Mode | None = None) -> Observed[Mode]:
-        return word(call, _MODES, instead)
+        return word(call, names.MODES, instead)
 
     def pair(call: Callable[[Any], Sequence[int]], which: int, instead: Mode | None = None) -> Observed[Mode]:
         return _observed(call.__name__, lambda: _mode(ask(call)[which]), instead)
 
-    def named(call: Callable[[Any], int], names: Mapping[int, str]) -> Observed[str]:
+    def named(call: Callable[[Any], int], known: Mapping[int, str]) -> Observed[str]:
         """Of a list that grows with the products: a number that is not in it is no error."""
-        return _observed(call.__name__, lambda: names.get(number := _within(ask(call), 0, 999), f"number {number}"))
+        return _observed(call.__name__, lambda: known.get(number := _within(ask(call), 0, 999), f"number {number}"))
 
     def sm() -> str:
         major, minor = ask(pynvml.nvmlDeviceGetCudaComputeCapability)
@@ -802,8 +721,8 @@ def _read_gpu(device: _Device, others: Sequence[_Device], proc: Path) -> Gpu:
             "nvmlDeviceGetMinorNumber", lambda: _within(ask(pynvml.nvmlDeviceGetMinorNumber), 0, (1 << 20) - 1)
         ),
         serial=text(pynvml.nvmlDeviceGetSerial),
-        brand=named(pynvml.nvmlDeviceGetBrand, _BRANDS),
-        architecture=named(pynvml.nvmlDeviceGetArchitecture, _ARCHITECTURES),
+        brand=named(pynvml.nvmlDeviceGetBrand, names.BRANDS),
+        architecture=named(pynvml.nvmlDeviceGetArchitecture, names.ARCHITECTURES),
         part_number=text(pynvml.nvmlDeviceGetBoardPartNumber),
         vbios=text(pynvml.nvmlDeviceGetVbiosVersion),
         inforom=of("nvmlDeviceValidateInforom", _inforom),
@@ -823,7 +742,7 @@ def _read_gpu(device: _Device, others: Sequence[_Device], proc: Path) -> Gpu:
         pstate=_observed(
             "nvmlDeviceGetPerformanceState", lambda: _within(ask(pynvml.nvmlDeviceGetPerformanceState), 0, 15)
         ),
-        compute_mode=word(pynvml.nvmlDeviceGetComputeMode, _COMPUTE_MODES),
+        compute_mode=word(pynvml.nvmlDeviceGetComputeMode, names.COMPUTE_MODES),
         utilization=_observed(
             "nvmlDeviceGetUtilizationRates", lambda: _within(ask(pynvml.nvmlDeviceGetUtilizationRates).gpu, 0, 100)
         ),
@@ -834,7 +753,7 @@ def _read_gpu(device: _Device, others: Sequence[_Device], proc: Path) -> Gpu:
         links=of("nvmlDeviceGetNvLinkState", _links),
         fabric=of("nvmlDeviceGetGpuFabricInfoV", _fabric),
         license=of("nvmlDeviceGetGridLicensableFeatures", _license),
-        virtual=word(pynvml.nvmlDeviceGetVirtualizationMode, _VIRTUAL),
+        virtual=word(pynvml.nvmlDeviceGetVirtualizationMode, names.VIRTUAL),
         p2p=of("nvmlDeviceGetP2PStatus", lambda device: _p2p(device, others)),
     )
     # last, when everything was asked
@@ -844,7 +763,7 @@ def _read_gpu(device: _Device, others: Sequence[_Device], proc: Path) -> Gpu:
 def _recovery(device: _Device) -> str:
     """A driver newer than this list may ask for something else, which is an action all the same."""
     action = _within(device.field(_RECOVERY), 0, 255)
-    return _ACTIONS.get(action, f"action {action}")
+    return names.ACTIONS.get(action, f"action {action}")
 
 
 def _confidential() -> str:
