@@ -82,7 +82,7 @@ STEPS = {
     "judging": (("throughput", "nvidia_require"), ("checks",), ("required",), ("judge",), ("pages",)),
     "plan": (("spec",), ("lockfile", "flavors"), ("apt", "resolve"), ("solve",), ("update",)),
     "build": (("render",), ("exporters",), ("up",), ("vendor",)),
-    "diff": (("compare",), ("hosts",), ("diff",)),
+    "diff": (("compare",), ("hosts", "render"), ("diff",)),
 }
 STEP = [
     {f"envkit.{room}.{module}": number for number, row in enumerate(rows) for module in row}
@@ -96,7 +96,7 @@ JUDGES = ("envkit.judging.checks", "envkit.judging.judge", "envkit.report", "env
 PURE = (
     "envkit.dockerfile", "envkit.facts", "envkit.judging", "envkit.logs", "envkit.subjects",
     "envkit.plan.spec", "envkit.plan.lockfile", "envkit.plan.flavors", "envkit.plan.resolve",
-    "envkit.build.render", "envkit.build.exporters", "envkit.diff.compare", "envkit.image.tar",
+    "envkit.build.render", "envkit.build.exporters", "envkit.diff.compare", "envkit.diff.render", "envkit.image.tar",
 )  # fmt: skip
 
 

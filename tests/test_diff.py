@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from envkit import facts
-from envkit.diff import compare
+from envkit.diff import compare, render
 from envkit.diff.compare import Change, Weight
 from envkit.facts import Facts
 from envkit.model import Observed
@@ -121,8 +121,8 @@ def test_the_same_lock_under_another_name_is_no_change() -> None:
     old = lock("2.6.0+cu124", TORCH_2_6)
 
     assert compare.locks(old, replace(old, name="new"), FACTS) == ()
-    assert compare.render_text((), "a", "b") == "a -> b: no change\n"
-    assert json.loads(compare.to_json((), "lock", "a", "b"))["same"] is True
+    assert render.render_text((), "a", "b") == "a -> b: no change\n"
+    assert json.loads(render.to_json((), "lock", "a", "b"))["same"] is True
 
 
 def test_the_step_to_another_cuda_major_says_who_is_left_behind() -> None:
@@ -313,13 +313,13 @@ def test_many_plain_changes_become_a_count_and_gpu_packages_keep_their_names() -
     few = {f"package-{letter}": "1" for letter in "abcdefgh"}
     old, new = lock("2.11.0+cu130", {}), lock("2.11.0+cu130", {**few, "nvidia-cublas": "13.1.0.3"})
     changes = compare.locks(old, new, FACTS)
-    text = compare.render_text(changes, "old", "new")
+    text = render.render_text(changes, "old", "new")
 
     assert text == (
         "old -> new: 9 plain\n\nplain\n  adds nvidia-cublas 13.1.0.3\n"
         "  adds 8 wheels: package-a 1, package-b 1, package-c 1 and 5 more\n"
     )
-    document = json.loads(compare.to_json(changes, "lock", "old", "new"))
+    document = json.loads(render.to_json(changes, "lock", "old", "new"))
     assert len(document["changes"]) == 9
     assert document["schema"] == "envkit.diff/1"
     assert document["subject"] == {"kind": "lock", "old": "old", "new": "new"}
@@ -435,8 +435,8 @@ def test_an_image_without_torch_says_that_once() -> None:
 
 def test_what_an_image_says_reaches_no_terminal_unescaped() -> None:
     change = Change("library", "x lies in /\x1b[31m -> /\udcff", "/\x1b[31m", "/\udcff", Weight.PLAIN)
-    assert "\x1b" not in compare.render_text((change,), "\x1ba", "b")
-    assert json.loads(compare.to_json((change,), "image", "a", "b"))["changes"][0]["new"] == "/\\udcff"
+    assert "\x1b" not in render.render_text((change,), "\x1ba", "b")
+    assert json.loads(render.to_json((change,), "image", "a", "b"))["changes"][0]["new"] == "/\\udcff"
 
 
 def wish(text: str) -> Spec:

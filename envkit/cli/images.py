@@ -241,8 +241,7 @@ def diff(
 ) -> None:
     """Say what a change means: GPUs lost, drivers needed, libraries moved. Exit 0: the same, 1: not."""
     from envkit import facts
-    from envkit.diff import compare as meaning
-    from envkit.diff import diff
+    from envkit.diff import diff, render
     from envkit.engine.choice import known_engine
 
     known_engine(engine)
@@ -250,7 +249,7 @@ def diff(
         raise UsageError(f"there is no format `{format}` here", "one of: console, json")
     kind, changes = diff.changes(old, new, facts.load(), engine, probe, say)
     if format == "json":
-        print(meaning.to_json(changes, kind, old, new))
+        print(render.to_json(changes, kind, old, new))
     else:
-        sys.stdout.write(meaning.render_text(changes, old, new))
+        sys.stdout.write(render.render_text(changes, old, new))
     raise typer.Exit(1 if changes else 0)

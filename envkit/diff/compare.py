@@ -6,7 +6,6 @@ that differs stays unsaid: what has no meaning of its own here is named by its f
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -14,22 +13,16 @@ from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
 from typing import Any, Protocol
 
-from envkit import __version__
 from envkit.errors import UsageError
 from envkit.facts import ArchRow, Facts, GpuRow, TorchRow, served
 from envkit.model import Observed
 from envkit.plan.lockfile import Deb, Lock, Pin
 from envkit.plan.resolve import Choice, resolve
 from envkit.plan.spec import Spec
-from envkit.report.text import visible
 from envkit.subjects.image import Image, ImportState, Library, TorchBuild
 from envkit.versions import Cuda, Driver, Sm
 
-SCHEMA = "envkit.diff/1"
-
 _NO_TORCH = "none"
-_MANY = 6  # plain changes of one kind that a text still lists one by one
-_NAMED = 3  # of more than that, so many are named
 _GPUS = 4  # products named beside a capability
 
 
@@ -197,76 +190,6 @@ def together(*groups: Iterable[Change]) -> tuple[Change, ...]:
         if said is None or said.weight < change.weight:
             found[change.text] = change
     return tuple(sorted(found.values(), key=lambda change: -change.weight))
-
-
-def render_text(changes: Sequence[Change], old: str, new: str) -> str:
-    """The changes for a person, under their weights; many plain ones of a kind become a count and the first names.
-
-    ``old`` and ``new`` name what was compared.
-    """
-    if not changes:
-        return f"{visible(old)} -> {visible(new)}: no change\n"
-    counts = {weight: sum(1 for change in changes if change.weight is weight) for weight in reversed(Weight)}
-    summary = ", ".join(f"{count} {weight.name.lower()}" for weight, count in counts.items() if count)
-    lines = [f"{visible(old)} -> {visible(new)}: {summary}"]
-    for weight, count in counts.items():
-        if count:
-            lines += ["", weight.name.lower()]
-            lines += [f"  {visible(text)}" for text in _told([change for change in changes if change.weight is weight])]
-    return "\n".join(lines) + "\n"
-
-
-_GROUPED = {
-    "wheel-added": ("adds", "wheels"),
-    "wheel-removed": ("removes", "wheels"),
-    "wheel-changed": ("changes", "wheels"),
-    "deb-added": ("adds", "Debian packages"),
-    "deb-removed": ("removes", "Debian packages"),
-    "deb-changed": ("changes", "Debian packages"),
-}
-
-
-def _told(changes: Sequence[Change]) -> Iterator[str]:
-    """The texts, those of a grouped kind that are too many as one line at the place of the first."""
-    by_kind: dict[str, list[Change]] = {}
-    for change in changes:
-        by_kind.setdefault(change.kind, []).append(change)
-    for change in changes:
-        same = by_kind[change.kind]
-        if change.kind not in _GROUPED or len(same) <= _MANY:
-            yield change.text
-        elif change is same[0]:
-            verb, things = _GROUPED[change.kind]
-            some = ", ".join(one.text.removeprefix(f"{verb} ") for one in same[:_NAMED])
-            yield f"{verb} {len(same)} {things}: {some} and {len(same) - _NAMED} more"
-
-
-def to_json(changes: Sequence[Change], kind: str, old: str, new: str) -> str:
-    """The changes as one JSON document (ASCII), every one of them by itself.
-
-    ``kind`` is what was compared ("lock", "spec", "image"), ``old`` and ``new`` name the two.
-    """
-
-    def plain(text: str) -> str:
-        return text.encode("utf-8", "backslashreplace").decode("utf-8")  # a lone surrogate is no JSON to strict readers
-
-    document = {
-        "schema": SCHEMA,
-        "tool": {"name": "envkit", "version": __version__},
-        "subject": {"kind": kind, "old": plain(old), "new": plain(new)},
-        "same": not changes,
-        "changes": [
-            {
-                "kind": change.kind,
-                "weight": change.weight.name.lower(),
-                "text": plain(change.text),
-                "old": plain(change.old),
-                "new": plain(change.new),
-            }
-            for change in changes
-        ],
-    }
-    return json.dumps(document, indent=2) + "\n"
 
 
 def _code(row: TorchRow | None, machine: str) -> tuple[tuple[Sm, ...] | None, tuple[Sm, ...] | None]:
@@ -774,44 +697,65 @@ def _libraries(before: Image, after: Image, old_stack: _Stack, new_stack: _Stack
     for name in sorted({library.name for library in (*old, *new)}):
         mine = [library for library in old if library.name == name]
         theirs = [library for library in new if library.name == name]
-        versions = _listed(map(_version, mine)), _listed(map(_version, theirs))
-        family = _LOADED.get(name, "")
-        label = _LABELS.get(family, name)
-        owners = _listed(map(_origin, mine)), _listed(map(_origin, theirs))
-        paths = [sorted(map(_place, libraries)) for libraries in (mine, theirs)]
         both = bool(mine and theirs)
         follows = (
             all(_follows(library, before, after, both) for library in mine)
             and all(_follows(library, after, before, both) for library in theirs)
             and (not both or (len(mine) == len(theirs) and len({_family(lib.owner) for lib in (*mine, *theirs)}) == 1))
         )
-        if not mine or not theirs:
-            text = f"{'no longer loads' if mine else 'loads'} {label} {versions[0] or versions[1]}"
-            weight = Weight.NOTABLE if family else Weight.PLAIN
-            if follows:
-                continue
-        elif versions[0] != versions[1]:
-            copies = f", {len(mine)} -> {len(theirs)} copies" if len(mine) != len(theirs) else ""
-            if family and not copies:
-                yield from _moved(family, *versions, old_stack, new_stack, facts)
-                continue
-            text, weight = f"{label} {versions[0]} -> {versions[1]}{copies}", Weight.NOTABLE
-            if name in ("cudart", "nvrtc"):
-                text += _other_cuda(*versions, old_stack.cuda, new_stack.cuda)
-            elif follows:
-                continue
-            elif not family and not copies:
-                weight = Weight.PLAIN
-        elif len(mine) != len(theirs):
-            text, weight = f"{label} {versions[0]} is loaded {len(mine)} -> {len(theirs)} times", Weight.NOTABLE
-        elif owners[0] != owners[1]:
-            text, weight = f"{label} {versions[0]} is of {owners[0]} -> {owners[1]}", Weight.NOTABLE
-        elif paths[0] != paths[1]:
-            text = f"{label} {versions[0]} lies in {', '.join(paths[0])} -> {', '.join(paths[1])}"
-            weight = Weight.PLAIN
+        versions = _listed(map(_version, mine)), _listed(map(_version, theirs))
+        if not both or versions[0] != versions[1]:
+            yield from _versions_moved(name, versions, (len(mine), len(theirs)), follows, old_stack, new_stack, facts)
         else:
-            continue
-        yield Change("library", text, *versions, weight)
+            yield from _same_version_moved(name, versions, mine, theirs)
+
+
+def _versions_moved(
+    name: str,
+    versions: tuple[str, str],
+    copies: tuple[int, int],
+    follows: bool,
+    old_stack: _Stack,
+    new_stack: _Stack,
+    facts: Facts,
+) -> Iterator[Change]:
+    """A library that comes, goes or has another version; ``follows`` says that its distribution does the same."""
+    family = _LOADED.get(name, "")
+    label = _LABELS.get(family, name)
+    weight = Weight.NOTABLE if family else Weight.PLAIN
+    if not all(copies):
+        if not follows:
+            text = f"{'loads' if copies[1] else 'no longer loads'} {label} {versions[0] or versions[1]}"
+            yield Change("library", text, *versions, weight)
+        return
+    number = f", {copies[0]} -> {copies[1]} copies" if copies[0] != copies[1] else ""
+    if family and not number:
+        yield from _moved(family, *versions, old_stack, new_stack, facts)
+        return
+    text = f"{label} {versions[0]} -> {versions[1]}{number}"
+    if name in ("cudart", "nvrtc"):
+        text += _other_cuda(*versions, old_stack.cuda, new_stack.cuda)
+        yield Change("library", text, *versions, Weight.NOTABLE)
+    elif not follows:
+        yield Change("library", text, *versions, Weight.NOTABLE if number else weight)
+
+
+def _same_version_moved(
+    name: str, versions: tuple[str, str], mine: Sequence[Library], theirs: Sequence[Library]
+) -> Iterator[Change]:
+    """A library of one version in both images: how many there are, whose they are, where they lie."""
+    said = f"{_LABELS.get(_LOADED.get(name, ''), name)} {versions[0]}"
+    owners = _listed(map(_origin, mine)), _listed(map(_origin, theirs))
+    paths = [sorted(map(_place, libraries)) for libraries in (mine, theirs)]
+    if len(mine) != len(theirs):
+        text, weight = f"{said} is loaded {len(mine)} -> {len(theirs)} times", Weight.NOTABLE
+    elif owners[0] != owners[1]:
+        text, weight = f"{said} is of {owners[0]} -> {owners[1]}", Weight.NOTABLE
+    elif paths[0] != paths[1]:
+        text, weight = f"{said} lies in {', '.join(paths[0])} -> {', '.join(paths[1])}", Weight.PLAIN
+    else:
+        return
+    yield Change("library", text, *versions, weight)
 
 
 def _bindings(old: Image, new: Image) -> Iterator[Change]:
@@ -858,21 +802,27 @@ def _rest(name: str, old: object, new: object, kind: str = "field", weight: Weig
         for key in sorted({str(key) for key in (*old, *new)}):
             yield from _rest(f"{name} {key}", old.get(key, ""), new.get(key, ""), kind, weight)
     elif isinstance(old or (), (tuple, list)) and isinstance(new or (), (tuple, list)):
-        mine, theirs = [_brief(item) for item in _items(old)], [_brief(item) for item in _items(new)]
-        gone = [item for item in mine if item not in theirs]
-        come = [item for item in theirs if item not in mine]
-        for verb, items in (("drops", gone), ("adds", come)):
-            if items:
-                values = (", ".join(items), "") if verb == "drops" else ("", ", ".join(items))
-                yield Change(kind, f"{name}: {verb} {', '.join(items)}", *values, weight)
-        if not gone and not come:
-            yield Change(kind, f"{name}: the same in another order or number", "", "", weight)
+        yield from _rest_of_lists(name, _items(old), _items(new), kind, weight)
     elif name == "epoch" and isinstance(old, int) and isinstance(new, int):
         before, after = _day(old), _day(new)
         yield Change(kind, f"time stamps of {before} -> {after}", before, after, weight)
     else:
         before, after = _brief(old), _brief(new)
         yield Change(kind, f"{name} {before or 'none'} -> {after or 'none'}", before, after, weight)
+
+
+def _rest_of_lists(
+    name: str, old: Sequence[object], new: Sequence[object], kind: str, weight: Weight
+) -> Iterator[Change]:
+    mine, theirs = [_brief(item) for item in old], [_brief(item) for item in new]
+    gone = ", ".join(item for item in mine if item not in theirs)
+    come = ", ".join(item for item in theirs if item not in mine)
+    if gone:
+        yield Change(kind, f"{name}: drops {gone}", gone, "", weight)
+    if come:
+        yield Change(kind, f"{name}: adds {come}", "", come, weight)
+    if not gone and not come:
+        yield Change(kind, f"{name}: the same in another order or number", "", "", weight)
 
 
 def _items(value: object) -> Sequence[object]:

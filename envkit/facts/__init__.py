@@ -37,6 +37,7 @@ from envkit.facts.rows import (
     PtxRow,
     PythonLifeRow,
     PytorchImageRow,
+    Row,
     ToolkitFaultRow,
     ToolRow,
     TorchOldRow,
@@ -180,6 +181,11 @@ def _unknown_version(what: str, text: str, known: Iterable[str]) -> UsageError:
     return UsageError(f"there are no facts about the {what} `{text}`", f"{label}: {', '.join(near)}")
 
 
+def _table(kind: type[Row], name: str) -> cached_property[tuple[Row, ...]]:
+    """A table as an attribute of Facts, which is read when it is first asked for."""
+    return cached_property(lambda facts: read_table(kind, facts.directory / f"{name}.jsonl"))
+
+
 class Facts:
     """All tables; each attribute is read from its file when first used.
 
@@ -188,82 +194,24 @@ class Facts:
     """
 
     def __init__(self, directory: Path = Path(__file__).parent) -> None:
-        self._directory = directory
+        self.directory = directory
 
-    @cached_property
-    def torches(self) -> tuple[TorchRow, ...]:
-        """Every torch build, oldest first."""
-        return read_table(TorchRow, self._directory / "torch.jsonl")
-
-    @cached_property
-    def cudas(self) -> tuple[CudaRow, ...]:
-        """Every CUDA toolkit, oldest first."""
-        return read_table(CudaRow, self._directory / "cuda.jsonl")
-
-    @cached_property
-    def archs(self) -> tuple[ArchRow, ...]:
-        """Every compute capability, lowest first."""
-        return read_table(ArchRow, self._directory / "arch.jsonl")
-
-    @cached_property
-    def gpus(self) -> tuple[GpuRow, ...]:
-        """Every GPU product, by compute capability and name."""
-        return read_table(GpuRow, self._directory / "gpu.jsonl")
-
-    @cached_property
-    def drivers(self) -> tuple[DriverRow, ...]:
-        """Every driver branch, lowest first."""
-        return read_table(DriverRow, self._directory / "driver.jsonl")
-
-    @cached_property
-    def cudnns(self) -> tuple[CudnnRow, ...]:
-        """Every cuDNN release, oldest first."""
-        return read_table(CudnnRow, self._directory / "cudnn.jsonl")
-
-    @cached_property
-    def images(self) -> tuple[ImageRow, ...]:
-        """Public base images, by name, torch, CUDA and OS."""
-        return read_table(ImageRow, self._directory / "image.jsonl")
-
-    @cached_property
-    def oses(self) -> tuple[OsRow, ...]:
-        """Every distribution release, by name."""
-        return read_table(OsRow, self._directory / "os.jsonl")
-
-    @cached_property
-    def ngcs(self) -> tuple[NgcRow, ...]:
-        """Images of NVIDIA's own PyTorch builds, by tag."""
-        return read_table(NgcRow, self._directory / "ngc.jsonl")
-
-    @cached_property
-    def tools(self) -> tuple[ToolRow, ...]:
-        """Where debugging tools come from, by tool."""
-        return read_table(ToolRow, self._directory / "tool.jsonl")
-
-    @cached_property
-    def toolkit_faults(self) -> tuple[ToolkitFaultRow, ...]:
-        """Published vulnerabilities of the NVIDIA Container Toolkit, by CVE."""
-        return read_table(ToolkitFaultRow, self._directory / "toolkit_fault.jsonl")
-
-    @cached_property
-    def variants(self) -> tuple[VariantRow, ...]:
-        """Distributions that share an import package, by its name."""
-        return read_table(VariantRow, self._directory / "variant.jsonl")
-
-    @cached_property
-    def known_bad(self) -> tuple[KnownBadRow, ...]:
-        """Combinations that version order alone would let pass, by id."""
-        return read_table(KnownBadRow, self._directory / "known_bad.jsonl")
-
-    @cached_property
-    def cuda_errors(self) -> tuple[CudaErrorRow, ...]:
-        """The driver's and the runtime's error codes, lowest first."""
-        return read_table(CudaErrorRow, self._directory / "cuda_error.jsonl")
-
-    @cached_property
-    def xids(self) -> tuple[XidRow, ...]:
-        """The driver's error codes in the kernel log, lowest first."""
-        return read_table(XidRow, self._directory / "xid.jsonl")
+    torches = _table(TorchRow, "torch")  # Every torch build, oldest first
+    cudas = _table(CudaRow, "cuda")  # Every CUDA toolkit, oldest first
+    archs = _table(ArchRow, "arch")  # Every compute capability, lowest first
+    gpus = _table(GpuRow, "gpu")  # Every GPU product, by compute capability and name
+    drivers = _table(DriverRow, "driver")  # Every driver branch, lowest first
+    cudnns = _table(CudnnRow, "cudnn")  # Every cuDNN release, oldest first
+    images = _table(ImageRow, "image")  # Public base images, by name, torch, CUDA and OS
+    oses = _table(OsRow, "os")  # Every distribution release, by name
+    ngcs = _table(NgcRow, "ngc")  # Images of NVIDIA's own PyTorch builds, by tag
+    tools = _table(ToolRow, "tool")  # Where debugging tools come from, by tool
+    # Published vulnerabilities of the NVIDIA Container Toolkit, by CVE
+    toolkit_faults = _table(ToolkitFaultRow, "toolkit_fault")
+    variants = _table(VariantRow, "variant")  # Distributions that share an import package, by its name
+    known_bad = _table(KnownBadRow, "known_bad")  # Combinations that version order alone would let pass, by id
+    cuda_errors = _table(CudaErrorRow, "cuda_error")  # The driver's and the runtime's error codes, lowest first
+    xids = _table(XidRow, "xid")  # The driver's error codes in the kernel log, lowest first
 
     def xid(self, code: int) -> XidRow | None:
         """What is known of one Xid; None for a code that is not in the table."""
@@ -274,20 +222,9 @@ class Facts:
         row = self.xid(code)
         return row.category if row else XidCategory.OTHER
 
-    @cached_property
-    def ptx_isas(self) -> tuple[PtxRow, ...]:
-        """PTX ISA versions and the toolkits that brought them, oldest first."""
-        return read_table(PtxRow, self._directory / "ptx.jsonl")
-
-    @cached_property
-    def peaks(self) -> tuple[PeakRow, ...]:
-        """Datasheet peaks, by GPU."""
-        return read_table(PeakRow, self._directory / "peak.jsonl")
-
-    @cached_property
-    def goods(self) -> tuple[GoodRow, ...]:
-        """Speeds that healthy GPUs reached, by GPU, test and measure."""
-        return read_table(GoodRow, self._directory / "good.jsonl")
+    ptx_isas = _table(PtxRow, "ptx")  # PTX ISA versions and the toolkits that brought them, oldest first
+    peaks = _table(PeakRow, "peak")  # Datasheet peaks, by GPU
+    goods = _table(GoodRow, "good")  # Speeds that healthy GPUs reached, by GPU, test and measure
 
     def peak(self, name: str) -> PeakRow | None:
         """The datasheet peaks of the GPU that cuDeviceGetName calls exactly ``name``; None if there is none."""
@@ -299,22 +236,13 @@ class Facts:
         wanted = (peak.gpu, test, measure) if peak else None
         return next((row for row in self.goods if (row.gpu, row.test, row.measure) == wanted), None)
 
-    @cached_property
-    def torches_old(self) -> tuple[TorchOldRow, ...]:
-        """Builds of torch releases too old to be locked, oldest first: for reading, never for choosing."""
-        return read_table(TorchOldRow, self._directory / "torch_old.jsonl")
-
-    @cached_property
-    def images_old(self) -> tuple[ImageRow, ...]:
-        """Old and odd tags of nvidia/cuda, for reading, never for choosing; oldest CUDA first."""
-        return read_table(ImageRow, self._directory / "image_old.jsonl")
-
-    @cached_property
-    def ngcs_wide(self) -> tuple[NgcRow, ...]:
-        """NVIDIA's own PyTorch images that ``ngcs`` has not or not as full: older ones, and values that the months
-        before and after it agree on.  For reading, never for choosing.
-        """
-        return read_table(NgcRow, self._directory / "ngc_wide.jsonl")
+    # Builds of torch releases too old to be locked, oldest first: for reading, never for choosing
+    torches_old = _table(TorchOldRow, "torch_old")
+    # Old and odd tags of nvidia/cuda, for reading, never for choosing; oldest CUDA first
+    images_old = _table(ImageRow, "image_old")
+    # NVIDIA's own PyTorch images that ``ngcs`` has not or not as full: older ones, and values that the months before
+    # and after it agree on. For reading, never for choosing
+    ngcs_wide = _table(NgcRow, "ngc_wide")
 
     @cached_property
     def _ngcs_by_tag(self) -> Mapping[str, NgcRow]:
@@ -324,40 +252,20 @@ class Facts:
         """What NVIDIA's PyTorch image ``tag`` holds, as fully as it is known; None for an unknown tag."""
         return self._ngcs_by_tag.get(tag)
 
-    @cached_property
-    def image_envs(self) -> tuple[ImageEnvRow, ...]:
-        """LD_LIBRARY_PATH of base images, by image and CUDA."""
-        return read_table(ImageEnvRow, self._directory / "image_env.jsonl")
-
-    @cached_property
-    def pytorch_images(self) -> tuple[PytorchImageRow, ...]:
-        """What pytorch/pytorch images hold beside torch, oldest first."""
-        return read_table(PytorchImageRow, self._directory / "pytorch_image.jsonl")
-
-    @cached_property
-    def os_lives(self) -> tuple[OsLifeRow, ...]:
-        """Distribution releases with their ends, by name; many more than the ones to choose from (``oses``)."""
-        return read_table(OsLifeRow, self._directory / "os_life.jsonl")
-
-    @cached_property
-    def python_lives(self) -> tuple[PythonLifeRow, ...]:
-        """The ends of CPython's minor versions, oldest first."""
-        return read_table(PythonLifeRow, self._directory / "python_life.jsonl")
-
-    @cached_property
-    def cudas_old(self) -> tuple[CudaOldRow, ...]:
-        """What the assemblers of CUDA minors older than ``cudas`` can target, oldest first."""
-        return read_table(CudaOldRow, self._directory / "cuda_old.jsonl")
-
-    @cached_property
-    def gpu_packages(self) -> tuple[GpuPackageRow, ...]:
-        """What Python packages want of CUDA, by name and version."""
-        return read_table(GpuPackageRow, self._directory / "gpu_package.jsonl")
+    image_envs = _table(ImageEnvRow, "image_env")  # LD_LIBRARY_PATH of base images, by image and CUDA
+    # What pytorch/pytorch images hold beside torch, oldest first
+    pytorch_images = _table(PytorchImageRow, "pytorch_image")
+    # Distribution releases with their ends, by name; many more than the ones to choose from (``oses``)
+    os_lives = _table(OsLifeRow, "os_life")
+    python_lives = _table(PythonLifeRow, "python_life")  # The ends of CPython's minor versions, oldest first
+    # What the assemblers of CUDA minors older than ``cudas`` can target, oldest first
+    cudas_old = _table(CudaOldRow, "cuda_old")
+    gpu_packages = _table(GpuPackageRow, "gpu_package")  # What Python packages want of CUDA, by name and version
 
     @cached_property
     def package_builds(self) -> Mapping[str, PackageBuildRow]:
         """What decides whether installing a package compiles CUDA code, by its canonical name."""
-        rows = read_table(PackageBuildRow, self._directory / "package_build.jsonl")
+        rows = read_table(PackageBuildRow, self.directory / "package_build.jsonl")
         return {row.name: row for row in rows}
 
     @cached_property
@@ -568,7 +476,7 @@ class Facts:
             arch = next((row for row in self.archs if row.sm == sm), None)
             if arch is None:
                 raise _unknown("compute capability", text, [str(row.sm) for row in self.archs])
-            return GpuRow(str(sm), sm, None, arch.tegra, (), arch.note, arch.source, arch.seen)
+            return GpuRow(str(sm), sm, None, arch.tegra, (), note=arch.note, source=arch.source, seen=arch.seen)
         key = _gpu_key(text)
         if key in self._gpus_by_key:
             return self._gpus_by_key[key]

@@ -19,15 +19,30 @@ from envkit.facts.xid import XidCategory
 from envkit.versions import ContainerToolkit, Cuda, Cudnn, Driver, Glibc, Nccl, Python, Sm, Torch
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sourced:
+    """The columns that every table ends with."""
+
+    note: str
+    source: str
+    seen: str
+
+
 class _Dataclass(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
 Row = TypeVar("Row", bound=_Dataclass)
+_LAST = tuple(field.name for field in fields(Sourced))
+
+
+def columns(kind: type[_Dataclass]) -> tuple[str, ...]:
+    """The names of a table's columns, in the order of its file."""
+    return tuple(sorted((field.name for field in fields(kind)), key=lambda name: name in _LAST))
 
 
 @dataclass(frozen=True, slots=True)
-class TorchRow:
+class TorchRow(Sourced):
     """One torch release built for one CUDA.
 
     ``default`` marks the build that PyPI serves; all others come from ``index``.  ``published`` is None where
@@ -61,9 +76,6 @@ class TorchRow:
     pypi_aarch64: str | None
     torchvision: tuple[str, ...] | None
     torchaudio: tuple[str, ...] | None
-    note: str
-    source: str
-    seen: str
 
     @property
     def name(self) -> str:
@@ -92,7 +104,7 @@ class TorchRow:
 
 
 @dataclass(frozen=True, slots=True)
-class CudaRow:
+class CudaRow(Sourced):
     """One CUDA toolkit release.
 
     ``driver`` is the oldest Linux driver that NVIDIA names for exactly this release, ``bundled_driver`` the
@@ -114,13 +126,10 @@ class CudaRow:
     gcc_max: str | None
     clang_max: str | None
     removed: tuple[str, ...]
-    note: str
-    source: str
-    seen: str
 
 
 @dataclass(frozen=True, slots=True)
-class ArchRow:
+class ArchRow(Sourced):
     """One compute capability.
 
     ``first`` is the first toolkit that can target it, ``last`` the last one; ``dropped_in`` names the toolkit
@@ -135,13 +144,10 @@ class ArchRow:
     last: Cuda | None
     dropped_in: Cuda | None
     exact: tuple[Sm, ...]
-    note: str
-    source: str
-    seen: str
 
 
 @dataclass(frozen=True, slots=True)
-class GpuRow:
+class GpuRow(Sourced):
     """One product by the name a person uses; ``datacenter`` is NVIDIA's own sorting, None where it is not
     clear.
     """
@@ -151,13 +157,10 @@ class GpuRow:
     datacenter: bool | None
     tegra: bool
     aliases: tuple[str, ...]
-    note: str
-    source: str
-    seen: str
 
 
 @dataclass(frozen=True, slots=True)
-class DriverRow:
+class DriverRow(Sourced):
     """One driver branch.
 
     ``cuda`` is the newest CUDA it speaks natively, ``first`` and ``latest`` are releases of the branch,
@@ -174,13 +177,10 @@ class DriverRow:
     latest_date: str | None
     eol: str | None
     max_cuda_major: int | None
-    note: str
-    source: str
-    seen: str
 
 
 @dataclass(frozen=True, slots=True)
-class CudnnRow:
+class CudnnRow(Sourced):
     """One cuDNN release.
 
     ``wheels`` are the PyPI packages that carry it; ``archs`` and ``ptx`` are by CUDA line ("cu12") and come
@@ -197,13 +197,10 @@ class CudnnRow:
     min_driver: str | None
     capability: str | None
     images: tuple[str, ...]
-    note: str
-    source: str
-    seen: str
 
 
 @dataclass(frozen=True, slots=True)
-class ImageRow:
+class ImageRow(Sourced):
     """The tags of one public base image for one CUDA and one OS.
 
     ``os`` is NVIDIA's label and ``torch`` the release inside, each None where the tag names none.  ``cudnn`` is
@@ -225,13 +222,10 @@ class ImageRow:
     retired: bool | None
     removed: bool | None
     digests: Mapping[str, str]
-    note: str
-    source: str
-    seen: str
 
 
 @dataclass(frozen=True, slots=True)
-class OsRow:
+class OsRow(Sourced):
     """One distribution release: ``image`` is its Docker reference, ``python`` the version of its python3
     package.
     """
@@ -241,13 +235,10 @@ class OsRow:
     glibc: Glibc
     python: Python
     image: str
-    note: str
-    source: str
-    seen: str
 
 
 @dataclass(frozen=True, slots=True)
-class NgcRow:
+class NgcRow(Sourced):
     """One image of NVIDIA's own PyTorch builds.
 
     ``torch`` is their version ("X.Y.Za0+commit"), ``driver_min_branch`` the oldest driver branch named for it.
@@ -262,13 +253,10 @@ class NgcRow:
     python: Python | None
     os: str | None
     driver_min_branch: int | None
-    note: str
-    source: str
-    seen: str
 
 
 @dataclass(frozen=True, slots=True)
-class ToolkitFaultRow:
+class ToolkitFaultRow(Sourced):
     """One published vulnerability of the NVIDIA Container Toolkit.
 
     ``fixed`` is the first version without it; ``by_cdi`` says whether use through CDI is affected too, False where the
@@ -280,13 +268,10 @@ class ToolkitFaultRow:
     fixed: ContainerToolkit
     by_cdi: bool
     effect: str
-    note: str
-    source: str
-    seen: str
 
 
 @dataclass(frozen=True, slots=True)
-class ToolRow:
+class ToolRow(Sourced):
     """Where one debugging tool comes from.
 
     ``how`` is "wheel", "apt" (the distribution) or "apt-nvidia"; ``cuda_major`` None means any CUDA, ``os`` None any
@@ -306,13 +291,10 @@ class ToolRow:
     needs: tuple[str, ...]
     given: tuple[str, ...]
     in_devel_image: bool | None
-    note: str
-    source: str
-    seen: str
 
 
 @dataclass(frozen=True, slots=True)
-class VariantRow:
+class VariantRow(Sourced):
     """One distribution that installs the import package ``root``; two of one root overwrite each other.
 
     ``gpu`` says whether it is a build that can use NVIDIA GPUs, None where that is not told by the name.
@@ -321,13 +303,10 @@ class VariantRow:
     package: str
     root: str
     gpu: bool | None
-    note: str
-    source: str
-    seen: str
 
 
 @dataclass(frozen=True, slots=True)
-class KnownBadRow:
+class KnownBadRow(Sourced):
     """One combination that version order alone would let pass.
 
     ``libraries`` maps families ("cublas", "cudnn") to the versions concerned, as specifiers (">=1.2,<1.4"): all must
@@ -342,13 +321,10 @@ class KnownBadRow:
     severity: str
     what: str
     fix: str
-    note: str
-    source: str
-    seen: str
 
 
 @dataclass(frozen=True, slots=True)
-class XidRow:
+class XidRow(Sourced):
     """One Xid: the error code that the driver writes to the kernel log.
 
     ``name`` is the driver's word for it, ``suspect`` who is likely behind it.  ``category`` is what it is about,
@@ -365,13 +341,10 @@ class XidRow:
     severity: str
     action: str | None
     investigate: str | None
-    note: str
-    source: str
-    seen: str
 
 
 @dataclass(frozen=True, slots=True)
-class CudaErrorRow:
+class CudaErrorRow(Sourced):
     """One code of CUresult and cudaError_t: its names, what it means, what causes it, what mends it."""
 
     code: int
@@ -380,24 +353,18 @@ class CudaErrorRow:
     means: str
     cause: str
     fix: str
-    note: str
-    source: str
-    seen: str
 
 
 @dataclass(frozen=True, slots=True)
-class PtxRow:
+class PtxRow(Sourced):
     """One PTX ISA and the first CUDA toolkit that writes it, whose drivers and later ones can compile it."""
 
     isa: str
     cuda: Cuda
-    note: str
-    source: str
-    seen: str
 
 
 @dataclass(frozen=True, slots=True)
-class PeakRow:
+class PeakRow(Sourced):
     """What the datasheet of one GPU promises, each None where no source was read.
 
     ``names`` are cuDeviceGetName's, whole: a GPU of one chip in another package has another memory and another name.
@@ -418,26 +385,20 @@ class PeakRow:
     int8: float | None
     pcie_gbs: float | None
     nvlink_gbs: float | None
-    note: str
-    source: str
-    seen: str
 
 
 @dataclass(frozen=True, slots=True)
-class GoodRow:
+class GoodRow(Sourced):
     """What a healthy ``gpu`` (of a peak row) reached in one ``measure`` of one smoke test, in the measure's unit."""
 
     gpu: str
     test: str
     measure: str
     value: float
-    note: str
-    source: str
-    seen: str
 
 
 @dataclass(frozen=True, slots=True)
-class TorchOldRow:
+class TorchOldRow(Sourced):
     """One build of a torch release that is too old to be locked, for reading what others wrote.
 
     The fields mean what they mean in TorchRow.  CPU builds are on the cpu index for every release and have no rows.
@@ -454,13 +415,10 @@ class TorchOldRow:
     pypi_aarch64: str | None
     torchvision: tuple[str, ...] | None
     torchaudio: tuple[str, ...] | None
-    note: str
-    source: str
-    seen: str
 
 
 @dataclass(frozen=True, slots=True)
-class OsLifeRow:
+class OsLifeRow(Sourced):
     """When one distribution release ends.
 
     ``eol`` is the last day of free security support for everybody (Debian: LTS, Ubuntu: standard support), None where
@@ -473,36 +431,27 @@ class OsLifeRow:
     python: Python | None
     eol: str | None
     moved: bool
-    note: str
-    source: str
-    seen: str
 
 
 @dataclass(frozen=True, slots=True)
-class PythonLifeRow:
+class PythonLifeRow(Sourced):
     """The last day of security fixes for one minor version of CPython."""
 
     python: Python
     eol: str
-    note: str
-    source: str
-    seen: str
 
 
 @dataclass(frozen=True, slots=True)
-class ImageEnvRow:
+class ImageEnvRow(Sourced):
     """LD_LIBRARY_PATH of an image from the CUDA ``since`` on, up to the next row of the image."""
 
     image: str
     since: Cuda
     library_path: str
-    note: str
-    source: str
-    seen: str
 
 
 @dataclass(frozen=True, slots=True)
-class PytorchImageRow:
+class PytorchImageRow(Sourced):
     """What a pytorch/pytorch image of one release holds beside torch; None is not read.
 
     ``gcc`` says whether the runtime images have a C compiler; the devel images always do.
@@ -512,13 +461,10 @@ class PytorchImageRow:
     python: Python | None
     os: str | None
     gcc: bool | None
-    note: str
-    source: str
-    seen: str
 
 
 @dataclass(frozen=True, slots=True)
-class CudaOldRow:
+class CudaOldRow(Sourced):
     """What the assembler of one old CUDA minor can target; ``releases`` are all toolkits of the minor, None where they
     were not read.
     """
@@ -526,13 +472,10 @@ class CudaOldRow:
     version: Cuda
     archs: tuple[Sm, ...]
     releases: tuple[Cuda, ...] | None
-    note: str
-    source: str
-    seen: str
 
 
 @dataclass(frozen=True, slots=True)
-class GpuPackageRow:
+class GpuPackageRow(Sourced):
     """What one Python package wants of CUDA, for its versions from ``since`` to ``until`` (each "" for open, both
     included; "A.B" as ``until`` includes every A.B.C).
 
@@ -550,13 +493,10 @@ class GpuPackageRow:
     cuda: str | None
     cudnn: str | None
     own: bool | None
-    note: str
-    source: str
-    seen: str
 
 
 @dataclass(frozen=True, slots=True)
-class PackageBuildRow:
+class PackageBuildRow(Sourced):
     """What decides whether installing one Python package compiles CUDA code, whichever its version.
 
     ``repository`` is the name of its repository in small letters where that is another ("" else); with
@@ -577,9 +517,6 @@ class PackageBuildRow:
     ready_made: str
     forced_by: str
     skipped_by: str
-    note: str
-    source: str
-    seen: str
 
 
 _VERSIONS: tuple[type, ...] = (ContainerToolkit, Cuda, Cudnn, Driver, Glibc, Nccl, Python, Torch)
@@ -623,14 +560,14 @@ def read_table(kind: type[Row], path: Path) -> tuple[Row, ...]:
     kind: a table that does not fit must stop the program, not turn into defaults.
     """
     hints = get_type_hints(kind)
-    readers = [(field.name, _reader(hints[field.name])) for field in fields(kind)]
+    readers = [(name, _reader(hints[name])) for name in columns(kind)]
     rows = []
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
         data = json.loads(line)
         try:
             if len(data) != len(readers):
                 raise ValueError(f"it has {len(data)} fields, expected {len(readers)}")
-            rows.append(kind(*[read(data[name]) for name, read in readers]))
+            rows.append(kind(**{name: read(data[name]) for name, read in readers}))
         except KeyError as error:
             raise ValueError(f"{path.name}:{number}: field {error} is missing") from error
         except ValueError as error:

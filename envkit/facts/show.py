@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from envkit.errors import UsageError
 from envkit.facts import DriverRow, Facts, ImageRow, TorchRow
+from envkit.facts.rows import columns
 from envkit.versions import Cuda, Cudnn, Driver, Glibc, Nccl, Python, Sm, Torch
 
 TOPICS = ("torch", "gpu", "cuda", "driver", "cudnn", "image", "os", "tool", "peak", "xid")
@@ -195,7 +196,7 @@ def describe(facts: Facts, topic: str, query: str) -> list[tuple[str, str]]:
     lines: list[tuple[str, str]] = []
     for entry in entries(facts, topic, query):
         lines.append((entry.title, ""))
-        names = [field.name for field in fields(entry.row) if field.name not in entry.absent]
+        names = [name for name in columns(type(entry.row)) if name not in entry.absent]
         values = [(name, getattr(entry.row, name)) for name in names]
         told = [(name.replace("_", " "), value) for name, value in values if name not in ("note", "source", "seen")]
         texts = [(label, _text(value)) for label, value in [*told, *entry.derived]]
@@ -210,7 +211,7 @@ def data(facts: Facts, topic: str, query: str) -> list[dict[str, Any]]:
     return [
         {
             "title": entry.title,
-            **{field.name: _plain(getattr(entry.row, field.name)) for field in fields(entry.row)},
+            **{name: _plain(getattr(entry.row, name)) for name in columns(type(entry.row))},
             "derived": {label: _plain(value) for label, value in entry.derived},
         }
         for entry in entries(facts, topic, query)

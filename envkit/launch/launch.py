@@ -155,8 +155,9 @@ def _limit(text: str) -> tuple[str, Limit]:
     return found[1], Limit(soft, hard)
 
 
-def _said(value: Any, via: str) -> Observed[Any]:
-    return Observed.lost(UNDECLARED, via) if value is None else Observed.of(value, via)
+def _said(value: Any, via: str, make: Callable[[Any], Any] = lambda value: value) -> Observed[Any]:
+    """What ``make`` reads in the value of an option, None where nobody gave it."""
+    return Observed.lost(UNDECLARED, via) if value is None else Observed.of(make(value), via)
 
 
 def job_from(
@@ -191,12 +192,7 @@ def job_from(
     is taken from, this process's by default.  Without ``shm`` it is what an engine gives, unless ``ipc`` is "host".
     Raises UsageError for whatever means nothing.
     """
-    own = os.environ if caller is None else caller
-    variables: dict[str, str] = {}
-    for path in env_files:
-        variables.update(read_env_file(path, own))
-    for number, line in enumerate(env, 1):
-        _put(variables, line, own, f"the variable number {number} of --env")
+    variables = _variables(env, env_files, os.environ if caller is None else caller)
     if way is not None and way not in _WAYS:
         raise UsageError(f"`{way}` is no way for GPUs to enter a container", f"one of: {', '.join(_WAYS)}")
     for name, count in (("nodes", nodes), ("ranks", ranks)):
@@ -214,42 +210,54 @@ def job_from(
         raise UsageError("--network names no network", "one of: bridge, host, none, or a network's name")
     if user is not None and not _USER.fullmatch(user):
         raise UsageError(f"`{user}` is no user", "write UID, UID:GID or a name")
-    for folder in tmpfs or ():
-        if not folder.startswith("/"):
-            raise UsageError(f"`{folder}` is no path for --tmpfs", "write it from the root, as the job sees it")
-    given_shm: Observed[int] = Observed.of(ENGINE_SHM, "the engine's default")
-    if ipc is not None and ipc not in ("private", "shareable"):
-        given_shm = Observed.lost(f"it is not the job's own, by --ipc {ipc}")
-    elif wanted_shm := _limiting(shm, "--shm-size"):
-        given_shm = Observed.of(wanted_shm, "--shm-size")
     return Job(
-        gpus=_said(None if gpus is None else gpus_of(gpus), "--gpus"),
+        gpus=_said(gpus, "--gpus", gpus_of),
         way=_said(way, "declared"),
         nodes=_said(nodes, "--nodes"),
         ranks=_said(ranks, "--ranks"),
         workers=_said(workers, "--workers"),
         environment=Observed.of(variables, "--env, --env-file"),
-        shm=given_shm,
+        shm=_shm(shm, ipc),
         memory=_said(_limiting(memory, "--memory"), "--memory"),
         ipc=_said(ipc, "--ipc"),
         network=_said(network, "--network"),
-        limits=_said(None if ulimits is None else dict(map(_limit, ulimits)), "--ulimit"),
+        limits=_said(ulimits, "--ulimit", lambda given: dict(map(_limit, given))),
         user=_said(user, "--user"),
-        mounts=_said(None if mounts is None else tuple(map(_mount, mounts)), "--volume"),
-        tmpfs=_said(None if tmpfs is None else tuple(one.partition(":")[0] for one in tmpfs), "--tmpfs"),
-        devices=_said(None if devices is None else tuple(devices), "--device"),
+        mounts=_said(mounts, "--volume", lambda given: tuple(map(_mount, given))),
+        tmpfs=_said(tmpfs, "--tmpfs", lambda given: tuple(map(_memory_folder, given))),
+        devices=_said(devices, "--device", tuple),
         capabilities=_said(
-            None if capabilities is None else tuple(one.upper().removeprefix("CAP_") for one in capabilities),
-            "--cap-add",
+            capabilities, "--cap-add", lambda given: tuple(one.upper().removeprefix("CAP_") for one in given)
         ),
         privileged=_said(privileged, "--privileged"),
         read_only=_said(read_only, "--read-only"),
         checkpoint=_said(checkpoint, "--checkpoint"),
-        checkpoint_bytes=_said(
-            None if checkpoint_size is None else size(checkpoint_size, "--checkpoint-size"), "--checkpoint-size"
-        ),
-        command=_said(None if command is None else tuple(command), "command line"),
+        checkpoint_bytes=_said(checkpoint_size, "--checkpoint-size", lambda text: size(text, "--checkpoint-size")),
+        command=_said(command, "command line", tuple),
     )
+
+
+def _variables(env: Sequence[str], env_files: Sequence[Path], caller: Mapping[str, str]) -> dict[str, str]:
+    variables: dict[str, str] = {}
+    for path in env_files:
+        variables.update(read_env_file(path, caller))
+    for number, line in enumerate(env, 1):
+        _put(variables, line, caller, f"the variable number {number} of --env")
+    return variables
+
+
+def _memory_folder(text: str) -> str:
+    """The folder that an option of --tmpfs names."""
+    if not text.startswith("/"):
+        raise UsageError(f"`{text}` is no path for --tmpfs", "write it from the root, as the job sees it")
+    return text.partition(":")[0]
+
+
+def _shm(shm: str | None, ipc: str | None) -> Observed[int]:
+    if ipc is not None and ipc not in ("private", "shareable"):
+        return Observed.lost(f"it is not the job's own, by --ipc {ipc}")
+    wanted = _limiting(shm, "--shm-size")
+    return Observed.of(wanted, "--shm-size") if wanted else Observed.of(ENGINE_SHM, "the engine's default")
 
 
 def observe(

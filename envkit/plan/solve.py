@@ -22,6 +22,7 @@ from envkit.errors import EnvkitError, Undecided, Unsatisfiable, UsageError, nea
 from envkit.facts import Facts
 from envkit.plan import apt, flavors
 from envkit.plan.apt import Base, NoBase
+from envkit.plan.flavors import Extras
 from envkit.plan.lockfile import (
     FLAVORS,
     LAYERS,
@@ -340,20 +341,41 @@ def lock(
     solved = proc.beside(partial(closure, wanted, place, say, kept=kept))  # what takes longest starts first
     system = proc.beside(partial(_system, spec, choice, proc.beside(base), old, upgrade, cache, say))
     installer = proc.beside(partial(_installer, place))
-    asked_of_base = choice.base_requirements
-    brought = proc.beside(partial(closure, {"runtime": asked_of_base}, place, say)) if asked_of_base else None
+    of_base = choice.base_requirements
+    brought = proc.beside(partial(_distributions, of_base, place, say)) if of_base else None
     wheels, epoch = solved()
     if choice.preinstalled:
         # The base brings torch and what torch needs; of that only what was asked for by name goes on top.
         torch = tuple(f"torch=={pin.version}" for pin in wheels if pin.name == "torch")
-        held_pins, _ = brought() if brought else closure({"runtime": torch}, place, say)
-        held = {pin.name for pin in held_pins}
-        named = (*spec.packages, *(line for lines in extras.wheels.values() for line in lines))
-        asked = {canonicalize_name(Requirement(text).name) for text in named} - {"torch"}
+        held = brought() if brought else _distributions(torch, place, say)
+        asked = _named(spec, extras)
         wheels = tuple(pin for pin in wheels if pin.name in asked or pin.name not in held)
     _one_line(choice, wheels)
     at = system()
-    made = Lock(
+    made = _made(spec, choice, at, wheels, epoch, installer())
+    left = {*unpinned(made), *(weaker(made, previous) if previous else ())}
+    if left - {*may_stay_open}:
+        raise _open(at.why or _made_here(made), left, may_stay_open, previous)
+    for part, clause in unpinned(made).items():
+        say(f"NOT PINNED ({part}): {clause}: {at.why.message if at.why else 'no digest of it is known'}")
+    return made
+
+
+def _distributions(requirements: tuple[str, ...], place: Place, say: Say) -> frozenset[str]:
+    """The names of all that the requirements come to."""
+    pins, _ = closure({"runtime": requirements}, place, say)
+    return frozenset(pin.name for pin in pins)
+
+
+def _named(spec: Spec, extras: Extras) -> set[str]:
+    """The distributions that were asked for by name, torch aside."""
+    lines = (*spec.packages, *(line for lines in extras.wheels.values() for line in lines))
+    return {str(canonicalize_name(Requirement(text).name)) for text in lines} - {"torch"}
+
+
+def _made(spec: Spec, choice: Choice, at: _System, wheels: tuple[Pin, ...], epoch: int, installer: Pin) -> Lock:
+    extras = choice.extras
+    return Lock(
         name=spec.name,
         wish=wish_of(spec),
         torch=choice.torch,
@@ -384,15 +406,9 @@ def lock(
         debs=at.debs,
         programs=extras.programs,
         missing=extras.missing,
-        installer=installer(),
+        installer=installer,
         wheels=wheels,
     )
-    left = {*unpinned(made), *(weaker(made, previous) if previous else ())}
-    if left - {*may_stay_open}:
-        raise _open(at.why or _made_here(made), left, may_stay_open, previous)
-    for part, clause in unpinned(made).items():
-        say(f"NOT PINNED ({part}): {clause}: {at.why.message if at.why else 'no digest of it is known'}")
-    return made
 
 
 def _open(why: EnvkitError, left: Iterable[str], allowed: Collection[str], previous: Lock | None) -> EnvkitError:
@@ -462,39 +478,20 @@ def _system(
     """The base and the Debian packages on top of it; raises NoRoom where a disk is full, whatever may stay open."""
     extras = choice.extras
     wanted = {layer: names for layer, names in extras.apt.items() if names}
-    # What the packages were solved for, but for the base's content.
-    asked = (choice.image, choice.suite, spec.platform.value, extras.components, extras.given, wanted)
-    same = old is not None and asked == (
-        old.image, old.suite, old.platform, old.components, old.given, dict(old.apt)
-    )  # fmt: skip
-    stays = same and old is not None and not {deb.name for deb in old.debs} & {*(upgrade or ())}
-    why: EnvkitError | None = None
-    try:
-        base = found()
-    except NoRoom:
-        raise
-    except (Undecided, NoBase) as error:
-        base, why = None, error
-    if base is None:
-        why = why or Undecided("no base was at hand to solve the Debian packages for", "lock where an engine is")
-    elif not base.digest:
-        why = Undecided(
-            f"the engine has {choice.image} and no registry's digest of it", "pull it from a registry, then lock"
-        )
-    if stays and old is not None and old.digest:
-        less = base is None or not base.digest or (old.origin == "registry" and base.origin != "registry")
-        if less and (old.archive or not wanted):
-            said = why.message if why else f"no registry answers for {choice.image}"
-            say(f"base and Debian packages stay as they are locked: {said}")
-            return _System(old.digest, old.origin, old.archive, old.debs)
+    stays = old if old is not None and _may_stay(old, spec, choice, wanted, upgrade) else None
+    base, why = _base(choice, found)
+    if stays and stays.digest and _less_firm(base, stays) and (stays.archive or not wanted):
+        said = why.message if why else f"no registry answers for {choice.image}"
+        say(f"base and Debian packages stay as they are locked: {said}")
+        return _System(stays.digest, stays.origin, stays.archive, stays.debs)
     if base is None:
         return _System(why=why)
     if not wanted:
         return _System(base.digest, base.origin, why=why)
     if not choice.suite:
         return _System(base.digest, base.origin, why=_no_debian(choice))
-    if stays and old is not None and old.archive and old.digest == base.digest:
-        return _System(base.digest, base.origin, old.archive, old.debs, why)
+    if stays and stays.archive and stays.digest == base.digest:
+        return _System(base.digest, base.origin, stays.archive, stays.debs, why)
     with files.scratch("lists") as folder:
         try:
             archive, debs = apt.solve(
@@ -510,6 +507,38 @@ def _system(
         except apt.NoApt as error:
             return _System(base.digest, base.origin, why=error)
     return _System(base.digest, base.origin, archive, debs, why)
+
+
+def _may_stay(
+    old: Lock, spec: Spec, choice: Choice, wanted: Mapping[str, tuple[str, ...]], upgrade: tuple[str, ...] | None
+) -> bool:
+    """Whether the Debian packages of ``old`` were solved for the same, the base's content aside, and none of them is to
+    be solved anew."""
+    extras = choice.extras
+    asked = (choice.image, choice.suite, spec.platform.value, extras.components, extras.given, wanted)
+    held = (old.image, old.suite, old.platform, old.components, old.given, dict(old.apt))
+    return asked == held and not {deb.name for deb in old.debs} & {*(upgrade or ())}
+
+
+def _base(choice: Choice, found: Callable[[], Base | None]) -> tuple[Base | None, EnvkitError | None]:
+    """The base, if there is one, and why it or its digest is lacking; raises NoRoom where a disk is full."""
+    try:
+        base = found()
+    except NoRoom:
+        raise
+    except (Undecided, NoBase) as error:
+        return None, error
+    if base is None:
+        return None, Undecided("no base was at hand to solve the Debian packages for", "lock where an engine is")
+    if base.digest:
+        return base, None
+    why = f"the engine has {choice.image} and no registry's digest of it"
+    return base, Undecided(why, "pull it from a registry, then lock")
+
+
+def _less_firm(base: Base | None, old: Lock) -> bool:
+    """Whether a lock on ``base`` would hold it less firmly than ``old`` does."""
+    return base is None or not base.digest or (old.origin == "registry" and base.origin != "registry")
 
 
 def _one_line(choice: Choice, wheels: tuple[Pin, ...]) -> None:
