@@ -1,7 +1,8 @@
-"""Takes what looks like a credential out of texts, for reports before they are printed and for what is saved.
+"""What a credential looks like: to take it out of what is printed or saved, and to find it where a person wrote it.
 
 Reports and saved observations end in build logs and bug reports, and their evidence is taken from environments, URLs
-and the output of other people's programs.  The rules prefer hiding too much over showing one secret.
+and the output of other people's programs.  What hides prefers hiding too much over showing one secret; what finds
+(``surely_names_secret`` and those below it) prefers silence over a complaint about a stand-in.
 """
 
 from __future__ import annotations
@@ -41,10 +42,11 @@ _SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
 # Of a variable these say enough; in running text the same words mean most often something else.
 _SECRET_VARIABLE = re.compile(r"[A-Z0-9_]*(?:KEY|AUTH|PASS|PWD|JWT|BEARER|CREDS?|COOKIE|_PAT)", re.IGNORECASE)
 _NO_SECRETS = ("PWD", "OLDPWD")
-# Tokens known by their shape: GitHub, Hugging Face, GitLab, NVIDIA, AWS, Slack, OpenAI, PyPI, Google.
+# Tokens known by their shape: GitHub, Hugging Face, GitLab, NVIDIA, AWS, Slack, OpenAI, PyPI, npm, Google.
 SHAPES = (
     r"gh[pousr]_[A-Za-z0-9]{30,}|github_pat_\w{22,}|hf_[A-Za-z0-9]{30,}|glpat-[\w-]{20,}|nvapi-[\w-]{40,}"
     r"|A[KS]IA[0-9A-Z]{16}|xox[abprs]-[\w-]{10,}|sk-(?:proj-|ant-)?[A-Za-z0-9_-]{32,}|pypi-[\w-]{50,}|AIza[\w-]{35}"
+    r"|npm_[A-Za-z0-9]{36}"
 )
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     # A log may cut a key off before its end line.
@@ -176,3 +178,66 @@ def _plain(value: Any, name: str = "") -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item, name) for item in value]
     return value
+
+
+# Found in files that people write.
+
+_TOKEN = re.compile(rf"(?<![A-Za-z0-9_])(?:{SHAPES})|-----BEGIN [A-Z ]*PRIVATE KEY-----")
+_CERTAIN_NAME = re.compile(
+    r"(?:^|_)(?:TOKEN|PASSWORD|PASSWD|PASSPHRASE|PASS|PWD|SECRET|SECRETS|CREDENTIALS?|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY"
+    r"|SECRET_?KEY|AUTH_?KEY|LICENSE_?KEY|KEY_?SECRET)(?:$|_(?!FILE|PATH|DIR|NAME|ID|URL|TYPE|LENGTH|LEN|LIMIT|TTL|COUNT"
+    r"|SIZE|TIMEOUT|EXPIR|HOST|PORT|PARALLEL|POLICY|MIN|MAX|METHOD|MODE))",
+    re.IGNORECASE,
+)
+_GLUED = re.compile(r"(?:APIKEY|PASSWORD|PASSWD|SECRETKEY|ACCESSKEY|AUTHTOKEN)$", re.IGNORECASE)
+_LONGEST = 200  # characters of a name or value that are looked at; no secret of a person is longer
+_NO_CERTAIN_NAME = re.compile(
+    r"^(?:OLD)?PWD$|^MAX_|^NUM_|_(?:DIR|FILE|PATH|URL|ID)$|TOKENIZER|NO_?PASS|WITHOUT_PASSWORD", re.IGNORECASE
+)
+_STAND_INS = """
+    your my the a an some insert enter put add change changeme replace fill set use example sample dummy fake test
+    testing foo bar foobar todo placeholder redacted secret secrets password passwd pass pwd token tokens key keys none
+    null nil false true yes no empty default undefined na here me it this api apikey access auth hf wandb huggingface
+    github build time only not real value string user admin root postgres mysql redis docker jupyter notebook hidden
+    sk pk id abc abcd abcdef qwerty letmein welcome local localhost dev demo"""
+_STAND_IN_WORDS = frozenset(_STAND_INS.split())
+_COUNTED = re.compile(r"(?:0+|1?2?3?4?5?6?7?8?9?0?|(?:123)+|1+|9+)\Z")
+
+
+def surely_names_secret(name: str) -> bool:
+    """Whether a variable of this name holds a secret, and not where one lies or how long it is."""
+    if len(name) > _LONGEST:
+        return False
+    return bool((_CERTAIN_NAME.search(name) or _GLUED.search(name)) and not _NO_CERTAIN_NAME.search(name))
+
+
+def shape_in(text: str) -> re.Match[str] | None:
+    """The first token in a text that is known by its shape and is no example of one."""
+    for found in _TOKEN.finditer(text):
+        body = found[0].rpartition("_")[2] or found[0]
+        example = re.search(r"x{6}|X{6}|1234567|abcdef|EXAMPLE|your", body)
+        if found[0].startswith("-") or (len(set(body)) > 5 and not example):
+            return found
+    return None
+
+
+def placeholder(value: str) -> bool:
+    """Whether a value stands for a secret that is to be put there, or is none that anybody could guard.
+
+    Words without a digit are taken for stand-ins: secrets that programs make have digits.
+    """
+    text = value.strip()[:_LONGEST].strip("\"'")
+    if len(text) < 6 or len(set(text)) < 4 or not re.search(r"[0-9]", text):
+        return True
+    if re.search(r"[<>{}\[\]$]|\.\.\.|%\w+%", text):
+        return True
+    words, numbers = re.findall(r"[A-Za-z]+", text), re.findall(r"[0-9]+", text)
+    plain = all(word.lower() in _STAND_IN_WORDS or len(set(word.lower())) == 1 for word in words)
+    return plain and all(_COUNTED.match(number) for number in numbers)
+
+
+def looks_real(value: str) -> bool:
+    """Whether a value is long and mixed as only generated secrets are."""
+    text = value.strip().strip("\"'")
+    mixed = re.search(r"[0-9]", text) and re.search(r"[A-Za-z]", text) and " " not in text
+    return len(text) >= 16 and bool(mixed)

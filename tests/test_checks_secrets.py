@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from envkit.judging.checks._secrets import looks_real, names_secret, placeholder, shape_in
+from envkit.credentials import looks_real, placeholder, shape_in, surely_names_secret
 
 BODY = "aQ9zLm3TtRk7WvXyP2sNdGhJcBfEuKoIw8Zr5"
 
@@ -72,20 +72,24 @@ LIKE = (
 
 @pytest.mark.parametrize("kind", KINDS.split())
 def test_a_name_says_what_it_holds(kind: str) -> None:
-    assert names_secret(f"MY_{kind}") and names_secret(f"my_{kind.lower()}") and names_secret(f"{kind}_1")
-    assert not names_secret(f"X{kind}1")
-    assert kind == "PWD" or names_secret(kind)
+    assert (
+        surely_names_secret(f"MY_{kind}")
+        and surely_names_secret(f"my_{kind.lower()}")
+        and surely_names_secret(f"{kind}_1")
+    )
+    assert not surely_names_secret(f"X{kind}1")
+    assert kind == "PWD" or surely_names_secret(kind)
 
 
 @pytest.mark.parametrize("about", ABOUT.split())
 def test_a_name_of_what_is_known_about_a_secret_is_none(about: str) -> None:
-    assert not names_secret(f"DB_PASSWORD_{about}")
+    assert not surely_names_secret(f"DB_PASSWORD_{about}")
 
 
 @pytest.mark.parametrize("name", ["MYAPIKEY", "DBPASSWORD", "dbpasswd", "MYSECRETKEY", "MYACCESSKEY", "MYAUTHTOKEN"])
 def test_a_glued_name_is_one_at_its_end(name: str) -> None:
-    assert names_secret(name)
-    assert not names_secret(f"{name}S2")
+    assert surely_names_secret(name)
+    assert not surely_names_secret(f"{name}S2")
 
 
 @pytest.mark.parametrize(
@@ -96,11 +100,11 @@ def test_a_glued_name_is_one_at_its_end(name: str) -> None:
     ],
 )
 def test_a_name_that_only_sounds_so_is_none(name: str) -> None:
-    assert not names_secret(name)
+    assert not surely_names_secret(name)
 
 
 def test_a_name_of_the_longest_length_is_still_read() -> None:
-    assert names_secret("A" * 194 + "_TOKEN")
+    assert surely_names_secret("A" * 194 + "_TOKEN")
 
 
 @pytest.mark.parametrize(

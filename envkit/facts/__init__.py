@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -439,20 +439,31 @@ class Facts:
         ``published``.  Raises UsageError, with the nearest known names, when nothing matches.
         """
         wanted, _, variant = text.strip().lower().removeprefix("torch").lstrip(" =").partition("+")
+        if not wanted:
+            raise self._no_torch(text)
         if _PLAIN_VERSION.match(wanted):
             parts = Torch(wanted).parts
-            found = [row for row in self.torches if row.torch.parts[: len(parts)] == parts]
-        else:
-            # imported here because it costs 6 ms and a plain release needs none of it
-            from packaging.specifiers import InvalidSpecifier, SpecifierSet
+            found = self.torches_of_wish(text, lambda release: release.parts[: len(parts)] == parts)
+            found = tuple(row for row in found if not variant or row.variant == variant)
+            if not found:
+                raise self._no_torch(text)
+            return found
+        # imported here because it costs 6 ms and a plain release needs none of it
+        from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-            try:
-                specifier = SpecifierSet(text.strip().lower().removeprefix("torch").strip())
-            except InvalidSpecifier:
-                raise self._no_torch(text) from None
-            found, variant = [row for row in self.torches if specifier.contains(str(row.torch))], ""
-        found = [row for row in found if not variant or row.variant == variant]
-        if not found or not wanted:
+        try:
+            specifier = SpecifierSet(text.strip().lower().removeprefix("torch").strip())
+        except InvalidSpecifier:
+            raise self._no_torch(text) from None
+        return self.torches_of_wish(text, lambda release: specifier.contains(str(release)))
+
+    def torches_of_wish(self, text: str, admits: Callable[[Torch], bool]) -> tuple[TorchRow, ...]:
+        """All builds of the releases that a wish written as ``text`` admits, newest release and CUDA first.
+
+        Raises UsageError, with the nearest known names, when it admits none.
+        """
+        found = [row for row in self.torches if admits(row.torch)]
+        if not found:
             raise self._no_torch(text)
         return tuple(sorted(found, key=lambda row: (row.torch, row.cuda), reverse=True))
 

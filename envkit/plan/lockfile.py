@@ -13,9 +13,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import structs
 
 from envkit.dockerfile.files import toml
 from envkit.errors import UsageError, one_line
@@ -27,9 +30,6 @@ FORMAT = 2
 FLAVORS = tuple(flavor.value for flavor in Flavor)  # each is built on the one before
 TOOLS = "tools"  # a build stage that stays out of the image
 LAYERS = (*FLAVORS, TOOLS)
-
-_LATEST = 1 << 32  # the last second that a zip, a gzip header and 32-bit tools can all hold
-_LARGEST = 1 << 40  # bytes; no file of an index is near it
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ def wish_of(spec: Spec) -> dict[str, str | tuple[str, ...]]:
     """What a spec asks of a lock, whatever its comments, order, name and place; the flavor is no part of it, for one
     lock serves all of them."""
     return {
-        "torch": spec.torch,
+        "torch": str(spec.torch),
         "cuda": str(spec.cuda or "auto"),
         "python": str(spec.python),
         "os": spec.os,
@@ -225,8 +225,6 @@ _TEXTS = (
     "name", "torch", "variant", "cuda", "cudnn", "nccl", "triton", "python", "os", "platform", "base", "flavor",
     "image", "suite", "digest", "origin", "backend", "driver", "archive",
 )  # fmt: skip
-_WISHES = ("torch", "cuda", "python", "os", "base", "tag", "platform")
-_WISH_LISTS = ("packages", "apt", "gpus", "drivers")
 
 
 def _quote(text: str) -> str:
@@ -294,6 +292,129 @@ def dump(lock: Lock) -> str:
     return seal("".join(lines) + "\n")
 
 
+# The values: a lock may come from elsewhere with a seal of its own, and what it says goes into a Dockerfile.
+
+
+def _like(grammar: str) -> msgspec.Meta:
+    return msgspec.Meta(pattern=rf"^(?:{grammar})\Z")
+
+
+_Name = Annotated[str, _like(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")]
+_Version = Annotated[str, _like(r"[0-9][A-Za-z0-9.!+_-]*")]
+_File = Annotated[str, _like(r"[A-Za-z0-9][A-Za-z0-9.!+_-]*\.whl")]
+_Sha256 = Annotated[str, _like(r"[0-9a-f]{64}")]
+_Size = Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]  # bytes; no file of an index is near it
+_Plain = Annotated[str, _like(r"[A-Za-z0-9 ._+:/~=-]*")]
+_Program = Annotated[str, _like(r"[a-z][a-z0-9-]*")]
+# Debian Policy 5.6.1, 5.6.12 (an upstream version holds no colon) and 5.6.8; a dash at the end of name=version would
+# tell apt-get to remove.
+_Deb = Annotated[str, _like(r"[a-z0-9][a-z0-9+.-]+")]
+_DebVersion = Annotated[str, _like(r"(?:[0-9]{1,9}:)?[A-Za-z0-9](?:[A-Za-z0-9.+~-]*[A-Za-z0-9.+~])?")]
+_DebArch = Annotated[str, _like(r"[a-z0-9]+(?:-[a-z0-9]+)*")]
+_Asked = Annotated[str, _like(APT.pattern)]
+# shown to a person and compared, never rendered
+_Said = Annotated[str, _like(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,400}")]
+_InImage = Literal["runtime", "devel", "debug"]
+_Layer = Literal["runtime", "devel", "debug", "tools"]
+
+
+class _Wheel(msgspec.Struct):
+    version: _Version
+    size: _Size
+    file: _File
+    sha256: _Sha256
+
+
+class _Other(msgspec.Struct):
+    file: _File
+    sha256: _Sha256
+
+
+class _DebRow(msgspec.Struct):
+    version: _DebVersion
+    arch: _DebArch
+    size: _Size
+    sha256: _Sha256
+
+
+class _Gpu(msgspec.Struct):
+    name: _Plain
+    sm: Annotated[str, _like(r"sm_[0-9]{2,3}[af]?")]
+    by: _Plain
+
+
+class _Tool(msgspec.Struct):
+    layer: _Layer
+    name: _Program
+    path: Annotated[  # never up, never absolute
+        str, _like(r"(?:(?!\.)[A-Za-z0-9._+-]+(?:/(?!\.)[A-Za-z0-9._+-]+)*)?")
+    ]
+
+
+class _Missing(msgspec.Struct):
+    name: _Program
+    why: Annotated[str, _like(r"[A-Za-z0-9 ,;._+:/()'`~=-]*")]  # for a comment or a quoted label, and for no shell
+
+
+class _Wish(msgspec.Struct):
+    torch: _Said
+    cuda: _Said
+    python: _Said
+    os: _Said
+    base: _Said
+    tag: _Said
+    platform: _Said
+    packages: tuple[_Said, ...]
+    apt: tuple[_Said, ...]
+    gpus: tuple[_Said, ...]
+    drivers: tuple[_Said, ...]
+
+
+class _Written(msgspec.Struct, kw_only=True):
+    """A lock as its file has it; a key that it does not have is of a later envkit and says nothing here."""
+
+    format: int
+    name: Annotated[str, _like(NAME.pattern)]  # of an image and its volumes: one with "/" in front would be a folder
+    torch: _Plain
+    variant: _Plain
+    cuda: _Plain
+    cudnn: _Plain
+    nccl: _Plain
+    triton: _Plain
+    python: Annotated[str, _like(r"3\.[0-9]{1,3}")]
+    os: _Plain
+    platform: Platform
+    base: Base
+    flavor: Flavor
+    image: Annotated[str, _like(r"[a-z0-9][a-z0-9._/:-]*(?::[A-Za-z0-9._-]+)?(?:@sha256:[0-9a-f]{64})?")]
+    suite: Annotated[str, _like(r"[a-z]*")]
+    digest: Annotated[str, _like(r"(?:sha256:[0-9a-f]{64})?")]
+    origin: Literal["", "packages", "registry"]
+    backend: Annotated[str, _like(r"(?:cu[0-9]+)?")]
+    driver: _Plain
+    archive: Annotated[str, _like(r"(?:[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?")]
+    preinstalled: bool
+    epoch: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]  # what a zip, a gzip header and 32-bit tools can all hold
+    components: tuple[Annotated[str, _like(r"[a-z]+(?:-[a-z]+)*")], ...]
+    # Debian Policy 7.5: a name, or one with the version it stands for.
+    given: tuple[Annotated[str, _like(r"[a-z0-9][a-z0-9+.-]+(?: \(= [A-Za-z0-9.+:~-]+\))?")], ...]
+    gpus: tuple[_Gpu, ...]
+    apt: dict[_Layer, tuple[_Asked, ...]]
+    programs: tuple[_Tool, ...]
+    missing: tuple[_Missing, ...]
+    installer: Annotated[dict[_Name, _Wheel], msgspec.Meta(min_length=1, max_length=1)]
+    wish: _Wish
+    wheels: dict[_InImage, dict[_Name, _Wheel]] = {}
+    debs: dict[_Layer, dict[_Deb, _DebRow]] = {}
+    others: dict[_Name, tuple[_Other, ...]] = {}
+    guard: bool = False
+
+
+# The reading.
+
+_FORM = re.compile(r" matching regex '.*'(?= - at|\Z)")
+
+
 def parse(text: str, where: str) -> Lock:
     """The lock in ``text``; raises UsageError naming ``where`` if it is not one of this format, or if it was edited
     after it was written."""
@@ -308,64 +429,51 @@ def parse(text: str, where: str) -> Lock:
         raise UsageError(f"{where} has format {found}, not {FORMAT}", "write it anew with `envkit lock`")
     _unbroken(text, where)
     try:
-        if table["format"] != FORMAT:
+        written = msgspec.convert(table, _Written)
+        if written.format != FORMAT:
             raise ValueError(f"its format is not {FORMAT}")
-        return _lock(table)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
-        raise UsageError(f"{where} is no envkit lock: {one_line(why)}", "write it anew with `envkit lock`") from error
+        return _lock(written)
+    except (msgspec.ValidationError, ValueError) as error:
+        why = one_line(_FORM.sub(" of the form that envkit writes", str(error)))
+        raise UsageError(f"{where} is no envkit lock: {why}", "write it anew with `envkit lock`") from error
 
 
-def _lock(table: Mapping[str, object]) -> Lock:
-    others = _table(table, "others") if "others" in table else {}
-    wheels = [pin for layer, rows in _layers(table, "wheels", FLAVORS) for pin in _pins(rows, layer, others)]
+def _lock(written: _Written) -> Lock:
+    others = {name: tuple((one.file, one.sha256) for one in rows) for name, rows in written.others.items()}
+    wheels = [_pin(*row, layer, others) for layer, rows in written.wheels.items() for row in rows.items()]
     held = {pin.name for pin in wheels}
     if len(held) != len(wheels):
         raise ValueError("a wheel stands in two layers")
     if stray := sorted(set(others) - held):
         raise ValueError(f"others has {stray[0]!r}, which is no wheel of it")
-    (installer,) = _pins(_table(table, "installer"), TOOLS, {})
-    apt = _table(table, "apt")
-    if stray := sorted(set(apt) - set(LAYERS)):
-        raise ValueError(f"there is no layer {stray[0]!r}")
-    wish = _table(table, "wish")
+    if written.archive:
+        datetime.fromisoformat(written.archive)  # raises ValueError for a day that no calendar has
+    (installer,) = written.installer.items()
+    debs = [
+        Deb(name, row.version, row.arch, row.sha256, row.size, layer)
+        for layer, rows in written.debs.items()
+        for name, row in rows.items()
+    ]
     return Lock(
-        **{key: _held(table, key, _TEXT_GRAMMAR.get(key, _PLAIN)) for key in _TEXTS if key != "archive"},
-        archive=_archive(table),
-        wish={
-            **{key: _held(wish, key, _WISH) for key in _WISHES},
-            **{key: _items(wish, key, _WISH) for key in _WISH_LISTS},
-        },
-        preinstalled=_flag(table, "preinstalled"),
-        epoch=_count(table, "epoch", _LATEST),
-        components=_items(table, "components", _COMPONENT),
-        given=_items(table, "given", _PROVIDED),
-        gpus=tuple(
-            (_held(row, "name", _PLAIN), _held(row, "sm", _SM), _held(row, "by", _PLAIN))
-            for row in _rows(table, "gpus")
-        ),
-        apt={layer: _items(apt, layer, APT) for layer in LAYERS if layer in apt},
-        debs=tuple(
-            Deb(
-                _fit(name, "name", _DEB),
-                _held(row, "version", _DEB_VERSION),
-                _held(row, "arch", _DEB_ARCH),
-                _held(row, "sha256", _SHA256),
-                _count(row, "size", _LARGEST),
-                layer,
-            )
-            for layer, rows in _layers(table, "debs", LAYERS)
-            for name, row in _entries(rows)
-        ),
-        programs=tuple(
-            (_held(row, "layer", _LAYER), _held(row, "name", _PROGRAM), _held(row, "path", _PROGRAM_PATH))
-            for row in _rows(table, "programs")
-        ),
-        missing=tuple((_held(row, "name", _PROGRAM), _held(row, "why", _SENTENCE)) for row in _rows(table, "missing")),
-        installer=installer,
-        wheels=tuple(wheels),
-        guard=_flag(table, "guard") if "guard" in table else False,
+        **{key: getattr(written, key) for key in _TEXTS},
+        wish=structs.asdict(written.wish),
+        preinstalled=written.preinstalled,
+        epoch=written.epoch,
+        components=written.components,
+        given=written.given,
+        gpus=tuple(map(structs.astuple, written.gpus)),
+        apt={layer: written.apt[layer] for layer in LAYERS if layer in written.apt},
+        debs=debs_in_order(debs),
+        programs=tuple(map(structs.astuple, written.programs)),
+        missing=tuple(map(structs.astuple, written.missing)),
+        installer=_pin(*installer, TOOLS, {}),
+        wheels=in_order(wheels),
+        guard=written.guard,
     )
+
+
+def _pin(name: str, row: _Wheel, layer: str, others: Mapping[str, tuple[tuple[str, str], ...]]) -> Pin:
+    return Pin(name, row.version, row.file, row.sha256, row.size, layer, others.get(name, ()))
 
 
 # The seal.
@@ -422,135 +530,6 @@ def _first(sealed: Sequence[str], now: Sequence[str]) -> int:
         return 0
     pairs = enumerate(zip(sealed, now, strict=False), 1)
     return next((number for number, (one, other) in pairs if one != other), min(len(sealed), len(now)) + 1)
-
-
-# The values: a lock may come from elsewhere with a seal of its own, and what it says goes into a Dockerfile.
-
-_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
-_VERSION = re.compile(r"[0-9][A-Za-z0-9.!+_-]*")
-_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.!+_-]*\.whl")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:-]*(?::[A-Za-z0-9._-]+)?(?:@sha256:[0-9a-f]{64})?")
-_PLAIN = re.compile(r"[A-Za-z0-9 ._+:/~=-]*")
-_SENTENCE = re.compile(r"[A-Za-z0-9 ,;._+:/()'`~=-]*")  # for a comment or a quoted label, and for no shell
-_SM = re.compile(r"sm_[0-9]{2,3}[af]?")
-_PROGRAM = re.compile(r"[a-z][a-z0-9-]*")
-_PROGRAM_PATH = re.compile(r"(?:(?!\.)[A-Za-z0-9._+-]+(?:/(?!\.)[A-Za-z0-9._+-]+)*)?")  # never up, never absolute
-# Debian Policy 7.5: a name, or one with the version it stands for.
-_PROVIDED = re.compile(r"[a-z0-9][a-z0-9+.-]+(?: \(= [A-Za-z0-9.+:~-]+\))?")
-_COMPONENT = re.compile(r"[a-z]+(?:-[a-z]+)*")
-_LAYER = re.compile("|".join(LAYERS))
-# Debian Policy 5.6.1, 5.6.12 (an upstream version holds no colon) and 5.6.8; a dash at the end of name=version would
-# tell apt-get to remove.
-_DEB = re.compile(r"[a-z0-9][a-z0-9+.-]+")
-_DEB_VERSION = re.compile(r"(?:[0-9]{1,9}:)?[A-Za-z0-9](?:[A-Za-z0-9.+~-]*[A-Za-z0-9.+~])?")
-_DEB_ARCH = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
-_ARCHIVE = re.compile(r"(?:[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?")
-_WISH = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,400}")  # shown to a person and compared, never rendered
-
-
-def _one_of(kind: type[StrEnum]) -> re.Pattern[str]:
-    return re.compile("|".join(re.escape(member.value) for member in kind))
-
-
-_TEXT_GRAMMAR = {
-    "name": NAME,  # of an image and of its volumes: one with a slash in front would be a folder of the host
-    "image": _IMAGE,
-    "digest": re.compile(r"(?:sha256:[0-9a-f]{64})?"),
-    "origin": re.compile(r"(?:packages|registry)?"),
-    "backend": re.compile(r"(?:cu[0-9]+)?"),
-    "python": re.compile(r"3\.[0-9]{1,3}"),
-    "suite": re.compile(r"[a-z]*"),
-    "platform": _one_of(Platform),
-    "base": _one_of(Base),
-    "flavor": _one_of(Flavor),
-    "archive": _ARCHIVE,
-}
-
-
-def _fit(value: object, key: str, grammar: re.Pattern[str]) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{key} is not text")
-    if not grammar.fullmatch(value):
-        raise ValueError(f"{key} is {value!r}")
-    return value
-
-
-def _held(table: Mapping[str, object], key: str, grammar: re.Pattern[str]) -> str:
-    return _fit(table[key], key, grammar)
-
-
-def _items(table: Mapping[str, object], key: str, grammar: re.Pattern[str]) -> tuple[str, ...]:
-    return tuple(_fit(item, key, grammar) for item in _list(table, key))
-
-
-def _flag(table: Mapping[str, object], key: str) -> bool:
-    value = table[key]
-    if not isinstance(value, bool):
-        raise TypeError(f"{key} is neither true nor false")
-    return value
-
-
-def _count(table: Mapping[str, object], key: str, limit: int) -> int:
-    value = table[key]
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < limit:
-        raise ValueError(f"{key} is no whole number from 0 to {limit - 1}")
-    return value
-
-
-def _archive(table: Mapping[str, object]) -> str:
-    value = _held(table, "archive", _ARCHIVE)
-    if value:
-        datetime.fromisoformat(value)  # raises ValueError for a day that no calendar has
-    return value
-
-
-def _list(table: Mapping[str, object], key: str) -> list[object]:
-    value = table[key]
-    if not isinstance(value, list):
-        raise TypeError(f"{key} is no list")
-    return value
-
-
-def _table(table: Mapping[str, object], key: str) -> Mapping[str, object]:
-    value = table[key]
-    if not isinstance(value, dict):
-        raise TypeError(f"{key} is no table")
-    return value
-
-
-def _rows(table: Mapping[str, object], key: str) -> list[Mapping[str, object]]:
-    rows = _list(table, key)
-    return [_table({key: row}, key) for row in rows]
-
-
-def _entries(rows: Mapping[str, object]) -> Iterable[tuple[str, Mapping[str, object]]]:
-    return ((name, _table(rows, name)) for name in sorted(rows))
-
-
-def _layers(table: Mapping[str, object], key: str, known: Sequence[str]) -> list[tuple[str, Mapping[str, object]]]:
-    """The tables of ``key`` by layer, in order; none if nothing is there."""
-    found = _table(table, key) if key in table else {}
-    if stray := sorted(set(found) - set(known)):
-        raise ValueError(f"{key} has no layer {stray[0]!r}")
-    return [(layer, _table(found, layer)) for layer in known if layer in found]
-
-
-def _pins(rows: Mapping[str, object], layer: str, others: Mapping[str, object]) -> list[Pin]:
-    return [
-        Pin(
-            _fit(name, "name", _NAME),
-            _held(row, "version", _VERSION),
-            _held(row, "file", _FILE),
-            _held(row, "sha256", _SHA256),
-            _count(row, "size", _LARGEST),
-            layer,
-            tuple((_held(other, "file", _FILE), _held(other, "sha256", _SHA256)) for other in _rows(others, name))
-            if name in others
-            else (),
-        )
-        for name, row in _entries(rows)
-    ]
 
 
 # The file.

@@ -193,7 +193,7 @@ def resolve(spec: Spec, facts: Facts) -> Choice:
 
 def _wish(spec: Spec, facts: Facts) -> _Wish:
     """The names of the spec looked up; raises UsageError for one that the facts do not hold."""
-    newest, *_ = rows = facts.torch(spec.torch)
+    newest, *_ = rows = facts.torches_of_wish(str(spec.torch), spec.torch.admits)
     asked = frozenset(row.torch for row in rows)
     beside = _torch_in_packages(spec)
     releases = frozenset(torch for torch in asked if beside.contains(str(torch)))
@@ -528,9 +528,8 @@ def _packages(spec: Spec, torch: Version) -> tuple[str, ...]:
 
 def _ngc_answers(spec: Spec, facts: Facts, row: NgcRow) -> Iterator[tuple[str, str, str, bool]]:
     """What an NGC image has of each thing that the spec names: (thing, asked, held, whether it fits)."""
-    wish = SpecifierSet(f"=={spec.torch}.*" if spec.torch[0].isdigit() else spec.torch)
-    fits = row.torch is not None and wish.contains(Version(row.torch).base_version)
-    yield "holds torch", spec.torch, row.torch or "unknown", fits
+    fits = row.torch is not None and spec.torch.admits(Torch(Version(row.torch).base_version))
+    yield "holds torch", str(spec.torch), row.torch or "unknown", fits
     yield "holds Python", str(spec.python), str(row.python or "unknown"), row.python == spec.python
     same = row.cuda is not None and (spec.cuda is None or spec.cuda.upto(2) == row.cuda.upto(2))
     yield "holds CUDA", str(spec.cuda), str(row.cuda or "unknown"), same

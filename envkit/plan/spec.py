@@ -15,13 +15,13 @@ from typing import TypeVar
 
 import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.specifiers import SpecifierSet
 
 from envkit.dockerfile.files import toml
 from envkit.errors import UsageError, nearest, one_line
 from envkit.system import files
 from envkit.system.typed_toml import fit
-from envkit.versions import Cuda, Driver, Python
+from envkit.versions import Cuda, Driver, Python, Torch
 
 Kind = TypeVar("Kind", bound=StrEnum)
 
@@ -63,18 +63,52 @@ class Platform(StrEnum):
         return {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}[self.value]
 
 
+class TorchWish:
+    """The releases of torch that a person asks for: one ("X.Y.Z", "==X.Y.Z"), all that begin alike ("X.Y", "==X.Y"), or
+    a specifier's.
+
+    Raises ValueError for a text that is none of these.
+    """
+
+    __slots__ = ("_beginning", "_range", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        plain = re.fullmatch(r"(?:== *)?([0-9]+(?:\.[0-9]+)*)", text)
+        self._beginning = Torch(plain[1]) if plain else None
+        if not text or "===" in text:  # === compares text, not versions
+            raise ValueError(f"`{text}` is no release or range")
+        # its error is a ValueError, and a bare number has at most three parts
+        self._range = None if re.fullmatch(r"[0-9]+(\.[0-9]+){0,2}", text) else SpecifierSet(text)
+
+    def admits(self, release: Torch) -> bool:
+        """Whether this release is one of them."""
+        if self._beginning is not None:
+            return release.upto(len(self._beginning.parts)) == self._beginning
+        return self._range is not None and self._range.contains(str(release))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TorchWish) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __str__(self) -> str:
+        return self.text
+
+
 @dataclass(frozen=True, slots=True)
 class Spec:
     """What a person wrote.
 
-    ``torch`` is a release ("X.Y", "X.Y.Z") or a specifier; ``cuda`` None means the newest that fits; ``gpus`` are
+    ``cuda`` None means the newest that fits; ``gpus`` are
     product names or capabilities as typed; ``packages`` are PEP 508 requirements by name; ``drivers`` are all those of
     the fleet, releases or bare branches.  ``guard``: the image looks whether its GPUs work before it runs its command.
     """
 
     path: Path
     name: str
-    torch: str
+    torch: TorchWish
     cuda: Cuda | None
     python: Python
     os: str
@@ -199,20 +233,15 @@ def _choice(key: str, text: str, kind: type[Kind]) -> Kind:
     return kind(value)
 
 
-def _torch(text: str) -> str:
+def _torch(text: str) -> TorchWish:
     if "+" in text:
         raise UsageError(
             f"`torch` is `{text}`; the build is chosen by `cuda`", "drop what follows the + and set `cuda`"
         )
-    if re.fullmatch(r"[0-9]+(\.[0-9]+){0,2}", text):
-        return text
     try:
-        SpecifierSet(text)
-    except InvalidSpecifier as error:
+        return TorchWish(text)
+    except ValueError as error:
         raise UsageError(f"`torch` is `{text}`, no release or range", "write a release or a range") from error
-    if not text or "===" in text:
-        raise UsageError(f"`torch` is `{text}`, no release or range", "write a release or a range")
-    return text
 
 
 def _cuda(text: str) -> Cuda | None:

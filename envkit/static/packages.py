@@ -285,11 +285,11 @@ def of_spec(text: str, path: str, context: Source | None, wishes: Wishes, facts:
         wanted = specs.parse(_without_check(text), Path(path))
     except UsageError as error:
         return Judged(path, "spec", text, unreadable=error.message.removeprefix(f"{path}: "))
-    version, _, local = wanted.torch.removeprefix("==").partition("+")
+    version, _, local = str(wanted.torch).removeprefix("==").partition("+")
     exact = version if re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+", version) else ""
     variant = local or (f"cu{wanted.cuda.major}{wanted.cuda.minor}" if wanted.cuda else "")
     span = lines.key("torch")
-    install = Install("uv", "torch", span, wanted.torch, exact, variant, locked=True)
+    install = Install("uv", "torch", span, str(wanted.torch), exact, variant, locked=True)
     python = Observed.of(str(wanted.python), f"{path}:{lines.key('python').line}")
     subject = Packages(
         path,

@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
 
+from envkit.credentials import HIDDEN, SHAPES
 from envkit.image.tree import Entry, Tree, Unreadable
 from envkit.subjects.audit import Secret, Writable
 
 _MOST = 1 << 20  # bytes of a file that are looked at; no credential file is as large
-_HIDDEN = "[hidden]"
 _KEY = "a private key"
 _TESTS = {"test", "tests", "testdata", "test-data", "certdata", "fixtures"}
 
@@ -23,10 +23,7 @@ _NAME = re.compile(
 )
 _PLACE = re.compile(r"_(?:FILE|PATH|DIR|NAME|URL|ID|TTL|LENGTH|COUNT)\Z", re.IGNORECASE)  # says where one lies, or less
 _USERINFO = re.compile(r"://[^\s/?#\"'`:@]*:[^\s/?#\"'`@$]+@")  # RFC 3986, with a password that is no reference
-_TOKENS = re.compile(
-    r"\b(?:gh[pousr]_[A-Za-z0-9]{30,}|github_pat_\w{22,}|hf_[A-Za-z0-9]{30,}|glpat-[\w-]{20,}|nvapi-[\w-]{40,}"
-    r"|A[KS]IA[0-9A-Z]{16}|xox[abprs]-[\w-]{10,}|npm_[A-Za-z0-9]{36}|pypi-[\w-]{50,})"
-)
+_TOKENS = re.compile(rf"\b(?:{SHAPES})")
 _PRIVATE = re.compile(r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----")
 _ASSIGNED = re.compile(r"(?<![\w$])([A-Za-z_][A-Za-z0-9_-]*)=(\"[^\"]*\"|'[^']*'|[^\s\"';|&]+)")
 
@@ -118,8 +115,8 @@ def files(tree: Tree, owned: Collection[str], unread: list[str]) -> Iterator[Sec
 
 def command(said: str) -> tuple[str, bool]:
     """A build command with every credential in it hidden, and whether there was one."""
-    safe = _TOKENS.sub(_HIDDEN, _USERINFO.sub(f"://{_HIDDEN}@", said))
-    safe = _ASSIGNED.sub(lambda found: f"{found[1]}={_HIDDEN}" if _is_set(found[1], found[2]) else found[0], safe)
+    safe = _TOKENS.sub(HIDDEN, _USERINFO.sub(f"://{HIDDEN}@", said))
+    safe = _ASSIGNED.sub(lambda found: f"{found[1]}={HIDDEN}" if _is_set(found[1], found[2]) else found[0], safe)
     return safe, safe != said
 
 

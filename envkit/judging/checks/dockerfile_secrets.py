@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envkit.credentials import looks_real, placeholder, shape_in, surely_names_secret
 from envkit.judging.checks._dockerfile import found, reached
-from envkit.judging.checks._secrets import looks_real, names_secret, placeholder, shape_in
 from envkit.model import Finding, Severity, Skip, Span
 from envkit.subjects.dockerfile import Command, Dockerfile, Setting
 
@@ -46,10 +46,10 @@ def _setting(setting: Setting, args: set[str]) -> Iterator[Finding]:
     if known is not None:
         yield _found(setting.span, f"{setting.kind} {setting.name} holds a token in clear text", Severity.ERROR)
         return
-    if not names_secret(setting.name) or setting.kind == "LABEL":
+    if not surely_names_secret(setting.name) or setting.kind == "LABEL":
         return
     if references:
-        passed = next((name for name in references if name in args and (names_secret(name))), "")
+        passed = next((name for name in references if name in args and (surely_names_secret(name))), "")
         if setting.kind == "ENV" and passed and not re.search(r"\$\{\w+:?\+", setting.raw):
             yield _found(
                 setting.span,
@@ -65,7 +65,7 @@ def _setting(setting: Setting, args: set[str]) -> Iterator[Finding]:
 
 def _command(command: Command) -> Iterator[Finding]:
     for name, word in command.assigns.items():
-        if names_secret(name) and not _REFERENCE.search(word.raw) and not placeholder(word.text) and word.sure:
+        if surely_names_secret(name) and not _REFERENCE.search(word.raw) and not placeholder(word.text) and word.sure:
             severity = Severity.ERROR if looks_real(word.text) else Severity.WARNING
             yield _found(word.span, f"the assignment of {name} holds a secret in clear text", severity)
     before = ""
@@ -77,7 +77,7 @@ def _command(command: Command) -> Iterator[Finding]:
             yield _found(word.span, f"the command {command.program} is given a token in clear text", Severity.ERROR)
         elif userinfo and not _REFERENCE.search(userinfo[0]) and _real_userinfo(userinfo[1], userinfo[2]):
             yield _found(word.span, f"the address given to {command.program} holds a password", Severity.ERROR)
-        elif command.program in ("export", "declare") and equals and names_secret(name):
+        elif command.program in ("export", "declare") and equals and surely_names_secret(name):
             if not _REFERENCE.search(value) and not placeholder(value):
                 severity = Severity.ERROR if looks_real(value) else Severity.WARNING
                 yield _found(word.span, f"the assignment of {name} holds a secret in clear text", severity)
