@@ -16,74 +16,35 @@ from pathlib import Path
 from typing import Literal
 
 from envkit.errors import UsageError
-from envkit.facts.rows import (
-    ArchRow,
-    CudaErrorRow,
-    CudaOldRow,
-    CudaRow,
-    CudnnRow,
-    DriverRow,
-    GoodRow,
-    GpuPackageRow,
-    GpuRow,
-    ImageEnvRow,
-    ImageRow,
-    KnownBadRow,
-    NgcRow,
-    OsLifeRow,
-    OsRow,
-    PackageBuildRow,
-    PeakRow,
-    PtxRow,
-    PythonLifeRow,
-    PytorchImageRow,
-    Row,
-    ToolkitFaultRow,
-    ToolRow,
-    TorchOldRow,
-    TorchRow,
-    VariantRow,
-    XidRow,
-    read_table,
-)
+from envkit.facts.rows import ArchRow as ArchRow
+from envkit.facts.rows import CudaErrorRow as CudaErrorRow
+from envkit.facts.rows import CudaOldRow as CudaOldRow
+from envkit.facts.rows import CudaRow as CudaRow
+from envkit.facts.rows import CudnnRow as CudnnRow
+from envkit.facts.rows import DriverRow as DriverRow
+from envkit.facts.rows import GoodRow as GoodRow
+from envkit.facts.rows import GpuPackageRow as GpuPackageRow
+from envkit.facts.rows import GpuRow as GpuRow
+from envkit.facts.rows import ImageEnvRow as ImageEnvRow
+from envkit.facts.rows import ImageRow as ImageRow
+from envkit.facts.rows import KnownBadRow as KnownBadRow
+from envkit.facts.rows import NgcRow as NgcRow
+from envkit.facts.rows import OsLifeRow as OsLifeRow
+from envkit.facts.rows import OsRow as OsRow
+from envkit.facts.rows import PackageBuildRow as PackageBuildRow
+from envkit.facts.rows import PeakRow as PeakRow
+from envkit.facts.rows import PtxRow as PtxRow
+from envkit.facts.rows import PythonLifeRow as PythonLifeRow
+from envkit.facts.rows import PytorchImageRow as PytorchImageRow
+from envkit.facts.rows import Row, read_table
+from envkit.facts.rows import ToolkitFaultRow as ToolkitFaultRow
+from envkit.facts.rows import ToolRow as ToolRow
+from envkit.facts.rows import TorchOldRow as TorchOldRow
+from envkit.facts.rows import TorchRow as TorchRow
+from envkit.facts.rows import VariantRow as VariantRow
+from envkit.facts.rows import XidRow as XidRow
 from envkit.facts.xid import XidCategory
 from envkit.versions import Cuda, Cudnn, Driver, Sm, Torch
-
-__all__ = [
-    "ArchRow",
-    "Coverage",
-    "CudaErrorRow",
-    "CudaOldRow",
-    "CudaRow",
-    "CudnnCode",
-    "CudnnRow",
-    "DriverFloor",
-    "DriverRow",
-    "Facts",
-    "GoodRow",
-    "GpuPackageRow",
-    "GpuRow",
-    "ImageEnvRow",
-    "ImageRow",
-    "ImageTag",
-    "KnownBadRow",
-    "NgcRow",
-    "OsLifeRow",
-    "OsRow",
-    "PackageBuildRow",
-    "PeakRow",
-    "PtxRow",
-    "PythonLifeRow",
-    "PytorchImageRow",
-    "ToolRow",
-    "ToolkitFaultRow",
-    "TorchOldRow",
-    "TorchRow",
-    "VariantRow",
-    "XidRow",
-    "load",
-    "served",
-]
 
 _PLAIN_VERSION = re.compile(r"[0-9]+(\.[0-9]+)*\Z")
 # Words of a device name that say how it is packaged, not what it is: "A100-SXM4-80GB", "RTX 3080 Laptop GPU".

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from envkit.errors import UsageError
-from envkit.image.probe import SCHEMA
+from envkit.image.probe import SCHEMA, ending, observation
 from envkit.model import Observed
 from envkit.subjects.codec import from_plain
 from envkit.subjects.placement import Placement
@@ -20,10 +20,6 @@ _VIA = {
 }
 _STATE = ("groups", "astray", "ranks", "lines", "forks")
 _PLAIN = ("refusal", "declared_map", "operations", "unjudged", "backward")
-
-
-def _seen(value: object, via: str, missing: str) -> dict[str, object]:
-    return {"value": value, "via": via, "missing": missing if value is None else ""}
 
 
 def read(document: Mapping[str, Any], asked: Placement) -> Placement:
@@ -41,23 +37,16 @@ def read(document: Mapping[str, Any], asked: Placement) -> Placement:
     lost = str(document.get("torch_error") or "torch was not imported")
     stage = str(document.get("stage") or "start")
     via = _VIA.get(str(document.get("how")), "")
-    end = {
-        "ended": document.get("ended"),
-        "stage": stage,
-        "detail": document.get("detail", ""),
-        "signal": document.get("signal", ""),
-        "stop": told.get("error"),
-        "stderr_tail": document.get("stderr_tail", ""),
-    }
+    end = ending(document, told.get("error"))
     plain = {
         "name": asked.name,
         "target": asked.target,
         "how": document.get("how", ""),
-        "python": _seen(document.get("python"), "sys.version_info", "the document names no python"),
-        "torch": _seen(document.get("torch"), "torch.__version__", lost),
-        "gpus": _seen(document.get("gpus"), "torch.cuda.get_device_name", lost),
-        "end": _seen(end if document.get("torch") else None, "its process", lost),
-        **{name: _seen(told.get(name), via, f"it ended in the stage {stage}") for name in _STATE},
+        "python": observation(document.get("python"), "sys.version_info", "the document names no python"),
+        "torch": observation(document.get("torch"), "torch.__version__", lost),
+        "gpus": observation(document.get("gpus"), "torch.cuda.get_device_name", lost),
+        "end": observation(end if document.get("torch") else None, "its process", lost),
+        **{name: observation(told.get(name), via, f"it ended in the stage {stage}") for name in _STATE},
         **{name: told[name] for name in _PLAIN if name in told},
         "tried": document.get("tried", ()),
         "seconds": document.get("seconds", 0.0),

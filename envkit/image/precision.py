@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from envkit.errors import UsageError
-from envkit.image.probe import SCHEMA
+from envkit.image.probe import SCHEMA, ending, observation
 from envkit.model import Observed
 from envkit.subjects.codec import from_plain
 from envkit.subjects.precision import Precision
@@ -37,27 +37,16 @@ def read(document: Mapping[str, Any], asked: Precision) -> Precision:
     if said != (asked.target, asked.dtype, asked.autocast):
         return replace(asked, end=Observed.lost(f"the document answers for {said!r}"))
     lost = str(document.get("torch_error") or f"it ended in the stage {document.get('stage') or 'start'}")
-
-    def seen(value: object, via: str) -> dict[str, object]:
-        return {"value": value, "via": via, "missing": lost if value is None else ""}
-
-    end = {
-        "ended": document.get("ended"),
-        "stage": str(document.get("stage") or "start"),
-        "detail": document.get("detail", ""),
-        "signal": document.get("signal", ""),
-        "stop": document.get("error"),
-        "stderr_tail": document.get("stderr_tail", ""),
-    }
+    end = ending(document, document.get("error"))
     plain = {
         "name": asked.name,
         "target": asked.target,
         "dtype": asked.dtype,
         "autocast": asked.autocast,
-        "python": seen(document.get("python"), "sys.version_info"),
-        **{name: seen(document.get(name), via) for name, via in _SEEN.items()},
-        "unsteady": seen(document.get("noisy"), "two steps with the same seeds"),
-        "end": seen(end if document.get("torch") else None, "its process"),
+        "python": observation(document.get("python"), "sys.version_info", lost),
+        **{name: observation(document.get(name), via, lost) for name, via in _SEEN.items()},
+        "unsteady": observation(document.get("noisy"), "two steps with the same seeds", lost),
+        "end": observation(end if document.get("torch") else None, "its process", lost),
         "seconds": document.get("seconds", 0.0),
     }
     try:

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from envkit.errors import Undecided, UsageError
-from envkit.model import Observed, is_observation
+from envkit.model import Observed, Reason, is_observation
 from envkit.subjects import codec
 from envkit.subjects.image import Image, Promise
 from envkit.versions import Sm
@@ -57,6 +57,17 @@ def read(
         raise _garbled(error.message, document) from error
     except ValueError as error:
         raise _garbled(f"devices: {error}", document) from error
+
+
+def observation(value: object, via: str, missing: str, reason: Reason | None = None) -> dict[str, object]:
+    """A value of a document as an observation in plain data; without one it is missing, as ``missing`` says."""
+    return {"value": value, "via": via, "missing": missing if value is None else "", "reason": reason}
+
+
+def ending(document: Mapping[str, Any], stop: object) -> dict[str, object]:
+    """How the process ended that wrote ``document``, as plain data; ``stop`` is the error that it ended with."""
+    plain = {name: document.get(name, "") for name in ("detail", "signal", "stderr_tail")}
+    return {**plain, "ended": document.get("ended"), "stage": str(document.get("stage") or "start"), "stop": stop}
 
 
 def _devices(value: object) -> object:

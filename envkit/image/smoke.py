@@ -7,17 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from envkit.errors import UsageError
-from envkit.image.probe import SCHEMA
+from envkit.image.probe import SCHEMA, observation
 from envkit.model import Observed, Reason
 from envkit.subjects.codec import from_plain
 from envkit.subjects.smoke import SmokeRun
 
 # How the payload says that the process which imports torch ended without an error of Python's -> in a sentence.
 _DIED = {"killed": "was killed by ", "hung": "did not end: ", "garbled": "ended the process: "}
-
-
-def _seen(value: object, via: str, missing: str, reason: Reason | None = None) -> dict[str, object]:
-    return {"value": value, "via": via, "missing": missing if value is None else "", "reason": reason}
 
 
 def read(document: Mapping[str, Any], asked: SmokeRun) -> SmokeRun:
@@ -41,17 +37,19 @@ def read(document: Mapping[str, Any], asked: SmokeRun) -> SmokeRun:
     no_driver = str(document.get("gpus_error") or "the driver was not asked")
     plain = {
         "name": asked.name,
-        "python": _seen(document.get("python"), "sys.version_info", "the document names no python"),
-        "torch": _seen(document.get("torch"), "torch.__version__", no_torch, reason),
-        "gpus": _seen(document.get("gpus"), "cuDeviceGetName", no_driver),
-        "cuda_before_fork": _seen(document.get("cuda_before_fork"), "torch.cuda.is_initialized", no_torch, reason),
-        "tests": _seen(
+        "python": observation(document.get("python"), "sys.version_info", "the document names no python"),
+        "torch": observation(document.get("torch"), "torch.__version__", no_torch, reason),
+        "gpus": observation(document.get("gpus"), "cuDeviceGetName", no_driver),
+        "cuda_before_fork": observation(
+            document.get("cuda_before_fork"), "torch.cuda.is_initialized", no_torch, reason
+        ),
+        "tests": observation(
             None if died else document.get("tests"), "the smoke suite", died or "the document holds no tests"
         ),
         "sabotage": document.get("sabotage", ""),
         "seconds": document.get("seconds", 0.0),
-        "import_s": _seen(document.get("import_s"), "time.monotonic", no_torch, reason),
-        "parent_kb": _seen(document.get("parent_kb"), "VmHWM in /proc/self/status", no_torch, reason),
+        "import_s": observation(document.get("import_s"), "time.monotonic", no_torch, reason),
+        "parent_kb": observation(document.get("parent_kb"), "VmHWM in /proc/self/status", no_torch, reason),
     }
     try:
         run = from_plain(SmokeRun, plain)

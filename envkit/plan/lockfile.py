@@ -412,7 +412,9 @@ class _Written(msgspec.Struct, kw_only=True):
 
 # The reading.
 
-_FORM = re.compile(r" matching regex '.*'(?= - at|\Z)")
+# of what msgspec says: a pattern that tells a person nothing, and the place, which comes first here
+_FORM = re.compile(r" matching regex '.*'\Z")
+_PLACE = re.compile(r"(.*) - at `\$\.(.*)`", re.DOTALL)
 
 
 def parse(text: str, where: str) -> Lock:
@@ -434,8 +436,8 @@ def parse(text: str, where: str) -> Lock:
             raise ValueError(f"its format is not {FORMAT}")
         return _lock(written)
     except (msgspec.ValidationError, ValueError) as error:
-        why = one_line(_FORM.sub(" of the form that envkit writes", str(error)))
-        raise UsageError(f"{where} is no envkit lock: {why}", "write it anew with `envkit lock`") from error
+        why = _FORM.sub(" as envkit writes it", _PLACE.sub(r"`\2`: \1", str(error)))
+        raise UsageError(f"{where} is no envkit lock: {one_line(why)}", "write it anew with `envkit lock`") from error
 
 
 def _lock(written: _Written) -> Lock:
