@@ -30,7 +30,7 @@ from envkit.plan.lockfile import FLAVORS, Lock
 from envkit.plan.resolve import resolve
 from envkit.plan.spec import Base, Spec
 from envkit.system import files
-from envkit.versions import Cuda, Torch
+from envkit.versions import Cuda
 
 IMAGES = Path(__file__).parent.parent / "images"
 
@@ -70,7 +70,7 @@ def entries(folder: Path) -> tuple[Entry, ...]:
     strays = sorted(set(sizes) - {entry.spec.path.parent.name for entry in found})
     if strays:
         raise UsageError(f"built.json has the size of {strays[0]}, which is no image here", "take it out")
-    return tuple(sorted(found, key=lambda entry: (Torch(entry.lock.torch), entry.lock.name)))
+    return tuple(sorted(found, key=lambda entry: (entry.lock.torch, entry.lock.name)))
 
 
 def built(path: Path) -> Mapping[str, Mapping[str, Size]]:
@@ -97,7 +97,7 @@ def tools(entry: Entry, facts: Facts) -> Mapping[str, str]:
     missing = {tool for tool, _ in lock.missing}
     programs = {tool for _, tool, _ in lock.programs}
     packages = {name.partition("=")[0] for names in lock.apt.values() for name in names}
-    cuda = Cuda(lock.cuda)
+    cuda = lock.cuda
     found = {}
     for tool in dict.fromkeys(row.tool for row in facts.tools if row.how == "apt-nvidia"):
         rows = [row for row in facts.tools if row.tool == tool and row.cuda_major == cuda.major]
@@ -159,13 +159,13 @@ def _cells(entry: Entry, facts: Facts) -> tuple[str, ...]:
     name = entry.spec.path.parent.name
     return (
         f"[{name}]({name}/envkit.toml) ({lock.flavor})",
-        lock.torch,
-        lock.cuda,
+        str(lock.torch),
+        str(lock.cuda),
         lock.cudnn or "not known",
         lock.nccl or "not known",
-        lock.python,
+        str(lock.python),
         lock.os or "its base's",
-        lock.driver or "not known",
+        str(lock.driver or "not known"),
         ", ".join(gpu for gpu, _, _ in lock.gpus) or "none",
         _tools({tool: state for tool, state in held.items() if tool in _DEVEL}),
         _tools({tool: state for tool, state in held.items() if tool not in _DEVEL}),

@@ -649,7 +649,7 @@ def test_init_writes_a_spec_that_resolves_and_never_overwrites(tmp_path: Path, e
     written = path.read_text()
     facts = load_facts()
     choice = resolve(load_spec(path), facts)
-    assert choice.torch == str(max(row.torch for row in facts.torches if row.default))
+    assert str(choice.torch) == str(max(row.torch for row in facts.torches if row.default))
     assert "is there already" in told(envkit("init", tmp_path), 2)
     assert path.read_text() == written
 

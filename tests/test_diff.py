@@ -9,6 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 from envkit import facts
 from envkit.diff import compare, render
@@ -20,6 +21,7 @@ from envkit.plan.lockfile import Deb, Lock, Pin, parse
 from envkit.plan.spec import Platform, Spec
 from envkit.subjects import codec
 from envkit.subjects.image import Image
+from envkit.versions import Python
 
 DATA = Path(__file__).parent / "data" / "image"
 FACTS = facts.load()
@@ -81,13 +83,13 @@ def lock(
         name="old",
         wish={"torch": str(row.torch), "cuda": "auto", "python": python, "gpus": tuple(n for n, _ in gpus),
               "drivers": drivers},
-        torch=str(row.torch),
+        torch=Version(str(row.torch)),
         variant=row.variant,
-        cuda=str(row.cuda),
+        cuda=row.cuda,
         cudnn=str(row.cudnn or ""),
         nccl=str(row.nccl or ""),
         triton=row.triton or "",
-        python=python,
+        python=Python(python),
         os=os,
         platform=wheel_platform.value,
         base="wheels",
@@ -98,7 +100,7 @@ def lock(
         origin="packages",
         backend="",
         preinstalled=False,
-        driver=str(floor),
+        driver=floor,
         epoch=1794897324,
         archive="2026-11-15T08:12:33Z",
         components=("main",),
@@ -239,7 +241,9 @@ def test_no_field_of_a_lock_changes_in_silence() -> None:
         if isinstance(value, bool):
             other: object = not value
         elif isinstance(value, str):
-            other = {"driver": "580.65.06", "cuda": "12.6", "platform": "linux/arm64"}.get(field.name, f"{value}9")
+            other = "linux/arm64" if field.name == "platform" else f"{value}9"
+        elif isinstance(value, (Version, Cuda, Driver, Python)):
+            other = type(value)({"driver": "580.65.06", "cuda": "12.6"}.get(field.name, f"{value}9"))
         elif isinstance(value, int):
             other = value + 60
         elif isinstance(value, Pin):

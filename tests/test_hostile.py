@@ -22,12 +22,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from packaging.version import Version
 
 from envkit.build import exporters, render
 from envkit.errors import UsageError
 from envkit.plan.lockfile import Deb, Lock, Pin, debs_in_order, dump, in_order, parse, requirements, seal, wish_of
 from envkit.plan.spec import Flavor, Spec
 from envkit.plan.spec import parse as parse_spec
+from envkit.versions import Cuda, Driver, Python
 
 MANY = 10_000 if os.environ.get("CI") else 2_500  # cases in all
 HURRIED: dict[str, Any] = {
@@ -42,13 +44,13 @@ WHERE = Path("/srv/jobs/trainer/envkit.toml")
 PLAIN = Lock(
     name="trainer",
     wish=wish_of(parse_spec('torch = "2.6.0"\npython = "3.13"\n', WHERE)),
-    torch="2.6.0",
+    torch=Version("2.6.0"),
     variant="cu124",
-    cuda="12.4",
+    cuda=Cuda("12.4"),
     cudnn="9.1.0.70",
     nccl="2.21.5",
     triton="==3.2.0",
-    python="3.13",
+    python=Python("3.13"),
     os="debian13",
     platform="linux/amd64",
     base="wheels",
@@ -59,7 +61,7 @@ PLAIN = Lock(
     origin="packages",
     backend="cu124",
     preinstalled=False,
-    driver="525.60.13",
+    driver=Driver("525.60.13"),
     epoch=1700000000,
     archive="2026-11-15T08:12:33Z",
     components=("main", "non-free"),
@@ -229,14 +231,14 @@ def tame(lock: Lock) -> Lock:
     return replace(
         lock,
         name="n",
-        torch="1",
+        torch=Version("1"),
         variant="1",
-        cuda="1",
+        cuda=Cuda("1"),
         os="1",
         cudnn=lock.cudnn and "1",
         nccl=lock.nccl and "1",
         triton=lock.triton and "1",
-        driver=lock.driver and "1",
+        driver=lock.driver and Driver("1"),
         image="b",
         gpus=tuple(("g", "sm_70", "b") for _ in lock.gpus),
         apt={layer: tuple(f"a{number}" for number, _ in enumerate(names)) for layer, names in lock.apt.items()},
@@ -252,7 +254,7 @@ def tame(lock: Lock) -> Lock:
 def closed(lock: Lock) -> None:
     """Those values are of a few that are known, whatever else the lock says: ``tame`` leaves them as they are."""
     for value, grammar in (
-        (lock.python, r"3\.[0-9]+"),
+        (str(lock.python), r"3\.[0-9]+"),
         (lock.backend, r"(cu[0-9]+)?"),
         (lock.suite, r"[a-z]*"),
         (lock.digest, r"(sha256:[0-9a-f]{64})?"),
@@ -313,7 +315,7 @@ def check_dockerfile(lock: Lock) -> None:
                 programs += [said[start + 1 + step : start + 3 + step] for step in range(0, stop - start, 3)]
                 assert said[stop:] == plainly[stop:]
             elif plainly[:2] == ["python3", "-c"]:
-                assert literal(said[2]) == (lock.python, lock.torch, lock.cuda)
+                assert literal(said[2]) == (str(lock.python), str(lock.torch), str(lock.cuda))
                 start = 2
             else:
                 start = len(plainly)
@@ -407,7 +409,7 @@ def check_apptainer(lock: Lock) -> None:
     of_image = [pin for pin in lock.wheels if pin.layer == "runtime"]
     assert bodies == [requirements([lock.installer]), requirements(of_image)]
     _, (test,) = heredocs(found["test"])
-    assert literal(test) == (lock.python, lock.torch, lock.cuda)
+    assert literal(test) == (str(lock.python), str(lock.torch), str(lock.cuda))
     for name in ("environment", "runscript", "labels"):
         assert found[name] == usual[name]
 

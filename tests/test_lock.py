@@ -16,6 +16,7 @@ from fuzzed import examples
 from gathered import gathered
 from hypothesis import given
 from hypothesis import strategies as st
+from packaging.version import Version
 
 from envkit.errors import UsageError
 from envkit.facts import load as load_facts
@@ -37,6 +38,7 @@ from envkit.plan.lockfile import (
 from envkit.plan.resolve import resolve
 from envkit.plan.spec import Spec
 from envkit.plan.spec import parse as parse_spec
+from envkit.versions import Cuda, Driver, Python
 
 SHA = "0123456789abcdef" * 4
 GOOD = Lock(
@@ -54,13 +56,13 @@ GOOD = Lock(
         "gpus": ("RTX 4090",),
         "drivers": ("550", "580.65.06"),
     },
-    torch="2.6.0",
+    torch=Version("2.6.0"),
     variant="cu124",
-    cuda="12.4",
+    cuda=Cuda("12.4"),
     cudnn="9.1.0.70",
     nccl="2.21.5",
     triton="==3.2.0",
-    python="3.11",
+    python=Python("3.11"),
     os="debian12",
     platform="linux/amd64",
     base="wheels",
@@ -71,7 +73,7 @@ GOOD = Lock(
     origin="packages",
     backend="cu126",
     preinstalled=False,
-    driver="525.60.13",
+    driver=Driver("525.60.13"),
     epoch=1700000000,
     archive="2026-11-15T08:12:33Z",
     components=("main", "non-free-firmware"),
@@ -128,6 +130,7 @@ WORDS = st.text(alphabet="abcXYZ0189 ._+:/~=-", max_size=20)
 NAMES = st.from_regex(r"[a-z0-9](?:[a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
 SHAS = st.from_regex(r"[0-9a-f]{64}", fullmatch=True)
 FILES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9.!+_-]{0,20}\.whl", fullmatch=True)
+NUMBERS = st.lists(st.integers(0, 999), min_size=1, max_size=4).map(lambda parts: ".".join(map(str, parts)))
 SIZES = st.integers(0, (1 << 40) - 1)
 
 
@@ -159,14 +162,17 @@ PRINTABLE = st.text(st.characters(exclude_categories=["C", "Z"]), max_size=12)
 LOCKS = st.builds(
     Lock,
     name=NAMES,
-    **dict.fromkeys(("torch", "variant", "cuda", "cudnn", "nccl", "triton", "os", "driver"), WORDS),
+    **dict.fromkeys(("variant", "cudnn", "nccl", "triton", "os"), WORDS),
+    torch=NUMBERS.map(Version),
+    cuda=NUMBERS.map(Cuda),
+    driver=st.none() | NUMBERS.map(Driver),
     wish=st.fixed_dictionaries(
         {
             **dict.fromkeys(("torch", "cuda", "python", "os", "base", "tag", "platform"), PRINTABLE),
             **dict.fromkeys(("packages", "apt", "gpus", "drivers"), st.lists(PRINTABLE, max_size=2).map(tuple)),
         }
     ),
-    python=st.from_regex(r"3\.[0-9]{1,2}", fullmatch=True),
+    python=st.from_regex(r"3\.[0-9]{1,2}", fullmatch=True).map(Python),
     platform=st.sampled_from(["linux/amd64", "linux/arm64"]),
     base=st.sampled_from(["wheels", "nvidia", "pytorch", "ngc"]),
     flavor=st.sampled_from(FLAVORS),

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.version import Version
 
 from envkit.build import exporters
 from envkit.plan.lockfile import Deb, Lock, Pin
 from envkit.plan.spec import Flavor
 from envkit.system import proc
 from envkit.system.files import shipped
+from envkit.versions import Cuda, Driver, Python
 
 SHA = "0123456789abcdef" * 4
 DEBUG = shipped("templates") / "debug"
@@ -23,13 +25,13 @@ STEPS = shipped("templates") / "steps"
 LOCK = Lock(
     name="trainer.v2",
     wish={},
-    torch="2.6.0",
+    torch=Version("2.6.0"),
     variant="cu124",
-    cuda="12.4",
+    cuda=Cuda("12.4"),
     cudnn="",
     nccl="",
     triton="",
-    python="3.13",
+    python=Python("3.13"),
     os="debian13",
     platform="linux/amd64",
     base="wheels",
@@ -40,7 +42,7 @@ LOCK = Lock(
     origin="packages",
     backend="cu124",
     preinstalled=False,
-    driver="525.60.13",
+    driver=Driver("525.60.13"),
     epoch=1700000000,
     archive="2026-11-15T08:12:33Z",
     components=("main", "non-free"),

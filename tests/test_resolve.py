@@ -65,9 +65,9 @@ def grant(nearest: str, **wish: object) -> Choice:
 
 def test_the_reference_environment() -> None:
     made = choose(cuda="12.4", os="debian12", gpus=["V100", "L4"], driver="550")
-    assert (made.torch, made.cuda, made.cudnn, made.nccl) == ("2.6.0", "12.4", "9.1.0.70", "2.21.5")
+    assert (str(made.torch), str(made.cuda), made.cudnn, made.nccl) == ("2.6.0", "12.4", "9.1.0.70", "2.21.5")
     assert (made.os, made.suite, made.backend, made.preinstalled) == ("debian12", "bookworm", "", False)
-    assert made.driver == "525.60.13"
+    assert str(made.driver) == "525.60.13"
     assert [(each.name, str(each.sm), each.by) for each in made.targets] == [
         ("V100", "sm_70", "machine code of sm_70"),
         ("L4", "sm_89", "machine code of sm_86"),
@@ -84,16 +84,16 @@ def test_a_build_off_the_default_index_is_named_whole_with_its_backend() -> None
 
 def test_the_default_build_wins_over_a_newer_cuda_of_its_release() -> None:
     made = choose()
-    assert (made.cuda, made.backend) == ("12.4", "")
+    assert (str(made.cuda), made.backend) == ("12.4", "")
 
 
 def test_the_newest_release_of_a_range_wins() -> None:
-    assert choose(torch=">=2.4,<2.6").torch == "2.5.1"
-    assert choose(torch="2.7").torch == "2.7.1"
+    assert str(choose(torch=">=2.4,<2.6").torch) == "2.5.1"
+    assert str(choose(torch="2.7").torch) == "2.7.1"
 
 
 def test_a_patch_of_cuda_means_its_minor() -> None:
-    assert choose(cuda="12.4.1").cuda == "12.4"
+    assert str(choose(cuda="12.4.1").cuda) == "12.4"
 
 
 def test_the_runtime_asks_for_torch_what_its_compilers_import_and_the_packages() -> None:
@@ -103,7 +103,7 @@ def test_the_runtime_asks_for_torch_what_its_compilers_import_and_the_packages()
 
 
 def test_the_newest_release_that_the_packages_admit_wins() -> None:
-    assert choose(torch=">=2.4", packages=["torch<2.6"]).torch == "2.5.1"
+    assert str(choose(torch=">=2.4", packages=["torch<2.6"]).torch) == "2.5.1"
 
 
 # Notes: what is granted and may still disappoint.
@@ -149,7 +149,7 @@ def test_a_cudnn_whose_matrix_begins_above_a_gpu_is_in_the_way(tmp_path: Path) -
 
 def test_a_driver_of_an_older_cuda_of_the_same_major_is_told() -> None:
     made = choose(torch="2.11.0", cuda="12.6", driver="535", gpus=["A100"])
-    assert made.driver == "525.60.13"
+    assert str(made.driver) == "525.60.13"
     (note,) = made.notes
     assert note.startswith("driver 535 is of CUDA 12.2 and runs 12.6 by minor-version compatibility")
     assert choose(torch="2.11.0", cuda="12.6", driver="560").notes == ()
@@ -178,7 +178,7 @@ def test_a_gpu_younger_than_the_build() -> None:
         "torch 2.6.0+cu124 has no kernels for sm_120 (RTX 5090): needs torch >= 2.7.0 with CUDA >= 12.8"
     )
     made = grant(error.nearest[0], gpus=["RTX 5090"])
-    assert (made.torch, made.cuda, made.backend) == ("2.7.0", "12.8", "cu128")
+    assert (str(made.torch), str(made.cuda), made.backend) == ("2.7.0", "12.8", "cu128")
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_gpu_younger_than_the_build() -> None:
 )
 def test_an_old_gpu_is_served_by_the_build_that_kept_it(torch: str, cuda: str, variant: str) -> None:
     made = choose(torch=torch, gpus=["V100"])
-    assert (made.cuda, made.backend) == (cuda, variant)
+    assert (str(made.cuda), made.backend) == (cuda, variant)
     assert made.targets[0].by == "machine code of sm_70"
 
 
@@ -268,15 +268,15 @@ def test_the_oldest_driver_of_a_fleet_counts_and_all_are_named() -> None:
     assert error.message.endswith("declared are 595.45.04, 535 and 550.54.15")
     assert conflict(error) == {"driver", "cuda"}
     assert 'driver = ["595.45.04", "535", "550.54.15"]' in error.chain[0]
-    assert choose(**wish, driver=["595.45.04", "580.65.06"]).driver == "580.65.06"
+    assert str(choose(**wish, driver=["595.45.04", "580.65.06"]).driver) == "580.65.06"
     for nearest in error.nearest:
         grant(nearest, driver=["595.45.04", "535", "550.54.15"])
 
 
 def test_a_bare_branch_means_its_oldest_release() -> None:
-    assert choose(torch="2.11.0", cuda="13.0", driver="580").driver == "580.65.06"
+    assert str(choose(torch="2.11.0", cuda="13.0", driver="580").driver) == "580.65.06"
     assert refused(cuda="12.4", driver="525").message.endswith("declared is 525, and branch 525 begins with 525.53")
-    assert choose(cuda="12.4", driver="525.60.13").cuda == "12.4"
+    assert str(choose(cuda="12.4", driver="525.60.13").cuda) == "12.4"
 
 
 # Forward compatibility: it never grants, and is told where a driver is too old.
@@ -357,17 +357,17 @@ def test_a_conflict_of_three_keys(tmp_path: Path) -> None:
         "2.11.0+cu130 needs driver",
     ):
         assert len([fact for fact in error.chain if said in fact]) == 1
-    assert choose(facts, **{**wish, "python": "3.12"}).torch == "2.9.0"
-    assert choose(facts, **{**wish, "gpus": ["T4"]}).torch == "2.10.0"
-    assert choose(facts, **{**wish, "driver": "580"}).torch == "2.11.0"
+    assert str(choose(facts, **{**wish, "python": "3.12"}).torch) == "2.9.0"
+    assert str(choose(facts, **{**wish, "gpus": ["T4"]}).torch) == "2.10.0"
+    assert str(choose(facts, **{**wish, "driver": "580"}).torch) == "2.11.0"
 
 
 def test_a_conflict_has_no_spare_key() -> None:
     """Every key of a conflict is needed: without it, or with what it says put off, the rest is met."""
     error = refused(torch="2.9.0", cuda="13.0", gpus=["V100"], driver="580", os="debian12")
     assert conflict(error) == {"gpus", "cuda"}
-    assert choose(torch=">=2", gpus=["V100"], driver="580", os="debian12").torch == "2.14.1"
-    assert choose(torch=">=2", cuda="13.0", driver="580", os="debian12").cuda == "13.0"
+    assert str(choose(torch=">=2", gpus=["V100"], driver="580", os="debian12").torch) == "2.14.1"
+    assert str(choose(torch=">=2", cuda="13.0", driver="580", os="debian12").cuda) == "13.0"
 
 
 def test_ptx_needs_a_driver_as_new_as_its_toolkit(tmp_path: Path) -> None:
@@ -382,8 +382,8 @@ def test_ptx_needs_a_driver_as_new_as_its_toolkit(tmp_path: Path) -> None:
     assert needed is not None
     wish: dict[str, object] = {"cuda": "12.4", "gpus": ["B200"]}
     made = choose(facts, **wish, driver=str(needed))
-    assert (made.targets[0].by, made.driver) == ("PTX of sm_90", str(needed))
-    assert choose(facts, cuda="12.4", gpus=["H100"], driver="525.60.13").driver == "525.60.13"
+    assert (made.targets[0].by, str(made.driver)) == ("PTX of sm_90", str(needed))
+    assert str(choose(facts, cuda="12.4", gpus=["H100"], driver="525.60.13").driver) == "525.60.13"
     error = refused(facts, **wish, driver="525.60.13")
     assert f"needs driver {needed} or newer to compile its PTX, declared is 525.60.13" in error.message
 
@@ -482,8 +482,8 @@ NGC = {"base": "ngc", "tag": "26.07-py3", "torch": "2.13", "python": "3.12"}
 def test_an_ngc_image_as_it_is() -> None:
     made = choose(**NGC, packages=["einops"])
     assert made.row is None
-    assert (made.image, made.torch, made.cuda) == ("nvcr.io/nvidia/pytorch:26.07-py3", "2.13.0a0", "13.3")
-    assert (made.preinstalled, made.requirements, made.driver) == (True, ("einops",), "580.65.06")
+    assert (made.image, str(made.torch), str(made.cuda)) == ("nvcr.io/nvidia/pytorch:26.07-py3", "2.13.0a0", "13.3")
+    assert (made.preinstalled, made.requirements, str(made.driver)) == (True, ("einops",), "580.65.06")
 
 
 @pytest.mark.parametrize(
@@ -548,7 +548,7 @@ def test_advice_does_not_contradict_the_packages() -> None:
 
 def test_arm64_of_a_release_that_has_it() -> None:
     made = choose(torch="2.11.0", platform="linux/arm64", gpus=["H100"])
-    assert (made.cuda, made.targets[0].by) == ("13.0", "machine code of sm_90")
+    assert (str(made.cuda), made.targets[0].by) == ("13.0", "machine code of sm_90")
 
 
 def test_arm64_of_a_release_whose_arm_wheels_have_no_cuda() -> None:

@@ -209,7 +209,7 @@ def test_gb10_runs_the_code_of_its_family() -> None:
 
 def test_a_driver_within_the_major_and_one_below_it() -> None:
     made = ask({"torch": "2.9.1", "cuda": "12.6", **PY, "gpus": ["A100"], "driver": "535"})
-    assert made.driver == "525.60.13"
+    assert str(made.driver) == "525.60.13"
     assert "minor-version compatibility" in made.notes[0]
     error = refused({"torch": "2.9.1", "cuda": "13.0", **PY, "gpus": ["A100"], "driver": "535"})
     assert error.message == "torch 2.9.1+cu130 needs driver 580.65.06 or newer, declared is 535"

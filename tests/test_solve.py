@@ -376,7 +376,7 @@ def test_a_wish_becomes_a_lock(index: Index, published: Publish) -> None:
         canonicalize_name(Requirement(line).name) for line in extra_wheels(spec)
     }
     assert {pin.layer for pin in made.wheels} == {"runtime", "debug"}
-    assert (made.torch, made.variant, made.cuda, made.suite) == ("2.6.0", "cu124", "12.4", "bookworm")
+    assert (str(made.torch), made.variant, str(made.cuda), made.suite) == ("2.6.0", "cu124", "12.4", "bookworm")
     assert (made.installer.name, made.installer.version) == ("uv", solve.uv_version())
     assert made.installer.layer == "tools"
     assert made.wish == wish_of(spec)

@@ -127,7 +127,7 @@ def build(
     text = locks.dump(lock)
     args = {"BASE": base.ref, "SOURCE_DATE_EPOCH": str(max(lock.epoch, render.apt_epoch(lock)))}
     if engine.name == "local":
-        args["PYTHON"] = lock.python
+        args["PYTHON"] = str(lock.python)
     if apt_mirror:
         args["APT_MIRROR"] = apt_mirror
     labels = {
@@ -136,7 +136,7 @@ def build(
         "org.opencontainers.image.base.name": lock.image,
         "org.opencontainers.image.base.digest": base.sha256,
         "org.opencontainers.image.created": datetime.fromtimestamp(lock.epoch, UTC).isoformat(),
-        "org.opencontainers.image.version": lock.torch,
+        "org.opencontainers.image.version": str(lock.torch),
     }
     ca = buildx.ca_bundle(os.environ)
     with files.scratch("context") as folder:

@@ -113,7 +113,7 @@ def _fetch_wheels(lock: Lock, target: Path, facts: Facts) -> None:
         command += ["--only-binary=:all:", f"--python-version={lock.python}", f"--dest={target}", f"-r{wanted}"]
         command += [f"--platform={tag}" for tag in _platforms(lock)]
         if lock.backend:
-            row = next((row for row in facts.torch(lock.torch) if row.variant == lock.backend), None)
+            row = next((row for row in facts.torch(str(lock.torch)) if row.variant == lock.backend), None)
             command += [f"--extra-index-url={row.index}"] if row else []
         done = proc.run(command, timeout_s=_BUDGET_S)
     if done.exit != 0 or done.timed_out:

@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
 from typing import Any, Protocol
 
+from packaging.version import Version
+
 from envkit.errors import UsageError
 from envkit.facts import ArchRow, Facts, GpuRow, TorchRow, served
 from envkit.model import Observed
@@ -202,8 +204,8 @@ def _machine(platform: str) -> str:
     return {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}.get(platform, platform)
 
 
-def _torch_name(torch: str, variant: str) -> str:
-    return f"{torch}+{variant}" if variant and "+" not in torch else torch
+def _torch_name(torch: Version, variant: str) -> str:
+    return f"{torch}+{variant}" if variant and not torch.local else str(torch)
 
 
 def _glibc(os: str, facts: Facts) -> str:
@@ -213,16 +215,16 @@ def _glibc(os: str, facts: Facts) -> str:
 
 def _of_lock(lock: Lock, facts: Facts) -> _Stack:
     machine = _machine(lock.platform)
-    row = next((row for row in facts.torches if (str(row.torch), row.variant) == (lock.torch, lock.variant)), None)
+    row = next((row for row in facts.torches if (str(row.torch), row.variant) == (str(lock.torch), lock.variant)), None)
     archs, ptx = _code(row, machine)
     return _Stack(
         torch=_torch_name(lock.torch, lock.variant),
-        cuda=lock.cuda,
-        python=lock.python,
+        cuda=str(lock.cuda),
+        python=str(lock.python),
         machine=machine,
         os=lock.os,
         glibc=_glibc(lock.os, facts),
-        driver=lock.driver,
+        driver=str(lock.driver or ""),
         archs=archs,
         ptx=ptx,
         gpus=tuple((name, Sm.parse(sm)) for name, sm, _ in lock.gpus),
@@ -245,12 +247,12 @@ def _of_choice(spec: Spec, choice: Choice, facts: Facts) -> _Stack:
     archs, ptx = _code(choice.row, spec.platform.machine)
     return _Stack(
         torch=_torch_name(choice.torch, choice.row.variant if choice.row else ""),
-        cuda=choice.cuda,
+        cuda=str(choice.cuda),
         python=str(spec.python),
         machine=spec.platform.machine,
         os=choice.os,
         glibc=_glibc(choice.os, facts),
-        driver=choice.driver,
+        driver=str(choice.driver or ""),
         archs=archs,
         ptx=ptx,
         gpus=tuple((target.name, target.sm) for target in choice.targets),

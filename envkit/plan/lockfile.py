@@ -10,20 +10,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import structs
+from packaging.version import Version
 
 from envkit.dockerfile.files import toml
 from envkit.errors import UsageError, one_line
 from envkit.plan.spec import APT, NAME, Base, Flavor, Platform, Spec
 from envkit.system import files
+from envkit.versions import Cuda, Driver, Python
 
 FORMAT = 2
 
@@ -68,31 +70,31 @@ class Deb:
 class Lock:
     """What was chosen and pinned; ``wish`` is what the spec asked for when it was.
 
-    ``cudnn``, ``nccl``, ``triton`` and ``driver`` are empty where the facts do not know them.  ``flavor`` is the
-    default target; like ``name`` it is today's spec's.  ``image`` is the reference the Dockerfile starts from,
-    ``suite`` the Debian suite that can stand in for it where no registry is reached, ``digest`` the content of the
-    base that the Debian packages were solved against, empty if none was seen; ``origin`` says what that is the
-    digest of: "registry", a manifest, or "packages", a tree made from them.  ``backend`` names PyTorch's own index
-    ("cuXYZ") for builds that the default index does not hold.  ``preinstalled`` means that the base brings torch and
-    the wheels are what is added to it.  ``epoch`` is the newest upload time among the wheels, in seconds since 1970.
-    ``archive`` is the date of the Debian archive that ``debs`` are from (UTC, ISO 8601), empty if the packages are
-    locked by name only; ``components`` are the parts of the archive that they need, ``apt`` the names asked for, by
-    layer.  ``gpus`` are (name as declared, capability, how the build covers it); ``programs`` (layer, program, path
-    in site-packages) of the tools that came as wheels; ``missing`` (tool, why) the tools that no source had.  ``given``
-    is what a stand-in package provides (entries of Debian's Provides) on which ``debs`` were solved, see flavors.py.
-    ``guard``, which is today's spec's too, means that payload/guard.py is the entry point of runtime and devel images.
+    ``cudnn``, ``nccl`` and ``triton`` are empty and ``driver`` is None where the facts do not know them.  ``flavor`` is
+    the default target; like ``name`` it is today's spec's.  ``image`` is the reference the Dockerfile starts from,
+    ``suite`` the Debian suite that can stand in for it where no registry is reached, ``digest`` the content of the base
+    that the Debian packages were solved against, empty if none was seen; ``origin`` says what that is the digest of:
+    "registry", a manifest, or "packages", a tree made from them.  ``backend`` names PyTorch's own index ("cuXYZ") for
+    builds that the default index does not hold.  ``preinstalled`` means that the base brings torch and the wheels are
+    what is added to it.  ``epoch`` is the newest upload time among the wheels, in seconds since 1970.  ``archive`` is
+    the date of the Debian archive that ``debs`` are from (UTC, ISO 8601), empty if the packages are locked by name
+    only; ``components`` are the parts of the archive that they need, ``apt`` the names asked for, by layer.  ``gpus``
+    are (name as declared, capability, how the build covers it); ``programs`` (layer, program, path in site-packages) of
+    the tools that came as wheels; ``missing`` (tool, why) the tools that no source had.  ``given`` is what a stand-in
+    package provides (entries of Debian's Provides) on which ``debs`` were solved, see flavors.py.  ``guard``, which is
+    today's spec's too, means that payload/guard.py is the entry point of runtime and devel images.
     ``wheels`` and ``debs`` are in the order of LAYERS, then by name.
     """
 
     name: str
     wish: Mapping[str, str | tuple[str, ...]]
-    torch: str
+    torch: Version
     variant: str
-    cuda: str
+    cuda: Cuda
     cudnn: str
     nccl: str
     triton: str
-    python: str
+    python: Python
     os: str
     platform: str
     base: str
@@ -103,7 +105,7 @@ class Lock:
     origin: str
     backend: str
     preinstalled: bool
-    driver: str
+    driver: Driver | None
     epoch: int
     archive: str
     components: tuple[str, ...]
@@ -257,7 +259,7 @@ def dump(lock: Lock) -> str:
         made = "`envkit build` makes the base of the digest below"
         lines.append(f"# {made}; a plain `docker build` of the Dockerfile takes {lock.image} by its tag.\n")
     lines.append(f"format = {FORMAT}\n")
-    lines += [f"{key} = {_quote(getattr(lock, key))}\n" for key in _TEXTS]
+    lines += [f"{key} = {_quote(str(getattr(lock, key) or ''))}\n" for key in _TEXTS]
     lines.append(f"components = {_texts(lock.components)}\n")
     lines.append(f"given = {_texts(lock.given)}\n")
     lines.append(f"preinstalled = {str(lock.preinstalled).lower()}\n")
@@ -299,6 +301,7 @@ def _like(grammar: str) -> msgspec.Meta:
     return msgspec.Meta(pattern=rf"^(?:{grammar})\Z")
 
 
+_NUMBERS = r"[0-9]+(?:\.[0-9]+)*"
 _Name = Annotated[str, _like(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")]
 _Version = Annotated[str, _like(r"[0-9][A-Za-z0-9.!+_-]*")]
 _File = Annotated[str, _like(r"[A-Za-z0-9][A-Za-z0-9.!+_-]*\.whl")]
@@ -375,9 +378,9 @@ class _Written(msgspec.Struct, kw_only=True):
 
     format: int
     name: Annotated[str, _like(NAME.pattern)]  # of an image and its volumes: one with "/" in front would be a folder
-    torch: _Plain
+    torch: _Version
     variant: _Plain
-    cuda: _Plain
+    cuda: Annotated[str, _like(_NUMBERS)]
     cudnn: _Plain
     nccl: _Plain
     triton: _Plain
@@ -391,7 +394,7 @@ class _Written(msgspec.Struct, kw_only=True):
     digest: Annotated[str, _like(r"(?:sha256:[0-9a-f]{64})?")]
     origin: Literal["", "packages", "registry"]
     backend: Annotated[str, _like(r"(?:cu[0-9]+)?")]
-    driver: _Plain
+    driver: Annotated[str, _like(f"(?:{_NUMBERS})?")]
     archive: Annotated[str, _like(r"(?:[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?")]
     preinstalled: bool
     epoch: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]  # what a zip, a gzip header and 32-bit tools can all hold
@@ -440,6 +443,9 @@ def parse(text: str, where: str) -> Lock:
         raise UsageError(f"{where} is no envkit lock: {one_line(why)}", "write it anew with `envkit lock`") from error
 
 
+_TYPES: Mapping[str, Callable[[str], Any]] = {"torch": Version, "cuda": Cuda, "python": Python}
+
+
 def _lock(written: _Written) -> Lock:
     others = {name: tuple((one.file, one.sha256) for one in rows) for name, rows in written.others.items()}
     wheels = [_pin(*row, layer, others) for layer, rows in written.wheels.items() for row in rows.items()]
@@ -457,7 +463,8 @@ def _lock(written: _Written) -> Lock:
         for name, row in rows.items()
     ]
     return Lock(
-        **{key: getattr(written, key) for key in _TEXTS},
+        **{key: _TYPES.get(key, str)(getattr(written, key)) for key in _TEXTS if key != "driver"},
+        driver=Driver(written.driver) if written.driver else None,
         wish=structs.asdict(written.wish),
         preinstalled=written.preinstalled,
         epoch=written.epoch,

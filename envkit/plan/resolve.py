@@ -55,8 +55,8 @@ class Choice:
     """
 
     row: TorchRow | None
-    torch: str
-    cuda: str
+    torch: Version
+    cuda: Cuda
     cudnn: str
     nccl: str
     triton: str
@@ -66,7 +66,7 @@ class Choice:
     suite: str
     backend: str
     preinstalled: bool
-    driver: str
+    driver: Driver | None
     targets: tuple[Target, ...]
     extras: Extras
     requirements: tuple[str, ...]
@@ -461,8 +461,8 @@ def _choice(wish: _Wish, row: TorchRow, os: OsRow) -> Choice:
     torch = f"torch=={row.torch}" if row.default or preinstalled else f"torch=={row.name}"
     return Choice(
         row=row,
-        torch=str(row.torch),
-        cuda=str(row.cuda),
+        torch=Version(str(row.torch)),
+        cuda=row.cuda,
         cudnn=str(row.cudnn or ""),
         nccl=str(row.nccl or ""),
         triton=row.triton or "",
@@ -472,7 +472,7 @@ def _choice(wish: _Wish, row: TorchRow, os: OsRow) -> Choice:
         suite=os.codename if spec.base is Base.WHEELS and os.name.startswith("debian") else "",
         backend="" if row.default or preinstalled else row.variant,
         preinstalled=preinstalled,
-        driver=str((floor.own if compiled else floor.compat) or ""),
+        driver=floor.own if compiled else floor.compat,
         targets=targets,
         extras=extras(spec, wish.facts, os, row.cuda, preinstalled),
         requirements=(torch, *(() if preinstalled else _NEEDED), *_packages(spec, Version(str(row.torch)))),
@@ -583,8 +583,8 @@ def _ngc(spec: Spec, facts: Facts, oses: tuple[OsRow, ...]) -> Choice:
     os = next((os for os in oses if os.name == row.os), oses[0])
     return Choice(
         row=None,
-        torch=held.public,
-        cuda=str(row.cuda.upto(2)),
+        torch=Version(held.public),
+        cuda=row.cuda.upto(2),
         cudnn=str(row.cudnn or ""),
         nccl=str(row.nccl or ""),
         triton="",
@@ -594,7 +594,7 @@ def _ngc(spec: Spec, facts: Facts, oses: tuple[OsRow, ...]) -> Choice:
         suite="",
         backend="",
         preinstalled=True,
-        driver=str(floor),
+        driver=floor,
         targets=(),
         extras=extras(spec, facts, os, row.cuda, True),
         requirements=_packages(spec, held),

@@ -384,7 +384,7 @@ def _made(spec: Spec, choice: Choice, at: _System, wheels: tuple[Pin, ...], epoc
         cudnn=choice.cudnn,
         nccl=choice.nccl,
         triton=choice.triton,
-        python=str(spec.python),
+        python=spec.python,
         os=choice.os,
         platform=spec.platform.value,
         base=spec.base.value,
@@ -546,7 +546,7 @@ def _one_line(choice: Choice, wheels: tuple[Pin, ...]) -> None:
 
     A wheel "nvidia-*-cuNN" of one major owns the same paths as its twin of another (read in their RECORD files).
     """
-    major = choice.cuda.split(".")[0]
+    major = str(choice.cuda.major)
     for pin in wheels:
         found = re.fullmatch(r"nvidia-.+-cu([0-9]+)", pin.name)
         if found and found[1] != major:

@@ -217,8 +217,8 @@ def promise_of(lock: Lock, flavor: str) -> Promise:
     """What an image of ``flavor`` built from ``lock`` must hold."""
     wheels, _ = locks.upto(lock, flavor)
     return Promise(
-        torch=lock.torch,
-        cuda=lock.cuda,
+        torch=str(lock.torch),
+        cuda=str(lock.cuda),
         wheels=tuple(Wheel(pin.name, pin.version) for pin in wheels),
         gpus=tuple(Sm.parse(capability) for _, capability, _ in lock.gpus),
         lock_sha256=sha256(locks.dump(lock).encode()).hexdigest(),

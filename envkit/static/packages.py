@@ -335,7 +335,7 @@ def of_lock(text: str, path: str, context: Source | None, wishes: Wishes, facts:
         for pin in found.wheels
     )
     if found.preinstalled and not any(one.name == "torch" for one in installs):
-        brought = Install("base", "torch", lines.key("torch"), "", found.torch, found.variant, locked=True)
+        brought = Install("base", "torch", lines.key("torch"), "", str(found.torch), found.variant, locked=True)
         installs = (brought, *installs)
     spec, disagreements = "", None
     beside = context.read("envkit.toml") if context is not None else ""
@@ -348,7 +348,7 @@ def of_lock(text: str, path: str, context: Source | None, wishes: Wishes, facts:
         disagreements = tuple(
             Disagreement(problem, lines.key(_wish_key(problem))) for problem in locked.problems(wanted, found)
         )
-    python = Observed.of(found.python, f"{path}:{lines.key('python').line}")
+    python = Observed.of(str(found.python), f"{path}:{lines.key('python').line}")
     subject = Packages(
         path,
         "lock",
@@ -357,7 +357,7 @@ def of_lock(text: str, path: str, context: Source | None, wishes: Wishes, facts:
         (),
         _torches(installs, facts),
         python,
-        (found.python,),
+        (str(found.python),),
         lines.key("python"),
         spec=spec,
         disagreements=disagreements,
