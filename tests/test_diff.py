@@ -21,7 +21,7 @@ from envkit.plan.lockfile import Deb, Lock, Pin, parse
 from envkit.plan.spec import Platform, Spec
 from envkit.subjects import codec
 from envkit.subjects.image import Image
-from envkit.versions import Python
+from envkit.versions import Cuda, Driver, Python
 
 DATA = Path(__file__).parent / "data" / "image"
 FACTS = facts.load()
