@@ -197,7 +197,7 @@ def test_the_folder_holds_nothing_else(name: str) -> None:
 @EACH
 def test_the_name_of_an_image_tells_its_torch_and_cuda(name: str) -> None:
     held = lock(name)
-    assert name.startswith(f"torch-{'.'.join(held.torch.split('.')[:2])}-cu{held.cuda.replace('.', '')}")
+    assert name.startswith(f"torch-{'.'.join(str(held.torch).split('.')[:2])}-cu{str(held.cuda).replace('.', '')}")
 
 
 # Spec, lock and facts.
@@ -254,14 +254,14 @@ def test_torch_and_triton_are_the_ones_that_were_chosen(name: str) -> None:
     if held.preinstalled:
         assert not {"torch", "triton"} & set(pinned)
         return
-    assert Version(pinned["torch"]).public == held.torch
+    assert Version(pinned["torch"]).public == str(held.torch)
     assert SpecifierSet(held.triton).contains(pinned["triton"])
 
 
 @EACH
 def test_no_library_of_another_cuda_is_pinned(name: str) -> None:
     held = lock(name)
-    other = {"12": "-cu13", "13": "-cu12"}[held.cuda.split(".")[0]]
+    other = {"12": "-cu13", "13": "-cu12"}[str(held.cuda.major)]
     assert [pin.name for pin in held.wheels if pin.name.endswith(other)] == []
 
 
@@ -273,7 +273,7 @@ def test_every_wheel_is_what_its_file_says_and_runs_on_the_target(name: str) -> 
         file_name, version, _, tags = parse_wheel_filename(pin.file)
         assert (str(file_name), str(version)) == (pin.name, pin.version)
         assert any(tag.platform == "any" or tag.platform.endswith(machine) for tag in tags), pin.file
-        cp = f"cp{held.python.replace('.', '')}"
+        cp = f"cp{str(held.python).replace('.', '')}"
         assert any(tag.interpreter in (cp, "py3") or tag.abi == "abi3" for tag in tags), pin.file
     assert held.wheels == locks.in_order(held.wheels)
     assert len({pin.name for pin in held.wheels}) == len(held.wheels)

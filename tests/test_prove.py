@@ -456,7 +456,7 @@ def test_a_smoke_run_is_read() -> None:
     assert fake.runs[0]["argv"][:-1] == [
         "smoke", "--budget", "600", "--level", "quick", "--seconds", "590", *words, "--nonce",
     ]  # fmt: skip
-    assert (run.gpus_given, run.only, run.torch_promised) == (("all",), (), LOCK.torch)
+    assert (run.gpus_given, run.only, run.torch_promised) == (("all",), (), str(LOCK.torch))
     assert run.gpus_promised == promised != ()
 
 
@@ -538,7 +538,7 @@ def test_the_real_payload_through_an_engine() -> None:
     fake = FakeEngine(python=sys.executable)
     fake.images["job:1"] = {runner.LOCK_LABEL: dump(LOCK), runner.FLAVOR_LABEL: "runtime"}
     image = runner.probe(place(fake), quiet)
-    assert image.promise.need("the promise").torch == LOCK.torch
+    assert image.promise.need("the promise").torch == str(LOCK.torch)
 
 
 def test_a_python_that_is_none(tmp_path: Path) -> None:
