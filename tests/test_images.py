@@ -176,7 +176,7 @@ def test_every_torch_has_an_image_of_its_newest_patch_and_default_cuda(facts: Fa
         name = f"torch-{major}.{minor}-{row.variant}"
         assert name in NAMES, f"no image of torch {row.torch}"
         held = lock(name)
-        assert (held.torch, held.variant, held.base) == (str(row.torch), row.variant, "wheels")
+        assert (str(held.torch), held.variant, held.base) == (str(row.torch), row.variant, "wheels")
 
 
 def test_every_base_and_flavor_but_ngc_is_shown() -> None:
