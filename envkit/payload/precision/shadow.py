@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from envkit.payload.lazy import torch
 from envkit.payload.placement.watch import op_name, tensors_in
 
 if TYPE_CHECKING:
@@ -100,8 +101,6 @@ class Shadows:
                 del self._held[key]
 
     def _seed(self, tensor: Any, bare: bool = False) -> Held:
-        import torch
-
         storage = tensor.untyped_storage()
         if bare:
             flat = torch.zeros(_length(tensor), dtype=self.dtype, device=tensor.device)
@@ -116,8 +115,6 @@ class Shadows:
 
 def followed(value: Any) -> bool:
     """Whether a tensor has a shadow: real numbers with a point, in a plain storage."""
-    import torch
-
     return value.is_floating_point() and value.layout == torch.strided and value.numel() > 0 and not value.is_meta
 
 
@@ -137,8 +134,6 @@ def _end(tensor: Any) -> int:
 
 def is_random(func: Any, name: str) -> bool:
     """Whether an operator draws random numbers."""
-    import torch
-
     tag = getattr(getattr(torch, "Tag", None), "nondeterministic_seeded", None)
     return name in RANDOM or (tag is not None and tag in getattr(func, "tags", ()))
 
@@ -171,8 +166,6 @@ def bound(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
 
 def wide_call(func: Any, args: Any, kwargs: Any, wide: Callable[[Any], Any], dtype: Any, low_out: Any) -> Any:
     """Repeats a call with ``wide`` in place of each tensor with a point; raises Unfollowed where that cannot be."""
-    import torch
-
     _, name = op_name(func)
     fewer, jumps = SPECIAL.get(name), JUMPS.get(name)
     if fewer is None and "backward" in name and any(each.dtype == torch.uint8 for each in tensors_in((args, kwargs))):
@@ -217,8 +210,6 @@ def _dropped(given: dict[str, Any], low: Any) -> Any:
 
 
 def _normed(given: dict[str, Any], low: Any) -> Any:
-    import torch
-
     return torch.ops.aten.native_batch_norm(
         given["input"], given["weight"], given["bias"], given["running_mean"], given["running_var"],
         given["training"], given["exponential_average_factor"], given["epsilon"],
@@ -226,8 +217,6 @@ def _normed(given: dict[str, Any], low: Any) -> Any:
 
 
 def _normed_back(given: dict[str, Any], low: Any) -> Any:
-    import torch
-
     return torch.ops.aten.native_batch_norm_backward(
         given["grad_output"], given["input"], given["weight"], given["running_mean"], given["running_var"],
         given["save_mean"], given["save_var"], True, given["epsilon"], [True, True, True],
@@ -236,8 +225,6 @@ def _normed_back(given: dict[str, Any], low: Any) -> Any:
 
 def _weights(given: dict[str, Any]) -> tuple[Any, float]:
     """The softmax of an attention, and its scale."""
-    import torch
-
     query, key = given["query"], given["key"]
     if given.get("dropout_p"):
         raise ValueError("an attention with dropout draws its numbers inside its kernel")
@@ -282,8 +269,6 @@ SPECIAL: dict[str, Any] = {
 
 def pairs(low: Any, wide: Any) -> list[tuple[Any, Any]]:
     """Each tensor with a point that a call returned, with what its wide twin returned at the same place."""
-    import torch
-
     if isinstance(low, torch.Tensor):
         fits = isinstance(wide, torch.Tensor) and wide.shape == low.shape
         return [(low, wide)] if fits and followed(low) else []

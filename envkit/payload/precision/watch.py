@@ -17,6 +17,7 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.placement.lines import Site, caller
 from envkit.payload.placement.watch import op_name, storage_of, tensors_in
 from envkit.payload.precision import shadow
@@ -55,8 +56,6 @@ class Measured:
     """
 
     def __init__(self, low: Any, wide: Any) -> None:
-        import torch
-
         sums = [0.0] * 6
         self.largest = 0.0
         for own, meant in _blocks(low, wide):
@@ -108,8 +107,6 @@ def own_site(places: Places, sites: dict[int, Site]) -> Site:
 
     A line inside a Function's own backward is told as it is.
     """
-    import torch
-
     frame = caller()
     site = places.here(frame)
     if not _called_by_user(places, frame):
@@ -145,8 +142,6 @@ class Step:
     def __init__(
         self, places: Places, dtype: Any, shadows: shadow.Shadows | None, device: str = "cpu", autocast: bool = False
     ) -> None:
-        import torch
-
         info = torch.finfo(dtype)
         self.places = places
         self.dtype = dtype
@@ -243,8 +238,6 @@ class Step:
     def _after(
         self, func: Any, name: str, args: Any, kwargs: Any, out: Any, state: dict[str, Any], site: Site, known: bool
     ) -> None:
-        import torch
-
         assert self.shadows is not None
         shadows = self.shadows
         written = [args[at] if isinstance(at, int) and at < len(args) else kwargs.get(at) for at in
@@ -291,8 +284,6 @@ class Step:
 
     def _opaque(self, name: str, out: Any, state: dict[str, Any], site: Site) -> None:
         """Of an operation without a shadow only what is not finite can be told."""
-        import torch
-
         assert self.shadows is not None
         for each in shadow.floats_in((out, [copy[0] for copy in state["copies"]])):
             if state["was_bad"] or bool(torch.isfinite(each).all()):
@@ -413,8 +404,6 @@ class Step:
 
 def _limit(tensor: Any) -> float:
     """The largest number of a tensor's dtype."""
-    import torch
-
     return float(torch.finfo(tensor.dtype).max)
 
 
@@ -428,8 +417,6 @@ def _placed(site: Site) -> dict[str, str]:
 
 def checksum(tensors: list[Any]) -> int:
     """A number that differs, all but surely, where the numbers in the tensors do."""
-    import torch
-
     whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     total = 0
     for each in tensors:
@@ -445,7 +432,6 @@ def checksum(tensors: list[Any]) -> int:
 
 def make_modes(step: Step) -> tuple[Any, Any]:
     """The modes that show a step every operation, and every call of torch's functions with autocast as it is there."""
-    import torch
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -480,8 +466,6 @@ def make_modes(step: Step) -> tuple[Any, Any]:
 
 def _way(func: Any, device: str) -> contextlib.AbstractContextManager[Any]:
     """How a function of torch is to be computed: oneDNN's LSTM is one operator with a workspace, and has no twin."""
-    import torch
-
     lstm = device == "cpu" and getattr(func, "__name__", "") == "lstm"
     made: contextlib.AbstractContextManager[Any] = (
         torch.backends.mkldnn.flags(enabled=False) if lstm else contextlib.nullcontext()
@@ -491,8 +475,6 @@ def _way(func: Any, device: str) -> contextlib.AbstractContextManager[Any]:
 
 def autocast_on(device: str) -> bool:
     """Whether autocast is on for a kind of device, asked at the level of Python."""
-    import torch
-
     if device == "cpu" and hasattr(torch, "is_autocast_cpu_enabled"):
         with warnings.catch_warnings():  # newer releases have one function for all devices, and say so
             warnings.simplefilter("ignore")

@@ -9,6 +9,7 @@ import random
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from envkit.payload.lazy import torch
 from envkit.payload.placement.lines import Places
 from envkit.payload.placement.watch import tensors_in
 from envkit.payload.placement.work import Given, factory_of, given, told_error, untouched
@@ -35,8 +36,6 @@ class Wish(NamedTuple):
 
 def _seeded() -> None:
     """The same random numbers for each step, whoever draws them."""
-    import torch
-
     torch.manual_seed(20)
     random.seed(20)
     if "numpy" in sys.modules:
@@ -53,8 +52,6 @@ def _leaves(model: Any) -> list[tuple[str, Any]]:
 
 def _recast(value: Any, dtype: Any) -> Any:
     """Nested inputs with their numbers cast; what is no tensor with a point is left."""
-    import torch
-
     if isinstance(value, torch.Tensor):
         if not value.is_floating_point() or value.dtype == dtype:
             return value
@@ -85,8 +82,6 @@ def cast(made: Given, dtype: Any, shadows: shadow.Shadows | None) -> Given:
 def objective(outputs: Any, loss: Callable[[Any], Any] | None) -> Any:
     """What is differentiated: the given loss, the outputs' own ``loss``, else half the sum of squares of all outputs,
     in single precision, so that each output's gradient is as large as itself.  None if nothing has a gradient."""
-    import torch
-
     if loss is not None:
         return loss(outputs)
     own = outputs.get("loss") if isinstance(outputs, dict) else getattr(outputs, "loss", None)
@@ -104,8 +99,6 @@ def objective(outputs: Any, loss: Callable[[Any], Any] | None) -> Any:
 
 @contextlib.contextmanager
 def _autocast(step: Step) -> Iterator[None]:
-    import torch
-
     if not step.autocast:
         yield
         return
@@ -117,8 +110,6 @@ def _autocast(step: Step) -> Iterator[None]:
 
 def take(made: Given, step: Step) -> dict[str, Any]:
     """One step: forward, loss, backward; what the model raises is data."""
-    import torch
-
     leaves = [each for _, each in getattr(made.model, "named_parameters", lambda: ())()]
     for each in leaves:
         each.grad = None
@@ -168,8 +159,6 @@ def take(made: Given, step: Step) -> dict[str, Any]:
 
 def _result(step: Step, what: str, low: Any) -> dict[str, Any]:
     """How far one result is off, and on what that is blamed."""
-    import torch
-
     assert step.shadows is not None
     wide = step.shadows.of(low)
     held = step.shadows.held(low)
@@ -243,8 +232,6 @@ def noisy(first: Step, second: Step) -> list[dict[str, Any]]:
 
 def _rounding() -> dict[str, Any]:
     """The switches by which torch may compute single precision with fewer digits."""
-    import torch
-
     return {
         "matmul": bool(torch.backends.cuda.matmul.allow_tf32),
         "cudnn": bool(torch.backends.cudnn.allow_tf32),
@@ -254,8 +241,6 @@ def _rounding() -> dict[str, Any]:
 
 def _wide(model: Any, device: str) -> Any:
     """The dtype of the shadows: doubles, where the memory allows them."""
-    import torch
-
     if device == "cuda":
         free, _ = torch.cuda.mem_get_info()
         numbers = sum(int(each.numel()) for _, each in _leaves(model))

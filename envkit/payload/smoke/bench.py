@@ -19,6 +19,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from envkit.payload.isolate import Unfit
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.case import GENERIC
 
 if TYPE_CHECKING:
@@ -65,14 +66,10 @@ class Bench:
 
     def random(self) -> Any:
         """A torch generator on the CPU with the suite's seed: every device computes with the same numbers."""
-        import torch
-
         return torch.Generator().manual_seed(SEED)
 
     def random_here(self) -> Any:
         """The same on the bench's own device: large operands are drawn where they are used."""
-        import torch
-
         return torch.Generator(self.device).manual_seed(SEED)
 
     def folder(self) -> str:
@@ -100,8 +97,6 @@ class Bench:
 
     def disturb(self, got: Any, exact: bool) -> Any:
         """The tensor as it is, or changed when one of the saboteurs that change results is asked for."""
-        import torch
-
         if self.sabotage not in GENERIC or not got.numel():
             return got
         flat = got.detach().cpu().contiguous().clone().reshape(-1)
@@ -153,8 +148,6 @@ class Bench:
 
     def plain_math(self) -> None:
         """Turns off what trades accuracy for speed, so that one limit holds for every image."""
-        import torch
-
         torch.set_float32_matmul_precision("highest")
         torch.backends.cudnn.allow_tf32 = False
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False

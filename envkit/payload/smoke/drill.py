@@ -19,6 +19,7 @@ import resource
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from envkit.payload import isolate
+from envkit.payload.lazy import torch
 from envkit.payload.smoke import nvrtc
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.driver import CudaFault, Driver, number_of
@@ -188,8 +189,6 @@ def driver_product(gpu: Gpu, sabotage: str) -> int:
 
 def torch_product(device: str, sabotage: str) -> int:
     """Wrong elements of torch's product of small whole numbers."""
-    import torch
-
     bench = Bench(device, sabotage)
     a, b = (torch.randint(-8, 9, (_WIDTH, _WIDTH), generator=bench.random()) for _ in range(2))
     out = torch.full((_WIDTH, _WIDTH), float("nan"), device=device)

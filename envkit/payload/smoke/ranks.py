@@ -23,6 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from envkit.payload import cuda_error, isolate, waits
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 
 if TYPE_CHECKING:
@@ -289,7 +290,6 @@ def surroundings(loopback: bool) -> dict[str, str]:
 def _one(
     rank: int, size: int, backend: str, folder: str, bench: Bench, work: Callable[[Rank], Any], end_s: float
 ) -> Any:
-    import torch
     import torch.distributed as dist
 
     device = f"cuda:{rank}" if backend == "nccl" else "cpu"

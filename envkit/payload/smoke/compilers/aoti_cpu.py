@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from envkit.payload.isolate import Task
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers import packages, stages
 from envkit.payload.smoke.compilers.torch_compile import compare, inputs
@@ -26,8 +27,6 @@ def wrong_inputs(given: tuple[Any, ...]) -> dict[str, tuple[Any, ...]]:
 
 
 def _use(bench: Bench, path: str, given: tuple[Any, ...]) -> dict[str, Any]:
-    import torch
-
     loaded = packages.load(bench, path)
     accepted = []
     with torch.no_grad():

@@ -12,6 +12,7 @@ from typing import Any
 
 from envkit.payload import cuda_error
 from envkit.payload.isolate import Task
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers import packages, stages
 from envkit.payload.smoke.compilers.aoti_cpu import wrong_inputs
@@ -19,8 +20,6 @@ from envkit.payload.smoke.compilers.torch_compile import compare, inputs
 
 
 def _try_wrong(bench: Bench, loaded: Any, there: tuple[Any, ...], given: tuple[Any, ...]) -> None:
-    import torch
-
     wrong = wrong_inputs(there)
     bench.note("device.offered", packages.checks_device())
     if packages.checks_device():
@@ -44,8 +43,6 @@ def _try_wrong(bench: Bench, loaded: Any, there: tuple[Any, ...], given: tuple[A
 
 
 def _use(bench: Bench, path: str, given: tuple[Any, ...]) -> dict[str, Any]:
-    import torch
-
     torch.cuda.set_device(bench.device)
     bench.plain_math()
     loaded = packages.load(bench, path)

@@ -9,6 +9,7 @@ import os
 import re
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers import packages, stages
 from envkit.payload.smoke.compilers.nvcc_axpy import must, raw
@@ -73,7 +74,6 @@ def standard(source: str) -> str:
 
 
 def _words(source: str, program: str) -> list[str]:
-    import torch
     from torch.utils import cpp_extension
 
     with open(cpp_extension.__file__, encoding="utf-8") as file:
@@ -88,16 +88,12 @@ def _words(source: str, program: str) -> list[str]:
 
 
 def _read(path: str, like: Any) -> Any:
-    import torch
-
     with open(path, "rb") as file:
         return torch.frombuffer(bytearray(file.read()), dtype=torch.float32).reshape(like.shape)
 
 
 def run(bench: Bench) -> None:
     """Measures ``exact.wrong`` and the distances ``fp32``."""
-    import torch
-
     lacking = packages.lacking()
     if lacking:
         bench.unfit(lacking)

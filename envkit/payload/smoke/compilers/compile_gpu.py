@@ -15,6 +15,7 @@ import importlib.util
 import os
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import SEED, Bench
 from envkit.payload.smoke.compilers import stages
 from envkit.payload.smoke.compilers.lacking import lacking_c
@@ -27,8 +28,6 @@ _REPLAYS = 4  # the first runs, the second records, those after it replay
 
 def net() -> Any:
     """Convolutions and linear layers with smooth functions between them, so that no rounding flips a gradient."""
-    import torch
-
     torch.manual_seed(SEED)
     return torch.nn.Sequential(
         torch.nn.Conv2d(1, 8, 3, padding=1),
@@ -47,8 +46,6 @@ def step(model: Any, parameters: list[Any], images: Any, weights: Any) -> list[A
 
     Copies, because CUDA graphs give their own memory, which the next replay overwrites.
     """
-    import torch
-
     out = model(images)
     gradients = torch.autograd.grad((out * weights).sum(), parameters)
     return [tensor.detach().clone() for tensor in (out, *gradients)]
@@ -56,8 +53,6 @@ def step(model: Any, parameters: list[Any], images: Any, weights: Any) -> list[A
 
 def batch(size: int, random: Any) -> tuple[Any, Any]:
     """Random images and the weights of their loss."""
-    import torch
-
     return torch.randn(size, 1, 28, 28, generator=random), torch.randn(size, 10, generator=random)
 
 
@@ -80,7 +75,6 @@ class Pair:
 
 
 def _fresh_counters() -> Any:
-    import torch
     from torch._dynamo.utils import counters
 
     torch._dynamo.reset()
@@ -90,8 +84,6 @@ def _fresh_counters() -> Any:
 
 def try_layer(bench: Bench) -> None:
     """Measures the layer of the CPU's test here, and the gradient of its whole numbers, which is exact as well."""
-    import torch
-
     counters = _fresh_counters()
     given = inputs(bench)
     whole, *rest = (tensor.to(bench.device) for tensor in given)
@@ -108,8 +100,6 @@ def try_layer(bench: Bench) -> None:
 
 def try_default(bench: Bench, pair: Pair) -> None:
     """Measures one step in the default mode."""
-    import torch
-
     counters = _fresh_counters()
     compiled = torch.compile(pair.net, fullgraph=True, dynamic=False)
     pair.compare(bench, "default", compiled, batch(_BATCH, bench.random()))
@@ -118,8 +108,6 @@ def try_default(bench: Bench, pair: Pair) -> None:
 
 def try_dynamic(bench: Bench, pair: Pair) -> None:
     """Measures steps with several batch sizes, for which one graph must do."""
-    import torch
-
     counters = _fresh_counters()
     compiled = torch.compile(pair.net, fullgraph=True)
     random = bench.random()
@@ -135,8 +123,6 @@ def try_dynamic(bench: Bench, pair: Pair) -> None:
 
 def try_replayed(bench: Bench, pair: Pair) -> None:
     """Measures steps whose launches are recorded and replayed, each on inputs of its own."""
-    import torch
-
     counters = _fresh_counters()
     compiled = torch.compile(pair.net, fullgraph=True, dynamic=False, mode="reduce-overhead")
     random = bench.random()
@@ -167,8 +153,6 @@ def loaded_kernels() -> int:
 def run(bench: Bench) -> None:
     """Measures ``exact.wrong`` and ``fp32`` of a layer, ``.out`` and ``.grad`` of the net in each mode, how many
     ``graphs`` each took, ``cubins.made``, ``kernels.loaded``, and ``cudagraphs.recorded`` and ``.skipped``."""
-    import torch
-
     if importlib.util.find_spec("triton") is None:
         bench.unfit("triton, which compiles for GPUs, is not installed")
     lacking = lacking_c("triton builds its launcher")

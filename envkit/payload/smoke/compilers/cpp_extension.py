@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from envkit.payload.isolate import Task
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers import extensions, stages
 
@@ -39,8 +40,6 @@ _SIZE = (1 << 16) + 13
 
 
 def _use(bench: Bench) -> dict[str, Any]:
-    import torch
-
     made = extensions.build("smoke_cpp_extension", [SOURCE], [], ["apply", "kind", "new_abi"])
     random = bench.random()
     whole = [torch.randint(-(2**20), 2**20, (_SIZE,), generator=random) for _ in range(2)]

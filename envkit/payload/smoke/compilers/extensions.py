@@ -9,6 +9,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.compilers import packages, stages
 from envkit.payload.smoke.compilers.lacking import lacking_headers
 
@@ -23,8 +24,6 @@ def lacking_extension(what: str) -> str:
 
     The compiler is CXX, else c++ (torch/utils/cpp_extension.py, ``get_cxx_compiler``), the builder ninja.
     """
-    import torch
-
     if not os.environ.get("CXX") and not shutil.which("c++"):
         return f"{what} with c++, which is not in PATH"
     if not shutil.which("ninja"):

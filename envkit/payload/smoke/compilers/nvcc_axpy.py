@@ -14,6 +14,7 @@ import subprocess
 from typing import Any
 
 from envkit.payload import isolate, waits
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers import stages
 from envkit.payload.smoke.compilers.lacking import lacking_nvcc, nvcc
@@ -162,8 +163,6 @@ def raw(tensor: Any) -> bytes:
 
 def run(bench: Bench) -> None:
     """Measures ``kernel.wrong``, ``cublas.offered`` and ``cublas.wrong``."""
-    import torch
-
     lacking = lacking_nvcc("the program is built")
     if lacking:
         bench.unfit(lacking)

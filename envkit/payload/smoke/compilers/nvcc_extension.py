@@ -11,6 +11,7 @@ import os
 from typing import Any
 
 from envkit.payload.isolate import Task
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers import extensions, stages
 from envkit.payload.smoke.compilers.lacking import lacking_nvcc
@@ -42,8 +43,6 @@ _CYCLES = 200_000_000  # about a tenth of a second
 
 def _on_stream(bench: Bench, made: Any, fresh: Any) -> Any:
     """What the extension makes of an input that is written on the current stream long after the call returned."""
-    import torch
-
     source = fresh.to(bench.device)
     given, out = (torch.full_like(source, float("nan")) for _ in range(2))
     torch.cuda.synchronize()
@@ -56,8 +55,6 @@ def _on_stream(bench: Bench, made: Any, fresh: Any) -> Any:
 
 
 def _use(bench: Bench) -> dict[str, Any]:
-    import torch
-
     torch.cuda.set_device(bench.device)
     major, minor = torch.cuda.get_device_capability(bench.device)
     os.environ["TORCH_CUDA_ARCH_LIST"] = f"{major}.{minor}"

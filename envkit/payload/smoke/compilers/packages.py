@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from envkit.payload.aoti import compilers, package
 from envkit.payload.isolate import Task
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.compilers import stages
 from envkit.payload.smoke.compilers.lacking import lacking_cpp
 from envkit.payload.smoke.compilers.torch_compile import layer
@@ -32,7 +33,6 @@ def lacking() -> str:
 
 def model() -> Any:
     """``layer`` as a module, since only modules are exported."""
-    import torch
 
     def forward(_: Any, whole: Any, weight: Any, real: Any, mix: Any) -> Any:
         return layer(whole, weight, real, mix)
@@ -55,7 +55,6 @@ def checks_device() -> bool:
 
 
 def _build(given: tuple[Any, ...], device: str, path: str, cache: str) -> None:
-    import torch
     import torch._inductor
     from torch._inductor import config
 

@@ -11,6 +11,7 @@ import os
 from typing import Any
 
 from envkit.payload import mapped
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers.lacking import lacking_cpp
 
@@ -48,8 +49,6 @@ def layer(whole: Any, weight: Any, real: Any, mix: Any) -> tuple[Any, Any]:
 
 def inputs(bench: Bench) -> tuple[Any, ...]:
     """The arguments of ``layer``: whole numbers small enough for every sum to be exact, and random ones."""
-    import torch
-
     random = bench.random()
     shapes = ((_ROWS, _WIDTH), (_WIDTH, _WIDTH))
     whole, weight = (torch.randint(-8, 9, shape, generator=random).float() for shape in shapes)
@@ -66,8 +65,6 @@ def compare(bench: Bench, got: Any, given: tuple[Any, ...]) -> None:
 
 def run(bench: Bench) -> None:
     """Measures ``exact.wrong``, the distances ``fp32``, ``graphs.compiled`` and ``objects.mapped``."""
-    import torch
-
     lacking = lacking_cpp("torch.compile builds its kernels")
     if lacking:
         bench.unfit(lacking)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers.triton_kernels import kernels, launched
 
@@ -22,8 +23,6 @@ def add(left, right, out, size, BLOCK: tl.constexpr):
 
 def run(bench: Bench) -> None:
     """Measures ``add.wrong`` and ``guard.wrong``, the elements beyond the end that were written to."""
-    import torch
-
     module = kernels(bench, "triton-add", _SOURCE)
     torch.cuda.set_device(bench.device)
     random = bench.random()

@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from envkit.payload import isolate
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers import stages
 from envkit.payload.smoke.compilers.lacking import lacking_c
@@ -81,8 +82,6 @@ _TRY_S, _TUNE_S = 90.0, 90.0
 
 def _operands(bench: Bench) -> tuple[Any, Any, Any]:
     """Two matrices of whole numbers, which fp16 holds, on the device, and their exact product on the CPU."""
-    import torch
-
     random = bench.random()
     shapes = ((_ROWS, _DEPTH), (_DEPTH, _COLUMNS))
     left, right = (torch.randint(-8, 9, shape, generator=random) for shape in shapes)
@@ -92,15 +91,11 @@ def _operands(bench: Bench) -> tuple[Any, Any, Any]:
 
 
 def _poisoned(device: str) -> Any:
-    import torch
-
     return torch.full((_ROWS, _COLUMNS), float("nan"), device=device)
 
 
 def _try_each(bench: Bench, module: Any, waiting: list[int], say: Callable[[Any], None]) -> None:
     """Tries configurations one after another; says of each that it begins, and how many elements it got wrong."""
-    import torch
-
     too_much = importlib.import_module("triton.runtime.errors").OutOfResources
     left, right, want = _operands(bench)
     for number in waiting:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers.triton_kernels import kernels, launched
 
@@ -44,15 +45,11 @@ _KINDS = (_Kind("fp16", (7, 0), "ieee"), _Kind("bf16", (8, 0), "ieee"), _Kind("t
 
 
 def _type(kind: _Kind) -> Any:
-    import torch
-
     return {"fp16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32}[kind.name]
 
 
 def _held(kind: _Kind, tensor: Any) -> Any:
     """The tensor in values that the type holds exactly; tf32 keeps 10 bits behind the leading one."""
-    import torch
-
     if kind.name == "tf32":
         return (tensor.float().view(torch.int32) & -(1 << 13)).view(torch.float32)
     return tensor.to(_type(kind))
@@ -60,8 +57,6 @@ def _held(kind: _Kind, tensor: Any) -> Any:
 
 def _amid_nan(tensor: Any, device: str) -> Any:
     """The tensor on the device as a view of a larger one that is NaN elsewhere."""
-    import torch
-
     rows, columns = tensor.shape
     storage = torch.full((rows + _AROUND, columns + _AROUND), float("nan"), dtype=tensor.dtype)
     storage[:rows, :columns] = tensor
@@ -70,8 +65,6 @@ def _amid_nan(tensor: Any, device: str) -> Any:
 
 def multiply(bench: Bench, kernel: Any, kind: _Kind, left: Any, right: Any) -> tuple[Any, int]:
     """The product in fp32, and how many elements beside it were written to."""
-    import torch
-
     (rows, depth), columns = left.shape, right.shape[1]
     one, other = (_amid_nan(tensor, bench.device) for tensor in (left, right))
     whole = torch.full((rows + _AROUND, columns + _AROUND), float("nan"), device=bench.device)
@@ -88,8 +81,6 @@ def multiply(bench: Bench, kernel: Any, kind: _Kind, left: Any, right: Any) -> t
 
 
 def _try(bench: Bench, kernel: Any, kind: _Kind) -> None:
-    import torch
-
     random = bench.random()
     for rows, columns, depth in _SHAPES:
         shapes = ((rows, depth), (depth, columns))
@@ -105,8 +96,6 @@ def _try(bench: Bench, kernel: Any, kind: _Kind) -> None:
 
 def run(bench: Bench) -> None:
     """Measures of fp16, bf16 and tf32 ``.offered``, ``.exact.wrong``, ``.beside.wrong`` and the two distances."""
-    import torch
-
     module = kernels(bench, "triton-dot", SOURCE)
     torch.cuda.set_device(bench.device)
     capability = torch.cuda.get_device_capability(bench.device)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers.triton_kernels import kernels, launched
 
@@ -61,16 +62,12 @@ _POISON = -(2**31)
 
 def _strided(tensor: Any, fill: float, device: str) -> Any:
     """The rows on the device, further apart than they are wide, ``fill`` between them."""
-    import torch
-
     storage = torch.full((tensor.shape[0], _STRIDE), fill, dtype=tensor.dtype)
     storage[:, :_WIDTH] = tensor
     return storage.to(device)
 
 
 def _softmax(bench: Bench, module: Any) -> None:
-    import torch
-
     given = torch.randn(_ROWS, _WIDTH, generator=bench.random()) * 4
     there = _strided(given, float("nan"), bench.device)
     out = torch.full_like(there, float("nan"))
@@ -81,8 +78,6 @@ def _softmax(bench: Bench, module: Any) -> None:
 
 
 def _scan(bench: Bench, module: Any) -> None:
-    import torch
-
     given = torch.randint(-(2**20), 2**20, (_ROWS, _WIDTH), generator=bench.random()).int()
     there = _strided(given, 2**20, bench.device)
     sums, peaks = (torch.full_like(there, _POISON) for _ in range(2))
@@ -100,8 +95,6 @@ def _scan(bench: Bench, module: Any) -> None:
 
 
 def _tally(bench: Bench, module: Any) -> None:
-    import torch
-
     bins = torch.randint(0, _BINS, (_SIZE,), generator=bench.random()).int()
     there = bins.to(bench.device)
     counts = torch.zeros(_BINS, dtype=torch.int32, device=bench.device)  # a sum begins at zero
@@ -117,8 +110,6 @@ def _tally(bench: Bench, module: Any) -> None:
 def run(bench: Bench) -> None:
     """Measures the distances ``softmax``, and ``.wrong`` of ``sums``, ``peaks``, ``places``, ``counts``, ``last``, and
     ``.beside.wrong``, what was written between the rows."""
-    import torch
-
     module = kernels(bench, "triton-reduce", SOURCE)
     torch.cuda.set_device(bench.device)
     _softmax(bench, module)

@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from envkit.payload import isolate
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 
 if TYPE_CHECKING:
@@ -125,8 +126,6 @@ def _compile(kernel: Any, types: dict[str, str], target: str) -> Any:
 
 def _make(bench: Bench, module: Any, name: str, target: str) -> dict[str, Any]:
     """Compiles one kernel for one target: its counts of what is wrong, and what that is."""
-    import torch
-
     kernel = getattr(module, name)
     made = _compile(kernel, KERNELS[name], target)
     cubin, told = bytes(made["cubin"]), []
@@ -148,8 +147,6 @@ def _make(bench: Bench, module: Any, name: str, target: str) -> dict[str, Any]:
 
 
 def _targets(bench: Bench) -> list[str]:
-    import torch
-
     if bench.targets:
         return sorted(set(bench.targets))
     flags = getattr(torch._C, "_cuda_getArchFlags", lambda: None)()  # torch.cuda.get_arch_list() asks for a GPU first

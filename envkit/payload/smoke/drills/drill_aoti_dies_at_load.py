@@ -71,7 +71,6 @@ def package(path: str, library: bytes) -> None:
 
 def _load(path: str, library: bytes) -> str:
     """Loads the library as a package, or by itself where the release has no packages."""
-    import torch
     import torch._inductor
 
     if hasattr(torch._inductor, "aoti_load_package"):

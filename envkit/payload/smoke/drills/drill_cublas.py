@@ -12,6 +12,7 @@ import re
 import time
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke import drill
 from envkit.payload.smoke.bench import Bench
 
@@ -30,8 +31,6 @@ _WIDTH = 256
 
 def _warmed(device: str) -> tuple[drill.Gpu, ctypes.c_void_p, Any]:
     """torch's context with cuBLAS ready, the planted kernel, and a matrix."""
-    import torch
-
     matrix = torch.ones(_WIDTH, _WIDTH, dtype=torch.bfloat16, device=device)
     torch.mm(matrix, matrix)
     torch.cuda.synchronize(device)
@@ -40,8 +39,6 @@ def _warmed(device: str) -> tuple[drill.Gpu, ctypes.c_void_p, Any]:
 
 
 def _launch(gpu: drill.Gpu, kernel: ctypes.c_void_p, matrix: Any, fault: bool, cycles: int) -> None:
-    import torch
-
     base = matrix.data_ptr()
     shift = drill.NOWHERE - base if fault else 0
     stream = ctypes.c_void_p(torch.cuda.current_stream(matrix.device).cuda_stream)
@@ -51,8 +48,6 @@ def _launch(gpu: drill.Gpu, kernel: ctypes.c_void_p, matrix: Any, fault: bool, c
 
 def _product(device: str, fault: bool, cycles: int) -> float:
     """A product behind the planted kernel: still in front of it with many cycles, met by it with none."""
-    import torch
-
     gpu, kernel, matrix = _warmed(device)
     _launch(gpu, kernel, matrix, fault, cycles)
     if not cycles:

@@ -5,14 +5,13 @@ Each must reach Python as the device-side assertion that it is, and end CUDA for
 
 from __future__ import annotations
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke import drill
 from envkit.payload.smoke.bench import Bench
 
 
 def _index(device: str, fault: bool) -> int:
     """An index beyond the end, that only the kernel sees."""
-    import torch
-
     values = torch.arange(64, device=device)
     places = torch.tensor([1, 1000 if fault else 2, 3], device=device)
     return int(values[places].sum().item())
@@ -20,8 +19,6 @@ def _index(device: str, fault: bool) -> int:
 
 def _asserted(device: str, fault: bool) -> int:
     """A condition on the device that does not hold."""
-    import torch
-
     torch._assert_async(torch.tensor(not fault, device=device))
     torch.cuda.synchronize(device)
     return 1

@@ -9,6 +9,7 @@ import ctypes
 from typing import Any
 
 from envkit.payload import isolate
+from envkit.payload.lazy import torch
 from envkit.payload.smoke import drill
 from envkit.payload.smoke.bench import Bench
 
@@ -17,8 +18,6 @@ _FORK_S = 10.0
 
 
 def _torch(device: str) -> float:
-    import torch
-
     return float(torch.ones(3, device=device).sum())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke import drill
 from envkit.payload.smoke.bench import Bench
 
@@ -11,8 +12,6 @@ _MORE = 1 << 30
 
 
 def _exhaust(device: str, fault: bool, sabotage: str) -> dict[str, Any]:
-    import torch
-
     size = torch.cuda.get_device_properties(device).total_memory + _MORE if fault else _MORE >> 10
     before = torch.cuda.memory_allocated(device)
     said = ""

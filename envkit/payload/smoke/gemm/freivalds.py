@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from envkit.payload.lazy import torch
+
 _VECTORS = 8
 _AT_ONCE = 1 << 25  # elements of an intermediate result: 256 MiB
 
@@ -20,7 +22,6 @@ def operand(rows: int, columns: int, top: int, random: Any, zeros: int = 2) -> A
     With ``top`` 1, ``zeros`` of ``zeros + 2`` elements are zero: a sum of K products has the deviation
     2 sqrt(K) / (zeros + 2), which must lie far below the largest integer that the type of the result holds.
     """
-    import torch
 
     def draw(low: int, high: int) -> Any:
         return torch.randint(low, high, (rows, columns), generator=random, device=random.device, dtype=torch.int32)
@@ -33,8 +34,6 @@ def operand(rows: int, columns: int, top: int, random: Any, zeros: int = 2) -> A
 
 def _times(matrix: Any, vectors: Any) -> Any:
     """``matrix @ vectors`` in int64; it wraps, and equality modulo a power of two sees every difference below it."""
-    import torch
-
     rows = max(1, _AT_ONCE // (matrix.shape[1] * vectors.shape[1]))
     parts = [(part.long().unsqueeze(2) * vectors).sum(1) for part in matrix.split(rows)]
     return torch.cat(parts)
@@ -42,8 +41,6 @@ def _times(matrix: Any, vectors: Any) -> Any:
 
 def wrong_in_product(left: Any, right: Any, product: Any, random: Any) -> int:
     """How many elements are no integers, plus how many rows fail Freivalds; ``left``, ``right`` are integers."""
-    import torch
-
     draws = torch.randint(0, 2, (right.shape[1], _VECTORS), generator=random, device=random.device)
     signs = draws.to(left.device) * 2 - 1
     want = _times(left, _times(right, signs))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench, rounded
 
 _HEADS, _LENGTH, _DEPTH = 6, 197, 64
@@ -21,14 +22,10 @@ def _heads(tensor: Any) -> Any:
 
 
 def _poisoned(bench: Bench, dtype: Any, *shape: int) -> Any:
-    import torch
-
     return torch.full(shape, torch.nan, dtype=dtype, device=bench.device)
 
 
 def _batched(bench: Bench, name: str, dtype: Any, top: int) -> None:
-    import torch
-
     random = bench.random()
     query, key = (torch.randint(-top, top + 1, (_LENGTH, _HEADS * _DEPTH), generator=random) for _ in range(2))
     bias = torch.randint(-top, top + 1, (_HEADS, _LENGTH, _LENGTH), generator=random)
@@ -43,8 +40,6 @@ def _batched(bench: Bench, name: str, dtype: Any, top: int) -> None:
 
 
 def _fused(bench: Bench, name: str, dtype: Any, top: int) -> None:
-    import torch
-
     random = bench.random()
     shapes = ((_ROWS, _IN), (_OUT, _IN), (_OUT,))
     whole = [torch.randint(-top, top + 1, shape, generator=random) for shape in shapes]
@@ -76,8 +71,6 @@ def _measure(bench: Bench, name: str, dtype: Any, top: int) -> None:
 def run(bench: Bench) -> None:
     """Measures for fp32 and bf16 the counts ``<dtype>.bmm.wrong``, ``.baddbmm.wrong``, ``.linear.wrong`` and
     ``.relu.wrong``, the distances ``<dtype>.gelu`` and ``.fused-gelu``, and ``<dtype>.offered``."""
-    import torch
-
     bench.plain_math()
     for name, dtype, top in (("fp32", torch.float32, 2**6), ("bf16", torch.bfloat16, 1)):
         bench.attempt(name, partial(_measure, bench, name, dtype, top))

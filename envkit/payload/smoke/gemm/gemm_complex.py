@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 
 _ROWS, _DEPTH, _COLUMNS = 513, 1024, 511
@@ -11,16 +12,12 @@ _TOP = 1 << 5  # a sum of 1024 complex products stays below 2^21
 
 
 def _whole(rows: int, columns: int, random: Any) -> Any:
-    import torch
-
     real, imaginary = (torch.randint(-_TOP, _TOP + 1, (rows, columns), generator=random).double() for _ in range(2))
     return torch.complex(real, imaginary)
 
 
 def run(bench: Bench) -> None:
     """Measures ``complex64.<form>.wrong`` for the forms plain, adjoint and transposed: real and imaginary parts."""
-    import torch
-
     bench.plain_math()
     random = bench.random()
     left, right = _whole(_ROWS, _DEPTH, random), _whole(_DEPTH, _COLUMNS, random)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.driver import plain_order
 
@@ -21,8 +22,6 @@ class Chain:
     """Numbers, the signed permutation that moves them, and where they are after every link."""
 
     def __init__(self, bench: Bench, dtype: Any, random: Any) -> None:
-        import torch
-
         self.places = torch.randperm(_WIDTH, generator=random)
         self.signs = torch.randint(0, 2, (_WIDTH,), generator=random) * 2 - 1
         self.start = torch.randint(-128, 129, (_ROWS, _WIDTH), generator=random)
@@ -33,8 +32,6 @@ class Chain:
 
     def poison(self) -> None:
         """Makes NaN of all but the beginning."""
-        import torch
-
         self.links.fill_(torch.nan)
         self.links[0].copy_(self.start)
 
@@ -51,15 +48,11 @@ class Chain:
 
     def forge(self, link: int) -> None:
         """Does one product, on the current stream."""
-        import torch
-
         torch.mm(self.links[link], self.matrix, out=self.links[link + 1])
 
 
 def run(bench: Bench) -> None:
     """Measures ``fp16.wrong`` and ``bf16.wrong`` (ends of chains), ``handed.wrong`` (what was taken over)."""
-    import torch
-
     plain_order()
     bench.plain_math()
     torch.cuda.set_device(bench.device)

@@ -9,13 +9,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.gemm.freivalds import operand, wrong_in_product
 
 
 def _measure(bench: Bench, name: str, dtype: Any, top: int, size: int) -> None:
-    import torch
-
     random = bench.random_here()
     for rows, depth, columns, odd in ((size, size, size, False), (129, 1023, 63, True)):
         left, right = operand(rows, depth, top, random), operand(depth, columns, top, random)
@@ -30,8 +29,6 @@ def _measure(bench: Bench, name: str, dtype: Any, top: int, size: int) -> None:
 
 def run(bench: Bench) -> None:
     """Measures ``<dtype>.wrong`` and ``<dtype>.offered`` for fp64, fp32, fp16 and bf16."""
-    import torch
-
     bench.plain_math()
     size = 4096 if bench.on_gpu else 1024
     kinds = (("fp64", torch.float64, 2**20), ("fp32", torch.float32, 2**6), ("fp16", torch.float16, 2))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.gemm.freivalds import operand, wrong_in_product
 
@@ -17,16 +18,12 @@ _SCALES = (0.5, 4.0)  # powers of two, so that scaling rounds nothing
 
 def _product(left: Any, right: Any, fast: bool) -> Any:
     """Twice ``left @ right.t()`` in bf16, by the two scales; older torch returns the largest element as well."""
-    import torch
-
     one, two = (torch.tensor(scale, device=left.device) for scale in _SCALES)
     got = torch._scaled_mm(left, right.t(), scale_a=one, scale_b=two, out_dtype=torch.bfloat16, use_fast_accum=fast)
     return got[0] if isinstance(got, tuple) else got
 
 
 def _must_offer(bench: Bench) -> None:
-    import torch
-
     if not hasattr(torch, "_scaled_mm"):
         bench.unfit("this torch has no product of 8-bit floats")
     if bench.on_gpu:
@@ -42,8 +39,6 @@ def _must_offer(bench: Bench) -> None:
 
 def run(bench: Bench) -> None:
     """Measures ``slow.wrong``, ``fast.wrong`` (integers) and the distances ``slow`` and ``fast`` (random numbers)."""
-    import torch
-
     _must_offer(bench)
     bench.plain_math()
     random = bench.random_here()

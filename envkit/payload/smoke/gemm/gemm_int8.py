@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.gemm.freivalds import wrong_in_product
 
@@ -14,8 +15,6 @@ def run(bench: Bench) -> None:
     The second operand is stored transposed, which is the layout that every GPU with this product takes; depth and
     columns are multiples of 8, as torch asks.
     """
-    import torch
-
     if not hasattr(torch, "_int_mm"):
         bench.unfit("this torch has no product of 8-bit integers")
     if bench.on_gpu and torch.cuda.get_device_capability(bench.device) < (8, 0):

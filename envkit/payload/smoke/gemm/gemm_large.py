@@ -6,6 +6,7 @@ is checked on the GPU, in 64-bit integers and without a product of matrices.
 
 from __future__ import annotations
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.gemm.freivalds import operand, wrong_in_product
 
@@ -14,8 +15,6 @@ _SIZE = 8192
 
 def run(bench: Bench) -> None:
     """Measures ``bf16.wrong``, ``fp16.wrong`` and ``tf32.wrong``; tf32 is fp32 where the GPU has none."""
-    import torch
-
     bench.plain_math()
     torch.set_float32_matmul_precision("high")
     random = bench.random_here()

@@ -10,6 +10,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.gemm.freivalds import operand, wrong_in_product
 
@@ -26,8 +27,6 @@ _LAYOUTS = (  # is the first operand stored transposed, is the second, and does 
 
 def _stored(matrix: Any, transposed: bool, inside: bool) -> Any:
     """The same matrix, stored as asked; inside something larger its base is aligned to one element only."""
-    import torch
-
     rows = (matrix.t() if transposed else matrix).contiguous()
     if inside:
         rows = torch.nn.functional.pad(rows, (1, 2), value=torch.nan)[:, 1:-2]
@@ -35,8 +34,6 @@ def _stored(matrix: Any, transposed: bool, inside: bool) -> Any:
 
 
 def _measure(bench: Bench, name: str, dtype: Any, top: int) -> None:
-    import torch
-
     sizes = _SIZES if bench.on_gpu else _CPU_SIZES
     random = bench.random_here()
     one, two = operand(sizes[-1], sizes[-1], top, random), operand(sizes[-1], sizes[-1], top, random)
@@ -56,8 +53,6 @@ def _measure(bench: Bench, name: str, dtype: Any, top: int) -> None:
 
 def run(bench: Bench) -> None:
     """Measures ``<dtype>.wrong``, ``<dtype>.outside`` (elements written around the result) and ``<dtype>.offered``."""
-    import torch
-
     bench.plain_math()
     for name, dtype, top in (("fp32", torch.float32, 2**6), ("fp16", torch.float16, 2), ("bf16", torch.bfloat16, 1)):
         bench.attempt(name, partial(_measure, bench, name, dtype, top))

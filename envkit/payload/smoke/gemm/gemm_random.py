@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench, rounded
 
 _SIZE = 1024
@@ -15,8 +16,6 @@ _SIZE = 1024
 
 def run(bench: Bench) -> None:
     """Measures the distances ``<dtype>.frobenius`` and ``.worst`` for fp64, fp32, fp16, bf16, and tf32 on a GPU."""
-    import torch
-
     bench.plain_math()
     random = bench.random()
     operands = [torch.randn(_SIZE, _SIZE, generator=random, dtype=torch.float64) for _ in range(2)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 
 _SIZE = 4096
@@ -17,8 +18,6 @@ _ROWS = 32  # of the first result that are compared with fp64
 
 def repeated(bench: Bench, left: Any, right: Any, times: int) -> Any:
     """The first of ``times`` products; counts under ``differing`` the elements of the others that differ from it."""
-    import torch
-
     first = torch.mm(left, right)
     out = torch.empty_like(first)
     differing = torch.zeros((), dtype=torch.int64, device=first.device)
@@ -33,8 +32,6 @@ def repeated(bench: Bench, left: Any, right: Any, times: int) -> Any:
 
 def run(bench: Bench) -> None:
     """Measures ``differing`` (elements), ``nonfinite`` (of the first result), and the distance ``first``."""
-    import torch
-
     bench.plain_math()
     random = bench.random_here()
     left, right = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench, rounded
 
 _SIZE = 128
@@ -16,16 +17,12 @@ _DEPTH = 1 << 15
 
 
 def _reduced(on: bool) -> None:
-    import torch
-
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = on
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = on
 
 
 def cancelling(random: Any) -> tuple[Any, Any]:
     """Two int64 operands: the first half of each sum is near 100000, the second takes it away, a little stays."""
-    import torch
-
     half = _DEPTH // 2
     first, second = (torch.randint(1, 5, (_SIZE, half), generator=random) for _ in range(2))
     little, other = (torch.randint(-1, 2, (_SIZE, 512), generator=random) for _ in range(2))
@@ -34,8 +31,6 @@ def cancelling(random: Any) -> tuple[Any, Any]:
 
 def run(bench: Bench) -> None:
     """Measures ``<dtype>.plain`` and ``<dtype>.reduced`` (distances), and ``<dtype>.cancelling.wrong``."""
-    import torch
-
     bench.plain_math()
     random = bench.random()
     full = [torch.randn(_SIZE, _DEPTH, generator=random, dtype=torch.float64) for _ in range(2)]

@@ -6,6 +6,7 @@ below 16384.  That tf32 was used at all is seen by 2049, which it cannot hold.
 
 from __future__ import annotations
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.gemm.freivalds import operand, wrong_in_product
 
@@ -15,8 +16,6 @@ _BEYOND = float((1 << 11) + 1)
 
 def run(bench: Bench) -> None:
     """Measures ``tf32.wrong``, and by ``tf32.used`` which part of a product shows that tf32 was used."""
-    import torch
-
     bench.plain_math()
     if torch.cuda.get_device_capability(bench.device) < (8, 0):
         bench.unfit("tf32 begins with compute capability 8.0")

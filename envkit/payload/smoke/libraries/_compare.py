@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from envkit.payload.lazy import torch
+
 if TYPE_CHECKING:
     from envkit.payload.smoke.bench import Bench
 
@@ -16,8 +18,6 @@ def stale(bench: Bench) -> None:
 
     A CPU's allocator promises no reuse, so nothing is done there.
     """
-    import torch
-
     if not bench.on_gpu:
         return
     blocks: list[Any] = [torch.full((_LARGE,), 255, dtype=torch.uint8, device=bench.device)]

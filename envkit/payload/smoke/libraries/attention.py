@@ -9,14 +9,13 @@ import math
 from functools import partial
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench, rounded
 
 _SHAPE = (2, 4, 256, 64)  # batch, heads, sequence, width
 
 
 def _formula(query: Any, key: Any, value: Any, causal: bool) -> Any:
-    import torch
-
     scores = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1])
     if causal:
         later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
@@ -29,8 +28,6 @@ def run(bench: Bench) -> None:
 
     A GPU's plans for one type and mask are compiled for a second, so that the quick level tries one type, causal.
     """
-    import torch
-
     bench.plain_math()
     random = bench.random()
     full = [torch.randn(*_SHAPE, generator=random, dtype=torch.float64) for _ in range(4)]

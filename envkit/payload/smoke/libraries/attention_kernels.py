@@ -10,6 +10,7 @@ import math
 from functools import partial
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench, rounded
 from envkit.payload.smoke.libraries._compare import all_close, stale
 
@@ -44,8 +45,6 @@ def _nodes(out: Any) -> list[str]:
 
 
 def _formula(query: Any, key: Any, value: Any, causal: bool) -> Any:
-    import torch
-
     scores = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1])
     if causal:
         later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
@@ -59,7 +58,6 @@ def run(bench: Bench) -> None:
     ``<kernel>-<dtype>-<mask>.other`` counts results that another kernel made, ``flash.lost`` the flash kernels that
     this torch says it has, on a GPU that they are for, and does not offer.
     """
-    import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     bench.plain_math()

@@ -5,13 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench, rounded
 
 
 def run(bench: Bench) -> None:
     """Measures the distances ``<dtype>.<layout>`` over output, input gradient and weight gradient."""
-    import torch
-
     bench.plain_math()
     random = bench.random()
     shapes = ((8, 64, 28, 28), (64, 64, 3, 3), (8, 64, 28, 28))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, NamedTuple
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench, rounded
 from envkit.payload.smoke.libraries._compare import all_close, stale
 
@@ -39,16 +40,12 @@ KINDS = (
 
 
 def _layouts(dimensions: int) -> tuple[Any, ...]:
-    import torch
-
     last = {2: (torch.channels_last,), 3: (torch.channels_last_3d,)}
     return (torch.contiguous_format, *last.get(dimensions, ()))
 
 
 def run(bench: Bench) -> None:
     """Measures the distances ``<dtype>.<kind>`` over output and the gradients of image, weight and bias."""
-    import torch
-
     bench.plain_math()
     random = bench.random()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.libraries._compare import stale
 
@@ -50,8 +51,6 @@ def by_definition(equation: str, operands: list[Any]) -> Any:
 
 def run(bench: Bench) -> None:
     """Measures ``<dtype>.einsum``, ``.tensordot``, ``.batched`` and ``.strided``: wrong elements of contractions."""
-    import torch
-
     bench.plain_math()
     random = bench.random()
 

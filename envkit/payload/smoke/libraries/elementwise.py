@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.libraries._compare import stale
 
@@ -70,8 +71,6 @@ SPECIAL = (  # function, arguments, result
 
 def nearest(values: Any, precision: int, least: int) -> Any:
     """fp64 numbers rounded to the nearest with ``precision`` bits, ties to even, subnormal below ``2 ** least``."""
-    import torch
-
     _, exponent = torch.frexp(values)
     step = torch.ldexp(torch.ones_like(values), exponent.clamp(min=least + 1) - precision)
     return torch.round(values / step) * step
@@ -79,8 +78,6 @@ def nearest(values: Any, precision: int, least: int) -> Any:
 
 def meaning(codes: Any, precision: int, least: int, exponents: int) -> Any:
     """What the bit patterns of a small floating type stand for, in fp64, as far as they are finite numbers."""
-    import torch
-
     fraction = codes & ((1 << (precision - 1)) - 1)
     exponent = (codes >> (precision - 1)) & ((1 << exponents) - 1)
     size = fraction + ((exponent > 0).long() << (precision - 1))
@@ -91,15 +88,11 @@ def meaning(codes: Any, precision: int, least: int, exponents: int) -> Any:
 
 def _bits(tensor: Any) -> Any:
     """The bit patterns of fp32 numbers, with one for all that are none."""
-    import torch
-
     plain = tensor.detach().cpu()
     return plain.view(torch.int32).masked_fill(plain.isnan(), 0x7FC00000)
 
 
 def _functions(bench: Bench, random: Any) -> None:
-    import torch
-
     def spread(low: float, high: float) -> Any:
         return (torch.rand(_COUNT, generator=random, dtype=torch.float64) * (high - low) + low).float()
 
@@ -135,8 +128,6 @@ def _functions(bench: Bench, random: Any) -> None:
 
 
 def _special(bench: Bench) -> None:
-    import torch
-
     for name, arguments, result in SPECIAL:
         # a whole tensor of it, so that the vectorised code is met
         given = [torch.full((67,), argument, device=bench.device) for argument in arguments]
@@ -144,8 +135,6 @@ def _special(bench: Bench) -> None:
 
 
 def _casts(bench: Bench, random: Any) -> None:
-    import torch
-
     patterns = torch.randint(-(1 << 31), 1 << 31, (_COUNT,), generator=random).to(torch.int32)
     anything = patterns.view(torch.float32)
     anything = anything[anything.isfinite()]
@@ -177,8 +166,6 @@ def _casts(bench: Bench, random: Any) -> None:
 
 
 def _integers(bench: Bench, random: Any) -> None:
-    import torch
-
     for dtype, bits in ((torch.int8, 8), (torch.int16, 16), (torch.int32, 32), (torch.int64, 62)):
         top = 1 << (bits - 1)
         above = torch.randint(-top + 1, top, (_PAIRS,), generator=random)

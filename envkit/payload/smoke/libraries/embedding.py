@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench, rounded
 from envkit.payload.smoke.libraries._compare import all_close, stale
 
@@ -18,8 +19,6 @@ _IGNORED = -100
 
 
 def _lookups(bench: Bench, random: Any) -> None:
-    import torch
-
     functional = torch.nn.functional
     table = torch.randint(-9, 10, (_WORDS, _WIDTH), generator=random) * _BAG
     chosen = torch.randint(0, 40, (_BAGS, _BAG), generator=random)  # few words, so that each is met many times
@@ -61,8 +60,6 @@ def _lookups(bench: Bench, random: Any) -> None:
 
 
 def _losses(bench: Bench, random: Any) -> None:
-    import torch
-
     target = torch.randint(0, 1009, (400,), generator=random)
     target[torch.rand(400, generator=random) < 0.2] = _IGNORED
     full = torch.randn(400, 1009, generator=random, dtype=torch.float64) * 2
@@ -88,8 +85,6 @@ def _losses(bench: Bench, random: Any) -> None:
 
 
 def _samples(bench: Bench, random: Any) -> None:
-    import torch
-
     functional = torch.nn.functional
     image = torch.randn(2, 5, 23, 29, generator=random, dtype=torch.float64)
     # the places lie off the grid, where the weights have no kink

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 
 _SMALL = (256, 210, 251)  # a power of two, a product of small primes, a prime: three kinds of plan
 
 
 def _definition(signal: Any) -> Any:
-    import torch
-
     size = signal.shape[-1]
     # the exponent is reduced in integers, so that the angles are exact to the last bit
     turns = (torch.arange(size)[:, None] * torch.arange(size)[None, :]) % size
@@ -22,8 +21,6 @@ def _definition(signal: Any) -> Any:
 
 def run(bench: Bench) -> None:
     """Measures the distances ``<dtype>.definition``, ``<dtype>.round-trip`` and ``<dtype>.real``."""
-    import torch
-
     random = bench.random()
     kinds = (("fp32", torch.float32, torch.complex64), ("fp64", torch.float64, torch.complex128))
     for name, real, complex_ in kinds:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.libraries._compare import stale
 
@@ -19,8 +20,6 @@ _PICKED = 100_000
 
 def places(elements: int, random: Any) -> Any:
     """Distinct flat places: random ones, the first and last, and those around multiples of 2^31."""
-    import torch
-
     near = [edge + step for edge in range(0, elements + 1, _EDGE) for step in range(-3, 4)]
     near += [elements - 1 - step for step in range(4)]
     known = torch.tensor(sorted({place for place in near if 0 <= place < elements}))
@@ -30,8 +29,6 @@ def places(elements: int, random: Any) -> Any:
 
 def measure(bench: Bench, rows: int, columns: int) -> None:
     """The measures of ``run`` on a tensor of ``rows`` times ``columns`` elements."""
-    import torch
-
     random = bench.random()
     down = torch.randint(-128, 128, (rows,), generator=random)
     across = torch.randint(-128, 128, (columns,), generator=random)
@@ -80,8 +77,6 @@ def measure(bench: Bench, rows: int, columns: int) -> None:
 
 def run(bench: Bench) -> None:
     """Measures ``fill.wrong``, ``sum.wrong``, ``read.wrong``, ``copy.wrong`` and ``write.wrong``."""
-    import torch
-
     free, _ = torch.cuda.mem_get_info(bench.device)
     if free < _FREE:
         bench.unfit(f"the GPU has {free / 1e9:.1f} GB free, and this test takes {_FREE / 1e9:.0f} GB")

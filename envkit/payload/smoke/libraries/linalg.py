@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.libraries._compare import stale
 
@@ -21,8 +22,6 @@ def run(bench: Bench) -> None:
     ``.orthogonal`` is the distance of Q' Q to the identity, ``.svd-methods`` is measured on a GPU only, and ``.order``
     counts eigenvalues that are out of order.
     """
-    import torch
-
     bench.plain_math()
     random = bench.random()
 

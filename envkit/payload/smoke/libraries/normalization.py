@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench, rounded
 from envkit.payload.smoke.libraries._compare import all_close, stale
 
@@ -15,8 +16,6 @@ _SHAPES = ((384, 771), (5, 30011))
 
 def _kinds() -> dict[str, tuple[int, Any]]:
     """What is done to a tensor, its scale and its shift, and how many of the three it uses."""
-    import torch
-
     functional = torch.nn.functional
     kinds: dict[str, tuple[int, Any]] = {
         "layer-norm": (3, lambda x, scale, shift: functional.layer_norm(x, x.shape[-1:], scale, shift)),
@@ -30,16 +29,12 @@ def _kinds() -> dict[str, tuple[int, Any]]:
 
 
 def _results(used: int, work: Any, tensors: list[Any], device: str) -> list[Any]:
-    import torch
-
     leaves = [tensor.detach().to(device).requires_grad_() for tensor in tensors[:3]]
     out = work(*leaves)
     return [out, *torch.autograd.grad(out, leaves[:used], tensors[3].to(device))]
 
 
 def _integers(bench: Bench, random: Any) -> None:
-    import torch
-
     for shape in _SHAPES:
         small = torch.randint(-9, 10, shape, generator=random)
         tiny = torch.randint(-1, 2, (256, 256), generator=random)  # every partial sum is a bf16 number
@@ -64,8 +59,6 @@ def _integers(bench: Bench, random: Any) -> None:
 
 def run(bench: Bench) -> None:
     """Measures the distances ``<kind>.<dtype>`` with gradients, and ``sum.wrong``, ``cumsum.wrong``, ``max.wrong``."""
-    import torch
-
     bench.plain_math()
     random = bench.random()
     kinds = _kinds()

@@ -9,6 +9,7 @@ import math
 from functools import partial
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import SEED, Bench
 from envkit.payload.smoke.libraries._compare import stale
 
@@ -37,8 +38,6 @@ def errors_off(values: Any, mean: float, variance: float, fourth: float) -> tupl
 
 def uneven(values: Any) -> float:
     """Chi-square of numbers in [0, 1) over equal bins, in standard deviations from its mean."""
-    import torch
-
     found = torch.histc(values.double(), _BINS, 0.0, 1.0)
     expected = values.numel() / _BINS
     chi = float((found - expected).square().sum()) / expected
@@ -47,8 +46,6 @@ def uneven(values: Any) -> float:
 
 def run(bench: Bench) -> None:
     """Measures ``<kind>.mean`` and ``.variance`` in standard errors, ``uniform.bins``, and counts of what is wrong."""
-    import torch
-
     count = _ON_GPU if bench.on_gpu else _ON_CPU
     source = torch.Generator(device=bench.device)
     many = partial(torch.empty, count, device=bench.device)

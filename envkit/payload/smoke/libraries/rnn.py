@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench, rounded
 from envkit.payload.smoke.libraries._compare import all_close, stale
 
@@ -20,7 +21,6 @@ def run(bench: Bench) -> None:
 
     ``cudnn.offered`` is 1 where torch has cuDNN, and ``cudnn.passed-over`` then counts the passes that did not use it.
     """
-    import torch
     from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
     bench.plain_math()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 
 _SHAPES = ((256, 256), (16, 48, 48))
@@ -14,8 +15,6 @@ def run(bench: Bench) -> None:
 
     ``.orthogonal`` is the distance of U' U to the identity.  Residuals are formed in fp64 on the CPU.
     """
-    import torch
-
     bench.plain_math()
     random = bench.random()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.libraries._compare import stale
 
@@ -15,8 +16,6 @@ _MANY, _PLACES, _WIDTH = 1 << 16, 509, 3
 
 
 def _sorting(bench: Bench, random: Any) -> None:
-    import torch
-
     for shape in _SHAPES:
         repeated = torch.randint(-99, 100, shape, generator=random)
         distinct = torch.randperm(shape[0] * shape[1], generator=random).reshape(shape)
@@ -44,8 +43,6 @@ def _sorting(bench: Bench, random: Any) -> None:
 
 
 def _places(bench: Bench, random: Any) -> None:
-    import torch
-
     where = torch.randint(0, _PLACES, (_MANY,), generator=random)
     added = torch.randint(-1, 2, (_MANY, _WIDTH), generator=random)
     rows = where[:, None].expand(_MANY, _WIDTH)
@@ -70,8 +67,6 @@ def _places(bench: Bench, random: Any) -> None:
 
 
 def _picking(bench: Bench, random: Any) -> None:
-    import torch
-
     table = torch.randint(-(1 << 20), 1 << 20, (1021, 67), generator=random)
     rows = torch.randint(0, 1021, (2000,), generator=random)
     columns = torch.randint(0, 67, (1021, 9), generator=random)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 
 _ROWS, _COLUMNS, _WIDTH = 2048, 1536, 64
@@ -10,8 +11,6 @@ _DENSITY = 0.01
 
 def run(bench: Bench) -> None:
     """Measures ``<dtype>.product``, ``<dtype>.vector`` and ``<dtype>.dense``: wrong elements of CSR products."""
-    import torch
-
     if not bench.on_gpu and not torch.backends.mkl.is_available():
         bench.unfit("this torch is built without mkl, which it needs for sparse products on the cpu")
     random = bench.random()

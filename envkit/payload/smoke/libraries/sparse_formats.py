@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.libraries._compare import stale
 
@@ -19,8 +20,6 @@ _AMPERE = 8  # the first major compute capability with bf16 and two of four; CUT
 
 def two_of_four(rows: int, columns: int, random: Any) -> Any:
     """Integers of which exactly two of each four that lie side by side in a row are not zero."""
-    import torch
-
     values = torch.randint(1, 3, (rows, columns // 4, 4), generator=random)
     values *= torch.randint(0, 2, values.shape, generator=random) * 2 - 1
     order = torch.rand(values.shape, generator=random).argsort(-1)
@@ -29,8 +28,6 @@ def two_of_four(rows: int, columns: int, random: Any) -> Any:
 
 def run(bench: Bench) -> None:
     """Wrong elements: ``<dtype>.coo``, ``.csr``, ``.bsr``, ``.pair``, ``.sampled`` and ``two-of-four.wrong``."""
-    import torch
-
     if not bench.on_gpu and not torch.backends.mkl.is_available():
         bench.unfit("this torch is built without mkl, which it needs for sparse products on the cpu")
     random = bench.random()

@@ -11,6 +11,7 @@ import gc
 import os
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 
 _ROUNDS = 4
@@ -22,8 +23,6 @@ _SIZES = (1, 511, 512, 513, 4095, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, (7 << 2
 
 
 def _across_streams(bench: Bench) -> None:
-    import torch
-
     here, side = torch.cuda.current_stream(), torch.cuda.Stream()
     random = bench.random()
     written, seen = torch.cuda.Event(), torch.empty(_ELEMENTS, dtype=torch.int32, device=bench.device)
@@ -46,16 +45,12 @@ def _across_streams(bench: Bench) -> None:
 
 
 def _settle() -> None:
-    import torch
-
     gc.collect()
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
 
 
 def _figures(device: str) -> Any:
-    import torch
-
     found = torch.cuda.memory_stats(device)
     return lambda name: int(found.get(name, 0))
 
@@ -80,8 +75,6 @@ def inconsistent(figure: Any, wanted: int) -> int:
 
 def _blocks(bench: Bench) -> None:
     """Many sizes at once: where they lie, what they hold, what the allocator says of them, what stays afterwards."""
-    import torch
-
     native = torch.cuda.get_allocator_backend() == "native"
     _settle()
     before, reserved = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
@@ -114,8 +107,6 @@ def run(bench: Bench) -> None:
     """Measures ``streams.wrong`` and ``contents.wrong`` (elements), ``aligned.wrong`` (blocks that are not aligned or
     overlap), ``figures.wrong`` (relations that do not hold) and ``left.wrong`` (memory that stays when all is freed).
     """
-    import torch
-
     if os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING"):
         bench.unfit("PYTORCH_NO_CUDA_MEMORY_CACHING turns the caching allocator off")
     torch.cuda.set_device(bench.device)

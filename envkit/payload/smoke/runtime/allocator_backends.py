@@ -12,6 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from envkit.payload import isolate
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.runtime.products import count_wrong
 
@@ -31,16 +32,12 @@ _NOT_SUPPORTED = "801"  # cudaErrorNotSupported: a device without memory pools
 
 
 def _in_force(name: str) -> bool:
-    import torch
-
     if name == "expandable":
         return any(segment.get("is_expandable") for segment in torch.cuda.memory_snapshot())
     return str(torch.cuda.get_allocator_backend()) == ("cudaMallocAsync" if name == "async" else "native")
 
 
 def _churn(bench: Bench, name: str) -> None:
-    import torch
-
     random = bench.random()
     powers = torch.rand(_ROUNDS, generator=random)
     live: Any = deque()
@@ -60,8 +57,6 @@ def _under(bench: Bench, name: str, setting: str) -> Callable[[Any], Any]:
         for variable in _VARIABLES:
             os.environ[variable] = setting
         os.environ.pop("PYTORCH_NO_CUDA_MEMORY_CACHING", None)
-        import torch
-
         torch.cuda.set_device(bench.device)
         inner = Bench(bench.device, bench.sabotage)
         inner.plain_math()

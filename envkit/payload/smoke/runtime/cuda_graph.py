@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import SEED, Bench
 
 _REPLAYS, _BATCH, _WIDTH, _OUT = 20, 32, 192, 40
@@ -16,8 +17,6 @@ _DRAWS = 1000
 
 
 def _replays(bench: Bench, side: Any) -> None:
-    import torch
-
     random = bench.random()
     torch.manual_seed(SEED)
     model = torch.nn.Sequential(
@@ -61,8 +60,6 @@ def _replays(bench: Bench, side: Any) -> None:
 
 def _draws(bench: Bench, side: Any) -> None:
     """Numbers drawn by replays against those drawn without a graph, from one seed."""
-    import torch
-
     with torch.cuda.stream(side):
         torch.cuda.manual_seed(SEED)
         wanted = [torch.rand(_DRAWS, device=bench.device) for _ in range(3)]
@@ -83,8 +80,6 @@ def _draws(bench: Bench, side: Any) -> None:
 
 def run(bench: Bench) -> None:
     """Measures ``replay.wrong`` (elements of loss and gradients) and ``random.wrong`` (numbers drawn in a graph)."""
-    import torch
-
     torch.cuda.set_device(bench.device)
     bench.plain_math()
     side = torch.cuda.Stream()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 
 _ITEMS, _BATCH, _WIDTH = 500, 16, 64
@@ -20,15 +21,11 @@ class Numbered:
         return _ITEMS
 
     def __getitem__(self, index: int) -> Any:
-        import torch
-
         return torch.arange(_WIDTH) * 7919 + index * 104729
 
 
 def run(bench: Bench) -> None:
     """Measures ``fork.wrong`` and ``spawn.wrong``: elements that differ, all of a batch that is missing."""
-    import torch
-
     if bench.on_gpu:
         torch.ones(8, device=bench.device).sum().item()  # the workers' parent holds a CUDA context
     order = torch.randperm(_ITEMS, generator=bench.random())

@@ -10,6 +10,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import SEED, Bench
 from envkit.payload.smoke.runtime.products import operands
 
@@ -20,8 +21,6 @@ _WAIT_S = 600.0  # far above what it takes: the budget of the whole test, which 
 
 def run(bench: Bench) -> None:
     """Measures ``products.wrong`` (elements) and, on a GPU, ``handles.wrong`` (threads that share cuBLAS's handle)."""
-    import torch
-
     bench.plain_math()
     together = threading.Barrier(_THREADS, timeout=_WAIT_S)
 

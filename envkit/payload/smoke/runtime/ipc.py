@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 
 _ELEMENTS = (1 << 18) + 3
@@ -18,8 +19,6 @@ _WAIT_S = 600.0  # far above what it takes: the budget of the whole test, which 
 
 def other(connection: Any, device: str) -> None:
     """The other process: changes what it is given in place, and gives a tensor of its own, which lives until told."""
-    import torch
-
     torch.set_num_threads(1)
     if device != "cpu":
         torch.cuda.set_device(device)
@@ -48,7 +47,6 @@ def run(bench: Bench) -> None:
     """Measures ``written.wrong`` (elements written there), ``returned.wrong`` (elements made there) and
     ``status.wrong`` (the other process did not leave with status 0).
     """
-    import torch
     import torch.multiprocessing
 
     context = torch.multiprocessing.get_context("spawn")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 
 _LAUNCHES, _HANDOVER = 20_000, 1000  # the second divides the first
@@ -23,8 +24,6 @@ def mixed(value: Any, factor: int, added: int) -> Any:
 
 def run(bench: Bench) -> None:
     """Measures ``counters.wrong`` (elements that missed a launch) and ``handed.wrong`` (elements out of order)."""
-    import torch
-
     torch.cuda.set_device(bench.device)
     first, second = torch.cuda.Stream(), torch.cuda.Stream()
     start = torch.randint(0, _MODULUS, (_ELEMENTS,), generator=bench.random())

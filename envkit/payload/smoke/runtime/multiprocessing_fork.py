@@ -10,6 +10,7 @@ import io
 import multiprocessing
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.runtime.products import count_wrong, operands
 
@@ -19,8 +20,6 @@ _WAIT_S = 600.0  # far above what it takes: the budget of the whole test, which 
 
 def worker(connection: Any, device: str, seed: int) -> None:
     """One worker: an exact product on the device, sent as bytes."""
-    import torch
-
     torch.set_num_threads(1)  # a pool of threads does not survive a fork
     left, right, _ = operands(_SIZE, torch.Generator().manual_seed(seed))
     product = left.to(device) @ right.to(device)
@@ -30,8 +29,6 @@ def worker(connection: Any, device: str, seed: int) -> None:
 
 
 def _workers(bench: Bench, way: str) -> None:
-    import torch
-
     context: Any = multiprocessing.get_context(way)
     running = []
     for seed in range(_WORKERS):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.runtime.products import count_wrong
 
@@ -26,8 +27,6 @@ def names_size(text: str, size: int) -> bool:
 
 def _refused(size: int, device: str) -> tuple[str, Any]:
     """What the allocator said to a request, empty if it was granted, and what it gave."""
-    import torch
-
     kind: Any = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)
     try:
         return "", torch.empty(size, dtype=torch.uint8, device=device)
@@ -36,14 +35,10 @@ def _refused(size: int, device: str) -> tuple[str, Any]:
 
 
 def _cap(size: int, total: int, device: str) -> None:
-    import torch
-
     torch.cuda.set_per_process_memory_fraction(min(1.0, size / total), device)
 
 
 def _fill(bench: Bench, total: int) -> None:
-    import torch
-
     _cap(_CAP, total, bench.device)
     held: list[Any] = []
     said = ""
@@ -63,8 +58,6 @@ def run(bench: Bench) -> None:
     of what was held meanwhile), ``held`` (blocks until memory ran out), ``left.wrong`` (memory that stays, or is not
     whole again) and ``product.wrong``.  Any other error than torch's out of memory ends the test.
     """
-    import torch
-
     torch.cuda.set_device(bench.device)
     bench.plain_math()
     total = torch.cuda.get_device_properties(bench.device).total_memory

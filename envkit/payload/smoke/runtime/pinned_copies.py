@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 
 _SIZES = (1, 3, 255, 4097, (1 << 20) + 7, 5_000_011)  # bytes
@@ -19,8 +20,6 @@ _SLEEP_CYCLES = 5_000_000  # two to three milliseconds
 
 def _framed(data: Any, offset: int) -> Any:
     """What a target must hold afterwards: the data at its offset, the pattern around it."""
-    import torch
-
     whole = torch.full((len(data) + _FRAME,), _PATTERN, dtype=torch.uint8)
     whole[offset : offset + len(data)] = data
     return whole
@@ -28,8 +27,6 @@ def _framed(data: Any, offset: int) -> Any:
 
 def run(bench: Bench) -> None:
     """Measures ``device.wrong`` and ``host.wrong`` (bytes), and ``pinned.wrong`` (buffers that are not pinned)."""
-    import torch
-
     torch.cuda.set_device(bench.device)
     random = bench.random()
     side, done = torch.cuda.Stream(), torch.cuda.Event()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from envkit.payload.lazy import torch
+
 if TYPE_CHECKING:
     from envkit.payload.smoke.bench import Bench
 
@@ -12,8 +14,6 @@ _TOP = 8  # sums of 1000 products of such integers stay below 2^16, which fp32 h
 
 def operands(size: int, random: Any) -> tuple[Any, Any, Any]:
     """Two square matrices of integers in fp32 on the CPU, and their product in fp64."""
-    import torch
-
     left = torch.randint(-_TOP, _TOP + 1, (size, size), generator=random).float()
     right = torch.randint(-_TOP, _TOP + 1, (size, size), generator=random).float()
     return left, right, left.double() @ right.double()
@@ -21,8 +21,6 @@ def operands(size: int, random: Any) -> tuple[Any, Any, Any]:
 
 def count_wrong(bench: Bench, name: str, size: int = 384) -> None:
     """Multiplies on the bench's device and counts wrong elements under ``name``; what is not written counts."""
-    import torch
-
     left, right, want = operands(size, bench.random())
     out = torch.full((size, size), torch.nan, device=bench.device)
     torch.mm(left.to(bench.device), right.to(bench.device), out=out)

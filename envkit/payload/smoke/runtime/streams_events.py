@@ -6,6 +6,7 @@ was there before.
 
 from __future__ import annotations
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 
 _ROUNDS = 50
@@ -15,8 +16,6 @@ _SLEEP_CYCLES = 2_000_000  # about a millisecond
 
 def run(bench: Bench) -> None:
     """Measures ``order.wrong`` (elements read too early), ``copies.wrong``, and ``elapsed.wrong`` (event times)."""
-    import torch
-
     torch.cuda.set_device(bench.device)
     producer, consumer = torch.cuda.Stream(), torch.cuda.Stream()
     buffer = torch.zeros(_SIZE, dtype=torch.int32, device=bench.device)

@@ -12,6 +12,7 @@ import copy
 import hashlib
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke import ranks
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.ranks import Rank
@@ -23,8 +24,6 @@ RATE = 10  # the loss is a mean over elements, so gradients are small: steps of 
 
 def model(bench: Bench) -> Any:
     """A small network with the suite's numbers, its first layer frozen."""
-    import torch
-
     torch.manual_seed(int(bench.random().initial_seed()))
     net = torch.nn.Sequential(
         torch.nn.Linear(WIDTH, WIDTH),
@@ -40,8 +39,6 @@ def model(bench: Bench) -> Any:
 
 def batch(bench: Bench, size: int) -> tuple[Any, Any]:
     """The whole batch for ``size`` ranks: inputs and targets in fp32."""
-    import torch
-
     random = bench.random()
     shape = (STEPS, size * EACH, WIDTH)
     return torch.randn(*shape, generator=random), torch.randn(*shape, generator=random)
@@ -49,8 +46,6 @@ def batch(bench: Bench, size: int) -> tuple[Any, Any]:
 
 def steps(net: Any, inputs: Any, targets: Any, context: Any, rate: float = RATE) -> None:
     """Trains ``net`` by plain gradient descent, one step a row of ``inputs``."""
-    import torch
-
     optimizer = torch.optim.SGD([one for one in net.parameters() if one.requires_grad], lr=rate)
     for number in range(len(inputs)):
         given, goal = inputs[number], targets[number]
@@ -66,8 +61,6 @@ def moved(net: Any, start: Any) -> Any:
 
     ``net`` may hold distributed tensors, which are gathered: then all ranks must call this.
     """
-    import torch
-
     there = dict(start.named_parameters())
     parts = []
     for name, parameter in net.named_parameters():
@@ -79,8 +72,6 @@ def moved(net: Any, start: Any) -> Any:
 
 def digest(net: Any) -> str:
     """A hash of all parameters, bit for bit."""
-    import torch
-
     found = hashlib.sha256()
     for parameter in net.parameters():
         flat = parameter.detach().cpu().contiguous().view(-1).view(torch.uint8)
@@ -105,7 +96,6 @@ def mine(rank: Rank) -> tuple[Any, Any]:
 
 
 def _work(rank: Rank) -> dict[str, str]:
-    import torch
     from torch.nn.parallel import DistributedDataParallel
 
     rank.bench.plain_math()

@@ -11,6 +11,7 @@ import contextlib
 import copy
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke import ranks
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.ranks import Rank
@@ -28,7 +29,6 @@ def _wrapped(rank: Rank, net: Any, unused: bool = False) -> Any:
 
 def _forked(bench: Bench) -> Any:
     """A network with a branch that is taken only if asked for."""
-    import torch
 
     def forward(self: Any, given: Any, branch: bool) -> Any:
         out = self.trunk(given)
@@ -41,8 +41,6 @@ def _forked(bench: Bench) -> Any:
 
 
 def _gradients(net: Any) -> Any:
-    import torch
-
     there = [one.grad for one in net.parameters() if one.requires_grad and one.grad is not None]
     return torch.cat([grad.detach().cpu().double().flatten() for grad in there])
 
@@ -79,8 +77,6 @@ def _unfrozen(rank: Rank) -> str:
 
 def _branched(rank: Rank) -> str:
     """One step in which rank 0 alone uses the branch: its gradient is shared by all."""
-    import torch
-
     start = _forked(rank.bench)
     inputs, targets = ddp.batch(rank.bench, rank.size)
     alone = copy.deepcopy(start).double()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 
 _SIZE = 513
@@ -16,8 +17,6 @@ _KERNEL = "template <typename T> T mixed(T x, T y, T scale) { return x * scale +
 
 
 def _inputs(bench: Bench) -> tuple[Any, Any, Any]:
-    import torch
-
     random = bench.random()
     left = torch.randint(-8, 9, (_SIZE, _SIZE), generator=random)
     right = torch.randint(-8, 9, (_SIZE, _SIZE), generator=random)
@@ -35,8 +34,6 @@ def _gathered(table: Any, rows: Any) -> Any:
 def run(bench: Bench) -> None:
     """Measures ``product.wrong``, ``gradient.wrong``, ``compiled.wrong`` and ``current.wrong`` (the current device
     changed), in elements over all GPUs, and ``devices``."""
-    import torch
-
     if bench.gpus < 2:
         bench.unfit("fewer than two GPUs are here")
     bench.plain_math()

@@ -10,6 +10,7 @@ import contextlib
 import copy
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke import ranks
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.ranks import Rank
@@ -18,8 +19,6 @@ from envkit.payload.smoke.several_gpus import ddp
 
 def _offered(bench: Bench) -> tuple[Any, Any]:
     """fully_shard and its precision policy, which moved between releases."""
-    import torch
-
     try:
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     except ImportError:
@@ -33,7 +32,6 @@ def _offered(bench: Bench) -> tuple[Any, Any]:
 
 
 def _work(rank: Rank) -> None:
-    import torch
     from torch.distributed.device_mesh import init_device_mesh
 
     fully_shard, policy = _offered(rank.bench)

@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from envkit.payload import waits
+from envkit.payload.lazy import torch
 from envkit.payload.smoke import ranks
 from envkit.payload.smoke.bench import SEED, Bench
 from envkit.payload.smoke.ranks import Diagnosis, Rank
@@ -52,7 +53,6 @@ def named_right(fault: str, victim: int, size: int, found: Diagnosis) -> bool:
 
 
 def _work(fault: str, victim: int, rank: Rank) -> None:
-    import torch
     import torch.distributed as dist
 
     planted = rank.rank == victim and rank.bench.sabotage != "fault"

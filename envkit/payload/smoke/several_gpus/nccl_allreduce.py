@@ -11,6 +11,7 @@ import statistics
 import time
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke import ranks
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.ranks import Rank
@@ -24,8 +25,6 @@ _LATE_S = 0.4
 def values(rank: int, size: int, count: int, salt: int, device: str) -> Any:
     """What ``rank`` of ``size`` brings, as int32: multiples of ``size`` between -3 and 3 times it (-1 and 1 for many
     ranks, so that their sum stays below 256 times the power of two in it)."""
-    import torch
-
     top = 3 if size <= 8 else 1
     place = torch.arange(count, dtype=torch.int32, device=device)
     mixed = place * 5 + torch.div(place, 64, rounding_mode="floor") * 3 + rank * 11 + salt
@@ -34,8 +33,6 @@ def values(rank: int, size: int, count: int, salt: int, device: str) -> Any:
 
 def expected(op: str, size: int, count: int, salt: int, device: str) -> Any:
     """The result of ``op`` over what all ranks bring, as int32."""
-    import torch
-
     total = values(0, size, count, salt, device)
     for rank in range(1, size):
         more = values(rank, size, count, salt, device)
@@ -47,7 +44,6 @@ def expected(op: str, size: int, count: int, salt: int, device: str) -> Any:
 
 
 def _reduce(rank: Rank, name: str, dtype: Any, op: str, size_bytes: int, shift: int) -> None:
-    import torch
     import torch.distributed as dist
 
     ops = {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX, "avg": dist.ReduceOp.AVG}
@@ -64,7 +60,6 @@ def _reduce(rank: Rank, name: str, dtype: Any, op: str, size_bytes: int, shift: 
 
 def _early(rank: Rank) -> None:
     """What is read behind an asynchronous all-reduce that waits for a late rank; "order" drops the wait."""
-    import torch
     import torch.distributed as dist
 
     data = values(rank.rank, rank.size, 4096, 5, rank.device)
@@ -83,7 +78,6 @@ def _early(rank: Rank) -> None:
 
 
 def _rates(rank: Rank) -> None:
-    import torch
     import torch.distributed as dist
 
     data = torch.ones(_LARGE // 4, dtype=torch.float32, device=rank.device)
@@ -103,8 +97,6 @@ def _rates(rank: Rank) -> None:
 
 
 def _work(rank: Rank) -> None:
-    import torch
-
     on_gpu = rank.backend == "nccl"
     kinds = (("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16), ("int32", torch.int32))
     for name, dtype in kinds:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke import ranks
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.ranks import Rank
@@ -20,27 +21,20 @@ _LATE_S = 0.4
 
 def block(source: int, part: int, count: int, device: str) -> Any:
     """What rank ``source`` holds as its ``part``-th block, as int32."""
-    import torch
-
     place = torch.arange(count, dtype=torch.int32, device=device)
     return place * 1001 + source * 37 + part * 7 + 1
 
 
 def _empty(count: int, rank: Rank) -> Any:
-    import torch
-
     return torch.full((count,), _POISON, dtype=torch.int32, device=rank.device)
 
 
 def _whole(rank: Rank, count: int) -> Any:
     """This rank's blocks for all ranks, one behind another."""
-    import torch
-
     return torch.cat([block(rank.rank, part, count, rank.device) for part in range(rank.size)])
 
 
 def _moves(rank: Rank, count: int) -> None:
-    import torch
     import torch.distributed as dist
 
     me, size, device = rank.rank, rank.size, rank.device
@@ -89,7 +83,6 @@ def _moves(rank: Rank, count: int) -> None:
 
 
 def _reduce_scatter(rank: Rank, count: int) -> None:
-    import torch
     import torch.distributed as dist
 
     out = _empty(count, rank)
@@ -101,7 +94,6 @@ def _reduce_scatter(rank: Rank, count: int) -> None:
 
 def _barrier(rank: Rank) -> tuple[float, float]:
     """When this rank came to the barrier and when it was behind it, in seconds; the last rank comes late."""
-    import torch
     import torch.distributed as dist
 
     with rank.step("barrier"):

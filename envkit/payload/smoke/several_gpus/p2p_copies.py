@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 
 _BYTES = 1 << 28
@@ -21,8 +22,6 @@ _SLEEP_CYCLES = 100_000_000  # some 50 ms: far longer than the copy that must no
 
 def pattern(source: int, count: int, device: str) -> Any:
     """``count`` integers that GPU ``source`` sends, as int32."""
-    import torch
-
     return torch.arange(count, dtype=torch.int32, device=device) * 17 + source * 1_000_003
 
 
@@ -33,8 +32,6 @@ def _exact(bench: Bench, name: str, got: Any, want: Any) -> None:
 
 def _contiguous(bench: Bench, source: int, target: int) -> None:
     """One byte behind the start of an allocation to three behind another's, with what lies around."""
-    import torch
-
     sent = pattern(source, _BYTES // 4, f"cuda:{source}").view(torch.uint8)[1:]
     there = torch.full((_BYTES + 16,), _POISON, dtype=torch.uint8, device=f"cuda:{target}")
     there[3 : 3 + _BYTES - 1].copy_(sent)
@@ -46,8 +43,6 @@ def _contiguous(bench: Bench, source: int, target: int) -> None:
 
 
 def _strided(bench: Bench, source: int, target: int) -> None:
-    import torch
-
     sent = pattern(source, 2 * _STRIDED, f"cuda:{source}")[1::2]
     there = torch.full((3 * _STRIDED,), -1, dtype=torch.int32, device=f"cuda:{target}")
     there[::3].copy_(sent)
@@ -60,8 +55,6 @@ def _strided(bench: Bench, source: int, target: int) -> None:
 
 def _ordered(bench: Bench, source: int, target: int) -> None:
     """A copy that must wait, on another stream, for what is being written; "order" drops the wait."""
-    import torch
-
     sent = torch.full((1 << 20,), -1, dtype=torch.int32, device=f"cuda:{source}")
     there = torch.full((1 << 20,), -2, dtype=torch.int32, device=f"cuda:{target}")
     want = pattern(source, 1 << 20, f"cuda:{target}")
@@ -85,8 +78,6 @@ def _ordered(bench: Bench, source: int, target: int) -> None:
 
 def _rate(source: int, target: int) -> float:
     """GB/s of a copy of 256 MiB, the median."""
-    import torch
-
     sent = torch.ones(_BYTES // 4, dtype=torch.float32, device=f"cuda:{source}")
     there = torch.empty_like(sent, device=f"cuda:{target}")
     times = []
@@ -104,8 +95,6 @@ def _rate(source: int, target: int) -> float:
 def run(bench: Bench) -> None:
     """Measures ``bytes.wrong``, ``strided.wrong`` and ``order.wrong`` over all pairs, ``pairs``, how many of them have
     ``peer.access``, and ``slowest.gbs``, the slowest pair's GB/s."""
-    import torch
-
     if bench.gpus < 2:
         bench.unfit("fewer than two GPUs are here")
     pairs = [(one, other) for one in range(bench.gpus) for other in range(bench.gpus) if one != other]

@@ -11,6 +11,7 @@ import os
 from typing import Any
 
 from envkit.payload import mapped
+from envkit.payload.lazy import torch
 from envkit.payload.smoke import ranks
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.ranks import Rank
@@ -34,8 +35,6 @@ def asked(prefix: str, function: str) -> str:
 
 
 def _told(rank: Rank) -> dict[str, str]:
-    import torch
-
     told = {
         "torch": str(torch.__version__),
         "CUDA runtime": asked("libcudart.so", "cudaRuntimeGetVersion"),

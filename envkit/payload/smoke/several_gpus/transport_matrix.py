@@ -12,6 +12,7 @@ import os
 import tempfile
 from typing import TYPE_CHECKING, Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke import ranks
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.ranks import Rank
@@ -77,7 +78,6 @@ def cause(passed: Mapping[str, bool]) -> str:
 
 
 def _work(rank: Rank) -> None:
-    import torch
     import torch.distributed as dist
 
     for count in _COUNTS:

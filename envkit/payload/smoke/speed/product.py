@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.speed import timing
 
@@ -44,8 +45,6 @@ KINDS = (
 
 def lacking(kind: Kind) -> str:
     """Why this torch or this GPU has no product of ``kind``; empty where it has."""
-    import torch
-
     here = torch.cuda.get_device_capability()
     call = {"fp8": "_scaled_mm", "int8": "_int_mm"}.get(kind.name, "mm")
     if here < kind.capability:
@@ -57,8 +56,6 @@ def lacking(kind: Kind) -> str:
 
 def multiplier(kind: Kind, device: str) -> Callable[[Any, Any], Any]:
     """The function that multiplies two matrices of ``kind``; it also sets how fp32 is multiplied from now on."""
-    import torch
-
     if kind.name == "int8":
         return lambda left, right: torch._int_mm(left, right)
     if kind.name != "fp8":
@@ -80,8 +77,6 @@ def _laid_out(kind: Kind, left: Any, right: Any) -> tuple[Any, Any]:
 
 def randoms(kind: Kind, size: int, bench: Bench) -> tuple[Any, Any]:
     """Two square matrices of fresh random numbers: normal ones, or all int8 alike."""
-    import torch
-
     random = bench.random_here()
     made = []
     for _ in range(2):
@@ -98,8 +93,6 @@ def randoms(kind: Kind, size: int, bench: Bench) -> tuple[Any, Any]:
 def integers(kind: Kind, size: int, bench: Bench) -> tuple[Any, Any]:
     """Two square matrices of -1, 0 and 1, a quarter and a half of them not zero: a sum of 8192 products deviates by 32,
     so that 256, to which bf16 holds every integer, is eight deviations away."""
-    import torch
-
     random = bench.random_here()
     made = []
     for zeros in (6, 2):
@@ -116,8 +109,6 @@ def _wide(matrix: Any) -> Any:
 
 def wrong(left: Any, right: Any, product: Any, bench: Bench) -> int:
     """How many elements of ``product`` are no integers, plus how many of its rows fail Freivalds, all in fp64."""
-    import torch
-
     wide = product.double()
     broken = ~(wide == wide.round()) | wide.isinf()
     whole = torch.where(broken, torch.zeros_like(wide), wide)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke import clocks
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.speed import timing
@@ -19,8 +20,6 @@ _LAUNCHES = 20
 
 def reference(query: Any, key: Any, value: Any, grad: Any, causal: bool) -> tuple[Any, Any, Any, Any]:
     """One head's output and the gradients of query, key and value, in the type of the arguments (length by width)."""
-    import torch
-
     scale = query.shape[1] ** -0.5
     score = (query @ key.t()).mul_(scale)
     if causal:
@@ -32,7 +31,6 @@ def reference(query: Any, key: Any, value: Any, grad: Any, causal: bool) -> tupl
 
 
 def _measure(bench: Bench, name: str, causal: bool, watch: clocks.Clocks) -> dict[str, float]:
-    import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     random = bench.random_here()
@@ -76,8 +74,6 @@ def _measure(bench: Bench, name: str, causal: bool, watch: clocks.Clocks) -> dic
 def run(bench: Bench) -> None:
     """Measures ``<plain, causal>.<forward, training>.tflops``, and ``<which>.<out, dq, dk, dv>.frobenius`` and
     ``.worst`` of one head; and the clocks under training."""
-    import torch
-
     torch.cuda.set_device(bench.device)
     here = torch.cuda.get_device_capability()
     if here < (8, 0):

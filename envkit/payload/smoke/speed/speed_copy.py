@@ -5,6 +5,7 @@ The figure counts bytes read and bytes written, as a datasheet's memory bandwidt
 
 from __future__ import annotations
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke import clocks
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.speed import timing
@@ -15,8 +16,6 @@ _SALT = 17
 
 def run(bench: Bench) -> None:
     """Measures ``copy.gbs`` (GB/s, read and written), ``copy.wrong`` (words), and the clocks meanwhile."""
-    import torch
-
     torch.cuda.set_device(bench.device)
     watch = clocks.of(bench.device)
     length = timing.fitting(_BYTES, 2) // 4

@@ -5,6 +5,7 @@ A run of the level "quick" measures bf16 alone; from "full" on there are fp16, t
 
 from __future__ import annotations
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke import clocks
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.speed import product, timing
@@ -25,8 +26,6 @@ def _measure(bench: Bench, kind: product.Kind, watch: clocks.Clocks) -> dict[str
 def run(bench: Bench) -> None:
     """Measures ``<type>.timed`` (1, or 0 where it is not asked for or not there), ``types.timed`` (how many are),
     ``<type>.tflops``, ``<type>.size`` and ``<type>.wrong`` (elements and rows); and the clocks under the first type."""
-    import torch
-
     torch.cuda.set_device(bench.device)
     watch = clocks.of(bench.device)
     reading: dict[str, float] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from functools import partial
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke import clocks
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.speed import timing
@@ -40,8 +41,6 @@ def _near(pci: str) -> frozenset[int]:
 
 def run(bench: Bench) -> None:
     """Measures ``h2d.gbs``, ``d2h.gbs``, ``both.gbs`` (GB/s, both directions added) and ``<which>.wrong`` (words)."""
-    import torch
-
     torch.cuda.set_device(bench.device)
     pci = clocks.address(torch.cuda.current_device())
     watch = clocks.Clocks(pci)

@@ -10,6 +10,7 @@ import ctypes
 import time
 from typing import TYPE_CHECKING, Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.driver import Driver
 from envkit.payload.smoke.speed import timing
@@ -101,8 +102,6 @@ def run(bench: Bench) -> None:
     """Measures ``launch.us`` and ``graph.us`` (the host's time for one launch of a kernel, of a graph of one kernel),
     ``stream.us`` (one launch until it is done, many in a row), ``node.us`` (one kernel of a graph of a thousand), and
     ``launches.wrong`` (1 if the count of launches is not right)."""
-    import torch
-
     torch.cuda.set_device(bench.device)
     counter = torch.zeros(1, dtype=torch.int32, device=bench.device)  # makes the device's context current, too
     torch.cuda.synchronize()

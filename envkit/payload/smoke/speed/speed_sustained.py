@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke import clocks
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.speed import product, timing
@@ -21,8 +22,6 @@ def run(bench: Bench) -> None:
     """Measures ``mean.tflops``, ``least.tflops`` (the slowest tenth of a second), ``bits.wrong`` (elements of the last
     product that are not the first one's), ``bf16.wrong``; ``sm.mhz`` and ``sm-least.mhz``, ``power.w`` (means),
     ``temperature.c`` (the highest) and ``throttle.bits`` (all that were ever set)."""
-    import torch
-
     torch.cuda.set_device(bench.device)
     kind = product.KINDS[0]
     reason = product.lacking(kind)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke import clocks
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.speed import timing
@@ -19,8 +20,6 @@ _CHUNK = 1 << 24
 
 def run(bench: Bench) -> None:
     """Measures ``triad.gbs`` (GB/s, read and written), ``triad.wrong`` (elements), and the clocks meanwhile."""
-    import torch
-
     torch.cuda.set_device(bench.device)
     watch = clocks.of(bench.device)
     length = timing.fitting(_BYTES, 4) // 4

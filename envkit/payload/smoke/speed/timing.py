@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ def between(events: list[Any]) -> list[float]:
 
 def each(work: Callable[[], None], launches: int, meanwhile: Callable[[], None] | None = None) -> list[float]:
     """Seconds of each of ``launches`` calls of ``work`` on the current stream; ``meanwhile`` runs beside them."""
-    import torch
-
     events = [torch.cuda.Event(enable_timing=True) for _ in range(launches + 1)]
     torch.cuda._sleep(_SPIN_CYCLES)
     events[0].record()
@@ -75,8 +74,6 @@ def disturb(bench: Bench, result: Any) -> None:
 
 def words(begin: int, end: int, salt: int, device: str) -> Any:
     """The int32 words ``begin`` to ``end`` of a pattern in which no word comes twice; another ``salt``, another one."""
-    import torch
-
     return (torch.arange(begin, end, dtype=torch.int64, device=device) * _ODD + salt).to(torch.int32)
 
 
@@ -98,7 +95,5 @@ def wrong(result: Any, salt: int) -> int:
 
 def fitting(bytes_wanted: int, parts: int) -> int:
     """The bytes of each of ``parts`` buffers: as wanted, or less so that all of them take half of a small GPU."""
-    import torch
-
     total = int(torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory)
     return min(bytes_wanted, total // (2 * parts)) // (1 << 20) * (1 << 20)

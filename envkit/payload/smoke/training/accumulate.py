@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 
 _BATCH, _MICRO = 64, 16
@@ -25,8 +26,6 @@ def _forward(weights: Any, given: Any) -> Any:
 
 
 def _accumulate(bench: Bench) -> None:
-    import torch
-
     random = bench.random()
     start = [
         torch.randint(-1, 2, _WIDTHS[place : place + 2], generator=random).double() for place in range(len(_WIDTHS) - 1)
@@ -49,8 +48,6 @@ def _accumulate(bench: Bench) -> None:
 
 
 def _clip(bench: Bench, foreach: bool) -> None:
-    import torch
-
     random = bench.random()
     parameters, wanted = [], []
     for rows, columns, value in _CLIPPED:

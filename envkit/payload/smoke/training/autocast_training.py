@@ -10,6 +10,7 @@ import copy
 from functools import partial
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import SEED, Bench
 
 _STEPS, _BATCH, _RATE, _SCALE = 20, 16, 0.05, 1024.0
@@ -17,8 +18,6 @@ _GAIN = 2.5
 
 
 def _model() -> Any:
-    import torch
-
     torch.manual_seed(SEED)
     model = torch.nn.Sequential(
         torch.nn.Conv2d(3, 8, 3, padding=1),
@@ -40,8 +39,6 @@ def _model() -> Any:
 
 def _wide(model: Any, inputs: Any, targets: Any) -> tuple[Any, list[Any]]:
     """The same training in fp64: the losses, and what each parameter moved by."""
-    import torch
-
     model = copy.deepcopy(model).double()
     before = [parameter.detach().clone() for parameter in model.parameters()]
     losses = []
@@ -59,8 +56,6 @@ def _wide(model: Any, inputs: Any, targets: Any) -> tuple[Any, list[Any]]:
 
 
 def _low(bench: Bench, name: str, model: Any, inputs: Any, targets: Any, wanted: tuple[Any, list[Any]]) -> None:
-    import torch
-
     kind = "cuda" if bench.on_gpu else "cpu"
     dtype = torch.float16 if name == "fp16" else torch.bfloat16
     model = copy.deepcopy(model).to(bench.device)
@@ -103,8 +98,6 @@ def run(bench: Bench) -> None:
     """Measures for ``fp16`` and ``bf16``: ``.offered``, the distances ``.loss`` and ``.moved``, ``.types.wrong``,
     ``.infinite`` (elements of gradients) and ``.scale.wrong`` (the scale did not stay).
     """
-    import torch
-
     bench.plain_math()
     torch.set_num_threads(1)  # layers this small wait for a pool of threads longer than they compute
     random = bench.random()

@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import SEED, Bench
 
 _BATCH, _WIDTH, _BLOCKS = 64, 96, 3
 
 
 def _blocks(device: str) -> Any:
-    import torch
-
     torch.manual_seed(SEED)
     return torch.nn.ModuleList(
         torch.nn.Sequential(
@@ -33,8 +32,6 @@ def _blocks(device: str) -> Any:
 
 def _gradients(blocks: Any, given: Any, target: Any, way: Any, context: Any) -> Any:
     """Loss and all gradients, the input's too; ``way`` calls a block."""
-    import torch
-
     torch.manual_seed(SEED + 1)  # of every device
     blocks.zero_grad(set_to_none=True)
     given = given.detach().clone().requires_grad_(True)
@@ -52,7 +49,6 @@ def run(bench: Bench) -> None:
     """Measures ``<type>.reentrant.wrong`` and ``<type>.plain.wrong`` for fp32 and bf16 (autocast): elements of loss and
     gradients that differ; and ``dead.wrong``: gradients that are not finite, or zero in more than half of the elements.
     """
-    import torch
     from torch.utils.checkpoint import checkpoint
 
     bench.plain_math()

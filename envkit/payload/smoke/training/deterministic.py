@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import SEED, Bench
 
 _STEPS, _BATCH, _WORDS, _WIDTH = 4, 32, 50, 32
@@ -17,8 +18,6 @@ _SUMMED, _PLACES = 20_000, 97
 
 def _train(device: str, tokens: Any, places: Any, targets: Any) -> Any:
     """All parameters and losses of a few steps."""
-    import torch
-
     embedding = torch.nn.Embedding(_WORDS, _WIDTH).to(device)
     convolution = torch.nn.Conv2d(1, 8, 3, stride=2, padding=1).to(device)
     head = torch.nn.Linear(8 * 16 * 16, _PLACES).to(device)
@@ -40,8 +39,6 @@ def _train(device: str, tokens: Any, places: Any, targets: Any) -> Any:
 
 
 def _sums(bench: Bench) -> None:
-    import torch
-
     random = bench.random()
     places = torch.randint(0, _PLACES, (_SUMMED,), generator=random)
     values = torch.randint(-50, 51, (_SUMMED, 4), generator=random)
@@ -58,8 +55,6 @@ def run(bench: Bench) -> None:
     """Measures ``again.wrong`` (elements of losses and parameters that differ between two runs), ``sums.wrong``
     (elements of indexed sums) and ``infinite`` (elements of a run).
     """
-    import torch
-
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # read when CUDA starts, and asked for by torch
     bench.plain_math()
     torch.backends.cudnn.benchmark = False

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 
 _WORDS, _WIDTH, _HEADS = 97, 64, 4
@@ -18,8 +19,6 @@ _RATE = 0.05
 
 def _train(model: Any, tokens: Any, targets: Any, context: Any) -> tuple[int, int, list[Any]]:
     """Two steps half frozen, two steps whole; how many gradients should not be or are missing, and the last ones."""
-    import torch
-
     stray = missing = 0
     for frozen in (True, True, False, False):
         for number, layer in enumerate(model):
@@ -44,7 +43,6 @@ def _of(model: Any) -> Any:
 
 def _in_pieces(model: Any) -> Any:
     """The model with its block checkpointed and a square behind it, whose backward pass is written by hand."""
-    import torch
     from torch.utils.checkpoint import checkpoint
 
     class Square(torch.autograd.Function):  # type: ignore[misc]  # torch is not there when this is type-checked
@@ -71,7 +69,6 @@ def _in_pieces(model: Any) -> Any:
 
 def _plain(model: Any) -> Any:
     """What the model in pieces is, without checkpointing and with torch's own derivative."""
-    import torch
 
     class Squared(torch.nn.Module):  # type: ignore[misc]  # torch is not there when this is type-checked
         def forward(self, value: Any) -> Any:
@@ -87,8 +84,6 @@ def run(bench: Bench) -> None:
     Each parameter's gradient is divided by its own size first, so that a small layer counts as much as a large one.
     """
     import contextlib
-
-    import torch
 
     bench.plain_math()
     torch.manual_seed(int(bench.random().initial_seed()))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 
 _SCALE, _INTERVAL, _RATE = 1024.0, 3, 0.5
@@ -33,8 +34,6 @@ def run(bench: Bench) -> None:
     """Measures ``taken.wrong`` and ``skipped.wrong`` (elements after a step) and ``scale.wrong`` (steps after which the
     scale is another).
     """
-    import torch
-
     random = bench.random()
     start = [torch.randint(-64, 65, shape, generator=random).double() / 8 for shape in _SHAPES]
     parameters = [torch.nn.Parameter(one.float().to(bench.device)) for one in start]

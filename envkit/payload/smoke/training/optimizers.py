@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 
 _STEPS, _SAVED = 10, 5
@@ -41,16 +42,12 @@ def adamw(parameter: Any, grads: Any) -> Any:
 
 
 def _make(kind: str, parameters: Any, way: dict[str, bool]) -> Any:
-    import torch
-
     if kind == "sgd":
         return torch.optim.SGD(parameters, lr=_RATE, momentum=_MOMENTUM, weight_decay=_DECAY, nesterov=True, **way)
     return torch.optim.AdamW(parameters, lr=_RATE, betas=_BETAS, eps=_EPSILON, weight_decay=_DECAY, **way)
 
 
 def _copies(start: Any, device: str) -> list[Any]:
-    import torch
-
     return [torch.nn.Parameter(one.detach().clone().to(device)) for one in start]
 
 
@@ -62,8 +59,6 @@ def _steps(optimizer: Any, parameters: Any, grads: Any) -> None:
 
 
 def _measure(bench: Bench, kind: str, name: str, way: dict[str, bool], start: Any, grads: Any, moved: Any) -> None:
-    import torch
-
     parameters = _copies(start, bench.device)
     optimizer = _make(kind, parameters, way)
     _steps(optimizer, parameters, grads[:_SAVED])
@@ -86,8 +81,6 @@ def _measure(bench: Bench, kind: str, name: str, way: dict[str, bool], start: An
 
 def _offered(kind: str, way: dict[str, bool], device: str) -> bool:
     """Whether this torch has this implementation for the device; it refuses the others when they are made."""
-    import torch
-
     try:
         _make(kind, [torch.nn.Parameter(torch.ones(2, device=device))], way)
     except RuntimeError as error:
@@ -101,8 +94,6 @@ def run(bench: Bench) -> None:
     """Measures for sgd and adamw and each of ``-loop``, ``-foreach`` and ``-fused``: ``.offered``, the distances
     ``.moved`` of what parameters moved by, and ``.resumed.wrong`` (elements).
     """
-    import torch
-
     random = bench.random()
     start = [torch.randn(shape, generator=random) for shape in _SHAPES]
     grads = [[torch.randn(shape, generator=random) for shape in _SHAPES] for _ in range(_STEPS)]

@@ -12,6 +12,7 @@ import ctypes
 from functools import partial
 from typing import Any, NamedTuple
 
+from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench, rounded
 from envkit.payload.smoke.driver import Driver, number_of
 from envkit.payload.smoke.nvrtc import build
@@ -145,8 +146,6 @@ class _Kernels(NamedTuple):
 
     def launch(self, name: str, shape: Any, tensors: Any) -> None:
         """Launches on torch's current stream; the saboteur "block" leaves out the last of several blocks."""
-        import torch
-
         batch, steps, channels = shape
         blocks = (batch * channels + _THREADS - 1) // _THREADS
         if self.bench.sabotage == "block" and blocks > 1:
@@ -159,7 +158,6 @@ class _Kernels(NamedTuple):
 
 def _function(kernels: _Kernels) -> Any:
     """The kernels as one function that autograd knows: (decay, bonus, keys, values) to outputs."""
-    import torch
 
     class Wkv(torch.autograd.Function):  # type: ignore[misc]  # torch is not there when this is type-checked
         @staticmethod
@@ -184,8 +182,6 @@ def _function(kernels: _Kernels) -> Any:
 
 def plain(w: Any, u: Any, k: Any, v: Any) -> Any:
     """The same by its definition, step by step, for a type whose exponentials do not overflow: fp64."""
-    import torch
-
     a, b = torch.zeros_like(k[:, 0]), torch.zeros_like(k[:, 0])
     outs = []
     keys, values = k.unbind(1), v.unbind(1)
@@ -200,8 +196,6 @@ def plain(w: Any, u: Any, k: Any, v: Any) -> Any:
 
 def problem(batch: int, steps: int, channels: int, random: Any) -> list[Any]:
     """Decay, bonus, keys, values, and a gradient for the outputs, in fp64; two channels of sixteen have far keys."""
-    import torch
-
     decay = -torch.exp(torch.linspace(-5, 1, channels, dtype=torch.float64))
     bonus = torch.randn(channels, generator=random, dtype=torch.float64) / 2
     keys, values, grad = (torch.randn(batch, steps, channels, generator=random, dtype=torch.float64) for _ in range(3))
@@ -211,8 +205,6 @@ def problem(batch: int, steps: int, channels: int, random: Any) -> list[Any]:
 
 
 def _compare(bench: Bench, name: str, dtype: Any, work: Any) -> None:
-    import torch
-
     decay, bonus, *rest = problem(_BATCH, _STEPS, _CHANNELS, bench.random())
     inputs = [*rounded([decay, bonus], torch.float32), *rounded(rest, dtype)]
     wide = [tensor.double().requires_grad_() for tensor in inputs[:4]]
@@ -229,8 +221,6 @@ def _compare(bench: Bench, name: str, dtype: Any, work: Any) -> None:
 def run(bench: Bench) -> None:
     """Measures for fp32 and bf16 the distances ``<dtype>.out`` and those of the gradients, ``.w``, ``.u``, ``.k`` and
     ``.v``; and ``gradcheck.wrong``, 1 if torch's own check of derivatives refuses the kernel in fp64."""
-    import torch
-
     bench.plain_math()
     torch.cuda.set_device(bench.device)
     torch.cuda.synchronize()  # makes the context, which the driver's calls below are to share
