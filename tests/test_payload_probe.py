@@ -28,7 +28,7 @@ from envkit.errors import Undecided
 from envkit.image.probe import OURS, read
 from envkit.judging import judge
 from envkit.model import Observed, Outcome, Reason
-from envkit.payload.probe import inner, libs, maps, origin, outer, present, wheels
+from envkit.payload.probe import inner, libs, maps, origin, outer, present, report, wheels
 from envkit.payload.probe.ask import ask, ask_all
 from envkit.runner.pack import pack
 from envkit.subjects import Image, codec
@@ -729,7 +729,7 @@ def test_a_mapped_library_is_owned_by_what_the_other_process_read_and_by_nothing
 ) -> None:
     mapped = {"name": "cudart", "path": "/w/libcudart.so.12 (deleted)", "owner": "", "owner_version": ""}
     lies = [{"name": "cudart", "path": path} for path in ("/w/libcudart.so.12", "/usr/lib/libcudart.so.12")]
-    found: dict[str, Any] = {"libraries": inner.observed([mapped], "x"), "unmapped": inner.observed(lies, "x")}
+    found: dict[str, Any] = {"libraries": report.observed([mapped], "x"), "unmapped": report.observed(lies, "x")}
     outer.tell_owners(found, owned, "it was killed by SIGKILL")
     if owned is None:
         assert found["libraries"]["missing"] == "whose files the mapped libraries are: it was killed by SIGKILL"

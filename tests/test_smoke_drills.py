@@ -12,6 +12,7 @@ import pytest
 from envkit.judging import judge
 from envkit.judging.checks._smoke import judged, limits
 from envkit.model import Finding, Observed, Unknown
+from envkit.payload import programs
 from envkit.payload.isolate import Ending, Unfit
 from envkit.payload.smoke import drill, drills, sanitize
 from envkit.payload.smoke.bench import Bench
@@ -226,7 +227,7 @@ def test_a_refusal_is_told_by_its_line(said: str) -> None:
 
 @pytest.mark.parametrize("tool", drill_debugger.TOOLS)
 def test_no_command_holds_the_name_that_it_must_find(tool: str) -> None:
-    argv = drill_sanitizer.interpreter("launch", ["cuda:0", "1"], drill_debugger.__name__)
+    argv = programs.interpreter(drill_debugger.__name__, "launch", ["cuda:0", "1"])
     for command in drill_debugger.commands(tool, f"/bin/{tool}", argv, "/tmp/report"):
         assert command[0] == f"/bin/{tool}"
         assert not any("envkit_watched" in word for word in command)

@@ -330,6 +330,13 @@ def run(
             _sweep(child)
 
 
+def run_one(task: Task) -> Ending:
+    """How one task ends that is run by itself, within its budget."""
+    ended: list[Ending] = []
+    run([[task]], task.budget_s, lambda _, ending: ended.append(ending))
+    return ended[0]
+
+
 def _listen(children: list[_Running], run_deadline: float) -> None:
     poll = select.poll()
     owner = {fd: child for child in children for fd in child.open}

@@ -15,7 +15,8 @@ from typing import Any
 
 from envkit.payload import elf, isolate
 from envkit.payload.aoti import compilers, live, package
-from envkit.payload.probe import environ, inner
+from envkit.payload.probe import environ
+from envkit.payload.probe.report import lost, observed
 from envkit.payload.smoke.driver import Driver, NoGpu
 
 BUDGET_S = 300.0  # for the run; importing torch from a cold network disk alone has been seen to take minutes
@@ -51,10 +52,10 @@ def _cpu_flags() -> dict[str, Any]:
             for line in file:
                 key, _, value = line.partition(":")
                 if key.strip() in ("flags", "Features"):
-                    return inner.observed(value.split()[:_FLAGS], "/proc/cpuinfo")
+                    return observed(value.split()[:_FLAGS], "/proc/cpuinfo")
     except OSError as error:
-        return inner.lost(f"/proc/cpuinfo: {error}")
-    return inner.lost("/proc/cpuinfo lists no flags")
+        return lost(f"/proc/cpuinfo: {error}")
+    return lost("/proc/cpuinfo lists no flags")
 
 
 def _capabilities() -> dict[str, Any]:
@@ -68,12 +69,10 @@ def _capabilities() -> dict[str, Any]:
         count = driver.count()
         return {"gpus": [f"sm_{driver.capability(at)}" for at in range(count)], "via": "cuDeviceGetAttribute"}
 
-    ended: list[isolate.Ending] = []
-    isolate.run([[isolate.Task("gpus", "", _DRIVER_S, work=ask)]], _DRIVER_S, lambda _, ending: ended.append(ending))
-    (ending,) = ended
+    ending = isolate.run_one(isolate.Task("gpus", "", _DRIVER_S, work=ask))
     if ending.ended != "ran":
-        return inner.lost(f"asking the driver for its devices {ending.ended}: {ending.detail or ending.signal}")
-    return inner.observed(ending.value["gpus"], ending.value["via"])
+        return lost(f"asking the driver for its devices {ending.ended}: {ending.detail or ending.signal}")
+    return observed(ending.value["gpus"], ending.value["via"])
 
 
 def _scratch() -> dict[str, Any]:
@@ -82,9 +81,9 @@ def _scratch() -> dict[str, Any]:
         folder = tempfile.gettempdir()
         state = os.statvfs(folder)
     except OSError as error:
-        return inner.lost(f"there is no folder for temporary files: {error}")
+        return lost(f"there is no folder for temporary files: {error}")
     said = {"path": folder, "free": state.f_bavail * state.f_frsize, "runs": not state.f_flag & os.ST_NOEXEC}
-    return inner.observed(said, "statvfs")
+    return observed(said, "statvfs")
 
 
 def _mapped(seen: list[dict[str, str]], said: dict[str, Any]) -> list[dict[str, Any]]:
@@ -114,26 +113,26 @@ def _runner(said: dict[str, Any], wish: str) -> str:
 def _alive(wish: live.Wish, budget_s: float, document: dict[str, Any]) -> None:
     """Fills in what only a process that loads the package can tell."""
     told, linked, why = live.link(wish, min(_LINK_S, budget_s))
-    document["link"] = inner.observed(told, "dlopen, RTLD_NOW") if told is not None else inner.lost(why)
+    document["link"] = observed(told, "dlopen, RTLD_NOW") if told is not None else lost(why)
     ended, heard = live.run(wish, budget_s)
-    document["run"] = inner.observed(ended, live.CHECKS + "=1")
+    document["run"] = observed(ended, live.CHECKS + "=1")
     missing = str(heard.get("inputs_missing") or f"the run came no further than: {ended['stage']}")
     document["inputs"] = (
-        inner.observed(heard["inputs"], wish.factory or "made from the package's own description")
+        observed(heard["inputs"], wish.factory or "made from the package's own description")
         if "inputs" in heard
-        else inner.lost(missing)
+        else lost(missing)
     )
     document["torch"] = (
-        inner.observed(heard["torch"], "torch.__version__")
+        observed(heard["torch"], "torch.__version__")
         if "torch" in heard
-        else inner.lost(f"importing torch ended: {ended['detail'] or ended['signal'] or ended['ended']}")
+        else lost(f"importing torch ended: {ended['detail'] or ended['signal'] or ended['ended']}")
     )
     seen = [*heard["mapped"], *({**one, "stage": "load"} for one in linked if one["stage"] in ("link", "end"))]
     found = _mapped(seen, wish.package)
-    document["mapped"] = inner.observed(found, "dl_iterate_phdr") if found else inner.lost("no process came up")
+    document["mapped"] = observed(found, "dl_iterate_phdr") if found else lost("no process came up")
     if ended["ended"] == "killed":
         trail, why = live.trail(wish, min(budget_s, 60 + 3 * ended["seconds"]))
-        document["trail"] = inner.observed(trail, "ptrace") if trail is not None else inner.lost(why)
+        document["trail"] = observed(trail, "ptrace") if trail is not None else lost(why)
 
 
 def main(argv: list[str]) -> dict[str, Any]:
@@ -147,17 +146,17 @@ def main(argv: list[str]) -> dict[str, Any]:
         raise SystemExit(2) from None
     said, places = package.read(path, options["--model"])
     gone = f"the package cannot be read: {said['error']}" if said["error"] else ""
-    lost = inner.lost(gone or "it was not tried")
+    untried = lost(gone or "it was not tried")
     document: dict[str, Any] = {
-        "package": inner.observed(said, "its bytes"),
-        "machine": inner.observed(platform.machine(), "uname"),
+        "package": observed(said, "its bytes"),
+        "machine": observed(platform.machine(), "uname"),
         "flags": _cpu_flags(),
         "gpus": _capabilities(),
         "scratch": _scratch(),
         "compilers": compilers.observe(),
-        "variables": inner.observed(environ.variables(os.environ), "environ"),
-        **dict.fromkeys(("torch", "mapped", "link", "inputs", "run"), lost),
-        "trail": inner.lost(gone or "nothing died"),
+        "variables": observed(environ.variables(os.environ), "environ"),
+        **dict.fromkeys(("torch", "mapped", "link", "inputs", "run"), untried),
+        "trail": lost(gone or "nothing died"),
     }
     if not gone:
         runner = _runner(said, options["--runner"])

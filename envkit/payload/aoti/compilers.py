@@ -12,9 +12,9 @@ import subprocess
 import tempfile
 from typing import Any
 
-from envkit.payload import waits
+from envkit.payload import programs
 from envkit.payload.aoti import package
-from envkit.payload.probe import inner
+from envkit.payload.probe.report import observed
 
 _LINK_S = 60.0
 _OTHERS = 3
@@ -28,16 +28,9 @@ extern "C" __attribute__((visibility("default"))) int plain(void) { return std::
 def _told(command: list[str], timeout_s: float) -> tuple[int, str]:
     """The exit code and all that a command prints; 127 and the reason where it does not run or does not end."""
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=timeout_s * waits.LONGEST,
-        )
+        return programs.told(command, timeout_s)
     except (OSError, subprocess.SubprocessError) as error:
         return 127, str(error)
-    return done.returncode, done.stdout.decode("utf-8", "replace").strip()
 
 
 def _linked(path: str) -> tuple[str, str]:
@@ -97,8 +90,8 @@ def observe() -> dict[str, Any]:
     name = os.environ.get("CXX") or "g++"
     first = shutil.which(name)
     if not first:
-        return inner.observed([], f"{name} is not in PATH")
+        return observed([], f"{name} is not in PATH")
     seen = [_one(first)]
     if seen[0]["links"] != "shared":
         seen.extend(_one(path) for path in _others(first))
-    return inner.observed(seen, f"$CXX is {name}" if os.environ.get("CXX") else "g++ in PATH, for $CXX is not set")
+    return observed(seen, f"$CXX is {name}" if os.environ.get("CXX") else "g++ in PATH, for $CXX is not set")

@@ -46,11 +46,9 @@ class _Child:
 
 
 def _follow(wish: work.Wish, budget_s: float) -> tuple[isolate.Ending, _Child]:
-    ends: list[isolate.Ending] = []
     child = _Child()
     task = isolate.Task("placement", "", budget_s, lambda say: work.follow(wish, say), heard=child.heard)
-    isolate.run([[task]], budget_s, lambda _, end: ends.append(end))
-    return ends[0], child
+    return isolate.run_one(task), child
 
 
 def _another_way(how: str, followed: dict[str, Any] | None, ending: isolate.Ending) -> str:

@@ -158,9 +158,7 @@ class Watch:
         self.refusal = {
             "kind": kind,
             "op": name,
-            "where": site.where,
-            "source": site.source,
-            "module": site.module,
+            **site._asdict(),
             "message": message[:1000],
             "tensors": [self.operand(each) for each in tensors[:8]],
         }

@@ -90,9 +90,7 @@ def told_error(error: BaseException, places: Places, stage: str) -> dict[str, An
         "stage": stage,
         "kind": type(error).__name__,
         "message": type(error).__name__ + (f": {text}" if text else ""),
-        "where": site.where,
-        "source": site.source,
-        "module": site.module,
+        **site._asdict(),
         "by_user": isinstance(error, (NotGiven, SystemExit)) or places.raised_by_user(error),
     }
 
@@ -110,9 +108,7 @@ def _refusal(error: BaseException, watch: Watch, places: Places) -> dict[str, An
         return {
             "kind": "devices",
             "op": "",
-            "where": site.where,
-            "source": site.source,
-            "module": site.module,
+            **site._asdict(),
             "message": " ".join(text.split())[:1000],
             "tensors": [],
         }

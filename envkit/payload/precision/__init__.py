@@ -32,7 +32,6 @@ def main(argv: list[str]) -> dict[str, Any]:
     asked = _arguments(argv)
     started = time.monotonic()
     wish = work.Wish(asked.target, os.path.abspath(asked.code), asked.dtype, asked.autocast)
-    ends: list[isolate.Ending] = []
     heard: dict[str, Any] = {}
 
     def hear(said: dict[str, Any]) -> None:
@@ -42,8 +41,7 @@ def main(argv: list[str]) -> dict[str, Any]:
             sys.stderr.flush()
 
     task = isolate.Task("precision", "", asked.seconds, lambda say: work.follow(wish, say), heard=hear)
-    isolate.run([[task]], asked.seconds, lambda _, end: ends.append(end))
-    ending = ends[0]
+    ending = isolate.run_one(task)
     died = (ending.ended, ending.signal, ending.detail)
     ran = ending.value if ending.ended == "ran" else None
     return {

@@ -202,7 +202,7 @@ class Step:
             "dtypes": sorted({_plain(each.dtype) for each in tensors}),
             "devices": sorted({each.device.type for each in tensors}),
             "message": f"{type(error).__name__}: {' '.join(str(error).split())[:600]}",
-            **_placed(site),
+            **site._asdict(),
         }
 
     def _before(self, func: Any, name: str, args: Any, kwargs: Any, known: bool) -> dict[str, Any] | None:
@@ -280,7 +280,7 @@ class Step:
         if self.dtype == torch.float32 and name in PRODUCTS and not targets and len(self.products) < _REPLAYED:
             own = self._own(func, args, kwargs, out)
             if own is not None:
-                self.products.append({"op": name, "own_error": own, **_placed(site)})
+                self.products.append({"op": name, "own_error": own, **site._asdict()})
 
     def _opaque(self, name: str, out: Any, state: dict[str, Any], site: Site) -> None:
         """Of an operation without a shadow only what is not finite can be told."""
@@ -309,19 +309,16 @@ class Step:
         if whole:
             held.origin = held.steepest = held.bad = None
         if measured.bad or measured.both_bad:
-            kind = "overflow" if measured.largest > _limit(low) else "nan" if measured.nans else "infinity"
-            kind = kind if measured.bad else "everywhere"
             known = held.bad or state["bad"]
             fresh = known is None or (known["kind"] == "everywhere" and measured.bad and not measured.both_bad)
+            kind = _not_finite(measured, low)
             held.bad = self._event(name, site, state, measured, low, kind) if fresh else known
         worst = state["worst"]
         growth = measured.error / (state["error"] + self.eps)
         exploded = measured.error > math.sqrt(self.eps) and growth > 1.0 / math.sqrt(self.eps)
         if exploded and measured.error * self.scale < math.sqrt(self.eps):
-            event = self._event(name, site, state, measured, low, "growth")
             own = None if in_place else self._own(func, args, kwargs, low)
-            rounds = own is not None and own >= measured.error / 2
-            event["kind"] = "underflow" if measured.flushed > 0.5 else "rounding" if rounds else "cancellation"
+            event = self._event(name, site, state, measured, low, _explosion(measured, own))
             left = state["bad"] if state["was_bad"] else None  # x / inf is 0, and the division is not to blame
             held.origin = (worst.origin if worst else None) or left or event
         elif held.origin is None and worst is not None:
@@ -362,7 +359,7 @@ class Step:
             "limit": _limit(low),
             "count": measured.bad + measured.both_bad if measured else 0,
             "inputs_finite": not state["was_bad"],
-            **_placed(site),
+            **site._asdict(),
         }
 
     # What autocast passes by.
@@ -396,10 +393,26 @@ class Step:
         key = (kind, name, f"{site.where} {site.module}")
         if key not in self.holes and len(self.holes) >= _HOLES:
             return
-        entry = {"kind": kind, "op": name, "enabled": self.inside_autocast, "count": 0, "elements": 0, **_placed(site)}
+        entry = {"kind": kind, "op": name, "enabled": self.inside_autocast, "count": 0, "elements": 0, **site._asdict()}
         self.holes.setdefault(key, entry)
         self.holes[key]["count"] += 1
         self.holes[key]["elements"] += sum(int(each.numel()) for each in floats)
+
+
+def _not_finite(measured: Measured, low: Any) -> str:
+    """The kind of an event whose numbers are not finite; "everywhere" where they were not meant to be."""
+    if not measured.bad:
+        return "everywhere"
+    if measured.largest > _limit(low):
+        return "overflow"
+    return "nan" if measured.nans else "infinity"
+
+
+def _explosion(measured: Measured, own: float | None) -> str:
+    """The kind of an explosion; ``own`` is the error that the operation makes of exact inputs, None if not known."""
+    if measured.flushed > 0.5:
+        return "underflow"
+    return "rounding" if own is not None and own >= measured.error / 2 else "cancellation"
 
 
 def _limit(tensor: Any) -> float:
@@ -409,10 +422,6 @@ def _limit(tensor: Any) -> float:
 
 def _plain(dtype: Any) -> str:
     return str(dtype).replace("torch.", "")
-
-
-def _placed(site: Site) -> dict[str, str]:
-    return {"where": site.where, "source": site.source, "module": site.module}
 
 
 def checksum(tensors: list[Any]) -> int:

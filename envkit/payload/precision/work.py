@@ -225,8 +225,7 @@ def noisy(first: Step, second: Step) -> list[dict[str, Any]]:
         if name != again:
             break  # the two steps went different ways
         if took == took_again and gave != gave_again and len(found) < _NOISY:
-            entry = {"op": name, "where": site.where, "source": site.source, "module": site.module}
-            found.setdefault((name, f"{site.where} {site.module}"), entry)
+            found.setdefault((name, f"{site.where} {site.module}"), {"op": name, **site._asdict()})
     return list(found.values())
 
 

@@ -13,10 +13,11 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from envkit.payload.probe.child import Abreast, Child
+
 if TYPE_CHECKING:
     from envkit.payload.probe import wheels
-    from envkit.payload.probe.inner import Pipe
-    from envkit.payload.probe.outer import Abreast, Child
+    from envkit.payload.probe.report import Pipe
 
 _STEP_S = 60.0  # for the import of one, and for asking it; torch before it has what torch has
 _IMPORT = "import "
@@ -250,8 +251,6 @@ class Imports:
 
     def go_on(self) -> None:
         """Starts as many of the waiting ones as there is room for."""
-        from envkit.payload.probe.outer import Child
-
         while self._waiting and len(self._running()) < self._at_once:
             name = self._waiting.pop(0)["name"]
             child = Child(["--framework", name], _STEP_S, (_IMPORT + name, _ASK), self._env)

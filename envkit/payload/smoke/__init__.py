@@ -23,7 +23,7 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from envkit.payload import isolate
+from envkit.payload import isolate, programs
 from envkit.payload.smoke import (
     compilers,
     drills,
@@ -156,14 +156,6 @@ def _measure(job: Job, setting: Setting) -> dict[str, Any]:
     return {"measures": measures, "detail": bench.detail, "limits": bench.limits, "waited": waited_s}
 
 
-def _root() -> str:
-    """The entry of sys.path that this package came from: a folder or a zip."""
-    path = os.path.abspath(__file__)
-    for _ in range(__name__.count(".") + 2):
-        path = os.path.dirname(path)
-    return path
-
-
 def alone(words: str, budget: str, fd: str) -> None:
     """What a fresh interpreter does: the one job that ``words`` (JSON) describe, its end sent to the pipe ``fd``."""
     said = json.loads(words)
@@ -178,11 +170,8 @@ def _task(job: Job, asked: argparse.Namespace, setting: Setting) -> isolate.Task
     budget_s = case.seconds + (asked.import_seconds if case.start == "fresh" else 0.0)
     if case.start != "fresh" and not asked.sanitize:
         return isolate.Task(case.name, job.device, budget_s, lambda _: _measure(job, setting), label=job.sabotage)
-    # "-c" puts the working directory first, where the image's files may bear a module's name
-    path = f"sys.path[:] = [{_root()!r}] + [entry for entry in sys.path if entry]"
-    code = f"import sys; {path}; from {__name__} import alone; alone(*sys.argv[1:])"
     words = {"case": case._asdict(), "job": list(job[1:]), "setting": list(setting)}
-    argv: tuple[str, ...] = (sys.executable, "-c", code)
+    argv = programs.interpreter(__name__, "alone")
     if asked.sanitize:
         budget_s = (case.seconds + asked.import_seconds) * _SANITIZED
         argv = sanitize.command(asked.sanitize, argv, _log(case.name, job.device, setting))
@@ -289,14 +278,10 @@ def _find_gpus() -> dict[str, Any]:
     """The GPUs as a child sees them, since asking initialises the driver; ``error`` when it could not tell."""
     from envkit.payload.smoke import driver
 
-    found: list[dict[str, Any]] = []
-
-    def done(_: isolate.Task, ending: isolate.Ending) -> None:
-        lost = " ".join(filter(None, (ending.ended, ending.signal, ending.detail)))
-        found.append(ending.value if ending.ended == "ran" else {"gpus": None, "error": lost})
-
-    isolate.run([[isolate.Task("devices", "", _DEVICES_S, lambda _: driver.gpus())]], _DEVICES_S, done)
-    return found[0]
+    ending = isolate.run_one(isolate.Task("devices", "", _DEVICES_S, lambda _: driver.gpus()))
+    if ending.ended == "ran":
+        return dict(ending.value)
+    return {"gpus": None, "error": " ".join(filter(None, (ending.ended, ending.signal, ending.detail)))}
 
 
 def _rounds(kept: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:

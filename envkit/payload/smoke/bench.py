@@ -82,6 +82,11 @@ class Bench:
         """Ends the test because this machine lacks what it needs."""
         raise Unfit(reason)
 
+    def unfit_for(self, lacking: str) -> None:
+        """As ``unfit``, where ``lacking`` names something."""
+        if lacking:
+            self.unfit(lacking)
+
     def note(self, name: str, value: float) -> None:
         """Records a number; of several under one name the worst counts."""
         value = float(value)

@@ -104,10 +104,7 @@ def heard_end(
         _calm({})
         return work(say)
 
-    found: list[isolate.Ending] = []
-    task = isolate.Task("child", "", seconds, begin, heard=heard)
-    isolate.run([[task]], seconds, lambda _, ending: found.append(ending))
-    return found[0]
+    return isolate.run_one(isolate.Task("child", "", seconds, begin, heard=heard))
 
 
 def words(ending: isolate.Ending) -> str:

@@ -224,13 +224,7 @@ def in_child(work: Callable[[], Any], budget_s: float) -> Any:
 
     Raises Unfit where the child said so, CudaFault for a CUDA error in it, RuntimeError for any other end.
     """
-    ends: list[isolate.Ending] = []
-    task = isolate.Task("child", "", budget_s, lambda _: work())
-    isolate.run([[task]], budget_s, lambda _, ending: ends.append(ending))
-    return _value_of(ends[0])
-
-
-def _value_of(ending: isolate.Ending) -> Any:
+    ending = isolate.run_one(isolate.Task("child", "", budget_s, lambda _: work()))
     if ending.ended == "ran":
         return ending.value
     if ending.ended == "unfit":

@@ -194,11 +194,18 @@ def diagnose(said: Sequence[Sequence[Mapping[str, Any]]]) -> Diagnosis:
         blamed = killed or ended  # whose process died is the cause; an exception may be its echo on another rank
         seen = "; ".join(f"rank {rank} {_last_seen(places[rank], titles[rank])}" for rank in blamed)
         return Diagnosis("ended", tuple(blamed), top, seen)
+    return _at_one_step(places, top, title)
+
+
+def _at_one_step(places: Sequence[_Place], top: int, title: str) -> Diagnosis:
+    """As ``diagnose``, of ranks that all entered the step ``top`` and of which none ended with an error."""
     inside = [rank for rank, place in enumerate(places) if place.inside]
     if len(inside) == len(places):
-        return Diagnosis("stuck", (), top, f"all {len(said)} ranks are inside step {top} ({title}) and none comes out")
+        return Diagnosis(
+            "stuck", (), top, f"all {len(places)} ranks are inside step {top} ({title}) and none comes out"
+        )
     if inside:
-        out = [rank for rank in range(len(said)) if rank not in inside]
+        out = [rank for rank in range(len(places)) if rank not in inside]
         text = f"{named(inside)} did not come out of step {top} ({title}), which {named(out)} left"
         return Diagnosis("late", tuple(inside), top, text)
     return Diagnosis("idle", (), top, f"{_NOBODY}; the last was {top} ({title})" if top else "no rank said anything")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from envkit.payload.isolate import Task
 from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers import packages, stages
@@ -45,13 +44,7 @@ def _use(bench: Bench, path: str, given: tuple[Any, ...]) -> dict[str, Any]:
 
 def run(bench: Bench) -> None:
     """Measures ``exact.wrong``, the distances ``fp32``, ``objects.packed`` and ``inputs.accepted`` of wrong ones."""
-    lacking = packages.lacking()
-    if lacking:
-        bench.unfit(lacking)
+    bench.unfit_for(packages.lacking())
     if packages.checks_of_old():
         bench.detail = "this release builds the checks of inputs only into packages that are not optimised"
-    given = inputs(bench)
-    path = packages.built(bench, given, "cpu")
-    bench.note("objects.packed", packages.libraries(path))
-    loading = Task("loading the package", bench.device, packages.LOAD_S, lambda _: _use(bench, path, given))
-    stages.take(bench, stages.part(loading, lambda: packages.why_deadly(path)))
+    packages.build_and_use(bench, inputs(bench), "cpu", _use)

@@ -11,7 +11,6 @@ import importlib.util
 from typing import Any
 
 from envkit.payload import cuda_error
-from envkit.payload.isolate import Task
 from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers import packages, stages
@@ -59,13 +58,7 @@ def _use(bench: Bench, path: str, given: tuple[Any, ...]) -> dict[str, Any]:
 def run(bench: Bench) -> None:
     """Measures ``exact.wrong``, the distances ``fp32``, ``objects.packed``, and of wrong inputs how many were
     ``inputs.accepted`` and how many ``inputs.faulted``; ``device.offered`` says whether a wrong device was tried."""
-    lacking = packages.lacking()
     if importlib.util.find_spec("triton") is None:
-        lacking = "triton, which compiles for GPUs, is not installed"
-    if lacking:
-        bench.unfit(lacking)
-    given = inputs(bench)
-    path = packages.built(bench, given, bench.device)
-    bench.note("objects.packed", packages.libraries(path))
-    loading = Task("loading the package", bench.device, packages.LOAD_S, lambda _: _use(bench, path, given))
-    stages.take(bench, stages.part(loading, lambda: packages.why_deadly(path)))
+        bench.unfit("triton, which compiles for GPUs, is not installed")
+    bench.unfit_for(packages.lacking())
+    packages.build_and_use(bench, inputs(bench), bench.device, _use)

@@ -12,19 +12,11 @@ import shutil
 import sys
 from typing import Any
 
-from envkit.payload import isolate
+from envkit.payload import isolate, programs
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers import packages, stages
 from envkit.payload.smoke.compilers.lacking import compiler_names
 from envkit.payload.smoke.compilers.torch_compile import compare, inputs
-
-
-def _root() -> str:
-    """The entry of sys.path that this package came from: a folder or a zip."""
-    path = os.path.abspath(__file__)
-    for _ in range(__name__.count(".") + 1):
-        path = os.path.dirname(path)
-    return path
 
 
 def _use(path: str, sabotage: str) -> dict[str, Any]:
@@ -66,9 +58,7 @@ def _moved(bench: Bench, path: str) -> str:
 
 def run(bench: Bench) -> None:
     """Measures ``exact.wrong``, the distances ``fp32`` and ``compilers.found``, which should have been out of reach."""
-    lacking = packages.lacking()
-    if lacking:
-        bench.unfit(lacking)
+    bench.unfit_for(packages.lacking())
     path = packages.built(bench, inputs(bench), "cpu")
     home = dict(os.environ)
     moved = _moved(bench, path)
@@ -77,14 +67,7 @@ def run(bench: Bench) -> None:
         os.environ.update(home)  # the compiler that built the package is asked
         return packages.why_deadly(moved)
 
-    # "-c" puts the working directory first, where the image's files may bear a module's name
-    where = f"sys.path[:] = [{_root()!r}] + [entry for entry in sys.path if entry]"
-    code = f"import sys; {where}; from {__name__} import away; away(*sys.argv[1:])"
-    words = (moved, bench.sabotage, str(packages.LOAD_S))
-    loading = isolate.Task(
-        "loading the package in a fresh interpreter",
-        bench.device,
-        packages.LOAD_S,
-        argv=(sys.executable, "-c", code, *words),
-    )
+    argv = programs.interpreter(__name__, "away", (moved, bench.sabotage, str(packages.LOAD_S)))
+    name = "loading the package in a fresh interpreter"
+    loading = isolate.Task(name, bench.device, packages.LOAD_S, argv=argv)
     stages.take(bench, stages.part(loading, why))

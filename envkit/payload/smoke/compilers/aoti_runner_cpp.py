@@ -94,9 +94,7 @@ def _read(path: str, like: Any) -> Any:
 
 def run(bench: Bench) -> None:
     """Measures ``exact.wrong`` and the distances ``fp32``."""
-    lacking = packages.lacking()
-    if lacking:
-        bench.unfit(lacking)
+    bench.unfit_for(packages.lacking())
     header = "torch/csrc/inductor/aoti_package/model_package_loader.h"
     if not os.path.exists(os.path.join(os.path.dirname(torch.__file__), "include", header)):
         bench.unfit(f"this torch brings no header {header}")

@@ -155,9 +155,7 @@ def run(bench: Bench) -> None:
     ``graphs`` each took, ``cubins.made``, ``kernels.loaded``, and ``cudagraphs.recorded`` and ``.skipped``."""
     if importlib.util.find_spec("triton") is None:
         bench.unfit("triton, which compiles for GPUs, is not installed")
-    lacking = lacking_c("triton builds its launcher")
-    if lacking:
-        bench.unfit(lacking)
+    bench.unfit_for(lacking_c("triton builds its launcher"))
     folder = stages.own_folder(bench, "compile-gpu")
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(folder, "inductor")
     os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "triton")

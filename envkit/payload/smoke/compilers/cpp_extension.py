@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from envkit.payload.isolate import Task
 from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers import extensions, stages
@@ -61,9 +60,5 @@ def _use(bench: Bench) -> dict[str, Any]:
 
 def run(bench: Bench) -> None:
     """Measures ``fp32.wrong``, ``int64.wrong``, ``words.wrong`` of a string, ``error.lost`` and ``abi.wrong``."""
-    lacking = extensions.lacking_extension("torch builds its extensions")
-    if lacking:
-        bench.unfit(lacking)
-    folder = extensions.build_folder(bench, "cpp-extension")
-    task = Task("building and calling the extension", bench.device, extensions.BUILD_S, lambda _: _use(bench))
-    stages.take(bench, stages.part(task, lambda: extensions.why_deadly(folder)))
+    bench.unfit_for(extensions.lacking_extension("torch builds its extensions"))
+    extensions.build_and_use(bench, "cpp-extension", _use)

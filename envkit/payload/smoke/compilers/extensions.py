@@ -9,11 +9,14 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
+from envkit.payload.isolate import Task
 from envkit.payload.lazy import torch
 from envkit.payload.smoke.compilers import packages, stages
 from envkit.payload.smoke.compilers.lacking import lacking_headers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from envkit.payload.smoke.bench import Bench
 
 BUILD_S = 240.0
@@ -34,11 +37,12 @@ def lacking_extension(what: str) -> str:
     return lacking_headers(what)
 
 
-def build_folder(bench: Bench, name: str) -> str:
-    """Where torch builds the extensions of this test from now on."""
+def build_and_use(bench: Bench, name: str, use: Callable[[Bench], dict[str, Any]]) -> None:
+    """Has a process of its own build and ``use`` an extension, in a folder of this test's."""
     folder = stages.own_folder(bench, name)
     os.environ["TORCH_EXTENSIONS_DIR"] = folder
-    return folder
+    task = Task("building and calling the extension", bench.device, BUILD_S, lambda _: use(bench))
+    stages.take(bench, stages.part(task, lambda: why_deadly(folder)))
 
 
 def essence(said: str) -> str:

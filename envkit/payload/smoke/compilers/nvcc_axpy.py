@@ -10,10 +10,9 @@ import ctypes
 import glob
 import os
 import re
-import subprocess
 from typing import Any
 
-from envkit.payload import isolate, waits
+from envkit.payload import isolate, programs
 from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers import stages
@@ -106,18 +105,6 @@ _BUILD_S, _RUN_S = 150.0, 60.0
 _SAID = 2000
 
 
-def told(command: list[str], timeout_s: float) -> tuple[int, str]:
-    """The exit code of a command and what it printed; subprocess's own exceptions where it does not run or end."""
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=timeout_s * waits.LONGEST,  # the budget of the test, which knows of a busy machine, comes first
-    )
-    return done.returncode, done.stdout.decode("utf-8", "replace").strip()
-
-
 def toolkit(said: str) -> str:
     """The toolkit's folder by what ``nvcc --dryrun`` prints, since nvcc may be a wrapper; empty if it tells none."""
     found = re.search(r"^#\$ TOP=(.+)$", said, re.MULTILINE)
@@ -134,7 +121,7 @@ def cublas(root: str) -> str:
 
 def must(what: str, command: list[str], timeout_s: float) -> str:
     """What the command printed; raises stages.Ended, with the CUDA error that it names, where it does not return 0."""
-    code, said = told(command, timeout_s)
+    code, said = programs.told(command, timeout_s)
     if code == 0:
         return said
     error = re.search(r"^cuda: (\d+ \w+)$", said, re.MULTILINE)
@@ -148,7 +135,7 @@ def build(folder: str, arch: str) -> tuple[str, bool]:
     source, program = os.path.join(folder, "axpy.cu"), os.path.join(folder, "axpy")
     with open(source, "w") as file:
         file.write(SOURCE)
-    library = cublas(toolkit(told([nvcc(), "--dryrun", source, "-o", program], _RUN_S)[1]))
+    library = cublas(toolkit(programs.told([nvcc(), "--dryrun", source, "-o", program], _RUN_S)[1]))
     words = [nvcc(), f"-arch={arch}", source, "-o", program]
     if library:
         words += ["-DWITH_CUBLAS", "-L" + library, "-Xlinker", f"-rpath={library}", "-lcublas"]
@@ -163,9 +150,7 @@ def raw(tensor: Any) -> bytes:
 
 def run(bench: Bench) -> None:
     """Measures ``kernel.wrong``, ``cublas.offered`` and ``cublas.wrong``."""
-    lacking = lacking_nvcc("the program is built")
-    if lacking:
-        bench.unfit(lacking)
+    bench.unfit_for(lacking_nvcc("the program is built"))
     folder = stages.own_folder(bench, "nvcc-axpy")
     major, minor = torch.cuda.get_device_capability(bench.device)
     program, with_cublas = build(folder, f"sm_{major}{minor}")

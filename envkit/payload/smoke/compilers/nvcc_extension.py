@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from envkit.payload.isolate import Task
 from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers import extensions, stages
@@ -81,9 +80,5 @@ def _use(bench: Bench) -> dict[str, Any]:
 def run(bench: Bench) -> None:
     """Measures ``default.wrong`` and ``stream.wrong`` of two streams, ``guard.wrong`` with another device current."""
     what = "torch builds CUDA extensions"
-    lacking = lacking_nvcc(what) or extensions.lacking_extension(what)
-    if lacking:
-        bench.unfit(lacking)
-    folder = extensions.build_folder(bench, "nvcc-extension")
-    task = Task("building and calling the extension", bench.device, extensions.BUILD_S, lambda _: _use(bench))
-    stages.take(bench, stages.part(task, lambda: extensions.why_deadly(folder)))
+    bench.unfit_for(lacking_nvcc(what) or extensions.lacking_extension(what))
+    extensions.build_and_use(bench, "nvcc-extension", _use)

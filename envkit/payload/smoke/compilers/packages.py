@@ -15,6 +15,8 @@ from envkit.payload.smoke.compilers.lacking import lacking_cpp
 from envkit.payload.smoke.compilers.torch_compile import layer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from envkit.payload.smoke.bench import Bench
 
 CHECKS = "AOTI_RUNTIME_CHECK_INPUTS"  # read by the code that inductor generates, where the release knows it
@@ -91,6 +93,14 @@ def built(bench: Bench, given: tuple[Any, ...], device: str) -> str:
             finally:
                 shutil.rmtree(cache, ignore_errors=True)
     return path
+
+
+def build_and_use(bench: Bench, given: tuple[Any, ...], device: str, use: Callable[..., dict[str, Any]]) -> None:
+    """Has a process of its own ``use`` the built package; measures ``objects.packed`` beside what that measures."""
+    path = built(bench, given, device)
+    bench.note("objects.packed", libraries(path))
+    loading = Task("loading the package", bench.device, LOAD_S, lambda _: use(bench, path, given))
+    stages.take(bench, stages.part(loading, lambda: why_deadly(path)))
 
 
 def trust_the_processor() -> None:

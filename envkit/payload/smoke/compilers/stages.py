@@ -32,9 +32,7 @@ class Ended(cuda_error.Failed):
 def try_part(task: isolate.Task) -> isolate.Ending:
     """How one part ends; its last words are repeated on stderr unless it ran."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a part that dies is told and leaves no file
-    found: list[isolate.Ending] = []
-    isolate.run([[task]], task.budget_s, lambda _, ending: found.append(ending))
-    (ending,) = found
+    ending = isolate.run_one(task)
     if ending.ended != "ran":
         sys.stderr.write(ending.stderr_tail)
         sys.stderr.flush()

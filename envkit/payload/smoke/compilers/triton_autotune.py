@@ -199,9 +199,7 @@ def run(bench: Bench) -> None:
     ``large.accepted``, whether the crash was ``trap.missed`` or ``trap.unnamed``, and ``best.wrong``, ``best.refused``
     of the one that Triton's tuner chose."""
     module = kernels(bench, "triton-autotune", SOURCE)
-    lacking = lacking_c("triton builds its launcher")
-    if lacking:
-        bench.unfit(lacking)
+    bench.unfit_for(lacking_c("triton builds its launcher"))
 
     def attempt(waiting: list[int], heard: Callable[[Any], None]) -> isolate.Ending:
         return stages.try_part(

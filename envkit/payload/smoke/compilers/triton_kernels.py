@@ -21,8 +21,13 @@ def kernels(bench: Bench, name: str, source: str) -> Any:
         bench.unfit("triton is not installed")
     folder = stages.own_folder(bench, name)
     os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "cache")
+    return module_of(folder, name, source)
+
+
+def module_of(folder: str, name: str, source: str) -> Any:
+    """The module ``source``, written into ``folder``: triton reads a kernel's source from its file."""
     path = os.path.join(folder, "smoke_" + name.replace("-", "_") + ".py")
-    with open(path, "w") as file:  # triton reads a kernel's source from its file
+    with open(path, "w") as file:
         file.write(source)
     spec = importlib.util.spec_from_file_location(os.path.basename(path)[:-3], path)
     assert spec is not None and spec.loader is not None

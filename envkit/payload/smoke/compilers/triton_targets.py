@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from envkit.payload import isolate
 from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
+from envkit.payload.smoke.compilers.triton_kernels import module_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,17 +92,6 @@ def named_target(ptx: str) -> str:
     """The architecture that a PTX file names, without the suffix of what runs on no other: "sm_90" for sm_90a."""
     found = re.search(r"^\.target\s+(sm_\d+)[af]?\b", ptx, re.MULTILINE)
     return found[1] if found else ""
-
-
-def _kernels(folder: str) -> Any:
-    path = os.path.join(folder, "smoke_triton_targets.py")
-    with open(path, "w") as file:  # triton reads a kernel's source from its file
-        file.write(_SOURCE)
-    spec = importlib.util.spec_from_file_location("smoke_triton_targets", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def _can_be_told_a_gpu() -> bool:
@@ -183,7 +173,7 @@ def run(bench: Bench) -> None:
     folder = bench.folder()
     os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "triton-targets")
     os.environ.pop("TRITON_ALWAYS_COMPILE", None)  # with it the cache gives nothing back
-    module = _kernels(folder)
+    module = module_of(folder, "triton-targets", _SOURCE)
     bench.note("made", 0)
     for name in ("ptx.wrong", "cubin.wrong", "cache.wrong"):
         bench.count(name, 0)

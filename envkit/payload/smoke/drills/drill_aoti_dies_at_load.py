@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import zipfile
 from typing import Any
 
-from envkit.payload import isolate, waits
+from envkit.payload import isolate, programs
 from envkit.payload.smoke import drill
 from envkit.payload.smoke.bench import Bench
 
@@ -37,15 +36,9 @@ def _built(folder: str) -> bytes:
     source, target = os.path.join(folder, "drill-dies.cpp"), os.path.join(folder, "drill-dies.so")
     with open(source, "w", encoding="ascii") as file:
         file.write(_DIES)
-    done = subprocess.run(
-        [compiler, "-shared", "-fPIC", source, "-o", target],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=_BUILD_S * waits.LONGEST,
-    )
-    if done.returncode:
-        raise RuntimeError(f"{compiler} links no library: {done.stdout.decode('utf-8', 'replace').strip()[:500]}")
+    code, said = programs.told([compiler, "-shared", "-fPIC", source, "-o", target], _BUILD_S)
+    if code:
+        raise RuntimeError(f"{compiler} links no library: {said[:500]}")
     with open(target, "rb") as built:
         return built.read()
 

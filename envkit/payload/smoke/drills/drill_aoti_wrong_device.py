@@ -52,9 +52,7 @@ def _use(device: str, path: str, fault: bool, checks: str) -> dict[str, Any]:
 def run(bench: Bench) -> None:
     """Measures ``ready.wrong`` (right inputs), ``reported.wrong`` with checks, ``unchecked.wrong`` without,
     ``named.offered`` (whether this release checks devices) and ``after.wrong``."""
-    lacking = packages.lacking()
-    if lacking:
-        bench.unfit(lacking)
+    bench.unfit_for(packages.lacking())
     fault = drill.planted(bench)
     path = packages.built(bench, inputs(bench), bench.device)
     found = drill.ends(

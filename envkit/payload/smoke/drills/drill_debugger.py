@@ -9,14 +9,12 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import subprocess
 from typing import TYPE_CHECKING, Any
 
-from envkit.payload import waits
+from envkit.payload import programs
 from envkit.payload.smoke import drill, nvrtc, sanitize
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers.stages import own_folder
-from envkit.payload.smoke.drills.drill_sanitizer import interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,14 +85,7 @@ def refusal(said: str) -> str:
 def _used(tool: str, argv: tuple[str, ...], stem: str) -> str:
     said = ""
     for command in commands(tool, sanitize.found(tool), argv, stem):
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=_TOOL_S * waits.LONGEST,
-        )
-        said += done.stdout.decode("utf-8", "replace")
+        said += programs.told(command, _TOOL_S)[1] + "\n"
     return said[-20000:]
 
 
@@ -109,7 +100,7 @@ def run(bench: Bench) -> None:
         bench.unfit(f"there is none of {', '.join(TOOLS)} in PATH or in a CUDA toolkit")
     nvrtc.Compiler()  # which says that there is none before anything is started
     folder = own_folder(bench, "drill-debugger")
-    argv = interpreter("launch", [bench.device, str(int(drill.planted(bench)))], __name__)
+    argv = programs.interpreter(__name__, "launch", [bench.device, str(int(drill.planted(bench)))])
 
     def work(tool: str) -> Callable[[], Any]:
         return lambda: _used(tool, argv, os.path.join(folder, tool))

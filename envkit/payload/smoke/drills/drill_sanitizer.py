@@ -9,11 +9,9 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from envkit.payload import waits
+from envkit.payload import programs
 from envkit.payload.smoke import drill, nvrtc, sanitize
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers.stages import own_folder
@@ -102,41 +100,15 @@ def planted(device: str, tool: str, fault: str, target: str) -> None:
         json.dump({"code": code, "wrong": wrong}, file)
 
 
-def _root() -> str:
-    """The entry of sys.path that this package came from: a folder or a zip."""
-    path = os.path.abspath(__file__)
-    for _ in range(__name__.count(".") + 1):
-        path = os.path.dirname(path)
-    return path
-
-
-def interpreter(function: str, words: list[str], module: str = __name__) -> tuple[str, ...]:
-    """The command of a fresh interpreter that calls a function of this payload with texts."""
-    # "-c" puts the working directory first, where the image's files may bear a module's name
-    path = f"sys.path[:] = [{_root()!r}] + [entry for entry in sys.path if entry]"
-    return (
-        sys.executable,
-        "-c",
-        f"import sys; {path}; from {module} import {function}; {function}(*sys.argv[1:])",
-        *words,
-    )
-
-
 def _watched(program: _Program, folder: str) -> dict[str, Any]:
     """Runs the program under its tool: what the tool found and how the program ended."""
     stem = os.path.join(folder, f"{program.tool}-{int(program.fault)}-{program.device.replace(':', '')}")
     target, log = stem + ".json", stem + ".log"
-    argv = interpreter("planted", [program.device, program.tool, str(int(program.fault)), target])
-    done = subprocess.run(
-        sanitize.command(program.tool, argv, log),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=_TOOL_S * waits.LONGEST,
-    )
-    said = done.stdout.decode("utf-8", "replace").strip()[-600:]
+    argv = programs.interpreter(__name__, "planted", [program.device, program.tool, str(int(program.fault)), target])
+    code, said = programs.told(sanitize.command(program.tool, argv, log), _TOOL_S)
+    said = said[-600:]
     if not os.path.exists(log):
-        raise RuntimeError(f"compute-sanitizer left with {done.returncode} and without its log: {said}")
+        raise RuntimeError(f"compute-sanitizer left with {code} and without its log: {said}")
     with open(log, encoding="utf-8", errors="replace") as file:
         report = sanitize.read(file.read())
     ended: dict[str, Any] = {}

@@ -1,25 +1,16 @@
 """The CUDA driver alone, through ctypes and PTX text: needs no torch and no toolkit."""
 
 from envkit.payload.smoke.case import Case
+from envkit.payload.smoke.sanitize import TOOLS
 
-_NEEDS = ("driver-context",)
-_TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+_BARE = Case("", cpu=False, start="bare", saboteurs=("ulp", "one"), needs=("driver-context",))
+_PTX = _BARE._replace(saboteurs=("ulp", "order"), needs=("driver-ptx",))
 
 CASES = (
-    Case("driver-context", cpu=False, start="bare", alone=True, saboteurs=("ulp", "one")),
-    Case("driver-ptx", cpu=False, start="bare", saboteurs=("ulp", "one", "block"), needs=_NEEDS, sanitize=_TOOLS),
-    Case("driver-copies", cpu=False, start="bare", saboteurs=("ulp", "one"), needs=_NEEDS),
-    Case("driver-launches", cpu=False, start="bare", saboteurs=("ulp", "order"), needs=("driver-ptx",)),
-    Case("driver-events", cpu=False, start="bare", saboteurs=("ulp", "order"), needs=("driver-ptx",)),
-    Case(
-        "driver-memory",
-        stress=True,
-        cpu=False,
-        start="bare",
-        level="full",
-        alone=True,
-        saboteurs=("one",),
-        needs=("driver-ptx",),
-        seconds=120.0,
-    ),
+    _BARE._replace(name="driver-context", alone=True, needs=()),
+    _BARE._replace(name="driver-ptx", saboteurs=("ulp", "one", "block"), sanitize=TOOLS),
+    _BARE._replace(name="driver-copies"),
+    _PTX._replace(name="driver-launches"),
+    _PTX._replace(name="driver-events"),
+    _PTX._replace(name="driver-memory", stress=True, level="full", alone=True, saboteurs=("one",), seconds=120.0),
 )

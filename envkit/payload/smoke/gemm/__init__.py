@@ -2,31 +2,24 @@
 
 from envkit.payload.smoke.case import Case
 
+_EXACT = ("ulp", "one", "nan", "scale", "block")
+_CLOSE = ("ulp", "nan", "scale", "block")
+_FULL = Case("", level="full", saboteurs=_CLOSE, needs=("gemm-exact",))
+_ON_GPU = _FULL._replace(cpu=False)
+
 CASES = (
-    Case("gemm-exact", stress=True, saboteurs=("ulp", "one", "nan", "scale", "block")),
-    Case("gemm-random", saboteurs=("ulp", "nan", "scale", "block"), needs=("gemm-exact",)),
-    Case(
-        "gemm-tf32-exact",
-        cpu=False,
-        level="full",
-        saboteurs=("ulp", "one", "nan", "scale", "block"),
-        needs=("gemm-exact",),
+    Case("gemm-exact", stress=True, saboteurs=_EXACT),
+    _FULL._replace(name="gemm-random", level="quick"),
+    _ON_GPU._replace(name="gemm-tf32-exact", saboteurs=_EXACT),
+    _FULL._replace(name="gemm-batched"),
+    _FULL._replace(name="gemm-fp8", stress=True),
+    _FULL._replace(name="gemm-int8", stress=True, saboteurs=("ulp", "one", "scale", "block"), needs=()),
+    _FULL._replace(name="gemm-odd-shapes", saboteurs=("ulp", "one", "nan", "block")),
+    _ON_GPU._replace(name="gemm-repeat", stress=True, saboteurs=("ulp", "nan", "block"), needs=("gemm-random",)),
+    _ON_GPU._replace(name="gemm-split-k", needs=("gemm-random",)),
+    _ON_GPU._replace(name="gemm-large", stress=True, saboteurs=("ulp", "nan", "block")),
+    _ON_GPU._replace(
+        name="gemm-cublas", saboteurs=("ulp", "nan", "block", "order"), needs=("gemm-exact", "streams-events")
     ),
-    Case("gemm-batched", level="full", saboteurs=("ulp", "nan", "scale", "block"), needs=("gemm-exact",)),
-    Case("gemm-fp8", stress=True, level="full", saboteurs=("ulp", "nan", "scale", "block"), needs=("gemm-exact",)),
-    Case("gemm-int8", stress=True, level="full", saboteurs=("ulp", "one", "scale", "block")),
-    Case("gemm-odd-shapes", level="full", saboteurs=("ulp", "one", "nan", "block"), needs=("gemm-exact",)),
-    Case(
-        "gemm-repeat", stress=True, cpu=False, level="full", saboteurs=("ulp", "nan", "block"), needs=("gemm-random",)
-    ),
-    Case("gemm-split-k", cpu=False, level="full", saboteurs=("ulp", "nan", "scale", "block"), needs=("gemm-random",)),
-    Case("gemm-large", stress=True, cpu=False, level="full", saboteurs=("ulp", "nan", "block"), needs=("gemm-exact",)),
-    Case(
-        "gemm-cublas",
-        cpu=False,
-        level="full",
-        saboteurs=("ulp", "nan", "block", "order"),
-        needs=("gemm-exact", "streams-events"),
-    ),
-    Case("gemm-complex", level="full", saboteurs=("ulp", "one", "nan", "block")),
+    _FULL._replace(name="gemm-complex", saboteurs=("ulp", "one", "nan", "block"), needs=()),
 )

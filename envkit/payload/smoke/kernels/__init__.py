@@ -1,50 +1,21 @@
 """Kernels that NVRTC compiles from source and the driver launches."""
 
 from envkit.payload.smoke.case import Case
+from envkit.payload.smoke.sanitize import TOOLS
 
 _NEEDS = ("driver-context", "vector-add-nvrtc")
-_TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+_PLAIN = Case("", cpu=False, start="bare", saboteurs=("ulp", "one", "block"), needs=_NEEDS, sanitize=TOOLS)
 
 CASES = (
-    Case(
-        "vector-add-nvrtc",
-        cpu=False,
-        start="bare",
-        saboteurs=("ulp", "one", "block"),
-        needs=("driver-context",),
-        sanitize=_TOOLS,
-    ),
-    Case(
-        "nvrtc-reduction",
-        cpu=False,
-        start="bare",
-        saboteurs=("ulp", "one", "order"),
-        needs=_NEEDS,
-        sanitize=_TOOLS,
-    ),
-    Case(
-        "nvrtc-grid-stride",
-        cpu=False,
-        start="bare",
-        saboteurs=("ulp", "one", "block"),
-        needs=_NEEDS,
-        sanitize=_TOOLS,
-    ),
-    Case(
-        "nvrtc-alignment",
-        cpu=False,
-        start="bare",
-        level="full",
-        saboteurs=("ulp", "one", "block"),
-        needs=_NEEDS,
-        sanitize=_TOOLS,
-    ),
-    Case(
-        "nvrtc-timer",
-        cpu=False,
-        start="bare",
+    _PLAIN._replace(name="vector-add-nvrtc", needs=("driver-context",)),
+    _PLAIN._replace(name="nvrtc-reduction", saboteurs=("ulp", "one", "order")),
+    _PLAIN._replace(name="nvrtc-grid-stride"),
+    _PLAIN._replace(name="nvrtc-alignment", level="full"),
+    _PLAIN._replace(
+        name="nvrtc-timer",
         level="full",
         saboteurs=("ulp", "one", "fault"),
         needs=("driver-events", *_NEEDS),
+        sanitize=(),
     ),
 )

@@ -15,12 +15,18 @@ from envkit.payload.smoke.bench import Bench, rounded
 _SHAPE = (2, 4, 256, 64)  # batch, heads, sequence, width
 
 
-def _formula(query: Any, key: Any, value: Any, causal: bool) -> Any:
+def formula(query: Any, key: Any, value: Any, causal: bool) -> Any:
+    """Attention as it is defined."""
     scores = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1])
     if causal:
         later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
         scores = scores.masked_fill(later, -math.inf)
     return scores.softmax(-1) @ value
+
+
+def kernel(query: Any, key: Any, value: Any, causal: bool) -> Any:
+    """Attention by the kernel that torch takes."""
+    return torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=causal)
 
 
 def run(bench: Bench) -> None:
@@ -39,13 +45,10 @@ def run(bench: Bench) -> None:
         (out * seed).sum().backward()  # a seed given to backward costs an import of a second
         return [out, *(leaf.grad for leaf in leaves)]
 
-    def kernel(query: Any, key: Any, value: Any, causal: bool) -> Any:
-        return torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=causal)
-
     def compare(name: str, dtype: Any) -> None:
         inputs = rounded(full, dtype)
         for causal in (False, True) if whole else (True,):
-            wanted = one_pass([tensor.double() for tensor in inputs], "cpu", _formula, causal)
+            wanted = one_pass([tensor.double() for tensor in inputs], "cpu", formula, causal)
             for place, got in enumerate(one_pass(inputs, bench.device, kernel, causal)):
                 bench.close(name, got, wanted[place])
 

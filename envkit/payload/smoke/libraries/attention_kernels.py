@@ -6,13 +6,13 @@ a head.  Half of the combinations of type, mask and width are taken, so that eac
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Any
 
 from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench, rounded
 from envkit.payload.smoke.libraries._compare import all_close, stale
+from envkit.payload.smoke.libraries.attention import formula, kernel
 
 KERNELS = (  # as the measures call them, as torch.nn.attention.SDPBackend does, and in the autograd node's name
     ("flash", "FLASH_ATTENTION", "FlashAttention"),
@@ -44,14 +44,6 @@ def _nodes(out: Any) -> list[str]:
     return names
 
 
-def _formula(query: Any, key: Any, value: Any, causal: bool) -> Any:
-    scores = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1])
-    if causal:
-        later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-        scores = scores.masked_fill(later, -math.inf)
-    return scores.softmax(-1) @ value
-
-
 def run(bench: Bench) -> None:
     """Measures the distances ``<kernel>-<dtype>-<mask>`` over output and gradients, and whether each is offered.
 
@@ -69,9 +61,6 @@ def run(bench: Bench) -> None:
         out = attend(query, key, value, causal)
         out.backward(seed)
         return [out, *(leaf.grad for leaf in leaves)]
-
-    def kernel(query: Any, key: Any, value: Any, causal: bool) -> Any:
-        return torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=causal)
 
     def compare(name: str, long: str, node: str, inputs: list[Any], wanted: list[Any], causal: bool) -> None:
         backend = getattr(SDPBackend, long, None)
@@ -98,7 +87,7 @@ def run(bench: Bench) -> None:
                 for length in (lengths[0], lengths[1], lengths[1], lengths[0])
             ]
             inputs = rounded(full, dtype)
-            wanted = one_pass([tensor.double() for tensor in inputs], "cpu", _formula, causal)
+            wanted = one_pass([tensor.double() for tensor in inputs], "cpu", formula, causal)
             for short, long, node in KERNELS:
                 name = f"{short}-{dtype_name}-{'causal' if causal else 'plain'}"
                 bench.attempt(name, partial(compare, name, long, node, inputs, wanted, causal))

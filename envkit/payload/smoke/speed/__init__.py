@@ -2,26 +2,16 @@
 
 from envkit.payload.smoke.case import Case
 
+_WHOLE = ("ulp", "one", "scale", "block")
+_ALONE = Case("", cpu=False, alone=True, level="full", saboteurs=("ulp", "one", "nan", "scale", "block"))
+_GEMM = _ALONE._replace(needs=("gemm-exact",))
+
 CASES = (
-    Case("speed-copy", stress=True, cpu=False, alone=True, saboteurs=("ulp", "one", "scale", "block")),
-    Case("speed-gemm", cpu=False, alone=True, saboteurs=("ulp", "one", "nan", "scale", "block"), needs=("gemm-exact",)),
-    Case("speed-triad", cpu=False, alone=True, level="full", saboteurs=("ulp", "one", "nan", "scale", "block")),
-    Case("speed-host-copies", cpu=False, alone=True, level="full", saboteurs=("ulp", "one", "scale", "block")),
-    Case(
-        "speed-attention",
-        cpu=False,
-        alone=True,
-        level="full",
-        saboteurs=("ulp", "nan", "scale", "block"),
-        needs=("attention",),
-    ),
-    Case("speed-launch", cpu=False, alone=True, level="full", saboteurs=("ulp", "one", "scale", "block")),
-    Case(
-        "speed-sustained",
-        cpu=False,
-        alone=True,
-        level="stress",
-        saboteurs=("ulp", "one", "nan", "scale", "block"),
-        needs=("gemm-exact",),
-    ),
+    _ALONE._replace(name="speed-copy", stress=True, level="quick", saboteurs=_WHOLE),
+    _GEMM._replace(name="speed-gemm", level="quick"),
+    _ALONE._replace(name="speed-triad"),
+    _ALONE._replace(name="speed-host-copies", saboteurs=_WHOLE),
+    _ALONE._replace(name="speed-attention", saboteurs=("ulp", "nan", "scale", "block"), needs=("attention",)),
+    _ALONE._replace(name="speed-launch", saboteurs=_WHOLE),
+    _GEMM._replace(name="speed-sustained", level="stress"),
 )

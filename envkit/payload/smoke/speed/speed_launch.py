@@ -32,7 +32,6 @@ _PTX = b"""
 }
 """
 _CAPABILITY = 70  # the oldest GPU that this text is for
-_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _ROUNDS = 9
 _LAUNCHES = 500  # fewer than a stream's queue holds, so that no launch waits for the GPU
@@ -45,11 +44,8 @@ class _Kernel:
 
     def __init__(self, driver: Driver, counter: int) -> None:
         self._driver = driver
-        module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
-        driver.call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(_PTX))
-        driver.call("cuModuleGetFunction", ctypes.byref(self._function), module, b"count")
-        self.stream = ctypes.c_void_p()
-        driver.call("cuStreamCreate", ctypes.byref(self.stream), _NON_BLOCKING)
+        self._function = driver.kernel(driver.module(_PTX, "PTX text"), "count")
+        self.stream = driver.stream()
         self._counter = ctypes.c_uint64(counter)
         self._parameters = (ctypes.c_void_p * 1)(ctypes.addressof(self._counter))
         self._launch = driver.library.cuLaunchKernel

@@ -24,9 +24,7 @@ def run(bench: Bench) -> None:
     ``temperature.c`` (the highest) and ``throttle.bits`` (all that were ever set)."""
     torch.cuda.set_device(bench.device)
     kind = product.KINDS[0]
-    reason = product.lacking(kind)
-    if reason:
-        bench.unfit(reason)
+    bench.unfit_for(product.lacking(kind))
     watch = clocks.of(bench.device)
     multiply = product.multiplier(kind, bench.device)
     size = product.fit(kind, multiply, bench)
