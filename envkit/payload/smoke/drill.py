@@ -1,12 +1,8 @@
 """Faults made on purpose, each in a process of its own, and the proof that they cost that process alone.
 
-A drill has three parts.  A child plants the fault and must end as the fault is documented to end: with this error by
-number and name, this signal, this exception.  A second child then computes an exact product on the same device.  The
-test's own process, which never touches CUDA, forks both and goes on.  Under the saboteur "fault" nothing is planted,
-and a drill that still calls its fault reported is a bad one.
-
-Measures: ``reported.wrong`` counts faults that were not reported as they should be, ``after.wrong`` what the next
-process computes wrong.
+A child plants the fault and must end as that fault is documented to end; a second child then computes an exact product
+on the same device.  Measures: ``reported.wrong`` counts faults that were not reported as they should be,
+``after.wrong`` what the next process computes wrong.
 """
 
 from __future__ import annotations

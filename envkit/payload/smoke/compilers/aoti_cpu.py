@@ -1,8 +1,7 @@
 """AOTInductor on the CPU: a model exported, compiled into a package, loaded, and run with right and wrong inputs.
 
-A package's machine code trusts its inputs: unless it is told to check them, it reads a tensor of another type, shape
-or layout as the one it was compiled for, and gives garbage or reads beyond the tensor's end.  Here it is told, and
-each wrong input must end in an error.  Loading can end the process, so another one does it.
+The package is told to check its inputs, so each wrong one must end in an error.  Loading can end the process, so
+another one does it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """AOTInductor on a GPU: a model compiled into a package, loaded, and run with right and wrong inputs.
 
-A CPU tensor given to a GPU's machine code is an address that the GPU cannot read: without the checks of inputs that
-means a sticky CUDA error, or numbers from elsewhere.  With the checks on, each wrong input must be refused before any
-kernel sees it, and the right ones must compute right afterwards.  One process builds, another loads.
+Each wrong input must be refused before any kernel sees it, and the right ones must compute right afterwards.
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
-"""An AOTInductor package away from home: loaded where no compiler is in PATH and triton cannot be imported.
-
-A package is built in one image and served in another.  A fresh interpreter loads a copy in another folder, after the
-folder that it was made in is gone, with an empty PATH and an empty cache; whatever the package still takes from where
-it was built is missing there.
-"""
+"""An AOTInductor package away from home: a fresh interpreter loads a copy in another folder, after the folder that it
+was made in is gone, with an empty PATH and cache, and where triton cannot be imported."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """torch.compile on the GPU: a small net, forward and backward, against itself in fp64 on the CPU.
 
-Three ways to compile it are taken: the default, one graph for many batch sizes, and CUDA graphs ("reduce-overhead"),
-which replay recorded launches on inputs that change every time.  As on the CPU, a fall back to eager computes right, so
-it is counted which graphs were compiled, how much machine code Triton made in this run's own folder, how many of
-inductor's kernels were loaded, and how many CUDA graphs were recorded.
+It is compiled by default, as one graph for many batch sizes, and with CUDA graphs ("reduce-overhead"), on inputs that
+change every time.  A fall back to eager computes right too, so what was compiled, loaded and recorded is counted.
 """
 
 from __future__ import annotations

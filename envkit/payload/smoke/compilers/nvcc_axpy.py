@@ -1,7 +1,6 @@
 """A CUDA program of one's own: compiled by nvcc for this GPU, linked with cudart and cuBLAS, run as a process.
 
-It reads two vectors of whole numbers from a file, adds one to the other with a kernel and again with cuBLAS, and writes
-both results; the copy back waits for the kernel by an event, on another stream.
+It adds whole numbers with a kernel and with cuBLAS; the copy back waits for the kernel by an event, on another stream.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """A CUDA extension of torch, built by nvcc for this GPU and called on torch's streams.
 
-It launches on the stream that is current, on the device of its operand.  One that takes the default stream instead is
-right in every simple test and wrong beside other work; so its input is written on a stream of its own behind a long
-wait, and only a launch on that stream reads what was written.
+Its input is written on a stream of its own behind a long wait: a launch on the default stream reads what was before.
 """
 
 from __future__ import annotations

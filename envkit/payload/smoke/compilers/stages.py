@@ -1,7 +1,7 @@
 """Parts of a test in processes of their own, forked one after another from the test's process.
 
-A part that dies costs no more than its name and its last words, and what it did to CUDA goes with it.  The process of
-the test itself must not have touched CUDA, nor computed with several threads: a fork carries neither over.
+The process of the test itself must not have touched CUDA, nor computed with several threads: a fork carries neither
+over.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """torch.compile on the CPU: a small model, compiled by inductor and the image's C++ compiler, against eager.
 
-A compiler that is missing, or that cannot be run, is not enough to notice: torch.compile can be switched off, or fall
-back to eager, and then everything is right and nothing is compiled.  So it is counted which graphs were compiled, and
-which shared objects made in this run are mapped into this process at the end.
+torch.compile can be switched off, or fall back to eager, and all is right; so it is counted which graphs were compiled,
+and which shared objects made in this run are mapped into this process at the end.
 """
 
 from __future__ import annotations

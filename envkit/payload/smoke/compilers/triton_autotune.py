@@ -1,8 +1,7 @@
 """A Triton kernel tuned over configurations of which one asks for too much and one crashes.
 
-Tuning tries what may not work.  A configuration that needs more shared memory than there is must be refused by name,
-and one that faults on the GPU costs the process its CUDA context, so each is tried in a process that may die, and the
-tune goes on without it.  Then Triton's own tuner chooses among those that are left and the one that asks for too much.
+Each is tried in a process that may die, and the tune goes on without it.  Then Triton's own tuner chooses among those
+that are left and the one that asks for too much.
 """
 
 from __future__ import annotations

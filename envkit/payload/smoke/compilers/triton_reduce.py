@@ -1,8 +1,4 @@
-"""Reductions, scans and atomics in Triton, over rows that no block divides.
-
-These are what compiled models are made of besides products: they need the threads of a block to wait for one another,
-and atomics the blocks of a whole grid to add up.
-"""
+"""Reductions, scans and atomics in Triton, over rows that no block divides."""
 
 from __future__ import annotations
 

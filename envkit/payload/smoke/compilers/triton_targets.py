@@ -1,9 +1,8 @@
 """Triton kernels compiled for GPUs that need not be here: PTX and machine code by Triton and the assembler it brings.
 
-The targets are the architectures that the run was told, or those that this torch holds kernels for.  Each target has
-a process of its own, because LLVM ends the process over a target that it cannot serve.
-What came out is read: the target that the PTX names, and the machine, architecture and code that the ELF file holds.
-Compiled again, the same bytes must come from Triton's cache.  No driver is asked.
+The targets are the architectures that the run was told, or those that this torch holds kernels for; each has a process
+of its own, because LLVM ends the process over a target that it cannot serve.  What came out is read, and compiled again
+the same bytes must come from Triton's cache.
 """
 
 from __future__ import annotations

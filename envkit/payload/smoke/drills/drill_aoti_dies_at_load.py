@@ -1,8 +1,5 @@
-"""AOTInductor packages whose library cannot be loaded: one that is no library, and one whose constructor dies.
-
-The first must be an exception of Python's.  The second ends its process before torch can say anything, and that must be
-told as the signal that it is.
-"""
+"""AOTInductor packages whose library cannot be loaded: one that is no library, which must be an exception of Python's,
+and one whose constructor ends the process, which must be told as the signal that it is."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""A kernel's illegal access that shows itself in the matrix product after it.
+"""A kernel's illegal access that shows itself in the matrix product after it, as CUDA's or cuBLAS's error.
 
-Kernels run after their launch has returned, so a library that did nothing wrong is where the error comes out.  It must
-come out, as CUDA's or cuBLAS's error; and with CUDA_LAUNCH_BLOCKING=1 the launch that is to blame must be the one that
-fails.
+With CUDA_LAUNCH_BLOCKING=1 the launch that is to blame must be the one that fails.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Debugger and profilers, where the image has them: each must see one kernel of a program without a framework.
 
-A tool that is there and is refused what it needs (performance counters by the driver's setting, ptrace by the
-container's) says so; that is noted and is no fault of the image.
+That a tool is refused what it needs (performance counters, ptrace) is noted and is no fault of the image.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A fork of a process that uses CUDA: torch and the driver each refuse in the child, at once, and the parent goes on.
-
-CUDA's threads do not follow a fork.  What must never come of it is a child that waits for ever.
-"""
+"""A fork of a process that uses CUDA: torch and the driver each refuse in the child, at once, and the parent goes on."""
 
 from __future__ import annotations
 

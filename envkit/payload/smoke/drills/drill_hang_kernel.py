@@ -1,7 +1,6 @@
 """A kernel that never ends: its process is told as hung, can be killed, and leaves a GPU that computes right.
 
-The same kernel is first run with its end in sight, which also shows how long CUDA takes to start here; the process that
-hangs gets several times as long.
+The same kernel is first run with its end in sight; the process that hangs gets several times as long.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """compute-sanitizer finds what is planted for each of its tools, by kernel and line, and nothing in the clean twins.
 
-Each program is a fresh interpreter without a framework, under the tool; its kernel is compiled by NVRTC with the lines
-of its source.  The program writes how it ended to a file, and the tool what it found to another.
+Each program is a fresh interpreter without a framework, under the tool.
 """
 
 from __future__ import annotations

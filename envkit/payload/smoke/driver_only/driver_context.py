@@ -1,7 +1,6 @@
 """The driver makes a context, says sane things of the device, and gives all memory back that it gave out.
 
-The memory is counted for the whole device, so another process can change it meanwhile: a round whose count does not
-come back is repeated, for a leak recurs in every round and a neighbour's allocation does not.
+A round whose count does not come back is repeated: a leak recurs in every round, another process's allocation does not.
 """
 
 from __future__ import annotations

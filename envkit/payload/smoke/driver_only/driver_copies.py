@@ -1,7 +1,6 @@
 """Copies to the device, from it and within it, from pageable and from pinned memory, at odd sizes and offsets.
 
-Every byte is compared, and so is what lies around the copy: on the device by reading the whole piece back, on the
-host by a pattern in the buffer that is read into.
+Every byte is compared, and so is what lies around the copy on either side.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What the timer of an auto-tuner does, in a process of its own: streams and events, made, used and destroyed.
 
-A kernel of a known length is timed between two events, once in each of twenty turns, then everything is taken down and
-its module unloaded, five times over.  Times come from the device, and the host's own clock bounds them.  Afterwards
-this process, which had not touched CUDA before the child did, computes with a context of its own.
+Times come from the device, and the host's own clock bounds them.  Afterwards this process, which had not touched CUDA
+before the child did, computes with a context of its own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Ten thousand launches over two streams that wait for each other by events: their order, and what a launch costs.
 
-Each launch replaces one number by m times it plus s, with other numbers in either stream, so that the last value
-shows the order of all.  The first stream begins with a kernel that is busy for some milliseconds: a wait that is lost
-lets the second stream overtake it for certain.
+Each launch replaces one number by m times it plus s, so that the last value shows the order of all.  The first stream
+begins with a kernel that is busy for milliseconds: without the wait the second one overtakes it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Nine tenths of the free memory filled and read back: its own addresses, a walking bit, random numbers, complements.
 
-Each pass fills all of it before it reads any, so that what is read comes from memory and from no cache.  The device
-compares; the host gets how many words are wrong, where the first lies, and which bits ever differed.
+Each pass fills all of it before it reads any, so that what is read comes from no cache.  The device compares.
 """
 
 from __future__ import annotations

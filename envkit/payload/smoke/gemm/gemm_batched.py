@@ -1,7 +1,6 @@
 """Batched products over strided heads, and products with what libraries fuse behind them: bias, relu, gelu.
 
-All but gelu are exact, by integers that the type holds.  The fused gelu is the form with tanh on a GPU and the exact
-one on a CPU; the two differ by 2e-4 in norm.
+All but gelu are exact.  The fused gelu is the form with tanh on a GPU and the exact one on a CPU, 2e-4 apart in norm.
 """
 
 from __future__ import annotations

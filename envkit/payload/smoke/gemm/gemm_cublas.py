@@ -1,8 +1,7 @@
 """Two chains of products on two streams at once, each with a workspace of its own, and one that takes over the other.
 
-Every link multiplies by a permutation with signs, as a full matrix: the numbers stay integers however long the chain
-is, and where each must end is known.  The shape has few rows, so that the library splits its sums and needs a
-workspace.  One stream sleeps first, so that a product which does not wait for it reads NaN.
+Every link multiplies by a permutation with signs, so that where the integers must end is known.  The shape has few
+rows, so that the library needs a workspace.  One stream sleeps first: a product that does not wait for it reads NaN.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Products of small integers, which every floating type holds exactly: not one bit may differ.
-
-Operands are chosen so that no partial sum leaves the range in which the type holds every integer, and so that tf32
-would be exact too: this test asks whether the arithmetic is right, ``gemm-random`` how precise it is.
-"""
+"""Products of small integers, which every floating type, and tf32, holds exactly: not one bit may differ."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Products of 8-bit floats (e4m3) with a result in bf16: exact for integers, and as precise as bf16 for random numbers.
 
-``use_fast_accum`` leaves the sums in the tensor cores, which keep about 14 bits of them on some GPUs: integers whose
-sums stay below 1024 are exact all the same, random numbers get a limit of their own.
+``use_fast_accum`` keeps about 14 bits of the sums on some GPUs: random numbers get a limit of their own.
 """
 
 from __future__ import annotations

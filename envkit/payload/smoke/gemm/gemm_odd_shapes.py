@@ -1,8 +1,5 @@
-"""Products of awkward shapes: sizes that no tile divides, transposed and strided operands, bases moved by one element.
-
-Integers as in ``gemm-exact``, so that nothing may differ.  What lies beside an operand is NaN, so that reading it is
-seen, and so is what lies around the result, so that writing there is seen too.
-"""
+"""Products of integers of awkward shapes: sizes that no tile divides, transposed and strided operands, bases moved by
+one element.  What lies beside an operand and around the result is NaN, so that reading or writing there is seen."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""The same product a hundred times: every result has the bits of the first.
-
-A GPU that computes wrong now and then does so without any error.  Kernel, shape and addresses stay the same, so no
-order of additions changes either, and one differing bit is a fault.
-"""
+"""The same product a hundred times: kernel, shape and addresses are the same, so every result has the bits of the
+first."""
 
 from __future__ import annotations
 

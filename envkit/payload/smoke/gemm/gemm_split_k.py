@@ -1,8 +1,7 @@
 """Products with few elements and long sums, which libraries split among blocks and add up afterwards.
 
-The switch for reductions in reduced precision decides in which type the parts are added.  With the switch off the
-precision is that of any product, and parts that fp16 cannot hold must not reach it: sums of 100000 that cancel come out
-exact.  With it on, the error stays within what one rounding for each part explains.
+With the switch for reductions in reduced precision off, sums of 100000 that cancel come out exact; with it on, the
+error stays within what one rounding for each part explains.
 """
 
 from __future__ import annotations

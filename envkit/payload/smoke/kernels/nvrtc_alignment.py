@@ -1,8 +1,7 @@
 """Vector loads from every base: four floats, two halves or two bfloat16 at once, and words that lie at odd bytes.
 
-A vector load needs a base that is a multiple of its size.  Bases at all offsets that the element allows, 0 to 15 bytes,
-take a scalar head, vectors and a scalar tail; bases at odd bytes are read as two aligned words and shifted together.
-The numbers are small integers, so every result is exact, and what lies around the result must stay as it was.
+Bases at all offsets of 0 to 15 bytes take a scalar head, vectors and a scalar tail; bases at odd bytes are read as two
+aligned words.  The numbers are small integers, so every result is exact, and what lies around it must stay.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Integers reduced by a tree in shared memory and by atomics: sum, exclusive or, least and greatest, all exact.
 
-A barrier keeps the tree from reading what is not written yet.  One warp comes late to it on purpose, and what it has
-not written yet is a pattern, so that a barrier that does not hold shows in every block.
+One warp comes late to the barrier on purpose, so that one that does not hold shows in every block.
 """
 
 from __future__ import annotations

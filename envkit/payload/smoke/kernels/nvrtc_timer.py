@@ -1,7 +1,7 @@
 """A tune as an auto-tuner makes it, in a process of its own: twenty variants of a kernel compiled, timed, taken down.
 
-Two of them ask for more shared memory than the device has, one when it is compiled and one when it is launched: each
-must be refused by an error that leaves the process able to go on, and all others must compute right after it.
+Two of them ask for more shared memory than the device has: each must be refused by an error that leaves the process
+able to go on, and all others must compute right.
 """
 
 from __future__ import annotations

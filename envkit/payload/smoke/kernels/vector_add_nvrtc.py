@@ -1,7 +1,6 @@
-"""A kernel compiled by NVRTC and launched through the driver, with no framework between: exact.
+"""A kernel compiled by NVRTC, to machine code and to PTX, and launched through the driver, with no framework: exact.
 
-Compiled twice, to machine code for this GPU and to PTX that the driver compiles.  The kernels add unsigned integers,
-one by one and four by four, from bases that are aligned to 4 bytes only, and must leave what lies around the result.
+It adds one by one and four by four, from bases that are aligned to 4 bytes only, and must leave what lies around.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Each kernel of scaled dot product attention by force, and proof that it was the one that ran.
 
-Two lengths that are no multiple of a tile, queries and keys of different length where nothing is masked, two widths of
-a head.  Half of the combinations of type, mask and width are taken, so that each pair of them occurs.
+Half of the combinations of type, mask and width are taken, so that each pair of them occurs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""Convolutions of every kind a network uses, forward and backward, against fp64 on the CPU.
-
-Grouped, depthwise, dilated, transposed, pointwise, one with three channels, in one, two and three dimensions; in both
-memory layouts, and on a GPU also with the algorithm that cuDNN's own timing picks.
-"""
+"""Convolutions of every kind a network uses, in one, two and three dimensions and both memory layouts, forward and
+backward, against fp64 on the CPU; on a GPU also with the algorithm that cuDNN's own timing picks."""
 
 from __future__ import annotations
 

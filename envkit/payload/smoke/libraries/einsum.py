@@ -1,7 +1,4 @@
-"""Contractions of tensors against their definition: multiply, then sum.
-
-The numbers are small integers, so that every answer is exact.
-"""
+"""Contractions of tensors of small integers against their definition, multiply, then sum: exact."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Functions of one number, in units of the last place; special values, roundings to narrower types, integer division.
 
-The functions are compared with fp64.  The roundings are compared with the arithmetic that defines the types, worked out
-here, so that they mean something on a CPU as well.
+The functions are compared with fp64, the roundings with the arithmetic that defines the types.
 """
 
 from __future__ import annotations

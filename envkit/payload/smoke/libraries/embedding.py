@@ -1,7 +1,4 @@
-"""Embeddings, their losses and their sampling: what reads and writes by index, forward and backward.
-
-Sums of integers are exact whatever the order in which threads add; the rest is compared with fp64 on the CPU.
-"""
+"""Embeddings, their losses and their sampling, forward and backward: sums of integers exact, the rest against fp64."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A tensor of more than 2^31 elements: an offset that is kept in 32 bits writes and reads elsewhere.
 
-Each element is the sum of a number of its row and one of its column, modulo 256; sums of whole rows and columns see
-every element, and single ones are read and written on both sides of 2^31.
+Each element is the sum of a number of its row and one of its column, modulo 256; sums of rows and columns see every
+element.
 """
 
 from __future__ import annotations

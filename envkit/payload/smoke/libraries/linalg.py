@@ -1,7 +1,5 @@
-"""Factorisations by their residuals: QR, eigenvalues, SVD by each method, Cholesky, least squares, the inverse.
-
-One tall matrix and a batch of small ones, which take different kernels.
-"""
+"""Factorisations, of one tall matrix and of a batch of small ones, by their residuals: QR, eigenvalues, SVD by each
+method, Cholesky, least squares, the inverse."""
 
 from __future__ import annotations
 

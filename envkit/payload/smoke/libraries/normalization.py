@@ -1,7 +1,4 @@
-"""What runs along one axis: normalisations, softmax, sums, means, extremes and running sums.
-
-Rows that fit the kernels which keep a row in registers, and rows that do not; along the last axis and along the first.
-"""
+"""What runs along one axis: normalisations, softmax, sums, means, extremes and running sums, over short and long rows."""
 
 from __future__ import annotations
 

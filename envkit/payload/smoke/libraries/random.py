@@ -1,7 +1,5 @@
-"""Random numbers: a seed repeats them bit for bit, another one does not, and their moments are those of their kind.
-
-A moment is measured in its own standard errors, so that one limit holds for every size.
-"""
+"""Random numbers: a seed repeats them bit for bit, another one does not, and their moments, in standard errors, are
+those of their kind."""
 
 from __future__ import annotations
 

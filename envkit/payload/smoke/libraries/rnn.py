@@ -1,7 +1,4 @@
-"""LSTM and GRU of two layers in both directions, against the same network in fp64 on the CPU.
-
-Sequences are whole, or packed from several lengths.
-"""
+"""LSTM and GRU of two layers in both directions, on whole and on packed sequences, against the same network in fp64."""
 
 from __future__ import annotations
 

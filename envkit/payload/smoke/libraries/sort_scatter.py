@@ -1,7 +1,4 @@
-"""Sorting, searching, and writing to computed places, all with integers, so that every answer is exact.
-
-Many threads add to few places, in each type that has atomic additions; what they add up to is a number of that type.
-"""
+"""Sorting, searching, and writing to computed places, all with integers, so that every answer is exact."""
 
 from __future__ import annotations
 

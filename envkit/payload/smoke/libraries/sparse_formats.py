@@ -1,7 +1,4 @@
-"""Products in each sparse format with integers, so that the answer is exact: COO, CSR, BSR, and two of four.
-
-cuSPARSE links them at run time through nvJitLink, a library of its own; two of four is cuSPARSELt or CUTLASS.
-"""
+"""Products of integers in each sparse format: COO, CSR, BSR, and two of four (cuSPARSELt or CUTLASS), exact."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The caching allocator: memory used on two streams, its own statistics, and what lies in many blocks at once.
 
-A block that another stream still reads must not be given away when its tensor dies, if ``record_stream`` was called.
-The reader sleeps first, so that a block given away too early is overwritten long before it is read: blocks of a
-segment of their own are asked for again at once.
+The reader on the other stream sleeps first, so that a block given away too early, in spite of ``record_stream``, is
+overwritten before it is read.
 """
 
 from __future__ import annotations

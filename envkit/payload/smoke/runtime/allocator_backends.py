@@ -1,7 +1,6 @@
 """The same churn and the same exact product under each of the allocators that torch can be told to use.
 
-An allocator is chosen by the environment before torch is loaded, so each gets a process of its own, forked from one
-that has no torch.  What lies in a block is checked when it is given back: a block given to two owners is seen.
+An allocator is chosen before torch is loaded, so each gets a process forked from one that has no torch.
 """
 
 from __future__ import annotations

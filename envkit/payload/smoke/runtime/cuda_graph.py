@@ -1,8 +1,6 @@
 """A training step captured in a CUDA graph and replayed with new inputs: bit for bit what it gives without one.
 
-The step without a graph runs on the same side stream, so that both use the same kernels in the same order.  Every
-output is overwritten with NaN before a replay.  Random numbers inside a graph must go on from replay to replay as
-they do without one.
+Every output is overwritten with NaN before a replay, and random numbers must go on from replay to replay.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Eight host threads at once, each with a stream and a handle of its own, multiply matrices: exact.
-
-The products of many rounds are added up in place, so that one wrong round is seen at the end.
-"""
+"""Eight host threads at once, each with a stream and a handle of its own, multiply matrices and add them up: exact."""
 
 from __future__ import annotations
 

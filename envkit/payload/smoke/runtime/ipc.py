@@ -1,9 +1,5 @@
-"""A tensor shared with another process: what that one writes is read here, and the other way round.
-
-On a GPU the memory itself is shared by CUDA IPC, on a CPU by shared memory.  The other process is spawned, so that it
-has a CUDA context of its own; it takes seconds to come up, so that a reader that does not wait for its answer reads
-what was there before.
-"""
+"""A tensor shared with a spawned process, by CUDA IPC or shared memory: what that one writes is read here, and the
+other way round."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Twenty thousand small kernels in a row on two streams, far more than the queue holds: every one runs, in order.
 
-Now and then one stream hands a value to the other.  What the two do to it does not commute, and the first one sleeps
-before it, so that a stream that did not wait would come first.
+Now and then one stream, which sleeps first, hands the other a value; what the two do to it does not commute.
 """
 
 from __future__ import annotations

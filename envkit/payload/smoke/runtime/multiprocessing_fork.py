@@ -1,7 +1,6 @@
 """Processes started in each of Python's three ways compute right on the device, and so does their parent.
 
-A fork that comes before its parent uses CUDA must be able to use it; that is also what this suite itself rests on.
-Spawned workers and those of a fork server start while the parent has a context of its own.
+The fork comes before the parent uses CUDA; spawned workers and those of a fork server after it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Running out of GPU memory is an error of its own type that says what was asked, and leaves a process that works.
 
-The driver's own refusal is met with one request larger than the GPU.  The slow way, many blocks until no more fits,
-is walked under a cap on this process, so that nobody else on the GPU loses memory.
+The slow way, many blocks until no more fits, is walked under a cap on this process: nobody else loses memory.
 """
 
 from __future__ import annotations

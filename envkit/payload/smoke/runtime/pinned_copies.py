@@ -1,7 +1,6 @@
 """Copies from pinned memory to the GPU and back that do not block, of odd sizes between odd addresses.
 
-The stream sleeps before each pair of copies, so that what is read without waiting is what was there before.  The bytes
-around the target, on both sides, must stay as they were.
+The stream sleeps before each pair of copies; the bytes around the target, on both sides, must stay as they were.
 """
 
 from __future__ import annotations

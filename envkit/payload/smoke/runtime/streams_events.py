@@ -1,7 +1,6 @@
 """Two streams and events on one GPU, and copies from and to pinned memory that do not block: exact.
 
-A long sleep on the producing stream comes before every write, so that a consumer that did not wait would read what
-was there before.
+A sleep comes before every write, so that a consumer that did not wait reads what was there before.
 """
 
 from __future__ import annotations

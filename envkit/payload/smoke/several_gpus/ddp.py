@@ -1,8 +1,7 @@
 """Two steps of data-parallel training, one layer frozen, against one process with the whole batch in fp64.
 
-The batch is divided evenly, so the mean of the ranks' gradients is the gradient of the mean over the batch.  What is
-compared is how far the parameters moved: the start would hide a wrong step.  After each step all ranks must hold the
-same parameters, bit for bit.
+What is compared is how far the parameters moved: the start would hide a wrong step.  After each step all ranks must
+hold the same parameters, bit for bit.
 """
 
 from __future__ import annotations

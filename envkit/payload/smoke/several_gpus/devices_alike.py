@@ -1,9 +1,5 @@
 """The same work on every GPU while the current device is the first: a product, a gradient and a kernel compiled at run
-time, each equal to the CPU's result.
-
-Code that launches on the current device instead of its tensor's works on the first GPU alone; on the others it reads
-another GPU's memory, which is an illegal access or, with peer access, a wrong or late result.
-"""
+time, each equal to the CPU's result."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Two steps of sharded training (fully_shard), one layer frozen, against one process with the whole batch in fp64.
-
-Every parameter is divided among the ranks, gathered for each pass and its gradient reduced and scattered, so this
-crosses all-gather and reduce-scatter where the framework overlaps them with computing.
-"""
+"""Two steps of sharded training (fully_shard), one layer frozen, against one process with the whole batch in fp64."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
 """One rank misbehaves on purpose, and the monitor must name it: it stays away, brings another size, calls another
-operation, or dies.
-
-A job that hangs in a collective says nothing by itself until torch's watchdog gives up, by default after ten minutes,
-and then names the operation and seldom the rank.  The drill proves that the notes of the ranks are enough to tell who
-is missing, within seconds, and that nothing of the job is left afterwards.
+operation, or dies.  The notes of the ranks must tell who is missing, within seconds, and nothing of the job may stay.
 """
 
 from __future__ import annotations

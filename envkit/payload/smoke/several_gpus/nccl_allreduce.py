@@ -1,8 +1,7 @@
 """All-reduce of integers that each type holds exactly, in every size and type, in place and off its alignment: exact.
 
-The values are a function of rank and place, so each rank computes what all must have together.  They are multiples of
-the number of ranks, so that the mean is exact as well, and so small that no partial sum leaves the range in which the
-type holds every such multiple.
+The values are multiples of the number of ranks, so that the mean is exact as well, and so small that no partial sum
+leaves the range in which the type holds every such multiple.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Copies between all ordered pairs of GPUs, contiguous and strided, from and to odd addresses: every byte exact.
 
-The pattern tells place and source, and is computed anew on the receiving GPU to be compared there.  A contiguous copy
-is the driver's; a strided one is a kernel that writes over the link, where the GPUs can reach each other.  Broken peer
-access (IOMMU, access control services of a PCIe switch) shows here as wrong bytes or as a hang.
+A contiguous copy is the driver's; a strided one is a kernel that writes over the link.  Broken peer access (IOMMU,
+access control services of a PCIe switch) shows here as wrong bytes or as a hang.
 """
 
 from __future__ import annotations

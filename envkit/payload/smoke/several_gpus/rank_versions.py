@@ -1,7 +1,6 @@
 """Every rank tells what it runs on and with: torch, CUDA runtime, driver, cuDNN, the NCCL that is loaded, its GPU.
 
-NCCL is asked itself: what torch says is the version it was built with.  The ranks exchange their answers through the
-process group, as those of a job on several machines would.
+NCCL is asked itself: what torch says is the version it was built with.
 """
 
 from __future__ import annotations

@@ -1,10 +1,5 @@
 """The same small all-reduce under each of NCCL's ways between two GPUs of a machine, and one sentence about which is
-broken.
-
-A way that hangs, fails or computes wrong is told from its neighbours by what is turned off: this is the recipe that
-people follow by hand when a job hangs in its first collective.  Each way has ranks of its own, since NCCL reads its
-variables once a process.
-"""
+broken.  Each way has ranks of its own, since NCCL reads its variables once a process."""
 
 from __future__ import annotations
 

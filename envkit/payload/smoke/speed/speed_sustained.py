@@ -1,7 +1,6 @@
 """Ten seconds of bf16 products without a pause: what is left of the speed once power and heat have their say.
 
-Clocks, power, temperature and what holds the clocks down are read ten times a second meanwhile.  The first product and
-the last are the same work: they must be the same bits, and integers multiplied after the ten seconds must be right.
+The first product and the last must be the same bits, and integers multiplied after the ten seconds must be right.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Gradients of four micro batches add up to those of the whole batch, and are clipped to exactly the norm asked for.
 
-The net has small integer weights and inputs and a linear loss, so that every sum is an integer that fp32 holds: the
-order of additions cannot matter, and not one bit may differ from fp64 on the CPU.  The gradients that are clipped are
-crafted so that their norm and the factor are exact too.
+All numbers are integers that fp32 holds, so that not one bit may differ from fp64 on the CPU.
 """
 
 from __future__ import annotations

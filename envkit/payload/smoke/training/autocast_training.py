@@ -1,7 +1,6 @@
 """Twenty steps of a small net under autocast, in fp16 with a GradScaler and in bf16 without, against fp64 on the CPU.
 
-The losses of all steps and what the parameters moved by are compared, and the type of every result that autocast
-makes a promise of: convolutions and products in the low type, the loss and all gradients in fp32.
+Compared are the losses, what the parameters moved by, and the type of every result that autocast makes a promise of.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""Activation checkpointing gives, bit for bit, the gradients of the run without it: dropout's mask is drawn again.
-
-Both implementations are asked, in fp32 and under bf16 autocast; what the second forward pass must bring back is the
-state of the random numbers and that of autocast.
-"""
+"""Activation checkpointing, in both implementations, gives, bit for bit, the gradients of the run without it: the
+second forward pass brings back the state of the random numbers and that of autocast."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Two runs from one seed, with torch's deterministic algorithms, are the same bit for bit.
 
-The net holds what may sum in no fixed order otherwise: an embedding, a strided convolution, and indexed sums with many
-collisions.  The indexed sums are of integers as well, whose right result is known.
+The net holds what may sum in no fixed order otherwise: an embedding, a strided convolution, indexed sums.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """A transformer block trained half frozen and then wholly: every gradient against fp64 on the CPU.
 
-Faults of this shape have come from the field: training runs while part of the model is frozen and dies with an
-illegal access, or goes wrong, in the backward pass that follows unfreezing.  The block is also run under activation
-checkpointing, with a function behind it that brings its own backward pass, as such models have.
+The block is also run under activation checkpointing, with a function behind it that brings its own backward pass.
 """
 
 from __future__ import annotations

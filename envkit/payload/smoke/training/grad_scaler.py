@@ -1,8 +1,6 @@
 """GradScaler does exactly what it promises: a gradient that is not finite skips its step and lowers the scale.
 
-Parameters, gradients and rates are multiples of powers of two, so a step that is taken has one right result to the last
-bit.  A skipped step must leave parameters and the optimizer's state as they were, whichever tensor held the one bad
-element; so many good steps in a row double the scale.
+All numbers are multiples of powers of two, so a step that is taken has one right result to the last bit.
 """
 
 from __future__ import annotations

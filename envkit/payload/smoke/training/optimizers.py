@@ -1,7 +1,6 @@
 """SGD with momentum and AdamW, in each implementation that torch has of them, against their formulas in fp64.
 
-The gradients of ten steps are given, so that only the optimizer computes.  A run that is saved after five steps, loaded
-into a new optimizer and continued must be, bit for bit, the run that went on.
+A run that is saved, loaded into a new optimizer and continued must be, bit for bit, the run that went on.
 """
 
 from __future__ import annotations
