@@ -19,7 +19,6 @@ One process and one thread drive everything, because a process with threads must
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import json
 import os
@@ -28,17 +27,14 @@ import signal
 import sys
 import time
 import traceback
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-from envkit.payload import cuda_error, waits
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from envkit.payload import cuda_error, waits, watchdog
 
 TAIL_BYTES = 16384  # of a child's last words: a whole stack as faulthandler writes it, newest first, 100 frames at most
 _TICK_S = 0.02  # how often a child's end is looked for when its pipes are silent
 _DEATH_S = 5.0  # a process in an uninterruptible driver call outlives SIGKILL; do not wait for it for ever
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class Unfit(Exception):
@@ -199,7 +195,7 @@ def perform(work: Callable[[Callable[[Any], None]], Any], fd: int, budget_s: flo
 
 
 def _die_with(parent: int) -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    watchdog.die_with_parent()
     if os.getppid() != parent:  # it went before the kernel was asked
         os._exit(70)
 

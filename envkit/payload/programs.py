@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from envkit.payload import waits
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # a folder or a zip
 

@@ -13,10 +13,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
 
 LONGEST = 8.0  # times its budget: where a task ends in any case, however little of the machine it got
 _EVERY_S = 0.5  # compilers start processes that live for a second

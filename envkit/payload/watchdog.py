@@ -25,6 +25,11 @@ _DEATH_S = 5.0  # a process in an uninterruptible call of a driver outlives SIGK
 _KILLED = 128 + signal.SIGKILL
 
 
+def die_with_parent() -> None:
+    """Has the kernel kill this process when the one that forked it ends; it may have ended before this was asked."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
 def _parent_and_session(pid: int) -> tuple[int, int]:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -59,7 +64,7 @@ def _worker(work: Callable[[], int], guard: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
     os.setsid()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    die_with_parent()
     if os.getppid() != guard:  # it went before the kernel was asked
         os._exit(1)
     null = os.open(os.devnull, os.O_RDONLY)

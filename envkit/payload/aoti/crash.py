@@ -12,19 +12,16 @@ import faulthandler
 import os
 import signal
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from envkit.payload import elf
+from envkit.payload import elf, watchdog
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-# linux/ptrace.h, linux/elf.h, linux/wait.h, linux/prctl.h
+# linux/ptrace.h, linux/elf.h, linux/wait.h
 _CONT, _SEIZE, _GETREGSET = 7, 0x4206, 0x4204
 _TRACE_CLONE, _EXIT_KILL = 0x8, 0x100000
 _NT_PRSTATUS = 1
 _ALL_CHILDREN = 0x40000000
-_PR_SET_PDEATHSIG = 1
 _FATAL = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT, signal.SIGTRAP})
 # Where struct user_regs keeps the program counter and the stack pointer, in words (sys/user.h, asm/ptrace.h).
 _REGISTERS = {"x86_64": (16, 19), "aarch64": (32, 31)}
@@ -173,7 +170,7 @@ def _trail(pid: int, machine: str) -> list[dict[str, Any]]:
 def _traced(work: Callable[[], Any], ready: int) -> None:
     """The process that is watched; it never returns."""
     try:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        watchdog.die_with_parent()
         os.read(ready, 1)
         work()
         os._exit(0)

@@ -7,14 +7,12 @@ import importlib
 import os
 import sys
 import tempfile
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from envkit.payload import isolate
 from envkit.payload.aoti import crash
 from envkit.payload.probe import maps
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CHECKS = "AOTI_RUNTIME_CHECK_INPUTS"  # read once by the generated code, at the first call
 _TAIL = 6000  # characters of a dead child's stderr that travel

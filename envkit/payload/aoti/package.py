@@ -15,12 +15,10 @@ import re
 import struct
 import zipfile
 import zlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from envkit.payload import elf
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _MEMBERS = 20000  # a package of many models has hundreds
 _TEXT = 64 << 20  # bytes of a source or of read-only data that are looked through

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from envkit.payload.placement.watch import tensors_in
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 _NAMES = 4  # of one group that are told
 _LOST = 8  # tensors of an optimizer's state that are told one by one

@@ -10,10 +10,10 @@ import linecache
 import os
 import sys
 import sysconfig
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from types import FrameType, TracebackType
 
 _OWN = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

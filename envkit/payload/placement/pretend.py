@@ -8,14 +8,13 @@ memory.  Both change torch for the whole process, which is a child made for this
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from envkit.payload.placement.lines import caller
 from envkit.payload.placement.watch import PRODUCTS, Refused, storage_of, tensors_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from envkit.payload.placement.watch import Watch
 
 _PRUNE = 4096  # remembered memories between two looks for those that are gone

@@ -7,13 +7,12 @@ dtype.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from envkit.payload.placement.lines import caller
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from envkit.payload.placement.lines import Places, Site
 
 _LINES = 200  # lines that are told of one run; a loop that syncs does so at one of them

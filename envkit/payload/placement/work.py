@@ -7,14 +7,12 @@ import importlib
 import os
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from envkit.payload.placement import census, pretend, ranks
 from envkit.payload.placement.lines import Places, caller
 from envkit.payload.placement.watch import Watch, make_mode, tensors_in
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 HOW = ("run", "fake", "trace")
 _DEVICE_WORDS = ("same device", "two devices", "different device", "on cpu", "is on cuda", "input_device")

@@ -8,13 +8,11 @@ It goes when its storage goes, so the memory is that of the live tensors times t
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from envkit.payload.lazy import torch
 from envkit.payload.placement.watch import op_name, tensors_in
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _SWEEP = 64  # operations between two looks for storages that went
 _FRESH = 1 << 26  # bytes of new shadows after which one looks sooner

@@ -15,6 +15,7 @@ import contextlib
 import math
 import os
 import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from envkit.payload.lazy import torch
@@ -23,8 +24,6 @@ from envkit.payload.placement.watch import op_name, storage_of, tensors_in
 from envkit.payload.precision import shadow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from envkit.payload.placement.lines import Places
 
 _MOST = 1e30  # what a ratio is cut to, for a document has no infinity

@@ -7,7 +7,8 @@ import math
 import os
 import random
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from envkit.payload.lazy import torch
 from envkit.payload.placement.lines import Places
@@ -15,9 +16,6 @@ from envkit.payload.placement.watch import tensors_in
 from envkit.payload.placement.work import Given, factory_of, given, told_error, untouched
 from envkit.payload.precision import shadow
 from envkit.payload.precision.watch import Measured, Step, autocast_on, make_modes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 DTYPES = ("bfloat16", "float16", "float32")
 _NAMED = 12  # gradients that are told one by one, the worst first

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import json
 import os
@@ -13,9 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from envkit.payload import waits
+from envkit.payload import waits, watchdog
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LOOK_S = 0.1  # how often it is looked what the child waits for
 
 
@@ -32,7 +30,7 @@ def how_it_died(status: int) -> str:
 
 def _answer(questions: Sequence[Callable[[], Any]], pipe: int) -> None:
     # Who asked may die before it has the answer, and a hung child would hold all its pipes open.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    watchdog.die_with_parent()
     faulthandler.disable()  # an expected crash needs no traceback on stderr
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # and must leave no core file in the image
     for question in questions:

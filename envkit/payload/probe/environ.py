@@ -8,53 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 _PREFIXES = (
-    "LD_",
-    "CUDA_",
-    "NVIDIA_",
-    "NVCC_",
-    "NCCL_",
-    "NVSHMEM_",
-    "TORCH_",
-    "PYTORCH_",
-    "TORCHINDUCTOR_",
-    "TORCHDYNAMO_",
-    "AOTI_",
-    "AOT_INDUCTOR_",
-    "TRITON_",
-    "CUDNN_",
-    "CUBLAS_",
-    "CUBLASLT_",
-    "CUTENSOR_",
-    "OMP_",
-    "GOMP_",
-    "KMP_",
-    "MKL_",
-    "OPENBLAS_",
-    "XLA_",
-    "JAX_",
-    "TF_CUDNN_",
-    "TF_FORCE_GPU_",
-    "TF_GPU_",
-    "TF_XLA_",
-    "CUPY_",
-    "NUMBA_",
-    "UCX_",
-    "GLOO_",
-)
-_NAMES = frozenset(
-    (
-        "CUDNN_PATH",
-        "CUDAHOSTCXX",
-        "DISABLE_PTXAS_OPT",
-        "GLIBC_TUNABLES",
-        "MALLOC_CONF",
-        "PYTHONHOME",
-        "PYTHONNOUSERSITE",
-        "PYTHONPATH",
-        "PYTHONSAFEPATH",
-        "PYTHONUSERBASE",
-    )
-)
+    "LD_", "CUDA_", "NVIDIA_", "NVCC_", "NCCL_", "NVSHMEM_", "TORCH_", "PYTORCH_", "TORCHINDUCTOR_", "TORCHDYNAMO_",
+    "AOTI_", "AOT_INDUCTOR_", "TRITON_", "CUDNN_", "CUBLAS_", "CUBLASLT_", "CUTENSOR_", "OMP_", "GOMP_", "KMP_", "MKL_",
+    "OPENBLAS_", "XLA_", "JAX_", "TF_CUDNN_", "TF_FORCE_GPU_", "TF_GPU_", "TF_XLA_", "CUPY_", "NUMBA_", "UCX_", "GLOO_",
+)  # fmt: skip
+_NAMES = (
+    "CUDNN_PATH", "CUDAHOSTCXX", "DISABLE_PTXAS_OPT", "GLIBC_TUNABLES", "MALLOC_CONF", "PYTHONHOME", "PYTHONNOUSERSITE",
+    "PYTHONPATH", "PYTHONSAFEPATH", "PYTHONUSERBASE",
+)  # fmt: skip
 _SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
 
 

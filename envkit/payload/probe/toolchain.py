@@ -11,9 +11,9 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from typing import Any
 
 from envkit.payload.probe import wheels
+from envkit.payload.probe.report import lost, observed
 
 _BUDGET_S = (
     60.0  # a version costs some milliseconds; a cold network disk, or a busy machine, has been seen to take seconds
@@ -157,21 +157,17 @@ class Tools:
             told.append({"path": path, "version": version, "owner": owner, "error": error})
         return told
 
-    def compiler(self) -> dict[str, Any]:
+    def compiler(self) -> dict[str, object]:
         """The field ``compiler``: "gcc" or "clang" and its version, empty where there is no compiler."""
         if self._banner is None or self._number is None:
-            return {"value": "", "via": f"no {', no '.join(_HOST_NAMES)} on PATH", "missing": ""}
+            return observed("", f"no {', no '.join(_HOST_NAMES)} on PATH")
         banner, banner_failed = self._banner.said()
         number, failed = self._number.said()
         clang = _CLANG.search(banner)
         command = self._compiler[0]
         if clang:
-            return {"value": f"clang {clang.group(1)}", "via": f"{command} --version, by {self._by}", "missing": ""}
+            return observed(f"clang {clang.group(1)}", f"{command} --version, by {self._by}")
         if _NUMBER.match(number.strip()):
-            return {
-                "value": f"gcc {number.strip()}",
-                "via": f"{command} -dumpfullversion, by {self._by}",
-                "missing": "",
-            }
+            return observed(f"gcc {number.strip()}", f"{command} -dumpfullversion, by {self._by}")
         why = failed or banner_failed or f"it said {number.strip()[:80]!r}"
-        return {"value": None, "via": "", "missing": f"asking {command} for its version: {why}"}
+        return lost(f"asking {command} for its version: {why}")

@@ -21,7 +21,8 @@ import shutil
 import sys
 import tempfile
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from envkit.payload import isolate, programs
 from envkit.payload.smoke import (
@@ -39,9 +40,6 @@ from envkit.payload.smoke import (
 )
 from envkit.payload.smoke.bench import Bench, travelling
 from envkit.payload.smoke.case import GPUS, LEVELS, SABOTAGE, Case, chosen, devices
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 EXTRA = "extra-"  # how the names of tests from outside begin
 

@@ -16,14 +16,12 @@ unwritten.  Others are the test's own: "order" drops a barrier or a wait, "devic
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from envkit.payload.isolate import Unfit
 from envkit.payload.lazy import torch
 from envkit.payload.smoke.case import GENERIC
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 SEED = 1618033
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 LEVELS = ("quick", "full", "stress")
 GENERIC = ("ulp", "one", "nan", "scale", "block")  # done to any result that is compared, by the bench
+CLOSE = ("ulp", "nan", "scale", "block")  # those of them for a result that is near the right one
 OWN = ("order", "device", "fault")  # done by the test itself
 SABOTAGE = (*GENERIC, *OWN)
 GPUS = "gpus"  # the device that a test of several GPUs names

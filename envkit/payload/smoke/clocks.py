@@ -8,12 +8,10 @@ is no error: virtual GPUs, Tegra and GeForce lack this or that.  Nothing is ever
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.driver import Driver
-
-if TYPE_CHECKING:
-    from envkit.payload.smoke.bench import Bench
 
 _SM, _MEMORY = 1, 2  # nvmlClockType_t, nvml.h
 _TEMPERATURE_GPU = 0  # nvmlTemperatureSensors_t

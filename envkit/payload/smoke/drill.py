@@ -12,16 +12,14 @@ import ctypes
 import operator
 import os
 import resource
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from envkit.payload import isolate
 from envkit.payload.lazy import torch
 from envkit.payload.smoke import nvrtc
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.driver import CudaFault, Driver, number_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 # cuda.h, CUresult, and driver_types.h, which numbers the same faults alike
 INVALID_VALUE, NOT_INITIALIZED = 1, 3

@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from envkit.payload import isolate
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 _NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE, cuda.h
 _CC_MAJOR, _CC_MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*, cuda.h

@@ -7,13 +7,12 @@ import ctypes.util
 import glob
 import os
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from envkit.payload.isolate import Unfit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from envkit.payload.smoke.driver import Driver
 
 

@@ -19,15 +19,13 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from envkit.payload import cuda_error, isolate, waits
 from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 GLOO_RANKS = 2
 _TICK_S = 0.05

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import array
 import random
-from typing import TYPE_CHECKING
 
-from envkit.payload.smoke.bench import SEED
-
-if TYPE_CHECKING:
-    from envkit.payload.smoke.bench import Bench
+from envkit.payload.smoke.bench import SEED, Bench
 
 POISON = 0xA5  # what lies in memory that a test has not written
 WORD = 0xFFFFFFFF

@@ -7,17 +7,14 @@ import os
 import re
 import shutil
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from envkit.payload.isolate import Task
 from envkit.payload.lazy import torch
+from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers import packages, stages
 from envkit.payload.smoke.compilers.lacking import lacking_headers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from envkit.payload.smoke.bench import Bench
 
 BUILD_S = 240.0
 

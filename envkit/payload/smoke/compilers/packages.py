@@ -5,19 +5,16 @@ from __future__ import annotations
 import inspect
 import os
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from envkit.payload.aoti import compilers, package
 from envkit.payload.isolate import Task
 from envkit.payload.lazy import torch
+from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers import stages
 from envkit.payload.smoke.compilers.lacking import lacking_cpp
 from envkit.payload.smoke.compilers.torch_compile import layer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from envkit.payload.smoke.bench import Bench
 
 CHECKS = "AOTI_RUNTIME_CHECK_INPUTS"  # read by the code that inductor generates, where the release knows it
 BUILD_S = 200.0

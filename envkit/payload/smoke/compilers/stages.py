@@ -11,14 +11,11 @@ import fcntl
 import os
 import resource
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from envkit.payload import cuda_error, isolate
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from envkit.payload.smoke.bench import Bench
+from envkit.payload.smoke.bench import Bench
 
 
 class Ended(cuda_error.Failed):

@@ -7,7 +7,8 @@ that are left and the one that asks for too much.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from envkit.payload import isolate
 from envkit.payload.lazy import torch
@@ -15,9 +16,6 @@ from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers import stages
 from envkit.payload.smoke.compilers.lacking import lacking_c
 from envkit.payload.smoke.compilers.triton_kernels import kernels
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SOURCE = """
 import triton

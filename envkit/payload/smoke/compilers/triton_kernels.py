@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
+from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers import stages
 from envkit.payload.smoke.compilers.lacking import lacking_c
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from envkit.payload.smoke.bench import Bench
 
 
 def kernels(bench: Bench, name: str, source: str) -> Any:

@@ -15,16 +15,14 @@ import re
 import resource
 import struct
 import traceback
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from envkit.payload import isolate
 from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers.triton_kernels import module_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _SOURCE = """
 import triton

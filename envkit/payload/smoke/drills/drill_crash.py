@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from envkit.payload.smoke import drill
 from envkit.payload.smoke.bench import Bench
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _TEXT = "planted by the drill"
 _LOOP_S = 0.35  # the child that never answers; its stack is written before it is killed

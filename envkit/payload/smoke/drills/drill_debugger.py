@@ -8,15 +8,13 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from envkit.payload import programs
 from envkit.payload.smoke import drill, nvrtc, sanitize
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers.stages import own_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 TOOLS = ("cuda-gdb", "ncu", "nsys")
 _KERNEL = "envkit_watched"  # stands in no command line, so that a tool that prints it has seen the kernel

@@ -1,4 +1,4 @@
-"""A fork of a process that uses CUDA: torch and the driver each refuse in the child, at once, and the parent goes on."""
+"""A fork of a process that uses CUDA: torch and the driver refuse in the child, at once, and the parent goes on."""
 
 from __future__ import annotations
 

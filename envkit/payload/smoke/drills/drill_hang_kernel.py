@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import ctypes
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from envkit.payload import isolate
 from envkit.payload.smoke import drill
 from envkit.payload.smoke.bench import Bench
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _SOURCE = """
 extern "C" __global__ void plant(volatile unsigned* flag)

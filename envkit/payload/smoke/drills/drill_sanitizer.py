@@ -8,15 +8,13 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from envkit.payload import programs
 from envkit.payload.smoke import drill, nvrtc, sanitize
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers.stages import own_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _THREADS = 64
 _TOOL_S = 90.0

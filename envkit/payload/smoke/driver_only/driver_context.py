@@ -6,13 +6,10 @@ A round whose count does not come back is repeated: a leak recurs in every round
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from envkit.payload.smoke import driver as cuda
 from envkit.payload.smoke import raw
-
-if TYPE_CHECKING:
-    from envkit.payload.smoke.bench import Bench
+from envkit.payload.smoke.bench import Bench
 
 _KIB, _MIB = 1 << 10, 1 << 20
 _EDGE = 1024  # bytes written and read at both ends of each piece

@@ -6,13 +6,11 @@ Every byte is compared, and so is what lies around the copy on either side.
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from envkit.payload.smoke import raw
+from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.driver import Driver, number_of
-
-if TYPE_CHECKING:
-    from envkit.payload.smoke.bench import Bench
 
 _LARGEST = {"quick": 2 << 20}  # bytes of the largest copy; the other levels take more
 _LARGER = 32 << 20

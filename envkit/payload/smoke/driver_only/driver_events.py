@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from envkit.payload.smoke import driver as cuda
 from envkit.payload.smoke import raw
+from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.driver_only import ptx
 from envkit.payload.smoke.driver_only.driver_ptx import added
-
-if TYPE_CHECKING:
-    from envkit.payload.smoke.bench import Bench
 
 _ROUNDS, _TURNS = 5, 20
 _BUSY_CYCLES = 500000  # a quarter of a millisecond at 2 GHz

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from envkit.payload.smoke import raw
+from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.driver import Driver, number_of, pack, plain_order
 from envkit.payload.smoke.driver_only import ptx
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from envkit.payload.smoke.bench import Bench
 
 _STEPS = ((1664525, 1013904223), (22695477, 12345))  # m and s of the two streams: full periods, and no commuting
 _BUSY_CYCLES = 40000000  # 20 ms at 2 GHz: far longer than the launches that could overtake it take

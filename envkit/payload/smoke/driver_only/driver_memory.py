@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import ctypes
 import time
-from typing import TYPE_CHECKING
 
 from envkit.payload.smoke import raw
+from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.driver import INTEGRATED, MULTIPROCESSORS, CudaFault, Driver, number_of
 from envkit.payload.smoke.driver_only.ptx import HEAD
-
-if TYPE_CHECKING:
-    from envkit.payload.smoke.bench import Bench
 
 _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY, cuda.h
 _SHARE, _SHARE_OF_HOST = 0.9, 0.25  # of the free bytes; less where they are the host's as well

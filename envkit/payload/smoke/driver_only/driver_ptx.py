@@ -7,14 +7,11 @@ import array
 import ctypes
 import operator
 import os
-from typing import TYPE_CHECKING
 
 from envkit.payload.smoke import raw
+from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.driver import Driver, number_of
 from envkit.payload.smoke.driver_only import ptx
-
-if TYPE_CHECKING:
-    from envkit.payload.smoke.bench import Bench
 
 _SIZE = (1 << 17) + 13
 _GUARD = 256  # bytes before and after the result

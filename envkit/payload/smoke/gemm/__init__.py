@@ -1,16 +1,14 @@
 """Products of matrices."""
 
-from envkit.payload.smoke.case import Case
+from envkit.payload.smoke.case import CLOSE, GENERIC, Case
 
-_EXACT = ("ulp", "one", "nan", "scale", "block")
-_CLOSE = ("ulp", "nan", "scale", "block")
-_FULL = Case("", level="full", saboteurs=_CLOSE, needs=("gemm-exact",))
+_FULL = Case("", level="full", saboteurs=CLOSE, needs=("gemm-exact",))
 _ON_GPU = _FULL._replace(cpu=False)
 
 CASES = (
-    Case("gemm-exact", stress=True, saboteurs=_EXACT),
+    Case("gemm-exact", stress=True, saboteurs=GENERIC),
     _FULL._replace(name="gemm-random", level="quick"),
-    _ON_GPU._replace(name="gemm-tf32-exact", saboteurs=_EXACT),
+    _ON_GPU._replace(name="gemm-tf32-exact", saboteurs=GENERIC),
     _FULL._replace(name="gemm-batched"),
     _FULL._replace(name="gemm-fp8", stress=True),
     _FULL._replace(name="gemm-int8", stress=True, saboteurs=("ulp", "one", "scale", "block"), needs=()),

@@ -10,17 +10,13 @@ import array
 import ctypes
 import random
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from envkit.payload.smoke import raw
-from envkit.payload.smoke.bench import SEED
+from envkit.payload.smoke.bench import SEED, Bench
 from envkit.payload.smoke.driver import Driver, number_of
 from envkit.payload.smoke.nvrtc import load
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from envkit.payload.smoke.bench import Bench
 
 _SIZES = (1, 2, 5, 4099)  # elements: less than a head, and with every rest
 _GUARD = 64  # bytes around each result

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import array
 import ctypes
-from typing import TYPE_CHECKING
 
 from envkit.payload.smoke import raw
+from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.driver import Driver, number_of
 from envkit.payload.smoke.nvrtc import load
-
-if TYPE_CHECKING:
-    from envkit.payload.smoke.bench import Bench
 
 _SIZE = (1 << 16) + 13
 _GUARD = 256  # bytes before and after each result

@@ -8,14 +8,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import operator
-from typing import TYPE_CHECKING
 
 from envkit.payload.smoke import raw
+from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.driver import Driver, number_of
 from envkit.payload.smoke.nvrtc import load
-
-if TYPE_CHECKING:
-    from envkit.payload.smoke.bench import Bench
 
 _THREADS = 256
 _BLOCKS = 64

@@ -9,15 +9,13 @@ from __future__ import annotations
 import array
 import ctypes
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from envkit.payload.smoke import driver as cuda
 from envkit.payload.smoke import raw
+from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.driver_only.driver_events import still_adds, untrue
 from envkit.payload.smoke.nvrtc import Compiler, Refused, build
-
-if TYPE_CHECKING:
-    from envkit.payload.smoke.bench import Bench
 
 _SIZE = 1 << 16
 _TURNS = 5

@@ -8,14 +8,12 @@ from __future__ import annotations
 import array
 import ctypes
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from envkit.payload.smoke import raw
+from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.driver import CudaFault, Driver, number_of
 from envkit.payload.smoke.nvrtc import Compiler, targets_for
-
-if TYPE_CHECKING:
-    from envkit.payload.smoke.bench import Bench
 
 _PTX_TOO_NEW = 222  # CUDA_ERROR_UNSUPPORTED_PTX_VERSION, cuda.h
 _SIZE = (1 << 17) + 13

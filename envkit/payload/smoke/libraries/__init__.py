@@ -1,28 +1,26 @@
 """The libraries that torch calls."""
 
-from envkit.payload.smoke.case import Case
+from envkit.payload.smoke.case import CLOSE, GENERIC, Case
 
-_CLOSE = ("ulp", "nan", "scale", "block")
-_EXACT = ("ulp", "one", "nan", "scale", "block")
 _WHOLE = ("ulp", "one", "scale", "block")  # where only integers are compared
 _GEMM = ("gemm-exact",)
 
 CASES = (
-    Case("conv", saboteurs=_CLOSE),
-    Case("conv-variants", level="full", saboteurs=_CLOSE, needs=("conv",)),
-    Case("rnn", level="full", saboteurs=_CLOSE, needs=_GEMM),
-    Case("attention", saboteurs=_CLOSE, needs=_GEMM),
-    Case("attention-kernels", level="full", saboteurs=_CLOSE, needs=("attention",)),
-    Case("normalization", level="full", saboteurs=_EXACT),
-    Case("fft", level="full", saboteurs=_CLOSE),
-    Case("solve", level="full", saboteurs=_CLOSE, needs=_GEMM),
-    Case("linalg", level="full", saboteurs=_CLOSE, needs=("solve",)),
-    Case("random", level="full", saboteurs=_EXACT),
-    Case("sort-scatter", level="full", saboteurs=_EXACT),
-    Case("elementwise", level="full", saboteurs=_EXACT),
-    Case("embedding", level="full", saboteurs=_EXACT),
-    Case("einsum", level="full", saboteurs=_EXACT, needs=_GEMM),
-    Case("sparse", level="full", saboteurs=_EXACT),
-    Case("sparse-formats", level="full", saboteurs=_EXACT, needs=("sparse",)),
+    Case("conv", saboteurs=CLOSE),
+    Case("conv-variants", level="full", saboteurs=CLOSE, needs=("conv",)),
+    Case("rnn", level="full", saboteurs=CLOSE, needs=_GEMM),
+    Case("attention", saboteurs=CLOSE, needs=_GEMM),
+    Case("attention-kernels", level="full", saboteurs=CLOSE, needs=("attention",)),
+    Case("normalization", level="full", saboteurs=GENERIC),
+    Case("fft", level="full", saboteurs=CLOSE),
+    Case("solve", level="full", saboteurs=CLOSE, needs=_GEMM),
+    Case("linalg", level="full", saboteurs=CLOSE, needs=("solve",)),
+    Case("random", level="full", saboteurs=GENERIC),
+    Case("sort-scatter", level="full", saboteurs=GENERIC),
+    Case("elementwise", level="full", saboteurs=GENERIC),
+    Case("embedding", level="full", saboteurs=GENERIC),
+    Case("einsum", level="full", saboteurs=GENERIC, needs=_GEMM),
+    Case("sparse", level="full", saboteurs=GENERIC),
+    Case("sparse-formats", level="full", saboteurs=GENERIC, needs=("sparse",)),
     Case("indexing-large", cpu=False, level="full", saboteurs=_WHOLE),
 )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from envkit.payload.lazy import torch
-
-if TYPE_CHECKING:
-    from envkit.payload.smoke.bench import Bench
+from envkit.payload.smoke.bench import Bench
 
 _LARGE = 64 << 20  # bytes; a block of the caching allocator's pool for what is larger than 1 MiB
 _SMALL, _BLOCKS = 1 << 20, 16  # blocks of its other pool
@@ -23,6 +22,17 @@ def stale(bench: Bench) -> None:
     blocks: list[Any] = [torch.full((_LARGE,), 255, dtype=torch.uint8, device=bench.device)]
     blocks += [torch.full((_SMALL,), 255, dtype=torch.uint8, device=bench.device) for _ in range(_BLOCKS)]
     torch.cuda.synchronize()
+
+
+def residuals(bench: Bench) -> tuple[Callable[[Any], Any], Bench]:
+    """What brings a factor to the CPU in fp64, disturbed, and a bench for residuals, which are not disturbed again."""
+
+    def plain(tensor: Any) -> Any:
+        return bench.disturb(tensor.cpu().double(), exact=False)
+
+    clean = Bench(bench.device)
+    clean.measures = bench.measures
+    return plain, clean
 
 
 def all_close(bench: Bench, name: str, results: list[Any], wanted: list[Any]) -> None:

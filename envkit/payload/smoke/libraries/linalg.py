@@ -7,7 +7,7 @@ from typing import Any
 
 from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
-from envkit.payload.smoke.libraries._compare import stale
+from envkit.payload.smoke.libraries._compare import residuals, stale
 
 _SHAPES = ((160, 96), (12, 40, 24))
 _SIDES = 5
@@ -22,12 +22,7 @@ def run(bench: Bench) -> None:
     """
     bench.plain_math()
     random = bench.random()
-
-    def plain(tensor: Any) -> Any:
-        return bench.disturb(tensor.cpu().double(), exact=False)
-
-    clean = Bench(bench.device)
-    clean.measures = bench.measures  # the factors are disturbed, so the residuals are not disturbed again
+    plain, clean = residuals(bench)
 
     def svd(name: str, matrix: Any, wide: Any, method: str) -> None:
         how = {"driver": method} if method else {}

@@ -1,4 +1,4 @@
-"""What runs along one axis: normalisations, softmax, sums, means, extremes and running sums, over short and long rows."""
+"""What runs along one axis: normalisations, softmax, sums, means, extremes, running sums, of short and long rows."""
 
 from __future__ import annotations
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
+from envkit.payload.smoke.libraries._compare import residuals
 
 _SHAPES = ((256, 256), (16, 48, 48))
 
@@ -17,12 +16,7 @@ def run(bench: Bench) -> None:
     """
     bench.plain_math()
     random = bench.random()
-
-    def plain(tensor: Any) -> Any:
-        return bench.disturb(tensor.cpu().double(), exact=False)
-
-    clean = Bench(bench.device)
-    clean.measures = bench.measures  # the factors are disturbed, so the residuals are not disturbed again
+    plain, clean = residuals(bench)
     for name, dtype in (("fp32", torch.float32), ("fp64", torch.float64)):
         for shape in _SHAPES:
             size = shape[-1]

@@ -1,28 +1,27 @@
 """Streams, memory and processes."""
 
-from envkit.payload.smoke.case import Case
+from envkit.payload.smoke.case import GENERIC, Case
 
 _EXACT = ("ulp", "one", "block")
-_FLOAT = ("ulp", "one", "nan", "scale", "block")
 
 CASES = (
     Case("streams-events", cpu=False, saboteurs=("ulp", "one", "block", "order")),
     Case("allocator", cpu=False, level="full", saboteurs=(*_EXACT, "order"), sanitize=("memcheck",)),
-    Case("cuda-graph", cpu=False, level="full", saboteurs=(*_FLOAT, "order"), sanitize=("memcheck",)),
+    Case("cuda-graph", cpu=False, level="full", saboteurs=(*GENERIC, "order"), sanitize=("memcheck",)),
     Case("pinned-copies", cpu=False, saboteurs=(*_EXACT, "order"), sanitize=("memcheck",)),
     Case("dataloader", start="fresh", level="full"),
     Case("large-launch", cpu=False, level="full", saboteurs=(*_EXACT, "order")),
-    Case("host-threads", level="full", saboteurs=_FLOAT, needs=("gemm-exact",)),
-    Case("multiprocessing-fork", start="fresh", level="full", saboteurs=_FLOAT, needs=("gemm-exact",), seconds=120.0),
+    Case("host-threads", level="full", saboteurs=GENERIC, needs=("gemm-exact",)),
+    Case("multiprocessing-fork", start="fresh", level="full", saboteurs=GENERIC, needs=("gemm-exact",), seconds=120.0),
     Case("ipc", start="fresh", level="full", saboteurs=(*_EXACT, "order"), seconds=120.0),
     Case(
         "allocator-backends",
         cpu=False,
         start="bare",
         level="full",
-        saboteurs=_FLOAT,
+        saboteurs=GENERIC,
         needs=("gemm-exact",),
         seconds=180.0,
     ),
-    Case("oom-recovery", cpu=False, level="full", alone=True, saboteurs=(*_FLOAT, "fault"), needs=("gemm-exact",)),
+    Case("oom-recovery", cpu=False, level="full", alone=True, saboteurs=(*GENERIC, "fault"), needs=("gemm-exact",)),
 )

@@ -8,15 +8,13 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from envkit.payload import isolate
 from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.runtime.products import count_wrong
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _SETTINGS = (
     ("native", "backend:native"),

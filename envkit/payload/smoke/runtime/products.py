@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from envkit.payload.lazy import torch
-
-if TYPE_CHECKING:
-    from envkit.payload.smoke.bench import Bench
+from envkit.payload.smoke.bench import Bench
 
 _TOP = 8  # sums of 1000 products of such integers stay below 2^16, which fp32 holds exactly
 

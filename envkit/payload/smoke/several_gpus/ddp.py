@@ -94,9 +94,16 @@ def mine(rank: Rank) -> tuple[Any, Any]:
     return inputs[:, part].to(rank.device), targets[:, part].to(rank.device)
 
 
-def _work(rank: Rank) -> dict[str, str]:
+def wrapped(rank: Rank, net: Any, what: str = "", unused: bool = False) -> Any:
+    """``net`` in DistributedDataParallel, by all ranks together."""
     from torch.nn.parallel import DistributedDataParallel
 
+    devices = [rank.rank] if rank.backend == "nccl" else None
+    with rank.step("wrap", what):
+        return DistributedDataParallel(net, device_ids=devices, find_unused_parameters=unused)
+
+
+def _work(rank: Rank) -> dict[str, str]:
     rank.bench.plain_math()
     start = model(rank.bench)
     want, _ = wanted(rank.bench, rank.size)
@@ -107,10 +114,7 @@ def _work(rank: Rank) -> dict[str, str]:
         ("fp32", contextlib.nullcontext),
         ("bf16", lambda: torch.autocast(kind, dtype=torch.bfloat16)),
     ):
-        with rank.step("wrap", name):
-            net = DistributedDataParallel(
-                copy.deepcopy(start).to(rank.device), device_ids=[rank.rank] if kind == "cuda" else None
-            )
+        net = wrapped(rank, copy.deepcopy(start).to(rank.device), name)
         # what "order" drops is the exchange of gradients
         apart = net.no_sync() if rank.bench.sabotage == "order" else contextlib.nullcontext()
         with rank.step("train", name), apart:

@@ -18,15 +18,6 @@ from envkit.payload.smoke.ranks import Rank
 from envkit.payload.smoke.several_gpus import ddp
 
 
-def _wrapped(rank: Rank, net: Any, unused: bool = False) -> Any:
-    from torch.nn.parallel import DistributedDataParallel
-
-    with rank.step("wrap"):
-        return DistributedDataParallel(
-            net, device_ids=[rank.rank] if rank.backend == "nccl" else None, find_unused_parameters=unused
-        )
-
-
 def _forked(bench: Bench) -> Any:
     """A network with a branch that is taken only if asked for."""
 
@@ -61,12 +52,12 @@ def _unfrozen(rank: Rank) -> str:
 
     inner = copy.deepcopy(start).to(rank.device)
     given, goal = ddp.mine(rank)
-    net = _wrapped(rank, inner)
+    net = ddp.wrapped(rank, inner)
     with rank.step("train", "frozen"):
         ddp.steps(net, given, goal, plain)
     inner.requires_grad_(True)
     if rank.bench.sabotage != "order":
-        net = _wrapped(rank, inner)
+        net = ddp.wrapped(rank, inner)
     with rank.step("train", "whole"):
         ddp.steps(net, given, goal, plain)
     rank.bench.count("gradients.wrong", _missing(inner))
@@ -86,7 +77,7 @@ def _branched(rank: Rank) -> str:
         (torch.nn.functional.mse_loss(out, targets[0, part].double()) / rank.size).backward()
 
     inner = copy.deepcopy(start).to(rank.device)
-    net = _wrapped(rank, inner, unused=True)
+    net = ddp.wrapped(rank, inner, unused=True)
     given, goal = ddp.mine(rank)
     with rank.step("train", "with a branch"):
         torch.nn.functional.mse_loss(net(given[0], rank.rank == 0), goal[0]).backward()

@@ -10,17 +10,14 @@ import re
 import signal
 import tempfile
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from envkit.payload import waits
 from envkit.payload.lazy import torch
 from envkit.payload.smoke import ranks
 from envkit.payload.smoke.bench import SEED, Bench
 from envkit.payload.smoke.ranks import Diagnosis, Rank
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 FAULTS = {"away": "late", "size": "disagree", "operation": "disagree", "death": "late"}
 _STEP = 5  # the faulty one: 1 is the start of the process group

@@ -29,6 +29,11 @@ def _exact(bench: Bench, name: str, got: Any, want: Any) -> None:
     bench.count(name, int((~(got == want)).sum()))
 
 
+def _settled(*devices: int) -> None:
+    for device in devices:
+        torch.cuda.synchronize(device)
+
+
 def _contiguous(bench: Bench, source: int, target: int) -> None:
     """One byte behind the start of an allocation to three behind another's, with what lies around."""
     sent = pattern(source, _BYTES // 4, f"cuda:{source}").view(torch.uint8)[1:]
@@ -36,8 +41,7 @@ def _contiguous(bench: Bench, source: int, target: int) -> None:
     there[3 : 3 + _BYTES - 1].copy_(sent)
     want = torch.full((_BYTES + 16,), _POISON, dtype=torch.uint8, device=f"cuda:{target}")
     want[3 : 3 + _BYTES - 1] = pattern(source, _BYTES // 4, f"cuda:{target}").view(torch.uint8)[1:]
-    torch.cuda.synchronize(source)
-    torch.cuda.synchronize(target)
+    _settled(source, target)
     _exact(bench, "bytes.wrong", there, want)
 
 
@@ -47,8 +51,7 @@ def _strided(bench: Bench, source: int, target: int) -> None:
     there[::3].copy_(sent)
     want = torch.full((3 * _STRIDED,), -1, dtype=torch.int32, device=f"cuda:{target}")
     want[::3] = pattern(source, 2 * _STRIDED, f"cuda:{target}")[1::2]
-    torch.cuda.synchronize(source)
-    torch.cuda.synchronize(target)
+    _settled(source, target)
     _exact(bench, "strided.wrong", there, want)
 
 
@@ -58,8 +61,7 @@ def _ordered(bench: Bench, source: int, target: int) -> None:
     there = torch.full((1 << 20,), -2, dtype=torch.int32, device=f"cuda:{target}")
     want = pattern(source, 1 << 20, f"cuda:{target}")
     fresh = pattern(source, 1 << 20, f"cuda:{source}")
-    torch.cuda.synchronize(source)
-    torch.cuda.synchronize(target)
+    _settled(source, target)
     with torch.cuda.device(source):
         writer, copier, written = torch.cuda.Stream(), torch.cuda.Stream(), torch.cuda.Event()
         with torch.cuda.stream(writer):
@@ -70,8 +72,7 @@ def _ordered(bench: Bench, source: int, target: int) -> None:
             if bench.sabotage != "order":
                 copier.wait_event(written)
             there.copy_(sent, non_blocking=True)
-    torch.cuda.synchronize(source)
-    torch.cuda.synchronize(target)
+    _settled(source, target)
     _exact(bench, "order.wrong", there, want)
 
 

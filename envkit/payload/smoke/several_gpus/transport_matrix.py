@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import os
 import tempfile
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from envkit.payload.lazy import torch
 from envkit.payload.smoke import ranks
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.ranks import Rank
 from envkit.payload.smoke.several_gpus.nccl_allreduce import expected, values
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _BUDGET_S = 20.0
 _PATIENCE_S = 15

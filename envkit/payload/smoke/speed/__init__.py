@@ -1,9 +1,9 @@
 """Speed beside the limit of the hardware.  Each test has its GPU alone and looks at what it computed as well."""
 
-from envkit.payload.smoke.case import Case
+from envkit.payload.smoke.case import CLOSE, GENERIC, Case
 
 _WHOLE = ("ulp", "one", "scale", "block")
-_ALONE = Case("", cpu=False, alone=True, level="full", saboteurs=("ulp", "one", "nan", "scale", "block"))
+_ALONE = Case("", cpu=False, alone=True, level="full", saboteurs=GENERIC)
 _GEMM = _ALONE._replace(needs=("gemm-exact",))
 
 CASES = (
@@ -11,7 +11,7 @@ CASES = (
     _GEMM._replace(name="speed-gemm", level="quick"),
     _ALONE._replace(name="speed-triad"),
     _ALONE._replace(name="speed-host-copies", saboteurs=_WHOLE),
-    _ALONE._replace(name="speed-attention", saboteurs=("ulp", "nan", "scale", "block"), needs=("attention",)),
+    _ALONE._replace(name="speed-attention", saboteurs=CLOSE, needs=("attention",)),
     _ALONE._replace(name="speed-launch", saboteurs=_WHOLE),
     _GEMM._replace(name="speed-sustained", level="stress"),
 )

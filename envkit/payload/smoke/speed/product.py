@@ -9,14 +9,12 @@ when it is compared with a CPU's is the task of ``gemm-exact``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.speed import timing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LARGEST = 8192
 _SMALLEST = 2048

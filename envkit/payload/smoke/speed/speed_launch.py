@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.driver import Driver
 from envkit.payload.smoke.speed import timing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _PTX = b"""
 .version 6.0

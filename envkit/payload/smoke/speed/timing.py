@@ -7,13 +7,11 @@ launches, lets the clocks rise.  The median is what counts: one launch that an i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LAUNCHES = 24
 _WARM_S = 0.05

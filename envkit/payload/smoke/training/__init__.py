@@ -1,18 +1,15 @@
 """Steps of training."""
 
-from envkit.payload.smoke.case import Case
-
-_EXACT = ("ulp", "one", "nan", "scale", "block")
-_CLOSE = ("ulp", "nan", "scale", "block")
+from envkit.payload.smoke.case import CLOSE, GENERIC, Case
 
 CASES = (
-    Case("freeze-unfreeze", saboteurs=_CLOSE),
-    Case("autocast-training", level="full", saboteurs=_CLOSE, needs=("conv", "gemm-random")),
-    Case("grad-scaler", level="full", saboteurs=(*_EXACT, "fault"), sanitize=("memcheck",)),
-    Case("checkpointing", level="full", saboteurs=(*_EXACT, "order")),
-    Case("optimizers", level="full", saboteurs=(*_CLOSE, "order"), sanitize=("memcheck",)),
-    Case("accumulate", level="full", saboteurs=(*_EXACT, "order"), needs=("gemm-exact",)),
-    Case("deterministic", level="full", saboteurs=(*_EXACT, "order")),
+    Case("freeze-unfreeze", saboteurs=CLOSE),
+    Case("autocast-training", level="full", saboteurs=CLOSE, needs=("conv", "gemm-random")),
+    Case("grad-scaler", level="full", saboteurs=(*GENERIC, "fault"), sanitize=("memcheck",)),
+    Case("checkpointing", level="full", saboteurs=(*GENERIC, "order")),
+    Case("optimizers", level="full", saboteurs=(*CLOSE, "order"), sanitize=("memcheck",)),
+    Case("accumulate", level="full", saboteurs=(*GENERIC, "order"), needs=("gemm-exact",)),
+    Case("deterministic", level="full", saboteurs=(*GENERIC, "order")),
     Case(
         "wkv",
         cpu=False,
