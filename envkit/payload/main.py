@@ -5,12 +5,21 @@ The last line of stdout is one JSON document; all talk goes to stderr.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
 from typing import Any
 
 SCHEMA = "envkit.payload/1"
+# the module of each kind, imported when it is asked for: the processes that are observed have no use for the others
+_KINDS = {
+    "probe": "probe.outer",
+    "smoke": "smoke",
+    "placement": "placement",
+    "precision": "precision",
+    "aoti": "aoti",
+}
 USAGE = """usage: python3 envkit.pyz probe|smoke|placement|precision|aoti [OPTIONS] [ARGS]
 
 probe            what this Python's torch maps and binds; with --static only what needs no import of torch
@@ -61,25 +70,7 @@ def _split(argv: list[str]) -> tuple[bool, float | None, str, str, list[str]]:
 
 
 def _document(kind: str, argv: list[str]) -> dict[str, Any]:
-    if kind == "probe":
-        from envkit.payload.probe import outer
-
-        return outer.main(argv)
-    if kind == "placement":
-        from envkit.payload import placement
-
-        return placement.main(argv)
-    if kind == "precision":
-        from envkit.payload import precision
-
-        return precision.main(argv)
-    if kind == "aoti":
-        from envkit.payload import aoti
-
-        return aoti.main(argv)
-    from envkit.payload import smoke
-
-    return dict(smoke.main(argv))
+    return dict(importlib.import_module("envkit.payload." + _KINDS[kind]).main(argv))
 
 
 def _print_document(kind: str, argv: list[str], nonce: str) -> int:
@@ -103,7 +94,7 @@ def main(argv: list[str]) -> int:
     except ValueError as error:
         sys.stderr.write(f"{error}\n{USAGE}")
         return 2
-    if kind not in ("probe", "smoke", "placement", "precision", "aoti"):
+    if kind not in _KINDS:
         sys.stderr.write(USAGE)
         return 2
     if kind == "probe" and rest and rest[0] == "--inner":

@@ -20,18 +20,16 @@ _EVERY_S = 0.5  # compilers start processes that live for a second
 _COST = 0.05  # at most this part of a processor goes into looking: a machine may have thousands of processes
 
 
-def _parents() -> dict[int, int]:
-    """The parent of every process."""
-    found: dict[int, int] = {}
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
+def processes() -> dict[int, list[bytes]]:
+    """Of every process the fields of /proc/PID/stat behind its name: state, parent, group, session, ... (proc(5))."""
+    found: dict[int, list[bytes]] = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{name}/stat", "rb") as file:
-                found[int(name)] = int(file.read().rpartition(b")")[2].split()[1])  # after the name: state, parent
-        except (OSError, ValueError, IndexError):
+                found[int(name)] = file.read().rpartition(b")")[2].split()
+        except OSError:
             continue  # it is gone
-    return found
+    return {pid: fields for pid, fields in found.items() if len(fields) > 3}
 
 
 def _waited(pid: int) -> dict[int, float]:
@@ -69,8 +67,8 @@ class Waits:
             return {}
         spent = time.thread_time()  # not wall time, which is long just where there is something to see
         children: dict[int, list[int]] = {}
-        for pid, parent in _parents().items():
-            children.setdefault(parent, []).append(pid)
+        for pid, fields in processes().items():
+            children.setdefault(int(fields[1]), []).append(pid)
         seen: dict[int, float] = {}
         found: dict[int, float] = {}
         for root in roots:

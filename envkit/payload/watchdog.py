@@ -30,15 +30,6 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def _parent_and_session(pid: int) -> tuple[int, int]:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()  # after the name: state ppid pgrp session
-            return (int(fields[1]), int(fields[3])) if fields[0] != b"Z" else (-1, -1)
-    except (OSError, ValueError, IndexError):
-        return -1, -1  # it is gone
-
-
 def kill_session(leader: int) -> None:
     """Kills every process of the session ``leader`` and every child of this process: as it takes over all orphans below
     it, neither process groups nor sessions made within it escape.
@@ -50,8 +41,8 @@ def kill_session(leader: int) -> None:
         os.kill(leader, signal.SIGKILL)
     limit = time.monotonic() + _DEATH_S
     while time.monotonic() < limit:
-        told = {int(name): _parent_and_session(int(name)) for name in os.listdir("/proc") if name.isdigit()}
-        left = [pid for pid, (parent, session) in told.items() if leader == session or parent == os.getpid()]
+        alive = {pid: fields for pid, fields in waits.processes().items() if fields[0] != b"Z"}
+        left = [pid for pid, fields in alive.items() if leader == int(fields[3]) or int(fields[1]) == os.getpid()]
         if not left:
             return
         for pid in left:

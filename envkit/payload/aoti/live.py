@@ -231,9 +231,7 @@ def _one(task: isolate.Task, budget_s: float) -> tuple[isolate.Ending, dict[str,
             heard["mapped"] += [{"path": str(path), "stage": before} for path in said.get("mapped", ())]
         heard.update({key: value for key, value in said.items() if key != "mapped"})
 
-    ended: list[isolate.Ending] = []
-    isolate.run([[task._replace(heard=hear)]], budget_s, lambda _, ending: ended.append(ending))
-    return ended[0], heard
+    return isolate.run_one(task._replace(heard=hear)), heard
 
 
 def run(wish: Wish, budget_s: float) -> tuple[dict[str, Any], dict[str, Any]]:

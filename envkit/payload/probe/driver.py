@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from envkit.payload.probe import maps, origin, present
 from envkit.payload.probe.ask import Asked
+from envkit.payload.probe.report import lost, observed
 
 _LIBRARY = "libcuda.so.1"
 _ABSENT = f"{_LIBRARY}: cannot open shared object file"
@@ -163,7 +164,7 @@ class Seen:
         self._nvml = Asked(_nvml, budget_s)
         self._nodes = Asked(nodes, budget_s)  # opening a GPU's node starts the GPU
 
-    def collect(self, owner_of: Callable[[str], str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def collect(self, owner_of: Callable[[str], str]) -> tuple[dict[str, object], dict[str, object]]:
         """The fields ``devices`` and ``driver``; ``owner_of`` names the wheel that brought the file at a real path."""
         loaded, load_failed = self._load.answer()
         inited, init_failed = self._init.answer()
@@ -183,18 +184,18 @@ class Seen:
             "nvml_count": nvml["count"] if nvml else None,
             "nvml": nvml["nvml"] if nvml else nvml_failed,
         }
-        return _devices(said, loaded), {"value": value, "via": "dlopen, cuInit, NVML, /dev", "missing": ""}
+        return _devices(said, loaded), observed(value, "dlopen, cuInit, NVML, /dev")
 
 
-def _devices(said: Said, loaded: dict[str, Any]) -> dict[str, Any]:
+def _devices(said: Said, loaded: dict[str, Any]) -> dict[str, object]:
     if loaded["error"].startswith(_ABSENT):
-        return {"value": [], "via": loaded["error"], "missing": ""}
+        return observed([], loaded["error"])
     if said.init == _NO_DEVICE:
-        return {"value": [], "via": f"cuInit returned {_NO_DEVICE}, no device", "missing": ""}
+        return observed([], f"cuInit returned {_NO_DEVICE}, no device")
     why = f"cuInit returned {said.init}" if said.init else said.why
     if why:
-        return {"value": None, "via": "", "missing": f"asking the driver for its devices: {why}"}
-    return {"value": said.sms, "via": "cuDeviceGetAttribute", "missing": ""}
+        return lost(f"asking the driver for its devices: {why}")
+    return observed(said.sms, "cuDeviceGetAttribute")
 
 
 def _debian_owner(path: str) -> str:

@@ -15,9 +15,7 @@ from collections.abc import Iterator
 from envkit.payload.probe import wheels
 from envkit.payload.probe.report import lost, observed
 
-_BUDGET_S = (
-    60.0  # a version costs some milliseconds; a cold network disk, or a busy machine, has been seen to take seconds
-)
+_BUDGET_S = 60.0  # a version costs milliseconds, and seconds on a cold network disk or a busy machine
 _DEFAULT = "/usr/local/cuda"
 # as torch's cpp_extension and nvcc look for it: what nvcc is told, what torch is told, what both find
 _HOST_VARIABLES = ("NVCC_CCBIN", "CXX", "CUDAHOSTCXX", "CC")

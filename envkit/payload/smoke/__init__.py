@@ -134,16 +134,20 @@ def _entry_points() -> Any:
     return found.select(group="envkit.smoke") if hasattr(found, "select") else found.get("envkit.smoke", ())
 
 
+def _torch() -> Any:
+    """torch, imported.  Raises Unfit where there is none, and what its import raises."""
+    try:
+        return importlib.import_module("torch")
+    except ModuleNotFoundError as error:
+        if error.name == "torch":
+            raise isolate.Unfit("there is no torch in this Python") from None
+        raise
+
+
 def _measure(job: Job, setting: Setting) -> dict[str, Any]:
     """Runs one test here and now: its measures, its detail, and how long it waited for its device."""
     if job.case.start != "bare":
-        try:
-            import torch
-        except ModuleNotFoundError as error:
-            if error.name == "torch":
-                raise isolate.Unfit("there is no torch in this Python") from None
-            raise
-        torch.set_num_threads(setting.threads)
+        _torch().set_num_threads(setting.threads)
     bench = Bench(job.device, job.sabotage, setting.targets, setting.scratch, setting.gpus, setting.level)
     with _turn(job, setting) as waited_s:
         if job.case.group:
@@ -210,12 +214,7 @@ def _warm_parent(
     ``slow``: the run has tests enough for what only some of them import to be worth its seconds.
     """
     started = time.monotonic()
-    try:
-        import torch
-    except ModuleNotFoundError as error:
-        if error.name == "torch":
-            raise isolate.Unfit("there is no torch in this Python") from None
-        raise
+    torch = _torch()
     if slow:  # checkpoints, optimizers and others import it, each for seconds: here it is done once
         with contextlib.suppress(Exception):  # a test that needs it tells what is wrong with it
             importlib.import_module("torch._dynamo")

@@ -19,9 +19,8 @@ from envkit.payload.isolate import Unfit
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 _LINE = re.compile(r"^={5,} ?(.*)$")
 _SUMMARY = re.compile(r"^ERROR SUMMARY: (\d+) errors?|^RACECHECK SUMMARY: \d+ hazards? displayed \((\d+) errors?")
-_OWN = re.compile(
-    r"^(?:Internal Sanitizer Error|(?:Error|ERROR): (?!Race |Potential )|Device not supported)"
-)  # the tool's own
+# the tool's own
+_OWN = re.compile(r"^(?:Internal Sanitizer Error|(?:Error|ERROR): (?!Race |Potential )|Device not supported)")
 _SILENT = re.compile(
     r"^(?:COMPUTE-SANITIZER|Variable environment |[A-Z]+ SUMMARY:|Target application returned|Program hit )"
 )
