@@ -6,7 +6,7 @@ SPEC ?= images/torch-2.6-cu124
 FOLDER := $(patsubst %/envkit.toml,%,$(abspath $(SPEC)))
 OUT := build/$(notdir $(FOLDER))
 
-.PHONY: help install run test real planted built others unit slow faults nightly lint docs images bench clean
+.PHONY: help install run test real planted built others unit slow faults mutate nightly lint docs images bench clean
 
 help:
 	@echo 'make install a virtual environment in $(VENV) with envkit in it'
@@ -18,6 +18,7 @@ help:
 	@echo 'make faults  every probe against a real torch with its fault planted, and against a clean twin; writes docs/faults.md'
 	@echo 'make images  lock what changed under images/, render every Dockerfile and list them'
 	@echo 'make docs    the documentation as a site, in build/site; strict: a broken link or a page outside of the menu fails'
+	@echo 'make mutate  thirty small faults planted in envkit/ one by one, in copies of the tree; names those that no test notices'
 	@echo 'make nightly fifty times as many random examples for every property'
 	@echo 'make bench   measure speed and memory'
 	@echo 'make clean   remove what make made here'
@@ -67,6 +68,9 @@ slow: $(VENV)/test.ready
 faults: $(VENV)/test.ready
 	scripts/compiler
 	$(BIN)/python -m pytest -m faults $(FAULTS) tests/faults --ignore tests/faults/test_smoke.py --fault-table docs/faults.md
+
+mutate: $(VENV)/test.ready
+	$(BIN)/python scripts/mutate
 
 nightly: $(VENV)/test.ready
 	ENVKIT_FUZZ=50 $(BIN)/python scripts/unit -- -m 'hypothesis and not engine and not faults'

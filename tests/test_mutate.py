@@ -1,0 +1,136 @@
+"""scripts/mutate: what a test notices is killed, what none notices is shown, and the tree itself stays as it is."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from clocks import comes
+
+ROOT = Path(__file__).resolve().parents[1]
+SCRIPT = ROOT / "scripts" / "mutate"
+MUTATE = """
+import importlib.machinery, importlib.util, pathlib, sys
+loader = importlib.machinery.SourceFileLoader("mutate", sys.argv.pop(1))
+module = importlib.util.module_from_spec(importlib.util.spec_from_loader("mutate", loader))
+sys.modules["mutate"] = module
+loader.exec_module(module)
+module.CPU_S = 2
+sys.exit(module.main(pathlib.Path.cwd(), "toy", ("run.py",)))
+"""
+TOY = {
+    # What scripts/unit is for envkit, without the seconds that it needs to import all of it.
+    "run.py": "import runpy, sys\nfor name in sys.argv[1:]:\n    try: runpy.run_path(name)['test']()\n"
+    "    except Exception as error: sys.exit(f'FAILED {name}: {error!r}')\n",
+    "toy/__init__.py": "",
+    "toy/rule/__init__.py": "",
+    "toy/rule/age.py": "def grown(age):\n    return age >= len('eighteen letters..')\n",
+    "toy/unseen.py": "def odd(number: int) -> bool:\n    return number in (one,)\none = len('1')\n",
+    "toy/wait.py": "def down(number):\n    while number:\n        if number:\n            number = min(number, 0)\n",
+    "tests/test_rule.py": "from toy.rule import age\ndef test(): assert age.grown(18) and not age.grown(17)\n",
+    "tests/test_unseen.py": "from toy import unseen\ndef test(): unseen.odd(1)\n",
+    "tests/test_wait.py": "import toy.wait\ndef test(): toy.wait.down(3)\n",
+    "tests/test_red.py": "from toy import unseen\ndef test(): assert unseen.odd(2)\n",
+}
+
+
+@pytest.fixture(scope="module")
+def mutate() -> ModuleType:
+    loader = SourceFileLoader("mutate", str(SCRIPT))
+    spec = spec_from_loader("mutate", loader)
+    assert spec
+    module = module_from_spec(spec)
+    sys.modules["mutate"] = module  # where its dataclass looks itself up
+    loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Path:
+    for name, text in TOY.items():
+        (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "tree" / name).write_text(text)
+    subprocess.run(["git", "init", "-q", tmp_path / "tree"], check=True)
+    return tmp_path / "tree"
+
+
+def run(toy: Path, *words: str) -> subprocess.Popen[str]:
+    """The script over the toy tree, its copies beside that."""
+    (toy.parent / "copies").mkdir()
+    env = {**os.environ, "TMPDIR": str(toy.parent / "copies")}
+    return subprocess.Popen(
+        [sys.executable, "-c", MUTATE, SCRIPT, "-j", "1", *words],
+        cwd=toy,
+        env=env,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+
+
+def test_what_no_test_notices_survives_and_the_rest_is_killed(toy: Path) -> None:
+    with run(toy, "--seed", "1", "--count", "50") as process:
+        said = process.communicate()[0]
+    assert process.returncode == 0, said
+    assert "toy/rule/age.py:2 [comparison] killed by tests/test_rule.py" in said
+    assert "toy/rule/age.py:2 [return None] killed by tests/test_rule.py" in said
+    survivor = "toy/unseen.py:2 [return None] SURVIVED\n    - return number in (one,)\n    + return None\n"
+    assert survivor in said
+    assert "toy/wait.py:3 [if False] killed: hung" in said
+    assert "tests/test_red.py fails without a mutant as well and was left out" in said
+    rows = [line.split() for line in said[said.index("room ") :].splitlines()[1:]]
+    assert [row for row in rows if row[0] == "rule"] == [["rule", "2", "2", "0", "0", "0%"]]
+    assert {name: (toy / name).read_text() for name in TOY} == TOY
+    assert not list((toy.parent / "copies").iterdir())
+
+
+def test_a_stop_takes_the_copies_away(toy: Path) -> None:
+    (toy / "tests" / "test_wait.py").write_text(
+        "import toy.wait, time, pathlib\n"
+        f"def test():\n    pathlib.Path({str(toy)!r}, 'begun').touch()\n    time.sleep(600)\n"
+    )
+    with run(toy, "--seed", "1", "--count", "9", "--room", "wait") as process:
+        assert comes((toy / "begun").exists)
+        process.terminate()
+        said = process.communicate()[0]
+    assert process.returncode == 130, said
+    assert not list((toy.parent / "copies").iterdir())
+
+
+def test_the_same_seed_draws_the_same_mutants_from_every_room(mutate: ModuleType) -> None:
+    drawn = mutate.draw(ROOT, "envkit", 5, 60)
+    assert drawn == mutate.draw(ROOT, "envkit", 5, 60)
+    assert drawn != mutate.draw(ROOT, "envkit", 6, 60)
+    rooms = Counter(mutant.room for mutant in drawn)
+    have = {name.removesuffix(".py") for name in os.listdir(ROOT / "envkit") if (ROOT / "envkit" / name).is_dir()}
+    assert rooms.keys() >= have - {"kb", "__pycache__"}
+    assert rooms["payload"] > rooms["engine"] > 0
+    assert len({mutant.kind for mutant in drawn}) == 9
+
+
+def test_each_change_leaves_python_and_changes_it(mutate: ModuleType) -> None:
+    dice = random.Random(1)
+    for path in dice.sample(sorted((ROOT / "envkit").rglob("*.py")), 12):
+        source = path.read_bytes()
+        for mutant in mutate.mutants(ROOT, path.relative_to(ROOT).as_posix()):
+            changed = mutant.applied(source)
+            assert changed != source, mutant
+            compile(changed, path, "exec")
+
+
+def test_a_mutant_meets_the_tests_of_its_module_then_of_its_room(mutate: ModuleType) -> None:
+    def of(file: str) -> list[str]:
+        return list(mutate.tests_of(ROOT, mutate.Mutant(file, 1, "bool", 0, 1, "")))
+
+    assert of("envkit/dockerfile/words.py")[0] == "tests/test_dockerfile_words.py"
+    assert "tests/test_dockerfile_uv.py" in of("envkit/dockerfile/words.py")[1:]
+    assert "tests/test_pages.py" in of("envkit/judging/checks/host_memory.py")
+    assert "tests/test_debug.py" in of("envkit/payload/companion/envkit_keeper.py")
