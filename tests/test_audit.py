@@ -545,6 +545,30 @@ def test_the_systems_python_imports_from_debians_directories(tmp_path: Path) -> 
     assert audit.interpreter.need("Python").others == (SITE,)
 
 
+@pytest.mark.parametrize(
+    ("config", "home"),
+    [
+        ({}, "/root"),
+        ({"User": "0:0"}, "/root"),
+        ({"User": "bob:staff"}, "/home/bob"),
+        ({"User": "bob", "Env": ["PATH=/usr/bin", "HOME=/srv/bob"]}, "/srv/bob"),
+    ],
+)
+def test_what_a_user_has_installed_lies_in_the_home_of_the_images_user(
+    tmp_path: Path, config: dict[str, Any], home: str
+) -> None:
+    homes = ("/root", "/home/bob", "/srv/bob", "/home/root")
+    info: Files = {
+        f"{each}/.local/lib/python3.11/site-packages/six-1.{number}.dist-info/METADATA": (
+            f"Name: six\nVersion: 1.{number}\n".encode()
+        )
+        for number, each in enumerate(homes)
+    }
+    audit = audited(tmp_path, info, config={"Env": ["PATH=/usr/bin"], **config})
+    wheels = {(one.name, one.version) for one in audit.wheels.need("wheels")}
+    assert wheels == {("six", f"1.{homes.index(home)}")}
+
+
 def test_without_a_python_nothing_is_installed_and_the_rest_is_read(tmp_path: Path) -> None:
     with image(tmp_path, {f"{LIB}/libc.so.6": LIBC, "/root/.ssh/id_rsa": b"-----BEGIN PRIVATE KEY-----"}) as tree:
         audit = observe(tree, gpus=(), promise=Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE))

@@ -244,6 +244,14 @@ def test_a_stop_that_falls_into_a_callback_of_the_keepers_fork_is_not_lost(tmp_p
     assert json.loads(done.stdout) == {"ended": "stopped"}, done.stderr
 
 
+def test_what_a_command_leaves_may_end_itself_first(run: Run, tmp_path: Path) -> None:
+    """SIGTERM comes before SIGKILL: what is left may write down what it holds."""
+    left = f"trap 'echo saved > {tmp_path}/saved; exit' TERM; touch {tmp_path}/ready; while :; do sleep 0.05; done"
+    run(["sh", "-c", f"sh -c '{left.replace(chr(39), chr(39) + chr(92) + chr(39) * 2)}' & "
+         f"while [ ! -e {tmp_path}/ready ]; do sleep 0.05; done; exit 3"])  # fmt: skip
+    assert (tmp_path / "saved").read_text() == "saved\n"
+
+
 @pytest.mark.slow  # what ignores SIGTERM is waited for
 def test_shared_memory_of_what_ignores_sigterm_goes(run: Run, tmp_path: Path) -> None:
     name = f"envkit_test_{os.getpid()}"

@@ -79,6 +79,9 @@ WORDS = [
     ("branches that agree", "if [ -f x ]; then V=1; else V=1; fi; a $V", ["[ -f x ]", "a 1"]),
     ("a branch that fails the build", "V=1; if [ -f x ]; then V=2; exit 1; fi; a $V", ["[ -f x ]", "? exit 1", "a 1"]),
     ("a branch that ends well", "if [ -f x ]; then exit 0; fi; a", ["[ -f x ]", "? exit 0", "? a"]),
+    ("what a branch that ends well has set", "V=1; if [ -f x ]; then V=2; exit 0; fi; a $V", [
+        "[ -f x ]", "? exit 0", "? a 1",
+    ]),
     ("nothing follows exit", "a; exit 0; b", ["a", "exit 0"]),
     ("case decided", "case $(uname -m) in x86_64|amd64) a;; *) b;; esac", ["uname -m", "a"]),
     ("case undecided", "case $X in x*) V=1;; y) V=1;; *) exit 1;; esac; a $V", ["? exit 1", "a 1"]),

@@ -336,6 +336,14 @@ def test_uninstall_and_sync_of_uv_pip() -> None:
     assert [one.name for one in found if isinstance(one, Install) and one.constraint] == ["numpy"]
 
 
+@pytest.mark.parametrize("variable", ["UV_CONSTRAINT", "UV_OVERRIDE"])
+def test_files_of_pins_that_a_variable_names(variable: str) -> None:
+    files = Folder({"/app/c.txt": "numpy==1.26.4\n", "/app/d.txt": "scipy==1.15\n"})
+    found = read("uv pip install --system torch", files, {variable: "c.txt d.txt"})
+    pins = {one.name: one.constraint for one in found if isinstance(one, Install)}
+    assert pins == {"torch": False, "numpy": True, "scipy": True}
+
+
 def test_locks_that_are_hostile_take_bounded_time() -> None:
     chain = '[[package]]\nname = "demo"\nsource = { virtual = "." }\ndependencies = [{ name = "p0" }]\n' + "".join(
         f'[[package]]\nname = "p{n}"\nversion = "1"\ndependencies = [{{ name = "p{n + 1}" }}, {{ name = "p{n}" }}]\n'

@@ -276,6 +276,17 @@ def test_a_gpu_newer_than_its_cuda() -> None:
     assert told(card.format("8.6") + error).cause == "arch-unsupported"
 
 
+def test_an_old_product_that_failed_without_a_word_of_why() -> None:
+    """What only old releases print is most often of a GPU that came after them; of a new one's status nobody knows."""
+    old = told("failed to run cuBLAS routine: CUBLAS_STATUS_EXECUTION_FAILED\n")
+    call = "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm( handle, opa, opb)`"
+    new = told(call)
+    behind = told(trace("m.py:forward: h = self.embedding(ids)", error="failed to run cuBLAS routine: " + call))
+    assert (old.category, old.cause, new.cause) == ("cublas-execution-failed", "arch-unsupported", "arch-unsupported")
+    assert old.confidence > new.confidence
+    assert behind.cause == "bad-index-or-label"
+
+
 def test_who_forked() -> None:
     """A data loader's worker is the program's; a server's workers are started by its options."""
     error = (

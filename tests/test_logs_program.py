@@ -72,6 +72,11 @@ WRAPPER = (
             traceback(MINE, error="FileNotFoundError: [Errno 2] No such file or directory: 'a.csv'"),
             "a.csv",
         ),
+        (
+            "launch-config",
+            traceback(MINE, error="omegaconf.errors.ConfigAttributeError: Key 'lr' is not in struct"),
+            "Key 'lr'",
+        ),
         ("host-resource", traceback(MINE, error="OSError: [Errno 28] No space left on device"), "Errno 28"),
         ("host-resource", traceback(MINE, error="OSError: [Errno 122] Disk quota exceeded: 'c.pt'"), "quota"),
         ("host-resource", traceback(MINE, error="OSError: [Errno 24] Too many open files: 'x.jpg'"), "open files"),

@@ -751,6 +751,27 @@ def test_a_library_with_newer_cuda_than_torch_is_a_clash() -> None:
     assert (plain.category, plain.cause) == ("driver-too-old", "version-mismatch")
 
 
+@pytest.mark.parametrize(
+    ("driver", "cause", "speaks"),
+    [
+        ("550.54.15", "library-path-clash", "12.4"),
+        ("530.30.02", "library-path-clash", "12.1"),  # just the one that torch wants
+        ("525.105.17", "version-mismatch", "12.0"),
+        ("550", "version-mismatch", ""),  # no release: what it speaks is not known
+        ("550.", "version-mismatch", ""),  # the line was cut
+    ],
+)
+def test_what_a_driver_speaks_is_known_by_its_release(driver: str, cause: str, speaks: str) -> None:
+    """Where the log names the driver alone, the facts say which CUDA it brings."""
+    text = (
+        f"PyTorch version: 2.4.0+cu121\nCUDA used to build PyTorch: 12.1\nNvidia driver version: {driver}\n"
+        "RuntimeError: CUDA driver version is insufficient for CUDA runtime version\n"
+    )
+    found = told(text)
+    assert (found.category, found.cause) == ("driver-too-old", cause)
+    assert (f"the driver speaks CUDA {speaks}" if speaks else "the driver is older") in found.because
+
+
 def test_an_architecture_that_was_dropped_is_not_called_too_new() -> None:
     old = told("nvcc fatal   : Unsupported gpu architecture 'compute_20'\n")
     new = told("nvcc fatal   : Unsupported gpu architecture 'compute_121'\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import zip_longest
 
@@ -138,8 +139,8 @@ def _cuda(text: str | None) -> str | None:
 
 
 def _of_driver(story: Story, facts: Facts) -> str | None:
-    driver = story.value("driver")
-    if driver is None or driver.count(".") not in (1, 2) or not driver.replace(".", "").isdigit():
+    driver = story.value("driver") or ""
+    if not re.fullmatch(r"[0-9]+(?:\.[0-9]+){1,2}", driver):  # of a line that was cut, a part
         return None
     native = facts.native_cuda(Driver(driver))
     return str(native) if native is not None else None
