@@ -6,15 +6,16 @@ SPEC ?= images/torch-2.6-cu124
 FOLDER := $(patsubst %/envkit.toml,%,$(abspath $(SPEC)))
 OUT := build/$(notdir $(FOLDER))
 
-.PHONY: help install run test real planted built others unit slow faults mutate nightly lint docs images bench clean
+.PHONY: help install run test real planted built others unit slow torch faults mutate nightly lint docs images bench clean
 
 help:
 	@echo 'make install a virtual environment in $(VENV) with envkit in it'
 	@echo 'make run     envkit up $(SPEC), on the Docker Engine or, without one, in a private virtual'
 	@echo '             environment; lock, Dockerfile and report.json lie in $(OUT)'
 	@echo 'make test    lint, types, unit tests, the documentation; where a Docker Engine answers, make real as well'
-	@echo 'make real    slow tests, planted faults and the tests that build images on a real engine'
+	@echo 'make real    slow tests, tests with a real torch, planted faults and the tests that build images on a real engine'
 	@echo 'make unit    the tests that need neither engine nor network, but for the slow ones; make slow runs these'
+	@echo 'make torch   the tests that need a torch and no GPU: that of the Python ENVKIT_TORCH_PYTHON, else one of the faults'\'' stacks'
 	@echo 'make faults  every probe against a real torch with its fault planted, and against a clean twin; writes docs/faults.md'
 	@echo 'make images  lock what changed under images/, render every Dockerfile and list them'
 	@echo 'make docs    the documentation as a site, in build/site; strict: a broken link or a page outside of the menu fails'
@@ -50,7 +51,8 @@ real: $(VENV)/test.ready slow
 	scripts/compiler
 	@$(MAKE) --no-print-directory --jobs=$(if $(filter 1 2 3,$(WORKERS)),2,3) planted built others
 
-planted: $(VENV)/test.ready
+# The tests of `torch` use the first stack before the end of the faults takes it away.
+planted: $(VENV)/test.ready torch
 	$(BIN)/python -m pytest -m faults $(FAULTS) --durations=5 tests/faults
 
 # They share an image of 6 GB, and a build beside its own like may be packed another way: one process.
@@ -63,6 +65,13 @@ others: $(VENV)/test.ready
 
 slow: $(VENV)/test.ready
 	$(BIN)/python scripts/unit -- -m 'slow and not engine and not faults'
+
+# The stack with torch for CUDA that is made first in any case; a torch for the CPU alone, which takes a fifth of its 5 GB,
+# leaves out the two tests that need triton or CUDA's libraries.
+torch: $(VENV)/test.ready
+	python=$${ENVKIT_TORCH_PYTHON:-$$($(BIN)/python tests/faults/stacks.py --first)} && [ -x "$$python" ] && \
+	    ENVKIT_TORCH_PYTHON=$$python $(BIN)/python scripts/unit -j $(WORKERS) $$(grep -l ENVKIT_TORCH_PYTHON tests/test_*.py) \
+	    tests/test_audit.py
 
 # Four real torch environments are made once in the cache folder; 22 GB.
 faults: $(VENV)/test.ready

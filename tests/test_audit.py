@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torches
 from archive import installed
 from binaries import CUBIN, PTX, cubin, entry, fat
 from clocks import costs_less
@@ -36,7 +37,6 @@ from envkit.versions import Sm
 Files = dict[str, bytes | str]
 LIB = "/usr/lib/x86_64-linux-gnu"
 PATH = {"Env": ["PATH=/opt/venv/bin:/usr/bin"]}
-TORCH_PYTHON = os.environ.get("ENVKIT_TORCH_PYTHON", "")
 
 LIBC = elf_file(soname="libc.so.6", versions=["libc.so.6", "GLIBC_2.2.5", "GLIBC_2.9", "GLIBC_2.36"])
 JIT = elf_file(soname="libnvJitLink.so.12", defines=["__nvJitLinkAddData_12_4", "__nvJitLinkComplete_12_4"])
@@ -847,9 +847,9 @@ def test_the_elf_files_of_these_tests_are_such() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.skipif(not TORCH_PYTHON, reason="ENVKIT_TORCH_PYTHON names no Python with torch")
+@torches.needs_torch_for_cuda
 def test_a_real_environment_is_sound_and_read_within_the_budget() -> None:
-    prefix = Path(TORCH_PYTHON).parent.parent
+    prefix = Path(torches.PYTHON).parent.parent
     with costs_less(3), open_tree(str(prefix), no_engine, lambda line: None) as tree:
         audit = observe(tree, gpus=(), promise=Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE))
     assert [each for found in said(audit).values() for each in found if each[0] > Severity.NOTE] == []

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torches
 
 from envkit import facts, payload
 from envkit.image.smoke import read
@@ -261,7 +262,7 @@ def test_what_was_switched_off_is_no_compiled_model() -> None:
     ]
 
 
-@needs_torch
+@torches.needs_torch_for_cuda  # it comes with triton
 def test_a_gpu_that_no_compiler_knows_is_told_and_the_others_are_made() -> None:
     document = suite("--device", "cpu", "--only", "triton-targets", "--sm", "89", "--sm", "999", python=TORCH_PYTHON)
     run = read(document, SmokeRun("x", gpus_promised=("sm_89", "sm_999")))

@@ -197,12 +197,22 @@ def pristine(name: str) -> Stack:
 HOLDS = "import sys, torch; sys.stdin.read()"
 
 
+def in_order() -> list[str]:
+    """The stacks in the order in which they are made: first the one for which most tests wait."""
+    return sorted(RELEASES, key=lambda name: name != "t26")
+
+
+def first() -> Stack:
+    """The first stack that this Python can have."""
+    return next(stack for stack in map(_made, in_order()) if stack is not None)
+
+
 def make_and_hold() -> None:
     """Makes every stack, two at a time, then keeps torch of each mapped until this process is ended.
 
-    One is loaded and unpacked while the other's byte code is made.  That for which most tests wait comes first.
+    One is loaded and unpacked while the other's byte code is made.
     """
-    order = sorted(RELEASES, key=lambda name: name != "t26")
+    order = in_order()
     made, hold = ThreadPoolExecutor(2), ThreadPoolExecutor(len(order))
     for each in [hold.submit(_hold, making) for making in [made.submit(_made, name) for name in order]]:
         each.result()
@@ -352,4 +362,7 @@ def envkit(words: list[str], environment: dict[str, str], setup: str) -> subproc
 
 
 if __name__ == "__main__":
-    make_and_hold()
+    if sys.argv[1:] == ["--first"]:
+        print(first().python)
+    else:
+        make_and_hold()
