@@ -17,6 +17,7 @@ from envkit.errors import UsageError
 from envkit.image.placement import read
 from envkit.judging import judge
 from envkit.model import Outcome, Result
+from envkit.payload import isolate
 from envkit.payload import placement as followed
 from envkit.payload.placement import ranks, work
 from envkit.runner import runner
@@ -50,6 +51,29 @@ def line(marker: str) -> str:
 
 
 # Without torch.
+
+
+CLEAN = {"error": None, "refusal": None, "doubt": ""}
+STOPPED = {"message": "no kernel", "by_user": False, "stage": "forward"}
+
+
+@pytest.mark.parametrize(
+    ("how", "ended", "answer", "why"),
+    [
+        ("fake", "ran", CLEAN, ""),
+        ("fake", "ran", {**CLEAN, "doubt": "a state"}, "a state"),
+        ("fake", "ran", {**CLEAN, "error": STOPPED}, "no kernel"),
+        ("fake", "ran", {**CLEAN, "error": STOPPED, "refusal": {"line": 1}}, ""),
+        ("fake", "ran", {**CLEAN, "error": {**STOPPED, "by_user": True}}, ""),
+        ("fake", "ran", {**CLEAN, "error": {**STOPPED, "stage": "import"}}, ""),
+        ("fake", "raised", None, "in the child"),
+        ("fake", "hung", None, ""),
+        ("trace", "ran", {**CLEAN, "doubt": "a state"}, ""),
+    ],
+)
+def test_when_fake_tensors_do_not_do(how: str, ended: str, answer: dict[str, Any] | None, why: str) -> None:
+    ending = isolate.Ending(ended, "in the child", value=answer)
+    assert followed._another_way(how, answer, ending) == why
 
 
 def test_the_answers_that_a_factory_may_give() -> None:
