@@ -13,12 +13,12 @@ import sys
 from contextlib import suppress
 from importlib import import_module
 
-from envkit.cli.app import app, invoke, parser
+from envkit.cli.app import BEFORE_COMMANDS, COMPLETE, app, invoke, parser
 from envkit.cli.ending import Answer, run, say
 
 __all__ = ["app", "invoke", "main", "parser", "run", "say"]
 
-for _group in ("generate", "images", "machines", "files", "failures"):  # the order of verbs in --help
+for _group in ("generate", "images", "machines", "files", "failures", "completion"):  # the order of verbs in --help
     import_module(f"{__name__}.{_group}")
 
 
@@ -37,7 +37,11 @@ def main() -> None:
     )
     argv = sys.argv[1:]
     command: tuple[str, ...] | None = None
-    if argv[:1] in (["preflight"], ["debug"]) and "--" in argv:
+    if COMPLETE in os.environ:  # a shell's script asks, where its user pressed the tabulator
+        from envkit.cli.completion import answer
+
+        os._exit(run(answer))
+    if argv and argv[0] in BEFORE_COMMANDS and "--" in argv:
         at = argv.index("--")
         argv, command = argv[:at], tuple(argv[at + 1 :])
     code = run(lambda: invoke(argv, command))

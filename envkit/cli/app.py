@@ -1,14 +1,13 @@
-"""The parser that verbs register with."""
+"""The parser that verbs register with, its help, and what it says of wrong words."""
 
 from __future__ import annotations
 
-import io
+import inspect
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from copy import copy
 from functools import cache
-from typing import Annotated
+from typing import Annotated, get_type_hints
 
 import click
 import typer
@@ -17,34 +16,127 @@ import typer.main
 
 from envkit import __version__
 from envkit.cli.ending import exits
-from envkit.errors import UsageError
+from envkit.errors import UsageError, nearest
+from envkit.system.terminal import columns
+
+# The verbs that take a command behind `--`, which is cut off before anything is parsed.
+BEFORE_COMMANDS = ("preflight", "debug")
+
+COMPLETE = "_ENVKIT_COMPLETE"  # the variable by which a shell's script asks for completions
+
+# The panels of --help in their order.
+MAKE, LOOK, MACHINE, WRITTEN, FAILED, SHELL = (
+    "Make an image",
+    "Examine an image",
+    "Examine a machine",
+    "Files and facts",
+    "Failing jobs",
+    "Shell",
+)
+
+
+class _Context(click.Context):
+    """Help as wide as the terminal; in a pipe a line an option."""
+
+    def make_formatter(self) -> click.HelpFormatter:
+        return click.HelpFormatter(width=columns(sys.stdout) if sys.stdout else None)
 
 
 class Verb(typer.core.TyperCommand):
-    """A verb that refuses an empty value of any option or argument that was given.
+    """A verb whose help groups its options, and that refuses an empty value of any option or argument that was given.
 
     An unset variable would else leave out what the option asks for, or name the current folder, and the verdict would
     be of something else.  The words are looked at before they become paths, for Path("") is Path(".").
     """
 
+    context_class = _Context
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        given, _, order = self.make_parser(ctx).parse_args(list(args))
+        if ctx.resilient_parsing:  # of a line that is still being typed
+            return super().parse_args(ctx, args)
+        try:
+            given, _, order = self.make_parser(ctx).parse_args(list(args))
+        except click.UsageError as error:
+            raise refusal(error, ctx) from error
         with exits(str(given.get("exit_style") or "").strip() or "envkit"):
             for each in order:
                 value = given.get(each.name or "")
                 words = value if isinstance(value, (list, tuple)) else [value]
                 if any(isinstance(word, str) and not word.strip() for word in words):
-                    name = each.opts[0] if isinstance(each, click.Option) else each.make_metavar(ctx).strip("[].")
-                    raise UsageError(f"{name} is empty", "look at the variable that should hold it, or leave it out")
-        return super().parse_args(ctx, args)
+                    raise UsageError(
+                        f"{_named(each, ctx)} is empty", "look at the variable that should hold it, or leave it out"
+                    )
+            try:
+                return super().parse_args(ctx, args)
+            except click.UsageError as error:
+                raise refusal(error, ctx) from error
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        command = ["[-- COMMAND ...]"] if self.name in BEFORE_COMMANDS else []
+        return super().collect_usage_pieces(ctx) + command
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        told = _told_of_arguments(self)
+        for each in self.get_params(ctx):
+            kind = "Options"
+            if isinstance(each, typer.core.TyperArgument):
+                kind, each.help = "Arguments", told[each.name or ""]
+            if record := each.get_help_record(ctx):
+                panels.setdefault(getattr(each, "rich_help_panel", None) or kind, []).append(record)
+        _sections(formatter, panels)
+
+
+class _Verbs(typer.core.TyperGroup):
+    """All verbs; help groups them and cuts no sentence."""
+
+    context_class = _Context
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in self.commands and not ctx.resilient_parsing:
+            known = sorted(self.commands)
+            raise UsageError(
+                f"there is no verb `{args[0]}`{nearest(args[0], known)}", "`envkit --help` lists the verbs"
+            )
+        return super().resolve_command(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        options = [record for each in self.get_params(ctx) if (record := each.get_help_record(ctx))]
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            verb = self.commands[name]
+            panel = getattr(verb, "rich_help_panel", None) or SHELL
+            panels.setdefault(panel, []).append((name, verb.get_short_help_str(limit=1000)))
+        _sections(formatter, {**panels, "Options": options})
+
+
+def _told_of_arguments(verb: click.Command) -> dict[str, str]:
+    """What the verb's function says of its arguments: from 8.4 on click forgets the text that typer gives it."""
+    hints = get_type_hints(inspect.unwrap(verb.callback), include_extras=True) if verb.callback else {}
+    said = {name: getattr(hint, "__metadata__", ()) for name, hint in hints.items()}
+    return {
+        name: each.help or ""
+        for name, metadata in said.items()
+        for each in metadata
+        if isinstance(each, typer.models.ArgumentInfo)
+    }
+
+
+def _sections(formatter: click.HelpFormatter, panels: dict[str, list[tuple[str, str]]]) -> None:
+    for title, rows in panels.items():
+        if rows:
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
 
 app = typer.Typer(
     name="envkit",
+    cls=_Verbs,
     help="GPU container environments that are pinned, proven and explained.",
-    no_args_is_help=True,
     rich_markup_mode=None,  # plain help: loading rich for it would take as long as all the rest
-    add_completion=False,
+    add_completion=False,  # `envkit completion` prints click's own script
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -59,7 +151,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _envkit(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """GPU container environments that are pinned, proven and explained.
@@ -84,21 +176,42 @@ def _name(command: typer.models.CommandInfo) -> str:
     return command.name or typer.main.get_command_name(command.callback.__name__)
 
 
+def _named(each: click.Parameter, ctx: click.Context) -> str:
+    """A parameter as a person writes it: ``--tag``, ``SPEC``."""
+    return each.opts[0] if isinstance(each, click.Option) else each.make_metavar(ctx).strip("[].")
+
+
+def refusal(error: click.UsageError, ctx: click.Context | None) -> UsageError:
+    """What the parser says of wrong words, as one sentence and its fix."""
+    path = ctx.command_path if ctx else "envkit"
+    fix = f"`{path} --help` shows what it takes"
+    if isinstance(error, click.NoSuchOption):
+        known = [name for each in ctx.command.get_params(ctx) for name in each.opts] if ctx else []
+        return UsageError(f"`{path}` has no option `{error.option_name}`{nearest(error.option_name, known)}", fix)
+    if isinstance(error, click.BadParameter) and error.param and ctx:
+        if isinstance(error, click.MissingParameter):
+            return UsageError(f"`{path}` needs {_named(error.param, ctx)}", fix)
+        return UsageError(f"{_named(error.param, ctx)}: {_sentence(error.message)}", fix)
+    return UsageError(f"`{path}`: {_sentence(error.format_message())}", fix)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].lower() + text[1:].rstrip(".")
+
+
 def invoke(words: Sequence[str], command: tuple[str, ...] | None = None) -> None:
     """Runs the verb that ``words`` begin with; ``command`` is what stood behind ``--``.
 
     Raises: EnvkitError and Interrupted of the verb, what is a fault of envkit, and SystemExit with the exit code.
     """
+    group = parser(words[0] if words else "")
+    if not words:
+        print(group.get_help(group.make_context("envkit", ["--help"], resilient_parsing=True)), file=sys.stderr)
+        raise SystemExit(2)
     try:
-        code = parser(words[0] if words else "")(args=list(words), obj=command, standalone_mode=False)
-    except click.ClickException as error:
-        from envkit.credentials import redacted_text
-
-        shown = io.StringIO()
-        error.show(shown)
-        with suppress(OSError):
-            print(redacted_text(shown.getvalue()), end="", file=sys.stderr)
-        raise SystemExit(error.exit_code) from None
+        code = group(args=list(words), prog_name="envkit", obj=command, standalone_mode=False)
+    except click.UsageError as error:
+        raise refusal(error, error.ctx) from error
     except click.Abort as error:  # which the parser makes of any EOFError
         raise error.__cause__ or error from None
     raise SystemExit(code or 0)

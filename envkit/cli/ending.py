@@ -21,10 +21,24 @@ import typer.main
 
 from envkit.errors import FAULT, READER_GONE, EnvkitError, Interrupted, Undecided, Unsatisfiable
 
+_hushed = False  # by --quiet, for one run
+
+
+def hush() -> None:
+    """Ends the lines of progress; errors and warnings are still printed."""
+    global _hushed
+    _hushed = True
+
 
 def say(line: str) -> None:
-    """One line of progress or of an error on stderr, without credentials; what an image or another program put into it
-    cannot steer the terminal."""
+    """One line of progress on stderr."""
+    if not _hushed:
+        warn(line)
+
+
+def warn(line: str) -> None:
+    """One line on stderr that --quiet keeps, without credentials; what an image or another program put into it cannot
+    steer the terminal."""
     from envkit.credentials import redacted_text
     from envkit.report.text import visible
 
@@ -33,14 +47,14 @@ def say(line: str) -> None:
 
 
 def tell(error: EnvkitError) -> None:
-    say(f"envkit: {error.message}")
+    warn(f"envkit: {error.message}")
     if isinstance(error, Unsatisfiable):
         for fact in error.chain:
-            say(f"  because: {fact}")
+            warn(f"  because: {fact}")
         for wish in error.nearest:
-            say(f"  nearest: {wish}")
+            warn(f"  nearest: {wish}")
     if error.fix:
-        say(f"  fix: {error.fix}")
+        warn(f"  fix: {error.fix}")
 
 
 @contextmanager
@@ -88,6 +102,8 @@ def _dropped(lost: sys.UnraisableHookArgs) -> None:
 
 def run(command: Callable[[], object]) -> int:
     """Runs ``command`` and gives the exit code; every error becomes a message and a code of the contract."""
+    global _hushed
+    _hushed = False
     signal.signal(signal.SIGINT, _stopped)
     signal.signal(signal.SIGTERM, _stopped)
     sys.unraisablehook = _dropped
@@ -98,7 +114,7 @@ def run(command: Callable[[], object]) -> int:
         tell(error)
         code = error.code
     except Interrupted as stop:
-        say(f"envkit: stopped by {stop}")
+        warn(f"envkit: stopped by {stop}")
         code = stop.code
     except SystemExit as exit:
         if isinstance(exit.__context__, BrokenPipeError):  # the parser ends with 1 there, which would read as "found"
@@ -136,14 +152,14 @@ def failed(error: Exception) -> int:
 
     with suppress(OSError, ValueError):
         print(redacted_text("".join(traceback.format_exception(error))), end="", file=sys.stderr)
-    say("envkit: this is a fault of envkit itself; please report it with the lines above")
+    warn("envkit: this is a fault of envkit itself; please report it with the lines above")
     return FAULT
 
 
 def _unanswered(error: OSError) -> int:
     """Says that stdout takes nothing more; what is left in its buffer, which Python would write again, goes nowhere."""
-    say(f"envkit: stdout does not take the answer: {error.strerror}")
-    say("  fix: send it where there is room")
+    warn(f"envkit: stdout does not take the answer: {error.strerror}")
+    warn("  fix: send it where there is room")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return 3
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -11,21 +12,29 @@ import typer
 import typer.core
 import typer.main
 
-from envkit.cli.app import app
+from envkit.cli.app import FAILED, app
 from envkit.cli.ending import say
-from envkit.cli.options import PythonPath, place_of
+from envkit.cli.options import DTYPES, PAGE_FORMATS, PythonPath, files_too, format_option, place_of
 from envkit.cli.verdict import finish, judged_report
 from envkit.errors import UsageError
 
 if TYPE_CHECKING:
     from envkit.runner.runner import Place
 
+_container = partial(typer.Option, rich_help_panel="In a container")
+_hangs = partial(typer.Option, rich_help_panel="Hangs")
+_precision = partial(typer.Option, rich_help_panel="The precision of a model")
 
-@app.command()
+
+@app.command(rich_help_panel=FAILED)
 def explain(
     logs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[LOG]...|ID", help="Logs, - for stdin; or the id of a check or of a kind of failure."),
+        typer.Argument(
+            metavar="[LOG]...|ID",
+            shell_complete=files_too,
+            help="Logs, - for stdin; or the id of a check or of a kind of failure.",
+        ),
     ] = None,
     kernel_log: Annotated[
         list[str] | None,
@@ -43,7 +52,7 @@ def explain(
     redact: Annotated[
         bool, typer.Option("--redact", help="Stand-ins for machines, addresses, users, serial numbers and ids.")
     ] = False,
-    format: Annotated[str, typer.Option("--format", "-f", help="console, json or html.")] = "console",
+    format: Annotated[str, format_option(PAGE_FORMATS)] = "console",
 ) -> None:
     """Name the cause of a failure from its logs; or print the page of a check or of a kind of failure.
 
@@ -55,8 +64,6 @@ def explain(
     if verb.is_page(words) and not (kernel_log or beside or rank):
         sys.stdout.write(verb.page(words[0]))
         return
-    if format not in verb.FORMATS:
-        raise UsageError(f"there is no format `{format}` here", f"one of: {', '.join(verb.FORMATS)}")
     if not words and not kernel_log and not rank:
         if sys.stdin is None or sys.stdin.isatty():
             raise UsageError("there is nothing to explain", "name logs, pipe one in, or name a check or failure")
@@ -67,44 +74,67 @@ def explain(
     raise typer.Exit(verb.exit_code(found))
 
 
-@app.command(context_settings={"allow_extra_args": True})  # a command without -- gets a sentence of its own
+@app.command(
+    rich_help_panel=FAILED, context_settings={"allow_extra_args": True}
+)  # a command without -- gets a sentence of its own
 def debug(
     context: typer.Context,
-    image: Annotated[str | None, typer.Option("--image", help="Run the command in a container of this image.")] = None,
-    gpus: Annotated[str, typer.Option("--gpus", help="With --image: all, none, or indexes with commas.")] = "auto",
-    network: Annotated[str, typer.Option("--network", help="With --image: bridge, host or none.")] = "bridge",
+    image: Annotated[
+        str | None,
+        _container("--image", metavar="IMAGE", help="Run the command in a container of this image."),
+    ] = None,
+    gpus: Annotated[
+        str,
+        _container("--gpus", metavar="[all|none|N,...]", help="With --image: the GPUs it gets."),
+    ] = "auto",
+    network: Annotated[
+        str,
+        _container("--network", metavar="[bridge|host|none]", help="With --image: its network."),
+    ] = "bridge",
     volume: Annotated[
-        list[str] | None, typer.Option("--volume", "-v", help="With --image: SOURCE:TARGET[:ro]; may be given again.")
+        list[str] | None,
+        _container("--volume", "-v", metavar="SOURCE:TARGET[:ro]", help="With --image: a mount; may be given again."),
     ] = None,
     budget: Annotated[float, typer.Option("--budget", help="Seconds for all rungs.")] = 1800.0,
     rung_budget: Annotated[float, typer.Option("--rung-budget", help="Seconds for one rung.")] = 600.0,
     ranks: Annotated[
-        bool, typer.Option("--ranks", help="The command is several ranks (torchrun, srun ...): see why they hang.")
+        bool,
+        _hangs("--ranks", help="The command is several ranks (torchrun, srun ...): see why they hang."),
     ] = False,
     hang_after: Annotated[
         float | None,
-        typer.Option("--hang-after", help="With --ranks: seconds without a step of any rank; by default 10."),
+        _hangs("--hang-after", help="With --ranks: seconds without a step of any rank; by default 10."),
     ] = None,
     quiet: Annotated[
-        float, typer.Option("--quiet-for", help="Seconds of silence after which stacks are compared; 0: never.")
+        float,
+        _hangs("--quiet-for", help="Seconds of silence after which stacks are compared; 0: never."),
     ] = 120.0,
-    only: Annotated[list[str] | None, typer.Option("--only", help="A rung; may be given again.")] = None,
-    skip: Annotated[list[str] | None, typer.Option("--skip", help="A rung to leave out; may be given again.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="RUNG", help="A rung; may be given again.")
+    ] = None,
+    skip: Annotated[
+        list[str] | None, typer.Option("--skip", metavar="RUNG", help="A rung to leave out; may be given again.")
+    ] = None,
     kernel: Annotated[
-        list[str] | None, typer.Option("--kernel", help="Part of a kernel's name: compute-sanitizer checks no other.")
+        list[str] | None,
+        typer.Option("--kernel", metavar="NAME", help="Part of a kernel's name: compute-sanitizer checks no other."),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="The new folder for all files.")] = None,
     precision: Annotated[
         str,
-        typer.Option("--precision", metavar="MODULE:FACTORY", help="No command: one step of its model, in two dtypes."),
+        _precision("--precision", metavar="MODULE:FACTORY", help="No command: one step of its model, in two dtypes."),
     ] = "",
-    dtype: Annotated[str, typer.Option("--dtype", help="With --precision: bfloat16, float16 or float32.")] = "bfloat16",
+    dtype: Annotated[
+        str,
+        _precision("--dtype", click_type=DTYPES, help="With --precision: the narrow one."),
+    ] = "bfloat16",
     autocast: Annotated[
-        bool, typer.Option("--autocast", help="With --precision: under torch.autocast, with nothing cast before.")
+        bool,
+        _precision("--autocast", help="With --precision: under torch.autocast, with nothing cast before."),
     ] = False,
-    code: Annotated[Path | None, typer.Option("--code", help="With --precision: the folder of MODULE.")] = None,
+    code: Annotated[Path | None, _precision("--code", help="With --precision: the folder of MODULE.")] = None,
     python: PythonPath = None,
-    format: Annotated[str, typer.Option("--format", "-f", help="console, json or html.")] = "console",
+    format: Annotated[str, format_option(PAGE_FORMATS)] = "console",
 ) -> None:
     """Run a failing command up a ladder of tools until the cause is named: `envkit debug -- python train.py`.
 
@@ -121,8 +151,6 @@ def debug(
     if context.args:
         words = shlex.join([*context.args, *(context.obj or ())])
         raise UsageError(f"`{context.args[0]}` stands where no command is expected", f"envkit debug -- {words}")
-    if format not in ("console", "json", "html"):
-        raise UsageError(f"there is no format `{format}`", "one of: console, json, html")
     if not precision and (autocast or code or python or dtype != "bfloat16"):
         raise UsageError("--dtype, --autocast, --code and --python belong to --precision", "name a model's factory")
     if precision:
@@ -172,10 +200,10 @@ def _debug_precision(
     place: Place, target: str, dtype: str, autocast: bool, code: Path, budget_s: float, format: str
 ) -> NoReturn:
     """Judges one step of a model in a narrow dtype, prints the report, and exits by it: a warning is found, too."""
-    from envkit.report import summary
+    from envkit.report import Detail, summary
     from envkit.runner import runner
 
     started = time.monotonic()
     seen = runner.precision(place, target, say, dtype=dtype, autocast=autocast, code=code, timeout_s=budget_s)
     judged = judged_report("precision", seen, started, summary.precision(seen))
-    finish(*judged, format=format, fail_on="warning", observed=False)
+    finish(*judged, format=format, fail_on="warning", observed=False, detail=Detail.NORMAL)

@@ -2,76 +2,102 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
+import textwrap
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 import typer.core
 import typer.main
 
-from envkit.cli.app import app
-from envkit.cli.ending import say
-from envkit.cli.options import severity
+from envkit.cli.app import WRITTEN, app
+from envkit.cli.ending import say, warn
+from envkit.cli.options import (
+    CHECK_FORMATS,
+    DATA_FORMATS,
+    OUTPUT,
+    SEVERITIES,
+    TOPICS,
+    Quiet,
+    detail,
+    files_too,
+    format_option,
+    severity,
+)
 from envkit.errors import UsageError
+from envkit.system.terminal import columns, wants_color
 
-if TYPE_CHECKING:
-    pass
+_EXAMPLES = 6  # names shown of each topic where all topics are listed
+_output = partial(typer.Option, rich_help_panel=OUTPUT)
 
 
-@app.command()
+@app.command(rich_help_panel=WRITTEN)
 def check(
     paths: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PATH]...", help="Files or folders, by default this one; - is a Dockerfile on stdin."),
+        typer.Argument(
+            metavar="[PATH]...",
+            shell_complete=files_too,
+            help="Files or folders, by default this one; - is a Dockerfile on stdin.",
+        ),
     ] = None,
     context: Annotated[
         Path | None, typer.Option("--context", help="The build context; by default each Dockerfile's own folder.")
     ] = None,
     gpu: Annotated[
-        list[str] | None, typer.Option("--gpu", help='A GPU it must run on, "H100"; may be given again.')
+        list[str] | None, typer.Option("--gpu", metavar="GPU", help='A GPU it must run on, "H100"; may be given again.')
     ] = None,
-    driver: Annotated[str, typer.Option("--driver", help='The oldest driver it will meet, "550".')] = "",
+    driver: Annotated[
+        str, typer.Option("--driver", metavar="VERSION", help='The oldest driver it will meet, "550".')
+    ] = "",
     fix: Annotated[bool, typer.Option("--fix", help="Make the safe fixes, after their diff was printed.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Print the diff of the safe fixes and change nothing.")] = False,
     pin: Annotated[
         bool, typer.Option("--pin", help="With --fix or --diff: the digests of bases, as registries give them today.")
     ] = False,
-    only: Annotated[list[str] | None, typer.Option("--only", help="One check; may be given again.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="CHECK", help="One check; may be given again.")
+    ] = None,
     baseline: Annotated[
-        Path | None, typer.Option("--baseline", help="Findings that this file holds do not count.")
+        Path | None,
+        _output("--baseline", help="Findings that this file holds do not count."),
     ] = None,
     write_baseline: Annotated[
-        Path | None, typer.Option("--write-baseline", help="Write the findings of now into this file.")
+        Path | None,
+        _output("--write-baseline", help="Write the findings of now into this file."),
     ] = None,
     config: Annotated[
         Path | None, typer.Option("--config", help="An envkit.toml with a [check] table; by default the nearest.")
     ] = None,
-    format: Annotated[
-        str, typer.Option("--format", "-f", help="console, json, sarif, github, gitlab, junit or html.")
-    ] = "console",
+    format: Annotated[str, format_option(CHECK_FORMATS)] = "console",
     fail_on: Annotated[
-        str, typer.Option("--fail-on", help="Lowest severity that makes the exit code 1: note, warning, error.")
+        str,
+        _output(
+            "--fail-on",
+            click_type=SEVERITIES,
+            help="Lowest severity that makes the exit code 1; by default the settings' or error.",
+        ),
     ] = "",
     if_any: Annotated[
-        bool, typer.Option("--if-any", help="Exit with 0 where nothing concerns envkit, as hooks want it.")
+        bool,
+        _output("--if-any", help="Exit with 0 where nothing concerns envkit, as hooks want it."),
     ] = False,
-    observed: Annotated[bool, typer.Option("--observed", help="Put what the files say into the JSON.")] = False,
+    observed: Annotated[bool, _output("--observed", help="Put what the files say into the JSON.")] = False,
+    quiet: Quiet = False,
     list_checks: Annotated[bool, typer.Option("--list", help="List the checks and exit.")] = False,
 ) -> None:
     """Judge anybody's Dockerfile, requirements, compose or Kubernetes file: what does not fit, and the fix."""
-    import shutil
-
-    from envkit.report import wants_color
     from envkit.static import check as verb
 
     if list_checks:
         sys.stdout.write(verb.listed())
         return
-    if format not in verb.FORMATS:
-        raise UsageError(f"there is no format `{format}` here", f"one of: {', '.join(verb.FORMATS)}")
+    amount = detail(quiet, False)
     if pin and not (fix or diff):
         raise UsageError("--pin changes files", "add --diff to see what it would write, or --fix to write it")
     asked = verb.Asked(
@@ -104,13 +130,14 @@ def check(
         if texts:
             found = verb.answer(asked, settings)
     for line in verb.remarks(found):
-        say(f"envkit: {line}")
+        warn(f"envkit: {line}")
     if write_baseline:
         found, count = verb.taken_down(found, write_baseline)
         say(f"wrote {write_baseline}: {count} finding{'' if count == 1 else 's'}")
-    width = shutil.get_terminal_size((100, 24)).columns
     color = wants_color(sys.stdout, os.environ)
-    sys.stdout.write(verb.printed(found, format, least, observed=observed, color=color, width=width))
+    sys.stdout.write(
+        verb.printed(found, format, least, observed=observed, color=color, width=columns(sys.stdout), detail=amount)
+    )
     raise typer.Exit(found.code(least, if_any))
 
 
@@ -122,22 +149,44 @@ def _digests() -> Callable[[str], str]:
     return DockerEngine(cache_dir()).digest
 
 
-@app.command(name="facts")
+@app.command(name="facts", rich_help_panel=WRITTEN)
 def facts_about(
-    topic: Annotated[str, typer.Argument(help="torch, gpu, cuda, driver, cudnn, image, os or tool.")],
-    query: Annotated[str, typer.Argument(help='What about it: a release, "RTX 4090", a branch, ...')] = "",
-    format: Annotated[str, typer.Option("--format", "-f", help="console or json.")] = "console",
+    topic: Annotated[
+        str, typer.Argument(metavar="[TOPIC]", click_type=TOPICS, help="Without one: the topics, and what each takes.")
+    ] = "",
+    query: Annotated[
+        str, typer.Argument(metavar="[QUERY]", help='A release, "RTX 4090", a branch, ...; without one: all names.')
+    ] = "",
+    format: Annotated[str, format_option(DATA_FORMATS)] = "console",
 ) -> None:
-    """Print what is known, each row with its source."""
+    """Print what is known, each row with its source; without words, what may be asked."""
     import json
 
     from envkit import facts
     from envkit.facts import show
 
-    if format == "json":
-        print(json.dumps(show.data(facts.load(), topic, query), indent=1))
+    known = facts.load()
+    if topic and query:
+        if format == "json":
+            print(json.dumps(show.data(known, topic, query), indent=1))
+            return
+        for label, text in show.describe(known, topic, query):
+            print(f"  {label}: {text}" if text else label)
         return
-    if format != "console":
-        raise UsageError(f"there is no format `{format}` here", "one of: console, json")
-    for label, text in show.describe(facts.load(), topic, query):
-        print(f"  {label}: {text}" if text else label)
+    listed = [each for each in show.known(known) if topic in ("", each.topic)]
+    if format == "json":
+        print(json.dumps([dataclasses.asdict(each) for each in listed], indent=1))
+        return
+    for each in listed:
+        print(f"{each.topic} ({each.rows} rows): `envkit facts {each.topic} QUERY`, where QUERY is {each.ask}")
+        _print_names(each.names, whole=bool(topic))
+
+
+def _print_names(names: tuple[str, ...], whole: bool) -> None:
+    """The names as one sentence, or so many as tell what they look like; wrapped in a terminal."""
+    shown = names if whole else names[:_EXAMPLES]
+    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+    text = f"{', '.join(shown)}{more}"
+    width = max(columns(sys.stdout), 40)
+    for line in textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="  ", break_long_words=False):
+        print(line)

@@ -11,9 +11,13 @@ import typer
 import typer.core
 import typer.main
 
-from envkit.cli.app import app
+from envkit.cli.app import MAKE, app
 from envkit.cli.ending import say
 from envkit.cli.options import (
+    LOCK_ENGINES,
+    OUTPUT,
+    OUTPUTS,
+    SUITES,
     AllowUnpinned,
     EngineName,
     FailOn,
@@ -21,16 +25,18 @@ from envkit.cli.options import (
     Format,
     Gpus,
     NoCache,
+    Quiet,
     RefreshOs,
     RequireGpu,
     SpecPath,
     Tag,
+    Verbose,
     WithObserved,
     consistent,
-    flavor_of,
-    open_parts,
-    printable,
+    detail,
     severity,
+    spec_at,
+    writable,
 )
 from envkit.cli.verdict import finish
 from envkit.errors import UsageError
@@ -39,7 +45,7 @@ if TYPE_CHECKING:
     from envkit.plan.lockfile import Lock
 
 
-@app.command()
+@app.command(rich_help_panel=MAKE)
 def init(
     directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Where to write it.")] = Path(),
 ) -> None:
@@ -64,10 +70,12 @@ def init(
     print(path)
 
 
-@app.command()
+@app.command(rich_help_panel=MAKE)
 def lock(
     spec: SpecPath = Path(),
-    engine: Annotated[str, typer.Option("--engine", help="docker, none, or auto: whose base is locked.")] = "auto",
+    engine: Annotated[
+        str, typer.Option("--engine", click_type=LOCK_ENGINES, help="Whose base is locked; none asks no engine.")
+    ] = "auto",
     upgrade: Annotated[bool, typer.Option("--upgrade", help="Solve everything anew.")] = False,
     upgrade_package: Annotated[
         list[str] | None, typer.Option("--upgrade-package", "-P", help="Solve only this one anew; may be given again.")
@@ -78,16 +86,15 @@ def lock(
 ) -> None:
     """Choose versions by the facts; pin the base, every wheel and every Debian package in envkit.lock."""
     from envkit import facts
-    from envkit.engine.choice import connect, known_engine
+    from envkit.engine.choice import connect
     from envkit.plan import lockfile as locks
     from envkit.plan import update
     from envkit.plan.spec import load
 
-    known_engine(engine, ("docker", "none", "auto"))
     if check and (upgrade or upgrade_package or refresh_os):
         raise UsageError("--check changes nothing, and --upgrade, -P and --refresh-os do", "give one or the other")
-    may_stay_open = open_parts(allow_unpinned)
-    wish = load(spec)
+    may_stay_open = tuple(allow_unpinned or ())
+    wish = load(spec_at(spec))
     path = locks.path_of(wish)
     try:
         found = locks.read(wish)
@@ -130,11 +137,11 @@ def _say_unpinned(lock: Lock | None) -> None:
         say(f"NOT PINNED ({part}): {clause}")
 
 
-@app.command()
+@app.command(rich_help_panel=MAKE)
 def render(
     spec: SpecPath = Path(),
     output: Annotated[str, typer.Option("--output", "-o", help="A file, or - for stdout.")] = "",
-    kind: Annotated[str, typer.Option("--as", help="dockerfile, compose, devcontainer or apptainer.")] = "dockerfile",
+    kind: Annotated[str, typer.Option("--as", click_type=OUTPUTS, help="What to write.")] = "dockerfile",
     flavor: FlavorName = "",
 ) -> None:
     """Write the Dockerfile of a locked spec, or what runs its image elsewhere, from the same lock."""
@@ -144,8 +151,8 @@ def render(
     from envkit.plan.spec import Flavor, load
     from envkit.system import files
 
-    target = flavor_of(flavor)
-    wish = load(spec)
+    target = Flavor(flavor) if flavor else None
+    wish = load(spec_at(spec))
     found = locks.load(wish)
     if found is None:
         state = "answers another spec" if locks.path_of(wish).exists() else "does not exist"
@@ -156,8 +163,6 @@ def render(
         "devcontainer": (".devcontainer/devcontainer.json", lambda: exporters.devcontainer(found)),
         "apptainer": (f"{found.name}.def", lambda: exporters.apptainer(found)),
     }
-    if kind not in kinds:
-        raise UsageError(f"there is no output `{kind}`", f"one of: {', '.join(kinds)}")
     name, text = kinds[kind][0], kinds[kind][1]()
     if output == "-":
         sys.stdout.write(text)
@@ -169,8 +174,10 @@ def render(
     print(path)
 
 
-@app.command()
-def base(suite: Annotated[str, typer.Argument(help="A Debian suite.")] = "bookworm") -> None:
+@app.command(rich_help_panel=MAKE)
+def base(
+    suite: Annotated[str, typer.Argument(metavar="SUITE", click_type=SUITES, help="bookworm or trixie.")] = "bookworm",
+) -> None:
     """Make a base image from Debian's packages, named by the hash of its content."""
     from envkit.engine.choice import connect
     from envkit.plan.update import suite_wish
@@ -179,7 +186,7 @@ def base(suite: Annotated[str, typer.Argument(help="A Debian suite.")] = "bookwo
     print(f"{found.ref} {found.sha256} ({found.how})")
 
 
-@app.command()
+@app.command(rich_help_panel=MAKE)
 def build(
     spec: SpecPath = Path(),
     engine: EngineName = "docker",
@@ -214,9 +221,9 @@ def build(
     from envkit.plan.spec import Flavor, load
     from envkit.plan.update import ensure_lock
 
-    target = flavor_of(flavor)
-    may_stay_open = open_parts(allow_unpinned)
-    wish = load(spec)
+    target = Flavor(flavor) if flavor else None
+    may_stay_open = tuple(allow_unpinned or ())
+    wish = load(spec_at(spec))
     pipeline.can_be_built(wish.platform.value, tag, apt_mirror)
     connected = connect(engine, say)
     if vendored:
@@ -247,7 +254,7 @@ def build(
         raise typer.Exit(0 if verdict.same else 1)
 
 
-@app.command(name="vendor")
+@app.command(name="vendor", rich_help_panel=MAKE)
 def save_inputs(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to save them: a new or an empty folder.")],
     spec: SpecPath = Path(),
@@ -263,8 +270,8 @@ def save_inputs(
     from envkit.system import no_room
 
     vendor.can_be_filled(directory)
-    may_stay_open = open_parts(allow_unpinned)
-    wish = load(spec)
+    may_stay_open = tuple(allow_unpinned or ())
+    wish = load(spec_at(spec))
     connected = connect(engine, say)
     made = ensure_lock(wish, facts.load(), lambda: connected, say, may_stay_open=may_stay_open)
     with no_room.into(directory):
@@ -272,7 +279,7 @@ def save_inputs(
     print(directory)
 
 
-@app.command()
+@app.command(rich_help_panel=MAKE)
 def up(
     spec: SpecPath = Path(),
     engine: EngineName = "docker",
@@ -282,11 +289,15 @@ def up(
     no_cache: NoCache = False,
     refresh_os: RefreshOs = False,
     allow_unpinned: AllowUnpinned = None,
-    report: Annotated[Path, typer.Option("--report", help="Where the JSON report goes.")] = Path("report.json"),
+    report: Annotated[
+        Path, typer.Option("--report", help="Where the JSON report goes.", rich_help_panel=OUTPUT)
+    ] = Path("report.json"),
     require_gpu: RequireGpu = False,
     format: Format = "console",
     fail_on: FailOn = "error",
     observed: WithObserved = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Do all of it: lock, render, build, probe, smoke, and one report."""
     from envkit import facts
@@ -297,12 +308,12 @@ def up(
     from envkit.runner import runner
     from envkit.system import files
 
-    printable(format, fail_on, report)
-    flavor_of(flavor)
+    amount = detail(quiet, verbose)
+    writable(report)
     shown = runner.default_gpus(gpus)
     consistent(require_gpu, gpus)
-    may_stay_open = open_parts(allow_unpinned)
-    wish = load(spec)
+    may_stay_open = tuple(allow_unpinned or ())
+    wish = load(spec_at(spec))
     pipeline.can_be_built(wish.platform.value, tag)
     connected = connect(engine, say)
     runner.are_here(shown, connected)
@@ -321,4 +332,4 @@ def up(
     )
     files.write(report, reports.render(made, "json", fail_on=severity(fail_on)), 0o600)
     say(f"wrote {report}")
-    finish(made, tables, format=format, fail_on=fail_on, observed=observed)
+    finish(made, tables, format=format, fail_on=fail_on, observed=observed, detail=amount)

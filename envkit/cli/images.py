@@ -11,23 +11,34 @@ import typer
 import typer.core
 import typer.main
 
-from envkit.cli.app import app
+from envkit.cli.app import LOOK, app
 from envkit.cli.ending import say
 from envkit.cli.options import (
+    DATA_FORMATS,
+    PLACEMENT_WAYS,
+    SABOTAGE,
+    SANITIZERS,
+    SMOKE_LEVELS,
+    WHERE,
     EngineName,
     FailOn,
     Format,
     Frameworks,
     Gpus,
     PythonPath,
+    Quiet,
     RequireGpu,
     Save,
     Target,
+    Verbose,
     WithObserved,
     consistent,
+    detail,
+    files_too,
+    format_option,
     place_of,
-    printable,
     save_subject,
+    writable,
 )
 from envkit.cli.verdict import finish, finish_smoke, judged_report
 from envkit.errors import UsageError
@@ -36,13 +47,19 @@ if TYPE_CHECKING:
     pass
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 def audit(
     target: Annotated[
-        str, typer.Argument(metavar="IMAGE", help="An image, a file that `docker save` wrote, or a directory.")
+        str,
+        typer.Argument(
+            metavar="IMAGE",
+            shell_complete=files_too,
+            help="An image, a file that `docker save` wrote, or a directory.",
+        ),
     ],
     gpu: Annotated[
-        list[str] | None, typer.Option("--gpu", help="A GPU it must run on (H100, sm_90); may be given again.")
+        list[str] | None,
+        typer.Option("--gpu", metavar="GPU", help="A GPU it must run on (H100, sm_90); may be given again."),
     ] = None,
     hash_all: Annotated[
         bool, typer.Option("--hash", help="Compare all files of torch and CUDA with their wheels' hashes; slow.")
@@ -53,27 +70,33 @@ def audit(
     format: Format = "console",
     fail_on: FailOn = "error",
     observed: WithObserved = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Read what an image holds, its own files only: nothing of it is run and no GPU is needed."""
     from envkit import facts
-    from envkit.engine.choice import connect, known_engine
+    from envkit.engine.choice import connect
     from envkit.report import summary
     from envkit.runner import runner
 
     started = time.monotonic()
-    printable(format, fail_on, save)
-    known_engine(engine)
+    amount = detail(quiet, verbose)
+    writable(save)
     known = facts.load()
     gpus = tuple(sorted({known.gpu(name).sm for name in gpu or ()}))
     asked = runner.asked_frameworks(framework or ())
     seen = runner.audit(target, lambda: connect(engine, say), say, gpus=gpus, hash_all=hash_all, frameworks=asked)
     save_subject(save, "audit", seen)
     finish(
-        *judged_report("audit", seen, started, summary.audit(seen)), format=format, fail_on=fail_on, observed=observed
+        *judged_report("audit", seen, started, summary.audit(seen)),
+        format=format,
+        fail_on=fail_on,
+        observed=observed,
+        detail=amount,
     )
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 def probe(
     image: Target = None,
     python: PythonPath = None,
@@ -101,7 +124,10 @@ def probe(
         Path | None, typer.Option("--code", help="The folder that MODULE lies in, read-only in a container.")
     ] = None,
     how: Annotated[
-        str, typer.Option("--how", help="With --placement: run (on a GPU), fake or trace (without one), or auto.")
+        str,
+        typer.Option(
+            "--how", click_type=PLACEMENT_WAYS, help="With --placement: run on a GPU; fake and trace need none."
+        ),
     ] = "auto",
     ranks: Annotated[
         Path | None, typer.Option("--ranks", help="With --placement: a folder in which a job's ranks meet.")
@@ -114,13 +140,16 @@ def probe(
     format: Format = "console",
     fail_on: FailOn = "error",
     observed: WithObserved = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Prove which CUDA libraries a process in the image really binds, or where a model's tensors live."""
     from envkit.report import summary
     from envkit.runner import runner
 
     started = time.monotonic()
-    printable(format, fail_on, save)
+    amount = detail(quiet, verbose)
+    writable(save)
     if (static, bool(placement), aoti is not None).count(True) > 1:
         raise UsageError("--static, --placement and --aoti were given together", "take one of them")
     if inputs and aoti is None:
@@ -142,35 +171,50 @@ def probe(
         seen = runner.probe(place, say, static=static, frameworks=asked)
         save_subject(save, "image", seen)
         made = judged_report("image", seen, started, summary.image(seen), require_gpu)
-    finish(*made, format=format, fail_on=fail_on, observed=observed)
+    finish(*made, format=format, fail_on=fail_on, observed=observed, detail=amount)
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 def smoke(
     image: Target = None,
-    level: Annotated[str, typer.Option("--level", help="quick, full, or stress (with --minutes).")] = "quick",
+    level: Annotated[str, typer.Option("--level", click_type=SMOKE_LEVELS, help="stress needs --minutes.")] = "quick",
     minutes: Annotated[float, typer.Option("--minutes", help="How long --level stress repeats its tests.")] = 0.0,
-    only: Annotated[list[str] | None, typer.Option("--only", help="Only this test; may be given again.")] = None,
-    exclude: Annotated[list[str] | None, typer.Option("--exclude", help="Not this test; may be given again.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="TEST", help="Only this test; may be given again.")
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option("--exclude", metavar="TEST", help="Not this test; may be given again.")
+    ] = None,
     extra: Annotated[
         list[Path] | None, typer.Option("--extra", help="A file of your own: its functions smoke_*(bench) are tests.")
     ] = None,
     list_them: Annotated[bool, typer.Option("--list", help="List the tests of the level and run none.")] = False,
     python: PythonPath = None,
     engine: EngineName = "docker",
-    gpus: Annotated[str, typer.Option("--gpus", "--gpu", help="auto, all, none, or indexes with commas.")] = "auto",
+    gpus: Annotated[
+        str,
+        typer.Option(
+            "--gpus",
+            "--gpu",
+            metavar="[auto|all|none|N,...]",
+            help="Which GPUs take part, by index.",
+            rich_help_panel=WHERE,
+        ),
+    ] = "auto",
     sabotage: Annotated[
         str,
         typer.Option(
             "--sabotage",
-            help="Disturb each result on purpose: a kind, or all. Every test must go red (exit 1).",
+            click_type=SABOTAGE,
+            help="Disturb each result on purpose. Every test must go red (exit 1).",
         ),
     ] = "",
     sanitize: Annotated[
         str,
         typer.Option(
             "--sanitize",
-            help="Under compute-sanitizer: memcheck, racecheck, initcheck or synccheck.",
+            click_type=SANITIZERS,
+            help="Under this tool of compute-sanitizer.",
         ),
     ] = "",
     require_gpu: RequireGpu = False,
@@ -178,13 +222,16 @@ def smoke(
     format: Format = "console",
     fail_on: FailOn = "error",
     observed: WithObserved = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Run the standard kernel tests, each in a process of its own."""
     from envkit.report import summary
     from envkit.runner import runner
 
     started = time.monotonic()
-    printable(format, fail_on, save)
+    amount = detail(quiet, verbose)
+    writable(save)
     wish = runner.SmokeWish(
         level,
         tuple(only or ()),
@@ -203,50 +250,65 @@ def smoke(
     place = place_of(image, python, engine, gpus)
     run = runner.smoke(place, say, wish)
     save_subject(save, "smoke", run)
-    finish_smoke(run, started, require_gpu, format=format, fail_on=fail_on, observed=observed)
+    finish_smoke(run, started, require_gpu, format=format, fail_on=fail_on, observed=observed, detail=amount)
 
 
-@app.command(name="judge")
+@app.command(name="judge", rich_help_panel=LOOK)
 def judge_saved(
     saved: Annotated[Path, typer.Argument(metavar="FILE", help="What --save wrote.")],
     require_gpu: RequireGpu = False,
     format: Format = "console",
     fail_on: FailOn = "error",
     observed: WithObserved = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Judge a saved observation, from any machine."""
     from envkit.subjects import KINDS, codec
     from envkit.subjects import saved as files
 
     started = time.monotonic()
-    printable(format, fail_on)
+    amount = detail(quiet, verbose)
     kind, plain = files.document(saved)
     subject: Any = codec.from_plain(KINDS[kind], plain)
     if kind == "smoke":
-        finish_smoke(subject, started, require_gpu, format=format, fail_on=fail_on, observed=observed)
+        finish_smoke(subject, started, require_gpu, format=format, fail_on=fail_on, observed=observed, detail=amount)
     if kind == "host":  # its contract was saved with it
         from envkit.doctor import doctor
 
-        finish(*doctor.report(subject, started, require_gpu), format=format, fail_on=fail_on, observed=observed)
-    finish(*judged_report(kind, subject, started, (), require_gpu), format=format, fail_on=fail_on, observed=observed)
+        finish(
+            *doctor.report(subject, started, require_gpu),
+            format=format,
+            fail_on=fail_on,
+            observed=observed,
+            detail=amount,
+        )
+    finish(
+        *judged_report(kind, subject, started, (), require_gpu),
+        format=format,
+        fail_on=fail_on,
+        observed=observed,
+        detail=amount,
+    )
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 def diff(
-    old: Annotated[str, typer.Argument(metavar="A", help="A lock, a spec, an image, or what `probe --save` wrote.")],
-    new: Annotated[str, typer.Argument(metavar="B", help="Another one of the same kind.")],
+    old: Annotated[
+        str,
+        typer.Argument(
+            metavar="A", shell_complete=files_too, help="A lock, a spec, an image, or what `probe --save` wrote."
+        ),
+    ],
+    new: Annotated[str, typer.Argument(metavar="B", shell_complete=files_too, help="Another one of the same kind.")],
     probe: Annotated[bool, typer.Option("--probe", help="Of two images, compare also what runs inside.")] = False,
     engine: EngineName = "docker",
-    format: Annotated[str, typer.Option("--format", "-f", help="console or json.")] = "console",
+    format: Annotated[str, format_option(DATA_FORMATS)] = "console",
 ) -> None:
     """Say what a change means: GPUs lost, drivers needed, libraries moved. Exit 0: the same, 1: not."""
     from envkit import facts
     from envkit.diff import diff, render
-    from envkit.engine.choice import known_engine
 
-    known_engine(engine)
-    if format not in ("console", "json"):
-        raise UsageError(f"there is no format `{format}` here", "one of: console, json")
     kind, changes = diff.changes(old, new, facts.load(), engine, probe, say)
     if format == "json":
         print(render.to_json(changes, kind, old, new))

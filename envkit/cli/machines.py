@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -14,21 +15,29 @@ import typer
 import typer.core
 import typer.main
 
-from envkit.cli.app import app
-from envkit.cli.ending import exits, say
+from envkit.cli.app import MACHINE, app
+from envkit.cli.ending import exits, say, warn
 from envkit.cli.options import (
+    FLIGHT_LEVELS,
+    GPU_WAYS,
+    OUTPUT,
     EngineName,
     ExitStyle,
     FailOn,
+    Format,
     Frameworks,
+    LongVerbose,
     PythonPath,
+    Quiet,
     RequireGpu,
     Save,
     Target,
+    Verbose,
     WithObserved,
-    printable,
+    detail,
     save_subject,
     severity,
+    writable,
 )
 from envkit.cli.verdict import finish
 from envkit.errors import UsageError
@@ -36,10 +45,13 @@ from envkit.errors import UsageError
 if TYPE_CHECKING:
     pass
 
+_output = partial(typer.Option, rich_help_panel=OUTPUT)
+_job = partial(typer.Option, rich_help_panel="The job, as `docker run` takes it")
 
-@app.command()
+
+@app.command(rich_help_panel=MACHINE)
 def doctor(
-    cuda: Annotated[str, typer.Option("--cuda", help="The CUDA version that shall run here.")] = "",
+    cuda: Annotated[str, typer.Option("--cuda", metavar="VERSION", help="The CUDA version that shall run here.")] = "",
     expect: Annotated[
         Path | None, typer.Option("--expect", help="A contract in TOML: what must be there; see docs/doctor.md.")
     ] = None,
@@ -52,15 +64,16 @@ def doctor(
     ] = None,
     save: Save = None,
     redact: Annotated[
-        bool, typer.Option("--redact", help="Stand-ins for serials, UUIDs, names and addresses, in file and report.")
+        bool,
+        _output("--redact", help="Stand-ins for serials, UUIDs, names and addresses, in file and report."),
     ] = False,
     list_them: Annotated[bool, typer.Option("--list", help="List the checks and look at nothing.")] = False,
-    format: Annotated[
-        str, typer.Option("--format", "-f", help="console, json, junit, html, prometheus or nagios.")
-    ] = "console",
+    format: Format = "console",
     fail_on: FailOn = "error",
     exit_style: ExitStyle = "envkit",
     observed: WithObserved = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Examine this machine: driver, GPUs, fabric, container engine, kernel log, limits; nothing on it is changed."""
     from envkit.doctor import doctor
@@ -71,20 +84,21 @@ def doctor(
             for line in doctor.listing():
                 print(line)
             return
-        printable(format, fail_on, save)
+        amount = detail(quiet, verbose)
+        writable(save)
         host = doctor.host(root, budget, cuda, expect, saved, redact)
         save_subject(save, "host", host)
         report, tables = doctor.report(host, started)
-        finish(report, tables, format=format, fail_on=fail_on, observed=observed, style=exit_style)
+        finish(report, tables, format=format, fail_on=fail_on, observed=observed, detail=amount, style=exit_style)
 
 
-@app.command()
+@app.command(rich_help_panel=MACHINE)
 def preflight(
     context: typer.Context,
     image: Target = None,
     level: Annotated[
-        str, typer.Option("--level", help="passive, probe, quick or full: each holds those before it.")
-    ] = ("quick"),
+        str, typer.Option("--level", click_type=FLIGHT_LEVELS, help="Each holds those before it.")
+    ] = "quick",
     host: Annotated[
         Path | None,
         typer.Option("--host", help="A machine that `doctor --save` wrote, in place of this one; it starts nothing."),
@@ -92,42 +106,83 @@ def preflight(
     python: PythonPath = None,
     expect: Annotated[Path | None, typer.Option("--expect", help="The contract of the machine, as for doctor.")] = None,
     gpus: Annotated[
-        str | None, typer.Option("--gpus", help="As `docker run` takes it: all, a count, or device=0,1.")
+        str | None,
+        _job("--gpus", metavar="[all|none|COUNT|device=N,...]", help="The GPUs that the container gets."),
     ] = None,
-    way: Annotated[str | None, typer.Option("--way", help="How GPUs enter the container: cdi, hook or none.")] = None,
-    nodes: Annotated[int | None, typer.Option("--nodes", help="Machines of the job.")] = None,
-    ranks: Annotated[int | None, typer.Option("--ranks", help="Processes of the job on this machine.")] = None,
-    workers: Annotated[int | None, typer.Option("--workers", help="Data loader processes of one rank.")] = None,
-    env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=VALUE; may be given again.")] = None,
-    env_file: Annotated[list[Path] | None, typer.Option("--env-file", help="Lines NAME=VALUE, as docker's.")] = None,
-    shm_size: Annotated[str | None, typer.Option("--shm-size", help="Size of /dev/shm, such as 16g.")] = None,
-    memory: Annotated[str | None, typer.Option("--memory", "-m", help="Memory limit, such as 64g.")] = None,
-    ipc: Annotated[str | None, typer.Option("--ipc", help="private or host.")] = None,
-    network: Annotated[str | None, typer.Option("--network", help="bridge, host or none.")] = None,
-    ulimit: Annotated[list[str] | None, typer.Option("--ulimit", help="As memlock=-1; may be given again.")] = None,
-    user: Annotated[str | None, typer.Option("--user", "-u", help="UID, UID:GID or a name.")] = None,
-    volume: Annotated[list[str] | None, typer.Option("--volume", "-v", help="SOURCE:TARGET[:ro].")] = None,
-    tmpfs: Annotated[list[str] | None, typer.Option("--tmpfs", help="A path inside.")] = None,
-    device: Annotated[list[str] | None, typer.Option("--device", help="A device of the machine.")] = None,
-    cap_add: Annotated[list[str] | None, typer.Option("--cap-add", help="A capability.")] = None,
-    privileged: Annotated[bool, typer.Option("--privileged", help="The container has all privileges.")] = False,
-    read_only: Annotated[bool, typer.Option("--read-only", help="The container's root is read-only.")] = False,
-    checkpoint: Annotated[str | None, typer.Option("--checkpoint", help="Where the job writes, as it sees it.")] = None,
-    checkpoint_size: Annotated[str | None, typer.Option("--checkpoint-size", help="How much, such as 200g.")] = None,
+    way: Annotated[
+        str | None,
+        _job("--way", click_type=GPU_WAYS, help="How GPUs enter the container."),
+    ] = None,
+    nodes: Annotated[int | None, _job("--nodes", metavar="N", help="Machines of the job.")] = None,
+    ranks: Annotated[
+        int | None,
+        _job("--ranks", metavar="N", help="Processes of the job on this machine."),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        _job("--workers", metavar="N", help="Data loader processes of one rank."),
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        _job("--env", "-e", metavar="NAME=VALUE", help="A variable; may be given again."),
+    ] = None,
+    env_file: Annotated[list[Path] | None, _job("--env-file", help="Lines NAME=VALUE, as docker's.")] = None,
+    shm_size: Annotated[
+        str | None,
+        _job("--shm-size", metavar="SIZE", help="Size of /dev/shm, such as 16g."),
+    ] = None,
+    memory: Annotated[
+        str | None,
+        _job("--memory", "-m", metavar="SIZE", help="Memory limit, such as 64g."),
+    ] = None,
+    ipc: Annotated[str | None, _job("--ipc", metavar="[private|host|...]", help="Whose /dev/shm.")] = None,
+    network: Annotated[
+        str | None,
+        _job("--network", metavar="[bridge|host|none|NAME]", help="Its network."),
+    ] = None,
+    ulimit: Annotated[
+        list[str] | None,
+        _job("--ulimit", metavar="NAME=VALUE", help="A limit, such as memlock=-1; may be given again."),
+    ] = None,
+    user: Annotated[
+        str | None,
+        _job("--user", "-u", metavar="UID[:GID]", help="Whose it is, by number or name."),
+    ] = None,
+    volume: Annotated[
+        list[str] | None,
+        _job("--volume", "-v", metavar="SOURCE:TARGET[:ro]", help="A mount; may be given again."),
+    ] = None,
+    tmpfs: Annotated[list[str] | None, _job("--tmpfs", metavar="PATH", help="A path inside.")] = None,
+    device: Annotated[
+        list[str] | None,
+        _job("--device", metavar="DEVICE", help="A device of the machine."),
+    ] = None,
+    cap_add: Annotated[list[str] | None, _job("--cap-add", metavar="CAPABILITY", help="A capability.")] = None,
+    privileged: Annotated[bool, _job("--privileged", help="The container has all privileges.")] = False,
+    read_only: Annotated[bool, _job("--read-only", help="The container's root is read-only.")] = False,
+    checkpoint: Annotated[
+        str | None,
+        _job("--checkpoint", metavar="PATH", help="Where the job writes, as it sees it."),
+    ] = None,
+    checkpoint_size: Annotated[
+        str | None,
+        _job("--checkpoint-size", metavar="SIZE", help="How much, such as 200g."),
+    ] = None,
     may_be_unknown: Annotated[
-        list[str] | None, typer.Option("--may-be-unknown", help="A check that may stay open here; may be given again.")
+        list[str] | None,
+        _output("--may-be-unknown", metavar="CHECK", help="A check that may stay open here; may be given again."),
     ] = None,
     budget: Annotated[float, typer.Option("--budget", help="Seconds for all levels; 0: what they need.")] = 0.0,
     framework: Frameworks = None,
     require_gpu: RequireGpu = False,
     engine: EngineName = "docker",
-    report: Annotated[Path | None, typer.Option("--report", help="Where the JSON report goes.")] = None,
-    format: Annotated[
-        str, typer.Option("--format", "-f", help="console, json, junit, html, prometheus or nagios.")
-    ] = "console",
+    report: Annotated[Path | None, _output("--report", help="Where the JSON report goes.")] = None,
+    format: Format = "console",
     fail_on: FailOn = "error",
     exit_style: ExitStyle = "envkit",
     observed: WithObserved = False,
+    quiet: Quiet = False,
+    verbose: LongVerbose = False,
 ) -> None:
     """Decide before a job starts whether image, machine and job fit; `-- COMMAND` starts it on a pass only.
 
@@ -135,7 +190,7 @@ def preflight(
     takes this process's place.
     """
     from envkit import report as reports
-    from envkit.engine.choice import connect, known_engine
+    from envkit.engine.choice import connect
     from envkit.launch import launch
     from envkit.launch import preflight as flights
     from envkit.runner import runner
@@ -150,9 +205,9 @@ def preflight(
                 f"{host} is a saved machine, which is judged and starts no command, and `{command[0]}` was given",
                 "leave out --host to judge this machine and start it here, or leave out the command",
             )
-        printable(format, fail_on, report)
+        amount = detail(quiet, verbose)
+        writable(report)
         _startable(command)
-        known_engine(engine)
         job = launch.job_from(
             gpus=gpus,
             way=way,
@@ -188,10 +243,10 @@ def preflight(
             say(f"wrote {report}")
         found = flights.cause(made, severity(fail_on))
         if found:
-            say(f"cause: {found.message}")
-            say(f"fix: {found.fix}")
+            warn(f"cause: {found.message}")
+            warn(f"fix: {found.fix}")
         elif made.exit_code(severity(fail_on)) == 3:
-            say(f"undecided: {flights.doubt(made) or 'nothing was judged'}")
+            warn(f"undecided: {flights.doubt(made) or 'nothing was judged'}")
         if command and made.exit_code(severity(fail_on)) == 0:
             say(f"passed in {made.elapsed_s:.1f} s; starting {command[0]}")
             _become(command)
@@ -200,6 +255,7 @@ def preflight(
             format=format,
             fail_on=fail_on,
             observed=observed,
+            detail=amount,
             style=exit_style,
             out=sys.stderr if command else sys.stdout,
         )

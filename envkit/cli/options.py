@@ -2,78 +2,192 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import typer
 import typer.core
 import typer.main
 
-from envkit.cli.ending import say
-from envkit.errors import UsageError
+from envkit.cli.ending import hush, say
+from envkit.errors import UsageError, nearest, one_line
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from envkit.model import Severity
-    from envkit.plan.spec import Flavor
+    from envkit.report import Detail
 
 
-SpecPath = Annotated[Path, typer.Argument(metavar="SPEC", help="envkit.toml, or the directory that holds it.")]
-EngineName = Annotated[str, typer.Option("--engine", help="docker, local (a private virtual environment) or auto.")]
-Format = Annotated[str, typer.Option("--format", "-f", help="console, json, junit or html.")]
-FailOn = Annotated[str, typer.Option("--fail-on", help="Lowest severity that makes the exit code 1.")]
-WithObserved = Annotated[bool, typer.Option("--observed", help="Put all that was observed into the JSON.")]
-Gpus = Annotated[str, typer.Option("--gpus", help="auto, all, none, or indexes with commas.")]
-ExitStyle = Annotated[str, typer.Option("--exit-style", help="envkit, nagios or slurm: whose exit codes.")]
-Save = Annotated[Path | None, typer.Option("--save", help="Write what was observed to this file, for `envkit judge`.")]
+OUTPUT = "Output"  # the panel of --help for what is printed and written
+WHERE = "Where it runs"
+
+if TYPE_CHECKING:
+    _Choice = click.Choice[str]
+else:
+    _Choice = click.Choice
+
+
+class Choice(_Choice):
+    """One of a few words of a ``kind``; a wrong one is refused with the nearest.
+
+    ``also`` are other spellings that are taken and not shown.  An empty value is a default that stands for none: one
+    that was written is refused before.
+    """
+
+    def __init__(self, kind: str, words: Sequence[str], also: Sequence[str] = ()) -> None:
+        super().__init__(words)
+        self.kind, self.words, self.also = kind, tuple(words), tuple(also)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        word = str(value)
+        if word in ("", *self.words, *self.also):
+            return word
+        known = list(self.words)
+        raise UsageError(
+            f"there is no {self.kind} `{one_line(word)}`{nearest(word, known)}", f"one of: {', '.join(known)}"
+        )
+
+
+def files_too(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Completes file names where an argument is text that may name a file."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type="file")]
+
+
+def _specs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Completes file names, and the names of envkit's own images."""
+    from click.shell_completion import CompletionItem
+
+    from envkit.plan.shipped import names
+
+    own = [name for name in names() if incomplete and name.startswith(incomplete)]
+    return [*files_too(ctx, param, incomplete), *map(CompletionItem, own)]
+
+
+def spec_at(path: Path) -> Path:
+    """Where the spec lies: ``path``, or a copy in the working folder where it is the name of an image of envkit's."""
+    from envkit.plan import shipped
+
+    if not shipped.is_name(path):
+        return path
+    copy = shipped.copied(path.name, Path())
+    say(f"copied the spec and the lock of {path} to {copy}")
+    return copy
+
+
+# What each stands for is imported with the verb alone; tests/test_command_line.py holds these to it.
+FORMATS = Choice("format", ("console", "json", "junit", "html", "prometheus", "nagios"))
+CHECK_FORMATS = Choice("format", ("console", "json", "sarif", "github", "gitlab", "junit", "html"))
+PAGE_FORMATS = Choice("format", ("console", "json", "html"))
+DATA_FORMATS = Choice("format", ("console", "json"))
+ENGINES = Choice("engine", ("docker", "local", "auto"))
+LOCK_ENGINES = Choice("engine", ("docker", "none", "auto"))
+SEVERITIES = Choice("severity", ("note", "warning", "error"), also=("NOTE", "WARNING", "ERROR"))
+STYLES = Choice("exit style", ("envkit", "nagios", "slurm"))
+FLAVORS = Choice("flavor", ("runtime", "devel", "debug"))
+OUTPUTS = Choice("output", ("dockerfile", "compose", "devcontainer", "apptainer"))
+PARTS = Choice("part of a lock", ("os", "base"))
+SUITES = Choice("Debian suite", ("bookworm", "trixie"))
+SMOKE_LEVELS = Choice("level", ("quick", "full", "stress"))
+FLIGHT_LEVELS = Choice("level", ("passive", "probe", "quick", "full"))
+SABOTAGE = Choice("sabotage", ("all", "ulp", "one", "nan", "scale", "block", "order", "device", "fault"))
+SANITIZERS = Choice("tool of compute-sanitizer", ("memcheck", "racecheck", "initcheck", "synccheck"))
+PLACEMENT_WAYS = Choice("way", ("auto", "run", "fake", "trace"))
+GPU_WAYS = Choice("way", ("cdi", "hook", "none"))
+DTYPES = Choice("dtype", ("bfloat16", "float16", "float32"), also=("bf16", "fp16", "half", "fp32"))
+TOPICS = Choice("topic", ("torch", "gpu", "cuda", "driver", "cudnn", "image", "os", "tool", "peak", "xid"))
+
+
+_output = partial(typer.Option, rich_help_panel=OUTPUT)
+_where = partial(typer.Option, rich_help_panel=WHERE)
+
+
+def format_option(choices: Choice) -> Any:
+    return _output("--format", "-f", click_type=choices, help="How to print it.")
+
+
+SpecPath = Annotated[
+    Path,
+    typer.Argument(
+        metavar="SPEC",
+        shell_complete=_specs,
+        help="envkit.toml, the directory that holds it, or the name of an image of envkit's own.",
+    ),
+]
+EngineName = Annotated[
+    str,
+    _where("--engine", click_type=ENGINES, help="local is a private virtual environment."),
+]
+Format = Annotated[str, format_option(FORMATS)]
+FailOn = Annotated[
+    str,
+    _output("--fail-on", click_type=SEVERITIES, help="Lowest severity that makes the exit code 1."),
+]
+WithObserved = Annotated[bool, _output("--observed", help="Put all that was observed into the JSON.")]
+_QUIET = "The verdict and what was found, without progress and all else."
+_VERBOSE = "List also the checks that passed and those that were skipped."
+Quiet = Annotated[bool, _output("--quiet", "-q", help=_QUIET)]
+Verbose = Annotated[bool, _output("--verbose", "-v", help=_VERBOSE)]
+LongVerbose = Annotated[bool, _output("--verbose", help=_VERBOSE)]  # -v is --volume there
+Gpus = Annotated[
+    str,
+    _where("--gpus", metavar="[auto|all|none|N,...]", help="Which GPUs take part, by index."),
+]
+ExitStyle = Annotated[str, _output("--exit-style", click_type=STYLES, help="Whose exit codes.")]
+Save = Annotated[
+    Path | None,
+    _output("--save", help="Write what was observed to this file, for `envkit judge`."),
+]
 Target = Annotated[
     str | None, typer.Argument(metavar="IMAGE", help="An image; without one, the Python envkit runs under.")
 ]
 RequireGpu = Annotated[
-    bool, typer.Option("--require-gpu", help="Undecided (exit 3) unless a GPU had a part in the verdict.")
+    bool,
+    _output("--require-gpu", help="Undecided (exit 3) unless a GPU had a part in the verdict."),
 ]
 Frameworks = Annotated[
     list[str] | None,
-    typer.Option("--framework", help="In place of torch: jax, tensorflow, ... or none; may be given again."),
+    typer.Option(
+        "--framework",
+        metavar="[jax|tensorflow|...|none]",
+        help="What to prove in place of torch; may be given again.",
+    ),
 ]
-PythonPath = Annotated[Path | None, typer.Option("--python", help="Another Python of this machine.")]
-Tag = Annotated[str, typer.Option("--tag", "-t", help="The image's name; by default envkit/NAME:latest.")]
-FlavorName = Annotated[str, typer.Option("--flavor", help="runtime, devel or debug; by default the spec's.")]
+PythonPath = Annotated[Path | None, _where("--python", help="Another Python of this machine.")]
+Tag = Annotated[
+    str, typer.Option("--tag", "-t", metavar="NAME", help="The image's name; by default envkit/NAME:latest.")
+]
+FlavorName = Annotated[str, typer.Option("--flavor", click_type=FLAVORS, help="By default the spec's.")]
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Build every layer anew.")]
 RefreshOs = Annotated[
     bool, typer.Option("--refresh-os", help="Take today's base and Debian packages into the lock; wheels stay.")
 ]
 AllowUnpinned = Annotated[
     list[str] | None,
-    typer.Option("--allow-unpinned", help="os or base: lock though it cannot be pinned; may be given again."),
+    typer.Option("--allow-unpinned", click_type=PARTS, help="Lock though it cannot be pinned; may be given again."),
 ]
 
 
 def severity(word: str) -> Severity:
     from envkit.model import Severity
 
-    if word.upper() not in Severity.__members__:
-        raise UsageError(f"there is no severity `{word}`", "one of: note, warning, error")
     return Severity[word.upper()]
 
 
-def flavor_of(word: str) -> Flavor | None:
-    """The flavor asked for, None where the spec's is meant; raises UsageError for one that does not exist."""
-    from envkit.plan.spec import Flavor
+def detail(quiet: bool, verbose: bool) -> Detail:
+    """How much of a report to print; quiet also ends the lines of progress."""
+    from envkit.report import Detail
 
-    known = [flavor.value for flavor in Flavor]
-    if word and word not in known:
-        raise UsageError(f"there is no flavor `{word}`", f"one of: {', '.join(known)}")
-    return Flavor(word) if word else None
-
-
-def open_parts(words: list[str] | None) -> tuple[str, ...]:
-    """The parts of a lock that may stay open; raises UsageError for what is no part."""
-    from envkit.plan.lockfile import PARTS
-
-    for word in words or ():
-        if word not in PARTS:
-            raise UsageError(f"`{word}` is nothing that a lock may leave open", f"one of: {', '.join(PARTS)}")
-    return tuple(words or ())
+    if quiet and verbose:
+        raise UsageError("--quiet and --verbose were given together", "take one of them")
+    if quiet:
+        hush()
+    return Detail.QUIET if quiet else Detail.VERBOSE if verbose else Detail.NORMAL
 
 
 def consistent(required: bool, gpus: str) -> None:
@@ -83,13 +197,12 @@ def consistent(required: bool, gpus: str) -> None:
 
 
 def place_of(image: str | None, python: Path | None, engine: str, gpus: str) -> Any:
-    from envkit.engine.choice import connect, known_engine
+    from envkit.engine.choice import connect
     from envkit.runner import runner
 
     if image and python:
         raise UsageError("an image and --python were both given", "name one of them")
     shown = runner.default_gpus(gpus)
-    known_engine(engine)
     if image:
         connected = connect(engine, say)
         runner.are_here(shown, connected)
@@ -98,14 +211,10 @@ def place_of(image: str | None, python: Path | None, engine: str, gpus: str) -> 
     return runner.Here(runner.interpreter(python), shown) if python else runner.this_python(shown)
 
 
-def printable(format: str, fail_on: str, *files: Path | None) -> None:
-    """Refuses, before the work rather than after it, what its result could not be printed or written by."""
-    from envkit.report import FORMATS
+def writable(*files: Path | None) -> None:
+    """Refuses, before the work rather than after it, files that its result could not be written to."""
     from envkit.system.files import can_be_written
 
-    severity(fail_on)
-    if format not in FORMATS:
-        raise UsageError(f"there is no format `{format}`", f"one of: {', '.join(FORMATS)}")
     for file in files:
         if file is not None:
             can_be_written(file)

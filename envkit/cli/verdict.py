@@ -15,7 +15,7 @@ from envkit.cli.options import severity
 
 if TYPE_CHECKING:
     from envkit.model import Report
-    from envkit.report import Bar, Table
+    from envkit.report import Bar, Detail, Table
     from envkit.subjects import SmokeRun
 
 
@@ -41,24 +41,35 @@ def finish(
     format: str,
     fail_on: str,
     observed: bool,
+    detail: Detail,
     style: str = "envkit",
     out: TextIO | None = None,
 ) -> NoReturn:
     """Prints the report and exits by it."""
-    import shutil
     from dataclasses import replace
 
-    from envkit.report import render, wants_color
+    from envkit.report import render
     from envkit.report.exit_codes import styled
+    from envkit.system.terminal import columns, wants_color
 
     least = severity(fail_on)
     shown = report if observed else replace(report, observed={})
-    width = shutil.get_terminal_size((100, 24)).columns
     stream = out or sys.stdout
     color = wants_color(stream, os.environ)
     filled = tuple(table for table in tables if table.rows)
     try:
-        stream.write(render(shown, format, fail_on=least, tables=filled, bars=bars, color=color, width=width))
+        stream.write(
+            render(
+                shown,
+                format,
+                fail_on=least,
+                tables=filled,
+                bars=bars,
+                color=color,
+                width=columns(stream),
+                detail=detail,
+            )
+        )
         stream.flush()
     except OSError:
         if stream is not sys.stderr:  # whoever reads that has the exit code all the same
@@ -67,7 +78,7 @@ def finish(
 
 
 def finish_smoke(
-    run: SmokeRun, started: float, require_gpu: bool, *, format: str, fail_on: str, observed: bool
+    run: SmokeRun, started: float, require_gpu: bool, *, format: str, fail_on: str, observed: bool, detail: Detail
 ) -> NoReturn:
     """Judges a smoke run, prints it with its speeds, and exits by it."""
     from envkit import facts
@@ -75,4 +86,4 @@ def finish_smoke(
 
     known = facts.load()
     judged = judged_report("smoke", run, started, (*summary.smoke(run), *summary.speeds(run, known)), require_gpu)
-    finish(*judged, bars=summary.bars(run, known), format=format, fail_on=fail_on, observed=observed)
+    finish(*judged, bars=summary.bars(run, known), format=format, fail_on=fail_on, observed=observed, detail=detail)

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import select
-import shutil
 import stat
 import sys
 import time
@@ -32,8 +31,8 @@ from envkit.judging import pages
 from envkit.logs import flight, hang, reader, story, verdict
 from envkit.logs.records import Explanation, Hypothesis, Line, Reading, Strength
 from envkit.logs.story import Story
-from envkit.report import wants_color
 from envkit.system import files
+from envkit.system.terminal import columns, wants_color
 
 Say = Callable[[str], None]
 
@@ -125,9 +124,8 @@ def printed(found: Explanation, format: str, timeline: int | None, stream: TextI
 
         shown = found.timeline if timeline is None else as_text.shortened(found.timeline, timeline)
         return as_html.render(replace(found, timeline=shown))
-    width = shutil.get_terminal_size((100, 24)).columns
     most = as_text.TIMELINE if timeline is None else timeline
-    return as_text.render(found, wants_color(stream, os.environ), width, most)
+    return as_text.render(found, wants_color(stream, os.environ), columns(stream), most)
 
 
 def answer(asked: Asked, say: Say, stdin: IO[bytes] | None = None) -> Explanation:

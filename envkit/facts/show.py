@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,8 +125,7 @@ def _image(facts: Facts, query: str) -> list[Entry]:
         if row.image == name and any(known.startswith(tag) for known in row.tags)
     ]
     if not entries:
-        names = ", ".join(sorted({row.image for row in facts.images} | {row.image for row in facts.ngcs}))
-        raise UsageError(f"there are no facts about the image `{query}`", f"known images: {names}")
+        raise UsageError(f"there are no facts about the image `{query}`", f"known images: {', '.join(_images(facts))}")
     return entries
 
 
@@ -165,6 +164,40 @@ def _xid(facts: Facts, query: str) -> list[Entry]:
     if row is None:
         raise UsageError(f"there are no facts about the Xid `{query}`", f"known codes: 1 to {facts.xids[-1].code}")
     return [Entry(f"Xid {row.code}: {row.means}", row)]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What may be asked of a topic: an example of the words, how many rows there are, and the names they go by."""
+
+    topic: str
+    ask: str
+    rows: int
+    names: tuple[str, ...]
+
+
+def known(facts: Facts) -> tuple[Known, ...]:
+    """Every topic in the order of TOPICS, its names newest first where they have an age."""
+    named: dict[str, tuple[str, Sequence[Any], Iterable[object]]] = {
+        "torch": ("a release, a range or a build", facts.torches, (row.torch for row in reversed(facts.torches))),
+        "gpu": ("a product, or a capability such as sm_90", facts.gpus, (row.name for row in reversed(facts.gpus))),
+        "cuda": ("a release of the toolkit", facts.cudas, (row.version for row in reversed(facts.cudas))),
+        "driver": ("a branch or a release", facts.drivers, (row.branch for row in reversed(facts.drivers))),
+        "cudnn": ("a release", facts.cudnns, (row.version for row in reversed(facts.cudnns))),
+        "image": ("a repository, or one with the beginning of a tag", facts.images + facts.ngcs, _images(facts)),
+        "os": ("a distribution's release or codename", facts.oses, (row.name for row in facts.oses)),
+        "tool": ("a tool that a flavor brings", facts.tools, sorted({row.tool for row in facts.tools})),
+        "peak": ("a GPU", facts.peaks, (row.gpu for row in facts.peaks)),
+        "xid": ("a code", facts.xids, (row.code for row in facts.xids)),
+    }
+    return tuple(
+        Known(topic, ask, len(rows), tuple(dict.fromkeys(map(str, names))))
+        for topic, (ask, rows, names) in named.items()
+    )
+
+
+def _images(facts: Facts) -> list[str]:
+    return sorted({row.image for row in facts.images} | {row.image for row in facts.ngcs})
 
 
 def entries(facts: Facts, topic: str, query: str) -> list[Entry]:

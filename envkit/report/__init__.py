@@ -12,7 +12,7 @@ from envkit.credentials import redacted_text
 from envkit.errors import UsageError
 from envkit.model import Report, Severity
 from envkit.report import console, html, json, junit, nagios, prometheus
-from envkit.report.console import Table, wants_color
+from envkit.report.console import Detail, Table
 from envkit.report.html import Bar
 from envkit.report.redact import redacted
 
@@ -25,7 +25,7 @@ DOCUMENTS: Mapping[str, Callable[[Report, Severity], str]] = {
 }
 FORMATS: tuple[str, ...] = ("console", *DOCUMENTS)
 
-__all__ = ["DOCUMENTS", "FORMATS", "Bar", "Table", "redacted", "redacted_text", "render", "wants_color"]
+__all__ = ["DOCUMENTS", "FORMATS", "Bar", "Detail", "Table", "redacted", "redacted_text", "render"]
 
 
 def render(
@@ -37,16 +37,17 @@ def render(
     bars: tuple[Bar, ...] = (),
     color: bool = False,
     width: int = 80,
+    detail: Detail = Detail.NORMAL,
 ) -> str:
     """The report in one of ``FORMATS``, ending in a newline.
 
-    ``fail_on`` is what the exit code goes by, so that the printed verdict is the same.  ``tables``, ``color``
-    and ``width`` (in columns) are for the console alone, ``bars`` for the page of HTML.
+    ``fail_on`` is what the exit code goes by, so that the printed verdict is the same.  ``tables``, ``color``,
+    ``width`` (in columns) and ``detail`` are for the console alone, ``bars`` for the page of HTML.
     Raises UsageError for a format that does not exist.
     """
     safe = redacted(report)
     if format == "console":
-        return console.render(safe, fail_on, tuple(map(_without_credentials, tables)), color, width)
+        return console.render(safe, fail_on, tuple(map(_without_credentials, tables)), color, width, detail)
     if format == "html":
         return html.render(safe, fail_on, tuple(replace(bar, label=redacted_text(bar.label)) for bar in bars))
     if format not in DOCUMENTS:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TextIO
+from enum import Enum, auto
 
 from envkit.model import Finding, Outcome, Report, Severity, Verdict
 from envkit.report.covered import behind, left
@@ -25,6 +25,15 @@ _WORDS = {
 _NAMED = 3  # checks named of those skipped for one reason; what leaves the verdict open is named in full
 _NARROWEST = 40  # columns; below it nothing is readable, so that lines run over instead
 _GAP = "  "
+
+
+class Detail(Enum):
+    """How much of a report is printed: the verdict and its findings; also what stayed open, and tables; also the checks
+    that were skipped or passed."""
+
+    QUIET = auto()
+    NORMAL = auto()
+    VERBOSE = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +62,16 @@ class _Line:
     style: str = ""
 
 
-def wants_color(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Whether ``stream`` is a terminal that nobody asked to keep plain.
-
-    Plain are pipes, CI, TERM=dumb and a NO_COLOR that is not empty (no-color.org).
-    """
-    plain = environ.get("NO_COLOR") or environ.get("CI") or environ.get("TERM") == "dumb"
-    return stream.isatty() and not plain
-
-
 def render(
     report: Report,
     fail_on: Severity = Severity.ERROR,
     tables: tuple[Table, ...] = (),
     color: bool = False,
     width: int = 80,
+    detail: Detail = Detail.NORMAL,
 ) -> str:
-    """Verdict, findings by severity, what was not proven, tables, passes; lines of at most ``width`` columns.
+    """Verdict, findings by severity, what was not proven, tables, and all that ``detail`` asks for; lines of at most
+    ``width`` columns.
 
     A word longer than a line (a path, a digest) runs over it unbroken, so that it can be copied.
     """
@@ -77,10 +79,11 @@ def render(
     blocks = [
         _verdict(report, fail_on, width),
         *_failures(report, width),
-        _unproven(report, width),
-        *(_table(table, width) for table in tables),
-        _passes(report, width),
     ]
+    if detail is not Detail.QUIET:
+        blocks += [_unproven(report, width, detail), *(_table(table, width) for table in tables)]
+    if detail is Detail.VERBOSE:
+        blocks.append(_passes(report, width))
     lines = [line for block in blocks if block for line in (*block, _Line(""))][:-1]
     return _styled(lines) if color else "".join(f"{line.text}\n" for line in lines)
 
@@ -154,9 +157,10 @@ def _failure(check: str, finding: Finding, width: int) -> list[_Line]:
     return _marked(lines, len(severity), _SEVERITIES[finding.severity])
 
 
-def _unproven(report: Report, width: int) -> list[_Line]:
+def _unproven(report: Report, width: int, detail: Detail) -> list[_Line]:
     lines: list[_Line] = []
-    for outcome in (Outcome.BROKE, Outcome.UNKNOWN, Outcome.SKIP):
+    shown_too = (Outcome.SKIP,) if detail is Detail.VERBOSE else ()
+    for outcome in (Outcome.BROKE, Outcome.UNKNOWN, *shown_too):
         groups: dict[str, list[str]] = {}
         for result in report.results:
             if result.outcome is outcome:

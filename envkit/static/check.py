@@ -192,12 +192,14 @@ def _now(path: Path) -> bytes | None:
         return None
 
 
-def printed(found: Answer, format: str, least: Severity, *, observed: bool, color: bool, width: int) -> str:
-    """The answer in one of FORMATS."""
+def printed(
+    found: Answer, format: str, least: Severity, *, observed: bool, color: bool, width: int, detail: report.Detail
+) -> str:
+    """The answer in one of FORMATS; ``color``, ``width`` and ``detail`` are for the console alone."""
     if format == "console":
         from envkit.static import lines
 
-        return lines.render(found.judged, found.report, least, color, width)
+        return lines.render(found.judged, found.report, least, color, width, detail)
     if format == "sarif":
         from envkit.static import sarif
 

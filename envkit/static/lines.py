@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from envkit.credentials import redacted_text
 from envkit.model import Finding, Outcome, Report, Severity, Verdict
+from envkit.report import Detail
 from envkit.report.text import visible
 from envkit.static import Judged
 
@@ -16,8 +17,16 @@ _WIDEST = 160  # characters of a source line that are shown; longer ones are cut
 _NAMED = 3  # reasons named of what was left open in a file
 
 
-def render(judged: Sequence[Judged], report: Report, least: Severity, color: bool = False, width: int = 100) -> str:
-    """The findings of all files in the order of their lines, what was left open, and a last line with the verdict.
+def render(
+    judged: Sequence[Judged],
+    report: Report,
+    least: Severity,
+    color: bool = False,
+    width: int = 100,
+    detail: Detail = Detail.NORMAL,
+) -> str:
+    """The findings of all files in the order of their lines, what was left open unless ``detail`` is QUIET, and a last
+    line with the verdict.
 
     ``report`` is the one of all files, ``least`` what its verdict goes by; findings below it are shown too.
     """
@@ -26,7 +35,8 @@ def render(judged: Sequence[Judged], report: Report, least: Severity, color: boo
         found = [(result.check, finding) for result in each.results for finding in result.findings]
         for check, finding in sorted(found, key=lambda one: _place(one[1])):
             parts.append("\n".join(_finding(check, finding, each, color, width)) + "\n")
-        parts += list(_open(each, color, width))
+        if detail is not Detail.QUIET:
+            parts += list(_open(each, color, width))
     return "\n".join([*parts, _summary(judged, report.verdict(least), color)])
 
 

@@ -195,7 +195,7 @@ def is_full(error: OSError) -> bool:
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-def folder(path: Path) -> Path:
+def folder(path: Path, fix: str = "point XDG_CACHE_HOME at a folder that may be written to") -> Path:
     """``path`` as a folder, made with its parents if it is not there.
 
     Raises Undecided on a full disk and UsageError where it may not be made.
@@ -207,7 +207,7 @@ def folder(path: Path) -> Path:
             raise Undecided(f"the disk is full: {path} was not made", "free some space there") from error
         raise UsageError(
             f"the folder {path} cannot be made: {error.strerror}",
-            "point XDG_CACHE_HOME at a folder that may be written to",
+            fix,
         ) from error
     return path
 
