@@ -81,7 +81,7 @@ FLOOR = {f"envkit.{room}": number for number, row in enumerate(FLOORS) for room 
 STEPS = {
     "judging": (("throughput", "nvidia_require"), ("checks",), ("required",), ("judge",), ("pages",)),
     "plan": (("spec", "shipped"), ("lockfile", "flavors"), ("apt", "resolve"), ("solve",), ("update",)),
-    "build": (("render",), ("exporters",), ("up",), ("vendor",)),
+    "build": (("render",), ("exporters", "draft"), ("up",), ("vendor",)),
     "diff": (("compare",), ("hosts", "render"), ("diff",)),
 }
 STEP = [

@@ -243,7 +243,7 @@ def test_what_is_no_log_is_refused_in_one_sentence(envkit: Envkit, fault: Path, 
     assert refused(envkit(tmp_path / "link")) == f"there is no file {tmp_path}/link"
     assert "a device or a socket has no end" in refused(envkit("/dev/zero"))
     assert refused(envkit(tmp_path / "core")) == f"{tmp_path}/core is binary, not a log"
-    assert "there is no format `xml` here" in refused(envkit(fault, "-f", "xml"))
+    assert "there is no format `xml`" in refused(envkit(fault, "-f", "xml"))
 
 
 def test_a_file_that_cannot_be_read_is_refused(envkit: Envkit) -> None:

@@ -236,7 +236,7 @@ def test_what_may_stay_open_is_looked_at_first(job: Spec, capsys: pytest.Capture
     for verb in ("lock", "build", "up"):
         ended = envkit(capsys, verb, job.path.parent, "--allow-unpinned", "wheels")
         assert (ended.code, ended.out) == (2, "")
-        assert ended.err == "envkit: `wheels` is nothing that a lock may leave open\n  fix: one of: os, base\n"
+        assert ended.err == "envkit: there is no part of a lock `wheels`\n  fix: one of: os, base\n"
 
 
 def test_refreshing_a_lock_where_no_container_is_built_keeps_it(

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 import envkit.report
 from envkit.errors import UsageError
 from envkit.model import Finding, Outcome, Report, Result, Severity, Subject
-from envkit.report import FORMATS, Table, render, wants_color
+from envkit.report import FORMATS, Detail, Table, render
+from envkit.system.terminal import UNBROKEN, columns, wants_color
 
 SCHEMA: dict[str, Any] = json.loads(
     (Path(envkit.report.__file__).parent / "report-1.schema.json").read_text(encoding="utf-8")
@@ -128,7 +129,7 @@ def test_junit_is_well_formed_and_red_exactly_when_the_exit_code_is_not_zero(mad
 @examples(25)
 @given(REPORTS, st.sampled_from(Severity), st.integers(20, 120))
 def test_the_console_prints_nothing_a_terminal_obeys(made: Report, fail_on: Severity, width: int) -> None:
-    text = render(made, fail_on=fail_on, width=width)
+    text = render(made, fail_on=fail_on, width=width, detail=Detail.VERBOSE)
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e]", text)
     assert text.startswith(made.verdict(fail_on).value.upper() + ": ")
     for result in made.results:
@@ -167,6 +168,51 @@ def test_colour_is_for_terminals(stream: io.StringIO, environ: dict[str, str], c
     assert wants_color(stream, environ) is color
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("environ", "terminal", "pipe"),
+    [
+        ({"FORCE_COLOR": "1"}, True, True),
+        ({"FORCE_COLOR": "1", "CI": "1", "TERM": "dumb"}, True, True),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False, False),
+        ({"FORCE_COLOR": ""}, True, False),
+        ({"NO_COLOR": ""}, True, False),
+    ],
+)
+def test_colour_can_be_forced_and_refused(environ: dict[str, str], terminal: bool, pipe: bool) -> None:
+    assert (wants_color(Terminal(), environ), wants_color(io.StringIO(), environ)) == (terminal, pipe)
+
+
+def test_lines_are_broken_for_terminals_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "57")
+    assert (columns(Terminal()), columns(io.StringIO())) == (57, UNBROKEN)
+    made = report(failed(Severity.ERROR, "word " * 500 + "end"))
+    assert [len(line) <= 57 for line in render(made, width=57).splitlines()].count(False) == 0
+    assert len(render(made, width=UNBROKEN).splitlines()) == 3  # verdict, a blank line, one sentence
+
+
+def test_how_much_of_a_report_is_printed() -> None:
+    made = report(
+        failed(Severity.NOTE),
+        Result("lost-one", Outcome.UNKNOWN, reason="no answer"),
+        Result("left-out", Outcome.SKIP, reason="no GPU"),
+        Result("held", Outcome.PASS),
+    )
+    table = Table("libraries", ("name",), (("libcudart",),))
+    words = ("x is 1", "lost-one", "libcudart", "left-out", "held")
+    shown = {each: [word in render(made, tables=(table,), detail=each) for word in words] for each in Detail}
+    assert shown == {
+        Detail.QUIET: [True, False, False, False, False],
+        Detail.NORMAL: [True, True, True, False, False],
+        Detail.VERBOSE: [True] * 5,
+    }
+    assert len({render(made, detail=each).splitlines()[0] for each in Detail}) == 1  # the verdict and its counts
+
+
 def test_findings_come_by_severity() -> None:
     findings = (Finding("third", Severity.NOTE), Finding("first"), Finding("second", Severity.WARNING))
     text = render(report(Result("a", Outcome.FAIL, findings)))
@@ -175,7 +221,7 @@ def test_findings_come_by_severity() -> None:
 
 def test_twenty_checks_skipped_for_one_reason_take_one_paragraph() -> None:
     skipped = [Result(f"gpu-{number}", Outcome.SKIP, reason="no GPU here") for number in range(20)]
-    text = render(report(Result("a", Outcome.PASS), *skipped))
+    text = render(report(Result("a", Outcome.PASS), *skipped), detail=Detail.VERBOSE)
     assert "  skipped: gpu-0, gpu-1, gpu-2 and 17 more: no GPU here\n" in text
     assert text.count("no GPU here") == 1
 

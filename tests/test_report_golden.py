@@ -8,7 +8,7 @@ import pytest
 
 from envkit import __version__
 from envkit.model import Coverage, Finding, NoGpu, Outcome, Report, Result, Severity, Subject
-from envkit.report import FORMATS, Bar, Table, render
+from envkit.report import FORMATS, Bar, Detail, Table, render
 
 GOLDEN = Path(__file__).parent / "golden"
 FILES = {
@@ -88,7 +88,8 @@ BARS = (
 
 
 def rendered(format: str) -> str:
-    return render(REPORT, format, tables=TABLES, bars=BARS).replace(f'"{__version__}"', '"VERSION"')
+    text = render(REPORT, format, tables=TABLES, bars=BARS, detail=Detail.VERBOSE)
+    return text.replace(f'"{__version__}"', '"VERSION"')
 
 
 def test_every_format_has_a_golden_file() -> None:

@@ -79,10 +79,12 @@ class Verb(typer.core.TyperCommand):
         panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         told = _told_of_arguments(self)
         for each in self.get_params(ctx):
+            record = each.get_help_record(ctx)
             kind = "Options"
-            if isinstance(each, typer.core.TyperArgument):
-                kind, each.help = "Arguments", told[each.name or ""]
-            if record := each.get_help_record(ctx):
+            if record and isinstance(each, typer.core.TyperArgument):
+                kind = "Arguments"
+                record = record if each.help else (record[0], f"{told[each.name or '']}  {record[1]}".strip())
+            if record:
                 panels.setdefault(getattr(each, "rich_help_panel", None) or kind, []).append(record)
         _sections(formatter, panels)
 

@@ -14,7 +14,7 @@ import typer.main
 
 from envkit.cli.app import FAILED, app
 from envkit.cli.ending import say
-from envkit.cli.options import DTYPES, PAGE_FORMATS, PythonPath, files_too, format_option, place_of
+from envkit.cli.options import DTYPES, NAME_OR_FILE, PAGE_FORMATS, PythonPath, format_option, place_of
 from envkit.cli.verdict import finish, judged_report
 from envkit.errors import UsageError
 
@@ -32,7 +32,7 @@ def explain(
         list[str] | None,
         typer.Argument(
             metavar="[LOG]...|ID",
-            shell_complete=files_too,
+            click_type=NAME_OR_FILE,
             help="Logs, - for stdin; or the id of a check or of a kind of failure.",
         ),
     ] = None,

@@ -20,12 +20,12 @@ from envkit.cli.ending import say, warn
 from envkit.cli.options import (
     CHECK_FORMATS,
     DATA_FORMATS,
+    NAME_OR_FILE,
     OUTPUT,
     SEVERITIES,
     TOPICS,
     Quiet,
     detail,
-    files_too,
     format_option,
     severity,
 )
@@ -42,7 +42,7 @@ def check(
         list[str] | None,
         typer.Argument(
             metavar="[PATH]...",
-            shell_complete=files_too,
+            click_type=NAME_OR_FILE,
             help="Files or folders, by default this one; - is a Dockerfile on stdin.",
         ),
     ] = None,

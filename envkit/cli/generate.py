@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -47,26 +48,38 @@ if TYPE_CHECKING:
 
 @app.command(rich_help_panel=MAKE)
 def init(
-    directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Where to write it.")] = Path(),
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIRECTORY", help="Where to write it; made if it is not there.")
+    ] = Path(),
+    torch: Annotated[
+        str, typer.Option("--torch", metavar="VERSION", help="A release or a range; by default the newest that fits.")
+    ] = "",
+    gpu: Annotated[
+        list[str] | None,
+        typer.Option("--gpu", metavar="GPU", help='What it must run on, "H100" or sm_90; may be given again.'),
+    ] = None,
+    from_host: Annotated[
+        bool, typer.Option("--from-host", help="Take this machine's GPUs and driver as what it must run on.")
+    ] = False,
 ) -> None:
     """Write a commented envkit.toml to start from."""
     from envkit import facts
-    from envkit.build import render
+    from envkit.build import draft
     from envkit.system import files
 
     path = directory / "envkit.toml"
-    if path.exists():
+    if os.path.lexists(path):
         raise UsageError(f"{path} is there already", "edit it, or name another directory")
-    known = facts.load()
-    newest = max((row for row in known.torches if row.default), key=lambda row: row.torch)
-    fitting = [row for row in known.oses if newest.runs_on_python(row.python)]
-    values = {
-        "torch": str(newest.torch),
-        "python": str(fitting[0].python),
-        "oses": ", ".join(f"{row.name} (Python {row.python})" for row in known.oses),
-        "driver": str(max(row.branch for row in known.drivers if row.latest)),
-    }
-    files.write(path, render.template("envkit.toml.j2", values))
+    if from_host and gpu:
+        raise UsageError("--from-host and --gpu were given together", "take one of them")
+    known, gpus, driver = facts.load(), tuple(gpu or ()), ""
+    if from_host:
+        from envkit.host.observe import observe_gpus
+
+        gpus, driver = draft.of_machine(observe_gpus(), known)
+    text = draft.text(known, path, torch, gpus, driver)
+    files.folder(directory, "name a folder that may be made")
+    files.write(path, text)
     print(path)
 
 

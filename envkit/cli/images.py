@@ -15,6 +15,7 @@ from envkit.cli.app import LOOK, app
 from envkit.cli.ending import say
 from envkit.cli.options import (
     DATA_FORMATS,
+    NAME_OR_FILE,
     PLACEMENT_WAYS,
     SABOTAGE,
     SANITIZERS,
@@ -34,7 +35,6 @@ from envkit.cli.options import (
     WithObserved,
     consistent,
     detail,
-    files_too,
     format_option,
     place_of,
     save_subject,
@@ -53,7 +53,7 @@ def audit(
         str,
         typer.Argument(
             metavar="IMAGE",
-            shell_complete=files_too,
+            click_type=NAME_OR_FILE,
             help="An image, a file that `docker save` wrote, or a directory.",
         ),
     ],
@@ -297,10 +297,10 @@ def diff(
     old: Annotated[
         str,
         typer.Argument(
-            metavar="A", shell_complete=files_too, help="A lock, a spec, an image, or what `probe --save` wrote."
+            metavar="A", click_type=NAME_OR_FILE, help="A lock, a spec, an image, or what `probe --save` wrote."
         ),
     ],
-    new: Annotated[str, typer.Argument(metavar="B", shell_complete=files_too, help="Another one of the same kind.")],
+    new: Annotated[str, typer.Argument(metavar="B", click_type=NAME_OR_FILE, help="Another one of the same kind.")],
     probe: Annotated[bool, typer.Option("--probe", help="Of two images, compare also what runs inside.")] = False,
     engine: EngineName = "docker",
     format: Annotated[str, format_option(DATA_FORMATS)] = "console",

@@ -52,21 +52,28 @@ class Choice(_Choice):
         )
 
 
-def files_too(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Completes file names where an argument is text that may name a file."""
-    from click.shell_completion import CompletionItem
+class _NameOrFile(click.types.StringParamType):
+    """Text that may name a file: a shell completes files there."""
 
-    return [CompletionItem(incomplete, type="file")]
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(incomplete, type="file")]
 
 
-def _specs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Completes file names, and the names of envkit's own images."""
-    from click.shell_completion import CompletionItem
+class _Spec(click.Path):
+    """A spec: a shell completes files, and the names of envkit's own images."""
 
-    from envkit.plan.shipped import names
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
 
-    own = [name for name in names() if incomplete and name.startswith(incomplete)]
-    return [*files_too(ctx, param, incomplete), *map(CompletionItem, own)]
+        from envkit.plan.shipped import names
+
+        own = [name for name in names() if incomplete and name.startswith(incomplete)]
+        return [CompletionItem(incomplete, type="file"), *map(CompletionItem, own)]
+
+
+NAME_OR_FILE = _NameOrFile()
 
 
 def spec_at(path: Path) -> Path:
@@ -115,7 +122,7 @@ SpecPath = Annotated[
     Path,
     typer.Argument(
         metavar="SPEC",
-        shell_complete=_specs,
+        click_type=_Spec(),
         help="envkit.toml, the directory that holds it, or the name of an image of envkit's own.",
     ),
 ]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Collection
 from dataclasses import replace
-from difflib import get_close_matches
 from math import inf
 from pathlib import Path
 
-from envkit.errors import UsageError
+from envkit.errors import UsageError, nearest
 from envkit.model import Finding, Outcome, Result
 from envkit.subjects.host.expected import Expected
 from envkit.system import files
@@ -61,10 +60,9 @@ def _judgeable(expected: Expected, path: Path, checks: Collection[str]) -> None:
         raise UsageError(f"{path} requires a GPU and says that there is none", "take out `require` or `count = 0`")
     for check in (*expected.checks.require, *expected.checks.may_be_unknown):
         if check not in checks:
-            near = get_close_matches(check, list(checks), 1)
             raise UsageError(
-                f"{path} names the check `{check}`, which does not exist",
-                f"did you mean `{near[0]}`?" if near else "`envkit doctor --list` lists them",
+                f"{path} names the check `{check}`, which does not exist{nearest(check, sorted(checks))}",
+                "`envkit doctor --list` lists them",
             )
 
 

@@ -25,6 +25,7 @@ TIMELINE = 12  # lines of it that a terminal shows unless more are asked for
 
 _NARROWEST = 40  # columns; below it nothing is readable, so that lines run over instead
 _QUOTED = 3  # rows of a terminal that one line of a log may take
+_LONGEST = 2000  # characters of it that are shown where no terminal says how wide it is
 _LABEL = 11  # columns of "decide by: "
 _MOST_ROWS = 64  # of the hang table
 _COLORS = {Role.ROOT: "1;31", Role.CASCADE: "33", Role.DIAGNOSTIC: "36", Role.ADVICE: "2"}
@@ -200,13 +201,20 @@ def _quote(mark: Mark, color: bool, width: int) -> Iterator[str]:
 
 def _rows(line: Line, width: int) -> list[str]:
     text = visible(quoted(line)).expandtabs(4).replace("\n", " ").rstrip()
-    room = width * _QUOTED
+    room = min(width * _QUOTED, _LONGEST)
     said = visible(line.text).strip()
     if len(text) > room and said and (at := text.find(said[:80])) > 0:
         text = f"...{text[at:]}"
-    if len(text) > room:
-        text = f"{text[: room - 3]}..."
-    return [text[at : at + width] for at in range(0, len(text), width)] or [""]
+    return textwrap.wrap(_cut(text, room), width, break_on_hyphens=False) or [""]
+
+
+def _cut(text: str, room: int) -> str:
+    """At most ``room`` characters of the text, between two words unless one is longer than half of that."""
+    if len(text) <= room:
+        return text
+    kept = text[: room - 3]
+    blank = kept.rfind(" ")
+    return f"{kept[:blank] if blank > room // 2 else kept} ..."[:room]
 
 
 def _ranks(ranks: Sequence[RankState], color: bool, width: int) -> Iterator[str]:
@@ -306,5 +314,5 @@ def _timeline(found: Explanation, left_out: int, color: bool, width: int) -> Ite
         who = f" rank {line.rank}" if line.rank is not None else ""
         from_ = f" {line.source}" if line.source != "program" else ""
         head = f"  {mark.role.value:<10}  {_one_line(line.place)}{who}{from_}: "
-        text = (head + _one_line(line.text))[:width].rstrip()
+        text = _cut(head + _one_line(line.text), min(width, _LONGEST)).rstrip()
         yield text.replace(mark.role.value, _painted(mark.role.value, _COLORS[mark.role], color), 1)

@@ -81,6 +81,8 @@ def _nvml_ended(found: Found, ending: Ending | None) -> Found:
     return nvml.join(found, ending)
 
 
+_NVML = "NVML"
+
 # The cheapest first: where the budget is short these are begun, and answer, before the others.
 GROUPS = (
     Group("the machine", lambda place: {**machine.SOURCES, **cpu.SOURCES, **memory.SOURCES}),
@@ -102,7 +104,7 @@ GROUPS = (
     Group("the vital product data", lambda place: fabric.VITAL, 4.0),
     Group("the kernel log", log.sources, 4.0),
     # without persistence mode starting the driver takes seconds for each GPU: it may take the whole budget
-    Group("NVML", lambda place: {"nvml": _nvml}, 60.0, None, _nvml_ended),
+    Group(_NVML, lambda place: {"nvml": _nvml}, 60.0, None, _nvml_ended),
 )
 
 
@@ -206,3 +208,8 @@ def observe_host(
         expected=Observed.of(expected, "declared") if expected else Observed.lost("none was declared"),
         **read_groups(groups, place, budget_s, meanwhile),
     )
+
+
+def observe_gpus(budget_s: float = 60.0) -> Host:
+    """This machine as NVML alone tells of it: its driver and its GPUs."""
+    return observe_host(budget_s=budget_s, groups=tuple(group for group in GROUPS if group.name == _NVML))

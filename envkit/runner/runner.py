@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from envkit.engine import Engine, Say, where_they_lie
-from envkit.errors import Undecided, UsageError, one_line
+from envkit.errors import Undecided, UsageError, nearest, one_line
 from envkit.image import aoti as aoti_document
 from envkit.image import placement as placement_document
 from envkit.image import precision as precision_document
@@ -466,9 +466,8 @@ def asked_frameworks(names: Sequence[str]) -> tuple[str, ...]:
     known = (TORCH, *FRAMEWORKS, NO_FRAMEWORK)
     for name in names:
         if name not in known:
-            near = get_close_matches(name, known, 3, 0.6)
-            named = f"did you mean {' or '.join(near)}?" if near else f"one of: {', '.join(known)}"
-            raise UsageError(f"there is no framework `{one_line(name)}` here", named)
+            said = f"there is no framework `{one_line(name)}` here{nearest(name, list(known))}"
+            raise UsageError(said, f"one of: {', '.join(known)}")
     if NO_FRAMEWORK in names and len(set(names)) > 1:
         raise UsageError(f"--framework {' and '.join(names)} were given together", "name frameworks, or none")
     return tuple(dict.fromkeys(names))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from fnmatch import fnmatch
 from pathlib import Path
 
 import msgspec
 
 from envkit.dockerfile.files import toml
-from envkit.errors import UsageError
+from envkit.errors import UsageError, nearest
 from envkit.model import Observed, Severity, Span
 from envkit.subjects.dockerfile import Base
 from envkit.system import files
@@ -107,9 +106,8 @@ def _severities(
     found: dict[str, Severity | None] = {}
     for check, word in table.items():
         if check not in known():
-            near = get_close_matches(check, known(), 1)
             raise UsageError(
-                f"{where}: there is no check `{check}`", f"nearest: {near[0]}" if near else "see `envkit check --list`"
+                f"{where}: there is no check `{check}`{nearest(check, sorted(known()))}", "see `envkit check --list`"
             )
         if word != "off" and (not isinstance(word, str) or word.upper() not in Severity.__members__):
             raise UsageError(f"{where}: {check} = {word!r} is no severity", "one of: off, note, warning, error")

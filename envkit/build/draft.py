@@ -1,0 +1,76 @@
+"""The envkit.toml that `envkit init` writes: commented, and satisfiable by the facts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from envkit.build import render
+from envkit.errors import Unsatisfiable, UsageError, one_line
+from envkit.facts import Facts
+from envkit.plan.resolve import resolve
+from envkit.plan.spec import parse
+from envkit.subjects import Host
+from envkit.subjects.host import Gpu
+
+
+def of_machine(host: Host, facts: Facts) -> tuple[tuple[str, ...], str]:
+    """The machine's GPUs, each product once, and its driver, as a spec names them.
+
+    Raises UsageError where NVML answered for no GPU.
+    """
+    seen = host.nvml.value
+    if seen is None or not seen.gpus:
+        why = seen.detail if seen else host.nvml.missing
+        raise UsageError(
+            f"this machine shows no NVIDIA GPU{f': {one_line(why)}' if why else ''}",
+            "name what the image must run on with --gpu, such as --gpu H100",
+        )
+    names = dict.fromkeys(_product(gpu, facts) for gpu in seen.gpus)
+    if "" in names:
+        raise UsageError("NVML does not name every GPU of this machine", "see `envkit doctor`, or name them with --gpu")
+    return tuple(names), seen.driver
+
+
+def _product(gpu: Gpu, facts: Facts) -> str:
+    """The name by which the facts know a GPU, or its compute capability where they do not know the product."""
+    try:
+        return facts.gpu(gpu.name.value or "").name
+    except UsageError:
+        return gpu.sm.value or ""
+
+
+def text(facts: Facts, path: Path, torch: str = "", gpus: Sequence[str] = (), driver: str = "") -> str:
+    """A spec for ``torch`` (a release or a range; by default the newest that fits the rest), ``gpus`` and ``driver``.
+
+    Raises UsageError for what is none of them, and Unsatisfiable where no build, Python and system fit together.
+    """
+    refused: Unsatisfiable | None = None
+    for values in _candidates(facts, torch, gpus, driver):
+        made = render.template("envkit.toml.j2", values)
+        try:
+            resolve(parse(made, path), facts)
+        except Unsatisfiable as error:
+            refused = refused or error
+        else:
+            return made
+    assert refused is not None
+    raise refused
+
+
+def _candidates(facts: Facts, torch: str, gpus: Sequence[str], driver: str) -> Iterator[dict[str, str]]:
+    """Values of the template, the newest torch and the first system first."""
+    newest = sorted({row.torch for row in facts.torches if row.default}, reverse=True)
+    for wanted in [torch] if torch else map(str, newest):
+        for row in facts.oses:
+            yield {
+                "torch": json.dumps(wanted, ensure_ascii=False),
+                "example": str(newest[0]),
+                "python": str(row.python),
+                "os": row.name,
+                "oses": ", ".join(f"{each.name} (Python {each.python})" for each in facts.oses),
+                "gpus": json.dumps(list(gpus), ensure_ascii=False),
+                "driver": driver or str(max(each.branch for each in facts.drivers if each.latest)),
+                "said": driver,
+            }
