@@ -86,8 +86,8 @@ def refused(words: list[str], whole: bool) -> str:
             command.make_parser(click.Context(command)).parse_args(words[1:])
     except click.exceptions.Exit:
         return ""
-    except click.ClickException as error:
-        return error.format_message()
+    except (click.ClickException, UsageError) as error:
+        return str(error)
     return ""
 
 
