@@ -29,6 +29,9 @@ MODEL = (*PYTHON, "--placement", "model:make")
 # What stands before the option, so that the verb would have work to do, and the bad values.  SPEC stands for a spec of
 # the test's own, without a lock.
 BAD: dict[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {
+    ("init", "torch"): ((), ("newest", "")),
+    ("init", "gpu"): ((), ("Voodoo 3", "")),
+    ("completion", "shell"): ((), ("tcsh", "")),
     ("lock", "engine"): (("SPEC",), ("nonsense", "")),
     ("lock", "upgrade_package"): (("LOCKED", "--engine", "none"), ("no-such-package",)),
     ("lock", "allow_unpinned"): (("SPEC",), ("nonsense", "", "os,base")),
