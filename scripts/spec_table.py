@@ -149,11 +149,11 @@ CONTRACT = {
     "machine.os": ('os = "Ubuntu 24.04*"', "The distribution's name; `*` stands for anything."),
     "machine.services": ('services = ["slurmd"]', "Services of systemd that must be running."),
     "checks.require": (
-        'require = ["host-infiniband-ports-active"]',
+        'require = ["host-infiniband-port-down"]',
         "Checks that must give an answer: skipped is a failure.",
     ),
     "checks.may_be_unknown": (
-        'may_be_unknown = ["host-secure-boot-admits-driver"]',
+        'may_be_unknown = ["host-driver-unsigned-under-secure-boot"]',
         "Checks that may stay unknown on this kind of machine.",
     ),
 }
@@ -197,7 +197,7 @@ def faults() -> list[str]:
 
 def checks() -> frozenset[str]:
     """The checks that the contract's examples name."""
-    return frozenset({"host-infiniband-ports-active", "host-secure-boot-admits-driver"})
+    return frozenset({"host-infiniband-port-down", "host-driver-unsigned-under-secure-boot"})
 
 
 def table(key: str, example: str) -> str:

@@ -431,7 +431,7 @@ def test_without_torch_the_package_is_still_judged(plain: Path, tmp_path: Path) 
     found = results(tried(plain, tmp_path / "site"))
     assert found["aoti-package-damaged"].outcome is Outcome.PASS
     assert found["aoti-crashed"].reason == "there is no torch here"
-    assert found["aoti-library-unmet"].outcome is Outcome.UNKNOWN
+    assert found["aoti-library-symbol-missing"].outcome is Outcome.UNKNOWN
 
 
 def test_what_is_not_there_is_a_usage_error(tmp_path: Path, plain: Path) -> None:
@@ -599,7 +599,7 @@ def test_a_real_package_refuses_wrong_inputs(real: Path, factory: str, words: st
 @pytest.mark.parametrize(
     ("values", "check", "words"),
     [
-        ({"AOTI_DEVICE_KEY": "cuda"}, "aoti-runner-class", "linked for cpu"),
+        ({"AOTI_DEVICE_KEY": "cuda"}, "aoti-wrong-runner-class", "linked for cpu"),
         ({"AOTI_MACHINE": "s390x"}, "aoti-other-machine", "s390x"),
         ({"AOTI_CPU_ISA": "ZVECTOR"}, "aoti-isa-missing", "lacks vx"),
     ],
@@ -617,7 +617,7 @@ def test_a_real_package_with_other_metadata(
     ("source", "check", "words"),
     [
         ("__attribute__((constructor)) static void c(void) { *(volatile int*)8 = 1; }", "aoti-crashed", "SIGSEGV"),
-        ("extern int nowhere(void); int f(void) { return nowhere(); }", "aoti-library-unmet", "nowhere"),
+        ("extern int nowhere(void); int f(void) { return nowhere(); }", "aoti-library-symbol-missing", "nowhere"),
     ],
 )
 def test_a_real_torch_with_a_library_of_ours(real: Path, tmp_path: Path, source: str, check: str, words: str) -> None:

@@ -274,13 +274,13 @@ E_, W_, N_ = Severity.ERROR, Severity.WARNING, Severity.NOTE
     ("plant", "check", "severity", "words"),
     [
         (missing_library, "audit-library-unresolved", E_, "libtorch_global_deps.so need libcudart.so.12: not found"),
-        (older_nvjitlink, "audit-symbol-unmet", E_, "libcusparse.so.12 needs __nvJitLinkAddData_12_4"),
+        (older_nvjitlink, "audit-unresolved-symbol", E_, "libcusparse.so.12 needs __nvJitLinkAddData_12_4"),
         (private_key, "audit-secret-inside", E_, "/root/.ssh/id_rsa holds a private key"),
         (driver_shipped, "audit-driver-inside", E_, "libcuda.so.1 is part of the image, in /usr/lib"),
         (other_cudnn, "audit-library-shadowed", E_, "libcudnn_graph.so.9, libcudnn_ops.so.9 would come from /opt"),
         (incomplete_cudnn, "audit-cudnn-incomplete", E_, "opens libcudnn_ops.so.9, and it is not there"),
-        (old_libc, "audit-version-unmet", E_, "libc10.so needs GLIBC_2.9"),
-        (extension_for_another_torch, "audit-symbol-unmet", E_, "ours.so needs _ZN2at6TensorGoneEv, which"),
+        (old_libc, "audit-system-library-too-old", E_, "libc10.so needs GLIBC_2.9"),
+        (extension_for_another_torch, "audit-unresolved-symbol", E_, "ours.so needs _ZN2at6TensorGoneEv, which"),
         (stub_on_path, "audit-stub-on-path", E_, "/usr/local/cuda/lib64/stubs holds stubs (libcuda.so)"),
         (compat_registered, "audit-compat-registered", N_, "/usr/local/cuda/compat holds a forward-compatibility"),
         (cuda_twice, "audit-cuda-twice", W_, "1 CUDA library is in the image more than once"),
@@ -463,7 +463,8 @@ def test_a_stubs_directory_on_the_path_counts_where_it_holds_something(tmp_path:
 
     def grave(audit: Audit) -> list[Severity]:
         return [
-            one.severity for one in judge.run(judge.checks()["image-loader-variables"], audit, facts.load()).findings
+            one.severity
+            for one in judge.run(judge.checks()["image-loader-variables-shadow-cuda"], audit, facts.load()).findings
         ]
 
     assert grave(audited(tmp_path, config=config)) == [N_]
@@ -479,7 +480,7 @@ def test_a_python_that_cannot_start_is_an_error(tmp_path: Path) -> None:
     missing = "python3.11 needs libexpat.so.1: not found; /opt/venv/bin/python3 loads it"
     assert found == {"audit-library-unresolved": [(E_, missing)]}
     old = elf_file(needed=["libc.so.6"], needs={"libc.so.6": ["GLIBC_2.99"]})
-    ((severity, message),) = said(audited(tmp_path, {"/usr/bin/python3.11": old}))["audit-version-unmet"]
+    ((severity, message),) = said(audited(tmp_path, {"/usr/bin/python3.11": old}))["audit-system-library-too-old"]
     assert severity is E_ and message.startswith("python3.11 needs GLIBC_2.99 of /usr/lib")
 
 

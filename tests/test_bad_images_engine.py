@@ -329,7 +329,7 @@ def test_a_torch_that_raises_is_found(make: Make) -> None:
     run = envkit("probe", make({TORCH: b"raise ImportError('libgone.so.1: \\x1b[31mred')"}), "--format", "json")
     assert run.exit == 1, run.err
     (failed,) = [row for row in json.loads(run.out)["results"] if row["outcome"] == "fail"]
-    assert failed["check"] == "image-torch-importable" and "libgone.so.1" in failed["findings"][0]["message"]
+    assert failed["check"] == "image-torch-import-fails" and "libgone.so.1" in failed["findings"][0]["message"]
 
 
 # Noise, floods, silence.

@@ -96,9 +96,9 @@ def test_a_library_that_lies_elsewhere_may_have_been_loaded_before() -> None:
 def test_unmet_symbols_that_no_import_meets_are_a_warning(reached: str, symbol: str, severity: Severity) -> None:
     one = Unmet("/x.so", "x", "/libc10.so", "symbol", (symbol,), 1, "", reached)
     found = replace(BARE, unmet=seen((one,)), objects=seen((TORCH,)))
-    (finding,) = said("audit-symbol-unmet", found).findings
+    (finding,) = said("audit-unresolved-symbol", found).findings
     assert finding.severity is severity and f"{symbol}, which /libc10.so" in finding.message
-    assert said("audit-version-unmet", found).outcome is Outcome.UNKNOWN  # the C library was not observed
+    assert said("audit-system-library-too-old", found).outcome is Outcome.UNKNOWN  # the C library was not observed
 
 
 def test_a_cudnn_that_nothing_binds_is_a_warning() -> None:
@@ -193,7 +193,7 @@ def test_the_images_checks_of_wheels_judge_an_audit_too() -> None:
         objects=seen((shared("nvidia/nccl/lib/libnccl.so.2", "nvidia-nccl-cu12"),)),
     )
     for check, words in (
-        ("image-torch-requires-unmet", f"requires nvidia-nccl-cu12==2.21.5 and 2.20.5 is installed, with {SITE}"),
+        ("image-torch-requirement-not-met", f"requires nvidia-nccl-cu12==2.21.5 and 2.20.5 is installed, with {SITE}"),
         ("image-wheels-not-locked", "nvidia-nccl-cu12 2.21.5 is locked and 2.20.5 is installed"),
         ("image-files-overwritten", "libnccl.so.2 is not what its wheel brought"),
     ):

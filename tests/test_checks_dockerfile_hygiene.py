@@ -172,7 +172,7 @@ def test_what_runs_a_download_is_known(command: str, told: bool) -> None:
     ],
 )
 def test_what_removes_the_lists_is_known(command: str, left: bool) -> None:
-    assert (judged("apt-no-clean", f"FROM ubuntu:24.04\nRUN {command}\n").outcome is Outcome.FAIL) == left
+    assert (judged("apt-lists-left", f"FROM ubuntu:24.04\nRUN {command}\n").outcome is Outcome.FAIL) == left
 
 
 @pytest.mark.parametrize(
@@ -189,6 +189,6 @@ def test_what_removes_the_lists_is_known(command: str, left: bool) -> None:
 )
 def test_hostile_texts_take_no_time(text: str) -> None:
     begin = time.process_time()
-    for check in ("secret-in-env", "pip-cache-left", "unquoted-specifier", "apt-no-clean", "curl-pipe-sh"):
+    for check in ("secret-in-env", "pip-cache-left", "unquoted-specifier", "apt-lists-left", "curl-pipe-sh"):
         assert judged(check, text).outcome is not Outcome.BROKE
     assert time.process_time() - begin < 8

@@ -35,9 +35,9 @@ def mended(text: str, finding: Finding) -> str:
 
 def test_an_index_of_its_own_replaces_the_extra_one() -> None:
     text = f"FROM python:3.12-slim\nRUN pip install torch torchvision --extra-index-url {CU118}\n"
-    after = mended(text, only("extra-index-loses", text))
+    after = mended(text, only("extra-index-shadowed", text))
     assert after == text.replace("--extra-index-url", "--index-url")
-    assert judged("extra-index-loses", after).outcome is Outcome.SKIP
+    assert judged("extra-index-shadowed", after).outcome is Outcome.SKIP
 
 
 @pytest.mark.parametrize(
@@ -52,12 +52,12 @@ def test_an_index_of_its_own_replaces_the_extra_one() -> None:
     ],
 )
 def test_an_index_is_left_alone_where_a_package_may_not_be_on_it(command: str) -> None:
-    result = judged("extra-index-loses", f"FROM python:3.12-slim\nRUN {command}\n")
+    result = judged("extra-index-shadowed", f"FROM python:3.12-slim\nRUN {command}\n")
     assert all(not finding.edits for finding in result.findings)
 
 
 def test_the_newest_of_an_index_is_the_newest_for_the_python() -> None:
-    finding = only("extra-index-loses", f"FROM python:3.9-slim\nRUN pip install torch --extra-index-url {CU118}\n")
+    finding = only("extra-index-shadowed", f"FROM python:3.9-slim\nRUN pip install torch --extra-index-url {CU118}\n")
     assert "ends at torch 2.7.1 and the default index has 2.8.0" in finding.message
     fix = only("unpinned-torch", "FROM python:3.8-slim\nRUN pip install torch\n").fix
     assert "torch==2.4.1" in fix
@@ -65,8 +65,8 @@ def test_the_newest_of_an_index_is_the_newest_for_the_python() -> None:
 
 def test_a_bound_counts_for_both_indexes() -> None:
     text = f'FROM python:3.11-slim\nRUN pip install "torch{{}}" --extra-index-url {CU118}\n'
-    assert judged("extra-index-loses", text.format("<2.9")).outcome is Outcome.FAIL
-    assert judged("extra-index-loses", text.format("<2.7")).outcome is Outcome.PASS
+    assert judged("extra-index-shadowed", text.format("<2.9")).outcome is Outcome.FAIL
+    assert judged("extra-index-shadowed", text.format("<2.7")).outcome is Outcome.PASS
 
 
 def test_a_mate_that_brings_torch_is_as_open_as_torch() -> None:

@@ -114,7 +114,9 @@ def test_uv_without_a_driver_takes_the_build_for_the_cpu() -> None:
     ],
 )
 def test_the_base_keeps_its_torch_where_pip_would(line: str, outcome: Outcome) -> None:
-    result = said("double-install", f"FROM pytorch/pytorch:2.1.0-cuda12.1-cudnn8-runtime\nRUN pip install {line}\n")
+    result = said(
+        "torch-installed-twice", f"FROM pytorch/pytorch:2.1.0-cuda12.1-cudnn8-runtime\nRUN pip install {line}\n"
+    )
     assert result.outcome is outcome, result
 
 
@@ -127,7 +129,7 @@ def test_the_base_keeps_its_torch_where_pip_would(line: str, outcome: Outcome) -
     ],
 )
 def test_a_moving_image_of_torch_has_a_newer_one(base: str, outcome: Outcome) -> None:
-    assert said("double-install", f"FROM {base}\nRUN pip3 install torch==1.10.0+cu113\n").outcome is outcome
+    assert said("torch-installed-twice", f"FROM {base}\nRUN pip3 install torch==1.10.0+cu113\n").outcome is outcome
 
 
 @pytest.mark.parametrize(

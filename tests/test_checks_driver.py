@@ -67,7 +67,7 @@ OURS = sorted(
 def test_a_healthy_driver_passes_whatever_it_is_asked() -> None:
     said = {name: one(name, image()) for name in OURS}
     skipped = {name for name, result in said.items() if result.outcome is Outcome.SKIP}
-    assert skipped == {"image-forward-compat-unfit"}
+    assert skipped == {"image-forward-compat-incompatible"}
     assert all(result.outcome in (Outcome.PASS, Outcome.SKIP) for result in said.values()), said
     assert len(said) == 11
 
@@ -145,9 +145,9 @@ def test_minor_compat_is_a_note_and_another_major_none_of_its_business() -> None
 )
 def test_compat_in_use_must_be_the_newer_one(init: int, file: str, module: str, severity: Severity | None) -> None:
     seen = replace(HEALTHY, library=COMPAT, compat=(COMPAT,), init=init, file=file, module=module, cuda="13.2")
-    result = one("image-forward-compat-unfit", image(seen, NEW))
+    result = one("image-forward-compat-incompatible", image(seen, NEW))
     assert [finding.severity for finding in result.findings] == ([severity] if severity else [])
-    assert one("image-driver-library-not-module", image(seen, NEW)).outcome is Outcome.SKIP
+    assert one("image-driver-library-not-from-host", image(seen, NEW)).outcome is Outcome.SKIP
 
 
 def test_the_compat_package_of_the_hosts_own_branch_is_refused_and_named() -> None:
@@ -157,7 +157,7 @@ def test_the_compat_package_of_the_hosts_own_branch_is_refused_and_named() -> No
         HEALTHY, library=path, init=803, file="580.95.05", module="580.159.04", owner="cuda-compat-13-0",
         in_cache=False, compat=(path,), count=None, nvml="580.159.04",
     )  # fmt: skip
-    finding = found("image-forward-compat-unfit", image(seen, ("2.11.0+cu130", "13.0", ("sm_90",))))
+    finding = found("image-forward-compat-incompatible", image(seen, ("2.11.0+cu130", "13.0", ("sm_90",))))
     wanted = (path, "cuda-compat-13-0", "580.159.04", "803", "no newer branch than the module")
     assert [word for word in wanted if word not in finding.message] == []
     assert "LD_LIBRARY_PATH" in finding.fix
@@ -165,34 +165,34 @@ def test_the_compat_package_of_the_hosts_own_branch_is_refused_and_named() -> No
 
 def test_an_unused_compat_library_matters_only_where_the_driver_is_too_old_and_it_is_new_enough() -> None:
     seen = replace(HEALTHY, cuda="12.2", file="535.183.01", module="535.183.01", compat=(COMPAT,))
-    finding = found("image-forward-compat-unfit", image(seen, NEW))
+    finding = found("image-forward-compat-incompatible", image(seen, NEW))
     assert (finding.severity, finding.where) == (Severity.WARNING, COMPAT)
     older = replace(seen, compat=("/usr/local/cuda-12.4/compat/libcuda.so.550.54.14",))
-    assert one("image-forward-compat-unfit", image(older, NEW)).outcome is Outcome.PASS
-    assert one("image-forward-compat-unfit", image(seen, OLD)).outcome is Outcome.PASS
+    assert one("image-forward-compat-incompatible", image(older, NEW)).outcome is Outcome.PASS
+    assert one("image-forward-compat-incompatible", image(seen, OLD)).outcome is Outcome.PASS
 
 
 def test_a_library_of_another_release_than_the_module_is_an_error_whoever_brought_it() -> None:
     seen = replace(HEALTHY, file="550.54.14")
-    finding = found("image-driver-library-not-module", image(seen))
+    finding = found("image-driver-library-not-from-host", image(seen))
     assert finding.severity is Severity.ERROR
     assert "reboot" in finding.fix
-    baked = found("image-driver-library-not-module", image(replace(seen, owner="libnvidia-compute-550")))
+    baked = found("image-driver-library-not-from-host", image(replace(seen, owner="libnvidia-compute-550")))
     assert "libnvidia-compute-550 brought" in baked.message
     assert "reboot" not in baked.fix
 
 
 def test_a_library_in_the_image_that_fits_this_host_is_a_warning() -> None:
-    finding = found("image-driver-library-not-module", image(replace(HEALTHY, owner="libcuda1")))
+    finding = found("image-driver-library-not-from-host", image(replace(HEALTHY, owner="libcuda1")))
     assert finding.severity is Severity.WARNING
 
 
 def test_nvmls_word_stands_for_a_module_that_proc_does_not_show() -> None:
     hidden = replace(HEALTHY, module="")
-    assert one("image-driver-library-not-module", image(hidden)).outcome is Outcome.PASS
-    assert one("image-driver-library-not-module", image(replace(hidden, nvml="550.54.14"))).outcome is Outcome.FAIL
+    assert one("image-driver-library-not-from-host", image(hidden)).outcome is Outcome.PASS
+    assert one("image-driver-library-not-from-host", image(replace(hidden, nvml="550.54.14"))).outcome is Outcome.FAIL
     silent = replace(hidden, nvml="did not end within 60 s")
-    assert one("image-driver-library-not-module", image(silent)).outcome is Outcome.UNKNOWN
+    assert one("image-driver-library-not-from-host", image(silent)).outcome is Outcome.UNKNOWN
 
 
 def test_one_closed_gpu_of_several_is_a_warning_and_the_only_one_an_error() -> None:

@@ -31,7 +31,7 @@ def of(check: str, variables: dict[str, str]) -> Result:
     [
         ({"LD_LIBRARY_PATH": "/opt/lib::/usr/local/lib"}, []),
         ({"LD_LIBRARY_PATH": "/usr/local/nvidia/lib:/usr/local/nvidia/lib64"}, []),
-        ({"LD_LIBRARY_PATH": "/usr/local/cuda/compat"}, []),  # image-forward-compat-unfit
+        ({"LD_LIBRARY_PATH": "/usr/local/cuda/compat"}, []),  # image-forward-compat-incompatible
         ({"LD_LIBRARY_PATH": "/usr/local/cuda-12.4/lib64/stubs"}, [Severity.ERROR]),
         ({"LD_LIBRARY_PATH": "/usr/local/cuda/lib64:/usr/local/cuda/lib64/stubs/"}, [Severity.ERROR, Severity.NOTE]),
         ({"LD_LIBRARY_PATH": "/usr/local/cuda/lib64:/opt/cudnn/lib"}, [Severity.NOTE]),
@@ -40,7 +40,7 @@ def of(check: str, variables: dict[str, str]) -> Result:
     ],
 )
 def test_the_linkers_variables(variables: dict[str, str], severities: list[Severity]) -> None:
-    assert [finding.severity for finding in of("image-loader-variables", variables).findings] == severities
+    assert [finding.severity for finding in of("image-loader-variables-shadow-cuda", variables).findings] == severities
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_stubs_directory_that_is_not_there_or_holds_nothing_is_a_note() -> Non
     for idle, severity in (((stubs,), Severity.NOTE), ((), Severity.ERROR), (("/other/stubs",), Severity.ERROR)):
         seen = Observed.of((Variable("LD_LIBRARY_PATH", f"/opt/lib:{stubs}", idle),), "env")
         for subject in (Image("i", variables=seen), Audit("i", variables=seen)):
-            (finding,) = judge.run(judge.checks()["image-loader-variables"], subject, FACTS).findings
+            (finding,) = judge.run(judge.checks()["image-loader-variables-shadow-cuda"], subject, FACTS).findings
             assert finding.severity is severity
 
 

@@ -61,11 +61,11 @@ def test_a_machine_in_plain_json_survives_a_round_trip(name: str) -> None:
 @pytest.mark.parametrize(
     ("sources", "check"),
     [
-        (("module", "nvml"), "host-driver-meets-cuda"),
-        (("module", "nvml"), "host-cdi-fresh"),
-        (("module", "nvml"), "host-driver-libraries-match-module"),
-        (("module", "nvml", "modules"), "host-driver-loaded"),
-        (("pci_gpus", "device_nodes", "nvml"), "host-gpu-present"),
+        (("module", "nvml"), "host-driver-too-old-for-cuda"),
+        (("module", "nvml"), "host-cdi-spec-stale"),
+        (("module", "nvml"), "host-driver-library-version-mismatch"),
+        (("module", "nvml", "modules"), "host-driver-not-loaded"),
+        (("pci_gpus", "device_nodes", "nvml"), "host-no-gpu"),
     ],
 )
 def test_all_sources_of_a_value_gone_is_unknown(sources: tuple[str, ...], check: str) -> None:
@@ -83,7 +83,7 @@ def test_machine_without_gpu_is_one_error_and_no_doubt() -> None:
     errors = [
         result.check for result in results if any(finding.severity >= Severity.ERROR for finding in result.findings)
     ]
-    assert errors == ["host-gpu-present"]
+    assert errors == ["host-no-gpu"]
     assert [result for result in results if result.outcome in (Outcome.UNKNOWN, Outcome.BROKE)] == []
     assert Report(Subject("host", "no-gpu"), results).exit_code() == 1
     drivers = {result.check: result for result in results if result.check.startswith("host-driver-")}
@@ -109,8 +109,12 @@ def test_wsl_is_judged_without_the_kernel_driver_it_does_not_have() -> None:
         modules=Observed.of((), "/sys/module"),
     )
     outcomes = {result.check: result.outcome for result in judge.judge(wsl, FACTS)}
-    for check in ("host-gpu-counts-agree", "host-driver-libraries-match-module", "host-gpus-bound-to-nvidia"):
+    for check in (
+        "host-gpu-counts-differ",
+        "host-driver-library-version-mismatch",
+        "host-gpu-not-bound-to-nvidia-driver",
+    ):
         assert outcomes[check] is Outcome.SKIP
-    for check in ("host-gpu-present", "host-driver-loaded", "host-device-nodes-open"):
+    for check in ("host-no-gpu", "host-driver-not-loaded", "host-device-nodes-not-accessible"):
         assert outcomes[check] is Outcome.PASS
     assert [check for check, outcome in outcomes.items() if outcome is Outcome.UNKNOWN] == []

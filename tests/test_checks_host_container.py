@@ -26,14 +26,14 @@ def test_engine_that_reads_other_cdi_directories_is_not_accused() -> None:
         cdi_devices=Observed.lost("too old"),
     )
     bare = replace(host, docker=Observed.of(docker, "socket"), toolkit=Observed.of(Toolkit(), "directories"))
-    assert said("host-docker-reaches-gpu", bare).outcome is Outcome.UNKNOWN
+    assert said("host-docker-without-gpu-support", bare).outcome is Outcome.UNKNOWN
     for directory, outcome in (
         ("/etc/cdi", Outcome.FAIL),
         ("/run/cdi/", Outcome.PASS),
     ):  # the spec's is /var/run
         usual = replace(docker, cdi_dirs=Observed.of((directory,), "/info CDISpecDirs"))
         known = replace(bare, docker=Observed.of(usual, "socket"))
-        assert said("host-docker-reaches-gpu", known).outcome is outcome
+        assert said("host-docker-without-gpu-support", known).outcome is outcome
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_engine_that_reads_other_cdi_directories_is_not_accused() -> None:
 )
 def test_specification_of_this_boot_outranks_that_of_the_machine(lower: CdiSpec, severities: list[Severity]) -> None:
     both: tuple[CdiSpec, ...] = (lower, CdiSpec("/var/run/cdi/nvidia.yaml", devices=DEVICES, versions=(LOADED,)))
-    result = said("host-cdi-fresh", replace(HEALTHY, cdi=Observed.of(both, "/etc/cdi, /var/run/cdi")))
+    result = said("host-cdi-spec-stale", replace(HEALTHY, cdi=Observed.of(both, "/etc/cdi, /var/run/cdi")))
     assert [finding.severity for finding in result.findings] == severities
 
 
@@ -58,14 +58,16 @@ def test_engine_with_a_runtime_of_its_own_needs_no_toolkit_here() -> None:
     docker = HEALTHY.docker.need("Docker")
     for runtimes, severity in ((("nvidia", "runc"), Severity.WARNING), (("runc",), Severity.ERROR)):
         host = replace(bare, docker=Observed.of(replace(docker, runtimes=runtimes), "socket"))
-        assert [finding.severity for finding in said("host-toolkit-installed", host).findings] == [severity]
+        assert [finding.severity for finding in said("host-toolkit-missing", host).findings] == [severity]
 
 
 def test_device_of_two_files_is_a_fault_in_one_directory_alone() -> None:
     above = CdiSpec("/var/run/cdi/nvidia.yaml", devices=DEVICES, versions=(LOADED,))
     for path, count in (("/run/cdi/other.yaml", 1), ("/etc/cdi/nvidia.yaml", 0), ("/var/run/cdi/other.yaml", 1)):
         both: tuple[CdiSpec, ...] = (CdiSpec(path, devices=DEVICES[:1], versions=(LOADED,)), above)
-        result = said("host-cdi-defined-once", replace(HEALTHY, cdi=Observed.of(both, "/etc/cdi, /var/run/cdi")))
+        result = said(
+            "host-cdi-device-defined-twice", replace(HEALTHY, cdi=Observed.of(both, "/etc/cdi, /var/run/cdi"))
+        )
         assert len(result.findings) == count
 
 
@@ -87,26 +89,31 @@ def machine(**changes: object) -> Host:
 )
 def test_cdi_devices_by_the_names_that_the_toolkit_gives(devices: list[str], outcome: Outcome) -> None:
     host = machine(cdi__0__devices=[f"nvidia.com/gpu={name}" for name in devices])
-    assert said("host-cdi-devices-match", host).outcome is outcome
+    assert said("host-cdi-devices-differ-from-gpus", host).outcome is outcome
 
 
 def test_devices_of_gpus_that_are_kept_from_this_process_are_not_asked_for() -> None:
     two = ["nvidia.com/gpu=0", "nvidia.com/gpu=1", "nvidia.com/gpu=all"]
     withheld = {"path": "/dev/nvidia1", "error": "operation not permitted"}
     host = machines.host("desk", {"cdi.0.devices": two, "device_nodes.+": withheld})
-    assert said("host-cdi-devices-match", host).outcome is Outcome.SKIP
+    assert said("host-cdi-devices-differ-from-gpus", host).outcome is Outcome.SKIP
 
 
 @pytest.mark.parametrize(("instances", "outcome"), [(2, Outcome.PASS), (3, Outcome.FAIL), (0, Outcome.FAIL)])
 def test_mig_devices_are_as_many_as_instances(instances: int, outcome: Outcome) -> None:
     names = [f"nvidia.com/gpu={name}" for name in ("0:0", "0:1", "all")]
     changes = {"cdi.0.devices": names, "nvml.gpus.0.mig": "on", "nvml.gpus.0.mig_instances": instances}
-    assert said("host-cdi-devices-match", machines.host("desk", changes)).outcome is outcome
+    assert said("host-cdi-devices-differ-from-gpus", machines.host("desk", changes)).outcome is outcome
 
 
 def test_podman_in_dockers_place_is_not_judged_as_docker() -> None:
     host = machine(docker__product="podman", docker__cdi_dirs=None)
-    for check in ("host-docker-reaches-gpu", "host-docker-gpus-option", "host-cdi-enabled", "host-docker-new-enough"):
+    for check in (
+        "host-docker-without-gpu-support",
+        "host-docker-gpus-option-unsupported",
+        "host-cdi-disabled-in-docker",
+        "host-docker-too-old",
+    ):
         result = said(check, host)
         assert result.outcome is Outcome.SKIP
         assert "podman" in result.reason
@@ -124,7 +131,7 @@ def test_podman_in_dockers_place_is_not_judged_as_docker() -> None:
 )
 def test_only_the_machines_own_engine_is_held_to_the_machines_file(endpoint: str, outcome: Outcome) -> None:
     host = machine(docker__endpoint=endpoint, docker__runtimes=["runc"])
-    assert said("host-docker-config-in-force", host).outcome is outcome
+    assert said("host-docker-config-not-applied", host).outcome is outcome
 
 
 @pytest.mark.parametrize(
@@ -140,21 +147,21 @@ def test_only_the_machines_own_engine_is_held_to_the_machines_file(endpoint: str
     ],
 )
 def test_toolkit_is_held_against_the_bulletins(version: str, worst: str) -> None:
-    findings = said("host-toolkit-no-known-fault", machine(toolkit__version=version)).findings
+    findings = said("host-toolkit-vulnerable", machine(toolkit__version=version)).findings
     assert len(findings) == bool(worst)
     assert not findings or worst in findings[0].message
     assert not findings or "1.19.1" in findings[0].fix
 
 
 def test_toolkit_version_that_is_none_is_unknown() -> None:
-    assert said("host-toolkit-no-known-fault", machine(toolkit__version="dev")).outcome is Outcome.UNKNOWN
+    assert said("host-toolkit-vulnerable", machine(toolkit__version="dev")).outcome is Outcome.UNKNOWN
 
 
 def test_desktop_of_docker_has_the_gpu_under_wsl() -> None:
     desktop = machine(docker__system="Docker Desktop")
-    assert said("host-docker-native", desktop).outcome is Outcome.FAIL
+    assert said("host-docker-desktop-or-snap", desktop).outcome is Outcome.FAIL
     nodes = {"device_nodes": [{"path": "/dev/dxg"}], "docker.system": "Docker Desktop"}
-    assert said("host-docker-native", machines.host("desk", nodes)).outcome is Outcome.PASS
+    assert said("host-docker-desktop-or-snap", machines.host("desk", nodes)).outcome is Outcome.PASS
 
 
 @pytest.mark.parametrize(("docker", "severity"), [(True, Severity.WARNING), (False, Severity.ERROR)])
@@ -162,5 +169,5 @@ def test_podman_without_cdi_weighs_less_beside_docker(docker: bool, severity: Se
     changes: dict[str, object] = {"cdi": []}
     if not docker:
         changes["docker"] = {"ended": "no socket", "detail": "the socket does not exist", "installed": False}
-    (finding,) = said("host-podman-reaches-gpu", machines.host("desk", changes)).findings
+    (finding,) = said("host-podman-without-gpu-support", machines.host("desk", changes)).findings
     assert finding.severity is severity

@@ -31,14 +31,14 @@ def test_newer_libcuda_of_cuda_compat_is_no_broken_driver(path: str, version: st
         DriverLibrary("libcuda", path, version),
     )
     host = replace(HEALTHY, driver_libraries=Observed.of(both, "library directories"))
-    result = said("host-driver-libraries-match-module", host)
+    result = said("host-driver-library-version-mismatch", host)
     assert [finding.severity for finding in result.findings] == severities
 
 
 def test_cuda_compat_alone_does_not_tell_the_drivers_libraries() -> None:
     alone: tuple[DriverLibrary, ...] = (DriverLibrary("libcuda", "/usr/local/cuda/compat/libcuda.so.1", LOADED),)
     host = replace(HEALTHY, driver_libraries=Observed.of(alone, "library directories"))
-    assert said("host-driver-libraries-match-module", host).outcome is Outcome.UNKNOWN
+    assert said("host-driver-library-version-mismatch", host).outcome is Outcome.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_missing_uvm_node_is_an_error_where_its_module_is_loaded(
     host = replace(without(HEALTHY, "modules"), device_nodes=Observed.of(nodes, "open"))
     if modules is not None:
         host = replace(host, modules=Observed.of(modules, "/sys/module"))
-    assert [finding.severity for finding in said("host-device-nodes-open", host).findings] == [severity]
+    assert [finding.severity for finding in said("host-device-nodes-not-accessible", host).findings] == [severity]
 
 
 @pytest.mark.parametrize("loaded", [True, False])
@@ -65,7 +65,7 @@ def test_a_refused_module_is_an_error_where_no_other_was_let_in(loaded: bool) ->
     host = replace(HEALTHY, log=Observed.of((line,), "/dev/kmsg"))
     if not loaded:
         host = replace(without(host, "module", "nvml"), modules=Observed.of((), "/sys/module"))
-    (finding,) = said("host-driver-not-refused", host).findings
+    (finding,) = said("host-driver-module-or-gpu-rejected", host).findings
     assert finding.severity is (Severity.WARNING if loaded else Severity.ERROR)
 
 
@@ -82,7 +82,7 @@ def test_one_line_of_the_log_is_one_finding(text: str) -> None:
 
 
 def test_unreadable_log_says_who_may_read_it() -> None:
-    for check in ("host-driver-not-refused", "host-xid-free"):
+    for check in ("host-driver-module-or-gpu-rejected", "host-other-xid"):
         result = said(check, without(HEALTHY, "log"))
         assert result.outcome is Outcome.UNKNOWN
         assert "systemd-journal" in result.reason

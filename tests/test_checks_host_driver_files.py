@@ -31,24 +31,24 @@ CONTAINER: dict[str, Any] = {
     "reboot": {"wanted": False},
 }
 OF_DRIVER = (
-    "host-driver-built-for-kernel",
-    "host-driver-built-for-next-kernel",
-    "host-driver-flavor-fits-gpus",
-    "host-driver-installed-once",
-    "host-driver-jit-present",
-    "host-driver-not-blacklisted",
-    "host-driver-on-disk-is-loaded",
-    "host-driver-options-in-force",
-    "host-driver-options-plain",
-    "host-driver-packages-configured",
-    "host-driver-packages-held",
-    "host-driver-packages-one-version",
-    "host-device-nodes-current",
-    "host-gpus-not-excluded",
-    "host-gsp-firmware-present",
-    "host-mig-devices-present",
-    "host-persistenced-alive",
-    "host-secure-boot-admits-driver",
+    "host-driver-not-built-for-kernel",
+    "host-driver-not-built-for-next-kernel",
+    "host-driver-flavor-wrong-for-gpu",
+    "host-driver-installed-twice",
+    "host-driver-ptx-compiler-missing",
+    "host-driver-blacklisted",
+    "host-driver-on-disk-differs-from-loaded",
+    "host-driver-options-not-applied",
+    "host-driver-options-discouraged",
+    "host-driver-packages-half-configured",
+    "host-driver-unattended-upgrades-on",
+    "host-driver-packages-mixed-versions",
+    "host-device-nodes-stale",
+    "host-gpu-excluded-from-driver",
+    "host-gsp-firmware-missing",
+    "host-mig-device-files-missing",
+    "host-persistenced-failing",
+    "host-driver-unsigned-under-secure-boot",
 )
 
 
@@ -58,9 +58,9 @@ def test_container_with_gpus_is_a_healthy_place(check: str) -> None:
     assert result.outcome in (Outcome.PASS, Outcome.SKIP), (result.reason, result.findings)
 
 
-@pytest.mark.parametrize("check", [*OF_DRIVER, "host-driver-survives-sleep", "host-profiling-allowed"])
+@pytest.mark.parametrize("check", [*OF_DRIVER, "host-driver-loses-gpu-memory-in-suspend", "host-gpu-profiling-blocked"])
 def test_wsl_is_asked_nothing_of_a_linux_driver(check: str) -> None:
-    if check == "host-driver-jit-present":
+    if check == "host-driver-ptx-compiler-missing":
         return  # it is asked of Windows' libraries too
     changes = {"device_nodes": [DXG], "pci_gpus": [], "module": None, "modules": [], "driver_params": None}
     assert said(check, machines.host("desk", changes)).outcome is Outcome.SKIP
@@ -82,12 +82,12 @@ def test_wsl_is_asked_nothing_of_a_linux_driver(check: str) -> None:
 )
 def test_flavor_at_the_edges_of_generations(flavor: str, device: str, outcome: Outcome) -> None:
     host = machines.host("desk", {"module.flavor": flavor, "pci_gpus.0.device": device})
-    assert said("host-driver-flavor-fits-gpus", host).outcome is outcome
+    assert said("host-driver-flavor-wrong-for-gpu", host).outcome is outcome
 
 
 def test_gpu_set_aside_for_a_virtual_machine_needs_no_flavor() -> None:
     changes = {"pci_gpus.0.device": "0x1db5", "pci_gpus.0.driver": "vfio-pci"}
-    assert said("host-driver-flavor-fits-gpus", machines.host("h100", changes)).outcome is Outcome.PASS
+    assert said("host-driver-flavor-wrong-for-gpu", machines.host("h100", changes)).outcome is Outcome.PASS
 
 
 @pytest.mark.parametrize(
@@ -102,18 +102,18 @@ def test_gpu_set_aside_for_a_virtual_machine_needs_no_flavor() -> None:
 def test_next_kernel_is_the_newer_one_of_its_flavor(release: str, bootable: bool, outcome: Outcome) -> None:
     kernel = {"release": release, "bootable": bootable}
     host = machines.host("h100", {"kernels.0.release": "6.8.0-85-generic", "kernels.+": kernel})
-    assert said("host-driver-built-for-next-kernel", host).outcome is outcome
+    assert said("host-driver-not-built-for-next-kernel", host).outcome is outcome
 
 
 def test_a_found_mismatch_on_disk_outranks_nothing_that_is_open() -> None:
     other = {"path": "/x/nvidia.ko", "version": {"value": None, "via": "", "missing": "packed"}}
     changes = {"kernels.0.nvidia.+": other, "kernels.0.nvidia.0.version": "580.178.04"}
-    assert said("host-driver-on-disk-is-loaded", machines.host("h100", changes)).outcome is Outcome.UNKNOWN
+    assert said("host-driver-on-disk-differs-from-loaded", machines.host("h100", changes)).outcome is Outcome.UNKNOWN
 
 
 def test_modules_of_the_running_kernel_that_were_purged() -> None:
     changes = {**GONE, "kernels": [{"release": "6.8.0-90-generic", "nvidia": [{"path": "/x/nvidia.ko"}]}]}
-    (finding,) = said("host-driver-built-for-kernel", machines.host("h100", changes)).findings
+    (finding,) = said("host-driver-not-built-for-kernel", machines.host("h100", changes)).findings
     assert finding.message == "the running kernel's modules are gone, and 6.8.0-90-generic has one"
 
 
@@ -133,12 +133,12 @@ def test_signatures_matter_where_they_are_enforced(enforced: bool | None, secure
         "module_signing.enforced": enforced,
         "module_signing.secure_boot": secure_boot,
     }
-    assert said("host-secure-boot-admits-driver", machines.host("desk", changes)).outcome is outcome
+    assert said("host-driver-unsigned-under-secure-boot", machines.host("desk", changes)).outcome is outcome
 
 
 def test_firmware_is_not_asked_of_gpus_that_run_without() -> None:
     changes = {"firmware.files": {}, "module.flavor": "proprietary", "nvml.gpus.*.gsp": "off"}
-    assert said("host-gsp-firmware-present", machines.host("h100", changes)).outcome is Outcome.SKIP
+    assert said("host-gsp-firmware-missing", machines.host("h100", changes)).outcome is Outcome.SKIP
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_upgrades_of_the_distributions_packages(
         "unattended": {"enabled": True, "origins": origins, "skipped": skipped},
         "driver_packages.*.held": held,
     }
-    assert said("host-driver-packages-held", machines.host("desk", changes)).outcome is outcome
+    assert said("host-driver-unattended-upgrades-on", machines.host("desk", changes)).outcome is outcome
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_upgrades_of_the_distributions_packages(
 )
 def test_nvidias_own_packages_are_upgraded_where_their_repository_is_allowed(origin: str, outcome: Outcome) -> None:
     changes = {"unattended": {"enabled": True, "origins": [origin]}}
-    assert said("host-driver-packages-held", machines.host("h100", changes)).outcome is outcome
+    assert said("host-driver-unattended-upgrades-on", machines.host("h100", changes)).outcome is outcome
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_options_are_compared_as_the_kernel_reads_them(option: str, value: str, 
     changes: dict[str, Any] = {"modprobe.+": line}
     if outcome is not Outcome.SKIP:
         changes[f"driver_params.{name}"] = value
-    result = said("host-driver-options-in-force", machines.host("h100", changes))
+    result = said("host-driver-options-not-applied", machines.host("h100", changes))
     if option.startswith("NVreg_Unheard"):
         assert result.outcome is Outcome.PASS  # the driver does not list it, so nothing contradicts
     else:
@@ -202,10 +202,12 @@ def test_the_last_word_of_the_options_counts() -> None:
     line = {"path": "/etc/modprobe.d/a.conf", "command": "options", "module": "nvidia", "text": "NVreg_EnableMSI=0"}
     last = {"path": "/proc/cmdline", "command": "options", "module": "nvidia", "text": "NVreg_EnableMSI=1"}
     assert (
-        said("host-driver-options-in-force", machines.host("h100", {"modprobe": [line, last]})).outcome is Outcome.PASS
+        said("host-driver-options-not-applied", machines.host("h100", {"modprobe": [line, last]})).outcome
+        is Outcome.PASS
     )
     assert (
-        said("host-driver-options-in-force", machines.host("h100", {"modprobe": [last, line]})).outcome is Outcome.FAIL
+        said("host-driver-options-not-applied", machines.host("h100", {"modprobe": [last, line]})).outcome
+        is Outcome.FAIL
     )
 
 
@@ -225,24 +227,24 @@ def test_other_words_are_no_end_of_life(words: str) -> None:
 def test_facts_that_are_younger_than_the_clock_count() -> None:
     host = machines.host("h100", {"module.version": "550.163.01", "today": "2020-01-01"})
     assert Driver("550.163.01").major == 550
-    assert said("host-driver-branch-supported", host).outcome is Outcome.FAIL
+    assert said("host-driver-branch-end-of-life", host).outcome is Outcome.FAIL
 
 
 def test_old_saved_nodes_without_numbers_are_unknown_and_a_wrong_one_is_certain() -> None:
     one: dict[str, Any] = {"device_nodes.0.major": -1}
-    assert said("host-device-nodes-current", machines.host("h100", one)).outcome is Outcome.UNKNOWN
+    assert said("host-device-nodes-stale", machines.host("h100", one)).outcome is Outcome.UNKNOWN
     both = {**one, "device_nodes.3.minor": 9}
-    assert said("host-device-nodes-current", machines.host("h100", both)).outcome is Outcome.FAIL
+    assert said("host-device-nodes-stale", machines.host("h100", both)).outcome is Outcome.FAIL
 
 
 def test_numbers_of_older_drivers_stand_under_one_name() -> None:
     changes = {"driver_majors": {"nvidia-frontend": 195, "nvidia-uvm": 511}}
-    assert said("host-device-nodes-current", machines.host("h100", changes)).outcome is Outcome.PASS
+    assert said("host-device-nodes-stale", machines.host("h100", changes)).outcome is Outcome.PASS
 
 
 def test_node_of_a_module_that_is_not_loaded_is_not_asked_about() -> None:
     changes = {"driver_majors": {"nvidia": 195, "nvidiactl": 195}, "device_nodes.1.major": 400}
-    assert said("host-device-nodes-current", machines.host("h100", changes)).outcome is Outcome.PASS
+    assert said("host-device-nodes-stale", machines.host("h100", changes)).outcome is Outcome.PASS
 
 
 @pytest.mark.parametrize(
@@ -251,21 +253,21 @@ def test_node_of_a_module_that_is_not_loaded_is_not_asked_about() -> None:
 )
 def test_window_at_a_quarter_of_the_memory(total: int, severity: Severity | None) -> None:
     changes = {"nvml.gpus.1.bar1.total": total, "nvml.gpus.1.memory": 85520809984}
-    findings = said("host-bar1-large", machines.host("h100", changes)).findings
+    findings = said("host-bar1-too-small", machines.host("h100", changes)).findings
     assert [finding.severity for finding in findings] == ([severity] if severity else [])
 
 
 def test_window_of_a_vgpu_and_of_turing_is_not_asked_about() -> None:
     small = {"nvml.gpus.0.bar1.total": 268435456}
     for other in ({"nvml.gpus.0.virtual": "vgpu"}, {"nvml.gpus.0.sm": "sm_75"}):
-        assert said("host-bar1-large", machines.host("desk", {**small, **other})).outcome is Outcome.SKIP
+        assert said("host-bar1-too-small", machines.host("desk", {**small, **other})).outcome is Outcome.SKIP
 
 
 def test_missing_profiler_and_uvm_tools_are_mild() -> None:
     changes = {"device_nodes.2.error": "permission denied"}
     host = machines.host("desk", changes)
     assert (host.device_nodes.value or ())[2].path == "/dev/nvidia-uvm-tools"
-    (finding,) = said("host-device-nodes-open", host).findings
+    (finding,) = said("host-device-nodes-not-accessible", host).findings
     assert finding.severity is Severity.WARNING
 
 
@@ -275,5 +277,5 @@ def test_wsl_without_a_library_of_windows() -> None:
         "device_nodes": [DXG],
         "driver_libraries": [{"name": "libcuda", "path": "/usr/lib/wsl/lib/libcuda.so.1"}],
     }
-    (finding,) = said("host-wsl-driver-from-windows", machines.host("desk", changes)).findings
+    (finding,) = said("host-wsl-driver-not-from-windows", machines.host("desk", changes)).findings
     assert finding.message == "libnvidia-ml.so.1 is not in /usr/lib/wsl/lib"

@@ -21,8 +21,8 @@ def test_fault_of_one_gpu_outranks_a_doubt_about_another() -> None:
     host = machines.host("h100")
     sick = replace(gpu(), ecc_uncorrected=Observed.of(3, "nvmlDeviceGetTotalEccErrors"))
     dark = replace(gpu(), index=1, ecc_uncorrected=Observed.lost("no answer"))
-    assert said("host-ecc-no-uncorrected", with_gpus(host, dark, sick)).outcome is Outcome.FAIL
-    assert said("host-ecc-no-uncorrected", with_gpus(host, dark, gpu())).outcome is Outcome.UNKNOWN
+    assert said("host-ecc-uncorrected-errors", with_gpus(host, dark, sick)).outcome is Outcome.FAIL
+    assert said("host-ecc-uncorrected-errors", with_gpus(host, dark, gpu())).outcome is Outcome.UNKNOWN
 
 
 def test_doubt_about_one_gpu_outranks_a_warning_of_another_and_names_it() -> None:
@@ -30,10 +30,10 @@ def test_doubt_about_one_gpu_outranks_a_warning_of_another_and_names_it() -> Non
     dark = replace(gpu(), ecc_pending=Observed.lost("no answer"))
     off = replace(gpu(), index=1, ecc=Observed.of("off", "x"), ecc_pending=Observed.of("off", "x"))
     for order in ((dark, off), (off, dark)):
-        result = said("host-ecc-on", with_gpus(host, *order))
+        result = said("host-ecc-off", with_gpus(host, *order))
         assert result.outcome is Outcome.UNKNOWN
         assert "ECC of GPU 1" in result.reason and "GPU 0" in result.reason
-    assert said("host-ecc-on", with_gpus(host, off)).outcome is Outcome.FAIL
+    assert said("host-ecc-off", with_gpus(host, off)).outcome is Outcome.FAIL
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_modes_that_workstation_gpus_are_sold_with_are_no_fault(name: str, outco
     off = Observed.of("off", "x")
     made = replace(gpu(), name=Observed.of(name, "x"), ecc=off, ecc_pending=off, persistence=off)
     host = with_gpus(machines.host("h100"), made)
-    for check in ("host-ecc-on", "host-persistence-on"):
+    for check in ("host-ecc-off", "host-persistence-mode-off"):
         assert said(check, host).outcome is outcome
 
 
@@ -68,13 +68,13 @@ def eight(errors: list[str]) -> Host:
     ],
 )
 def test_gpus_handed_to_others_are_told_from_gpus_that_failed(errors: list[str], severities: list[Severity]) -> None:
-    assert [finding.severity for finding in said("host-gpu-counts-agree", eight(errors)).findings] == severities
+    assert [finding.severity for finding in said("host-gpu-counts-differ", eight(errors)).findings] == severities
 
 
 def test_gpus_withheld_by_a_scheduler_are_no_errors_unless_all_are() -> None:
-    some = said("host-device-nodes-open", eight([*["operation not permitted"] * 7, ""]))
+    some = said("host-device-nodes-not-accessible", eight([*["operation not permitted"] * 7, ""]))
     assert some.outcome is Outcome.PASS
-    every = said("host-device-nodes-open", eight(["operation not permitted"] * 8))
+    every = said("host-device-nodes-not-accessible", eight(["operation not permitted"] * 8))
     assert {finding.severity for finding in every.findings} == {Severity.ERROR}
 
 
@@ -89,11 +89,11 @@ def test_wsl_on_a_machine_with_another_makers_gpu_has_none() -> None:
         driver_libraries=Observed.of(gone, "library directories"),
         modules=Observed.of((), "/sys/module"),
     )
-    assert said("host-gpu-present", host).outcome is Outcome.FAIL
-    assert said("host-driver-loaded", host).outcome is Outcome.SKIP
-    assert said("host-gpu-present", without(host, "driver_libraries")).outcome is Outcome.UNKNOWN
+    assert said("host-no-gpu", host).outcome is Outcome.FAIL
+    assert said("host-driver-not-loaded", host).outcome is Outcome.SKIP
+    assert said("host-no-gpu", without(host, "driver_libraries")).outcome is Outcome.UNKNOWN
     ours: tuple[DriverLibrary, ...] = (DriverLibrary("libcuda", "/usr/lib/wsl/lib/libcuda.so.1"),)
     nvidia = replace(host, driver_libraries=Observed.of(ours, "library directories"))
-    assert said("host-gpu-present", nvidia).outcome is Outcome.PASS
-    (finding,) = said("host-driver-loaded", nvidia).findings
+    assert said("host-no-gpu", nvidia).outcome is Outcome.PASS
+    (finding,) = said("host-driver-not-loaded", nvidia).findings
     assert "modprobe" not in finding.fix

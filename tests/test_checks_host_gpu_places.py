@@ -182,22 +182,22 @@ def test_a_healthy_place_raises_no_alarm(place: str) -> None:
 
 def test_a_shared_node_is_noted_and_no_more() -> None:
     host = machines.host("h100", {**LOADED, EVERY + "processes": [{**JOB, "mine": False}]})
-    assert set(trouble(host)) == {"host-gpus-free"}
-    assert {finding.severity for finding in results(host)["host-gpus-free"].findings} == {Severity.NOTE}
+    assert set(trouble(host)) == {"host-gpu-used-by-other-user"}
+    assert {finding.severity for finding in results(host)["host-gpu-used-by-other-user"].findings} == {Severity.NOTE}
 
 
 def test_beside_a_lost_gpu_nothing_passes_for_all_of_them() -> None:
     dark = {f"nvml.gpus.3.{field}": None for field in gpus("h100", 1)[0] if field != "index"}
     said = results(machines.host("h100", {**dark, "nvml.gpus.3.state": "lost"}))
     passed = {name for name, result in said.items() if result.outcome is Outcome.PASS}
-    assert passed == {"host-gpu-present", "host-gpu-counts-agree"}
-    (finding,) = said["host-gpus-answer"].findings
+    assert passed == {"host-no-gpu", "host-gpu-counts-differ"}
+    (finding,) = said["host-gpu-not-responding"].findings
     assert finding.where == "GPU 3"
 
 
 def test_no_check_passes_where_nvml_lists_no_gpu() -> None:
     said = results(machines.host("h100", {"nvml.gpus": []}))
-    assert {name for name, result in said.items() if result.outcome is Outcome.PASS} == {"host-gpu-present"}
+    assert {name for name, result in said.items() if result.outcome is Outcome.PASS} == {"host-no-gpu"}
 
 
 FAULTS = [
@@ -231,7 +231,7 @@ def test_a_faulty_value_that_was_not_seen_never_passes(name: str, changes: dict[
 )
 def test_a_low_clock_is_a_fault_only_of_a_gpu_at_work(busy: int, reasons: list[str], outcome: Outcome) -> None:
     changes = {"nvml.gpus.2.utilization": busy, "nvml.gpus.2.clocks.sm": 345, "nvml.gpus.2.throttle": reasons}
-    assert results(machines.host("h100", changes))["host-busy-gpu-clocks-high"].outcome is outcome
+    assert results(machines.host("h100", changes))["host-busy-gpu-clock-low"].outcome is outcome
 
 
 def test_a_mixed_machine_compares_like_with_like() -> None:
@@ -243,12 +243,12 @@ def test_a_mixed_machine_compares_like_with_like() -> None:
     limits = {
         f"nvml.gpus.{index}.power.{which}": 400000 for index in range(4) for which in ("limit", "default", "most")
     }
-    assert set(trouble(machines.host("h100", {**old, **other, **slower, **limits}))) == {"host-gpus-alike"}
+    assert set(trouble(machines.host("h100", {**old, **other, **slower, **limits}))) == {"host-gpu-models-mixed"}
 
 
 def test_a_gpu_is_compared_with_those_under_like_load_only() -> None:
     hot = {EVERY + "temperature.now": 30, "nvml.gpus.0.temperature.now": 60}
-    assert "host-gpus-equally-warm" in trouble(machines.host("h100", hot))
+    assert "host-gpu-hotter-than-others" in trouble(machines.host("h100", hot))
     for index, draw in enumerate((600000, 590000, 610000)):  # two others work too: too few to compare with
         hot[f"nvml.gpus.{index}.power.draw"] = draw
     assert trouble(machines.host("h100", hot)) == {}

@@ -64,7 +64,7 @@ def test_an_error_is_settled_by_the_drivers_later_word_and_by_no_earlier_one_nor
     error = XID.format(95, 1, "Uncontained")
     none = XID.format(154, 1, "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)")
     needed = XID.format(154, 1, "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)")
-    check = "host-memory-errors-recovered"
+    check = "host-gpu-uncontained-memory-error"
     assert severities(check, error, needed, none) == [Severity.NOTE]
     assert severities(check, none, error) == [Severity.ERROR]
     assert severities(check, error, none, needed) == [Severity.ERROR]
@@ -74,15 +74,15 @@ def test_an_error_is_settled_by_the_drivers_later_word_and_by_no_earlier_one_nor
 def test_a_gpu_that_fell_off_is_told_once() -> None:
     coded = XID.format(79, 1, "GPU has fallen off the bus.")
     bare = "NVRM: GPU 0000:1b:00.0: GPU has fallen off the bus."
-    assert severities("host-gpus-stay-on-bus", coded, bare) == [Severity.ERROR]
+    assert severities("host-gpu-lost-from-bus", coded, bare) == [Severity.ERROR]
     other = bare.replace("1b", "43")
-    assert severities("host-gpus-stay-on-bus", coded, other) == [Severity.ERROR, Severity.ERROR]
+    assert severities("host-gpu-lost-from-bus", coded, other) == [Severity.ERROR, Severity.ERROR]
 
 
 def test_a_fatal_error_of_a_link_outranks_later_ones_that_are_not() -> None:
     fatal, mild = XID.format(149, 1, "NETIR_LINK_EVT Fatal XC0"), XID.format(149, 1, "NETIR_LINK_EVT Nonfatal XC0")
-    assert severities("host-nvlink-log-clean", fatal, mild) == [Severity.ERROR]
-    assert severities("host-nvlink-log-clean", mild) == [Severity.WARNING]
+    assert severities("host-nvlink-errors-logged", fatal, mild) == [Severity.ERROR]
+    assert severities("host-nvlink-errors-logged", mild) == [Severity.WARNING]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_fatal_error_of_a_link_outranks_later_ones_that_are_not() -> None:
     ],
 )
 def test_sxids_by_their_word(text: str, severity: Severity) -> None:
-    assert severities("host-nvswitch-log-clean", f"nvidia-nvswitch0: SXid (PCI:0000:05:00.0): {text}") == [severity]
+    assert severities("host-nvswitch-sxid-logged", f"nvidia-nvswitch0: SXid (PCI:0000:05:00.0): {text}") == [severity]
 
 
 @pytest.mark.parametrize(
@@ -110,34 +110,34 @@ def test_sxids_by_their_word(text: str, severity: Severity) -> None:
     ],
 )
 def test_hardware_errors_by_what_the_bank_says(text: str, given: list[Severity]) -> None:
-    assert severities("host-machine-checks-free", text) == given
+    assert severities("host-machine-check-errors", text) == given
 
 
 def test_a_fault_in_the_driver_is_one_and_one_elsewhere_is_none() -> None:
     bug, oops = "BUG: kernel NULL pointer dereference, address: 0000000000000020", "Oops: 0000 [#1] PREEMPT SMP NOPTI"
     inside, outside = "RIP: 0010:nvidia_ioctl+0x12/0x34 [nvidia]", "RIP: 0010:ext4_write+0x12/0x34 [ext4]"
-    assert severities("host-driver-oops-free", bug, oops, inside) == [Severity.ERROR]
-    assert severities("host-driver-oops-free", bug, oops, outside) == []
-    assert severities("host-driver-oops-free", inside) == []
-    assert severities("host-kernel-oops-free", bug, oops, outside) == [Severity.WARNING]
+    assert severities("host-driver-kernel-oops", bug, oops, inside) == [Severity.ERROR]
+    assert severities("host-driver-kernel-oops", bug, oops, outside) == []
+    assert severities("host-driver-kernel-oops", inside) == []
+    assert severities("host-kernel-oops", bug, oops, outside) == [Severity.WARNING]
 
 
 def test_a_link_of_no_gpu_or_adapter_is_nobodys_matter_but_the_bus_must_be_known() -> None:
     line = "pcieport 0000:f0:01.0: DPC: containment event, status:0x1f01 source:0x0000"
     host = with_log(line)
-    assert said("host-pci-links-stay-up", host).outcome is Outcome.PASS
+    assert said("host-pci-link-went-down", host).outcome is Outcome.PASS
     blind = replace(host, pci=Observed.lost("not read"))
-    assert said("host-pci-links-stay-up", blind).outcome is Outcome.UNKNOWN
+    assert said("host-pci-link-went-down", blind).outcome is Outcome.UNKNOWN
 
 
 def test_lines_that_were_not_kept_count() -> None:
     faults = [XID.format(31, pid, "MMU Fault") for pid in range(200)]
-    (finding,) = said("host-program-faults-absent", with_log(*faults)).findings
+    (finding,) = said("host-program-faulted-on-gpu", with_log(*faults)).findings
     assert "200 times" in finding.message
 
 
 def test_lines_without_a_time_are_judged_too() -> None:
     lines = log.parse_log([XID.format(79, 1, "GPU has fallen off the bus.")])
     host = replace(machines.host("desk"), log=Observed.of(lines, "dmesg"))
-    (finding,) = said("host-gpus-stay-on-bus", host).findings
+    (finding,) = said("host-gpu-lost-from-bus", host).findings
     assert "after boot" not in finding.message

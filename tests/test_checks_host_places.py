@@ -98,7 +98,7 @@ PLACES = {
             "control_group": {"memory": 256 << 30, "memory_used": 1 << 30, "processors": 24, "tasks": -1},
         },
         # a pool of 224 threads on 24 processors is slow in every container with a quota
-        {"host-not-in-container": Severity.NOTE, "host-omp-threads-fit": Severity.WARNING},
+        {"host-doctor-in-container": Severity.NOTE, "host-omp-threads-exceed-cpus": Severity.WARNING},
     ),
     "a job of Slurm with two of eight GPUs": Where(
         "h100",
@@ -109,7 +109,7 @@ PLACES = {
             "environment": {"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_JOB_ID": "17"},
             "docker": {**NO_DOCKER, "ended": "permission denied", "detail": "permission denied", "installed": True},
         },
-        {"host-profiling-allowed": Severity.NOTE},
+        {"host-gpu-profiling-blocked": Severity.NOTE},
     ),
     "a virtual machine with one card": Where(
         "desk",
@@ -188,7 +188,7 @@ PLACES = {
         },
     ),
     "a workstation without a screen": Where(
-        "desk", {EVERY + "display": "off", EVERY + "persistence": "off"}, {"host-persistence-on": Severity.NOTE}
+        "desk", {EVERY + "display": "off", EVERY + "persistence": "off"}, {"host-persistence-mode-off": Severity.NOTE}
     ),
 }
 

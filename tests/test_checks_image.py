@@ -87,11 +87,11 @@ def test_an_image_without_torch_is_skipped_throughout() -> None:
         ),
         (
             "torch-2.6-cudnn-8",
-            "image-torch-requires-unmet",
+            "image-torch-requirement-not-met",
             ("8.9.2.26", "==9.1.0.70", f"{SITE}/nvidia/cudnn/lib/libcudnn.so.8"),
         ),
         ("torch-2.6-cudnn-8", "image-wheels-not-locked", ("nvidia-cudnn-cu12", "8.9.2.26", "9.1.0.70")),
-        ("torch-2.6-cudnn-8", "image-torch-importable", ("ImportError", "libcudnn.so.9")),
+        ("torch-2.6-cudnn-8", "image-torch-import-fails", ("ImportError", "libcudnn.so.9")),
         (
             "torch-2.6-cudnn-9.0",
             "image-cudnn-older-than-build",
@@ -111,12 +111,12 @@ def test_an_image_without_torch_is_skipped_throughout() -> None:
         ("torch-2.6-cudnn-mixed", "image-cudnn-mixed", ("9.1.0.70", "9.5.1", "/opt/other", SITE)),
         (
             "torch-2.6-cudart-preloaded",
-            "image-cudart-not-build",
+            "image-cudart-mismatch",
             ("12.1", "12.4", "/opt/other/", "libcudart"),
         ),
         (
             "torch-2.6-cublaslt-older",
-            "image-cublas-pair",
+            "image-cublas-mismatch",
             ("12.4.5.8", "12.1.3", "/opt/other/libcublasLt.so.12"),
         ),
         ("torch-2.6-cublaslt-older", "image-library-from-elsewhere", ("nvidia-cublas-cu12", "/opt/other/")),
@@ -151,7 +151,7 @@ def test_a_second_major_beside_torchs_own_is_a_warning_and_says_which_one_torch_
 
 
 def test_the_evidence_says_how_the_library_came_in() -> None:
-    (finding,) = one("image-cudart-not-build", recorded("torch-2.6-cudart-preloaded")).findings
+    (finding,) = one("image-cudart-mismatch", recorded("torch-2.6-cudart-preloaded")).findings
     assert any("LD_PRELOAD" in how for how in finding.evidence.values())
     (finding,) = one("image-cudnn-mixed", recorded("torch-2.6-cudnn-mixed")).findings
     assert sum("LD_LIBRARY_PATH" in how for how in finding.evidence.values()) == 7
@@ -307,9 +307,12 @@ def test_a_second_torch_of_the_same_version_is_told_by_the_files_that_are_mapped
         for lib in image.libraries.need("libraries")
     )
     second = replace(image, libraries=Observed.of(libs, "maps"))
-    assert "/src/torch/lib/" in message("image-torch-not-promised", second)
+    assert "/src/torch/lib/" in message("image-torch-differs-from-lock", second)
     unlocked = replace(image.promise.need("p"), wheels=(), whole=False)  # the base brought its own torch
-    assert one("image-torch-not-promised", replace(second, promise=Observed.of(unlocked, "l"))).outcome is Outcome.PASS
+    assert (
+        one("image-torch-differs-from-lock", replace(second, promise=Observed.of(unlocked, "l"))).outcome
+        is Outcome.PASS
+    )
 
 
 @pytest.mark.parametrize(("whole", "outcome"), [(False, Outcome.SKIP), (True, Outcome.FAIL)])
@@ -324,7 +327,7 @@ def test_a_wheel_that_is_installed_twice_is_judged_twice() -> None:
     lines = Observed.of((Requirement("torch", "2.6.0", "nvidia-cudnn-cu12 (==9.1.0.70)"),), "METADATA")
     both = tuple(Wheel("nvidia-cudnn-cu12", version) for version in ("9.1.0.70", "8.9.2.26"))
     found = image(requires=lines, wheels=Observed.of((Wheel("torch", "2.6.0"), *both), "metadata"))
-    assert "8.9.2.26 is installed" in message("image-torch-requires-unmet", found)
+    assert "8.9.2.26 is installed" in message("image-torch-requirement-not-met", found)
 
 
 def test_torch_without_a_record_cannot_be_compared() -> None:
@@ -398,7 +401,7 @@ def promised(**fields: Any) -> Observed[Any]:
 )
 def test_cudart_may_be_newer_within_the_major_only(has: str, outcome: Outcome) -> None:
     found = image(libraries=libraries(Library("cudart", "libcudart.so.12", "/a", has)))
-    assert one("image-cudart-not-build", found).outcome is outcome
+    assert one("image-cudart-mismatch", found).outcome is outcome
 
 
 @pytest.mark.parametrize(
@@ -439,8 +442,8 @@ def test_only_the_bound_copy_of_two_is_compared_with_the_build() -> None:
         )
         for path in ("/old", "/own")
     }
-    assert one("image-cudart-not-build", bound["/old"]).outcome is Outcome.FAIL
-    assert one("image-cudart-not-build", bound["/own"]).outcome is Outcome.PASS
+    assert one("image-cudart-mismatch", bound["/old"]).outcome is Outcome.FAIL
+    assert one("image-cudart-mismatch", bound["/own"]).outcome is Outcome.PASS
     assert one("image-library-twice", bound["/own"]).outcome is Outcome.FAIL
 
 
@@ -486,23 +489,23 @@ def test_present_devices_stand_in_for_declared_ones_and_none_at_all_is_a_skip() 
     ],
 )
 def test_another_torch_than_the_promised_one_is_named(promise: Observed[Any], has: TorchBuild, word: str) -> None:
-    assert word in message("image-torch-not-promised", image(promise=promise, torch=Observed.of(has, "torch")))
+    assert word in message("image-torch-differs-from-lock", image(promise=promise, torch=Observed.of(has, "torch")))
 
 
 def test_a_promised_torch_that_is_absent_fails_and_an_unpromised_one_is_skipped() -> None:
     absent = Observed.of(ImportEnd("absent"), "import")
     lost: Observed[Any] = Observed.lost("absent")
     assert (
-        one("image-torch-importable", image(torch_import=absent, torch=lost, promise=promised())).outcome
+        one("image-torch-import-fails", image(torch_import=absent, torch=lost, promise=promised())).outcome
         is Outcome.FAIL
     )
-    assert one("image-torch-importable", image(torch_import=absent, torch=lost)).outcome is Outcome.SKIP
+    assert one("image-torch-import-fails", image(torch_import=absent, torch=lost)).outcome is Outcome.SKIP
 
 
 def test_a_torch_for_the_cpu_has_no_cuda_questions() -> None:
     found = results(image(torch=Observed.of(build(cuda=""), "torch"), libraries=libraries()))
     for check in (
-        "image-cudart-not-build",
+        "image-cudart-mismatch",
         "image-cudnn-mixed",
         "image-nccl-older-than-build",
         "image-arch-not-covered",
@@ -552,7 +555,7 @@ def test_torchs_own_requirements_are_evaluated_for_the_image(installed: str, sev
     )
     wheels = (Wheel("torch", "2.6.0"), *((Wheel("nvidia-cudnn-cu12", installed),) if installed else ()))
     found = image(requires=Observed.of(lines, "METADATA"), wheels=Observed.of(wheels, "metadata"))
-    assert [f.severity.name for f in one("image-torch-requires-unmet", found).findings] == (
+    assert [f.severity.name for f in one("image-torch-requirement-not-met", found).findings] == (
         [severity] if severity else []
     )
 

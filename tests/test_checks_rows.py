@@ -53,8 +53,8 @@ def test_a_row_with_an_unknown_column_is_an_error() -> None:
 
 
 def test_a_row_is_a_check_of_its_module() -> None:
-    check = checks()["host-pcie-width-full"].judge
-    assert (check.__name__, check.__module__) == ("host_pcie_width_full", "envkit.judging.checks.host_gpu_link")
+    check = checks()["host-pcie-width-reduced"].judge
+    assert (check.__name__, check.__module__) == ("host_pcie_width_reduced", "envkit.judging.checks.host_gpu_link")
 
 
 def test_units_are_written_as_people_write_them() -> None:

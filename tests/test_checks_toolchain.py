@@ -56,24 +56,24 @@ def one(check: str, subject: Image) -> Result:
     ],
 )
 def test_the_nvcc_that_a_build_takes_is_judged(toolkits: list[tuple[str, str]], severities: list[Severity]) -> None:
-    result = one("image-nvcc-not-torchs", image(*toolkits))
+    result = one("image-nvcc-of-other-cuda", image(*toolkits))
     assert [finding.severity for finding in result.findings] == severities
     assert result.outcome is (Outcome.FAIL if severities else Outcome.PASS)
 
 
 def test_a_cpu_torch_asks_for_no_cuda_and_two_toolkits_are_told_all_the_same() -> None:
-    assert one("image-nvcc-not-torchs", image(("CUDA_HOME", "13.0.88"), cuda="")).outcome is Outcome.PASS
+    assert one("image-nvcc-of-other-cuda", image(("CUDA_HOME", "13.0.88"), cuda="")).outcome is Outcome.PASS
     two = image(("CUDA_HOME", "13.0.88"), ("PATH", "12.4.131"), cuda="")
-    (finding,) = one("image-nvcc-not-torchs", two).findings
+    (finding,) = one("image-nvcc-of-other-cuda", two).findings
     assert [word for word in ("13.0.88", "12.4.131", "CUDA_HOME", "PATH") if word not in finding.message] == []
 
 
 def test_a_cuda_home_without_a_compiler_matters_only_beside_one_with() -> None:
     gone = Toolkit("CUDA_HOME", "/usr/local/cuda/bin/nvcc", "", "No such file or directory")
     alone = replace(image(), toolkits=Observed.of((gone,), "nvcc --version"))
-    assert one("image-nvcc-not-torchs", alone).outcome is Outcome.SKIP
+    assert one("image-nvcc-of-other-cuda", alone).outcome is Outcome.SKIP
     other = Toolkit("PATH", "/usr/bin/nvcc", "12.4.131")
-    (finding,) = one("image-nvcc-not-torchs", replace(image(), toolkits=Observed.of((gone, other), "nvcc"))).findings
+    (finding,) = one("image-nvcc-of-other-cuda", replace(image(), toolkits=Observed.of((gone, other), "nvcc"))).findings
     assert (finding.severity, finding.where) == (Severity.WARNING, gone.path)
 
 
@@ -90,7 +90,7 @@ def test_a_cuda_home_without_a_compiler_matters_only_beside_one_with() -> None:
     ],
 )
 def test_the_host_compiler_is_held_to_its_nvccs_bound(nvcc: str, compiler: str, outcome: Outcome) -> None:
-    result = one("image-compiler-unfit-for-nvcc", image(("CUDA_HOME", nvcc), compiler=compiler))
+    result = one("image-compiler-not-supported-by-nvcc", image(("CUDA_HOME", nvcc), compiler=compiler))
     assert result.outcome is outcome, result
 
 

@@ -65,7 +65,7 @@ CUT: list[tuple[str, str, dict[str, str]]] = [
 
 # Rules that would say something of the torch, were its version a guess.
 RULES = {
-    "cpu-torch-in-cuda-image", "extra-index-loses", "torch-cuda-vs-base-mismatch-major",
+    "cpu-torch-in-cuda-image", "extra-index-shadowed", "torch-cuda-vs-base-mismatch-major",
     "torch-cuda-vs-base-mismatch-minor", "torch-python-unsupported", "torchvision-mismatch",
 }  # fmt: skip
 
@@ -86,7 +86,7 @@ def test_the_torch_is_not_known(text: str, files: dict[str, str]) -> None:
     judged = of_dockerfile(written(text), "Dockerfile", Beside(files), Wishes(), FACTS)
     said = {one.check for one in judged.results if one.outcome in (Outcome.PASS, Outcome.FAIL)}
     assert not said & RULES
-    assert torch or "double-install" not in said  # one torch is one, whichever it is
+    assert torch or "torch-installed-twice" not in said  # one torch is one, whichever it is
 
 
 @gathered([(form,) for form in ("$(printf %s 2.6.0)", "${V:0:5}", "${V%-x}", "${V/-*/}")])

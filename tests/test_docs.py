@@ -239,7 +239,7 @@ def test_the_site_has_every_check_in_an_index_by_subject(site: Any) -> None:
 
 
 def test_a_page_of_a_check_keeps_its_words_and_folds_its_examples(site: Any) -> None:
-    page = site.check_page("host-gpu-present", judge.checks()["host-gpu-present"])
+    page = site.check_page("host-no-gpu", judge.checks()["host-no-gpu"])
     assert "# This machine has an NVIDIA GPU\n" in page
     assert "`envkit doctor`" in page
     assert "Severity: error." in page
@@ -249,14 +249,14 @@ def test_a_page_of_a_check_keeps_its_words_and_folds_its_examples(site: Any) -> 
 
 
 def test_a_link_is_turned_to_the_site_and_one_to_nowhere_is_left_for_the_strict_build(site: Any) -> None:
-    there = {"checks/host-gpu-present.md", "project/security.md", "doctor.md"}
+    there = {"checks/host-no-gpu.md", "project/security.md", "doctor.md"}
 
     def turned(link: str) -> str:
         return str(site.linked(f"[x]({link})", "docs/jobs", "jobs/README.md", lambda uri: uri in there))
 
     kb = KNOWLEDGE[0].parent.relative_to(ROOT)
     assert turned("../doctor.md#the-contract") == "[x](../doctor.md#the-contract)"
-    assert turned(f"../../{kb}/host-gpu-present.md") == "[x](../checks/host-gpu-present.md)"
+    assert turned(f"../../{kb}/host-no-gpu.md") == "[x](../checks/host-no-gpu.md)"
     assert turned("../../SECURITY.md") == "[x](../project/security.md)"
     assert turned("../../action.yml") == "x (`action.yml`)"
     assert turned("../../nowhere.md") == "[x](../../nowhere.md)"

@@ -75,11 +75,11 @@ def test_what_was_saved_is_judged_as_the_machine_was(tmp_path: Path, machine: st
 def test_a_contract_is_held_against_a_saved_machine(tmp_path: Path) -> None:
     path = written(tmp_path / "host.json", machines.host("h100"))
     contract = tmp_path / "expect.toml"
-    contract.write_text('[gpus]\ncount = 9\n[checks]\nrequire = ["host-expected-nvlink"]\n')
+    contract.write_text('[gpus]\ncount = 9\n[checks]\nrequire = ["host-contract-nvlink-mismatch"]\n')
     host = doctor.host(Path("/"), 8.0, "", contract, path, False)
     made, _ = doctor.report(host, time.monotonic())
     failed = {result.check for result in made.results if result.outcome is Outcome.FAIL}
-    assert failed == {"host-expected-gpus", "host-expected-nvlink"}
+    assert failed == {"host-contract-gpus-mismatch", "host-contract-nvlink-mismatch"}
 
 
 # Each is somebody's; what follows is what it stands for.  Words like them are put into every text of a machine.
@@ -229,7 +229,7 @@ def test_what_works_there_and_not_here_comes_first() -> None:
     changes = hosts.changes(good, bad, FACTS)
     assert changes[0].kind == "check"
     assert changes[0].weight is Weight.BREAKING
-    assert "host-row-remap-healthy: pass there, fail here" in changes[0].text
+    assert "host-row-remap-failed-or-pending: pass there, fail here" in changes[0].text
     assert next(change for change in changes if change.text.startswith("kernel:")).new == "9.9"
     assert hosts.changes(good, good, FACTS) == ()
 
@@ -272,7 +272,7 @@ def test_the_diff_of_two_saved_machines_by_the_command(tmp_path: Path) -> None:
     bad = written(tmp_path / "b.json", machines.host("h100", {"nvml.gpus.3.ecc": "off"}))
     done = envkit("diff", str(good), str(bad))
     assert done.returncode == 1
-    assert "host-ecc-on: pass there, fail here" in done.stdout
+    assert "host-ecc-off: pass there, fail here" in done.stdout
     assert envkit("diff", str(good), str(good)).returncode == 0
 
 
@@ -365,10 +365,10 @@ def test_the_list_names_every_check_of_a_machine() -> None:
 
 
 def test_explain_prints_a_page_and_names_the_nearest_of_a_wrong_one() -> None:
-    assert "Proven by these faults" in envkit("explain", "host-expected-gpus").stdout
+    assert "Proven by these faults" in envkit("explain", "host-contract-gpus-mismatch").stdout
     done = envkit("explain", "host-expected-gpu")
     assert done.returncode == 2
-    assert "host-expected-gpus" in done.stderr
+    assert "host-contract-gpus-mismatch" in done.stderr
 
 
 def made(*results: Result) -> Report:

@@ -35,19 +35,19 @@ LIBRARY = f"/usr/lib/x86_64-linux-gnu/libcuda.so.{DRIVER}"
 TOOLKIT = ("nvidia-ctk", "nvidia-cdi-hook", "nvidia-container-runtime", "nvidia-container-runtime-hook")
 WHOLE = {"runtimes": {"nvidia": {"path": "nvidia-container-runtime"}}, "features": {"cdi": True}}
 ABOUT_DOCKER = (
-    "host-docker-reachable",
-    "host-docker-config-valid",
-    "host-docker-config-in-force",
-    "host-docker-new-enough",
-    "host-docker-native",
-    "host-docker-local",
-    "host-docker-socket-guarded",
-    "host-docker-reaches-gpu",
-    "host-docker-gpus-option",
-    "host-cdi-present",
-    "host-cdi-enabled",
-    "host-cdi-fresh",
-    "host-cdi-defined-once",
+    "host-docker-unreachable",
+    "host-docker-config-invalid",
+    "host-docker-config-not-applied",
+    "host-docker-too-old",
+    "host-docker-desktop-or-snap",
+    "host-docker-engine-remote",
+    "host-docker-socket-world-writable",
+    "host-docker-without-gpu-support",
+    "host-docker-gpus-option-unsupported",
+    "host-cdi-spec-missing",
+    "host-cdi-disabled-in-docker",
+    "host-cdi-spec-stale",
+    "host-cdi-device-defined-twice",
 )
 
 
@@ -204,10 +204,10 @@ def test_an_engine_without_a_way_to_a_gpu(daemon: Daemon) -> None:
     daemon.start({})
     host = daemon.host()
     # the cause alone is told, and as an error: the specifications that are there are not read, and there is no toolkit
-    assert said("host-docker-reaches-gpu", host).outcome is Outcome.SKIP
-    (cause,) = said("host-cdi-enabled", host).findings
+    assert said("host-docker-without-gpu-support", host).outcome is Outcome.SKIP
+    (cause,) = said("host-cdi-disabled-in-docker", host).findings
     assert cause.severity is Severity.ERROR
-    assert said("host-docker-gpus-option", host).outcome is Outcome.SKIP
+    assert said("host-docker-gpus-option-unsupported", host).outcome is Outcome.SKIP
     empty(daemon)
     tried = daemon.docker("run", "--rm", "--network=none", "--gpus", "all", "empty", "/none")
     assert tried.returncode
@@ -216,7 +216,7 @@ def test_an_engine_without_a_way_to_a_gpu(daemon: Daemon) -> None:
 
 def test_the_hook_alone_is_a_way(daemon: Daemon) -> None:
     daemon.start({})
-    assert daemon.said("host-docker-reaches-gpu").outcome is Outcome.PASS
+    assert daemon.said("host-docker-without-gpu-support").outcome is Outcome.PASS
     empty(daemon)
     tried = daemon.docker("run", "--rm", "--network=none", "--gpus", "all", "empty", "/none")
     assert tried.returncode
@@ -234,12 +234,12 @@ def empty(daemon: Daemon) -> None:
 def test_a_runtime_written_after_the_start_is_not_in_force_until_the_engine_reads_it(daemon: Daemon) -> None:
     daemon.start({"features": {"cdi": True}})
     daemon.config.write_text(json.dumps(WHOLE))
-    (finding,) = daemon.said("host-docker-config-in-force").findings
+    (finding,) = daemon.said("host-docker-config-not-applied").findings
     assert "runtimes nvidia" in finding.message
     assert finding.severity is Severity.WARNING
     assert daemon.process is not None
     daemon.process.send_signal(signal.SIGHUP)
-    assert comes(lambda: daemon.said("host-docker-config-in-force").outcome is Outcome.PASS, 0.1)
+    assert comes(lambda: daemon.said("host-docker-config-not-applied").outcome is Outcome.PASS, 0.1)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_a_runtime_written_after_the_start_is_not_in_force_until_the_engine_read
 def test_a_file_with_which_the_engine_does_not_start_again(daemon: Daemon, text: str, words: str) -> None:
     daemon.start()
     daemon.config.write_text(text)
-    result = daemon.said("host-docker-config-valid")
+    result = daemon.said("host-docker-config-invalid")
     assert result.outcome is Outcome.FAIL
     assert words in result.findings[0].message
     daemon.stop()
@@ -266,15 +266,15 @@ def test_a_file_with_which_the_engine_does_not_start_again(daemon: Daemon, text:
 
 def test_an_engine_with_cdi_off_reads_no_specification(daemon: Daemon) -> None:
     daemon.start({"runtimes": WHOLE["runtimes"], "features": {"cdi": False}})
-    (finding,) = daemon.said("host-cdi-enabled").findings
+    (finding,) = daemon.said("host-cdi-disabled-in-docker").findings
     assert finding.severity is Severity.WARNING  # the runtime is there
-    assert daemon.said("host-docker-config-in-force").outcome is Outcome.PASS
+    assert daemon.said("host-docker-config-not-applied").outcome is Outcome.PASS
 
 
 def test_a_specification_of_files_that_are_gone(daemon: Daemon) -> None:
     specify(daemon, library="/usr/lib/x86_64-linux-gnu/libcuda.so.570.86.15")
     daemon.start({"features": {"cdi": True}, "cdi-spec-dirs": [f"{daemon.root}/etc/cdi"]})
-    messages = [finding.message for finding in daemon.said("host-cdi-fresh").findings]
+    messages = [finding.message for finding in daemon.said("host-cdi-spec-stale").findings]
     assert any("do not exist" in message for message in messages)
     assert any("was written for driver 570.86.15" in message for message in messages)
     tried = with_device(daemon)
@@ -289,17 +289,17 @@ def with_device(daemon: Daemon) -> subprocess.CompletedProcess[str]:
 def test_a_device_that_two_files_define(daemon: Daemon) -> None:
     daemon.start({"features": {"cdi": True}, "cdi-spec-dirs": [f"{daemon.root}/etc/cdi"]})
     assert "unresolvable" not in with_device(daemon).stderr
-    assert daemon.said("host-cdi-defined-once").outcome is Outcome.PASS
+    assert daemon.said("host-cdi-device-defined-twice").outcome is Outcome.PASS
     specify(daemon, "second.yaml")
     time.sleep(0.5)  # the engine watches the directory
     assert "unresolvable" in with_device(daemon).stderr
-    assert daemon.said("host-cdi-defined-once").outcome is Outcome.FAIL
+    assert daemon.said("host-cdi-device-defined-twice").outcome is Outcome.FAIL
 
 
 def test_a_specification_that_is_no_yaml(daemon: Daemon) -> None:
     daemon.write("etc/cdi/nvidia.yaml", "kind: nvidia.com/gpu\n\tdevices: []\n")
     daemon.start({"features": {"cdi": True}, "cdi-spec-dirs": [f"{daemon.root}/etc/cdi"]})
-    assert daemon.said("host-cdi-fresh").outcome is Outcome.FAIL
+    assert daemon.said("host-cdi-spec-stale").outcome is Outcome.FAIL
     assert "unresolvable" in with_device(daemon).stderr
 
 
@@ -308,7 +308,7 @@ def test_an_engine_that_is_stopped_in_its_tracks(daemon: Daemon) -> None:
     assert daemon.process is not None
     daemon.process.send_signal(signal.SIGSTOP)
     with ends():
-        (finding,) = daemon.said("host-docker-reachable").findings
+        (finding,) = daemon.said("host-docker-unreachable").findings
     assert "no answer within 2 s" in finding.message
     assert finding.severity is Severity.ERROR
 
@@ -318,14 +318,14 @@ def test_an_engine_that_was_killed_and_one_that_ended(daemon: Daemon) -> None:
     assert daemon.process is not None
     daemon.process.kill()
     daemon.process.wait(120)
-    (killed,) = daemon.said("host-docker-reachable").findings
+    (killed,) = daemon.said("host-docker-unreachable").findings
     assert "nobody listens" in killed.message
     daemon.stop()
     (daemon.root / "pid").unlink(missing_ok=True)
     daemon.start()
     daemon.process.terminate()
     daemon.process.wait(120)
-    (ended,) = daemon.said("host-docker-reachable").findings
+    (ended,) = daemon.said("host-docker-unreachable").findings
     assert ended.severity is Severity.ERROR
     assert "does not exist" in ended.message
 
@@ -344,12 +344,12 @@ def test_a_socket_that_this_user_may_not_open_and_one_that_everybody_may(daemon:
     isolate.run([[task]], 10.0, lambda task, ending: None)
     assert heard == ["permission denied"]
     socket.chmod(0o660)
-    assert daemon.said("host-docker-socket-guarded").outcome is Outcome.PASS
+    assert daemon.said("host-docker-socket-world-writable").outcome is Outcome.PASS
     socket.chmod(0o666)
-    assert daemon.said("host-docker-socket-guarded").outcome is Outcome.FAIL
+    assert daemon.said("host-docker-socket-world-writable").outcome is Outcome.FAIL
 
 
 def test_a_storage_driver_that_copies_every_layer(daemon: Daemon) -> None:
     daemon.start()
-    (finding,) = daemon.said("host-docker-storage-driver").findings
+    (finding,) = daemon.said("host-docker-storage-driver-unsuitable").findings
     assert "vfs" in finding.message

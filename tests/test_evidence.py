@@ -140,11 +140,11 @@ def test_the_doctor_says_of_an_h100_machine_what_was_true_of_it() -> None:
         check: {finding.severity for finding in result.findings} for check, result in results.items() if result.findings
     }
     assert found == {
-        "host-driver-options-plain": {Severity.WARNING},
-        "host-program-faults-absent": {Severity.WARNING, Severity.NOTE},  # Xid 13 and 31, and 43 for what followed
-        "host-time-synchronised": {Severity.WARNING},
-        "host-toolkit-installed": {Severity.WARNING},
-        "host-uptime-settled": {Severity.NOTE},
+        "host-driver-options-discouraged": {Severity.WARNING},
+        "host-program-faulted-on-gpu": {Severity.WARNING, Severity.NOTE},  # Xid 13 and 31, and 43 for what followed
+        "host-clock-not-synchronised": {Severity.WARNING},
+        "host-toolkit-missing": {Severity.WARNING},
+        "host-recently-booted": {Severity.NOTE},
     }
     assert {result.outcome for result in results.values()} == {Outcome.PASS, Outcome.SKIP, Outcome.FAIL}
     seconds = recorded(H100_HOST)["recorded"]["beside"]
@@ -153,16 +153,53 @@ def test_the_doctor_says_of_an_h100_machine_what_was_true_of_it() -> None:
 
 # on the recorded machine, the faults that the pages of these checks plant
 BROKEN = (
-    *("host-bar1-large", "host-cdi-defined-once", "host-cdi-enabled", "host-cdi-fresh", "host-clocks-not-held"),
-    *("host-cuda-home-valid", "host-debug-variables-off", "host-device-nodes-current", "host-device-nodes-open"),
-    *("host-disk-free", "host-docker-config-valid", "host-docker-new-enough", "host-docker-reachable"),
-    *("host-driver-api-alike", "host-driver-installed-once", "host-driver-libraries-match-module", "host-ecc-on"),
-    *("host-driver-libraries-present", "host-driver-not-blacklisted", "host-gpu-below-slowdown", "host-shm-size"),
-    *("host-gpu-counts-agree", "host-gpus-answer", "host-gpus-not-excluded", "host-gpus-start", "host-limits"),
-    *("host-gpus-stay-on-bus", "host-gsp-answers", "host-library-path-clean", "host-memory-errors-recovered"),
-    *("host-memory-available", "host-memory-retirement-quiet", "host-nouveau-absent", "host-nvml-answers"),
-    *("host-nvswitch-log-clean", "host-out-of-memory-unseen", "host-persistence-on", "host-row-remap-healthy"),
-    *("host-spare-rows-left", "host-visible-devices-valid", "host-xid-free"),
+    *(
+        "host-bar1-too-small",
+        "host-cdi-device-defined-twice",
+        "host-cdi-disabled-in-docker",
+        "host-cdi-spec-stale",
+        "host-gpu-clock-capped-by-setting",
+    ),
+    *(
+        "host-cuda-home-invalid",
+        "host-debug-variables-left-on",
+        "host-device-nodes-stale",
+        "host-device-nodes-not-accessible",
+    ),
+    *("host-disk-space-low", "host-docker-config-invalid", "host-docker-too-old", "host-docker-unreachable"),
+    *(
+        "host-driver-api-mismatch",
+        "host-driver-installed-twice",
+        "host-driver-library-version-mismatch",
+        "host-ecc-off",
+    ),
+    *(
+        "host-driver-libraries-incomplete",
+        "host-driver-blacklisted",
+        "host-gpu-near-slowdown-temperature",
+        "host-shm-too-small",
+    ),
+    *(
+        "host-gpu-counts-differ",
+        "host-gpu-not-responding",
+        "host-gpu-excluded-from-driver",
+        "host-gpu-initialization-failed",
+        "host-resource-limits-too-low",
+    ),
+    *(
+        "host-gpu-lost-from-bus",
+        "host-gsp-not-responding",
+        "host-library-path-has-foreign-libcuda",
+        "host-gpu-uncontained-memory-error",
+    ),
+    *("host-available-memory-low", "host-gpu-retirement-event", "host-nouveau-loaded", "host-nvml-not-working"),
+    *(
+        "host-nvswitch-sxid-logged",
+        "host-out-of-memory-kill",
+        "host-persistence-mode-off",
+        "host-row-remap-failed-or-pending",
+    ),
+    *("host-gpu-spare-rows-low", "host-cuda-visible-devices-invalid", "host-other-xid"),
 )
 
 
@@ -270,7 +307,7 @@ def test_two_ranks_on_one_gpu_are_found_and_one_each_is_clean() -> None:
 
 def test_copies_and_waits_are_told_with_their_lines_on_gpus() -> None:
     results = followed("run-reader")
-    waits = {finding.where.partition(" ")[0] for finding in results["placement-waits"].findings}
+    waits = {finding.where.partition(" ")[0] for finding in results["placement-host-waits-for-gpu"].findings}
     assert waits >= {"models.py:133", "models.py:135"}
     assert [finding.where.split()[0] for finding in results["placement-host-copies"].findings] == ["models.py:136"]
     assert followed("run-forks")["placement-fork-after-cuda"].outcome is Outcome.FAIL

@@ -29,11 +29,11 @@ def test_a_whole_contract(tmp_path: Path) -> None:
         '[gpus]\ncount = 8\nname = "NVIDIA H100*"\nmemory_gib = 79\nmig = "off"\n'
         '[driver]\nversion = ">=550.54.15,<581"\n[nvlink]\nlinks = 18\n[infiniband]\nports = 8\nrate_gbps = 400\n'
         '[machine]\nservices = ["slurmd"]\n'
-        '[checks]\nrequire = ["host-xid-free"]\nmay_be_unknown = ["host-glibc-runs-wheels"]\n',
+        '[checks]\nrequire = ["host-other-xid"]\nmay_be_unknown = ["host-glibc-too-old-for-torch"]\n',
     )
     assert read.gpus == ExpectedGpus(8, "NVIDIA H100*", 79, "off")
     assert read.infiniband.rate_gbps == 400
-    assert read.checks == ExpectedChecks(("host-xid-free",), ("host-glibc-runs-wheels",))
+    assert read.checks == ExpectedChecks(("host-other-xid",), ("host-glibc-too-old-for-torch",))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_whole_contract(tmp_path: Path) -> None:
         ("[gpus]\ncount = -1\n", "expects -1"),
         ('[gpus]\nmig = "disabled"\n', "neither on nor off"),
         ('[driver]\nversion = "newest"\n', "no version specifier"),
-        ('[checks]\nrequire = ["host-xid-fre"]\n', "did you mean `host-xid-free`"),
+        ('[checks]\nrequire = ["host-xid-fre"]\n', "did you mean `host-other-xid`"),
         ("[gpus\n", "cannot be read"),
         ("a = " + "[" * 5000, "cannot be read"),
     ],
@@ -89,7 +89,7 @@ def test_a_machine_that_lost_everything_breaks_its_contract() -> None:
     """Every question about a GPU is skipped where there is none; the contract alone knows that there should be."""
     host = machines.host("bare", {"expected": {"gpus": {"count": 8}, "nvlink": {"links": 18}}})
     outcomes = {result.check: result.outcome for result in judge.judge(host, facts.load())}
-    assert outcomes["host-expected-gpus"] is outcomes["host-expected-nvlink"] is Outcome.FAIL
+    assert outcomes["host-contract-gpus-mismatch"] is outcomes["host-contract-nvlink-mismatch"] is Outcome.FAIL
 
 
 def test_no_contract_changes_nothing() -> None:

@@ -309,9 +309,9 @@ def test_a_large_input_is_told_of_on_stderr() -> None:
 
 
 def test_the_page_of_a_check_is_as_it_was(envkit: Envkit) -> None:
-    ended = envkit("host-expected-gpus")
+    ended = envkit("host-contract-gpus-mismatch")
     assert ended.code == 0
-    assert ended.out == pages.told(pages.load("host-expected-gpus"))
+    assert ended.out == pages.told(pages.load("host-contract-gpus-mismatch"))
 
 
 @gathered(sorted(failures()))
@@ -345,12 +345,15 @@ def test_a_word_that_is_nothing_names_the_nearest(envkit: Envkit) -> None:
     ended = envkit("ilegal-memory-acess")
     assert refused(ended) == "`ilegal-memory-acess` is no file, no check and no kind of failure"
     assert "illegal-memory-access" in ended.err
-    assert "host-expected-gpus" in envkit("host-expected-gpu").err
+    assert "host-contract-gpus-mismatch" in envkit("host-expected-gpu").err
     assert "name logs" in envkit("zzzzzzzzzz").err
 
 
 def test_a_page_takes_no_inputs(envkit: Envkit, fault: Path) -> None:
-    assert refused(envkit("host-expected-gpus", "--kernel-log", fault)) == "there is no file host-expected-gpus"
+    assert (
+        refused(envkit("host-contract-gpus-mismatch", "--kernel-log", fault))
+        == "there is no file host-contract-gpus-mismatch"
+    )
 
 
 # What was observed beside the log.
@@ -410,12 +413,12 @@ def report(folder: Path, *findings: tuple[str, str], observed: Any = None) -> Pa
 
 
 def test_a_finding_of_a_report_is_the_runner_up_and_a_next_step(tmp_path: Path) -> None:
-    path = report(tmp_path, ("image-cudart-not-build", "torch binds another libcudart"))
+    path = report(tmp_path, ("image-cudart-mismatch", "torch binds another libcudart"))
     found = replace(made.explanation(), runner_up=None)
     mixed = explain._with_findings(found, explain.beside(path))
     assert mixed.runner_up and mixed.runner_up.cause == "library-path-clash"
     assert "torch binds another libcudart" in mixed.runner_up.because
-    assert "envkit explain image-cudart-not-build" in mixed.next
+    assert "envkit explain image-cudart-mismatch" in mixed.next
     assert (mixed.category, mixed.confidence) == (found.category, found.confidence)  # the log's answer stands
     kept = explain._with_findings(made.explanation(), explain.beside(path))
     assert kept.runner_up == made.explanation().runner_up
@@ -432,14 +435,14 @@ def test_a_finding_that_says_the_same_makes_it_surer(tmp_path: Path) -> None:
 
 
 def test_a_finding_that_means_nothing_here_changes_nothing(tmp_path: Path) -> None:
-    path = report(tmp_path, ("host-clocksource-fast", "the clock is slow"))
+    path = report(tmp_path, ("host-clocksource-slow", "the clock is slow"))
     assert explain._with_findings(made.explanation(), explain.beside(path)) == made.explanation()
 
 
 def test_findings_and_versions_of_a_report_reach_the_story(tmp_path: Path) -> None:
-    path = report(tmp_path, ("image-cudart-not-build", "m"), observed=image("torch-2.6-cu124"))
+    path = report(tmp_path, ("image-cudart-mismatch", "m"), observed=image("torch-2.6-cu124"))
     told = explain.observed(explain.beside(path))
-    assert told["finding:image-cudart-not-build"] == "m"
+    assert told["finding:image-cudart-mismatch"] == "m"
     assert told["torch"].startswith("2.6.0")
 
 

@@ -31,19 +31,19 @@ PASSING = [
 OTHER_SOURCE = {("host", "module"), ("host", "modules"), ("host", "pci_gpus"), ("host", "device_nodes")}
 # What excuses a lack, or adds a demand to another one.
 ONE_OF_SEVERAL = {
-    "launch-requirement-met": {("job", "way")},
-    "launch-driver-not-in-image": {("host", "nvml")},
-    "launch-nvidia-visible-devices": {("job", "way")},
-    "launch-driver-capabilities": {("job", "way")},
-    "launch-library-path-kept": {("job", "mounts")},
-    "launch-preloads-present": {("job", "mounts")},
-    "launch-checkpoints-kept": {("job", "tmpfs")},
-    "launch-home-writable": {("job", "mounts"), ("job", "read_only"), ("job", "tmpfs")},
-    "launch-shm-holds-job": {("job", "gpus"), ("job", "ipc"), ("job", "workers")},
-    "launch-memlock-for-rdma": {("job", "capabilities"), ("job", "privileged")},
-    "launch-rdma-reaches-job": {("job", "privileged")},
-    "launch-interfaces-known": {("job", "nodes")},
-    "launch-nccl-transports-on": {("job", "nodes")},
+    "launch-image-requirement-not-met": {("job", "way")},
+    "launch-driver-in-image": {("host", "nvml")},
+    "launch-nvidia-visible-devices-hides-gpus": {("job", "way")},
+    "launch-driver-capabilities-incomplete": {("job", "way")},
+    "launch-library-path-replaced": {("job", "mounts")},
+    "launch-preload-library-missing": {("job", "mounts")},
+    "launch-checkpoints-lost-with-container": {("job", "tmpfs")},
+    "launch-home-not-writable": {("job", "mounts"), ("job", "read_only"), ("job", "tmpfs")},
+    "launch-shm-too-small": {("job", "gpus"), ("job", "ipc"), ("job", "workers")},
+    "launch-memlock-too-low-for-rdma": {("job", "capabilities"), ("job", "privileged")},
+    "launch-rdma-devices-missing": {("job", "privileged")},
+    "launch-socket-interface-unusable": {("job", "nodes")},
+    "launch-nccl-transport-disabled": {("job", "nodes")},
 }
 
 
@@ -121,19 +121,22 @@ def test_no_check_breaks_whatever_is_missing(name: str) -> None:
 
 def test_an_error_of_one_gpu_outranks_the_doubt_about_another() -> None:
     changes = {"host.nvml.gpus.0.recovery": None, "host.nvml.gpus.1.state": "lost"}
-    result = of("launch-gpus-usable", machines.launch("h100", changes))
+    result = of("launch-gpu-unhealthy", machines.launch("h100", changes))
     assert result.outcome is Outcome.FAIL
     assert "GPU 1" in result.findings[0].message
     changes = {"host.nvml.gpus.0.sm": None, "host.nvml.gpus.1.sm": "sm_70"}
-    assert of("launch-code-for-gpus", machines.launch("h100", changes)).outcome is Outcome.FAIL
+    assert of("launch-arch-not-covered", machines.launch("h100", changes)).outcome is Outcome.FAIL
 
 
 def test_a_gpu_that_is_not_given_does_not_matter() -> None:
     faults = {"host.nvml.gpus.7.state": "lost", "host.nvml.gpus.7.sm": "sm_70", "host.nvml.gpus.7.mig": "on"}
     whole = judge(machines.launch("h100", faults), FACTS)
     part = judge(machines.launch("h100", {**faults, "job.gpus": ["0", "1"], "job.ranks": 2}), FACTS)
-    assert {one.check for one in whole if one.outcome is Outcome.FAIL} >= {"launch-gpus-usable", "launch-mig-as-wanted"}
-    assert [one.check for one in part if one.outcome is Outcome.FAIL] == ["launch-gpus-can-enter"] * (
+    assert {one.check for one in whole if one.outcome is Outcome.FAIL} >= {
+        "launch-gpu-unhealthy",
+        "launch-whole-gpu-in-mig-mode",
+    }
+    assert [one.check for one in part if one.outcome is Outcome.FAIL] == ["launch-engine-cannot-pass-gpus"] * (
         "nvidia.com/gpu=1" not in str(machines.plain("h100")["cdi"])
     )
 
@@ -141,22 +144,22 @@ def test_a_gpu_that_is_not_given_does_not_matter() -> None:
 def test_the_driver_is_judged_by_the_loaded_module_and_not_by_the_image() -> None:
     # the compat library speaks the image's CUDA, and the container would use it
     old = {"host.nvml.cuda": "12.4", "host.nvml.driver": "550.54.15", "host.module.version": "550.54.15"}
-    assert of("launch-driver-runs-cuda", machines.launch("h100", old)).outcome is Outcome.PASS
-    assert of("launch-compat-taken-up", machines.launch("h100", old)).outcome is Outcome.PASS
+    assert of("launch-driver-too-old-for-cuda", machines.launch("h100", old)).outcome is Outcome.PASS
+    assert of("launch-compat-library-unused", machines.launch("h100", old)).outcome is Outcome.PASS
     plain = {"compat.0.noted": False, "compat.0.branches": [], "compat.0.brands": [], "compat.0.cuda": ""}
-    assert of("launch-driver-runs-cuda", machines.launch("h100", {**old, **plain})).outcome is Outcome.PASS
+    assert of("launch-driver-too-old-for-cuda", machines.launch("h100", {**old, **plain})).outcome is Outcome.PASS
     strange = {**old, **plain, "host.nvml.gpus.3.name": "NVIDIA X900"}
-    assert of("launch-driver-runs-cuda", machines.launch("h100", strange)).outcome is Outcome.UNKNOWN
+    assert of("launch-driver-too-old-for-cuda", machines.launch("h100", strange)).outcome is Outcome.UNKNOWN
     gone = machines.launch("h100", {**old, "compat": None})
-    assert of("launch-driver-runs-cuda", gone).outcome is Outcome.UNKNOWN
+    assert of("launch-driver-too-old-for-cuda", gone).outcome is Outcome.UNKNOWN
 
 
 def test_ld_library_path_of_the_job_decides_what_is_searched() -> None:
     stub = {"image.drivers.1.searched": "LD_LIBRARY_PATH"}
     changed = {**stub, "job.environment.LD_LIBRARY_PATH": "/usr/local/cuda/compat"}
-    assert of("launch-no-stubs-searched", machines.launch("h100", changed)).outcome is Outcome.PASS
+    assert of("launch-driver-stub-on-search-path", machines.launch("h100", changed)).outcome is Outcome.PASS
     named = {"job.environment.LD_LIBRARY_PATH": "/usr/local/cuda/lib64/stubs/"}
-    assert of("launch-no-stubs-searched", machines.launch("h100", named)).outcome is Outcome.FAIL
+    assert of("launch-driver-stub-on-search-path", machines.launch("h100", named)).outcome is Outcome.FAIL
 
 
 @pytest.mark.parametrize(
@@ -178,7 +181,7 @@ def test_ld_library_path_of_the_job_decides_what_is_searched() -> None:
 def test_cuda_counts_from_zero_in_a_container(gpus: list[str], text: str, outcome: Outcome) -> None:
     uuids = {f"host.nvml.gpus.{number}.uuid": f"GPU-{number}1111111-2222" for number in range(8)}
     changes = {**uuids, "job.gpus": gpus, "job.environment.CUDA_VISIBLE_DEVICES": text}
-    assert of("launch-cuda-visible-devices", machines.launch("h100", changes)).outcome is outcome
+    assert of("launch-cuda-visible-devices-invalid", machines.launch("h100", changes)).outcome is outcome
 
 
 @pytest.mark.parametrize(
@@ -196,7 +199,7 @@ def test_cuda_counts_from_zero_in_a_container(gpus: list[str], text: str, outcom
 def test_nccl_takes_prefixes_whole_names_and_all_others(text: str, outcome: Outcome) -> None:
     names = [{"name": name} for name in ("docker0", "eno1", "ibp24s0", "lo")]
     changes = {"host.network": names, "job.environment.NCCL_SOCKET_IFNAME": text}
-    assert of("launch-interfaces-known", machines.launch("h100", changes)).outcome is outcome
+    assert of("launch-socket-interface-unusable", machines.launch("h100", changes)).outcome is outcome
 
 
 @pytest.mark.parametrize(
@@ -216,7 +219,7 @@ def test_nccl_takes_prefixes_whole_names_and_all_others(text: str, outcome: Outc
 )
 def test_the_allocators_options(option: str, severity: Severity | None) -> None:
     result = of(
-        "launch-allocator-options-valid", machines.launch("h100", {"job.environment.PYTORCH_ALLOC_CONF": option})
+        "launch-allocator-settings-invalid", machines.launch("h100", {"job.environment.PYTORCH_ALLOC_CONF": option})
     )
     assert [one.severity for one in result.findings] == ([severity] if severity else [])
 
@@ -239,15 +242,19 @@ def test_who_may_write(who: Who, mode: int, may: bool) -> None:
 @pytest.mark.parametrize(
     ("change", "check", "outcome"),
     [
-        ({"job.user": "nobody"}, "launch-home-writable", Outcome.UNKNOWN),
-        ({"job.mounts.0.kind": "volume"}, "launch-checkpoints-writable", Outcome.SKIP),
-        ({"job.mounts.0.kind": "absent"}, "launch-checkpoints-writable", Outcome.UNKNOWN),
-        ({"job.environment.TMPDIR": "/nowhere"}, "launch-temporary-writable", Outcome.UNKNOWN),
-        ({"job.user": "dev", "job.read_only": True, "job.tmpfs": ["/"]}, "launch-temporary-writable", Outcome.PASS),
-        ({"job.gpus": ["MIG-1"]}, "launch-gpus-present", Outcome.UNKNOWN),
-        ({"host.nvml.ended": "hung"}, "launch-gpus-present", Outcome.UNKNOWN),
-        ({"job.gpus": []}, "launch-requirement-met", Outcome.SKIP),
-        ({"host.docker.ended": "refused"}, "launch-gpus-can-enter", Outcome.SKIP),
+        ({"job.user": "nobody"}, "launch-home-not-writable", Outcome.UNKNOWN),
+        ({"job.mounts.0.kind": "volume"}, "launch-checkpoint-directory-not-writable", Outcome.SKIP),
+        ({"job.mounts.0.kind": "absent"}, "launch-checkpoint-directory-not-writable", Outcome.UNKNOWN),
+        ({"job.environment.TMPDIR": "/nowhere"}, "launch-temporary-directory-not-writable", Outcome.UNKNOWN),
+        (
+            {"job.user": "dev", "job.read_only": True, "job.tmpfs": ["/"]},
+            "launch-temporary-directory-not-writable",
+            Outcome.PASS,
+        ),
+        ({"job.gpus": ["MIG-1"]}, "launch-gpu-missing", Outcome.UNKNOWN),
+        ({"host.nvml.ended": "hung"}, "launch-gpu-missing", Outcome.UNKNOWN),
+        ({"job.gpus": []}, "launch-image-requirement-not-met", Outcome.SKIP),
+        ({"host.docker.ended": "refused"}, "launch-engine-cannot-pass-gpus", Outcome.SKIP),
     ],
 )
 def test_doubt_and_what_does_not_apply(change: dict[str, Any], check: str, outcome: Outcome) -> None:
@@ -271,6 +278,6 @@ def test_a_machine_without_a_gpu_or_a_driver_is_one_finding_and_not_twelve() -> 
     idle = {"host.modules": [], "host.module": None, "host.nvml.gpus": [], "host.nvml.ended": "error"}
     for changes, words in ((none, "no NVIDIA GPU"), (idle, "driver is not loaded")):
         results = judge(machines.launch("h100", changes), FACTS)
-        assert [one.check for one in results if one.findings] == ["launch-gpus-present"]
+        assert [one.check for one in results if one.findings] == ["launch-gpu-missing"]
         assert words in str(results)
         assert [one.check for one in results if one.outcome in (Outcome.UNKNOWN, Outcome.BROKE)] == []

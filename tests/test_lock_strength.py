@@ -269,7 +269,7 @@ def test_a_check_of_the_folder_warns() -> None:
     def fired(name: str) -> list[str]:
         asked = Asked((str(IMAGES / name / "envkit.lock"),))
         found = answer(asked, config_of(asked))
-        (result,) = [one for one in found.report.results if one.check == "packages-lock-leaves-open"]
+        (result,) = [one for one in found.report.results if one.check == "packages-lock-not-fully-pinned"]
         assert all(finding.severity is Severity.WARNING for finding in result.findings)
         return [finding.message for finding in result.findings]
 
@@ -284,7 +284,7 @@ def test_what_an_image_s_lock_leaves_open_is_a_warning_of_up_probe_and_audit(
 ) -> None:
     weak = replace(checked_in(), **change)  # type: ignore[arg-type]
     image = Image("x", promise=Observed.of(runner.promise_of(weak, "runtime"), runner.LOCK_LABEL))
-    (result,) = [one for one in judge(image, load_facts()) if one.check == "image-lock-leaves-open"]
+    (result,) = [one for one in judge(image, load_facts()) if one.check == "image-lock-not-fully-pinned"]
     assert result.outcome is Outcome.FAIL and part in PARTS
     assert [(one.message, one.severity) for one in result.findings] == [(locks.unpinned(weak)[part], Severity.WARNING)]
 

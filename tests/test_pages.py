@@ -200,7 +200,7 @@ def test_a_block_without_its_outcome_is_seen() -> None:
 def test_a_page_that_is_not_there_names_the_nearest() -> None:
     with pytest.raises(UsageError) as error:
         pages.load("host-shm-sizes")
-    assert "host-shm-size" in error.value.fix
+    assert "host-shm-too-small" in error.value.fix
 
 
 @pytest.mark.parametrize("machine", machines.NAMES)
@@ -212,4 +212,4 @@ def test_a_healthy_machine_passes(machine: str) -> None:
         for result in results
         if result.outcome not in (Outcome.PASS, Outcome.SKIP)
     }
-    assert set(found) == ({"host-gpu-present"} if machine == "bare" else set()), found
+    assert set(found) == ({"host-no-gpu"} if machine == "bare" else set()), found

@@ -346,7 +346,7 @@ def test_a_torch_that_fails_to_import_is_a_finding_and_the_rest_is_still_told(
     assert {"nvidia-nccl-cu12", "nvidia-nccl-cu13"} <= {wheel.name for wheel in image.wheels.need("wheels")}
     (overwritten,) = image.overwritten.need("files")
     assert overwritten.found == "nvidia-nccl-cu12==2.20.5"
-    (result,) = judge.judge(image, facts.load(), frozenset({"image-torch-importable"}))
+    (result,) = judge.judge(image, facts.load(), frozenset({"image-torch-import-fails"}))
     assert result.outcome is (Outcome.UNKNOWN if ended.startswith("was killed") else Outcome.FAIL)
     assert "\n" not in result.reason + "".join(finding.message for finding in result.findings)
 
@@ -643,7 +643,7 @@ def test_a_copy_preloaded_from_elsewhere_is_the_one_bound(payload: Path, fake_cu
     (cudart,) = image.mapped("cudart")
     assert (cudart.version, cudart.found_via) == ("12.1", "LD_PRELOAD")
     assert {one.path for one in image.bindings.need("b") if one.name == "cudart"} == {os.path.realpath(early)}
-    (result,) = judge.judge(image, facts.load(), frozenset({"image-cudart-not-build"}))
+    (result,) = judge.judge(image, facts.load(), frozenset({"image-cudart-mismatch"}))
     assert [word for word in ("12.4", "12.1", str(early)) if word not in result.findings[0].message] == []
 
 
@@ -749,7 +749,7 @@ def test_a_real_healthy_torch_passes_every_check(pyz: Path) -> None:
     # What a torch is built with is its own; the toolkit and the driver are this machine's.
     mine = {name for name, check in judge.checks().items() if check.judge.__module__.split(".")[-1] in JUDGES}
     said = {result.check: result.outcome for result in judge.judge(image, facts.load(), frozenset(mine))}
-    unpromised = {"image-torch-not-promised", "image-wheels-not-locked"}
+    unpromised = {"image-torch-differs-from-lock", "image-wheels-not-locked"}
     assert {check for check, outcome in said.items() if outcome is Outcome.SKIP} >= unpromised
     assert set(said.values()) <= {Outcome.PASS, Outcome.SKIP}
     owned = [lib for lib in image.libraries.need("libraries") if lib.owner.startswith("nvidia-")]

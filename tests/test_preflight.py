@@ -244,7 +244,7 @@ def test_a_job_without_gpus_runs_where_there_are_none(tmp_path: Path) -> None:
     path.write_text(saved.text("host", to_plain(host)))
     for argv, outcome in (((), "fail"), (("--gpus", "none"), "skip")):
         results = json.loads(fly(path, *argv, "--format", "json").stdout)["results"]
-        assert next(one["outcome"] for one in results if one["check"] == "host-gpu-present") == outcome
+        assert next(one["outcome"] for one in results if one["check"] == "host-no-gpu") == outcome
 
 
 def test_a_spent_budget_is_undecided_and_starts_no_container() -> None:
@@ -264,5 +264,13 @@ def test_an_image_and_a_python_are_one_too_many() -> None:
 
 def test_without_an_image_no_engine_is_judged(good: Path) -> None:
     checks = {result["check"] for result in json.loads(fly(good, "--format", "json").stdout)["results"]}
-    assert not {"host-docker-reachable", "host-cdi-fresh", "host-toolkit-installed", "host-podman-reaches-gpu"} & checks
-    assert "host-nvml-answers" in checks
+    assert (
+        not {
+            "host-docker-unreachable",
+            "host-cdi-spec-stale",
+            "host-toolkit-missing",
+            "host-podman-without-gpu-support",
+        }
+        & checks
+    )
+    assert "host-nvml-not-working" in checks

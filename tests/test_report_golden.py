@@ -31,7 +31,7 @@ REPORT = Report(
         Result("image-arch-covers-gpu", Outcome.SKIP, reason=NO_GPU),
         Result("image-cublas-not-build", Outcome.PASS),
         Result(
-            "image-cudart-not-build",
+            "image-cudart-mismatch",
             Outcome.FAIL,
             (
                 Finding(

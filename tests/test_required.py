@@ -540,7 +540,7 @@ def test_a_gpu_where_none_belongs_is_found_whoever_shows_it(parts: tuple[str, ..
     with_gpus = machines.host("h100")
     shown: dict[str, Any] = {name: getattr(with_gpus, name) for name in parts}
     said = {one.check: one.outcome for one in judge.judge(declared(replace(machines.host("bare"), **shown)), FACTS)}
-    assert said["host-expected-gpus"] is Outcome.FAIL
+    assert said["host-contract-gpus-mismatch"] is Outcome.FAIL
 
 
 @pytest.mark.parametrize("name", ["nvml", "pci_gpus", "driver_gpus", "device_nodes"])

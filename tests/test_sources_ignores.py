@@ -46,7 +46,7 @@ def test_a_comment_behind_code_holds_for_its_line() -> None:
 
 
 def test_other_checks_are_not_meant() -> None:
-    assert left(at(5, 11, check="apt-no-clean")) == ["5", "11"]
+    assert left(at(5, 11, check="apt-lists-left")) == ["5", "11"]
 
 
 def test_what_is_accepted_says_by_which_line() -> None:
@@ -102,7 +102,7 @@ def test_a_check_that_does_not_exist_is_named_with_its_line() -> None:
 
 
 def test_severities_are_those_of_the_settings() -> None:
-    results = (at(1), at(2, check="curl-pipe-sh"), Result("apt-no-clean", Outcome.PASS))
+    results = (at(1), at(2, check="curl-pipe-sh"), Result("apt-lists-left", Outcome.PASS))
     found = weighed(results, {"unpinned-torch": Severity.NOTE, "curl-pipe-sh": None}, "envkit.toml")
     assert found[0].findings[0].severity is Severity.NOTE
     assert (found[1].outcome, found[1].reason) == (Outcome.SKIP, "turned off in envkit.toml")

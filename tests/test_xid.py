@@ -25,25 +25,25 @@ FACTS = tables.load()
 TABLE = Path(tables.__file__).parent / "xid.jsonl"
 NEW = FACTS.xids[-1].code + 1
 LINE = "NVRM: Xid (PCI:0000:1b:00): {}, pid=7, name=python3, what the driver says"
-# The check of each category; "host-xid-free" has all others.
+# The check of each category; "host-other-xid" has all others.
 CHECKS = {
-    XidCategory.BUS: "host-gpus-stay-on-bus",
-    XidCategory.POWER: "host-gpu-power-connected",
-    XidCategory.DOUBLE_BIT: "host-memory-errors-recovered",
-    XidCategory.UNCORRECTABLE: "host-memory-errors-recovered",
-    XidCategory.UNCONTAINED: "host-memory-errors-recovered",
-    XidCategory.CONTAINED: "host-memory-errors-contained",
-    XidCategory.RETIREMENT: "host-memory-retirement-quiet",
-    XidCategory.NVLINK: "host-nvlink-log-clean",
-    XidCategory.NVLINK5: "host-nvlink-log-clean",
-    XidCategory.GSP: "host-gsp-answers",
-    XidCategory.RECOVERY: "host-no-recovery-asked",
-    XidCategory.EXCEPTION: "host-program-faults-absent",
-    XidCategory.MMU_FAULT: "host-program-faults-absent",
-    XidCategory.CHANNEL_TIMEOUT: "host-program-faults-absent",
-    XidCategory.CHANNEL_RESET: "host-program-faults-absent",
-    XidCategory.CLEANUP: "host-program-faults-absent",
-    XidCategory.VGPU: "host-vgpus-start",
+    XidCategory.BUS: "host-gpu-lost-from-bus",
+    XidCategory.POWER: "host-gpu-auxiliary-power-missing",
+    XidCategory.DOUBLE_BIT: "host-gpu-uncontained-memory-error",
+    XidCategory.UNCORRECTABLE: "host-gpu-uncontained-memory-error",
+    XidCategory.UNCONTAINED: "host-gpu-uncontained-memory-error",
+    XidCategory.CONTAINED: "host-gpu-contained-memory-error",
+    XidCategory.RETIREMENT: "host-gpu-retirement-event",
+    XidCategory.NVLINK: "host-nvlink-errors-logged",
+    XidCategory.NVLINK5: "host-nvlink-errors-logged",
+    XidCategory.GSP: "host-gsp-not-responding",
+    XidCategory.RECOVERY: "host-gpu-recovery-requested-in-log",
+    XidCategory.EXCEPTION: "host-program-faulted-on-gpu",
+    XidCategory.MMU_FAULT: "host-program-faulted-on-gpu",
+    XidCategory.CHANNEL_TIMEOUT: "host-program-faulted-on-gpu",
+    XidCategory.CHANNEL_RESET: "host-program-faulted-on-gpu",
+    XidCategory.CLEANUP: "host-program-faulted-on-gpu",
+    XidCategory.VGPU: "host-vgpu-start-failed",
 }
 OF_THE_LOG = [name for name, check in checks().items() if check.judge.__module__ == "envkit.judging.checks.host_log"]
 
@@ -66,7 +66,7 @@ def with_row(folder: Path, **changes: object) -> Facts:
 @gathered([row.code for row in FACTS.xids] + [9999])
 def test_doctor_and_explain_say_the_same_of_every_code(code: int) -> None:
     category = FACTS.xid_category(code)
-    assert failing(code) == [CHECKS.get(category, "host-xid-free")]
+    assert failing(code) == [CHECKS.get(category, "host-other-xid")]
     if code > 999:  # the driver has no such codes, and a log that holds one is not told as an Xid
         return
     (event,) = story(LINE.format(code) + "\n").events
@@ -82,12 +82,12 @@ def test_every_category_is_in_use() -> None:
 
 @pytest.mark.parametrize(
     ("category", "check", "failure"),
-    [("nvlink", "host-nvlink-log-clean", "xid-74"), ("bus", "host-gpus-stay-on-bus", "xid-79")],
+    [("nvlink", "host-nvlink-errors-logged", "xid-74"), ("bus", "host-gpu-lost-from-bus", "xid-79")],
 )
 def test_a_new_xid_is_one_row(tmp_path: Path, category: str, check: str, failure: str) -> None:
     facts = with_row(tmp_path, category=category)
     assert failing(NEW, facts) == [check]
-    assert failing(NEW) == ["host-xid-free"]
+    assert failing(NEW) == ["host-other-xid"]
     text = LINE.format(NEW)
     first = next(row for row in xid_signatures(facts) if re.search(row.pattern, text))
     assert first.category == failure

@@ -226,7 +226,7 @@ def _no_gpu_expected(host: Host) -> bool:
 def _driver_answered(host: Host) -> str:
     """The driver answered for at least one GPU, or the contract says that there is none, or none is anywhere.
 
-    The last is a finding of host-gpu-present, and no doubt.
+    The last is a finding of host-no-gpu, and no doubt.
     """
     signs, silent = gpu_signs(host)
     if _no_gpu_expected(host) or _host_coverage(host).gpus or not (signs or silent):

@@ -37,7 +37,7 @@ LEVELS = ("passive", "probe", "quick", "full")
 
 PASSIVE_S = 8.0
 _LEAST_S = 5.0  # a container is not started for less
-_NEED_GPU = {"host-gpu-present": Outcome.FAIL, "required-host-driver": Outcome.UNKNOWN}  # of a job without a GPU
+_NEED_GPU = {"host-no-gpu": Outcome.FAIL, "required-host-driver": Outcome.UNKNOWN}  # of a job without a GPU
 # what hands GPUs to containers, for which a launch without an image has no use
 _ENGINE_CHECKS = tuple(f"envkit.judging.checks.host_{part}" for part in ("container", "cdi", "cri", "toolkit"))
 # whose finding is told as the cause among equally severe ones: what does not fit together, then what the process met,

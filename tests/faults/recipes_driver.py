@@ -66,8 +66,8 @@ CODES |= {803: "system driver mismatch", 804: "compat not supported", 999: "unkn
 
 ALSO = {
     100: frozenset({"image-gpu-not-seen"}),
-    803: frozenset({"image-forward-compat-unfit"}),
-    804: frozenset({"image-forward-compat-unfit"}),
+    803: frozenset({"image-forward-compat-incompatible"}),
+    804: frozenset({"image-forward-compat-incompatible"}),
 }
 
 
@@ -183,7 +183,7 @@ FAULTS = (
     *(_code(number) for number in CODES),
     Fault(
         "A08",
-        "image-loader-variables",
+        "image-loader-variables-shadow-cuda",
         "the toolkit's folder of stubs is on LD_LIBRARY_PATH",
         _stubs_on_path,
         "a folder without CUDA libraries is on LD_LIBRARY_PATH",
@@ -200,7 +200,7 @@ FAULTS = (
     ),
     Fault(
         "B14",
-        "image-nvcc-not-torchs",
+        "image-nvcc-of-other-cuda",
         "CUDA_HOME holds nvcc 13.0 and torch is for CUDA 12.4",
         _other_nvcc,
         "CUDA_HOME holds nvcc 13.0 and torch is for CUDA 13.0",
@@ -208,7 +208,7 @@ FAULTS = (
     ),
     Fault(
         "B14",
-        "image-compiler-unfit-for-nvcc",
+        "image-compiler-not-supported-by-nvcc",
         "the host compiler says that it is GCC 99",
         lambda bench: _compiler(bench, "99.1.0"),
         "the host compiler says that it is GCC 12.2.0",
@@ -270,7 +270,7 @@ FAULTS = (
         _stub,
         "libcuda.so.1 is the driver's",
         healthy("t26", "12040"),
-        also=frozenset({"image-loader-variables", "image-driver-init-failed", "image-device-nodes-closed"}),
+        also=frozenset({"image-loader-variables-shadow-cuda", "image-driver-init-failed", "image-device-nodes-closed"}),
     ),
     Fault(
         "D02",
@@ -295,7 +295,7 @@ FAULTS = (
     ),
     Fault(
         "D04",
-        "image-forward-compat-unfit",
+        "image-forward-compat-incompatible",
         "a forward-compatibility driver is found first, and cuInit returns 804",
         lambda bench: _compat(bench, "12080", "804"),
         "the same driver is found first, and cuInit returns 0",
@@ -304,7 +304,7 @@ FAULTS = (
     ),
     Fault(
         "D05",
-        "image-driver-library-not-module",
+        "image-driver-library-not-from-host",
         "libcuda.so.550.54.14 meets the kernel module 580.65.06",
         _older_module,
         "library and module are of one release",
@@ -350,7 +350,7 @@ FAULTS = (
     ),
     Fault(
         "E01",
-        "host-limits",
+        "host-resource-limits-too-low",
         "the stack is limited to 1 MiB",
         lambda bench: _doctor("ulimit -s 1024", "1024 KiB"),
         "the stack is limited to 8 MiB",
@@ -360,7 +360,7 @@ FAULTS = (
     ),
     Fault(
         "E01",
-        "host-shm-size",
+        "host-shm-too-small",
         "/dev/shm has 64 MiB, as a container's without --shm-size",
         lambda bench: _doctor("mount -t tmpfs -o size=64m none /dev/shm", "/dev/shm"),
         "/dev/shm has 16 GiB",

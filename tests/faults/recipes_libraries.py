@@ -235,7 +235,7 @@ def _runtime_for_cpu(bench: Bench) -> Case:
     return probing(stack, "onnxruntime 1.20.1")
 
 
-OLDER_PIN = frozenset({"image-torch-requires-unmet"})
+OLDER_PIN = frozenset({"image-torch-requirement-not-met"})
 
 FAULTS = (
     Fault(
@@ -245,7 +245,7 @@ FAULTS = (
         _older_cudart_first,
         "torch's own libcudart.so.13 is opened before torch is imported",
         _own_cudart_first,
-        also=frozenset({"image-cudart-not-build", "image-library-from-elsewhere"}),
+        also=frozenset({"image-cudart-mismatch", "image-library-from-elsewhere"}),
     ),
     Fault(
         "A03",
@@ -280,7 +280,7 @@ FAULTS = (
         _nccl_of_two_wheels,
         "nvidia-cusparselt-cu12 is installed beside nvidia-cusparselt-cu13: they write different files",
         _two_wheels_side_by_side,
-        also=frozenset({"image-nccl-older-than-build", "image-torch-importable"}),
+        also=frozenset({"image-nccl-older-than-build", "image-torch-import-fails"}),
     ),
     Fault(
         "A10",
@@ -293,7 +293,7 @@ FAULTS = (
     ),
     Fault(
         "A11",
-        "image-torch-requires-unmet",
+        "image-torch-requirement-not-met",
         "an older nvidia-nvtx-cu12 than torch pins is installed",
         _older_nvtx,
         "torch 2.4 with the NVTX it pins",
@@ -309,7 +309,7 @@ FAULTS = (
     ),
     Fault(
         "B01",
-        "image-cudart-not-build",
+        "image-cudart-mismatch",
         "torch for CUDA 12.4 with the runtime of 12.1",
         _older_runtime_wheel,
         "torch for CUDA 12.1 with the runtime of 12.4",
@@ -369,7 +369,7 @@ FAULTS = (
     ),
     Fault(
         "B06",
-        "image-cublas-pair",
+        "image-cublas-mismatch",
         "libcublasLt of 12.1 is opened before torch is imported, whose libcublas is of 12.4",
         _cublaslt_first,
         "torch's own libcublasLt is opened before torch is imported",
@@ -378,7 +378,7 @@ FAULTS = (
     ),
     Fault(
         "B08",
-        "image-nvrtc-builtins-pair",
+        "image-nvrtc-builtins-mismatch",
         "libnvrtc of 12.4 lies beside libnvrtc-builtins of 12.1",
         _other_builtins,
         "libnvrtc and libnvrtc-builtins both of 12.1 under a torch for 12.4",

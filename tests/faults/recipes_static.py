@@ -212,7 +212,7 @@ FAULTS = (
         "it names a folder with another libnvrtc, which nothing there asks for",
         lambda bench: _image(bench, "/opt/older"),
         severity="warning",  # no module of this image imports what is shadowed
-        also=frozenset({"audit-symbol-unmet", "audit-cuda-twice"}),
+        also=frozenset({"audit-unresolved-symbol", "audit-cuda-twice"}),
         twin_also=frozenset({"audit-cuda-twice"}),
     ),
     Fault(
@@ -234,13 +234,13 @@ FAULTS = (
     ),
     Fault(
         "B07",
-        "audit-symbol-unmet",
+        "audit-unresolved-symbol",
         "cuSPARSE 12.3 with nvJitLink 12.1",
         _older_nvjitlink,
         "cuSPARSE 12.3 with nvJitLink 12.9",
         _newer_nvjitlink,
-        also=frozenset({"image-torch-requires-unmet"}),
-        twin_also=frozenset({"image-torch-requires-unmet"}),
+        also=frozenset({"image-torch-requirement-not-met"}),
+        twin_also=frozenset({"image-torch-requirement-not-met"}),
         variant="nvjitlink",
     ),
     Fault(
@@ -251,11 +251,11 @@ FAULTS = (
         "libcusparse.so.12 of a later CUDA 12",
         _cusparse_of_12,
         also=frozenset({"image-files-overwritten"}),
-        twin_also=frozenset({"image-torch-requires-unmet"}),
+        twin_also=frozenset({"image-torch-requirement-not-met"}),
     ),
     Fault(
         "B16",
-        "audit-version-unmet",
+        "audit-system-library-too-old",
         "the system's C++ library ends at GLIBCXX_3.4.11",
         lambda bench: _system(bench, True),
         "the system's C++ library is that of this machine",
@@ -263,7 +263,7 @@ FAULTS = (
     ),
     Fault(
         "B17",
-        "audit-symbol-unmet",
+        "audit-unresolved-symbol",
         "an extension takes a symbol from torch that this torch does not define",
         lambda bench: _abi(bench, "_ZN3c1019envkit_never_thereEv"),
         "it takes one that this torch defines",

@@ -299,7 +299,7 @@ FAULTS = (
         packaged({"AOTI_DEVICE_KEY": "cuda"}, "floats", "cuda"),
         "a package for the CPU",
         FITTING,
-        also=frozenset({"aoti-runner-class"}),
+        also=frozenset({"aoti-wrong-runner-class"}),
         twin_skips=True,
     ),
     Fault(
@@ -336,7 +336,7 @@ FAULTS = (
     ),
     Fault(
         "F05",
-        "aoti-runner-class",
+        "aoti-wrong-runner-class",
         "a package whose metadata says CUDA and whose library is linked for the CPU",
         packaged({"AOTI_DEVICE_KEY": "cuda"}, "floats", "AOTIModelContainerRunnerCuda"),
         "both say CPU",

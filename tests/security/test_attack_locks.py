@@ -110,7 +110,7 @@ def test_a_lock_cannot_hide_what_it_leaves_open(tmp_path: Path) -> None:
     told = [line for line in body.splitlines(keepends=True) if not line.startswith("# NOT PINNED")]
     (tmp_path / "envkit.lock").write_text(seal("".join(told)))
     done = envkit(tmp_path, "check", tmp_path / "envkit.lock")
-    assert done.stdout.count("warning[packages-lock-leaves-open]") == 2, done.stdout
+    assert done.stdout.count("warning[packages-lock-not-fully-pinned]") == 2, done.stdout
     assert len(locks.unpinned(locks.parse((tmp_path / "envkit.lock").read_text(), "x"))) == 2
 
 

@@ -51,7 +51,7 @@ def wanted(launch: Launch) -> tuple[str, ...]:
 
 def given(launch: Launch) -> Given:
     """The GPUs that the job gets; raises Skip if it wants none, or where there is no GPU or no driver, which
-    launch-gpus-present says; raises Unknown if the machine's are not known.
+    launch-gpu-missing says; raises Unknown if the machine's are not known.
     """
     names = wanted(launch)
     need_driver(launch.host)
@@ -80,7 +80,7 @@ def _named(name: str, here: tuple[Gpu, ...]) -> Gpu | None:
 
 
 def some_given(launch: Launch) -> tuple[Gpu, ...]:
-    """The GPUs of ``given``; raises Skip where that is none, which launch-gpus-present says."""
+    """The GPUs of ``given``; raises Skip where that is none, which launch-gpu-missing says."""
     gpus = given(launch).gpus
     if not gpus:
         raise Skip("none of the GPUs that the job names is here")

@@ -183,7 +183,7 @@ def aoti_cubin_missing(run: AotiRun) -> Iterator[Finding]:
                           where=package.path, fix="package all files that aot_compile returned")  # fmt: skip
 
 
-def aoti_runner_class(run: AotiRun) -> Iterator[Finding]:
+def aoti_wrong_runner_class(run: AotiRun) -> Iterator[Finding]:
     """The runner that loads the package is the one that its libraries were linked for."""
     package = _package(run)
     linked = _linked_for(package)
@@ -217,14 +217,15 @@ def _unmet(run: AotiRun, package: Package) -> Iterator[tuple[str, str, tuple[str
         for needs in library.needs:
             copies = [one for one in mapped if _stem(one.path) == needs.library and one.defines]
             if not copies:
-                continue  # not mapped by its name, so the linker looks for it itself; what it finds, aoti-library-unmet
+                # not mapped by its name, so the linker looks for it itself; what it finds, aoti-library-symbol-missing
+                continue
             first = copies[0]  # the linker takes what is mapped first under a name
             lacking = tuple(version for version in needs.versions if version not in first.defines)
             if lacking:
                 yield library.name, needs.library, lacking, first.path
 
 
-def aoti_library_unmet(run: AotiRun) -> Iterator[Finding]:
+def aoti_library_symbol_missing(run: AotiRun) -> Iterator[Finding]:
     """The process that imported torch has every symbol and version that the package's libraries need."""
     package = _package(run)
     if not package.libraries:
@@ -680,7 +681,7 @@ def _explanations(run: AotiRun, package: Package, ended: Run) -> Iterator[tuple[
         yield "aoti-input-mismatch", any(True for _ in _mismatches(run, package, given))
     if ended.stage == "load":
         linked = run.link.value
-        yield "aoti-library-unmet", linked is not None and bool(linked.error)
+        yield "aoti-library-symbol-missing", linked is not None and bool(linked.error)
 
 
 def _printed(tail: str) -> str:

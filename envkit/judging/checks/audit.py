@@ -78,7 +78,7 @@ def _unmet(audit: Audit, kind: str) -> tuple[Unmet, ...]:
     return tuple(one for one in found if one.kind == kind)
 
 
-def audit_symbol_unmet(audit: Audit) -> Iterator[Finding]:
+def audit_unresolved_symbol(audit: Audit) -> Iterator[Finding]:
     """What cuSPARSE, cuSOLVER and extensions of torch take from nvJitLink and torch by name is defined there."""
     found = _unmet(audit, "symbol")
     objects = audit.objects.need("the libraries that the shared objects ask for")
@@ -97,7 +97,7 @@ def audit_symbol_unmet(audit: Audit) -> Iterator[Finding]:
         )
 
 
-def audit_version_unmet(audit: Audit) -> Iterator[Finding]:
+def audit_system_library_too_old(audit: Audit) -> Iterator[Finding]:
     """The system's C and C++ libraries define every version that the installed shared objects ask for."""
     found = _unmet(audit, "version")
     if not found and audit.libc.reason is Reason.NO_LIBC:

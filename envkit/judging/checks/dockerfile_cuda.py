@@ -153,7 +153,7 @@ class _Named:
     home: bool = False
 
 
-def from_only_bump(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+def cuda_paths_not_of_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """What the file says of CUDA's folders and packages is of the CUDA that FROM names."""
     need_stages(dockerfile)
     told = [

@@ -23,7 +23,7 @@ _FETCHES = re.compile(r"(?:<\(|\$\(|`)\s*(?:sudo\s+)?(?:curl|wget)\s")
 # ---------------------------------------------------------------- apt
 
 
-def apt_no_clean(dockerfile: Dockerfile) -> Iterator[Finding]:
+def apt_lists_left(dockerfile: Dockerfile) -> Iterator[Finding]:
     """The RUN that installs with apt removes the package lists, which would stay in its layer."""
     need_stages(dockerfile)
     asked = 0

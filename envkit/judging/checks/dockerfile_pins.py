@@ -101,7 +101,7 @@ def _pin(install: Install, facts: Facts) -> str:
     return f"pin the release that was tested, such as `torch=={newest}` ({place})"
 
 
-def extra_index_loses(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+def extra_index_shadowed(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """An extra index of torch builds gives the torch, not the default index beside it."""
     need_stages(dockerfile)
     asked = 0

@@ -171,7 +171,7 @@ def _fix(pair: _Pair, facts: Facts) -> str:
 # ---------------------------------------------------------------- twice
 
 
-def double_install(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
+def torch_installed_twice(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """torch is not installed twice in different builds."""
     need_stages(dockerfile)
     torches = list(dockerfile.torches)

@@ -190,7 +190,7 @@ def _newest(files: tuple[str, ...]) -> tuple[Driver, str] | None:
     return max(named, key=lambda pair: pair[0]) if named else None
 
 
-def image_forward_compat_unfit(image: Image, facts: Facts) -> Iterator[Finding]:
+def image_forward_compat_incompatible(image: Image, facts: Facts) -> Iterator[Finding]:
     """Where the image holds NVIDIA's forward-compatibility package, it is used only where it can work."""
     seen = _seen(image)
     bound = seen.library in seen.compat
@@ -256,7 +256,7 @@ def _compat_unused(image: Image, seen: DriverSeen, facts: Facts, evidence: dict[
     )
 
 
-def image_driver_library_not_module(image: Image) -> Iterator[Finding]:
+def image_driver_library_not_from_host(image: Image) -> Iterator[Finding]:
     """The driver's library is of the loaded kernel module's version, and the host brought it."""
     seen = _loaded(image)
     if seen.library in seen.compat:

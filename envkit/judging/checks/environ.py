@@ -18,7 +18,7 @@ _CUDA_DIRECTORY = re.compile(r"cuda|cudnn|nccl|nvidia/\w+/lib", re.IGNORECASE)
 _HOSTS = ("/usr/local/nvidia/lib", "/usr/local/nvidia/lib64")  # where the container toolkit once put the driver
 
 
-def image_loader_variables(image: Image | Audit) -> Iterator[Finding]:
+def image_loader_variables_shadow_cuda(image: Image | Audit) -> Iterator[Finding]:
     """LD_LIBRARY_PATH names no stubs directory, and neither it nor LD_PRELOAD puts other CUDA libraries first."""
     variables = {one.name: one.value for one in image.variables.need("the environment variables")}
     directories = [entry for entry in re.split("[:;]", variables.get("LD_LIBRARY_PATH", "")) if entry]

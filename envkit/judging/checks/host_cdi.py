@@ -32,7 +32,7 @@ def _gpu_specs(host: Host) -> tuple[CdiSpec, ...]:
     return specs
 
 
-def host_cdi_present(host: Host) -> Iterator[Finding]:
+def host_cdi_spec_missing(host: Host) -> Iterator[Finding]:
     """There is a CDI specification of the GPUs."""
     need_gpu(host)
     need_docker_installed(host)
@@ -55,7 +55,7 @@ def host_cdi_present(host: Host) -> Iterator[Finding]:
     )
 
 
-def host_cdi_enabled(host: Host) -> Iterator[Finding]:
+def host_cdi_disabled_in_docker(host: Host) -> Iterator[Finding]:
     """Docker reads the CDI specifications that are there."""
     need_gpu(host)
     docker = docker_itself(host)
@@ -75,7 +75,7 @@ def host_cdi_enabled(host: Host) -> Iterator[Finding]:
     )
 
 
-def host_cdi_accepted(host: Host) -> Iterator[Finding]:
+def host_cdi_device_missing_in_docker(host: Host) -> Iterator[Finding]:
     """Docker offers every GPU that the CDI specifications define, and has no complaint about them."""
     need_gpu(host)
     docker = docker_itself(host)
@@ -107,7 +107,7 @@ def host_cdi_accepted(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_cdi_fresh(host: Host) -> Iterator[Finding]:
+def host_cdi_spec_stale(host: Host) -> Iterator[Finding]:
     """The CDI specification fits the driver that is loaded."""
     need_gpu(host)
     specs = host.cdi.need("the CDI specifications")
@@ -128,7 +128,7 @@ def host_cdi_fresh(host: Host) -> Iterator[Finding]:
     yield from findings
 
 
-def host_cdi_defined_once(host: Host) -> Iterator[Finding]:
+def host_cdi_device_defined_twice(host: Host) -> Iterator[Finding]:
     """Each CDI device has one definition in a directory."""
     need_gpu(host)
     specs = _gpu_specs(host)
@@ -185,7 +185,7 @@ def _stale(spec: CdiSpec, severity: Severity, version: str, driver: Driver, via:
     )
 
 
-def host_cdi_devices_match(host: Host) -> Iterator[Finding]:
+def host_cdi_devices_differ_from_gpus(host: Host) -> Iterator[Finding]:
     """The CDI specifications define the GPUs that NVML lists, no fewer and no others."""
     need_gpu(host)
     specs = _gpu_specs(host)
@@ -268,7 +268,7 @@ def _instances(
             )
 
 
-def host_cdi_refresh_works(host: Host) -> Iterator[Finding]:
+def host_cdi_refresh_service_failed(host: Host) -> Iterator[Finding]:
     """The service that writes the CDI specification anew at boot has not failed."""
     need_gpu(host)
     service = host.services.need("systemd's services").get(_REFRESH)

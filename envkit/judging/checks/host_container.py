@@ -31,7 +31,7 @@ _SLOW_STORAGE = {
 }
 
 
-def host_docker_reachable(host: Host) -> Iterator[Finding]:
+def host_docker_unreachable(host: Host) -> Iterator[Finding]:
     """The Docker Engine answers."""
     docker = host.docker.need("the Docker Engine")
     if docker.ended == "answered":
@@ -62,7 +62,7 @@ def host_docker_reachable(host: Host) -> Iterator[Finding]:
     )
 
 
-def host_docker_config_valid(host: Host) -> Iterator[Finding]:
+def host_docker_config_invalid(host: Host) -> Iterator[Finding]:
     """Docker's daemon.json can be used."""
     need_docker_installed(host)
     config = host.daemon_config.need("Docker's configuration")
@@ -94,7 +94,7 @@ def host_docker_config_valid(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_docker_config_in_force(host: Host) -> Iterator[Finding]:
+def host_docker_config_not_applied(host: Host) -> Iterator[Finding]:
     """The engine runs with what its daemon.json says: it was restarted after the last change."""
     docker = docker_itself(host)
     config = host.daemon_config.need("Docker's configuration")
@@ -125,7 +125,7 @@ def _not_in_force(config: DaemonConfig, docker: Docker) -> Iterator[tuple[str, s
         yield f"data root {config.data_root}", f"data root {docker.root}"
 
 
-def host_docker_new_enough(host: Host) -> Iterator[Finding]:
+def host_docker_too_old(host: Host) -> Iterator[Finding]:
     """Docker is new enough to hand out GPUs, by --gpus and by CDI."""
     need_gpu(host)
     docker = docker_itself(host)
@@ -142,7 +142,7 @@ def host_docker_new_enough(host: Host) -> Iterator[Finding]:
     )
 
 
-def host_docker_native(host: Host) -> Iterator[Finding]:
+def host_docker_desktop_or_snap(host: Host) -> Iterator[Finding]:
     """Docker runs on this machine itself, where the GPUs and their driver are."""
     need_gpu(host)
     docker = docker_itself(host)
@@ -165,7 +165,7 @@ def host_docker_native(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_docker_local(host: Host) -> Iterator[Finding]:
+def host_docker_engine_remote(host: Host) -> Iterator[Finding]:
     """The Docker Engine that answers is that of this machine."""
     docker = docker_itself(host)
     if not docker.endpoint:
@@ -181,7 +181,7 @@ def host_docker_local(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_docker_socket_guarded(host: Host) -> Iterator[Finding]:
+def host_docker_socket_world_writable(host: Host) -> Iterator[Finding]:
     """Docker's socket is not open to everybody."""
     docker = docker_itself(host)
     if docker.mode.is_unsupported:
@@ -198,7 +198,7 @@ def host_docker_socket_guarded(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_docker_storage_driver(host: Host) -> Iterator[Finding]:
+def host_docker_storage_driver_unsuitable(host: Host) -> Iterator[Finding]:
     """Docker keeps images with a storage driver that shares layers and has a future."""
     docker = docker_itself(host)
     if not docker.storage:
@@ -214,7 +214,7 @@ def host_docker_storage_driver(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_docker_memlock_for_rdma(host: Host) -> Iterator[Finding]:
+def host_docker_memlock_limited_for_rdma(host: Host) -> Iterator[Finding]:
     """Containers may lock memory for RDMA without being told so one by one."""
     docker = docker_itself(host)
     if not host.infiniband.need("the RDMA devices"):
@@ -238,7 +238,7 @@ def host_docker_memlock_for_rdma(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_docker_reaches_gpu(host: Host) -> Iterator[Finding]:
+def host_docker_without_gpu_support(host: Host) -> Iterator[Finding]:
     """Docker has a way to a GPU."""
     need_gpu(host)
     docker = docker_itself(host)
@@ -277,7 +277,7 @@ def _reaches_by_cdi(host: Host, docker: Docker, dirs: tuple[str, ...]) -> tuple[
     return bool(found), doubt
 
 
-def host_docker_gpus_option(host: Host) -> Iterator[Finding]:
+def host_docker_gpus_option_unsupported(host: Host) -> Iterator[Finding]:
     """`docker run --gpus` finds a device driver."""
     need_gpu(host)
     docker = docker_itself(host)

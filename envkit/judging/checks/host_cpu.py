@@ -33,7 +33,7 @@ def granted(host: Host) -> tuple[float, str]:
     return usable, f"{host.processors.via}: affinity"
 
 
-def host_cpus_online(host: Host) -> Iterator[Finding]:
+def host_cpus_offline(host: Host) -> Iterator[Finding]:
     """All processors that are present are online.
 
     Siblings that are offline because simultaneous multithreading is off are meant to be.
@@ -53,7 +53,7 @@ def host_cpus_online(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_cpu_governor(host: Host) -> Iterator[Finding]:
+def host_cpu_governor_limits_clock(host: Host) -> Iterator[Finding]:
     """No governor holds the processors' clocks down."""
     frequencies = host.scaling.need("how the processors' clocks are set").frequencies
     if not frequencies:
@@ -92,7 +92,7 @@ def _governor(one: Frequency, via: str) -> Finding:
     )
 
 
-def host_cpu_speed_unlimited(host: Host) -> Iterator[Finding]:
+def host_cpu_clock_limited(host: Host) -> Iterator[Finding]:
     """The processors may run as fast as they can."""
     scaling = host.scaling.need("how the processors' clocks are set")
     if not scaling.frequencies:
@@ -118,7 +118,7 @@ def host_cpu_speed_unlimited(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_cpu_cool(host: Host) -> Iterator[Finding]:
+def host_cpu_thermal_throttling(host: Host) -> Iterator[Finding]:
     """Heat did not slow the processors for a noticeable time since boot."""
     if host.throttling.is_unsupported:
         raise Skip("the processors do not count the time that heat costs")
@@ -135,7 +135,7 @@ def host_cpu_cool(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_cpus_granted(host: Host) -> Iterator[Finding]:
+def host_too_few_cpus_per_gpu(host: Host) -> Iterator[Finding]:
     """This process may use at least _EACH_GPU processors for each GPU."""
     need_gpu(host)
     gpus = len(nvml_answers(host).gpus)
@@ -151,7 +151,7 @@ def host_cpus_granted(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_omp_threads_fit(host: Host) -> Iterator[Finding]:
+def host_omp_threads_exceed_cpus(host: Host) -> Iterator[Finding]:
     """No thread pool will be larger than the processors that this process is granted."""
     variables = host.environment.need("the environment")
     usable = host.processors.need("the processors").usable
@@ -184,7 +184,7 @@ def host_omp_threads_fit(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_clocksource_fast(host: Host) -> Iterator[Finding]:
+def host_clocksource_slow(host: Host) -> Iterator[Finding]:
     """The kernel reads the time from the processor, not from a device."""
     clock = host.clock.need("the clock source")
     if clock.source in _SLOW_CLOCKS:
@@ -200,7 +200,7 @@ def host_clocksource_fast(host: Host) -> Iterator[Finding]:
         raise Unknown(f"the clock source `{clock.source}` is none whose speed is known")
 
 
-def host_tasks_room(host: Host) -> Iterator[Finding]:
+def host_threads_near_limit(host: Host) -> Iterator[Finding]:
     """The machine is far from the most threads that its kernel allows."""
     seen = host.tasks.need("the count of threads")
     most = min(seen.most_threads, seen.most_pids)

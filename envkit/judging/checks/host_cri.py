@@ -14,12 +14,12 @@ from envkit.subjects.host import CriEngine
 _PODMAN_CDI = (4, 1)  # Podman's release notes: --device takes CDI names since then
 
 
-def host_containerd_config_valid(host: Host) -> Iterator[Finding]:
+def host_containerd_config_invalid(host: Host) -> Iterator[Finding]:
     """containerd's configuration can be used, and the programs of its runtimes exist."""
     yield from _config_valid(containerd_of(host), "containerd", host.containerd.via)
 
 
-def host_crio_config_valid(host: Host) -> Iterator[Finding]:
+def host_crio_config_invalid(host: Host) -> Iterator[Finding]:
     """CRI-O's configuration can be used, and the programs of its runtimes exist."""
     yield from _config_valid(crio_of(host), "crio", host.crio.via)
 
@@ -43,7 +43,7 @@ def _config_valid(engine: CriEngine, service: str, via: str) -> Iterator[Finding
         )
 
 
-def host_containerd_reaches_gpu(host: Host) -> Iterator[Finding]:
+def host_containerd_without_gpu_support(host: Host) -> Iterator[Finding]:
     """containerd has a way to a GPU for Kubernetes: a runtime of the toolkit's, or CDI."""
     need_gpu(host)
     node(host)
@@ -55,7 +55,7 @@ def host_containerd_reaches_gpu(host: Host) -> Iterator[Finding]:
     yield from _reaches_gpu(host, engine, "containerd", host.containerd.via)
 
 
-def host_crio_reaches_gpu(host: Host) -> Iterator[Finding]:
+def host_crio_without_gpu_support(host: Host) -> Iterator[Finding]:
     """CRI-O has a way to a GPU for Kubernetes: a runtime of the toolkit's, or CDI."""
     need_gpu(host)
     node(host)
@@ -82,7 +82,7 @@ def _reaches_gpu(host: Host, engine: CriEngine, service: str, via: str) -> Itera
     )
 
 
-def host_containerd_cgroup_driver(host: Host) -> Iterator[Finding]:
+def host_containerd_cgroup_driver_mismatch(host: Host) -> Iterator[Finding]:
     """containerd's runtimes leave control groups to the same manager as the kubelet."""
     kubelet = node(host)
     engine = containerd_of(host)
@@ -104,7 +104,7 @@ def host_containerd_cgroup_driver(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_kubernetes_offers_gpus(host: Host) -> Iterator[Finding]:
+def host_kubernetes_gpu_plugin_missing(host: Host) -> Iterator[Finding]:
     """The kubelet has a device plugin, or a driver for dynamic resources, that offers the GPUs."""
     need_gpu(host)
     kubelet = node(host)
@@ -119,7 +119,7 @@ def host_kubernetes_offers_gpus(host: Host) -> Iterator[Finding]:
     )
 
 
-def host_podman_reaches_gpu(host: Host) -> Iterator[Finding]:
+def host_podman_without_gpu_support(host: Host) -> Iterator[Finding]:
     """Podman has a way to a GPU: CDI, or the toolkit's OCI hook."""
     need_gpu(host)
     podman = podman_of(host)
@@ -154,7 +154,7 @@ def _numbers(version: str) -> tuple[int, ...]:
     return int(found[1]), int(found[2])
 
 
-def host_podman_hook_gone(host: Host) -> Iterator[Finding]:
+def host_podman_injects_gpus_twice(host: Host) -> Iterator[Finding]:
     """Podman does not bring GPUs in twice, by CDI and by the toolkit's OCI hook."""
     need_gpu(host)
     podman = podman_of(host)
@@ -173,7 +173,7 @@ def host_podman_hook_gone(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_enroot_reaches_gpu(host: Host) -> Iterator[Finding]:
+def host_enroot_gpu_hook_unusable(host: Host) -> Iterator[Finding]:
     """enroot has its hook for GPUs, and the hook what it calls."""
     need_gpu(host)
     enroot = host.enroot.need("enroot's configuration")
@@ -196,7 +196,7 @@ def host_enroot_reaches_gpu(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_pyxis_loads(host: Host) -> Iterator[Finding]:
+def host_pyxis_plugin_or_enroot_missing(host: Host) -> Iterator[Finding]:
     """Slurm's plugin pyxis is where the plugstack says, and enroot, which it calls, is there."""
     enroot = host.enroot.need("enroot's configuration")
     if not enroot.plugins:

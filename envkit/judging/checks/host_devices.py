@@ -21,7 +21,7 @@ _OWNERS = {
 }
 
 
-def host_device_nodes_current(host: Host) -> Iterator[Finding]:
+def host_device_nodes_stale(host: Host) -> Iterator[Finding]:
     """The driver's device files have the numbers under which the kernel knows the driver now."""
     need_own_driver(host)
     nodes = host.device_nodes.need("the device nodes")
@@ -54,7 +54,7 @@ def host_device_nodes_current(host: Host) -> Iterator[Finding]:
         raise Skip("no device file here belongs to a loaded module")
 
 
-def host_dev_char_links_present(host: Host) -> Iterator[Finding]:
+def host_dev_char_links_missing(host: Host) -> Iterator[Finding]:
     """Each device file of a GPU has its link by number in /dev/char, by which systemd knows devices."""
     need_own_driver(host)
     driver = docker_engine(host).cgroup_driver
@@ -76,7 +76,7 @@ def host_dev_char_links_present(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_gpus_not_excluded(host: Host) -> Iterator[Finding]:
+def host_gpu_excluded_from_driver(host: Host) -> Iterator[Finding]:
     """The driver was not told to leave a GPU alone."""
     need_own_driver(host)
     gpus = host.driver_gpus.need("the driver's list of GPUs")
@@ -101,7 +101,7 @@ def _excluded(what: str, uuid: str, where: str, via: str) -> Finding:
     )
 
 
-def host_mig_devices_present(host: Host) -> Iterator[Finding]:
+def host_mig_device_files_missing(host: Host) -> Iterator[Finding]:
     """Every MIG instance has its capability's device file."""
     need_own_driver(host)
     capabilities = host.mig_capabilities.need("the capabilities of MIG instances")
@@ -126,7 +126,7 @@ def _in_proc(name: str) -> str:
     return f"{gpu}/mig/{rest}"
 
 
-def host_selinux_admits_gpus(host: Host) -> Iterator[Finding]:
+def host_selinux_blocks_gpu_devices(host: Host) -> Iterator[Finding]:
     """SELinux lets Docker's containers use devices."""
     need_own_gpu(host)
     selinux = host.selinux.need("SELinux")
@@ -147,7 +147,7 @@ def host_selinux_admits_gpus(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_audit_free_of_gpu_denials(host: Host) -> Iterator[Finding]:
+def host_selinux_denied_gpu_device(host: Host) -> Iterator[Finding]:
     """SELinux refused nobody one of NVIDIA's device files since boot."""
     need_own_gpu(host)
     selinux = host.selinux.need("SELinux")

@@ -54,7 +54,7 @@ _NVML_CODES = {
 }
 
 
-def host_driver_loaded(host: Host) -> Iterator[Finding]:
+def host_driver_not_loaded(host: Host) -> Iterator[Finding]:
     """The NVIDIA kernel module is loaded.
 
     Under WSL the module is that of Windows, and NVML's answer stands for it.
@@ -85,7 +85,7 @@ def host_driver_loaded(host: Host) -> Iterator[Finding]:
     )
 
 
-def host_nouveau_absent(host: Host) -> Iterator[Finding]:
+def host_nouveau_loaded(host: Host) -> Iterator[Finding]:
     """The nouveau module is not loaded."""
     need_gpu(host)
     if "nouveau" not in host.modules.need("the list of loaded kernel modules"):
@@ -101,7 +101,7 @@ def host_nouveau_absent(host: Host) -> Iterator[Finding]:
     )
 
 
-def host_gpus_bound_to_nvidia(host: Host) -> Iterator[Finding]:
+def host_gpu_not_bound_to_nvidia_driver(host: Host) -> Iterator[Finding]:
     """Every GPU on the bus is bound to the NVIDIA driver."""
     need_gpu(host)
     gpus = host.pci_gpus.need("the PCI bus")
@@ -127,7 +127,7 @@ def host_gpus_bound_to_nvidia(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_driver_libraries_present(host: Host) -> Iterator[Finding]:
+def host_driver_libraries_incomplete(host: Host) -> Iterator[Finding]:
     """The driver's user-space libraries are installed and whole."""
     need_gpu(host)
     libraries = host.driver_libraries.need("the driver's libraries")
@@ -162,7 +162,7 @@ def _broken(copy: DriverLibrary, via: str) -> Finding:
     )
 
 
-def host_driver_libraries_match_module(host: Host) -> Iterator[Finding]:
+def host_driver_library_version_mismatch(host: Host) -> Iterator[Finding]:
     """The driver's libraries on disk are of the loaded kernel module's version."""
     need_driver(host)
     if wsl(host):
@@ -190,7 +190,7 @@ def host_driver_libraries_match_module(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_nvml_answers(host: Host) -> Iterator[Finding]:
+def host_nvml_not_working(host: Host) -> Iterator[Finding]:
     """NVML answers."""
     need_driver(host)
     nvml = host.nvml.need("NVML")
@@ -221,7 +221,7 @@ def _nameless(nvml: Nvml, via: str) -> Iterator[Finding]:
             )
 
 
-def host_device_nodes_open(host: Host) -> Iterator[Finding]:
+def host_device_nodes_not_accessible(host: Host) -> Iterator[Finding]:
     """The driver's device nodes exist and can be opened."""
     need_driver(host)
     nodes = {node.path: node for node in host.device_nodes.need("the device nodes")}
@@ -260,7 +260,7 @@ def _closed_node(node: DeviceNode, severity: Severity, via: str) -> Finding:
     )
 
 
-def host_driver_meets_cuda(host: Host, facts: Facts) -> Iterator[Finding]:
+def host_driver_too_old_for_cuda(host: Host, facts: Facts) -> Iterator[Finding]:
     """The driver is new enough for the CUDA that shall run here."""
     need_driver(host)
     if host.wanted_cuda.value is None:
@@ -289,7 +289,7 @@ def host_driver_meets_cuda(host: Host, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def host_driver_not_refused(host: Host) -> Iterator[Finding]:
+def host_driver_module_or_gpu_rejected(host: Host) -> Iterator[Finding]:
     """The kernel log does not say that the kernel refused the driver's module, or the module this machine's GPUs."""
     need_own_gpu(host)
     lines = log_lines(host, "driver")

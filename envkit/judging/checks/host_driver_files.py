@@ -18,7 +18,7 @@ _FIRST_BLACKWELL = 0x2900
 _GRACE_HOPPER = frozenset({0x2342, 0x2348})
 
 
-def host_driver_jit_present(host: Host) -> Iterator[Finding]:
+def host_driver_ptx_compiler_missing(host: Host) -> Iterator[Finding]:
     """The driver's PTX compiler is installed beside its libcuda."""
     need_driver(host)
     names = {library.name for library in host.driver_libraries.need("the driver's libraries")}
@@ -34,7 +34,7 @@ def host_driver_jit_present(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_driver_on_disk_is_loaded(host: Host) -> Iterator[Finding]:
+def host_driver_on_disk_differs_from_loaded(host: Host) -> Iterator[Finding]:
     """The nvidia module on disk is of the version that is loaded."""
     need_own_driver(host)
     driver, via = loaded_driver(host)
@@ -57,7 +57,7 @@ def host_driver_on_disk_is_loaded(host: Host) -> Iterator[Finding]:
         raise Unknown("; ".join(doubts))
 
 
-def host_driver_built_for_kernel(host: Host) -> Iterator[Finding]:
+def host_driver_not_built_for_kernel(host: Host) -> Iterator[Finding]:
     """The running kernel has an nvidia module, or the driver is loaded already."""
     need_own_gpu(host)
     kernels = host.kernels.need("the kernels on this machine")
@@ -78,7 +78,7 @@ def host_driver_built_for_kernel(host: Host) -> Iterator[Finding]:
     )
 
 
-def host_driver_built_for_next_kernel(host: Host) -> Iterator[Finding]:
+def host_driver_not_built_for_next_kernel(host: Host) -> Iterator[Finding]:
     """A newer kernel that waits for the next boot has an nvidia module too."""
     need_own_driver(host)
     nvidia_files(host)
@@ -101,7 +101,7 @@ def _flavor(release: str) -> str:
     return found[0] if found else ""
 
 
-def host_secure_boot_admits_driver(host: Host) -> Iterator[Finding]:
+def host_driver_unsigned_under_secure_boot(host: Host) -> Iterator[Finding]:
     """The nvidia module carries a signature where the kernel takes no other."""
     need_own_gpu(host)
     files = nvidia_files(host)
@@ -125,7 +125,7 @@ def host_secure_boot_admits_driver(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_driver_flavor_fits_gpus(host: Host) -> Iterator[Finding]:
+def host_driver_flavor_wrong_for_gpu(host: Host) -> Iterator[Finding]:
     """The kernel module's flavor, open or proprietary, drives every GPU here."""
     need_own_driver(host)
     flavor = host.module.need("the loaded module").flavor
@@ -152,7 +152,7 @@ def host_driver_flavor_fits_gpus(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_gsp_firmware_present(host: Host) -> Iterator[Finding]:
+def host_gsp_firmware_missing(host: Host) -> Iterator[Finding]:
     """The GSP firmware of the loaded driver lies on disk."""
     need_own_driver(host)
     files = nvidia_files(host)
@@ -177,7 +177,7 @@ def host_gsp_firmware_present(host: Host) -> Iterator[Finding]:
     )
 
 
-def host_driver_installed_once(host: Host) -> Iterator[Finding]:
+def host_driver_installed_twice(host: Host) -> Iterator[Finding]:
     """One driver is installed: no libcuda of another version beside it, no .run installer over packages."""
     need_own_gpu(host)
     install = host.driver_install.need("the traces of the driver's installation")

@@ -33,7 +33,7 @@ _COSTLY = {
 _FIRMWARE_MODE = 0x0F
 
 
-def host_driver_options_plain(host: Host) -> Iterator[Finding]:
+def host_driver_options_discouraged(host: Host) -> Iterator[Finding]:
     """No option of the driver is in force that costs speed, safety or support."""
     need_own_driver(host)
     params = driver_params(host)
@@ -57,7 +57,7 @@ def _option(name: str, value: str, severity: Severity, cost: str, via: str) -> F
     )
 
 
-def host_driver_options_in_force(host: Host) -> Iterator[Finding]:
+def host_driver_options_not_applied(host: Host) -> Iterator[Finding]:
     """The options that files ask for are those that the loaded driver has."""
     need_own_driver(host)
     lines = [line for line in host.modprobe.need("modprobe's files") if line.command == "options"]
@@ -103,7 +103,7 @@ def _number(text: str) -> int | str:
     return int(text, 0) if re.fullmatch("0x[0-9a-fA-F]+|[0-9]+", text) else text
 
 
-def host_driver_not_blacklisted(host: Host) -> Iterator[Finding]:
+def host_driver_blacklisted(host: Host) -> Iterator[Finding]:
     """No file keeps the driver's modules from being loaded."""
     need_own_gpu(host)
     for line in host.modprobe.need("modprobe's files"):
@@ -123,7 +123,7 @@ def _does_nothing(text: str) -> bool:
     return re.fullmatch(r"(/usr)?(/bin/)?(true|false)|:", text.strip()) is not None
 
 
-def host_profiling_allowed(host: Host) -> Iterator[Finding]:
+def host_gpu_profiling_blocked(host: Host) -> Iterator[Finding]:
     """Nsight Compute, where it is installed, may read the GPUs' counters.
 
     The driver lets everybody, or who has CAP_SYS_ADMIN or CAP_PERFMON.
@@ -149,7 +149,7 @@ def host_profiling_allowed(host: Host) -> Iterator[Finding]:
     )
 
 
-def host_driver_survives_sleep(host: Host) -> Iterator[Finding]:
+def host_driver_loses_gpu_memory_in_suspend(host: Host) -> Iterator[Finding]:
     """A machine that slept kept its GPUs' memory, or never slept."""
     need_own_driver(host)
     if host.suspends.is_unsupported:
@@ -168,7 +168,7 @@ def host_driver_survives_sleep(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_persistenced_alive(host: Host) -> Iterator[Finding]:
+def host_persistenced_failing(host: Host) -> Iterator[Finding]:
     """The persistence daemon runs where it is enabled, and does not start again and again."""
     need_own_driver(host)
     service = host.services.need("systemd's units").get("nvidia-persistenced")
@@ -188,7 +188,7 @@ def host_persistenced_alive(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_bar1_large(host: Host) -> Iterator[Finding]:
+def host_bar1_too_small(host: Host) -> Iterator[Finding]:
     """The bus sees at least a quarter of each GPU's memory at once."""
     yield from each_gpu(host, lambda gpu: _small(gpu, told(_window(gpu), "a window for its memory (BAR1)")))
 
@@ -214,7 +214,7 @@ def _small(gpu: Gpu, bar1: Bar1) -> Iterator[Finding]:
         )
 
 
-def host_confidential_ready(host: Host) -> Iterator[Finding]:
+def host_confidential_computing_not_ready(host: Host) -> Iterator[Finding]:
     """GPUs in confidential computing mode take work."""
     need_driver(host)
     seen = nvml_answers(host).confidential
@@ -235,7 +235,7 @@ def host_confidential_ready(host: Host) -> Iterator[Finding]:
         raise Unknown(f"NVML says of confidential computing: {word}")
 
 
-def host_wsl_driver_from_windows(host: Host) -> Iterator[Finding]:
+def host_wsl_driver_not_from_windows(host: Host) -> Iterator[Finding]:
     """Under WSL the driver's libraries are those of Windows, and WSL is the second."""
     kernel = host.kernel.need("the kernel")
     if "microsoft" not in kernel.lower():

@@ -32,7 +32,7 @@ def upstream(version: str) -> str:
     return version.rpartition(":")[2].partition("-")[0]
 
 
-def host_driver_packages_one_version(host: Host) -> Iterator[Finding]:
+def host_driver_packages_mixed_versions(host: Host) -> Iterator[Finding]:
     """The driver's packages are all of one version."""
     need_own_gpu(host)
     core = [package for package in driver_packages(host) if _CORE.fullmatch(package.name)]
@@ -53,7 +53,7 @@ def host_driver_packages_one_version(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_driver_packages_configured(host: Host) -> Iterator[Finding]:
+def host_driver_packages_half_configured(host: Host) -> Iterator[Finding]:
     """The driver's packages are configured to the end."""
     need_own_gpu(host)
     for package in driver_packages(host):
@@ -68,7 +68,7 @@ def host_driver_packages_configured(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_driver_packages_held(host: Host) -> Iterator[Finding]:
+def host_driver_unattended_upgrades_on(host: Host) -> Iterator[Finding]:
     """Unattended upgrades do not replace the driver under a running job."""
     need_own_gpu(host)
     packages = [package for package in driver_packages(host) if _FELT.fullmatch(package.name)]
@@ -105,7 +105,7 @@ def _matches(pattern: str, name: str) -> bool:
         return False
 
 
-def host_no_pending_reboot(host: Host) -> Iterator[Finding]:
+def host_reboot_pending(host: Host) -> Iterator[Finding]:
     """The distribution does not ask for a reboot."""
     if host.reboot.is_unsupported:
         raise Skip(NO_DPKG)
@@ -123,7 +123,7 @@ def host_no_pending_reboot(host: Host) -> Iterator[Finding]:
     )
 
 
-def host_driver_branch_supported(host: Host, facts: Facts) -> Iterator[Finding]:
+def host_driver_branch_end_of_life(host: Host, facts: Facts) -> Iterator[Finding]:
     """NVIDIA still supports the driver's branch."""
     need_own_driver(host)
     driver, via = loaded_driver(host)

@@ -58,7 +58,7 @@ _PARANOID_MOST = 2  # Nsight Systems' installation guide: 2 or less, to sample w
 _PTRACE_MOST = 1  # kernel documentation, Yama: 1 lets a parent and root attach, 2 root alone, 3 nobody
 
 
-def host_visible_devices_valid(host: Host) -> Iterator[Finding]:
+def host_cuda_visible_devices_invalid(host: Host) -> Iterator[Finding]:
     """CUDA_VISIBLE_DEVICES names GPUs that exist, each once."""
     need_driver(host)
     text = host.environment.need("the environment").get("CUDA_VISIBLE_DEVICES")
@@ -109,7 +109,7 @@ def _named_gpu(name: str, gpus: tuple[Gpu, ...]) -> Gpu | None:
     return uuids[0] if len(uuids) == 1 else None
 
 
-def host_library_path_clean(host: Host) -> Iterator[Finding]:
+def host_library_path_has_foreign_libcuda(host: Host) -> Iterator[Finding]:
     """LD_LIBRARY_PATH leads to no foreign libcuda.
 
     Stubs are for linking; a newer libcuda needs a data-center GPU, an older one never works.
@@ -161,7 +161,7 @@ def _foreign(path: str, real: str, there: Driver, driver: Driver, via: str) -> F
     )
 
 
-def host_preloads_exist(host: Host) -> Iterator[Finding]:
+def host_preload_library_missing(host: Host) -> Iterator[Finding]:
     """Each library that LD_PRELOAD names by a path is there (ld.so(8)).
 
     Names without a slash are the loader's to find, and are not judged.
@@ -186,7 +186,7 @@ def _paths(host: Host, *variables: str) -> list[NamedPath]:
     return [one for one in host.named_paths.need("what lies where variables point") if one.variable in variables]
 
 
-def host_cuda_home_valid(host: Host) -> Iterator[Finding]:
+def host_cuda_home_invalid(host: Host) -> Iterator[Finding]:
     """CUDA_HOME and CUDA_PATH, where they are set, lead to one toolkit with a compiler."""
     variables = host.environment.need("the environment")
     asked = {name: variables[name] for name in ("CUDA_HOME", "CUDA_PATH") if name in variables}
@@ -216,7 +216,7 @@ def host_cuda_home_valid(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_allocator_settings_valid(host: Host) -> Iterator[Finding]:
+def host_allocator_settings_invalid(host: Host) -> Iterator[Finding]:
     """PyTorch can read the settings of its allocator."""
     variables = host.environment.need("the environment")
     names = [name for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF") if variables.get(name)]
@@ -287,7 +287,7 @@ def _divisions(value: str) -> bool:
     return value.endswith("]") and all(power(count, 0) and (size == ">" or power(size)) for size, _, count in pairs)
 
 
-def host_proxy_spares_localhost(host: Host) -> Iterator[Finding]:
+def host_proxy_used_for_localhost(host: Host) -> Iterator[Finding]:
     """Where a proxy is set, requests to this machine do not go through it (curl(1), no_proxy; gRPC's environment)."""
     variables = host.environment.need("the environment")
     proxies = [
@@ -311,7 +311,7 @@ def host_proxy_spares_localhost(host: Host) -> Iterator[Finding]:
     )
 
 
-def host_debug_variables_off(host: Host) -> Iterator[Finding]:
+def host_debug_variables_left_on(host: Host) -> Iterator[Finding]:
     """No variable that serves to find faults, or that bends the precision, is left on for every job."""
     variables = host.environment.need("the environment")
     for name, costs in _left_on(variables).items():
@@ -338,7 +338,7 @@ def _left_on(variables: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def host_device_order_set(host: Host) -> Iterator[Finding]:
+def host_cuda_device_order_not_pci_bus_id(host: Host) -> Iterator[Finding]:
     """On a machine with different GPUs CUDA numbers them as nvidia-smi does."""
     need_driver(host)
     gpus = nvml_answers(host).gpus
@@ -365,7 +365,7 @@ def host_device_order_set(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_mps_directory_valid(host: Host) -> Iterator[Finding]:
+def host_mps_pipe_directory_invalid(host: Host) -> Iterator[Finding]:
     """Where CUDA_MPS_PIPE_DIRECTORY is set, an MPS daemon has its pipes there (NVIDIA MPS, environment variables)."""
     need_gpu(host)
     path = host.environment.need("the environment").get("CUDA_MPS_PIPE_DIRECTORY")
@@ -388,7 +388,7 @@ def host_mps_directory_valid(host: Host) -> Iterator[Finding]:
     )
 
 
-def host_cache_directories_writable(host: Host) -> Iterator[Finding]:
+def host_cache_directory_not_writable(host: Host) -> Iterator[Finding]:
     """HOME and the directories of caches can be written to."""
     paths = _paths(host, *_CACHES)
     if not any(one.variable == "HOME" for one in paths):
@@ -413,7 +413,7 @@ def host_cache_directories_writable(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_certificates_exist(host: Host) -> Iterator[Finding]:
+def host_certificate_file_missing(host: Host) -> Iterator[Finding]:
     """Each file of certificates that a variable names is there; without it every download fails."""
     paths = _paths(host, *_CERTIFICATES)
     if not paths:
@@ -430,7 +430,7 @@ def host_certificates_exist(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_topology_file_exists(host: Host) -> Iterator[Finding]:
+def host_nccl_topology_file_missing(host: Host) -> Iterator[Finding]:
     """The topology that NCCL_TOPO_FILE names is there; NCCL goes on with what it detects (NCCL, NCCL_TOPO_FILE)."""
     text = host.environment.need("the environment").get("NCCL_TOPO_FILE")
     if not text:
@@ -446,7 +446,7 @@ def host_topology_file_exists(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_profilers_allowed(host: Host) -> Iterator[Finding]:
+def host_cpu_profiling_blocked(host: Host) -> Iterator[Finding]:
     """Nsight Systems may sample the processors: kernel.perf_event_paranoid is low enough, or this user may anyway."""
     level, via = setting(host, "kernel.perf_event_paranoid")
     rights = host.privileges.need("this process's capabilities")
@@ -460,7 +460,7 @@ def host_profilers_allowed(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_debuggers_may_attach(host: Host) -> Iterator[Finding]:
+def host_debugger_attach_blocked(host: Host) -> Iterator[Finding]:
     """A debugger may attach to a process that hangs (gdb, py-spy, cuda-gdb)."""
     level, via = setting(host, "kernel.yama.ptrace_scope")
     if level > _PTRACE_MOST:

@@ -38,7 +38,7 @@ def _within(version: str, wanted: str) -> bool:
     return version in SpecifierSet(wanted)
 
 
-def host_expected_gpus(host: Host) -> Iterator[Finding]:
+def host_contract_gpus_mismatch(host: Host) -> Iterator[Finding]:
     """As many GPUs of the expected name are there as the contract says."""
     wanted = _contract(host).gpus
     if wanted.count is None and not wanted.name:
@@ -83,7 +83,7 @@ def _none_there(host: Host) -> Iterator[Finding]:
         raise Unknown(f"no GPU was seen, as the contract says, and not every place was looked at: {'; '.join(silent)}")
 
 
-def host_expected_gpu_memory(host: Host) -> Iterator[Finding]:
+def host_contract_gpu_memory_mismatch(host: Host) -> Iterator[Finding]:
     """Each GPU has the memory that the contract says."""
     least = _contract(host).gpus.memory_gib
     if least is None:
@@ -102,7 +102,7 @@ def host_expected_gpu_memory(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_expected_gpu_modes(host: Host) -> Iterator[Finding]:
+def host_contract_gpu_modes_mismatch(host: Host) -> Iterator[Finding]:
     """MIG, ECC and persistence mode of each GPU are what the contract says."""
     wanted = _contract(host).gpus
     modes = {"mig": wanted.mig, "ecc": wanted.ecc, "persistence": wanted.persistence}
@@ -126,7 +126,7 @@ def host_expected_gpu_modes(host: Host) -> Iterator[Finding]:
                 )
 
 
-def host_expected_driver(host: Host) -> Iterator[Finding]:
+def host_contract_driver_mismatch(host: Host) -> Iterator[Finding]:
     """The loaded driver is of the version that the contract says."""
     wanted = _contract(host).driver.version
     if not wanted:
@@ -147,7 +147,7 @@ def host_expected_driver(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_expected_cuda(host: Host) -> Iterator[Finding]:
+def host_contract_cuda_mismatch(host: Host) -> Iterator[Finding]:
     """The newest CUDA that the driver supports is what the contract says."""
     wanted = _contract(host).driver.cuda
     if not wanted:
@@ -165,7 +165,7 @@ def host_expected_cuda(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_expected_nvlink(host: Host) -> Iterator[Finding]:
+def host_contract_nvlink_mismatch(host: Host) -> Iterator[Finding]:
     """As many NVLinks of each GPU are up as the contract says."""
     wanted = _contract(host).nvlink.links
     if wanted is None:
@@ -187,7 +187,7 @@ def host_expected_nvlink(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_expected_system(host: Host) -> Iterator[Finding]:
+def host_contract_system_mismatch(host: Host) -> Iterator[Finding]:
     """The kernel and the distribution are what the contract says."""
     wanted = _contract(host).machine
     if not (wanted.kernel or wanted.os):
@@ -202,7 +202,7 @@ def host_expected_system(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_expected_services(host: Host) -> Iterator[Finding]:
+def host_contract_service_not_running(host: Host) -> Iterator[Finding]:
     """The services that the contract names run."""
     wanted = _contract(host).machine.services
     if not wanted:
@@ -221,7 +221,7 @@ def host_expected_services(host: Host) -> Iterator[Finding]:
         raise Unknown(f"systemd was not asked about {', '.join(unasked)}")
 
 
-def host_expected_infiniband(host: Host) -> Iterator[Finding]:
+def host_contract_infiniband_mismatch(host: Host) -> Iterator[Finding]:
     """As many InfiniBand ports are active, each at least as fast, as the contract says."""
     wanted = _contract(host).infiniband
     if wanted.ports is None and wanted.rate_gbps is None:

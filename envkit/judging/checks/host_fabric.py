@@ -58,7 +58,7 @@ def _running(host: Host, program: str) -> bool:
     return False
 
 
-def host_fabric_manager_runs(host: Host) -> Iterator[Finding]:
+def host_fabric_manager_not_running(host: Host) -> Iterator[Finding]:
     """The fabric manager runs where NVSwitches need it."""
     need_driver(host)
     if _running(host, "nv-fabricmanager"):
@@ -80,7 +80,7 @@ def host_fabric_manager_runs(host: Host) -> Iterator[Finding]:
     )
 
 
-def host_fabric_manager_enabled(host: Host) -> Iterator[Finding]:
+def host_fabric_manager_not_enabled(host: Host) -> Iterator[Finding]:
     """The fabric manager comes back after a reboot."""
     need_driver(host)
     unit = _unit(host, _MANAGER)
@@ -95,7 +95,7 @@ def host_fabric_manager_enabled(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_fabric_manager_steady(host: Host) -> Iterator[Finding]:
+def host_fabric_manager_restarting(host: Host) -> Iterator[Finding]:
     """The fabric manager does not keep restarting."""
     need_driver(host)
     unit = _unit(host, _MANAGER)
@@ -111,7 +111,7 @@ def host_fabric_manager_steady(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_fabric_manager_matches_driver(host: Host) -> Iterator[Finding]:
+def host_fabric_manager_driver_mismatch(host: Host) -> Iterator[Finding]:
     """The fabric manager's package has the loaded driver's version."""
     need_driver(host)
     findings = list(_versions(host, re.compile(r"nvidia-fabric-?manager(-[0-9]+)?"), "the fabric manager"))
@@ -120,7 +120,7 @@ def host_fabric_manager_matches_driver(host: Host) -> Iterator[Finding]:
     yield from findings
 
 
-def host_imex_matches_driver(host: Host) -> Iterator[Finding]:
+def host_imex_driver_mismatch(host: Host) -> Iterator[Finding]:
     """The package of nvidia-imex has the loaded driver's version."""
     need_driver(host)
     _imex_unit(host)
@@ -147,7 +147,7 @@ def _versions(host: Host, names: re.Pattern[str], what: str) -> Iterator[Finding
             )
 
 
-def host_fabric_log_clean(host: Host) -> Iterator[Finding]:
+def host_fabric_manager_errors_logged(host: Host) -> Iterator[Finding]:
     """The fabric manager has logged no error since it started."""
     need_driver(host)
     log = host.fabric_log.need("the fabric manager's log")
@@ -172,7 +172,7 @@ def host_fabric_log_clean(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_nvlsm_runs(host: Host) -> Iterator[Finding]:
+def host_nvlsm_not_running(host: Host) -> Iterator[Finding]:
     """The NVLink subnet manager runs where network cards manage the NVSwitches."""
     need_driver(host)
     if not _running(host, "nvlsm"):
@@ -190,7 +190,7 @@ def host_nvlsm_runs(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_nvswitch_bridges_ready(host: Host) -> Iterator[Finding]:
+def host_nvswitch_management_nic_not_ready(host: Host) -> Iterator[Finding]:
     """Each network card that manages NVSwitches is an RDMA device and takes management datagrams."""
     need_driver(host)
     managing = bridges(host)
@@ -214,7 +214,7 @@ def host_nvswitch_bridges_ready(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_nvswitches_bound(host: Host) -> Iterator[Finding]:
+def host_nvswitch_without_driver(host: Host) -> Iterator[Finding]:
     """Every NVSwitch on the bus has its driver."""
     need_driver(host)
     switches = own_cards(host, "nvswitch")
@@ -232,7 +232,7 @@ def host_nvswitches_bound(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_nvswitches_complete(host: Host) -> Iterator[Finding]:
+def host_nvswitch_missing(host: Host) -> Iterator[Finding]:
     """A baseboard of eight GPUs shows all its NVSwitches.
 
     Where none is on the bus, they are hidden by design or handed to another machine.
@@ -263,7 +263,7 @@ def _imex_unit(host: Host) -> Service:
     return unit
 
 
-def host_imex_runs(host: Host) -> Iterator[Finding]:
+def host_imex_down_or_without_nodes(host: Host) -> Iterator[Finding]:
     """nvidia-imex runs and knows its nodes where it is enabled."""
     need_driver(host)
     unit = _imex_unit(host)
@@ -283,7 +283,7 @@ def host_imex_runs(host: Host) -> Iterator[Finding]:
     )
 
 
-def host_imex_channels(host: Host) -> Iterator[Finding]:
+def host_imex_channel_missing(host: Host) -> Iterator[Finding]:
     """Where nvidia-imex runs there is a channel for programs to use."""
     need_driver(host)
     if _imex_unit(host).active != "active":

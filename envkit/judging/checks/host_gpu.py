@@ -53,7 +53,7 @@ _RECOVERY = {
 }
 
 
-def host_gpu_present(host: Host) -> Iterator[Finding]:
+def host_no_gpu(host: Host) -> Iterator[Finding]:
     """An NVIDIA GPU is on this machine."""
     if host.expected.value is not None and host.expected.value.gpus.count == 0:
         raise Skip("the contract says that no GPU is here")
@@ -75,7 +75,7 @@ def host_gpu_present(host: Host) -> Iterator[Finding]:
     )
 
 
-def host_gpu_counts_agree(host: Host) -> Iterator[Finding]:
+def host_gpu_counts_differ(host: Host) -> Iterator[Finding]:
     """NVML, /dev and the PCI bus show the same number of GPUs."""
     need_driver(host)
     if wsl(host):
@@ -107,7 +107,7 @@ def host_gpu_counts_agree(host: Host) -> Iterator[Finding]:
 
 
 @of_each_gpu
-def host_gpus_answer(gpu: Gpu) -> Iterator[Finding]:
+def host_gpu_not_responding(gpu: Gpu) -> Iterator[Finding]:
     """Every GPU that NVML lists answers its questions."""
     state = gpu.state.need("whether it answers")
     if state == "answers":
@@ -123,7 +123,7 @@ def host_gpus_answer(gpu: Gpu) -> Iterator[Finding]:
     )
 
 
-def host_gpus_alike(host: Host) -> Iterator[Finding]:
+def host_gpu_models_mixed(host: Host) -> Iterator[Finding]:
     """The GPUs of the machine are of one product and one memory size."""
     need_driver(host)
     gpus = nvml_answers(host).gpus
@@ -158,7 +158,7 @@ def host_gpus_alike(host: Host) -> Iterator[Finding]:
 
 
 @of_each_product
-def host_vbios_alike(product: str, gpus: list[Gpu]) -> Iterator[Finding]:
+def host_vbios_versions_differ(product: str, gpus: list[Gpu]) -> Iterator[Finding]:
     """GPUs of one board have one VBIOS.
 
     Workstation GPUs come from many makers, each with its own, and are skipped; boards are told apart by part number.
@@ -188,7 +188,7 @@ def _numbers(indices: list[int]) -> str:
 
 
 @of_each_gpu
-def host_persistence_on(gpu: Gpu) -> Iterator[Finding]:
+def host_persistence_mode_off(gpu: Gpu) -> Iterator[Finding]:
     """Persistence mode is on."""
     mode = told(gpu.persistence, "persistence mode")
     if mode == "unsupported":
@@ -207,7 +207,7 @@ def host_persistence_on(gpu: Gpu) -> Iterator[Finding]:
 
 
 @of_each_gpu
-def host_no_recovery_action(gpu: Gpu) -> Iterator[Finding]:
+def host_gpu_recovery_action_pending(gpu: Gpu) -> Iterator[Finding]:
     """The driver asks for no recovery of a GPU."""
     action = told(gpu.recovery, "a recovery action")
     if action == "unsupported":

@@ -40,7 +40,7 @@ _COOLING = "look for blocked air, dead fans, dust and a loose heat sink"
 
 
 @of_each_gpu
-def host_gpu_below_slowdown(gpu: Gpu) -> Iterator[Finding]:
+def host_gpu_near_slowdown_temperature(gpu: Gpu) -> Iterator[Finding]:
     """Every GPU is cooler than 5 degrees below the temperature at which it slows down."""
     seen = told(gpu.temperature, "its temperature")
     if seen.slowdown < 0:
@@ -55,7 +55,7 @@ def host_gpu_below_slowdown(gpu: Gpu) -> Iterator[Finding]:
 
 
 @of_each_product
-def host_gpus_equally_warm(product: str, gpus: list[Gpu]) -> Iterator[Finding]:
+def host_gpu_hotter_than_others(product: str, gpus: list[Gpu]) -> Iterator[Finding]:
     """No GPU is 20 degrees warmer than its like under like load."""
     seen = [(gpu, told(gpu.temperature, "its temperature").now, told(gpu.power, "its power").draw) for gpu in gpus]
     judged = 0
@@ -79,7 +79,7 @@ def host_gpus_equally_warm(product: str, gpus: list[Gpu]) -> Iterator[Finding]:
 
 
 @of_each_gpu
-def host_gpu_no_hardware_slowdown(gpu: Gpu) -> Iterator[Finding]:
+def host_gpu_hardware_slowdown_active(gpu: Gpu) -> Iterator[Finding]:
     """No GPU's hardware holds its clocks down now, for heat, for power, or because the power supply asks for it."""
     reasons = told(gpu.throttle, "what holds its clocks down")
     found = [reason for reason in _HARDWARE if reason in reasons]
@@ -99,7 +99,7 @@ _BRAKE = "the power supply asked for it: look at its state, its cables and what 
 
 
 @of_each_gpu
-def host_gpu_no_thermal_slowdown(gpu: Gpu) -> Iterator[Finding]:
+def host_gpu_software_thermal_slowdown_active(gpu: Gpu) -> Iterator[Finding]:
     """No GPU's driver holds its clocks down now for heat."""
     if "sw thermal slowdown" in told(gpu.throttle, "what holds its clocks down"):
         warm = gpu.temperature.value
@@ -113,7 +113,7 @@ def host_gpu_no_thermal_slowdown(gpu: Gpu) -> Iterator[Finding]:
 
 
 @of_each_gpu
-def host_gpu_cap_is_its_limit(gpu: Gpu) -> Iterator[Finding]:
+def host_gpu_power_capped_below_limit(gpu: Gpu) -> Iterator[Finding]:
     """A busy GPU whose clocks are capped for power draws more than half of its power limit."""
     if is_laptop(gpu) or gpu.name.need("its name").startswith(_SHARED):
         raise Skip("the GPU shares its power with a processor")
@@ -136,7 +136,7 @@ _SHARED = ("NVIDIA GH", "NVIDIA GB")
 
 
 @of_each_gpu
-def host_gpu_rarely_slowed(gpu: Gpu) -> Iterator[Finding]:
+def host_gpu_hardware_slowdown_accumulated(gpu: Gpu) -> Iterator[Finding]:
     """Since the driver was loaded the hardware held a GPU's clocks down for less than a minute in all."""
     if is_laptop(gpu):
         raise Skip("laptops slow their GPUs down as a matter of course")
@@ -156,7 +156,7 @@ def host_gpu_rarely_slowed(gpu: Gpu) -> Iterator[Finding]:
 
 
 @of_each_gpu
-def host_clocks_not_held(gpu: Gpu) -> Iterator[Finding]:
+def host_gpu_clock_capped_by_setting(gpu: Gpu) -> Iterator[Finding]:
     """No setting holds a GPU's SM clock below what it can do."""
     locked = "applications clocks setting" in told(gpu.throttle, "what holds its clocks down")
     clocks = told(gpu.clocks, "its clocks")
@@ -174,7 +174,7 @@ def host_clocks_not_held(gpu: Gpu) -> Iterator[Finding]:
 
 
 @of_each_gpu
-def host_busy_gpu_clocks_high(gpu: Gpu) -> Iterator[Finding]:
+def host_busy_gpu_clock_low(gpu: Gpu) -> Iterator[Finding]:
     """A busy GPU runs at no less than half of its clock, unless the driver names what holds it down."""
     if not is_busy(gpu):
         raise Skip("no GPU is busy")
@@ -195,7 +195,7 @@ def host_busy_gpu_clocks_high(gpu: Gpu) -> Iterator[Finding]:
 
 
 @of_each_gpu
-def host_busy_gpu_pstate_high(gpu: Gpu) -> Iterator[Finding]:
+def host_busy_gpu_in_slow_pstate(gpu: Gpu) -> Iterator[Finding]:
     """A busy GPU is in a performance state for computing: P0 to P2."""
     if not is_busy(gpu):
         raise Skip("no GPU is busy")

@@ -15,7 +15,7 @@ _SEAT = "power off, seat the GPU and its riser anew, look at the slot's setting 
 
 
 @of_each_gpu
-def host_pcie_generation_full(gpu: Gpu) -> Iterator[Finding]:
+def host_pcie_generation_reduced(gpu: Gpu) -> Iterator[Finding]:
     """A busy GPU's PCIe link runs at the generation that it and its slot can do together."""
     if not is_busy(gpu):
         raise Skip("no GPU is busy, and at rest a link is slow to save power")

@@ -21,7 +21,7 @@ _ROWS = "check it with `nvidia-smi -q -d ROW_REMAPPER`"
 
 
 @of_each_gpu
-def host_ecc_on(gpu: Gpu) -> Iterator[Finding]:
+def host_ecc_off(gpu: Gpu) -> Iterator[Finding]:
     """ECC is on where the GPU is sold with it on, now and after the next reset."""
     mode = told(gpu.ecc, "an ECC mode")
     if mode == "unsupported":
@@ -40,7 +40,7 @@ def host_ecc_on(gpu: Gpu) -> Iterator[Finding]:
 
 
 @of_each_gpu
-def host_sram_healthy(gpu: Gpu) -> Iterator[Finding]:
+def host_gpu_sram_errors(gpu: Gpu) -> Iterator[Finding]:
     """The GPU's SRAM met few uncorrected errors over its life, and no vendor's threshold was passed."""
     if gpu.sram.value is None and not gpu.sram.is_unsupported and gpu.ecc_uncorrected_ever.value == 0:
         return
@@ -60,7 +60,7 @@ def host_sram_healthy(gpu: Gpu) -> Iterator[Finding]:
     )
 
 
-def host_row_remap_healthy(host: Host) -> Iterator[Finding]:
+def host_row_remap_failed_or_pending(host: Host) -> Iterator[Finding]:
     """No GPU memory row waits for a remap or failed to be remapped."""
     yield from each_gpu(host, _rows)
 
@@ -95,7 +95,7 @@ def _rows(gpu: Gpu) -> Iterator[Finding]:
 
 
 @of_each_gpu
-def host_spare_rows_left(gpu: Gpu) -> Iterator[Finding]:
+def host_gpu_spare_rows_low(gpu: Gpu) -> Iterator[Finding]:
     """Every bank of the GPU's memory has spare rows left."""
     spare = told(gpu.spare_rows, "spare memory rows")
     for count, words, severity in (
@@ -112,7 +112,7 @@ def host_spare_rows_left(gpu: Gpu) -> Iterator[Finding]:
 
 
 @of_each_gpu
-def host_few_retired_pages(gpu: Gpu) -> Iterator[Finding]:
+def host_retired_pages_many_or_pending(gpu: Gpu) -> Iterator[Finding]:
     """Few memory pages are retired, and none waits for it.
 
     GPUs before Ampere retire pages, later ones remap rows.

@@ -32,7 +32,7 @@ def _need_sight(host: Host) -> None:
 
 
 @of_each_gpu
-def host_compute_mode_default(gpu: Gpu) -> Iterator[Finding]:
+def host_compute_mode_not_default(gpu: Gpu) -> Iterator[Finding]:
     """Every GPU lets several processes compute."""
     mode = told(gpu.compute_mode, "its compute mode")
     if mode == "default":
@@ -53,7 +53,7 @@ def _is_server(process: Process) -> bool:
 
 
 @of_each_gpu
-def host_mig_settled(gpu: Gpu) -> Iterator[Finding]:
+def host_mig_change_pending(gpu: Gpu) -> Iterator[Finding]:
     """No change of the MIG mode waits for a reset."""
     mode = told(gpu.mig, "a MIG mode")
     if mode == "unsupported":
@@ -70,7 +70,7 @@ def host_mig_settled(gpu: Gpu) -> Iterator[Finding]:
 
 
 @of_each_gpu
-def host_mig_has_instances(gpu: Gpu) -> Iterator[Finding]:
+def host_mig_without_instances(gpu: Gpu) -> Iterator[Finding]:
     """A GPU in MIG mode has instances to compute on."""
     if not in_mig(gpu):
         raise Skip("no GPU is in MIG mode")
@@ -85,7 +85,7 @@ def host_mig_has_instances(gpu: Gpu) -> Iterator[Finding]:
 
 
 @of_each_gpu
-def host_no_idle_mps_server(gpu: Gpu) -> Iterator[Finding]:
+def host_idle_mps_server(gpu: Gpu) -> Iterator[Finding]:
     """No MPS server waits on a GPU without a client."""
     processes = _processes(gpu)
     servers = [process for process in processes if _is_server(process)]
@@ -100,7 +100,7 @@ def host_no_idle_mps_server(gpu: Gpu) -> Iterator[Finding]:
 
 
 @of_each_gpu
-def host_gpus_free(gpu: Gpu) -> Iterator[Finding]:
+def host_gpu_used_by_other_user(gpu: Gpu) -> Iterator[Finding]:
     """No other user's program computes on a GPU."""
     processes = _processes(gpu)
     used = known(gpu.memory_used, "its memory in use", 0)
@@ -117,7 +117,7 @@ def host_gpus_free(gpu: Gpu) -> Iterator[Finding]:
         )
 
 
-def host_gpu_memory_explained(host: Host) -> Iterator[Finding]:
+def host_gpu_memory_used_without_process(host: Host) -> Iterator[Finding]:
     """No GPU has 2 GiB of memory in use without a process that holds it."""
 
     def judge(gpu: Gpu) -> Iterator[Finding]:
@@ -140,7 +140,7 @@ def host_gpu_memory_explained(host: Host) -> Iterator[Finding]:
     yield from each_gpu(host, judge)
 
 
-def host_no_ghost_load(host: Host) -> Iterator[Finding]:
+def host_gpu_busy_without_process(host: Host) -> Iterator[Finding]:
     """No GPU is busy without a process that uses it."""
 
     def judge(gpu: Gpu) -> Iterator[Finding]:
@@ -162,7 +162,7 @@ def host_no_ghost_load(host: Host) -> Iterator[Finding]:
 
 
 @of_each_gpu
-def host_no_graphics(gpu: Gpu) -> Iterator[Finding]:
+def host_graphics_on_compute_gpu(gpu: Gpu) -> Iterator[Finding]:
     """No screen and no graphics program is on a GPU that is made for computing."""
     if is_workstation(gpu):
         raise Skip("workstation GPUs draw on screens")

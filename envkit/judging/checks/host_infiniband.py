@@ -36,12 +36,12 @@ def _layer(device: RdmaDevice, port: RdmaPort) -> str:
     return port.layer.need(f"the link layer of {port_name(device, port)}")
 
 
-def host_infiniband_ports_active(host: Host) -> Iterator[Finding]:
+def host_infiniband_port_down(host: Host) -> Iterator[Finding]:
     """Every InfiniBand card has as many active ports as its equals."""
     yield from judge_devices(host, lambda devices: _active_by_peers(host, devices, "InfiniBand", Severity.ERROR))
 
 
-def host_roce_ports_active(host: Host) -> Iterator[Finding]:
+def host_roce_port_down(host: Host) -> Iterator[Finding]:
     """Every RDMA card on Ethernet has as many active ports as its equals."""
     yield from judge_devices(host, lambda devices: _active_by_peers(host, devices, "Ethernet", Severity.WARNING))
 
@@ -113,7 +113,7 @@ def _none_linked(host: Host, kind: str, layer: str) -> Finding:
     )
 
 
-def host_infiniband_subnet_managed(host: Host) -> Iterator[Finding]:
+def host_infiniband_no_subnet_manager(host: Host) -> Iterator[Finding]:
     """Every InfiniBand port with a link was made ACTIVE by a subnet manager."""
 
     def judge(device: RdmaDevice, port: RdmaPort) -> Iterator[Finding]:
@@ -134,7 +134,7 @@ def host_infiniband_subnet_managed(host: Host) -> Iterator[Finding]:
     yield from judge_ports(host, "an InfiniBand link", judge)
 
 
-def host_infiniband_links_clean(host: Host) -> Iterator[Finding]:
+def host_infiniband_link_errors(host: Host) -> Iterator[Finding]:
     """Cables and transceivers of InfiniBand ports make few errors."""
 
     def judge(device: RdmaDevice, port: RdmaPort) -> Iterator[Finding]:
@@ -155,7 +155,7 @@ def host_infiniband_links_clean(host: Host) -> Iterator[Finding]:
     yield from judge_ports(host, "counters of an InfiniBand link", judge)
 
 
-def host_rdma_transport_clean(host: Host) -> Iterator[Finding]:
+def host_rdma_transport_errors(host: Host) -> Iterator[Finding]:
     """RDMA packets reach the other side without many timeouts and discards."""
 
     def judge(device: RdmaDevice, port: RdmaPort) -> Iterator[Finding]:
@@ -189,7 +189,7 @@ def _frequent(device: RdmaDevice, port: RdmaPort, limits: dict[str, int], hint: 
             )
 
 
-def host_rdma_links_stable(host: Host) -> Iterator[Finding]:
+def host_rdma_link_flapping(host: Host) -> Iterator[Finding]:
     """No RDMA port lost its link again and again since boot."""
 
     def judge(device: RdmaDevice, port: RdmaPort) -> Iterator[Finding]:
@@ -211,7 +211,7 @@ def host_rdma_links_stable(host: Host) -> Iterator[Finding]:
     yield from judge_ports(host, "a counter of lost links", judge)
 
 
-def host_rdma_rates_equal(host: Host) -> Iterator[Finding]:
+def host_rdma_rates_differ(host: Host) -> Iterator[Finding]:
     """The active ports of equal cards run at one rate."""
     yield from judge_devices(host, lambda devices: _rates(host, devices))
 
@@ -236,7 +236,7 @@ def _rates(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
         raise Skip("no two equal ports are active")
 
 
-def host_rdma_firmware_equal(host: Host) -> Iterator[Finding]:
+def host_rdma_firmware_differs(host: Host) -> Iterator[Finding]:
     """Equal RDMA cards run the same firmware."""
     yield from judge_devices(host, lambda devices: _firmware(host, devices))
 
@@ -263,7 +263,7 @@ def _firmware(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
             )
 
 
-def host_rdma_layers_equal(host: Host) -> Iterator[Finding]:
+def host_rdma_link_layers_differ(host: Host) -> Iterator[Finding]:
     """Equal RDMA cards speak the same link layers."""
     yield from judge_devices(host, lambda devices: _layers(host, devices))
 
@@ -292,7 +292,7 @@ def _layers(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
                 )
 
 
-def host_rdma_mtu_equal(host: Host) -> Iterator[Finding]:
+def host_rdma_mtu_differs(host: Host) -> Iterator[Finding]:
     """The network interfaces of equal active RDMA ports have one MTU."""
     yield from judge_devices(host, lambda devices: _mtus(host, devices))
 
@@ -324,7 +324,7 @@ def _mtus(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
         raise Skip("no two equal RDMA ports have network interfaces that are up")
 
 
-def host_roce_v2_gids(host: Host) -> Iterator[Finding]:
+def host_roce_v2_gid_missing(host: Host) -> Iterator[Finding]:
     """Every active RDMA port on Ethernet has an address of RoCE version 2."""
 
     def judge(device: RdmaDevice, port: RdmaPort) -> Iterator[Finding]:

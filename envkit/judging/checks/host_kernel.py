@@ -26,7 +26,7 @@ _CORRECTED = re.compile(r"event severity: corrected|\bCorrected error|Machine ch
 _INTERFACE = re.compile(r"(\S+): (?:NIC )?Link (?:is )?[Dd]own")
 
 
-def host_machine_checks_free(host: Host) -> Iterator[Finding]:
+def host_machine_check_errors(host: Host) -> Iterator[Finding]:
     """The kernel log shows no uncorrected hardware error of processor or memory since boot, and few corrected ones."""
     lines = log_lines(host, "machine")
     grave = [line for line in lines if _is_uncorrected(line.text)]
@@ -56,7 +56,7 @@ def _is_uncorrected(text: str) -> bool:
     return _UNCORRECTED.search(text) is not None
 
 
-def host_kernel_oops_free(host: Host) -> Iterator[Finding]:
+def host_kernel_oops(host: Host) -> Iterator[Finding]:
     """The kernel met no fault of its own since boot (`BUG`, `Oops`, general protection fault).
 
     Those inside the NVIDIA driver have a check of their own.
@@ -73,7 +73,7 @@ def host_kernel_oops_free(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_nic_links_steady(host: Host) -> Iterator[Finding]:
+def host_nic_link_flapping(host: Host) -> Iterator[Finding]:
     """No network link went down again and again since boot."""
     found: dict[str, list[LogLine]] = {}
     for line in log_lines(host, "link down"):

@@ -32,7 +32,7 @@ _PLACES = 3  # proposal: programs that must fault at one place before the place 
 _REBOOT = "collect `nvidia-bug-report.sh`, drain the machine and reboot"
 
 
-def host_kernel_log_whole(host: Host) -> Iterator[Finding]:
+def host_kernel_log_incomplete(host: Host) -> Iterator[Finding]:
     """The kernel log can be read and reaches back to the boot."""
     log_lines(host)
     start = host.log_start.need("where the kernel log begins")
@@ -47,7 +47,7 @@ def host_kernel_log_whole(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_gpus_stay_on_bus(host: Host, facts: Facts) -> Iterator[Finding]:
+def host_gpu_lost_from_bus(host: Host, facts: Facts) -> Iterator[Finding]:
     """No GPU fell off the PCI bus since boot.
 
     Xid 79 and its kin, and the driver's sentence without a code, which some versions write alone.
@@ -68,7 +68,7 @@ def host_gpus_stay_on_bus(host: Host, facts: Facts) -> Iterator[Finding]:
             )
 
 
-def host_nvlink_log_clean(host: Host, facts: Facts) -> Iterator[Finding]:
+def host_nvlink_errors_logged(host: Host, facts: Facts) -> Iterator[Finding]:
     """The kernel log shows no Xid of NVLink or NVLink-C2C (to a Grace CPU) since boot: Xid 74, 121 and their kin."""
     need_own_gpu(host)
     for (xid, _), lines in xid_lines(host, facts, XidCategory.NVLINK, XidCategory.NVLINK5).items():
@@ -81,7 +81,7 @@ def host_nvlink_log_clean(host: Host, facts: Facts) -> Iterator[Finding]:
             yield xid_finding(host, row, mild, Severity.WARNING, "watch the link with `nvidia-smi nvlink -e`")
 
 
-def host_gsp_answers(host: Host, facts: Facts) -> Iterator[Finding]:
+def host_gsp_not_responding(host: Host, facts: Facts) -> Iterator[Finding]:
     """The GPUs' system processors answered the driver since boot (Xid 119 and 120, and timeouts without a code)."""
     need_own_gpu(host)
     coded = list(judge_xids(host, facts, XidCategory.GSP))
@@ -98,7 +98,7 @@ def host_gsp_answers(host: Host, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def host_no_recovery_asked(host: Host, facts: Facts) -> Iterator[Finding]:
+def host_gpu_recovery_requested_in_log(host: Host, facts: Facts) -> Iterator[Finding]:
     """The driver's last word in the kernel log on the recovery of each GPU is that none is needed (Xid 154)."""
     need_own_gpu(host)
     asked: list[tuple[int, str, list[LogLine], str]] = []
@@ -123,13 +123,13 @@ def host_no_recovery_asked(host: Host, facts: Facts) -> Iterator[Finding]:
 
 
 def _asks_now(host: Host, pci: str) -> bool:
-    """Whether NVML itself says that this GPU needs a recovery, of which host-no-recovery-action tells."""
+    """Whether NVML itself says that this GPU needs a recovery, of which host-gpu-recovery-action-pending tells."""
     gpus = host.nvml.value.gpus if host.nvml.value else ()
     asking = [gpu for gpu in gpus if gpu.recovery.value not in (None, "none", "unsupported")]
     return any(same_slot(gpu.pci.value or "", pci) for gpu in asking)
 
 
-def host_program_faults_scattered(host: Host) -> Iterator[Finding]:
+def host_xid_13_repeats_on_one_sm(host: Host) -> Iterator[Finding]:
     """Programs' exceptions (Xid 13) do not gather at one multiprocessor of one GPU."""
     need_own_gpu(host)
     places: dict[tuple[str, str], set[int]] = {}
@@ -151,7 +151,7 @@ def host_program_faults_scattered(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_nvswitch_log_clean(host: Host) -> Iterator[Finding]:
+def host_nvswitch_sxid_logged(host: Host) -> Iterator[Finding]:
     """The kernel log shows no SXid of an NVSwitch since boot."""
     need_own_gpu(host)
     found: dict[tuple[int, str], list[LogLine]] = {}
@@ -173,7 +173,7 @@ def host_nvswitch_log_clean(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_driver_oops_free(host: Host) -> Iterator[Finding]:
+def host_driver_kernel_oops(host: Host) -> Iterator[Finding]:
     """The kernel met no fault inside the NVIDIA driver since boot."""
     need_own_gpu(host)
     for line, place in faults(host):

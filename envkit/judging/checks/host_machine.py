@@ -23,7 +23,7 @@ _STACK_WANTED = 8 * _MIB  # the kernel's default; below it deep C++ recursion in
 _MEMLOCK_RDMA = 32 * _GIB  # Primus' node smoke test, where RDMA registers GPU buffers
 
 
-def host_shm_free(host: Host) -> Iterator[Finding]:
+def host_shm_nearly_full(host: Host) -> Iterator[Finding]:
     """Most of /dev/shm is not taken by what other processes left there."""
     size, free = host.shm.need("the size of /dev/shm"), host.shm_free.need("the room in /dev/shm")
     if free < _SHM_FREE * size:
@@ -37,7 +37,7 @@ def host_shm_free(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_limits(host: Host) -> Iterator[Finding]:
+def host_resource_limits_too_low(host: Host) -> Iterator[Finding]:
     """Resource limits allow open files, stack and locked memory."""
     limits = host.limits.need("this process's limits")
     infiniband = [device.name for device in host.infiniband.need("whether there are RDMA devices")]
@@ -78,7 +78,7 @@ def _few_files(files: Limit, via: str) -> Finding:
     )
 
 
-def host_glibc_runs_wheels(host: Host, facts: Facts) -> Iterator[Finding]:
+def host_glibc_too_old_for_torch(host: Host, facts: Facts) -> Iterator[Finding]:
     """The C library is new enough for the newest torch wheels."""
     here = Glibc(host.glibc.need("the C library"))
     tagged = [row for row in facts.torches if row.glibc is not None]
@@ -95,7 +95,7 @@ def host_glibc_runs_wheels(host: Host, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def host_gpu_known(host: Host, facts: Facts) -> Iterator[Finding]:
+def host_gpu_product_unknown(host: Host, facts: Facts) -> Iterator[Finding]:
     """The facts know each GPU's product, so that what is judged by them is judged at all."""
     need_driver(host)
     gpus = nvml_answers(host).gpus
@@ -116,7 +116,7 @@ def host_gpu_known(host: Host, facts: Facts) -> Iterator[Finding]:
             )
 
 
-def host_driver_known(host: Host, facts: Facts) -> Iterator[Finding]:
+def host_driver_branch_unknown(host: Host, facts: Facts) -> Iterator[Finding]:
     """The facts know the branch of the loaded driver."""
     need_driver(host)
     driver, via = loaded_driver(host)
@@ -133,7 +133,7 @@ def host_driver_known(host: Host, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def host_name_resolves(host: Host) -> Iterator[Finding]:
+def host_hostname_without_usable_address(host: Host) -> Iterator[Finding]:
     """The machine's own name leads to an address, on a machine of a cluster to one that others can reach."""
     seen = host.names.need("what the machine's name leads to")
     if seen.error or not seen.addresses:
@@ -160,7 +160,7 @@ def _is_loopback(address: str) -> bool:
     return address.startswith("127.") or address == "::1"
 
 
-def host_localhost_resolves(host: Host) -> Iterator[Finding]:
+def host_localhost_not_loopback(host: Host) -> Iterator[Finding]:
     """The name localhost leads to this machine alone, as `torchrun --standalone` and every local server need."""
     seen = host.names.need("what localhost leads to")
     if seen.localhost_error or not seen.localhost:

@@ -32,7 +32,7 @@ def _free(host: Host) -> tuple[int, str]:
     return free, via
 
 
-def host_memory_available(host: Host) -> Iterator[Finding]:
+def host_available_memory_low(host: Host) -> Iterator[Finding]:
     """There is memory left for a job, in the machine and in this process's control group."""
     free, via = _free(host)
     if free < _FREE_WANTED:
@@ -45,7 +45,7 @@ def host_memory_available(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_memory_for_gpus(host: Host) -> Iterator[Finding]:
+def host_memory_smaller_than_gpu_memory(host: Host) -> Iterator[Finding]:
     """The machine has at least as much memory as its GPUs together, and grants it."""
     need_gpu(host)
     sizes = [gpu.memory.need(f"the memory of GPU {gpu.index}") for gpu in nvml_answers(host).gpus]
@@ -63,7 +63,7 @@ def host_memory_for_gpus(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_memory_populated(host: Host) -> Iterator[Finding]:
+def host_numa_memory_unequal(host: Host) -> Iterator[Finding]:
     """The NUMA nodes have equal memory, so that no module of one is missing."""
     if host.processors.need("the processors").hypervisor:
         raise Skip("a guest's nodes are what its owner made them")
@@ -85,7 +85,7 @@ def host_memory_populated(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_memory_errors_free(host: Host) -> Iterator[Finding]:
+def host_system_memory_errors(host: Host) -> Iterator[Finding]:
     """The memory controllers counted no uncorrected error since boot, and few corrected ones."""
     if host.memory_errors.is_unsupported:
         raise Skip("no driver counts this machine's memory errors")
@@ -104,7 +104,7 @@ def host_memory_errors_free(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_memory_unfragmented(host: Host) -> Iterator[Finding]:
+def host_memory_fragmented(host: Host) -> Iterator[Finding]:
     """Each node has free blocks of 2 MiB."""
     if host.numa.is_unsupported:
         raise Skip("this kernel knows no NUMA nodes")
@@ -122,7 +122,7 @@ def host_memory_unfragmented(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_huge_pages_allowed(host: Host) -> Iterator[Finding]:
+def host_transparent_huge_pages_off(host: Host) -> Iterator[Finding]:
     """Programs may get transparent huge pages at least if they ask (madvise)."""
     mode, via = switch(host, "transparent_hugepage")
     if mode not in ("always", "madvise", "never"):
@@ -137,7 +137,7 @@ def host_huge_pages_allowed(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_numa_balancing_off(host: Host) -> Iterator[Finding]:
+def host_numa_balancing_on(host: Host) -> Iterator[Finding]:
     """The kernel does not move pages between the nodes of a GPU server by itself."""
     need_gpu(host)
     if all(is_workstation(gpu) for gpu in nvml_answers(host).gpus):
@@ -156,7 +156,7 @@ def host_numa_balancing_off(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_zone_reclaim_off(host: Host) -> Iterator[Finding]:
+def host_zone_reclaim_on(host: Host) -> Iterator[Finding]:
     """A node that is full takes memory of another one before it drops its cache."""
     if host.numa.is_unsupported or len(host.numa.need("the NUMA nodes")) < 2:
         raise Skip("this machine has one NUMA node")
@@ -171,7 +171,7 @@ def host_zone_reclaim_off(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_overcommit_allowed(host: Host) -> Iterator[Finding]:
+def host_memory_overcommit_off(host: Host) -> Iterator[Finding]:
     """The kernel grants address space beyond its memory, as large processes that fork need."""
     mode, via = setting(host, "vm.overcommit_memory")
     memory = host.memory.need("the memory")
@@ -187,7 +187,7 @@ def host_overcommit_allowed(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_address_space_unlimited(host: Host) -> Iterator[Finding]:
+def host_address_space_limited(host: Host) -> Iterator[Finding]:
     """No limit on address space keeps CUDA from reserving a range as large as all memories together."""
     limit = host.limits.need("this process's limits").get("as")
     if limit is None:
@@ -202,7 +202,7 @@ def host_address_space_unlimited(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_processes_allowed(host: Host) -> Iterator[Finding]:
+def host_process_limit_too_low(host: Host) -> Iterator[Finding]:
     """This process's limits and control groups allow the threads of a job."""
     limit = host.limits.need("this process's limits").get("nproc")
     group = host.control_group.need("this process's control group")
@@ -229,7 +229,7 @@ def host_processes_allowed(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_out_of_memory_unseen(host: Host) -> Iterator[Finding]:
+def host_out_of_memory_kill(host: Host) -> Iterator[Finding]:
     """The kernel killed nothing for want of memory: in this control group, or on the machine since boot."""
     group = host.control_group.need("this process's control group")
     if group.killed:

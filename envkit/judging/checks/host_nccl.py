@@ -78,7 +78,7 @@ def _wrong(message: str, severity: Severity, name: str, value: str, via: str, he
     return Finding(message, severity, name, {f"{name}={value}": via, here[0] or "nothing": here[1]}, _UNSET)
 
 
-def host_nccl_hca_exists(host: Host) -> Iterator[Finding]:
+def host_nccl_hca_invalid(host: Host) -> Iterator[Finding]:
     """NCCL_IB_HCA names RDMA devices that are here, with an active port, and no more than it says."""
     value, via = _setting(host, "NCCL_IB_HCA")
     devices = {device.name: device for device in host.infiniband.need("the RDMA devices")}
@@ -115,14 +115,14 @@ def _is_active(device: RdmaDevice) -> bool:
     return any(port.state.need(f"the state of {port_name(device, port)}") == "ACTIVE" for port in ports)
 
 
-def host_nccl_interface_exists(host: Host) -> Iterator[Finding]:
+def host_nccl_interface_unusable(host: Host) -> Iterator[Finding]:
     """NCCL_SOCKET_IFNAME leaves NCCL an interface that is up and leads to other machines."""
     value, via = _setting(host, "NCCL_SOCKET_IFNAME")
     wanted = _filter(value)
     yield from _interfaces(host, "NCCL_SOCKET_IFNAME", value, via, wanted)
 
 
-def host_gloo_interface_exists(host: Host) -> Iterator[Finding]:
+def host_gloo_interface_unusable(host: Host) -> Iterator[Finding]:
     """GLOO_SOCKET_IFNAME names interfaces that are here and up."""
     value, via = _setting(host, "GLOO_SOCKET_IFNAME")
     yield from _interfaces(host, "GLOO_SOCKET_IFNAME", value, via, _Filter(tuple(value.split(",")), False, True))
@@ -150,7 +150,7 @@ def _may_talk(item: NetInterface) -> bool:
     return item.state in ("up", "unknown")
 
 
-def host_nccl_transports_on(host: Host) -> Iterator[Finding]:
+def host_nccl_transport_disabled(host: Host) -> Iterator[Finding]:
     """No variable turns off a fast way between GPUs or machines that is here."""
     need_driver(host)
     settings = nccl_settings(host)
@@ -181,7 +181,7 @@ def _has_rdma(host: Host) -> bool:
         return False
 
 
-def host_nccl_debug_off(host: Host) -> Iterator[Finding]:
+def host_nccl_debug_left_on(host: Host) -> Iterator[Finding]:
     """NCCL does not write its log for debugging."""
     value, via = _setting(host, "NCCL_DEBUG")
     if value.upper() in ("INFO", "TRACE", "ABORT"):
@@ -194,7 +194,7 @@ def host_nccl_debug_off(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_nccl_tuning_free(host: Host) -> Iterator[Finding]:
+def host_nccl_tuning_forced(host: Host) -> Iterator[Finding]:
     """No variable holds NCCL to an algorithm, a protocol or a number of channels."""
     settings = nccl_settings(host)
     for name in _TUNING:
@@ -210,7 +210,7 @@ def host_nccl_tuning_free(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_nccl_gid_index_valid(host: Host) -> Iterator[Finding]:
+def host_nccl_gid_index_invalid(host: Host) -> Iterator[Finding]:
     """NCCL_IB_GID_INDEX names an entry of RoCE version 2 on every active port on Ethernet."""
     value, via = _setting(host, "NCCL_IB_GID_INDEX")
     if value.strip() == "-1":
@@ -237,7 +237,7 @@ def host_nccl_gid_index_valid(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_ucx_devices_exist(host: Host) -> Iterator[Finding]:
+def host_ucx_device_missing(host: Host) -> Iterator[Finding]:
     """UCX_NET_DEVICES names devices and interfaces that are here."""
     value, via = _setting(host, "UCX_NET_DEVICES")
     names = [name for name in value.removeprefix("^").split(",") if name]
@@ -256,7 +256,7 @@ def host_ucx_devices_exist(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_libfabric_provider_exists(host: Host) -> Iterator[Finding]:
+def host_libfabric_provider_unusable(host: Host) -> Iterator[Finding]:
     """FI_PROVIDER names a provider whose device is here, and RDMA of an Elastic Fabric Adapter is not turned off."""
     environment = host.environment.need("the environment")
     provider = environment.get("FI_PROVIDER", "")

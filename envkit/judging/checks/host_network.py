@@ -12,7 +12,7 @@ from envkit.subjects import Host
 _MBIT_LEAST = 1000
 
 
-def host_bonds_complete(host: Host) -> Iterator[Finding]:
+def host_bond_member_link_down(host: Host) -> Iterator[Finding]:
     """Every member of a bond has its link."""
     bonds = [item for item in host.network.need("the network interfaces") if item.members]
     if not bonds:
@@ -31,7 +31,7 @@ def host_bonds_complete(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_default_interface_fast(host: Host) -> Iterator[Finding]:
+def host_default_interface_slow(host: Host) -> Iterator[Finding]:
     """The interface of the default route runs at 1 Gb/s or more."""
     interfaces = host.network.need("the network interfaces")
     told = [item for item in interfaces if item.default and not item.speed.is_unsupported]

@@ -44,7 +44,7 @@ def _switched(gpu: Gpu) -> bool:
     return any(link.active and link.remote == "switch" for link in gpu.links.value or ())
 
 
-def host_peer_access(host: Host) -> Iterator[Finding]:
+def host_gpu_peer_access_unavailable(host: Host) -> Iterator[Finding]:
     """The driver lets GPUs read each other's memory."""
 
     def judge(gpu: Gpu) -> Iterator[Finding]:
@@ -84,7 +84,7 @@ def _fabric(gpu: Gpu) -> Fabric:
 
 
 @of_each_gpu
-def host_fabric_registered(gpu: Gpu) -> Iterator[Finding]:
+def host_fabric_gpu_not_registered(gpu: Gpu) -> Iterator[Finding]:
     """Every GPU that belongs to an NVLink fabric is registered in it."""
     fabric = _fabric(gpu)
     if fabric.state == "completed" and not fabric.status:
@@ -99,7 +99,7 @@ def host_fabric_registered(gpu: Gpu) -> Iterator[Finding]:
     )
 
 
-def host_fabric_of_one_clique(host: Host) -> Iterator[Finding]:
+def host_fabric_clique_mismatch(host: Host) -> Iterator[Finding]:
     """All GPUs that are registered in an NVLink fabric are in one cluster and clique."""
     need_driver(host)
     cliques: dict[tuple[str, int], list[int]] = {}
@@ -109,7 +109,7 @@ def host_fabric_of_one_clique(host: Host) -> Iterator[Finding]:
             fabric = _fabric(gpu)
         except Skip:
             continue
-        if fabric.state == "completed":  # another state is host-fabric-registered's
+        if fabric.state == "completed":  # another state is host-fabric-gpu-not-registered's
             cliques.setdefault((fabric.cluster, fabric.clique), []).append(gpu.index)
             via = gpu.fabric.via
     if sum(map(len, cliques.values())) < 2:
@@ -130,7 +130,7 @@ def host_fabric_of_one_clique(host: Host) -> Iterator[Finding]:
 
 
 @of_each_gpu
-def host_fabric_healthy(gpu: Gpu) -> Iterator[Finding]:
+def host_fabric_unhealthy(gpu: Gpu) -> Iterator[Finding]:
     """The driver knows of no trouble with the way from a GPU into its NVLink fabric."""
     health = _fabric(gpu).health
     if all(said == "not supported" for said in health.values()):
@@ -149,7 +149,7 @@ def host_fabric_healthy(gpu: Gpu) -> Iterator[Finding]:
         )
 
 
-def host_nvlinks_up(host: Host) -> Iterator[Finding]:
+def host_nvlink_down(host: Host) -> Iterator[Finding]:
     """Every NVLink that leads somewhere is up."""
     need_driver(host)
     most: Counter[str] = Counter()
@@ -188,7 +188,7 @@ def _numbers(links: list[int]) -> str:
     return ", ".join(map(str, links))
 
 
-def host_nvlink_speed_full(host: Host) -> Iterator[Finding]:
+def host_nvlink_speed_reduced(host: Host) -> Iterator[Finding]:
     """Every NVLink that is up runs as fast as the fastest of GPUs of its kind, and to a switch at 25 GB/s or more."""
     need_driver(host)
     fastest: Counter[str] = Counter()
@@ -216,7 +216,7 @@ def host_nvlink_speed_full(host: Host) -> Iterator[Finding]:
 
 
 @of_each_gpu
-def host_nvlink_errors_none(gpu: Gpu) -> Iterator[Finding]:
+def host_nvlink_errors_counted(gpu: Gpu) -> Iterator[Finding]:
     """No NVLink counted an error since the driver was loaded, but for a few flawed packets."""
     links = _links(gpu)
     if not any(link.errors for link in links if link.active):
@@ -240,7 +240,7 @@ def host_nvlink_errors_none(gpu: Gpu) -> Iterator[Finding]:
 
 
 @of_each_product
-def host_nvlinks_alike(product: str, gpus: list[Gpu]) -> Iterator[Finding]:
+def host_nvlinks_differ_between_gpus(product: str, gpus: list[Gpu]) -> Iterator[Finding]:
     """The NVLinks of GPUs of one product speak one version of NVLink and lead all of them to like partners."""
     seen: dict[str, list[int]] = {}
     for gpu in gpus:

@@ -31,7 +31,7 @@ def _check(address: str) -> str:
     return f"check it with `lspci -vv -s {address} | grep Lnk`"
 
 
-def host_pci_path_full(host: Host) -> Iterator[Finding]:
+def host_pci_upstream_link_degraded(host: Host) -> Iterator[Finding]:
     """Every link above a GPU's own runs at what both its ends can do.
 
     Links between switches and root ports do not slow down when idle; the GPU's own link does, and is NVML's matter.
@@ -67,7 +67,7 @@ def host_pci_path_full(host: Host) -> Iterator[Finding]:
         raise Skip("no GPU here is behind a PCI Express switch")
 
 
-def host_gpu_slots_wide(host: Host) -> Iterator[Finding]:
+def host_gpu_slot_too_narrow(host: Host) -> Iterator[Finding]:
     """Every GPU's slot has as many lanes as the GPU."""
     need_bare_metal(host)
     gpus = kinds(host, "gpu")
@@ -88,7 +88,7 @@ def host_gpu_slots_wide(host: Host) -> Iterator[Finding]:
     yield from judge_devices(gpus, "the link", lambda gpu: gpu.link, judge)
 
 
-def host_nic_link_full(host: Host) -> Iterator[Finding]:
+def host_nic_pcie_link_degraded(host: Host) -> Iterator[Finding]:
     """Every fast network adapter's link runs at what adapter and slot can do."""
     need_bare_metal(host)
     nics = [nic for nic in kinds(host, "nic", "ib") if nic.link.value is None or nic.link.value.most_speed >= _FAST]
@@ -109,7 +109,7 @@ def host_nic_link_full(host: Host) -> Iterator[Finding]:
     yield from judge_devices(nics, "the link", lambda nic: nic.link, judge)
 
 
-def host_gpu_slots_alike(host: Host) -> Iterator[Finding]:
+def host_gpu_slots_differ(host: Host) -> Iterator[Finding]:
     """GPUs of one product sit in slots of one speed and width."""
     need_bare_metal(host)
     found: dict[str, dict[str, list[str]]] = {}
@@ -134,7 +134,7 @@ def host_gpu_slots_alike(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_pci_errors_corrected(host: Host) -> Iterator[Finding]:
+def host_pci_uncorrected_errors(host: Host) -> Iterator[Finding]:
     """No uncorrected PCI Express error since boot on the paths to GPUs and network adapters.
 
     A fatal one is an error, another one a warning: some are made while the bus is looked through.
@@ -154,7 +154,7 @@ def host_pci_errors_corrected(host: Host) -> Iterator[Finding]:
     yield from judge_devices(ends + bridges(host, ends), "PCI Express errors", lambda device: device.aer, judge)
 
 
-def host_pci_corrections_few(host: Host) -> Iterator[Finding]:
+def host_pci_many_corrected_errors(host: Host) -> Iterator[Finding]:
     """Few corrected PCI Express errors since boot on the paths to GPUs and network adapters."""
     ends = kinds(host, "gpu", "nvswitch", "nic", "ib")
 
@@ -180,7 +180,7 @@ def _peers(host: Host) -> list[PciDevice]:
     return ends
 
 
-def host_acs_redirect_off(host: Host) -> Iterator[Finding]:
+def host_acs_redirect_on(host: Host) -> Iterator[Finding]:
     """No bridge above GPUs sends what devices say to each other up to the processor (ACS redirection)."""
     ends = _peers(host)
     found = bridges(host, ends)
@@ -201,7 +201,7 @@ def host_acs_redirect_off(host: Host) -> Iterator[Finding]:
     yield from judge_devices(found, "ACS", lambda bridge: bridge.redirects, judge)
 
 
-def host_iommu_passes_through(host: Host) -> Iterator[Finding]:
+def host_iommu_not_in_passthrough(host: Host) -> Iterator[Finding]:
     """On x86 bare metal the IOMMU does not translate what GPUs and RDMA adapters send to each other."""
     ends = _peers(host)
     ends = [end for end in ends if (path := above(host, end)) and path[-1].vendor in _X86]
@@ -221,7 +221,7 @@ def host_iommu_passes_through(host: Host) -> Iterator[Finding]:
     yield from judge_devices(ends, "the IOMMU group", lambda end: end.iommu, judge)
 
 
-def host_gpu_payload_full(host: Host) -> Iterator[Finding]:
+def host_gpu_pcie_payload_too_small(host: Host) -> Iterator[Finding]:
     """Every GPU sends PCI Express packets as large as GPU and slot can take.
 
     Sizes above 256 bytes are not asked for, as few root ports take them.
@@ -250,7 +250,7 @@ def _most_payload(bridge: PciDevice) -> int:
     return bridge.payload.need(f"the packet size of bridge {bridge.address}").most_payload
 
 
-def host_nic_reads_large(host: Host) -> Iterator[Finding]:
+def host_nic_max_read_request_too_small(host: Host) -> Iterator[Finding]:
     """Every adapter for RDMA asks for at least 512 bytes in one read."""
     need_bare_metal(host)
     nics = rdma(host)
@@ -270,7 +270,7 @@ def host_nic_reads_large(host: Host) -> Iterator[Finding]:
     yield from judge_devices(nics, "the size of its reads", lambda nic: nic.payload, judge)
 
 
-def host_gpu_numa_known(host: Host) -> Iterator[Finding]:
+def host_gpu_numa_node_unknown(host: Host) -> Iterator[Finding]:
     """On a machine with several NUMA nodes the firmware says to which one each GPU belongs."""
     need_bare_metal(host)
     gpus = kinds(host, "gpu")
@@ -295,7 +295,7 @@ def _nodes(devices: list[PciDevice]) -> Counter[int]:
     return Counter(device.numa.need(f"the NUMA node of {named(device)}") for device in devices)
 
 
-def host_gpus_spread_evenly(host: Host) -> Iterator[Finding]:
+def host_gpus_unbalanced_across_numa(host: Host) -> Iterator[Finding]:
     """The NUMA nodes that have GPUs have as many each, give or take one."""
     need_bare_metal(host)
     gpus = kinds(host, "gpu")
@@ -316,7 +316,7 @@ def host_gpus_spread_evenly(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_nic_near_gpus(host: Host) -> Iterator[Finding]:
+def host_gpu_numa_node_without_nic(host: Host) -> Iterator[Finding]:
     """Every NUMA node that has GPUs has an adapter for RDMA too, where there are enough of them."""
     need_bare_metal(host)
     gpus, nics = kinds(host, "gpu"), rdma(host)
@@ -337,7 +337,7 @@ def host_nic_near_gpus(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_gpu_nic_pairs_even(host: Host) -> Iterator[Finding]:
+def host_gpu_without_nic_on_pcie_switch(host: Host) -> Iterator[Finding]:
     """If some GPUs share a PCI Express switch with an adapter for RDMA, all do."""
     need_bare_metal(host)
     gpus, nics = kinds(host, "gpu"), rdma(host)
@@ -358,7 +358,7 @@ def host_gpu_nic_pairs_even(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_gpu_bars_assigned(host: Host) -> Iterator[Finding]:
+def host_gpu_bar_not_assigned(host: Host) -> Iterator[Finding]:
     """Every window through which the processor sees a GPU or NVSwitch got an address (flag IORESOURCE_UNSET)."""
 
     def judge(device: PciDevice, without: tuple[int, ...]) -> Iterator[Finding]:
@@ -375,7 +375,7 @@ def host_gpu_bars_assigned(host: Host) -> Iterator[Finding]:
     yield from judge_devices(devices, "the windows", lambda device: device.unassigned, judge)
 
 
-def host_pci_devices_answer(host: Host) -> Iterator[Finding]:
+def host_pci_device_not_responding(host: Host) -> Iterator[Finding]:
     """The configuration space of every GPU, NVSwitch and network adapter answers with more than ones."""
     devices = kinds(host, "gpu", "nvswitch", "nic", "ib")
     awake = [device for device in devices if device.power.value != "suspended"]
@@ -395,7 +395,7 @@ def host_pci_devices_answer(host: Host) -> Iterator[Finding]:
     yield from judge_devices(awake, "the configuration space", lambda device: device.answers, judge)
 
 
-def host_gpu_wakes(host: Host) -> Iterator[Finding]:
+def host_gpu_suspended_or_failed_to_wake(host: Host) -> Iterator[Finding]:
     """No GPU failed to go to sleep or to wake up (runtime power management)."""
     gpus = kinds(host, "gpu")
 

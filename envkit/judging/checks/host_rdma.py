@@ -20,7 +20,7 @@ _DMABUF_KERNEL = (5, 12)
 _CONSUMER = re.compile(r"GeForce|TITAN")  # NVIDIA GPUDirect RDMA documentation: not on these
 
 
-def host_rdma_cards_driven(host: Host) -> Iterator[Finding]:
+def host_rdma_card_without_driver(host: Host) -> Iterator[Finding]:
     """Every InfiniBand card and Elastic Fabric Adapter has become an RDMA device."""
     cards = own_cards(host, "infiniband") + own_cards(host, "efa")
     if not cards:
@@ -47,7 +47,7 @@ def host_rdma_cards_driven(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_rdma_device_nodes(host: Host) -> Iterator[Finding]:
+def host_rdma_device_nodes_not_accessible(host: Host) -> Iterator[Finding]:
     """Programs can open every RDMA device."""
     yield from judge_devices(host, _nodes)
 
@@ -69,7 +69,7 @@ def _nodes(devices: list[RdmaDevice]) -> Iterator[Finding]:
             )
 
 
-def host_gpudirect_rdma(host: Host) -> Iterator[Finding]:
+def host_gpudirect_rdma_unavailable(host: Host) -> Iterator[Finding]:
     """Network cards can reach GPU memory: by nvidia_peermem, or by DMA-BUF with the open driver."""
     need_driver(host)
     if all(device.driver == "efa" for device in rdma_devices(host)):
@@ -102,7 +102,7 @@ def host_gpudirect_rdma(host: Host) -> Iterator[Finding]:
     )
 
 
-def host_gdrcopy_usable(host: Host) -> Iterator[Finding]:
+def host_gdrcopy_unusable(host: Host) -> Iterator[Finding]:
     """GDRCopy can be used where it is wanted: by NCCL_GDRCOPY_ENABLE, by UCX_TLS, or because its node is there."""
     need_driver(host)
     wishes = []
@@ -128,7 +128,7 @@ def host_gdrcopy_usable(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_gds_ready(host: Host) -> Iterator[Finding]:
+def host_gpudirect_storage_not_ready(host: Host) -> Iterator[Finding]:
     """cuFile's configuration can be read, and GPUDirect Storage is there if it forbids to do without."""
     need_driver(host)
     cufile = host.cufile.need("cuFile's configuration")
@@ -156,7 +156,7 @@ def host_gds_ready(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_ibgda_mapped(host: Host) -> Iterator[Finding]:
+def host_ibgda_peer_mapping_off(host: Host) -> Iterator[Finding]:
     """The driver maps network cards for GPUs where NVSHMEM shall ring their doorbells itself."""
     need_driver(host)
     wish = host.environment.need("the environment").get("NVSHMEM_IB_ENABLE_IBGDA", "").lower()

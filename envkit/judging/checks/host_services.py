@@ -30,12 +30,12 @@ def _agent_down(name: str, unit: Service) -> bool:
     return name in _SCHEDULERS and unit.enabled.startswith("enabled") and unit.active not in ("active", "reloading")
 
 
-def host_services_well(host: Host) -> Iterator[Finding]:
+def host_service_failed_or_restarting(host: Host) -> Iterator[Finding]:
     """None of the services that jobs depend on has failed or starts again and again."""
     units = _units(host, *_ENGINES, *_SCHEDULERS, *_REST, *_TIME)
     for name, unit in units.items():
         if _agent_down(name, unit):
-            continue  # of which host-scheduler-runs tells
+            continue  # of which host-scheduler-agent-not-running tells
         if unit.active == "failed" or unit.restarts >= _RESTARTS_MANY:
             what = "has failed" if unit.active == "failed" else f"is {unit.active}"
             yield Finding(
@@ -48,7 +48,7 @@ def host_services_well(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_scheduler_runs(host: Host) -> Iterator[Finding]:
+def host_scheduler_agent_not_running(host: Host) -> Iterator[Finding]:
     """The scheduler's agent that shall run on this machine runs; one that is not enabled is somebody's choice."""
     units = {name: unit for name, unit in _units(host, *_SCHEDULERS).items() if unit.enabled.startswith("enabled")}
     if not units:
@@ -65,7 +65,7 @@ def host_scheduler_runs(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_one_time_service(host: Host) -> Iterator[Finding]:
+def host_multiple_time_daemons(host: Host) -> Iterator[Finding]:
     """No two services set the clock at once."""
     running = [name for name, unit in _units(host, *_TIME).items() if unit.active == "active"]
     if len(running) > 1:

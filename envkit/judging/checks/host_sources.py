@@ -10,7 +10,7 @@ from envkit.model import Finding, Observed, Reason, Unknown
 from envkit.subjects import Host
 
 
-def host_sources_answer(host: Host) -> Iterator[Finding]:
+def host_source_not_read(host: Host) -> Iterator[Finding]:
     """Every source of the machine was read, and none hung.
 
     A source that hangs or kills its reader is a finding; one that could not be read for another reason leaves the

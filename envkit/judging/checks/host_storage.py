@@ -21,7 +21,7 @@ def _percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.0f} %" if whole else "0 %"
 
 
-def host_disk_free(host: Host) -> Iterator[Finding]:
+def host_disk_space_low(host: Host) -> Iterator[Finding]:
     """There is room for images and temporary files."""
     yield from _each_disk(host, _room)
 
@@ -54,7 +54,7 @@ def _each_disk(host: Host, judge: Callable[[Disk], Iterator[Finding]]) -> Iterat
     yield from gathered(disks, judge, lambda disk: disk.path, doubt)
 
 
-def host_inodes_free(host: Host) -> Iterator[Finding]:
+def host_inodes_low(host: Host) -> Iterator[Finding]:
     """There are inodes left for images and temporary files."""
 
     def judge(disk: Disk) -> Iterator[Finding]:
@@ -73,7 +73,7 @@ def host_inodes_free(host: Host) -> Iterator[Finding]:
     yield from _each_disk(host, judge)
 
 
-def host_disks_writable(host: Host) -> Iterator[Finding]:
+def host_disk_read_only(host: Host) -> Iterator[Finding]:
     """The file systems for images and temporary files can be written to."""
 
     def judge(disk: Disk) -> Iterator[Finding]:
@@ -90,7 +90,7 @@ def host_disks_writable(host: Host) -> Iterator[Finding]:
     yield from _each_disk(host, judge)
 
 
-def host_temporary_runs_programs(host: Host) -> Iterator[Finding]:
+def host_temporary_directory_noexec(host: Host) -> Iterator[Finding]:
     """Libraries that are built into the temporary directory can be loaded from there."""
 
     def judge(disk: Disk) -> Iterator[Finding]:
@@ -107,7 +107,7 @@ def host_temporary_runs_programs(host: Host) -> Iterator[Finding]:
     yield from _each_disk(host, judge)
 
 
-def host_file_systems_intact(host: Host) -> Iterator[Finding]:
+def host_file_system_errors(host: Host) -> Iterator[Finding]:
     """No file system on a drive met an error.
 
     In a container a directory of a file system that is meant to be read-only looks the same.
@@ -137,7 +137,7 @@ def host_file_systems_intact(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_raid_whole(host: Host) -> Iterator[Finding]:
+def host_raid_degraded(host: Host) -> Iterator[Finding]:
     """Each software RAID array runs with all its members."""
     arrays = host.raids.need("the RAID arrays")
     if not arrays:
@@ -160,7 +160,7 @@ def host_raid_whole(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_nvme_live(host: Host) -> Iterator[Finding]:
+def host_nvme_controller_not_live(host: Host) -> Iterator[Finding]:
     """Each NVMe drive's controller is live."""
     drives = host.nvme_drives.need("the NVMe drives")
     if not drives:
@@ -177,7 +177,7 @@ def host_nvme_live(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_remote_mounts_answer(host: Host) -> Iterator[Finding]:
+def host_remote_mount_not_responding(host: Host) -> Iterator[Finding]:
     """The file systems of other machines answer."""
     mounts = host.remote_mounts.need("the mounts of other machines' files")
     judged = [mount for mount in mounts if not (mount.ended == "error" and mount.detail == "permission denied")]
@@ -195,7 +195,7 @@ def host_remote_mounts_answer(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_lustre_healthy(host: Host) -> Iterator[Finding]:
+def host_lustre_unhealthy(host: Host) -> Iterator[Finding]:
     """Lustre calls itself healthy."""
     if host.lustre.is_unsupported:
         raise Skip("Lustre is not loaded")

@@ -40,7 +40,7 @@ def _config(host: Host) -> ToolkitConfig:
     return config
 
 
-def host_toolkit_installed(host: Host) -> Iterator[Finding]:
+def host_toolkit_missing(host: Host) -> Iterator[Finding]:
     """The NVIDIA Container Toolkit is installed."""
     need_gpu(host)
     need_docker_installed(host)
@@ -62,7 +62,7 @@ def host_toolkit_installed(host: Host) -> Iterator[Finding]:
     )
 
 
-def host_toolkit_complete(host: Host) -> Iterator[Finding]:
+def host_toolkit_incomplete(host: Host) -> Iterator[Finding]:
     """The toolkit's programs find the programs that they call."""
     programs = _toolkit(host).programs
     calls = [(_HOOK, ("nvidia-container-cli",)), ("nvidia-container-runtime", ("nvidia-cdi-hook", "nvidia-ctk"))]
@@ -77,7 +77,7 @@ def host_toolkit_complete(host: Host) -> Iterator[Finding]:
             )
 
 
-def host_toolkit_packages_agree(host: Host) -> Iterator[Finding]:
+def host_toolkit_packages_mixed_versions(host: Host) -> Iterator[Finding]:
     """The toolkit's four packages have one version."""
     need_gpu(host)
     installed = packages(host)
@@ -95,7 +95,7 @@ def host_toolkit_packages_agree(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_toolkit_no_known_fault(host: Host, facts: Facts) -> Iterator[Finding]:
+def host_toolkit_vulnerable(host: Host, facts: Facts) -> Iterator[Finding]:
     """The toolkit's version has no vulnerability that NVIDIA published."""
     said = _toolkit(host).version.need("the toolkit's version")
     found = re.match(r"[0-9]+(\.[0-9]+)+", said)
@@ -119,7 +119,7 @@ def host_toolkit_no_known_fault(host: Host, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def host_toolkit_config_valid(host: Host) -> Iterator[Finding]:
+def host_toolkit_config_invalid(host: Host) -> Iterator[Finding]:
     """The toolkit's config.toml can be used, and what it names is there."""
     toolkit = _toolkit(host)
     config = host.toolkit_config.need("the toolkit's configuration")
@@ -165,7 +165,7 @@ def host_toolkit_config_valid(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_toolkit_mode_fits(host: Host) -> Iterator[Finding]:
+def host_toolkit_mode_unsuitable(host: Host) -> Iterator[Finding]:
     """The toolkit's runtime is in a mode that fits this machine."""
     _toolkit(host)
     config = _config(host)
@@ -196,7 +196,7 @@ def host_toolkit_mode_fits(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_toolkit_cgroups_fit(host: Host) -> Iterator[Finding]:
+def host_toolkit_no_cgroups_wrong(host: Host) -> Iterator[Finding]:
     """The toolkit's no-cgroups fits the engine: on for rootless Docker, off for all others.
 
     Left on, a container gets the GPU's files and may not open them; left off, a rootless container does not start.
@@ -223,7 +223,7 @@ def host_toolkit_cgroups_fit(host: Host) -> Iterator[Finding]:
     )
 
 
-def host_toolkit_logs_off(host: Host) -> Iterator[Finding]:
+def host_toolkit_debug_logs_on(host: Host) -> Iterator[Finding]:
     """The toolkit writes no debug logs."""
     _toolkit(host)
     config = _config(host)
@@ -238,7 +238,7 @@ def host_toolkit_logs_off(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_toolkit_hands_out_gpus(host: Host) -> Iterator[Finding]:
+def host_toolkit_denies_unprivileged_gpus(host: Host) -> Iterator[Finding]:
     """The toolkit gives GPUs to containers without privileges."""
     _toolkit(host)
     config = _config(host)
@@ -257,7 +257,7 @@ def host_toolkit_hands_out_gpus(host: Host) -> Iterator[Finding]:
     )
 
 
-def host_nvidia_docker_gone(host: Host) -> Iterator[Finding]:
+def host_obsolete_nvidia_docker(host: Host) -> Iterator[Finding]:
     """The old wrapper nvidia-docker is not installed beside the toolkit."""
     need_gpu(host)
     installed = packages(host)

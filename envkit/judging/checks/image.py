@@ -38,7 +38,7 @@ from envkit.subjects.image import NO_RECORD, Binding, ImportState, Library, Over
 from envkit.versions import Cuda, Cudnn, Nccl, Sm
 
 
-def image_torch_importable(image: Image) -> Iterator[Finding]:
+def image_torch_import_fails(image: Image) -> Iterator[Finding]:
     """``import torch`` ends well in a process with the image's own environment."""
     ended = torch_ended(image)
     if ended.state is ImportState.DONE:
@@ -95,7 +95,7 @@ def _other_build(image: Image, build: TorchBuild, promise: Promise) -> Iterator[
         )
 
 
-def image_torch_not_promised(image: Image) -> Iterator[Finding]:
+def image_torch_differs_from_lock(image: Image) -> Iterator[Finding]:
     """The torch that runs is the promised release, built for the promised CUDA, and the locked wheel's own."""
     promise = promise_of(image)
     if not promise.torch:
@@ -123,7 +123,7 @@ def image_torch_not_promised(image: Image) -> Iterator[Finding]:
         )
 
 
-def image_cudart_not_build(image: Image) -> Iterator[Finding]:
+def image_cudart_mismatch(image: Image) -> Iterator[Finding]:
     """The CUDA runtime that torch binds has the major it was built with, and no older minor."""
     build = cuda_build(image)
     wanted = Cuda(build.cuda).upto(2)
@@ -396,7 +396,7 @@ def image_wheels_not_locked(image: Image | Audit) -> Iterator[Finding]:
             )
 
 
-def image_lock_leaves_open(image: Image | Audit) -> Iterator[Finding]:
+def image_lock_not_fully_pinned(image: Image | Audit) -> Iterator[Finding]:
     """The lock of the image pins its base and its Debian packages, so that another build gets the same."""
     promise = promise_of(image)
     if promise.unpinned is None:
@@ -419,7 +419,7 @@ def _same_version(one: str, other: str) -> bool:
         return one == other
 
 
-def image_torch_requires_unmet(image: Image | Audit) -> Iterator[Finding]:
+def image_torch_requirement_not_met(image: Image | Audit) -> Iterator[Finding]:
     """The NVIDIA wheels and triton are those that torch's own METADATA asks for."""
     if wheel_of(image, "torch") is None:
         raise Skip("no distribution named torch is installed")

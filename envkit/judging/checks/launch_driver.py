@@ -103,7 +103,7 @@ def _short(text: str) -> str:
     return f"{first} or {some(count, 'other alternative')}" if count else first
 
 
-def launch_requirement_met(launch: Launch) -> Iterator[Finding]:
+def launch_image_requirement_not_met(launch: Launch) -> Iterator[Finding]:
     """Every GPU that the job gets meets what the image requires by NVIDIA_REQUIRE_*."""
     if disabled(variables(launch)):
         raise Skip(f"{_DISABLE} turns the requirements off")
@@ -127,7 +127,7 @@ def launch_requirement_met(launch: Launch) -> Iterator[Finding]:
         yield Finding(str(nonsense), where="CUDA_VERSION", evidence=said(launch, "CUDA_VERSION"), fix="mend the image")
 
 
-def launch_requirement_not_disabled(launch: Launch) -> Iterator[Finding]:
+def launch_image_requirement_disabled(launch: Launch) -> Iterator[Finding]:
     """Nothing turns the image's requirements off."""
     wanted(launch)
     if not disabled(variables(launch)):
@@ -221,7 +221,7 @@ def _bridges(launch: Launch, facts: Facts, cuda: Cuda, driver: Driver) -> list[C
     return fitting
 
 
-def launch_driver_runs_cuda(launch: Launch, facts: Facts) -> Iterator[Finding]:
+def launch_driver_too_old_for_cuda(launch: Launch, facts: Facts) -> Iterator[Finding]:
     """The machine's driver, or a compat library of the image that fits it, speaks the CUDA major the image needs."""
     cuda, what, via = _needed(launch)
     speaks, driver, evidence = _spoken(launch)
@@ -241,7 +241,7 @@ def launch_driver_runs_cuda(launch: Launch, facts: Facts) -> Iterator[Finding]:
     )
 
 
-def launch_compat_taken_up(launch: Launch, facts: Facts) -> Iterator[Finding]:
+def launch_compat_library_unused(launch: Launch, facts: Facts) -> Iterator[Finding]:
     """The compat library that the launch needs will be used: the toolkit finds exactly one, or ld.so searches it."""
     cuda, _, _ = _needed(launch)
     speaks, driver, evidence = _spoken(launch)
@@ -267,7 +267,7 @@ def launch_compat_taken_up(launch: Launch, facts: Facts) -> Iterator[Finding]:
     )
 
 
-def launch_compat_fits(launch: Launch, facts: Facts) -> Iterator[Finding]:
+def launch_compat_library_incompatible(launch: Launch, facts: Facts) -> Iterator[Finding]:
     """A compat library that ld.so would find first runs on this driver and these GPUs."""
     wanted(launch)
     need_driver(launch.host)
@@ -292,7 +292,7 @@ def launch_compat_fits(launch: Launch, facts: Facts) -> Iterator[Finding]:
             )
 
 
-def launch_driver_as_new_as_cuda(launch: Launch, facts: Facts) -> Iterator[Finding]:
+def launch_minor_compat_in_use(launch: Launch, facts: Facts) -> Iterator[Finding]:
     """The driver is as new as the image's CUDA, so that nothing rests on minor-version compatibility."""
     cuda, what, via = _needed(launch)
     speaks, driver, evidence = _spoken(launch)
@@ -323,7 +323,7 @@ def _code(launch: Launch) -> Iterator[tuple[str, list[Sm], list[Sm], str]]:
             yield one.path, list(map(Sm.parse, one.sass)), list(map(Sm.parse, one.ptx)), one.built_with
 
 
-def launch_code_for_gpus(launch: Launch, facts: Facts) -> Iterator[Finding]:
+def launch_arch_not_covered(launch: Launch, facts: Facts) -> Iterator[Finding]:
     """torch and every extension have machine code, or PTX, for every GPU that the job gets."""
     gpus, doubt = sms_of(some_given(launch))
     tegra = {row.sm for row in facts.archs if row.tegra}
@@ -346,7 +346,7 @@ def launch_code_for_gpus(launch: Launch, facts: Facts) -> Iterator[Finding]:
         raise Unknown(doubt)
 
 
-def launch_ptx_compiles(launch: Launch, facts: Facts) -> Iterator[Finding]:
+def launch_ptx_newer_than_driver(launch: Launch, facts: Facts) -> Iterator[Finding]:
     """Where a GPU has only PTX to run on, the driver compiles that PTX."""
     gpus, doubt = sms_of(some_given(launch))
     speaks, driver, evidence = _spoken(launch)
@@ -378,7 +378,7 @@ def launch_ptx_compiles(launch: Launch, facts: Facts) -> Iterator[Finding]:
         raise Unknown(doubt)
 
 
-def launch_torch_has_cuda(launch: Launch) -> Iterator[Finding]:
+def launch_torch_without_cuda(launch: Launch) -> Iterator[Finding]:
     """The image's torch is built with CUDA, where the job gets GPUs."""
     names = wanted(launch)
     torch = torch_of(launch)
@@ -393,7 +393,7 @@ def launch_torch_has_cuda(launch: Launch) -> Iterator[Finding]:
         )
 
 
-def launch_driver_not_in_image(launch: Launch) -> Iterator[Finding]:
+def launch_driver_in_image(launch: Launch) -> Iterator[Finding]:
     """No driver library of the image is searched beside the machine's."""
     wanted(launch)
     need_driver(launch.host)
@@ -410,7 +410,7 @@ def launch_driver_not_in_image(launch: Launch) -> Iterator[Finding]:
         )
 
 
-def launch_no_stubs_searched(launch: Launch) -> Iterator[Finding]:
+def launch_driver_stub_on_search_path(launch: Launch) -> Iterator[Finding]:
     """No stub of the driver's libraries is searched by the job."""
     wanted(launch)
     files = image(launch).drivers.need("the driver's libraries in the image")
@@ -424,7 +424,7 @@ def launch_no_stubs_searched(launch: Launch) -> Iterator[Finding]:
         )
 
 
-def launch_platform_fits(launch: Launch) -> Iterator[Finding]:
+def launch_platform_mismatch(launch: Launch) -> Iterator[Finding]:
     """The image is made for this machine's processor."""
     made = image(launch).platform.need("the image's architecture")
     here = launch.host.architecture.need("this machine's processor")
@@ -437,7 +437,7 @@ def launch_platform_fits(launch: Launch) -> Iterator[Finding]:
         )
 
 
-def launch_gpus_promised(launch: Launch) -> Iterator[Finding]:
+def launch_gpu_not_in_lock(launch: Launch) -> Iterator[Finding]:
     """Every GPU that the job gets is one that the image was locked for."""
     promised = promised_gpus(launch)
     gpus, doubt = sms_of(some_given(launch))

@@ -36,7 +36,7 @@ _BOOLEANS = {"expandable_segments", "release_lock_on_cudamalloc", "pinned_use_cu
 _SPLIT_LEAST = 20  # MiB: kLargeBuffer of the caching allocator, which max_split_size_mb must exceed
 
 
-def launch_allocator_options_valid(launch: Launch) -> Iterator[Finding]:
+def launch_allocator_settings_invalid(launch: Launch) -> Iterator[Finding]:
     """The options of torch's allocator are such as torch takes."""
     env = variables(launch)
     found = {name: env[name] for name in _ALLOCATOR if env.get(name)}
@@ -74,11 +74,11 @@ def _refused(option: str) -> tuple[str, Severity]:
     return "", Severity.NOTE
 
 
-def launch_debugging_off(launch: Launch) -> Iterator[Finding]:
+def launch_debug_variables_left_on(launch: Launch) -> Iterator[Finding]:
     """No variable that serves to find faults is on in the job."""
     env = variables(launch)
     for name, left in LEFT_ON.items():
-        # what turns NCCL's transports off is launch-nccl-transports-on's
+        # what turns NCCL's transports off is launch-nccl-transport-disabled's
         if name in env and left.on(env[name]) and not name.startswith("NCCL_"):
             yield Finding(
                 f"{name} is `{env[name]}`: {left.costs}",
@@ -89,7 +89,7 @@ def launch_debugging_off(launch: Launch) -> Iterator[Finding]:
             )
 
 
-def launch_library_path_kept(launch: Launch) -> Iterator[Finding]:
+def launch_library_path_replaced(launch: Launch) -> Iterator[Finding]:
     """The job's LD_LIBRARY_PATH keeps what the image's had, and names directories that are there."""
     env = variables(launch)
     before = launch.job.replaced.need("what the job replaces").get("LD_LIBRARY_PATH", "")
@@ -128,7 +128,7 @@ def launch_library_path_kept(launch: Launch) -> Iterator[Finding]:
             )
 
 
-def launch_preloads_present(launch: Launch) -> Iterator[Finding]:
+def launch_preload_library_missing(launch: Launch) -> Iterator[Finding]:
     """Every library of LD_PRELOAD is in the image or under a mount."""
     words = [posixpath.normpath(one) for one in re.split("[: ]+", variables(launch).get("LD_PRELOAD", "")) if one]
     if not words:
@@ -152,7 +152,7 @@ def launch_preloads_present(launch: Launch) -> Iterator[Finding]:
         raise Unknown(f"where {', '.join(doubts)} of LD_PRELOAD comes from was not followed")
 
 
-def launch_arch_list_covers_gpus(launch: Launch) -> Iterator[Finding]:
+def launch_arch_list_misses_gpu(launch: Launch) -> Iterator[Finding]:
     """TORCH_CUDA_ARCH_LIST, where it is set, names the GPUs that the job gets."""
     text = variables(launch).get("TORCH_CUDA_ARCH_LIST", "").strip()
     if not text:

@@ -25,7 +25,7 @@ _SYSTEM = ("/", "/usr", "/usr/lib", "/lib", "/lib64", "/usr/lib64", "/usr/bin", 
 _CACHES = ("XDG_CACHE_HOME", "HF_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
-def launch_mounts_there(launch: Launch) -> Iterator[Finding]:
+def launch_mount_source_missing(launch: Launch) -> Iterator[Finding]:
     """Every path that the job mounts exists on this machine."""
     doubts = []
     for one in mounts(launch):
@@ -42,7 +42,7 @@ def launch_mounts_there(launch: Launch) -> Iterator[Finding]:
         raise Unknown(f"what is mounted was not seen: {'; '.join(doubts)}")
 
 
-def launch_mounts_hide_nothing(launch: Launch) -> Iterator[Finding]:
+def launch_mount_hides_image_files(launch: Launch) -> Iterator[Finding]:
     """No mount covers the image's Python packages, its system, its CUDA or the place of the driver."""
     audit = image(launch)
     site = audit.interpreter.need("the image's Python").site if audit.interpreter.value is not None else ()
@@ -77,7 +77,7 @@ def _holding(launch: Launch) -> Mount:
     return mount
 
 
-def launch_checkpoints_kept(launch: Launch) -> Iterator[Finding]:
+def launch_checkpoints_lost_with_container(launch: Launch) -> Iterator[Finding]:
     """The checkpoint directory lies in a mount, so that it outlives the container."""
     path = _checkpoint(launch)
     memory = any(below(path, one) for one in launch.job.tmpfs.value or ())
@@ -92,7 +92,7 @@ def launch_checkpoints_kept(launch: Launch) -> Iterator[Finding]:
         )
 
 
-def launch_checkpoints_writable(launch: Launch) -> Iterator[Finding]:
+def launch_checkpoint_directory_not_writable(launch: Launch) -> Iterator[Finding]:
     """The job may write its checkpoint directory."""
     mount = _holding(launch)
     path = _checkpoint(launch)
@@ -123,7 +123,7 @@ def launch_checkpoints_writable(launch: Launch) -> Iterator[Finding]:
         )
 
 
-def launch_checkpoints_fit(launch: Launch) -> Iterator[Finding]:
+def launch_no_space_for_checkpoint(launch: Launch) -> Iterator[Finding]:
     """There is room for the checkpoint that the job will write, and for the next one before the last is gone."""
     size = declared(launch.job.checkpoint_bytes, "how large a checkpoint is")
     mount = _holding(launch)
@@ -140,7 +140,7 @@ def launch_checkpoints_fit(launch: Launch) -> Iterator[Finding]:
         )
 
 
-def launch_user_known(launch: Launch) -> Iterator[Finding]:
+def launch_user_without_name(launch: Launch) -> Iterator[Finding]:
     """The user that the job runs as has a name in the image, or USER says one."""
     one = who(launch)
     env = variables(launch)
@@ -179,7 +179,7 @@ def _writable(launch: Launch, path: str, one: Who) -> str:
     return ""
 
 
-def launch_home_writable(launch: Launch) -> Iterator[Finding]:
+def launch_home_not_writable(launch: Launch) -> Iterator[Finding]:
     """The job may write its home, or its caches lie elsewhere."""
     one = who(launch)
     home = _home(launch, one)
@@ -194,7 +194,7 @@ def launch_home_writable(launch: Launch) -> Iterator[Finding]:
         )
 
 
-def launch_temporary_writable(launch: Launch) -> Iterator[Finding]:
+def launch_temporary_directory_not_writable(launch: Launch) -> Iterator[Finding]:
     """The job may write where temporary files go."""
     one = who(launch)
     place = variables(launch).get("TMPDIR") or "/tmp"
@@ -208,7 +208,7 @@ def launch_temporary_writable(launch: Launch) -> Iterator[Finding]:
         )
 
 
-def launch_command_found(launch: Launch) -> Iterator[Finding]:
+def launch_command_not_found(launch: Launch) -> Iterator[Finding]:
     """The job's command is a program that the image has on its PATH.
 
     What a mount brings is not looked into.

@@ -26,7 +26,7 @@ _KNOWN = {
 _TAKEN = 0.1  # of a GPU's memory: a desktop's screen takes 2 % of 24 GB; a proposal
 
 
-def launch_gpus_present(launch: Launch) -> Iterator[Finding]:
+def launch_gpu_missing(launch: Launch) -> Iterator[Finding]:
     """Every GPU that the job names is on the machine, and there is at least one."""
     names = wanted(launch)
     signs, silent = gpu_signs(launch.host)
@@ -51,7 +51,7 @@ def launch_gpus_present(launch: Launch) -> Iterator[Finding]:
         )
 
 
-def launch_ranks_have_gpus(launch: Launch) -> Iterator[Finding]:
+def launch_more_ranks_than_gpus(launch: Launch) -> Iterator[Finding]:
     """There is a GPU for every rank of the job on this machine."""
     ranks = declared(launch.job.ranks, "how many ranks run here")
     gpus = some_given(launch)
@@ -66,7 +66,7 @@ def launch_ranks_have_gpus(launch: Launch) -> Iterator[Finding]:
         )
 
 
-def launch_gpus_usable(launch: Launch) -> Iterator[Finding]:
+def launch_gpu_unhealthy(launch: Launch) -> Iterator[Finding]:
     """No GPU that the job gets is in a state in which it must not be used."""
     gpus = some_given(launch)
 
@@ -118,7 +118,7 @@ def launch_gpus_usable(launch: Launch) -> Iterator[Finding]:
         raise Unknown("; ".join(doubts))
 
 
-def launch_gpus_free(launch: Launch) -> Iterator[Finding]:
+def launch_gpu_in_use(launch: Launch) -> Iterator[Finding]:
     """Nobody else computes on the GPUs that the job gets, and little of their memory is taken."""
     gpus = some_given(launch)
 
@@ -159,7 +159,7 @@ def launch_gpus_free(launch: Launch) -> Iterator[Finding]:
     yield from modes or running or judge_each(gpus, "the memory in use", lambda gpu: gpu.memory_used, taken)
 
 
-def launch_mig_as_wanted(launch: Launch) -> Iterator[Finding]:
+def launch_whole_gpu_in_mig_mode(launch: Launch) -> Iterator[Finding]:
     """No GPU that the job gets whole is cut into MIG instances."""
     gpus = some_given(launch)
     names = wanted(launch)
@@ -185,7 +185,7 @@ def launch_mig_as_wanted(launch: Launch) -> Iterator[Finding]:
     yield from judge_each(tuple(whole), "the MIG mode", lambda gpu: gpu.mig, judge)
 
 
-def launch_gpus_alike(launch: Launch) -> Iterator[Finding]:
+def launch_gpu_models_mixed(launch: Launch) -> Iterator[Finding]:
     """The GPUs that the job gets are of one product."""
     gpus = some_given(launch)
     if len(gpus) < 2:
@@ -202,7 +202,7 @@ def launch_gpus_alike(launch: Launch) -> Iterator[Finding]:
         )
 
 
-def launch_cuda_visible_devices(launch: Launch) -> Iterator[Finding]:
+def launch_cuda_visible_devices_invalid(launch: Launch) -> Iterator[Finding]:
     """CUDA_VISIBLE_DEVICES of the job names GPUs that the container will have, each once and in one way."""
     text = variables(launch).get(_VISIBLE)
     gpus = some_given(launch)
@@ -254,7 +254,7 @@ def _unfit(text: str, gpus: tuple[Gpu, ...]) -> tuple[str, Severity]:
     return "", Severity.NOTE
 
 
-def launch_nvidia_visible_devices(launch: Launch) -> Iterator[Finding]:
+def launch_nvidia_visible_devices_hides_gpus(launch: Launch) -> Iterator[Finding]:
     """NVIDIA_VISIBLE_DEVICES does not withhold the GPUs that the job wants."""
     wanted(launch)
     if launch.job.way.value == "cdi":
@@ -283,7 +283,7 @@ def launch_nvidia_visible_devices(launch: Launch) -> Iterator[Finding]:
         )
 
 
-def launch_driver_capabilities(launch: Launch) -> Iterator[Finding]:
+def launch_driver_capabilities_incomplete(launch: Launch) -> Iterator[Finding]:
     """NVIDIA_DRIVER_CAPABILITIES, where it is set, holds compute and utility and no unknown word."""
     wanted(launch)
     text = variables(launch).get(_CAPABILITIES, "")
@@ -305,7 +305,7 @@ def launch_driver_capabilities(launch: Launch) -> Iterator[Finding]:
         )
 
 
-def launch_gpus_can_enter(launch: Launch) -> Iterator[Finding]:
+def launch_engine_cannot_pass_gpus(launch: Launch) -> Iterator[Finding]:
     """The engine knows the way by which the job's GPUs shall enter the container."""
     names = wanted(launch)
     way = declared(launch.job.way, "how the GPUs enter")

@@ -28,7 +28,7 @@ def _gpus(launch: Launch) -> int:
     return len(given(launch).gpus) if launch.job.gpus.value else 0
 
 
-def launch_shm_holds_job(launch: Launch) -> Iterator[Finding]:
+def launch_shm_too_small(launch: Launch) -> Iterator[Finding]:
     """/dev/shm is large enough for the data loader's workers and for NCCL."""
     workers = launch.job.workers.value or 0
     gpus = _gpus(launch)
@@ -54,7 +54,7 @@ def launch_shm_holds_job(launch: Launch) -> Iterator[Finding]:
     )
 
 
-def launch_memory_holds_shm(launch: Launch) -> Iterator[Finding]:
+def launch_shm_fills_memory_limit(launch: Launch) -> Iterator[Finding]:
     """The memory limit of the job leaves room beside a full /dev/shm."""
     limit = declared(launch.job.memory, "the memory limit")
     shm = declared(launch.job.shm, "the size of /dev/shm")
@@ -82,7 +82,7 @@ def _rdma(launch: Launch) -> tuple[str, ...]:
     return devices
 
 
-def launch_memlock_for_rdma(launch: Launch) -> Iterator[Finding]:
+def launch_memlock_too_low_for_rdma(launch: Launch) -> Iterator[Finding]:
     """A job on several machines with RDMA may lock enough memory."""
     devices = _rdma(launch)
     if launch.job.privileged.value or "IPC_LOCK" in (launch.job.capabilities.value or ()):
@@ -108,7 +108,7 @@ def _limit(launch: Launch, name: str) -> Limit:
     return limits[name]
 
 
-def launch_stack_large_enough(launch: Launch) -> Iterator[Finding]:
+def launch_stack_limit_too_low(launch: Launch) -> Iterator[Finding]:
     """The stack that the job is given is no smaller than the kernel's default."""
     limit = _limit(launch, "stack")
     if 0 <= limit.soft < _STACK_WANTED:
@@ -121,7 +121,7 @@ def launch_stack_large_enough(launch: Launch) -> Iterator[Finding]:
         )
 
 
-def launch_files_for_workers(launch: Launch) -> Iterator[Finding]:
+def launch_open_files_limit_too_low(launch: Launch) -> Iterator[Finding]:
     """A job whose data loader has workers may open enough files.
 
     With the strategy file_descriptor each tensor on its way keeps one.  Source: PyTorch, multiprocessing, sharing
@@ -141,7 +141,7 @@ def launch_files_for_workers(launch: Launch) -> Iterator[Finding]:
         )
 
 
-def launch_rdma_reaches_job(launch: Launch) -> Iterator[Finding]:
+def launch_rdma_devices_missing(launch: Launch) -> Iterator[Finding]:
     """A job on several machines is given the RDMA devices that this one has."""
     devices = _rdma(launch)
     if launch.job.privileged.value:
@@ -157,7 +157,7 @@ def launch_rdma_reaches_job(launch: Launch) -> Iterator[Finding]:
         )
 
 
-def launch_network_reaches_nodes(launch: Launch) -> Iterator[Finding]:
+def launch_network_unreachable_by_peers(launch: Launch) -> Iterator[Finding]:
     """A job on several machines has a network in which the others can reach it."""
     count = need_nodes(launch)
     network = declared(launch.job.network, "the network of the job")
@@ -172,7 +172,7 @@ def launch_network_reaches_nodes(launch: Launch) -> Iterator[Finding]:
     )
 
 
-def launch_rendezvous_reachable(launch: Launch) -> Iterator[Finding]:
+def launch_master_addr_is_localhost(launch: Launch) -> Iterator[Finding]:
     """MASTER_ADDR of a job on several machines is no name of the machine itself."""
     count = need_nodes(launch)
     address = variables(launch).get("MASTER_ADDR", "")
@@ -187,7 +187,7 @@ def launch_rendezvous_reachable(launch: Launch) -> Iterator[Finding]:
         )
 
 
-def launch_privileges_needed(launch: Launch) -> Iterator[Finding]:
+def launch_privileges_excessive(launch: Launch) -> Iterator[Finding]:
     """The job is given no privileges beyond what GPUs need, which is none."""
     mighty = [one for one in launch.job.capabilities.value or () if one in _MIGHTY]
     if launch.job.privileged.value or mighty:
@@ -204,7 +204,7 @@ def launch_privileges_needed(launch: Launch) -> Iterator[Finding]:
     declared(launch.job.capabilities, "the capabilities of the job")
 
 
-def launch_interfaces_known(launch: Launch) -> Iterator[Finding]:
+def launch_socket_interface_unusable(launch: Launch) -> Iterator[Finding]:
     """NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME name an interface that the job has, and on several machines not lo."""
     env = variables(launch)
     named = {name: env[name] for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") if env.get(name)}
@@ -244,7 +244,7 @@ def _matching(text: str, here: tuple[str, ...]) -> list[str]:
     return [one for one in here if one not in hit] if out else hit
 
 
-def launch_hcas_known(launch: Launch) -> Iterator[Finding]:
+def launch_nccl_hca_matches_no_device(launch: Launch) -> Iterator[Finding]:
     """NCCL_IB_HCA leaves an RDMA device that this machine has."""
     text = variables(launch).get("NCCL_IB_HCA", "")
     if not text:
@@ -260,7 +260,7 @@ def launch_hcas_known(launch: Launch) -> Iterator[Finding]:
         )
 
 
-def launch_nccl_transports_on(launch: Launch) -> Iterator[Finding]:
+def launch_nccl_transport_disabled(launch: Launch) -> Iterator[Finding]:
     """No variable turns off a transport that NCCL would use between the GPUs of the job."""
     wanted(launch)
     env = variables(launch)

@@ -79,7 +79,7 @@ def image_library_from_elsewhere(image: Image) -> Iterator[Finding]:
         name = _name(wanted)
         wheel = wheel_of(image, name)
         if wheel is None or not any(lib.name == family for lib in mapped):
-            continue  # a missing wheel is a finding of image-torch-requires-unmet
+            continue  # a missing wheel is a finding of image-torch-requirement-not-met
         judged = True
         for copy in bound_copies(image, family):
             if copy.owner == name:
@@ -138,7 +138,7 @@ def image_library_older_than_pinned(image: Image) -> Iterator[Finding]:
         raise Skip("torch's METADATA pins no library that says its version and is mapped")
 
 
-def image_cublas_pair(image: Image) -> Iterator[Finding]:
+def image_cublas_mismatch(image: Image) -> Iterator[Finding]:
     """libcublas and the libcublasLt that it binds are of one release and lie in one directory."""
     cuda_build(image)
     mains, every = bound_copies(image, "cublas"), image.mapped("cublasLt")
@@ -164,7 +164,7 @@ def image_cublas_pair(image: Image) -> Iterator[Finding]:
             )
 
 
-def image_nvrtc_builtins_pair(image: Image) -> Iterator[Finding]:
+def image_nvrtc_builtins_mismatch(image: Image) -> Iterator[Finding]:
     """Beside the bound libnvrtc lies libnvrtc-builtins of its own version, and no other one is mapped."""
     cuda_build(image)
     copies = bound_copies(image, "nvrtc")

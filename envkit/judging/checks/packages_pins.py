@@ -121,7 +121,7 @@ def packages_lock_stale(packages: Packages) -> Iterator[Finding]:
         )
 
 
-def packages_lock_leaves_open(packages: Packages) -> Iterator[Finding]:
+def packages_lock_not_fully_pinned(packages: Packages) -> Iterator[Finding]:
     """The lock pins its base and its Debian packages.  Source: what the lock holds (envkit lock)."""
     if packages.kind != "lock":
         raise Skip("the file is no envkit.lock")

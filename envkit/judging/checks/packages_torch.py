@@ -124,7 +124,7 @@ def _pin(one: Install) -> str:
     return f"pin it, `{'pytorch=' if one.manager == 'conda' else 'torch=='}X.Y.Z`, with the release that was tested"
 
 
-def packages_extra_index_loses(packages: Packages, facts: Facts) -> Iterator[Finding]:
+def packages_extra_index_shadowed(packages: Packages, facts: Facts) -> Iterator[Finding]:
     """An extra index of torch builds gives the torch, not the default index beside it."""
     asked = 0
     for one in sure(packages, "torch"):

@@ -250,7 +250,7 @@ def placement_host_copies(model: Placement) -> Iterator[Finding]:
         raise Skip("nothing of the model is on a GPU")
 
 
-def placement_waits(model: Placement) -> Iterator[Finding]:
+def placement_host_waits_for_gpu(model: Placement) -> Iterator[Finding]:
     """No line of the model makes the host wait for the GPU."""
     lines = model.lines.need("what the run waited for")
     copies = {line.where for line in lines if line.kind != "wait" and line.where}

@@ -39,7 +39,7 @@ def _said(one: Toolkit) -> Cuda:
     return Cuda(one.version)
 
 
-def image_nvcc_not_torchs(image: Image) -> Iterator[Finding]:
+def image_nvcc_of_other_cuda(image: Image) -> Iterator[Finding]:
     """The nvcc that an extension build takes is of the CUDA that torch was built with."""
     toolkits = _toolkits(image)
     for named in _ranked(image)[:1]:
@@ -90,7 +90,7 @@ def _build_or_none(image: Image) -> tuple[str, Cuda] | None:
     return build.version, Cuda(build.cuda).upto(2)
 
 
-def image_compiler_unfit_for_nvcc(image: Image, facts: Facts) -> Iterator[Finding]:
+def image_compiler_not_supported_by_nvcc(image: Image, facts: Facts) -> Iterator[Finding]:
     """The host compiler is one that nvcc accepts."""
     nvcc = _toolkits(image)[0]
     cuda = _said(nvcc).upto(2)

@@ -146,7 +146,7 @@ def _kubernetes_request(container: Container, one: GpuRequest) -> Iterator[Findi
         )
 
 
-def workload_driver_capabilities(workload: Workload) -> Iterator[Finding]:
+def workload_driver_capabilities_incomplete(workload: Workload) -> Iterator[Finding]:
     """The driver's CUDA library is mounted: the driver capabilities contain `compute`."""
     asked = 0
     for one in need_containers(workload):
@@ -182,7 +182,7 @@ def workload_driver_capabilities(workload: Workload) -> Iterator[Finding]:
         raise Skip("no container made for CUDA names driver capabilities")
 
 
-def workload_visible_devices_in_pod(workload: Workload) -> Iterator[Finding]:
+def workload_visible_devices_set_in_pod(workload: Workload) -> Iterator[Finding]:
     """A pod leaves NVIDIA_VISIBLE_DEVICES to the device plugin."""
     if workload.kind != "kubernetes":
         raise Skip("only Kubernetes' device plugin hands out GPUs")
@@ -224,7 +224,7 @@ def workload_runtime_without_devices(workload: Workload) -> Iterator[Finding]:
         raise Skip("no container is started by the nvidia runtime alone")
 
 
-def workload_cuda_visible_devices(workload: Workload) -> Iterator[Finding]:
+def workload_cuda_visible_devices_invalid(workload: Workload) -> Iterator[Finding]:
     """CUDA_VISIBLE_DEVICES counts the GPUs inside of the container, from 0."""
     asked = 0
     for one in need_containers(workload):

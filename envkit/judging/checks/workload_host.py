@@ -88,7 +88,7 @@ def _room(one: Container) -> tuple[int | None, Span]:
     return _DEFAULT_SHM, one.span
 
 
-def workload_memlock_for_rdma(workload: Workload) -> Iterator[Finding]:
+def workload_memlock_too_low_for_rdma(workload: Workload) -> Iterator[Finding]:
     """A container with RDMA devices may lock memory."""
     asked = 0
     for one in need_containers(workload):
@@ -146,7 +146,7 @@ def workload_privileged_for_gpu(workload: Workload) -> Iterator[Finding]:
         raise Skip("no container asks for a GPU")
 
 
-def workload_driver_mounted(workload: Workload) -> Iterator[Finding]:
+def workload_driver_mounted_by_hand(workload: Workload) -> Iterator[Finding]:
     """No driver library is mounted from the host by hand: the container toolkit mounts those that belong together."""
     for one in need_containers(workload):
         for mount in one.mounts:
