@@ -802,7 +802,7 @@ def test_of_a_dark_machine_every_question_stays_open() -> None:
     """A doubt about the GPU, the driver or an engine is no reason to skip; only a contract that nobody gave is."""
     ended = {name: said(name, Host("dark")).outcome for name in CHECKS}
     settled = {name for name, outcome in ended.items() if outcome is not Outcome.UNKNOWN}
-    assert settled == {name for name in CHECKS if name.startswith("host-expected-")}
+    assert settled == {name for name in CHECKS if name.startswith("host-contract-")}
 
 
 Path = tuple[str, ...]

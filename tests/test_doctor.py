@@ -361,7 +361,7 @@ def test_the_list_names_every_check_of_a_machine() -> None:
     lines = list(doctor.listing())
     assert len(lines) == sum(Host in check.subjects for check in judge.checks().values())
     assert len(lines) > 200  # README and CHANGELOG say so
-    assert any(line.startswith("host-xid") for line in lines)
+    assert any(line.startswith("host-other-xid") for line in lines)
 
 
 def test_explain_prints_a_page_and_names_the_nearest_of_a_wrong_one() -> None:
