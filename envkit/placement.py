@@ -32,7 +32,7 @@ _CHECKS = frozenset(
         "state-split",
         "frozen-split",
         "host-copies",
-        "waits",
+        "host-waits-for-gpu",
         "factory-failed",
         "forward-failed",
     )

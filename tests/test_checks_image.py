@@ -159,8 +159,8 @@ def test_the_evidence_says_how_the_library_came_in() -> None:
 
 # Each field taken away in turn, and the checks that then do not know; all others judge by what they saw.
 BOUND = {
-    "cublas-pair",
-    "cudart-not-build",
+    "cublas-mismatch",
+    "cudart-mismatch",
     "cudnn-mixed",
     "cudnn-older-than-build",
     "cupti-crashes",
@@ -168,7 +168,7 @@ BOUND = {
     "library-of-other-cuda",
     "library-older-than-pinned",
     "nccl-older-than-build",
-    "nvrtc-builtins-pair",
+    "nvrtc-builtins-mismatch",
 }
 LACKS = {  # no GPU was given, there is no driver, and no framework
     (name, Outcome.SKIP)
@@ -187,18 +187,18 @@ FRAMEWORKS = {
     "framework-library-clash",
     "framework-without-gpu",
 }
-REQUIRED = {"library-from-elsewhere", "library-older-than-pinned", "torch-requires-unmet"}
-MAPPED = {"known-bad-combination", "library-twice", "openmp-twice", "torch-not-promised"}
+REQUIRED = {"library-from-elsewhere", "library-older-than-pinned", "torch-requirement-not-met"}
+MAPPED = {"known-bad-combination", "library-twice", "openmp-twice", "torch-differs-from-lock"}
 INSTALLED = {
     "files-overwritten",
     "frameworks-twice",
     "library-from-elsewhere",
-    "torch-requires-unmet",
+    "torch-requirement-not-met",
     "wheels-not-locked",
 }
-TORCH = BOUND | {"arch-not-covered", "known-bad-combination", "torch-not-promised"}
+TORCH = BOUND | {"arch-not-covered", "known-bad-combination", "torch-differs-from-lock"}
 NEEDED = {
-    "torch_import": TORCH | {"library-twice", "openmp-twice", "torch-importable"},
+    "torch_import": TORCH | {"library-twice", "openmp-twice", "torch-import-fails"},
     "torch": TORCH,
     "libraries": BOUND | MAPPED,
     "late": {"cudnn-mixed"},
@@ -211,7 +211,7 @@ NEEDED = {
     "bindings": {"library-from-elsewhere"},  # the others judge every mapped copy without them
     "devices": set(),  # the declared GPUs are judged
     "overwritten": {"files-overwritten"},
-    "promise": {"arch-not-covered", "lock-leaves-open", "torch-not-promised", "wheels-not-locked"},
+    "promise": {"arch-not-covered", "lock-not-fully-pinned", "torch-differs-from-lock", "wheels-not-locked"},
     "frameworks": FRAMEWORKS | {"openmp-twice"},
     "cudnn": {"cudnn-incomplete"},
     **{field: set() for field in ("variables", "driver", "toolkits", "compiler", "assemblers", "extensions")},
@@ -227,7 +227,7 @@ def not_green(image: Image) -> dict[str, Outcome]:
 @gathered(product(HEALTHY, sorted(NEEDED)))
 def test_what_was_not_observed_is_unknown_and_never_a_pass(name: str, field: str) -> None:
     gone: dict[str, Any] = {field: Observed.lost("the probe died")}
-    needed = NEEDED[field] | ({"nvrtc-builtins-pair"} if (field, name) == ("unmapped", HEALTHY[0]) else set())
+    needed = NEEDED[field] | ({"nvrtc-builtins-mismatch"} if (field, name) == ("unmapped", HEALTHY[0]) else set())
     assert not_green(replace(recorded(name), **gone)) == dict.fromkeys(needed, Outcome.UNKNOWN)
 
 
@@ -255,12 +255,12 @@ def test_a_list_that_came_empty_leaves_nothing_green_that_needs_it(name: str, fi
 
 # Each family of libraries taken away in turn.
 FAMILIES = {
-    "cudart": {"cudart-not-build"},
+    "cudart": {"cudart-mismatch"},
     "cudnn": {"cudnn-older-than-build"},
     "nccl": {"nccl-older-than-build"},
-    "cublas": {"cublas-pair"},
+    "cublas": {"cublas-mismatch"},
     "every": (BOUND | MAPPED) - {"cupti-crashes"},
-    "torch": {"torch-not-promised"},
+    "torch": {"torch-differs-from-lock"},
 }
 
 
@@ -286,8 +286,8 @@ def test_each_wheel_that_was_not_seen_is_no_pass(name: str) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "check"),
     [
-        ("version", "", "torch-not-promised"),
-        ("cuda", "", "torch-not-promised"),
+        ("version", "", "torch-differs-from-lock"),
+        ("cuda", "", "torch-differs-from-lock"),
         ("cudnn", 0, "cudnn-older-than-build"),
         ("nccl", "", "nccl-older-than-build"),
         ("archs", (), "arch-not-covered"),

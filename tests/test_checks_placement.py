@@ -51,7 +51,7 @@ def test_a_clean_run_is_green() -> None:
     assert set(outcomes.values()) == {Outcome.PASS, Outcome.SKIP}
 
 
-@pytest.mark.parametrize("check", ["two-devices", "dtype-mix", "host-copies", "waits", "fork-after-cuda"])
+@pytest.mark.parametrize("check", ["two-devices", "dtype-mix", "host-copies", "host-waits-for-gpu", "fork-after-cuda"])
 def test_a_run_that_stopped_proves_nothing_absent(check: str) -> None:
     assert said(check, STOPPED).outcome is Outcome.UNKNOWN
     assert "RuntimeError: oom" in said(check, STOPPED).reason
@@ -127,7 +127,7 @@ def test_a_wait_is_told_once_and_not_where_a_copy_is_told() -> None:
         Line("wait", "", "train.py:1"), Line("wait", "item", "train.py:1"),
         Line("wait", "", "train.py:2"), Line("host to device", "to", "train.py:2"),
     )  # fmt: skip
-    (finding,) = said("waits", replace(CLEAN, lines=Observed.of(lines, "v"))).findings
+    (finding,) = said("host-waits-for-gpu", replace(CLEAN, lines=Observed.of(lines, "v"))).findings
     assert finding.message == "train.py:1 makes the host wait for the GPU with item once in one run"
 
 

@@ -366,7 +366,7 @@ def test_the_list_names_every_check_of_a_machine() -> None:
 
 def test_explain_prints_a_page_and_names_the_nearest_of_a_wrong_one() -> None:
     assert "Proven by these faults" in envkit("explain", "host-contract-gpus-mismatch").stdout
-    done = envkit("explain", "host-expected-gpu")
+    done = envkit("explain", "host-contract-gpus")
     assert done.returncode == 2
     assert "host-contract-gpus-mismatch" in done.stderr
 

@@ -51,7 +51,7 @@ def test_a_whole_contract(tmp_path: Path) -> None:
         ("[gpus]\ncount = -1\n", "expects -1"),
         ('[gpus]\nmig = "disabled"\n', "neither on nor off"),
         ('[driver]\nversion = "newest"\n', "no version specifier"),
-        ('[checks]\nrequire = ["host-xid-fre"]\n', "did you mean `host-other-xid`"),
+        ('[checks]\nrequire = ["host-other-xi"]\n', "did you mean `host-other-xid`"),
         ("[gpus\n", "cannot be read"),
         ("a = " + "[" * 5000, "cannot be read"),
     ],

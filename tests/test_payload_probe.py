@@ -313,7 +313,7 @@ def test_a_real_environment_has_the_distributions_that_importlib_finds() -> None
 
 # the observed process, with a torch of our own
 
-BOUND = ("cublas-pair", "cudnn-mixed", "known-bad-combination", "library-from-elsewhere", "openmp-twice")
+BOUND = ("cublas-mismatch", "cudnn-mixed", "known-bad-combination", "library-from-elsewhere", "openmp-twice")
 
 
 def with_torch(directory: Path, text: str) -> dict[str, str]:
@@ -358,7 +358,7 @@ def test_noise_on_stdout_and_an_exit_behind_our_back_do_not_become_observations(
     for lost in (image.torch_import, image.torch, image.libraries):
         assert lost.missing == "the observed process exited with code 0 while import torch"
     said = {result.check for result in judge.judge(image, facts.load()) if result.outcome is Outcome.PASS}
-    assert not said & {f"image-{name}" for name in ("torch-importable", "cudart-not-build", "library-twice", *BOUND)}
+    assert not said & {f"image-{name}" for name in ("torch-import-fails", "cudart-mismatch", "library-twice", *BOUND)}
     assert image.wheels.need("wheels")  # another process saw them
 
 

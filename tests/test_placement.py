@@ -293,7 +293,7 @@ def test_a_frozen_part_elsewhere_and_its_copies_are_told() -> None:
 @needs_torch
 def test_waits_and_copies_are_told_with_their_lines() -> None:
     results = judged(follow("reader"))
-    assert [finding.where for finding in results["waits"].findings] == [line("item"), line("mask")]
+    assert [finding.where for finding in results["host-waits-for-gpu"].findings] == [line("item"), line("mask")]
     assert [finding.where for finding in results["host-copies"].findings] == [line("copy")]
 
 
