@@ -345,7 +345,7 @@ def test_a_word_that_is_nothing_names_the_nearest(envkit: Envkit) -> None:
     ended = envkit("ilegal-memory-acess")
     assert refused(ended) == "`ilegal-memory-acess` is no file, no check and no kind of failure"
     assert "illegal-memory-access" in ended.err
-    assert "host-contract-gpus-mismatch" in envkit("host-expected-gpu").err
+    assert "host-contract-gpus-mismatch" in envkit("host-contract-gpus").err
     assert "name logs" in envkit("zzzzzzzzzz").err
 
 
