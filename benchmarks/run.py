@@ -153,7 +153,7 @@ def inside(runs: int) -> Iterator[Measure]:
                 resolve(wish, facts)  # noqa: B023  called before the loop goes on
             except Unsatisfiable:
                 return
-            raise Failed("a wish that must be refused was granted")
+            raise Failed("a spec that must be refused was granted")
 
         yield measure(name, "ms", repeated(lambda: clock(refuse), runs), 50.0)
     text = (REFERENCE / "envkit.lock").read_text()
@@ -214,7 +214,8 @@ def smoking(runs: int) -> Iterator[Measure]:
 
 
 def locking(runs: int) -> Iterator[Measure]:
-    """``envkit lock`` and uv alone on the same wish, by turns, with warm caches; nothing where no index is in reach."""
+    """``envkit lock`` and uv alone on the same requirements, by turns, with warm caches; nothing where no index is in
+    reach."""
     from envkit.facts import load as load_facts
     from envkit.plan.resolve import resolve
     from envkit.plan.solve import platform_tag
@@ -432,7 +433,7 @@ def building(runs: int) -> Iterator[Measure]:
     from envkit.engine.choice import connect
     from envkit.plan.lockfile import load as load_lock
     from envkit.plan.spec import load as load_spec
-    from envkit.plan.update import base_wish
+    from envkit.plan.update import base_request
 
     def quiet(line: str) -> None:
         pass
@@ -459,7 +460,7 @@ def building(runs: int) -> Iterator[Measure]:
         timed([*ENVKIT, "lock", "--refresh-os", str(folder)])
         lock = load_lock(load_spec(folder))
         assert lock is not None
-        base = connect("docker", quiet).resolve_base(base_wish(lock), quiet)
+        base = connect("docker", quiet).resolve_base(base_request(lock), quiet)
         context = Path(scratch, "plain")
         context.mkdir()
         (context / "Dockerfile").write_text(PLAIN)

@@ -1,8 +1,8 @@
 """The errors a user can cause or meet; each is one sentence and its fix.
 
 EnvkitError
-├── UsageError        exit 2: the input is wrong and the user can mend it
-│   └── Unsatisfiable exit 2: the wish is well-formed and the facts forbid it
+├── UsageError        exit 2: the input is wrong and the user can fix it
+│   └── Unsatisfiable exit 2: the spec is well-formed and the facts forbid it
 └── Undecided         exit 3: the world did not answer (no engine, no network, a full disk)
 
 Interrupted           exit 130: Ctrl-C or SIGTERM, after everything was cleaned up; no Exception, so that nothing
@@ -40,7 +40,7 @@ class UsageError(EnvkitError):
 
 
 class Unsatisfiable(UsageError):
-    """No combination meets the wish; ``chain`` is the facts that forbid it, ``nearest`` what comes closest."""
+    """No combination meets the spec; ``chain`` is the facts that forbid it, ``nearest`` what comes closest."""
 
     def __init__(self, message: str, chain: tuple[str, ...], nearest: tuple[str, ...], fix: str = "") -> None:
         super().__init__(message, fix)

@@ -1,7 +1,7 @@
 """The nouns of a verdict: every check makes these, every report prints them.
 
 A check can end in five ways, never merged: the fault is absent (pass), present (fail), the question does not
-apply (skip), the answer could not be had (unknown), or the check itself died (broke).  Only the first is green.
+apply (skip), the answer could not be had (unknown), or the check itself died (crashed).  Only the first is green.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Outcome(StrEnum):
     FAIL = "fail"
     SKIP = "skip"
     UNKNOWN = "unknown"
-    BROKE = "broke"
+    CRASHED = "crashed"
 
 
 class Verdict(StrEnum):
@@ -169,7 +169,7 @@ class Finding:
     """One thing that is wrong, here, now.
 
     ``message`` is one sentence with the observed values; ``evidence`` maps an observed value to how it was found.
-    ``span`` is where a file says it, for reports that show the line; ``edits`` mend it without changing what else the
+    ``span`` is where a file says it, for reports that show the line; ``edits`` fix it without changing what else the
     file means, all of them together or none.
     """
 
@@ -246,13 +246,13 @@ class Report:
     def exit_code(self, fail_on: Severity = Severity.ERROR) -> int:
         """0: judged and nothing at or above ``fail_on``; 1: found; 3: undecided.
 
-        Undecided means that a value was needed and not observed, that a check broke, or that nothing was judged.
+        Undecided means that a value was needed and not observed, that a check crashed, or that nothing was judged.
         A finding outranks a doubt: what was found is certain whatever else stayed open.
         """
         said = {result.outcome for result in self.results}
         if any(finding.severity >= fail_on for result in self.results for finding in result.findings):
             return 1
-        if said & {Outcome.UNKNOWN, Outcome.BROKE} or not said & {Outcome.PASS, Outcome.FAIL}:
+        if said & {Outcome.UNKNOWN, Outcome.CRASHED} or not said & {Outcome.PASS, Outcome.FAIL}:
             return 3
         return 0
 

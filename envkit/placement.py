@@ -70,7 +70,7 @@ class Checked:
         return "\n".join(lines) or "every operation of the model has its tensors on one device and in one dtype"
 
 
-_OPEN = (Outcome.UNKNOWN, Outcome.BROKE)
+_OPEN = (Outcome.UNKNOWN, Outcome.CRASHED)
 
 
 def check(model: Any, inputs: Any, optimizer: Any = None) -> Checked:

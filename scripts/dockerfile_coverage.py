@@ -59,7 +59,7 @@ def evaluate(folders: Iterable[Path], judged: bool) -> tuple[int, list[str]]:
     from envkit import facts as tables
     from envkit.dockerfile import evaluate as evaluator
     from envkit.dockerfile.context import Context
-    from envkit.static import Wishes
+    from envkit.static import CheckOptions
     from envkit.static.judged import of_dockerfile
 
     facts, count, broken = tables.load(), 0, []
@@ -70,7 +70,7 @@ def evaluate(folders: Iterable[Path], judged: bool) -> tuple[int, list[str]]:
             for root in dict.fromkeys((path.parent, folder)):
                 try:
                     if judged:
-                        of_dockerfile(text, str(path), Context(root, path), Wishes(), facts)
+                        of_dockerfile(text, str(path), Context(root, path), CheckOptions(), facts)
                     else:
                         evaluator.read(text, str(path), facts, Context(root, path))
                 except Exception as error:  # the report of a bug: which file, and what was raised

@@ -25,7 +25,7 @@ from envkit.dockerfile.context import Context
 from envkit.dockerfile.tree import NoContext
 from envkit.facts import Facts
 from envkit.model import Outcome, Severity
-from envkit.static import Wishes
+from envkit.static import CheckOptions
 from envkit.static.judged import FIELDS, of_dockerfile
 from envkit.system import files
 
@@ -89,7 +89,7 @@ def judge(entry: dict[str, Any], folder: Path, facts: Facts, figures: Figures) -
     text = (folder / "Dockerfile").read_bytes().decode("utf-8", "replace")
     beside = (folder / "ctx").is_dir()
     context = Context(folder / "ctx") if beside else NoContext()
-    judged = of_dockerfile(text, entry["id"], context, Wishes(), facts)
+    judged = of_dockerfile(text, entry["id"], context, CheckOptions(), facts)
     expected = {**entry["expect"], **(entry.get("expect_with_context", {}) if beside else {})}
     for name in FIELDS:
         if name in entry.get("unsure", ()):
@@ -116,12 +116,12 @@ def judge(entry: dict[str, Any], folder: Path, facts: Facts, figures: Figures) -
         said = f"{worst.name.lower()}, {rule}: {first.where} {first.message}"
         figures.lines.append((rule, f"{entry['id']} alarm, {said}"))
     for result in judged.results:
-        if result.outcome is Outcome.BROKE:
-            figures.lines.append((result.check, f"{entry['id']} broke {result.check}: {result.reason}"))
+        if result.outcome is Outcome.CRASHED:
+            figures.lines.append((result.check, f"{entry['id']} crashed {result.check}: {result.reason}"))
 
 
 def main() -> int:
-    """Prints the figures; exit code 1 where a check broke or texts are missing."""
+    """Prints the figures; exit code 1 where a check crashed or texts are missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--texts", type=Path, required=True)
     parser.add_argument("--set", choices=["tune", "held", "all"], default="tune")
@@ -145,9 +145,9 @@ def main() -> int:
         print(f"{rule:38} {figures.found[rule]}/{figures.wanted[rule]} found, {alarms}")
     print(f"all rules: {figures.found.total()}/{figures.wanted.total()} found, {figures.alarms.total()} unexpected")
     for topic, line in figures.lines:
-        if topic in (asked.rule, asked.field) or " broke " in line:
+        if topic in (asked.rule, asked.field) or " crashed " in line:
             print(line)
-    return 1 if missing or any(" broke " in line for _, line in figures.lines) else 0
+    return 1 if missing or any(" crashed " in line for _, line in figures.lines) else 0
 
 
 if __name__ == "__main__":

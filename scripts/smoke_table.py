@@ -1,9 +1,9 @@
-"""Writes docs/smoke.md: every smoke test, what holds when it passes, and where each of its saboteurs was seen.
+"""Writes docs/smoke.md: every smoke test, what holds when it passes, and where each of its injected faults was seen.
 
     python scripts/smoke_table.py [--check]
 
-The saboteurs' columns come from the recorded runs in tests/data, judged again; with --check nothing is written, and the
-exit code is 1 where the page is not what it would be.
+The injected faults' columns come from the recorded runs in tests/data, judged again; with --check nothing is written,
+and the exit code is 1 where the page is not what it would be.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "smoke.md"
 DATA = ROOT / "tests" / "data"
 RUNS = {
-    "CPU": ("smoke/torch-2.6-cu124-cpu-sabotage-all.json",),
+    "CPU": ("smoke/torch-2.6-cu124-cpu-inject-fault-all.json",),
     "H100": (
-        "gpu/h100-torch-2.11-cu130-smoke-sabotage-all.json",
-        "gpu/h100-torch-2.11-cu130-smoke-sabotage-rest.json",
+        "gpu/h100-torch-2.11-cu130-smoke-inject-fault-all.json",
+        "gpu/h100-torch-2.11-cu130-smoke-inject-fault-rest.json",
     ),
-    "2 x H200": ("gpu/h200x2-torch-2.11-cu130-smoke-sabotage-all.json",),
+    "2 x H200": ("gpu/h200x2-torch-2.11-cu130-smoke-inject-fault-all.json",),
 }
 
 
 def seen() -> dict[str, dict[str, dict[str, bool]]]:
-    """By run, test and saboteur: whether the test went red on every device that it ran on."""
+    """By run, test and injected fault: whether the test went red on every device that it ran on."""
     found: dict[str, dict[str, dict[str, bool]]] = {}
     checks = judge.checks()
     known = facts.load()
@@ -42,13 +42,13 @@ def seen() -> dict[str, dict[str, dict[str, bool]]]:
         document = json.loads(path.read_text(encoding="utf-8"))
         run = from_plain(SmokeRun, document.get("subject", document))
         for test in run.tests.need("the tests"):
-            if test.ended == "unfit":
+            if test.ended == "not-applicable":
                 continue
             result = judge.run(checks[f"smoke-{test.name}"], run, known)
             red = test.device in {one.where for one in result.findings if one.severity is Severity.ERROR}
-            blind = f"{test.sabotage} on {test.device}" in result.reason
+            blind = f"{test.injected_fault} on {test.device}" in result.reason
             kinds = found.setdefault(place, {}).setdefault(test.name, {})
-            kinds[test.sabotage] = kinds.get(test.sabotage, True) and red and not blind
+            kinds[test.injected_fault] = kinds.get(test.injected_fault, True) and red and not blind
     return found
 
 
@@ -58,10 +58,10 @@ def page() -> str:
     lines = [
         "# The smoke tests",
         "",
-        "Written by `scripts/smoke_table.py` from the recorded runs in `tests/data`. A saboteur disturbs a test on",
-        "purpose; it must then go red. `yes`: seen on every device of that run. `-`: the test does not run there.",
+        "Written by `scripts/smoke_table.py` from the recorded runs in `tests/data`. A fault injected into a test",
+        "must turn it red. `yes`: seen on every device of that run. `-`: the test does not run there.",
         "",
-        f"| test | level | where | holds when it passes | saboteurs | {' | '.join(RUNS)} |",
+        f"| test | level | where | holds when it passes | injected faults | {' | '.join(RUNS)} |",
         f"|---|---|---|---|---|{'---|' * len(RUNS)}",
     ]
     for case in TESTS:
@@ -71,9 +71,9 @@ def page() -> str:
         cells = []
         for place in RUNS:
             kinds = told.get(place, {}).get(case.name, {})
-            missed = [kind for kind in case.saboteurs if not kinds.get(kind, False)]
+            missed = [kind for kind in case.faults if not kinds.get(kind, False)]
             cells.append("-" if not kinds else "no: " + ", ".join(missed) if missed else "yes")
-        row = (f"`{case.name}`", case.level, ", ".join(places), says, ", ".join(case.saboteurs), *cells)
+        row = (f"`{case.name}`", case.level, ", ".join(places), says, ", ".join(case.faults), *cells)
         lines.append("| " + " | ".join(row) + " |")
     return "\n".join(lines) + "\n"
 

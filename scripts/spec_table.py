@@ -172,8 +172,10 @@ def read(*lines: str) -> Spec:
 
 def faults() -> list[str]:
     """What does not agree with the readers, a line each."""
-    found = [f"`{key}` has no sentence, or none is known" for key in set(SPEC) ^ set(keys(spec.Written))]
-    found += [f"[check] `{key}` has no sentence, or none is known" for key in set(CHECK) ^ set(keys(settings.Written))]
+    found = [f"`{key}` has no sentence, or none is known" for key in set(SPEC) ^ set(keys(spec.RawSpec))]
+    found += [
+        f"[check] `{key}` has no sentence, or none is known" for key in set(CHECK) ^ set(keys(settings.RawSettings))
+    ]
     found += [f"`{key}` of the contract has no sentence, or none is known" for key in set(CONTRACT) ^ {*leaves()}]
     plain = read()
     for key, row in SPEC.items():

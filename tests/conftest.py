@@ -18,7 +18,7 @@ from fake_docker import FakeDocker
 from fuzzed import USUAL
 from index import Index, Publish, publish
 
-from envkit.engine import BaseFound, BaseWish
+from envkit.engine import BaseRequest, ResolvedBase
 from envkit.engine.docker import DockerEngine
 from envkit.errors import Undecided
 
@@ -68,9 +68,9 @@ def no_cache_of_a_module(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def python_base(engine: DockerEngine) -> Iterator[BaseFound]:
+def python_base(engine: DockerEngine) -> Iterator[ResolvedBase]:
     """Debian with its own python3, made from packages once a day and then kept in envkit's cache."""
-    wish = BaseWish("envkit-test-base:none", "bookworm", "", ("ca-certificates", "python3"), 1700000000)
+    wish = BaseRequest("envkit-test-base:none", "bookworm", "", ("ca-certificates", "python3"), 1700000000)
     said: list[str] = []
     base = engine.resolve_base(wish, said.append)
     fresh = any(line.startswith("loading ") for line in said)

@@ -13,9 +13,9 @@ import msgspec
 from envkit.debug.records import (
     Allocation,
     Child,
+    CodeLocation,
     DebugReport,
     Fault,
-    Place,
     PythonFrame,
     RankRow,
     Step,
@@ -69,7 +69,7 @@ def report(plain: Mapping[str, Any]) -> DebugReport:
 
 
 def step(plain: Mapping[str, Any]) -> Step:
-    """A rung; what a record leaves out of one that did not run is as in any that did not."""
+    """A stage; what a record leaves out of one that did not run is as in any that did not."""
     return msgspec.convert(plain, Step)
 
 
@@ -81,14 +81,14 @@ def fault(plain: Mapping[str, Any]) -> Fault:
         kind=plain["kind"],
         problem=plain["problem"],
         kernel=plain["name"],
-        place=Place(plain["function"], plain["file"], plain["line"] or 0),
+        place=CodeLocation(plain["function"], plain["file"], plain["line"] or 0),
         access=plain["access"],
         size=plain["size"] or 0,
         address=int(plain["address"], 16) if plain["address"] else None,
         thread=_three(plain["thread"]),
         block=_three(plain["block"]),
         near=Allocation(int(near["address"], 16), near["size"] or 0, near["side"], near["distance"]) if near else None,
-        other=Place(other["function"], other["file"], other["line"] or 0) if other else None,
+        other=CodeLocation(other["function"], other["file"], other["line"] or 0) if other else None,
         host=tuple(plain["host_frames"]),
         count=plain["count"],
     )
@@ -152,7 +152,7 @@ def crash() -> DebugReport:
             "Invalid __global__ read of size 16 bytes",
             "misaligned",
             "turn(float4 *)",
-            Place("load", "/srv/train/turn.cu", 12),
+            CodeLocation("load", "/srv/train/turn.cu", 12),
             "read",
             16,
             0x7F0000000204,

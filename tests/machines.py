@@ -109,7 +109,7 @@ def _kept(said: Any, read: Any, where: str) -> None:
 
 
 def host(name: str, changes: Mapping[str, Any] | None = None) -> Host:
-    """The machine ``name`` with ``changes`` made to it; only the fields that they touch are read anew."""
+    """The machine ``name`` with ``changes`` made to it; only the fields that they touch are read again."""
     healthy, wanted = _healthy(name), dict(changes or {})
     if not wanted:
         return healthy

@@ -28,7 +28,7 @@ import json, os, sys
 from pathlib import Path
 from envkit.host import nvml
 from envkit.host.observe import Group, read_groups
-from envkit.host.place import Place
+from envkit.host.root import Place
 from envkit.subjects.codec import to_plain
 
 for line in sys.stdin:

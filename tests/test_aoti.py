@@ -323,7 +323,7 @@ def tried(file: Path, path: Path, python: str = sys.executable, timeout_s: float
     """What is seen of ``file`` by a Python that looks into ``path`` first."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(path))
-        return runner.aoti(runner.Here(Path(python)), lambda line: None, file, timeout_s=timeout_s, **options)
+        return runner.aoti(runner.LocalPython(Path(python)), lambda line: None, file, timeout_s=timeout_s, **options)
 
 
 def results(run: AotiRun) -> dict[str, Result]:

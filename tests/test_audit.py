@@ -31,7 +31,7 @@ from envkit.model import Observed, Outcome, Reason, Severity
 from envkit.payload import elf
 from envkit.subjects import Audit, codec
 from envkit.subjects.audit import NO_LIBC, NO_TORCH, Edge, SharedObject
-from envkit.subjects.image import NO_PROMISE, Promise
+from envkit.subjects.image import NO_PROMISE, ExpectedContents
 from envkit.versions import Sm
 
 Files = dict[str, bytes | str]
@@ -129,13 +129,13 @@ def audited(
 
 
 def said(audit: Audit) -> dict[str, list[tuple[Severity, str]]]:
-    """What the audit's own checks found, by check; a check that broke is an error of this test."""
+    """What the audit's own checks found, by check; a check that crashed is an error of this test."""
     found: dict[str, list[tuple[Severity, str]]] = {}
     for name, check in judge.checks().items():
         if not name.startswith("audit-"):
             continue
         result = judge.run(check, audit, facts.load())
-        assert result.outcome is not Outcome.BROKE, result
+        assert result.outcome is not Outcome.CRASHED, result
         if result.findings:
             found[name] = [(finding.severity, finding.message) for finding in result.findings]
     return found
@@ -627,7 +627,7 @@ def test_a_change_within_the_wheels_own_layer_is_seen_where_every_file_is_hashed
 
     def look(hash_all: bool) -> tuple[Any, ...]:
         with image(tmp_path, files, config=PATH) as tree:
-            promise: Observed[Promise] = Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE)
+            promise: Observed[ExpectedContents] = Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE)
             return observe(tree, gpus=(), promise=promise, hash_all=hash_all).overwritten.need("x")
 
     assert look(False) == () and [one.path for one in look(True)] == [path]

@@ -26,7 +26,7 @@ import pytest
 from clocks import comes, ends
 from leftovers import stay, volumes
 
-from envkit.engine import BaseFound
+from envkit.engine import ResolvedBase
 from envkit.engine.docker import DockerEngine
 from envkit.errors import Undecided
 from envkit.runner import runner
@@ -75,7 +75,7 @@ def archive(files: Mapping[str, Content]) -> bytes:
 
 
 @pytest.fixture
-def make(engine: DockerEngine, python_base: BaseFound) -> Iterator[Make]:
+def make(engine: DockerEngine, python_base: ResolvedBase) -> Iterator[Make]:
     """Makes an image out of files, on top of Debian's Python or of nothing; no build is run, so no cache is left."""
     api = docker.from_env().api
     made: list[str] = []
@@ -309,7 +309,7 @@ def test_a_python_on_musl(make: Make, verb: str) -> None:
         (
             "import os; os._exit(0)",
             "the observed process exited with code 0 while import torch",
-            "import torch ended the process: it left with status 0 and without its document",
+            "import torch ended the process: it exited with status 0 and without its document",
         ),
     ],
     ids=["aborts", "leaves"],

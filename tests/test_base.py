@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from envkit.engine import base
-from envkit.engine.base import Bootstrapped
+from envkit.engine.base import BootstrappedTree
 from envkit.errors import Undecided, UsageError
 from envkit.system.files import shipped
 
@@ -24,14 +24,14 @@ def quiet(line: str) -> None:
     pass
 
 
-def tree(directory: Path, content: bytes) -> Bootstrapped:
+def tree(directory: Path, content: bytes) -> BootstrappedTree:
     """A small tree as bootstrap would give it."""
     path = directory / "tree.tar"
     with tarfile.open(path, "w") as archive:
         entry = tarfile.TarInfo("etc/word")
         entry.size = len(content)
         archive.addfile(entry, io.BytesIO(content))
-    return Bootstrapped(path, "sha256:" + hashlib.sha256(path.read_bytes()).hexdigest(), "amd64")
+    return BootstrappedTree(path, "sha256:" + hashlib.sha256(path.read_bytes()).hexdigest(), "amd64")
 
 
 def test_image_archive_holds_what_it_names(tmp_path: Path) -> None:

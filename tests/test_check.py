@@ -21,7 +21,7 @@ from inline import Envkit
 
 from envkit.errors import Undecided, UsageError
 from envkit.model import Edit, Finding, Outcome, Result, Severity, Span
-from envkit.static import Judged, check, pin
+from envkit.static import JudgedFile, check, pin
 
 ROOT = Path(__file__).parent.parent
 UNQUOTED = "FROM python:3.12-slim-bookworm\nRUN pip install --no-cache-dir torch>=2.0 numpy\n"
@@ -36,9 +36,9 @@ def envkit(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pyte
         yield run
 
 
-def one(text: str, *edits: Edit, path: str = "Dockerfile") -> Judged:
+def one(text: str, *edits: Edit, path: str = "Dockerfile") -> JudgedFile:
     result = Result("a-check", Outcome.FAIL, (Finding("x", edits=edits),))
-    return Judged(path, "dockerfile", text, (result,))
+    return JudgedFile(path, "dockerfile", text, (result,))
 
 
 # ---------------------------------------------------------------- --fix and --diff
@@ -57,7 +57,7 @@ def test_a_fix_shows_its_diff_writes_and_judges_what_is_left(envkit: Envkit, tmp
     (tmp_path / "Dockerfile").write_text(UNQUOTED)
     found = envkit("--fix", "--only", "unquoted-specifier", "--fail-on", "warning", "Dockerfile")
     assert found.out.index("--- a/Dockerfile") < found.out.index("PASS: 1 file: nothing found")
-    assert (found.code, found.err) == (0, "Dockerfile: 1 mended\n")
+    assert (found.code, found.err) == (0, "Dockerfile: 1 fixed\n")
     assert (tmp_path / "Dockerfile").read_text() == UNQUOTED.replace("torch>=2.0", '"torch>=2.0"')
     again = envkit("--fix", "--only", "unquoted-specifier", "Dockerfile")
     assert (again.out, again.err) == ("PASS: 1 file: nothing found\n", "")
@@ -106,7 +106,7 @@ def test_a_file_that_somebody_changed_meanwhile_is_left_alone(tmp_path: Path) ->
     said: list[str] = []
     text = "FROM a:1\n"
     judged = one(text, Edit(Span(str(path), 1, 9, 1, 9), "2"), path=str(path))
-    _, texts = check.mended([judged], {})
+    _, texts = check.fixed([judged], {})
     check.write([judged], texts, said.append)
     assert path.read_text() == "FROM b:1\n"
     assert said == [f"{path} was not changed: it is no valid UTF-8, or somebody else changed it meanwhile"]
@@ -114,8 +114,8 @@ def test_a_file_that_somebody_changed_meanwhile_is_left_alone(tmp_path: Path) ->
 
 def test_stdin_is_no_file_to_mend() -> None:
     judged = one("FROM a:1\n", Edit(Span("-", 1, 9, 1, 9), "2"), path="-")
-    _, texts = check.mended([judged], {})
-    with pytest.raises(UsageError, match="stdin cannot be mended"):
+    _, texts = check.fixed([judged], {})
+    with pytest.raises(UsageError, match="stdin cannot be fixed"):
         check.write([judged], texts, print)
 
 
@@ -221,8 +221,8 @@ def test_nobody_is_asked_where_nothing_can_be_pinned() -> None:
         raise Undecided("nobody should ask")
 
     said: list[str] = []
-    judged = Judged("Dockerfile", "dockerfile", f"FROM debian:12@{DIGEST}\nFROM scratch\n")
-    assert check.pinned([judged, Judged("r.txt", "requirements", "torch\n")], ask, said.append) == {}
+    judged = JudgedFile("Dockerfile", "dockerfile", f"FROM debian:12@{DIGEST}\nFROM scratch\n")
+    assert check.pinned([judged, JudgedFile("r.txt", "requirements", "torch\n")], ask, said.append) == {}
     assert said == []
 
 
@@ -239,16 +239,16 @@ def test_there_are_images() -> None:
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.parent.name)
 def test_our_own_images_are_clean(path: Path) -> None:
     """No finding at all, notes included, and nothing left open."""
-    found = check.answer(check.Asked((str(path),)), check.config_of(check.Asked(config=None)))
+    found = check.answer(check.CheckRequest((str(path),)), check.config_of(check.CheckRequest(config=None)))
     said = [(f.severity.name, r.check, f.message) for r in found.report.results for f in r.findings]
-    open_ = [(r.check, r.reason) for r in found.report.results if r.outcome in (Outcome.UNKNOWN, Outcome.BROKE)]
+    open_ = [(r.check, r.reason) for r in found.report.results if r.outcome in (Outcome.UNKNOWN, Outcome.CRASHED)]
     assert said == []
     assert open_ == []
     assert found.code(Severity.NOTE) == 0
 
 
 def test_our_own_specs_and_locks_are_clean() -> None:
-    found = check.answer(check.Asked((str(ROOT / "images"),)), check.config_of(check.Asked()))
+    found = check.answer(check.CheckRequest((str(ROOT / "images"),)), check.config_of(check.CheckRequest()))
     assert len(found.judged) > len(OWN)
     said = [(r.check, f.where.partition(":")[0]) for r in found.report.results for f in r.findings]
     by_tag = [ROOT / "images" / f"torch-2.6-cu124-{name}" / "envkit.lock" for name in ("nvidia-devel", "pytorch")]
@@ -260,7 +260,7 @@ def test_our_own_specs_and_locks_are_clean() -> None:
 def test_nothing_wrong_is_said_of_our_own_images(path: Path) -> None:
     """The lock knows what is in them; what the Dockerfile's text does not show may stay open, and no more."""
     lock = tomllib.loads((path.parent / "envkit.lock").read_text())
-    observed = check.answer(check.Asked((str(path),)), check.config_of(check.Asked())).report.observed
+    observed = check.answer(check.CheckRequest((str(path),)), check.config_of(check.CheckRequest())).report.observed
     assert observed["base_image"].partition("@")[0] == lock["image"]
     assert observed["torch_version"] in (lock["torch"], None)
     assert observed["torch_cuda"] in (lock["cuda"], None)
@@ -299,7 +299,7 @@ def test_a_diff_shows_no_credential() -> None:
     text = "FROM a\nENV API_TOKEN=Zx81kfPq02Lmw7Rt\nRUN pip install --index-url https://u:Zx81kfPq@x.example/s p\n"
     edit = Edit(Span("Dockerfile", 3, 16, 3, 16), " --no-cache-dir")
     result = Result("pip-cache-left", Outcome.FAIL, (Finding("x", edits=(edit,)),))
-    shown, texts = check.mended((Judged("Dockerfile", "dockerfile", text, (result,)),), {})
+    shown, texts = check.fixed((JudgedFile("Dockerfile", "dockerfile", text, (result,)),), {})
     assert "Zx81" not in shown
     assert "+RUN pip install --no-cache-dir --index-url https://[hidden]@x.example/s p\n" in shown
     assert "https://u:Zx81kfPq@x.example/s" in texts["Dockerfile"][0]

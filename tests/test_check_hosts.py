@@ -49,7 +49,7 @@ def test_the_hook_takes_the_files_that_a_walk_takes(path: str) -> None:
 
 def test_the_hook_is_envkit_check() -> None:
     (hook,) = HOOKS
-    assert (hook["id"], hook["entry"], hook["language"]) == ("envkit-check", "envkit check --if-any", "python")
+    assert (hook["id"], hook["entry"], hook["language"]) == ("envkit-check", "envkit check --allow-no-files", "python")
 
 
 def committed(folder: Path, hook: dict[str, Any], files: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -234,7 +234,11 @@ def test_the_page_names_what_there_is() -> None:
     said = (ROOT / "docs" / "check.md").read_text()
     for name in judged.FIELDS:
         assert f"| `{name}` |" in said
-    for name in (*FORMATS, *settings.Written.__struct_encode_fields__, *settings.KnownBase.__struct_encode_fields__):
+    for name in (
+        *FORMATS,
+        *settings.RawSettings.__struct_encode_fields__,
+        *settings.KnownBase.__struct_encode_fields__,
+    ):
         assert name in said, name
 
 

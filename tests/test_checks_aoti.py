@@ -15,8 +15,8 @@ from envkit.subjects.aoti import (
     Frame,
     InputSpec,
     Kernel,
-    Linked,
-    Mapped,
+    LinkResult,
+    MappedLibrary,
     ModelLibrary,
     Needs,
     Package,
@@ -132,14 +132,14 @@ def test_a_guard_of_the_device_belongs_to_the_device() -> None:
         list(checks.aoti_raised(subject))
 
 
-OLD = Mapped("/opt/conda/lib/libstdc++.so.6.0.28", "import torch", ("GLIBCXX_3.4.28",))
-NEW = Mapped("/usr/lib/libstdc++.so.6", "load", ("GLIBCXX_3.4.28", "GLIBCXX_3.4.30"))
+OLD = MappedLibrary("/opt/conda/lib/libstdc++.so.6.0.28", "import torch", ("GLIBCXX_3.4.28",))
+NEW = MappedLibrary("/usr/lib/libstdc++.so.6", "load", ("GLIBCXX_3.4.28", "GLIBCXX_3.4.30"))
 ASKING = replace(CPU, needs=(Needs("libstdc++.so.6", ("GLIBCXX_3.4.30",)),))
-BOUND = Linked()
+BOUND = LinkResult()
 
 
 @pytest.mark.parametrize(("mapped", "found"), [((OLD, NEW), 1), ((NEW, OLD), 0), ((NEW,), 0)])
-def test_the_first_copy_of_a_library_serves_everybody(mapped: tuple[Mapped, ...], found: int) -> None:
+def test_the_first_copy_of_a_library_serves_everybody(mapped: tuple[MappedLibrary, ...], found: int) -> None:
     assert len(list(checks.aoti_library_symbol_missing(run(package(ASKING), mapped=mapped, link=BOUND)))) == found
 
 
@@ -148,7 +148,7 @@ def test_the_first_copy_of_a_library_serves_everybody(mapped: tuple[Mapped, ...]
     [
         ("SIGSEGV", {"mapped": (OLD, NEW), "package": ASKING}, "m.so needs GLIBCXX_3.4.30 of libstdc++.so.6"),
         ("SIGSEGV", {"mapped": (OLD, NEW)}, "the process holds 2 copies of libstdc++"),
-        ("SIGSEGV", {"link": Linked("", "killed SIGSEGV")}, "dlopen of its library alone ends the process"),
+        ("SIGSEGV", {"link": LinkResult("", "killed SIGSEGV")}, "dlopen of its library alone ends the process"),
         ("SIGILL", {"flags": ("avx2",), "isa": "AVX512"}, "this processor lacks avx512bw"),
         ("SIGKILL", {}, "memory ran out"),
         ("SIGBUS", {"scratch": Scratch("/tmp", 100, True)}, "/tmp had 100 bytes free"),
@@ -164,7 +164,7 @@ def test_a_death_has_the_cause_that_was_seen(signal: str, fields: dict[str, Any]
 
 
 def test_the_runner_up_is_in_the_evidence() -> None:
-    subject = run(package(), run=died(), mapped=(OLD, NEW), link=Linked("", "killed SIGSEGV"))
+    subject = run(package(), run=died(), mapped=(OLD, NEW), link=LinkResult("", "killed SIGSEGV"))
     finding = crash(subject)
     assert "2 copies of libstdc++" in finding.message
     assert any(key.startswith("runner-up: dlopen of its library alone") for key in finding.evidence)
@@ -176,13 +176,13 @@ def test_a_room_that_is_large_enough_is_no_cause() -> None:
 
 
 def test_the_wrong_runner_is_the_likeliest_cause() -> None:
-    subject = replace(run(package(), run=died("SIGBUS"), link=Linked("", "killed SIGBUS")), runner="cuda")
+    subject = replace(run(package(), run=died("SIGBUS"), link=LinkResult("", "killed SIGBUS")), runner="cuda")
     assert "the runner for cuda loaded a library that was linked for cpu" in crash(subject).message
 
 
 def test_two_openmp_runtimes_rank_behind_the_trail() -> None:
     trail = Trail("SIGSEGV", (Frame("/x/libtorch_cpu.so", 16, "at::native::foo()"), Frame("/t/m.so", 32, "run_impl")))
-    mapped = (Mapped("/t/libgomp-a34b3233.so.1", "import torch"), Mapped("/usr/lib/libgomp.so.1", "load"))
+    mapped = (MappedLibrary("/t/libgomp-a34b3233.so.1", "import torch"), MappedLibrary("/usr/lib/libgomp.so.1", "load"))
     finding = crash(run(package(), run=died(), trail=trail, mapped=mapped))
     assert (
         "likely cause: it died in at::native::foo() of libtorch_cpu.so, called from run_impl of m.so" in finding.message
@@ -214,7 +214,7 @@ def test_of_a_package_that_cannot_be_read_nothing_else_is_asked(check: Any) -> N
 
 
 INSIDE = replace(CPU, carries=("std::locale::classic()", "__cxa_throw"), std=3908)
-SHARED = Mapped("/usr/lib/libstdc++.so.6", "import torch")
+SHARED = MappedLibrary("/usr/lib/libstdc++.so.6", "import torch")
 WRAPPER = Compiler("/opt/gcc/bin/g++", "g++ 13", True, "inside")
 PLAIN = Compiler("/usr/bin/g++", "g++ 11", False, "shared")
 CAUSE = "the package carries its own C++ runtime beside /usr/lib/libstdc++.so.6 of the process"
@@ -230,7 +230,7 @@ CAUSE = "the package carries its own C++ runtime beside /usr/lib/libstdc++.so.6 
         (Run("raised", "run"), Severity.WARNING, "it loaded with both this time"),
         (died(stage="run"), Severity.WARNING, "it loaded with both this time"),
         (Run("loaded", "end"), Severity.WARNING, "it loaded with both this time"),
-        (Run("unfit", "import torch"), Severity.WARNING, "whether it loads with both was not seen"),
+        (Run("not-applicable", "import torch"), Severity.WARNING, "whether it loads with both was not seen"),
     ],
 )
 def test_two_cpp_runtimes_are_as_grave_as_what_was_seen(ended: Run, severity: Severity, words: str) -> None:
@@ -242,7 +242,7 @@ def test_two_cpp_runtimes_are_as_grave_as_what_was_seen(ended: Run, severity: Se
 
 
 def test_a_cpp_runtime_inside_needs_another_one_to_clash_with() -> None:
-    alone = run(package(INSIDE), mapped=(Mapped("/t/libtorch_cpu.so", "import torch"),), run=Run("done", "end"))
+    alone = run(package(INSIDE), mapped=(MappedLibrary("/t/libtorch_cpu.so", "import torch"),), run=Run("done", "end"))
     assert list(checks.aoti_cxx_runtime_inside(alone)) == []
     assert list(checks.aoti_cxx_runtime_inside(run(package(CPU), mapped=(SHARED,)))) == []
     with pytest.raises(Unknown, match="it is not known whether the process holds another"):

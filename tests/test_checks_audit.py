@@ -11,8 +11,18 @@ from envkit import facts
 from envkit.judging import judge
 from envkit.model import Observed, Outcome, Reason, Result, Severity
 from envkit.subjects import Audit
-from envkit.subjects.audit import NO_TORCH, Copy, DeviceCode, DriverFile, Edge, Secret, SharedObject, TorchFiles, Unmet
-from envkit.subjects.image import NO_PROMISE, CudnnSet, Overwritten, Promise, Requirement, Variable, Wheel
+from envkit.subjects.audit import (
+    NO_TORCH,
+    Copy,
+    DeviceCode,
+    DriverFile,
+    Edge,
+    Secret,
+    SharedObject,
+    TorchFiles,
+    UnresolvedRequirement,
+)
+from envkit.subjects.image import NO_PROMISE, CudnnSet, ExpectedContents, Overwritten, Requirement, Variable, Wheel
 from envkit.versions import Sm
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
@@ -94,7 +104,7 @@ def test_a_library_that_lies_elsewhere_may_have_been_loaded_before() -> None:
     ],
 )
 def test_unmet_symbols_that_no_import_meets_are_a_warning(reached: str, symbol: str, severity: Severity) -> None:
-    one = Unmet("/x.so", "x", "/libc10.so", "symbol", (symbol,), 1, "", reached)
+    one = UnresolvedRequirement("/x.so", "x", "/libc10.so", "symbol", (symbol,), 1, "", reached)
     found = replace(BARE, unmet=seen((one,)), objects=seen((TORCH,)))
     (finding,) = said("audit-unresolved-symbol", found).findings
     assert finding.severity is severity and f"{symbol}, which /libc10.so" in finding.message
@@ -108,7 +118,7 @@ def test_a_cudnn_that_nothing_binds_is_a_warning() -> None:
 
 
 def test_named_and_promised_gpus_are_judged_alike() -> None:
-    promise = Promise("2.6.0", "12.4", (), (Sm(7, 5), Sm(8, 6)))
+    promise = ExpectedContents("2.6.0", "12.4", (), (Sm(7, 5), Sm(8, 6)))
     audit = replace(BARE, gpus_given=(Sm(12, 0), Sm(9, 0)), promise=Observed.of(promise, "label"))
     findings = said("audit-arch-not-covered", audit).findings
     assert [finding.message.split(":")[0].rpartition(" ")[2] for finding in findings] == ["sm_75", "sm_120"]
@@ -166,8 +176,8 @@ def test_a_credential_found_is_certain_whatever_could_not_be_read() -> None:
     ("change", "outcome", "severity"),
     [
         ({"gpus_given": (Sm(9, 0),)}, Outcome.FAIL, Severity.ERROR),
-        ({"promise": Observed.of(Promise("2.6.0", "12.4", ()), "label")}, Outcome.FAIL, Severity.ERROR),
-        ({"promise": Observed.of(Promise("2.6.0", "", ()), "label")}, Outcome.SKIP, None),
+        ({"promise": Observed.of(ExpectedContents("2.6.0", "12.4", ()), "label")}, Outcome.FAIL, Severity.ERROR),
+        ({"promise": Observed.of(ExpectedContents("2.6.0", "", ()), "label")}, Outcome.SKIP, None),
         ({"copies": seen((Copy("cublas", "/x", 1, "wheel"),))}, Outcome.FAIL, Severity.WARNING),
         ({"variables": seen((Variable("NVIDIA_VISIBLE_DEVICES", "all"),))}, Outcome.FAIL, Severity.WARNING),
         ({"variables": seen((Variable("LD_LIBRARY_PATH", "/x"),))}, Outcome.SKIP, None),
@@ -189,7 +199,9 @@ def test_the_images_checks_of_wheels_judge_an_audit_too() -> None:
         wheels=seen(wheels),
         requires=seen((Requirement("torch", "2.6.0", "nvidia-nccl-cu12==2.21.5; platform_machine == 'x86_64'"),)),
         overwritten=seen((Overwritten(f"{SITE}/libnccl.so.2", ("nvidia-nccl-cu12==2.20.5",), "none of their hashes"),)),
-        promise=Observed.of(Promise("2.6.0", "12.4", (Wheel("nvidia-nccl-cu12", "2.21.5"), wheels[1])), "label"),
+        promise=Observed.of(
+            ExpectedContents("2.6.0", "12.4", (Wheel("nvidia-nccl-cu12", "2.21.5"), wheels[1])), "label"
+        ),
         objects=seen((shared("nvidia/nccl/lib/libnccl.so.2", "nvidia-nccl-cu12"),)),
     )
     for check, words in (

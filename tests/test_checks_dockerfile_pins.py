@@ -23,7 +23,7 @@ def only(check: str, text: str) -> Finding:
     return finding
 
 
-def mended(text: str, finding: Finding) -> str:
+def fixed(text: str, finding: Finding) -> str:
     """The text after the finding's edits."""
     lines = text.split("\n")
     for edit in sorted(finding.edits, key=lambda one: (one.span.line, one.span.column), reverse=True):
@@ -35,7 +35,7 @@ def mended(text: str, finding: Finding) -> str:
 
 def test_an_index_of_its_own_replaces_the_extra_one() -> None:
     text = f"FROM python:3.12-slim\nRUN pip install torch torchvision --extra-index-url {CU118}\n"
-    after = mended(text, only("extra-index-shadowed", text))
+    after = fixed(text, only("extra-index-shadowed", text))
     assert after == text.replace("--extra-index-url", "--index-url")
     assert judged("extra-index-shadowed", after).outcome is Outcome.SKIP
 

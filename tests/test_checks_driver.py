@@ -11,7 +11,7 @@ from envkit import facts
 from envkit.judging import judge
 from envkit.model import Finding, Observed, Outcome, Result, Severity
 from envkit.subjects import Image
-from envkit.subjects.image import DriverSeen, Extension, ImportEnd, Node, Promise, TorchBuild, Variable
+from envkit.subjects.image import DriverSeen, ExpectedContents, Extension, ImportEnd, Node, TorchBuild, Variable
 from envkit.versions import Sm
 
 FACTS = facts.load()
@@ -269,7 +269,7 @@ def test_ptx_of_torch_itself_is_judged_too() -> None:
 def test_a_cpu_torch_is_right_where_it_was_promised() -> None:
     subject = image(torch=CPU)
     assert found("image-runs-on-cpu", subject).severity is Severity.ERROR
-    promised = replace(subject, promise=Observed.of(Promise("2.15.0", "", ()), "label"))
+    promised = replace(subject, promise=Observed.of(ExpectedContents("2.15.0", "", ()), "label"))
     assert one("image-runs-on-cpu", promised).outcome is Outcome.PASS
 
 

@@ -11,7 +11,7 @@ from envkit.judging.judge import checks, run
 from envkit.model import Observed, Outcome, Reason, Result, Severity
 from envkit.subjects import Audit, Image
 from envkit.subjects.audit import NO_TORCH, TorchFiles
-from envkit.subjects.image import NO_PROMISE, Extension, ImportEnd, Promise, TorchBuild
+from envkit.subjects.image import NO_PROMISE, ExpectedContents, Extension, ImportEnd, TorchBuild
 from envkit.versions import Sm
 
 CHECKS = checks()
@@ -30,10 +30,10 @@ def extension(
     return Extension(f"/site/{owner}/{name}", owner, "1.0", cudart, built_with, sass, ptx, for_torch)
 
 
-def promised(*gpus: str) -> Observed[Promise]:
+def promised(*gpus: str) -> Observed[ExpectedContents]:
     if not gpus:
         return Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE)
-    return Observed.of(Promise("2.6.0", "12.4", (), tuple(map(Sm.parse, gpus))), "the image's label")
+    return Observed.of(ExpectedContents("2.6.0", "12.4", (), tuple(map(Sm.parse, gpus))), "the image's label")
 
 
 def here(*gpus: str) -> Observed[tuple[Sm, ...]]:

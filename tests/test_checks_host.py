@@ -84,7 +84,7 @@ def test_machine_without_gpu_is_one_error_and_no_doubt() -> None:
         result.check for result in results if any(finding.severity >= Severity.ERROR for finding in result.findings)
     ]
     assert errors == ["host-no-gpu"]
-    assert [result for result in results if result.outcome in (Outcome.UNKNOWN, Outcome.BROKE)] == []
+    assert [result for result in results if result.outcome in (Outcome.UNKNOWN, Outcome.CRASHED)] == []
     assert Report(Subject("host", "no-gpu"), results).exit_code() == 1
     drivers = {result.check: result for result in results if result.check.startswith("host-driver-")}
     assert {result.reason for result in drivers.values()} == {"no NVIDIA GPU on this machine"}

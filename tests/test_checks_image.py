@@ -19,12 +19,12 @@ from envkit.subjects.image import (
     NO_PROMISE,
     NO_RECORD,
     Binding,
+    ExpectedContents,
     Framework,
     ImportEnd,
     LateLoad,
     Library,
     Overwritten,
-    Promise,
     Requirement,
     TorchBuild,
     Wheel,
@@ -138,7 +138,7 @@ def test_a_recorded_fault_is_named_with_library_path_and_versions(
 @pytest.mark.parametrize("name", sorted(path.stem for path in DATA.glob("*.json") if path.stem not in HEALTHY))
 def test_no_recorded_fault_is_green_and_no_check_breaks_on_it(name: str) -> None:
     said = results(recorded(name))
-    assert Outcome.BROKE not in {result.outcome for result in said.values()}
+    assert Outcome.CRASHED not in {result.outcome for result in said.values()}
     if name != "no-torch":
         assert Outcome.FAIL in {result.outcome for result in said.values()}
 
@@ -317,7 +317,7 @@ def test_a_second_torch_of_the_same_version_is_told_by_the_files_that_are_mapped
 
 @pytest.mark.parametrize(("whole", "outcome"), [(False, Outcome.SKIP), (True, Outcome.FAIL)])
 def test_a_lock_without_wheels_proves_nothing(whole: bool, outcome: Outcome) -> None:
-    empty = Observed.of(Promise("", "", (), whole=whole), "label")
+    empty = Observed.of(ExpectedContents("", "", (), whole=whole), "label")
     assert one("image-wheels-not-locked", replace(recorded("torch-2.6-cu124"), promise=empty)).outcome is outcome
     bare = image(promise=empty, wheels=Observed.of((Wheel("pip", "1"),), "metadata"))
     assert one("image-wheels-not-locked", bare).outcome is Outcome.SKIP
@@ -386,7 +386,7 @@ def libraries(*found: Library) -> Observed[Any]:
 
 
 def promised(**fields: Any) -> Observed[Any]:
-    return Observed.of(replace(Promise("2.6.0", "12.4", ()), **fields), "label")
+    return Observed.of(replace(ExpectedContents("2.6.0", "12.4", ()), **fields), "label")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,16 @@ from envkit.judging import judge
 from envkit.judging.checks._torch import bound_copies
 from envkit.model import Observed, Outcome, Reason, Result
 from envkit.subjects import Image
-from envkit.subjects.image import NO_PROMISE, Binding, Framework, ImportEnd, Library, Promise, TorchBuild, Wheel
+from envkit.subjects.image import (
+    NO_PROMISE,
+    Binding,
+    ExpectedContents,
+    Framework,
+    ImportEnd,
+    Library,
+    TorchBuild,
+    Wheel,
+)
 from envkit.versions import Sm
 
 FACTS = facts.load()
@@ -116,7 +125,7 @@ def test_each_known_fault_is_found_and_its_twin_is_green(row: str) -> None:
 
 
 def test_declared_gpus_count_as_present_ones() -> None:
-    promise = Observed.of(Promise("2.6.0", "12.4", (), (Sm(10, 0),)), "label")
+    promise = Observed.of(ExpectedContents("2.6.0", "12.4", (), (Sm(10, 0),)), "label")
     subject = image(library("cublas", "12.9.0"), promise=promise, devices=Observed.lost("the driver died"))
     assert one("image-known-bad-combination", subject).outcome is Outcome.FAIL
 

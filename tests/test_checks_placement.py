@@ -9,7 +9,19 @@ import pytest
 from envkit import facts
 from envkit.judging import judge
 from envkit.model import Observed, Outcome, Result, Severity
-from envkit.subjects.placement import Astray, End, Fork, Group, Line, Operand, Placement, Rank, RankGpu, Refusal, Stop
+from envkit.subjects.placement import (
+    End,
+    Fork,
+    Group,
+    Line,
+    MisplacedState,
+    Operand,
+    Placement,
+    Rank,
+    RankGpu,
+    Refusal,
+    Stop,
+)
 
 FACTS = facts.load()
 
@@ -110,7 +122,7 @@ def test_a_split_that_the_freezing_explains_is_told_once() -> None:
 
 
 def test_state_astray_is_one_finding() -> None:
-    lost = tuple(Astray(f"w{number}", "exp_avg", "cpu", "cuda:0") for number in range(3))
+    lost = tuple(MisplacedState(f"w{number}", "exp_avg", "cpu", "cuda:0") for number in range(3))
     (finding,) = said("state-split", replace(CLEAN, astray=Observed.of(lost, "v"))).findings
     assert finding.message.endswith("w0 lies on cpu, the parameter on cuda:0, and so do 2 more")
 

@@ -19,7 +19,7 @@ from envkit.judging.checks import _smoke as table
 from envkit.judging.checks import smoke
 from envkit.model import Finding, Observed, Outcome, Reason, Report, Severity, Skip, Subject, Unknown
 from envkit.payload.smoke import TESTS
-from envkit.payload.smoke.case import GPUS, SABOTAGE, Case
+from envkit.payload.smoke.case import FAULT_KINDS, GPUS, Case
 from envkit.subjects.codec import from_plain, to_plain
 from envkit.subjects.smoke import SmokeRun, SmokeTest
 
@@ -83,20 +83,20 @@ def healthy(name: str, device: str) -> SmokeTest:
 def test_a_recorded_sound_torch_passes(name: str) -> None:
     run = recorded("torch-2.6-cu124-cpu")
     (test,) = [test for test in run.tests.need("the tests") if test.name == name]
-    if test.ended == "unfit":
+    if test.ended == "not-applicable":
         assert name in UNFIT
         return
     assert list(JUDGES[name](run)) == []
 
 
 @gathered(ON_CPU)
-def test_a_recorded_saboteur_is_seen(name: str) -> None:
-    run = recorded("torch-2.6-cu124-cpu-sabotage-all")
-    kinds = next(test.saboteurs for test in TESTS if test.name == name)
+def test_a_recorded_injected_fault_is_seen(name: str) -> None:
+    run = recorded("torch-2.6-cu124-cpu-inject-fault-all")
+    kinds = next(test.faults for test in TESTS if test.name == name)
     ends = [test for test in run.tests.need("the tests") if test.name == name]
-    if all(test.ended == "unfit" for test in ends):
+    if all(test.ended == "not-applicable" for test in ends):
         return  # as the sound run says
-    assert {test.sabotage for test in ends} == set(kinds)
+    assert {test.injected_fault for test in ends} == set(kinds)
     assert any(finding.severity is Severity.ERROR for finding in JUDGES[name](run))
 
 
@@ -123,7 +123,7 @@ def test_the_document_reads_as_the_recorded_run() -> None:
         {"tests": None},
         {"schema": "envkit.payload/2"},
         {"kind": "probe"},
-        {"sabotage": "ulp"},
+        {"injected_fault": "ulp"},
         {"tests": [{"name": "fft", "device": "cpu", "ended": "ran", "measures": {"fp32.complex.worst": None}}]},
         {"tests": [{"name": "fft", "device": "cpu", "ended": "ran", "measures": {"fp32.complex.worst": [0]}}]},
     ],
@@ -217,8 +217,8 @@ def test_what_was_not_asked_for_is_skipped_and_a_lost_run_is_unknown() -> None:
         list(JUDGES["fft"](SmokeRun("x", tests=Observed.lost("the runner died"), level="full")))
 
 
-def test_a_test_that_is_unfit_on_one_device_is_judged_on_the_others() -> None:
-    lacking = SmokeTest("sparse", "cuda:1", "unfit", "no mkl")
+def test_a_test_that_is_not_applicable_on_one_device_is_judged_on_the_others() -> None:
+    lacking = SmokeTest("sparse", "cuda:1", "not-applicable", "no mkl")
     bad = replace(healthy("sparse", "cuda:0"), measures={})
     assert list(JUDGES["sparse"](of(lacking, healthy("sparse", "cuda:0")))) == []
     assert list(JUDGES["sparse"](of(lacking, bad)))
@@ -251,10 +251,10 @@ def test_every_row_belongs_to_a_test_and_bounds_something() -> None:
     assert len(bounded) == len(set(bounded))
 
 
-def test_every_test_has_saboteurs_and_earlier_tests_that_exist() -> None:
+def test_every_test_has_injected_faults_and_earlier_tests_that_exist() -> None:
     for test in TESTS:
-        assert test.saboteurs, test.name
-        assert set(test.saboteurs) <= set(SABOTAGE), test.name
+        assert test.faults, test.name
+        assert set(test.faults) <= set(FAULT_KINDS), test.name
         assert set(test.needs) <= set(JUDGES) - {test.name}, test.name
     assert len({test.name for test in TESTS}) == len(TESTS) >= 60
 
@@ -296,17 +296,17 @@ def test_a_gpu_that_was_seen_and_has_no_end_is_unknown_and_a_fault_elsewhere_sti
 
 
 @gathered(ON_CPU)
-def test_a_saboteur_that_changed_nothing_or_did_not_come_is_no_evidence(name: str) -> None:
-    kinds = next(test.saboteurs for test in TESTS if test.name == name)
+def test_a_injected_fault_that_changed_nothing_or_did_not_come_is_no_evidence(name: str) -> None:
+    kinds = next(test.faults for test in TESTS if test.name == name)
     device = DEVICES[name][0]
-    sound = [replace(healthy(name, device), sabotage=kind) for kind in kinds]
-    with pytest.raises(Unknown, match=f"{name} does not see the saboteur {kinds[0]} on {device}"):
-        list(JUDGES[name](replace(of(*sound), sabotage="all")))
+    sound = [replace(healthy(name, device), injected_fault=kind) for kind in kinds]
+    with pytest.raises(Unknown, match=f"{name} does not see the injected fault {kinds[0]} on {device}"):
+        list(JUDGES[name](replace(of(*sound), injected_fault="all")))
     red = [replace(one, measures={}) for one in sound]
-    assert list(JUDGES[name](replace(of(*red), sabotage="all")))
+    assert list(JUDGES[name](replace(of(*red), injected_fault="all")))
     if len(kinds) > 1:
         with pytest.raises(Unknown, match=f"{kinds[-1]} on {device}, which did not run"):
-            list(JUDGES[name](replace(of(*red[:-1]), sabotage="all")))
+            list(JUDGES[name](replace(of(*red[:-1]), injected_fault="all")))
 
 
 @pytest.mark.parametrize("field", ["gpus", "tests"])

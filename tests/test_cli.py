@@ -172,7 +172,7 @@ def test_help_loads_neither_docker_nor_nvml_nor_templates() -> None:
         ("host", "healthy bare", 1, "fail"),
         ("host", "h100-of-an-older-envkit", 3, "undecided"),
         ("smoke", "torch-2.6-cu124-cpu", 0, "pass"),
-        ("smoke", "torch-2.6-cu124-cpu-sabotage-all", 1, "fail"),
+        ("smoke", "torch-2.6-cu124-cpu-inject-fault-all", 1, "fail"),
     ],
 )
 def test_the_exit_code_is_the_verdict(
@@ -733,7 +733,7 @@ def test_a_probe_is_saved_and_judged_to_the_same_code(tmp_path: Path, envkit: En
 
 def test_a_smoke_test_that_does_not_exist(envkit: Envkit) -> None:
     assert told(envkit("smoke", "--only", "gem"), 2) == "there is no smoke test `gem`"
-    assert told(envkit("smoke", "--sabotage", "rust"), 2) == "there is no sabotage `rust`"
+    assert told(envkit("smoke", "--inject-fault", "rust"), 2) == "there is no fault to inject called `rust`"
 
 
 def test_an_engine_that_does_not_exist(envkit: Envkit) -> None:

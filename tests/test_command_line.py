@@ -28,7 +28,7 @@ from envkit.launch import preflight
 from envkit.model import Severity
 from envkit.payload.placement import WAYS
 from envkit.payload.precision.work import DTYPES
-from envkit.payload.smoke.case import LEVELS, SABOTAGE
+from envkit.payload.smoke.case import FAULT_KINDS, LEVELS
 from envkit.payload.smoke.sanitize import TOOLS
 from envkit.plan import lockfile, shipped
 from envkit.plan.resolve import resolve
@@ -61,7 +61,7 @@ MEANT = [
     (options.SUITES, base.SUITES),
     (options.SMOKE_LEVELS, LEVELS),
     (options.FLIGHT_LEVELS, preflight.LEVELS),
-    (options.SABOTAGE, ("all", *SABOTAGE)),
+    (options.FAULT_KINDS, ("all", *FAULT_KINDS)),
     (options.SANITIZERS, TOOLS),
     (options.PLACEMENT_WAYS, WAYS),
     (options.DTYPES, DTYPES),

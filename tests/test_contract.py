@@ -303,7 +303,7 @@ def is_text(node: ast.AST) -> bool:
 
 
 def decides_by_a_sentence(module: str, source: str) -> list[str]:
-    """Comparisons of what is worded for a person with a text: to word it anew would change a verdict."""
+    """Comparisons of what is worded for a person with a text: to word it again would change a verdict."""
     if is_in(module, READS_TEXTS) or not re.search(rf"\.({'|'.join(SENTENCES)})\b", source):
         return []
     complaints = []

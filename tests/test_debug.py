@@ -1,4 +1,4 @@
-"""The ladder with real processes: commands that die, hang, fork, flood and ignore signals, and tools that stand in."""
+"""Its stages with real processes: commands that die, hang, fork, flood and ignore signals, and tools that stand in."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from clocks import PATIENCE_S, comes
 from processes import named
 
 from envkit import debug, facts
-from envkit.debug import job, render, repro, rungs, sanitizer
+from envkit.debug import job, render, repro, sanitizer, stages
 from envkit.debug.records import DebugReport, Verdict
 from envkit.errors import UsageError
 
@@ -31,11 +31,11 @@ def run(tmp_path: Path) -> Run:
     """Debugs a command into a new folder; ``steps`` are checked against the schema each time."""
     number = 0
 
-    def debugged(argv: Sequence[str], quiet_s: float = 0.0, rung_s: float = 30.0, **more: Any) -> DebugReport:
+    def debugged(argv: Sequence[str], quiet_s: float = 0.0, stage_s: float = 30.0, **more: Any) -> DebugReport:
         nonlocal number
         number += 1
-        wish = debug.Wish(tuple(argv), 60.0, rung_s, quiet_s, folder=tmp_path / f"debug-{number}", **more)
-        made = debug.run(wish, job.Here(), facts.load(), lambda line: None)
+        request = debug.DebugRequest(tuple(argv), 60.0, stage_s, quiet_s, folder=tmp_path / f"debug-{number}", **more)
+        made = debug.run(request, job.LocalMachine(), facts.load(), lambda line: None)
         jsonschema.validate(json.loads(render.document(made)), SCHEMA)
         assert (tmp_path / f"debug-{number}" / "report.json").read_text() == render.document(made)
         assert render.text(made).startswith(made.verdict.value.upper())
@@ -51,8 +51,8 @@ def python(tmp_path: Path, text: str) -> list[str]:
     return [sys.executable, str(path)]
 
 
-def step(made: DebugReport, rung: str) -> Any:
-    return next(each for each in made.steps if each.rung == rung)
+def step(made: DebugReport, stage: str) -> Any:
+    return next(each for each in made.steps if each.stage == stage)
 
 
 def gone(mark: str) -> bool:
@@ -63,8 +63,8 @@ def gone(mark: str) -> bool:
 def test_a_command_that_succeeds_without_a_gpu_is_clean(run: Run) -> None:
     made = run(["true"])
     assert (made.verdict, made.code, made.exit, made.cause) == (Verdict.CLEAN, 0, 0, "")
-    assert [each.rung for each in made.steps] == list(rungs.NAMES)
-    assert [each.rung for each in made.steps if each.ran] == ["as-is"]
+    assert [each.stage for each in made.steps] == list(stages.NAMES)
+    assert [each.stage for each in made.steps if each.ran] == ["as-is"]
     assert all(each.why for each in made.steps)
 
 
@@ -72,7 +72,7 @@ def test_a_python_error_is_told_and_no_tool_of_the_gpu_is_tried(run: Run, tmp_pa
     made = run(python(tmp_path, "def find(table):\n    return table['lr']\nfind({})\n"))
     assert (made.verdict, made.exit, made.category) == (Verdict.FOUND, 1, "not-gpu-env")
     assert "KeyError" in made.cause and "program.py:2" in made.cause
-    assert [each.rung for each in made.steps if each.ran] == ["as-is"]
+    assert [each.stage for each in made.steps if each.ran] == ["as-is"]
 
 
 def test_a_command_that_fails_without_a_word_is_undecided(run: Run) -> None:
@@ -81,33 +81,33 @@ def test_a_command_that_fails_without_a_word_is_undecided(run: Run) -> None:
 
 
 def test_a_command_that_does_not_exist_is_a_mistake_and_leaves_no_folder(tmp_path: Path) -> None:
-    wish = debug.Wish(("no-such-program",), folder=tmp_path / "new")
+    request = debug.DebugRequest(("no-such-program",), folder=tmp_path / "new")
     with pytest.raises(UsageError, match="there is no program `no-such-program`"):
-        debug.run(wish, job.Here(), facts.load(), lambda line: None)
+        debug.run(request, job.LocalMachine(), facts.load(), lambda line: None)
     assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize(
-    ("wish", "words"),
+    ("request", "words"),
     [
-        (debug.Wish(()), "no command"),
-        (debug.Wish(("true",), only=("memchek",)), "no rung `memchek`"),
-        (debug.Wish(("true",), budget_s=0), "--budget 0 is no time"),
-        (debug.Wish(("true",), rung_s=float("nan")), "--rung-budget nan is no time"),
-        (debug.Wish(("true",), quiet_s=-1), "--quiet-for -1 is no time"),
-        (debug.Wish(("true",), skip=("as-is",)), "`as-is` cannot be skipped"),
-        (debug.Wish(("true",), kernels=("",)), "name of a kernel is empty"),
+        (debug.DebugRequest(()), "no command"),
+        (debug.DebugRequest(("true",), only=("memchek",)), "no stage `memchek`"),
+        (debug.DebugRequest(("true",), budget_s=0), "--budget 0 is no time"),
+        (debug.DebugRequest(("true",), stage_s=float("nan")), "--stage-timeout nan is no time"),
+        (debug.DebugRequest(("true",), quiet_s=-1), "--stall-timeout -1 is no time"),
+        (debug.DebugRequest(("true",), skip=("as-is",)), "`as-is` cannot be skipped"),
+        (debug.DebugRequest(("true",), kernels=("",)), "name of a kernel is empty"),
     ],
 )
-def test_a_wrong_wish_is_refused(wish: debug.Wish, words: str) -> None:
+def test_a_wrong_wish_is_refused(request: debug.DebugRequest, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        debug.run(wish, job.Here(), facts.load(), lambda line: None)
+        debug.run(request, job.LocalMachine(), facts.load(), lambda line: None)
 
 
 def test_a_folder_that_holds_something_is_not_written_into(tmp_path: Path) -> None:
     (tmp_path / "kept").write_text("")
     with pytest.raises(UsageError, match="is not empty"):
-        debug.run(debug.Wish(("true",), folder=tmp_path), job.Here(), facts.load(), lambda line: None)
+        debug.run(debug.DebugRequest(("true",), folder=tmp_path), job.LocalMachine(), facts.load(), lambda line: None)
 
 
 TUNER = """
@@ -133,7 +133,7 @@ def test_a_forked_child_that_dies_is_found_though_its_parent_leaves_with_0(run: 
     (child,) = made.children
     assert child.exit == -6 and [frame.function for frame in child.stack][-1] == "candidate"
     assert any(frame.file.endswith("program.py") for frame in child.waiter)
-    assert "SIGABRT (-6)" in made.cause and "its parent went on and left with 0" in made.cause
+    assert "SIGABRT (-6)" in made.cause and "its parent went on and exited with status 0" in made.cause
 
 
 def test_its_clean_twin_is_clean(run: Run, tmp_path: Path) -> None:
@@ -189,11 +189,11 @@ def test_a_silent_command_that_works_does_not_hang(run: Run, tmp_path: Path) -> 
     assert (made.verdict, step(made, "as-is").ended) == (Verdict.CLEAN, "exited")
 
 
-@pytest.mark.slow  # the time of each rung is waited for
+@pytest.mark.slow  # the time of each stage is waited for
 def test_a_command_that_is_still_working_at_the_end_of_its_time_is_undecided(run: Run, tmp_path: Path) -> None:
-    made = run(python(tmp_path, "while True:\n    sum(range(1000))\n"), rung_s=1.0)
+    made = run(python(tmp_path, "while True:\n    sum(range(1000))\n"), stage_s=1.0)
     assert (made.verdict, step(made, "as-is").ended) == (Verdict.UNDECIDED, "timed-out")
-    assert "had not ended after" in made.cause and "--rung-budget" in made.fix
+    assert "had not ended after" in made.cause and "--stage-timeout" in made.fix
 
 
 @pytest.mark.slow  # what ignores signals is waited for, several times over
@@ -201,7 +201,7 @@ def test_what_ignores_signals_and_leaves_its_session_does_not_stay(run: Run) -> 
     mark = f"77{os.getpid()}"
     inner = f'trap "" TERM; sleep {mark}'
     script = f"trap '' TERM INT HUP; (setsid sleep {mark} & setsid sh -c '{inner}' &); sleep {mark}"
-    made = run(["sh", "-c", script], rung_s=1.0)
+    made = run(["sh", "-c", script], stage_s=1.0)
     assert step(made, "as-is").ended == "timed-out" and gone(mark)
 
 
@@ -213,14 +213,14 @@ def test_what_a_command_leaves_behind_does_not_stay(run: Run) -> None:
 
 def test_a_flood_is_kept_by_its_head_and_its_tail(tmp_path: Path) -> None:
     script = "echo first; yes | head -c 30000000; echo last"
-    ran = job.run(job.Here(), ["sh", "-c", script], tmp_path / "flood", budget_s=30, most_bytes=1 << 20)
+    ran = job.run(job.LocalMachine(), ["sh", "-c", script], tmp_path / "flood", budget_s=30, most_bytes=1 << 20)
     text = ran.text()
     assert ran.output_bytes == 30000011 and ran.output.stat().st_size < 1200000
     assert text.startswith("first\n") and text.endswith("last\n") and f"left out {ran.lost_bytes} bytes" in text
 
 
 def test_stdin_is_closed_and_streams_are_in_order(tmp_path: Path) -> None:
-    ran = job.run(job.Here(), ["sh", "-c", "cat; echo a; echo b >&2; echo c"], tmp_path / "in", budget_s=10)
+    ran = job.run(job.LocalMachine(), ["sh", "-c", "cat; echo a; echo b >&2; echo c"], tmp_path / "in", budget_s=10)
     assert (ran.exit, ran.text()) == (0, "a\nb\nc\n")
 
 
@@ -229,13 +229,13 @@ def test_the_companion_hands_over_to_the_place_s_own_sitecustomize(tmp_path: Pat
     site.mkdir()
     (site / "sitecustomize.py").write_text("import builtins\nbuiltins.own = 'own'\n")
     program = python(tmp_path, "import sys\nprint(own, sys.modules['sitecustomize'].__file__)\nprint(sys.path)\n")
-    ran = job.run(job.Here(), program, tmp_path / "run", budget_s=10, environ={"PYTHONPATH": str(site)})
+    ran = job.run(job.LocalMachine(), program, tmp_path / "run", budget_s=10, environ={"PYTHONPATH": str(site)})
     assert ran.exit == 0 and ran.text().startswith(f"own {site}") and str(job.COMPANION) not in ran.text()
     assert [event["how"] for event in ran.events if event["event"] == "start"] == ["exec"]
 
 
 def test_without_one_python_starts_without_a_word(tmp_path: Path) -> None:
-    ran = job.run(job.Here(), python(tmp_path, "print('x')"), tmp_path / "run", budget_s=10)
+    ran = job.run(job.LocalMachine(), python(tmp_path, "print('x')"), tmp_path / "run", budget_s=10)
     assert ran.text() == "x\n"
 
 
@@ -295,11 +295,11 @@ def stand_in(tmp_path: Path, faulty: str, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 
 
-@pytest.mark.slow  # a whole ladder of runs; the tuner's is in test_stories
+@pytest.mark.slow  # all stages; the tuner's is in test_stories
 def test_an_illegal_access_is_followed_to_the_kernel(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(tmp_path, "memcheck", monkeypatch)
     made = run(python(tmp_path, USES_CUDA.format(body=ILLEGAL)))
-    assert [each.rung for each in made.steps if each.ran] == ["as-is", "blocking", "memcheck", "launches"]
+    assert [each.stage for each in made.steps if each.ran] == ["as-is", "blocking", "memcheck", "launches"]
     assert made.verdict is Verdict.FOUND and made.fault is not None
     assert (made.category, made.cause_class) == ("illegal-memory-access", "gpu-kernel-bug")
     assert "/w/scale.cu:12" in made.cause and "program.py:8 in step" in made.cause
@@ -316,38 +316,38 @@ if os.environ.get("AOTI_RUNTIME_CHECK_INPUTS") == "1":
 """
 
 
-@pytest.mark.slow  # a whole ladder of runs
+@pytest.mark.slow  # all stages
 def test_a_package_that_computes_with_a_tensor_of_the_cpu_is_asked_for_its_own_checks(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So it goes on a GPU, with torch 2.11: the package takes the pointer, and its kernel faults."""
     stand_in(tmp_path, "memcheck", monkeypatch)
     made = run(python(tmp_path, USES_CUDA.format(body=PACKAGE.strip())))
-    assert [each.rung for each in made.steps if each.ran] == ["as-is", "package-checks"]
+    assert [each.stage for each in made.steps if each.ran] == ["as-is", "package-checks"]
     assert (made.category, made.cause_class) == ("invalid-argument-device-mismatch", "device-mixup")
     assert "expected: 1(cuda), but got: 0(cpu)" in made.cause
 
 
-@pytest.mark.slow  # a whole ladder of runs
+@pytest.mark.slow  # all stages
 def test_a_wrong_result_is_followed_to_the_race(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(tmp_path, "racecheck", monkeypatch)
     made = run(python(tmp_path, USES_CUDA.format(body='raise AssertionError("mismatch in 12 elements")')))
-    ran = [each.rung for each in made.steps if each.ran]
+    ran = [each.stage for each in made.steps if each.ran]
     assert ran == ["as-is", "memcheck", "initcheck", "racecheck", "launches"]
     assert "race for shared memory at /w/turn.cu:5 and at /w/turn.cu:7" in made.cause
 
 
-@pytest.mark.slow  # a whole ladder of runs
+@pytest.mark.slow  # all stages
 def test_a_command_that_succeeds_is_looked_at_by_every_tool(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(tmp_path, "none", monkeypatch)
     made = run(python(tmp_path, USES_CUDA.format(body="pass")))
     assert made.verdict is Verdict.CLEAN
-    assert [each.rung for each in made.steps if each.ran] == ["as-is", *sanitizer.TOOLS]
+    assert [each.stage for each in made.steps if each.ran] == ["as-is", *sanitizer.TOOLS]
 
 
-@pytest.mark.slow  # a whole ladder of runs
+@pytest.mark.slow  # all stages
 def test_a_tool_that_looks_at_nothing_makes_nothing_clean(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -360,7 +360,7 @@ def test_a_tool_that_looks_at_nothing_makes_nothing_clean(
 
 def test_without_compute_sanitizer_success_is_not_clean_and_the_way_to_get_it_is_told(run: Run, tmp_path: Path) -> None:
     made = run(python(tmp_path, USES_CUDA.format(body="pass")))
-    if job.tools(job.Here(), ["true"], ["compute-sanitizer"], tmp_path).paths["compute-sanitizer"]:
+    if job.tools(job.LocalMachine(), ["true"], ["compute-sanitizer"], tmp_path).paths["compute-sanitizer"]:
         pytest.skip("compute-sanitizer is installed here")
     assert (made.verdict, made.code) == (Verdict.UNDECIDED, 3)
     missing = step(made, "memcheck")
@@ -368,10 +368,10 @@ def test_without_compute_sanitizer_success_is_not_clean_and_the_way_to_get_it_is
     assert any("compute-sanitizer" in line for line in made.next)
 
 
-def test_rungs_that_were_not_asked_for_do_not_run(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stages_that_were_not_asked_for_do_not_run(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(tmp_path, "memcheck", monkeypatch)
     made = run(python(tmp_path, USES_CUDA.format(body=ILLEGAL)), skip=("blocking", "launches"))
-    assert [each.rung for each in made.steps if each.ran] == ["as-is", "memcheck"]
+    assert [each.stage for each in made.steps if each.ran] == ["as-is", "memcheck"]
 
 
 def test_the_reproducer_holds_no_secret() -> None:
@@ -413,7 +413,7 @@ def test_whatever_ends_envkit_nothing_of_the_command_stays(tmp_path: Path, numbe
         assert started.returncode == 130 and f"stopped by {number.name}" in said
 
 
-@pytest.mark.slow  # five commands under a keeper each
+@pytest.mark.slow  # five commands under a supervisor each
 def test_the_verb_gives_the_code_of_its_verdict(tmp_path: Path) -> None:
     def code(*words: str) -> tuple[int, str]:
         done = forked.envkit("debug", *words, cwd=tmp_path)
@@ -474,7 +474,7 @@ def test_the_line_of_python_that_launches_a_kernel_is_found_by_cupti(tmp_path: P
     for target in (folder / "libcupti.so.13", tmp_path / "libcuda.so.1"):
         subprocess.run(["cc", "-shared", "-fPIC", "-o", str(target), str(source)], check=True)
     argv = python(tmp_path, LAUNCHES)
-    ran = job.run(job.Here(), argv, tmp_path / "run", budget_s=20, launches=("scale",))
+    ran = job.run(job.LocalMachine(), argv, tmp_path / "run", budget_s=20, launches=("scale",))
     assert (ran.exit, ran.text()) == (0, "")
     (subscribed,) = [event for event in ran.events if event["event"] == "launches"]
     assert subscribed["trouble"] == "" and subscribed["library"].endswith("libcupti.so.13")
@@ -493,7 +493,7 @@ def test_cupti_is_asked_when_torch_starts_cuda_and_not_before(tmp_path: Path) ->
         (tmp_path / name).write_text(text)
 
     def told(text: str, folder: str) -> list[Any]:
-        ran = job.run(job.Here(), python(tmp_path, text), tmp_path / folder, budget_s=20, launches=("scale",))
+        ran = job.run(job.LocalMachine(), python(tmp_path, text), tmp_path / folder, budget_s=20, launches=("scale",))
         assert ran.exit == 0, ran.text()
         return [event for event in ran.events if event["event"] == "launches"]
 

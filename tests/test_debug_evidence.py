@@ -84,7 +84,7 @@ def test_faults_of_memory_have_a_thread_and_an_allocation() -> None:
 
 def test_a_silent_fault_is_found_by_the_tool_that_can_see_it() -> None:
     ran = {
-        name: [step["rung"] for step in RECORD["faults"][name]["report"]["steps"] if step["ran"]]
+        name: [step["stage"] for step in RECORD["faults"][name]["report"]["steps"] if step["ran"]]
         for name in ("uninitialized", "no_atomic", "missing_barrier")
     }
     assert ran["uninitialized"] == ["as-is", "memcheck", "initcheck"]
@@ -94,7 +94,7 @@ def test_a_silent_fault_is_found_by_the_tool_that_can_see_it() -> None:
 @pytest.mark.parametrize("name", FAULTS)
 def test_no_clean_twin_is_blamed(name: str) -> None:
     case = RECORD["clean"][name]
-    assert case["verdict"] == "clean" and set(case["rungs"]) == {"as-is", *sanitizer.TOOLS}
+    assert case["verdict"] == "clean" and set(case["stages"]) == {"as-is", *sanitizer.TOOLS}
     for tool in sanitizer.TOOLS:
         log = case["logs"][f"{tool}/sanitizer.log"]
         assert sanitizer.faults(log, tool) == () and sanitizer.trouble(log) == ""

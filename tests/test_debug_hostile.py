@@ -22,7 +22,7 @@ from envkit import debug, facts
 from envkit.debug import job, render, repro
 from envkit.debug.records import DebugReport, Verdict
 from envkit.errors import Undecided, UsageError
-from envkit.payload.companion import envkit_keeper
+from envkit.payload.companion import envkit_supervisor
 
 SCHEMA = json.loads(Path(debug.__file__).with_name("debug-1.schema.json").read_text())
 Run = Callable[..., DebugReport]
@@ -37,11 +37,13 @@ def run(tmp_path: Path) -> Run:
     """Debugs a command into a new folder."""
     number = 0
 
-    def debugged(argv: Sequence[str], rung_s: float = 20.0, **more: Any) -> DebugReport:
+    def debugged(argv: Sequence[str], stage_s: float = 20.0, **more: Any) -> DebugReport:
         nonlocal number
         number += 1
-        wish = debug.Wish(tuple(argv), rung_s=rung_s, quiet_s=0.0, folder=tmp_path / f"out-{number}", **more)
-        made = debug.run(wish, job.Here(), facts.load(), quiet)
+        request = debug.DebugRequest(
+            tuple(argv), stage_s=stage_s, quiet_s=0.0, folder=tmp_path / f"out-{number}", **more
+        )
+        made = debug.run(request, job.LocalMachine(), facts.load(), quiet)
         jsonschema.validate(json.loads(Path(made.folder, "report.json").read_text()), SCHEMA)
         return made
 
@@ -59,7 +61,7 @@ def verb(*words: str, cwd: Path, environ: dict[str, str] | None = None) -> subpr
 @pytest.mark.parametrize("code", [1, 2, 77, 126, 127, 255])
 def test_the_command_s_own_code_is_in_the_report(run: Run, code: int) -> None:
     made = run(["sh", "-c", f"exit {code}"])
-    assert (made.exit, made.verdict) == (code, Verdict.UNDECIDED) and f"left with {code}" in made.cause
+    assert (made.exit, made.verdict) == (code, Verdict.UNDECIDED) and f"exited with status {code}" in made.cause
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
@@ -128,7 +130,7 @@ def test_a_program_that_is_called_like_python_is_not_asked_for_its_versions(run:
     [
         (["python", "x.py"], "`python` stands where no command is expected", "envkit debug -- python x.py"),
         (["--volume", "/a:/b", "--", "true"], "--volume, --network and --gpus belong to --image", "name the image"),
-        (["--hang-after", "5", "--", "true"], "--hang-after 5 says nothing here", "--ranks"),
+        (["--hang-timeout", "5", "--", "true"], "--hang-timeout 5 says nothing here", "--ranks"),
         (["--budget", "nan", "--", "true"], "--budget nan is no time", "above 0"),
         (["--skip", "as-is", "--", "true"], "`as-is` cannot be skipped", "skip others"),
         (["--", "/etc/passwd"], "there is no program `/etc/passwd`", "executable"),
@@ -148,16 +150,16 @@ def test_a_mistake_is_one_sentence_and_its_fix(words: list[str], said: str, fix:
 
 
 def test_an_empty_folder_that_was_there_stays_where_there_is_no_program(tmp_path: Path) -> None:
-    wish = debug.Wish(("no-such-program",), folder=tmp_path)
+    request = debug.DebugRequest(("no-such-program",), folder=tmp_path)
     with pytest.raises(UsageError, match="there is no program"):
-        debug.run(wish, job.Here(), facts.load(), quiet)
+        debug.run(request, job.LocalMachine(), facts.load(), quiet)
     assert tmp_path.is_dir()
 
 
 def test_a_link_to_a_folder_is_that_folder(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    debug.run(debug.Wish(("true",), folder=tmp_path / "link"), job.Here(), facts.load(), quiet)
+    debug.run(debug.DebugRequest(("true",), folder=tmp_path / "link"), job.LocalMachine(), facts.load(), quiet)
     assert (tmp_path / "real" / "report.json").is_file() and (tmp_path / "link").is_symlink()
 
 
@@ -196,8 +198,8 @@ def test_its_clean_twin_under_a_shell_is_clean(run: Run) -> None:
 
 def test_what_the_keeper_itself_ends_is_no_finding_and_is_said(tmp_path: Path) -> None:
     heard: list[str] = []
-    wish = debug.Wish(("sh", "-c", "setsid sleep 100 & exit 0"), folder=tmp_path / "out")
-    made = debug.run(wish, job.Here(), facts.load(), heard.append)
+    request = debug.DebugRequest(("sh", "-c", "setsid sleep 100 & exit 0"), folder=tmp_path / "out")
+    made = debug.run(request, job.LocalMachine(), facts.load(), heard.append)
     assert (made.verdict, made.children) == (Verdict.CLEAN, ()) and "left behind was ended (1)" in heard[-1]
 
 
@@ -226,7 +228,7 @@ def test_multiprocessing_of_every_kind_is_followed(run: Run, tmp_path: Path, met
 def test_a_command_that_ends_its_keeper_ends_with_it(run: Run, number: str) -> None:
     mark = f"66{os.getpid()}{len(number)}"
     made = run(["sh", "-c", f"kill -{number} $PPID; setsid sleep {mark} & sleep {mark}"])
-    assert made.verdict is Verdict.UNDECIDED and "had its keeper ended" in made.cause
+    assert made.verdict is Verdict.UNDECIDED and "had its supervisor ended" in made.cause
     assert subprocess.run(["pgrep", "-f", f"sleep {mark}"], check=False, stdout=subprocess.DEVNULL).returncode == 1
 
 
@@ -236,9 +238,9 @@ def test_a_stop_that_falls_into_a_callback_of_the_keepers_fork_is_not_lost(tmp_p
     job.write_text(json.dumps({"argv": ["sleep", "600"], "folder": str(tmp_path), "budget_s": 600}))
     script = (
         "import os, signal, sys, time\n"
-        "from envkit.payload.companion import envkit_keeper\n"
+        "from envkit.payload.companion import envkit_supervisor\n"
         "os.register_at_fork(after_in_parent=lambda: (os.kill(os.getpid(), signal.SIGHUP), time.sleep(0)))\n"
-        "sys.exit(envkit_keeper.main(sys.argv[1:]))\n"
+        "sys.exit(envkit_supervisor.main(sys.argv[1:]))\n"
     )
     done = subprocess.run([sys.executable, "-c", script, job], capture_output=True, text=True, timeout=300, check=True)
     assert json.loads(done.stdout) == {"ended": "stopped"}, done.stderr
@@ -264,7 +266,7 @@ def test_shared_memory_of_what_ignores_sigterm_goes(run: Run, tmp_path: Path) ->
         "print('holds', flush=True)\n"
         "time.sleep(600)\n"
     )
-    made = run([sys.executable, str(program)], rung_s=3.0)
+    made = run([sys.executable, str(program)], stage_s=3.0)
     assert Path(made.folder, "as-is", "output.txt").read_text().startswith("holds")
     assert not Path("/dev/shm", name).exists()
 
@@ -283,7 +285,7 @@ def test_a_command_that_starts_children_without_end_fills_no_disk(run: Run, tmp_
     assert "  and 192 more\n" in render.text(made)
 
 
-SECOND_RUNG = """
+SECOND_STAGE = """
 import mmap, os, pathlib, subprocess, sys, time
 from multiprocessing import shared_memory
 file = open(pathlib.Path(__file__).with_name("libcuda.so.1"), "w+b")
@@ -299,11 +301,11 @@ raise RuntimeError("CUDA error: an illegal memory access was encountered")
 """
 
 
-@pytest.mark.slow  # two rungs and a real signal in the second; in the first they are in test_debug
+@pytest.mark.slow  # two stages and a real signal in the second; in the first they are in test_debug
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_whatever_ends_envkit_in_a_later_rung_nothing_stays(tmp_path: Path, number: signal.Signals) -> None:
-    (tmp_path / "program.py").write_text(SECOND_RUNG)
-    mark, name = f"33{os.getpid()}{int(number)}", f"envkit_rung_{os.getpid()}_{int(number)}"
+def test_whatever_ends_envkit_in_a_later_stage_nothing_stays(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "program.py").write_text(SECOND_STAGE)
+    mark, name = f"33{os.getpid()}{int(number)}", f"envkit_stage_{os.getpid()}_{int(number)}"
     argv = [sys.executable, "-m", "envkit", "debug", "--out", "out", "--", sys.executable, "program.py", name, mark]
     environ = {**os.environ, "PYTHONPATH": str(Path(debug.__file__).parents[2])}
     null = subprocess.DEVNULL
@@ -436,10 +438,10 @@ def test_words_without_a_secret_stay_as_they_are() -> None:
 # -- the companion
 
 
-def companioned(tmp_path: Path, text: str, *options: str) -> job.Ran:
+def companioned(tmp_path: Path, text: str, *options: str) -> job.CommandRun:
     """A Python with the companion that runs this text."""
     number = len(list(tmp_path.iterdir()))
-    return job.run(job.Here(), [sys.executable, *options, "-c", text], tmp_path / f"run-{number}", budget_s=60)
+    return job.run(job.LocalMachine(), [sys.executable, *options, "-c", text], tmp_path / f"run-{number}", budget_s=60)
 
 
 def test_an_error_whose_words_fail_prints_as_without_the_companion(tmp_path: Path) -> None:
@@ -466,13 +468,13 @@ def test_waits_take_what_python_s_own_take(tmp_path: Path) -> None:
 
 def test_a_low_limit_of_descriptors_is_no_trouble(tmp_path: Path) -> None:
     argv = ["sh", "-c", f'ulimit -n 64; exec {sys.executable} -c "print(7)"']
-    ran = job.run(job.Here(), argv, tmp_path / "run", budget_s=60)
+    ran = job.run(job.LocalMachine(), argv, tmp_path / "run", budget_s=60)
     assert (ran.exit, ran.text()) == (0, "7\n") and [event["event"] for event in ran.events] == ["start"]
 
 
 def test_a_folder_that_is_gone_is_no_trouble_for_the_companion(tmp_path: Path) -> None:
     argv = ["sh", "-c", f'mkdir {tmp_path}/w; cd {tmp_path}/w; rmdir {tmp_path}/w; exec {sys.executable} -c "print(7)"']
-    ran = job.run(job.Here(), argv, tmp_path / "run", budget_s=60)
+    ran = job.run(job.LocalMachine(), argv, tmp_path / "run", budget_s=60)
     assert (ran.exit, ran.text()) == (0, "7\n")
 
 
@@ -483,7 +485,7 @@ def test_a_python_without_the_companion_runs_as_ever(tmp_path: Path, option: str
 
 
 def test_a_program_that_writes_byte_by_byte_costs_no_memory(tmp_path: Path) -> None:
-    output = envkit_keeper.Output(str(tmp_path / "output"), 200000)
+    output = envkit_supervisor.Output(str(tmp_path / "output"), 200000)
     with costs_less(10):
         for number in range(400000):
             output.take(b"%c" % (97 + number % 26))

@@ -31,7 +31,7 @@ def shown(report: DebugReport) -> Page:
 
 
 def bars(text: str) -> dict[str, tuple[str, float, float]]:
-    """The drawn rungs: role, where each begins and how long it is, in percent."""
+    """The drawn stages: role, where each begins and how long it is, in percent."""
     found = re.findall(
         r'<b>([\w-]+)</b><div class="cells"><i class="(\w+)" style="left:([\d.]+)%;width:([\d.]+)%"', text
     )
@@ -113,7 +113,7 @@ def test_the_cause_stands_first_with_its_kernel_and_the_line_that_launched_it() 
         "/srv/train/tune.py:18 launch",
         "process 42: died of SIGABRT (-6)",
         "tune.py:24 candidate",
-        "process 43: left with 7",
+        "process 43: exited with status 7",
         "a multiple of 16",
         "compute-sanitizer --tool memcheck CMD",
         "envkit explain misaligned-address",
@@ -125,7 +125,7 @@ def test_the_cause_stands_first_with_its_kernel_and_the_line_that_launched_it() 
         assert said in read.text, said
 
 
-def test_rungs_are_drawn_one_after_the_other_and_the_telling_one_stands_out() -> None:
+def test_stages_are_drawn_one_after_the_other_and_the_telling_one_stands_out() -> None:
     drawn = bars(as_html.render(made.crash()))
     assert drawn == {
         "as-is": ("diagnostic", 0.0, 20.0),
@@ -134,7 +134,7 @@ def test_rungs_are_drawn_one_after_the_other_and_the_telling_one_stands_out() ->
     }
 
 
-def test_a_core_dump_or_a_hang_is_the_rung_that_told() -> None:
+def test_a_core_dump_or_a_hang_is_the_stage_that_told() -> None:
     crash = made.crash()
     assert crash.fault
     steps = (*crash.steps[:-1], Step("core-dump", True, "the driver writes it", 1.0, 1, "exited", "kernel `turn`"))

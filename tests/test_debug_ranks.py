@@ -50,11 +50,11 @@ def written(folder: Path, rank: int, made: Sequence[Mapping[str, Any]], **still:
         (folder / f"still-{host}-{100 + rank}.json").write_text(json.dumps(said))
 
 
-def ran(folder: Path, ended: str = "hung", **more: Any) -> job.Ran:
-    return job.Ran(folder, ended, None if ended == "hung" else 1, 20.0, **more)
+def ran(folder: Path, ended: str = "hung", **more: Any) -> job.CommandRun:
+    return job.CommandRun(folder, ended, None if ended == "hung" else 1, 20.0, **more)
 
 
-def told(folder: Path, hung: bool = True, **more: Any) -> ranks.Told | None:
+def told(folder: Path, hung: bool = True, **more: Any) -> ranks.Diagnosis | None:
     run = ran(folder, "hung" if hung else "exited", **more)
     return ranks.told(ranks.read(run), ranks.dumps(folder), hung)
 
@@ -128,7 +128,7 @@ def test_most_ranks_say_the_same_and_the_odd_one_is_told_beside_them(tmp_path: P
 
 
 def test_what_a_rank_forgot_says_nothing(tmp_path: Path) -> None:
-    """A rank's file begins anew after a megabyte; only what both still have is compared."""
+    """A rank's file begins again after a megabyte; only what both still have is compared."""
     written(tmp_path, 0, [{"op": "barrier"}, all_reduce(), all_reduce(left=False)])
     written(tmp_path, 1, [all_reduce(), all_reduce(), all_reduce(left=False)])
     path = tmp_path / "ranks-one-101.jsonl"
@@ -597,9 +597,9 @@ def test_a_job_of_two_ranks(tmp_path: Path, torch: Path, case: str, monkeypatch:
     (tmp_path / "job.py").write_text(TENSOR + JOB)
     monkeypatch.setenv("PYTHONPATH", str(torch))
     command = (sys.executable, str(tmp_path / "launcher.py"), str(tmp_path / "job.py"), case)
-    wish = debug.Wish(command, 60.0, 40.0, 0.0, hang_after_s=1.5, folder=tmp_path / "out")
+    request = debug.DebugRequest(command, 60.0, 40.0, 0.0, hang_after_s=1.5, folder=tmp_path / "out")
     with ends():
-        made = debug.run(wish, job.Here(), facts.load(), lambda line: None)
+        made = debug.run(request, job.LocalMachine(), facts.load(), lambda line: None)
     assert json.loads(render.document(made))["ranks"][0]["rank"] == 0
     if case == "stuck":
         assert made.verdict is Verdict.FOUND

@@ -1,4 +1,4 @@
-"""What the ladder's tools print, as records: compute-sanitizer, cuda-gdb, faulthandler, py-spy."""
+"""What the tools of the stages print, as records: compute-sanitizer, cuda-gdb, faulthandler, py-spy."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit.debug import cores, sanitizer, stacks, told
-from envkit.debug.records import Allocation, Place, PythonFrame
-from envkit.debug.rungs import base_name
+from envkit.debug.records import Allocation, CodeLocation, PythonFrame
+from envkit.debug.stages import base_name
 
 MEMCHECK = """\
 ========= COMPUTE-SANITIZER
@@ -33,7 +33,10 @@ made 3 batches
 def test_a_write_out_of_bounds_is_read_with_all_its_values(address: str, size: str) -> None:
     (fault,) = sanitizer.faults(MEMCHECK.format(address=address, size=size), "memcheck")
     assert fault.problem == "out of bounds"
-    assert (fault.kernel, fault.place) == ("scale(float *, int)", Place("store_at(float *, int)", "/w/scale.cu", 12))
+    assert (fault.kernel, fault.place) == (
+        "scale(float *, int)",
+        CodeLocation("store_at(float *, int)", "/w/scale.cu", 12),
+    )
     assert (fault.access, fault.size, fault.address) == ("write", 4, 0x7F2A40001000)
     assert (fault.thread, fault.block) == ((3, 1, 0), (7, 0, 2))
     assert fault.near == Allocation(0x7F2A40000000, 3072, "after", 1025)
@@ -56,7 +59,7 @@ def test_an_older_release_s_place_and_a_misaligned_read() -> None:
 """
     (fault,) = sanitizer.faults(text, "memcheck")
     assert fault.problem == "misaligned" and fault.size == 16
-    assert fault.place == Place("load_quads(float const*)", "/w/kernels/quad.cu", 9)
+    assert fault.place == CodeLocation("load_quads(float const*)", "/w/kernels/quad.cu", 9)
     assert fault.near is not None and fault.near.side == "inside"
     assert told.category(fault) == "misaligned-address" and "a multiple of 16" in told.fix(fault)
 

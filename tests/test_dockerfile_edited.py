@@ -79,7 +79,7 @@ def test_a_lock_that_the_build_makes_anew_is_not_the_one_of_the_context(tmp_path
         'version = 1\n[[package]]\nname = "x"\nversion = "1"\nsource = { virtual = "." }\n'
     )
     dockerfile = built(tmp_path, "uv lock --upgrade && uv sync")
-    assert any(one.path == "uv.lock" and "anew" in one.why for one in dockerfile.unread)
+    assert any(one.path == "uv.lock" and "again" in one.why for one in dockerfile.unread)
 
 
 def test_patterns_that_could_take_long_end_soon(tmp_path: Path) -> None:

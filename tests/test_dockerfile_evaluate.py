@@ -12,10 +12,10 @@ from gathered import gathered
 from written import Beside
 
 from envkit import facts as tables
-from envkit.dockerfile.evaluate import Beyond, read
+from envkit.dockerfile.evaluate import TooLarge, read
 from envkit.dockerfile.files import toml
 from envkit.model import Outcome
-from envkit.static import READ, Wishes
+from envkit.static import READ, CheckOptions
 from envkit.static.judged import of_text
 from envkit.subjects.dockerfile import Dockerfile
 
@@ -203,9 +203,9 @@ def test_what_is_copied_twice_is_there_once_however_long_the_chain() -> None:
     ],
 )
 def test_what_nobody_builds_is_refused_in_a_clause(text: str, why: str) -> None:
-    with pytest.raises(Beyond, match=f"^{re.escape(why)}$"):
+    with pytest.raises(TooLarge, match=f"^{re.escape(why)}$"):
         evaluated(text)
-    judged = of_text("dockerfile", text, "Dockerfile", None, Wishes(), FACTS)
+    judged = of_text("dockerfile", text, "Dockerfile", None, CheckOptions(), FACTS)
     assert (judged.unreadable, judged.results) == (why, ())
 
 
@@ -217,10 +217,10 @@ def test_a_run_that_is_not_followed_to_its_end_is_unread() -> None:
 
 
 def test_what_buildkit_refuses_leaves_the_verdict_open() -> None:
-    judged = of_text("dockerfile", "FROM python:3.11\nFOO bar\n", "Dockerfile", None, Wishes(), FACTS)
+    judged = of_text("dockerfile", "FROM python:3.11\nFOO bar\n", "Dockerfile", None, CheckOptions(), FACTS)
     assert judged.results[0].outcome is Outcome.UNKNOWN
     assert judged.results[0].reason.startswith("BuildKit refuses it: Dockerfile:2: ")
-    clean = of_text("dockerfile", "FROM python:3.11\n", "Dockerfile", None, Wishes(), FACTS)
+    clean = of_text("dockerfile", "FROM python:3.11\n", "Dockerfile", None, CheckOptions(), FACTS)
     assert READ not in {result.check for result in clean.results}
 
 
@@ -234,7 +234,7 @@ def seconds(text: str) -> float:
     """The processor time that judging takes; collecting other tests' garbage is none of it."""
     gc.collect()
     before = time.process_time()
-    of_text("dockerfile", text, "Dockerfile", None, Wishes(), FACTS)
+    of_text("dockerfile", text, "Dockerfile", None, CheckOptions(), FACTS)
     return time.process_time() - before
 
 
@@ -261,7 +261,7 @@ def test_many_lines_take_time_in_proportion(head: str, line: str, tail: str) -> 
 @pytest.mark.slow  # it works up to its bound
 def test_more_packages_than_anybody_installs_are_refused() -> None:
     listed = "--- r.txt ---\n" + "".join(f"p{n}==1\n" for n in range(4_100))
-    with pytest.raises(Beyond, match="more than 40,000 packages"):
+    with pytest.raises(TooLarge, match="more than 40,000 packages"):
         evaluated("FROM python:3.11\nCOPY r.txt /\n" + "RUN pip install -r /r.txt\n" * 10 + listed)
 
 

@@ -14,7 +14,17 @@ from packaging.requirements import Requirement as Reference
 from packaging.utils import canonicalize_name
 
 from envkit.dockerfile import requirements
-from envkit.dockerfile.requirements import Asked, Option, Requirement, admits, build_of, holds, parse, pin, requirement
+from envkit.dockerfile.requirements import (
+    Option,
+    RequestedPackages,
+    Requirement,
+    admits,
+    build_of,
+    holds,
+    parse,
+    pin,
+    requirement,
+)
 from envkit.model import Span
 from envkit.subjects.dockerfile import Unread
 
@@ -309,8 +319,8 @@ def test_a_file_of_requirements() -> None:
     assert [(line.span.line, line.why) for line in lost] == [(14, "line 14 is no requirement (`what is this`)")]
 
 
-def asked(texts: dict[str, str], path: str = "a.txt") -> Asked:
-    found = Asked()
+def asked(texts: dict[str, str], path: str = "a.txt") -> RequestedPackages:
+    found = RequestedPackages()
     requirements.follow(found, path, HERE, Folder(texts), "/app", {})
     return found
 
@@ -335,7 +345,7 @@ def test_a_file_that_includes_itself_is_said() -> None:
 
 
 def test_an_index_in_a_file_begins_the_list_anew() -> None:
-    found = Asked(index="https://one", extra_indexes=["https://two"])
+    found = RequestedPackages(index="https://one", extra_indexes=["https://two"])
     requirements.add_text(found, "-i https://three\n--extra-index-url https://four\n", "r.txt", Folder({}), "/", {})
     assert (found.index, found.extra_indexes) == ("https://three", ["https://four"])
 

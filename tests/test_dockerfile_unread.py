@@ -9,7 +9,7 @@ from written import Beside
 from envkit import facts as tables
 from envkit.dockerfile.evaluate import read
 from envkit.model import Outcome
-from envkit.static import Wishes
+from envkit.static import CheckOptions
 from envkit.static.judged import of_dockerfile
 
 FACTS = tables.load()
@@ -83,7 +83,7 @@ def test_the_torch_is_not_known(text: str, files: dict[str, str]) -> None:
     torch = [one for one in dockerfile.installs if one.name == "torch"]
     assert not any(one.sure and one.version for one in torch)
     assert torch or dockerfile.unread
-    judged = of_dockerfile(written(text), "Dockerfile", Beside(files), Wishes(), FACTS)
+    judged = of_dockerfile(written(text), "Dockerfile", Beside(files), CheckOptions(), FACTS)
     said = {one.check for one in judged.results if one.outcome in (Outcome.PASS, Outcome.FAIL)}
     assert not said & RULES
     assert torch or "torch-installed-twice" not in said  # one torch is one, whichever it is
@@ -92,7 +92,7 @@ def test_the_torch_is_not_known(text: str, files: dict[str, str]) -> None:
 @gathered([(form,) for form in ("$(printf %s 2.6.0)", "${V:0:5}", "${V%-x}", "${V/-*/}")])
 def test_a_version_that_is_not_computed_is_not_called_open(form: str) -> None:
     text = f'FROM python:3.11\nSHELL ["/bin/bash", "-c"]\nARG V\nRUN pip install torch=={form}\n'
-    judged = of_dockerfile(text, "Dockerfile", Beside({}), Wishes(), FACTS)
+    judged = of_dockerfile(text, "Dockerfile", Beside({}), CheckOptions(), FACTS)
     assert [one.outcome for one in judged.results if one.check == "unpinned-torch"] == [Outcome.UNKNOWN]
 
 

@@ -61,7 +61,7 @@ def test_a_machine_of_which_nothing_is_known_is_undecided() -> None:
     results = judge.judge(Host("dark"), FACTS)
     assert Report(Subject("host", "dark"), results).exit_code() == 3
     assert Outcome.PASS not in {result.outcome for result in results}
-    assert Outcome.BROKE not in {result.outcome for result in results}
+    assert Outcome.CRASHED not in {result.outcome for result in results}
 
 
 @pytest.mark.parametrize("machine", machines.NAMES)
@@ -354,7 +354,7 @@ def test_wrong_input_is_unknown_to_nagios_and_drains_in_slurm() -> None:
 def test_a_machine_without_home_or_path_is_examined() -> None:
     done = forked.envkit("doctor", "--format", "json", env={})
     assert done.returncode in (0, 1, 3), done.stderr
-    assert "broke" not in {result["outcome"] for result in json.loads(done.stdout)["results"]}
+    assert "crashed" not in {result["outcome"] for result in json.loads(done.stdout)["results"]}
 
 
 def test_the_list_names_every_check_of_a_machine() -> None:

@@ -14,12 +14,12 @@ from fake_docker import FakeDocker
 from forked import envkit
 from test_prove import FakeEngine, layer, place
 
-from envkit.engine import BuildWish
+from envkit.engine import BuildRequest
 from envkit.engine.docker import DockerEngine
 from envkit.engine.endpoint import SOCKET, Endpoint, endpoint
 from envkit.errors import EnvkitError, Undecided, UsageError
 from envkit.host import engine as host_engine
-from envkit.host.place import Place
+from envkit.host.root import HostRoot
 from envkit.runner import runner
 
 PYTHONS = ("Errno", "Exception(", "('", "Error(", "HTTPSConnection", "HTTPConnection")  # of its own words
@@ -163,9 +163,9 @@ def test_a_context_is_asked_by_the_sdk_the_builder_and_the_machines_reader_alike
     assert engine.endpoint.shown == f"unix://{docker.folder}/s (docker context mine)"
     assert len(engine.layers("some:image")) == 1
     (tmp_path / "Dockerfile").write_text("FROM scratch\n")
-    engine.build(BuildWish(tmp_path, "made:one", 60), lambda line: None)
+    engine.build(BuildRequest(tmp_path, "made:one", 60), lambda line: None)
     assert "--builder=mine" in docker.builds()[0]["argv"]
-    seen = host_engine.docker(Place(Path("/"), {"HOME": str(tmp_path)})).value
+    seen = host_engine.docker(HostRoot(Path("/"), {"HOME": str(tmp_path)})).value
     assert seen is not None and (seen.ended, seen.endpoint) == ("answered", f"unix://{docker.folder}/s")
 
 
@@ -247,7 +247,7 @@ def asked(home: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) 
     except EnvkitError as error:
         answered, said = False, error.message
     assert not any(word in said for word in PYTHONS), said
-    seen = host_engine.docker(Place(Path("/"), {"HOME": str(home), **environ})).value
+    seen = host_engine.docker(HostRoot(Path("/"), {"HOME": str(home), **environ})).value
     assert seen is not None
     return answered, seen.ended
 

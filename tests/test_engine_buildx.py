@@ -8,7 +8,7 @@ import pytest
 from fake_docker import FakeDocker
 from test_prove import content_id, layer, quiet
 
-from envkit.engine import BaseWish, BuildWish
+from envkit.engine import BaseRequest, BuildRequest
 from envkit.engine.docker import DockerEngine
 from envkit.errors import Undecided, UsageError
 
@@ -23,16 +23,16 @@ def context(tmp_path: Path) -> Path:
     return folder
 
 
-def told(docker: FakeDocker, wish: BuildWish) -> list[str]:
+def told(docker: FakeDocker, request: BuildRequest) -> list[str]:
     """The words of the client for a build, without those that no two builds share."""
     docker.will_make(ONE)
-    DockerEngine(docker.folder).build(wish, quiet)
+    DockerEngine(docker.folder).build(request, quiet)
     own = ("--tag=envkit-draft:", "--iidfile=")
     return [word for word in docker.builds()[-1]["argv"] if not word.startswith(own)]
 
 
 def test_a_plain_build_asks_for_no_more_than_it_needs(docker: FakeDocker, context: Path) -> None:
-    assert told(docker, BuildWish(context, "mine:1", 60)) == [
+    assert told(docker, BuildRequest(context, "mine:1", 60)) == [
         "buildx", "build", "--progress=plain", "--provenance=false", "--load", "--builder=default", str(context),
     ]  # fmt: skip
 
@@ -43,7 +43,7 @@ def test_target_contexts_arguments_and_no_network(docker: FakeDocker, context: P
     secret = tmp_path / "ca.crt"
     words = told(
         docker,
-        BuildWish(
+        BuildRequest(
             context, "mine:1", 60, target="devel", args={"B": "2", "A": "1 x"}, labels={"io.envkit.flavor": "devel"},
             secrets={"ca": secret}, contexts={"vendor": tmp_path / "vendor", "installer": tmp_path / "uv"},
             offline=True, no_cache=True,
@@ -59,12 +59,12 @@ def test_target_contexts_arguments_and_no_network(docker: FakeDocker, context: P
 def test_an_image_is_named_when_all_of_it_is_there(docker: FakeDocker, context: Path) -> None:
     docker.will_make(ONE)
     engine = DockerEngine(docker.folder)
-    built = engine.build(BuildWish(context, "mine:1", 60, labels={"a": "b=c"}), quiet)
+    built = engine.build(BuildRequest(context, "mine:1", 60, labels={"a": "b=c"}), quiet)
     assert (built.id, built.tag, docker.names()) == (content_id(ONE), "mine:1", ["mine:1"])
     assert engine.labels("mine:1") == {"a": "b=c"}
     docker.will_make()
     with pytest.raises(Undecided, match="exit code 1"):
-        engine.build(BuildWish(context, "mine:2", 60), quiet)
+        engine.build(BuildRequest(context, "mine:2", 60), quiet)
     assert docker.names() == ["mine:1"]
 
 
@@ -84,8 +84,8 @@ def test_the_engine_takes_a_stage_in_while_the_next_one_runs(
 ) -> None:
     docker.will_make(ONE)
     docker.will_say(*progress)
-    wish = BuildWish(context, "mine:1", 60, target="runtime", ahead="cuda", labels={"a": "b"}, no_cache=True)
-    DockerEngine(docker.folder).build(wish, quiet)
+    request = BuildRequest(context, "mine:1", 60, target="runtime", ahead="cuda", labels={"a": "b"}, no_cache=True)
+    DockerEngine(docker.folder).build(request, quiet)
     assert docker.names() == ["mine:1"]
     whole, *ahead = docker.builds()
     (tag,) = [word for word in whole["argv"] if word.startswith("--tag=")]
@@ -99,15 +99,15 @@ def test_no_stage_is_taken_in_ahead_where_an_image_may_hold_the_same_layers(dock
     docker.will_say(LOW, "#5 DONE 7.1s", HIGH, "#6 DONE 2.0s")
     docker.holds("other:1", *ONE, labels={"b": "elsewhere"})
     for number, builds in ((1, 2), (2, 3)):  # the second finds what the first made
-        wish = BuildWish(context, f"mine:{number}", 60, ahead="cuda", labels={"a": "1", "b": "2"}, no_cache=True)
-        DockerEngine(docker.folder).build(wish, quiet)
+        request = BuildRequest(context, f"mine:{number}", 60, ahead="cuda", labels={"a": "1", "b": "2"}, no_cache=True)
+        DockerEngine(docker.folder).build(request, quiet)
         assert len(docker.builds()) == builds
 
 
 def test_what_was_taken_in_ahead_goes_with_a_build_that_fails(docker: FakeDocker, context: Path) -> None:
     docker.will_say(LOW, "#5 DONE 7.1s")
     with pytest.raises(Undecided, match="exit code 1"):
-        DockerEngine(docker.folder).build(BuildWish(context, "mine:1", 60, ahead="cuda", labels={"a": "b"}), quiet)
+        DockerEngine(docker.folder).build(BuildRequest(context, "mine:1", 60, ahead="cuda", labels={"a": "b"}), quiet)
     assert len(docker.builds()) == 2 and docker.names() == []
 
 
@@ -136,13 +136,13 @@ def test_a_base_is_taken_as_it_is_named_and_pinned(docker: FakeDocker) -> None:
     docker.holds("debian:12-slim", ONE[0], digest=digest)
     engine = DockerEngine(docker.folder)
     for wanted in ("", digest):
-        found = engine.resolve_base(BaseWish("debian:12-slim", digest=wanted), quiet)
+        found = engine.resolve_base(BaseRequest("debian:12-slim", digest=wanted), quiet)
         assert (found.ref, found.how, found.sha256) == ("debian:12-slim", "local", digest)
     with pytest.raises(Undecided, match="is not here and no registry serves it"):
-        engine.resolve_base(BaseWish("debian:12-slim", digest="sha256:" + "e" * 64), quiet)
+        engine.resolve_base(BaseRequest("debian:12-slim", digest="sha256:" + "e" * 64), quiet)
 
 
 def test_a_saved_base_is_loaded(docker: FakeDocker, tmp_path: Path) -> None:
     (tmp_path / "base.tar").write_bytes(b"an image")
-    found = DockerEngine(docker.folder).load(tmp_path / "base.tar", BaseWish("debian:12", "bookworm", "sha256:1"))
+    found = DockerEngine(docker.folder).load(tmp_path / "base.tar", BaseRequest("debian:12", "bookworm", "sha256:1"))
     assert (found.ref, found.how, found.sha256) == ("loaded:base", "vendored", "sha256:1")

@@ -24,7 +24,7 @@ import pytest
 from clocks import comes, ends
 from leftovers import containers, drafts, stay, volumes, volumes_of
 
-from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage, undertaker
+from envkit.engine import BaseRequest, BuildRequest, BuiltImage, ResolvedBase, reaper
 from envkit.engine.docker import DockerEngine, abandoned, stale_drafts
 from envkit.errors import Undecided, UsageError
 from envkit.image.tar import read
@@ -59,11 +59,11 @@ def write(directory: Path, dockerfile: str) -> Path:
 
 def build(engine: DockerEngine, context: Path, tag: str, **secrets: Path) -> BuiltImage:
     labels = {"io.envkit.spec": "test one"}
-    return engine.build(BuildWish(context, tag, 300, labels=labels, secrets=secrets), quiet)
+    return engine.build(BuildRequest(context, tag, 300, labels=labels, secrets=secrets), quiet)
 
 
 @pytest.fixture
-def image(engine: DockerEngine, python_base: BaseFound, tag: str) -> str:
+def image(engine: DockerEngine, python_base: ResolvedBase, tag: str) -> str:
     """The base under a name of this test's own, so that its containers can be told from others'."""
     repository, _, version = tag.partition(":")
     docker.from_env().api.tag(python_base.ref, repository, version)
@@ -73,11 +73,11 @@ def image(engine: DockerEngine, python_base: BaseFound, tag: str) -> str:
 # -- builds
 
 
-def test_build_tags_labels_and_tells(engine: DockerEngine, python_base: BaseFound, tag: str, tmp_path: Path) -> None:
+def test_build_tags_labels_and_tells(engine: DockerEngine, python_base: ResolvedBase, tag: str, tmp_path: Path) -> None:
     write(tmp_path, f"FROM {python_base.ref}\nARG WORD\nRUN echo $WORD > /word\n")
     said: list[str] = []
-    wish = BuildWish(tmp_path, tag, 300, args={"WORD": "hi"}, labels={"io.envkit.spec": "a b=c"}, no_cache=True)
-    built = engine.build(wish, said.append)
+    request = BuildRequest(tmp_path, tag, 300, args={"WORD": "hi"}, labels={"io.envkit.spec": "a b=c"}, no_cache=True)
+    built = engine.build(request, said.append)
     assert built.id.startswith("sha256:") and built.tag == tag and built.size_bytes > 50_000_000
     assert engine.labels(tag)["io.envkit.spec"] == "a b=c"
     assert said[0] == f"[1/2] FROM {python_base.ref}"
@@ -88,7 +88,7 @@ def test_build_tags_labels_and_tells(engine: DockerEngine, python_base: BaseFoun
 
 
 def test_failed_build_leaves_the_tag_as_it_was(
-    engine: DockerEngine, python_base: BaseFound, tag: str, tmp_path: Path
+    engine: DockerEngine, python_base: ResolvedBase, tag: str, tmp_path: Path
 ) -> None:
     others = drafts()
     before = build(engine, write(tmp_path, f"FROM {python_base.ref}\nRUN echo one > /n\n"), tag)
@@ -129,7 +129,7 @@ def test_failed_first_build_leaves_no_tag(engine: DockerEngine, tag: str, tmp_pa
     ids=["disk-full", "no-name-service", "refused", "killed"],
 )  # fmt: skip
 def test_build_says_what_failed(
-    engine: DockerEngine, python_base: BaseFound, tag: str, tmp_path: Path, step: str, expected: str
+    engine: DockerEngine, python_base: ResolvedBase, tag: str, tmp_path: Path, step: str, expected: str
 ) -> None:
     with pytest.raises(Undecided, match=expected) as caught:
         build(engine, write(tmp_path, f"FROM {python_base.ref}\nRUN {step}\n"), tag)
@@ -141,14 +141,14 @@ def test_unreadable_dockerfile_is_the_users(engine: DockerEngine, tag: str, tmp_
         build(engine, write(tmp_path, "FRM scratch\n"), tag)
 
 
-def test_build_has_a_budget(engine: DockerEngine, python_base: BaseFound, tag: str, tmp_path: Path) -> None:
+def test_build_has_a_budget(engine: DockerEngine, python_base: ResolvedBase, tag: str, tmp_path: Path) -> None:
     write(tmp_path, f"FROM {python_base.ref}\nRUN sleep 600\n")
     with ends(), pytest.raises(Undecided, match=r"did not end within 3 s in the step \[2/2\] RUN sleep 600"):
-        engine.build(BuildWish(tmp_path, tag, 3), quiet)
+        engine.build(BuildRequest(tmp_path, tag, 3), quiet)
 
 
 def test_a_stage_is_built_offline_with_a_folder_in_anothers_place(
-    engine: DockerEngine, python_base: BaseFound, tag: str, tmp_path: Path
+    engine: DockerEngine, python_base: ResolvedBase, tag: str, tmp_path: Path
 ) -> None:
     (tmp_path / "given").mkdir()
     (tmp_path / "given" / "word").write_text("given")
@@ -165,20 +165,20 @@ def test_a_stage_is_built_offline_with_a_folder_in_anothers_place(
         RUN exit 9
         """,
     )
-    wish = BuildWish(context, tag, 300, target="wanted", contexts={"words": tmp_path / "given"}, offline=True)
-    engine.build(wish, quiet)
+    request = BuildRequest(context, tag, 300, target="wanted", contexts={"words": tmp_path / "given"}, offline=True)
+    engine.build(request, quiet)
     assert engine.file(tag, "/word") == b"given"
     assert engine.file(tag, "/net").split() == [b"lo"]
     with pytest.raises(UsageError, match="has no file /none"):
         engine.file(tag, "/none")
     with pytest.raises(Undecided, match="exit code 9"):
-        engine.build(BuildWish(context, tag, 300, contexts=wish.contexts), quiet)
+        engine.build(BuildRequest(context, tag, 300, contexts=request.contexts), quiet)
     assert containers(tag) == []
 
 
 @pytest.mark.parametrize("ending", ["exit 0", "exit 7"])
 def test_a_large_stage_is_an_image_while_the_rest_is_built_and_none_afterwards(
-    engine: DockerEngine, python_base: BaseFound, tag: str, tmp_path: Path, ending: str
+    engine: DockerEngine, python_base: ResolvedBase, tag: str, tmp_path: Path, ending: str
 ) -> None:
     low = f"FROM {python_base.ref} AS low\nRUN head -c 50000000 /dev/urandom > /low\n"
     write(tmp_path, f"{low}FROM low AS high\nRUN sleep 3 && {ending}\n")
@@ -197,9 +197,9 @@ def test_a_large_stage_is_an_image_while_the_rest_is_built_and_none_afterwards(
     watcher.start()
     try:
         own = {f"io.envkit.test.{uuid.uuid4().hex}": "1"}  # there is no image like it
-        wish = BuildWish(tmp_path, tag, 60, target="high", ahead="low", labels=own, no_cache=True)
+        request = BuildRequest(tmp_path, tag, 60, target="high", ahead="low", labels=own, no_cache=True)
         with nullcontext() if ending == "exit 0" else pytest.raises(Undecided, match="exit code 7"):
-            engine.build(wish, quiet)
+            engine.build(request, quiet)
     finally:
         over.set()
         watcher.join()
@@ -211,7 +211,7 @@ def test_a_large_stage_is_an_image_while_the_rest_is_built_and_none_afterwards(
 
 
 def test_an_image_is_saved_and_its_layers_are_what_was_saved(
-    engine: DockerEngine, python_base: BaseFound, tag: str, tmp_path: Path
+    engine: DockerEngine, python_base: ResolvedBase, tag: str, tmp_path: Path
 ) -> None:
     build(engine, write(tmp_path, f"FROM {python_base.ref}\nRUN echo one > /n\n"), tag)
     engine.save(tag, tmp_path / "image.tar")
@@ -224,15 +224,15 @@ def test_an_image_is_saved_and_its_layers_are_what_was_saved(
 
 
 def test_a_saved_base_is_taken_in_by_its_own_hash_alone(
-    engine: DockerEngine, python_base: BaseFound, tmp_path: Path
+    engine: DockerEngine, python_base: ResolvedBase, tmp_path: Path
 ) -> None:
     saved = tmp_path / "base.tar"
     engine.save(python_base.ref, saved)
-    pinned = BaseWish("debian:bookworm-slim", "bookworm", python_base.sha256)
+    pinned = BaseRequest("debian:bookworm-slim", "bookworm", python_base.sha256)
     found = engine.load(saved, pinned)
     assert (found.id, found.how, found.sha256) == (python_base.id, "vendored", python_base.sha256)
     with pytest.raises(UsageError, match="holds another base than sha256:0000"):
-        engine.load(saved, BaseWish("debian:bookworm-slim", "bookworm", "sha256:" + "0" * 64))
+        engine.load(saved, BaseRequest("debian:bookworm-slim", "bookworm", "sha256:" + "0" * 64))
 
 
 def _holds(image: str, needle: bytes) -> list[str]:
@@ -258,7 +258,7 @@ def _holds(image: str, needle: bytes) -> list[str]:
 
 @pytest.mark.parametrize("leaks", [False, True])
 def test_secret_is_in_no_layer(
-    engine: DockerEngine, python_base: BaseFound, tag: str, tmp_path: Path, leaks: bool
+    engine: DockerEngine, python_base: ResolvedBase, tag: str, tmp_path: Path, leaks: bool
 ) -> None:
     """The twin that copies the bundle into its layer shows that the search would find it."""
     bundle = tmp_path / "bundle.crt"
@@ -340,7 +340,7 @@ def test_flood_of_output_is_stopped(engine: DockerEngine, image: str) -> None:
     assert containers(image) == []
 
 
-def test_image_without_python(engine: DockerEngine, python_base: BaseFound, image: str) -> None:
+def test_image_without_python(engine: DockerEngine, python_base: ResolvedBase, image: str) -> None:
     with pytest.raises(Undecided, match="has no python9"):
         engine.run(image, [], payload=payload(""), python="python9", timeout_s=60, say=quiet)
     assert containers(image) == []
@@ -436,7 +436,7 @@ def test_the_tests_of_signals_hold_where_sigint_is_ignored() -> None:
 def test_a_container_that_the_engine_makes_after_envkit_was_killed_goes_too(image: str, killed: bool) -> None:
     api = docker.from_env().api
     name = f"envkit-test-{uuid.uuid4().hex[:12]}"
-    with subprocess.Popen(undertaker.command(name), stdin=subprocess.PIPE) as waiting:
+    with subprocess.Popen(reaper.command(name), stdin=subprocess.PIPE) as waiting:
         assert waiting.stdin is not None
         if not killed:
             waiting.stdin.write(b"\n")
@@ -467,9 +467,11 @@ def test_draft_of_a_killed_build_goes_after_a_day() -> None:
     assert stale_drafts([old], 1000 + 24 * 3600.0 - 1) == []
 
 
-def test_base_without_a_name_is_made_without_asking_a_registry(engine: DockerEngine, python_base: BaseFound) -> None:
+def test_base_without_a_name_is_made_without_asking_a_registry(engine: DockerEngine, python_base: ResolvedBase) -> None:
     said: list[str] = []
-    found = engine.resolve_base(BaseWish("", "bookworm", "", ("ca-certificates", "python3"), 1700000000), said.append)
+    found = engine.resolve_base(
+        BaseRequest("", "bookworm", "", ("ca-certificates", "python3"), 1700000000), said.append
+    )
     assert (found.id, found.how) == (python_base.id, "bootstrapped")
     assert not any("registry" in line for line in said)
 
@@ -532,41 +534,41 @@ def test_engine_that_dies_in_a_run(relay: Relay, image: str, tmp_path: Path) -> 
     assert containers(image) == []
 
 
-def test_engine_that_dies_in_a_build(relay: Relay, python_base: BaseFound, tag: str, tmp_path: Path) -> None:
+def test_engine_that_dies_in_a_build(relay: Relay, python_base: ResolvedBase, tag: str, tmp_path: Path) -> None:
     context = tmp_path / "context"
     context.mkdir()
     write(context, f"FROM {python_base.ref}\nRUN sleep 30; echo {tag}\n")
     engine = DockerEngine(tmp_path)
     with pytest.raises(Undecided, match="no docker engine answers"):
-        engine.build(BuildWish(context, tag, 60), lambda line: relay.die())
+        engine.build(BuildRequest(context, tag, 60), lambda line: relay.die())
 
 
 # -- bases
 
 
-def test_base_is_bootstrapped_once_and_found_by_its_hash(engine: DockerEngine, python_base: BaseFound) -> None:
-    again = engine.resolve_base(BaseWish("envkit-test-base:none", "bookworm", python_base.sha256), quiet)
+def test_base_is_bootstrapped_once_and_found_by_its_hash(engine: DockerEngine, python_base: ResolvedBase) -> None:
+    again = engine.resolve_base(BaseRequest("envkit-test-base:none", "bookworm", python_base.sha256), quiet)
     assert again == python_base and again.how == "bootstrapped"
     assert again.ref == f"envkit-base:bookworm-{again.sha256.removeprefix('sha256:')[:12]}"
 
 
 def test_local_image_is_taken_by_name(engine: DockerEngine, tag: str, tmp_path: Path) -> None:
     built = build(engine, write(tmp_path, "FROM scratch\nLABEL a=b\n"), tag)
-    found = engine.resolve_base(BaseWish(tag), quiet)
+    found = engine.resolve_base(BaseRequest(tag), quiet)
     assert (found.ref, found.id, found.how) == (tag, built.id, "local")
 
 
 def test_image_built_on_a_bootstrapped_base_is_not_that_base(
-    engine: DockerEngine, python_base: BaseFound, tag: str, tmp_path: Path
+    engine: DockerEngine, python_base: ResolvedBase, tag: str, tmp_path: Path
 ) -> None:
     built = build(engine, write(tmp_path, f"FROM {python_base.ref}\nRUN echo one > /n\n"), tag)
-    found = engine.resolve_base(BaseWish(tag), quiet)
+    found = engine.resolve_base(BaseRequest(tag), quiet)
     assert found.how == "local" and found.id == built.id and found.sha256 != python_base.sha256
 
 
 def test_unreachable_registry_is_known_soon(engine: DockerEngine) -> None:
     with ends(), pytest.raises(Undecided, match=r"nowhere\.invalid/no:one is not here and no registry serves it"):
-        engine.resolve_base(BaseWish("nowhere.invalid/no:one"), quiet)
+        engine.resolve_base(BaseRequest("nowhere.invalid/no:one"), quiet)
 
 
 def test_silent_registry_is_known_soon(engine: DockerEngine) -> None:
@@ -576,7 +578,7 @@ def test_silent_registry_is_known_soon(engine: DockerEngine) -> None:
         ends(),
         pytest.raises(Undecided, match="the registry said nothing for 8 s"),
     ):
-        engine.resolve_base(BaseWish(f"127.0.0.1:{server.getsockname()[1]}/no:one"), quiet)
+        engine.resolve_base(BaseRequest(f"127.0.0.1:{server.getsockname()[1]}/no:one"), quiet)
 
 
 def test_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from clocks import PATIENCE_S, comes
 
-from envkit.engine import BaseWish, BuildWish, BuiltImage
+from envkit.engine import BaseRequest, BuildRequest, BuiltImage
 from envkit.engine.local import ISOLATION_LABEL, LocalEngine
 from envkit.errors import Undecided, UsageError
 
@@ -65,7 +65,7 @@ def local(tmp_path: Path) -> LocalEngine:
 
 
 def build(engine: LocalEngine, where: Path, tag: str, python: str = PYTHON) -> BuiltImage:
-    return engine.build(BuildWish(where, tag, 120, args={"PYTHON": python}, labels={"a": "b"}), quiet)
+    return engine.build(BuildRequest(where, tag, 120, args={"PYTHON": python}, labels={"a": "b"}), quiet)
 
 
 SAY = b"import sys, tiny\nprint(tiny.VERSION, sys.argv[1:], sys.prefix)\nprint('talk', file=sys.stderr)\nsys.exit(3)\n"
@@ -91,7 +91,7 @@ def test_console_scripts_survive_the_rename(local: LocalEngine, tmp_path: Path) 
 def test_same_requirements_are_installed_once(local: LocalEngine, tmp_path: Path) -> None:
     first = build(local, context(tmp_path / "c"), "one:1")
     said: list[str] = []
-    second = local.build(BuildWish(tmp_path / "c", "two:1", 60, args={"PYTHON": PYTHON}), said.append)
+    second = local.build(BuildRequest(tmp_path / "c", "two:1", 60, args={"PYTHON": PYTHON}), said.append)
     assert second.id == first.id and len(said) == 1 and "is here already" in said[0]
     local.remove("one:1")
     assert local.run("two:1", [], payload=SAY, timeout_s=60, say=quiet).exit == 3
@@ -192,7 +192,7 @@ def test_payload_dies_with_a_killed_envkit(local: LocalEngine, tmp_path: Path) -
 
 
 def test_base_is_this_machine(local: LocalEngine) -> None:
-    found = local.resolve_base(BaseWish("debian:bookworm-slim", "bookworm"), quiet)
+    found = local.resolve_base(BaseRequest("debian:bookworm-slim", "bookworm"), quiet)
     assert (found.how, found.sha256) == ("local", "") and ":" in found.ref
 
 
@@ -203,7 +203,7 @@ def test_what_only_an_image_has_is_refused(local: LocalEngine, tmp_path: Path) -
         (lambda: local.layers("one:1"), "has no layers"),
         (lambda: local.file("one:1", "/etc/os-release"), "is no image"),
         (lambda: local.save("one:1", saved), "is no image"),
-        (lambda: local.load(saved, BaseWish("debian:bookworm-slim", "bookworm")), "needs a container engine"),
+        (lambda: local.load(saved, BaseRequest("debian:bookworm-slim", "bookworm")), "needs a container engine"),
     ):
         with pytest.raises(UsageError, match=told) as caught:
             ask()

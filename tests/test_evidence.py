@@ -1,4 +1,4 @@
-"""What ran on real GPUs, judged again: the recorded numbers stay green, the sabotaged ones red."""
+"""What ran on real GPUs, judged again: the recorded numbers stay green, those with an injected fault red."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_an_h100_in_a_container_passes_the_whole_suite() -> None:
     assert wrong == set()
     asked = {test.name for test in chosen(TESTS, "full")}
     assert ended(H100) == asked - NEEDS_TWO
-    assert ended(H100, "unfit") == NEEDS_TWO
+    assert ended(H100, "not-applicable") == NEEDS_TWO
 
 
 def test_two_h200_pass_the_whole_suite() -> None:
@@ -68,10 +68,10 @@ def test_two_h200_pass_the_whole_suite() -> None:
     assert devices == {"cpu", "cuda:0", "cuda:1", "gpus"}
 
 
-@pytest.mark.parametrize("name", [f"{H100}-sabotage-all", f"{H100}-sabotage-rest", f"{H200}-sabotage-all"])
-def test_every_saboteur_on_a_gpu_is_seen_by_every_test(name: str) -> None:
+@pytest.mark.parametrize("name", [f"{H100}-inject-fault-all", f"{H100}-inject-fault-rest", f"{H200}-inject-fault-all"])
+def test_every_injected_fault_on_a_gpu_is_seen_by_every_test(name: str) -> None:
     results = judged(name)
-    tests = [test for test in recorded(name)["subject"]["tests"]["value"] if test["ended"] != "unfit"]
+    tests = [test for test in recorded(name)["subject"]["tests"]["value"] if test["ended"] != "not-applicable"]
     assert tests
     for test in tests:
         result = results[f"smoke-{test['name']}"]
@@ -80,14 +80,14 @@ def test_every_saboteur_on_a_gpu_is_seen_by_every_test(name: str) -> None:
 
 
 def test_all_but_two_tests_were_sabotaged_on_a_gpu_or_where_they_run() -> None:
-    """The drill's debugger was taken for refused there, by a warning that is none; ten seconds of load were not run."""
+    """The test's debugger was taken for refused there, by a warning that is none; ten seconds of load were not run."""
     red = {
         test["name"]
-        for name in (f"{H100}-sabotage-all", f"{H100}-sabotage-rest", f"{H200}-sabotage-all")
+        for name in (f"{H100}-inject-fault-all", f"{H100}-inject-fault-rest", f"{H200}-inject-fault-all")
         for test in recorded(name)["subject"]["tests"]["value"]
-        if test["ended"] != "unfit"
+        if test["ended"] != "not-applicable"
     }
-    assert {test.name for test in TESTS} - red == {"drill-debugger", "speed-sustained"}
+    assert {test.name for test in TESTS} - red == {"error-debugger", "speed-sustained"}
 
 
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck", "initcheck", "synccheck"])
@@ -125,10 +125,10 @@ def test_speeds_on_an_h100_and_two_h200_agree_with_nvidias_tools() -> None:
 
 
 def test_a_silent_rank_is_named_within_fifteen_seconds() -> None:
-    (drill,) = [test for test in recorded(H200)["subject"]["tests"]["value"] if test["name"] == "hang-drill"]
-    assert drill["measures"]["nccl.named.wrong"] == drill["measures"]["nccl.left.behind"] == 0
-    assert drill["measures"]["nccl.seconds"] < 15
-    assert "rank 1 was last seen leaving step 4" in drill["detail"]
+    (hang,) = [test for test in recorded(H200)["subject"]["tests"]["value"] if test["name"] == "error-hang-ranks"]
+    assert hang["measures"]["nccl.named.wrong"] == hang["measures"]["nccl.left.behind"] == 0
+    assert hang["measures"]["nccl.seconds"] < 15
+    assert "rank 1 was last seen leaving step 4" in hang["detail"]
 
 
 def test_the_doctor_says_of_an_h100_machine_what_was_true_of_it() -> None:

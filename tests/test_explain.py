@@ -27,7 +27,7 @@ from inline import Ended, Envkit
 from envkit.doctor import anonymize
 from envkit.errors import UsageError
 from envkit.explain import as_text, explain
-from envkit.explain.explain import Asked
+from envkit.explain.explain import ExplainRequest
 from envkit.judging import judge, pages
 from envkit.logs.knowledge import failures, signatures
 from envkit.logs.records import CAUSES, Explanation, Mark, RankState, Role
@@ -128,7 +128,7 @@ def test_an_empty_log_is_said_to_be_empty(envkit: Envkit, tmp_path: Path) -> Non
 
 
 def test_stdin_is_a_log(envkit: Envkit) -> None:
-    found = explain.answer(Asked(("-",)), print, io.BytesIO(FAULT.encode()))
+    found = explain.answer(ExplainRequest(("-",)), print, io.BytesIO(FAULT.encode()))
     assert found.category == "illegal-memory-access"
     assert found.evidence[0].line.place == "stdin:7"
 
@@ -371,7 +371,7 @@ def image(name: str) -> Any:
 
 def test_a_saved_image_gives_versions(envkit: Envkit, fault: Path, tmp_path: Path) -> None:
     path = saved(tmp_path, "image", image("torch-2.6-cu124"))
-    found = document(envkit, fault, "--with", path)
+    found = document(envkit, fault, "--observations", path)
     assert found["versions"]["torch"].startswith("2.6.0")
     assert found["versions"]["cuda"] == "12.4"
     assert found["versions"]["nccl"] == "2.21.5"
@@ -469,8 +469,8 @@ def test_every_meaning_of_a_finding_names_what_exists() -> None:
 def test_a_file_that_is_no_report_is_refused(envkit: Envkit, fault: Path, tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "with.json"
     path.write_text(text)
-    assert said in refused(envkit(fault, "--with", path))
-    assert "cannot be read" in refused(envkit(fault, "--with", tmp_path / "none.json"))
+    assert said in refused(envkit(fault, "--observations", path))
+    assert "cannot be read" in refused(envkit(fault, "--observations", tmp_path / "none.json"))
 
 
 # Redaction and credentials.
@@ -670,7 +670,7 @@ def test_a_reader_that_fails_midway_is_told_of(tmp_path: Path) -> None:
             raise OSError(5, "Input/output error")
 
     with pytest.raises(UsageError, match="stdin cannot be read: "):
-        explain.answer(Asked(("-",)), print, io.BufferedReader(Broken()))
+        explain.answer(ExplainRequest(("-",)), print, io.BufferedReader(Broken()))
 
 
 @pytest.mark.parametrize("how", ["fifo", "substitution", "stdin"])

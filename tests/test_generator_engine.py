@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from buildcache import drop_cache
 
-from envkit.engine import BaseWish, BuildWish
+from envkit.engine import BaseRequest, BuildRequest
 from envkit.engine.docker import DockerEngine
 from tests.test_up_engine import ROOT, envkit
 
@@ -59,14 +59,14 @@ def test_a_saved_folder_with_one_byte_changed_is_refused(tmp_path: Path) -> None
 
 
 def test_diff_names_the_first_file_that_differs(engine: DockerEngine, tmp_path: Path) -> None:
-    base = engine.resolve_base(BaseWish(ref="", suite="bookworm"), lambda line: None)
+    base = engine.resolve_base(BaseRequest(ref="", suite="bookworm"), lambda line: None)
     tags = [f"envkit-test/diff-{number}:{uuid.uuid4().hex[:12]}" for number in range(2)]
     try:
         for tag, text in zip(tags, ("one", "two"), strict=True):
             (tmp_path / "Dockerfile").write_text(
                 f"FROM {base.ref}\nRUN echo same > /a && echo {text} > /b && touch -d @0 /a /b\n"
             )
-            engine.build(BuildWish(tmp_path, tag, 300, labels={"io.envkit.test": "1"}), lambda line: None)
+            engine.build(BuildRequest(tmp_path, tag, 300, labels={"io.envkit.test": "1"}), lambda line: None)
         assert engine.layers(tags[0])[0] == engine.layers(tags[1])[0]
         from envkit.build import up
 

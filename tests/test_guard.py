@@ -254,15 +254,15 @@ def test_a_library_without_the_drivers_functions_is_undecided(tmp_path: Path) ->
 )
 def test_a_child_that_left_out_a_step_is_no_pass(lines: list[str]) -> None:
     with pytest.raises(guard.Stop) as caught:
-        guard.judge(guard.Heard(lines, 0, 1.0), [guard.Promise(1, "a test")])
+        guard.judge(guard.ChildReport(lines, 0, 1.0), [guard.ExpectedGpus(1, "a test")])
     assert caught.value.code == guard.UNDECIDED
 
 
 def test_the_whole_of_what_a_child_says_is_a_pass() -> None:
     lines = ["at cuInit", "count 2", "made 1", "made 0", "end"]
-    guard.judge(guard.Heard(lines, 0, 1.0), [guard.Promise(2, "a test")])
+    guard.judge(guard.ChildReport(lines, 0, 1.0), [guard.ExpectedGpus(2, "a test")])
     with pytest.raises(guard.Stop):  # the same, from a child that died as it left
-        guard.judge(guard.Heard(lines, signal.SIGSEGV, 1.0), [guard.Promise(2, "a test")])
+        guard.judge(guard.ChildReport(lines, signal.SIGSEGV, 1.0), [guard.ExpectedGpus(2, "a test")])
 
 
 # Use

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit.host import cdi
-from envkit.host.place import Place
+from envkit.host.root import HostRoot
 from envkit.subjects.host import CdiSpec
 
 GENERATED = """\
@@ -79,7 +79,7 @@ def touch(root: Path, *paths: str) -> None:
 def test_generated_specification(tmp_path: Path) -> None:
     library = "/usr/lib/x86_64-linux-gnu/libcuda.so.550.54.15"
     touch(tmp_path, "/dev/nvidia-uvm", "/dev/nvidiactl", "/dev/nvidia0", "/usr/bin/nvidia-cdi-hook", library)
-    spec = cdi.parse_spec(GENERATED, "/etc/cdi/nvidia.yaml", Place(tmp_path, {}))
+    spec = cdi.parse_spec(GENERATED, "/etc/cdi/nvidia.yaml", HostRoot(tmp_path, {}))
     assert spec == CdiSpec(
         "/etc/cdi/nvidia.yaml",
         "",
@@ -98,7 +98,7 @@ def test_generated_specification_keeps_its_hook_arguments() -> None:
 
 def test_specification_by_hand_with_flow_collections(tmp_path: Path) -> None:
     touch(tmp_path, "/dev/nvidiactl", "/dev/nvidia0", "/usr/local/nvidia/lib64/x")
-    spec = cdi.parse_spec(BY_HAND, "/etc/cdi/nvidia.yaml", Place(tmp_path, {}))
+    spec = cdi.parse_spec(BY_HAND, "/etc/cdi/nvidia.yaml", HostRoot(tmp_path, {}))
     assert spec is not None
     assert (spec.error, spec.devices, spec.files, spec.missing) == (
         "",
@@ -110,7 +110,7 @@ def test_specification_by_hand_with_flow_collections(tmp_path: Path) -> None:
 
 def test_specification_in_json(tmp_path: Path) -> None:
     text = json.dumps(cdi.parse_yaml(GENERATED))
-    read = cdi.parse_spec(text, "/etc/cdi/nvidia.json", Place(tmp_path, {}))
+    read = cdi.parse_spec(text, "/etc/cdi/nvidia.json", HostRoot(tmp_path, {}))
     assert read is not None
     assert read.error == ""
     assert read.versions == ("550.54.15",)
@@ -118,8 +118,8 @@ def test_specification_in_json(tmp_path: Path) -> None:
 
 
 def test_other_vendor_is_left_alone(tmp_path: Path) -> None:
-    assert cdi.parse_spec("kind: vendor.com/net\ndevices: []\n", "/etc/cdi/net.yaml", Place(tmp_path, {})) is None
-    assert cdi.parse_spec("kind: [unclosed", "/etc/cdi/net.yaml", Place(tmp_path, {})) is None
+    assert cdi.parse_spec("kind: vendor.com/net\ndevices: []\n", "/etc/cdi/net.yaml", HostRoot(tmp_path, {})) is None
+    assert cdi.parse_spec("kind: [unclosed", "/etc/cdi/net.yaml", HostRoot(tmp_path, {})) is None
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_other_vendor_is_left_alone(tmp_path: Path) -> None:
     ],
 )
 def test_text_that_is_not_understood_is_an_error_and_not_an_empty_specification(text: str, tmp_path: Path) -> None:
-    spec = cdi.parse_spec(text, "/etc/cdi/nvidia.yaml", Place(tmp_path, {}))
+    spec = cdi.parse_spec(text, "/etc/cdi/nvidia.yaml", HostRoot(tmp_path, {}))
     assert spec is not None
     assert spec.error
 
@@ -150,7 +150,7 @@ def test_specs_of_both_directories_each_file_once(tmp_path: Path) -> None:
     (tmp_path / "var").mkdir()
     (tmp_path / "var/run").symlink_to("../run")
     (tmp_path / "etc/cdi/notes.txt").write_text("nvidia.com")
-    assert [spec.path for spec in cdi.specs(Place(tmp_path, {})).need("specifications")] == [
+    assert [spec.path for spec in cdi.specs(HostRoot(tmp_path, {})).need("specifications")] == [
         "/etc/cdi/nvidia.yaml",
         "/var/run/cdi/nvidia.yaml",
     ]
@@ -201,8 +201,8 @@ def test_directory_that_is_none_is_not_an_empty_one(tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/cdi").write_text("no directory")
     with pytest.raises(NotADirectoryError):
-        cdi.specs(Place(tmp_path, {})).need("specifications")
-    assert cdi.specs(Place(tmp_path / "nothing", {})).value == ()
+        cdi.specs(HostRoot(tmp_path, {})).need("specifications")
+    assert cdi.specs(HostRoot(tmp_path / "nothing", {})).value == ()
 
 
 def test_hostile_files_are_named_or_left_alone(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_hostile_files_are_named_or_left_alone(tmp_path: Path) -> None:
     (folder / "deep.json").write_text('{"kind": "nvidia.com/gpu", "devices": ' + "[" * 100_000)
     (folder / "garbage-nvidia.yaml").write_bytes(bytes(range(256)))
     (folder / "link.yaml").symlink_to("link.yaml")
-    found = {spec.path: spec.error for spec in cdi.specs(Place(tmp_path, {})).need("specifications")}
+    found = {spec.path: spec.error for spec in cdi.specs(HostRoot(tmp_path, {})).need("specifications")}
     assert set(found) == {"/etc/cdi/big-nvidia.yaml", "/etc/cdi/deep.json"}
     assert found["/etc/cdi/big-nvidia.yaml"] == "/etc/cdi/big-nvidia.yaml has more than 1 MiB"
     assert found["/etc/cdi/deep.json"]
@@ -224,7 +224,7 @@ def test_links_are_followed_below_the_root(tmp_path: Path) -> None:
     (tmp_path / "srv").mkdir()
     (tmp_path / "srv/spec.yaml").write_text(BY_HAND)
     (tmp_path / "etc/cdi/nvidia.yaml").symlink_to("/srv/spec.yaml")
-    (spec,) = cdi.specs(Place(tmp_path, {})).need("specifications")
+    (spec,) = cdi.specs(HostRoot(tmp_path, {})).need("specifications")
     assert spec.path == "/etc/cdi/nvidia.yaml"
     assert spec.devices
 
@@ -232,6 +232,6 @@ def test_links_are_followed_below_the_root(tmp_path: Path) -> None:
 def test_file_that_may_not_be_looked_at_is_not_missing(tmp_path: Path) -> None:
     touch(tmp_path, "/dev/nvidiactl", "/usr/local/nvidia/x")
     (tmp_path / "dev/nvidia0").symlink_to("nvidia0")  # a circle cannot be looked at, whoever asks
-    spec = cdi.parse_spec(BY_HAND, "/etc/cdi/nvidia.yaml", Place(tmp_path, {}))
+    spec = cdi.parse_spec(BY_HAND, "/etc/cdi/nvidia.yaml", HostRoot(tmp_path, {}))
     assert spec is not None
     assert (spec.missing, spec.unseen) == ((), ("/dev/nvidia0",))

@@ -10,7 +10,7 @@ import pytest
 
 from envkit.host import containers, files
 from envkit.host.observe import Group, read_groups
-from envkit.host.place import Place
+from envkit.host.root import HostRoot
 from envkit.model import Observed
 from envkit.subjects.host import CriEngine, Enroot, Kubelet, Podman
 
@@ -54,18 +54,18 @@ path = "/opt/bin/nvidia-ctk"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path, {"HOME": "/root"})
+def place(tmp_path: Path) -> HostRoot:
+    return HostRoot(tmp_path, {"HOME": "/root"})
 
 
-def write(place: Place, name: str, text: str = "", mode: int = 0o644) -> None:
+def write(place: HostRoot, name: str, text: str = "", mode: int = 0o644) -> None:
     file = place.root / name.lstrip("/")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
     file.chmod(mode)
 
 
-def test_containerd_with_a_part_that_the_toolkit_wrote(place: Place) -> None:
+def test_containerd_with_a_part_that_the_toolkit_wrote(place: HostRoot) -> None:
     write(place, "/etc/containerd/config.toml", GENERATED)
     write(place, "/etc/containerd/conf.d/99-nvidia.toml", DROP_IN)
     engine = containers.containerd(place).need("containerd")
@@ -79,12 +79,12 @@ def test_containerd_with_a_part_that_the_toolkit_wrote(place: Place) -> None:
     assert containers.containerd(place).need("containerd").missing == ()
 
 
-def test_containerd_of_docker_serves_no_kubernetes(place: Place) -> None:
+def test_containerd_of_docker_serves_no_kubernetes(place: HostRoot) -> None:
     write(place, "/etc/containerd/config.toml", 'disabled_plugins = ["cri"]\n')
     assert not containers.containerd(place).need("containerd").serves
 
 
-def test_cdi_of_containerd_depends_on_the_form_of_its_file(place: Place) -> None:
+def test_cdi_of_containerd_depends_on_the_form_of_its_file(place: HostRoot) -> None:
     for text, value in (("version = 3\n", True), ("version = 2\n", None), ("", None)):
         write(place, "/etc/containerd/config.toml", text)
         assert containers.containerd(place).need("containerd").cdi.value is value
@@ -94,7 +94,7 @@ def test_cdi_of_containerd_depends_on_the_form_of_its_file(place: Place) -> None
     assert (engine.cdi.value, engine.cdi_dirs) == (False, ("/opt/cdi",))
 
 
-def test_containerd_that_kubernetes_brought(place: Place) -> None:
+def test_containerd_that_kubernetes_brought(place: HostRoot) -> None:
     write(place, "/etc/containerd/config.toml", 'disabled_plugins = ["cri"]\n')
     write(place, "/var/lib/rancher/k3s/agent/etc/containerd/config.toml", GENERATED)
     engine = containers.containerd(place).need("containerd")
@@ -105,14 +105,14 @@ def test_containerd_that_kubernetes_brought(place: Place) -> None:
 @pytest.mark.parametrize(
     "text", ["[plugins", "plugins = 7", "[plugins.cri]\ncontainerd = []", "\x00", "a = " + "[" * 2000]
 )
-def test_containerd_with_a_file_that_it_cannot_use(place: Place, text: str) -> None:
+def test_containerd_with_a_file_that_it_cannot_use(place: HostRoot, text: str) -> None:
     write(place, "/etc/containerd/config.toml", text)
     engine = containers.containerd(place).need("containerd")
     assert engine.error
     assert engine.installed
 
 
-def test_crio(place: Place) -> None:
+def test_crio(place: HostRoot) -> None:
     assert containers.crio(place).value == CriEngine(False)
     write(place, "/usr/bin/crio")
     write(place, "/etc/crio/crio.conf", '[crio.runtime]\ndefault_runtime = "crun"\ncgroup_manager = "cgroupfs"\n')
@@ -126,7 +126,7 @@ def test_crio(place: Place) -> None:
     assert containers.crio(place).need("CRI-O").error
 
 
-def test_podman(place: Place) -> None:
+def test_podman(place: HostRoot) -> None:
     assert containers.podman(place).value == Podman(False)
     write(place, "/usr/bin/podman")
     podman = containers.podman(place).need("Podman")
@@ -149,7 +149,7 @@ def test_podman_version() -> None:
             containers.parse_podman_version(text)
 
 
-def test_enroot_and_pyxis(place: Place) -> None:
+def test_enroot_and_pyxis(place: HostRoot) -> None:
     assert containers.enroot(place).value == Enroot(False)
     write(place, "/usr/bin/enroot")
     write(place, "/etc/enroot/hooks.d/98-nvidia.sh", "#!/usr/bin/env bash\n")
@@ -164,7 +164,7 @@ def test_enroot_and_pyxis(place: Place) -> None:
     assert containers.enroot(place).value == Enroot(True, hook, True, (plugin,), ())
 
 
-def test_kubelet(place: Place) -> None:
+def test_kubelet(place: HostRoot) -> None:
     assert containers.kubelet(place).value == Kubelet(False)
     write(place, "/var/lib/kubelet/config.yaml", "apiVersion: v1\ncgroupDriver: systemd\n")
     write(place, "/var/lib/kubelet/device-plugins/nvidia-gpu.sock")
@@ -173,7 +173,7 @@ def test_kubelet(place: Place) -> None:
     assert containers.kubelet(place).value == Kubelet(True, ("nvidia-gpu.sock",), ("gpu.nvidia.com",), "systemd")
 
 
-def test_toolkit_config(place: Place) -> None:
+def test_toolkit_config(place: HostRoot) -> None:
     write(place, "/sbin/ldconfig")
     write(place, "/usr/bin/runc")
     config = files.parse_toolkit_config(TOOLKIT, "/c", place)
@@ -188,11 +188,11 @@ def test_toolkit_config(place: Place) -> None:
 
 
 @pytest.mark.parametrize("text", ["[", "nvidia-container-cli = 7", "features = []", "x = " + "[" * 2000])
-def test_toolkit_config_that_cannot_be_used(place: Place, text: str) -> None:
+def test_toolkit_config_that_cannot_be_used(place: HostRoot, text: str) -> None:
     assert files.parse_toolkit_config(text, "/c", place).error
 
 
-def test_daemon_config_in_full(place: Place) -> None:
+def test_daemon_config_in_full(place: HostRoot) -> None:
     text = """{"runtimes": {"nvidia": {"path": "/opt/run"}, "kata": {"runtimeType": "io.containerd.kata.v2"}},
       "default-runtime": "nvidia", "data-root": "/srv/docker", "storage-driver": "overlay2",
       "cdi-spec-dirs": ["/opt/cdi"], "default-ulimits": {"memlock": {"Name": "memlock", "Hard": -1, "Soft": -1}}}"""
@@ -213,7 +213,7 @@ def test_daemon_config_in_full(place: Place) -> None:
         ("[" * 100_000, "nested too deeply"),
     ],
 )
-def test_daemon_config_that_dockerd_refuses(place: Place, text: str, words: str) -> None:
+def test_daemon_config_that_dockerd_refuses(place: HostRoot, text: str, words: str) -> None:
     assert words in files.parse_daemon_config(text, "/d", place).error
 
 
@@ -243,7 +243,7 @@ def circle(file: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [garbage, large, circle, Path.mkdir, Path.touch])
-def test_hostile_trees_end_in_lost_values_or_named_errors(place: Place, make: Callable[[Path], None]) -> None:
+def test_hostile_trees_end_in_lost_values_or_named_errors(place: HostRoot, make: Callable[[Path], None]) -> None:
     for program in ("crio", "podman", "enroot", "containerd"):
         write(place, f"/usr/bin/{program}")
     for name in PLACES:
@@ -265,12 +265,12 @@ def assert_told(name: str, seen: Observed[object], *, empty: bool) -> None:
         assert getattr(seen.value, "error"), name  # noqa: B009 - the types differ and share this field
 
 
-def test_nothing_there_is_an_observation(place: Place) -> None:
+def test_nothing_there_is_an_observation(place: HostRoot) -> None:
     found = read_groups((Group("test", lambda _: READERS),), place, 5.0)
     assert [name for name, seen in found.items() if seen.value is None] == []
 
 
-def test_what_may_not_be_read_is_lost(place: Place) -> None:
+def test_what_may_not_be_read_is_lost(place: HostRoot) -> None:
     if os.geteuid() == 0:
         pytest.skip("root may read everything")
     write(place, "/etc/containerd/config.toml", GENERATED, 0o000)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from envkit.host import driver, nodes
-from envkit.host.place import Place
+from envkit.host.root import HostRoot
 from envkit.model import Observed
 from envkit.subjects.host import (
     DeviceNode,
@@ -163,8 +163,8 @@ def put(root: Path, name: str, content: str | bytes = "") -> Path:
     return path
 
 
-def place(root: Path) -> Place:
-    return Place(root, {})
+def place(root: Path) -> HostRoot:
+    return HostRoot(root, {})
 
 
 def elf(size: int, table: int, count: int) -> bytes:

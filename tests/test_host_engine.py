@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from envkit.host import engine
-from envkit.host.place import Place
+from envkit.host.root import HostRoot
 from envkit.subjects.host import Docker
 
 VERSION = {"Version": "26.1.5", "ApiVersion": "1.45"}
@@ -148,12 +148,12 @@ def test_endpoint_that_is_not_spoken_here() -> None:
 def test_the_socket_of_a_tree_is_looked_for_in_the_tree(tmp_path: Path) -> None:
     (tmp_path / "var").mkdir()
     (tmp_path / "var/run").symlink_to("/run")
-    seen = engine.docker(Place(tmp_path, {})).value
+    seen = engine.docker(HostRoot(tmp_path, {})).value
     assert seen is not None and seen.endpoint == f"unix://{tmp_path}/run/docker.sock"
 
 
 def test_a_context_of_the_tree_that_cannot_be_read_is_not_replaced_by_the_default(tmp_path: Path) -> None:
-    seen = engine.docker(Place(tmp_path, {"HOME": "/home/ada", "DOCKER_CONTEXT": "gone"})).value
+    seen = engine.docker(HostRoot(tmp_path, {"HOME": "/home/ada", "DOCKER_CONTEXT": "gone"})).value
     assert seen is not None and seen.ended == "error"
     assert seen.detail == "there is no docker context `gone`, which DOCKER_CONTEXT names"
 
@@ -163,7 +163,7 @@ def test_an_address_that_is_none_is_an_error() -> None:
 
 
 def test_installed_by_its_programs(tmp_path: Path) -> None:
-    here = Place(tmp_path, {})
+    here = HostRoot(tmp_path, {})
     assert not engine.docker(here).need("the engine").installed
     (tmp_path / "usr/bin").mkdir(parents=True)
     (tmp_path / "usr/bin/dockerd").touch()

@@ -9,20 +9,20 @@ import pytest
 
 from envkit.host import fabric, machine, network, rdma
 from envkit.host.observe import Group, read_groups
-from envkit.host.place import Place
+from envkit.host.root import HostRoot
 from envkit.subjects.host import FabricCard, FabricDaemons, Gid
 
 SWITCH, CARD, GPU = "0000:05:00.0", "0000:18:00.0", "0000:1b:00.0"
 PCI = "sys/devices/pci0000:00"
 
 
-def write(root: Path, files: dict[str, str | bytes]) -> Place:
+def write(root: Path, files: dict[str, str | bytes]) -> HostRoot:
     """A tree with these files under ``root``."""
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return Place(root, {})
+    return HostRoot(root, {})
 
 
 def function(root: Path, address: str, vendor: str, device: str, code: str, driver: str = "") -> None:
@@ -88,7 +88,7 @@ def test_cards_of_the_fabric(tmp_path: Path) -> None:
     function(tmp_path, "0000:10:1b.0", "0x1d0f", "0xefa2", "0x020000", "efa")
     function(tmp_path, "0000:31:00.0", "0x8086", "0x159b", "0x020000", "ice")
     (tmp_path / PCI / CARD / "physfn").mkdir()
-    assert fabric.fabric_cards(Place(tmp_path, {})).value == (
+    assert fabric.fabric_cards(HostRoot(tmp_path, {})).value == (
         FabricCard(SWITCH, "nvswitch", "0x22a3", "nvidia-nvswitch"),
         FabricCard("0000:10:1b.0", "efa", "0xefa2", "efa"),
         FabricCard(CARD, "infiniband", "0x1021", "", True),
@@ -96,9 +96,9 @@ def test_cards_of_the_fabric(tmp_path: Path) -> None:
 
 
 def test_a_machine_without_a_pci_bus_has_no_cards_and_one_without_sys_says_nothing(tmp_path: Path) -> None:
-    assert fabric.fabric_cards(Place(tmp_path, {})).value is None
+    assert fabric.fabric_cards(HostRoot(tmp_path, {})).value is None
     (tmp_path / "sys/bus").mkdir(parents=True)
-    assert fabric.fabric_cards(Place(tmp_path, {})).value == ()
+    assert fabric.fabric_cards(HostRoot(tmp_path, {})).value == ()
 
 
 @pytest.mark.parametrize(
@@ -110,17 +110,17 @@ def test_a_card_that_manages_nvswitches(tmp_path: Path, data: bytes | None, mana
     function(tmp_path, CARD, "0x15b3", "0x1021", "0x020700", "mlx5_core")
     if data is not None:
         (tmp_path / PCI / CARD / "vpd").write_bytes(data)
-    assert fabric.switch_managers(Place(tmp_path, {})).value == managers
+    assert fabric.switch_managers(HostRoot(tmp_path, {})).value == managers
 
 
 def test_no_card_is_asked_beside_an_nvswitch_or_without_a_gpu(tmp_path: Path) -> None:
     function(tmp_path, CARD, "0x15b3", "0x1021", "0x020700", "mlx5_core")
     (tmp_path / PCI / CARD / "vpd").mkdir()  # reading it would be an error
-    assert fabric.switch_managers(Place(tmp_path, {})).value == ()
+    assert fabric.switch_managers(HostRoot(tmp_path, {})).value == ()
     function(tmp_path, GPU, "0x10de", "0x2330", "0x030200", "nvidia")
-    assert "is a directory" in fabric.switch_managers(Place(tmp_path, {})).missing
+    assert "is a directory" in fabric.switch_managers(HostRoot(tmp_path, {})).missing
     function(tmp_path, SWITCH, "0x10de", "0x22a3", "0x068000", "nvidia-nvswitch")
-    assert fabric.switch_managers(Place(tmp_path, {})).value == ()
+    assert fabric.switch_managers(HostRoot(tmp_path, {})).value == ()
 
 
 def test_daemons_by_their_cut_names_and_whose_processes_they_are(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_the_log_is_where_the_configuration_says(tmp_path: Path) -> None:
 
 
 def test_imex(tmp_path: Path) -> None:
-    place = Place(tmp_path, {})
+    place = HostRoot(tmp_path, {})
     seen = fabric.imex(place).need("imex")
     assert (seen.listed, seen.nodes, seen.channels) == (False, (), ())
     write(
@@ -179,7 +179,7 @@ def test_imex(tmp_path: Path) -> None:
 
 def test_an_rdma_device(tmp_path: Path) -> None:
     hca(tmp_path, "mlx5_0", CARD)
-    (device,) = rdma.infiniband(Place(tmp_path, {})).need("devices")
+    (device,) = rdma.infiniband(HostRoot(tmp_path, {})).need("devices")
     assert (device.name, device.pci, device.driver, device.virtual) == ("mlx5_0", CARD, "mlx5_core", False)
     assert (device.board.value, device.firmware.value, device.nets) == ("MT_0000000838", "28.43.2566", ("ibp24s0",))
     assert (device.verbs.value, device.counting_s.value) == ("usable", 1209600.5)
@@ -192,7 +192,7 @@ def test_an_rdma_device(tmp_path: Path) -> None:
 
 def test_an_rdma_device_on_ethernet_has_gids(tmp_path: Path) -> None:
     hca(tmp_path, "mlx5_0", CARD, "Ethernet")
-    (device,) = rdma.infiniband(Place(tmp_path, {})).need("devices")
+    (device,) = rdma.infiniband(HostRoot(tmp_path, {})).need("devices")
     assert device.ports.need("ports")[0].gids.value == (Gid(3, "RoCE v2", "0000:0000:0000:0000:0000:ffff:0a00:0001"),)
 
 
@@ -209,7 +209,7 @@ def test_what_an_rdma_device_does_not_tell(tmp_path: Path) -> None:
     for table in ("counters", "hw_counters"):
         for file in (at / "ports/1" / table).iterdir():
             file.write_text("N/A\n")
-    (device,) = rdma.infiniband(Place(tmp_path, {})).need("devices")
+    (device,) = rdma.infiniband(HostRoot(tmp_path, {})).need("devices")
     (port,) = device.ports.need("ports")
     assert device.board.is_unsupported
     assert (device.verbs.value, device.counting_s.value) == ("no node", None)
@@ -220,15 +220,15 @@ def test_what_an_rdma_device_does_not_tell(tmp_path: Path) -> None:
 def test_a_device_of_software_has_no_address(tmp_path: Path) -> None:
     at = "sys/class/infiniband/rxe0"
     write(tmp_path, {f"{at}/ports/1/state": "4: ACTIVE\n", f"{at}/fw_ver": "\n"})
-    (device,) = rdma.infiniband(Place(tmp_path, {})).need("devices")
+    (device,) = rdma.infiniband(HostRoot(tmp_path, {})).need("devices")
     assert (device.pci, device.driver, device.firmware.is_unsupported) == ("", "", True)
     assert device.verbs.value == "no class device"
 
 
 def test_rdma_devices_that_are_not_there_and_a_tree_that_does_not_say(tmp_path: Path) -> None:
-    assert rdma.infiniband(Place(tmp_path, {})).value is None
+    assert rdma.infiniband(HostRoot(tmp_path, {})).value is None
     (tmp_path / "sys/class").mkdir(parents=True)
-    assert rdma.infiniband(Place(tmp_path, {})).value == ()
+    assert rdma.infiniband(HostRoot(tmp_path, {})).value == ()
 
 
 @pytest.mark.parametrize(
@@ -260,9 +260,9 @@ def test_cufile_is_json_with_comments() -> None:
 def test_nccl_files_and_who_wins(tmp_path: Path) -> None:
     write(tmp_path, {"etc/nccl.conf": "# site\nNCCL_SOCKET_IFNAME==ens1f0\nNCCL_DEBUG=WARN\nPATH=/bin\n"})
     write(tmp_path, {"home/ada/.nccl.conf": "NCCL_DEBUG=INFO\n"})
-    assert rdma.nccl_conf(Place(tmp_path, {})).value == {"NCCL_SOCKET_IFNAME": "=ens1f0", "NCCL_DEBUG": "WARN"}
-    assert rdma.nccl_conf(Place(tmp_path, {"HOME": "/home/ada"})).need("files")["NCCL_DEBUG"] == "INFO"
-    named = Place(tmp_path, {"HOME": "/home/ada", "NCCL_CONF_FILE": "/none"})
+    assert rdma.nccl_conf(HostRoot(tmp_path, {})).value == {"NCCL_SOCKET_IFNAME": "=ens1f0", "NCCL_DEBUG": "WARN"}
+    assert rdma.nccl_conf(HostRoot(tmp_path, {"HOME": "/home/ada"})).need("files")["NCCL_DEBUG"] == "INFO"
+    named = HostRoot(tmp_path, {"HOME": "/home/ada", "NCCL_CONF_FILE": "/none"})
     assert rdma.nccl_conf(named).need("files")["NCCL_DEBUG"] == "WARN"
 
 
@@ -341,7 +341,7 @@ def test_hostile_trees_cost_no_more_than_their_source(tmp_path: Path, hostile: s
             file.write_bytes(b"" if hostile == "empty" else b"\xff\x00;=\n" * (400 << 10))
     sources = (fabric.SOURCES, fabric.VITAL, rdma.SOURCES, rdma.CONFIGURED, network.SOURCES)
     groups = tuple(Group(str(number), lambda place, them=them: them, 5.0) for number, them in enumerate(sources))
-    found = read_groups(groups, Place(tmp_path, {"HOME": "/"}), 20.0)
+    found = read_groups(groups, HostRoot(tmp_path, {"HOME": "/"}), 20.0)
     assert set(found) == {name for them in sources for name in them}
     assert not any("reader" in seen.missing and "failed:" not in seen.missing for seen in found.values()), found
     assert found["network"].value is None or found["network"].value == ()

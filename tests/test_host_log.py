@@ -9,7 +9,7 @@ import pytest
 from gathered import gathered
 
 from envkit.host import log
-from envkit.host.place import Place
+from envkit.host.root import HostRoot
 from envkit.model import Observed
 from envkit.subjects.host import LogLine
 
@@ -52,12 +52,12 @@ pci 0000:00:1f.0: quirk_ich7_lpc: LPC I/O region
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Place:
+def tree(tmp_path: Path) -> HostRoot:
     (tmp_path / "dev").mkdir()
-    return Place(tmp_path, {})
+    return HostRoot(tmp_path, {})
 
 
-def seen(place: Place) -> Observed[tuple[LogLine, ...]]:
+def seen(place: HostRoot) -> Observed[tuple[LogLine, ...]]:
     return log.sources(place)["log"](place)
 
 
@@ -164,7 +164,7 @@ def test_a_flood_of_one_kind_hides_no_line_of_another() -> None:
     assert "pid=4999" in faults[-1].text
 
 
-def test_log_of_a_recorded_tree(tree: Place) -> None:
+def test_log_of_a_recorded_tree(tree: HostRoot) -> None:
     tree.path("dev/kmsg").write_text(KMSG)
     found = seen(tree)
     assert found.value is not None
@@ -186,12 +186,12 @@ def test_where_a_log_begins(lines: list[str], start: float | None) -> None:
     assert log.beginning(lines) == start
 
 
-def test_a_line_without_a_time_leaves_the_beginning_open(tree: Place) -> None:
+def test_a_line_without_a_time_leaves_the_beginning_open(tree: HostRoot) -> None:
     tree.path("dev/kmsg").write_text("Linux version\n")
     assert log.sources(tree)["log_start"](tree).missing == "its first line has no time"
 
 
-def test_log_that_is_absent_empty_or_forbidden_is_lost(tree: Place) -> None:
+def test_log_that_is_absent_empty_or_forbidden_is_lost(tree: HostRoot) -> None:
     assert seen(tree).missing == "/dev/kmsg: no such file or directory"
     tree.path("dev/kmsg").write_text("\n\n")
     assert seen(tree).missing == "/dev/kmsg is empty"
@@ -201,17 +201,17 @@ def test_log_that_is_absent_empty_or_forbidden_is_lost(tree: Place) -> None:
     assert log.sources(tree)["log_start"](tree).value is None
 
 
-def test_fifo_in_place_of_the_log_does_not_block(tree: Place) -> None:
+def test_fifo_in_place_of_the_log_does_not_block(tree: HostRoot) -> None:
     os.mkfifo(tree.path("dev/kmsg"))
     assert seen(tree).value is None
 
 
-def test_quiet_log_without_the_driver_is_observed_and_empty(tree: Place) -> None:
+def test_quiet_log_without_the_driver_is_observed_and_empty(tree: HostRoot) -> None:
     tree.path("dev/kmsg").write_text("6,1,0,-;Linux version\n")
     assert seen(tree).value == ()
 
 
-def test_garbage_in_place_of_the_log_is_read_and_holds_nothing(tree: Place) -> None:
+def test_garbage_in_place_of_the_log_is_read_and_holds_nothing(tree: HostRoot) -> None:
     tree.path("dev/kmsg").write_bytes(bytes(range(256)) * 8192)
     assert seen(tree).value == ()
 

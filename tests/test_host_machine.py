@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from envkit.host import disks, files, machine, nodes, remote
-from envkit.host.place import Place
+from envkit.host.root import HostRoot
 from envkit.subjects.host import CudaDirectory, DaemonConfig, Limit
 
 LIMITS = """\
@@ -35,10 +35,10 @@ def test_limits() -> None:
 
 
 def test_limits_without_proc_are_lost(tmp_path: Path) -> None:
-    assert machine.limits(Place(tmp_path, {})).value is None
+    assert machine.limits(HostRoot(tmp_path, {})).value is None
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/limits").write_text("Max open files many few files\n")
-    assert machine.limits(Place(tmp_path, {})).value is None
+    assert machine.limits(HostRoot(tmp_path, {})).value is None
 
 
 def test_os_release() -> None:
@@ -55,7 +55,7 @@ def test_links_of_a_tree_lead_into_the_tree(tmp_path: Path) -> None:
     (tmp_path / "usr/lib/os-release").write_text('PRETTY_NAME="Recorded"\n')
     (tmp_path / "etc/os-release").symlink_to("/usr/lib/os-release")
     (tmp_path / "dev/shm").symlink_to("/run/shm")
-    here = Place(tmp_path, {})
+    here = HostRoot(tmp_path, {})
     assert machine.os_name(here).value == "Recorded"
     assert disks.shm(here, lambda seen: seen.f_blocks).value is not None
     (tmp_path / "run/shm").rmdir()
@@ -76,12 +76,12 @@ def test_cgroup_version(tmp_path: Path, made: tuple[str, ...], version: str | No
         path = tmp_path / "sys/fs/cgroup" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    assert machine.cgroup(Place(tmp_path, {})).value == version
+    assert machine.cgroup(HostRoot(tmp_path, {})).value == version
 
 
 def test_glibc_of_a_recorded_tree_is_lost_and_of_this_machine_known(tmp_path: Path) -> None:
-    assert machine.glibc(Place(tmp_path, {})).value is None
-    live = machine.glibc(Place(Path("/"), {}))
+    assert machine.glibc(HostRoot(tmp_path, {})).value is None
+    live = machine.glibc(HostRoot(Path("/"), {}))
     assert live.value or "glibc" in live.missing
 
 
@@ -107,16 +107,18 @@ def test_environment_keeps_the_variables_that_matter_and_no_secret() -> None:
 
 
 def test_disk_of_a_path_that_does_not_exist_yet_is_its_parents(tmp_path: Path) -> None:
-    disk = disks.room("images", "/var/lib/docker", Place(tmp_path, {}))
+    disk = disks.room("images", "/var/lib/docker", HostRoot(tmp_path, {}))
     assert disk.path == "/var/lib/docker"
     assert disk.total.value is not None
     assert disk.free.value is not None
     assert 0 <= disk.free.value <= disk.total.value
-    assert disks.shm(Place(tmp_path, {}), lambda seen: seen.f_blocks).missing == "/dev/shm: no such file or directory"
+    assert (
+        disks.shm(HostRoot(tmp_path, {}), lambda seen: seen.f_blocks).missing == "/dev/shm: no such file or directory"
+    )
 
 
 def test_room_for_images_is_not_guessed_where_docker_may_have_another_root(tmp_path: Path) -> None:
-    here = Place(tmp_path, {"TMPDIR": "/scratch"})
+    here = HostRoot(tmp_path, {"TMPDIR": "/scratch"})
     assert [disk.path for disk in disks.disks(here).need("disks")] == ["/scratch", "/var/lib/docker"]
     config = tmp_path / "etc/docker/daemon.json"
     config.parent.mkdir(parents=True)
@@ -131,7 +133,7 @@ def test_device_nodes_are_named_and_must_be_devices(tmp_path: Path) -> None:
     (tmp_path / "dev/nvidia-caps").mkdir(parents=True)
     for name in ("nvidia0", "nvidia12", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "null"):
         (tmp_path / "dev" / name).touch()
-    found = nodes.paths(Place(tmp_path, {}))
+    found = nodes.paths(HostRoot(tmp_path, {}))
     assert found == [f"/dev/{name}" for name in ("nvidia-uvm", "nvidia-uvm-tools", "nvidia0", "nvidia12", "nvidiactl")]
     assert nodes.try_open(tmp_path / "dev/nvidia-uvm") == "it is not a character device"
     assert nodes.try_open(tmp_path / "dev/gone") == "no such file or directory"
@@ -149,7 +151,7 @@ def test_toolkit_programs_must_be_executable(tmp_path: Path) -> None:
     (tmp_path / "usr/bin").mkdir(parents=True)
     (tmp_path / "usr/bin/nvidia-ctk").touch(0o755)
     (tmp_path / "usr/bin/nvidia-cdi-hook").touch(0o644)
-    assert files.toolkit(Place(tmp_path, {})).need("toolkit").programs == {"nvidia-ctk": "/usr/bin/nvidia-ctk"}
+    assert files.toolkit(HostRoot(tmp_path, {})).need("toolkit").programs == {"nvidia-ctk": "/usr/bin/nvidia-ctk"}
 
 
 def test_daemon_config(tmp_path: Path) -> None:
@@ -157,21 +159,21 @@ def test_daemon_config(tmp_path: Path) -> None:
     (tmp_path / "usr/bin/nvidia-container-runtime").touch(0o755)
     runtimes = {"nvidia": {"path": "nvidia-container-runtime"}, "x": {"path": "/x"}}
     text = json.dumps({"features": {"cdi": True}, "runtimes": runtimes})
-    config = files.parse_daemon_config(text, "/d", Place(tmp_path, {}))
+    config = files.parse_daemon_config(text, "/d", HostRoot(tmp_path, {}))
     assert config == DaemonConfig("/d", True, "", {"nvidia": "nvidia-container-runtime", "x": "/x"}, ("/x",), True)
-    assert files.parse_daemon_config("", "/d", Place(tmp_path, {})) == DaemonConfig("/d")
+    assert files.parse_daemon_config("", "/d", HostRoot(tmp_path, {})) == DaemonConfig("/d")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"runtimes": []}', '{"features": 1}'])
 def test_daemon_config_that_cannot_be_used(text: str, tmp_path: Path) -> None:
-    assert files.parse_daemon_config(text, "/d", Place(tmp_path, {})).error
+    assert files.parse_daemon_config(text, "/d", HostRoot(tmp_path, {})).error
 
 
 def test_daemon_config_absent_and_unreadable(tmp_path: Path) -> None:
-    absent = files.daemon_config(Place(tmp_path, {}))
+    absent = files.daemon_config(HostRoot(tmp_path, {}))
     assert absent.value == DaemonConfig("/etc/docker/daemon.json", present=False)
     (tmp_path / "etc/docker/daemon.json").mkdir(parents=True)
-    assert files.daemon_config(Place(tmp_path, {})).value is None
+    assert files.daemon_config(HostRoot(tmp_path, {})).value is None
 
 
 def test_libcuda_on_the_search_path(tmp_path: Path) -> None:
@@ -182,8 +184,8 @@ def test_libcuda_on_the_search_path(tmp_path: Path) -> None:
     (real / "libcuda.so.550.54.15").touch()
     (real / "libcuda.so.1").symlink_to("libcuda.so.550.54.15")
     search = f"{tmp_path}/none:{stubs}::{real}:{stubs}:{tmp_path}/gone"
-    assert remote.cuda_on_path(Place(Path("/"), {"LD_LIBRARY_PATH": search})).value == (
+    assert remote.cuda_on_path(HostRoot(Path("/"), {"LD_LIBRARY_PATH": search})).value == (
         CudaDirectory(str(stubs), {"libcuda.so": str(stubs / "libcuda.so")}),
         CudaDirectory(str(real), {"libcuda.so.1": str(real / "libcuda.so.550.54.15")}),
     )
-    assert remote.cuda_on_path(Place(Path("/"), {})).value == ()
+    assert remote.cuda_on_path(HostRoot(Path("/"), {})).value == ()

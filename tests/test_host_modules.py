@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from envkit.host import modules
-from envkit.host.place import Place
+from envkit.host.root import HostRoot
 from envkit.model import Observed
 from envkit.subjects.host import Firmware, ModprobeLine, ModuleSigning
 
@@ -38,8 +38,8 @@ def module(info: dict[str, str], section: bytes = b".modinfo") -> bytes:
     return start + text + names + sections
 
 
-def place(root: Path) -> Place:
-    return Place(root, {})
+def place(root: Path) -> HostRoot:
+    return HostRoot(root, {})
 
 
 def test_modinfo_is_read_out_of_a_relocatable_file() -> None:

@@ -17,7 +17,7 @@ from envkit import facts
 from envkit.errors import UsageError
 from envkit.host import engine, nodes, nvml
 from envkit.host.observe import GROUPS, Group, observe_host, read_groups
-from envkit.host.place import Place, Source
+from envkit.host.root import HostRoot, Source
 from envkit.judging import judge
 from envkit.model import Observed, Outcome
 from envkit.subjects import Host
@@ -25,25 +25,25 @@ from envkit.subjects.codec import from_plain, to_plain
 from envkit.subjects.host import DeviceNode
 
 FACTS = facts.load()
-HERE = Place(Path("/"), {})
+HERE = HostRoot(Path("/"), {})
 
 
-def hangs(place: Place) -> Observed[str]:
+def hangs(place: HostRoot) -> Observed[str]:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     time.sleep(600)
     return Observed.of("late", "sleep")
 
 
-def dies(place: Place) -> Observed[str]:
+def dies(place: HostRoot) -> Observed[str]:
     os.kill(os.getpid(), signal.SIGSEGV)
     return Observed.of("late", "kill")
 
 
-def fails(place: Place) -> Observed[str]:
+def fails(place: HostRoot) -> Observed[str]:
     raise ValueError("no line `Mem`")
 
 
-def well(place: Place) -> Observed[str]:
+def well(place: HostRoot) -> Observed[str]:
     return Observed.of("6.1", "/proc")
 
 
@@ -66,11 +66,11 @@ def test_a_death_costs_what_comes_after_it_in_its_group_alone() -> None:
     assert found["os"].missing == "the reader of the test was killed by SIGSEGV"
 
 
-def divides(place: Place) -> Observed[str]:
+def divides(place: HostRoot) -> Observed[str]:
     return Observed.of(str(1 // len(place.environ)), "arithmetic")
 
 
-def nests(place: Place) -> Observed[str]:
+def nests(place: HostRoot) -> Observed[str]:
     return Observed.of(json.loads("[" * 100_000), "json")
 
 
@@ -122,7 +122,7 @@ def test_an_engine_that_hangs_is_an_observation() -> None:
 
 
 def test_a_hang_names_its_device_node() -> None:
-    def opened(place: Place) -> Observed[DeviceNode]:
+    def opened(place: HostRoot) -> Observed[DeviceNode]:
         return Observed.of(DeviceNode("/dev/nvidia0", ""), "open")
 
     sources: dict[str, Source] = {"/dev/nvidia0": opened, "/dev/nvidia1": hangs, "/dev/nvidiactl": opened}
@@ -134,7 +134,7 @@ def test_a_hang_names_its_device_node() -> None:
 
 
 def test_a_listing_of_device_nodes_that_hangs_costs_its_group_alone() -> None:
-    def listed(place: Place) -> dict[str, Source]:
+    def listed(place: HostRoot) -> dict[str, Source]:
         time.sleep(600)
         return {}
 
@@ -181,7 +181,7 @@ def test_recorded_tree_through_the_real_readers(tmp_path: Path) -> None:
     }
     assert results["host-no-gpu"].outcome is Outcome.PASS
     assert results["host-nvml-not-working"].outcome is not Outcome.PASS
-    assert not [result for result in results.values() if result.outcome is Outcome.BROKE]
+    assert not [result for result in results.values() if result.outcome is Outcome.CRASHED]
 
 
 def test_this_machine_within_its_budget() -> None:
@@ -193,7 +193,7 @@ def test_this_machine_within_its_budget() -> None:
     assert lost == []
     assert from_plain(Host, json.loads(json.dumps(to_plain(host)))) == host
     results = judge.judge(host, FACTS)
-    assert not [result for result in results if result.outcome is Outcome.BROKE]
+    assert not [result for result in results if result.outcome is Outcome.CRASHED]
     present = {result.check: result.outcome for result in results}["host-no-gpu"]
     assert present in (Outcome.PASS, Outcome.FAIL, Outcome.UNKNOWN)
 

@@ -8,8 +8,8 @@ import pytest
 from clocks import costs_less
 
 from envkit.host import packages
-from envkit.host.place import Place
-from envkit.subjects.host import Package, Reboot, Unattended
+from envkit.host.root import HostRoot
+from envkit.subjects.host import Package, Reboot, UnattendedUpgrades
 
 STATUS = """\
 Package: adduser
@@ -72,8 +72,8 @@ def put(root: Path, name: str, content: str | bytes = "") -> None:
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
-def place(root: Path) -> Place:
-    return Place(root, {})
+def place(root: Path) -> HostRoot:
+    return HostRoot(root, {})
 
 
 def test_installed_packages_that_matter(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_apt_configuration_in_both_notations() -> None:
         ("unattended-upgrade::package-blacklist", "cuda-"),
     ]
     said = packages.parse_unattended(packages.parse_apt(APT), installed=True)
-    assert said == Unattended(True, ("${distro_id}:${distro_codename}-security",), ("nvidia-", "libnvidia-"))
+    assert said == UnattendedUpgrades(True, ("${distro_id}:${distro_codename}-security",), ("nvidia-", "libnvidia-"))
     later = packages.parse_unattended(packages.parse_apt(APT + nested), installed=True)
     assert (later.enabled, later.skipped) == (False, ("nvidia-", "libnvidia-", "cuda-"))
 
@@ -177,7 +177,7 @@ def test_apt_reads_its_files_in_order_and_no_backups(tmp_path: Path) -> None:
     put(tmp_path, "etc/apt/apt.conf.d/20auto-upgrades", 'APT::Periodic::Unattended-Upgrade "1";')
     put(tmp_path, "etc/apt/apt.conf.d/20auto-upgrades.dpkg-old", 'APT::Periodic::Unattended-Upgrade "0";')
     put(tmp_path, "etc/apt/apt.conf.d/50x.conf", 'Unattended-Upgrade::Package-Blacklist { "nvidia"; };')
-    assert packages.unattended(place(tmp_path)).value == Unattended(True, (), ("nvidia",))
+    assert packages.unattended(place(tmp_path)).value == UnattendedUpgrades(True, (), ("nvidia",))
     put(tmp_path, "etc/apt/apt.conf", 'APT::Periodic::Unattended-Upgrade "0";')
     assert not packages.unattended(place(tmp_path)).need("upgrades").enabled
     (tmp_path / "etc/apt/apt.conf.d/60dir").mkdir()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit.host import pci
-from envkit.host.place import Place
+from envkit.host.root import HostRoot
 from envkit.model import Observed, ValueState
 from envkit.subjects.host import PciDevice, PciLink, PciPayload
 
@@ -77,7 +77,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def found(tree: Path) -> dict[str, PciDevice]:
-    seen = pci.devices(Place(tree, {}))
+    seen = pci.devices(HostRoot(tree, {}))
     assert seen.value is not None, seen.missing
     return {device.address: device for device in seen.value}
 
@@ -216,6 +216,6 @@ def test_virtual_functions_of_an_adapter_are_left_out(tree: Path) -> None:
 
 
 def test_a_machine_without_a_bus_has_no_devices_and_an_empty_tree_was_not_observed(tmp_path: Path) -> None:
-    assert pci.devices(Place(tmp_path, {})).value is None
+    assert pci.devices(HostRoot(tmp_path, {})).value is None
     (tmp_path / "sys/bus").mkdir(parents=True)
-    assert pci.devices(Place(tmp_path, {})).value == ()
+    assert pci.devices(HostRoot(tmp_path, {})).value == ()

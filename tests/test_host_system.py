@@ -12,7 +12,7 @@ from clocks import costs_less, ends
 
 from envkit.host import cpu, disks, memory, names, remote, services
 from envkit.host.observe import Group, read_groups
-from envkit.host.place import Place, Source
+from envkit.host.root import HostRoot, Source
 from envkit.subjects.host import Service
 from envkit.subjects.host.system import (
     Clock,
@@ -40,16 +40,16 @@ READERS = {
     "services": services.SOURCES,
 }
 CPU = "sys/devices/system/cpu"
-LIVE = Place(Path("/"), {})
+LIVE = HostRoot(Path("/"), {})
 
 
-def tree(root: Path, files: Mapping[str, str], environ: Mapping[str, str] | None = None) -> Place:
+def tree(root: Path, files: Mapping[str, str], environ: Mapping[str, str] | None = None) -> HostRoot:
     """A tree with these files."""
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return Place(root, environ or {})
+    return HostRoot(root, environ or {})
 
 
 STATUS = "Name:\tx\nUid:\t1000\t1000\t1000\t1000\nCapEff:\t0000000000000000\nCpus_allowed_list:\t0-1,3\n"
@@ -125,7 +125,7 @@ def test_clock_uptime_tasks_and_container(tmp_path: Path) -> None:
     assert cpu.tasks(place).value == Tasks(110, 192727, 32768, 596, 2465959)
     assert cpu.synchronisation(place).value is None
     assert cpu.container(place).value == "none"
-    assert cpu.container(Place(tmp_path, {"APPTAINER_CONTAINER": "/x.sif"})).value == "apptainer"
+    assert cpu.container(HostRoot(tmp_path, {"APPTAINER_CONTAINER": "/x.sif"})).value == "apptainer"
     (tmp_path / ".dockerenv").touch()
     assert cpu.container(place).value == "docker"
 
@@ -242,7 +242,7 @@ def test_groups_of_version_1_and_of_a_container_that_shares_names(tmp_path: Path
     }
     assert memory.control_group(tree(tmp_path, files)).value == ControlGroup(-1, 5000, 500, -1, 0, 1)
     (tmp_path / base / "memory/memory.limit_in_bytes").write_text("9223372036854771712\n")
-    assert memory.control_group(Place(tmp_path, {})).value == ControlGroup(-1, -1, 0, -1, 0, 1)
+    assert memory.control_group(HostRoot(tmp_path, {})).value == ControlGroup(-1, -1, 0, -1, 0, 1)
 
 
 def test_a_group_that_is_not_shown_is_lost(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_mounts(tmp_path: Path) -> None:
 
 
 def test_errors_of_ext4(tmp_path: Path) -> None:
-    assert disks.file_system_errors(Place(tmp_path, {})).value == {}
+    assert disks.file_system_errors(HostRoot(tmp_path, {})).value == {}
     place = tree(tmp_path, {"sys/fs/ext4/sda1/errors_count": "2\n", "sys/fs/ext4/features/lazy_itable_init": "x\n"})
     assert disks.file_system_errors(place).value == {"sda1": 2}
 
@@ -313,13 +313,13 @@ def test_arrays(tmp_path: Path) -> None:
         Raid("md126", True, "raid1", 2, 2),
         Raid("md3", True, "raid5", 3, 3),
     )
-    assert disks.raids(Place(tmp_path, {})).value == ()
+    assert disks.raids(HostRoot(tmp_path, {})).value == ()
     with pytest.raises(ValueError, match="Personalities"):
         disks.parse_mdstat("")
 
 
 def test_nvme_and_lustre(tmp_path: Path) -> None:
-    place = Place(tmp_path, {})
+    place = HostRoot(tmp_path, {})
     assert disks.nvme_drives(place).value == ()
     assert disks.lustre(place).is_unsupported
     tree(tmp_path, {"sys/class/nvme/nvme0/state": "dead\n", "proc/fs/lustre/health_check": "healthy\n"})
@@ -328,7 +328,7 @@ def test_nvme_and_lustre(tmp_path: Path) -> None:
 
 
 def test_room_has_inodes_and_flags(tmp_path: Path) -> None:
-    disk = disks.room("temporary", str(tmp_path), Place(Path("/"), {}))
+    disk = disks.room("temporary", str(tmp_path), HostRoot(Path("/"), {}))
     assert disk.flags.value is not None
     assert "read-only" not in disk.flags.value
     if not disk.inodes.is_unsupported:
@@ -383,7 +383,7 @@ def test_names(tmp_path: Path) -> None:
     assert names.resolve("127.0.0.1") == (("127.0.0.1",), "")
     addresses, error = names.resolve("a..b")
     assert addresses == () and error
-    assert names.names(Place(tmp_path / "missing", {})).value is None
+    assert names.names(HostRoot(tmp_path / "missing", {})).value is None
 
 
 UNITS = """LoadState=loaded
@@ -410,9 +410,9 @@ def test_units() -> None:
 
 
 def test_units_without_systemd_and_on_a_recorded_tree(tmp_path: Path) -> None:
-    assert services.units(Place(tmp_path, {})).value == {}
+    assert services.units(HostRoot(tmp_path, {})).value == {}
     (tmp_path / "run/systemd/system").mkdir(parents=True)
-    assert "recorded tree" in services.units(Place(tmp_path, {})).missing
+    assert "recorded tree" in services.units(HostRoot(tmp_path, {})).missing
 
 
 PATHS = (
@@ -436,6 +436,6 @@ def test_hostile_trees_end_no_reader(tmp_path: Path, reader: str, hostile: str) 
         path.mkdir() if hostile == "directory" else path.write_text(hostile, encoding="latin-1")
     sources: Mapping[str, Source] = READERS[reader]
     with costs_less(4):
-        found = read_groups((Group("it", lambda place: sources, 60.0),), Place(tmp_path, {}), 60.0)
+        found = read_groups((Group("it", lambda place: sources, 60.0),), HostRoot(tmp_path, {}), 60.0)
     assert set(found) == set(sources)
     assert all(not seen.missing.startswith("the reader of") for seen in found.values()), found

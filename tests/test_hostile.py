@@ -26,7 +26,7 @@ from packaging.version import Version
 
 from envkit.build import exporters, render
 from envkit.errors import UsageError
-from envkit.plan.lockfile import Deb, Lock, Pin, debs_in_order, dump, in_order, parse, requirements, seal, wish_of
+from envkit.plan.lockfile import Deb, Lock, Pin, debs_in_order, dump, in_order, parse, requirements, seal, spec_items
 from envkit.plan.spec import Flavor, Spec
 from envkit.plan.spec import parse as parse_spec
 from envkit.versions import Cuda, Driver, Python
@@ -43,7 +43,7 @@ SHA = "0123456789abcdef" * 4
 WHERE = Path("/srv/jobs/trainer/envkit.toml")
 PLAIN = Lock(
     name="trainer",
-    wish=wish_of(parse_spec('torch = "2.6.0"\npython = "3.13"\n', WHERE)),
+    wish=spec_items(parse_spec('torch = "2.6.0"\npython = "3.13"\n', WHERE)),
     torch=Version("2.6.0"),
     variant="cu124",
     cuda=Cuda("12.4"),
@@ -572,7 +572,7 @@ def locked(spec: Spec) -> Lock:
     """A lock with all that a spec hands on to one."""
     return replace(
         LOCKS[1],
-        wish=wish_of(spec),
+        wish=spec_items(spec),
         name=spec.name,
         flavor=spec.flavor.value,
         platform=spec.platform.value,

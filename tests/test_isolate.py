@@ -70,12 +70,12 @@ def test_leaving_by_sys_exit_is_an_exception() -> None:
     assert forked(lambda _: sys.exit(0)).ended == "raised"
 
 
-def test_unfit_is_no_fault() -> None:
+def test_not_applicable_is_no_fault() -> None:
     def work(_: object) -> object:
-        raise isolate.Unfit("there is no GPU")
+        raise isolate.NotApplicable("there is no GPU")
 
     ending = forked(work)
-    assert (ending.ended, ending.detail) == ("unfit", "there is no GPU")
+    assert (ending.ended, ending.detail) == ("not-applicable", "there is no GPU")
 
 
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGSEGV", "SIGABRT"])
@@ -99,7 +99,7 @@ def test_a_segmentation_fault_leaves_its_stack() -> None:
 @pytest.mark.parametrize("status", [0, 3])
 def test_leaving_without_a_document_is_garbled(status: int) -> None:
     ending = forked(lambda _: os._exit(status))
-    assert (ending.ended, ending.detail) == ("garbled", f"it left with status {status} and without its document")
+    assert (ending.ended, ending.detail) == ("garbled", f"it exited with status {status} and without its document")
 
 
 def test_a_value_that_json_cannot_hold_is_garbled() -> None:

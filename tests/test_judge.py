@@ -76,8 +76,8 @@ def informed(host: Host, facts: Facts) -> Iterator[Finding]:
         (skipping, Outcome.SKIP, [], "no GPU"),
         (doubting, Outcome.UNKNOWN, [], "the driver was not observed: no such file"),
         (certain, Outcome.FAIL, ["certain whatever the driver is"], "the driver was not observed: no such file"),
-        (dying, Outcome.BROKE, [], "KeyError: 'gpu'"),
-        (backing_out, Outcome.BROKE, [], "skipped (no GPU) after a finding: found before the skip"),
+        (dying, Outcome.CRASHED, [], "KeyError: 'gpu'"),
+        (backing_out, Outcome.CRASHED, [], "skipped (no GPU) after a finding: found before the skip"),
         (informed, Outcome.FAIL, ["the facts came"], ""),
     ],
 )
@@ -145,7 +145,7 @@ def test_a_subject_of_which_nothing_was_observed_is_never_green(subject: Any) ->
         name for name, check in checks().items() if type(subject) in check.subjects
     ) + [result.check for result in unanswered(subject)]
     assert results[-1].check in required.ids()
-    wrong = (Outcome.PASS, Outcome.BROKE)
+    wrong = (Outcome.PASS, Outcome.CRASHED)
     assert [result for result in results if result.outcome in wrong] == []
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from envkit.engine import Engine
 from envkit.errors import Undecided, UsageError
-from envkit.host.place import Place
+from envkit.host.root import HostRoot
 from envkit.launch import launch
 from envkit.subjects import Launch
 from envkit.subjects.codec import from_plain, to_plain
@@ -359,7 +359,7 @@ def test_a_damaged_compat_library_is_not_one_without_a_note(tmp_path: Path) -> N
 def test_what_is_mounted_is_looked_at(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir(mode=0o750)
     (tmp_path / "file").write_text("x")
-    there = Place(Path("/"), {})
+    there = HostRoot(Path("/"), {})
     job = launch.job_from(
         mounts=[f"{tmp_path}/data:/data", f"{tmp_path}/file:/f", f"{tmp_path}/no:/no", "cache:/c"], caller={}
     )

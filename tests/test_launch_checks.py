@@ -13,7 +13,7 @@ from gathered import gathered
 
 from envkit import facts
 from envkit.judging import pages
-from envkit.judging.checks._launch import Who, may_write
+from envkit.judging.checks._launch import JobUser, may_write
 from envkit.judging.judge import checks, judge, run
 from envkit.model import Observed, Outcome, Result, Severity
 from envkit.subjects import Audit, Host, Launch
@@ -116,7 +116,7 @@ def test_no_check_breaks_whatever_is_missing(name: str) -> None:
         for field in fields(part):
             if isinstance(getattr(part, field.name), Observed):
                 results = judge(without(launch, level, field.name), FACTS)
-                assert [one for one in results if one.outcome is Outcome.BROKE] == [], (level, field.name)
+                assert [one for one in results if one.outcome is Outcome.CRASHED] == [], (level, field.name)
 
 
 def test_an_error_of_one_gpu_outranks_the_doubt_about_another() -> None:
@@ -227,15 +227,15 @@ def test_the_allocators_options(option: str, severity: Severity | None) -> None:
 @pytest.mark.parametrize(
     ("who", "mode", "may"),
     [
-        (Who(0, 0, None), 0o000, True),
-        (Who(10, 20, None), 0o700, True),
-        (Who(10, 20, None), 0o077, False),  # the owner's bits count for the owner alone
-        (Who(11, 20, None), 0o770, True),
-        (Who(11, 21, None), 0o770, False),
-        (Who(11, 21, None), 0o1777, True),
+        (JobUser(0, 0, None), 0o000, True),
+        (JobUser(10, 20, None), 0o700, True),
+        (JobUser(10, 20, None), 0o077, False),  # the owner's bits count for the owner alone
+        (JobUser(11, 20, None), 0o770, True),
+        (JobUser(11, 21, None), 0o770, False),
+        (JobUser(11, 21, None), 0o1777, True),
     ],
 )
-def test_who_may_write(who: Who, mode: int, may: bool) -> None:
+def test_who_may_write(who: JobUser, mode: int, may: bool) -> None:
     assert may_write(who, 10, 20, mode) is may
 
 
@@ -270,7 +270,7 @@ def test_every_finding_names_a_fix_and_how_to_verify_it() -> None:
             for finding in of(name, machines.launch(data.pop("on"), data)).findings:
                 assert finding.evidence, (name, finding)
                 assert finding.where, (name, finding)
-                assert finding.fix == "mend the image" or all(hook(finding.fix) for hook in hooks), (name, finding)
+                assert finding.fix == "fix the image" or all(hook(finding.fix) for hook in hooks), (name, finding)
 
 
 def test_a_machine_without_a_gpu_or_a_driver_is_one_finding_and_not_twelve() -> None:
@@ -280,4 +280,4 @@ def test_a_machine_without_a_gpu_or_a_driver_is_one_finding_and_not_twelve() -> 
         results = judge(machines.launch("h100", changes), FACTS)
         assert [one.check for one in results if one.findings] == ["launch-gpu-missing"]
         assert words in str(results)
-        assert [one.check for one in results if one.outcome in (Outcome.UNKNOWN, Outcome.BROKE)] == []
+        assert [one.check for one in results if one.outcome in (Outcome.UNKNOWN, Outcome.CRASHED)] == []

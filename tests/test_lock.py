@@ -1,4 +1,4 @@
-"""The lock file: the same text for the same lock, nothing hostile gets through it, a changed wish is noticed."""
+"""The lock file: the same text for the same lock, nothing hostile gets through it, a changed spec is noticed."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from envkit.plan.lockfile import (
     problems,
     requirements,
     seal,
+    spec_items,
     upto,
-    wish_of,
 )
 from envkit.plan.resolve import resolve
 from envkit.plan.spec import Spec
@@ -502,18 +502,18 @@ def test_requirements_carry_a_hash_each() -> None:
     ],
 )
 def test_any_change_of_the_wish_is_told(text: str, said: str) -> None:
-    made = replace(GOOD, wish=wish_of(spec()))
+    made = replace(GOOD, wish=spec_items(spec()))
     assert problems(spec(), made) == []
     assert problems(spec(text), made) == [said]
 
 
 def test_the_flavor_is_no_part_of_the_wish() -> None:
-    assert problems(spec('flavor = "devel"'), replace(GOOD, wish=wish_of(spec()))) == []
+    assert problems(spec('flavor = "devel"'), replace(GOOD, wish=spec_items(spec()))) == []
 
 
 def test_torch_and_python_are_part_of_the_wish() -> None:
     wishes = [
-        wish_of(parse_spec(f'torch = "{torch}"\npython = "{python}"', Path("/srv/a/envkit.toml")))
+        spec_items(parse_spec(f'torch = "{torch}"\npython = "{python}"', Path("/srv/a/envkit.toml")))
         for torch in ("2.6.0", "2.6", ">=2.6")
         for python in ("3.11", "3.12")
     ]
@@ -527,13 +527,13 @@ def test_comments_order_name_and_place_do_not_matter() -> None:
         'packages = ["einops", "numpy"]\ntorch = "2.6.0"  # the reference\n',
         Path("/elsewhere/b/envkit.toml"),
     )
-    assert wish_of(one) == wish_of(other)
+    assert spec_items(one) == spec_items(other)
 
 
 def test_load_finds_the_lock_of_this_very_wish(tmp_path: Path) -> None:
     wish = parse_spec('torch = "2.6.0"\npython = "3.11"\n', tmp_path / "envkit.toml")
     assert locks.load(wish) is None
-    answer = replace(GOOD, wish=wish_of(wish))
+    answer = replace(GOOD, wish=spec_items(wish))
     locks.save(answer, locks.path_of(wish))
     assert locks.path_of(wish) == tmp_path / "envkit.lock"
     assert locks.load(wish) == replace(answer, name=wish.name, flavor="runtime")

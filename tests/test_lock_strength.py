@@ -13,7 +13,7 @@ from index import Index, Publish
 from inline import Ended, Envkit
 from test_prove import FakeEngine
 
-from envkit.engine import BaseFound, BaseWish, Say
+from envkit.engine import BaseRequest, ResolvedBase, Say
 from envkit.errors import EnvkitError, Undecided, UsageError
 from envkit.facts import load as load_facts
 from envkit.judging.judge import judge
@@ -28,7 +28,7 @@ from envkit.plan.spec import Spec
 from envkit.plan.spec import load as load_spec
 from envkit.plan.update import base_of
 from envkit.runner import runner
-from envkit.static.check import Asked, answer, config_of
+from envkit.static.check import CheckRequest, answer, config_of
 from envkit.subjects import Image
 from envkit.system.files import cache_dir
 from envkit.system.no_room import NoRoom
@@ -180,8 +180,10 @@ def test_an_image_that_was_loaded_without_a_digest_gives_way_to_a_base_that_has_
     """Its Debian packages and it are pinned then, and `envkit build` makes that base again."""
 
     class Loaded(FakeEngine):
-        def resolve_base(self, wish: BaseWish, say: Say) -> BaseFound:
-            self.base = BaseFound("b", "b", "local", "") if wish.ref else BaseFound("t", "t", "bootstrapped", DIGEST)
+        def resolve_base(self, wish: BaseRequest, say: Say) -> ResolvedBase:
+            self.base = (
+                ResolvedBase("b", "b", "local", "") if wish.ref else ResolvedBase("t", "t", "bootstrapped", DIGEST)
+            )
             return super().resolve_base(wish, say)
 
     fake = Loaded()
@@ -267,7 +269,7 @@ def test_refreshing_a_lock_where_no_container_is_built_keeps_it(
 
 def test_a_check_of_the_folder_warns() -> None:
     def fired(name: str) -> list[str]:
-        asked = Asked((str(IMAGES / name / "envkit.lock"),))
+        asked = CheckRequest((str(IMAGES / name / "envkit.lock"),))
         found = answer(asked, config_of(asked))
         (result,) = [one for one in found.report.results if one.check == "packages-lock-not-fully-pinned"]
         assert all(finding.severity is Severity.WARNING for finding in result.findings)

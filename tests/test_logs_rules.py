@@ -18,7 +18,7 @@ from envkit.logs import knowledge
 from envkit.logs.causes._worded import worded
 from envkit.logs.causes.rules import by_rule, rule_of, stated_by_one_line
 from envkit.logs.knowledge import failures, rules, signatures, statements, wordings
-from envkit.logs.records import CAUSES, Event, FileSeen, Line, Role, Rule, Saying, Strength
+from envkit.logs.records import CAUSES, Event, FileSeen, Line, Role, Rule, RuleHypothesis, Strength
 from envkit.logs.story import Story
 
 FACTS = facts.load()
@@ -121,7 +121,7 @@ def test_a_row_that_does_not_fit_is_refused(tmp_path: Path, change: dict[str, ob
 
 def test_a_row_that_fits_is_read(tmp_path: Path) -> None:
     (tmp_path / "some.jsonl").write_text(json.dumps(ROW) + "\n", "utf-8")
-    saying = Saying("gpu-memory-exhausted", "no room", "likely")
+    saying = RuleHypothesis("gpu-memory-exhausted", "no room", "likely")
     assert knowledge.read_rules(tmp_path) == (Rule("out-of-memory", (saying,), "s", "2026-11-22", ("torch-oom",)),)
 
 

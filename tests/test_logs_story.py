@@ -171,8 +171,8 @@ def test_what_a_search_or_a_history_lists_is_no_log(line: str) -> None:
 
 def test_the_full_history_of_a_repository_is_no_log() -> None:
     error = "CUDA error: an illegal memory access was encountered\n"
-    assert story(f"commit {'0123456789' * 4}\nAuthor: Ada\n\n    mend it\n\n{error}").roots == ()
-    assert len(story(f"fetching 0123\nAuthor: Ada\n\n    mend it\n\n{error}").roots) == 1
+    assert story(f"commit {'0123456789' * 4}\nAuthor: Ada\n\n    fix it\n\n{error}").roots == ()
+    assert len(story(f"fetching 0123\nAuthor: Ada\n\n    fix it\n\n{error}").roots) == 1
 
 
 def test_nothing_of_source_code_is_quoted() -> None:
@@ -239,9 +239,9 @@ def test_the_hypothesis_own_words_come_before_the_failures() -> None:
     assert (plain.decide_by, plain.next, plain.title) == (known.decide[0], known.next, known.title)
     rival = guess(B, Strength.POSSIBLE, decide_by="the rival's")
     assert answer((guess(A, Strength.LIKELY), rival), NOTHING).decide_by == "the rival's"
-    own = replace(guess(A, Strength.LIKELY), decide_by="its own", next=("do",), fix="mend")
+    own = replace(guess(A, Strength.LIKELY), decide_by="its own", next=("do",), fix="fix")
     found = answer((own, rival), NOTHING)
-    assert (found.decide_by, found.next, found.fix) == ("its own", ("do",), "mend")
+    assert (found.decide_by, found.next, found.fix) == ("its own", ("do",), "fix")
 
 
 def test_the_fix_is_the_causes_else_the_failures() -> None:

@@ -13,7 +13,7 @@ from envkit.model import Finding, Observed, Outcome, Report, Result, Severity, S
 PASS = Result("a", Outcome.PASS)
 SKIP = Result("b", Outcome.SKIP, reason="no GPU")
 UNKNOWN = Result("c", Outcome.UNKNOWN, reason="lost")
-BROKE = Result("d", Outcome.BROKE, reason="KeyError: 'x'")
+CRASHED = Result("d", Outcome.CRASHED, reason="KeyError: 'x'")
 
 
 def failed(*severities: Severity) -> Result:
@@ -26,7 +26,7 @@ def report(*results: Result) -> Report:
 
 ANY = st.lists(
     st.one_of(
-        st.sampled_from([PASS, SKIP, UNKNOWN, BROKE]),
+        st.sampled_from([PASS, SKIP, UNKNOWN, CRASHED]),
         st.lists(st.sampled_from(Severity), min_size=1, max_size=3).map(lambda found: failed(*found)),
     ),
     max_size=6,
@@ -42,9 +42,9 @@ ANY = st.lists(
         ((PASS,), 0, Verdict.PASS),
         ((PASS, SKIP), 0, Verdict.PASS),
         ((PASS, UNKNOWN), 3, Verdict.UNDECIDED),
-        ((PASS, BROKE), 3, Verdict.UNDECIDED),
+        ((PASS, CRASHED), 3, Verdict.UNDECIDED),
         ((PASS, failed(Severity.ERROR)), 1, Verdict.FAIL),
-        ((UNKNOWN, BROKE, failed(Severity.ERROR)), 1, Verdict.FAIL),
+        ((UNKNOWN, CRASHED, failed(Severity.ERROR)), 1, Verdict.FAIL),
         ((failed(Severity.WARNING),), 0, Verdict.PASS),
         ((failed(Severity.WARNING), UNKNOWN), 3, Verdict.UNDECIDED),
         ((failed(Severity.NOTE, Severity.ERROR),), 1, Verdict.FAIL),
@@ -66,11 +66,11 @@ def test_green_means_judged_and_nothing_open(made: Report, fail_on: Severity) ->
         said = [result.outcome for result in made.results]
         assert Outcome.PASS in said or Outcome.FAIL in said
         assert Outcome.UNKNOWN not in said
-        assert Outcome.BROKE not in said
+        assert Outcome.CRASHED not in said
         assert all(finding.severity < fail_on for result in made.results for finding in result.findings)
 
 
-@given(ANY, st.sampled_from([UNKNOWN, BROKE, failed(Severity.ERROR)]))
+@given(ANY, st.sampled_from([UNKNOWN, CRASHED, failed(Severity.ERROR)]))
 def test_no_trouble_makes_a_report_greener(made: Report, trouble: Result) -> None:
     more = dataclasses.replace(made, results=(*made.results, trouble))
     assert more.exit_code() != 0

@@ -42,7 +42,7 @@ def observed(library: Path, overlay: Path, lines: str, limit_s: float) -> Host:
 @pytest.mark.parametrize("name", standin.MACHINES)
 def test_data_of_the_machines_is_what_the_reader_finds(library: Path, tmp_path: Path, name: str) -> None:
     text = (machines.DATA / name / "nvml.json").read_text(encoding="utf-8")
-    assert text == standin.machine(name, library, tmp_path), "write it anew with `python tests/standin.py`"
+    assert text == standin.machine(name, library, tmp_path), "write it again with `python tests/standin.py`"
 
 
 @pytest.mark.parametrize("profile", ["h100", "h200", "b200", "a100"])
@@ -116,7 +116,7 @@ def test_planted_fault_is_found_by_its_check(library: Path, tmp_path: Path, faul
     results = judged(host)
     assert results[check].outcome is Outcome.FAIL, json.dumps([results[check].reason, host.nvml.missing])
     assert words in " ".join(finding.message for finding in results[check].findings)
-    assert not [result for result in results.values() if result.outcome is Outcome.BROKE]
+    assert not [result for result in results.values() if result.outcome is Outcome.CRASHED]
 
 
 def test_garbage_breaks_no_check_and_passes_none_that_it_concerns(library: Path, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_garbage_breaks_no_check_and_passes_none_that_it_concerns(library: Path,
         + "gpu.uuid = \\xff\ndriver = \\xff\ncuda = 7\n"
     )
     results = judged(observed(library, tmp_path / "fault.profile", lines, 20.0))
-    assert not [result for result in results.values() if result.outcome is Outcome.BROKE]
+    assert not [result for result in results.values() if result.outcome is Outcome.CRASHED]
     concerned = (
         "host-gpu-near-slowdown-temperature",
         "host-gpu-hardware-slowdown-active",

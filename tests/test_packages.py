@@ -14,7 +14,7 @@ from envkit import facts as tables
 from envkit.dockerfile.context import Context
 from envkit.judging.checks._torch_fit import driver_misfit, gpu_misfit, index_lacks, pair_misfit, python_misfit
 from envkit.model import Outcome, Severity, Unknown
-from envkit.static import Judged, Wishes
+from envkit.static import CheckOptions, JudgedFile
 from envkit.static.packages import READERS
 
 FACTS = tables.load()
@@ -102,13 +102,13 @@ def test_nothing_is_said_of_a_clean_file(kind: str, text: str) -> None:
     assert any(result.outcome is Outcome.PASS for result in results)
 
 
-def at(folder: Path, name: str, text: str) -> Judged:
+def at(folder: Path, name: str, text: str) -> JudgedFile:
     (folder / name).write_text(text, encoding="utf-8")
     kind = "pyproject" if name.endswith("toml") else "requirements"
-    return READERS[kind](text, str(folder / name), Context(folder), Wishes(), FACTS)
+    return READERS[kind](text, str(folder / name), Context(folder), CheckOptions(), FACTS)
 
 
-def outcome(judged: Judged, check: str) -> Outcome:
+def outcome(judged: JudgedFile, check: str) -> Outcome:
     return next(result.outcome for result in judged.results if result.check == check)
 
 
@@ -140,9 +140,9 @@ def test_an_open_requirements_in_is_no_fault(tmp_path: Path) -> None:
 @given(text=st.text(alphabet=st.sampled_from("[]{}=\"'-:#;<>!~@\\ \n\tat0.,r\u2028"), max_size=80))
 @examples(30)
 def test_any_text_is_judged_or_named(kind: str, text: str) -> None:
-    judged = READERS[kind](text, "f", None, Wishes(), FACTS)
+    judged = READERS[kind](text, "f", None, CheckOptions(), FACTS)
     assert judged.unreadable or judged.results
-    assert not [result for result in judged.results if result.outcome is Outcome.BROKE]
+    assert not [result for result in judged.results if result.outcome is Outcome.CRASHED]
 
 
 def test_what_fits_gives_none() -> None:

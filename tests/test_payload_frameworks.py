@@ -16,7 +16,7 @@ from clocks import ends
 from envkit.image.probe import read
 from envkit.model import Observed, Reason
 from envkit.payload.probe import frameworks, wheels
-from envkit.payload.probe.child import Abreast, Child
+from envkit.payload.probe.child import Child, ParallelChildren
 from envkit.runner.pack import pack
 from envkit.subjects.image import NO_PROMISE, Framework, Image
 
@@ -200,11 +200,11 @@ def test_an_import_that_hangs_is_ended_within_its_own_budget_which_torch_does_no
     (tmp_path / "torch.py").write_text("import time; time.sleep(1.5)\n" + FAKE_TORCH)
     distribution(tmp_path, "torchaudio", "1.0", {"torchaudio/__init__.py": "import time; time.sleep(600)"})
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    abreast, started = Abreast(), time.monotonic()
+    parallel, started = ParallelChildren(), time.monotonic()
     with ends():
-        child = abreast.start(Child(["--framework", "torchaudio"], 0.5, ("import torchaudio",), env))
-        while abreast.running:
-            abreast.wait()
+        child = parallel.start(Child(["--framework", "torchaudio"], 0.5, ("import torchaudio",), env))
+        while parallel.running:
+            parallel.wait()
     assert (child.doing, child.how) == ("import torchaudio", "did not end within 0.5 s")
     assert time.monotonic() - started >= 2.0  # both
 

@@ -95,15 +95,15 @@ def test_a_probe_of_a_python_without_torch_comes_to_its_end(old: Path) -> None:
     assert seen["torch_import"]["value"] == "absent"
     lost = {name for name, value in seen.items() if isinstance(value, dict) and value["missing"]}
     assert lost == {"promise", "torch"}  # nothing else needs an image or torch
-    assert "broke" not in outcomes.values() and "fail" not in outcomes.values()
+    assert "crashed" not in outcomes.values() and "fail" not in outcomes.values()
 
 
 def test_the_suite_comes_to_its_end(old: Path) -> None:
-    seen, outcomes = observed("smoke", old, "--only", "drill-crash", "--only", "attention")
+    seen, outcomes = observed("smoke", old, "--only", "error-crash", "--only", "attention")
     ended = {test["name"]: test["ended"] for test in seen["tests"]["value"]}
-    assert ended == {"drill-crash": "ran", "attention": "unfit"}  # the second needs torch
-    assert outcomes["smoke-drill-crash"] == "pass"
-    assert "broke" not in outcomes.values()
+    assert ended == {"error-crash": "ran", "attention": "not-applicable"}  # the second needs torch
+    assert outcomes["smoke-error-crash"] == "pass"
+    assert "crashed" not in outcomes.values()
 
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists() or Path("/dev/dxg").exists(), reason="this machine has a driver")

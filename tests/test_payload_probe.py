@@ -33,12 +33,12 @@ from envkit.payload.probe import inner, libs, maps, origin, outer, present, repo
 from envkit.payload.probe.ask import ask, ask_all
 from envkit.runner.pack import pack
 from envkit.subjects import Image, codec
-from envkit.subjects.image import NO_PROMISE, NO_RECORD, Promise
+from envkit.subjects.image import NO_PROMISE, NO_RECORD, ExpectedContents
 from envkit.versions import Sm
 
 DATA = Path(__file__).parent / "data" / "image"
 ROOT = Path(__file__).parent.parent
-NONE: Observed[Promise] = Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE)
+NONE: Observed[ExpectedContents] = Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE)
 TORCH_PYTHON = os.environ.get("ENVKIT_TORCH_PYTHON", "")
 needs_compiler = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
 
@@ -774,7 +774,7 @@ def document() -> dict[str, Any]:
 
 
 def test_a_document_becomes_the_image_with_its_name_digest_and_promise() -> None:
-    promise = Observed.of(Promise("2.6.0", "12.4", (), (Sm(9, 0),)), "label")
+    promise = Observed.of(ExpectedContents("2.6.0", "12.4", (), (Sm(9, 0),)), "label")
     image = read(document(), "mine", "sha256:0", promise)
     assert (image.name, image.digest, image.promise) == ("mine", "sha256:0", promise)
     assert codec.from_plain(Image, codec.to_plain(image)) == image

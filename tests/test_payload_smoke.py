@@ -81,11 +81,11 @@ def test_numbers_that_json_does_not_know_travel_as_text() -> None:
     assert bench.travelling(values) == {"a": "nan", "b": "inf", "c": "-inf", "d": 1.0}
 
 
-def test_python_without_torch_is_unfit_for_torch(tmp_path: Path) -> None:
+def test_python_without_torch_is_not_applicable_for_torch(tmp_path: Path) -> None:
     missing = "raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n"
     document = suite("--device", "cpu", *only(WITH_TORCH), path=fake_torch(tmp_path, missing))
     assert set(ends(document)) == {(test.name, "cpu") for test in WITH_TORCH}
-    assert set(ends(document).values()) == {"unfit"}
+    assert set(ends(document).values()) == {"not-applicable"}
     run = read(document, SmokeRun("x"))
     with pytest.raises(Skip, match="no torch"):
         found(run, "gemm-exact")
@@ -145,7 +145,7 @@ def test_a_fresh_interpreter_takes_no_module_from_the_working_directory(tmp_path
     done = subprocess.run(words, capture_output=True, text=True, timeout=100, cwd=tmp_path)
     (test,) = json.loads(done.stdout.splitlines()[-1])["tests"]
     assert "the wrong json" not in test["stderr_tail"]
-    assert test["ended"] in ("unfit", "ran"), test
+    assert test["ended"] in ("not-applicable", "ran"), test
 
 
 def test_a_driver_that_is_there_and_broken_is_no_absence(tmp_path: Path) -> None:
@@ -379,9 +379,9 @@ def test_shared_memory_that_nobody_uses_is_removed_and_what_is_used_or_older_sta
 def test_an_extra_file_without_tests_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "x.py"
     file.write_text("def other(bench): pass\n")
-    assert "no function whose name begins with smoke_" in suite("--device", "cpu", "--extra", str(file))["refused"]
+    assert "no function whose name begins with smoke_" in suite("--device", "cpu", "--test-file", str(file))["refused"]
     file.write_text("def smoke_(\n")
-    assert suite("--device", "cpu", "--extra", str(file))["refused"]
+    assert suite("--device", "cpu", "--test-file", str(file))["refused"]
 
 
 def test_errors_that_are_none_of_cuda_have_no_code() -> None:
@@ -408,7 +408,7 @@ def test_an_installed_package_brings_its_own_tests(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "def check(bench):\n    bench.count('sum.wrong', 0 if bench.device == 'cpu' else 1)\n"
     )
-    document = suite("--device", "cpu", "--exclude", "drill-crash", path=fake_torch(tmp_path, STUB))
+    document = suite("--device", "cpu", "--exclude", "error-crash", path=fake_torch(tmp_path, STUB))
     (own,) = [test for test in document["tests"] if test["name"] == "extra-mine-sum"]
     assert (own["ended"], own["measures"]) == ("ran", {"sum.wrong": 0.0})
     assert found(read(document, SmokeRun("x")), "extra") == []
@@ -417,7 +417,7 @@ def test_an_installed_package_brings_its_own_tests(tmp_path: Path) -> None:
 def test_a_file_of_ones_own_is_judged_by_its_own_limits(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     file.write_text("def smoke_far(bench):\n    bench.limit('far', 0.5)\n    bench.note('far', 0.7)\n")
-    words = ("--device", "cpu", "--only", "fft", "--extra", str(file))
+    words = ("--device", "cpu", "--only", "fft", "--test-file", str(file))
     run = read(suite(*words, path=fake_torch(tmp_path, STUB)), SmokeRun("x", only=("fft",)))
     (finding,) = found(run, "extra")
     assert finding.message == "extra-smoke_far: far is 0.7, above its limit of 0.5"

@@ -36,7 +36,7 @@ def quiet(line: str) -> None:
 
 def follow(name: str, how: str = "auto", seconds: float = 120) -> Placement:
     """The model that the factory ``name`` of the test's models makes, on a GPU that is not there."""
-    here = runner.Here(Path(TORCH_PYTHON))
+    here = runner.LocalPython(Path(TORCH_PYTHON))
     return runner.placement(here, f"models:{name}", quiet, MODELS, how, timeout_s=seconds)
 
 
@@ -80,15 +80,15 @@ def test_the_answers_that_a_factory_may_give() -> None:
     def model() -> None:
         pass
 
-    assert work.given((model, 1)) == work.Given(model, (1,), {})
-    assert work.given((model, (1, 2))) == work.Given(model, (1, 2), {})
-    assert work.given([model, {"x": 1}]) == work.Given(model, (), {"x": 1})
-    assert work.given((model, ((1,), {"x": 2}))) == work.Given(model, (1,), {"x": 2})
-    assert work.given((model, (1, {"x": 2}))) == work.Given(model, (1, {"x": 2}), {})
+    assert work.given((model, 1)) == work.FactoryResult(model, (1,), {})
+    assert work.given((model, (1, 2))) == work.FactoryResult(model, (1, 2), {})
+    assert work.given([model, {"x": 1}]) == work.FactoryResult(model, (), {"x": 1})
+    assert work.given((model, ((1,), {"x": 2}))) == work.FactoryResult(model, (1,), {"x": 2})
+    assert work.given((model, (1, {"x": 2}))) == work.FactoryResult(model, (1, {"x": 2}), {})
     made = work.given({"model": model, "inputs": [1], "optimizer": "o", "loss": "l"})
-    assert made == work.Given(model, (1,), {}, "o", "l")
+    assert made == work.FactoryResult(model, (1,), {}, "o", "l")
     for wrong in (model, (model,), (1, 2), {"inputs": 1}):
-        with pytest.raises(work.NotGiven, match="the factory"):
+        with pytest.raises(work.BadFactoryResult, match="the factory"):
             work.given(wrong)
 
 
@@ -132,7 +132,7 @@ def test_a_document_that_does_not_fit_is_not_observed(document: dict[str, Any], 
 
 
 def test_a_wish_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
-    here = runner.Here(Path(sys.executable))
+    here = runner.LocalPython(Path(sys.executable))
     for target in ("train", "train:", "a b:c", "a;b:c", "--code:x"):
         with pytest.raises(UsageError, match="no module:factory"):
             runner.placement(here, target, quiet)
@@ -318,7 +318,7 @@ def test_a_fork_after_cuda_is_told() -> None:
         ("raises", "the factory of models:raises raised ValueError: no such checkpoint: best.pt"),
         ("wrong_answer", "the factory of models:wrong_answer raised NotGiven: the factory returned Linear, not"),
         ("dies", "the factory of models:dies was killed by SIGKILL"),
-        ("exits", "the factory of models:exits ended its process: it left with status 3"),
+        ("exits", "the factory of models:exits ended its process: it exited with status 3"),
         ("quits", "the factory of models:quits raised SystemExit: done"),
         ("absent", "the module of models:absent raised AttributeError: module 'models' has no attribute 'absent'"),
     ],

@@ -30,13 +30,13 @@ from envkit.subjects.precision import (
     Figure,
     Hole,
     Limits,
+    NonDeterministicOperation,
     Precision,
     Product,
     Refused,
     Rounding,
     StepSeen,
-    Unfollowed,
-    Unsteady,
+    UncheckedOperation,
 )
 
 ROOT = Path(payload.__file__).parents[2]
@@ -97,7 +97,7 @@ def test_nothing_passes_on_what_was_taken_away() -> None:
             result.check for result in judge.judge(dark, FACTS) if result.outcome is Outcome.UNKNOWN and result.reason
         }
         assert changed, name
-        assert all(result.outcome is not Outcome.BROKE for result in judge.judge(dark, FACTS))
+        assert all(result.outcome is not Outcome.CRASHED for result in judge.judge(dark, FACTS))
     dark = replace(model, end=Observed.lost("gone"))
     passed = {result.check for result in judge.judge(dark, FACTS) if result.outcome is Outcome.PASS}
     assert passed == {"precision-not-repeatable"}
@@ -163,7 +163,7 @@ def test_a_result_is_off_when_half_of_its_digits_are_gone(figure: Figure, severi
 
 
 def test_an_operation_without_its_twin_leaves_the_error_unknown_and_an_error_that_was_found_stays() -> None:
-    holes = (Unfollowed("wkv", "no operator of torch's own"), Unfollowed("other", "no"))
+    holes = (UncheckedOperation("wkv", "no operator of torch's own"), UncheckedOperation("other", "no"))
     blind = said("error-explodes", replace(CLEAN, wanted=step(unfollowed=holes)))
     assert blind.outcome is Outcome.UNKNOWN
     assert blind.reason == "wkv has no wide twin, nor have 1 more: no operator of torch's own"
@@ -239,7 +239,10 @@ def test_fewer_digits_are_found_by_their_size_and_blamed_on_a_switch_that_is_on(
 
 
 def test_what_cannot_be_repeated_is_a_note() -> None:
-    result = said("not-repeatable", replace(CLEAN, unsteady=Observed.of((Unsteady("index_add", "train.py:2"),), "it")))
+    result = said(
+        "not-repeatable",
+        replace(CLEAN, unsteady=Observed.of((NonDeterministicOperation("index_add", "train.py:2"),), "it")),
+    )
     assert result.findings[0].severity is Severity.NOTE
 
 
@@ -291,7 +294,7 @@ def test_a_python_without_torch_leaves_everything_open(tmp_path: Path) -> None:
 
 
 def test_a_wish_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
-    here = runner.Here(Path(sys.executable))
+    here = runner.LocalPython(Path(sys.executable))
 
     def quiet(line: str) -> None:
         """Tells nobody."""

@@ -116,7 +116,7 @@ def test_what_may_be_unknown_does_not_stop_the_command(dark: Path) -> None:
     report = json.loads(fly(dark, "--format", "json").stdout)
     unknown = [result["check"] for result in report["results"] if result["outcome"] == "unknown"]
     assert unknown
-    words = [word for check in unknown for word in ("--may-be-unknown", check)]
+    words = [word for check in unknown for word in ("--allow-unknown", check)]
     assert on(dark, *words, "--", "true").returncode == 0
 
 
@@ -182,7 +182,7 @@ def test_a_stop_that_falls_into_a_callback_of_a_fork_is_not_lost() -> None:
         (("--level", "deep"), "no level"),
         (("--level", "quick"), "can start nothing"),
         (("--workers", "-1"), "workers"),
-        (("--may-be-unknown", "host-x"), "no check"),
+        (("--allow-unknown", "host-x"), "no check"),
         (("--budget", "-3"), "leaves no time"),
         (("--env-file", "{missing}"), "missing"),
         (("--",), "no command after --"),
@@ -251,15 +251,15 @@ def test_a_spent_budget_is_undecided_and_starts_no_container() -> None:
     def connect() -> preflight.Engine:
         raise AssertionError("no engine is asked once the budget is spent")
 
-    wish = preflight.Wish("", job_from(), "probe", budget_s=0.01)
-    report = preflight.run(wish, connect, (), lambda line: None)
+    request = preflight.PreflightRequest("", job_from(), "probe", budget_s=0.01)
+    report = preflight.run(request, connect, (), lambda line: None)
     assert report.exit_code() in (1, 3)
     assert {result.check for result in report.results} <= {"preflight-passive", "preflight-probe"}
 
 
 def test_an_image_and_a_python_are_one_too_many() -> None:
     with pytest.raises(UsageError, match="both given"):
-        preflight.Wish("image", job_from(), python=Path(sys.executable)).check()
+        preflight.PreflightRequest("image", job_from(), python=Path(sys.executable)).check()
 
 
 def test_without_an_image_no_engine_is_judged(good: Path) -> None:

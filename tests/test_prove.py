@@ -18,12 +18,12 @@ import pytest
 from clocks import comes, ends
 from processes import named
 
-from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage, Engine, Say, Stored, where_they_lie
+from envkit.engine import BaseRequest, BuildRequest, BuiltImage, Engine, ResolvedBase, Say, StoredImage, where_they_lie
 from envkit.errors import Undecided, UsageError
 from envkit.image.probe import OURS
 from envkit.plan.lockfile import Lock, dump, parse
 from envkit.runner import runner
-from envkit.runner.runner import Here, InEngine, SmokeWish
+from envkit.runner.runner import InEngine, LocalPython, SmokeRequest
 from envkit.subjects.image import NO_PROMISE
 from envkit.system.proc import Completed
 from envkit.versions import Sm
@@ -105,24 +105,24 @@ class FakeEngine:
     name: str = "fake"
     where: str = "fake engine"
     images: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    base: BaseFound | None = None
+    base: ResolvedBase | None = None
     files: dict[str, bytes] = field(default_factory=dict)
     makes: tuple[tuple[bytes, ...], ...] = ((layer(),),)
     contexts: list[dict[str, str]] = field(default_factory=list)
-    builds: list[BuildWish] = field(default_factory=list)
+    builds: list[BuildRequest] = field(default_factory=list)
     contents: dict[str, tuple[bytes, ...]] = field(default_factory=dict)
     loads: list[Path] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     runs: list[dict[str, Any]] = field(default_factory=list)
-    wishes: list[BaseWish] = field(default_factory=list)
+    wishes: list[BaseRequest] = field(default_factory=list)
     failure: Exception | None = None
 
-    def resolve_base(self, wish: BaseWish, say: Say) -> BaseFound:
+    def resolve_base(self, wish: BaseRequest, say: Say) -> ResolvedBase:
         self.wishes.append(wish)
         say(f"base {wish.ref}")
-        return self.base or BaseFound(wish.ref, "sha256:" + "b" * 64, "local", "sha256:" + "c" * 64)
+        return self.base or ResolvedBase(wish.ref, "sha256:" + "b" * 64, "local", "sha256:" + "c" * 64)
 
-    def build(self, wish: BuildWish, say: Say) -> BuiltImage:
+    def build(self, wish: BuildRequest, say: Say) -> BuiltImage:
         self.contexts.append({path.name: path.read_text() for path in wish.context.iterdir()})
         assert all(path.is_dir() for path in wish.contexts.values())
         content = self.makes[min(len(self.builds), len(self.makes) - 1)]
@@ -137,9 +137,9 @@ class FakeEngine:
     def layers(self, image: str) -> tuple[str, ...]:
         return tuple(f"sha256:{sha256(layer).hexdigest()}" for layer in self._content(image))
 
-    def stored(self, image: str) -> Stored:
+    def stored(self, image: str) -> StoredImage:
         content = self._content(image)
-        return Stored(content_id(content), sum(map(len, content)))
+        return StoredImage(content_id(content), sum(map(len, content)))
 
     def file(self, image: str, path: str) -> bytes:
         if path not in self.files:
@@ -149,10 +149,10 @@ class FakeEngine:
     def save(self, image: str, target: Path) -> None:
         target.write_bytes(saved_image(self._content(image)))
 
-    def load(self, saved: Path, wish: BaseWish) -> BaseFound:
+    def load(self, saved: Path, wish: BaseRequest) -> ResolvedBase:
         self.loads.append(saved)
         self.wishes.append(wish)
-        return BaseFound("vendored:base", "sha256:" + "b" * 64, "vendored", wish.digest)
+        return ResolvedBase("vendored:base", "sha256:" + "b" * 64, "vendored", wish.digest)
 
     def _content(self, image: str) -> tuple[bytes, ...]:
         if image not in self.contents:
@@ -186,7 +186,7 @@ class FakeEngine:
             self.runs[-1]["mounts"] = dict(mounts)
         assert payload[:2] == b"PK"
         if self.python:
-            return Here(Path(self.python)).run(list(argv), timeout_s, say, mounts)
+            return LocalPython(Path(self.python)).run(list(argv), timeout_s, say, mounts)
         answer = self.answers[argv[0]]
         if isinstance(answer, Exception):
             raise answer
@@ -220,7 +220,7 @@ def test_a_run_in_no_container_is_told_where_a_mount_lies(tmp_path: Path) -> Non
     assert where_they_lie(argv, mounts) == [
         "probe", str(tmp_path), f"{tmp_path}/a/b", "/given/codes", f"{tmp_path}/file", "x/given/code",
     ]  # fmt: skip
-    done = Here(Path(sys.executable)).run(["probe", "/given/code/a"], 60, quiet, mounts)
+    done = LocalPython(Path(sys.executable)).run(["probe", "/given/code/a"], 60, quiet, mounts)
     assert done.exit == 2 and f"unknown words: {tmp_path}/a\n" in done.stderr
 
 
@@ -387,13 +387,13 @@ def test_what_the_image_prints_at_pythons_start_and_end_is_no_document(tmp_path:
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} PYTHONINSPECT={inspect} exec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    run = runner.smoke(Here(python), quiet, SmokeWish(only=("triton-add",)))
+    run = runner.smoke(LocalPython(python), quiet, SmokeRequest(only=("triton-add",)))
     assert [test.name for test in run.tests.need("the tests")] == ["triton-add"]
     died = tmp_path / "died"
     died.write_text(f"#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} -c pass\n")
     died.chmod(0o755)
     with pytest.raises(Undecided, match="left a document whose nonce and payload_sha256 is not this run's"):
-        runner.smoke(Here(died), quiet)
+        runner.smoke(LocalPython(died), quiet)
 
 
 def test_a_label_too_large_for_a_lock_is_told() -> None:
@@ -460,32 +460,32 @@ def test_a_smoke_run_is_read() -> None:
     assert run.gpus_promised == promised != ()
 
 
-def test_tests_and_sabotage_are_passed_on() -> None:
+def test_tests_and_injected_faults_are_passed_on() -> None:
     fake = engine_with()
-    run = runner.smoke(place(fake), quiet, SmokeWish(only=("gemm-exact", "conv"), sabotage="ulp"), 60.0)
+    run = runner.smoke(place(fake), quiet, SmokeRequest(only=("gemm-exact", "conv"), injected_fault="ulp"), 60.0)
     assert fake.runs[0]["argv"][:14] == [
         "smoke", "--budget", "60", "--level", "quick", "--seconds", "50", "--only", "gemm-exact", "--only", "conv",
-        "--sabotage", "ulp", "--sm",
+        "--inject-fault", "ulp", "--sm",
     ]  # fmt: skip
     assert run.only == ("gemm-exact", "conv")
-    assert "sabotage 'ulp' was asked for" in run.tests.missing  # the recorded document says that there was none
+    assert "injected_fault 'ulp' was asked for" in run.tests.missing  # the recorded document says that there was none
 
 
 @pytest.mark.parametrize(
     ("wish", "said_of_it"),
     [
-        (SmokeWish(only=("gem",)), "there is no smoke test `gem`"),
-        (SmokeWish(exclude=("--seconds",)), "there is no smoke test `--seconds`"),
-        (SmokeWish(sabotage="rust"), "there is no sabotage `rust`"),
-        (SmokeWish("loud"), "there is no level `loud`"),
-        (SmokeWish(sanitize="leakcheck"), "there is no tool of compute-sanitizer `leakcheck`"),
-        (SmokeWish("stress"), "stress and its minutes belong together"),
-        (SmokeWish(minutes=1.0), "stress and its minutes belong together"),
-        (SmokeWish(sabotage="ulp", sanitize="memcheck"), "were given together"),
-        (SmokeWish(only=("fft",), exclude=("fft",)), "no smoke test is left to run"),
+        (SmokeRequest(only=("gem",)), "there is no smoke test `gem`"),
+        (SmokeRequest(exclude=("--seconds",)), "there is no smoke test `--seconds`"),
+        (SmokeRequest(injected_fault="rust"), "there is no fault to inject called `rust`"),
+        (SmokeRequest("loud"), "there is no level `loud`"),
+        (SmokeRequest(sanitize="leakcheck"), "there is no tool of compute-sanitizer `leakcheck`"),
+        (SmokeRequest("stress"), "stress and its minutes belong together"),
+        (SmokeRequest(minutes=1.0), "stress and its minutes belong together"),
+        (SmokeRequest(injected_fault="ulp", sanitize="memcheck"), "were given together"),
+        (SmokeRequest(only=("fft",), exclude=("fft",)), "no smoke test is left to run"),
     ],
 )
-def test_a_wish_that_makes_no_sense_is_refused_before_anything_runs(wish: SmokeWish, said_of_it: str) -> None:
+def test_a_wish_that_makes_no_sense_is_refused_before_anything_runs(wish: SmokeRequest, said_of_it: str) -> None:
     fake = engine_with()
     with pytest.raises(UsageError, match=re.escape(said_of_it)) as caught:
         runner.smoke(place(fake), quiet, wish)
@@ -497,7 +497,7 @@ def test_a_test_of_ones_own_that_is_not_there_is_refused_before_anything_runs(tm
     missing = tmp_path / "missing.py"
     fake = engine_with()
     with pytest.raises(UsageError, match=f"there is no file {missing}") as caught:
-        runner.smoke(place(fake), quiet, SmokeWish(extra=(missing,)))
+        runner.smoke(place(fake), quiet, SmokeRequest(extra=(missing,)))
     assert caught.value.fix and fake.runs == []
 
 
@@ -543,12 +543,12 @@ def test_the_real_payload_through_an_engine() -> None:
 
 def test_a_python_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"there is no {tmp_path}/missing/python3"):
-        runner.probe(Here(tmp_path / "missing/python3"), quiet)
+        runner.probe(LocalPython(tmp_path / "missing/python3"), quiet)
 
 
 def test_a_program_that_is_no_python_is_undecided() -> None:
     with pytest.raises(Undecided, match="/bin/true ended with exit code 0 before it ran a line"):
-        runner.probe(Here(Path("/bin/true")), quiet)
+        runner.probe(LocalPython(Path("/bin/true")), quiet)
 
 
 def test_a_payload_past_its_budget_is_killed_with_all_its_children(tmp_path: Path) -> None:
@@ -557,7 +557,7 @@ def test_a_payload_past_its_budget_is_killed_with_all_its_children(tmp_path: Pat
     slow.write_text(f"#!/bin/sh\nsleep {mark} &\nexec sleep {mark}\n")
     slow.chmod(0o755)
     with ends():
-        done = Here(slow).run(["probe"], 2.0, quiet)
+        done = LocalPython(slow).run(["probe"], 2.0, quiet)
     assert done.timed_out
     assert comes(lambda: not named(f"sleep\0{mark}"))
 
@@ -567,7 +567,7 @@ def test_a_payload_past_its_budget_is_killed_with_all_its_children(tmp_path: Pat
     [
         ("killed SIGABRT", "import torch was killed by SIGABRT"),
         ("hung no answer within 120 s", "import torch did not end: no answer within 120 s"),
-        ("garbled it left with status 0", "import torch ended the process: it left with status 0"),
+        ("garbled it exited with status 0", "import torch ended the process: it exited with status 0"),
     ],
 )
 def test_a_torch_that_dies_in_the_import_leaves_every_kernel_unknown(error: str, missing: str) -> None:

@@ -70,7 +70,7 @@ RESULTS = st.one_of(
     st.builds(
         Result,
         check=st.from_regex(r"[a-z]+(-[a-z]+)?", fullmatch=True),
-        outcome=st.sampled_from([Outcome.PASS, Outcome.SKIP, Outcome.UNKNOWN, Outcome.BROKE]),
+        outcome=st.sampled_from([Outcome.PASS, Outcome.SKIP, Outcome.UNKNOWN, Outcome.CRASHED]),
         reason=TEXT,
     ),
 )
@@ -244,7 +244,7 @@ def test_nothing_judged_is_said(results: tuple[Result, ...]) -> None:
 def test_the_outcomes_stay_apart_in_junit() -> None:
     cases = suite(report(*(Result(outcome.value, outcome) for outcome in Outcome if outcome != "fail")))
     marks = {case.attrib["name"]: [child.tag for child in case] for case in cases.findall("testcase")}
-    assert marks == {"pass": [], "skip": ["skipped"], "unknown": ["error"], "broke": ["error"]}
+    assert marks == {"pass": [], "skip": ["skipped"], "unknown": ["error"], "crashed": ["error"]}
 
 
 def test_a_finding_below_the_threshold_is_printed_and_green() -> None:

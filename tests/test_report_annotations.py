@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit.model import Finding, Outcome, Result, Severity, Span
-from envkit.static import Judged
+from envkit.static import JudgedFile
 from envkit.static.annotations import github, gitlab
 
 COMMAND = re.compile(r"::(error|warning|notice) (\w+=[^,:]*(?:,\w+=[^,:]*)*)::(.*)")
 UNESCAPED = {"%25": "%", "%0D": "\r", "%0A": "\n", "%3A": ":", "%2C": ","}
 
 
-def judged(*findings: Finding, path: str = "docker/Dockerfile", check: str = "unpinned-base") -> Judged:
-    return Judged(path, "dockerfile", "FROM ubuntu\n", (Result(check, Outcome.FAIL, findings),))
+def judged(*findings: Finding, path: str = "docker/Dockerfile", check: str = "unpinned-base") -> JudgedFile:
+    return JudgedFile(path, "dockerfile", "FROM ubuntu\n", (Result(check, Outcome.FAIL, findings),))
 
 
 def at(message: str = "no tag", severity: Severity = Severity.WARNING, path: str = "docker/Dockerfile") -> Finding:
@@ -46,9 +46,9 @@ def test_github_leaves_columns_out_that_span_lines() -> None:
 
 
 def test_github_hears_of_a_file_that_could_not_be_read_and_of_what_stayed_open() -> None:
-    unread = Judged("b", "dockerfile", unreadable="it is no text")
+    unread = JudgedFile("b", "dockerfile", unreadable="it is no text")
     why = [("x", "a.txt was not read"), ("y", "a.txt was not read"), ("z", "no tag")]
-    open_ = Judged("c", "dockerfile", "", tuple(Result(name, Outcome.UNKNOWN, reason=said) for name, said in why))
+    open_ = JudgedFile("c", "dockerfile", "", tuple(Result(name, Outcome.UNKNOWN, reason=said) for name, said in why))
     assert github([unread, open_]) == (
         "::error file=b,title=file-read::it is no text\n"
         "::warning file=c,title=undecided::a.txt was not read (x, y)\n"
@@ -81,7 +81,7 @@ def test_gitlab_paths_do_not_begin_with_a_dot() -> None:
 def test_gitlab_fingerprints_are_of_one_finding_each_and_stay_when_lines_move() -> None:
     marks = [each["fingerprint"] for each in json.loads(gitlab([judged(at(), at(), at("other"))]))]
     assert len(set(marks)) == 3
-    moved = Judged(
+    moved = JudgedFile(
         "docker/Dockerfile",
         "dockerfile",
         "# a comment above\nFROM ubuntu\n",
@@ -91,7 +91,7 @@ def test_gitlab_fingerprints_are_of_one_finding_each_and_stay_when_lines_move() 
 
 
 def test_gitlab_hears_of_what_could_not_be_read() -> None:
-    found = json.loads(gitlab([Judged("b", "dockerfile", unreadable="it is no text")]))
+    found = json.loads(gitlab([JudgedFile("b", "dockerfile", unreadable="it is no text")]))
     assert [(each["check_name"], each["severity"], each["description"]) for each in found] == [
         ("file-read", "blocker", "it is no text")
     ]
@@ -102,8 +102,8 @@ def test_an_empty_report_is_an_empty_list() -> None:
     assert github([judged_nothing()]) == ""
 
 
-def judged_nothing() -> Judged:
-    return Judged("a", "dockerfile", "FROM a:1\n", (Result("x", Outcome.PASS),))
+def judged_nothing() -> JudgedFile:
+    return JudgedFile("a", "dockerfile", "FROM a:1\n", (Result("x", Outcome.PASS),))
 
 
 def test_secrets_reach_no_host() -> None:

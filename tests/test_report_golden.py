@@ -60,7 +60,7 @@ REPORT = Report(
             ),
         ),
         Result("image-nccl-not-build", Outcome.UNKNOWN, reason=NO_GROUP),
-        Result("image-python-abi", Outcome.BROKE, reason="KeyError: 'cp39'"),
+        Result("image-python-abi", Outcome.CRASHED, reason="KeyError: 'cp39'"),
         *(Result(name, Outcome.SKIP, reason=NO_GPU) for name in SKIPPED),
         Result("smoke-compile", Outcome.SKIP, reason="no compiler in the image"),
     ),

@@ -82,7 +82,7 @@ def test_failures_come_first_and_every_check_has_its_line() -> None:
     )
     text = page(*results, note, error)
     names = re.findall(r'<td class="what">\w+</td><td>([\w-]+)', text)
-    assert names == ["e", "n", "broke-one", "unknown-one", "pass-one", "skip-one"]
+    assert names == ["e", "n", "crashed-one", "unknown-one", "pass-one", "skip-one"]
 
 
 def widths(text: str) -> tuple[list[float], list[float]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from envkit.model import Finding, Outcome, Result, Severity, Span
-from envkit.static import Judged
+from envkit.static import JudgedFile
 from envkit.static.lines import render
 from envkit.static.run import merged
 
@@ -17,12 +17,12 @@ def finding(
     return Finding("ubuntu has no tag", severity, f"{path}:{line}", {"latest": "implied"}, "write ubuntu:24.04", span)
 
 
-def shown(*judged: Judged, least: Severity = Severity.ERROR, color: bool = False, width: int = 100) -> str:
+def shown(*judged: JudgedFile, least: Severity = Severity.ERROR, color: bool = False, width: int = 100) -> str:
     return render(judged, merged(judged, 0.1), least, color, width)
 
 
-def failed(*findings: Finding, text: str = TEXT, path: str = "Dockerfile", check: str = "unpinned-base") -> Judged:
-    return Judged(path, "dockerfile", text, (Result(check, Outcome.FAIL, findings),))
+def failed(*findings: Finding, text: str = TEXT, path: str = "Dockerfile", check: str = "unpinned-base") -> JudgedFile:
+    return JudgedFile(path, "dockerfile", text, (Result(check, Outcome.FAIL, findings),))
 
 
 def test_a_finding_is_shown_as_compilers_do() -> None:
@@ -118,7 +118,7 @@ def test_long_words_about_a_finding_are_wrapped_below_their_beginning() -> None:
 
 def test_what_stayed_open_is_told_once_a_reason() -> None:
     results = tuple(Result(f"check-{n}", Outcome.UNKNOWN, reason="a.txt was not read") for n in range(5))
-    judged = Judged("Dockerfile", "dockerfile", TEXT, results)
+    judged = JudgedFile("Dockerfile", "dockerfile", TEXT, results)
     said = shown(judged)
     assert said.count("a.txt was not read") == 1
     assert "undecided[check-0, check-1, check-2 and 2 more]:\n    a.txt was not read\n  --> Dockerfile\n" in said
@@ -127,15 +127,15 @@ def test_what_stayed_open_is_told_once_a_reason() -> None:
 
 def test_many_reasons_are_counted() -> None:
     results = tuple(Result(f"check-{n}", Outcome.UNKNOWN, reason=f"why {n}") for n in range(5))
-    said = shown(Judged("Dockerfile", "dockerfile", TEXT, results))
+    said = shown(JudgedFile("Dockerfile", "dockerfile", TEXT, results))
     assert "2 more reasons left checks of Dockerfile undecided" in said
     assert "why 4" not in said
 
 
 def test_nothing_found_nothing_judged_and_nothing_read_are_three_words() -> None:
-    passed = Judged("a", "dockerfile", TEXT, (Result("c", Outcome.PASS),))
-    skipped = Judged("b", "dockerfile", TEXT, (Result("c", Outcome.SKIP, reason="no torch"),))
-    unread = Judged("d", "dockerfile", unreadable="it is no text")
+    passed = JudgedFile("a", "dockerfile", TEXT, (Result("c", Outcome.PASS),))
+    skipped = JudgedFile("b", "dockerfile", TEXT, (Result("c", Outcome.SKIP, reason="no torch"),))
+    unread = JudgedFile("d", "dockerfile", unreadable="it is no text")
     assert shown(passed) == "PASS: 1 file: nothing found\n"
     assert shown(skipped) == "UNDECIDED: 1 file: no check applies\n"
     assert shown(unread) == "UNDECIDED: 1 file: 1 unreadable\n"
@@ -149,6 +149,6 @@ def test_no_line_begins_like_a_workflow_command() -> None:
     undecided = Result("b-check", Outcome.UNKNOWN, reason=long)
     path = "x\n::error::z"
     for width in range(60, 140, 7):
-        judged = Judged(path, "dockerfile", TEXT, (Result("a-check", Outcome.FAIL, (bad,)), undecided))
+        judged = JudgedFile(path, "dockerfile", TEXT, (Result("a-check", Outcome.FAIL, (bad,)), undecided))
         lines = shown(judged, width=width).splitlines()
         assert not [line for line in lines if line.lstrip().startswith("::")]

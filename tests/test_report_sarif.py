@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from envkit.judging import pages
 from envkit.model import Edit, Finding, Outcome, Result, Severity, Span
-from envkit.static import Judged, check
+from envkit.static import JudgedFile, check
 from envkit.static.sarif import render
 
 CHECKS = sorted(check.checks())
@@ -31,14 +31,14 @@ SCHEMA = schema()
 VALIDATOR = jsonschema.Draft4Validator(SCHEMA)
 
 
-def log(*judged: Judged) -> Any:
+def log(*judged: JudgedFile) -> Any:
     document = json.loads(render(judged))
     VALIDATOR.validate(document)
     return document
 
 
-def judged(*findings: Finding, path: str = "docker/Dockerfile", text: str = "FROM ubuntu\n") -> Judged:
-    return Judged(path, "dockerfile", text, (Result(CHECK, Outcome.FAIL, findings),))
+def judged(*findings: Finding, path: str = "docker/Dockerfile", text: str = "FROM ubuntu\n") -> JudgedFile:
+    return JudgedFile(path, "dockerfile", text, (Result(CHECK, Outcome.FAIL, findings),))
 
 
 def test_the_schema_is_the_right_one_and_refuses() -> None:
@@ -86,8 +86,8 @@ def test_a_fix_says_what_is_deleted_and_what_stands_there_instead() -> None:
 
 
 def test_what_could_not_be_read_or_decided_is_a_notification() -> None:
-    unread = Judged("b", "dockerfile", unreadable="it is no text")
-    open_ = Judged("c", "dockerfile", "", (Result("x", Outcome.UNKNOWN, reason="a.txt was not read"),))
+    unread = JudgedFile("b", "dockerfile", unreadable="it is no text")
+    open_ = JudgedFile("c", "dockerfile", "", (Result("x", Outcome.UNKNOWN, reason="a.txt was not read"),))
     run = log(unread, open_)["runs"][0]
     (invocation,) = run["invocations"]
     assert invocation["executionSuccessful"] is False
@@ -98,7 +98,7 @@ def test_what_could_not_be_read_or_decided_is_a_notification() -> None:
 
 
 def test_fingerprints_stay_when_lines_move_and_differ_where_findings_do() -> None:
-    def marks(*found: Judged) -> list[str]:
+    def marks(*found: JudgedFile) -> list[str]:
         return [each["partialFingerprints"]["envkit/v1"] for each in log(*found)["runs"][0]["results"]]
 
     first = Finding("x", span=Span("Dockerfile", 1))
@@ -140,7 +140,7 @@ def test_whatever_a_file_holds_the_log_is_valid(findings: list[Finding], text: s
 
 @gathered(CHECKS)
 def test_every_page_makes_a_valid_rule(name: str) -> None:
-    run = log(Judged("a", "dockerfile", "", (Result(name, Outcome.FAIL, (Finding("x"),)),)))["runs"][0]
+    run = log(JudgedFile("a", "dockerfile", "", (Result(name, Outcome.FAIL, (Finding("x"),)),)))["runs"][0]
     (rule,) = run["tool"]["driver"]["rules"]
     assert 0 < len(rule["fullDescription"]["text"]) <= 1024
     assert rule["help"]["text"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from envkit import facts
 from envkit.judging.nvidia_require import (
-    Nonsense,
+    InvalidExpression,
     Properties,
     Requirement,
     asks,
@@ -165,7 +165,7 @@ def test_a_requirement_holds_or_not(text: str, about: Properties, holds: bool) -
     ],
 )
 def test_what_the_toolkit_calls_an_invalid_expression_is_nonsense(text: str) -> None:
-    with pytest.raises(Nonsense, match=r"no (version|condition|operator|property)|orders brands"):
+    with pytest.raises(InvalidExpression, match=r"no (version|condition|operator|property)|orders brands"):
         met(text, T4)
 
 
@@ -197,7 +197,7 @@ def test_the_environment_holds_the_requirements(environment: dict[str, str], exp
 
 
 def test_a_version_of_an_old_image_must_be_one() -> None:
-    with pytest.raises(Nonsense, match="CUDA_VERSION is `latest`"):
+    with pytest.raises(InvalidExpression, match="CUDA_VERSION is `latest`"):
         list(requirements({"CUDA_VERSION": "latest"}))
 
 
@@ -268,5 +268,5 @@ def test_versions_are_ordered_like_lists_of_numbers_with_zeros_behind(one: list[
 
 @given(st.text(alphabet="cudarive nbx=<>!,.019", max_size=40))
 def test_any_text_holds_fails_or_is_nonsense(text: str) -> None:
-    with suppress(Nonsense):
+    with suppress(InvalidExpression):
         assert met(text, T4) in (True, False)

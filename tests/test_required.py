@@ -121,10 +121,10 @@ TRIVIAL: dict[str, Any] = {
         wheels=of((Wheel("numpy", "2.0.0"),), "METADATA"),
         variables=of((), "config"),
     ),
-    "a smoke run of a drill alone": replace(
+    "a smoke run of a test that provokes an error": replace(
         CPU_RUN,
-        only=("drill-crash",),
-        tests=of(tuple(one for one in CPU_RUN.tests.need("tests") if one.name == "drill-crash"), "suite"),
+        only=("error-crash",),
+        tests=of(tuple(one for one in CPU_RUN.tests.need("tests") if one.name == "error-crash"), "suite"),
     ),
     "a machine of which no place that shows GPUs was seen": machines.without(
         machines.host("bare"), "nvml", "pci_gpus", "device_nodes"
@@ -133,7 +133,9 @@ TRIVIAL: dict[str, Any] = {
     "a model of which nothing was followed": Placement("m", how="run", end=of(End("ran"), "child")),
     "a step without results": Precision("m", limits=of(Limits(1e-3, 1e38, 1e-38), "finfo")),
     "a package that was read and not loaded": AotiRun(
-        "p", package=of(AotiPackage("m.pt2"), "zip"), run=of(AotiEnd("unfit", "load", "there is no GPU"), "child")
+        "p",
+        package=of(AotiPackage("m.pt2"), "zip"),
+        run=of(AotiEnd("not-applicable", "load", "there is no GPU"), "child"),
     ),
     "a Dockerfile of comments": Dockerfile("Dockerfile", "# nothing\n", ()),
     "requirements of nothing": Packages("requirements.txt", "requirements", ""),
@@ -153,10 +155,10 @@ def test_every_kind_has_a_trivial_subject() -> None:
 def test_what_answers_only_trivial_questions_is_undecided(name: str) -> None:
     subject = TRIVIAL[name]
     if isinstance(subject, Dockerfile):  # a Dockerfile object always has a stage; its reader says what has none
-        from envkit.static import Wishes
+        from envkit.static import CheckOptions
         from envkit.static.judged import of_text
 
-        results = of_text("dockerfile", subject.text, "Dockerfile", None, Wishes(), FACTS).results
+        results = of_text("dockerfile", subject.text, "Dockerfile", None, CheckOptions(), FACTS).results
         assert Report(Subject("x", "x"), results).exit_code() == 3
         return
     assert verdict(subject) == 3, [one for one in judge.judge(subject, FACTS) if one.outcome is Outcome.FAIL]
@@ -306,7 +308,7 @@ def test_empty_gpus_are_not_none(envkit: Envkit, words: tuple[str, ...], gpus: s
     [
         (("probe",), "--placement"),
         (("probe", "--aoti", "m.pt2"), "--inputs"),
-        (("smoke",), "--sabotage"),
+        (("smoke",), "--inject-fault"),
         (("smoke",), "--sanitize"),
         (("doctor",), "--cuda"),
     ],
@@ -596,7 +598,7 @@ def flight(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Rep
         monkeypatch.setattr(preflight, "observe_host", lambda **kind: machines.host(machine))
         monkeypatch.setattr(runner, "probe", probed)
         monkeypatch.setattr(runner, "smoke", lambda *args: ran)
-        wish = preflight.Wish("", job_from(**job), level, **more)
+        wish = preflight.PreflightRequest("", job_from(**job), level, **more)
         return preflight.run(wish, lambda: pytest.fail("no engine is needed"), (), lambda line: None)
 
     return fly

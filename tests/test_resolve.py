@@ -1,4 +1,4 @@
-"""A wish against the facts: what is granted, and that every refusal says why and what would be granted instead."""
+"""A spec against the facts: what is granted, and that every refusal says why and what would be granted instead."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_an_old_gpu_under_a_release_that_dropped_it_names_the_last_one() -> None
 def test_gpus_that_no_build_serves_together() -> None:
     error = refused(gpus=["K80", "RTX 5090", "A100"])
     assert error.nearest == ()
-    assert error.fix == "change the wish"
+    assert error.fix == "change the spec"
     assert error.chain[0] == 'cannot hold together: gpus = ["K80", "RTX 5090"]'
     assert error.message.endswith("no build that was read has kernels for all of the GPUs")
     assert any("sm_37 (K80)" in fact for fact in error.chain[1:])

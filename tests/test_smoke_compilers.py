@@ -26,7 +26,7 @@ from envkit.payload.smoke.compilers import (
     stages,
     triton_autotune,
 )
-from envkit.payload.smoke.compilers.triton_autotune import CONFIGS, TOO_LARGE, TRAP, Tried
+from envkit.payload.smoke.compilers.triton_autotune import CONFIGS, TOO_LARGE, TRAP, TuningResult
 from envkit.subjects.smoke import SmokeRun, SmokeTest
 
 CRASH = isolate.Ending("raised", "AcceleratorError: CUDA error: trap", cuda="719 cudaErrorLaunchFailure")
@@ -101,7 +101,9 @@ def test_a_type_that_the_gpu_does_not_offer_is_not_asked_for_its_numbers() -> No
 
 def test_a_test_without_its_compiler_is_skipped() -> None:
     with pytest.raises(Skip, match="nvcc"):
-        found(run_of("nvcc-axpy", "cuda:0", "unfit", detail="the program is built with nvcc, which is not there"))
+        found(
+            run_of("nvcc-axpy", "cuda:0", "not-applicable", detail="the program is built with nvcc, which is not there")
+        )
 
 
 def test_a_part_gives_what_it_returns() -> None:
@@ -124,14 +126,14 @@ def test_a_part_passes_on_a_cuda_error_and_what_it_lacks(capfd: pytest.CaptureFi
         raise Fault("an illegal access")
 
     def unfit(_: object) -> None:
-        raise isolate.Unfit("no nvcc")
+        raise isolate.NotApplicable("no nvcc")
 
     with pytest.raises(stages.Ended, match="computing failed: Fault: an illegal access") as caught:
         stages.part(isolate.Task("computing", "cpu", 20.0, faulty))
     assert caught.value.cuda_code == 700
     assert caught.value.cuda_name == "cudaErrorIllegalAddress"
     assert "Traceback" in capfd.readouterr().err
-    with pytest.raises(isolate.Unfit, match="no nvcc"):
+    with pytest.raises(isolate.NotApplicable, match="no nvcc"):
         stages.part(isolate.Task("building", "cpu", 20.0, unfit))
 
 
@@ -140,7 +142,7 @@ def test_a_part_that_hangs_is_ended() -> None:
         stages.part(isolate.Task("waiting", "cpu", 0.5, lambda _: signal.pause()))
 
 
-def test_folders_of_tests_devices_and_saboteurs_are_apart(tmp_path: Path) -> None:
+def test_folders_of_tests_devices_and_injected_faults_are_apart(tmp_path: Path) -> None:
     benches = [Bench("cuda:0", scratch=str(tmp_path)), Bench("cuda:1", scratch=str(tmp_path))]
     benches.append(Bench("cuda:0", "ulp", scratch=str(tmp_path)))
     folders = {stages.own_folder(bench, name) for bench in benches for name in ("a", "b")}
@@ -243,14 +245,14 @@ def test_a_tune_goes_on_behind_what_ends_its_process() -> None:
     attempt, seen = attempts({0, 3, 4}, {6})
     tried = triton_autotune.sort(attempt, 8)
     assert seen == [list(range(8)), list(range(1, 8)), [4, 5, 6, 7], [5, 6, 7]]
-    assert tried == Tried({1: 0, 2: 0, 5: 0, 7: 0}, {6}, {0: CRASH, 3: CRASH, 4: CRASH})
+    assert tried == TuningResult({1: 0, 2: 0, 5: 0, 7: 0}, {6}, {0: CRASH, 3: CRASH, 4: CRASH})
 
 
 def test_a_tune_that_ends_before_it_begins_is_told_and_not_repeated() -> None:
     with pytest.raises(stages.Ended, match="no configuration was begun with"):
         triton_autotune.sort(lambda *_: isolate.Ending("killed", signal="SIGSEGV"), 3)
-    with pytest.raises(isolate.Unfit, match="no triton"):
-        triton_autotune.sort(lambda *_: isolate.Ending("unfit", "no triton"), 3)
+    with pytest.raises(isolate.NotApplicable, match="no triton"):
+        triton_autotune.sort(lambda *_: isolate.Ending("not-applicable", "no triton"), 3)
 
 
 def test_what_a_tune_should_have_met_and_did_not_is_counted() -> None:

@@ -100,7 +100,7 @@ def test_an_attribute_that_no_gpu_has_is_named(name: str, value: int) -> None:
     assert f"{name} is {value}" in insane({**SANE, name: value})
 
 
-def test_bytes_are_the_same_in_every_run_and_a_saboteur_changes_one() -> None:
+def test_bytes_are_the_same_in_every_run_and_a_injected_fault_changes_one() -> None:
     data = raw.fresh(1000)
     assert data == raw.fresh(1000) != raw.fresh(1000, 1)
     assert raw.disturbed(data, "") == raw.disturbed(data, "block") == data
@@ -158,7 +158,7 @@ def test_the_assembler_takes_the_text(text: bytes, tmp_path: Path) -> None:
 
 def in_new_process(code: str) -> str:
     """What a small program prints: a fork of the test runner itself would carry its threads."""
-    head = "import os\nfrom envkit.payload.isolate import Unfit\n"
+    head = "import os\nfrom envkit.payload.isolate import NotApplicable\n"
     head += "from envkit.payload.smoke.driver import CudaFault, in_child\n"
     done = subprocess.run([sys.executable, "-c", head + code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -172,16 +172,16 @@ def in_new_process(code: str) -> str:
         ("lambda: 1 / 0", "RuntimeError in a child process: raised ZeroDivisionError: division by zero"),
         ("lambda: os.kill(os.getpid(), 9)", "RuntimeError in a child process: killed SIGKILL"),
         ("lambda: lost()", "CudaFault in a child process: raised CudaFault: boom"),
-        ("lambda: lacking()", "Unfit no such thing"),
+        ("lambda: lacking()", "NotApplicable no such thing"),
     ],
 )
 def test_a_child_s_end_is_its_parent_s(work: str, said: str) -> None:
     code = f"""
 def lost(): raise CudaFault("boom", 700, "CUDA_ERROR_ILLEGAL_ADDRESS")
-def lacking(): raise Unfit("no such thing")
+def lacking(): raise NotApplicable("no such thing")
 try:
     print(in_child({work}, 60.0))
-except (RuntimeError, Unfit) as error:
+except (RuntimeError, NotApplicable) as error:
     print(type(error).__name__, error)
     assert not isinstance(error, CudaFault) or (error.cuda_code, error.cuda_name) == (700, "CUDA_ERROR_ILLEGAL_ADDRESS")
 """
@@ -217,9 +217,11 @@ print(sorted(name for name in os.environ if name.startswith("CUDA_")))
     assert in_new_process(code) == "['CUDA_VISIBLE_DEVICES']"
 
 
-def test_a_sabotaged_run_that_nothing_shows_in_is_no_pass() -> None:
-    test = SmokeTest("driver-ptx", "cuda:0", "ran", measures=HEALTHY["driver-ptx"], sabotage="block")
-    run = SmokeRun("x", gpus=Observed.of(("H100",), "driver"), tests=Observed.of((test,), "suite"), sabotage="block")
+def test_a_disturbed_run_that_nothing_shows_in_is_no_pass() -> None:
+    test = SmokeTest("driver-ptx", "cuda:0", "ran", measures=HEALTHY["driver-ptx"], injected_fault="block")
+    run = SmokeRun(
+        "x", gpus=Observed.of(("H100",), "driver"), tests=Observed.of((test,), "suite"), injected_fault="block"
+    )
     with pytest.raises(Unknown, match="block"):
         list(judge.checks(SmokeRun)["smoke-driver-ptx"].judge(run))
     red: dict[str, Any] = {"plain.wrong": 52.0, "stride.wrong": 1024.0}

@@ -73,8 +73,8 @@ import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.gemm.gemm_repeat import repeated
 left, right = (torch.randn(64, 64, generator=torch.Generator().manual_seed(3)).bfloat16() for _ in range(2))
-for sabotage in ("", "ulp", "nan", "block"):
-    bench = Bench("cpu", sabotage)
+for injected_fault in ("", "ulp", "nan", "block"):
+    bench = Bench("cpu", injected_fault)
     repeated(bench, left, right, 5)
     print(int(bench.measures["differing"]))
 """

@@ -31,10 +31,12 @@ def figures(**changed: int) -> dict[str, int]:
     return {**whole, **{name.replace("__", "."): value for name, value in changed.items()}}
 
 
-def run_of(name: str, device: str, measures: dict[str, float], sabotage: str = "") -> SmokeRun:
-    test = SmokeTest(name, device, "ran", measures=dict(measures), sabotage=sabotage)
+def run_of(name: str, device: str, measures: dict[str, float], injected_fault: str = "") -> SmokeRun:
+    test = SmokeTest(name, device, "ran", measures=dict(measures), injected_fault=injected_fault)
     gpus: Observed[tuple[str, ...]] = Observed.of(GPU if device.startswith("cuda") else (), "cuDeviceGetName")
-    return SmokeRun("x", level="full", gpus=gpus, tests=Observed.of((test,), "the smoke suite"), sabotage=sabotage)
+    return SmokeRun(
+        "x", level="full", gpus=gpus, tests=Observed.of((test,), "the smoke suite"), injected_fault=injected_fault
+    )
 
 
 def healthy(name: str, kind: str) -> dict[str, float]:
@@ -118,9 +120,9 @@ def test_an_allocator_that_the_device_does_not_offer_is_not_judged() -> None:
     assert "native.offered" in finding.message
 
 
-def test_a_saboteur_that_changed_nothing_is_no_proof() -> None:
+def test_a_injected_fault_that_changed_nothing_is_no_proof() -> None:
     whole = healthy("ipc", "cuda")
-    with pytest.raises(Unknown, match="does not see the saboteur order"):
+    with pytest.raises(Unknown, match="does not see the injected fault order"):
         list(judge.checks(SmokeRun)["smoke-ipc"].judge(run_of("ipc", "cuda:0", whole, "order")))
     assert list(
         judge.checks(SmokeRun)["smoke-ipc"].judge(run_of("ipc", "cuda:0", {**whole, "written.wrong": 4.0}, "order"))

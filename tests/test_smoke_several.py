@@ -24,7 +24,7 @@ from envkit.payload import isolate
 from envkit.payload.smoke import ranks
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.ranks import Diagnosis, Notes, Outcome, diagnose, watch
-from envkit.payload.smoke.several_gpus import CASES, hang_drill, nccl_collectives, rank_versions
+from envkit.payload.smoke.several_gpus import CASES, error_hang_ranks, nccl_collectives, rank_versions
 from envkit.payload.smoke.several_gpus.ddp import unequal
 from envkit.payload.smoke.several_gpus.transport_matrix import TRANSPORTS, cause
 from envkit.subjects.smoke import SmokeRun, SmokeTest
@@ -186,14 +186,14 @@ def test_the_recipe_of_a_hang_by_hand() -> None:
 
 
 def test_planted_faults_are_told_apart() -> None:
-    assert hang_drill.named_right("away", 1, 2, Diagnosis("late", (1,), 5))
-    assert not hang_drill.named_right("away", 1, 2, Diagnosis("late", (0,), 5))
-    assert not hang_drill.named_right("away", 1, 2, Diagnosis("late", (1,), 4))
-    assert not hang_drill.named_right("away", 1, 2, Diagnosis("stuck", (), 5))
-    assert hang_drill.named_right("size", 1, 2, Diagnosis("disagree", (0, 1), 5))
-    assert hang_drill.named_right("size", 1, 4, Diagnosis("disagree", (1,), 5))
-    assert not hang_drill.named_right("size", 1, 4, Diagnosis("disagree", (0, 1, 2, 3), 5))
-    assert not any(hang_drill.named_right(fault, 0, 2, Diagnosis()) for fault in hang_drill.FAULTS)
+    assert error_hang_ranks.named_right("away", 1, 2, Diagnosis("late", (1,), 5))
+    assert not error_hang_ranks.named_right("away", 1, 2, Diagnosis("late", (0,), 5))
+    assert not error_hang_ranks.named_right("away", 1, 2, Diagnosis("late", (1,), 4))
+    assert not error_hang_ranks.named_right("away", 1, 2, Diagnosis("stuck", (), 5))
+    assert error_hang_ranks.named_right("size", 1, 2, Diagnosis("disagree", (0, 1), 5))
+    assert error_hang_ranks.named_right("size", 1, 4, Diagnosis("disagree", (1,), 5))
+    assert not error_hang_ranks.named_right("size", 1, 4, Diagnosis("disagree", (0, 1, 2, 3), 5))
+    assert not any(error_hang_ranks.named_right(fault, 0, 2, Diagnosis()) for fault in error_hang_ranks.FAULTS)
 
 
 def test_processes_that_are_left_are_counted(tmp_path: Path) -> None:
@@ -205,11 +205,11 @@ def test_processes_that_are_left_are_counted(tmp_path: Path) -> None:
     os.setpgid(pid, pid)
     try:
         (tmp_path / "0.pid").write_text(str(pid))
-        assert hang_drill._alive(str(tmp_path)) == 1
+        assert error_hang_ranks._alive(str(tmp_path)) == 1
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-    assert hang_drill._alive(str(tmp_path)) == 0
+    assert error_hang_ranks._alive(str(tmp_path)) == 0
 
 
 def test_ranks_that_differ_are_named() -> None:
@@ -267,14 +267,20 @@ def test_a_test_without_an_end_is_unknown() -> None:
 
 
 def test_each_case_has_a_way_to_go_red() -> None:
-    assert all(case.saboteurs and case.several == 2 and case.level == "full" for case in CASES)
+    assert all(case.faults and case.several == 2 and case.level == "full" for case in CASES)
     assert Bench("gpus").gpus == 0
 
 
 @needs_torch
-@pytest.mark.parametrize("sabotage", ["", "order"])
-def test_real_ranks_meet_and_are_judged(sabotage: str) -> None:
-    words = ["--only", "nccl-collectives", "--device", "cpu", *(["--sabotage", sabotage] if sabotage else [])]
+@pytest.mark.parametrize("injected_fault", ["", "order"])
+def test_real_ranks_meet_and_are_judged(injected_fault: str) -> None:
+    words = [
+        "--only",
+        "nccl-collectives",
+        "--device",
+        "cpu",
+        *(["--inject-fault", injected_fault] if injected_fault else []),
+    ]
     done = subprocess.run(
         [TORCH_PYTHON, "-m", "envkit.payload.smoke", *words],
         capture_output=True,
@@ -290,7 +296,7 @@ def test_real_ranks_meet_and_are_judged(sabotage: str) -> None:
         judge.checks(SmokeRun)["smoke-nccl-collectives"].judge(run_of("nccl-collectives", test["measures"], gpus=0))
     )
     assert [one.message for one in found] == (
-        ["nccl-collectives: gloo.barrier.wrong is 1, above its limit of 0"] if sabotage else []
+        ["nccl-collectives: gloo.barrier.wrong is 1, above its limit of 0"] if injected_fault else []
     )
 
 

@@ -194,7 +194,7 @@ def test_each_gpu_is_judged_by_its_own_name() -> None:
 
 def test_a_run_that_was_disturbed_has_no_figures() -> None:
     run = copied(2990.0)
-    assert figures(SmokeRun("x", gpus=run.gpus, tests=run.tests, sabotage="ulp"), FACTS) == ()
+    assert figures(SmokeRun("x", gpus=run.gpus, tests=run.tests, injected_fault="ulp"), FACTS) == ()
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,11 @@ def test_an_allreduce_over_unlike_gpus_has_no_peak() -> None:
 
 def test_no_allreduce_is_no_pass() -> None:
     with pytest.raises(Skip):
-        list(judge.checks(SmokeRun)["smoke-speed-allreduce"].judge(allreduce(1.0, "NVIDIA H200", ended="unfit"), FACTS))
+        list(
+            judge.checks(SmokeRun)["smoke-speed-allreduce"].judge(
+                allreduce(1.0, "NVIDIA H200", ended="not-applicable"), FACTS
+            )
+        )
 
 
 def test_every_case_has_a_check() -> None:

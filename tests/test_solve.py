@@ -1,4 +1,4 @@
-"""From a wish to pins, with the real uv and an index of hand-made wheels on this machine."""
+"""From a spec to pins, with the real uv and an index of hand-made wheels on this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from envkit.facts import load as load_facts
 from envkit.plan import solve
 from envkit.plan.apt import Base
 from envkit.plan.apt import solve as solve_debs
-from envkit.plan.lockfile import PARTS, Lock, Pin, dump, wish_of
+from envkit.plan.lockfile import PARTS, Lock, Pin, dump, spec_items
 from envkit.plan.lockfile import parse as parse_lock
 from envkit.plan.resolve import resolve
 from envkit.plan.spec import parse
@@ -68,7 +68,7 @@ def layered(
     kept: tuple[Pin, ...] = (),
 ) -> tuple[tuple[Pin, ...], int]:
     wanted = {"runtime": runtime, "devel": devel, "debug": debug}
-    place = solve.Place(Python(python), "x86_64", Glibc(glibc))
+    place = solve.TargetPlatform(Python(python), "x86_64", Glibc(glibc))
     return solve.closure(wanted, place, quiet, kept=kept)
 
 
@@ -379,7 +379,7 @@ def test_a_wish_becomes_a_lock(index: Index, published: Publish) -> None:
     assert (str(made.torch), made.variant, str(made.cuda), made.suite) == ("2.6.0", "cu124", "12.4", "bookworm")
     assert (made.installer.name, made.installer.version) == ("uv", solve.uv_version())
     assert made.installer.layer == "tools"
-    assert made.wish == wish_of(spec)
+    assert made.wish == spec_items(spec)
     assert made.epoch == UPLOADED_S
     assert made.gpus == (("H100", "sm_90", "machine code of sm_90"),)
     assert any("torch 2.6.0 for CUDA 12.4" in line for line in said)

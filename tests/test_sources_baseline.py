@@ -9,18 +9,18 @@ import pytest
 
 from envkit.errors import UsageError
 from envkit.model import Finding, Outcome, Result, Span
-from envkit.static import Judged
+from envkit.static import JudgedFile
 from envkit.static.baseline import applied, load, write
 
 
-def judged(text: str, path: str = "Dockerfile", check: str = "a-check") -> Judged:
+def judged(text: str, path: str = "Dockerfile", check: str = "a-check") -> JudgedFile:
     """A finding on every line with "torch"."""
     numbers = [n for n, line in enumerate(text.split("\n"), 1) if "torch" in line]
     found = tuple(Finding("unpinned", span=Span(path, n)) for n in numbers)
-    return Judged(path, "dockerfile", text, (Result(check, Outcome.FAIL if found else Outcome.PASS, found),))
+    return JudgedFile(path, "dockerfile", text, (Result(check, Outcome.FAIL if found else Outcome.PASS, found),))
 
 
-def left(path: Path, *files: Judged) -> list[int]:
+def left(path: Path, *files: JudgedFile) -> list[int]:
     found = applied(files, path, load(path))
     return [f.span.line for each in found for r in each.results for f in r.findings if f.span]
 

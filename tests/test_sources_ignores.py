@@ -57,10 +57,10 @@ def test_what_is_accepted_says_by_which_line() -> None:
 def test_a_file_comment_holds_for_the_file_and_for_doubt() -> None:
     ignored = read("FROM a\n# envkit ignore-file=unpinned-base\n", "dockerfile")
     doubt = Result("unpinned-base", Outcome.UNKNOWN, reason="who knows")
-    broke = Result("unpinned-base", Outcome.BROKE, reason="a fault of envkit")
+    crashed = Result("unpinned-base", Outcome.CRASHED, reason="a fault of envkit")
     passed = Result("unpinned-base", Outcome.PASS)
-    found = applied((at(1, check="unpinned-base"), doubt, broke, passed), "Dockerfile", ignored, lambda path: NONE)
-    assert [each.outcome for each in found] == [Outcome.SKIP, Outcome.SKIP, Outcome.BROKE, Outcome.PASS]
+    found = applied((at(1, check="unpinned-base"), doubt, crashed, passed), "Dockerfile", ignored, lambda path: NONE)
+    assert [each.outcome for each in found] == [Outcome.SKIP, Outcome.SKIP, Outcome.CRASHED, Outcome.PASS]
 
 
 def test_a_line_comment_takes_no_doubt_away() -> None:

@@ -13,7 +13,7 @@ from processes import children
 from envkit.dockerfile.files import LARGEST
 from envkit.errors import Undecided, UsageError
 from envkit.model import Finding, Outcome, Result, Severity, Verdict
-from envkit.static import READ, Judged, Wishes
+from envkit.static import READ, CheckOptions, JudgedFile
 from envkit.static.judged import READERS
 from envkit.static.kinds import KINDS, by_name, by_text
 from envkit.static.run import check, gather, merged, text_of
@@ -154,15 +154,15 @@ def test_a_link_out_of_the_tree_is_named_and_not_read(tmp_path: Path) -> None:
     (tmp_path / "tree" / "requirements.txt").symlink_to(tmp_path / "secret")
     (tmp_path / "tree" / "sub" / "a.Dockerfile").symlink_to("../Dockerfile")
     tree = str(tmp_path / "tree")
-    judged = check(gather((tree,), Settings()), Wishes(), Settings())
+    judged = check(gather((tree,), Settings()), CheckOptions(), Settings())
     assert [(each.path, each.unreadable) for each in judged if each.unreadable] == [
         (f"{tree}/requirements.txt", "it is a link that leads out of the folder")
     ]
     assert len(judged) == 4 and "hunter2" not in repr(judged)
-    judged = check(gather((f"{tree}/sub",), Settings()), Wishes(), Settings())
+    judged = check(gather((f"{tree}/sub",), Settings()), CheckOptions(), Settings())
     assert [bool(each.unreadable) for each in judged] == [False, True], "another folder's, where there is no repository"
     git(tmp_path / "tree", "init", "-q")
-    judged = check(gather((f"{tree}/sub",), Settings()), Wishes(), Settings())
+    judged = check(gather((f"{tree}/sub",), Settings()), CheckOptions(), Settings())
     assert [bool(each.unreadable) for each in judged] == [False, False]
 
 
@@ -250,9 +250,9 @@ def test_devices_pipes_folders_and_loops_are_no_files(tmp_path: Path) -> None:
 
 def test_a_file_that_is_nothing_of_ours_is_said_if_named_and_left_out_if_met(tmp_path: Path) -> None:
     lay(tmp_path, "notes.txt", "ci.yml", text="hello\n")
-    (named,) = check([(tmp_path / "notes.txt", "")], Wishes(), Settings())
+    (named,) = check([(tmp_path / "notes.txt", "")], CheckOptions(), Settings())
     assert named.unreadable.startswith("it is none of: Dockerfile, ")
-    assert check([(tmp_path / "ci.yml", "yaml")], Wishes(), Settings()) == ()
+    assert check([(tmp_path / "ci.yml", "yaml")], CheckOptions(), Settings()) == ()
 
 
 # ---------------------------------------------------------------- many files
@@ -266,9 +266,11 @@ def many(root: Path, count: int) -> list[tuple[Path, str]]:
 
 @pytest.mark.parametrize("count", [1, 12, 61])
 def test_files_are_judged_in_their_order_by_however_many_processes(tmp_path: Path, count: int) -> None:
-    found = check(many(tmp_path, count), Wishes(), Settings())
+    found = check(many(tmp_path, count), CheckOptions(), Settings())
     assert [each.path for each in found] == [str(tmp_path / f"{number:03}" / "Dockerfile") for number in range(count)]
-    alone = [check([(Path(each.path), "dockerfile")], Wishes(), Settings())[0] for each in found[:: max(1, count // 5)]]
+    alone = [
+        check([(Path(each.path), "dockerfile")], CheckOptions(), Settings())[0] for each in found[:: max(1, count // 5)]
+    ]
     assert alone == list(found[:: max(1, count // 5)])
 
 
@@ -276,7 +278,7 @@ def test_no_process_and_no_descriptor_is_left(tmp_path: Path) -> None:
     files = many(tmp_path, 60)
     before = set(os.listdir("/proc/self/fd"))
     others = children(os.getpid())  # of tests that ran in this process before
-    check(files, Wishes(), Settings())
+    check(files, CheckOptions(), Settings())
     assert set(os.listdir("/proc/self/fd")) == before
     assert set(children(os.getpid())) <= set(others)
 
@@ -284,8 +286,8 @@ def test_no_process_and_no_descriptor_is_left(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- one report
 
 
-def judged(path: str, *results: Result, unreadable: str = "") -> Judged:
-    return Judged(path, "dockerfile", PLAIN, results, {"base_image": path}, unreadable)
+def judged(path: str, *results: Result, unreadable: str = "") -> JudgedFile:
+    return JudgedFile(path, "dockerfile", PLAIN, results, {"base_image": path}, unreadable)
 
 
 FAIL = Result("c", Outcome.FAIL, (Finding("x", Severity.NOTE),))

@@ -65,7 +65,7 @@ def test_a_stored_report_gives_an_explanation_its_circumstances(tmp_path: Path) 
     log = tmp_path / "train.log"
     log.write_text(stored.LOG)
     for name in ("report.json", "image-without-torch.json"):
-        done = forked.envkit("explain", str(log), "--with", str(stored.FOLDER / name), "--format", "json")
+        done = forked.envkit("explain", str(log), "--observations", str(stored.FOLDER / name), "--format", "json")
         assert done.returncode == 1, done.stderr
         assert json.loads(done.stdout)["schema"] == "envkit.explain/1"
 

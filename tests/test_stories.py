@@ -164,7 +164,7 @@ def test_explain_reads_the_log_of_a_tuner_that_left_with_0(tmp_path: Path) -> No
     assert "CUDA error: misaligned address" in told["evidence"][0]["text"]
 
 
-@pytest.mark.slow  # a whole ladder of runs, twice
+@pytest.mark.slow  # all stages, twice
 @pytest.mark.parametrize("bad", [1, 7], ids=["fault", "clean"])
 def test_debug_follows_the_tuner_s_child_to_the_recorded_kernel(
     bad: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -179,14 +179,14 @@ def test_debug_follows_the_tuner_s_child_to_the_recorded_kernel(
     (tools / "compute-sanitizer").write_text(stand_in)
     (tools / "compute-sanitizer").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
-    wish = debug.Wish(tuple(tuner(tmp_path, bad)), 100.0, 30.0, 0.0, folder=tmp_path / "found")
-    made = debug.run(wish, job.Here(), facts.load(), lambda line: None)
-    ran = [step.rung for step in made.steps if step.ran]
+    request = debug.DebugRequest(tuple(tuner(tmp_path, bad)), 100.0, 30.0, 0.0, folder=tmp_path / "found")
+    made = debug.run(request, job.LocalMachine(), facts.load(), lambda line: None)
+    ran = [step.stage for step in made.steps if step.ran]
     if bad != 1:
         assert (made.verdict, made.children) == (Verdict.CLEAN, ())
         assert ran == ["as-is", "memcheck", "initcheck", "racecheck", "synccheck"]
         return
-    assert ran == [step["rung"] for step in case["report"]["steps"] if step["ran"]]
+    assert ran == [step["stage"] for step in case["report"]["steps"] if step["ran"]]
     assert (made.verdict, made.exit, made.cause) == (Verdict.FOUND, 0, case["report"]["cause"])
     assert (made.category, made.cause_class) == ("misaligned-address", "gpu-kernel-bug")
     (child,) = made.children

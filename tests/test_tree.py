@@ -26,7 +26,7 @@ from test_engine_local import PYTHON, context
 from test_layers import classic, config, files, member, oci, pack
 from test_prove import FakeEngine, layer
 
-from envkit.engine import BuildWish, Engine, Stored
+from envkit.engine import BuildRequest, Engine, StoredImage
 from envkit.engine.docker import DockerEngine
 from envkit.engine.local import LocalEngine
 from envkit.errors import EnvkitError, Undecided, UsageError
@@ -520,8 +520,8 @@ def test_a_disk_that_does_not_take_an_image_is_told_as_that(docker: FakeDocker, 
 
 def test_an_image_too_large_for_the_disk_is_refused_before_it_is_saved(temporary: Path) -> None:
     class Large(FakeEngine):
-        def stored(self, image: str) -> Stored:
-            return Stored("sha256:0", 1 << 60)
+        def stored(self, image: str) -> StoredImage:
+            return StoredImage("sha256:0", 1 << 60)
 
         def save(self, image: str, target: Path) -> None:
             raise AssertionError("there is no room")
@@ -543,7 +543,7 @@ def test_a_broken_copy_is_told_with_the_images_name(temporary: Path) -> None:
 
 def test_an_environment_without_an_engine_is_a_folder(tmp_path: Path) -> None:
     local = LocalEngine(tmp_path / "local")
-    wish = BuildWish(context(tmp_path / "context"), "one:1", 120, args={"PYTHON": PYTHON})
+    wish = BuildRequest(context(tmp_path / "context"), "one:1", 120, args={"PYTHON": PYTHON})
     built = local.build(wish, quiet)
     with open_tree("one:1", lambda: local, quiet) as tree:
         site = f"/lib/python{PYTHON}/site-packages"

@@ -14,7 +14,7 @@ import pytest
 from test_layers import config, member, pack
 from test_tree import Member, folder, hard, link, no_engine, quiet, special
 
-from envkit.engine import Stored
+from envkit.engine import StoredImage
 from envkit.engine.docker import DockerEngine
 from envkit.errors import UsageError
 from envkit.image.tree import Entry, Tree, open_tree
@@ -83,7 +83,7 @@ def exported(tag: str) -> tuple[dict[str, Entry], dict[str, str]]:
     """What a container of the image holds, by the engine's own copy, without what the engine puts into each.
 
     Not by its export: that leaves the container's file system mounted (seen of 26.1.5), and with it every layer of the
-    image on the disk, until the engine is started anew.
+    image on the disk, until the engine is started again.
     """
     client = docker.from_env()
     try:
@@ -117,9 +117,9 @@ def test_the_store_what_is_saved_and_an_export_agree(
     engine: DockerEngine, image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class FarAway(DockerEngine):
-        def stored(self, image: str) -> Stored:
+        def stored(self, image: str) -> StoredImage:
             found = super().stored(image)
-            return Stored(found.id, found.size)
+            return StoredImage(found.id, found.size)
 
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     far = FarAway(tmp_path)

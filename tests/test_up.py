@@ -18,7 +18,7 @@ from test_prove import FakeEngine, content_id, layer, probe_document, quiet, sai
 
 from envkit.build import render
 from envkit.build import up as pipeline
-from envkit.engine import BaseFound, BuildWish, BuiltImage, Say
+from envkit.engine import BuildRequest, BuiltImage, ResolvedBase, Say
 from envkit.engine.choice import connect
 from envkit.errors import Interrupted, Undecided, Unsatisfiable, UsageError
 from envkit.facts import Facts
@@ -33,7 +33,7 @@ from envkit.plan.lockfile import Lock
 from envkit.plan.resolve import resolve
 from envkit.plan.spec import Spec
 from envkit.plan.spec import load as load_spec
-from envkit.plan.update import base_of, base_wish, debs_of, ensure_lock
+from envkit.plan.update import base_of, base_request, debs_of, ensure_lock
 from envkit.report import render as report_text
 from envkit.runner import runner
 from envkit.subjects import Audit, Image, SmokeRun, codec
@@ -129,7 +129,7 @@ def test_up_builds_what_was_rendered_and_judges_image_and_smoke(spec: Spec, fact
 def test_up_of_the_recorded_reference_image_is_green(spec: Spec, facts: Facts) -> None:
     report = run(spec, facts, healthy())
     assert [(result.check, result.findings, result.reason) for result in report.results
-            if result.outcome in (Outcome.FAIL, Outcome.BROKE, Outcome.UNKNOWN)] == []  # fmt: skip
+            if result.outcome in (Outcome.FAIL, Outcome.CRASHED, Outcome.UNKNOWN)] == []  # fmt: skip
     assert report.exit_code() == 0
 
 
@@ -171,9 +171,11 @@ def test_a_smoke_run_that_was_not_observed_is_undecided(spec: Spec, facts: Facts
     assert run(spec, facts, fake).exit_code() == 3
 
 
-def test_a_sabotaged_smoke_run_is_red(spec: Spec, facts: Facts) -> None:
-    recorded = json.loads((Path(__file__).parent / "data" / "smoke" / f"{REFERENCE}-cpu-sabotage-all.json").read_text())
-    red = [{**test, "sabotage": ""} for test in recorded["tests"]["value"] if test.get("sabotage") == "ulp"]
+def test_a_disturbed_smoke_run_is_red(spec: Spec, facts: Facts) -> None:
+    recorded = json.loads(
+        (Path(__file__).parent / "data" / "smoke" / f"{REFERENCE}-cpu-inject-fault-all.json").read_text()
+    )
+    red = [{**test, "injected_fault": ""} for test in recorded["tests"]["value"] if test.get("injected_fault") == "ulp"]
     document = {**smoke_document(), "tests": red}
     fake = FakeEngine({"probe": said(probe_document()), "smoke": said(document)})
     assert run(spec, facts, fake).exit_code() == 1
@@ -359,7 +361,7 @@ def test_a_vendored_build_has_no_network_and_asks_no_registry(spec: Spec, tmp_pa
     assert wish.contexts["vendor"] == folder
     assert fake.loads == [folder / "base.tar"]
     assert (built.base.how, wish.args["BASE"]) == ("vendored", "vendored:base")
-    assert fake.wishes == [base_wish(made)]  # load's alone
+    assert fake.wishes == [base_request(made)]  # load's alone
 
 
 def test_a_mirror_for_old_packages_is_told_to_the_build(spec: Spec) -> None:
@@ -385,7 +387,7 @@ def test_the_base_of_a_lock_is_what_the_engine_holds(spec: Spec, facts: Facts) -
         ("local", "", ""),
         ("registry", digest, "registry"),
     ):
-        fake.base = BaseFound("base", "sha256:" + "b" * 64, how, content)
+        fake.base = ResolvedBase("base", "sha256:" + "b" * 64, how, content)
         found = base_of(spec, facts, lambda: fake, quiet)
         assert found is not None
         assert (found.digest, found.origin) == (content, origin)
@@ -519,7 +521,7 @@ def test_two_builds_that_differ_name_the_first_file_that_does(spec: Spec) -> Non
 
 def test_two_builds_whose_settings_differ(spec: Spec) -> None:
     class Restless(FakeEngine):
-        def build(self, wish: BuildWish, say: Say) -> BuiltImage:
+        def build(self, wish: BuildRequest, say: Say) -> BuiltImage:
             return replace(super().build(wish, say), id=f"sha256:{len(self.builds):064x}")
 
     _, verdict = pipeline.verify(of_registry(spec), Restless(), quiet)

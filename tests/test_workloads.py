@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from envkit import facts as tables
 from envkit.judging.checks._workload import gpu_count, option, size
 from envkit.model import Outcome, Span
-from envkit.static import Wishes
+from envkit.static import CheckOptions
 from envkit.static.workloads import READERS
-from envkit.subjects.workload import Container, GpuRequest, Said
+from envkit.subjects.workload import Container, FileValue, GpuRequest
 
 FACTS = tables.load()
 AT = Span("f", 1)
@@ -146,16 +146,16 @@ def test_nothing_is_said_of_a_clean_file(kind: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("request_of", "count"),
     [
-        (GpuRequest("devices", AT, "nvidia", Said("2", AT)), 2),
+        (GpuRequest("devices", AT, "nvidia", FileValue("2", AT)), 2),
         (GpuRequest("devices", AT, "nvidia", ids=("0", "3", "4")), 3),
-        (GpuRequest("devices", AT, "nvidia", Said("all", AT)), None),
+        (GpuRequest("devices", AT, "nvidia", FileValue("all", AT)), None),
         (GpuRequest("devices", AT, "nvidia"), None),
-        (GpuRequest("devices", AT, "nvidia", Said("-1", AT)), None),
-        (GpuRequest("limit", AT, "nvidia.com/gpu", Said("8", AT)), 8),
-        (GpuRequest("limit", AT, "nvidia.com/gpu", Said("${N}", AT, False), sure=False), None),
+        (GpuRequest("devices", AT, "nvidia", FileValue("-1", AT)), None),
+        (GpuRequest("limit", AT, "nvidia.com/gpu", FileValue("8", AT)), 8),
+        (GpuRequest("limit", AT, "nvidia.com/gpu", FileValue("${N}", AT, False), sure=False), None),
         (GpuRequest("claim", AT, "gpu"), None),
-        (GpuRequest("option", AT, "nvidia", Said('"device=0,1"', AT)), 2),
-        (GpuRequest("option", AT, "nvidia", Said("all", AT)), None),
+        (GpuRequest("option", AT, "nvidia", FileValue('"device=0,1"', AT)), 2),
+        (GpuRequest("option", AT, "nvidia", FileValue("all", AT)), None),
         (GpuRequest("cdi", AT, "nvidia.com/gpu", None, ("0",)), 1),
         (GpuRequest("cdi", AT, "nvidia.com/gpu", None, ("all",)), None),
         (GpuRequest("runtime", AT, "nvidia"), None),
@@ -174,16 +174,18 @@ def test_no_request_is_no_gpu() -> None:
     [("64m", 1 << 26), ("2gb", 2 << 30), ("8Gi", 8 << 30), ("1073741824", 1 << 30), ("1.5g", 3 << 29), ("much", None)],
 )
 def test_sizes_are_read(text: str, bytes_: int | None) -> None:
-    assert size(Said(text, AT)) == bytes_
+    assert size(FileValue(text, AT)) == bytes_
 
 
 def test_an_option_is_found_in_words_and_in_scripts() -> None:
-    script = Container("a", AT, command=(Said("bash", AT), Said("-c", AT), Said("cd x && torchrun --nproc=2 y", AT)))
+    script = Container(
+        "a", AT, command=(FileValue("bash", AT), FileValue("-c", AT), FileValue("cd x && torchrun --nproc=2 y", AT))
+    )
     found = option(script, "--nproc")
     assert found is not None
     assert found.value == "2"
-    assert option(Container("a", AT, command=(Said("--tp", AT), Said("4", AT))), "--tp") == Said("4", AT)
-    assert option(Container("a", AT, command=(Said("--tp", AT),)), "--tp") is None
+    assert option(Container("a", AT, command=(FileValue("--tp", AT), FileValue("4", AT))), "--tp") == FileValue("4", AT)
+    assert option(Container("a", AT, command=(FileValue("--tp", AT),)), "--tp") is None
 
 
 @pytest.mark.parametrize("kind", sorted(READERS))
@@ -191,9 +193,9 @@ def test_an_option_is_found_in_words_and_in_scripts() -> None:
 @examples(40)
 def test_any_text_is_judged_or_named(kind: str, text: str) -> None:
     for body in (text, "services:\n  a:\n    " + text, "spec:\n  containers:\n    - name: a\n      " + text):
-        judged = READERS[kind](body, "f", None, Wishes(), FACTS)
+        judged = READERS[kind](body, "f", None, CheckOptions(), FACTS)
         assert judged.unreadable or judged.results
-        assert not [result for result in judged.results if result.outcome is Outcome.BROKE]
+        assert not [result for result in judged.results if result.outcome is Outcome.CRASHED]
 
 
 _KEYS = (
@@ -224,8 +226,8 @@ def test_no_shape_of_a_value_breaks_a_reader(value: str) -> None:
         ("devcontainer", f'{{"image": "x", "{key}": {value}}}') for key in ("runArgs", "build", "hostRequirements")
     ]
     for kind, text in texts:
-        judged = READERS[kind](text, "f", None, Wishes(("H100",), "550"), FACTS)
-        assert not [result for result in judged.results if result.outcome is Outcome.BROKE], (kind, text)
+        judged = READERS[kind](text, "f", None, CheckOptions(("H100",), "550"), FACTS)
+        assert not [result for result in judged.results if result.outcome is Outcome.CRASHED], (kind, text)
 
 
 def test_many_containers_take_little_time() -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from envkit.dockerfile.files import FileText
 from envkit.facts import Facts
 from envkit.model import Outcome, Result
-from envkit.static import Judged, Wishes
+from envkit.static import CheckOptions, JudgedFile
 from envkit.static.judged import READERS, of_text
 
 KINDS = READERS
@@ -42,7 +42,7 @@ class Beside:
         return tuple(sorted({name[len(below) :].split("/")[0] for name in self.files if name.startswith(below)}))
 
 
-def file(kind: str, text: str, facts: Facts) -> Judged:
+def file(kind: str, text: str, facts: Facts) -> JudgedFile:
     """The shown file, judged by all its checks."""
     gpus: list[str] = []
     driver = ""
@@ -54,7 +54,7 @@ def file(kind: str, text: str, facts: Facts) -> Judged:
         text = text[wish.end() :]
     main, *others = _FILE.split(text)
     context = Beside({name: body.lstrip("\n") for name, body in zip(others[::2], others[1::2], strict=True)})
-    return of_text(kind, main, NAMES.get(kind, kind), context, Wishes(tuple(gpus), driver), facts)
+    return of_text(kind, main, NAMES.get(kind, kind), context, CheckOptions(tuple(gpus), driver), facts)
 
 
 def judged(check: str, kind: str, text: str, facts: Facts) -> Result:

@@ -157,7 +157,7 @@ def devcontainer(lock: Lock) -> str:
         "capAdd": ["SYS_PTRACE", "PERFMON"],
         "workspaceMount": f"source=${{localWorkspaceFolder}},target={WORKSPACE},type=bind",
         "workspaceFolder": WORKSPACE,
-        # VS Code's server and its extensions, so that a container made anew starts at once.
+        # VS Code's server and its extensions, so that a container made again starts at once.
         "mounts": [{"source": f"{lock.name}-vscode", "target": "/root/.vscode-server", "type": "volume"}],
         "remoteUser": "root",
         "overrideCommand": True,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from envkit import __version__
 from envkit.build import render
-from envkit.engine import BaseFound, BuildWish, BuiltImage, Engine, Say, buildx
+from envkit.engine import BuildRequest, BuiltImage, Engine, ResolvedBase, Say, buildx
 from envkit.engine.base import bootstrap
 from envkit.errors import UsageError, one_line
 from envkit.facts import Facts
@@ -26,7 +26,7 @@ from envkit.plan import lockfile as locks
 from envkit.plan import solve
 from envkit.plan.lockfile import Lock
 from envkit.plan.spec import Platform, Spec
-from envkit.plan.update import base_wish, ensure_lock
+from envkit.plan.update import base_request, ensure_lock
 from envkit.report import Table, summary
 from envkit.runner import runner
 from envkit.subjects import Audit, Image, SmokeRun, codec
@@ -54,7 +54,7 @@ class Built:
     """An image and where it came from."""
 
     lock: Lock
-    base: BaseFound
+    base: ResolvedBase
     image: BuiltImage
 
 
@@ -120,9 +120,9 @@ def build(
             "use --engine docker, or base `wheels`",
         )
     if vendored:
-        base = engine.load(vendored / VENDORED_BASE, base_wish(lock))
+        base = engine.load(vendored / VENDORED_BASE, base_request(lock))
     else:
-        base = engine.resolve_base(base_wish(lock), say)
+        base = engine.resolve_base(base_request(lock), say)
     say(f"base {base.ref} ({base.how})")
     text = locks.dump(lock)
     args = {"BASE": base.ref, "SOURCE_DATE_EPOCH": str(max(lock.epoch, render.apt_epoch(lock)))}
@@ -147,7 +147,7 @@ def build(
         wheels, _ = locks.upto(lock, flavor)
         (context / "requirements.txt").write_text(locks.requirements(wheels), encoding="utf-8")
         image = engine.build(
-            BuildWish(
+            BuildRequest(
                 context=context,
                 tag=tag or f"envkit/{lock.name}:{'latest' if flavor == lock.flavor else flavor}",
                 timeout_s=BUILD_S,
@@ -226,8 +226,8 @@ def verify(
     if lock.origin == "packages" and vendored is None:
         say("making the base once more")
         with files.scratch("verify") as folder:
-            wish = base_wish(lock)
-            again = bootstrap(wish.suite, wish.include, wish.epoch, folder, say).sha256
+            request = base_request(lock)
+            again = bootstrap(request.suite, request.include, request.epoch, folder, say).sha256
         if again != first.base.sha256:
             differences.append(f"the base made from packages is {again} now, {first.base.sha256} is locked")
     second = once(f"envkit-verify:{lock.name}")

@@ -15,14 +15,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from envkit.build import up
-from envkit.engine import BaseFound, Engine, Say
+from envkit.engine import Engine, ResolvedBase, Say
 from envkit.errors import EnvkitError, Undecided, UsageError
 from envkit.facts import Facts
 from envkit.plan import apt
 from envkit.plan import lockfile as locks
 from envkit.plan.lockfile import Lock
 from envkit.plan.spec import Platform
-from envkit.plan.update import base_wish
+from envkit.plan.update import base_request
 from envkit.system import files, proc
 
 _BUDGET_S = 3600.0  # three gigabytes of wheels over a slow line
@@ -71,7 +71,7 @@ def save(lock: Lock, directory: Path, engine: Engine, facts: Facts, say: Say) ->
             "the lock holds Debian packages by name only, or no base: there is no telling which to save",
             "lock again on a Debian machine with an engine: envkit lock --refresh-os",
         )
-    base = engine.resolve_base(base_wish(lock), say)
+    base = engine.resolve_base(base_request(lock), say)
     parent = files.folder(directory.resolve().parent)
     try:
         _fill(lock, directory, parent, base, engine, facts, say)
@@ -80,7 +80,9 @@ def save(lock: Lock, directory: Path, engine: Engine, facts: Facts, say: Say) ->
     say(f"wrote {directory}")
 
 
-def _fill(lock: Lock, directory: Path, parent: Path, base: BaseFound, engine: Engine, facts: Facts, say: Say) -> None:
+def _fill(
+    lock: Lock, directory: Path, parent: Path, base: ResolvedBase, engine: Engine, facts: Facts, say: Say
+) -> None:
     with files.scratch("vendor", parent) as folder:
         draft = folder / "draft"
         for part in (_WHEELS, _DEBS):
@@ -157,7 +159,7 @@ def check(lock: Lock, directory: Path) -> None:
     if bad or not (directory / up.VENDORED_BASE).is_file():
         raise UsageError(
             f"{directory} does not hold what its lock says: {', '.join(bad[:5]) or up.VENDORED_BASE}",
-            "fill it anew with `envkit vendor`",
+            "fill it again with `envkit vendor`",
         )
 
 

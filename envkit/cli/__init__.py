@@ -1,4 +1,4 @@
-"""The command line: reads the wish, calls one function, prints what it gives, and exits by it.
+"""The command line: reads the options, calls one function, prints what it gives, and exits by it.
 
 Data goes to stdout, talk to stderr.  Every module that costs time is imported by the verb that needs it, so that
 ``envkit --help`` costs no more than the parser.

@@ -51,8 +51,8 @@ def tell(error: EnvkitError) -> None:
     if isinstance(error, Unsatisfiable):
         for fact in error.chain:
             warn(f"  because: {fact}")
-        for wish in error.nearest:
-            warn(f"  nearest: {wish}")
+        for spec in error.nearest:
+            warn(f"  nearest: {spec}")
     if error.fix:
         warn(f"  fix: {error.fix}")
 

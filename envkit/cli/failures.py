@@ -19,7 +19,7 @@ from envkit.cli.verdict import finish, judged_report
 from envkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from envkit.runner.runner import Place
+    from envkit.runner.runner import ExecTarget
 
 _container = partial(typer.Option, rich_help_panel="In a container")
 _hangs = partial(typer.Option, rich_help_panel="Hangs")
@@ -41,7 +41,7 @@ def explain(
         typer.Option("--kernel-log", help="A log of the kernel (dmesg, journalctl -k); may be given again."),
     ] = None,
     beside: Annotated[
-        Path | None, typer.Option("--with", help="A report of probe or doctor in JSON, or what --save wrote.")
+        Path | None, typer.Option("--observations", help="A report of probe or doctor in JSON, or what --save wrote.")
     ] = None,
     rank: Annotated[
         list[str] | None, typer.Option("--rank", help="RANK=FILE, where its name does not say it; may be given again.")
@@ -50,7 +50,7 @@ def explain(
         int | None, typer.Option("--timeline", min=0, help="Lines of the timeline; by default 12, in documents all.")
     ] = None,
     redact: Annotated[
-        bool, typer.Option("--redact", help="Stand-ins for machines, addresses, users, serial numbers and ids.")
+        bool, typer.Option("--redact", help="Placeholders for machines, addresses, users, serial numbers and ids.")
     ] = False,
     format: Annotated[str, format_option(PAGE_FORMATS)] = "console",
 ) -> None:
@@ -68,7 +68,7 @@ def explain(
         if sys.stdin is None or sys.stdin.isatty():
             raise UsageError("there is nothing to explain", "name logs, pipe one in, or name a check or failure")
         words = ("-",)
-    asked = verb.Asked(words, tuple(kernel_log or ()), beside, tuple(rank or ()), redact)
+    asked = verb.ExplainRequest(words, tuple(kernel_log or ()), beside, tuple(rank or ()), redact)
     found = verb.answer(asked, say)
     sys.stdout.write(verb.printed(found, format, timeline, sys.stdout))
     raise typer.Exit(verb.exit_code(found))
@@ -95,25 +95,25 @@ def debug(
         list[str] | None,
         _container("--volume", "-v", metavar="SOURCE:TARGET[:ro]", help="With --image: a mount; may be given again."),
     ] = None,
-    budget: Annotated[float, typer.Option("--budget", help="Seconds for all rungs.")] = 1800.0,
-    rung_budget: Annotated[float, typer.Option("--rung-budget", help="Seconds for one rung.")] = 600.0,
+    budget: Annotated[float, typer.Option("--budget", help="Seconds for all stages.")] = 1800.0,
+    stage_timeout: Annotated[float, typer.Option("--stage-timeout", help="Seconds for one stage.")] = 600.0,
     ranks: Annotated[
         bool,
         _hangs("--ranks", help="The command is several ranks (torchrun, srun ...): see why they hang."),
     ] = False,
     hang_after: Annotated[
         float | None,
-        _hangs("--hang-after", help="With --ranks: seconds without a step of any rank; by default 10."),
+        _hangs("--hang-timeout", help="With --ranks: seconds without a step of any rank; by default 10."),
     ] = None,
     quiet: Annotated[
         float,
-        _hangs("--quiet-for", help="Seconds of silence after which stacks are compared; 0: never."),
+        _hangs("--stall-timeout", help="Seconds of silence after which stacks are compared; 0: never."),
     ] = 120.0,
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="RUNG", help="A rung; may be given again.")
+        list[str] | None, typer.Option("--only", metavar="RUNG", help="A stage; may be given again.")
     ] = None,
     skip: Annotated[
-        list[str] | None, typer.Option("--skip", metavar="RUNG", help="A rung to leave out; may be given again.")
+        list[str] | None, typer.Option("--skip", metavar="RUNG", help="A stage to leave out; may be given again.")
     ] = None,
     kernel: Annotated[
         list[str] | None,
@@ -136,14 +136,14 @@ def debug(
     python: PythonPath = None,
     format: Annotated[str, format_option(PAGE_FORMATS)] = "console",
 ) -> None:
-    """Run a failing command up a ladder of tools until the cause is named: `envkit debug -- python train.py`.
+    """Run a failing command again, with one more tool at each stage: `envkit debug -- python train.py`.
 
     As it is, with blocking launches, under compute-sanitizer, with a core dump of the GPU; of a hang, the stacks of
     every process. Exit code 0: it succeeded and nothing was found; 1: found; 3: undecided.
     """
     import shlex
 
-    from envkit import debug as climbing
+    from envkit import debug as debugging
     from envkit import facts
     from envkit.debug import job, render
     from envkit.system import no_room
@@ -162,19 +162,19 @@ def debug(
     if not image and (volume or network != "bridge" or gpus != "auto"):
         raise UsageError("--volume, --network and --gpus belong to --image", "name the image, or leave them out")
     if hang_after is not None and not (ranks and hang_after > 0):
-        raise UsageError(f"--hang-after {hang_after:g} says nothing here", "give it seconds above 0, and --ranks")
-    wish = climbing.Wish(
+        raise UsageError(f"--hang-timeout {hang_after:g} says nothing here", "give it seconds above 0, and --ranks")
+    request = debugging.DebugRequest(
         command=context.obj or (),
         budget_s=budget,
-        rung_s=rung_budget,
+        stage_s=stage_timeout,
         quiet_s=quiet,
         only=tuple(only or ()),
         skip=tuple(skip or ()),
         kernels=tuple(kernel or ()),
-        hang_after_s=(hang_after or climbing.ranks.HANG_AFTER_S) if ranks else 0.0,
+        hang_after_s=(hang_after or debugging.ranks.HANG_AFTER_S) if ranks else 0.0,
         folder=out,
     )
-    ground: job.Ground = job.Here()
+    ground: job.CommandTarget = job.LocalMachine()
     if image:
         from envkit.debug import container
         from envkit.engine.docker import DockerEngine
@@ -186,7 +186,7 @@ def debug(
         runner.are_here(shown, engine)
         ground = container.Container(engine, image, shown, say, container.network(network), bound)
     with no_room.into(out or Path()):
-        made = climbing.run(wish, ground, facts.load(), say)
+        made = debugging.run(request, ground, facts.load(), say)
     if format == "html":
         from envkit.debug import as_html
 
@@ -197,7 +197,7 @@ def debug(
 
 
 def _debug_precision(
-    place: Place, target: str, dtype: str, autocast: bool, code: Path, budget_s: float, format: str
+    place: ExecTarget, target: str, dtype: str, autocast: bool, code: Path, budget_s: float, format: str
 ) -> NoReturn:
     """Judges one step of a model in a narrow dtype, prints the report, and exits by it: a warning is found, too."""
     from envkit.report import Detail, summary

@@ -85,7 +85,7 @@ def check(
     ] = "",
     if_any: Annotated[
         bool,
-        _output("--if-any", help="Exit with 0 where nothing concerns envkit, as hooks want it."),
+        _output("--allow-no-files", help="Exit with 0 where nothing concerns envkit, as hooks want it."),
     ] = False,
     observed: Annotated[bool, _output("--observed", help="Put what the files say into the JSON.")] = False,
     quiet: Quiet = False,
@@ -100,7 +100,7 @@ def check(
     amount = detail(quiet, False)
     if pin and not (fix or diff):
         raise UsageError("--pin changes files", "add --diff to see what it would write, or --fix to write it")
-    asked = verb.Asked(
+    asked = verb.CheckRequest(
         tuple(paths or (".",)),
         context,
         tuple(gpu or ()),
@@ -120,7 +120,7 @@ def check(
     found = verb.answer(asked, settings)
     if fix or diff:
         more = verb.pinned(found.judged, _digests, say) if pin else {}
-        shown, texts = verb.mended(found.judged, more)
+        shown, texts = verb.fixed(found.judged, more)
         if diff:
             sys.stdout.write(shown)
             raise typer.Exit(found.code(least, if_any))

@@ -89,9 +89,9 @@ def lock(
     engine: Annotated[
         str, typer.Option("--engine", click_type=LOCK_ENGINES, help="Whose base is locked; none asks no engine.")
     ] = "auto",
-    upgrade: Annotated[bool, typer.Option("--upgrade", help="Solve everything anew.")] = False,
+    upgrade: Annotated[bool, typer.Option("--upgrade", help="Solve everything again.")] = False,
     upgrade_package: Annotated[
-        list[str] | None, typer.Option("--upgrade-package", "-P", help="Solve only this one anew; may be given again.")
+        list[str] | None, typer.Option("--upgrade-package", "-P", help="Solve only this one again; may be given again.")
     ] = None,
     refresh_os: RefreshOs = False,
     allow_unpinned: AllowUnpinned = None,
@@ -107,23 +107,23 @@ def lock(
     if check and (upgrade or upgrade_package or refresh_os):
         raise UsageError("--check changes nothing, and --upgrade, -P and --refresh-os do", "give one or the other")
     may_stay_open = tuple(allow_unpinned or ())
-    wish = load(spec_at(spec))
-    path = locks.path_of(wish)
+    parsed_spec = load(spec_at(spec))
+    path = locks.path_of(parsed_spec)
     try:
-        found = locks.read(wish)
+        found = locks.read(parsed_spec)
     except UsageError as error:
         if check:
             raise
-        say(f"{error.message}; locking anew")
+        say(f"{error.message}; locking again")
         found = None
     if check:
-        disagreements = locks.problems(wish, found) if found else [f"{path} does not exist"]
+        disagreements = locks.problems(parsed_spec, found) if found else [f"{path} does not exist"]
         for line in disagreements:
             print(line)
         _say_unpinned(found)
         raise typer.Exit(1 if disagreements else 0)
     names = None if not (upgrade or upgrade_package) else () if upgrade else tuple(upgrade_package or ())
-    if found and names is None and not refresh_os and not locks.problems(wish, found):
+    if found and names is None and not refresh_os and not locks.problems(parsed_spec, found):
         say("the lock answers this spec already; --upgrade solves again")
         _say_unpinned(found)
         made = found
@@ -131,7 +131,7 @@ def lock(
         if refresh_os and names != ():
             names = (*(names or ()), *update.debs_of(found)) or None
         made = update.make_lock(
-            wish,
+            parsed_spec,
             facts.load(),
             lambda: None if engine == "none" else connect(engine, say),
             say,
@@ -165,11 +165,11 @@ def render(
     from envkit.system import files
 
     target = Flavor(flavor) if flavor else None
-    wish = load(spec_at(spec))
-    found = locks.load(wish)
+    parsed_spec = load(spec_at(spec))
+    found = locks.load(parsed_spec)
     if found is None:
-        state = "answers another spec" if locks.path_of(wish).exists() else "does not exist"
-        raise UsageError(f"{locks.path_of(wish)} {state}", f"run `envkit lock {spec}` first")
+        state = "answers another spec" if locks.path_of(parsed_spec).exists() else "does not exist"
+        raise UsageError(f"{locks.path_of(parsed_spec)} {state}", f"run `envkit lock {spec}` first")
     kinds: dict[str, tuple[str, Callable[[], str]]] = {
         "dockerfile": ("Dockerfile", lambda: renderer.dockerfile(found)),
         "compose": ("compose.yaml", lambda: exporters.compose(found, target or Flavor(found.flavor))),
@@ -180,7 +180,7 @@ def render(
     if output == "-":
         sys.stdout.write(text)
         return
-    path = Path(output) if output else files.beside(wish.path.parent, name)
+    path = Path(output) if output else files.beside(parsed_spec.path.parent, name)
     if not output:
         files.folder(path.parent)
     files.write(path, text)
@@ -236,16 +236,16 @@ def build(
 
     target = Flavor(flavor) if flavor else None
     may_stay_open = tuple(allow_unpinned or ())
-    wish = load(spec_at(spec))
-    pipeline.can_be_built(wish.platform.value, tag, apt_mirror)
+    parsed_spec = load(spec_at(spec))
+    pipeline.can_be_built(parsed_spec.platform.value, tag, apt_mirror)
     connected = connect(engine, say)
     if vendored:
         made = vendor.load(vendored, say)
     else:
         made = ensure_lock(
-            wish, facts.load(), lambda: connected, say, refresh_os=refresh_os, may_stay_open=may_stay_open
+            parsed_spec, facts.load(), lambda: connected, say, refresh_os=refresh_os, may_stay_open=may_stay_open
         )
-        pipeline.write_dockerfile(wish, made)
+        pipeline.write_dockerfile(parsed_spec, made)
     verdict = None
     if verify:
         built, verdict = pipeline.verify(
@@ -284,9 +284,9 @@ def save_inputs(
 
     vendor.can_be_filled(directory)
     may_stay_open = tuple(allow_unpinned or ())
-    wish = load(spec_at(spec))
+    parsed_spec = load(spec_at(spec))
     connected = connect(engine, say)
-    made = ensure_lock(wish, facts.load(), lambda: connected, say, may_stay_open=may_stay_open)
+    made = ensure_lock(parsed_spec, facts.load(), lambda: connected, say, may_stay_open=may_stay_open)
     with no_room.into(directory):
         vendor.save(made, directory, connected, facts.load(), say)
     print(directory)
@@ -326,12 +326,12 @@ def up(
     shown = runner.default_gpus(gpus)
     consistent(require_gpu, gpus)
     may_stay_open = tuple(allow_unpinned or ())
-    wish = load(spec_at(spec))
-    pipeline.can_be_built(wish.platform.value, tag)
+    parsed_spec = load(spec_at(spec))
+    pipeline.can_be_built(parsed_spec.platform.value, tag)
     connected = connect(engine, say)
     runner.are_here(shown, connected)
     made, tables = pipeline.up(
-        wish,
+        parsed_spec,
         facts.load(),
         connected,
         say,

@@ -15,9 +15,9 @@ from envkit.cli.app import LOOK, app
 from envkit.cli.ending import say
 from envkit.cli.options import (
     DATA_FORMATS,
+    FAULT_KINDS,
     NAME_OR_FILE,
     PLACEMENT_WAYS,
-    SABOTAGE,
     SANITIZERS,
     SMOKE_LEVELS,
     WHERE,
@@ -126,7 +126,7 @@ def probe(
     how: Annotated[
         str,
         typer.Option(
-            "--how", click_type=PLACEMENT_WAYS, help="With --placement: run on a GPU; fake and trace need none."
+            "--mode", click_type=PLACEMENT_WAYS, help="With --placement: run on a GPU; fake and trace need none."
         ),
     ] = "auto",
     ranks: Annotated[
@@ -186,7 +186,8 @@ def smoke(
         list[str] | None, typer.Option("--exclude", metavar="TEST", help="Not this test; may be given again.")
     ] = None,
     extra: Annotated[
-        list[Path] | None, typer.Option("--extra", help="A file of your own: its functions smoke_*(bench) are tests.")
+        list[Path] | None,
+        typer.Option("--test-file", help="A file of your own: its functions smoke_*(bench) are tests."),
     ] = None,
     list_them: Annotated[bool, typer.Option("--list", help="List the tests of the level and run none.")] = False,
     python: PythonPath = None,
@@ -201,11 +202,11 @@ def smoke(
             rich_help_panel=WHERE,
         ),
     ] = "auto",
-    sabotage: Annotated[
+    injected_fault: Annotated[
         str,
         typer.Option(
-            "--sabotage",
-            click_type=SABOTAGE,
+            "--inject-fault",
+            click_type=FAULT_KINDS,
             help="Disturb each result on purpose. Every test must go red (exit 1).",
         ),
     ] = "",
@@ -232,23 +233,23 @@ def smoke(
     started = time.monotonic()
     amount = detail(quiet, verbose)
     writable(save)
-    wish = runner.SmokeWish(
+    request = runner.SmokeRequest(
         level,
         tuple(only or ()),
         tuple(exclude or ()),
         tuple(extra or ()),
-        sabotage,
+        injected_fault,
         sanitize,
         minutes or float(list_them and level == "stress"),  # a list takes no time
     )
-    wish.check()
+    request.check()
     if list_them:
-        for line in summary.smoke_list(level, wish.only, wish.exclude):
+        for line in summary.smoke_list(level, request.only, request.exclude):
             print(line)
         return
     consistent(require_gpu, gpus)
     place = place_of(image, python, engine, gpus)
-    run = runner.smoke(place, say, wish)
+    run = runner.smoke(place, say, request)
     save_subject(save, "smoke", run)
     finish_smoke(run, started, require_gpu, format=format, fail_on=fail_on, observed=observed, detail=amount)
 

@@ -65,7 +65,7 @@ def doctor(
     save: Save = None,
     redact: Annotated[
         bool,
-        _output("--redact", help="Stand-ins for serials, UUIDs, names and addresses, in file and report."),
+        _output("--redact", help="Placeholders for serials, UUIDs, names and addresses, in file and report."),
     ] = False,
     list_them: Annotated[bool, typer.Option("--list", help="List the checks and look at nothing.")] = False,
     format: Format = "console",
@@ -111,7 +111,7 @@ def preflight(
     ] = None,
     way: Annotated[
         str | None,
-        _job("--way", click_type=GPU_WAYS, help="How GPUs enter the container."),
+        _job("--gpu-runtime", click_type=GPU_WAYS, help="How GPUs enter the container."),
     ] = None,
     nodes: Annotated[int | None, _job("--nodes", metavar="N", help="Machines of the job.")] = None,
     ranks: Annotated[
@@ -170,7 +170,7 @@ def preflight(
     ] = None,
     may_be_unknown: Annotated[
         list[str] | None,
-        _output("--may-be-unknown", metavar="CHECK", help="A check that may stay open here; may be given again."),
+        _output("--allow-unknown", metavar="CHECK", help="A check that may stay open here; may be given again."),
     ] = None,
     budget: Annotated[float, typer.Option("--budget", help="Seconds for all levels; 0: what they need.")] = 0.0,
     framework: Frameworks = None,
@@ -234,10 +234,10 @@ def preflight(
         shown = job.gpus.value if job.gpus.value is not None else runner.default_gpus("auto")
         asked = runner.asked_frameworks(framework or ())
         open_ones = tuple(may_be_unknown or ())
-        wish = flights.Wish(
+        request = flights.PreflightRequest(
             image or "", job, level, host, python, expect, budget, open_ones, require_gpu, frameworks=asked
         )
-        made = flights.run(wish, lambda: connect(engine, say), shown, say)
+        made = flights.run(request, lambda: connect(engine, say), shown, say)
         if report:
             files.write(report, reports.render(made, "json", fail_on=severity(fail_on)), 0o600)
             say(f"wrote {report}")

@@ -102,7 +102,7 @@ PARTS = Choice("part of a lock", ("os", "base"))
 SUITES = Choice("Debian suite", ("bookworm", "trixie"))
 SMOKE_LEVELS = Choice("level", ("quick", "full", "stress"))
 FLIGHT_LEVELS = Choice("level", ("passive", "probe", "quick", "full"))
-SABOTAGE = Choice("sabotage", ("all", "ulp", "one", "nan", "scale", "block", "order", "device", "fault"))
+FAULT_KINDS = Choice("injected_fault", ("all", "ulp", "one", "nan", "scale", "block", "order", "device", "fault"))
 SANITIZERS = Choice("tool of compute-sanitizer", ("memcheck", "racecheck", "initcheck", "synccheck"))
 PLACEMENT_WAYS = Choice("way", ("auto", "run", "fake", "trace"))
 GPU_WAYS = Choice("way", ("cdi", "hook", "none"))
@@ -170,7 +170,7 @@ Tag = Annotated[
     str, typer.Option("--tag", "-t", metavar="NAME", help="The image's name; by default envkit/NAME:latest.")
 ]
 FlavorName = Annotated[str, typer.Option("--flavor", click_type=FLAVORS, help="By default the spec's.")]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Build every layer anew.")]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Build every layer again.")]
 RefreshOs = Annotated[
     bool, typer.Option("--refresh-os", help="Take today's base and Debian packages into the lock; wheels stay.")
 ]
@@ -215,7 +215,7 @@ def place_of(image: str | None, python: Path | None, engine: str, gpus: str) -> 
         runner.are_here(shown, connected)
         return runner.InEngine(connected, image, "", shown)
     runner.are_here(shown)
-    return runner.Here(runner.interpreter(python), shown) if python else runner.this_python(shown)
+    return runner.LocalPython(runner.interpreter(python), shown) if python else runner.this_python(shown)
 
 
 def writable(*files: Path | None) -> None:

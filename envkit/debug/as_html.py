@@ -1,4 +1,4 @@
-"""What `envkit debug` found as one HTML page: the cause, the kernel, who waits where side by side, and the rungs.
+"""What `envkit debug` found as one HTML page: the cause, the kernel, who waits where side by side, and the stages.
 
 No script and nothing loaded from elsewhere; its size is bounded whatever the command did.
 """
@@ -75,8 +75,8 @@ class _Child:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rung:
-    """A rung that ran; ``left`` and ``width`` are in percent of the time of all."""
+class _Stage:
+    """A stage that ran; ``left`` and ``width`` are in percent of the time of all."""
 
     name: str
     role: str
@@ -119,8 +119,8 @@ def render(report: DebugReport) -> str:
             "stacks_left_out": max(0, len(panels) - _MOST_PANELS),
             "said": f"{said.because} ({as_text.sureness(said.confidence)}, {said.confidence:.2f})" if said else "",
             "evidence": as_html.evidence(said) if said else [],
-            "rungs": _rungs(report),
-            "passed": [(step.rung, _safe(step.why), _safe(step.get)) for step in report.steps if not step.ran],
+            "stages": _stages(report),
+            "passed": [(step.stage, _safe(step.why), _safe(step.get)) for step in report.steps if not step.ran],
             "folder": _safe(report.folder),
             "files": [_safe(name) for name in report.files[:_MOST_FILES]],
             "files_left_out": max(0, len(report.files) - _MOST_FILES),
@@ -138,7 +138,7 @@ def _safe(text: str) -> str:
 def _title(report: DebugReport) -> str:
     """The kind of failure in a few words."""
     if report.verdict is Verdict.CLEAN:
-        return "the command succeeded and no rung found a fault"
+        return "the command succeeded and no stage found a fault"
     known = knowledge.failures().get(report.category)
     if report.fault and report.fault.problem in _SILENT:  # which raise no error, so that the catalogue has none of them
         return _SILENT[report.fault.problem]
@@ -150,7 +150,7 @@ def _title(report: DebugReport) -> str:
 def _exit(code: int) -> str:
     """An exit code in words, a signal by its name."""
     if code >= 0:
-        return f"left with {code}"
+        return f"exited with status {code}"
     try:
         return f"died of {signal.Signals(-code).name} ({code})"
     except ValueError:  # a number that is no signal here
@@ -202,31 +202,31 @@ def _kernel(fault: Fault) -> list[tuple[str, str]]:
     return [(name, _safe(value)) for name, value in told]
 
 
-# Rungs.
+# Stages.
 
 
 def _telling(report: DebugReport) -> str:
-    """The rung that named the cause; empty where none did."""
+    """The stage that named the cause; empty where none did."""
     if report.verdict is not Verdict.FOUND:
         return ""
     if report.fault:
         return "core-dump" if report.fault.tool == "core" else report.fault.tool
-    found = [step.rung for step in report.steps if step.ran and step.found not in ("", "nothing")]
+    found = [step.stage for step in report.steps if step.ran and step.found not in ("", "nothing")]
     return found[-1] if found else "as-is"
 
 
-def _rungs(report: DebugReport) -> list[_Rung]:
+def _stages(report: DebugReport) -> list[_Stage]:
     ran = [step for step in report.steps if step.ran]
     whole = sum(step.seconds for step in ran) or 1.0
     telling = _telling(report)
-    drawn: list[_Rung] = []
+    drawn: list[_Stage] = []
     begun = 0.0
     for step in ran:
-        role = "root" if step.rung == telling else "cascade" if step.ended != "exited" else "diagnostic"
+        role = "root" if step.stage == telling else "cascade" if step.ended != "exited" else "diagnostic"
         ended = _exit(step.exit) if step.ended == "exited" and step.exit is not None else step.ended
         left, width = round(100 * begun / whole, 3), round(100 * step.seconds / whole, 3)
         why, found = _safe(step.why), _safe(step.found)
-        drawn.append(_Rung(step.rung, role, left, width, f"{step.seconds:.1f}", ended, why, found))
+        drawn.append(_Stage(step.stage, role, left, width, f"{step.seconds:.1f}", ended, why, found))
         begun += step.seconds
     return drawn
 

@@ -18,9 +18,9 @@ _FOLDER, _COMPANION = "/envkit-debug", "/envkit-companion"
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """An image of an engine, shown the GPUs in ``gpus``; the keeper runs on the image's own ``python3``.
+    """An image of an engine, shown the GPUs in ``gpus``; the supervisor runs on the image's own ``python3``.
 
-    ``root`` is the folder of this climb, ``volumes`` what else is bound: where, and whether it may be written to.
+    ``root`` is the folder of this session, ``volumes`` what else is bound: where, and whether it may be written to.
     """
 
     engine: DockerEngine
@@ -37,14 +37,14 @@ class Container:
         return replace(self, root=folder)
 
     def seen(self, path: Path) -> str:
-        """The path as the container has it; ``path`` is the companion, or in the folder of this climb."""
+        """The path as the container has it; ``path`` is the companion, or in the folder of this session."""
         if path == COMPANION:
             return _COMPANION
         return f"{_FOLDER}/{path.relative_to(self.root).as_posix()}"
 
     def keep(self, job: Path, timeout_s: float) -> Completed:
-        """Runs the keeper in a container of its own, which is gone when this returns."""
-        argv: Sequence[str] = ("python3", "-I", f"{_COMPANION}/envkit_keeper.py", self.seen(job))
+        """Runs the supervisor in a container of its own, which is gone when this returns."""
+        argv: Sequence[str] = ("python3", "-I", f"{_COMPANION}/envkit_supervisor.py", self.seen(job))
         mounts = {**self.volumes, _FOLDER: (self.root, True), _COMPANION: (COMPANION, False)}
         return self.engine.follow(
             self.image, argv, mounts=mounts, gpus=self.gpus, network=self.network, timeout_s=timeout_s, say=self.say

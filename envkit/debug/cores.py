@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from envkit.debug.records import Fault, Place
+from envkit.debug.records import CodeLocation, Fault
 
 _FUNCTION = re.compile(
     r"^#0\s+(?:0x[0-9a-f]+ in )?(?P<function>[^\n]{1,8000}?)(?:\s*<<<[^\n]*?>>>)?\s*\([^\n]*?\)"
@@ -59,7 +59,7 @@ def read(text: str) -> Fault | None:
     problem = next((name for word, name in _PROBLEMS.items() if word in kind.lower()), "other")
     file, line = (at["file"], at["line"]) if at and at["file"] else (frame["file"], frame["line"])
     kernel = frame["function"].strip()
-    fault = Fault("core", kind, problem, kernel, Place(kernel, file or "", int(line or 0)))
+    fault = Fault("core", kind, problem, kernel, CodeLocation(kernel, file or "", int(line or 0)))
     if not focus:
         return fault
     u, v, w, x, y, z = (int(each) for each in focus.groups())

@@ -1,7 +1,7 @@
-"""Runs a command under the keeper, on this machine or in a container, and reads back what became of it.
+"""Runs a command under the supervisor, on this machine or in a container, and reads back what became of it.
 
-The keeper (``envkit/payload/companion/envkit_keeper.py``) is a process of its own: it adopts what the command forks,
-bounds what it prints, and ends all of it when its budget is spent or when envkit goes.
+The supervisor (``envkit/payload/companion/envkit_supervisor.py``) is a process of its own: it adopts what the command
+forks, bounds what it prints, and ends all of it when its budget is spent or when envkit goes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from envkit.system import proc
 from envkit.system.proc import Completed
 
 COMPANION = Path(payload.__file__).parent / "companion"
-MOST_BYTES = 32 << 20  # of output that are kept of one rung
+MOST_BYTES = 32 << 20  # of output that are kept of one stage
 _MARGIN_S = 180.0  # beyond the budget: stacks of eight processes by a debugger that may take 20 s each, and the end
 CRASHES = (-4, -5, -6, -7, -8, -11, -31)  # SIGILL TRAP ABRT BUS FPE SEGV SYS: nobody sends these to end a process
 
@@ -52,13 +52,13 @@ class Event(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class CommandRun:
     """One run of the command.
 
     ``ended`` is "exited", "timed-out", "hung", "forks", "stopped" or "not-started" (``error`` says why).  ``exit``
-    is negative for a signal, None where the keeper ended it; ``main`` is the command's own process, ``cuda`` are
+    is negative for a signal, None where the supervisor ended it; ``main`` is the command's own process, ``cuda`` are
     those that mapped the driver's library.  ``events`` are the companion's, ``dumps`` the texts that faulthandler
-    wrote by process, ``samples`` the keeper's looks at a command that did not end.  ``busy`` is how many processors
+    wrote by process, ``samples`` the supervisor's looks at a command that did not end.  ``busy`` is how many processors
     it used or waited for in the last seconds, ``left`` how many processes it left behind, ``undying`` how many of all
     that were to end did not.
     """
@@ -88,7 +88,7 @@ class Ran:
 
     @property
     def succeeded(self) -> bool:
-        """Whether it left with 0 by itself."""
+        """Whether it exited with status 0 by itself."""
         return self.ended == "exited" and self.exit == 0
 
     def text(self) -> str:
@@ -100,8 +100,8 @@ class Ran:
             return ""
 
     def children(self) -> tuple[Child, ...]:
-        """The processes that ended otherwise than with 0, by what their parents' Pythons, the keeper and faulthandler
-        learned, in the order of their ends."""
+        """The processes that ended otherwise than with 0, by what their parents' Pythons, the supervisor and
+        faulthandler learned, in the order of their ends."""
         found: dict[int, Child] = {}
         for event in self.events:
             if event["event"] == "child" and "child" in event and "exit" in event:
@@ -144,7 +144,7 @@ class Tools:
     versions: Mapping[str, str]
 
 
-class Ground(Protocol):
+class CommandTarget(Protocol):
     """Where the command runs."""
 
     @property
@@ -152,7 +152,7 @@ class Ground(Protocol):
         """The image, empty for this machine."""
         ...
 
-    def at(self, folder: Path) -> Ground:
+    def at(self, folder: Path) -> CommandTarget:
         """The same with ``folder`` for the files of all its runs."""
         ...
 
@@ -161,17 +161,17 @@ class Ground(Protocol):
         ...
 
     def keep(self, job: Path, timeout_s: float) -> Completed:
-        """Runs the keeper on the job in ``job``."""
+        """Runs the supervisor on the job in ``job``."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class LocalMachine:
     """This machine, with the environment that envkit was started with."""
 
     image: str = ""
 
-    def at(self, folder: Path) -> Here:
+    def at(self, folder: Path) -> LocalMachine:
         """Itself: this machine sees every folder."""
         return self
 
@@ -180,13 +180,13 @@ class Here:
         return str(path)
 
     def keep(self, job: Path, timeout_s: float) -> Completed:
-        """Runs the keeper as a child of this process, which ends with it."""
-        argv = [sys.executable, "-I", str(COMPANION / "envkit_keeper.py"), str(job)]
+        """Runs the supervisor as a child of this process, which ends with it."""
+        argv = [sys.executable, "-I", str(COMPANION / "envkit_supervisor.py"), str(job)]
         with proc.sigterm_raises():
             return proc.run(argv, timeout_s=timeout_s, grace_s=15.0)
 
 
-def tools(ground: Ground, argv: Sequence[str], names: Sequence[str], folder: Path) -> Tools:
+def tools(ground: CommandTarget, argv: Sequence[str], names: Sequence[str], folder: Path) -> Tools:
     """Looks for tools where the command runs; raises Undecided where nothing can be started there."""
     job = folder / "tools.json"
     job.write_text(json.dumps({"find": list(names), "argv": list(argv)}), encoding="utf-8")
@@ -196,7 +196,7 @@ def tools(ground: Ground, argv: Sequence[str], names: Sequence[str], folder: Pat
 
 
 def run(
-    ground: Ground,
+    ground: CommandTarget,
     argv: Sequence[str],
     folder: Path,
     *,
@@ -207,11 +207,11 @@ def run(
     launches: Sequence[str] = (),
     tools: Mapping[str, str] | None = None,
     most_bytes: int = MOST_BYTES,
-) -> Ran:
+) -> CommandRun:
     """Runs ``argv`` with the companion in its Pythons; its files go to ``folder``, which must be new.
 
     ``launches`` are names of kernels whose launches the companion is to find; with ``hang_after_s`` it writes down what
-    each rank does, and ranks that stand still for so long hang.  Raises Undecided where the keeper
+    each rank does, and ranks that stand still for so long hang.  Raises Undecided where the supervisor
     itself fails.
     """
     try:
@@ -286,13 +286,13 @@ def _answer(done: Completed, what: str) -> dict[str, Any]:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         how = "did not end in time" if done.timed_out else f"ended with {done.exit}"
         raise Undecided(
-            f"the keeper that was to {what} {how}: {last[:300]}",
+            f"the supervisor that was to {what} {how}: {last[:300]}",
             "run it again; if it stays, report it with the files in its folder",
         )
     return answer
 
 
-def _ran(folder: Path, said: Mapping[str, Any]) -> Ran:
+def _ran(folder: Path, said: Mapping[str, Any]) -> CommandRun:
     dumps = {}
     for path in sorted(folder.glob("python-*.txt")):
         number = path.stem.partition("-")[2]
@@ -300,7 +300,7 @@ def _ran(folder: Path, said: Mapping[str, Any]) -> Ran:
             with suppress(OSError), plain_file(path) as file:
                 dumps[int(number)] = file.read(1 << 20).decode("utf-8", "replace")
     names = ("main", "error", "output_bytes", "lost_bytes", "processes", "busy", "left", "undying")
-    return Ran(
+    return CommandRun(
         folder=folder,
         ended=str(said["ended"]),
         exit=said["exit"],

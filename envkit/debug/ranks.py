@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from envkit.debug import job, stacks
-from envkit.debug.job import Ran
+from envkit.debug.job import CommandRun
 from envkit.debug.records import PythonFrame, RankRow
 from envkit.logs import flight
 
 HANG_AFTER_S = 10.0
 """Seconds without a step of any rank after which they are looked at; a step of a training job takes seconds at most."""
 
-_LARGEST = 4 << 20  # of one file; the companion begins anew after one
+_LARGEST = 4 << 20  # of one file; the companion begins again after one
 _UNEQUAL = ("all_to_all", "all_to_all_single", "new_group", "barrier", "monitored_barrier")
 _OBJECTS = ("all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list")
 _RECEIVES = ("recv", "irecv")
@@ -128,7 +128,7 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Diagnosis:
     """Why the ranks stand still or failed, in one sentence, with the failure's category and class and what to do."""
 
     cause: str
@@ -141,7 +141,7 @@ class Told:
 # -- reading
 
 
-def read(ran: Ran) -> tuple[Rank, ...]:
+def read(ran: CommandRun) -> tuple[Rank, ...]:
     """The ranks of a run in their order; of a rank that was started again, its last process."""
     best: dict[int, tuple[tuple[int, bool, int], Rank]] = {}
     raised = {
@@ -281,7 +281,7 @@ def _completed(
     exits: Mapping[int, int],
     local: bool,
 ) -> Rank:
-    """The rank with what the keeper saw of its process and what its Python said when it raised."""
+    """The rank with what the supervisor saw of its process and what its Python said when it raised."""
     seen = sampled.get(str(rank.pid)) if local else None
     if seen is not None:
         threads = stacks.threads(str(seen.get("python", "")))
@@ -303,7 +303,7 @@ def _completed(
 # -- judging
 
 
-def told(ranks: Sequence[Rank], found: Sequence[flight.Dump], hung: bool) -> Told | None:
+def told(ranks: Sequence[Rank], found: Sequence[flight.Dump], hung: bool) -> Diagnosis | None:
     """Why the ranks stand still (``hung``) or why the command failed, as far as the ranks themselves tell; else None.
 
     What differs between the ranks comes first, for whatever else is seen then follows from it: a rank that raised after
@@ -318,7 +318,7 @@ def told(ranks: Sequence[Rank], found: Sequence[flight.Dump], hung: bool) -> Tol
     return waits or _recorded(ranks, found) or _apart(ranks) or _same(ranks)
 
 
-def _gradients(ranks: Sequence[Rank], hung: bool) -> Told | None:
+def _gradients(ranks: Sequence[Rank], hung: bool) -> Diagnosis | None:
     """Parameters under DDP that gave a gradient on some ranks and not on others, or on none."""
     for index in range(max((len(rank.models) for rank in ranks), default=0)):
         shared = {rank.rank: rank.models[index] for rank in ranks if len(rank.models) > index}
@@ -381,8 +381,8 @@ _FIX_BRANCH = (
 )
 
 
-def _unused(model: Model, names: Sequence[str], latest: int) -> Told:
-    return Told(
+def _unused(model: Model, names: Sequence[str], latest: int) -> Diagnosis:
+    return Diagnosis(
         f"no rank gave a gradient for {_names(names)} of {model.kind} in backward {latest} "
         f"({model.missing_count} of {model.parameters} parameters), which DDP waits for",
         "rank-desync",
@@ -397,7 +397,7 @@ def _unequal(
     guilty: Mapping[int, Sequence[str]],
     given: Mapping[str, Sequence[int]],
     hung: bool,
-) -> Told:
+) -> Diagnosis:
     # The more ranks say the same the shorter the sentence.
     alike: dict[tuple[str, ...], list[int]] = {}
     for number, names in guilty.items():
@@ -416,7 +416,7 @@ def _unequal(
         said.append(f"{_ranks(numbers)} gave no gradient for {what} ({how})")
     waits = f"; {_standing(ranks)}" if hung else _failed(ranks)
     cause = "; ".join(said) + ", so that DDP's reduction of it does not complete" + waits
-    return Told(cause, "rank-desync", _FIX_FROZEN if frozen else _FIX_BRANCH)
+    return Diagnosis(cause, "rank-desync", _FIX_FROZEN if frozen else _FIX_BRANCH)
 
 
 def _in_backward(rank: Rank) -> bool:
@@ -428,7 +428,7 @@ def _in_backward(rank: Rank) -> bool:
 _FIX_ORDER = "let all ranks issue the same collectives with the same sizes in the same order"
 
 
-def _order(ranks: Sequence[Rank]) -> Told | None:
+def _order(ranks: Sequence[Rank]) -> Diagnosis | None:
     """The first collective of a group that is not the same on all its ranks."""
     for group in _groups(ranks):
         members = [rank for rank in ranks if rank.issued(group.name)]
@@ -480,7 +480,7 @@ def _desync(
     split: Mapping[str, Sequence[int]],
     here: Mapping[int, Call],
     ranks: Sequence[Rank],
-) -> Told:
+) -> Diagnosis:
     said = []
     for key, numbers in sorted(split.items(), key=lambda each: list(each[1]))[:_MOST]:
         call = here[numbers[0]]
@@ -494,10 +494,10 @@ def _desync(
     }
     cause = f"collective {seq} of {_name(group)} is not the same on all ranks, their {what} differ: {'; '.join(said)}"
     follow = "TORCH_DISTRIBUTED_DEBUG=DETAIL lets torch compare the collectives and raise at the first that differs"
-    return Told(cause + _failed(ranks), "rank-desync", fixes[what], (follow,))
+    return Diagnosis(cause + _failed(ranks), "rank-desync", fixes[what], (follow,))
 
 
-def _gone(ranks: Sequence[Rank]) -> Told | None:
+def _gone(ranks: Sequence[Rank]) -> Diagnosis | None:
     """A rank that raised or ended while others wait."""
     left = [rank for rank in ranks if rank.gone]
     there = [rank for rank in ranks if not rank.gone]
@@ -508,14 +508,14 @@ def _gone(ranks: Sequence[Rank]) -> Told | None:
     if first.raised:
         own = stacks.own_line(first.raised_in)
         cause = f"rank {first.rank} ended with {first.raised}{_at(own)} and the others wait for it: {_standing(there)}"
-        return Told(cause, "peer-failure", "mend what the rank that ended raised; the others only wait for it")
-    how = f"left with {first.exit}" if first.exit else "came to its end"
+        return Diagnosis(cause, "peer-failure", "fix what the rank that ended raised; the others only wait for it")
+    how = f"exited with status {first.exit}" if first.exit else "came to its end"
     last = first.calls[-1] if first.calls else None
     after = f" after {last.said}{_at(last.place)}" if last and last.op != "destroy_process_group" else ""
     cause = f"{_ranks([rank.rank for rank in left])} {how}{after} and the others wait: {_standing(there)}"
     if first.exit:
-        return Told(cause, "peer-failure", "see why that rank ended; the others only wait for it")
-    return Told(cause, "rank-desync", _FIX_STEPS)
+        return Diagnosis(cause, "peer-failure", "see why that rank ended; the others only wait for it")
+    return Diagnosis(cause, "rank-desync", _FIX_STEPS)
 
 
 _LOST = re.compile(r"closed by peer|reset by peer|Broken pipe|remote process")
@@ -525,7 +525,7 @@ _FIX_STEPS = (
 )
 
 
-def _left(ranks: Sequence[Rank]) -> Told | None:
+def _left(ranks: Sequence[Rank]) -> Diagnosis | None:
     """A rank that came to its end in good order and before the others, which then lost it."""
     lost = [rank for rank in ranks if _LOST.search(rank.raised)]
     early = [rank for rank in ranks if rank.gone and not rank.raised and not rank.exit]
@@ -538,14 +538,14 @@ def _left(ranks: Sequence[Rank]) -> Told | None:
     last = early[0].calls[-1] if early[0].calls else None
     after = f" after {last.said}{_at(last.place)}" if last else ""
     did = f"{_ranks([rank.rank for rank in early])} came to its end{after}, before the others were done"
-    return Told(f"{did}{_failed(ranks)}{_at(stacks.own_line(lost[0].raised_in))}", "rank-desync", _FIX_STEPS)
+    return Diagnosis(f"{did}{_failed(ranks)}{_at(stacks.own_line(lost[0].raised_in))}", "rank-desync", _FIX_STEPS)
 
 
 def _backwards(rank: Rank) -> int:
     return max((model.backwards for model in rank.models), default=0)
 
 
-def _absent(ranks: Sequence[Rank]) -> Told | None:
+def _absent(ranks: Sequence[Rank]) -> Diagnosis | None:
     """Ranks that never joined the group that others wait to form."""
     waiting = [rank for rank in ranks if (call := rank.open) and call.op == "init_process_group"]
     if not waiting:
@@ -562,15 +562,15 @@ def _absent(ranks: Sequence[Rank]) -> Told | None:
     if late:
         where = "; ".join(_stands(rank) for rank in late[:_MOST])
         fix = "look at what the late rank does at its line"
-        return Told(f"{head} and have no answer of the others: {where}", "peer-failure", fix)
+        return Diagnosis(f"{head} and have no answer of the others: {where}", "peer-failure", fix)
     if never:
         fix = "start all ranks that WORLD_SIZE counts, or set it to the number that is started"
-        return Told(f"{head}, and {_ranks(never)} did not start here", "launch-config", fix)
+        return Diagnosis(f"{head}, and {_ranks(never)} did not start here", "launch-config", fix)
     fix = "see that all ranks have the same MASTER_ADDR and MASTER_PORT, reach it, and that no other job uses the port"
-    return Told(f"{head}, which is all of them", "network-fabric", fix)
+    return Diagnosis(f"{head}, which is all of them", "network-fabric", fix)
 
 
-def _messages(ranks: Sequence[Rank]) -> Told | None:
+def _messages(ranks: Sequence[Rank]) -> Diagnosis | None:
     """A rank that waits for a message of one that waits itself."""
     by_rank = {rank.rank: rank for rank in ranks}
     for rank in ranks:
@@ -584,11 +584,11 @@ def _messages(ranks: Sequence[Rank]) -> Told | None:
         answer = peer.open
         there = f"waits in {answer.said}{_at(answer.place)}" if answer else f"is{_at(peer.where)}"
         cause = f"rank {rank.rank} waits in {call.op} {verb} rank {peer.rank}{_at(call.place)}, and that rank {there}"
-        return Told(cause, "program-bug", _MEET)
+        return Diagnosis(cause, "program-bug", _MEET)
     return None
 
 
-def _unanswered(ranks: Sequence[Rank]) -> Told | None:
+def _unanswered(ranks: Sequence[Rank]) -> Diagnosis | None:
     """A message that was asked for and never sent: with NCCL the call returns, and what hangs is a later one.
 
     What batch_isend_irecv sends is not counted, so a job that uses it is left alone.
@@ -605,7 +605,7 @@ def _unanswered(ranks: Sequence[Rank]) -> Told | None:
                     f"rank {rank.rank} asked for a message of rank {peer.rank} with {call.op}{_at(call.place)}, and "
                     f"that rank {done} and {_waits(peer)}"
                 )
-                return Told(cause, "program-bug", _MEET)
+                return Diagnosis(cause, "program-bug", _MEET)
     return None
 
 
@@ -616,7 +616,7 @@ def _waits(rank: Rank) -> str:
     return f"waits in {call.said}{_at(call.place)}{last}" if call else f"is{_at(rank.where)}"
 
 
-def _behind(ranks: Sequence[Rank]) -> Told | None:
+def _behind(ranks: Sequence[Rank]) -> Diagnosis | None:
     """Ranks that have not come to a collective, or to a backward pass, that others have reached."""
     by_rank = {rank.rank: rank for rank in ranks}
     for group in _groups(ranks):
@@ -638,7 +638,7 @@ def _behind(ranks: Sequence[Rank]) -> Told | None:
     return None
 
 
-def _late(what: str, came: Sequence[Rank], late: Sequence[Rank]) -> Told:
+def _late(what: str, came: Sequence[Rank], late: Sequence[Rank]) -> Diagnosis:
     where = "; ".join(_stands(rank) for rank in late[:_MOST])
     absent = f"{_ranks([rank.rank for rank in late])} {'has' if len(late) == 1 else 'have'} not come there"
     cause = f"{_ranks([rank.rank for rank in came])} {_wait(came)} in {what}, and {absent}: {where}"
@@ -646,20 +646,20 @@ def _late(what: str, came: Sequence[Rank], late: Sequence[Rank]) -> Told:
         "look at what the rank that has not come does at its line: end it, bound it in time, or let all ranks do it "
         "between the same two collectives"
     )
-    return Told(cause, "peer-failure" if not any(rank.open for rank in late) else "rank-desync", fix)
+    return Diagnosis(cause, "peer-failure" if not any(rank.open for rank in late) else "rank-desync", fix)
 
 
-def _recorded(ranks: Sequence[Rank], found: Sequence[flight.Dump]) -> Told | None:
+def _recorded(ranks: Sequence[Rank], found: Sequence[flight.Dump]) -> Diagnosis | None:
     """What NCCL's flight recorder has that Python does not see."""
     for each in flight.compare(found):
         if each.kind != "not-finished":
             odd = f" ({_ranks(each.odd)} apart)" if each.odd else ""
             cause = f"by NCCL's flight recorder collective {each.seq} of group {each.group} differs between ranks"
-            return Told(f"{cause}: {each.told}{odd}; {_standing(ranks)}", "rank-desync", _FIX_ORDER)
+            return Diagnosis(f"{cause}: {each.told}{odd}; {_standing(ranks)}", "rank-desync", _FIX_ORDER)
     return None
 
 
-def _apart(ranks: Sequence[Rank]) -> Told | None:
+def _apart(ranks: Sequence[Rank]) -> Diagnosis | None:
     """Ranks that wait inside torch where Python sees no collective, and ranks that stand in code of another."""
     came = [rank for rank in ranks if rank.open or (rank.main and "/torch/" in rank.main[-1].file)]
     late = [rank for rank in ranks if rank.main and rank not in came]
@@ -670,7 +670,7 @@ def _apart(ranks: Sequence[Rank]) -> Told | None:
     return _late(f"{what}{_at(call.place if call else came[0].where)}", came, late)
 
 
-def _same(ranks: Sequence[Rank]) -> Told | None:
+def _same(ranks: Sequence[Rank]) -> Diagnosis | None:
     """All ranks in the same collective: what carries it does not."""
     world = max(rank.world for rank in ranks)
     calls = [rank.open for rank in ranks]
@@ -690,13 +690,13 @@ def _same(ranks: Sequence[Rank]) -> Told | None:
     return None
 
 
-def _transport(head: str, backend: str, ranks: Sequence[Rank]) -> Told:
+def _transport(head: str, backend: str, ranks: Sequence[Rank]) -> Diagnosis:
     """What to try where all ranks are together, in the order of how often it is at fault (NCCL user guide,
     troubleshooting: peer-to-peer access behind an IOMMU or ACS within a machine, interfaces and InfiniBand between)."""
     hosts = {rank.host for rank in ranks}
     if "nccl" not in backend:
         fix = "set GLOO_SOCKET_IFNAME to the interface that the machines share, and open its ports between them"
-        return Told(f"{head}, with the same sizes: {backend} does not carry the data", "network-fabric", fix)
+        return Diagnosis(f"{head}, with the same sizes: {backend} does not carry the data", "network-fabric", fix)
     within = "NCCL_P2P_DISABLE=1: if it runs, peer-to-peer access between the GPUs is broken (IOMMU, PCIe ACS, a VM)"
     shared = "NCCL_SHM_DISABLE=1: if it runs, shared memory is (too small a /dev/shm in a container)"
     between = [
@@ -706,7 +706,7 @@ def _transport(head: str, backend: str, ranks: Sequence[Rank]) -> Told:
     tries = [*between, within] if len(hosts) > 1 else [within, shared]
     follow = (*tries, "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,P2P shows the transport that was chosen")
     cause = f"{head}, in the same order with the same sizes: the transport between them carries no data"
-    return Told(cause, "network-fabric", f"try {tries[0]}", follow)
+    return Diagnosis(cause, "network-fabric", f"try {tries[0]}", follow)
 
 
 # -- words

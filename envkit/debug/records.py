@@ -1,4 +1,4 @@
-"""The nouns of `envkit debug`: rungs that were climbed, the fault that was found, and the report of both."""
+"""The nouns of `envkit debug`: the stages of a run, the fault that was found, and the report of both."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from envkit.logs.records import Explanation
 
 
 class Verdict(StrEnum):
-    """``FOUND``: something is wrong and the report says what.  ``CLEAN``: the command succeeded and every rung that
+    """``FOUND``: something is wrong and the report says what.  ``CLEAN``: the command succeeded and every stage that
     should have looked has looked and found nothing.  ``UNDECIDED``: neither."""
 
     FOUND = "found"
@@ -33,7 +33,7 @@ class PythonFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CodeLocation:
     """A place in a kernel: the function that was inlined last, and file and line where the build has line numbers."""
 
     function: str
@@ -73,14 +73,14 @@ class Fault:
     kind: str
     problem: str
     kernel: str
-    place: Place
+    place: CodeLocation
     access: str = ""
     size: int = 0
     address: int | None = None
     thread: tuple[int, int, int] | None = None
     block: tuple[int, int, int] | None = None
     near: Allocation | None = None
-    other: Place | None = None
+    other: CodeLocation | None = None
     python: tuple[PythonFrame, ...] = ()
     host: tuple[str, ...] = ()
     sure: bool = True
@@ -120,14 +120,14 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One rung: whether it ran and why (or why not), how it ended, and what it brought.
+    """One stage: whether it ran and why (or why not), how it ended, and what it brought.
 
     ``exit`` is the command's own, negative for a signal, None where it was ended or not run.  ``ended`` is "exited",
-    "timed-out", "hung", "forks", "not-started" or "" for a rung that did not run.  ``missing`` names a tool that the
-    rung wanted, with ``get`` how to come by it.
+    "timed-out", "hung", "forks", "not-started" or "" for a stage that did not run.  ``missing`` names a tool that the
+    stage wanted, with ``get`` how to come by it.
     """
 
-    rung: str
+    stage: str
     ran: bool
     why: str
     seconds: float = 0.0
@@ -165,7 +165,7 @@ class RankRow:
 
 @dataclass(frozen=True, slots=True)
 class DebugReport:
-    """All that a climb brought; ``cause`` is one sentence with the observed values, empty where none was found.
+    """All that a session brought; ``cause`` is one sentence with the observed values, empty where none was found.
     ``command`` is without what looks like a secret."""
 
     command: tuple[str, ...]

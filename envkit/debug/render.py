@@ -43,7 +43,7 @@ def document(report: DebugReport) -> str:
         "ranks": [_rank(row) for row in report.ranks],
         "steps": [
             {
-                "rung": step.rung,
+                "stage": step.stage,
                 "ran": step.ran,
                 "why": step.why,
                 "seconds": step.seconds,
@@ -164,14 +164,14 @@ def _explanation(told: Explanation) -> dict[str, Any]:
 
 
 def text(report: DebugReport) -> str:
-    """The report for a person: the verdict first, then what was seen, then each rung."""
+    """The report for a person: the verdict first, then what was seen, then each stage."""
     return "".join(f"{visible(redacted_text(line))}\n" for line in _lines(report))
 
 
 def _lines(report: DebugReport) -> Iterator[str]:
     head = {
         Verdict.FOUND: "FOUND",
-        Verdict.CLEAN: "CLEAN: the command succeeded and no rung found a fault",
+        Verdict.CLEAN: "CLEAN: the command succeeded and no stage found a fault",
         Verdict.UNDECIDED: "UNDECIDED",
     }[report.verdict]
     yield head + (f": {report.cause}" if report.cause else "")
@@ -201,15 +201,15 @@ def _lines(report: DebugReport) -> Iterator[str]:
         yield "  from the command's own output:"
         for mark in report.explanation.evidence:
             yield f"    {mark.line.place}: {mark.line.text[:200]}"
-    yield "  rungs:"
+    yield "  stages:"
     for step in report.steps:
         if not step.ran:
-            yield f"    {step.rung}: not run, {step.why}"
+            yield f"    {step.stage}: not run, {step.why}"
             if step.get:
                 yield f"      get it: {step.get}"
             continue
-        ended = f"left with {step.exit}" if step.ended == "exited" else step.ended
-        yield f"    {step.rung}: {ended} in {step.seconds:.1f} s" + (f"; {step.found}" if step.found else "")
+        ended = f"exited with status {step.exit}" if step.ended == "exited" else step.ended
+        yield f"    {step.stage}: {ended} in {step.seconds:.1f} s" + (f"; {step.found}" if step.found else "")
     for line in report.next:
         yield f"  next: {line}"
     yield f"  files: {report.folder} (repro.sh runs it again)"

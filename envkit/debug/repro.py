@@ -29,9 +29,9 @@ def script(
     versions: Mapping[str, str],
     why: str,
 ) -> str:
-    """A POSIX script that runs ``argv`` again as the rung that told the cause ran it.
+    """A POSIX script that runs ``argv`` again as the stage that found the cause ran it.
 
-    ``environ`` is what envkit was started with, ``added`` what the rung put over it.  Values whose names or shapes are
+    ``environ`` is what envkit was started with, ``added`` what the stage put over it.  Values whose names or shapes are
     those of secrets are left out, by name; such words of the command are hidden, and said to be.
     """
     lines = ["#!/bin/sh", f"# {_comment(why)}"]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from envkit.debug.records import Allocation, Fault, Place, PythonFrame
+from envkit.debug.records import Allocation, CodeLocation, Fault, PythonFrame
 
 TOOLS = ("memcheck", "initcheck", "racecheck", "synccheck")
 MOST = 200  # different faults that are kept
@@ -126,11 +126,11 @@ def _blocks(text: str) -> Iterator[tuple[str, list[str]]]:
         yield head, rest
 
 
-def _place(text: str) -> Place | None:
+def _place(text: str) -> CodeLocation | None:
     found = _OLDER.match(text) or _NEWER.match(text)
     if not found:
         return None
-    return Place(found["function"].strip(), found["file"] or "", int(found["line"] or 0))
+    return CodeLocation(found["function"].strip(), found["file"] or "", int(found["line"] or 0))
 
 
 def _fault(head: str, rest: list[str], tool: str) -> Fault | None:

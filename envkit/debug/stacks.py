@@ -68,7 +68,7 @@ def own_line(frames: Sequence[PythonFrame]) -> PythonFrame | None:
 
 
 def waiting(samples: Sequence[Mapping[str, Any]]) -> tuple[Waiting, ...]:
-    """The processes of the keeper's last sample; the last one with native stacks, if any has them."""
+    """The processes of the supervisor's last sample; the last one with native stacks, if any has them."""
     if not samples:
         return ()
     told = []

@@ -1,4 +1,5 @@
-"""What a climb amounts to, in words: the cause in one sentence, its fix, and the explanation of the logs."""
+"""What a run of the stages amounts to, in words: the cause in one sentence, its fix, and the explanation of the
+logs."""
 
 from __future__ import annotations
 
@@ -125,7 +126,7 @@ def deaths(children: Sequence[Child], exit_code: int | None) -> str:
     if own:
         where = f" at {own.place} in {own.function}" if first.stack else f", waited for at {own.place}"
     more = f" and {len(children) - 1} more" if len(children) > 1 else ""
-    went = ", while its parent went on and left with 0" if exit_code == 0 else ""
+    went = ", while its parent went on and exited with status 0" if exit_code == 0 else ""
     return f"process {first.pid}{more} below the command died of {name} ({first.exit}){where}{went}"
 
 

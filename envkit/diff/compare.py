@@ -120,7 +120,7 @@ def specs(old: Spec, new: Spec, facts: Facts) -> tuple[Change, ...]:
     changes: list[Change] = []
     for field in fields(Spec):
         if field.name not in ("path", "name"):
-            changes += _rest(f"wish {field.name}", getattr(old, field.name), getattr(new, field.name), "wish")
+            changes += _rest(f"spec {field.name}", getattr(old, field.name), getattr(new, field.name), "wish")
     before, refused_before = _resolved(old, facts)
     after, refused_after = _resolved(new, facts)
     if before is not None and after is not None:
@@ -137,7 +137,7 @@ def specs(old: Spec, new: Spec, facts: Facts) -> tuple[Change, ...]:
             ("second", refused_after, Weight.BREAKING),
         ):
             if refused:
-                text = f"the {which} wish cannot be met: {refused}"
+                text = f"the {which} spec cannot be met: {refused}"
                 changes.append(Change("wish", text, refused_before, refused_after, weight))
     return together(changes)
 

@@ -53,7 +53,7 @@ def _checks(old: Host, new: Host, facts: Facts) -> Iterator[Change]:
         if now is before:
             continue
         said = result.reason or "; ".join(finding.message for finding in result.findings)
-        worse = now in (Outcome.FAIL, Outcome.UNKNOWN, Outcome.BROKE)
+        worse = now in (Outcome.FAIL, Outcome.UNKNOWN, Outcome.CRASHED)
         weight = Weight.BREAKING if now is Outcome.FAIL else Weight.NOTABLE if worse else Weight.PLAIN
         text = f"{result.check}: {before} there, {now} here{f': {said}' if said else ''}"
         yield Change("check", text, str(before), str(now), weight)

@@ -305,20 +305,20 @@ def _nvidia_variables(cuda: str, facts: Facts) -> Mapping[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Never:
+class _UnknownTag:
     """That a tag was never published, by whose list, and the likest that were."""
 
     via: str
     near: tuple[str, ...]
 
 
-def _published(base: Base, seen: Observed[bool] | _Never) -> Base:
-    if isinstance(seen, _Never):
+def _published(base: Base, seen: Observed[bool] | _UnknownTag) -> Base:
+    if isinstance(seen, _UnknownTag):
         return replace(base, exists=Observed.of(False, seen.via), near_tags=seen.near)
     return replace(base, exists=seen)
 
 
-def _exists(tag: str, cuda: str, row: ImageTag | None, facts: Facts) -> Observed[bool] | _Never:
+def _exists(tag: str, cuda: str, row: ImageTag | None, facts: Facts) -> Observed[bool] | _UnknownTag:
     """Whether a tag of nvidia/cuda was ever published; that it was not is said only where the lists are complete."""
     if row is not None:
         return Observed.of(True, _fact(row))
@@ -342,10 +342,10 @@ def _exists(tag: str, cuda: str, row: ImageTag | None, facts: Facts) -> Observed
     return _never(tag, frozenset[str]().union(*(lists[known] for known in listed or [min(newer, key=Cuda)])))
 
 
-def _never(tag: str, tags: frozenset[str]) -> _Never:
+def _never(tag: str, tags: frozenset[str]) -> _UnknownTag:
     near = difflib.get_close_matches(tag, sorted(tags), 3, 0.6)
     listed = "NVIDIA's list of tags does not have it"
-    return _Never(listed, tuple(near))
+    return _UnknownTag(listed, tuple(near))
 
 
 # ---------------------------------------------------------------- pytorch/pytorch
@@ -406,7 +406,7 @@ def _beside(base: Base, torch: str, flavor: str, facts: Facts) -> Base:
     return replace(base, python=_said(python, why, via), os=_said(system, why, via), compiler=compiler, nvcc=nvcc)
 
 
-def _pytorch_exists(tag: str, torch: str, cuda: str, cudnn: str, facts: Facts) -> Observed[bool] | _Never:
+def _pytorch_exists(tag: str, torch: str, cuda: str, cudnn: str, facts: Facts) -> Observed[bool] | _UnknownTag:
     """Whether a tag of pytorch/pytorch was ever published.
 
     The images pack the wheels of a release, one image for a CUDA that it was built for ("A.B"), with the major of the
@@ -433,7 +433,7 @@ def _pytorch_exists(tag: str, torch: str, cuda: str, cudnn: str, facts: Facts) -
         if build.cudnn is not None and build.published
     ]
     via = f"the builds of torch {torch} [{builds[0].source}]"
-    return _Never(via, tuple(made[:4]))
+    return _UnknownTag(via, tuple(made[:4]))
 
 
 # ---------------------------------------------------------------- NVIDIA's other images

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from envkit.dockerfile import options, requirements
 from envkit.dockerfile.files import Files, FileText
 from envkit.dockerfile.nodes import Node, documents
-from envkit.dockerfile.options import Given
+from envkit.dockerfile.options import ParsedOptions
 from envkit.dockerfile.system import UNKNOWN_WORD
 from envkit.model import Span
 from envkit.subjects.dockerfile import Command, Install, Removal, Unread, Word
@@ -142,7 +142,7 @@ def _artifact(url: str) -> Spec | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Into:
+class _InstallTarget:
     """Where the packages of one command go and come from."""
 
     target: str
@@ -195,7 +195,7 @@ def configured(command: Command, channels: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _target(given: Given, command: Command, name: str = "") -> str:
+def _target(given: ParsedOptions, command: Command, name: str = "") -> str:
     """ "conda:NAME" or "conda:/prefix"; "conda:" is the environment that is active, or the base one."""
     prefix, asked = given.last("--prefix"), given.last("--name")
     if prefix is not None:
@@ -212,14 +212,14 @@ def _place(path: str, command: Command) -> str:
     return posixpath.normpath(posixpath.join(command.cwd, path))
 
 
-def _channels(given: Given, command: Command, known: Sequence[str]) -> tuple[str, ...]:
+def _channels(given: ParsedOptions, command: Command, known: Sequence[str]) -> tuple[str, ...]:
     found = [part for word in given.every("--channel") for part in word.text.split(",") if part]
     if "--override-channels" not in given.names():
         found += [*known, *(part for part in command.env.get("CONDA_CHANNELS", "").split(",") if part)]
     return tuple(dict.fromkeys(found))
 
 
-def _kept(given: Given, command: Command) -> frozenset[str]:
+def _kept(given: ParsedOptions, command: Command) -> frozenset[str]:
     """The options by name, and CONDA_OVERRIDE_CUDA with its value: it decides whether a build with CUDA is taken."""
     names = {name for name in given.names() if name.startswith("--")} - _NO_OPTIONS
     cuda = command.env.get("CONDA_OVERRIDE_CUDA")
@@ -291,7 +291,7 @@ def _packages(
     kept = _kept(given, command)
     if verb in ("update", "upgrade"):
         kept |= {"--upgrade"}
-    into = _Into(_target(given, command), _channels(given, command, channels), kept, command.sure)
+    into = _InstallTarget(_target(given, command), _channels(given, command, channels), kept, command.sure)
     if verb in ("remove", "uninstall"):
         for word in given.rest:
             wanted = spec(word.text)
@@ -314,7 +314,7 @@ def _packages(
 
 
 def _word(
-    word: Word, command: Command, given: Given, into: _Into, files: Files, *, named: bool
+    word: Word, command: Command, given: ParsedOptions, into: _InstallTarget, files: Files, *, named: bool
 ) -> Iterator[Install | Removal | Unread]:
     text = word.text
     if text.endswith((".conda", ".tar.bz2")):
@@ -338,7 +338,7 @@ def _word(
 
 
 def _file(
-    word: Word, command: Command, given: Given, into: _Into, files: Files, *, named: bool
+    word: Word, command: Command, given: ParsedOptions, into: _InstallTarget, files: Files, *, named: bool
 ) -> Iterator[Install | Removal | Unread]:
     """A file of packages: YAML, an explicit list of artifacts, a lock, or specifications line by line.
 
@@ -359,7 +359,7 @@ def _file(
         yield from _lines(found, into)
 
 
-def _lines(file: FileText, into: _Into) -> Iterator[Install | Unread]:
+def _lines(file: FileText, into: _InstallTarget) -> Iterator[Install | Unread]:
     """``conda list --export`` or ``--explicit``, or specifications by hand."""
     for number, line in enumerate(file.text.splitlines()[:MOST], 1):
         text = line.strip()
@@ -386,7 +386,9 @@ def _env(
     given = options.read(words, _WITH_FILE)
     if not given.rest or given.rest[0].text not in ("create", "update") or "--dry-run" in given.names():
         return
-    into = _Into(_target(given, command), _channels(given, command, channels), _kept(given, command), command.sure)
+    into = _InstallTarget(
+        _target(given, command), _channels(given, command, channels), _kept(given, command), command.sure
+    )
     named = given.every("--file") or [word for word in given.rest[1:] if _is_file(word.text)]
     for word in named or [replace(command.words[0], text="environment.yml", sure=True)]:
         yield from _file(word, command, given, into, files, named=True)
@@ -398,7 +400,7 @@ def _env(
 def environment(
     file: FileText,
     files: Files,
-    into: _Into | None = None,
+    into: _InstallTarget | None = None,
     *,
     cwd: str = "",
     folder: str = "",
@@ -410,7 +412,7 @@ def environment(
     ``folder`` is where the file lies as the command names it: what its pip list includes is relative to that.
     ``named`` lets the file's own name or prefix decide the target.
     """
-    into = into or _Into("conda:", (), frozenset(), True)
+    into = into or _InstallTarget("conda:", (), frozenset(), True)
     start = Span(file.path, 1)
     roots = documents(file.text, file.path, MOST)
     if isinstance(roots, str) or not roots:
@@ -441,7 +443,7 @@ def environment(
             yield from _dependency(file, node, into)
 
 
-def _dependency(file: FileText, node: Node, into: _Into) -> Iterator[Install | Unread]:
+def _dependency(file: FileText, node: Node, into: _InstallTarget) -> Iterator[Install | Unread]:
     if not node.text.strip():
         return
     artifact = _artifact(node.text) if "://" in node.text else None
@@ -453,7 +455,7 @@ def _dependency(file: FileText, node: Node, into: _Into) -> Iterator[Install | U
 
 
 def _pip(
-    file: FileText, node: Node, files: Files, into: _Into, cwd: str, folder: str, env: Mapping[str, str]
+    file: FileText, node: Node, files: Files, into: _InstallTarget, cwd: str, folder: str, env: Mapping[str, str]
 ) -> Iterator[Install | Unread]:
     """The pip list as the requirements file that conda makes of it, each entry on its line and column of ``file``."""
     lines: list[str] = []
@@ -464,7 +466,7 @@ def _pip(
             continue
         lines += [""] * (line - len(lines))
         lines.append(" " * min(column, 200) + item.text)
-    asked = requirements.Asked()
+    asked = requirements.RequestedPackages()
     within = (posixpath.join(folder, posixpath.basename(file.path)),) if folder else ()
     requirements.add_text(asked, "\n".join(lines), file.path, files, cwd, env, within=within)
     yield from asked.unread

@@ -29,7 +29,7 @@ from envkit.subjects.dockerfile import (
     Removal,
     Setting,
     Stage,
-    Started,
+    StartCommand,
     Step,
     Torch,
     Unread,
@@ -47,7 +47,7 @@ MOST_INSTALLS = 40_000  # packages that all commands together ask for
 _VOLUME = 4_000_000  # characters of all values of variables together
 
 
-class Beyond(Exception):
+class TooLarge(Exception):
     """A Dockerfile is larger than any that somebody builds; the text is a clause that says in what."""
 
 
@@ -127,7 +127,7 @@ def read(
     ``context`` is the build context.  ``known`` are bases that a configuration describes, by reference.  ``gpus`` and
     ``driver`` are what the user says the image must run on.  A text without a stage gives a Dockerfile without stages.
 
-    Raises Beyond for a text that is larger than any Dockerfile.
+    Raises TooLarge for a text that is larger than any Dockerfile.
     """
     return _Reader(parse(text, path), text, path, facts, context or NoContext(), known or {}).result(gpus, driver)
 
@@ -153,13 +153,13 @@ class _Reader:
         self.known_env: tuple[Env, dict[str, str]] = ({}, {})
         for problem in parsed.problems:
             if problem.too_long:
-                raise Beyond(
+                raise TooLarge(
                     f"line {problem.span.line} is longer than {LONGEST_LINE:,} bytes, where BuildKit stops reading"
                 )
         if sum(map(_size, parsed.instructions)) > LARGEST:
-            raise Beyond(f"its instructions are larger than {LARGEST // 1024} KiB, which those of no Dockerfile are")
+            raise TooLarge(f"its instructions are larger than {LARGEST // 1024} KiB, which those of no Dockerfile are")
         if len(parsed.instructions) > MOST:
-            raise Beyond(f"it has more than {MOST} instructions, which no Dockerfile has")
+            raise TooLarge(f"it has more than {MOST} instructions, which no Dockerfile has")
         for instruction in parsed.instructions:
             self._take(instruction)
         self._close()
@@ -183,9 +183,9 @@ class _Reader:
         self.variables.add(name)
         self.volume -= len(value or "")
         if len(self.variables) > MOST_VARIABLES:
-            raise Beyond(f"it sets more than {MOST_VARIABLES} variables, which no Dockerfile does")
+            raise TooLarge(f"it sets more than {MOST_VARIABLES} variables, which no Dockerfile does")
         if self.volume < 0:
-            raise Beyond(f"its variables hold more than {_VOLUME // 1_000_000} million characters")
+            raise TooLarge(f"its variables hold more than {_VOLUME // 1_000_000} million characters")
 
     def _known(self, seen: Env) -> dict[str, str]:
         """The variables whose value is known; the same mapping for steps that see the same."""
@@ -452,7 +452,7 @@ class _Reader:
                 state.pythons.add(item)
             self.asked += len(asked)
             if self.asked > MOST_INSTALLS:
-                raise Beyond(f"it asks for more than {MOST_INSTALLS:,} packages, which no Dockerfile does")
+                raise TooLarge(f"it asks for more than {MOST_INSTALLS:,} packages, which no Dockerfile does")
             placed = [self._placed(_source(item, state.tree), command, state, active) for item in asked]
             self._took(placed, state)
             installs.extend(placed)
@@ -553,7 +553,7 @@ class _Reader:
                         wanted.append(self.names[source[1].lower()])
         return found
 
-    def _started(self, lineage: tuple[int, ...], state: _State) -> Started | None:
+    def _started(self, lineage: tuple[int, ...], state: _State) -> StartCommand | None:
         entry: tuple[Command, ...] = ()
         command: tuple[Command, ...] = ()
         for index in lineage:
@@ -566,13 +566,13 @@ class _Reader:
             program = each.program
             if program.startswith("python") or program in ("pip", "pip3"):
                 found = state.pythons.look(each.words[0].text, state.seen(), each.cwd, _shell_environment(state))
-                return Started(each, found.version, found.prefix)
+                return StartCommand(each, found.version, found.prefix)
             inner = _inside(each)
             if inner is not None:
                 found_at = Python(
                     state.pythons.prefixes.get(state.pythons.environment(inner), ""), state.pythons.environment(inner)
                 )
-                return Started(each, found_at.version, found_at.prefix)
+                return StartCommand(each, found_at.version, found_at.prefix)
         return None
 
     def _fields(self, draft: Dockerfile, state: _State) -> Dockerfile:

@@ -53,7 +53,7 @@ def grammar(program: str) -> Grammar:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class ParsedOptions:
     """What a command line gave: options in order with their values, and the other words."""
 
     options: tuple[tuple[str, Word | None], ...]
@@ -83,7 +83,7 @@ def names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-def read(words: Sequence[Word], grammar: Grammar, *, inner: bool = False) -> Given:
+def read(words: Sequence[Word], grammar: Grammar, *, inner: bool = False) -> ParsedOptions:
     """Sorts words into options and the rest; with ``inner`` the first other word begins a command of its own,
     and all from there on is the rest.
     """
@@ -125,7 +125,7 @@ def read(words: Sequence[Word], grammar: Grammar, *, inner: bool = False) -> Giv
                     at += 1
                 break
             options.append((name, None))
-    return Given(tuple(options), tuple(rest))
+    return ParsedOptions(tuple(options), tuple(rest))
 
 
 def _usual(name: str, grammar: Grammar) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from envkit.dockerfile import options, project, requirements
 from envkit.dockerfile.files import Files
-from envkit.dockerfile.requirements import Asked, Requirement
+from envkit.dockerfile.requirements import RequestedPackages, Requirement
 from envkit.subjects.dockerfile import Command, Install, Removal, Unread, Word
 
 GRAMMAR = options.grammar("pip")
@@ -102,7 +102,7 @@ def _pip(command: Command, target: str, words: tuple[Word, ...], files: Files) -
         yield from _uninstall(command, given, target, files)
     if verb != "install" or given.names() & {"--dry-run", "--help", "-h"}:
         return
-    asked = Asked()
+    asked = RequestedPackages()
     configure(asked, command.env)
     _apply(asked, given)
     for word in command_words(given.rest[1:]):
@@ -115,8 +115,8 @@ def _pip(command: Command, target: str, words: tuple[Word, ...], files: Files) -
     yield from finish(asked, command, target, files, "pip")
 
 
-def _uninstall(command: Command, given: options.Given, target: str, files: Files) -> Iterator[Removal | Unread]:
-    asked = Asked()
+def _uninstall(command: Command, given: options.ParsedOptions, target: str, files: Files) -> Iterator[Removal | Unread]:
+    asked = RequestedPackages()
     for word in given.rest[1:]:
         add_word(asked, word)
     for word in given.every("--requirement"):
@@ -132,7 +132,7 @@ def command_words(words: tuple[Word, ...]) -> Iterator[Word]:
     return (word for word in words if word.text.strip())
 
 
-def add_word(asked: Asked, word: Word, *, editable: bool = False) -> None:
+def add_word(asked: RequestedPackages, word: Word, *, editable: bool = False) -> None:
     """Adds the requirement that a word of the command line is, or says that it could not be read."""
     text = word.text
     found = requirements.requirement(text, word.span, editable=editable)
@@ -145,7 +145,7 @@ def add_word(asked: Asked, word: Word, *, editable: bool = False) -> None:
         asked.unread.append(Unread(text, "its value is not known before the build", word.span))
 
 
-def configure(asked: Asked, env: Mapping[str, str]) -> None:
+def configure(asked: RequestedPackages, env: Mapping[str, str]) -> None:
     """Applies pip's PIP_ variables; empty ones count as not set, lists are split at blanks."""
     for name, value in env.items():
         if not name.startswith("PIP_") or not value.strip():
@@ -185,7 +185,7 @@ def configured(command: Command) -> Mapping[str, str]:
     return {"PIP_" + key.upper().replace("-", "_"): rest[3].text}
 
 
-def _apply(asked: Asked, given: options.Given) -> None:
+def _apply(asked: RequestedPackages, given: options.ParsedOptions) -> None:
     index = given.last("--index-url")
     if index:
         asked.index = requirements.address(index.text)
@@ -195,7 +195,7 @@ def _apply(asked: Asked, given: options.Given) -> None:
     asked.options |= {f"{name}={word.text}" for name in _TELLING for word in given.every(name)}
 
 
-def _files(asked: Asked, command: Command, given: options.Given, files: Files) -> None:
+def _files(asked: RequestedPackages, command: Command, given: options.ParsedOptions, files: Files) -> None:
     """The requirements and constraints files of the options and of PIP_REQUIREMENT, PIP_CONSTRAINT."""
     named = [(word.text, word, False) for word in given.every("--requirement")]
     named += [(word.text, word, True) for word in given.every("--constraint")]
@@ -204,7 +204,7 @@ def _files(asked: Asked, command: Command, given: options.Given, files: Files) -
     add_files(asked, command, named, files)
 
 
-def add_files(asked: Asked, command: Command, named: list[tuple[str, Word, bool]], files: Files) -> None:
+def add_files(asked: RequestedPackages, command: Command, named: list[tuple[str, Word, bool]], files: Files) -> None:
     """Reads requirements files (and constraints, where the flag says so) into what is asked for."""
     for path, word, pins in named:
         if path in ("-", "/dev/stdin"):
@@ -230,7 +230,13 @@ def machine_of(env: Mapping[str, str]) -> str:
 
 
 def finish(
-    asked: Asked, command: Command, target: str, files: Files, manager: str, python: str = "", requires: str = ""
+    asked: RequestedPackages,
+    command: Command,
+    target: str,
+    files: Files,
+    manager: str,
+    python: str = "",
+    requires: str = "",
 ) -> Iterator[Install | Unread]:
     """What is asked for as installs: markers decided, paths made absolute, projects of the context opened.
 
@@ -293,7 +299,7 @@ def _pipx(command: Command) -> Iterator[Install | Unread]:
     if not given.rest or given.rest[0].text not in ("install", "inject", "upgrade"):
         return
     verb, words = given.rest[0].text, given.rest[1:]
-    asked = Asked()
+    asked = RequestedPackages()
     index = given.last("--index-url")
     asked.index = requirements.address(index.text) if index else ""
     for word in words[1:] if verb == "inject" else words:
@@ -307,7 +313,7 @@ def _pipx(command: Command) -> Iterator[Install | Unread]:
 def _pip_sync(command: Command, files: Files) -> Iterator[Install | Unread]:
     """pip-tools: installs exactly what compiled requirements files name."""
     given = options.read(command.words[1:], GRAMMAR)
-    asked = Asked()
+    asked = RequestedPackages()
     configure(asked, command.env)
     _apply(asked, given)
     named = list(given.rest) or (
@@ -336,7 +342,7 @@ def _python(command: Command, files: Files) -> Iterator[Install | Unread]:
     script, verbs = command.words[at], [word.text for word in command.words[at + 1 :]]
     file = script.text.rsplit("/", 1)[-1]
     if file == "get-pip.py":
-        asked = Asked()
+        asked = RequestedPackages()
         for word in command.words[at + 1 :]:
             if not word.text.startswith("-"):
                 add_word(asked, word)
@@ -356,7 +362,9 @@ def _python(command: Command, files: Files) -> Iterator[Install | Unread]:
     if isinstance(found, Unread):
         yield found
         return
-    asked = Asked(requirements=list(project.needed(replace(found, sources={}), frozenset())), unread=list(found.unread))
+    asked = RequestedPackages(
+        requirements=list(project.needed(replace(found, sources={}), frozenset())), unread=list(found.unread)
+    )
     yield from finish(asked, command, first + " -m pip", files, "pip")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from envkit.dockerfile import locks, options, pip, project, requirements, uv
 from envkit.dockerfile.files import Files, FileText
 from envkit.dockerfile.project import Project, table, texts
-from envkit.dockerfile.requirements import Asked, Requirement, address, canonical, holds
+from envkit.dockerfile.requirements import RequestedPackages, Requirement, address, canonical, holds
 from envkit.subjects.dockerfile import Command, Install, Removal, Unread
 
 _POETRY = options.grammar("poetry")
@@ -38,7 +38,7 @@ def read(command: Command, files: Files) -> Iterator[Install | Removal | Unread]
         yield from _run(command, rest, files)
         return
     inner = options.read(rest, _POETRY)
-    given = options.Given((*outer.options, *inner.options), inner.rest)
+    given = options.ParsedOptions((*outer.options, *inner.options), inner.rest)
     yield from _poetry(command, verb, given, files)
 
 
@@ -87,7 +87,9 @@ def configured(command: Command) -> Mapping[str, str]:
     return {"POETRY_" + re.sub(r"[.-]", "_", rest[1].text).upper(): rest[2].text}
 
 
-def _poetry(command: Command, verb: str, given: options.Given, files: Files) -> Iterator[Install | Removal | Unread]:
+def _poetry(
+    command: Command, verb: str, given: options.ParsedOptions, files: Files
+) -> Iterator[Install | Removal | Unread]:
     target = _target(command.env, command.cwd)
     if "--dry-run" in given.names() or "--help" in given.names():
         return
@@ -102,12 +104,14 @@ def _poetry(command: Command, verb: str, given: options.Given, files: Files) -> 
         yield from _poetry_install(command, given, files, target)
 
 
-def _list(given: options.Given, name: str) -> list[str]:
+def _list(given: options.ParsedOptions, name: str) -> list[str]:
     """The values of an option that takes lists, split at commas and blanks."""
     return [canonical(one) for word in given.every(name) for one in re.split(r"[,\s]+", word.text) if one]
 
 
-def _poetry_install(command: Command, given: options.Given, files: Files, target: str) -> Iterator[Install | Unread]:
+def _poetry_install(
+    command: Command, given: options.ParsedOptions, files: Files, target: str
+) -> Iterator[Install | Unread]:
     named = given.last("--project")
     directory = named.text if named else ""
     span, names = command.words[0].span, given.names()
@@ -131,7 +135,7 @@ def _poetry_install(command: Command, given: options.Given, files: Files, target
     extras = frozenset(_list(given, "--extras"))
     if "--all-extras" in names and told:
         extras = frozenset(told.optional)
-    asked = Asked(
+    asked = RequestedPackages(
         index=told.index if told else "",
         extra_indexes=list(told.extra_indexes) if told else [],
         options={"--no-cache-dir" if name == "--no-cache" else name for name in names},
@@ -163,7 +167,7 @@ def _poetry_install(command: Command, given: options.Given, files: Files, target
         yield Install("poetry", found.name or ".", span, url=place, editable=True, target=target, sure=command.sure)
 
 
-def _groups(given: options.Given, told: Project | None) -> tuple[bool, list[str]]:
+def _groups(given: options.ParsedOptions, told: Project | None) -> tuple[bool, list[str]]:
     """Whether the project's own dependencies are wanted, and the groups beside them."""
     names = given.names()
     if "--only-root" in names:

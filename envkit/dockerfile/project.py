@@ -13,7 +13,16 @@ from typing import Any
 
 from envkit.dockerfile.files import Files, FileText
 from envkit.dockerfile.files import toml as toml_of
-from envkit.dockerfile.requirements import Asked, Requirement, address, canonical, follow, holds, pin, requirement
+from envkit.dockerfile.requirements import (
+    RequestedPackages,
+    Requirement,
+    address,
+    canonical,
+    follow,
+    holds,
+    pin,
+    requirement,
+)
 from envkit.model import Span
 from envkit.subjects.dockerfile import Unread
 
@@ -178,13 +187,13 @@ def _pyproject(data: dict[str, Any], places: Places, directory: str, cwd: str, f
     }
     dynamic = table(data, "tool", "setuptools", "dynamic")
     if not dependencies and "dependencies" in dynamic:
-        asked = Asked()
+        asked = RequestedPackages()
         for one in texts(table(dynamic, "dependencies").get("file")):
             follow(asked, posixpath.join(directory, one), places.find(one), files, cwd, {})
         dependencies = tuple(asked.requirements)
         unread += asked.unread
     for extra, body in table(dynamic, "optional-dependencies").items():
-        asked = Asked()
+        asked = RequestedPackages()
         for one in texts(table(body).get("file")):
             follow(asked, posixpath.join(directory, one), places.find(one), files, cwd, {})
         optional[canonical(extra)] = tuple(asked.requirements)
@@ -492,7 +501,7 @@ def _setup_py(file: FileText, directory: str, cwd: str, files: Files) -> Project
         lists = {text for text in constants if re.fullmatch(r"[\w./-]*requirements[\w./-]*\.(txt|in)", text)}
         if len(lists) == 1:
             # It computes the list, out of the only requirements file that it names.
-            asked = Asked()
+            asked = RequestedPackages()
             follow(asked, posixpath.join(directory, lists.pop()), at, files, cwd, {})
             dependencies, unread = tuple(asked.requirements), asked.unread
         else:

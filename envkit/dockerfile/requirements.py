@@ -509,7 +509,7 @@ def _clause(operator: str, wanted: str, python: str) -> bool | None:
 
 
 @dataclass(slots=True)
-class Asked:
+class RequestedPackages:
     """What one command's words and the files they name ask for.  ``indexes`` are in the order pip asks them."""
 
     requirements: list[Requirement] = field(default_factory=list)
@@ -523,7 +523,7 @@ class Asked:
 
 
 def follow(
-    asked: Asked,
+    asked: RequestedPackages,
     path: str,
     span: Span,
     files: Files,
@@ -554,7 +554,7 @@ def follow(
 
 
 def add_text(
-    asked: Asked,
+    asked: RequestedPackages,
     text: str,
     path: str,
     files: Files,
@@ -585,7 +585,7 @@ def add_text(
             pins = constraint or line.name == "--constraint"
             follow(asked, inner, line.span, files, cwd, env, constraint=pins, within=within)
         elif line.name == "--index-url":
-            # pip starts its list of indexes anew here, also those of the command line.
+            # pip starts its list of indexes again here, also those of the command line.
             asked.index, asked.extra_indexes = address(line.value), []
         elif line.name == "--extra-index-url":
             asked.extra_indexes.append(line.value)
@@ -596,7 +596,7 @@ def add_text(
 
 
 def install(
-    wanted: Requirement, asked: Asked, manager: str, target: str, *, sure: bool, constraint: bool = False
+    wanted: Requirement, asked: RequestedPackages, manager: str, target: str, *, sure: bool, constraint: bool = False
 ) -> Install:
     """A requirement as what its command does."""
     return Install(

@@ -22,12 +22,12 @@ from envkit.dockerfile.shell_tree import (
     Condition,
     For,
     Function,
+    HasPositions,
     HereText,
     If,
     Loop,
     Node,
     Pipeline,
-    Placed,
     Seq,
     Simple,
     Source,
@@ -434,7 +434,7 @@ def _plain(item: Token | str) -> str:
 
 
 def commands(
-    script: Placed,
+    script: HasPositions,
     env: Mapping[str, str | None],
     cwd: str = "",
     *,

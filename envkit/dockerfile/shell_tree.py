@@ -10,7 +10,7 @@ from typing import Protocol
 from envkit.model import Span
 
 
-class Placed(Protocol):
+class HasPositions(Protocol):
     """A text that knows where its characters stand in a file (``parse.Text``)."""
 
     @property
@@ -32,7 +32,7 @@ class HereText(Protocol):
         ...
 
     @property
-    def content(self) -> Placed:
+    def content(self) -> HasPositions:
         """Its lines."""
         ...
 
@@ -56,7 +56,7 @@ class Source:
 
     __slots__ = ("_at", "_pieces", "opaque", "text", "value")
 
-    def __init__(self, value: str, text: Placed, pieces: Sequence[Piece] = ()) -> None:
+    def __init__(self, value: str, text: HasPositions, pieces: Sequence[Piece] = ()) -> None:
         self.value = value
         self.text = text
         self._pieces = pieces

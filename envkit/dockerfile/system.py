@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from envkit.dockerfile import options
 from envkit.dockerfile.files import Files
-from envkit.dockerfile.options import Given, Grammar
+from envkit.dockerfile.options import Grammar, ParsedOptions
 from envkit.model import Span
 from envkit.subjects.dockerfile import Command, Install, Removal, Unread, Word
 
@@ -59,15 +59,15 @@ _MAKE_OPTIONS = _letters("Cf", "--directory", "--file")
 _LN_OPTIONS = _letters("tS", "--target-directory", "--suffix")
 
 
-def _has(given: Given, *names: str) -> bool:
+def _has(given: ParsedOptions, *names: str) -> bool:
     return not given.names().isdisjoint(names)
 
 
-def _values(given: Given, *names: str) -> tuple[str, ...]:
+def _values(given: ParsedOptions, *names: str) -> tuple[str, ...]:
     return tuple(value.text for name, value in given.options if name in names and value is not None)
 
 
-def _value(given: Given, *names: str) -> str:
+def _value(given: ParsedOptions, *names: str) -> str:
     """The value given last, "" without one."""
     return (_values(given, *names) or ("",))[-1]
 
@@ -235,7 +235,7 @@ _DEB = re.compile(r"^([a-z0-9][a-z0-9+.\-]*)_(?:(\d[^_]*|[^_]*[$`][^_]*)_)?(?:[a
 _LOCAL_CUDA = re.compile(r"\+?(cuda\d+(?:\.\d+)?)")
 
 
-def _kept(given: Given) -> frozenset[str]:
+def _kept(given: ParsedOptions) -> frozenset[str]:
     return frozenset(name for name in given.names() if name.startswith("--"))
 
 

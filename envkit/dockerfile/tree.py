@@ -142,7 +142,7 @@ class Tree:
         elif command.program in ("cp", "mv"):
             self._moved(command)
         elif command.program == "uv" and words[:1] == ("lock",) and not {"--check", "--dry-run"} & set(words):
-            self.events.append((absolute("uv.lock", command.cwd), "the build makes it anew"))
+            self.events.append((absolute("uv.lock", command.cwd), "the build makes it again"))
         elif command.program in ("uv", "poetry", "pdm", "pip-compile"):
             name = _option(words, "-o", "--output", "--output-file")  # of an export or a compilation
             if name:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from envkit.dockerfile import locks, options, pip, project, requirements
 from envkit.dockerfile.files import NOWHERE, Files, FileText
 from envkit.dockerfile.project import Project, table, tables, texts
-from envkit.dockerfile.requirements import Asked, address, holds
+from envkit.dockerfile.requirements import RequestedPackages, address, holds
 from envkit.model import Span
 from envkit.subjects.dockerfile import Command, Install, Removal, Unread, Word
 
@@ -72,11 +72,11 @@ def read(command: Command, files: Files) -> Iterator[Install | Removal | Unread]
         yield Unread("uv tool", TOOL, command.span, system=True)
 
 
-def _both(outer: options.Given, inner: options.Given) -> options.Given:
-    return options.Given((*outer.options, *inner.options), inner.rest)
+def _both(outer: options.ParsedOptions, inner: options.ParsedOptions) -> options.ParsedOptions:
+    return options.ParsedOptions((*outer.options, *inner.options), inner.rest)
 
 
-def _moved(command: Command, given: options.Given) -> Command:
+def _moved(command: Command, given: options.ParsedOptions) -> Command:
     """The command in the directory that ``--directory`` moves it to."""
     moved = given.last("--directory")
     if not moved:
@@ -91,9 +91,9 @@ def _join(cwd: str, path: str) -> str:
 # ---- indexes
 
 
-def _asked(command: Command, given: options.Given, found: Project | None) -> Asked:
+def _asked(command: Command, given: options.ParsedOptions, found: Project | None) -> RequestedPackages:
     """The indexes and options in force: of the command line, the variables and the project, in uv's order."""
-    asked, env = Asked(), command.env
+    asked, env = RequestedPackages(), command.env
     default = given.last("--default-index") or given.last("--index-url")
     told = default.text if default else env.get("UV_DEFAULT_INDEX") or env.get("UV_INDEX_URL") or ""
     asked.index = address(_url(told)) if told else found.index if found else ""
@@ -127,7 +127,7 @@ def _url(text: str) -> str:
     return _NAMED_INDEX.sub("", text.strip())
 
 
-def _backend(asked: Asked) -> None:
+def _backend(asked: RequestedPackages) -> None:
     """``--torch-backend=cuNNN`` ties PyTorch's packages to that index; ``auto`` asks the machine, which no text can."""
     backend = next((one.partition("=")[2] for one in asked.options if one.startswith("--torch-backend=")), "")
     if not requirements.build_of(backend) or "$" in backend:
@@ -141,7 +141,7 @@ def _backend(asked: Asked) -> None:
 
 
 def _pip(
-    command: Command, outer: options.Given, words: tuple[Word, ...], files: Files
+    command: Command, outer: options.ParsedOptions, words: tuple[Word, ...], files: Files
 ) -> Iterator[Install | Removal | Unread]:
     given = _both(outer, options.read(words, GRAMMAR))
     if not given.rest or "--dry-run" in given.names():
@@ -186,7 +186,7 @@ def _pip(
 
 
 def _project_file(
-    asked: Asked,
+    asked: RequestedPackages,
     path: str,
     word: Word,
     extras: frozenset[str],
@@ -203,7 +203,7 @@ def _project_file(
     asked.unread += found.unread
 
 
-def _pip_target(command: Command, given: options.Given, asked: Asked) -> tuple[str, str]:
+def _pip_target(command: Command, given: options.ParsedOptions, asked: RequestedPackages) -> tuple[str, str]:
     """The environment of ``uv pip``, and its Python as far as the words name it."""
     chosen = given.last("--python")
     told = chosen.text if chosen else command.env.get("UV_PYTHON", "")
@@ -225,7 +225,7 @@ def _version(text: str) -> str:
 # ---- projects
 
 
-def _environment(command: Command, directory: str, given: options.Given) -> str:
+def _environment(command: Command, directory: str, given: options.ParsedOptions) -> str:
     """The environment that uv synchronises for the project in ``directory``."""
     place = _join(command.cwd, directory) if directory else command.cwd
     active = command.env.get("VIRTUAL_ENV")
@@ -235,7 +235,9 @@ def _environment(command: Command, directory: str, given: options.Given) -> str:
     return "uv:" + (folder if folder.startswith("/") else "VENV")
 
 
-def _chosen_python(command: Command, given: options.Given, directory: str, files: Files) -> tuple[str, Install | None]:
+def _chosen_python(
+    command: Command, given: options.ParsedOptions, directory: str, files: Files
+) -> tuple[str, Install | None]:
     """The Python that is asked for, by an option, a variable or the project's .python-version."""
     target = _environment(command, directory, given)
     chosen = given.last("--python")
@@ -264,7 +266,7 @@ def only_python(specifier: str) -> str:
     return fits[0] if specifier and len(fits) == 1 else ""
 
 
-def _sync(command: Command, given: options.Given, files: Files) -> Iterator[Install | Unread]:
+def _sync(command: Command, given: options.ParsedOptions, files: Files) -> Iterator[Install | Unread]:
     command = _moved(command, given)
     named = given.last("--project")
     directory = named.text if named else command.env.get("UV_PROJECT", "")
@@ -326,13 +328,13 @@ def _sync(command: Command, given: options.Given, files: Files) -> Iterator[Inst
         )
 
 
-def _package_name(given: options.Given, found: Project | None) -> str:
+def _package_name(given: options.ParsedOptions, found: Project | None) -> str:
     """The package of a workspace that is synchronised: the project's own where no option names one."""
     package = given.last("--package")
     return requirements.canonical(package.text) if package else found.name if found else ""
 
 
-def _extras(given: options.Given, found: Project | None) -> frozenset[str]:
+def _extras(given: options.ParsedOptions, found: Project | None) -> frozenset[str]:
     """The extras that are wanted; "*" for all of a project whose file is not known."""
     extras = frozenset(requirements.canonical(word.text) for word in given.every("--extra"))
     if "--all-extras" in given.names():
@@ -340,7 +342,7 @@ def _extras(given: options.Given, found: Project | None) -> frozenset[str]:
     return extras - {requirements.canonical(word.text) for word in given.every("--no-extra")}
 
 
-def _groups(given: options.Given, found: Project | None, command: Command) -> tuple[tuple[str, ...], bool]:
+def _groups(given: options.ParsedOptions, found: Project | None, command: Command) -> tuple[tuple[str, ...], bool]:
     """The dependency groups that are wanted, and whether the project's own dependencies are."""
     names = given.names()
     only = [requirements.canonical(word.text) for word in given.every("--only-group")]
@@ -481,7 +483,7 @@ def _of_lock(package: locks.Package, marker: str) -> Install:
 
 
 def _run(
-    command: Command, outer: options.Given, words: tuple[Word, ...], files: Files
+    command: Command, outer: options.ParsedOptions, words: tuple[Word, ...], files: Files
 ) -> Iterator[Install | Removal | Unread]:
     """``uv run`` synchronises the project, then runs the rest in its environment."""
     inner = options.read(words, GRAMMAR, inner=True)
@@ -489,7 +491,7 @@ def _run(
     names = given.names()
     target = _environment(command, "", given)
     if not names & {"--no-sync", "--no-project", "--script"} and not options.is_true(command.env.get("UV_NO_SYNC", "")):
-        yield from _sync(command, options.Given(given.options, ()), files)
+        yield from _sync(command, options.ParsedOptions(given.options, ()), files)
     asked = _asked(command, given, None)
     for word in given.every("--with"):
         for text in word.text.split(","):
@@ -517,7 +519,7 @@ def _inner(command: Command, files: Files) -> Iterator[Install | Removal | Unrea
 # ---- Pythons and tools
 
 
-def _venv(command: Command, given: options.Given, files: Files) -> Iterator[Install]:
+def _venv(command: Command, given: options.ParsedOptions, files: Files) -> Iterator[Install]:
     """An environment and its Python; version "" where uv takes the one it finds first."""
     place = given.rest[0].text if given.rest else command.env.get("UV_PROJECT_ENVIRONMENT") or ".venv"
     target = "uv:" + _join(command.cwd, place)
@@ -527,7 +529,7 @@ def _venv(command: Command, given: options.Given, files: Files) -> Iterator[Inst
     yield replace(made, target=target, options=frozenset(kept))
 
 
-def _python(command: Command, given: options.Given, files: Files) -> Iterator[Install]:
+def _python(command: Command, given: options.ParsedOptions, files: Files) -> Iterator[Install]:
     """Pythons that uv downloads ("uv:python"); ``uv python pin`` only says which one later commands take."""
     verb = given.rest[0].text if given.rest else ""
     if verb not in ("install", "pin", "upgrade"):

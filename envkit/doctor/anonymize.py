@@ -1,12 +1,12 @@
 """Takes out of a recorded machine what would tell whose it is: names, serial numbers, UUIDs and addresses.
 
-Each gets a stand-in of the same form, the same one wherever it occurs, so that what belonged together still does and
-a check says of the stand-ins what it said of the originals.
+Each gets a placeholder of the same form, the same one wherever it occurs, so that what belonged together still does and
+a check says of the placeholders what it said of the originals.
 
 A machine is redacted by default: after what is known by its form or its place, each word of every text is kept only if
 envkit itself uses it where it reads and judges machines, or if it is a number, a version or the kernel's name of a
 device.  No check can ask for a word that envkit does not have, so nothing that is judged goes; any other word, whoever
-put it there, gets a stand-in.
+put it there, gets a placeholder.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _VERSIONS = ("packages", "driver_packages")  # some have four small numbers, lik
 
 
 class _Known:
-    """What is to be hidden wherever it occurs, and the stand-ins that were given."""
+    """What is to be hidden wherever it occurs, and the placeholders that were given."""
 
     def __init__(self, plain: Mapping[str, Any]) -> None:
         found = list(_leaves(plain, ""))
@@ -83,7 +83,7 @@ class _Known:
         return self.stand_in(found, "word{}")
 
     def stand_in(self, found: str, form: str) -> str:
-        """The stand-in of ``found``, in this form."""
+        """The placeholder of ``found``, in this form."""
         if not found.strip("0-:x"):  # nothing but zeros: it says that there is none
             return found
         if found.lower() not in self.given:
@@ -111,7 +111,7 @@ def _leaves(value: Any, key: str) -> Iterator[tuple[str, str]]:
 
 
 def machine(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """The machine, as plain data, under stand-ins; names of users in paths go too."""
+    """The machine, as plain data, under placeholders; names of users in paths go too."""
     known = _Known(plain)
     made = _walk(dict(plain), "", known)
     assert isinstance(made, dict)
@@ -126,7 +126,7 @@ _WORD = re.compile(r"\w+")
 _NAMES_PLACES = re.compile(r"(?:^|_)(?:proxy|host|hostname|addr|address|server|url|uri|endpoint)(?:$|_)", re.IGNORECASE)
 _OF_ADDRESSES = {"http", "https", "tcp", "socks5", "localhost", "machine"}  # and what _FORMS has
 # Words that no list can hold: short ones and numbers; ids of PCI; what the kernel and systemd call devices; parts of
-# versions; and the stand-ins themselves.
+# versions; and the placeholders themselves.
 _FORMS = re.compile(
     r"\w{1,2}|\d{1,10}|0x[0-9a-f]{1,8}|0{5,}[0-9a-f]*|enx02[0-9a-f]{10}"
     r"|nvidia\d{1,3}|nvme\d{1,2}(?:n\d{1,2}(?:p\d{1,2})?)?|[hsvx]+d[a-z]\d{0,2}|md\d{1,3}|raid\d{1,2}|mc\d{1,2}"
@@ -198,7 +198,7 @@ def _address(text: str, known: _Known) -> str:
         address = ip_address(text)
     except ValueError:  # a time, or the bus number of a device
         return text
-    if address.is_loopback or address.is_unspecified or int(address) < 1 << 16:  # or a stand-in
+    if address.is_loopback or address.is_unspecified or int(address) < 1 << 16:  # or a placeholder
         return text
     return known.stand_in(text, "2001:db8::{:x}")  # RFC 3849
 
@@ -219,7 +219,7 @@ _KEPT = ("role", "category", "cause", "clock", "source", "level")  # words of en
 
 
 def words(plain: Any, hosts: Iterable[str]) -> Any:
-    """Plain data that quotes logs, under stand-ins; ``hosts`` are machines that the logs' prefixes name."""
+    """Plain data that quotes logs, under placeholders; ``hosts`` are machines that the logs' prefixes name."""
     told = [text for _, text in _leaves(plain, "")]
     people = {user for text in told for user in _USER_SAID.findall(text)}
     machines = {*hosts, *(name for text in told for name in _SERVER_SAID.findall(text))}

@@ -77,7 +77,7 @@ def _held(result: Result, expected: Expected) -> Result:
     if result.check in expected.checks.require and result.outcome is Outcome.SKIP:
         finding = Finding(
             f"{result.check} is required here and was skipped: {result.reason}",
-            fix="mend what it could not be asked about, or take it out of `checks.require`",
+            fix="fix what it could not be asked about, or take it out of `checks.require`",
         )
         return replace(result, outcome=Outcome.FAIL, findings=(finding,), reason="")
     if result.check in expected.checks.may_be_unknown and result.outcome is Outcome.UNKNOWN:

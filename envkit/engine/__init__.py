@@ -16,7 +16,7 @@ Say = Callable[[str], None]  # one short line of progress; the caller sends it t
 
 
 @dataclass(frozen=True, slots=True)
-class BaseWish:
+class BaseRequest:
     """The base an image starts from.
 
     ``ref`` is the image's name ("debian:bookworm-slim").  ``digest`` ("sha256:...") is what the lock holds of
@@ -33,7 +33,7 @@ class BaseWish:
 
 
 @dataclass(frozen=True, slots=True)
-class BaseFound:
+class ResolvedBase:
     """A base that the engine holds now.
 
     ``ref`` is what FROM takes, ``id`` the engine's own name for the content, ``how`` is "local", "registry",
@@ -48,12 +48,12 @@ class BaseFound:
 
 
 @dataclass(frozen=True, slots=True)
-class BuildWish:
+class BuildRequest:
     """What to build: the Dockerfile in ``context``, its stage ``target`` (the last one if empty), named ``tag``.
 
     ``args`` and ``labels`` are texts by name, ``secrets`` files that steps may read and no layer holds.  ``contexts``
     are folders that take the place of the stages they are named after.  ``offline`` gives no step a network;
-    ``no_cache`` runs every step anew.  ``timeout_s`` is for the whole build, in seconds.  ``ahead`` is a stage that
+    ``no_cache`` runs every step again.  ``timeout_s`` is for the whole build, in seconds.  ``ahead`` is a stage that
     ``target`` is built on and whose layers are large: an engine may take them in while later steps run.
     """
 
@@ -81,7 +81,7 @@ class BuiltImage:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredImage:
     """What an engine holds of an image.
 
     ``id`` is the engine's own name for the content, ``size`` the bytes that it says it takes.  ``roots`` are the
@@ -119,11 +119,11 @@ class Engine(Protocol):
     name: str
     where: str  # what a report calls it, without credentials
 
-    def resolve_base(self, wish: BaseWish, say: Say) -> BaseFound:
+    def resolve_base(self, request: BaseRequest, say: Say) -> ResolvedBase:
         """The base as pinned: what is here already, else the registry's, else one made from packages."""
         ...
 
-    def build(self, wish: BuildWish, say: Say) -> BuiltImage:
+    def build(self, request: BuildRequest, say: Say) -> BuiltImage:
         """Builds the image; a build that fails leaves its tag as it was."""
         ...
 
@@ -131,7 +131,7 @@ class Engine(Protocol):
         """The hashes of the layers' content ("sha256:..."), the base's first."""
         ...
 
-    def stored(self, image: str) -> Stored:
+    def stored(self, image: str) -> StoredImage:
         """What is held of ``image``, and where."""
         ...
 
@@ -175,8 +175,8 @@ class Engine(Protocol):
         """
         ...
 
-    def load(self, saved: Path, wish: BaseWish) -> BaseFound:
-        """Takes in what ``save`` wrote of the base that ``wish`` pins; UsageError if it is no image."""
+    def load(self, saved: Path, request: BaseRequest) -> ResolvedBase:
+        """Takes in what ``save`` wrote of the base that ``request`` pins; UsageError if it is no image."""
         ...
 
     def remove(self, image: str) -> None:

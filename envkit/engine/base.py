@@ -30,7 +30,7 @@ from envkit.system.no_room import refused
 SUITES = ("bookworm", "trixie")
 
 _BUDGET_S = 900.0  # 15 to 25 s with a near mirror; a slow line needs minutes for 60 MB of packages
-_FRESH_S = 24 * 3600.0  # an unpinned base is made anew after a day, so that security updates come in
+_FRESH_S = 24 * 3600.0  # an unpinned base is made again after a day, so that security updates come in
 _RECIPE = 5  # part of the cache's key: count up when a hook below changes
 _CHUNK = 1 << 20
 
@@ -61,7 +61,7 @@ _APT_OPTIONS = re.compile(r"^Acquire::(https?::Proxy|https::CaInfo|Check-Valid-U
 
 
 @dataclass(frozen=True, slots=True)
-class Bootstrapped:
+class BootstrappedTree:
     """A file tree: ``tar`` holds it, ``sha256`` ("sha256:...") is that file's hash, ``arch`` Debian's name for the
     processor ("amd64")."""
 
@@ -153,7 +153,7 @@ def _failed(completed: proc.Completed, suite: str, cache: Path) -> Exception:
 
 
 def _cached(store: Path, record: Path, wanted: str) -> tuple[Path, str] | None:
-    """A tree made before: the one of hash ``wanted``, else the recent one of ``record``; its bytes are hashed anew."""
+    """A tree made before: the one of hash ``wanted``, else the recent one of ``record``; its bytes are hashed again."""
     if wanted:
         sha = wanted
     elif record.is_file() and time.time() - record.stat().st_mtime < _FRESH_S:
@@ -166,7 +166,7 @@ def _cached(store: Path, record: Path, wanted: str) -> tuple[Path, str] | None:
 
 def bootstrap(
     suite: str, include: tuple[str, ...], epoch: int, cache: Path, say: Say, wanted: str = ""
-) -> Bootstrapped:
+) -> BootstrappedTree:
     """The minimal tree of a Debian ``suite`` with the packages ``include``, no file younger than ``epoch``.
 
     Trees are kept under ``cache``; the one of hash ``wanted`` is taken from there whatever its age, any other only for
@@ -181,7 +181,7 @@ def bootstrap(
     record = store / (hashlib.sha256(key.encode()).hexdigest()[:16] + ".latest")
     kept = _cached(store, record, wanted) or _cached(store, record, "")
     if kept is not None:
-        return Bootstrapped(kept[0], kept[1], arch)
+        return BootstrappedTree(kept[0], kept[1], arch)
     if shutil.which("mmdebstrap") is None:
         raise Undecided(
             f"no registry serves the base and mmdebstrap, which would make it from {suite}'s packages, is missing",
@@ -224,7 +224,7 @@ def bootstrap(
         fresh = scratch / "latest"
         fresh.write_text(sha)
         fresh.replace(record)
-    return Bootstrapped(tar, sha, arch)
+    return BootstrappedTree(tar, sha, arch)
 
 
 def _blob(content: bytes) -> str:
@@ -239,7 +239,7 @@ def _document(content: object) -> bytes:
     return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
 
-def image_archive(made: Bootstrapped, ref: str, epoch: int, labels: Mapping[str, str]) -> Iterator[bytes]:
+def image_archive(made: BootstrappedTree, ref: str, epoch: int, labels: Mapping[str, str]) -> Iterator[bytes]:
     """The tree as an archive for ``docker load``, in pieces: an OCI image layout (image-spec v1) with the
     ``manifest.json`` that older engines read.  The same tree, ``ref``, ``epoch`` and ``labels`` give the same bytes.
     """

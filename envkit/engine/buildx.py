@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from envkit.engine import BuildWish, Say
+from envkit.engine import BuildRequest, Say
 from envkit.engine.trouble import explain
 from envkit.errors import Undecided
 from envkit.system import files, proc
@@ -133,12 +133,12 @@ def _failure(progress: Progress, completed: proc.Completed, where: str, free: in
         sentence + fence,
         "the step was killed, as the kernel does when memory runs out; give the engine more memory"
         if memory
-        else "mend the step, or what it calls, and run again; finished steps are kept",
+        else "fix the step, or what it calls, and run again; finished steps are kept",
     )
 
 
 def build(
-    wish: BuildWish,
+    request: BuildRequest,
     say: Say,
     *,
     builder: str,
@@ -148,30 +148,30 @@ def build(
     on_made: Callable[[str], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> str:
-    """Builds what ``wish`` says into the engine's image store and returns the image's id.
+    """Builds what ``request`` says into the engine's image store and returns the image's id.
 
     ``builder`` is buildx's name of the one that works in that store.  ``unpacked`` says that the store is containerd's,
     which holds a layer twice, as files and as it would be sent; it is then left uncompressed, for gzip took 150 s over
     the 5.5 GB of a torch image and copying 37 s (4 cores).  ``where`` names the store and ``free`` its free bytes, for
     the message of a full disk.  ``on_made`` is given the stage of each step that was run, and the build ends where
     ``stop`` says True.  Raises Undecided or UsageError as ``explain`` sorts them, Undecided with the failing step's
-    last lines otherwise, and Undecided after ``wish.timeout_s`` seconds.  BuildKit may have written the tag even though
-    it failed: the caller passes a name of its own and renames.
+    last lines otherwise, and Undecided after ``request.timeout_s`` seconds.  BuildKit may have written the tag even
+    though it failed: the caller passes a name of its own and renames.
     """
     # Without provenance: an attestation holds the build's time and would make every image differ.
     argv = [client(), "buildx", "build", "--progress=plain", "--provenance=false"]
     if unpacked:
-        argv.append(f"--output=type=image,name={wish.tag},compression=uncompressed,unpack=true")
+        argv.append(f"--output=type=image,name={request.tag},compression=uncompressed,unpack=true")
     else:
-        argv += ["--load", f"--tag={wish.tag}"]
+        argv += ["--load", f"--tag={request.tag}"]
     argv += [f"--builder={builder}"]
-    argv += ["--no-cache"] if wish.no_cache else []
-    argv += ["--network=none"] if wish.offline else []
-    argv += [f"--target={wish.target}"] if wish.target else []
-    argv += [f"--build-arg={name}={value}" for name, value in sorted(wish.args.items())]
-    argv += [f"--build-context={name}={path}" for name, path in sorted(wish.contexts.items())]
-    argv += [f"--label={name}={value}" for name, value in sorted(wish.labels.items())]
-    argv += [f"--secret=id={name},src={path}" for name, path in sorted(wish.secrets.items())]
+    argv += ["--no-cache"] if request.no_cache else []
+    argv += ["--network=none"] if request.offline else []
+    argv += [f"--target={request.target}"] if request.target else []
+    argv += [f"--build-arg={name}={value}" for name, value in sorted(request.args.items())]
+    argv += [f"--build-context={name}={path}" for name, path in sorted(request.contexts.items())]
+    argv += [f"--label={name}={value}" for name, value in sorted(request.labels.items())]
+    argv += [f"--secret=id={name},src={path}" for name, path in sorted(request.secrets.items())]
     progress = Progress(say, on_made)
     with files.scratch("build") as folder:
         iid = folder / "iid"
@@ -180,8 +180,8 @@ def build(
         # above the folder for temporary files.
         environment |= {"BUILDX_GIT_INFO": "false", "BUILDX_GIT_LABELS": "false", "BUILDX_GIT_CHECK_DIRTY": "false"}
         completed = proc.run(
-            [*argv, f"--iidfile={iid}", str(wish.context)],
-            timeout_s=wish.timeout_s,
+            [*argv, f"--iidfile={iid}", str(request.context)],
+            timeout_s=request.timeout_s,
             env=environment,
             on_line=progress.line,
             stop=stop,
@@ -189,7 +189,7 @@ def build(
         if completed.timed_out:
             at = f" in the step {progress.running}" if progress.running else ""
             raise Undecided(
-                f"the build did not end within {wish.timeout_s:.0f} s{at}", "run again: finished steps are kept"
+                f"the build did not end within {request.timeout_s:.0f} s{at}", "run again: finished steps are kept"
             )
         if completed.exit != 0:
             raise _failure(progress, completed, where, free)

@@ -8,7 +8,7 @@ torch.compile and Triton load the libraries they have just compiled there.  It r
 will, under the engine's user namespaces where it has them.  It dies with envkit, however envkit ends: the engine
 closes its stdin with envkit's connection, the payload kills itself at that, and the engine removes what has ended;
 where the image's Python never came to the payload, or the engine had not even made the container, a process that
-outlives envkit removes it (``undertaker``).
+outlives envkit removes it (``reaper``).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ import docker.types
 import requests.exceptions
 from docker.utils.socket import frames_iter
 
-from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage, Say, Stored, base, buildx, undertaker
+from envkit.engine import BaseRequest, BuildRequest, BuiltImage, ResolvedBase, Say, StoredImage, base, buildx, reaper
 from envkit.engine.endpoint import client, endpoint
 from envkit.engine.output import Output
 from envkit.engine.trouble import absent, explain, forbidden, no_engine, started, unreachable, words_of
@@ -130,7 +130,7 @@ class DockerEngine:
         except docker.errors.NotFound:
             return None
 
-    def _local(self, ref: str, digest: str) -> BaseFound | None:
+    def _local(self, ref: str, digest: str) -> ResolvedBase | None:
         """The image ``ref`` if the engine holds it with ``digest`` (any, if that is empty)."""
         facts = self._inspect(ref)
         if facts is None:
@@ -141,7 +141,7 @@ class DockerEngine:
         known = [tree] if tree else [name.rpartition("@")[2] for name in facts.get("RepoDigests") or ()]
         if digest and digest not in known:
             return None
-        return BaseFound(ref, facts["Id"], "bootstrapped" if tree else "local", digest or next(iter(known), ""))
+        return ResolvedBase(ref, facts["Id"], "bootstrapped" if tree else "local", digest or next(iter(known), ""))
 
     def _pull(self, ref: str, say: Say) -> str:
         """Pulls ``ref``; returns why no registry served, or an empty text when it came."""
@@ -186,39 +186,39 @@ class DockerEngine:
                 say(status)
             told = status
 
-    def resolve_base(self, wish: BaseWish, say: Say) -> BaseFound:
-        """The base of ``wish``: the engine's own image of that name or digest, else the registry's, else one
+    def resolve_base(self, request: BaseRequest, say: Say) -> ResolvedBase:
+        """The base of ``request``: the engine's own image of that name or digest, else the registry's, else one
         bootstrapped from the suite's packages.
 
         Raises UsageError if a registry answers that there is no such image, Undecided if none answers and no suite
         is given, or if what was bootstrapped is not what the lock pins.
         """
-        pinned = f"{wish.ref.partition('@')[0]}@{wish.digest}" if wish.digest else wish.ref
-        tree_tag = base.tag(wish.suite, wish.digest) if wish.suite and wish.digest else ""
-        for ref in filter(None, (wish.ref, pinned, tree_tag)):
-            found = self._local(ref, wish.digest)
+        pinned = f"{request.ref.partition('@')[0]}@{request.digest}" if request.digest else request.ref
+        tree_tag = base.tag(request.suite, request.digest) if request.suite and request.digest else ""
+        for ref in filter(None, (request.ref, pinned, tree_tag)):
+            found = self._local(ref, request.digest)
             if found is not None:
                 return found
         why = self._pull(pinned, say) if pinned else "no name was given"
         if not why:
-            pulled = self._local(pinned, wish.digest)
+            pulled = self._local(pinned, request.digest)
             if pulled is None:
                 raise Undecided(f"the engine pulled {pinned} and does not hold it", "see the engine's log")
-            return BaseFound(pulled.ref, pulled.id, "registry", pulled.sha256)
-        if not wish.suite:
+            return ResolvedBase(pulled.ref, pulled.id, "registry", pulled.sha256)
+        if not request.suite:
             raise Undecided(
                 f"the base image {pinned} is not here and no registry serves it: {why.strip().rstrip('.')}",
                 "give the machine access to the registry, or load the image with docker load, or choose a Debian base",
             )
-        if wish.ref:
-            say(f"no registry serves {wish.ref}; making it from the packages of {wish.suite}")
-        made = base.bootstrap(wish.suite, wish.include, wish.epoch, self._cache, say, wish.digest)
-        if wish.digest and made.sha256 != wish.digest:
+        if request.ref:
+            say(f"no registry serves {request.ref}; making it from the packages of {request.suite}")
+        made = base.bootstrap(request.suite, request.include, request.epoch, self._cache, say, request.digest)
+        if request.digest and made.sha256 != request.digest:
             raise Undecided(
-                f"the base made from {wish.suite} today is {made.sha256}, the lock holds {wish.digest}",
+                f"the base made from {request.suite} today is {made.sha256}, the lock holds {request.digest}",
                 "the distribution has newer packages: run envkit lock again, or bring the locked base with docker load",
             )
-        return self._adopt(wish, made, say)
+        return self._adopt(request, made, say)
 
     def digest(self, ref: str) -> str:
         """The digest ("sha256:...") that the registry has for ``ref`` now; nothing is pulled.
@@ -240,16 +240,16 @@ class DockerEngine:
             ) from error
         return str(digest)
 
-    def _adopt(self, wish: BaseWish, made: base.Bootstrapped, say: Say) -> BaseFound:
+    def _adopt(self, request: BaseRequest, made: base.BootstrappedTree, say: Say) -> ResolvedBase:
         """Loads a bootstrapped tree as an image whose id depends on nothing but the tree."""
-        ref = base.tag(wish.suite, made.sha256)
+        ref = base.tag(request.suite, made.sha256)
         found = self._local(ref, made.sha256)
         if found is not None:
             return found
         say(f"loading {ref}")
         labels = {TREE_LABEL: made.sha256}
         with _asking():
-            for _ in self._client.api.load_image(base.image_archive(made, ref, wish.epoch, labels)):
+            for _ in self._client.api.load_image(base.image_archive(made, ref, request.epoch, labels)):
                 pass  # the engine's own progress; the image is looked up below
         found = self._local(ref, made.sha256)
         if found is None:
@@ -267,20 +267,20 @@ class DockerEngine:
             free = None
         return f"the engine's store {root}", free
 
-    def build(self, wish: BuildWish, say: Say) -> BuiltImage:
-        """Builds with BuildKit.  ``wish.tag`` names the image only when all of it is there: BuildKit names an
+    def build(self, request: BuildRequest, say: Say) -> BuiltImage:
+        """Builds with BuildKit.  ``request.tag`` names the image only when all of it is there: BuildKit names an
         image before it has unpacked it, so it is built under a name of its own first."""
         started = time.monotonic()
         self._drop_drafts()
-        tag, draft = wish.tag, f"{_DRAFT}:{int(time.time())}-{uuid.uuid4().hex}"
+        tag, draft = request.tag, f"{_DRAFT}:{int(time.time())}-{uuid.uuid4().hex}"
         where, free = self._room()
         unpacked = "containerd" in str(self._info.get("DriverStatus", ""))
         # The builder that works in the engine's own store, where the bases are, bears the name of the context; another
         # that the user has chosen for his own work would not see them.
         build = partial(buildx.build, builder=self.endpoint.context, unpacked=unpacked, where=where, free=free)
         try:
-            with proc.sigterm_raises(), self._ahead(replace(wish, tag=f"{draft}-ahead"), build) as on_made:
-                build(replace(wish, tag=draft), say, on_made=on_made)
+            with proc.sigterm_raises(), self._ahead(replace(request, tag=f"{draft}-ahead"), build) as on_made:
+                build(replace(request, tag=draft), say, on_made=on_made)
             with _asking():
                 facts = self._client.api.inspect_image(draft)
                 repository, _, version = tag.rpartition(":") if ":" in tag.rpartition("/")[2] else (tag, "", "latest")
@@ -291,15 +291,16 @@ class DockerEngine:
         return BuiltImage(facts["Id"], tag, self._size(tag, facts), time.monotonic() - started)
 
     @contextmanager
-    def _ahead(self, wish: BuildWish, build: Callable[..., str]) -> Iterator[Callable[[str], None]]:
-        """Has the engine take in the layers up to ``wish.ahead`` while it runs the steps of the block that come after.
+    def _ahead(self, request: BuildRequest, build: Callable[..., str]) -> Iterator[Callable[[str], None]]:
+        """Has the engine take in the layers up to ``request.ahead`` while it runs the steps of the block that come
+        after.
 
         An engine hashes a layer on one processor, and only when an image is to hold it: 4 s for CUDA's libraries, at
         the end of a build that had nothing else to do.  So the stage becomes an image of its own as soon as a step of
         it has run, by a second build that finds its steps made, and the image goes before this returns.  What the block
         is given is to be told the stage of each step that has run.
         """
-        if not wish.ahead or self._has_alike(wish):
+        if not request.ahead or self._has_alike(request):
             yield lambda stage: None
             return
         begin, over = threading.Event(), threading.Event()
@@ -308,10 +309,10 @@ class DockerEngine:
             begin.wait()
             if not over.is_set():
                 with suppress(EnvkitError, OSError):  # the build beside this one meets the same trouble, and tells
-                    build(replace(wish, target=wish.ahead), lambda line: None, stop=over.is_set)
+                    build(replace(request, target=request.ahead), lambda line: None, stop=over.is_set)
 
         def on_made(stage: str) -> None:
-            if stage == wish.ahead:
+            if stage == request.ahead:
                 begin.set()
 
         worker = threading.Thread(target=work)
@@ -325,17 +326,17 @@ class DockerEngine:
             begin.set()
             worker.join()
             with suppress(Undecided):  # as for the image itself
-                self.remove(wish.tag)
+                self.remove(request.tag)
 
-    def _has_alike(self, wish: BuildWish) -> bool:
-        """Whether an image is here that may hold layers which ``wish`` is about to make once more.
+    def _has_alike(self, request: BuildRequest) -> bool:
+        """Whether an image is here that may hold layers which ``request`` is about to make once more.
 
         An engine with the overlay2 store that has taken in such a layer compares the next one above it with the older
         image's files, by another way, and packs it in another order: the same files, and another hash (moby's
         EnsureLayer and overlay2's isParent; seen with 26.1).  Taken in with the others, at the end, it does not.
         """
         with _asking():
-            return bool(self._client.api.images(filters={"label": sorted(wish.labels)}))
+            return bool(self._client.api.images(filters={"label": sorted(request.labels)}))
 
     def _drop_drafts(self) -> None:
         with _asking():
@@ -357,14 +358,14 @@ class DockerEngine:
             raise _no_image(image)
         return tuple(facts["RootFS"].get("Layers") or ())
 
-    def stored(self, image: str) -> Stored:
+    def stored(self, image: str) -> StoredImage:
         """The id and the size of ``image``, and its layers' folders where this process may read the engine's store;
         UsageError if the engine has no such image."""
         facts = self._inspect(image)
         if facts is None:
             raise _no_image(image)
         config, roots = self._unpacked(facts)
-        return Stored(str(facts["Id"]), int(facts.get("Size") or 0), config, roots)
+        return StoredImage(str(facts["Id"]), int(facts.get("Size") or 0), config, roots)
 
     def _unpacked(self, facts: Mapping[str, Any]) -> tuple[bytes, tuple[Path, ...]]:
         """The configuration and the layers' folders in the store of the driver overlay2, or nothing.
@@ -408,7 +409,7 @@ class DockerEngine:
             except (docker.errors.NotFound, KeyError):
                 raise UsageError(f"the image {image} has no file {path}", "choose an image with it") from None
 
-    def load(self, saved: Path, wish: BaseWish) -> BaseFound:
+    def load(self, saved: Path, request: BaseRequest) -> ResolvedBase:
         """Loads a saved base.  A registry's digest does not come along with it: that one is the folder's word, as its
         lock is; a base made from packages is held to its own."""
         with _asking(), saved.open("rb") as stream:
@@ -417,9 +418,9 @@ class DockerEngine:
             raise UsageError(f"{saved} holds {len(loaded)} images, not one with a name", "fill it with `envkit vendor`")
         ref = str(loaded[0].tags[0])
         found = self._local(ref, "")
-        if found is None or (found.how == "bootstrapped" and found.sha256 != wish.digest):
-            raise UsageError(f"{saved} holds another base than {wish.digest}", "fill it anew with `envkit vendor`")
-        return BaseFound(ref, found.id, "vendored", wish.digest)
+        if found is None or (found.how == "bootstrapped" and found.sha256 != request.digest):
+            raise UsageError(f"{saved} holds another base than {request.digest}", "fill it again with `envkit vendor`")
+        return ResolvedBase(ref, found.id, "vendored", request.digest)
 
     def save(self, image: str, target: Path) -> None:
         """Writes ``image`` as the engine exports it; UsageError if the engine has no such image, or ``target`` cannot
@@ -635,7 +636,7 @@ class DockerEngine:
         devices = [f"nvidia.com/gpu={gpu}" for gpu in gpus]
         api = self._client.api
         memory = int(self._info.get("MemTotal") or 0)
-        holder, empty = self._laid(undertaker.holder_of(name), image, payload)
+        holder, empty = self._laid(reaper.holder_of(name), image, payload)
         written = dict.fromkeys((path for path in empty if path not in (mounts or {})), _VOLUME_SIZE)
         written["/tmp"] = _tmp_size(memory)
         with _asking():
@@ -718,7 +719,8 @@ class DockerEngine:
         return Completed(tuple(command), number, stdout, stderr, cut)
 
     def _wait(self, output: Output, deadline: float, stop: Callable[[], bool] | None) -> bool:
-        """Waits for the output's end; False at the deadline, at the caller's wish or when there is too much of it."""
+        """Waits for the output's end; False at the deadline, when the caller says so or when there is too much of
+        it."""
         while not output.ended(min(0.2, deadline - time.monotonic())):
             if time.monotonic() >= deadline or output.overflow or (stop is not None and stop()):
                 return False
@@ -752,12 +754,12 @@ class DockerEngine:
         """A name for a container, which is gone when this ends, and soon after envkit if that is killed: who removes it
         knows the name before the engine is asked for the container, which takes it seconds under load."""
         name = f"envkit-{uuid.uuid4().hex[:16]}"
-        with proc.sigterm_raises(), proc.outlived_by(undertaker.command(name)):
+        with proc.sigterm_raises(), proc.outlived_by(reaper.command(name)):
             try:
                 yield name
             finally:
                 self._discard(name)
-                self._discard(undertaker.holder_of(name))
+                self._discard(reaper.holder_of(name))
 
     def _discard(self, container: str) -> None:
         """Removes the container and waits until it is gone.  An engine that has died takes no order; its container

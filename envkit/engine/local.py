@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from envkit.engine import BaseFound, BaseWish, BuildWish, BuiltImage, Say, Stored, where_they_lie
+from envkit.engine import BaseRequest, BuildRequest, BuiltImage, ResolvedBase, Say, StoredImage, where_they_lie
 from envkit.engine.trouble import explain
 from envkit.errors import Undecided, UsageError
 from envkit.system import files, proc
@@ -25,7 +25,7 @@ from envkit.system.no_room import refused
 from envkit.system.proc import Completed
 
 ISOLATION_LABEL = "io.envkit.isolation"
-_COMPLETE = "envkit-complete.json"  # written last; an environment without it is a ruin and is made anew
+_COMPLETE = "envkit-complete.json"  # written last; an environment without it is a ruin and is made again
 
 
 @contextmanager
@@ -51,12 +51,12 @@ class LocalEngine:
         self._venvs = files.folder(root / "venvs")
         self._tags = files.folder(root / "tags")
 
-    def resolve_base(self, wish: BaseWish, say: Say) -> BaseFound:
+    def resolve_base(self, request: BaseRequest, say: Say) -> ResolvedBase:
         """This machine as it is: there is no other base here, and nothing of it is pinned."""
         fields = dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', Path("/etc/os-release").read_text(), re.M))
         machine = f"{fields.get('ID', 'linux')}:{fields.get('VERSION_ID', 'unknown')}"
-        say(f"the local engine runs on this machine ({machine}) in place of {wish.ref}")
-        return BaseFound(machine, "this machine", "local", "")
+        say(f"the local engine runs on this machine ({machine}) in place of {request.ref}")
+        return ResolvedBase(machine, "this machine", "local", "")
 
     def _record(self, tag: str) -> Path:
         return self._tags / (hashlib.sha256(tag.encode()).hexdigest()[:32] + ".json")
@@ -74,7 +74,7 @@ class LocalEngine:
             "build it first: envkit up SPEC --engine local",
         )
 
-    def build(self, wish: BuildWish, say: Say) -> BuiltImage:
+    def build(self, request: BuildRequest, say: Say) -> BuiltImage:
         """Makes the environment of ``requirements.txt`` in the context (every line with its hashes) for the Python
         version ``args["PYTHON"]``; the same requirements are installed once and shared by all tags.
 
@@ -82,24 +82,24 @@ class LocalEngine:
         fails or ``timeout_s`` seconds pass.
         """
         started = time.monotonic()
-        requirements = wish.context / "requirements.txt"
+        requirements = request.context / "requirements.txt"
         if not requirements.is_file():
             raise UsageError(f"{requirements} does not exist", "run envkit lock and envkit render first")
-        python = wish.args.get("PYTHON", "")
+        python = request.args.get("PYTHON", "")
         if not python:
             raise UsageError("the local engine was not told which python to use", "name python in the spec")
         text = requirements.read_bytes()
         key = hashlib.sha256(text + b"\0" + python.encode()).hexdigest()[:32]
         venv = self._venvs / key
-        deadline = started + wish.timeout_s
+        deadline = started + request.timeout_s
         with proc.sigterm_raises(), _locked(self._venvs / f"{key}.lock"):
-            if wish.no_cache or not (venv / _COMPLETE).is_file():
-                self._make(venv, requirements, python, wish.secrets.get("ca"), say, deadline)
+            if request.no_cache or not (venv / _COMPLETE).is_file():
+                self._make(venv, requirements, python, request.secrets.get("ca"), say, deadline)
             else:
                 say(f"the environment {key[:12]} is here already")
             size = json.loads((venv / _COMPLETE).read_text())["size_bytes"]
-        self._name(wish.tag, key, {**wish.labels, ISOLATION_LABEL: "none"})
-        return BuiltImage(f"venv:{key}", wish.tag, size, time.monotonic() - started)
+        self._name(request.tag, key, {**request.labels, ISOLATION_LABEL: "none"})
+        return BuiltImage(f"venv:{key}", request.tag, size, time.monotonic() - started)
 
     def _name(self, tag: str, key: str, labels: Mapping[str, str]) -> None:
         files.write(self._record(tag), json.dumps({"tag": tag, "venv": key, "labels": dict(labels)}), 0o600)
@@ -146,23 +146,23 @@ class LocalEngine:
         if known is not None:
             raise known
         fence = "".join(f"\n{line}" for line in ["```", *lines[-30:], "```"])
-        raise Undecided(f"uv {argv[1]} ended with exit code {done.exit}{fence}", "mend what it names and run again")
+        raise Undecided(f"uv {argv[1]} ended with exit code {done.exit}{fence}", "fix what it names and run again")
 
     def layers(self, image: str) -> tuple[str, ...]:
         """There are none: a virtual environment has no layers."""
         raise UsageError(f"the environment {image} has no layers", "use --engine docker")
 
-    def stored(self, image: str) -> Stored:
+    def stored(self, image: str) -> StoredImage:
         """The environment behind ``image``, which is one folder."""
         venv, _ = self._find(image)
         size = json.loads((venv / _COMPLETE).read_text())["size_bytes"]
-        return Stored(f"venv:{venv.name}", size, roots=(venv,))
+        return StoredImage(f"venv:{venv.name}", size, roots=(venv,))
 
     def file(self, image: str, path: str) -> bytes:
         """Not possible: what is not in the virtual environment is this machine's own."""
         raise UsageError(f"the environment {image} is no image", "use --engine docker")
 
-    def load(self, saved: Path, wish: BaseWish) -> BaseFound:
+    def load(self, saved: Path, request: BaseRequest) -> ResolvedBase:
         """Not possible: there is no other base here than this machine."""
         raise UsageError("a saved base needs a container engine", "use --engine docker")
 

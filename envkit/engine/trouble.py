@@ -119,7 +119,7 @@ def explain(lines: Sequence[str], *, where: str, free: int | None = None) -> Env
     if line := _last(lines, _HASH):
         return Undecided(
             f"a downloaded file is not the one the lock holds: {line}",
-            "find out why it changed (a proxy, a replaced release); run envkit lock anew only if the change is wanted",
+            "find out why it changed (a proxy, a replaced release); run envkit lock again only if the change is wanted",
         )
     if line := _last(lines, _CERTIFICATE):
         return Undecided(f"a server's certificate was not trusted: {line}", CA_FIX)
@@ -131,7 +131,7 @@ def explain(lines: Sequence[str], *, where: str, free: int | None = None) -> Env
             "check the network, the proxy (HTTPS_PROXY) and the name service; nothing half-made was left",
         )
     if line := _last(lines, _SYNTAX):
-        return UsageError(f"the Dockerfile cannot be read: {line}", "mend the line it names")
+        return UsageError(f"the Dockerfile cannot be read: {line}", "fix the line it names")
     if (line := _last(lines, _BASE)) and _ABSENT.search(line):
         return UsageError(f"the base image does not exist or is private: {line}", "check its name, or docker login")
     return None

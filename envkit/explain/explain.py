@@ -26,7 +26,7 @@ from envkit import facts
 from envkit.doctor import anonymize
 from envkit.errors import UsageError
 from envkit.explain import as_text
-from envkit.host.place import short
+from envkit.host.root import short
 from envkit.judging import pages
 from envkit.logs import flight, hang, reader, story, verdict
 from envkit.logs.records import Explanation, Hypothesis, Line, Reading, Strength
@@ -51,9 +51,9 @@ _SUREST = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ExplainRequest:
     """What to read: ``logs`` as named ("-" is stdin), ``kernel`` logs, ``beside`` a report or a saved observation,
-    ``ranks`` as RANK=FILE for files whose names do not say their rank; ``redact`` asks for stand-ins.
+    ``ranks`` as RANK=FILE for files whose names do not say their rank; ``redact`` asks for placeholders.
     """
 
     logs: tuple[str, ...]
@@ -72,7 +72,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class Observations:
     """What a report or a saved observation tells: values by the names that signatures use, and what was found wrong."""
 
     name: str
@@ -81,7 +81,7 @@ class Beside:
 
 
 @dataclass(frozen=True, slots=True)
-class Meant:
+class FindingCause:
     """What a check's finding would mean for a failed run; a row of ``logs/findings.jsonl``."""
 
     check: str
@@ -128,7 +128,7 @@ def printed(found: Explanation, format: str, timeline: int | None, stream: TextI
     return as_text.render(found, wants_color(stream, os.environ), columns(stream), most)
 
 
-def answer(asked: Asked, say: Say, stdin: IO[bytes] | None = None) -> Explanation:
+def answer(asked: ExplainRequest, say: Say, stdin: IO[bytes] | None = None) -> Explanation:
     """Reads all that is named and explains it.
 
     Raises UsageError, in one sentence, for an input that is missing, a directory, a device, unreadable or binary, and
@@ -163,7 +163,7 @@ def _of_nothing(found: Explanation, told: Story) -> Explanation:
 # Inputs.
 
 
-def read(asked: Asked, say: Say, stdin: IO[bytes] | None = None) -> tuple[Reading, ...]:
+def read(asked: ExplainRequest, say: Say, stdin: IO[bytes] | None = None) -> tuple[Reading, ...]:
     """The logs as read, and the flight recorder's files among them; raises UsageError as ``answer`` does."""
     ranks = _ranks(asked.ranks)
     names = [*asked.logs, *(name for name in ranks if name not in asked.logs)]
@@ -377,7 +377,7 @@ def _refuse_binary(reading: Reading, others: bool, say: Say) -> None:
 # What was observed beside the logs.
 
 
-def beside(path: Path) -> Beside:
+def beside(path: Path) -> Observations:
     """What a report of envkit or a saved observation tells.  Raises UsageError where the file is neither."""
     from envkit.subjects import saved
 
@@ -400,7 +400,7 @@ def _json(path: Path) -> Any:
         raise UsageError(f"{path} cannot be read: {error}", "name a report of envkit in JSON") from error
 
 
-def _of_subject(path: Path) -> Beside:
+def _of_subject(path: Path) -> Observations:
     from envkit.judging import judge
     from envkit.model import Severity
     from envkit.subjects import KINDS, codec, saved
@@ -414,14 +414,16 @@ def _of_subject(path: Path) -> Beside:
         for each in result.findings
         if each.severity > Severity.NOTE
     ]
-    return Beside(str(path), _values({kind: plain}), tuple(found))
+    return Observations(str(path), _values({kind: plain}), tuple(found))
 
 
-def _of_report(path: Path, plain: Mapping[str, Any]) -> Beside:
+def _of_report(path: Path, plain: Mapping[str, Any]) -> Observations:
     try:
         report = msgspec.convert(plain, _Report)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{path} is no whole report of envkit: {error}", "write it anew with --format json") from error
+        raise UsageError(
+            f"{path} is no whole report of envkit: {error}", "write it again with --format json"
+        ) from error
     found = [
         Finding(result.check, each.message)
         for result in report.results
@@ -430,23 +432,23 @@ def _of_report(path: Path, plain: Mapping[str, Any]) -> Beside:
     ]
     kind = report.subject.kind
     observed = {kind: report.observed} if "name" in report.observed else report.observed
-    return Beside(str(path), _values(observed), tuple(found))
+    return Observations(str(path), _values(observed), tuple(found))
 
 
 @dataclass(frozen=True, slots=True)
-class _SaidFinding:
+class _ReportedFinding:
     message: str
     severity: str
 
 
 @dataclass(frozen=True, slots=True)
-class _SaidResult:
+class _ReportedResult:
     check: str
-    findings: tuple[_SaidFinding, ...] = ()
+    findings: tuple[_ReportedFinding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class _SaidSubject:
+class _ReportedSubject:
     kind: str
 
 
@@ -454,8 +456,8 @@ class _SaidSubject:
 class _Report:
     """What is read of an envkit.report/1."""
 
-    subject: _SaidSubject
-    results: tuple[_SaidResult, ...]
+    subject: _ReportedSubject
+    results: tuple[_ReportedResult, ...]
     observed: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -487,19 +489,19 @@ def _values(observed: Mapping[str, Any]) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-def observed(given: Beside) -> dict[str, str]:
+def observed(given: Observations) -> dict[str, str]:
     """What a story takes of it: the values by their names, and each finding's message as ``finding:CHECK``."""
     return {**given.values, **{f"finding:{each.check}": each.message for each in given.findings}}
 
 
 @cache
-def meanings() -> Mapping[str, Meant]:
+def meanings() -> Mapping[str, FindingCause]:
     """What findings of checks mean for a failed run, by check."""
     lines = (Path(__file__).parents[1] / "logs" / "findings.jsonl").read_bytes().splitlines()
-    return {row.check: row for row in (msgspec.json.decode(line, type=Meant) for line in lines)}
+    return {row.check: row for row in (msgspec.json.decode(line, type=FindingCause) for line in lines)}
 
 
-def _with_findings(found: Explanation, given: Beside) -> Explanation:
+def _with_findings(found: Explanation, given: Observations) -> Explanation:
     """A finding that says the same makes the answer surer; one that says something else is the runner-up if there is
     none, and its page is a next step.  None replaces what the log says: it need not have been so when the run failed.
     """
@@ -526,7 +528,7 @@ def _with_findings(found: Explanation, given: Beside) -> Explanation:
 
 
 def _redacted(found: Explanation, told: Story) -> Explanation:
-    """The explanation under stand-ins for machines, addresses, people and serial numbers."""
+    """The explanation under placeholders for machines, addresses, people and serial numbers."""
     lines = [event.line for event in told.events] + [trace.line for trace in told.tracebacks]
     lines += [line for seen in told.files for line in (*seen.head, *seen.tail)]
     plain = anonymize.words(msgspec.to_builtins(found), dict.fromkeys(line.host for line in lines if line.host))

@@ -345,7 +345,7 @@ class XidRow(Sourced):
 
 @dataclass(frozen=True, slots=True)
 class CudaErrorRow(Sourced):
-    """One code of CUresult and cudaError_t: its names, what it means, what causes it, what mends it."""
+    """One code of CUresult and cudaError_t: its names, what it means, what causes it, what fixes it."""
 
     code: int
     name: str

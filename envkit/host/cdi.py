@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from envkit.host.driver import DRIVER_VERSION
-from envkit.host.place import Place, short
+from envkit.host.root import HostRoot, short
 from envkit.model import Observed
 from envkit.subjects.host import CdiSpec
 
@@ -181,7 +181,7 @@ def _host_paths(edits: object) -> Iterator[str]:
         yield str(hook.get("path"))
 
 
-def parse_spec(text: str, path: str, place: Place) -> CdiSpec | None:
+def parse_spec(text: str, path: str, place: HostRoot) -> CdiSpec | None:
     """A specification and which of its files exist; None if its kind is not NVIDIA's.
 
     A text that cannot be read is NVIDIA's if it names nvidia.com, and its CdiSpec says the error.
@@ -209,7 +209,7 @@ def parse_spec(text: str, path: str, place: Place) -> CdiSpec | None:
     return CdiSpec(path, "", names, len(files), tuple(missing), tuple(sorted(found)), tuple(unseen))
 
 
-def specs(place: Place) -> Observed[tuple[CdiSpec, ...]]:
+def specs(place: HostRoot) -> Observed[tuple[CdiSpec, ...]]:
     """NVIDIA's specifications in the standard directories; a file reached by two paths counts once.
 
     Raises OSError for a directory that is there and cannot be listed.
@@ -233,7 +233,7 @@ def specs(place: Place) -> Observed[tuple[CdiSpec, ...]]:
     return Observed.of(tuple(found.values()), "/etc/cdi, /var/run/cdi")
 
 
-def _read(place: Place, shown: str) -> CdiSpec | None:
+def _read(place: HostRoot, shown: str) -> CdiSpec | None:
     text = place.text(shown[1:])
     if text.value is not None:
         return parse_spec(text.value, shown, place)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from envkit.host.files import has_program, table, texts
-from envkit.host.place import Place, Source
+from envkit.host.root import HostRoot, Source
 from envkit.model import Observed
 from envkit.subjects.host import CriEngine, Enroot, Kubelet, Podman
 from envkit.system.proc import run
@@ -36,7 +36,7 @@ _ENROOT_HOOKS = ("etc/enroot/hooks.d/98-nvidia.sh", "usr/local/etc/enroot/hooks.
 _MOST_FILES = 64  # of a directory of parts
 
 
-def _matching(place: Place, pattern: str) -> list[str]:
+def _matching(place: HostRoot, pattern: str) -> list[str]:
     """The files of one directory that fit a pattern, in the order of their names."""
     directory, _, names = pattern.strip("/").rpartition("/")
     if not place.exists(directory):
@@ -54,7 +54,7 @@ def merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _text(place: Place, name: str) -> str:
+def _text(place: HostRoot, name: str) -> str:
     """The text of a file; raises OSError if it cannot be read."""
     text = place.text(name)
     if text.value is None:
@@ -62,7 +62,7 @@ def _text(place: Place, name: str) -> str:
     return text.value
 
 
-def _toml(place: Place, name: str) -> dict[str, Any]:
+def _toml(place: HostRoot, name: str) -> dict[str, Any]:
     """The table in a file; raises ValueError with the file's name if it has none, OSError if it cannot be read."""
     try:
         return tomllib.loads(_text(place, name))
@@ -70,7 +70,7 @@ def _toml(place: Place, name: str) -> dict[str, Any]:
         raise ValueError(f"/{name} is no TOML: {error}") from error
 
 
-def _merged_files(place: Place, names: list[str]) -> tuple[dict[str, Any], str]:
+def _merged_files(place: HostRoot, names: list[str]) -> tuple[dict[str, Any], str]:
     """All files as one table, and what is wrong with the first that is none."""
     data: dict[str, Any] = {}
     for name in names:
@@ -81,7 +81,7 @@ def _merged_files(place: Place, names: list[str]) -> tuple[dict[str, Any], str]:
     return data, ""
 
 
-def containerd(place: Place) -> Observed[CriEngine]:
+def containerd(place: HostRoot) -> Observed[CriEngine]:
     """containerd's configuration: its own file and what it imports."""
     main = next((name for name in _CONTAINERD_FILES if place.exists(name)), "")
     installed = bool(main) or bool(place.program("containerd"))
@@ -103,7 +103,7 @@ def containerd(place: Place) -> Observed[CriEngine]:
     return Observed.of(replace(engine, files=files, error=error), via)
 
 
-def parse_containerd(data: dict[str, Any], place: Place) -> CriEngine:
+def parse_containerd(data: dict[str, Any], place: HostRoot) -> CriEngine:
     """What containerd's configuration says of Kubernetes' runtimes; raises ValueError on tables that are none."""
     plugins = table(data.get("plugins"), "plugins")
     cri: dict[str, Any] = {}
@@ -137,7 +137,7 @@ def parse_containerd(data: dict[str, Any], place: Place) -> CriEngine:
     )
 
 
-def crio(place: Place) -> Observed[CriEngine]:
+def crio(place: HostRoot) -> Observed[CriEngine]:
     """CRI-O's configuration: crio.conf and the parts beside it (crio.conf(5))."""
     if not place.program("crio"):
         return Observed.of(CriEngine(False), "program directories")
@@ -169,7 +169,7 @@ def crio(place: Place) -> Observed[CriEngine]:
     )
 
 
-def _nvidia_hooks(place: Place, directories: tuple[str, ...]) -> tuple[str, ...]:
+def _nvidia_hooks(place: HostRoot, directories: tuple[str, ...]) -> tuple[str, ...]:
     found = []
     for directory in directories:
         for name in _matching(place, f"{directory.strip('/')}/*.json"):
@@ -186,7 +186,7 @@ def parse_podman_version(text: str) -> str:
     return found[1]
 
 
-def podman(place: Place) -> Observed[Podman]:
+def podman(place: HostRoot) -> Observed[Podman]:
     """Podman's configuration (containers.conf(5), the user's file last) and its version on the running machine."""
     program = place.program("podman")
     if not program:
@@ -220,7 +220,7 @@ def podman(place: Place) -> Observed[Podman]:
     )
 
 
-def _plugstack(place: Place) -> list[str]:
+def _plugstack(place: HostRoot) -> list[str]:
     """The lines of Slurm's plugstack.conf with those of the files it includes (spank(7))."""
     lines: list[str] = []
     todo = ["etc/slurm/plugstack.conf", "etc/slurm-llnl/plugstack.conf"]
@@ -240,7 +240,7 @@ def _plugstack(place: Place) -> list[str]:
     return lines
 
 
-def enroot(place: Place) -> Observed[Enroot]:
+def enroot(place: HostRoot) -> Observed[Enroot]:
     """Whether enroot is here, its hook for GPUs, and pyxis in Slurm's plugstack."""
     hook = next((name for name in _ENROOT_HOOKS if place.exists(name)), "")
     runs = bool(hook) and bool(place.path(hook).stat().st_mode & 0o111)
@@ -254,7 +254,7 @@ def enroot(place: Place) -> Observed[Enroot]:
     )
 
 
-def kubelet(place: Place) -> Observed[Kubelet]:
+def kubelet(place: HostRoot) -> Observed[Kubelet]:
     """The kubelet's directory: its configuration, the sockets of device plugins and the plugins of DRA."""
     base = "var/lib/kubelet"
     if not place.exists(f"{base}/device-plugins") and not place.exists(f"{base}/config.yaml"):

@@ -8,7 +8,7 @@ import os
 import re
 from collections import Counter
 
-from envkit.host.place import Place, Source, short
+from envkit.host.root import HostRoot, Source, short
 from envkit.model import Observed
 from envkit.subjects.host.system import Clock, Frequency, Processors, Scaling, Synchronisation, Tasks, Throttling
 
@@ -46,7 +46,7 @@ def parse_list(text: str) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _word(place: Place, name: str) -> str:
+def _word(place: HostRoot, name: str) -> str:
     """The text of a file that need not be there; empty if it is not."""
     try:
         return place.word(name)
@@ -54,7 +54,7 @@ def _word(place: Place, name: str) -> str:
         return ""
 
 
-def processors(place: Place) -> Observed[Processors]:
+def processors(place: HostRoot) -> Observed[Processors]:
     """The processors by number; raises OSError or ValueError where /sys does not tell."""
     present = parse_list(place.word(f"{_CPU}/present"))
     online = parse_list(place.word(f"{_CPU}/online"))
@@ -70,7 +70,7 @@ def processors(place: Place) -> Observed[Processors]:
     return Observed.of(Processors(len(present), len(online), len(usable), smt, guest), f"/{_CPU}")
 
 
-def scaling(place: Place) -> Observed[Scaling]:
+def scaling(place: HostRoot) -> Observed[Scaling]:
     """The governors and limits of all processors; nothing where the kernel sets no clocks."""
     seen: Counter[tuple[str, str, str, int, int]] = Counter()
     for name in place.names(_CPU):
@@ -86,7 +86,7 @@ def scaling(place: Place) -> Observed[Scaling]:
     )
 
 
-def _boost(place: Place) -> str:
+def _boost(place: HostRoot) -> str:
     """Whether turbo is on: intel_pstate says whether it is off, the other drivers whether it is on."""
     off, on = _word(place, f"{_CPU}/intel_pstate/no_turbo"), _word(place, f"{_CPU}/cpufreq/boost")
     if off:
@@ -94,7 +94,7 @@ def _boost(place: Place) -> str:
     return {"": "", "0": "off"}.get(on, "on")
 
 
-def throttling(place: Place) -> Observed[Throttling]:
+def throttling(place: HostRoot) -> Observed[Throttling]:
     """The time that heat cost, by package; unsupported where the processors do not count it."""
     worst: dict[str, int] = {}
     for name in place.names(_CPU):
@@ -108,7 +108,7 @@ def throttling(place: Place) -> Observed[Throttling]:
     return Observed.of(Throttling(len(worst), max(worst.values())), "package_throttle_total_time_ms")
 
 
-def clock(place: Place) -> Observed[Clock]:
+def clock(place: HostRoot) -> Observed[Clock]:
     """The clock source in use and the others."""
     base = "sys/devices/system/clocksource/clocksource0"
     source = place.word(f"{base}/current_clocksource")
@@ -118,7 +118,7 @@ def clock(place: Place) -> Observed[Clock]:
     return Observed.of(Clock(source, others), f"/{base}/current_clocksource")
 
 
-def synchronisation(place: Place) -> Observed[Synchronisation]:
+def synchronisation(place: HostRoot) -> Observed[Synchronisation]:
     """What the running kernel says of its clock; a recorded tree has none."""
     if not place.live:
         return Observed.lost("a recorded tree does not run")
@@ -138,12 +138,12 @@ def parse_uptime(text: str) -> float:
     return seconds
 
 
-def uptime(place: Place) -> Observed[int]:
+def uptime(place: HostRoot) -> Observed[int]:
     """Seconds since boot."""
     return Observed.of(int(parse_uptime(place.word("proc/uptime"))), "/proc/uptime")
 
 
-def tasks(place: Place) -> Observed[Tasks]:
+def tasks(place: HostRoot) -> Observed[Tasks]:
     """Threads and open files of the whole machine, and the most there can be."""
     running = re.fullmatch(r"[0-9]+/([0-9]+)", place.word("proc/loadavg").split()[3])
     if running is None:
@@ -161,7 +161,7 @@ def tasks(place: Place) -> Observed[Tasks]:
     )
 
 
-def container(place: Place) -> Observed[str]:
+def container(place: HostRoot) -> Observed[str]:
     """The engine whose container this is, "none" outside: by the marks that engines leave.
 
     A virtual machine whose root was made of a container's image bears its marks, and is none.
@@ -172,7 +172,7 @@ def container(place: Place) -> Observed[str]:
     return Observed.of(engine, "/.dockerenv, /run, environment")
 
 
-def _whole_machine(place: Place) -> bool:
+def _whole_machine(place: HostRoot) -> bool:
     """Whether this process is in the kernel's first PID namespace and its root is the root of a block device."""
     try:
         namespace = os.readlink(place.root / "proc/self/ns/pid")
@@ -186,7 +186,7 @@ def _whole_machine(place: Place) -> bool:
     return any(each[3:5] == ["/", "/"] and each[-2].startswith("/dev/") for each in words if len(each) > 6)
 
 
-def _container(place: Place) -> str:
+def _container(place: HostRoot) -> str:
     """The engine whose marks are here: Docker's and Podman's files, systemd's word, Apptainer's and Kubernetes'
     variables.
     """
@@ -205,7 +205,7 @@ def _container(place: Place) -> str:
     return "none"
 
 
-def settings(place: Place) -> Observed[dict[str, Observed[str]]]:
+def settings(place: HostRoot) -> Observed[dict[str, Observed[str]]]:
     """Switches of the kernel; each is read by itself, for some may be denied."""
     found: dict[str, Observed[str]] = {}
     for name, path in _SETTINGS.items():

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from envkit.host import files
-from envkit.host.place import Place, Source, nearest, parsed, short
+from envkit.host.root import HostRoot, Source, nearest, parsed, short
 from envkit.model import Observed
 from envkit.subjects.host import Disk
 from envkit.subjects.host.system import Mount, NvmeDrive, Raid
@@ -18,7 +18,7 @@ _MOST_MOUNTINFO = 16 << 20  # a node of Kubernetes has some kilobytes for each c
 _ON_DRIVES = ("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs")
 
 
-def shm(place: Place, count: Callable[[os.statvfs_result], int]) -> Observed[int]:
+def shm(place: HostRoot, count: Callable[[os.statvfs_result], int]) -> Observed[int]:
     """Bytes of /dev/shm, by a count of its blocks."""
     try:
         seen = os.statvfs(place.path("dev/shm"))
@@ -27,7 +27,7 @@ def shm(place: Place, count: Callable[[os.statvfs_result], int]) -> Observed[int
     return Observed.of(count(seen) * seen.f_frsize, "statvfs")
 
 
-def room(use: str, path: str, place: Place) -> Disk:
+def room(use: str, path: str, place: HostRoot) -> Disk:
     """The bytes an ordinary process may still write where ``path`` is or, until it exists, its nearest
     parent.
     """
@@ -73,12 +73,12 @@ def _plain(text: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
 
 
-def all_mounts(place: Place) -> Observed[tuple[Mount, ...]]:
+def all_mounts(place: HostRoot) -> Observed[tuple[Mount, ...]]:
     """The mounts that this process sees."""
     return parsed(place, "proc/self/mountinfo", parse_mounts, _MOST_MOUNTINFO)
 
 
-def mounts(place: Place) -> Observed[tuple[Mount, ...]]:
+def mounts(place: HostRoot) -> Observed[tuple[Mount, ...]]:
     """The file systems on drives, each once for each way in which it is mounted."""
     read = all_mounts(place)
     if read.value is None:
@@ -90,7 +90,7 @@ def mounts(place: Place) -> Observed[tuple[Mount, ...]]:
     return Observed.of(tuple(found.values()), read.via)
 
 
-def file_system_errors(place: Place) -> Observed[dict[str, int]]:
+def file_system_errors(place: HostRoot) -> Observed[dict[str, int]]:
     """The errors that ext4 wrote into each super block, by device; empty without ext4."""
     try:
         names = place.names("sys/fs/ext4")
@@ -126,7 +126,7 @@ def parse_mdstat(text: str) -> tuple[Raid, ...]:
     return tuple(found)
 
 
-def raids(place: Place) -> Observed[tuple[Raid, ...]]:
+def raids(place: HostRoot) -> Observed[tuple[Raid, ...]]:
     """The software RAID arrays; none where the kernel has no driver for them."""
     try:
         return Observed.of(parse_mdstat(place.word("proc/mdstat")), "/proc/mdstat")
@@ -134,7 +134,7 @@ def raids(place: Place) -> Observed[tuple[Raid, ...]]:
         return Observed.of((), "/proc/mdstat is not there")
 
 
-def nvme_drives(place: Place) -> Observed[tuple[NvmeDrive, ...]]:
+def nvme_drives(place: HostRoot) -> Observed[tuple[NvmeDrive, ...]]:
     """The NVMe controllers; none without the directory."""
     base = "sys/class/nvme"
     try:
@@ -151,7 +151,7 @@ def nvme_drives(place: Place) -> Observed[tuple[NvmeDrive, ...]]:
     return Observed.of(tuple(found), f"/{base}")
 
 
-def lustre(place: Place) -> Observed[str]:
+def lustre(place: HostRoot) -> Observed[str]:
     """What Lustre says of its own health; unsupported where it is not loaded."""
     for name in ("sys/fs/lustre/health_check", "proc/fs/lustre/health_check"):
         try:
@@ -161,7 +161,7 @@ def lustre(place: Place) -> Observed[str]:
     return Observed.unsupported("/sys/fs/lustre")
 
 
-def docker_root(place: Place) -> str:
+def docker_root(place: HostRoot) -> str:
     """Where Docker keeps its images: daemon.json's data-root or the default; empty if that file cannot be read."""
     try:
         config = files.daemon_config(place).value
@@ -170,7 +170,7 @@ def docker_root(place: Place) -> str:
     return "" if config is None else config.data_root or _DOCKER_ROOT
 
 
-def disks(place: Place) -> Observed[tuple[Disk, ...]]:
+def disks(place: HostRoot) -> Observed[tuple[Disk, ...]]:
     """The room for temporary files and, if it is known where they lie, for images."""
     paths = {"temporary": place.environ.get("TMPDIR") or "/tmp", "images": docker_root(place)}
     return Observed.of(tuple(room(use, path, place) for use, path in paths.items() if path), "statvfs")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from envkit.host import pci
-from envkit.host.place import Place, Source, parsed, short
+from envkit.host.root import HostRoot, Source, parsed, short
 from envkit.model import Observed
 from envkit.subjects.host import DriverGpu, DriverInstall, DriverLibrary, KernelModule, MigCapability, PciGpu, Selinux
 from envkit.subjects.host.driver import SelinuxState
@@ -52,7 +52,7 @@ def parse_module_version(text: str) -> KernelModule:
     return KernelModule(found[2], "open" if found[1] else "proprietary")
 
 
-def module(place: Place) -> Observed[KernelModule]:
+def module(place: HostRoot) -> Observed[KernelModule]:
     """The loaded kernel module, by /proc/driver/nvidia/version or /sys/module/nvidia/version.
 
     Where neither is there no module is loaded, or it is that of another system, as under WSL.
@@ -66,7 +66,7 @@ def module(place: Place) -> Observed[KernelModule]:
     return listed if listed.value is not None else Observed.lost(f"{told.missing}; {listed.missing}")
 
 
-def modules(place: Place) -> Observed[tuple[str, ...]]:
+def modules(place: HostRoot) -> Observed[tuple[str, ...]]:
     """Which of the kernel modules that matter are loaded, by /sys/module; a built-in one counts as loaded."""
     try:
         loaded = set(place.names("sys/module"))
@@ -75,7 +75,7 @@ def modules(place: Place) -> Observed[tuple[str, ...]]:
     return Observed.of(tuple(name for name in _MODULES if name in loaded), "/sys/module")
 
 
-def pci_gpus(place: Place) -> Observed[tuple[PciGpu, ...]]:
+def pci_gpus(place: HostRoot) -> Observed[tuple[PciGpu, ...]]:
     """NVIDIA's PCI functions with a display class."""
     try:
         found = tuple(
@@ -88,7 +88,7 @@ def pci_gpus(place: Place) -> Observed[tuple[PciGpu, ...]]:
     return Observed.of(found, f"/{pci.BUS}")
 
 
-def _directories(place: Place) -> Iterator[str]:
+def _directories(place: HostRoot) -> Iterator[str]:
     """Where the linker looks: the usual directories and those of its configuration."""
     yield from _DIRECTORIES
     for conf in _names(place, "etc/ld.so.conf.d"):
@@ -122,7 +122,7 @@ def _cut(head: bytes, size: int) -> str:
     return f"it is cut off after {size} of {end} bytes" if end > size else ""
 
 
-def libraries(place: Place) -> Observed[tuple[DriverLibrary, ...]]:
+def libraries(place: HostRoot) -> Observed[tuple[DriverLibrary, ...]]:
     """The user-space driver libraries in the linker's usual directories, each file once."""
     found: dict[str, DriverLibrary] = {}
     for directory in _directories(place):
@@ -159,7 +159,7 @@ def parse_params(text: str) -> dict[str, str]:
     return found
 
 
-def params(place: Place) -> Observed[dict[str, str]]:
+def params(place: HostRoot) -> Observed[dict[str, str]]:
     """The options that the loaded module took, whoever gave them; without a module there are none."""
     if not place.exists("proc/driver/nvidia"):
         return Observed.unsupported("/proc/driver/nvidia")
@@ -174,7 +174,7 @@ def parse_majors(text: str) -> dict[str, int]:
     return {name: int(major) for major, name in re.findall(r"^ *([0-9]+) (nvidia\S*)$", characters, re.MULTILINE)}
 
 
-def majors(place: Place) -> Observed[dict[str, int]]:
+def majors(place: HostRoot) -> Observed[dict[str, int]]:
     """The major numbers under which the kernel knows the driver now."""
     return parsed(place, "proc/devices", parse_majors)
 
@@ -195,7 +195,7 @@ def parse_information(text: str) -> DriverGpu:
     )
 
 
-def driver_gpus(place: Place) -> Observed[tuple[DriverGpu, ...]]:
+def driver_gpus(place: HostRoot) -> Observed[tuple[DriverGpu, ...]]:
     """The GPUs that the driver has taken; reading them asks the driver, and it may wait for a GPU."""
     base = "proc/driver/nvidia/gpus"
     if not place.exists(base):
@@ -204,7 +204,7 @@ def driver_gpus(place: Place) -> Observed[tuple[DriverGpu, ...]]:
     return Observed.of(tuple(found), f"/{base}")
 
 
-def mig_capabilities(place: Place) -> Observed[tuple[MigCapability, ...]]:
+def mig_capabilities(place: HostRoot) -> Observed[tuple[MigCapability, ...]]:
     """The rights to MIG instances and whether each has its device file (the driver's README, capabilities)."""
     base, found = "proc/driver/nvidia/capabilities", []
     nodes = set(_names(place, "dev/nvidia-caps"))
@@ -223,7 +223,7 @@ def mig_capabilities(place: Place) -> Observed[tuple[MigCapability, ...]]:
     return Observed.of(tuple(found), f"/{base}")
 
 
-def dev_char(place: Place) -> Observed[tuple[str, ...]]:
+def dev_char(place: HostRoot) -> Observed[tuple[str, ...]]:
     """The links by number in /dev/char ("195:0") that lead to NVIDIA's device files."""
     found = []
     for name in _names(place, "dev/char"):
@@ -233,7 +233,7 @@ def dev_char(place: Place) -> Observed[tuple[str, ...]]:
     return Observed.of(tuple(found), "/dev/char")
 
 
-def suspends(place: Place) -> Observed[int]:
+def suspends(place: HostRoot) -> Observed[int]:
     """How often the machine slept and woke since boot; a kernel without sleep does not count."""
     if not place.exists("sys/power/suspend_stats/success"):
         return Observed.unsupported("/sys/power/suspend_stats")
@@ -250,12 +250,12 @@ def parse_privileges(text: str) -> tuple[str, ...]:
     return tuple(name for name, bit in _CAPABILITIES.items() if int(found[1], 16) >> bit & 1)
 
 
-def privileges(place: Place) -> Observed[tuple[str, ...]]:
+def privileges(place: HostRoot) -> Observed[tuple[str, ...]]:
     """The capabilities of this process that open the GPU's counters."""
     return parsed(place, "proc/self/status", parse_privileges)
 
 
-def profilers(place: Place) -> Observed[tuple[str, ...]]:
+def profilers(place: HostRoot) -> Observed[tuple[str, ...]]:
     """Where Nsight Compute is installed."""
     toolkits = [f"usr/local/{name}/bin/ncu" for name in _names(place, "usr/local") if name.startswith("cuda")]
     own = [f"opt/nvidia/nsight-compute/{name}/ncu" for name in _names(place, "opt/nvidia/nsight-compute")]
@@ -263,11 +263,11 @@ def profilers(place: Place) -> Observed[tuple[str, ...]]:
     return Observed.of(found, "program directories")
 
 
-def _names(place: Place, directory: str) -> tuple[str, ...]:
+def _names(place: HostRoot, directory: str) -> tuple[str, ...]:
     return place.names(directory) if place.exists(directory) else ()
 
 
-def install(place: Place) -> Observed[DriverInstall]:
+def install(place: HostRoot) -> Observed[DriverInstall]:
     """Every file of libcuda with a version in its name, and whether the .run installer was here."""
     found: dict[str, tuple[str, str]] = {}
     for directory in _directories(place):
@@ -295,7 +295,7 @@ def parse_denials(text: str, since: float) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))[-_MOST_DENIALS:]
 
 
-def _denials(place: Place) -> Observed[tuple[str, ...]]:
+def _denials(place: HostRoot) -> Observed[tuple[str, ...]]:
     name = "var/log/audit/audit.log"
     try:
         booted = re.search(r"^btime ([0-9]+)$", place.word("proc/stat"), re.MULTILINE)
@@ -311,7 +311,7 @@ def _denials(place: Place) -> Observed[tuple[str, ...]]:
     return Observed.of(parse_denials(text, float(booted[1])), f"/{name}")
 
 
-def selinux(place: Place) -> Observed[Selinux]:
+def selinux(place: HostRoot) -> Observed[Selinux]:
     """SELinux's mode, its booleans about devices, and what it refused; without its file system it is off."""
     if not place.exists("sys/fs/selinux/enforce"):
         return Observed.of(Selinux("absent", {}, Observed.lost("SELinux is off")), "/sys/fs/selinux")
@@ -324,7 +324,7 @@ def selinux(place: Place) -> Observed[Selinux]:
     return Observed.of(Selinux(state, booleans, _denials(place)), "/sys/fs/selinux")
 
 
-def today(place: Place) -> Observed[str]:
+def today(place: HostRoot) -> Observed[str]:
     """The day of the observation."""
     return Observed.of(datetime.date.today().isoformat(), "clock")
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from envkit.engine.endpoint import SOCKET, Tls, endpoint
 from envkit.errors import UsageError
-from envkit.host.place import Place, Source, short
+from envkit.host.root import HostRoot, Source, short
 from envkit.model import Observed
 from envkit.payload.isolate import Ending
 from envkit.subjects.host import Docker
@@ -140,7 +140,7 @@ def ask(where: str, installed: bool, timeout_s: float = _ANSWER_S, tls: Tls | No
         return Docker("error", f"{type(error).__name__}: {error}", where, True)
 
 
-def docker(place: Place) -> Observed[Docker]:
+def docker(place: HostRoot) -> Observed[Docker]:
     """How the engine answered that the docker client would ask, and whether one of its programs is here."""
     installed = bool(place.program("docker", "dockerd"))
     try:

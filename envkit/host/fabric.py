@@ -11,7 +11,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 
 from envkit.host.pci import BUS, driver_of, functions, kind_of
-from envkit.host.place import Place, Source, short
+from envkit.host.root import HostRoot, Source, short
 from envkit.model import Observed
 from envkit.subjects.host.fabric import CardKind, FabricCard, FabricDaemons, FabricLog, Imex
 
@@ -47,7 +47,7 @@ def _kind(vendor: str, device: str, code: str) -> CardKind | None:
     return "efa" if vendor == _AMAZON and device.startswith("0xefa") else None
 
 
-def fabric_cards(place: Place) -> Observed[tuple[FabricCard, ...]]:
+def fabric_cards(place: HostRoot) -> Observed[tuple[FabricCard, ...]]:
     """NVSwitches, InfiniBand cards and Elastic Fabric Adapters on the PCI bus."""
     found = []
     try:
@@ -62,7 +62,7 @@ def fabric_cards(place: Place) -> Observed[tuple[FabricCard, ...]]:
     return Observed.of(tuple(found), f"/{BUS}")
 
 
-def _vital_data(place: Place, address: str) -> bytes:
+def _vital_data(place: HostRoot, address: str) -> bytes:
     """The large resources of a function's vital product data (PCI Local Bus Specification, appendix I)."""
     data = b""
     try:
@@ -77,7 +77,7 @@ def _vital_data(place: Place, address: str) -> bytes:
     return data
 
 
-def switch_managers(place: Place) -> Observed[tuple[str, ...]]:
+def switch_managers(place: HostRoot) -> Observed[tuple[str, ...]]:
     """The addresses of network cards that manage NVSwitches; root alone may read what tells them.
 
     Without an NVIDIA GPU, and where NVSwitches are on the bus themselves, no card is asked.
@@ -98,7 +98,7 @@ def switch_managers(place: Place) -> Observed[tuple[str, ...]]:
     return Observed.of(tuple(card for card, data in zip(cabled, said, strict=True) if _MANAGES in data), via)
 
 
-def fabric_daemons(place: Place) -> Observed[FabricDaemons]:
+def fabric_daemons(place: HostRoot) -> Observed[FabricDaemons]:
     """Which of the fabric's daemons are among the processes; kthreadd shows whether these are the machine's."""
     names = {name[:_COMM]: name for name in _DAEMONS}
     running = set()
@@ -120,7 +120,7 @@ def settings(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, value in pairs}
 
 
-def _configured(place: Place, name: str) -> dict[str, str]:
+def _configured(place: HostRoot, name: str) -> dict[str, str]:
     try:
         return settings(place.word(name))
     except (FileNotFoundError, NotADirectoryError):
@@ -141,7 +141,7 @@ def parse_log(text: str) -> FabricLog:
     return FabricLog(True, tuple(found[-LINES_MOST:]), len(found))
 
 
-def fabric_log(place: Place) -> Observed[FabricLog]:
+def fabric_log(place: HostRoot) -> Observed[FabricLog]:
     """The last part of the fabric manager's log; lost where it writes to syslog."""
     config = _configured(place, _MANAGER_CONFIG)
     if config.get("LOG_USE_SYSLOG") == "1":
@@ -159,7 +159,7 @@ def fabric_log(place: Place) -> Observed[FabricLog]:
     return Observed.of(parse_log(text), path)
 
 
-def imex(place: Place) -> Observed[Imex]:
+def imex(place: HostRoot) -> Observed[Imex]:
     """The list of nodes and the channels of nvidia-imex."""
     path = _configured(place, _IMEX_CONFIG).get("IMEX_NODE_CONFIG_FILE") or _IMEX_NODES
     listed = place.exists(path.lstrip("/"))

@@ -9,7 +9,7 @@ import tomllib
 from typing import Any
 
 from envkit.host import cdi, driver
-from envkit.host.place import Place, Source
+from envkit.host.root import HostRoot, Source
 from envkit.model import Observed
 from envkit.subjects.host import DaemonConfig, Toolkit, ToolkitConfig
 from envkit.system.proc import run
@@ -36,7 +36,7 @@ def parse_toolkit_version(text: str) -> str:
     return found[1]
 
 
-def toolkit(place: Place) -> Observed[Toolkit]:
+def toolkit(place: HostRoot) -> Observed[Toolkit]:
     """The toolkit's programs in the usual directories and, on the running machine, its version."""
     there = {name: path for name in _PROGRAMS if (path := place.program(name))}
     programs = {name: path for name, path in there.items() if os.access(place.path(path), os.X_OK)}
@@ -51,7 +51,7 @@ def toolkit(place: Place) -> Observed[Toolkit]:
     return Observed.of(Toolkit(programs, version), via)
 
 
-def has_program(place: Place, program: str) -> bool:
+def has_program(place: HostRoot, program: str) -> bool:
     """Whether a program is there; one without a slash is looked for in the usual directories.
 
     Raises OSError if it may not be looked at.
@@ -78,7 +78,7 @@ def _hard(limit: object) -> int | None:
     return hard if isinstance(hard, int) else None
 
 
-def parse_daemon_config(text: str, path: str, place: Place) -> DaemonConfig:
+def parse_daemon_config(text: str, path: str, place: HostRoot) -> DaemonConfig:
     """What Docker's daemon.json says (keys of the dockerd reference)."""
     try:
         data = table(json.loads(text) if text.strip() else {}, "it")
@@ -112,7 +112,7 @@ def parse_daemon_config(text: str, path: str, place: Place) -> DaemonConfig:
     )
 
 
-def daemon_config(place: Place) -> Observed[DaemonConfig]:
+def daemon_config(place: HostRoot) -> Observed[DaemonConfig]:
     """Docker's /etc/docker/daemon.json; its absence is an observation too."""
     path = "/etc/docker/daemon.json"
     if not place.exists(path[1:]):
@@ -125,7 +125,7 @@ def daemon_config(place: Place) -> Observed[DaemonConfig]:
     return Observed.of(parse_daemon_config(text.value, path, place), path)
 
 
-def parse_toolkit_config(text: str, path: str, place: Place) -> ToolkitConfig:
+def parse_toolkit_config(text: str, path: str, place: HostRoot) -> ToolkitConfig:
     """What the toolkit's config.toml says (its keys: the toolkit's api/config/v1), with the toolkit's defaults."""
     try:
         data = tomllib.loads(text)
@@ -159,7 +159,7 @@ def parse_toolkit_config(text: str, path: str, place: Place) -> ToolkitConfig:
     )
 
 
-def toolkit_config(place: Place) -> Observed[ToolkitConfig]:
+def toolkit_config(place: HostRoot) -> Observed[ToolkitConfig]:
     """The toolkit's /etc/nvidia-container-runtime/config.toml; without one its defaults hold."""
     path = "/etc/nvidia-container-runtime/config.toml"
     if not place.exists(path):

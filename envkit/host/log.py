@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from envkit.facts.xid import read_xid
-from envkit.host.place import Place, Source, short
+from envkit.host.root import HostRoot, Source, short
 from envkit.model import Observed
 from envkit.subjects.host import LogLine
 from envkit.system.proc import run
@@ -237,7 +237,7 @@ def joined(journal: list[str], kmsg: list[str], start: float) -> list[str]:
     return older + kmsg
 
 
-def read_log(place: Place) -> Observed[list[str]]:
+def read_log(place: HostRoot) -> Observed[list[str]]:
     """The lines of the kernel log of this boot; lost, with every reason, if they may not be read.
 
     /dev/kmsg comes first; where it lost its beginning, and where it may not be read, the journal of the running
@@ -279,7 +279,7 @@ def log_start(read: Observed[list[str]]) -> Observed[float]:
     return Observed.lost("its first line has no time", read.via) if start is None else Observed.of(start, read.via)
 
 
-def sources(place: Place) -> dict[str, Source]:
+def sources(place: HostRoot) -> dict[str, Source]:
     """Both fields, of one reading."""
     read = cache(lambda: read_log(place))
     return {"log": lambda place: kernel_log(read()), "log_start": lambda place: log_start(read())}

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 
-from envkit.host.place import Place, Source, parsed
+from envkit.host.root import HostRoot, Source, parsed
 from envkit.model import Observed
 from envkit.subjects.host import Limit
 
@@ -35,12 +35,12 @@ _LIMITS = {
 }
 
 
-def kernel(place: Place) -> Observed[str]:
+def kernel(place: HostRoot) -> Observed[str]:
     """The kernel's release."""
     return parsed(place, "proc/sys/kernel/osrelease", str.strip)
 
 
-def architecture(place: Place) -> Observed[str]:
+def architecture(place: HostRoot) -> Observed[str]:
     """The processor as uname says it, or as the ELF header of a tree's own programs does (e_machine of elf.h)."""
     if place.live:
         return Observed.of(os.uname().machine, "uname")
@@ -61,12 +61,12 @@ def parse_os_release(text: str) -> str:
     raise ValueError("no PRETTY_NAME")
 
 
-def os_name(place: Place) -> Observed[str]:
+def os_name(place: HostRoot) -> Observed[str]:
     """The distribution's name."""
     return parsed(place, "etc/os-release", parse_os_release)
 
 
-def glibc(place: Place) -> Observed[str]:
+def glibc(place: HostRoot) -> Observed[str]:
     """The version of the running C library; it cannot be read out of a recorded tree."""
     if not place.live:
         return Observed.lost("a recorded tree does not run")
@@ -80,7 +80,7 @@ def glibc(place: Place) -> Observed[str]:
     return Observed.of(version, "confstr CS_GNU_LIBC_VERSION")
 
 
-def cgroup(place: Place) -> Observed[str]:
+def cgroup(place: HostRoot) -> Observed[str]:
     """ "v2", "v1" or "hybrid" (v1 controllers beside a v2 tree), by what lies in /sys/fs/cgroup."""
     base = "sys/fs/cgroup"
     if place.exists(f"{base}/cgroup.controllers"):
@@ -104,7 +104,7 @@ def parse_limits(text: str) -> dict[str, Limit]:
     return found
 
 
-def limits(place: Place) -> Observed[Mapping[str, Limit]]:
+def limits(place: HostRoot) -> Observed[Mapping[str, Limit]]:
     """This process's limits."""
     return parsed(place, "proc/self/limits", parse_limits)
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.host.cpu import parse_list
-from envkit.host.place import Place, Source
+from envkit.host.root import HostRoot, Source
 from envkit.model import Observed
 from envkit.subjects.host.system import ControlGroup, Memory, MemoryController, NumaNode
 
@@ -38,7 +38,7 @@ def swap_used(text: str) -> int:
     return used
 
 
-def memory(place: Place) -> Observed[Memory]:
+def memory(place: HostRoot) -> Observed[Memory]:
     """The machine's memory; raises KeyError for a kernel that does not say how much is available."""
     info = parse_meminfo(place.word("proc/meminfo"))
     page = info.get("Hugepagesize", 0)
@@ -73,7 +73,7 @@ def free_blocks(text: str, page: int = _PAGE) -> dict[int, tuple[int, int]]:
     return found
 
 
-def numa(place: Place) -> Observed[tuple[NumaNode, ...]]:
+def numa(place: HostRoot) -> Observed[tuple[NumaNode, ...]]:
     """The nodes; unsupported on a kernel that knows none."""
     try:
         numbers = sorted(int(name[4:]) for name in place.names(_NODES) if re.fullmatch(r"node[0-9]+", name))
@@ -93,7 +93,7 @@ def numa(place: Place) -> Observed[tuple[NumaNode, ...]]:
     return Observed.of(tuple(found), f"/{_NODES}")
 
 
-def memory_errors(place: Place) -> Observed[tuple[MemoryController, ...]]:
+def memory_errors(place: HostRoot) -> Observed[tuple[MemoryController, ...]]:
     """The counters of the memory controllers; unsupported where no driver counts."""
     try:
         names = [name for name in place.names(_CONTROLLERS) if re.fullmatch(r"mc[0-9]+", name)]
@@ -120,7 +120,7 @@ def parse_groups(text: str) -> dict[str, str]:
     return found
 
 
-def _levels(place: Place, base: str, path: str) -> Iterator[str]:
+def _levels(place: HostRoot, base: str, path: str) -> Iterator[str]:
     """The group's directory and those above it; the mount's root alone where the path is the host's, as in a
     container that shares its name space of groups.
     """
@@ -131,7 +131,7 @@ def _levels(place: Place, base: str, path: str) -> Iterator[str]:
         yield "/".join([base, *parts[:depth]])
 
 
-def _number(place: Place, name: str) -> int | None:
+def _number(place: HostRoot, name: str) -> int | None:
     """A limit or a count; -1 for "max", None where the file is not there, as in the root group."""
     try:
         text = place.word(name)
@@ -140,7 +140,7 @@ def _number(place: Place, name: str) -> int | None:
     return -1 if text == "max" or int(text) >= _UNLIMITED else int(text)
 
 
-def _quota(place: Place, level: str) -> float:
+def _quota(place: HostRoot, level: str) -> float:
     """The processors that one group grants; -1 for no limit."""
     try:
         quota, period = place.word(f"{level}/cpu.max").split()
@@ -150,7 +150,7 @@ def _quota(place: Place, level: str) -> float:
     return -1 if quota in ("max", "None") or int(quota) < 0 else int(quota) / int(period)
 
 
-def _cached(place: Place, level: str) -> int:
+def _cached(place: HostRoot, level: str) -> int:
     """The bytes of a group that the kernel can drop: cached files."""
     text = place.word(f"{level}/memory.stat")
     known = dict(line.split(maxsplit=1) for line in text.splitlines())
@@ -158,7 +158,7 @@ def _cached(place: Place, level: str) -> int:
     return int(known[f"{prefix}inactive_file"]) + int(known[f"{prefix}active_file"])
 
 
-def _memory(place: Place, level: str) -> tuple[int, int] | None:
+def _memory(place: HostRoot, level: str) -> tuple[int, int] | None:
     """Limit and use of one group, None if it has no limit."""
     for limit, use in (
         ("memory.max", "memory.current"),
@@ -170,7 +170,7 @@ def _memory(place: Place, level: str) -> tuple[int, int] | None:
     return None
 
 
-def _killed(place: Place, level: str) -> int:
+def _killed(place: HostRoot, level: str) -> int:
     for name in ("memory.events.local", "memory.events", "memory.oom_control"):
         try:
             found = re.search(r"^oom_kill ([0-9]+)$", place.word(f"{level}/{name}"), re.MULTILINE)
@@ -181,7 +181,7 @@ def _killed(place: Place, level: str) -> int:
     return 0
 
 
-def control_group(place: Place) -> Observed[ControlGroup]:
+def control_group(place: HostRoot) -> Observed[ControlGroup]:
     """What the groups of this process grant, the tightest of each kind."""
     base = "sys/fs/cgroup"
     paths = parse_groups(place.word("proc/self/cgroup"))
@@ -208,7 +208,7 @@ def control_group(place: Place) -> Observed[ControlGroup]:
     return Observed.of(ControlGroup(min(quotas, default=-1), limit, used, most, tasks, killed), f"/{base}")
 
 
-def oom_kills(place: Place) -> Observed[int]:
+def oom_kills(place: HostRoot) -> Observed[int]:
     """How often the kernel killed a process for want of memory since boot; unsupported if it does not count."""
     found = re.search(r"^oom_kill ([0-9]+)$", place.word("proc/vmstat"), re.MULTILINE)
     return Observed.of(int(found[1]), "/proc/vmstat") if found else Observed.unsupported("/proc/vmstat")

@@ -7,7 +7,7 @@ import re
 import struct
 from collections.abc import Iterator
 
-from envkit.host.place import MOST_BYTES, Place, Source, short
+from envkit.host.root import MOST_BYTES, HostRoot, Source, short
 from envkit.model import Observed
 from envkit.payload.elf import mapped
 from envkit.subjects.host import Firmware, KernelModules, ModprobeLine, ModuleFile, ModuleSigning
@@ -53,7 +53,7 @@ def parse_modinfo(data: memoryview) -> dict[str, str]:
     raise ValueError("it has no section .modinfo")
 
 
-def _by_dkms(place: Place, release: str) -> str:
+def _by_dkms(place: HostRoot, release: str) -> str:
     """The version that DKMS has installed for a kernel, empty if it has none.
 
     /var/lib/dkms/<module>/kernel-<release>-<arch> is a link to <version>/<release>/<arch>.
@@ -71,7 +71,7 @@ def _by_dkms(place: Place, release: str) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
-def _module_file(place: Place, path: str, release: str) -> ModuleFile:
+def _module_file(place: HostRoot, path: str, release: str) -> ModuleFile:
     shown = f"/{path}"
     file = place.path(path)
     if path.endswith(".ko"):
@@ -98,7 +98,7 @@ def _module_file(place: Place, path: str, release: str) -> ModuleFile:
     return ModuleFile(shown, Observed.lost(f"{shown} is packed, and neither modinfo nor DKMS tells"), packed)
 
 
-def _listed(place: Place, tree: str) -> list[str]:
+def _listed(place: HostRoot, tree: str) -> list[str]:
     """The nvidia modules in modules.dep, which is what modprobe goes by, as paths under the root."""
     with place.path(f"{tree}/modules.dep").open("rb") as file:
         text = file.read(_MOST_LIST).decode("utf-8", "replace")
@@ -107,7 +107,7 @@ def _listed(place: Place, tree: str) -> list[str]:
     return [path.lstrip("/") if path.startswith("/") else f"{tree}/{path}" for path in ours]
 
 
-def kernels(place: Place) -> Observed[tuple[KernelModules, ...]]:
+def kernels(place: HostRoot) -> Observed[tuple[KernelModules, ...]]:
     """The kernels whose modules are here; a container has none."""
     release_file = place.text("proc/sys/kernel/osrelease")
     if release_file.value is None:
@@ -136,7 +136,7 @@ def parse_lockdown(text: str) -> str:
     return found[1]
 
 
-def _enforced(place: Place) -> Observed[bool]:
+def _enforced(place: HostRoot) -> Observed[bool]:
     seen, why = [], []
     for name, means in (("sys/module/module/parameters/sig_enforce", "Y"), ("sys/kernel/security/lockdown", "")):
         try:
@@ -150,7 +150,7 @@ def _enforced(place: Place) -> Observed[bool]:
     return Observed.lost("; ".join(why))
 
 
-def signing(place: Place) -> Observed[ModuleSigning]:
+def signing(place: HostRoot) -> Observed[ModuleSigning]:
     """Secure Boot and whether the kernel insists on signatures.
 
     An EFI variable's file is four bytes of attributes and its value (the kernel's efivarfs.rst).
@@ -188,7 +188,7 @@ def parse_command_line(text: str) -> Iterator[ModprobeLine]:
             yield ModprobeLine("/proc/cmdline", "options", module, word.partition(".")[2])
 
 
-def modprobe(place: Place) -> Observed[tuple[ModprobeLine, ...]]:
+def modprobe(place: HostRoot) -> Observed[tuple[ModprobeLine, ...]]:
     """What modprobe's files and the kernel's command line say; of files of one name the first directory's counts."""
     files: dict[str, str] = {}
     for directory in _MODPROBE:
@@ -209,7 +209,7 @@ def modprobe(place: Place) -> Observed[tuple[ModprobeLine, ...]]:
     return Observed.of(tuple(found), "modprobe.d and /proc/cmdline")
 
 
-def firmware(place: Place) -> Observed[Firmware]:
+def firmware(place: HostRoot) -> Observed[Firmware]:
     """The GSP's firmware by driver version, in the directories of the kernel's firmware loader."""
     try:
         first = place.word("sys/module/firmware_class/parameters/path").strip("/")

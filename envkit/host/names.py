@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from envkit.host.place import Place, Source
+from envkit.host.root import HostRoot, Source
 from envkit.model import Observed
 from envkit.subjects.host.system import Names
 
@@ -20,7 +20,7 @@ def resolve(name: str) -> tuple[tuple[str, ...], str]:
     return tuple(dict.fromkeys(str(entry[4][0]) for entry in found)), ""
 
 
-def names(place: Place) -> Observed[Names]:
+def names(place: HostRoot) -> Observed[Names]:
     """What "localhost" and the machine's own name lead to; a recorded tree is asked nothing."""
     if not place.live:
         return Observed.lost("a recorded tree does not run")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from envkit.host.pci import driver_of
-from envkit.host.place import Place, Source, short
+from envkit.host.root import HostRoot, Source, short
 from envkit.model import Observed
 from envkit.subjects.host.fabric import NetInterface
 
@@ -35,7 +35,7 @@ def parse_routes(v4: str, v6: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _speed(place: Place, path: str) -> Observed[int]:
+def _speed(place: HostRoot, path: str) -> Observed[int]:
     """In Mb/s; the kernel answers -1 or EINVAL for an interface that has none, or no link."""
     try:
         speed = int(place.word(f"{path}/speed"))
@@ -46,7 +46,7 @@ def _speed(place: Place, path: str) -> Observed[int]:
     return Observed.of(speed, f"/{path}/speed") if speed > 0 else Observed.unsupported(f"/{path}/speed")
 
 
-def _interface(place: Place, name: str, defaults: frozenset[str]) -> NetInterface:
+def _interface(place: HostRoot, name: str, defaults: frozenset[str]) -> NetInterface:
     path = f"{_CLASS}/{name}"
     members: tuple[str, ...] = ()
     down: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ def _interface(place: Place, name: str, defaults: frozenset[str]) -> NetInterfac
     )
 
 
-def network(place: Place) -> Observed[tuple[NetInterface, ...]]:
+def network(place: HostRoot) -> Observed[tuple[NetInterface, ...]]:
     """The network interfaces of this process's network namespace."""
     routes = [place.word(name) if place.exists(name) else "" for name in ("proc/net/route", "proc/net/ipv6_route")]
     defaults = parse_routes(routes[0], routes[1])

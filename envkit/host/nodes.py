@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from envkit.host.place import Place, Source, short
+from envkit.host.root import HostRoot, Source, short
 from envkit.model import Observed
 from envkit.payload.isolate import Ending
 from envkit.subjects.host import DeviceNode
@@ -19,7 +19,7 @@ from envkit.subjects.host import DeviceNode
 _NODE = re.compile(r"nvidia[0-9]+|nvidiactl|nvidia-uvm(-tools)?|nvidia-modeset|dxg")
 
 
-def paths(place: Place) -> list[str]:
+def paths(place: HostRoot) -> list[str]:
     """The driver's device files, as in the listing of /dev."""
     return [f"/dev/{name}" for name in place.names("dev") if _NODE.fullmatch(name)]
 
@@ -47,7 +47,7 @@ def numbers(path: Path) -> tuple[int, int]:
 KIND = Observed[DeviceNode]
 
 
-def sources(place: Place) -> dict[str, Source]:
+def sources(place: HostRoot) -> dict[str, Source]:
     """One source a device file, so that a hang names its file."""
     try:
         found = paths(place)
@@ -58,7 +58,7 @@ def sources(place: Place) -> dict[str, Source]:
 
 
 def _opener(shown: str) -> Source:
-    def opened(place: Place) -> Observed[DeviceNode]:
+    def opened(place: HostRoot) -> Observed[DeviceNode]:
         path = place.path(shown)
         return Observed.of(DeviceNode(shown, try_open(path), *numbers(path)), "open")
 

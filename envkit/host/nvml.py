@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import pynvml
 
 from envkit.host import nvml_names as names
-from envkit.host.place import Source
+from envkit.host.root import Source
 from envkit.model import Observed
 from envkit.payload.isolate import Ending
 from envkit.subjects.host.gpu import (

@@ -35,7 +35,7 @@ from envkit.host import (
     remote,
     services,
 )
-from envkit.host.place import Place, Source
+from envkit.host.root import HostRoot, Source
 from envkit.model import Observed, Reason
 from envkit.payload import isolate
 from envkit.payload.isolate import Ending, Task
@@ -61,13 +61,13 @@ class Group:
     """
 
     name: str
-    sources: Callable[[Place], Mapping[str, Source]]
+    sources: Callable[[HostRoot], Mapping[str, Source]]
     limit_s: float = _FILE_S
     kind: Any = None
     join: Callable[[Found, Ending | None], Found] | None = None
 
 
-def _nvml(place: Place) -> Observed[Any]:
+def _nvml(place: HostRoot) -> Observed[Any]:
     from envkit.host import nvml  # pynvml takes as long to import as all else is read: the child alone does it
 
     return nvml.SOURCES["nvml"](place)
@@ -126,7 +126,7 @@ def _unanswered(group: Group, ending: Ending) -> Observed[Any]:
 _FAILURES = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError)
 
 
-def _read(group: Group, place: Place) -> Task:
+def _read(group: Group, place: HostRoot) -> Task:
     def work(say: Callable[[Any], None]) -> None:
         sources = group.sources(place)
         say(dict.fromkeys(sources))
@@ -141,7 +141,7 @@ def _read(group: Group, place: Place) -> Task:
 
 
 def read_groups(
-    groups: tuple[Group, ...], place: Place, budget_s: float, meanwhile: Callable[[], object] | None = None
+    groups: tuple[Group, ...], place: HostRoot, budget_s: float, meanwhile: Callable[[], object] | None = None
 ) -> dict[str, Observed[Any]]:
     """What each field of Host was found to be, all groups side by side and within ``budget_s`` seconds.
 
@@ -201,7 +201,7 @@ def observe_host(
             Cuda(wanted_cuda)
         except ValueError as error:
             raise UsageError(str(error)) from error
-    place = Place(root, os.environ if environ is None else environ)
+    place = HostRoot(root, os.environ if environ is None else environ)
     return Host(
         name or platform.node() or "this machine",
         wanted_cuda=Observed.of(wanted_cuda, "declared") if wanted_cuda else Observed.lost("none was declared"),

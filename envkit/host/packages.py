@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 
 from envkit.host.driver import DRIVER_VERSION
-from envkit.host.place import Place, Source
+from envkit.host.root import HostRoot, Source
 from envkit.model import Observed
-from envkit.subjects.host import Package, Reboot, Unattended
+from envkit.subjects.host import Package, Reboot, UnattendedUpgrades
 
 _STATUS = "var/lib/dpkg/status"
 _MOST_STATUS = 64 << 20  # a desktop with everything has 5 MB
@@ -30,7 +30,7 @@ def parse_stanza(text: str) -> dict[str, str]:
     return {name: value.strip() for name, colon, value in lines if colon}
 
 
-def _stanzas(place: Place) -> Iterator[dict[str, str]]:
+def _stanzas(place: HostRoot) -> Iterator[dict[str, str]]:
     """The paragraphs about packages that matter; raises ValueError for a file without any package."""
     with place.path(_STATUS).open("rb") as file:
         data = file.read(_MOST_STATUS + 1)
@@ -47,7 +47,7 @@ def _stanzas(place: Place) -> Iterator[dict[str, str]]:
             yield parse_stanza(data[start : end if end >= 0 else len(data)].decode("utf-8", "replace"))
 
 
-def _installed(place: Place) -> Iterator[dict[str, str]]:
+def _installed(place: HostRoot) -> Iterator[dict[str, str]]:
     """Of these, the ones whose files are here, those that are not yet configured among them."""
     for fields in _stanzas(place):
         state = fields.get("Status", "").split()[-1:]
@@ -55,11 +55,11 @@ def _installed(place: Place) -> Iterator[dict[str, str]]:
             yield fields
 
 
-def _no_dpkg(place: Place) -> bool:
+def _no_dpkg(place: HostRoot) -> bool:
     return not place.exists(_STATUS)
 
 
-def packages(place: Place) -> Observed[Mapping[str, str]]:
+def packages(place: HostRoot) -> Observed[Mapping[str, str]]:
     """The installed packages that matter here and their versions."""
     if _no_dpkg(place):
         return Observed.unsupported(f"/{_STATUS}")
@@ -73,7 +73,7 @@ def _package(fields: Mapping[str, str]) -> Package:
     return Package(fields["Package"], fields.get("Version", ""), state, want == "hold", vendor)
 
 
-def driver_packages(place: Place) -> Observed[tuple[Package, ...]]:
+def driver_packages(place: HostRoot) -> Observed[tuple[Package, ...]]:
     """The driver's own packages: those whose version is a driver's, and modules that a distribution built."""
     if _no_dpkg(place):
         return Observed.unsupported(f"/{_STATUS}")
@@ -131,7 +131,7 @@ def _assigned(scope: list[str], words: list[str]) -> Iterator[tuple[str, str]]:
         yield name, words[0]
 
 
-def parse_unattended(assigned: Iterator[tuple[str, str]], installed: bool) -> Unattended:
+def parse_unattended(assigned: Iterator[tuple[str, str]], installed: bool) -> UnattendedUpgrades:
     """The periodic upgrade, what it takes from and what it leaves alone, out of apt's assignments."""
     lists: dict[str, list[str]] = {}
     period = "0"
@@ -144,10 +144,10 @@ def parse_unattended(assigned: Iterator[tuple[str, str]], installed: bool) -> Un
         elif name.startswith("unattended-upgrade::"):
             lists.setdefault(name.partition("::")[2], []).append(value)
     origins = (*lists.get("allowed-origins", ()), *lists.get("origins-pattern", ()))
-    return Unattended(installed and period not in ("0", ""), origins, tuple(lists.get("package-blacklist", ())))
+    return UnattendedUpgrades(installed and period not in ("0", ""), origins, tuple(lists.get("package-blacklist", ())))
 
 
-def unattended(place: Place) -> Observed[Unattended]:
+def unattended(place: HostRoot) -> Observed[UnattendedUpgrades]:
     """The unattended upgrades as apt's configuration sets them, its files in apt's order."""
     if _no_dpkg(place):
         return Observed.unsupported(f"/{_STATUS}")
@@ -169,7 +169,7 @@ def _kept(name: str) -> bool:
     return "." not in name or name.endswith(".conf")
 
 
-def reboot(place: Place) -> Observed[Reboot]:
+def reboot(place: HostRoot) -> Observed[Reboot]:
     """Whether update-notifier's mark for a due reboot lies there; only Debian's relatives write it."""
     if _no_dpkg(place):
         return Observed.unsupported(f"/{_STATUS}")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
-from envkit.host.place import Place, Source, short
+from envkit.host.root import HostRoot, Source, short
 from envkit.model import Observed
 from envkit.subjects.host.pci import PciDevice, PciKind, PciLink, PciPayload
 
@@ -44,7 +44,7 @@ def kind_of(vendor: str, code: str) -> PciKind | None:
     return _ADAPTERS.get(code[:6])
 
 
-def functions(place: Place) -> Iterator[tuple[str, str, str]]:
+def functions(place: HostRoot) -> Iterator[tuple[str, str, str]]:
     """Address, vendor and class of each function; none where the kernel has no PCI bus.
 
     Raises OSError, of a tree without /sys too.
@@ -54,7 +54,7 @@ def functions(place: Place) -> Iterator[tuple[str, str, str]]:
             yield address, place.word(f"{BUS}/{address}/vendor"), place.word(f"{BUS}/{address}/class")
 
 
-def driver_of(place: Place, device: str) -> str:
+def driver_of(place: HostRoot, device: str) -> str:
     """The kernel driver bound to the function in the directory ``device``, empty if none is."""
     try:
         return os.path.basename(os.readlink(place.path(device) / "driver"))
@@ -143,7 +143,7 @@ def _seen(path: str, read: Callable[[], T]) -> Observed[T]:
         return Observed.lost(short(error), via)
 
 
-def _config(place: Place, path: str, power: Observed[str], wanted: int) -> bytes:
+def _config(place: HostRoot, path: str, power: Observed[str], wanted: int) -> bytes:
     """``wanted`` bytes of the configuration space; raises PermissionError if less is shown, OSError if it sleeps."""
     if power.value == "suspended":
         raise OSError(11, "the device sleeps, and reading would wake it up")
@@ -156,25 +156,25 @@ def _config(place: Place, path: str, power: Observed[str], wanted: int) -> bytes
     return found
 
 
-def _group(place: Place, path: str) -> str:
+def _group(place: HostRoot, path: str) -> str:
     if not place.exists(f"{path}/iommu_group"):
         return ""
     return place.word(f"{path}/iommu_group/type")
 
 
-def _links(place: Place, path: str) -> PciLink:
+def _links(place: HostRoot, path: str) -> PciLink:
     names = ("current_link_speed", "max_link_speed", "current_link_width", "max_link_width")
     return parse_link({name: place.word(f"{path}/{name}") for name in names})
 
 
-def _redirects(place: Place, path: str, power: Observed[str]) -> tuple[str, ...]:
+def _redirects(place: HostRoot, path: str, power: Observed[str]) -> tuple[str, ...]:
     config = _config(place, path, power, _WHOLE)
     if len(config) <= _PLAIN:  # a device without the extended space
         raise LookupError("no extended capabilities")
     return parse_redirects(config)
 
 
-def _device(place: Place, address: str, kind: PciKind, vendor: str) -> PciDevice:
+def _device(place: HostRoot, address: str, kind: PciKind, vendor: str) -> PciDevice:
     path = f"{BUS}/{address}"
     real = place.path(path).resolve().parts
     power = _seen(f"{path}/power/runtime_status", lambda: place.word(f"{path}/power/runtime_status"))
@@ -202,7 +202,7 @@ def _device(place: Place, address: str, kind: PciKind, vendor: str) -> PciDevice
     )
 
 
-def devices(place: Place) -> Observed[tuple[PciDevice, ...]]:
+def devices(place: HostRoot) -> Observed[tuple[PciDevice, ...]]:
     """GPUs, NVSwitches and physical network adapters, and the bridges above any of them, by address.
 
     Virtual functions of an adapter are left out.  Without the listing the machine has no PCI bus.

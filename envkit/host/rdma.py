@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from envkit.host.cpu import parse_uptime
 from envkit.host.fabric import settings
 from envkit.host.pci import ADDRESS, driver_of
-from envkit.host.place import Place, Source, short
+from envkit.host.root import HostRoot, Source, short
 from envkit.model import Observed
 from envkit.subjects.host.fabric import Cufile, Gid, RdmaDevice, RdmaPort
 
@@ -52,7 +52,7 @@ def parse_rate(text: str) -> float:
     return float(found[1])
 
 
-def _read(place: Place, name: str, parse: Callable[[str], T]) -> Observed[T]:
+def _read(place: HostRoot, name: str, parse: Callable[[str], T]) -> Observed[T]:
     try:
         return Observed.of(parse(place.word(name)), f"/{name}")
     except OSError as error:
@@ -61,7 +61,7 @@ def _read(place: Place, name: str, parse: Callable[[str], T]) -> Observed[T]:
         return Observed.lost(f"/{name}: {error}", f"/{name}")
 
 
-def _told(place: Place, name: str) -> Observed[str]:
+def _told(place: HostRoot, name: str) -> Observed[str]:
     """A word that not every driver tells: unsupported where there is none."""
     try:
         word = place.word(name)
@@ -72,7 +72,7 @@ def _told(place: Place, name: str) -> Observed[str]:
     return Observed.of(word[:80], f"/{name}") if word else Observed.unsupported(f"/{name}")
 
 
-def _counters(place: Place, port: str) -> Observed[Mapping[str, int]]:
+def _counters(place: HostRoot, port: str) -> Observed[Mapping[str, int]]:
     """Both tables of counters; what a driver does not count it calls "N/A" or answers with EINVAL."""
     found: dict[str, int] = {}
     tables = [table for table in ("counters", "hw_counters") if place.exists(f"{port}/{table}")]
@@ -90,7 +90,7 @@ def _counters(place: Place, port: str) -> Observed[Mapping[str, int]]:
     return Observed.of(found, via) if found else Observed.lost("no counter could be read", via)
 
 
-def _gids(place: Place, port: str) -> Observed[tuple[Gid, ...]]:
+def _gids(place: HostRoot, port: str) -> Observed[tuple[Gid, ...]]:
     """The entries of the GID table in use; an empty one has no type, and reading that is EINVAL."""
     found = []
     listing = f"{port}/gid_attrs/types"
@@ -108,7 +108,7 @@ def _gids(place: Place, port: str) -> Observed[tuple[Gid, ...]]:
     return Observed.of(tuple(found), f"/{listing}")
 
 
-def _port(place: Place, device: str, number: int, umads: Observed[tuple[tuple[str, int], ...]]) -> RdmaPort:
+def _port(place: HostRoot, device: str, number: int, umads: Observed[tuple[tuple[str, int], ...]]) -> RdmaPort:
     path = f"{_CLASS}/{device}/ports/{number}"
     layer = _read(place, f"{path}/link_layer", parse_layer)
     return RdmaPort(
@@ -123,7 +123,7 @@ def _port(place: Place, device: str, number: int, umads: Observed[tuple[tuple[st
     )
 
 
-def _umads(place: Place) -> Observed[tuple[tuple[str, int], ...]]:
+def _umads(place: HostRoot) -> Observed[tuple[tuple[str, int], ...]]:
     """The ports that have a device for management datagrams; without the module there is no such class."""
     listing = "sys/class/infiniband_mad"
     try:
@@ -136,14 +136,14 @@ def _umads(place: Place) -> Observed[tuple[tuple[str, int], ...]]:
         return Observed.lost(f"/{listing}: {short(error)}", f"/{listing}")
 
 
-def node(place: Place, name: str) -> str:
+def node(place: HostRoot, name: str) -> str:
     """Whether this process may use the device node /dev/``name``: "usable", "absent" or why it may not."""
     if not place.exists(f"dev/{name}"):
         return "absent"
     return "usable" if os.access(place.path(f"dev/{name}"), os.R_OK | os.W_OK) else "permission denied"
 
 
-def _verbs(place: Place) -> Observed[Mapping[str, str]]:
+def _verbs(place: HostRoot) -> Observed[Mapping[str, str]]:
     """How each RDMA device's node for programs stands."""
     listing = "sys/class/infiniband_verbs"
     found: dict[str, str] = {}
@@ -157,7 +157,7 @@ def _verbs(place: Place) -> Observed[Mapping[str, str]]:
     return Observed.of(found, f"/{listing}")
 
 
-def infiniband(place: Place) -> Observed[tuple[RdmaDevice, ...]]:
+def infiniband(place: HostRoot) -> Observed[tuple[RdmaDevice, ...]]:
     """The RDMA devices; without the directory the kernel has none."""
     if not place.exists("sys/class"):
         return Observed.lost("/sys/class is not there")
@@ -172,7 +172,7 @@ def infiniband(place: Place) -> Observed[tuple[RdmaDevice, ...]]:
 
 
 def _device(
-    place: Place,
+    place: HostRoot,
     name: str,
     umads: Observed[tuple[tuple[str, int], ...]],
     verbs: Observed[Mapping[str, str]],
@@ -201,7 +201,7 @@ def _device(
     )
 
 
-def rdma_modules(place: Place) -> Observed[tuple[str, ...]]:
+def rdma_modules(place: HostRoot) -> Observed[tuple[str, ...]]:
     """Which kernel modules of RDMA and GPUDirect are loaded; one that is built in counts as loaded."""
     names = set(place.names("sys/module"))
     return Observed.of(tuple(name for name in _MODULES if name in names), "/sys/module")
@@ -221,7 +221,7 @@ def parse_cufile(path: str, text: str) -> Cufile:
     return Cufile(path, compatible=compatible, p2pdma=p2pdma)
 
 
-def cufile(place: Place) -> Observed[Cufile]:
+def cufile(place: HostRoot) -> Observed[Cufile]:
     """cuFile's configuration file, where CUFILE_ENV_PATH_JSON or the default says it is."""
     path = place.environ.get("CUFILE_ENV_PATH_JSON") or "/etc/cufile.json"
     if not place.exists(path.lstrip("/")):
@@ -232,7 +232,7 @@ def cufile(place: Place) -> Observed[Cufile]:
     return Observed.of(parse_cufile(path, seen.value), path)
 
 
-def nccl_conf(place: Place) -> Observed[Mapping[str, str]]:
+def nccl_conf(place: HostRoot) -> Observed[Mapping[str, str]]:
     """What NCCL's configuration files set: the user's, which wins, and the machine's (NCCL documentation,
     "Environment Variables").
     """

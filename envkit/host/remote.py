@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from envkit.host.disks import all_mounts
-from envkit.host.place import Place, Source, nearest, short
+from envkit.host.root import HostRoot, Source, nearest, short
 from envkit.model import Observed
 from envkit.subjects.host import CudaDirectory
 from envkit.subjects.host.system import Mount, NamedPath, RemoteEnded, RemoteMount
@@ -71,7 +71,7 @@ def ask(paths: list[str], statvfs: Callable[[str], object], limit_s: float) -> d
     return {path: answers.get(path, "hung") for path in paths}
 
 
-def remote_mounts(place: Place) -> Observed[tuple[RemoteMount, ...]]:
+def remote_mounts(place: HostRoot) -> Observed[tuple[RemoteMount, ...]]:
     """The mounts of other machines' files and whether they answer; a recorded tree has only their names."""
     read = all_mounts(place)
     if read.value is None:
@@ -91,7 +91,7 @@ def _judged(mount: Mount, answer: str) -> RemoteMount:
     return RemoteMount(mount.path, mount.kind, mount.device, ended, detail)
 
 
-def look(place: Place, variable: str, path: str) -> NamedPath:
+def look(place: HostRoot, variable: str, path: str) -> NamedPath:
     """What lies at a path that a variable names; raises OSError if that may not be looked at."""
     name = path.lstrip("/")
     try:
@@ -105,7 +105,7 @@ def look(place: Place, variable: str, path: str) -> NamedPath:
     return NamedPath(variable, path, kind, os.access(place.path(name), right), holds)
 
 
-def named_paths(place: Place) -> Observed[tuple[NamedPath, ...]]:
+def named_paths(place: HostRoot) -> Observed[tuple[NamedPath, ...]]:
     """What lies at the paths that the environment names; LD_PRELOAD may name several, and names without a slash
     are the loader's to find.
     """
@@ -120,7 +120,7 @@ def named_paths(place: Place) -> Observed[tuple[NamedPath, ...]]:
     return Observed.of(tuple(found), "environment, stat")
 
 
-def cuda_on_path(place: Place) -> Observed[tuple[CudaDirectory, ...]]:
+def cuda_on_path(place: HostRoot) -> Observed[tuple[CudaDirectory, ...]]:
     """The directories of LD_LIBRARY_PATH that hold libcuda, each name with the file it leads to."""
     found = []
     for directory in dict.fromkeys(part for part in place.environ.get("LD_LIBRARY_PATH", "").split(":") if part):

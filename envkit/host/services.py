@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from envkit.host.place import Place, Source
+from envkit.host.root import HostRoot, Source
 from envkit.model import Observed
 from envkit.subjects.host import Service
 from envkit.system.proc import run
@@ -72,7 +72,7 @@ def parse_units(text: str, asked: Sequence[str]) -> dict[str, Service]:
     return found
 
 
-def units(place: Place) -> Observed[dict[str, Service]]:
+def units(place: HostRoot) -> Observed[dict[str, Service]]:
     """The units by name; none where systemd does not run, lost where it cannot be asked."""
     if not place.exists("run/systemd/system"):  # sd_booted(3)
         return Observed.of({}, "/run/systemd/system is not there")

@@ -9,7 +9,7 @@ from typing import Any
 from envkit.errors import Undecided, UsageError
 from envkit.model import Observed, Reason, is_observation
 from envkit.subjects import codec
-from envkit.subjects.image import Image, Promise
+from envkit.subjects.image import ExpectedContents, Image
 from envkit.versions import Sm
 
 SCHEMA = "envkit.payload/1"
@@ -27,7 +27,11 @@ def _garbled(why: str, document: object) -> Undecided:
 
 
 def read(
-    document: Mapping[str, Any], name: str, digest: str, promise: Observed[Promise], gpus_given: tuple[str, ...] = ()
+    document: Mapping[str, Any],
+    name: str,
+    digest: str,
+    promise: Observed[ExpectedContents],
+    gpus_given: tuple[str, ...] = (),
 ) -> Image:
     """The image that ``document`` describes, named ``name`` with content ``digest`` and its ``promise``, from a run
     that was given the GPUs ``gpus_given``.

@@ -19,17 +19,17 @@ _DIED = {"killed": "was killed by ", "hung": "did not end: ", "garbled": "ended 
 def read(document: Mapping[str, Any], asked: SmokeRun) -> SmokeRun:
     """The run that ``document`` describes; what is known outside the image is taken from ``asked`` alone.
 
-    What the document does not hold is not observed; of a document that does not fit, or that answers another wish than
-    ``asked``, nothing is.  Raises UsageError where the suite refused a file of --extra.
+    What the document does not hold is not observed; of a document that does not fit, or that answers another why than
+    ``asked``, nothing is.  Raises UsageError where the suite refused a file of --test-file.
     """
     if document.get("schema") != SCHEMA or document.get("kind") != "smoke":
         return replace(asked, tests=Observed.lost(f"the smoke suite's document is none of schema {SCHEMA}, kind smoke"))
     if document.get("refused"):
-        raise UsageError(f"the smoke suite refused: {document['refused']}", "mend the file that --extra names")
+        raise UsageError(f"the smoke suite refused: {document['refused']}", "fix the file that --test-file names")
     no_torch = str(document.get("torch_error") or "torch was not imported")
     # the payload says first how the process ended
     ended, _, detail = str(document.get("torch_error") or "").partition(" ")
-    reason = {"": Reason.NOT_IMPORTED, "unfit": Reason.NO_TORCH}.get(ended)
+    reason = {"": Reason.NOT_IMPORTED, "not-applicable": Reason.NO_TORCH}.get(ended)
     died = ""
     if document.get("torch") is None and ended in _DIED:
         # every test died of it: one thing that is not known about the image, not a fault of each kernel
@@ -46,7 +46,7 @@ def read(document: Mapping[str, Any], asked: SmokeRun) -> SmokeRun:
         "tests": observation(
             None if died else document.get("tests"), "the smoke suite", died or "the document holds no tests"
         ),
-        "sabotage": document.get("sabotage", ""),
+        "injected_fault": document.get("injected_fault", ""),
         "seconds": document.get("seconds", 0.0),
         "import_s": observation(document.get("import_s"), "time.monotonic", no_torch, reason),
         "parent_kb": observation(document.get("parent_kb"), "VmHWM in /proc/self/status", no_torch, reason),
@@ -55,9 +55,9 @@ def read(document: Mapping[str, Any], asked: SmokeRun) -> SmokeRun:
         run = from_plain(SmokeRun, plain)
     except UsageError as error:
         return replace(asked, tests=Observed.lost(f"the smoke suite's document does not fit: {error.message}"))
-    if run.sabotage != asked.sabotage:
-        wish = f"sabotage {asked.sabotage!r} was asked for and the document says {run.sabotage!r}"
-        return replace(asked, tests=Observed.lost(wish))
+    if run.injected_fault != asked.injected_fault:
+        why = f"the fault {asked.injected_fault!r} was to be injected and the document says {run.injected_fault!r}"
+        return replace(asked, tests=Observed.lost(why))
     return replace(
         asked,
         python=run.python,

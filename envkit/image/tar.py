@@ -103,7 +103,7 @@ def read(stream: BinaryIO, wanted: Container[str] | None = None) -> tuple[Layer,
             return _Archive(hasher, wanted).layers(Source(stream.read))
     except Broken as broken:
         raise UsageError(
-            f"this is no image as `docker save` writes one: {broken}", "save one image anew with `docker save`"
+            f"this is no image as `docker save` writes one: {broken}", "save one image again with `docker save`"
         ) from broken
 
 

@@ -98,7 +98,7 @@ def run(check: Check, subject: object, facts: Facts) -> Result:
         findings.extend(check.judge(subject, facts) if check.wants_facts else check.judge(subject))
     except Skip as skip:
         if findings:  # extend keeps what came before the exception
-            return Result(check.id, Outcome.BROKE, reason=f"skipped ({skip}) after a finding: {findings[0].message}")
+            return Result(check.id, Outcome.CRASHED, reason=f"skipped ({skip}) after a finding: {findings[0].message}")
         return Result(check.id, Outcome.SKIP, reason=str(skip))
     except Unknown as unknown:
         # An error that was found is certain, whatever else stayed open; less than that must not hide the doubt.
@@ -106,7 +106,7 @@ def run(check: Check, subject: object, facts: Facts) -> Result:
             return Result(check.id, Outcome.FAIL, tuple(findings), str(unknown))
         return Result(check.id, Outcome.UNKNOWN, reason=str(unknown))
     except Exception as error:  # a broken check is a result, not a traceback
-        return Result(check.id, Outcome.BROKE, reason=f"{type(error).__name__}: {error}")
+        return Result(check.id, Outcome.CRASHED, reason=f"{type(error).__name__}: {error}")
     return Result(check.id, Outcome.FAIL if findings else Outcome.PASS, tuple(findings))
 
 

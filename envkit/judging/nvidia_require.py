@@ -22,7 +22,7 @@ _LEGACY_FORM = re.compile(r"v?([0-9]+)(?:\.([0-9]+))?(?:\.[0-9]+)?(?:[-+].*)?\Z"
 _VERSIONS = ("cuda", "driver", "arch")
 
 
-class Nonsense(ValueError):
+class InvalidExpression(ValueError):
     """A requirement that nvidia-container-cli calls an invalid expression, and for which it refuses the container."""
 
 
@@ -57,7 +57,7 @@ def requirements(environment: Mapping[str, str]) -> Iterator[Requirement]:
     """The requirements of a container's whole environment, disabled or not; those for JetPack are left out.
 
     An image that has CUDA_VERSION and no NVIDIA_REQUIRE_CUDA is of the old kind, which requires that CUDA's minor.
-    Raises Nonsense for a CUDA_VERSION that is no version.
+    Raises InvalidExpression for a CUDA_VERSION that is no version.
     """
     for name, text in sorted(environment.items()):
         if name.startswith(_PREFIX) and not name.startswith(_JETPACK):
@@ -66,7 +66,7 @@ def requirements(environment: Mapping[str, str]) -> Iterator[Requirement]:
     if legacy and not environment.get(_CUDA, ""):
         found = _LEGACY_FORM.match(legacy)
         if found is None:
-            raise Nonsense(f"{_LEGACY} is `{legacy}`, which is no version")
+            raise InvalidExpression(f"{_LEGACY} is `{legacy}`, which is no version")
         yield Requirement(_LEGACY, f"cuda>={int(found[1])}.{int(found[2] or 0)}")
 
 
@@ -85,11 +85,11 @@ def _brand(text: str) -> str:
 def compare(one: str, operator: str, other: str) -> bool:
     """Whether version ``one`` stands to ``other`` as ``operator`` says; missing numbers count as zero.
 
-    Raises Nonsense for what is no version.
+    Raises InvalidExpression for what is no version.
     """
     for text in (one, other):
         if not _NUMBERS.match(text):
-            raise Nonsense(f"`{text}` is no version")
+            raise InvalidExpression(f"`{text}` is no version")
     mine, theirs = ([int(part) for part in text.split(".") if part] for text in (one, other))
     length = max(len(mine), len(theirs))
     left, right = (tuple(parts + [0] * (length - len(parts))) for parts in (mine, theirs))
@@ -107,26 +107,27 @@ def compare(one: str, operator: str, other: str) -> bool:
 def _holds(condition: str, about: Properties) -> bool:
     parts = _CONDITION.match(condition)
     if parts is None:
-        raise Nonsense(f"`{condition}` is no condition")
+        raise InvalidExpression(f"`{condition}` is no condition")
     name, operator, value = parts[1].lower(), parts[2], parts[3]
     if operator == "!":  # the reader of libnvidia-container compares as many characters as there are
         operator = "!="
     if operator not in _OPERATORS:
-        raise Nonsense(f"`{operator}` in `{condition}` is no operator")
+        raise InvalidExpression(f"`{operator}` in `{condition}` is no operator")
     if name in _VERSIONS:
         has = {"cuda": about.cuda, "driver": about.driver, "arch": about.arch}[name]
         return has is None or compare(has, operator, value)
     if name != "brand":
-        raise Nonsense(f"`{parts[1]}` in `{condition}` is no property")
+        raise InvalidExpression(f"`{parts[1]}` in `{condition}` is no property")
     if about.brand is None:
         return True
     if operator not in ("=", "!="):
-        raise Nonsense(f"`{condition}` orders brands")
+        raise InvalidExpression(f"`{condition}` orders brands")
     return same_brand(about.brand, value) == (operator == "=")
 
 
 def met(text: str, about: Properties) -> bool:
-    """Whether the requirement ``text`` holds; an empty one does.  Raises Nonsense as nvidia-container-cli refuses."""
+    """Whether the requirement ``text`` holds; an empty one does.  Raises InvalidExpression as nvidia-container-cli
+    refuses."""
     outcome = True
     for alternative in text.split(" "):
         if not alternative:

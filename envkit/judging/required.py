@@ -178,11 +178,11 @@ def _framework_found(audit: Audit) -> str:
 
 
 def _computed(test: SmokeTest) -> bool:
-    """Whether a test came to its end and computed: a drill only shows how a process dies."""
+    """Whether a test came to its end and computed: a test that provokes an error only shows how a process dies."""
     from envkit.payload.smoke import EXTRA, TESTS
     from envkit.payload.smoke.case import GENERIC
 
-    own = {case.name for case in TESTS if set(case.saboteurs) & set(GENERIC)}
+    own = {case.name for case in TESTS if set(case.faults) & set(GENERIC)}
     return test.ended == "ran" and bool(test.measures) and (test.name in own or test.name.startswith(EXTRA))
 
 
@@ -192,7 +192,7 @@ def _test_computed(run: SmokeRun) -> str:
         return f"no test was seen: {_why(run.tests)}"
     if any(map(_computed, run.tests.value)):
         return ""
-    why = next((test.detail for test in run.tests.value if test.ended == "unfit" and test.detail), "")
+    why = next((test.detail for test in run.tests.value if test.ended == "not-applicable" and test.detail), "")
     return "no test that computes came to its end" + (f": {why}" if why else "")
 
 

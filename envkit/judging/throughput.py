@@ -116,6 +116,6 @@ def of_test(test: SmokeTest, run: SmokeRun, facts: Facts) -> Iterator[Figure]:
 
 def figures(run: SmokeRun, facts: Facts) -> tuple[Figure, ...]:
     """Every speed of a run, test by test; none of a run whose results were disturbed on purpose."""
-    if run.sabotage:
+    if run.injected_fault:
         return ()
     return tuple(figure for test in run.tests.value or () for figure in of_test(test, run, facts))

@@ -18,7 +18,7 @@ from typing import Any
 
 from envkit.engine import Engine, Say
 from envkit.errors import Undecided, UsageError
-from envkit.host.place import Place, short
+from envkit.host.root import HostRoot, short
 from envkit.image.audit import environment, exposed
 from envkit.image.audit import observe as observe_files
 from envkit.image.tree import Tree, Unreadable, open_tree
@@ -89,7 +89,7 @@ def read_env_file(path: Path, caller: Mapping[str, str]) -> dict[str, str]:
             f"{path} cannot be read: {files.why(error)}", "name a file of lines like NAME=VALUE"
         ) from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is no UTF-8 at byte {error.start}", "write it anew as UTF-8") from error
+        raise UsageError(f"{path} is no UTF-8 at byte {error.start}", "write it again as UTF-8") from error
     found: dict[str, str] = {}
     for number, whole in enumerate(lines, 1):
         line = whole.removesuffix("\r").lstrip()
@@ -107,20 +107,20 @@ def _put(found: dict[str, str], line: str, caller: Mapping[str, str], where: str
     if re.search(r"\s", name):
         raise UsageError(f"{where} has white space in the name of a variable", fix)
     if "\0" in line:
-        raise UsageError(f"{where} holds a zero byte, which no variable can", "write it anew")
+        raise UsageError(f"{where} holds a zero byte, which no variable can", "write it again")
     if is_set:
         found[name] = value
     elif name in caller:
         found[name] = caller[name]
 
 
-def gpus_of(wish: str) -> tuple[str, ...]:
+def gpus_of(asked: str) -> tuple[str, ...]:
     """The GPUs that `--gpus` names: "all", "none", a count, "device=0,2" or a list of indices and UUIDs.
 
     A count means the first ones, as the toolkit's hook takes them.  One index is written "device=0".  Raises UsageError
     for whatever else.
     """
-    text = wish.strip().strip("\"'")
+    text = asked.strip().strip("\"'")
     if text in ("all", "-1", "none"):
         return () if text == "none" else ("all",)
     names = [one.strip() for one in text.removeprefix("device=").removeprefix("nvidia.com/gpu=").split(",")]
@@ -131,7 +131,7 @@ def gpus_of(wish: str) -> tuple[str, ...]:
             raise UsageError(f"no machine has {names[0]} GPUs", "write all, none, a count, or device=0,1")
         return tuple(str(number) for number in range(int(names[0])))
     if not all(map(_GPU.fullmatch, names)):
-        raise UsageError(f"`{wish}` names no GPUs", "write all, none, a count, or device=0,1")
+        raise UsageError(f"`{asked}` names no GPUs", "write all, none, a count, or device=0,1")
     return tuple(names)
 
 
@@ -266,7 +266,7 @@ def observe(
     job: Job,
     connect: Callable[[], Engine],
     say: Say,
-    place: Place | None = None,
+    place: HostRoot | None = None,
 ) -> Launch:
     """The launch of ``job`` from ``image_target`` on ``host``, before anything runs.
 
@@ -431,7 +431,7 @@ def _compat(tree: Tree) -> Observed[tuple[CompatLibrary, ...]]:
     return Observed.of(tuple(found), "file names and ELF notes")
 
 
-def _looked_at(job: Job, place: Place | None) -> Job:
+def _looked_at(job: Job, place: HostRoot | None) -> Job:
     """The job with what its mounts lead to on the machine, each looked at in a child of its own."""
     mounts = job.mounts.value
     if not mounts:
@@ -460,14 +460,14 @@ def _looked_at(job: Job, place: Place | None) -> Job:
     return replace(job, mounts=Observed.of(tuple(seen[number] for number in sorted(seen)), job.mounts.via))
 
 
-def _looking(number: int, mount: Mount, place: Place) -> Task:
+def _looking(number: int, mount: Mount, place: HostRoot) -> Task:
     def work(say: Callable[[Any], None]) -> Any:
         return to_plain(look(mount, place))
 
     return Task(str(number), "", _MOUNT_S, work, strict=True)
 
 
-def look(mount: Mount, place: Place) -> Mount:
+def look(mount: Mount, place: HostRoot) -> Mount:
     """The mount with what lies at its source; what is no path is a volume that the engine keeps."""
     if not mount.source.startswith(("/", ".", "~")):
         kept = "the engine keeps it"

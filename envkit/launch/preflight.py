@@ -23,7 +23,7 @@ from envkit.engine import Engine, Say
 from envkit.errors import EnvkitError, Undecided, UsageError
 from envkit.facts import Facts
 from envkit.host.observe import observe_host
-from envkit.host.place import Place
+from envkit.host.root import HostRoot
 from envkit.judging import judge, required
 from envkit.launch import launch
 from envkit.model import Coverage, Finding, NoGpu, Observed, Outcome, Report, Result, Severity, Subject
@@ -46,7 +46,7 @@ _BLAMED = ("launch-", "image-", "smoke-", "host-")
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PreflightRequest:
     """What shall be launched, and how far it is looked at.
 
     ``image`` is empty for a Python of this machine (``python``, or the one envkit runs under).  ``host`` is a saved
@@ -86,7 +86,7 @@ class Wish:
                 raise UsageError(f"there is no check `{name}`", "`envkit doctor --list` names those of a machine")
 
 
-class _Ahead:
+class _EarlySmokeRun:
     """The suite's run, started before its turn; at the end of the block it is waited for, or ended."""
 
     def __init__(self) -> None:
@@ -126,26 +126,26 @@ class _Clock:
         return min(own_s, left)
 
 
-def run(wish: Wish, connect: Callable[[], Engine], gpus: tuple[str, ...], say: Say) -> Report:
+def run(request: PreflightRequest, connect: Callable[[], Engine], gpus: tuple[str, ...], say: Say) -> Report:
     """The one report of all levels; ``gpus`` are those that a started process is given.
 
-    Raises UsageError for a wish that makes no sense or an image that does not exist.
+    Raises UsageError for options that make no sense or an image that does not exist.
     """
-    wish.check()
+    request.check()
     known = facts.load()
-    clock = _Clock(wish.budget_s)
-    contract = contracts.load(wish.expect, judge.checks()) if wish.expect else None
+    clock = _Clock(request.budget_s)
+    contract = contracts.load(request.expect, judge.checks()) if request.expect else None
     results: tuple[Result, ...] = ()
     observed: dict[str, Any] = {}
     parts: list[object] = []
-    name = wish.image or str(wish.python or "this Python")
-    ahead = _Ahead()
+    name = request.image or str(request.python or "this Python")
+    ahead = _EarlySmokeRun()
     try:
-        for stage, work in _levels(wish, connect, gpus, say, clock, contract, known, ahead):
+        for stage, work in _levels(request, connect, gpus, say, clock, contract, known, ahead):
             say(f"level {stage}")
             try:
                 for kind, subject, said in work():
-                    results += _held(said, contract, wish.may_be_unknown)
+                    results += _held(said, contract, request.may_be_unknown)
                     observed[kind] = codec.to_plain(subject)
                     parts.append(subject)
             except (Undecided, UsageError) as error:
@@ -157,21 +157,21 @@ def run(wish: Wish, connect: Callable[[], Engine], gpus: tuple[str, ...], say: S
                 break
     finally:
         ahead.end()
-    if parts and _needs_gpu(wish, contract):
+    if parts and _needs_gpu(request, contract):
         results += required.without_gpu(*parts)
     elapsed = round(time.monotonic() - clock.started, 3)
     results = tuple(sorted(results, key=lambda one: one.check))
-    return Report(Subject("preflight", name), results, elapsed, observed, _covered(wish.job, parts))
+    return Report(Subject("preflight", name), results, elapsed, observed, _covered(request.job, parts))
 
 
-def _needs_gpu(wish: Wish, contract: Expected | None) -> bool:
+def _needs_gpu(request: PreflightRequest, contract: Expected | None) -> bool:
     """Whether a GPU must have had a part in each level that ran."""
-    if wish.require_gpu or (contract is not None and "gpu" in contract.require):
+    if request.require_gpu or (contract is not None and "gpu" in contract.require):
         return True
-    if wish.job.gpus.value == ():
+    if request.job.gpus.value == ():
         return False
     none_here = contract is not None and contract.gpus.count == 0
-    return wish.level != "passive" and not (none_here and wish.job.gpus.value is None)
+    return request.level != "passive" and not (none_here and request.job.gpus.value is None)
 
 
 def _covered(job: Job, parts: list[object]) -> Coverage:
@@ -184,14 +184,14 @@ Work = Callable[[], Iterator[tuple[str, Any, tuple[Result, ...]]]]
 
 
 def _levels(
-    wish: Wish,
+    request: PreflightRequest,
     connect: Callable[[], Engine],
     gpus: tuple[str, ...],
     say: Say,
     clock: _Clock,
     contract: Expected | None,
     known: Facts,
-    ahead: _Ahead,
+    ahead: _EarlySmokeRun,
 ) -> Iterator[tuple[str, Work]]:
     """Each level that was asked for and its work: what it observed, of which kind, and what the checks say of it."""
 
@@ -199,30 +199,30 @@ def _levels(
 
     def passive() -> Iterator[tuple[str, Any, tuple[Result, ...]]]:
         nonlocal shared
-        host = _host(wish, clock, contract)
-        shared = wish.job.gpus.value == () or _shared(host)
-        said = tuple(_for_job(one, wish.job) for one in judge.judge(host, known))
-        if not wish.image:
+        host = _host(request, clock, contract)
+        shared = request.job.gpus.value == () or _shared(host)
+        said = tuple(_for_job(one, request.job) for one in judge.judge(host, known))
+        if not request.image:
             yield "host", host, tuple(one for one in said if not _of_engine(one.check))
             return
         yield "host", host, said
-        place = None if wish.host else Place(Path("/"), {})
-        seen: Launch = launch.observe(wish.image, host, wish.job, connect, say, place)
+        place = None if request.host else HostRoot(Path("/"), {})
+        seen: Launch = launch.observe(request.image, host, request.job, connect, say, place)
         yield "launch", replace(seen, host=Host(host.name)), judge.judge(seen, known)
 
-    def inside() -> runner.Place:
-        if wish.image:
-            return runner.InEngine(connect(), wish.image, "", gpus)
-        return runner.Here(wish.python, gpus) if wish.python else runner.this_python(gpus)
+    def inside() -> runner.ExecTarget:
+        if request.image:
+            return runner.InEngine(connect(), request.image, "", gpus)
+        return runner.LocalPython(request.python, gpus) if request.python else runner.this_python(gpus)
 
     def suite(level: str) -> SmokeRun:
         place = replace(at, stop=ahead.stop.is_set) if isinstance(at := inside(), runner.InEngine) else at
-        return runner.smoke(place, say, runner.SmokeWish(level), clock.left(runner.SMOKE_S[level]))
+        return runner.smoke(place, say, runner.SmokeRequest(level), clock.left(runner.SMOKE_S[level]))
 
     def probe() -> Iterator[tuple[str, Any, tuple[Result, ...]]]:
-        if wish.image and shared and wish.level in runner.SMOKE_S:
-            ahead.start(lambda: suite(wish.level))
-        seen = runner.probe(inside(), say, clock.left(runner.PROBE_S), frameworks=wish.frameworks)
+        if request.image and shared and request.level in runner.SMOKE_S:
+            ahead.start(lambda: suite(request.level))
+        seen = runner.probe(inside(), say, clock.left(runner.PROBE_S), frameworks=request.frameworks)
         yield "image", seen, judge.judge(seen, known)
 
     def smoke(level: str) -> Iterator[tuple[str, Any, tuple[Result, ...]]]:
@@ -230,10 +230,10 @@ def _levels(
         yield "smoke", seen, judge.judge(seen, known)
 
     yield "passive", passive
-    if wish.level != "passive":
+    if request.level != "passive":
         yield "probe", probe
-    if wish.level in runner.SMOKE_S:
-        yield wish.level, lambda: smoke(wish.level)
+    if request.level in runner.SMOKE_S:
+        yield request.level, lambda: smoke(request.level)
 
 
 def _shared(host: Host) -> bool:
@@ -255,9 +255,9 @@ def _for_job(result: Result, job: Job) -> Result:
     return result
 
 
-def _host(wish: Wish, clock: _Clock, contract: Expected | None) -> Host:
-    if wish.host is not None:
-        seen = saved.of_kind(wish.host, Host)
+def _host(request: PreflightRequest, clock: _Clock, contract: Expected | None) -> Host:
+    if request.host is not None:
+        seen = saved.of_kind(request.host, Host)
         return replace(seen, expected=Observed.of(contract, "declared")) if contract else seen
     return observe_host(budget_s=clock.left(PASSIVE_S), expected=contract)
 
@@ -285,6 +285,6 @@ def cause(report: Report, fail_on: Severity) -> Finding | None:
 def doubt(report: Report) -> str:
     """The first thing that stayed open, empty if nothing did."""
     for result in report.results:
-        if result.outcome in (Outcome.UNKNOWN, Outcome.BROKE):
+        if result.outcome in (Outcome.UNKNOWN, Outcome.CRASHED):
             return f"{result.check}: {result.reason}"
     return ""

@@ -142,7 +142,7 @@ _TAGS = {"kernel": "kernel", "dockerd": "docker", "containerd": "docker", "kubel
 
 
 @dataclass(slots=True)
-class Said:
+class LogMessage:
     """What one line says once its prefixes are off; ``at`` is where the text begins in the raw line.
 
     ``quoted`` is a line that begins with a Markdown quotation mark, ``prompt`` one at which somebody typed a command.
@@ -161,9 +161,9 @@ class Said:
     prompt: bool = False
 
 
-def strip(raw: str) -> Said:
+def strip(raw: str) -> LogMessage:
     """Takes the prefixes off one line (without its end, terminal escapes gone)."""
-    said = Said(raw)
+    said = LogMessage(raw)
     at = 0
     timed = dated = False
     if raw.startswith(">") and not raw.startswith(">>>") and (quote := _QUOTE.match(raw)):
@@ -213,7 +213,7 @@ def _one(raw: str, at: int, start: bool, timed: bool, dated: bool) -> re.Match[s
     return None
 
 
-def _note(said: Said, found: dict[str, str | None], raw: str) -> None:
+def _note(said: LogMessage, found: dict[str, str | None], raw: str) -> None:
     """Keeps what a prefix told; of two that speak of one thing the outer one is the launcher's and counts, of two
     times the first, which is the collector's where there is one and so the same clock for all."""
     if (rank := found.get("rank")) is not None:
@@ -271,7 +271,7 @@ def _zone(written: str | None) -> timezone:
     return timezone(timedelta(minutes=minutes if written[0] == "+" else -minutes))
 
 
-def _sound(said: Said) -> None:
+def _sound(said: LogMessage) -> None:
     """What the text itself tells of who speaks."""
     text = said.text
     if said.rank is None and text.startswith("[") and (talking := _TALKING_RANK.match(text)):

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from functools import cache
 
 from envkit.logs import knowledge, tracebacks
-from envkit.logs.prefix import NO_YEAR, Said, rank_of_name, strip
+from envkit.logs.prefix import NO_YEAR, LogMessage, rank_of_name, strip
 from envkit.logs.records import Event, FileSeen, Line, Reading, Role, Signature, Traceback
 from envkit.logs.scan import LONGEST, SHAPE, Piece, Progress, Scanner, Stream, Words, solid
 from envkit.logs.tracebacks import Tracebacks
@@ -196,7 +196,7 @@ class _Match:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _PendingEvent:
     """An event with its place in the order of reading, its repetitions still growing."""
 
     order: int
@@ -211,8 +211,8 @@ class _Kept:
 class _Bucket:
     """The events of one signature in one process."""
 
-    first: list[_Kept] = field(default_factory=list)
-    last: deque[_Kept] = field(default_factory=lambda: deque(maxlen=LAST))
+    first: list[_PendingEvent] = field(default_factory=list)
+    last: deque[_PendingEvent] = field(default_factory=lambda: deque(maxlen=LAST))
 
 
 @dataclass(slots=True)
@@ -226,11 +226,11 @@ class _Read:
 
 
 @dataclass(slots=True)
-class _Spoken:
+class _ParsedLine:
     """A line with what it was made of."""
 
     line: Line
-    said: Said
+    said: LogMessage
     found: bool
     match: _Match | None
 
@@ -247,7 +247,7 @@ class _File:
         self._traces = Tracebacks()
         self._buckets: dict[tuple[str, object], _Bucket] = {}
         self._processes: dict[str, int] = {}
-        self._loud: dict[str, _Kept] = {}
+        self._loud: dict[str, _PendingEvent] = {}
         self._late_loud: deque[Line] = deque(maxlen=LOUD // 2)
         self._remembered: dict[str, _Match | None] = {}
         self._order = 0
@@ -257,7 +257,7 @@ class _File:
     def read(self, progress: Progress | None) -> _Read:
         """Reads it to its end."""
         scanner = Scanner(self._matcher.worth, self._worth, ENDS)
-        waiting: deque[_Spoken] = deque()
+        waiting: deque[_ParsedLine] = deque()
         for piece in scanner.pieces(self._stream, progress):
             if piece.late:
                 self._drain(waiting, 0)
@@ -308,7 +308,7 @@ class _File:
             role = Role.ADVICE if each.quoted and quoted_is_talk else each.role
             yield Event(line, each.match.signature, role, each.match.values)
 
-    def _spoken(self, piece: Piece) -> Iterator[_Spoken]:
+    def _spoken(self, piece: Piece) -> Iterator[_ParsedLine]:
         raw = piece.raw.decode("utf-8", "replace").rstrip("\r\n")
         for text, outer in _parts(raw):
             said = strip(text)
@@ -329,7 +329,7 @@ class _File:
             if line.time_s is not None and line.clock == "wall":
                 self._note_year(line.time_s)
             match = self._match(line.text, raw) if piece.found else None
-            yield _Spoken(line, said, piece.found, match)
+            yield _ParsedLine(line, said, piece.found, match)
 
     def _worth(self, shape: bytes) -> bool:
         """Whether lines of a shape with a word of ours in it are to be read."""
@@ -343,7 +343,7 @@ class _File:
             return True
         return False
 
-    def _after(self, spoken: _Spoken) -> int:
+    def _after(self, spoken: _ParsedLine) -> int:
         """How many lines after this one belong to what it tells, as far as can be known yet."""
         text = spoken.line.text
         if "File " in text or "Traceback (" in text or "----> " in text or (".py" in text and " in " in text):
@@ -356,13 +356,13 @@ class _File:
         if not _YEARLESS[0] <= time_s < _YEARLESS[1] and len(self._years) < 50:
             self._years.add(datetime.fromtimestamp(time_s, UTC).year)
 
-    def _drain(self, waiting: deque[_Spoken], leave: int) -> None:
+    def _drain(self, waiting: deque[_ParsedLine], leave: int) -> None:
         """Looks at the waiting lines but for the last ones, which may turn out to go on with those before."""
         while len(waiting) > leave:
             spoken = waiting.popleft()
             self._look(spoken, [each for each, _ in zip(waiting, range(_MORE_LINES), strict=False)])
 
-    def _look(self, spoken: _Spoken, following: list[_Spoken]) -> None:
+    def _look(self, spoken: _ParsedLine, following: list[_ParsedLine]) -> None:
         line, said = spoken.line, spoken.said
         part = self._traces.take(line)
         if not line.text.strip():
@@ -386,7 +386,7 @@ class _File:
         role = Role.ADVICE if part == tracebacks.CODE else _role(match, line, said)
         self._keep(line, match, role, said.quoted)
 
-    def _look_late(self, spoken: _Spoken) -> None:
+    def _look_late(self, spoken: _ParsedLine) -> None:
         """Counts lines of a flood that were passed over."""
         if spoken.match is not None:
             role = _role(spoken.match, spoken.line, spoken.said)
@@ -444,7 +444,7 @@ class _File:
             if kept.line.text == line.text and kept.role is role:
                 kept.times += line.times
                 return
-        kept = _Kept(self._order, line, match, role, quoted, line.times)
+        kept = _PendingEvent(self._order, line, match, role, quoted, line.times)
         if len(bucket.first) < FIRST:
             bucket.first.append(kept)
             return
@@ -452,7 +452,7 @@ class _File:
             bucket.first[-1].times += bucket.last[0].times
         bucket.last.append(kept)
 
-    def _hear(self, line: Line, said: Said) -> None:
+    def _hear(self, line: Line, said: LogMessage) -> None:
         """Keeps a line that sounds like an error; those that differ in numbers only are one."""
         low = line.text.lower()
         if said.prompt or not (_LOUD.search(low) or said.level in ("error", "fatal")) or _QUIET.search(low):
@@ -461,7 +461,7 @@ class _File:
         if (kept := self._loud.get(shape)) is not None:
             kept.times += line.times
         elif len(self._loud) < LOUD // 2:
-            self._loud[shape] = _Kept(0, line, _NOTHING, Role.ROOT, False, line.times)
+            self._loud[shape] = _PendingEvent(0, line, _NOTHING, Role.ROOT, False, line.times)
         else:
             self._late_loud.append(line)
 
@@ -510,10 +510,10 @@ _TEXT_KEYS = (
 )  # fmt: skip
 _TIME_KEYS = ("time", "ts", "timestamp", "@timestamp", "asctime", "t")
 _LEVEL_KEYS = ("level", "levelname", "severity", "lvl")
-_PLAIN = Said("")
+_PLAIN = LogMessage("")
 
 
-def _parts(raw: str) -> Iterator[tuple[str, Said]]:
+def _parts(raw: str) -> Iterator[tuple[str, LogMessage]]:
     """What a line holds: itself, or the lines within its JSON; with what the JSON tells of time and level."""
     text = raw
     if "&" in text and _ENTITY.search(text):
@@ -536,7 +536,7 @@ def _parts(raw: str) -> Iterator[tuple[str, Said]]:
     yield text, _PLAIN
 
 
-def _opened(text: str, start: int) -> list[tuple[str, Said]] | None:
+def _opened(text: str, start: int) -> list[tuple[str, LogMessage]] | None:
     """The messages of a line of JSON, None where it is something else."""
     try:
         held = json.loads(text[start:])
@@ -556,7 +556,7 @@ def _opened(text: str, start: int) -> list[tuple[str, Said]] | None:
         about.time_s, about.clock = float(when), "wall"
     level = next((held[key] for key in _LEVEL_KEYS if isinstance(held.get(key), str)), "")
     about.level = about.level or strip(f"{level.upper()}: .").level
-    parts: list[tuple[str, Said]] = []
+    parts: list[tuple[str, LogMessage]] = []
     for one in texts:
         for line in one.rstrip("\n").split("\n"):
             if len(parts) < _PARTS:
@@ -570,7 +570,7 @@ _ENDED = (".", "!", "?", ";", "}")
 _BEGINS = re.compile(r"\s*(?:Traceback|File \"|Exception|raise |[-=*+#~`|]{3,}|$)|\S{1,80}(?:Error|Exception): ")
 
 
-def _wrapped(spoken: _Spoken, following: Sequence[_Spoken]) -> list[str]:
+def _wrapped(spoken: _ParsedLine, following: Sequence[_ParsedLine]) -> list[str]:
     """The lines after that can be the rest of this one: without a prefix of their own, after a line of some length."""
     rest: list[str] = []
     before = spoken
@@ -616,11 +616,11 @@ _CODE = re.compile(
 )
 
 
-def _role(match: _Match, line: Line, said: Said) -> Role:
+def _role(match: _Match, line: Line, said: LogMessage) -> Role:
     return Role.ADVICE if _talk(match, line, said) else match.signature.role
 
 
-def _talk(match: _Match, line: Line, said: Said) -> bool:
+def _talk(match: _Match, line: Line, said: LogMessage) -> bool:
     """Whether the line speaks about the error instead of being it: a prompt, code, a comment, somebody's prose."""
     lead = match.lead
     if said.prompt and "prose" in match.signature.traits and match.signature.role is Role.DIAGNOSTIC:

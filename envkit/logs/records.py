@@ -111,7 +111,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Saying:
+class RuleHypothesis:
     """One hypothesis of a rule; the fields are those of ``Hypothesis``.
 
     ``because`` may name values of the line ("{device}"); ``over`` is "aftermath" alone for all that fails after a fault
@@ -139,7 +139,7 @@ class Rule:
     """
 
     category: str
-    says: tuple[Saying, ...]
+    says: tuple[RuleHypothesis, ...]
     source: str
     seen: str
     signatures: tuple[str, ...] = ()

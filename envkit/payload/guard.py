@@ -91,14 +91,14 @@ class Ended(Exception):
     """A signal came that ends the wait; its number is the argument."""
 
 
-class Promise(NamedTuple):
+class ExpectedGpus(NamedTuple):
     """At least how many GPUs, and who says so."""
 
     least: int
     by: str
 
 
-class Heard(NamedTuple):
+class ChildReport(NamedTuple):
     """What the child in the driver wrote, and how it ended: its wait status, None when its time was up."""
 
     lines: list[str]
@@ -109,7 +109,7 @@ class Heard(NamedTuple):
 # What was promised.
 
 
-def promises(environ: Mapping[str, str]) -> list[Promise]:
+def promises(environ: Mapping[str, str]) -> list[ExpectedGpus]:
     """What the variables promise; a job for which nobody counted was promised one GPU.  Raises Stop for a bad number.
 
     CUDA sees the devices of CUDA_VISIBLE_DEVICES, and none where that is set and empty; so it is asked before what
@@ -122,12 +122,12 @@ def promises(environ: Mapping[str, str]) -> list[Promise]:
             raise Stop(WRONG_USE, f"ENVKIT_GPUS is {asked!r}, no number of GPUs", "set it to a whole number")
         if not int(asked):
             return []
-        found.append(Promise(int(asked), f"ENVKIT_GPUS={asked}"))
+        found.append(ExpectedGpus(int(asked), f"ENVKIT_GPUS={asked}"))
     for name, count in (("CUDA_VISIBLE_DEVICES", _seen_by_cuda), ("NVIDIA_VISIBLE_DEVICES", _given)):
         if name in environ:
             least = count(environ[name].strip())
-            return [*found, Promise(least, f"{name}={environ[name]}")] if least else found
-    return found or [Promise(1, "the image's guard")]
+            return [*found, ExpectedGpus(least, f"{name}={environ[name]}")] if least else found
+    return found or [ExpectedGpus(1, "the image's guard")]
 
 
 def _seen_by_cuda(value: str) -> int:
@@ -243,7 +243,7 @@ def _reaped(child: int, deadline: float) -> int | None:
         time.sleep(_TICK_S)
 
 
-def _listen(budget_s: float) -> Heard:
+def _listen(budget_s: float) -> ChildReport:
     """Lets a child enter the driver and waits for its end, which frees its contexts."""
     deadline = time.monotonic() + budget_s
     reading, writing = os.pipe()
@@ -273,7 +273,7 @@ def _listen(budget_s: float) -> Heard:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
             _reaped(child, time.monotonic() + _DEATH_S)
-    return Heard(data.decode("utf-8", "replace").splitlines(), status, budget_s)
+    return ChildReport(data.decode("utf-8", "replace").splitlines(), status, budget_s)
 
 
 def _missing_nodes() -> str:
@@ -287,7 +287,7 @@ def _missing_nodes() -> str:
     return f"; here is {', '.join(lacks)}" if lacks else ""
 
 
-def judge(heard: Heard, promised: Sequence[Promise]) -> None:
+def judge(heard: ChildReport, promised: Sequence[ExpectedGpus]) -> None:
     """Raises Stop unless the child came to its end, with as many devices as promised and a context on each."""
     said: dict[str, list[str]] = {}
     for line in heard.lines:

@@ -6,8 +6,8 @@ speaks through a pipe of its own (its stdout is joined to its stderr, so noise c
 budget: time in which it, or what it started, waited for a processor does not count, up to a limit.  Its end is one of
 six, never merged:
 
-ran       it sent its value and left with status 0
-unfit     it said that this machine lacks what it needs
+ran       it sent its value and exited with status 0
+not-applicable  it said that this machine lacks what it needs
 raised    a Python exception ended it
 killed    a signal ended it
 hung      its budget, or the budget of the whole run, was spent
@@ -37,7 +37,7 @@ _TICK_S = 0.02  # how often a child's end is looked for when its pipes are silen
 _DEATH_S = 5.0  # a process in an uninterruptible driver call outlives SIGKILL; do not wait for it for ever
 
 
-class Unfit(Exception):
+class NotApplicable(Exception):
     """Raised by work that this machine cannot do; the text says what is lacking."""
 
 
@@ -144,11 +144,11 @@ class _Running:
             return Ending("garbled", detail, "", None, seconds, tail)
         if "raised" in final:
             return Ending("raised", str(final["raised"]), "", None, seconds, tail, str(final.get("cuda", "")))
-        if "unfit" in final:
-            return Ending("unfit", str(final["unfit"]), "", None, seconds, tail)
+        if "not-applicable" in final:
+            return Ending("not-applicable", str(final["not-applicable"]), "", None, seconds, tail)
         if "value" in final and code == 0:
             return Ending("ran", "", "", final["value"], seconds, tail)
-        return Ending("garbled", f"it left with status {code} and without its document", "", None, seconds, tail)
+        return Ending("garbled", f"it exited with status {code} and without its document", "", None, seconds, tail)
 
 
 def _signal_name(number: int) -> str:
@@ -177,8 +177,8 @@ def perform(work: Callable[[Callable[[Any], None]], Any], fd: int, budget_s: flo
         faulthandler.dump_traceback_later(max(0.05, min(budget_s * 0.9, budget_s - 0.3)), repeat=True, file=2)
         try:
             document = {"value": work(lambda said: _send(fd, {"said": said}))}
-        except Unfit as unfit:
-            document = {"unfit": str(unfit)}
+        except NotApplicable as lacking:
+            document = {"not-applicable": str(lacking)}
         except BaseException as error:  # whatever ends a test is its result
             traceback.print_exc()
             text = str(error).strip()

@@ -350,7 +350,7 @@ def _refusal(apt: _Apt, done: proc.Completed, names: tuple[str, ...]) -> EnvkitE
 
 def _date(lists: Path) -> str:
     """The newest Date among the archive's release files, as UTC in ISO 8601."""
-    from email.utils import parsedate_to_datetime  # 10 ms that only a lock made anew needs
+    from email.utils import parsedate_to_datetime  # 10 ms that only a lock made again needs
 
     dates = []
     for path in sorted(lists.iterdir()):

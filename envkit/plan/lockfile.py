@@ -187,10 +187,10 @@ def weaker(lock: Lock, old: Lock) -> tuple[str, ...]:
     return tuple(part for part in PARTS if now[part] < then[part])
 
 
-# The wish.
+# The spec.
 
 
-def wish_of(spec: Spec) -> dict[str, str | tuple[str, ...]]:
+def spec_items(spec: Spec) -> dict[str, str | tuple[str, ...]]:
     """What a spec asks of a lock, whatever its comments, order, name and place; the flavor is no part of it, for one
     lock serves all of them."""
     return {
@@ -216,7 +216,7 @@ def problems(spec: Spec, lock: Lock) -> list[str]:
 
     return [
         f"the spec asks for {key} {shown(asked)}, the lock was made for {shown(lock.wish[key])}"
-        for key, asked in wish_of(spec).items()
+        for key, asked in spec_items(spec).items()
         if asked != lock.wish[key]
     ]
 
@@ -428,10 +428,10 @@ def parse(text: str, where: str) -> Lock:
         table = toml(text)
     except (ValueError, RecursionError) as error:  # the two others: a number or a nesting past what Python reads
         _unbroken(text, where)
-        raise UsageError(f"{where} is not TOML: {one_line(str(error))}", "write it anew with `envkit lock`") from error
+        raise UsageError(f"{where} is not TOML: {one_line(str(error))}", "write it again with `envkit lock`") from error
     if "seal" not in table and table.get("format", FORMAT) != FORMAT:
         found = one_line(repr(table["format"]))
-        raise UsageError(f"{where} has format {found}, not {FORMAT}", "write it anew with `envkit lock`")
+        raise UsageError(f"{where} has format {found}, not {FORMAT}", "write it again with `envkit lock`")
     _unbroken(text, where)
     try:
         written = msgspec.convert(table, _Written)
@@ -440,7 +440,7 @@ def parse(text: str, where: str) -> Lock:
         return _lock(written)
     except (msgspec.ValidationError, ValueError) as error:
         why = _FORM.sub(" as envkit writes it", _PLACE.sub(r"`\2`: \1", str(error)))
-        raise UsageError(f"{where} is no envkit lock: {one_line(why)}", "write it anew with `envkit lock`") from error
+        raise UsageError(f"{where} is no envkit lock: {one_line(why)}", "write it again with `envkit lock`") from error
 
 
 _TYPES: Mapping[str, Callable[[str], Any]] = {"torch": Version, "cuda": Cuda, "python": Python}
@@ -522,7 +522,7 @@ def _unbroken(text: str, where: str) -> None:
     rows = [line for line in lines if re.fullmatch(r'  "[0-9a-f]{4}(?: [0-9a-f]{4})*",', line)]
     links = [link for row in rows for link in row[3:-2].split()]
     if not wholes and not links:
-        raise UsageError(f"{where} has no seal at its end, as every lock has", "write it anew with `envkit lock`")
+        raise UsageError(f"{where} has no seal at its end, as every lock has", "write it again with `envkit lock`")
     digests = _digests(lines)
     body = next((number for number, digest in enumerate(digests, 1) if digest in wholes), 0)
     number = 0 if body else _first(links, [digest[:_SHORT] for digest in digests[: len(links)]])
@@ -530,7 +530,7 @@ def _unbroken(text: str, where: str) -> None:
         sealed = _sealed(lines[: body or len(links)])
         number = _first(sealed, lines)
     if number:
-        raise UsageError(f"{where} was edited by hand at line {number}", "write it anew with `envkit lock`")
+        raise UsageError(f"{where} was edited by hand at line {number}", "write it again with `envkit lock`")
 
 
 def _first(sealed: Sequence[str], now: Sequence[str]) -> int:
@@ -570,7 +570,7 @@ def read(spec: Spec) -> Lock | None:
 
 
 def load(spec: Spec) -> Lock | None:
-    """The lock beside ``spec`` if it answers this very wish, None if there is none or the wish has changed.
+    """The lock beside ``spec`` if it answers this very spec, None if there is none or the spec has changed.
 
     Raises UsageError for a lock that cannot be read.
     """

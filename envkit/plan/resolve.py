@@ -1,4 +1,4 @@
-"""A wish against the facts: the newest combination that they allow, or the facts that forbid it.
+"""A spec against the facts: the newest combination that they allow, or the facts that forbid it.
 
 Pure: reads the rows, touches nothing, and gives the same answer on any machine.
 
@@ -45,7 +45,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the facts allow for a wish; the fields are those of envkit.lock.Lock where they share a name.
+    """What the facts allow for a request; the fields are those of envkit.lock.Lock where they share a name.
 
     ``requirements`` is what must be solved to wheels for the runtime, ``base_requirements`` the part that the base
     image already holds, ``extras`` what each flavor needs besides; ``row`` is None for a base with a build of torch
@@ -77,7 +77,7 @@ class Choice:
 class _Weight(IntEnum):
     """What an obstacle is about; of those in the way of one candidate the greatest explains a refusal best."""
 
-    WISH = 0  # the candidate is another one than the wish names
+    REQUEST = 0  # the candidate is another one than the request names
     PUBLISHED = 1
     PYTHON = 2
     OS = 3
@@ -90,7 +90,7 @@ class _Weight(IntEnum):
 class _Obstacle:
     """One fact in the way and where it was read.
 
-    It stands while all of ``keys`` are kept in the wish: with none, nothing in the wish moves it.
+    It stands while all of ``keys`` are kept in the request: with none, nothing in the request moves it.
     """
 
     weight: _Weight
@@ -119,7 +119,7 @@ class _Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _Request:
     """A spec with its names looked up, and answers that are asked for again for every candidate.
 
     ``asked`` are the releases that `torch` means, ``releases`` those of them that ``beside``, what the packages ask of
@@ -156,7 +156,7 @@ class _Wish:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """One combination and everything that keeps it from meeting the wish."""
+    """One combination and everything that keeps it from meeting the spec."""
 
     row: TorchRow
     os: OsRow
@@ -165,8 +165,8 @@ class _Candidate:
 
     @property
     def wished(self) -> bool:
-        """Whether it is what the wish names, whatever may be in its way."""
-        return all(obstacle.weight is not _Weight.WISH for obstacle in self.found)
+        """Whether it is what the request names, whatever may be in its way."""
+        return all(obstacle.weight is not _Weight.REQUEST for obstacle in self.found)
 
 
 def resolve(spec: Spec, facts: Facts) -> Choice:
@@ -180,18 +180,18 @@ def resolve(spec: Spec, facts: Facts) -> Choice:
         return _ngc(spec, facts, oses)
     if spec.base is Base.PYTORCH and spec.os != "auto":
         raise UsageError("the system inside the images of base `pytorch` was not read", "drop `os`")
-    wish = _wish(spec, facts)
-    for row in _newest_first(row for row in facts.torches if row.torch in wish.releases and _cuda_fits(spec, row)):
+    request = _wish(spec, facts)
+    for row in _newest_first(row for row in facts.torches if row.torch in request.releases and _cuda_fits(spec, row)):
         of_build = None
         for os in oses:
             if of_build is None:
-                of_build = tuple(_of_build(wish, row, spec.platform))
-            if not of_build and not any(_of_system(wish, row, os, spec.platform)):
-                return _choice(wish, row, os)
-    raise _explain(wish)
+                of_build = tuple(_of_build(request, row, spec.platform))
+            if not of_build and not any(_of_system(request, row, os, spec.platform)):
+                return _choice(request, row, os)
+    raise _explain(request)
 
 
-def _wish(spec: Spec, facts: Facts) -> _Wish:
+def _wish(spec: Spec, facts: Facts) -> _Request:
     """The names of the spec looked up; raises UsageError for one that the facts do not hold."""
     newest, *_ = rows = facts.torches_of_wish(str(spec.torch), spec.torch.admits)
     asked = frozenset(row.torch for row in rows)
@@ -209,7 +209,7 @@ def _wish(spec: Spec, facts: Facts) -> _Wish:
         names.setdefault(gpu.sm, []).append(name)
     one = {gpu.sm: gpu for _, gpu in gpus}
     kinds = tuple(_Kind(one[sm], tuple(found), f"gpus {sm}") for sm, found in names.items())
-    return _Wish(spec, facts, gpus, asked, releases, beside, oldest, kinds, tagged)
+    return _Request(spec, facts, gpus, asked, releases, beside, oldest, kinds, tagged)
 
 
 def _newest_first(rows: Iterable[TorchRow]) -> list[TorchRow]:
@@ -231,36 +231,36 @@ def _cuda_fits(spec: Spec, row: TorchRow) -> bool:
     return spec.cuda is None or row.cuda.upto(2) == spec.cuda.upto(2)
 
 
-def _keys(wish: _Wish) -> tuple[str, ...]:
+def _keys(request: _Request) -> tuple[str, ...]:
     """The keys of the spec that a conflict can be between, each kind of GPU for itself.
 
     What nobody can choose comes first: of two conflicts of one size the earlier one is told.
     """
-    spec = wish.spec
+    spec = request.spec
     given = {
         "driver": bool(spec.drivers),
         "platform": spec.platform is not Platform.AMD64,
         "python": True,
         "os": spec.os != "auto",
-        "packages": bool(str(wish.beside)),
+        "packages": bool(str(request.beside)),
         "base": spec.base is not Base.WHEELS,
         "tag": bool(spec.tag),
         "cuda": spec.cuda is not None,
         "torch": True,
     }
-    return (*(kind.key for kind in wish.kinds), *(key for key, there in given.items() if there))
+    return (*(kind.key for kind in request.kinds), *(key for key, there in given.items() if there))
 
 
-def _as_written(wish: _Wish, keys: frozenset[str]) -> str:
+def _as_written(request: _Request, keys: frozenset[str]) -> str:
     """Some keys with their values, as the spec has them."""
-    spec = wish.spec
-    names = [name for kind in wish.kinds if kind.key in keys for name in kind.names]
+    spec = request.spec
+    names = [name for kind in request.kinds if kind.key in keys for name in kind.names]
     values = {
         "driver": _quoted([str(driver) for driver in spec.drivers]),
         "platform": f'"{spec.platform}"',
         "python": f'"{spec.python}"',
         "os": f'"{spec.os}"',
-        "packages": f'["torch{wish.beside}"]',
+        "packages": f'["torch{request.beside}"]',
         "base": f'"{spec.base}" with flavor = "{spec.flavor}"',
         "tag": f'"{spec.tag}"',
         "cuda": f'"{spec.cuda}"',
@@ -276,9 +276,9 @@ def _quoted(names: list[str]) -> str:
     return f"[{', '.join(shown)}]"
 
 
-def _of_build(wish: _Wish, row: TorchRow, platform: Platform) -> Iterator[_Obstacle]:
-    """What keeps ``row`` on ``platform`` from meeting the wish, its system aside."""
-    spec, machine = wish.spec, platform.machine
+def _of_build(request: _Request, row: TorchRow, platform: Platform) -> Iterator[_Obstacle]:
+    """What keeps ``row`` on ``platform`` from meeting the spec, its system aside."""
+    spec, machine = request.spec, platform.machine
     if row.published is None:
         text = f"nothing read so far proves that torch {row.name} was published"
         yield _Obstacle(_Weight.PUBLISHED, _ALWAYS, text, row.source, row.seen)
@@ -291,7 +291,7 @@ def _of_build(wish: _Wish, row: TorchRow, platform: Platform) -> Iterator[_Obsta
         if row.default and row.pypi_aarch64 == "cpu":
             text = f"the {machine} wheel of torch {row.torch} on the default index is for CPUs alone"
         yield _Obstacle(_Weight.PUBLISHED, _ALWAYS, text, row.source, row.seen)
-    tagged = wish.tagged.get(row.torch, row)
+    tagged = request.tagged.get(row.torch, row)
     runs = tagged.runs_on_python(spec.python)
     if not runs:
         text = f"nothing read so far proves that torch {row.torch} has a wheel for Python {spec.python}"
@@ -301,79 +301,79 @@ def _of_build(wish: _Wish, row: TorchRow, platform: Platform) -> Iterator[_Obsta
             text = f"torch {row.torch} has no wheel for Python {spec.python}: it has {has}"
         yield _Obstacle(_Weight.PYTHON, frozenset({"python"}), text, tagged.source, tagged.seen)
     if built:
-        for kind in wish.kinds:
-            yield from _of_gpu(wish, row, kind, machine)
-    yield from _of_driver(wish, row, machine)
+        for kind in request.kinds:
+            yield from _of_gpu(request, row, kind, machine)
+    yield from _of_driver(request, row, machine)
 
 
-def _of_gpu(wish: _Wish, row: TorchRow, kind: _Kind, machine: str) -> Iterator[_Obstacle]:
+def _of_gpu(request: _Request, row: TorchRow, kind: _Kind, machine: str) -> Iterator[_Obstacle]:
     """What keeps ``row`` from serving the GPUs of ``kind``, their driver aside."""
-    keys, covered = frozenset({kind.key}), wish.cover(row, kind.gpu, machine)
+    keys, covered = frozenset({kind.key}), request.cover(row, kind.gpu, machine)
     if covered.state == "none":
         yield _Obstacle(_Weight.GPU, keys, f"torch {row.name} has no kernels for {kind}", row.source, row.seen)
     elif covered.state == "unknown":
         text = f"whether torch {row.name} has kernels for {kind} on {machine} is not known"
         yield _Obstacle(_Weight.GPU, keys, text, row.source, row.seen)
     elif row.cudnn is not None:
-        code = wish.facts.cudnn_code(row.cudnn, row.cuda, kind.gpu.sm, kind.gpu.tegra, machine)
+        code = request.facts.cudnn_code(row.cudnn, row.cuda, kind.gpu.sm, kind.gpu.tegra, machine)
         if code.state == "none" and code.row is not None:
             text = f"cuDNN {row.cudnn} of torch {row.name} is for {code.row.capability}, not for {kind}"
             yield _Obstacle(_Weight.GPU, keys, text, code.row.source, code.row.seen)
 
 
-def _of_driver(wish: _Wish, row: TorchRow, machine: str) -> Iterator[_Obstacle]:
+def _of_driver(request: _Request, row: TorchRow, machine: str) -> Iterator[_Obstacle]:
     """Whether the oldest declared driver runs ``row``.
 
     Machine code runs from the floor of the CUDA major on; PTX must be compiled by the driver, which for that must be
     as new as the toolkit that made it (NVIDIA, CUDA compatibility).
     """
-    floor = wish.floor(row)
+    floor = request.floor(row)
     if floor.compat is None:
         text = f"the oldest driver for CUDA {row.cuda} is not known"
         yield _Obstacle(_Weight.DRIVER, _ALWAYS, text, row.source, row.seen)
         return
     needs = f"torch {row.name} needs driver"
-    if wish.oldest is not None and wish.oldest < floor.compat:
-        text = f"{needs} {floor.compat} or newer, {_declared(wish, floor.compat)}"
+    if request.oldest is not None and request.oldest < floor.compat:
+        text = f"{needs} {floor.compat} or newer, {_declared(request, floor.compat)}"
         yield _Obstacle(_Weight.DRIVER, frozenset({"driver"}), text, floor.compat_source, row.seen)
-    for key in [kind.key for kind in wish.kinds if wish.cover(row, kind.gpu, machine).state == "ptx"]:
+    for key in [kind.key for kind in request.kinds if request.cover(row, kind.gpu, machine).state == "ptx"]:
         if floor.own is None:
             text = f"the oldest driver that compiles the PTX of CUDA {row.toolkit or row.cuda} is not known"
             yield _Obstacle(_Weight.DRIVER, frozenset({key}), text, row.source, row.seen)
-        elif wish.oldest is not None and wish.oldest < floor.own:
-            text = f"{needs} {floor.own} or newer to compile its PTX, {_declared(wish, floor.own)}"
+        elif request.oldest is not None and request.oldest < floor.own:
+            text = f"{needs} {floor.own} or newer to compile its PTX, {_declared(request, floor.own)}"
             yield _Obstacle(_Weight.DRIVER, frozenset({key, "driver"}), text, floor.own_source, row.seen)
 
 
-def _declared(wish: _Wish, floor: Driver) -> str:
+def _declared(request: _Request, floor: Driver) -> str:
     """ "declared is A" for one driver, "declared are A and B" for a fleet's."""
-    drivers = wish.spec.drivers
+    drivers = request.spec.drivers
     text = f"declared {'is' if len(drivers) == 1 else 'are'} {_listed([str(driver) for driver in drivers])}"
-    if wish.oldest not in drivers and wish.oldest is not None and wish.oldest.major == floor.major:
-        return f"{text}, and branch {wish.oldest.major} begins with {wish.oldest}"
+    if request.oldest not in drivers and request.oldest is not None and request.oldest.major == floor.major:
+        return f"{text}, and branch {request.oldest.major} begins with {request.oldest}"
     return text
 
 
-def _of_system(wish: _Wish, row: TorchRow, os: OsRow, platform: Platform) -> Iterator[_Obstacle]:
-    """What keeps ``row`` from standing on ``os``, or ``os`` from meeting the wish."""
-    spec = wish.spec
+def _of_system(request: _Request, row: TorchRow, os: OsRow, platform: Platform) -> Iterator[_Obstacle]:
+    """What keeps ``row`` from standing on ``os``, or ``os`` from meeting the spec."""
+    spec = request.spec
     if spec.base is not Base.PYTORCH and os.python != spec.python:
-        text = f"{os.name} ships Python {os.python}, not {spec.python}{_has_python(spec, wish.facts)}"
-        weight = _Weight.WISH if spec.os == "auto" else _Weight.OS
+        text = f"{os.name} ships Python {os.python}, not {spec.python}{_has_python(spec, request.facts)}"
+        weight = _Weight.REQUEST if spec.os == "auto" else _Weight.OS
         yield _Obstacle(weight, frozenset({"python"}), text, os.source, os.seen)
-    tagged = wish.tagged.get(row.torch, row)
+    tagged = request.tagged.get(row.torch, row)
     if tagged.glibc is None:
         text = f"nothing read so far says which glibc torch {row.name} needs"
         yield _Obstacle(_Weight.OS, _ALWAYS, text, row.source, row.seen)
     elif os.glibc < tagged.glibc:
         text = f"torch {row.name} needs glibc {tagged.glibc} ({tagged.platform}), {os.name} has {os.glibc}"
         yield _Obstacle(_Weight.OS, _ALWAYS, text, os.source, os.seen)
-    yield from _of_base(wish, row, os, platform)
+    yield from _of_base(request, row, os, platform)
 
 
-def _of_base(wish: _Wish, row: TorchRow, os: OsRow, platform: Platform) -> Iterator[_Obstacle]:
+def _of_base(request: _Request, row: TorchRow, os: OsRow, platform: Platform) -> Iterator[_Obstacle]:
     """Why there is no base image for this build, or why the tag asked for is none."""
-    spec = wish.spec
+    spec = request.spec
     if spec.base is Base.WHEELS:
         if spec.tag:
             text = f"`tag` is {spec.tag}, and base `wheels` takes none"
@@ -384,20 +384,20 @@ def _of_base(wish: _Wish, row: TorchRow, os: OsRow, platform: Platform) -> Itera
         yield _Obstacle(_Weight.BASE, frozenset({"base"}), text, row.source, row.seen)
         return
     image, wanted = _wanted(spec, row, os)
-    tags = _tags(wish, row, os)
-    listing = wish.facts.image_list(image)
+    tags = _tags(request, row, os)
+    listing = request.facts.image_list(image)
     if not tags:
         text = f"{wanted} was never published as far as read in {image}"
         yield _Obstacle(_Weight.BASE, frozenset({"base"}), text, listing.source, listing.seen)
     reference = f"{image}:{spec.tag}"
     if not spec.tag or reference in [tag.reference for tag in tags]:
         return
-    asked = wish.facts.image_tag(reference)
+    asked = request.facts.image_tag(reference)
     if asked is None:
         text = f"{reference} was never published as far as read"
         yield _Obstacle(_Weight.BASE, frozenset({"tag"}), text, listing.source, listing.seen)
     else:
-        text = f"{reference} does not fit the wish for {wanted}"
+        text = f"{reference} does not fit the request for {wanted}"
         yield _Obstacle(_Weight.BASE, frozenset({"tag"}), text, asked.row.source, asked.row.seen)
 
 
@@ -411,22 +411,22 @@ def _wanted(spec: Spec, row: TorchRow, os: OsRow) -> tuple[str, str]:
     return "nvidia/cuda", f"a devel image of CUDA {row.cuda} with cuDNN on {os.name}"
 
 
-def _tags(wish: _Wish, row: TorchRow, os: OsRow) -> tuple[ImageTag, ...]:
+def _tags(request: _Request, row: TorchRow, os: OsRow) -> tuple[ImageTag, ...]:
     """The tags that serve as base, the newest first, and those that may be gone after all others."""
-    spec = wish.spec
+    spec = request.spec
     key = (row.cuda.upto(2), str(row.torch) if spec.base is Base.PYTORCH else os.name)
-    if key not in wish.tags:
+    if key not in request.tags:
         image, _ = _wanted(spec, row, os)
         flavor = "runtime" if spec.flavor is Flavor.RUNTIME else "devel"
         if spec.base is Base.PYTORCH:
-            found = wish.facts.image_tags(image, cuda=key[0], torch=row.torch, flavor=flavor)
+            found = request.facts.image_tags(image, cuda=key[0], torch=row.torch, flavor=flavor)
         elif spec.flavor is Flavor.RUNTIME:
             # A runtime image under wheels would hold every CUDA library twice, so the smallest one is taken.
-            found = wish.facts.image_tags(image, cuda=key[0], os=os.name, flavor="base", cudnn=False)
+            found = request.facts.image_tags(image, cuda=key[0], os=os.name, flavor="base", cudnn=False)
         else:
-            found = wish.facts.image_tags(image, cuda=key[0], os=os.name, flavor="devel", cudnn=True)
-        wish.tags[key] = tuple(sorted(found, key=lambda tag: tag.row.retired is True))
-    return wish.tags[key]
+            found = request.facts.image_tags(image, cuda=key[0], os=os.name, flavor="devel", cudnn=True)
+        request.tags[key] = tuple(sorted(found, key=lambda tag: tag.row.retired is True))
+    return request.tags[key]
 
 
 def _on_machine(row: TorchRow, machine: str) -> bool:
@@ -441,20 +441,20 @@ def _has_python(spec: Spec, facts: Facts) -> str:
     return f" (as {' and '.join(names)} does)" if names else ""
 
 
-def _choice(wish: _Wish, row: TorchRow, os: OsRow) -> Choice:
-    spec, machine = wish.spec, wish.spec.platform.machine
-    covers = [(name, gpu, wish.cover(row, gpu, machine)) for name, gpu in wish.gpus]
+def _choice(request: _Request, row: TorchRow, os: OsRow) -> Choice:
+    spec, machine = request.spec, request.spec.platform.machine
+    covers = [(name, gpu, request.cover(row, gpu, machine)) for name, gpu in request.gpus]
     targets = tuple(
         Target(name, gpu.sm, f"{'machine code' if covered.state == 'sass' else 'PTX'} of {covered.by}")
         for name, gpu, covered in covers
     )
-    floor = wish.floor(row)
+    floor = request.floor(row)
     compiled = any(covered.state == "ptx" for _, _, covered in covers)
     preinstalled = spec.base is Base.PYTORCH
     image = os.image
     tag: ImageTag | None = None
     if spec.base is not Base.WHEELS:
-        tags = _tags(wish, row, os)
+        tags = _tags(request, row, os)
         tag = next((tag for tag in tags if tag.reference.endswith(f":{spec.tag}")), tags[0])
         image = tag.reference
     # On a base that holds torch it only keeps its companions in step, for which any build of the release will do.
@@ -467,35 +467,35 @@ def _choice(wish: _Wish, row: TorchRow, os: OsRow) -> Choice:
         nccl=str(row.nccl or ""),
         triton=row.triton or "",
         os="" if preinstalled else os.name,
-        glibc=min(other.glibc for other in wish.facts.oses) if preinstalled else os.glibc,
+        glibc=min(other.glibc for other in request.facts.oses) if preinstalled else os.glibc,
         image=image,
         suite=os.codename if spec.base is Base.WHEELS and os.name.startswith("debian") else "",
         backend="" if row.default or preinstalled else row.variant,
         preinstalled=preinstalled,
         driver=floor.own if compiled else floor.compat,
         targets=targets,
-        extras=extras(spec, wish.facts, os, row.cuda, preinstalled),
+        extras=extras(spec, request.facts, os, row.cuda, preinstalled),
         requirements=(torch, *(() if preinstalled else _NEEDED), *_packages(spec, Version(str(row.torch)))),
         base_requirements=(torch,) if preinstalled else (),
-        notes=tuple(_notes(wish, row, tag)),
+        notes=tuple(_notes(request, row, tag)),
     )
 
 
-def _notes(wish: _Wish, row: TorchRow, tag: ImageTag | None) -> Iterator[str]:
+def _notes(request: _Request, row: TorchRow, tag: ImageTag | None) -> Iterator[str]:
     """What is granted and may still disappoint, each with where it was read."""
-    spec = wish.spec
+    spec = request.spec
     # A retired tag is no refusal: mirrors and local copies keep it, and nobody but the registry knows if it is gone.
     if tag is not None and tag.row.retired:
         text = f"{tag.reference} was moved to its publisher's end-of-life folder, so that it may be gone"
         yield f"{text} [{tag.row.source}; seen {tag.row.seen}]"
-    for kind in wish.kinds:
+    for kind in request.kinds:
         if row.cudnn is None:
             break
-        code = wish.facts.cudnn_code(row.cudnn, row.cuda, kind.gpu.sm, kind.gpu.tegra, spec.platform.machine)
+        code = request.facts.cudnn_code(row.cudnn, row.cuda, kind.gpu.sm, kind.gpu.tegra, spec.platform.machine)
         if code.state == "unseen" and code.row is not None:
             text = f"cuDNN {row.cudnn} has no code for {kind} in the library of it that was read"
             yield f"{text}, so that convolutions may fail there [{code.row.source}; seen {code.row.seen}]"
-    branch = wish.facts.branch(wish.oldest) if wish.oldest else None
+    branch = request.facts.branch(request.oldest) if request.oldest else None
     if branch is not None and branch.cuda is not None and branch.cuda < row.cuda:
         text = (
             f"driver {spec.driver} is of CUDA {branch.cuda} and runs {row.cuda} by minor-version compatibility: PTX of "
@@ -578,7 +578,7 @@ def _ngc(spec: Spec, facts: Facts, oses: tuple[OsRow, ...]) -> Choice:
                 f"{row.image}:{row.tag} {what} {have}, asked for is {asked}",
                 (told, *compat),
                 tuple(nearest[-3:]),
-                "take one of the nearest, or change the wish" if nearest else "change the wish",
+                "take one of the nearest, or change the spec" if nearest else "change the spec",
             )
     os = next((os for os in oses if os.name == row.os), oses[0])
     return Choice(
@@ -603,50 +603,51 @@ def _ngc(spec: Spec, facts: Facts, oses: tuple[OsRow, ...]) -> Choice:
     )
 
 
-def _explain(wish: _Wish) -> Unsatisfiable:
-    """The refusal: the fewest keys that no candidate meets, the facts that say so, and the nearest wishes granted."""
-    spec, keys = wish.spec, _keys(wish)
-    candidates = _candidates(wish)
+def _explain(request: _Request) -> Unsatisfiable:
+    """The refusal: the fewest keys that no candidate meets, the facts that say so, and the nearest specs that would be
+    granted."""
+    spec, keys = request.spec, _keys(request)
+    candidates = _candidates(request)
     asked = [one for one in candidates if one.wished]
     if not asked:
         kept = _conflict(candidates, tuple(key for key in keys if key in ("packages", "cuda", "torch")))
-        message, chain = _unpublished(wish)
+        message, chain = _unpublished(request)
     else:
         kept = _conflict(candidates, keys)
-        # one that the wish could move tells more than one that nothing does, and the fewer obstacles the nearer
+        # one that the request could move tells more than one that nothing does, and the fewer obstacles the nearer
         best = min(asked, key=lambda one: (not any(_ALWAYS < each.keys <= kept for each in one.found), len(one.found)))
         first = max((each for each in best.found if each.keys <= kept), key=_explaining)
-        message, chain = first.text + _needs(wish, best, first), _evidence(candidates, kept)
+        message, chain = first.text + _needs(request, best, first), _evidence(candidates, kept)
         if "driver" in kept:
             cuda = best.row.toolkit or best.row.cuda
-            chain = (*chain, _forward(spec, wish.facts, wish.gpus, cuda, _floor_of(wish, best)))
+            chain = (*chain, _forward(spec, request.facts, request.gpus, cuda, _floor_of(request, best)))
     if kept:
         alone = "cannot be met, whatever else changes" if len(kept) == 1 else "cannot hold together"
-        chain = (f"{alone}: {_as_written(wish, kept)}", *chain)
-    nearest = _nearest(wish, candidates)
-    fix = "take one of the nearest, or change the wish" if nearest else "change the wish"
+        chain = (f"{alone}: {_as_written(request, kept)}", *chain)
+    nearest = _nearest(request, candidates)
+    fix = "take one of the nearest, or change the spec" if nearest else "change the spec"
     return Unsatisfiable(message, chain, nearest, fix)
 
 
-def _candidates(wish: _Wish) -> list[_Candidate]:
+def _candidates(request: _Request) -> list[_Candidate]:
     """Every build on every system with all that is in its way, the newest first and the default before others."""
-    spec = wish.spec
-    asked = {row.name for row in _oses(spec, wish.facts)}
+    spec = request.spec
+    asked = {row.name for row in _oses(spec, request.facts)}
     found = []
-    for row in _newest_first(wish.facts.torches):
+    for row in _newest_first(request.facts.torches):
         wished = []
-        if row.torch not in wish.asked:
+        if row.torch not in request.asked:
             wished.append(_other("torch", row))
-        if not wish.beside.contains(str(row.torch)):
+        if not request.beside.contains(str(row.torch)):
             wished.append(_other("packages", row))
         if not _cuda_fits(spec, row):
             wished.append(_other("cuda", row))
         for platform in dict.fromkeys((spec.platform, Platform.AMD64)):
-            builds = [*wished, *_of_build(wish, row, platform)]
+            builds = [*wished, *_of_build(request, row, platform)]
             if platform is not spec.platform:
                 builds.append(_other("platform", row))
-            for os in wish.facts.oses:
-                systems = [*_of_system(wish, row, os, platform)]
+            for os in request.facts.oses:
+                systems = [*_of_system(request, row, os, platform)]
                 if spec.os != "auto" and os.name not in asked:
                     systems.append(_other("os", os))
                 found.append(_Candidate(row, os, platform, (*builds, *systems)))
@@ -654,8 +655,8 @@ def _candidates(wish: _Wish) -> list[_Candidate]:
 
 
 def _other(key: str, row: TorchRow | OsRow) -> _Obstacle:
-    """That a candidate is another one than ``key`` of the wish names."""
-    return _Obstacle(_Weight.WISH, frozenset({key}), "", row.source, row.seen)
+    """That a candidate is another one than ``key`` of the request names."""
+    return _Obstacle(_Weight.REQUEST, frozenset({key}), "", row.source, row.seen)
 
 
 def _conflict(candidates: Iterable[_Candidate], keys: tuple[str, ...]) -> frozenset[str]:
@@ -680,20 +681,20 @@ def _conflict(candidates: Iterable[_Candidate], keys: tuple[str, ...]) -> frozen
 
 
 def _explaining(obstacle: _Obstacle) -> tuple[bool, _Weight]:
-    """Orders obstacles of one candidate: what the wish could move explains more than what it could not."""
+    """Orders obstacles of one candidate: what the request could move explains more than what it could not."""
     return bool(obstacle.keys), obstacle.weight
 
 
 def _evidence(candidates: Iterable[_Candidate], kept: frozenset[str]) -> tuple[str, ...]:
     """Facts against ``kept``, at most three of a kind, the newest build first.
 
-    Where there are more, those about builds that the wish names go before others.  A build that was only planned is
-    told of where the wish names it, and then that it is no more than a plan.
+    Where there are more, those about builds that the request names go before others.  A build that was only planned is
+    told of where the request names it, and then that it is no more than a plan.
     """
     lines: dict[str, tuple[bool, bool, int, _Obstacle]] = {}
     for one in candidates:
         against, planned = [each for each in one.found if each.keys <= kept], one.row.published is not True
-        if all(each.weight is not _Weight.WISH for each in against) and (one.wished or not planned):
+        if all(each.weight is not _Weight.REQUEST for each in against) and (one.wished or not planned):
             worst = against[0] if planned else max(against, key=_explaining)
             lines.setdefault(str(worst), (not one.wished, planned, len(lines), worst))
     kinds: dict[tuple[frozenset[str], _Weight], int] = {}
@@ -705,12 +706,12 @@ def _evidence(candidates: Iterable[_Candidate], kept: frozenset[str]) -> tuple[s
     return tuple(line for _, line in sorted((place, line) for *_, place, line in sorted(ranked)[:_MOST_LINES]))
 
 
-def _unpublished(wish: _Wish) -> tuple[str, tuple[str, ...]]:
+def _unpublished(request: _Request) -> tuple[str, tuple[str, ...]]:
     """The message and chain for a CUDA that no wished release was built for."""
-    spec, facts = wish.spec, wish.facts
-    releases = _newest_first(row for row in facts.torches if row.torch in wish.releases)
+    spec, facts = request.spec, request.facts
+    releases = _newest_first(row for row in facts.torches if row.torch in request.releases)
     built = sorted({row.cuda for row in releases if row.published})
-    which = f"torch {releases[0].torch} was not" if len(wish.releases) == 1 else f"no torch {spec.torch} was"
+    which = f"torch {releases[0].torch} was not" if len(request.releases) == 1 else f"no torch {spec.torch} was"
     message = f"{which} published for CUDA {spec.cuda}; it was for {_listed([str(cuda) for cuda in built])}"
     rows = [row for row in releases if row.published][:_MOST_LINES]
     chain = [f"torch {row.name}: CUDA {row.cuda} [{row.source}; seen {row.seen}]" for row in rows]
@@ -720,12 +721,12 @@ def _unpublished(wish: _Wish) -> tuple[str, tuple[str, ...]]:
     return message, tuple(chain)
 
 
-def _needs(wish: _Wish, best: _Candidate, first: _Obstacle) -> str:
+def _needs(request: _Request, best: _Candidate, first: _Obstacle) -> str:
     """What would serve instead, as the end of a message about kernels, a machine or a tag; empty for another one."""
     row, machine = best.row, best.platform.machine
-    if first.keys == {"tag"} and wish.spec.base is not Base.WHEELS:
-        return f"; these fit the wish: {_listed([tag.reference for tag in _tags(wish, row, best.os)])}"
-    published = [other for other in wish.facts.torches if other.published and _on_machine(other, machine)]
+    if first.keys == {"tag"} and request.spec.base is not Base.WHEELS:
+        return f"; these fit the spec: {_listed([tag.reference for tag in _tags(request, row, best.os)])}"
+    published = [other for other in request.facts.torches if other.published and _on_machine(other, machine)]
     if first.weight is _Weight.PUBLISHED and not _on_machine(row, machine):
         newer = [other.torch for other in published if other.torch > row.torch]
         return f": from torch {min(newer)} on it has CUDA" if newer else ""
@@ -734,10 +735,10 @@ def _needs(wish: _Wish, best: _Candidate, first: _Obstacle) -> str:
     serving = [
         other
         for other in published
-        if all(wish.cover(other, kind.gpu, machine).state in ("sass", "ptx") for kind in wish.kinds)
+        if all(request.cover(other, kind.gpu, machine).state in ("sass", "ptx") for kind in request.kinds)
     ]
     if not serving:
-        return f": no build that was read has {'them' if len(wish.kinds) == 1 else 'kernels for all of the GPUs'}"
+        return f": no build that was read has {'them' if len(request.kinds) == 1 else 'kernels for all of the GPUs'}"
     oldest, newest = min(other.torch for other in serving), _newest_first(serving)[0]
     if row.torch < oldest:
         cuda = min(other.cuda for other in serving if other.torch == oldest)
@@ -748,10 +749,10 @@ def _needs(wish: _Wish, best: _Candidate, first: _Obstacle) -> str:
     return f": the {'last' if row.torch > newest.torch else 'newest'} torch with them is {newest.name}"
 
 
-def _floor_of(wish: _Wish, best: _Candidate) -> Driver | None:
+def _floor_of(request: _Request, best: _Candidate) -> Driver | None:
     """The oldest driver that runs the candidate on the declared GPUs."""
-    floor = wish.floor(best.row)
-    states = [wish.cover(best.row, kind.gpu, best.platform.machine).state for kind in wish.kinds]
+    floor = request.floor(best.row)
+    states = [request.cover(best.row, kind.gpu, best.platform.machine).state for kind in request.kinds]
     return floor.own if "ptx" in states else floor.compat
 
 
@@ -769,12 +770,12 @@ def _forward(spec: Spec, facts: Facts, gpus: tuple[tuple[str, GpuRow], ...], cud
     origin = f"[NVIDIA CUDA compatibility, forward compatibility; {row.compat_source}; seen {row.seen}]"
     old = [driver for driver in spec.drivers if floor is None or facts.oldest_release(driver) < floor]
     shown = _listed([str(driver) for driver in old])
-    unfit = [name for name, gpu in gpus if gpu.datacenter is not True]
+    not_datacenter = [name for name, gpu in gpus if gpu.datacenter is not True]
     left = [driver for driver in old if driver.major not in (row.compat or ())]
-    if unfit:
-        known_not = all(gpu.datacenter is False and not gpu.tegra for name, gpu in gpus if name in unfit)
-        are = ("is" if len(unfit) == 1 else "are") + (" none" if known_not else " not known to be one")
-        return f"{package} does not help: it is for data-center GPUs, and {_listed(unfit)} {are} {origin}"
+    if not_datacenter:
+        known_not = all(gpu.datacenter is False and not gpu.tegra for name, gpu in gpus if name in not_datacenter)
+        are = ("is" if len(not_datacenter) == 1 else "are") + (" none" if known_not else " not known to be one")
+        return f"{package} does not help: it is for data-center GPUs, and {_listed(not_datacenter)} {are} {origin}"
     if left:
         names = _listed([str(branch) for branch in row.compat or ()])
         return f"{package} does not help driver {_listed([str(one) for one in left])}: it serves {names} {origin}"
@@ -791,14 +792,14 @@ _COMPAT_IN = {
 }
 
 
-def _nearest(wish: _Wish, candidates: Iterable[_Candidate]) -> tuple[str, ...]:
+def _nearest(request: _Request, candidates: Iterable[_Candidate]) -> tuple[str, ...]:
     """At most three builds that meet all of the spec but torch and CUDA, the fewest and smallest changes first."""
     movable = frozenset({"torch", "cuda"})
-    order = {torch: number for number, torch in enumerate(sorted({row.torch for row in wish.facts.torches}))}
+    order = {torch: number for number, torch in enumerate(sorted({row.torch for row in request.facts.torches}))}
     ranked = set()
     for one in candidates:
-        if all(each.weight is _Weight.WISH and each.keys <= movable for each in one.found):
-            steps = min(abs(order[one.row.torch] - order[torch]) for torch in wish.releases)
+        if all(each.weight is _Weight.REQUEST and each.keys <= movable for each in one.found):
+            steps = min(abs(order[one.row.torch] - order[torch]) for torch in request.releases)
             changes = len({key for each in one.found for key in each.keys})
             ranked.add((changes, steps, not one.row.default, f"torch {one.row.torch} with CUDA {one.row.cuda}"))
     return tuple(text for *_, text in sorted(ranked)[:3])

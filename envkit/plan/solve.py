@@ -1,4 +1,4 @@
-"""A wish to a lock: the facts choose the versions, uv finds the closure of wheels and their hashes, and apt-get that of
+"""A spec to a lock: the facts choose the versions, uv finds the closure of wheels and their hashes, and apt-get that of
 Debian packages, side by side."""
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from envkit.plan.lockfile import (
     Lock,
     Pin,
     in_order,
+    spec_items,
     strength,
     unpinned,
     weaker,
-    wish_of,
 )
 from envkit.plan.resolve import Choice, resolve
 from envkit.plan.spec import Platform, Spec
@@ -57,7 +57,7 @@ def uv_version() -> str:
     said = proc.run([proc.uv_path(), "--no-config", "--version"], timeout_s=30)
     match = re.search(r"uv (\S+)", said.stdout)
     if said.exit != 0 or not match:
-        raise Undecided(f"uv does not say its version: {said.stderr.strip()[-200:]}", "install uv anew")
+        raise Undecided(f"uv does not say its version: {said.stderr.strip()[-200:]}", "install uv again")
     return match[1]
 
 
@@ -70,7 +70,7 @@ def platform_tag(machine: str, glibc: Glibc) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TargetPlatform:
     """What wheels are solved for; ``backend`` ("cuXYZ" or empty) takes torch and its kin from PyTorch's own index."""
 
     python: Python
@@ -81,7 +81,7 @@ class Place:
 
 def closure(
     wanted: Mapping[str, tuple[str, ...]],
-    place: Place,
+    place: TargetPlatform,
     say: Say,
     *,
     kept: tuple[Pin, ...] = (),
@@ -90,7 +90,7 @@ def closure(
 
     ``wanted`` are requirements by flavor; a wheel is of the first flavor that needs it.  A release of ``kept`` is taken
     again where it still fits.  The pins are in a lock's order; the time is in seconds since 1970, 0 if the index gives
-    none.  Raises Unsatisfiable when no set of wheels meets the wish and Undecided when
+    none.  Raises Unsatisfiable when no set of wheels meets the spec and Undecided when
     the index could not be asked.
     """
     every = tuple(line for flavor in FLAVORS for line in wanted.get(flavor, ()))
@@ -132,7 +132,7 @@ def _upto(wanted: Mapping[str, tuple[str, ...]], flavor: str) -> tuple[str, ...]
     return tuple(line for each in held for line in wanted.get(each, ()))
 
 
-def _target(place: Place) -> tuple[str, str]:
+def _target(place: TargetPlatform) -> tuple[str, str]:
     return "--python-platform", platform_tag(place.machine, place.glibc)
 
 
@@ -141,7 +141,7 @@ class _Uv:
     """uv's resolver for one place; its questions and answers are files in ``folder``."""
 
     folder: Path
-    place: Place
+    place: TargetPlatform
 
     def compile(
         self,
@@ -317,9 +317,9 @@ def lock(
 
     ``base`` tells what the Debian packages are solved against; it is asked in a thread while uv solves the wheels, for
     a registry that is not in reach takes its time to say so.  What ``previous`` pins stays where it still fits:
-    ``upgrade`` names wheels and Debian packages to solve anew, all of them if it is empty.  Where none of the system is
-    to be solved anew and no base is at hand, or a less firm one, it stays as ``previous`` has it.  The Debian archive's
-    lists are kept under ``cache``.
+    ``upgrade`` names wheels and Debian packages to solve again, all of them if it is empty.  Where none of the system
+    is to be solved again and no base is at hand, or a less firm one, it stays as ``previous`` has it.  The Debian
+    archive's lists are kept under ``cache``.
 
     A lock that leaves one of lock.PARTS open, or holds it less firmly than ``previous``, is refused unless
     ``may_stay_open`` names the part.  Raises Unsatisfiable or UsageError when nothing can answer or the spec forbids
@@ -333,11 +333,11 @@ def lock(
     if previous is not None and upgrade:
         _known(upgrade, previous)
     old = None if upgrade == () else previous
-    place = Place(spec.python, spec.platform.machine, choice.glibc, choice.backend)
+    place = TargetPlatform(spec.python, spec.platform.machine, choice.glibc, choice.backend)
     wanted = {"runtime": choice.requirements, **extras.wheels}
     kept = old.wheels if old else ()
-    anew = {canonicalize_name(name) for name in upgrade or ()}
-    kept = tuple(pin for pin in kept if pin.name not in anew)
+    again = {canonicalize_name(name) for name in upgrade or ()}
+    kept = tuple(pin for pin in kept if pin.name not in again)
     solved = proc.beside(partial(closure, wanted, place, say, kept=kept))  # what takes longest starts first
     system = proc.beside(partial(_system, spec, choice, proc.beside(base), old, upgrade, cache, say))
     installer = proc.beside(partial(_installer, place))
@@ -361,7 +361,7 @@ def lock(
     return made
 
 
-def _distributions(requirements: tuple[str, ...], place: Place, say: Say) -> frozenset[str]:
+def _distributions(requirements: tuple[str, ...], place: TargetPlatform, say: Say) -> frozenset[str]:
     """The names of all that the requirements come to."""
     pins, _ = closure({"runtime": requirements}, place, say)
     return frozenset(pin.name for pin in pins)
@@ -377,7 +377,7 @@ def _made(spec: Spec, choice: Choice, at: _System, wheels: tuple[Pin, ...], epoc
     extras = choice.extras
     return Lock(
         name=spec.name,
-        wish=wish_of(spec),
+        wish=spec_items(spec),
         torch=choice.torch,
         variant=choice.row.variant if choice.row else "",
         cuda=choice.cuda,
@@ -446,7 +446,7 @@ def _known(names: tuple[str, ...], previous: Lock) -> None:
             raise UsageError(f"the lock holds no {name} to upgrade{nearest(name, held)}", "name what it holds")
 
 
-def _installer(place: Place) -> Pin:
+def _installer(place: TargetPlatform) -> Pin:
     """The wheel of this machine's uv, which installs all the others."""
     with files.scratch("lock") as folder:
         uv = _Uv(folder, replace(place, backend=""))
@@ -513,7 +513,7 @@ def _may_stay(
     old: Lock, spec: Spec, choice: Choice, wanted: Mapping[str, tuple[str, ...]], upgrade: tuple[str, ...] | None
 ) -> bool:
     """Whether the Debian packages of ``old`` were solved for the same, the base's content aside, and none of them is to
-    be solved anew."""
+    be solved again."""
     extras = choice.extras
     asked = (choice.image, choice.suite, spec.platform.value, extras.components, extras.given, wanted)
     held = (old.image, old.suite, old.platform, old.components, old.given, dict(old.apt))

@@ -128,7 +128,7 @@ class Spec:
         return min(self.drivers, default=None)
 
 
-class Written(msgspec.Struct, kw_only=True):
+class RawSpec(msgspec.Struct, kw_only=True):
     """The spec as a person writes it: its keys and their kinds."""
 
     name: str | None = None
@@ -170,9 +170,9 @@ def parse(text: str, path: Path) -> Spec:
     try:
         table = toml(text)
     except (ValueError, RecursionError) as error:  # the two others: a number or a nesting past what Python reads
-        raise UsageError(f"{path} is not TOML: {one_line(str(error))}", "mend the line named above") from error
+        raise UsageError(f"{path} is not TOML: {one_line(str(error))}", "fix the line named above") from error
     # [check] are the settings of `envkit check`, which reads and checks them itself.
-    written = fit({key: value for key, value in table.items() if key != "check"}, Written, str(path))
+    written = fit({key: value for key, value in table.items() if key != "check"}, RawSpec, str(path))
     name = _default_name(path) if written.name is None else written.name
     return Spec(
         path=path,
@@ -193,7 +193,7 @@ def parse(text: str, path: Path) -> Spec:
     )
 
 
-def _guard(written: Written) -> bool:
+def _guard(written: RawSpec) -> bool:
     """Whether the image gets a guard; only where its entry point and its Python are envkit's own to choose."""
     if written.guard and written.base != Base.WHEELS:
         raise UsageError("`guard` is true and the base has an entry point of its own", 'set base = "wheels"')

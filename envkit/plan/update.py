@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from functools import partial
 
-from envkit.engine import BaseWish, Engine, Say
+from envkit.engine import BaseRequest, Engine, Say
 from envkit.errors import Undecided
 from envkit.facts import Facts
 from envkit.plan import lockfile as locks
@@ -27,17 +27,17 @@ from envkit.system.no_room import NoRoom
 BASE_EPOCH = 315532800
 
 
-def base_wish(lock: Lock) -> BaseWish:
+def base_request(lock: Lock) -> BaseRequest:
     """The base that ``lock`` pins."""
     return suite_wish(lock.suite, lock.image, lock.digest)
 
 
-def suite_wish(suite: str, image: str = "", digest: str = "") -> BaseWish:
+def suite_wish(suite: str, image: str = "", digest: str = "") -> BaseRequest:
     """The base ``image``, or of this ``digest``, which may be made from the packages of ``suite`` if that is named.
 
     What is made so holds already what every image of envkit holds, and no build installs it again.
     """
-    return BaseWish(ref=image, suite=suite, digest=digest, include=RUNTIME, epoch=BASE_EPOCH)
+    return BaseRequest(ref=image, suite=suite, digest=digest, include=RUNTIME, epoch=BASE_EPOCH)
 
 
 def base_of(spec: Spec, facts: Facts, connect: Callable[[], Engine | None], say: Say) -> Base:
@@ -126,5 +126,5 @@ def ensure_lock(
 
 
 def debs_of(lock: Lock | None) -> tuple[str, ...]:
-    """The names of the Debian packages that ``lock`` holds, which is all that `--refresh-os` solves anew."""
+    """The names of the Debian packages that ``lock`` holds, which is all that `--refresh-os` solves again."""
     return tuple(sorted({deb.name for deb in lock.debs})) if lock else ()

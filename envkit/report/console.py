@@ -18,7 +18,7 @@ _SEVERITIES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.
 _WORDS = {
     Outcome.FAIL: "failed",
     Outcome.UNKNOWN: "unknown",
-    Outcome.BROKE: "broke",
+    Outcome.CRASHED: "crashed",
     Outcome.PASS: "passed",
     Outcome.SKIP: "skipped",
 }
@@ -160,7 +160,7 @@ def _failure(check: str, finding: Finding, width: int) -> list[_Line]:
 def _unproven(report: Report, width: int, detail: Detail) -> list[_Line]:
     lines: list[_Line] = []
     shown_too = (Outcome.SKIP,) if detail is Detail.VERBOSE else ()
-    for outcome in (Outcome.BROKE, Outcome.UNKNOWN, *shown_too):
+    for outcome in (Outcome.CRASHED, Outcome.UNKNOWN, *shown_too):
         groups: dict[str, list[str]] = {}
         for result in report.results:
             if result.outcome is outcome:

@@ -9,7 +9,7 @@ from envkit.model import Finding, Outcome, Report, Result, Severity
 from envkit.report.covered import grounds, left
 from envkit.report.page import filled
 
-_ORDER = (Outcome.FAIL, Outcome.BROKE, Outcome.UNKNOWN, Outcome.PASS, Outcome.SKIP)
+_ORDER = (Outcome.FAIL, Outcome.CRASHED, Outcome.UNKNOWN, Outcome.PASS, Outcome.SKIP)
 _MARGIN = 1.05  # so that a mark at the right end is seen
 
 

@@ -14,7 +14,7 @@ from envkit.report.text import visible
 
 
 def render(report: Report, fail_on: Severity = Severity.ERROR) -> str:
-    """One ``testcase`` a check: ``failure`` for fail, ``error`` for unknown and broke, else ``skipped``."""
+    """One ``testcase`` a check: ``failure`` for fail, ``error`` for unknown and crashed, else ``skipped``."""
     suite = ET.Element("testsuite", name=visible(f"envkit {report.subject.kind} {report.subject.name}"))
     _properties(suite, report, fail_on)
     for result in report.results:
@@ -53,7 +53,7 @@ def _case(suite: ET.Element, kind: str, result: Result, fail_on: Severity) -> No
     case = ET.SubElement(suite, "testcase", classname=_class(kind), name=visible(result.check))
     if result.outcome is Outcome.SKIP:
         ET.SubElement(case, "skipped", message=visible(result.reason))
-    elif result.outcome in (Outcome.UNKNOWN, Outcome.BROKE):
+    elif result.outcome in (Outcome.UNKNOWN, Outcome.CRASHED):
         ET.SubElement(case, "error", type=result.outcome.value, message=visible(result.reason))
     elif result.outcome is Outcome.FAIL:
         worst = max((finding.severity for finding in result.findings), default=Severity.NOTE)

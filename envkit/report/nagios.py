@@ -23,7 +23,7 @@ def render(report: Report, fail_on: Severity = Severity.ERROR) -> str:
     counted = Counter(finding.severity for finding in findings)
     numbers = ((counted[one], one.name.lower()) for one in reversed(Severity) if counted[one])
     said = ", ".join(f"{number} {name}{'s' if number > 1 else ''}" for number, name in numbers)
-    open_ones = [one for one in report.results if one.outcome in (Outcome.UNKNOWN, Outcome.BROKE)]
+    open_ones = [one for one in report.results if one.outcome in (Outcome.UNKNOWN, Outcome.CRASHED)]
     if findings:
         text = f"{said}: {findings[0].message}"
     elif open_ones:

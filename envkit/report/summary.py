@@ -86,7 +86,7 @@ def host(results: tuple[Result, ...]) -> tuple[Table, ...]:
 
 
 _ENDS = ("error", "warning", "note", "unknown", "pass", "skip")
-_MARKS = {"error": "✗", "broke": "?", "unknown": "?", "warning": "!", "note": "i", "pass": "✓"}
+_MARKS = {"error": "✗", "crashed": "?", "unknown": "?", "warning": "!", "note": "i", "pass": "✓"}
 
 
 def _mark(said: Counter[str]) -> str:
@@ -94,19 +94,19 @@ def _mark(said: Counter[str]) -> str:
 
 
 def smoke(run: SmokeRun) -> tuple[Table, ...]:
-    """The smoke tests, one line each: device, saboteur, how it ended and in how many seconds."""
+    """The smoke tests, one line each: device, injected fault, how it ended and in how many seconds."""
     rows = tuple(
         (
             test.name,
             test.device,
-            test.sabotage or (f"{test.rounds} rounds" if test.rounds > 1 else "-"),
+            test.injected_fault or (f"{test.rounds} rounds" if test.rounds > 1 else "-"),
             " ".join(filter(None, (test.ended, test.signal, test.cuda))),
             f"{test.seconds:.1f}",
         )
         for test in run.tests.value or ()
-        if test.ended != "unfit"
+        if test.ended != "not-applicable"
     )
-    columns = ("test", "device", "saboteur" if run.sabotage else "rounds", "ended", "seconds")
+    columns = ("test", "device", "injected fault" if run.injected_fault else "rounds", "ended", "seconds")
     return (Table("smoke tests, each in a process of its own", columns, rows),)
 
 
@@ -138,11 +138,11 @@ def bars(run: SmokeRun, facts: Facts) -> tuple[Bar, ...]:
 
 
 def smoke_list(level: str, only: tuple[str, ...] = (), exclude: tuple[str, ...] = ()) -> Iterator[str]:
-    """The tests of a run, a line each: name, level, where it runs, its saboteurs."""
+    """The tests of a run, a line each: name, level, where it runs, its injected faults."""
     for case in chosen(TESTS, level, only, exclude):
         places = [name for name, there in (("cpu", case.cpu), ("gpu", case.gpu and not case.several)) if there]
         places += [f"{case.several} gpus"] if case.several else []
-        yield f"{case.name:22} {case.level:6} {','.join(places):10} {','.join(case.saboteurs)}"
+        yield f"{case.name:22} {case.level:6} {','.join(places):10} {','.join(case.faults)}"
 
 
 def audit(seen: Audit) -> tuple[Table, ...]:

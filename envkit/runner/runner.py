@@ -34,7 +34,7 @@ from envkit.payload.placement import WAYS
 from envkit.payload.precision.work import DTYPES
 from envkit.payload.probe.frameworks import FRAMEWORKS
 from envkit.payload.smoke import TESTS
-from envkit.payload.smoke.case import LEVELS, SABOTAGE, chosen
+from envkit.payload.smoke.case import FAULT_KINDS, LEVELS, chosen
 from envkit.payload.smoke.sanitize import TOOLS
 from envkit.payload.waits import LONGEST
 from envkit.plan import lockfile as locks
@@ -43,7 +43,7 @@ from envkit.runner import pack
 from envkit.runner.document import Answer, find
 from envkit.subjects import Audit, Image, SmokeRun
 from envkit.subjects.aoti import AotiRun
-from envkit.subjects.image import NO_FRAMEWORK, NO_PROMISE, TORCH, Promise, Wheel
+from envkit.subjects.image import NO_FRAMEWORK, NO_PROMISE, TORCH, ExpectedContents, Wheel
 from envkit.subjects.placement import Placement
 from envkit.subjects.precision import Precision
 from envkit.system import files, proc
@@ -59,7 +59,7 @@ PLACEMENT_S = 300.0  # torch is imported up to twice, and the model is the user'
 AOTI_S = 900.0  # a package is loaded up to three times, each time behind an import of torch
 # Far above what a level takes (about 15 s and 2 minutes on a GPU): each test has a budget of its own.
 SMOKE_S = {"quick": 600.0, "full": 1200.0, "stress": 600.0}
-_SLOWER = 3.0  # each test under each of its saboteurs, or under compute-sanitizer
+_SLOWER = 3.0  # each test under each of its injected faults, or under compute-sanitizer
 _SMOKE_MARGIN_S = 10.0
 _EXTRA_DIR = "/envkit-extra"  # where a container sees the user's own tests
 
@@ -80,7 +80,7 @@ def _payload() -> bytes:
     return pack.pack()
 
 
-class Place(Protocol):
+class ExecTarget(Protocol):
     """Somewhere the payload can run: an image in an engine, or a Python of this machine."""
 
     @property
@@ -103,7 +103,7 @@ class Place(Protocol):
         """The engine that it is an image of, empty if it is none."""
         ...
 
-    def promise(self) -> Observed[Promise]:
+    def promise(self) -> Observed[ExpectedContents]:
         """What it was built to hold."""
         ...
 
@@ -127,7 +127,7 @@ class InEngine:
         """What the engine calls itself."""
         return self.engine.where
 
-    def promise(self) -> Observed[Promise]:
+    def promise(self) -> Observed[ExpectedContents]:
         """The lock in the image's label, if envkit built it."""
         return promised(self.engine.labels(self.name), self.name)
 
@@ -146,7 +146,7 @@ class InEngine:
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class LocalPython:
     """A Python of this machine, in this machine's own environment.
 
     ``gpus`` are the GPUs that it must see; names of single ones narrow what it can see.
@@ -170,7 +170,7 @@ class Here:
         """Nothing: it is in no engine."""
         return ""
 
-    def promise(self) -> Observed[Promise]:
+    def promise(self) -> Observed[ExpectedContents]:
         """Nothing was promised of it."""
         return Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE)
 
@@ -194,7 +194,7 @@ class Here:
                 ) from error
 
 
-def promised(labels: Mapping[str, str], name: str) -> Observed[Promise]:
+def promised(labels: Mapping[str, str], name: str) -> Observed[ExpectedContents]:
     """What the labels of the image ``name`` promise, if envkit built it; raises UsageError for one that is no lock."""
     text = labels.get(LOCK_LABEL, "")
     if not text:
@@ -213,10 +213,10 @@ def promised(labels: Mapping[str, str], name: str) -> Observed[Promise]:
     return Observed.of(promise_of(locks.parse(text, f"the label {LOCK_LABEL} of {name}"), flavor), LOCK_LABEL)
 
 
-def promise_of(lock: Lock, flavor: str) -> Promise:
+def promise_of(lock: Lock, flavor: str) -> ExpectedContents:
     """What an image of ``flavor`` built from ``lock`` must hold."""
     wheels, _ = locks.upto(lock, flavor)
-    return Promise(
+    return ExpectedContents(
         torch=str(lock.torch),
         cuda=str(lock.cuda),
         wheels=tuple(Wheel(pin.name, pin.version) for pin in wheels),
@@ -227,15 +227,15 @@ def promise_of(lock: Lock, flavor: str) -> Promise:
     )
 
 
-def default_gpus(wish: str) -> tuple[str, ...]:
+def default_gpus(request: str) -> tuple[str, ...]:
     """The GPUs to show: "all", "none", indexes (or UUIDs) with commas, or "auto": all if this machine has the driver's
     node.  Raises UsageError for anything else."""
-    if wish == "auto":
+    if request == "auto":
         return ("all",) if os.path.exists("/dev/nvidiactl") else ()
-    if wish in ("all", "none"):
-        return ("all",) if wish == "all" else ()
-    names = tuple(part.strip() for part in wish.split(",") if part.strip())
-    for name in names or (wish,):
+    if request in ("all", "none"):
+        return ("all",) if request == "all" else ()
+    names = tuple(part.strip() for part in request.split(",") if part.strip())
+    for name in names or (request,):
         if not _GPU.fullmatch(name):
             raise UsageError(f"`{one_line(name)}` is no GPU", "--gpus takes auto, all, none, or indexes such as 0,1")
         if names.count(name) > 1:
@@ -306,7 +306,7 @@ def interpreter(python: Path) -> Path:
 
 
 def _ask(
-    place: Place,
+    place: ExecTarget,
     what: str,
     kind: str,
     words: list[str],
@@ -324,7 +324,7 @@ def _ask(
     seal = {"nonce": secrets.token_hex(16), "payload_sha256": sha256(_payload()).hexdigest()}
     argv = [kind, "--budget", f"{timeout_s:.0f}", *words, "--nonce", seal["nonce"]]
     started = time.monotonic()
-    talk = _Talk(kind, say)
+    talk = _Progress(kind, say)
     # inside, what waits for a processor is given more time, up to this
     done = place.run(argv, timeout_s * LONGEST + _GRACE_S, talk.hear, mounts)
     talk.end()
@@ -335,7 +335,7 @@ def _ask(
     raise _no_answer(place.name, what, done, answer, timeout_s if late else 0.0)
 
 
-class _Talk:
+class _Progress:
     """Passes on what a run says on stderr, of a flood its beginning and its end."""
 
     def __init__(self, kind: str, say: Say) -> None:
@@ -389,7 +389,7 @@ def _no_answer(name: str, what: str, done: Completed, answer: Answer, late_s: fl
     if began is None:
         return Undecided(
             f"the Python of {name} {how} before it ran a line of the payload{because}",
-            "start it alone, as in `docker run --rm IMAGE python3 -c pass`, and mend that: PYTHONHOME, sitecustomize "
+            "start it alone, as in `docker run --rm IMAGE python3 -c pass`, and fix that: PYTHONHOME, sitecustomize "
             "and .pth files come before any program, and a Python of another machine or C library runs none",
         )
     if began.get("libc") == "musl":
@@ -474,7 +474,7 @@ def asked_frameworks(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def probe(
-    place: Place, say: Say, timeout_s: float = PROBE_S, static: bool = False, frameworks: tuple[str, ...] = ()
+    place: ExecTarget, say: Say, timeout_s: float = PROBE_S, static: bool = False, frameworks: tuple[str, ...] = ()
 ) -> Image:
     """What the process in ``place`` really maps and binds; raises Undecided if it cannot be learned.
 
@@ -489,11 +489,11 @@ def probe(
 
 
 @dataclass(frozen=True, slots=True)
-class SmokeWish:
+class SmokeRequest:
     """Which tests of the smoke suite to run, and how.
 
     ``level`` is "quick", "full" or "stress", the last for ``minutes``; ``only`` names tests of any level, ``exclude``
-    takes some away.  ``extra`` are files whose functions smoke_* are tests too.  ``sabotage`` ("all" or one kind)
+    takes some away.  ``extra`` are files whose functions smoke_* are tests too.  ``injected_fault`` ("all" or one kind)
     disturbs each result on purpose, to show that the checks go red; ``sanitize`` names a tool of compute-sanitizer.
     """
 
@@ -501,18 +501,18 @@ class SmokeWish:
     only: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     extra: tuple[Path, ...] = ()
-    sabotage: str = ""
+    injected_fault: str = ""
     sanitize: str = ""
     minutes: float = 0.0
 
     def check(self) -> None:
-        """Raises UsageError for a level, test, saboteur, tool or file that does not exist, and for no sense."""
+        """Raises UsageError for a level, test, injected fault, tool or file that does not exist, and for no sense."""
         names = [test.name for test in TESTS]
         for given, kind, known in (
             ((self.level,), "level", list(LEVELS)),
             (self.only, "smoke test", names),
             (self.exclude, "smoke test", names),
-            ((self.sabotage,) if self.sabotage else (), "sabotage", ["all", *SABOTAGE]),
+            ((self.injected_fault,) if self.injected_fault else (), "injected_fault", ["all", *FAULT_KINDS]),
             ((self.sanitize,) if self.sanitize else (), "tool of compute-sanitizer", list(TOOLS)),
         ):
             for word in given:
@@ -531,28 +531,28 @@ class SmokeWish:
             raise UsageError(
                 "stress and its minutes belong together", "as in `envkit smoke --level stress --minutes 10`"
             )
-        if self.sabotage and self.sanitize:
-            raise UsageError("--sabotage and --sanitize were given together", "take one of them")
+        if self.injected_fault and self.sanitize:
+            raise UsageError("--inject-fault and --sanitize were given together", "take one of them")
         if not chosen(TESTS, self.level, self.only, self.exclude) and not self.extra:
             raise UsageError("no smoke test is left to run", "exclude fewer, or name another level")
 
 
-def smoke(place: Place, say: Say, wish: SmokeWish | None = None, timeout_s: float = 0.0) -> SmokeRun:
-    """The smoke suite in ``place``, as far as ``wish`` asks for it (by default the quick tests).
+def smoke(place: ExecTarget, say: Say, request: SmokeRequest | None = None, timeout_s: float = 0.0) -> SmokeRun:
+    """The smoke suite in ``place``, as far as ``request`` asks for it (by default the quick tests).
 
-    Raises UsageError for a wish that makes no sense, Undecided if the suite leaves no document.
+    Raises UsageError for options that make no sense, Undecided if the suite leaves no document.
     """
-    wish = wish or SmokeWish()
-    wish.check()
+    request = request or SmokeRequest()
+    request.check()
     promise = place.promise().value
     asked = SmokeRun(
         place.name,
         place.digest,
-        sabotage=wish.sabotage,
-        sanitize=wish.sanitize,
-        level=wish.level,
-        only=wish.only,
-        exclude=wish.exclude,
+        injected_fault=request.injected_fault,
+        sanitize=request.sanitize,
+        level=request.level,
+        only=request.only,
+        exclude=request.exclude,
         gpus_given=place.gpus,
         torch_promised=promise.torch if promise else "",
         gpus_promised=tuple(dict.fromkeys(f"sm_{sm.major}{sm.minor}" for sm in promise.gpus)) if promise else (),
@@ -560,24 +560,26 @@ def smoke(place: Place, say: Say, wish: SmokeWish | None = None, timeout_s: floa
     )
     say(f"running the smoke suite in {place.name}")
     budget_s = (
-        timeout_s or (SMOKE_S[wish.level] * (_SLOWER if wish.sabotage or wish.sanitize else 1.0)) + 60 * wish.minutes
+        timeout_s
+        or (SMOKE_S[request.level] * (_SLOWER if request.injected_fault or request.sanitize else 1.0))
+        + 60 * request.minutes
     )
-    words = ["--level", wish.level, "--seconds", f"{budget_s - _SMOKE_MARGIN_S:.0f}"]
-    words += [word for name in wish.only for word in ("--only", name)]
-    words += [word for name in wish.exclude for word in ("--exclude", name)]
-    for option, value in (("--sabotage", wish.sabotage), ("--sanitize", wish.sanitize)):
+    words = ["--level", request.level, "--seconds", f"{budget_s - _SMOKE_MARGIN_S:.0f}"]
+    words += [word for name in request.only for word in ("--only", name)]
+    words += [word for name in request.exclude for word in ("--exclude", name)]
+    for option, value in (("--inject-fault", request.injected_fault), ("--sanitize", request.sanitize)):
         words += [option, value] if value else []
-    words += ["--stress-seconds", f"{60 * wish.minutes:g}"] if wish.minutes else []
+    words += ["--stress-seconds", f"{60 * request.minutes:g}"] if request.minutes else []
     words += [] if place.gpus else ["--device", "cpu"]
     words += [word for sm in asked.gpus_promised for word in ("--sm", sm.removeprefix("sm_"))]
-    inside = {f"{_EXTRA_DIR}/{number}-{file.name}": file for number, file in enumerate(wish.extra)}
-    words += [word for at in inside for word in ("--extra", at)]
+    inside = {f"{_EXTRA_DIR}/{number}-{file.name}": file for number, file in enumerate(request.extra)}
+    words += [word for at in inside for word in ("--test-file", at)]
     document = _ask(place, "smoke suite", "smoke", words, budget_s, say, inside or None)
     return smoke_document.read(document, asked)
 
 
 def aoti(
-    place: Place,
+    place: ExecTarget,
     say: Say,
     package: Path,
     *,
@@ -616,7 +618,7 @@ def aoti(
 
 
 def placement(
-    place: Place,
+    place: ExecTarget,
     target: str,
     say: Say,
     code: Path | None = None,
@@ -629,7 +631,7 @@ def placement(
     ``code`` is the folder of this machine that the module lies in; without it the module is the image's own, found
     from its working directory.  ``how`` is "auto", "run", "fake" or "trace" (envkit.payload.placement).
     ``rank_folder`` is a folder that all ranks of a distributed job write to; it is for a Python of this machine, for
-    a container writes nowhere.  Raises UsageError for a wish that makes no sense, Undecided if the run leaves no
+    a container writes nowhere.  Raises UsageError for options that make no sense, Undecided if the run leaves no
     document.
     """
     if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", target):
@@ -647,7 +649,7 @@ def placement(
         raise UsageError(f"there is no folder {rank_folder}", "make one that all ranks of the job can write to")
     ranks = rank_folder is not None
     asked = Placement(place.name, place.digest, target, gpus_given=place.gpus, ranks_asked=ranks, engine=place.where)
-    words = [target, "--how", how, "--seconds", f"{max(1.0, timeout_s - 5):.0f}"]
+    words = [target, "--mode", how, "--seconds", f"{max(1.0, timeout_s - 5):.0f}"]
     words += ["--code", _CODE_DIR] if code is not None else []
     words += ["--rank-folder", str(rank_folder.resolve())] if rank_folder is not None else []
     say(f"following {target} in {place.name}")
@@ -656,7 +658,7 @@ def placement(
 
 
 def precision(
-    place: Place,
+    place: ExecTarget,
     target: str,
     say: Say,
     *,
@@ -669,7 +671,7 @@ def precision(
 
     The model and its inputs are cast to ``dtype``, or run under torch.autocast with ``autocast``.  ``code`` is the
     folder of this machine that the module lies in; without it the module is found from the working directory.  Raises
-    UsageError for a wish that makes no sense, Undecided if the run leaves no document.
+    UsageError for options that make no sense, Undecided if the run leaves no document.
     """
     if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", target):
         raise UsageError(f"{one_line(repr(target))} is no module:factory", "as in train.model:example")
@@ -691,6 +693,6 @@ def precision(
     return precision_document.read(_ask(place, "precision run", "precision", words, timeout_s, say, mounts), asked)
 
 
-def this_python(gpus: tuple[str, ...] = ()) -> Here:
+def this_python(gpus: tuple[str, ...] = ()) -> LocalPython:
     """The Python that envkit itself runs under, which must see the GPUs in ``gpus``."""
-    return Here(Path(sys.executable), gpus)
+    return LocalPython(Path(sys.executable), gpus)

@@ -13,11 +13,11 @@ from typing import Any
 from envkit.model import Finding, Result
 from envkit.subjects.dockerfile import Base
 
-READ = "file-read"  # stands in reports for a file that could not be read, or whose reader broke; no check is named so
+READ = "file-read"  # stands in reports for a file that could not be read, or whose reader crashed; no check is named so
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class CheckOptions:
     """What the user says beside the files.
 
     ``gpus`` and ``driver`` are what the images must run on; ``context`` is the build context, None for the folder of
@@ -31,7 +31,7 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedFile:
     """One file with what its checks say.
 
     ``kind`` is one of kinds.KINDS; ``text`` what was judged; ``observed`` the fields of the contract where the kind has

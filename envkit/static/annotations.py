@@ -11,20 +11,20 @@ from typing import Any
 from envkit.credentials import redacted_text
 from envkit.model import Finding, Outcome, Severity
 from envkit.report.text import visible
-from envkit.static import READ, Judged
+from envkit.static import READ, JudgedFile
 
 _GITHUB = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 _GITLAB = {Severity.ERROR: "critical", Severity.WARNING: "minor", Severity.NOTE: "info"}
 
 
-def github(judged: Sequence[Judged]) -> str:
+def github(judged: Sequence[JudgedFile]) -> str:
     """A workflow command a line, as GitHub Actions reads them from a job's output ("Workflow commands for GitHub
     Actions"): a finding each, a warning for what stayed undecided, an error for a file that could not be read.
     """
     return "".join(f"{line}\n" for each in judged for line in _commands(each))
 
 
-def _commands(judged: Judged) -> Iterator[str]:
+def _commands(judged: JudgedFile) -> Iterator[str]:
     if judged.unreadable:
         yield f"::error file={_value(judged.path)},title={READ}::{_text(judged.unreadable)}"
     for result in judged.results:
@@ -33,14 +33,14 @@ def _commands(judged: Judged) -> Iterator[str]:
             said = finding.message + (f"\nfix: {finding.fix}" if finding.fix else "")
             yield f"::{_GITHUB[finding.severity]} {where}::{_text(said)}"
     # A host shows a few commands of a step: one for each reason, however many checks it leaves open.
-    open_ = [result for result in judged.results if result.outcome in (Outcome.UNKNOWN, Outcome.BROKE)]
+    open_ = [result for result in judged.results if result.outcome in (Outcome.UNKNOWN, Outcome.CRASHED)]
     for reason in dict.fromkeys(result.reason for result in open_):
         names = ", ".join(result.check for result in open_ if result.reason == reason)
         where = f"file={_value(judged.path)},title=undecided"
         yield f"::warning {where}::{_text(f'{reason} ({names})')}"
 
 
-def _place(finding: Finding, judged: Judged) -> Iterator[str]:
+def _place(finding: Finding, judged: JudgedFile) -> Iterator[str]:
     span = finding.span
     yield f"file={_value(span.path if span else judged.path)}"
     if span is None:
@@ -55,14 +55,14 @@ def _place(finding: Finding, judged: Judged) -> Iterator[str]:
         yield f"endColumn={span.end_column}"
 
 
-def gitlab(judged: Sequence[Judged]) -> str:
+def gitlab(judged: Sequence[JudgedFile]) -> str:
     """The JSON array that GitLab takes as a codequality report ("Code Quality report format")."""
     seen: Counter[str] = Counter()
     found = [each for one in judged for each in _issues(one, seen)]
     return json.dumps(found, indent=2) + "\n"
 
 
-def _issues(judged: Judged, seen: Counter[str]) -> Iterator[dict[str, Any]]:
+def _issues(judged: JudgedFile, seen: Counter[str]) -> Iterator[dict[str, Any]]:
     if judged.unreadable:
         yield _issue(READ, judged.unreadable, "blocker", judged.path, 1, seen)
     for result in judged.results:

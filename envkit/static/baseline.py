@@ -17,19 +17,19 @@ from pathlib import Path
 
 from envkit.errors import UsageError
 from envkit.model import Finding, Outcome, Result
-from envkit.static import Judged
+from envkit.static import JudgedFile
 from envkit.system import files
 
 SCHEMA = "envkit.baseline/1"
 
 
-def fingerprint(check: str, name: str, judged: Judged, finding: Finding) -> str:
+def fingerprint(check: str, name: str, judged: JudgedFile, finding: Finding) -> str:
     """What a finding is known by, 64 hexadecimal digits; ``name`` is the file's."""
     known = "\0".join((check, name, judged.line_of(finding) or finding.message))
     return hashlib.sha256(known.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def write(path: Path, judged: Sequence[Judged]) -> int:
+def write(path: Path, judged: Sequence[JudgedFile]) -> int:
     """Writes every finding of now; gives their number."""
     found = [
         {
@@ -47,7 +47,7 @@ def write(path: Path, judged: Sequence[Judged]) -> int:
 
 def load(path: Path) -> Counter[str]:
     """The fingerprints of a baseline; raises UsageError for a file that is none."""
-    again = "write it anew with --write-baseline"
+    again = "write it again with --write-baseline"
     try:
         document = json.loads(files.text(path, again, files.MOST_BYTES))
         schema, found = document["schema"], Counter(str(item["fingerprint"]) for item in document["findings"])
@@ -58,7 +58,7 @@ def load(path: Path) -> Counter[str]:
     return found
 
 
-def applied(judged: Sequence[Judged], path: Path, known: Counter[str]) -> tuple[Judged, ...]:
+def applied(judged: Sequence[JudgedFile], path: Path, known: Counter[str]) -> tuple[JudgedFile, ...]:
     """The files without the findings that the baseline at ``path`` holds."""
     left = Counter(known)
     return tuple(
@@ -67,14 +67,14 @@ def applied(judged: Sequence[Judged], path: Path, known: Counter[str]) -> tuple[
     )
 
 
-def _name(judged: Judged, path: Path) -> str:
+def _name(judged: JudgedFile, path: Path) -> str:
     """The file's name as seen from the baseline's folder; "-" stays what it is."""
     if judged.path == "-":
         return "-"
     return Path(os.path.relpath(judged.path, path.absolute().parent)).as_posix()
 
 
-def _one(result: Result, judged: Judged, name: str, left: Counter[str]) -> Result:
+def _one(result: Result, judged: JudgedFile, name: str, left: Counter[str]) -> Result:
     new: list[Finding] = []
     for finding in result.findings:
         mark = fingerprint(result.check, name, judged, finding)

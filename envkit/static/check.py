@@ -17,7 +17,7 @@ from envkit.errors import EnvkitError, UsageError
 from envkit.facts import Facts
 from envkit.judging import judge
 from envkit.model import Edit, Outcome, Report, Severity
-from envkit.static import READ, Judged, Wishes, baseline, ignores, mend, pin, run, settings
+from envkit.static import READ, CheckOptions, JudgedFile, baseline, fixes, ignores, pin, run, settings
 from envkit.static.judged import subjects
 from envkit.system import files
 from envkit.versions import Driver
@@ -27,7 +27,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CheckRequest:
     """What the command line says; the defaults are those of its options."""
 
     paths: tuple[str, ...] = (".",)
@@ -45,7 +45,7 @@ class Asked:
 class Answer:
     """The files as judged and their one report; ``code`` is what the process should exit by."""
 
-    judged: tuple[Judged, ...]
+    judged: tuple[JudgedFile, ...]
     report: Report
 
     def code(self, least: Severity, if_any: bool = False) -> int:
@@ -60,20 +60,20 @@ class Answer:
         return 0 if found == 3 and if_any and skipped else found
 
 
-def answer(asked: Asked, config: settings.Settings) -> Answer:
+def answer(asked: CheckRequest, config: settings.Settings) -> Answer:
     """Checks what was asked for.
 
-    Raises UsageError for a wish that makes no sense, and Undecided where there is nothing to check, unless
+    Raises UsageError for options that make no sense, and Undecided where there is nothing to check, unless
     ``asked.if_any``.
     """
     started = time.monotonic()
-    wishes = _wishes(asked, config, tables.load())
+    check_options = _check_options(asked, config, tables.load())
     for name in asked.only:
         if name not in checks():
             raise UsageError(f"there is no check `{name}`", "see `envkit check --list`")
     # Before the work: a baseline that cannot be read is known at once.
     known = baseline.load(asked.baseline) if asked.baseline and not asked.write_baseline else None
-    judged = run.check(run.gather(asked.paths, config, asked.if_any), wishes, config)
+    judged = run.check(run.gather(asked.paths, config, asked.if_any), check_options, config)
     if not judged and not asked.if_any:
         raise run.nothing(asked.paths)
     if asked.only:
@@ -103,7 +103,7 @@ def taken_down(found: Answer, path: Path) -> tuple[Answer, int]:
     return Answer(judged, run.merged(judged, found.report.elapsed_s)), count
 
 
-def _wishes(asked: Asked, config: settings.Settings, facts: Facts) -> Wishes:
+def _check_options(asked: CheckRequest, config: settings.Settings, facts: Facts) -> CheckOptions:
     gpus = asked.gpus or config.gpus
     for name in gpus:
         facts.gpu(name)  # raises UsageError with the nearest names
@@ -117,10 +117,12 @@ def _wishes(asked: Asked, config: settings.Settings, facts: Facts) -> Wishes:
             ) from error
     if asked.context is not None and not os.path.isdir(asked.context):
         raise UsageError(f"the build context {asked.context} is no folder", "name the folder that `docker build` gets")
-    return Wishes(gpus, driver, asked.context, config.bases)
+    return CheckOptions(gpus, driver, asked.context, config.bases)
 
 
-def pinned(judged: Sequence[Judged], ask: Callable[[], Callable[[str], str]], say: Say) -> dict[str, tuple[Edit, ...]]:
+def pinned(
+    judged: Sequence[JudgedFile], ask: Callable[[], Callable[[str], str]], say: Say
+) -> dict[str, tuple[Edit, ...]]:
     """The edits that write digests behind FROM's words, by path; ``say`` hears of each image that stays without one.
 
     ``ask`` is called once, where there is something to ask, and gives what knows a reference's digest; it may raise.
@@ -145,14 +147,14 @@ def pinned(judged: Sequence[Judged], ask: Callable[[], Callable[[str], str]], sa
     return {each.path: pin.edits(each, bases[each.path], known) for each in judged}
 
 
-def mended(judged: Sequence[Judged], more: dict[str, tuple[Edit, ...]]) -> tuple[str, dict[str, tuple[str, int]]]:
-    """The diff of all safe fixes and of ``more``; and by path the new text with the number of things it mends."""
+def fixed(judged: Sequence[JudgedFile], more: dict[str, tuple[Edit, ...]]) -> tuple[str, dict[str, tuple[str, int]]]:
+    """The diff of all safe fixes and of ``more``; and by path the new text with the number of things it fixes."""
     shown: list[str] = []
     texts: dict[str, tuple[str, int]] = {}
     for each in judged:
-        text, count = mend.mended(each, more.get(each.path, ()))
+        text, count = fixes.fixed(each, more.get(each.path, ()))
         if count:
-            shown.append(_without_credentials(mend.diff(each, text)))
+            shown.append(_without_credentials(fixes.diff(each, text)))
             texts[each.path] = (text, count)
     return "".join(shown), texts
 
@@ -164,13 +166,13 @@ def _without_credentials(diff: str) -> str:
     return "".join(line[:1] + redacted_text(line[1:]) for line in re.findall(r"[^\n]*\n|[^\n]+", diff))
 
 
-def write(judged: Sequence[Judged], texts: dict[str, tuple[str, int]], say: Say) -> None:
+def write(judged: Sequence[JudgedFile], texts: dict[str, tuple[str, int]], say: Say) -> None:
     """Writes the new texts, each file whole or not at all and with the mode it had.
 
     Raises UsageError for stdin, which is no file.
     """
     if "-" in texts:
-        raise UsageError("stdin cannot be mended", "name the file, or use --diff")
+        raise UsageError("stdin cannot be fixed", "name the file, or use --diff")
     for each in judged:
         if each.path not in texts:
             continue
@@ -181,7 +183,7 @@ def write(judged: Sequence[Judged], texts: dict[str, tuple[str, int]], say: Say)
             say(f"{each.path} was not changed: it is no valid UTF-8, or somebody else changed it meanwhile")
             continue
         files.write(files.beside(path.parent, path.name), text, path.stat().st_mode & 0o7777)
-        say(f"{each.path}: {count} mended")
+        say(f"{each.path}: {count} fixed")
 
 
 def _now(path: Path) -> bytes | None:
@@ -212,7 +214,7 @@ def printed(
     return report.render(shown, format, fail_on=least)
 
 
-def config_of(asked: Asked) -> settings.Settings:
+def config_of(asked: CheckRequest) -> settings.Settings:
     """The settings: the file that was named, else the nearest envkit.toml with a [check] table, here or above, up to
     the repository's root.
     """

@@ -7,13 +7,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, assert_never
 
-from envkit.dockerfile.evaluate import Beyond
+from envkit.dockerfile.evaluate import TooLarge
 from envkit.dockerfile.evaluate import read as read_dockerfile
 from envkit.dockerfile.tree import Source
 from envkit.facts import Facts
 from envkit.judging import judge
 from envkit.model import Observed, Outcome, Result, ValueState
-from envkit.static import READ, Judged, Wishes
+from envkit.static import READ, CheckOptions, JudgedFile
 from envkit.subjects.dockerfile import Dockerfile
 
 FIELDS = (
@@ -61,22 +61,24 @@ def _absent(seen: Observed[str]) -> str:
             assert_never(never)
 
 
-def of_dockerfile(text: str, path: str, context: Source | None, wishes: Wishes, facts: Facts) -> Judged:
+def of_dockerfile(
+    text: str, path: str, context: Source | None, check_options: CheckOptions, facts: Facts
+) -> JudgedFile:
     """A Dockerfile's text, judged by every check for it."""
     try:
         subject = read_dockerfile(
-            text, path, facts, context, known=wishes.bases, gpus=wishes.gpus, driver=wishes.driver
+            text, path, facts, context, known=check_options.bases, gpus=check_options.gpus, driver=check_options.driver
         )
-    except Beyond as error:
-        return Judged(path, "dockerfile", unreadable=str(error))
+    except TooLarge as error:
+        return JudgedFile(path, "dockerfile", unreadable=str(error))
     results = judge.judge(subject, facts)
     if subject.problems:  # what is no Dockerfile to BuildKit was judged in parts, which is not all of it
         results = (Result(READ, Outcome.UNKNOWN, reason=f"BuildKit refuses it: {subject.problems[0]}"), *results)
-    return Judged(path, "dockerfile", text, results, fields(subject))
+    return JudgedFile(path, "dockerfile", text, results, fields(subject))
 
 
-# One reader a kind of file (kinds.KINDS): text, path as the user named it, what lies beside it, wishes, facts.
-Reader = Callable[[str, str, Source | None, Wishes, Facts], Judged]
+# One reader a kind of file (kinds.KINDS): text, path as the user named it, what lies beside it, check_options, facts.
+Reader = Callable[[str, str, Source | None, CheckOptions, Facts], JudgedFile]
 # The module whose READERS have it; it is imported when a file of that kind is met, for most runs meet Dockerfiles only.
 READERS: Mapping[str, str] = {
     "dockerfile": __name__,
@@ -85,12 +87,14 @@ READERS: Mapping[str, str] = {
 }
 
 
-def of_text(kind: str, text: str, path: str, context: Source | None, wishes: Wishes, facts: Facts) -> Judged:
+def of_text(
+    kind: str, text: str, path: str, context: Source | None, check_options: CheckOptions, facts: Facts
+) -> JudgedFile:
     """A file's text, judged by the checks for its kind; ``kind`` is one of READERS."""
     if kind == "dockerfile":
-        return of_dockerfile(text, path, context, wishes, facts)
+        return of_dockerfile(text, path, context, check_options, facts)
     readers: Mapping[str, Reader] = import_module(READERS[kind]).READERS
-    return readers[kind](text, path, context, wishes, facts)
+    return readers[kind](text, path, context, check_options, facts)
 
 
 def subjects() -> tuple[type[Any], ...]:
@@ -101,14 +105,14 @@ def subjects() -> tuple[type[Any], ...]:
     return (Dockerfile, Packages, Workload)
 
 
-def context_of(path: Path, kind: str, wishes: Wishes) -> Source | None:
+def context_of(path: Path, kind: str, check_options: CheckOptions) -> Source | None:
     """What lies beside a file: for a Dockerfile the build context that the user named, else the folder it lies in.
 
     A file on stdin ("-") lies nowhere, so that without a named context there is nothing beside it.
     """
     from envkit.dockerfile.context import Context
 
-    named = wishes.context if kind == "dockerfile" else None
+    named = check_options.context if kind == "dockerfile" else None
     if str(path) == "-":
         return Context(named) if named else None
     return Context(named or path.parent, path)

@@ -10,7 +10,7 @@ from envkit.credentials import redacted_text
 from envkit.model import Finding, Outcome, Report, Severity, Verdict
 from envkit.report import Detail
 from envkit.report.text import visible
-from envkit.static import Judged
+from envkit.static import JudgedFile
 
 _COLORS = {Severity.ERROR: "1;31", Severity.WARNING: "1;33", Severity.NOTE: "1;36"}
 _WIDEST = 160  # characters of a source line that are shown; longer ones are cut around what is marked
@@ -18,7 +18,7 @@ _NAMED = 3  # reasons named of what was left open in a file
 
 
 def render(
-    judged: Sequence[Judged],
+    judged: Sequence[JudgedFile],
     report: Report,
     least: Severity,
     color: bool = False,
@@ -48,7 +48,7 @@ def _painted(text: str, code: str, color: bool) -> str:
     return f"\x1b[{code}m{text}\x1b[0m" if color else text
 
 
-def _finding(check: str, finding: Finding, judged: Judged, color: bool, width: int) -> Iterator[str]:
+def _finding(check: str, finding: Finding, judged: JudgedFile, color: bool, width: int) -> Iterator[str]:
     word = finding.severity.name.lower()
     head = _painted(f"{word}[{check}]", _COLORS[finding.severity], color)
     yield f"{head}: {_one_line(_safe(finding.message))}"
@@ -136,11 +136,11 @@ def _cut(line: str, column: int, length: int) -> tuple[str, int, int]:
     return before + marked + visible(line[start + length :].replace("\t", " ")), len(before), max(1, len(marked))
 
 
-def _open(judged: Judged, color: bool, width: int) -> Iterator[str]:
+def _open(judged: JudgedFile, color: bool, width: int) -> Iterator[str]:
     """What stayed undecided, a block a reason: several checks often lack the same."""
     reasons: dict[str, list[str]] = {}
     for result in judged.results:
-        if result.outcome in (Outcome.UNKNOWN, Outcome.BROKE):
+        if result.outcome in (Outcome.UNKNOWN, Outcome.CRASHED):
             reasons.setdefault(result.reason, []).append(result.check)
     path = _one_line(visible(judged.path))
     for reason, checks in list(reasons.items())[:_NAMED]:
@@ -151,12 +151,12 @@ def _open(judged: Judged, color: bool, width: int) -> Iterator[str]:
         yield f"{len(reasons) - _NAMED} more reasons left checks of {path} undecided; --format json has all\n"
 
 
-def _summary(judged: Sequence[Judged], verdict: Verdict, color: bool) -> str:
+def _summary(judged: Sequence[JudgedFile], verdict: Verdict, color: bool) -> str:
     counts = dict.fromkeys(sorted(Severity, reverse=True), 0)
     undecided = 0
     for each in judged:
         for result in each.results:
-            undecided += result.outcome in (Outcome.UNKNOWN, Outcome.BROKE)
+            undecided += result.outcome in (Outcome.UNKNOWN, Outcome.CRASHED)
             for finding in result.findings:
                 counts[finding.severity] += 1
     said = [f"{n} {severity.name.lower()}{'s' if n != 1 else ''}" for severity, n in counts.items() if n]

@@ -13,13 +13,13 @@ from typing import Any
 from envkit.dockerfile import conda, locks, project, requirements, torches
 from envkit.dockerfile.files import FileText
 from envkit.dockerfile.files import toml as toml_of
-from envkit.dockerfile.requirements import PYTHONS, Asked, Requirement, admits, holds
+from envkit.dockerfile.requirements import PYTHONS, RequestedPackages, Requirement, admits, holds
 from envkit.dockerfile.tree import Source
 from envkit.errors import UsageError
 from envkit.facts import Facts
 from envkit.judging import judge
 from envkit.model import Observed, Span
-from envkit.static import Judged, Wishes
+from envkit.static import CheckOptions, JudgedFile
 from envkit.subjects.dockerfile import Base, Install, Torch, Unread
 from envkit.subjects.packages import Disagreement, Packages
 
@@ -35,7 +35,7 @@ _REQUIRES = re.compile(r'^requires-python = "([^"\n]*)"', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class _Beside:
+class _SiblingFiles:
     """The files as pip would see them from the folder of the file that is judged, which is one of them."""
 
     file: FileText
@@ -56,12 +56,14 @@ class _Beside:
         return found
 
 
-def of_requirements(text: str, path: str, context: Source | None, wishes: Wishes, facts: Facts) -> Judged:
+def of_requirements(
+    text: str, path: str, context: Source | None, check_options: CheckOptions, facts: Facts
+) -> JudgedFile:
     """A pip requirements or constraints file, with the files that it includes."""
     file = FileText(path, text)
-    asked = Asked()
+    asked = RequestedPackages()
     name = posixpath.basename(path)
-    requirements.add_text(asked, text, path, _Beside(file, context), "", {}, within=(name,))
+    requirements.add_text(asked, text, path, _SiblingFiles(file, context), "", {}, within=(name,))
     header = _compiled_for(text, path)
     python = "" if header.missing else header.value or ""
     wanted = [
@@ -88,8 +90,8 @@ def of_requirements(text: str, path: str, context: Source | None, wishes: Wishes
         constraints=constraints,
         hashed=tuple(one for one in installs if one.span in hashed and not one.constraint),
         bare=tuple(one for one in installs if one.span not in hashed and not one.constraint),
-        gpus=wishes.gpus,
-        driver=wishes.driver,
+        gpus=check_options.gpus,
+        driver=check_options.driver,
     )
     return _judged(subject, facts)
 
@@ -122,20 +124,20 @@ def _constrained(installs: tuple[Install, ...]) -> tuple[Install, ...]:
     )
 
 
-def of_pyproject(text: str, path: str, context: Source | None, wishes: Wishes, facts: Facts) -> Judged:
+def of_pyproject(text: str, path: str, context: Source | None, check_options: CheckOptions, facts: Facts) -> JudgedFile:
     """A pyproject.toml: what its project needs, its default groups included; extras are alternatives, so not sure."""
     file = FileText(path, text)
     named = replace(file, path=posixpath.join(posixpath.dirname(path), "pyproject.toml"))
     data = project.toml(file)
     if isinstance(data, str):
-        return Judged(path, "pyproject", text, unreadable=data)
-    found = project.read("", "", _Beside(named, context), Span(path, 1))
+        return JudgedFile(path, "pyproject", text, unreadable=data)
+    found = project.read("", "", _SiblingFiles(named, context), Span(path, 1))
     if isinstance(found, Unread):
-        return Judged(path, "pyproject", text, unreadable=found.why)
+        return JudgedFile(path, "pyproject", text, unreadable=found.why)
     tool = project.table(data, "tool")
     manager = "uv" if "uv" in tool else "poetry" if "poetry" in tool else "pip"
     python, pythons = _range(found.python, found.python_span or Span(path, 1))
-    asked = Asked(index=found.index, extra_indexes=list(found.extra_indexes))
+    asked = RequestedPackages(index=found.index, extra_indexes=list(found.extra_indexes))
     sure = project.needed(found, frozenset(), found.default_groups, python.value or "")
     optional = [
         one for extra in found.optional for one in project.needed(found, frozenset({extra}), (), "", main=False)
@@ -161,8 +163,8 @@ def of_pyproject(text: str, path: str, context: Source | None, wishes: Wishes, f
         pythons,
         found.python_span,
         locked_by=next((name for name in _LOCKS if name in beside), ""),
-        gpus=wishes.gpus,
-        driver=wishes.driver,
+        gpus=check_options.gpus,
+        driver=check_options.driver,
     )
     return _judged(subject, facts)
 
@@ -178,12 +180,12 @@ def _range(specifier: str, span: Span) -> tuple[Observed[str], tuple[str, ...]]:
     return Observed.lost(f"it lets in {specifier}", via), pythons
 
 
-def of_uv_lock(text: str, path: str, context: Source | None, wishes: Wishes, facts: Facts) -> Judged:
+def of_uv_lock(text: str, path: str, context: Source | None, check_options: CheckOptions, facts: Facts) -> JudgedFile:
     """A uv.lock: every package that it pins for Linux on x86_64."""
     file = FileText(path, text)
     listed = locks.packages(file)
     if not listed and "version = " not in text[:200]:
-        return Judged(path, "uv-lock", text, unreadable="it is no lock file of uv's")
+        return JudgedFile(path, "uv-lock", text, unreadable="it is no lock file of uv's")
     requires = _REQUIRES.search(text)
     span = Span(path, text.count("\n", 0, requires.start()) + 1) if requires else None
     python, pythons = _range(requires[1] if requires else "", span or Span(path, 1))
@@ -198,8 +200,8 @@ def of_uv_lock(text: str, path: str, context: Source | None, wishes: Wishes, fac
         python,
         pythons,
         span,
-        gpus=wishes.gpus,
-        driver=wishes.driver,
+        gpus=check_options.gpus,
+        driver=check_options.driver,
     )
     return _judged(subject, facts)
 
@@ -233,15 +235,15 @@ def _of_package(package: locks.Package, python: str) -> Install | None:
     )
 
 
-def of_conda(text: str, path: str, context: Source | None, wishes: Wishes, facts: Facts) -> Judged:
+def of_conda(text: str, path: str, context: Source | None, check_options: CheckOptions, facts: Facts) -> JudgedFile:
     """An environment.yml with its pip list, or a conda-lock.yml."""
     file = FileText(path, text)
-    found = tuple(conda.environment(file, _Beside(file, context), folder="."))
+    found = tuple(conda.environment(file, _SiblingFiles(file, context), folder="."))
     installs = tuple(one for one in found if isinstance(one, Install))
     unread = tuple(one for one in found if isinstance(one, Unread))
     broken = next((one for one in unread if one.path == path and one.span.line == 1 and one.span.column == 1), None)
     if not installs and broken is not None:
-        return Judged(path, "conda", text, unreadable=broken.why)
+        return JudgedFile(path, "conda", text, unreadable=broken.why)
     named = next((one for one in installs if one.manager == "conda" and one.name == "python" and not one.url), None)
     python: Observed[str] = Observed.lost("the environment names no Python")
     pythons: tuple[str, ...] = ()
@@ -257,8 +259,8 @@ def of_conda(text: str, path: str, context: Source | None, wishes: Wishes, facts
         python,
         pythons,
         named.span if named else None,
-        gpus=wishes.gpus,
-        driver=wishes.driver,
+        gpus=check_options.gpus,
+        driver=check_options.driver,
     )
     return _judged(subject, facts)
 
@@ -270,21 +272,21 @@ def _pep(specifier: str) -> str:
     return f"=={'.'.join(bare.split('.')[:2])}.*" if exact and "." in bare else specifier
 
 
-def of_spec(text: str, path: str, context: Source | None, wishes: Wishes, facts: Facts) -> Judged:
+def of_spec(text: str, path: str, context: Source | None, check_options: CheckOptions, facts: Facts) -> JudgedFile:
     """An envkit.toml: the torch, CUDA and Python that it asks for; one without a torch only configures checks."""
     from envkit.plan import spec as specs
 
     try:
         table = toml_of(text)
     except (ValueError, RecursionError) as error:
-        return Judged(path, "spec", text, unreadable=f"it is no TOML ({str(error)[:80]})")
+        return JudgedFile(path, "spec", text, unreadable=f"it is no TOML ({str(error)[:80]})")
     lines = project.Places(FileText(path, text))
     if "torch" not in table:
-        return _judged(Packages(path, "spec", text, gpus=wishes.gpus, driver=wishes.driver), facts)
+        return _judged(Packages(path, "spec", text, gpus=check_options.gpus, driver=check_options.driver), facts)
     try:
         wanted = specs.parse(_without_check(text), Path(path))
     except UsageError as error:
-        return Judged(path, "spec", text, unreadable=error.message.removeprefix(f"{path}: "))
+        return JudgedFile(path, "spec", text, unreadable=error.message.removeprefix(f"{path}: "))
     version, _, local = str(wanted.torch).removeprefix("==").partition("+")
     exact = version if re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+", version) else ""
     variant = local or (f"cu{wanted.cuda.major}{wanted.cuda.minor}" if wanted.cuda else "")
@@ -301,8 +303,8 @@ def of_spec(text: str, path: str, context: Source | None, wishes: Wishes, facts:
         python,
         (str(wanted.python),),
         lines.key("python"),
-        gpus=wishes.gpus,
-        driver=wishes.driver,
+        gpus=check_options.gpus,
+        driver=check_options.driver,
     )
     return _judged(subject, facts)
 
@@ -312,7 +314,7 @@ def _without_check(text: str) -> str:
     return re.sub(r"^\[check\b.*\Z", "", text, count=1, flags=re.MULTILINE | re.DOTALL)
 
 
-def of_lock(text: str, path: str, context: Source | None, wishes: Wishes, facts: Facts) -> Judged:
+def of_lock(text: str, path: str, context: Source | None, check_options: CheckOptions, facts: Facts) -> JudgedFile:
     """An envkit.lock: its wheels, and where the envkit.toml beside it asks for something else."""
     from envkit.plan import lockfile as locked
     from envkit.plan import spec as specs
@@ -320,7 +322,7 @@ def of_lock(text: str, path: str, context: Source | None, wishes: Wishes, facts:
     try:
         found = locked.parse(text, path)
     except UsageError as error:
-        return Judged(path, "lock", text, unreadable=error.message.removeprefix(f"{path} "))
+        return JudgedFile(path, "lock", text, unreadable=error.message.removeprefix(f"{path} "))
     lines = project.Places(FileText(path, text))
     installs = tuple(
         Install(
@@ -344,7 +346,7 @@ def of_lock(text: str, path: str, context: Source | None, wishes: Wishes, facts:
         try:
             wanted = specs.parse(_without_check(beside.text), Path(spec))
         except UsageError as error:
-            return Judged(path, "lock", text, unreadable=f"its spec cannot be read: {error.message}")
+            return JudgedFile(path, "lock", text, unreadable=f"its spec cannot be read: {error.message}")
         disagreements = tuple(
             Disagreement(problem, lines.key(_wish_key(problem))) for problem in locked.problems(wanted, found)
         )
@@ -365,8 +367,8 @@ def of_lock(text: str, path: str, context: Source | None, wishes: Wishes, facts:
             Disagreement(clause, lines.key({"os": "archive", "base": "digest"}[part]))
             for part, clause in locked.unpinned(found).items()
         ),
-        gpus=wishes.gpus,
-        driver=wishes.driver,
+        gpus=check_options.gpus,
+        driver=check_options.driver,
     )
     return _judged(subject, facts)
 
@@ -389,7 +391,7 @@ def _torches(installs: tuple[Install, ...], facts: Facts) -> tuple[Torch, ...]:
     return tuple(found)
 
 
-def _judged(subject: Packages, facts: Facts) -> Judged:
+def _judged(subject: Packages, facts: Facts) -> JudgedFile:
     torch = subject.torch
     seen: Mapping[str, Observed[str]] = {
         "torch_version": torch.version if torch else _no_torch(subject),
@@ -398,7 +400,7 @@ def _judged(subject: Packages, facts: Facts) -> Judged:
     }
     observed: dict[str, Any] = {name: None if seen[name].missing else seen[name].value for name in _FIELDS}
     observed["origins"] = {name: seen[name].missing or seen[name].via for name in _FIELDS}
-    return Judged(subject.path, subject.kind, subject.text, judge.judge(subject, facts), observed)
+    return JudgedFile(subject.path, subject.kind, subject.text, judge.judge(subject, facts), observed)
 
 
 def _no_torch(subject: Packages) -> Observed[str]:

@@ -11,13 +11,13 @@ from envkit.dockerfile.evaluate import read
 from envkit.errors import EnvkitError
 from envkit.facts import Facts
 from envkit.model import Edit, Span
-from envkit.static import Judged
+from envkit.static import JudgedFile
 from envkit.subjects.dockerfile import Base
 
 _BUDGET_S = 12.0  # for all of them, side by side; the engine gives a registry 10 s for its first word
 
 
-def unpinned(judged: Judged, facts: Facts) -> tuple[Base, ...]:
+def unpinned(judged: JudgedFile, facts: Facts) -> tuple[Base, ...]:
     """The external images that stages are FROM and that have no digest."""
     if judged.kind != "dockerfile" or judged.unreadable:
         return ()
@@ -72,7 +72,7 @@ def digests(
     return known
 
 
-def edits(judged: Judged, bases: Iterable[Base], known: Mapping[str, str]) -> tuple[Edit, ...]:
+def edits(judged: JudgedFile, bases: Iterable[Base], known: Mapping[str, str]) -> tuple[Edit, ...]:
     """What writes the digests behind FROM's words."""
     return tuple(
         Edit(_end(base.span), f"@{known[base.reference]}")

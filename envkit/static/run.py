@@ -18,7 +18,7 @@ from envkit.errors import Undecided, UsageError
 from envkit.facts import Facts
 from envkit.judging import judge
 from envkit.model import Coverage, Outcome, Report, Result, Subject
-from envkit.static import READ, Judged, Wishes, ignores
+from envkit.static import READ, CheckOptions, JudgedFile, ignores
 from envkit.static.judged import READERS, context_of, of_text
 from envkit.static.kinds import KINDS, by_name, by_text
 from envkit.static.settings import Settings
@@ -64,7 +64,7 @@ def nothing(paths: Sequence[str]) -> Undecided:
     return Undecided(f"there is nothing to check in {', '.join(paths)}", f"envkit reads: {', '.join(KINDS.values())}")
 
 
-def check(files: Sequence[tuple[Path, str]], wishes: Wishes, settings: Settings) -> tuple[Judged, ...]:
+def check(files: Sequence[tuple[Path, str]], check_options: CheckOptions, settings: Settings) -> tuple[JudgedFile, ...]:
     """Every file judged, in the order given; files that a walk met and that turn out to be none of ours are left out.
 
     Many files are shared out to as many processes as there are processors; none of them outlives this one.
@@ -72,34 +72,34 @@ def check(files: Sequence[tuple[Path, str]], wishes: Wishes, settings: Settings)
     facts = tables.load()
     workers = min(len(os.sched_getaffinity(0)), len(files) // _ALONE)
     if workers < 2:
-        judged = [_one(path, kind, wishes, settings, facts) for path, kind in files]
+        judged = [_one(path, kind, check_options, settings, facts) for path, kind in files]
     else:
-        judged = _shared(files, wishes, settings, facts, workers)
+        judged = _shared(files, check_options, settings, facts, workers)
     return tuple(each for each in judged if each is not None)
 
 
 def _shared(
-    files: Sequence[tuple[Path, str]], wishes: Wishes, settings: Settings, facts: Facts, workers: int
-) -> list[Judged | None]:
+    files: Sequence[tuple[Path, str]], check_options: CheckOptions, settings: Settings, facts: Facts, workers: int
+) -> list[JudgedFile | None]:
     """The files dealt out to forks, each of which sends its results back through a pipe.
 
     A share whose fork died, whatever of, is judged here once more, so that its fault shows.
     """
 
-    def share(number: int) -> list[Judged | None]:
-        return [_one(path, kind, wishes, settings, facts) for path, kind in files[number::workers]]
+    def share(number: int) -> list[JudgedFile | None]:
+        return [_one(path, kind, check_options, settings, facts) for path, kind in files[number::workers]]
 
     # The first file, judged before the forks, imports the checks and reads the tables that they then share.
-    first = _one(*files[0], wishes, settings, facts)
+    first = _one(*files[0], check_options, settings, facts)
     sys.stdout.flush()
     sys.stderr.flush()
     forks: list[tuple[int, int]] = []
-    results: list[Judged | None] = [None] * len(files)
+    results: list[JudgedFile | None] = [None] * len(files)
     try:
         for number in range(1, workers):
             forks.append(_forked(partial(share, number)))
         results[0] = first
-        results[workers::workers] = [_one(*each, wishes, settings, facts) for each in files[workers::workers]]
+        results[workers::workers] = [_one(*each, check_options, settings, facts) for each in files[workers::workers]]
         for number, (_, read_end) in enumerate(forks, 1):
             with os.fdopen(read_end, "rb", closefd=False) as pipe:
                 said = _unpickled(pipe.read())
@@ -130,35 +130,37 @@ def _forked(work: Callable[[], object]) -> tuple[int, int]:
         os._exit(code)  # nothing of the parent's clean-up is this child's to do
 
 
-def _unpickled(data: bytes) -> list[Judged | None] | None:
+def _unpickled(data: bytes) -> list[JudgedFile | None] | None:
     """What a fork of this very process sent, None where it died before its end."""
     try:
-        found: list[Judged | None] = pickle.loads(data)
+        found: list[JudgedFile | None] = pickle.loads(data)
     except (EOFError, pickle.UnpicklingError):
         return None
     return found
 
 
-def _one(path: Path, kind: str, wishes: Wishes, settings: Settings, facts: Facts) -> Judged | None:
+def _one(path: Path, kind: str, check_options: CheckOptions, settings: Settings, facts: Facts) -> JudgedFile | None:
     """One file, judged; None for one that a walk met and whose text shows that it is none of ours."""
     name = str(path)
     if kind == OUTSIDE:
-        return Judged(name, by_name(path.name), unreadable="it is a link that leads out of the folder")
+        return JudgedFile(name, by_name(path.name), unreadable="it is a link that leads out of the folder")
     text, why = text_of(path)
     if why:
-        return Judged(name, kind, unreadable=why)
+        return JudgedFile(name, kind, unreadable=why)
     if kind in ("", "yaml"):
         shown = by_text(text, "" if name == "-" else path.name)
         if not shown and kind == "yaml":
             return None
         if not shown:
-            return Judged(name, kind, unreadable=f"it is none of: {', '.join(KINDS.values())}")
+            return JudgedFile(name, kind, unreadable=f"it is none of: {', '.join(KINDS.values())}")
         kind = shown
     if kind not in READERS:
         return None
-    judged = judge.guarded(lambda: of_text(kind, text, name, context_of(path, kind, wishes), wishes, facts))
+    judged = judge.guarded(
+        lambda: of_text(kind, text, name, context_of(path, kind, check_options), check_options, facts)
+    )
     if isinstance(judged, str):
-        return Judged(name, kind, text, (Result(READ, Outcome.BROKE, reason=judged),))
+        return JudgedFile(name, kind, text, (Result(READ, Outcome.CRASHED, reason=judged),))
     results = ignores.weighed(judged.results, settings.severity, settings.path)
     return replace(judged, results=ignores.applied(results, name, ignores.read(text, kind), cache(_beside)))
 
@@ -185,7 +187,7 @@ def text_of(path: Path) -> tuple[str, str]:
     return raw.decode("utf-8", "replace"), ""
 
 
-def merged(judged: Sequence[Judged], elapsed_s: float) -> Report:
+def merged(judged: Sequence[JudgedFile], elapsed_s: float) -> Report:
     """One report of all files: a check's outcome is its worst, and its findings are those of all files in order.
 
     What stayed undecided in one file is not hidden by what was found in another: such a check has two results.
@@ -212,7 +214,7 @@ def _together(check: str, found: Sequence[tuple[str, Result]]) -> Iterator[Resul
     said = {result.outcome for _, result in found}
     if Outcome.FAIL in said:
         yield Result(check, Outcome.FAIL, tuple(finding for _, result in found for finding in result.findings))
-    for outcome in (Outcome.BROKE, Outcome.UNKNOWN):
+    for outcome in (Outcome.CRASHED, Outcome.UNKNOWN):
         if outcome in said:
             yield Result(check, outcome, reason=_reasons(outcome, found))
     if said <= {Outcome.PASS, Outcome.SKIP}:

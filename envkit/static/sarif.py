@@ -16,14 +16,14 @@ from envkit.credentials import redacted_text
 from envkit.judging import pages
 from envkit.model import Edit, Finding, Outcome, Severity, Span
 from envkit.report.text import visible
-from envkit.static import Judged
+from envkit.static import JudgedFile
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LONGEST = 1024  # characters of a description that GitHub takes ("SARIF support for code scanning")
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
 
 
-def render(judged: Sequence[Judged]) -> str:
+def render(judged: Sequence[JudgedFile]) -> str:
     """The document: one run, a rule for each check that said something, a result a finding.
 
     What stayed undecided or could not be read is a notification of the run, which then did not end successfully.
@@ -67,7 +67,7 @@ def _rule(name: str) -> dict[str, Any]:
     }
 
 
-def _result(check: str, index: int, finding: Finding, judged: Judged, seen: Counter[str]) -> dict[str, Any]:
+def _result(check: str, index: int, finding: Finding, judged: JudgedFile, seen: Counter[str]) -> dict[str, Any]:
     text = redacted_text(finding.message)
     if finding.fix:
         text += f"; fix: {redacted_text(finding.fix)}"
@@ -94,7 +94,7 @@ def _fix(edits: Sequence[Edit], words: str) -> dict[str, Any]:
         change = {"deletedRegion": _region(edit.span, exact=True), "insertedContent": {"text": edit.text}}
         changes.setdefault(edit.span.path, []).append(change)
     return {
-        "description": {"text": redacted_text(words) or "mend it"},
+        "description": {"text": redacted_text(words) or "fix it"},
         "artifactChanges": [
             {"artifactLocation": {"uri": _uri(path)}, "replacements": each} for path, each in changes.items()
         ],
@@ -113,7 +113,7 @@ def _region(span: Span, *, exact: bool = False) -> dict[str, int]:
     return region
 
 
-def _notifications(judged: Judged) -> list[dict[str, Any]]:
+def _notifications(judged: JudgedFile) -> list[dict[str, Any]]:
     where = [{"physicalLocation": {"artifactLocation": {"uri": _uri(judged.path)}}}]
     if judged.unreadable:
         text = visible(f"{judged.path}: {judged.unreadable}")
@@ -125,11 +125,11 @@ def _notifications(judged: Judged) -> list[dict[str, Any]]:
             "locations": where,
         }
         for result in judged.results
-        if result.outcome in (Outcome.UNKNOWN, Outcome.BROKE)
+        if result.outcome in (Outcome.UNKNOWN, Outcome.CRASHED)
     ]
 
 
-def _fingerprint(check: str, finding: Finding, judged: Judged, seen: Counter[str]) -> str:
+def _fingerprint(check: str, finding: Finding, judged: JudgedFile, seen: Counter[str]) -> str:
     """What hosts know a finding by from one run to the next, whatever its line's number; equal ones are counted."""
     known = f"{check}\0{judged.path}\0{judged.line_of(finding) or finding.message}"
     seen[known] += 1

@@ -45,7 +45,7 @@ class Settings:
         return any(fnmatch(name, pattern.rstrip("/")) for pattern in self.exclude for name in names)
 
 
-class Written(msgspec.Struct, rename="kebab"):
+class RawSettings(msgspec.Struct, rename="kebab"):
     """The table as a person writes it."""
 
     fail_on: str = ""
@@ -84,9 +84,9 @@ def load(path: Path, known: Callable[[], frozenset[str]]) -> Settings:
     try:
         table = toml(files.text(path, "check the file and its permissions")).get("check", {})
     except (ValueError, RecursionError) as error:  # no TOML, or nested past what Python reads
-        raise UsageError(f"{path} cannot be read: {error}", "mend the file") from error
+        raise UsageError(f"{path} cannot be read: {error}", "fix the file") from error
     where = f"{path} [check]"
-    written = fit(table, Written, where)
+    written = fit(table, RawSettings, where)
     if written.fail_on and written.fail_on.upper() not in Severity.__members__:
         raise UsageError(f"{where}: fail-on = {written.fail_on!r} is no severity", "one of: note, warning, error")
     return Settings(

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from envkit.dockerfile.bases import base as base_of
-from envkit.dockerfile.evaluate import Beyond
+from envkit.dockerfile.evaluate import TooLarge
 from envkit.dockerfile.evaluate import read as read_dockerfile
 from envkit.dockerfile.files import FileText
 from envkit.dockerfile.nodes import Node, documents, json_with_comments, template_line
@@ -18,9 +18,9 @@ from envkit.dockerfile.words import expand
 from envkit.facts import Facts
 from envkit.judging import judge
 from envkit.model import Span
-from envkit.static import Judged, Wishes
+from envkit.static import CheckOptions, JudgedFile
 from envkit.subjects.dockerfile import Base, Dockerfile, Unread
-from envkit.subjects.workload import Container, GpuRequest, Mount, Said, Workload
+from envkit.subjects.workload import Container, FileValue, GpuRequest, Mount, Workload
 
 _OVERLAY = re.compile(r"(?:docker-)?compose[._-](?:.*[._-])?(?:override|gpu|gpus|cuda|nvidia)(?:[._-].*)?\.ya?ml", re.I)
 _VARIABLE = re.compile(r"\$(?:\{|\(|[A-Za-z_])|<[A-Za-z][^<>]*>")  # also <what a person has to put in>
@@ -35,7 +35,7 @@ _GPU_RESOURCE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class _Below:
+class _Subfolder:
     """A folder of a build context."""
 
     context: Source
@@ -56,15 +56,15 @@ class _Reading:
 
     path: str
     context: Source | None
-    wishes: Wishes
+    check_options: CheckOptions
     facts: Facts
     unread: list[Unread]
 
-    def image(self, said: Said, platform: str = "") -> Base:
+    def image(self, said: FileValue, platform: str = "") -> Base:
         """What the image holds."""
         if not _REFERENCE.match(said.value):  # a word that stands for an image
             said = replace(said, sure=False)
-        known = self.wishes.bases.get(said.value)
+        known = self.check_options.bases.get(said.value)
         if known is not None:
             return replace(known, span=said.span)
         return base_of(said.value, said.span, self.facts, sure=said.sure, platform=platform)
@@ -73,15 +73,15 @@ class _Reading:
         """The Dockerfile that an image is built from, None where it cannot be read here."""
         if self.context is None or "://" in folder or folder.startswith(("/", "git@", "..")) or "$" in folder + name:
             return None
-        below = _Below(self.context, folder)
+        below = _Subfolder(self.context, folder)
         found = below.read(name)
         if isinstance(found, str):
             self.unread.append(Unread(posixpath.join(folder, name), found, span))
             return None
         path = posixpath.normpath(posixpath.join(posixpath.dirname(self.path), folder, name))
         try:
-            read = read_dockerfile(found.text, path, self.facts, below, known=self.wishes.bases)
-        except Beyond as error:
+            read = read_dockerfile(found.text, path, self.facts, below, known=self.check_options.bases)
+        except TooLarge as error:
             self.unread.append(Unread(posixpath.join(folder, name), str(error), span))
             return None
         if not read.stages or (target and read.target.name.lower() != target.lower()):
@@ -89,11 +89,13 @@ class _Reading:
         return read
 
 
-def _judged(reading: _Reading, kind: str, text: str, containers: tuple[Container, ...]) -> Judged:
-    wishes = reading.wishes
+def _judged(reading: _Reading, kind: str, text: str, containers: tuple[Container, ...]) -> JudgedFile:
+    check_options = reading.check_options
     overlays = _overlays(reading) if kind == "compose" else ()
-    subject = Workload(reading.path, kind, containers, tuple(reading.unread), overlays, wishes.gpus, wishes.driver)
-    return Judged(reading.path, kind, text, judge.judge(subject, reading.facts))
+    subject = Workload(
+        reading.path, kind, containers, tuple(reading.unread), overlays, check_options.gpus, check_options.driver
+    )
+    return JudgedFile(reading.path, kind, text, judge.judge(subject, reading.facts))
 
 
 def _overlays(reading: _Reading) -> tuple[str, ...]:
@@ -103,16 +105,16 @@ def _overlays(reading: _Reading) -> tuple[str, ...]:
     return tuple(name for name in names if name != own and _OVERLAY.fullmatch(name))
 
 
-def _plain(node: Node | None) -> Said | None:
+def _plain(node: Node | None) -> FileValue | None:
     """A text as it stands; one with a variable or a template's braces is not sure."""
     if node is None or node.items is not None or node.keys is not None or node.empty:
         return None
-    return Said(node.text, node.span, "{{" not in node.text and not _VARIABLE.search(node.text))
+    return FileValue(node.text, node.span, "{{" not in node.text and not _VARIABLE.search(node.text))
 
 
-def _words(nodes: tuple[Said, ...], split: bool) -> tuple[Said, ...]:
+def _words(nodes: tuple[FileValue, ...], split: bool) -> tuple[FileValue, ...]:
     """A command's words; one text is taken apart as a shell would."""
-    found: list[Said] = []
+    found: list[FileValue] = []
     for said in nodes:
         if split:
             try:
@@ -128,17 +130,19 @@ def _words(nodes: tuple[Said, ...], split: bool) -> tuple[Said, ...]:
 # ---------------------------------------------------------------- compose
 
 
-def of_compose(text: str, path: str, context: Source | None, wishes: Wishes, facts: Facts) -> Judged:
+def of_compose(text: str, path: str, context: Source | None, check_options: CheckOptions, facts: Facts) -> JudgedFile:
     """A compose file: each service with what it extends.  Source: the Compose Specification."""
     roots = documents(text, path)
     if isinstance(roots, str):
-        return Judged(path, "compose", text, unreadable=roots)
+        return JudgedFile(path, "compose", text, unreadable=roots)
     if (line := template_line(roots)) != 0:
-        return Judged(path, "compose", text, unreadable=f"line {line} is a template and no YAML before it is rendered")
-    reading = _Reading(path, context, wishes, facts, [])
+        return JudgedFile(
+            path, "compose", text, unreadable=f"line {line} is a template and no YAML before it is rendered"
+        )
+    reading = _Reading(path, context, check_options, facts, [])
     services = roots[0].get("services") if roots else None
     if services is None or services.keys is None:
-        return Judged(path, "compose", text, unreadable="it has no services")
+        return JudgedFile(path, "compose", text, unreadable="it has no services")
     containers = []
     for key, body in list(services.pairs())[:_MOST]:
         lineage = _lineage(body, services, reading, 0)
@@ -172,7 +176,7 @@ def _lineage(body: Node, services: Node, reading: _Reading, depth: int) -> tuple
     return (body, *_lineage(parent, services, reading, depth + 1))
 
 
-def _expanded(node: Node | None) -> Said | None:
+def _expanded(node: Node | None) -> FileValue | None:
     """A value with its variables as compose puts them in where the environment has none of them."""
     plain = _plain(node)
     if plain is None or "$" not in plain.value:
@@ -180,7 +184,7 @@ def _expanded(node: Node | None) -> Said | None:
     plain = replace(plain, sure="{{" not in plain.value)
     shielded = plain.value.replace("$$", "\0")
     done = expand(shielded, {})
-    return Said(done.text.replace("\0", "$"), plain.span, plain.sure and done.sure)
+    return FileValue(done.text.replace("\0", "$"), plain.span, plain.sure and done.sure)
 
 
 def _first(lineage: tuple[Node, ...], *path: str) -> Node | None:
@@ -191,7 +195,7 @@ def _service(key: Node, lineage: tuple[Node, ...], reading: _Reading) -> Contain
     image = _expanded(_first(lineage, "image"))
     build = _first(lineage, "build")
     platform = _expanded(_first(lineage, "platform"))
-    env: dict[str, Said | None] = {}
+    env: dict[str, FileValue | None] = {}
     for body in reversed(lineage):
         env.update(_environment(body.get("environment")))
     devices = tuple(
@@ -242,9 +246,9 @@ def _built(build: Node, reading: _Reading) -> Dockerfile | None:
     )
 
 
-def _started(lineage: tuple[Node, ...]) -> tuple[Said, ...]:
+def _started(lineage: tuple[Node, ...]) -> tuple[FileValue, ...]:
     """The words of a service's entry point and of its command."""
-    words: tuple[Said, ...] = ()
+    words: tuple[FileValue, ...] = ()
     for key in ("entrypoint", "command"):
         node = _first(lineage, key)
         listed = node.listed() if node is not None and node.items is not None else (node,)
@@ -253,8 +257,8 @@ def _started(lineage: tuple[Node, ...]) -> tuple[Said, ...]:
     return words
 
 
-def _ulimits(lineage: tuple[Node, ...]) -> dict[str, Said]:
-    found: dict[str, Said] = {}
+def _ulimits(lineage: tuple[Node, ...]) -> dict[str, FileValue]:
+    found: dict[str, FileValue] = {}
     for body in reversed(lineage):
         for name, value in body.pairs("ulimits"):
             limit = _expanded(value if value.keys is None else value.get("soft"))
@@ -263,24 +267,26 @@ def _ulimits(lineage: tuple[Node, ...]) -> dict[str, Said]:
     return found
 
 
-def _whole(said: Said) -> int | None:
+def _whole(said: FileValue) -> int | None:
     return int(said.value) if said.sure and re.fullmatch(r"[0-9]{1,6}", said.value) else None
 
 
-def _environment(node: Node | None) -> Mapping[str, Said | None]:
+def _environment(node: Node | None) -> Mapping[str, FileValue | None]:
     if node is None:
         return {}
     if node.items is None:
         return {key.text: _expanded(value) for key, value in node.pairs()}
-    found: dict[str, Said | None] = {}
+    found: dict[str, FileValue | None] = {}
     for item in node.items:
         name, equals, value = item.text.partition("=")
         said = _expanded(replace(item, text=value)) if equals else None
-        found[name] = said if said is not None or not equals else Said("", item.span)
+        found[name] = said if said is not None or not equals else FileValue("", item.span)
     return found
 
 
-def _compose_gpus(lineage: tuple[Node, ...], devices: tuple[Said, ...], runtime: Said | None) -> Iterator[GpuRequest]:
+def _compose_gpus(
+    lineage: tuple[Node, ...], devices: tuple[FileValue, ...], runtime: FileValue | None
+) -> Iterator[GpuRequest]:
     reserved = _first(lineage, "deploy", "resources", "reservations", "devices")
     for item in reserved.listed() if reserved is not None else ():
         yield _device(item, "devices")
@@ -299,7 +305,9 @@ def _compose_gpus(lineage: tuple[Node, ...], devices: tuple[Said, ...], runtime:
     for one in devices:
         cdi = _CDI.match(one.value)
         if cdi:
-            yield GpuRequest("cdi", one.span, cdi[1], Said(cdi[2], one.span) if cdi[2] == "all" else None, (cdi[2],))
+            yield GpuRequest(
+                "cdi", one.span, cdi[1], FileValue(cdi[2], one.span) if cdi[2] == "all" else None, (cdi[2],)
+            )
         elif _DEVICE_NODE.match(one.value.split(":")[0]):
             yield GpuRequest("node", one.span, one.value)
 
@@ -352,30 +360,32 @@ def _volumes(lineage: tuple[Node, ...]) -> Iterator[Mount]:
         for item in tmpfs.listed() if tmpfs is not None and tmpfs.items is not None else (tmpfs,) if tmpfs else ():
             target_of, _, options = item.text.partition(":")
             size_of = re.search(r"(?:^|,)size=([^,]+)", options)
-            yield Mount("tmpfs", "", target_of, item.span, Said(size_of[1], item.span) if size_of else None)
+            yield Mount("tmpfs", "", target_of, item.span, FileValue(size_of[1], item.span) if size_of else None)
 
 
 # ---------------------------------------------------------------- Kubernetes
 
 
-def of_kubernetes(text: str, path: str, context: Source | None, wishes: Wishes, facts: Facts) -> Judged:
+def of_kubernetes(
+    text: str, path: str, context: Source | None, check_options: CheckOptions, facts: Facts
+) -> JudgedFile:
     """Kubernetes manifests: every pod in them, whatever the kind of object that holds its template.
 
     Source: Kubernetes API reference, PodSpec.
     """
     roots = documents(text, path)
     if isinstance(roots, str):
-        return Judged(path, "kubernetes", text, unreadable=roots)
+        return JudgedFile(path, "kubernetes", text, unreadable=roots)
     if (line := template_line(roots)) != 0:
         why = f"line {line} holds a template ({{{{ }}}}), so it is no manifest before it is rendered"
-        return Judged(path, "kubernetes", text, unreadable=why)
-    reading = _Reading(path, context, wishes, facts, [])
+        return JudgedFile(path, "kubernetes", text, unreadable=why)
+    reading = _Reading(path, context, check_options, facts, [])
     containers: list[Container] = []
     for root in roots:
         for spec, replicas in _pods(root):
             containers += _pod(spec, replicas, reading)
             if len(containers) > _MOST:
-                return Judged(path, "kubernetes", text, unreadable=f"it has more than {_MOST} containers")
+                return JudgedFile(path, "kubernetes", text, unreadable=f"it has more than {_MOST} containers")
     return _judged(reading, "kubernetes", text, tuple(containers))
 
 
@@ -398,7 +408,7 @@ def _pods(root: Node) -> Iterator[tuple[Node, int | None]]:
 
 
 def _pod(spec: Node, replicas: int | None, reading: _Reading) -> Iterator[Container]:
-    volumes: dict[str, tuple[str, str, Said | None]] = {}
+    volumes: dict[str, tuple[str, str, FileValue | None]] = {}
     for volume in spec.listed("volumes"):
         name = volume.get("name")
         if name is None:
@@ -437,7 +447,7 @@ def _pod(spec: Node, replicas: int | None, reading: _Reading) -> Iterator[Contai
                 tuple(_kubernetes_gpus(item, spec)),
                 _plain(spec.get("runtimeClassName")),
                 None,
-                Said("host", host_ipc.span) if host_ipc is not None and host_ipc.true else None,
+                FileValue("host", host_ipc.span) if host_ipc is not None and host_ipc.true else None,
                 _plain(item.get("securityContext", "privileged")),
                 {},
                 {
@@ -457,9 +467,9 @@ def _pod(spec: Node, replicas: int | None, reading: _Reading) -> Iterator[Contai
             )
 
 
-def _resources(item: Node) -> Mapping[str, Said]:
+def _resources(item: Node) -> Mapping[str, FileValue]:
     """Limits and requests by "limits/NAME"."""
-    found: dict[str, Said] = {}
+    found: dict[str, FileValue] = {}
     for part in ("limits", "requests"):
         for key, value in item.pairs("resources", part):
             said = _plain(value)
@@ -482,21 +492,23 @@ def _kubernetes_gpus(item: Node, spec: Node) -> Iterator[GpuRequest]:
 # ---------------------------------------------------------------- devcontainer
 
 
-def of_devcontainer(text: str, path: str, context: Source | None, wishes: Wishes, facts: Facts) -> Judged:
+def of_devcontainer(
+    text: str, path: str, context: Source | None, check_options: CheckOptions, facts: Facts
+) -> JudgedFile:
     """A devcontainer.json.  Source: the Development Containers specification, metadata reference."""
     root = json_with_comments(text, path)
     if isinstance(root, str):
-        return Judged(path, "devcontainer", text, unreadable=root)
+        return JudgedFile(path, "devcontainer", text, unreadable=root)
     if root.keys is None:
-        return Judged(path, "devcontainer", text, unreadable="it is no object")
-    reading = _Reading(path, context, wishes, facts, [])
+        return JudgedFile(path, "devcontainer", text, unreadable="it is no object")
+    reading = _Reading(path, context, check_options, facts, [])
     if root.get("dockerComposeFile") is not None:
         return _judged(reading, "devcontainer", text, ())
     image = _literal(_plain(root.get("image")))
     file = root.get("build", "dockerfile") or root.get("dockerFile")
     built = _built_by_devcontainer(root, file, reading) if file is not None else None
     options, args = _options(root)
-    env: dict[str, Said | None] = {key.text: _plain(value) for key, value in _pairs(root.get("containerEnv"))}
+    env: dict[str, FileValue | None] = {key.text: _plain(value) for key, value in _pairs(root.get("containerEnv"))}
     for key, equals, value, said in _assigned(options, "-e", "--env"):
         env[key] = replace(said, value=value) if equals else None
     limits = {key: replace(said, value=value.split(":")[0]) for key, _, value, said in _assigned(options, "--ulimit")}
@@ -532,7 +544,7 @@ def _built_by_devcontainer(root: Node, file: Node, reading: _Reading) -> Dockerf
     return reading.build(below, name, file.span, target.text if target is not None else "")
 
 
-def _devcontainer_gpus(root: Node, options: tuple[tuple[str, Said], ...]) -> Iterator[GpuRequest]:
+def _devcontainer_gpus(root: Node, options: tuple[tuple[str, FileValue], ...]) -> Iterator[GpuRequest]:
     for name, said in options:
         if name == "--gpus":
             yield GpuRequest("option", said.span, "nvidia", said, sure=said.sure)
@@ -547,7 +559,7 @@ def _devcontainer_gpus(root: Node, options: tuple[tuple[str, Said], ...]) -> Ite
         yield GpuRequest("runtime", runtime.span, "nvidia")
 
 
-def _assigned(options: tuple[tuple[str, Said], ...], *names: str) -> Iterator[tuple[str, str, str, Said]]:
+def _assigned(options: tuple[tuple[str, FileValue], ...], *names: str) -> Iterator[tuple[str, str, str, FileValue]]:
     """The values of these options, parted at their equals sign."""
     for name, said in options:
         if name in names:
@@ -559,12 +571,12 @@ def _pairs(node: Node | None) -> Iterator[tuple[Node, Node]]:
         yield from node.pairs()
 
 
-def _literal(said: Said | None) -> Said | None:
+def _literal(said: FileValue | None) -> FileValue | None:
     """A value, which is not sure where the editor puts a variable in."""
     return None if said is None else replace(said, sure=said.sure and "${" not in said.value)
 
 
-def _options(root: Node) -> tuple[tuple[tuple[str, Said], ...], tuple[Said, ...]]:
+def _options(root: Node) -> tuple[tuple[tuple[str, FileValue], ...], tuple[FileValue, ...]]:
     """Options of runArgs with their values, and all of its words."""
     node = root.get("runArgs")
     words = node.listed() if node is not None else ()
@@ -579,11 +591,11 @@ def _options(root: Node) -> tuple[tuple[tuple[str, Said], ...], tuple[Said, ...]
     return tuple(found), args
 
 
-def _option(options: tuple[tuple[str, Said], ...], name: str) -> Said | None:
+def _option(options: tuple[tuple[str, FileValue], ...], name: str) -> FileValue | None:
     return next((said for given, said in reversed(options) if given == name), None)
 
 
-def _bound(options: tuple[tuple[str, Said], ...]) -> Iterator[Mount]:
+def _bound(options: tuple[tuple[str, FileValue], ...]) -> Iterator[Mount]:
     for name, said in options:
         if name in ("-v", "--volume") and (found := _SHORT.match(said.value)):
             yield Mount("bind", found["source"], found["target"], said.span)

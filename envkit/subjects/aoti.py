@@ -9,7 +9,7 @@ from envkit.model import Observed
 from envkit.subjects.image import Variable
 from envkit.versions import Sm
 
-Ended = Literal["done", "loaded", "raised", "killed", "hung", "unfit", "garbled"]
+Ended = Literal["done", "loaded", "raised", "killed", "hung", "not-applicable", "garbled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class TorchSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Mapped:
+class MappedLibrary:
     """One library of the process; ``stage`` is during what it came in, ``defines`` the symbol versions it has.
 
     ``defines`` is read only of libraries that the package asks for versions.
@@ -141,7 +141,7 @@ class Mapped:
 
 
 @dataclass(frozen=True, slots=True)
-class Linked:
+class LinkResult:
     """What dlopen with RTLD_NOW, in a process that has imported torch, says of the model's libraries.
 
     ``error`` is its own text, empty where all symbols were bound; ``died`` how the process ended where it did not live.
@@ -167,7 +167,7 @@ class Run:
     """How loading and running ended.
 
     ``ended`` is "done", "loaded" (loaded and not run, ``detail`` says why), "raised" (``detail`` is the error),
-    "killed" (``signal``), "hung", "unfit" or "garbled"; ``stage`` is what was being done: "import torch",
+    "killed" (``signal``), "hung", "not-applicable" or "garbled"; ``stage`` is what was being done: "import torch",
     "make the inputs", "load", "run", "unload", "end".
     """
 
@@ -220,8 +220,8 @@ class AotiRun:
     compilers: Observed[tuple[Compiler, ...]] = field(default_factory=Observed)
     variables: Observed[tuple[Variable, ...]] = field(default_factory=Observed)
     torch: Observed[TorchSeen] = field(default_factory=Observed)
-    mapped: Observed[tuple[Mapped, ...]] = field(default_factory=Observed)
-    link: Observed[Linked] = field(default_factory=Observed)
+    mapped: Observed[tuple[MappedLibrary, ...]] = field(default_factory=Observed)
+    link: Observed[LinkResult] = field(default_factory=Observed)
     inputs: Observed[tuple[Tensor, ...]] = field(default_factory=Observed)
     run: Observed[Run] = field(default_factory=Observed)
     trail: Observed[Trail] = field(default_factory=Observed)

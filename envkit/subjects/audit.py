@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from envkit.model import Observed
-from envkit.subjects.image import CudnnSet, Extension, Overwritten, Promise, Requirement, Variable, Wheel
+from envkit.subjects.image import CudnnSet, ExpectedContents, Extension, Overwritten, Requirement, Variable, Wheel
 from envkit.versions import Sm
 
 NO_TORCH = "there is no torch here"
@@ -111,7 +111,7 @@ class SharedObject:
 
 
 @dataclass(frozen=True, slots=True)
-class Unmet:
+class UnresolvedRequirement:
     """Something that ``path`` takes from ``provider`` and that the file found for it does not define.
 
     ``what`` are versions ("GLIBC_2.99") or symbols, at most ten of ``count``; ``kind`` is "version" or "symbol".
@@ -197,7 +197,7 @@ class Audit:
     wheels: Observed[tuple[Wheel, ...]] = field(default_factory=Observed)
     requires: Observed[tuple[Requirement, ...]] = field(default_factory=Observed)
     overwritten: Observed[tuple[Overwritten, ...]] = field(default_factory=Observed)
-    promise: Observed[Promise] = field(default_factory=Observed)
+    promise: Observed[ExpectedContents] = field(default_factory=Observed)
     torch: Observed[TorchFiles] = field(default_factory=Observed)
     code: Observed[DeviceCode] = field(default_factory=Observed)
     extensions: Observed[tuple[Extension, ...]] = field(default_factory=Observed)
@@ -208,7 +208,7 @@ class Audit:
     hidden: Observed[int] = field(default_factory=Observed)
     packages: Observed[tuple[Package, ...]] = field(default_factory=Observed)
     objects: Observed[tuple[SharedObject, ...]] = field(default_factory=Observed)
-    unmet: Observed[tuple[Unmet, ...]] = field(default_factory=Observed)
+    unmet: Observed[tuple[UnresolvedRequirement, ...]] = field(default_factory=Observed)
     cudnn: Observed[tuple[CudnnSet, ...]] = field(default_factory=Observed)
     copies: Observed[tuple[Copy, ...]] = field(default_factory=Observed)
     drivers: Observed[tuple[DriverFile, ...]] = field(default_factory=Observed)

@@ -161,5 +161,5 @@ def from_plain(kind: type[T], data: object) -> T:
     except msgspec.ValidationError as error:
         words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.__name__).lower()
         raise UsageError(
-            f"this is not a recorded {words}: {error}", "record it anew with --save of this version"
+            f"this is not a recorded {words}: {error}", "record it again with --save of this version"
         ) from error

@@ -273,7 +273,7 @@ class Torch:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartCommand:
     """What the image starts, as far as it is a Python: ``version`` "3.11", ``prefix`` its environment."""
 
     command: Command
@@ -304,7 +304,7 @@ class Dockerfile:
     installs: tuple[Install, ...] = ()
     unread: tuple[Unread, ...] = ()
     torches: tuple[Torch, ...] = ()
-    started: Started | None = None
+    started: StartCommand | None = None
     base_image: Observed[str] = field(default_factory=Observed)
     base_cuda: Observed[str] = field(default_factory=Observed)
     base_cudnn: Observed[str] = field(default_factory=Observed)

@@ -39,7 +39,7 @@ class Binding:
     """The copy of a library that a caller really gets: the file that ``symbol`` leads to.
 
     ``caller`` is the file name of a mapped object, or "process" for the global scope.  ``via`` is "relocation" where
-    the address was read out of the caller's own table, "dlsym" where the linker was asked anew in its scope.
+    the address was read out of the caller's own table, "dlsym" where the linker was asked again in its scope.
     """
 
     name: str
@@ -283,7 +283,7 @@ NO_PROMISE = "the image carries no promise of what it holds"
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class ExpectedContents:
     """What the image was built to hold, read from its label, and the GPUs and driver it was declared for.
 
     ``whole`` is False where the base image brought wheels of its own, so that ``wheels`` are only those put on top.
@@ -328,7 +328,7 @@ class Image:
     wheels: Observed[tuple[Wheel, ...]] = field(default_factory=Observed)
     requires: Observed[tuple[Requirement, ...]] = field(default_factory=Observed)
     overwritten: Observed[tuple[Overwritten, ...]] = field(default_factory=Observed)
-    promise: Observed[Promise] = field(default_factory=Observed)
+    promise: Observed[ExpectedContents] = field(default_factory=Observed)
     devices: Observed[tuple[Sm, ...]] = field(default_factory=Observed)
     variables: Observed[tuple[Variable, ...]] = field(default_factory=Observed)
     driver: Observed[DriverSeen] = field(default_factory=Observed)

@@ -111,7 +111,7 @@ class Fork:
 
 
 @dataclass(frozen=True, slots=True)
-class Astray:
+class MisplacedState:
     """State of an optimizer that lies on ``device`` while its parameter ``name`` lies on ``of``."""
 
     name: str
@@ -145,7 +145,7 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class Attempt:
     """A way that was tried first, and why it did not do."""
 
     how: str
@@ -176,12 +176,12 @@ class Placement:
     refusal: Refusal | None = None
     lines: Observed[tuple[Line, ...]] = field(default_factory=Observed)
     forks: Observed[tuple[Fork, ...]] = field(default_factory=Observed)
-    astray: Observed[tuple[Astray, ...]] = field(default_factory=Observed)
+    astray: Observed[tuple[MisplacedState, ...]] = field(default_factory=Observed)
     ranks: Observed[tuple[Rank, ...]] = field(default_factory=Observed)
     declared_map: bool = False
     operations: int = 0
     unjudged: tuple[str, ...] = ()
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[Attempt, ...] = ()
     backward: str = "not run"
     seconds: float = 0.0
     gpus_given: tuple[str, ...] = ()

@@ -123,7 +123,7 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
-class Unfollowed:
+class UncheckedOperation:
     """An operation that could not be repeated in wide numbers, and why: what it gave was taken as it was."""
 
     op: str
@@ -131,7 +131,7 @@ class Unfollowed:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsteady:
+class NonDeterministicOperation:
     """An operation that gave two results from one input."""
 
     op: str
@@ -151,7 +151,7 @@ class StepSeen:
     refusal: Refused | None = None
     operations: int = 0
     casts: int = 0
-    unfollowed: tuple[Unfollowed, ...] = ()
+    unfollowed: tuple[UncheckedOperation, ...] = ()
     holes: tuple[Hole, ...] = ()
     products: tuple[Product, ...] = ()
     results: tuple[Figure, ...] = ()
@@ -179,7 +179,7 @@ class Precision:
     rounding: Observed[Rounding] = field(default_factory=Observed)
     end: Observed[End] = field(default_factory=Observed)
     single: Observed[StepSeen] = field(default_factory=Observed)
-    unsteady: Observed[tuple[Unsteady, ...]] = field(default_factory=Observed)
+    unsteady: Observed[tuple[NonDeterministicOperation, ...]] = field(default_factory=Observed)
     wanted: Observed[StepSeen] = field(default_factory=Observed)
     seconds: float = 0.0
     gpus_given: tuple[str, ...] = ()

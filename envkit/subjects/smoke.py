@@ -11,16 +11,16 @@ from envkit.payload.smoke.case import LEVELS
 from envkit.payload.smoke.sanitize import TOOLS
 
 # How a piece of work in a process of its own ended; SmokeTest says what each means.
-Ended = Literal["ran", "raised", "cuda", "memory", "killed", "hung", "unfit", "garbled"]
+Ended = Literal["ran", "raised", "cuda", "memory", "killed", "hung", "not-applicable", "garbled"]
 
 
 @dataclass(frozen=True, slots=True)
 class SmokeTest:
-    """One test in its own process, on one device, under at most one saboteur.
+    """One test in its own process, on one device, under at most one injected fault.
 
     ``ended`` is "ran" (it returned its measures), "raised" (a Python exception), "cuda" (a CUDA error; ``cuda`` is its
     number and name, as "700 cudaErrorIllegalAddress"), "memory" (the GPU's memory did not suffice), "killed" (by a
-    signal), "hung" (its budget ran out), "unfit" (this machine lacks what it needs; ``detail`` says what) or
+    signal), "hung" (its budget ran out), "not-applicable" (this machine lacks what it needs; ``detail`` says what) or
     "garbled" (it ended without its document).  ``device`` is "cpu", "cuda:N" or "gpus" (several at once).
     ``measures`` are its numbers by name; a measure that is not a finite number travels as the text "nan", "inf" or
     "-inf".  ``limits`` are those of a test from outside the suite.  ``rounds``: how often it ran; ``measures`` are then
@@ -33,7 +33,7 @@ class SmokeTest:
     detail: str = ""
     signal: str = ""
     cuda: str = ""
-    sabotage: str = ""
+    injected_fault: str = ""
     rounds: int = 1
     limits: Mapping[str, float] = field(default_factory=dict)
     measures: Mapping[str, float | str] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class SmokeRun:
     ``cuda_before_fork`` says whether importing torch alone had initialised CUDA; ``import_s`` how long the import took;
     ``parent_kb`` the most memory that the process held from which the tests are forked.
 
-    Known outside the image: ``sabotage`` names the saboteur that disturbed the results on purpose ("all" for every
+    Known outside the image: ``injected_fault`` names the fault that was injected on purpose ("all" for every
     test's own), and is empty in every run that says something about an image; ``sanitize`` the tool of
     compute-sanitizer that the tests ran under.  ``level`` and ``only``, the tests that were asked for (empty for all
     of the level), less ``exclude``; ``gpus_given`` the GPUs that the
@@ -66,7 +66,7 @@ class SmokeRun:
     tests: Observed[tuple[SmokeTest, ...]] = field(default_factory=Observed)
     import_s: Observed[float] = field(default_factory=Observed)
     parent_kb: Observed[int] = field(default_factory=Observed)
-    sabotage: str = ""
+    injected_fault: str = ""
     seconds: float = 0.0
     level: str = "quick"
     only: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from envkit.subjects.dockerfile import Base, Dockerfile, Unread
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class FileValue:
     """One value as the file says it; ``sure`` is False where it holds a variable or a template that nobody decided."""
 
     value: str
@@ -33,7 +33,7 @@ class GpuRequest:
     form: str
     span: Span
     resource: str = ""
-    count: Said | None = None
+    count: FileValue | None = None
     ids: tuple[str, ...] | None = None
     capabilities: tuple[str, ...] | None = None
     sure: bool = True
@@ -47,7 +47,7 @@ class Mount:
     source: str
     target: str
     span: Span
-    size: Said | None = None
+    size: FileValue | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +64,21 @@ class Container:
 
     name: str
     span: Span
-    image: Said | None = None
+    image: FileValue | None = None
     base: Base | None = None
     built: Dockerfile | None = None
     gpus: tuple[GpuRequest, ...] = ()
-    runtime: Said | None = None
-    shm: Said | None = None
-    ipc: Said | None = None
-    privileged: Said | None = None
-    ulimits: Mapping[str, Said] = field(default_factory=dict)
-    env: Mapping[str, Said | None] = field(default_factory=dict)
+    runtime: FileValue | None = None
+    shm: FileValue | None = None
+    ipc: FileValue | None = None
+    privileged: FileValue | None = None
+    ulimits: Mapping[str, FileValue] = field(default_factory=dict)
+    env: Mapping[str, FileValue | None] = field(default_factory=dict)
     env_files: bool = False
-    command: tuple[Said, ...] = ()
+    command: tuple[FileValue, ...] = ()
     mounts: tuple[Mount, ...] = ()
-    devices: tuple[Said, ...] = ()
-    resources: Mapping[str, Said] = field(default_factory=dict)
+    devices: tuple[FileValue, ...] = ()
+    resources: Mapping[str, FileValue] = field(default_factory=dict)
     capabilities: tuple[str, ...] = ()
     replicas: int | None = 1
     initial: bool = False

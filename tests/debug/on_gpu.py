@@ -46,7 +46,7 @@ def environment() -> dict[str, str]:
 def debugged(argv: list[str], folder: Path, *options: str, limit_s: float = EACH_S) -> dict[str, Any]:
     """The report of `envkit debug` on a command, with the exit code, the time and the logs of its tools."""
     words = [sys.executable, "-m", "envkit", "debug", "--format", "json", "--out", str(folder)]
-    words += ["--budget", f"{limit_s:.0f}", "--rung-budget", f"{limit_s * 0.6:.0f}", *options, "--", *argv]
+    words += ["--budget", f"{limit_s:.0f}", "--stage-timeout", f"{limit_s * 0.6:.0f}", *options, "--", *argv]
     started = time.monotonic()
     try:
         done = subprocess.run(
@@ -92,13 +92,13 @@ def judged(name: str, told: dict[str, Any]) -> dict[str, Any]:
         "python_named": any(file == f"{name}.py" and line in launched for file, line in frames),
         "in_time": told["seconds"] <= 120.0,
         "seconds": told["seconds"],
-        "rungs": {step["rung"]: step["seconds"] for step in report.get("steps", ()) if step["ran"]},
+        "stages": {step["stage"]: step["seconds"] for step in report.get("steps", ()) if step["ran"]},
         "cause": report.get("cause"),
     }
 
 
 class Evidence:
-    """The one document, written anew whenever something is known."""
+    """The one document, written again whenever something is known."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -127,9 +127,9 @@ def clean(evidence: Evidence, scratch: Path, name: str, end: float) -> None:
     limit_s = max(60.0, min(200.0, end - time.monotonic()))
     told = debugged(argv, scratch / f"{name}-clean", limit_s=limit_s)
     report = told.get("report") or {}
-    rungs = {step["rung"]: step["seconds"] for step in report.get("steps", ()) if step["ran"]}
+    stages = {step["stage"]: step["seconds"] for step in report.get("steps", ()) if step["ran"]}
     brief = {key: report.get(key) for key in ("verdict", "cause")}
-    evidence.put("clean", name, {**brief, "seconds": told["seconds"], "rungs": rungs}, told)
+    evidence.put("clean", name, {**brief, "seconds": told["seconds"], "stages": stages}, told)
 
 
 def build(path: Path, compiler: str) -> dict[str, Any]:

@@ -287,7 +287,7 @@ FAULTS = (
         "image-files-overwritten",
         "one bit of a library differs from its wheel's, its size does not",
         _patched_byte,
-        "the library was written anew with the bytes of its wheel",
+        "the library was written again with the bytes of its wheel",
         _written_anew,
         variant="patched",
     ),

@@ -128,7 +128,7 @@ def ranked(world: int, *traces: str) -> Callable[[Bench], Case]:
     def make(bench: Bench) -> Case:
         bench.write("code/envkit_models.py", MODELS)
         (bench.folder / "ranks").mkdir()
-        words = ["probe", "--python", str(pristine("t215").python), "--gpus", "none", "--how", "run"]
+        words = ["probe", "--python", str(pristine("t215").python), "--gpus", "none", "--mode", "run"]
         words += ["--placement", "envkit_models:on_cpu", "--code", str(bench.folder / "code")]
         words += ["--ranks", str(bench.folder / "ranks")]
         other = shlex.join([sys.executable, "-m", "envkit", *words])

@@ -32,7 +32,7 @@ def test_it_fires(fault: Fault, bench: Bench, record_property: Callable[[str, ob
     if not fault.of_machine:
         record_property("also", sorted(set(failed(results, "warning")) - {fault.check}))
         assert set(failed(results, "warning")) - {fault.check} == fault.also, told(results)
-    assert [name for name, one in results.items() if one["outcome"] == "broke"] == []
+    assert [name for name, one in results.items() if one["outcome"] == "crashed"] == []
     assert (code == 1) == bool(failed(results, "error"))
 
 
@@ -45,14 +45,14 @@ def test_its_twin_is_quiet(fault: Fault, record_property: Callable[[str, object]
     if not fault.of_machine:
         record_property("also", sorted(failed(results, "warning")))
         assert set(failed(results, "warning")) == fault.twin_also, told(results)
-    assert [name for name, one in results.items() if one["outcome"] == "broke"] == []
+    assert [name for name, one in results.items() if one["outcome"] == "crashed"] == []
 
 
 @pytest.mark.parametrize("name", CLEAN)
 def test_a_clean_stack_has_no_finding(name: str) -> None:
     code, results = shared(CLEAN[name])
     assert failed(results, "warning") == {}, told(results)
-    undecided = {name: one["reason"] for name, one in results.items() if one["outcome"] in ("unknown", "broke")}
+    undecided = {name: one["reason"] for name, one in results.items() if one["outcome"] in ("unknown", "crashed")}
     assert undecided == {}
     assert code == 0
     assert [name for name, one in results.items() if one["outcome"] == "pass"] != []

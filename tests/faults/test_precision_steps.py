@@ -25,7 +25,7 @@ def quiet(line: str) -> None:
 def taken(factory: str, dtype: str = "bfloat16", autocast: bool = False, release: str = "t26") -> Precision:
     """The steps of a model of tests/debug/precision_models.py, or of another module there."""
     target = factory if ":" in factory else f"precision_models:{factory}"
-    here = runner.Here(stacks.pristine(release).python)
+    here = runner.LocalPython(stacks.pristine(release).python)
     return runner.precision(here, target, quiet, dtype=dtype, autocast=autocast, code=MODELS, timeout_s=240)
 
 

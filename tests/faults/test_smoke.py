@@ -1,5 +1,5 @@
-"""The smoke suite on real releases of torch, without a GPU: green as they are, red under every saboteur, and gone when
-it is killed."""
+"""The smoke suite on real releases of torch, without a GPU: green as they are, red under every injected fault, and gone
+when it is killed."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from envkit.judging import judge
 from envkit.model import Outcome
 from envkit.payload.smoke import TESTS
 from envkit.payload.smoke.case import chosen
-from envkit.runner.runner import Here, SmokeWish, smoke
+from envkit.runner.runner import LocalPython, SmokeRequest, smoke
 from envkit.subjects import SmokeRun
 
 pytestmark = pytest.mark.faults
 ROOT = Path(__file__).parents[2]
 RELEASES = ("t24", "t26", "t211", "t215")
 KILLS, PARTS = 20, 5
-# Inductor wants setuptools, which not every torch brings along; what builds is tried in the image, under every saboteur
-# in its recorded run.
+# Inductor wants setuptools, which not every torch brings along; what builds is tried in the image, under every injected
+# fault in its recorded run.
 BUILDS = tuple(case.name for case in TESTS if case.builds)
 
 
@@ -48,7 +48,7 @@ def outcomes(run: SmokeRun) -> dict[str, Outcome]:
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_sound_torch_passes_every_test_that_means_something_without_a_gpu(release: str) -> None:
     exclude = () if (stacks.pristine(release).site / "setuptools").exists() else BUILDS
-    run = smoke(Here(stacks.pristine(release).python), quiet, SmokeWish("full", exclude=exclude))
+    run = smoke(LocalPython(stacks.pristine(release).python), quiet, SmokeRequest("full", exclude=exclude))
     judged = judge.judge(run, facts.load())
     bad = {result.check: result for result in judged if result.outcome not in (Outcome.PASS, Outcome.SKIP)}
     assert bad == {}
@@ -57,20 +57,21 @@ def test_a_sound_torch_passes_every_test_that_means_something_without_a_gpu(rele
     assert run.cuda_before_fork.value is False
 
 
-# Each of these takes as long as all the rest under its saboteurs, for it starts interpreters that import torch anew.
+# Each of these takes as long as all the rest under its injected faults, for it starts interpreters that import torch
+# again.
 FRESH = tuple(case.name for case in chosen(TESTS, "full") if case.start == "fresh" and case.cpu and not case.builds)
 
 
 @pytest.mark.parametrize("apart", [*FRESH, ""])
 def test_every_test_sees_each_of_its_saboteurs(apart: str) -> None:
     """``apart`` is the one test of a run, or empty for all but those."""
-    wish = (
-        SmokeWish(only=(apart,), sabotage="all")
+    request = (
+        SmokeRequest(only=(apart,), injected_fault="all")
         if apart
-        else SmokeWish("full", exclude=(*BUILDS, *FRESH), sabotage="all")
+        else SmokeRequest("full", exclude=(*BUILDS, *FRESH), injected_fault="all")
     )
-    run = smoke(Here(stacks.pristine("t26").python), quiet, wish)
-    ran = {test.name for test in run.tests.need("the tests") if test.ended != "unfit"}
+    run = smoke(LocalPython(stacks.pristine("t26").python), quiet, request)
+    ran = {test.name for test in run.tests.need("the tests") if test.ended != "not-applicable"}
     assert ran == {apart} if apart else len(ran) >= 40 - len(FRESH)
     said = outcomes(run)
     assert {name for name in ran if said[name] is not Outcome.FAIL} == set()
@@ -78,7 +79,7 @@ def test_every_test_sees_each_of_its_saboteurs(apart: str) -> None:
 
 # The shapes that a run's processes take: an interpreter without torch with children of its own, fresh interpreters with
 # workers and shared memory, ranks in sockets and files, threads, and one that only computes, as all others do.
-SHAPES = ("drill-crash", "dataloader", "ipc", "nccl-allreduce", "host-threads", "gemm-int8")
+SHAPES = ("error-crash", "dataloader", "ipc", "nccl-allreduce", "host-threads", "gemm-int8")
 
 
 def left(mark: bytes, *folders: Path) -> list[str]:
@@ -146,7 +147,7 @@ def test_a_test_of_ones_own_is_run_beside_the_suite(tmp_path: Path) -> None:
         "def smoke_close(bench):\n    bench.limit('far', 0.5)\n    bench.note('far', 0.7)\n\n\n"
         "def smoke_empty(bench):\n    bench.note('seen', 3)\n"
     )
-    run = smoke(Here(stacks.pristine("t26").python), quiet, SmokeWish(only=("gemm-exact",), extra=(file,)))
+    run = smoke(LocalPython(stacks.pristine("t26").python), quiet, SmokeRequest(only=("gemm-exact",), extra=(file,)))
     (result,) = [one for one in judge.judge(run, facts.load()) if one.check == "smoke-extra"]
     assert result.outcome is Outcome.FAIL
     told = json.dumps([finding.message for finding in result.findings])

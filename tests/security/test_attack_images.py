@@ -21,7 +21,7 @@ import docker
 import pytest
 from leftovers import containers, stay, volumes
 
-from envkit.engine import BaseFound
+from envkit.engine import ResolvedBase
 from envkit.engine.docker import DockerEngine
 from envkit.errors import Undecided
 
@@ -35,7 +35,7 @@ Make = Callable[..., str]
 
 
 @pytest.fixture
-def make(engine: DockerEngine, python_base: BaseFound) -> Iterator[Make]:
+def make(engine: DockerEngine, python_base: ResolvedBase) -> Iterator[Make]:
     """Makes an image out of files on Debian's Python, with further lines of a Dockerfile."""
     api = docker.from_env().api
     made: list[str] = []

@@ -21,7 +21,7 @@ import yaml
 from forked import envkit
 from index import Index, Publish
 
-from envkit.engine import BuildWish
+from envkit.engine import BuildRequest
 from envkit.engine.local import LocalEngine
 from envkit.errors import UsageError
 from envkit.system.files import beside
@@ -85,7 +85,7 @@ VERBS: tuple[tuple[str, ...], ...] = (
     ("check", "--diff"),
     ("check", "--fix"),
     ("check", "Dockerfile", "compose.yaml"),
-    ("check", "--if-any", "."),
+    ("check", "--allow-no-files", "."),
     ("audit", "."),
     ("explain", "Dockerfile"),
     ("judge", "compose.yaml"),
@@ -534,7 +534,7 @@ def test_the_local_engine_installs_from_the_index_of_this_machine(
     monkeypatch.chdir(tree)
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     said: list[str] = []
-    LocalEngine(tmp_path / "root").build(BuildWish(context, "a:1", 300, args={"PYTHON": version}), said.append)
+    LocalEngine(tmp_path / "root").build(BuildRequest(context, "a:1", 300, args={"PYTHON": version}), said.append)
     assert listener.came == 0
 
 

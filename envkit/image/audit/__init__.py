@@ -26,10 +26,10 @@ from envkit.subjects.audit import (
     Package,
     Secret,
     TorchFiles,
-    Unmet,
+    UnresolvedRequirement,
     Writable,
 )
-from envkit.subjects.image import Extension, Promise, Requirement, Variable, Wheel
+from envkit.subjects.image import ExpectedContents, Extension, Requirement, Variable, Wheel
 from envkit.versions import Sm
 
 __all__ = ["observe"]
@@ -41,7 +41,7 @@ def observe(
     tree: Tree,
     *,
     gpus: tuple[Sm, ...],
-    promise: Observed[Promise],
+    promise: Observed[ExpectedContents],
     hash_all: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> Audit:
@@ -246,7 +246,7 @@ def _bound(
     )
 
 
-def _unmet(survey: libraries.Survey) -> Observed[tuple[Unmet, ...]]:
+def _unmet(survey: libraries.Survey) -> Observed[tuple[UnresolvedRequirement, ...]]:
     try:
         return Observed.of(tuple(survey.unmet()), "version tables and dynamic symbols")
     except ValueError as error:

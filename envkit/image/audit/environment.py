@@ -54,7 +54,7 @@ class Dist:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class RecordEntry:
     """One line of a RECORD with a hash: ``sha256`` as RECORD spells it, ``size`` -1 if not given."""
 
     path: str
@@ -246,14 +246,14 @@ def _metadata(said: str) -> tuple[str, str, tuple[str, ...]]:
     return name, version, tuple(requires)
 
 
-def listed_by(dist: Dist, only: str = "") -> list[Listed]:
+def listed_by(dist: Dist, only: str = "") -> list[RecordEntry]:
     """The lines of a distribution's RECORD that carry a sha256 and hold the text ``only``, with absolute paths."""
     try:
         rows = [row for row in csv.reader(line for line in dist.record.splitlines() if only in line) if len(row) == 3]
     except csv.Error:
         return []  # what cannot be read lists nothing, and is told so
     return [
-        Listed(
+        RecordEntry(
             _place(dist.base, path),
             hashed.removeprefix("sha256="),
             int(size) if size.isascii() and size.isdigit() else -1,
@@ -309,7 +309,7 @@ def overwritten(tree: Tree, dists: list[Dist], hash_all: bool) -> list[Overwritt
     shared libraries that lie in another layer than the wheel's RECORD, for something put them there after it;
     with ``hash_all`` every one.  Missing are only shared libraries: images are slimmed by removing headers and tests.
     """
-    listed: dict[str, list[Listed]] = {}
+    listed: dict[str, list[RecordEntry]] = {}
     found: list[Overwritten] = []
     layer_of: dict[str, int] = {}
     for dist in dists:
@@ -344,14 +344,14 @@ def _real(tree: Tree, path: str) -> str:
     return real if real and tree.entries[real].kind == "file" else ""
 
 
-def _moved(tree: Tree, path: str, who: list[Listed], layer_of: Mapping[str, int]) -> bool:
+def _moved(tree: Tree, path: str, who: list[RecordEntry], layer_of: Mapping[str, int]) -> bool:
     entry = tree.entries.get(path)
     if ".so" not in posixpath.basename(path) or entry is None:
         return False
     return entry.kind == "link" or all(entry.layer != layer_of[one.owner] for one in who)
 
 
-def _found(tree: Tree, real: str, path: str, who: list[Listed], sha256: str) -> str:
+def _found(tree: Tree, real: str, path: str, who: list[RecordEntry], sha256: str) -> str:
     """What the file is instead of what each of ``who`` lists, in the words of the probe; empty if it is that."""
     if not real:
         return "the file is missing" if ".so" in posixpath.basename(path) else ""

@@ -9,12 +9,21 @@ from dataclasses import dataclass
 from functools import partial
 
 from envkit.image.audit import environment, imports, linker
-from envkit.image.audit.linker import Linker, Loaded, Process, is_driver
+from envkit.image.audit.linker import Linker, LoadedObject, Process, is_driver
 from envkit.image.tree import Tree
 from envkit.payload import cudnn, elf
 from envkit.payload.probe import extensions, libs, wheels
 from envkit.subjects import codec
-from envkit.subjects.audit import Copy, DriverFile, DriverKind, Edge, OwnerKind, SharedObject, Unmet, UnmetKind
+from envkit.subjects.audit import (
+    Copy,
+    DriverFile,
+    DriverKind,
+    Edge,
+    OwnerKind,
+    SharedObject,
+    UnmetKind,
+    UnresolvedRequirement,
+)
 from envkit.subjects.image import CudnnSet, Extension
 
 _SHARED = re.compile(r"\.so(?:\.|\Z)")
@@ -115,7 +124,7 @@ class Survey:
         real = self.tree.real(python) if python else ""
         header = self.linker.header(real) if real and self.tree.entries[real].kind == "file" else None
         if header is not None:
-            process.program = Loaded(python, real, header, "", None)
+            process.program = LoadedObject(python, real, header, "", None)
             process.load(python, "")
             self._keep(process, python)
         return process
@@ -247,7 +256,7 @@ class Survey:
         whole = any(other != module for other in self._whole.get(owner, ()))
         return whole or any(map(self._is_needed, self._modules.get(owner, ())))
 
-    def unmet(self) -> Iterator[Unmet]:
+    def unmet(self) -> Iterator[UnresolvedRequirement]:
         """Versions and symbols that an object asks of a library and that the file found for it lacks."""
         for real, edges in sorted(self.edges.items()):
             header = self.linker.header(real)
@@ -270,9 +279,13 @@ class Survey:
                         yield self._unmet(real, path, "symbol", lacking, "")
         yield from self._unmet_of_torch()
 
-    def _unmet(self, real: str, provider: str, kind: UnmetKind, lacking: tuple[str, ...], newest: str) -> Unmet:
+    def _unmet(
+        self, real: str, provider: str, kind: UnmetKind, lacking: tuple[str, ...], newest: str
+    ) -> UnresolvedRequirement:
         owner = self.owner(real).name
-        return Unmet(real, owner, provider, kind, lacking[:_SHOWN], len(lacking), newest, self.reached.get(real, ""))
+        return UnresolvedRequirement(
+            real, owner, provider, kind, lacking[:_SHOWN], len(lacking), newest, self.reached.get(real, "")
+        )
 
     def _undefined(self, real: str, start: str) -> set[str]:
         header = self.linker.header(real)
@@ -287,7 +300,7 @@ class Survey:
             return set()
         return {one.name for one in elf.symbols(self.tree.data(real), header) if one.defined and one.name in wanted}
 
-    def _unmet_of_torch(self) -> Iterator[Unmet]:
+    def _unmet_of_torch(self) -> Iterator[UnresolvedRequirement]:
         """Symbols of torch's namespaces that an object outside torch asks for and neither torch nor its own have."""
         asking = {
             real: {name for name in self._undefined(real, "_Z") if _TORCH_SYMBOL.match(name)}

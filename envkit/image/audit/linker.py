@@ -117,14 +117,14 @@ def text(tree: Tree, path: str, most: int = 8 << 20) -> str:
 
 
 @dataclass(slots=True, eq=False)
-class Loaded:
+class LoadedObject:
     """One object of a process: ``path`` as the linker spells it, ``real`` where it lies, ``by`` how it was found."""
 
     path: str
     real: str
     elf: elf.Elf
     by: str
-    loader: Loaded | None
+    loader: LoadedObject | None
 
 
 @dataclass(slots=True)
@@ -199,7 +199,7 @@ class Linker:
         for directory in self.defaults():
             yield directory, DEFAULT
 
-    def find(self, name: str, asking: Loaded, program: Loaded | None) -> tuple[str, str, str]:
+    def find(self, name: str, asking: LoadedObject, program: LoadedObject | None) -> tuple[str, str, str]:
         """Path, step of the search and error for ``name`` as ``asking`` asks for it; one of path and error is empty.
 
         An error with the step "" is plain absence.
@@ -212,12 +212,12 @@ class Linker:
             return "", DRIVER, ""
         return "", "", "not found"
 
-    def _places(self, name: str, asking: Loaded, program: Loaded | None) -> Iterator[tuple[str, str]]:
+    def _places(self, name: str, asking: LoadedObject, program: LoadedObject | None) -> Iterator[tuple[str, str]]:
         if "/" in name:
             yield name, "its own path"
             return
         if not asking.elf.runpath:
-            one: Loaded | None = asking
+            one: LoadedObject | None = asking
             while one is not None:
                 if not one.elf.runpath:
                     yield from self._listed(name, one, one.elf.rpath, "RPATH")
@@ -234,7 +234,7 @@ class Linker:
         for directory in self.defaults():
             yield f"{directory}/{name}", DEFAULT
 
-    def _listed(self, name: str, one: Loaded, entries: tuple[str, ...], what: str) -> Iterator[tuple[str, str]]:
+    def _listed(self, name: str, one: LoadedObject, entries: tuple[str, ...], what: str) -> Iterator[tuple[str, str]]:
         for directory in elf.expand(entries, one.path):
             yield posixpath.normpath(f"{directory}/{name}"), f"{what} of {posixpath.basename(one.path)}"
 
@@ -260,9 +260,9 @@ class Process:
     """The objects that one process has loaded, by the names they are known by; ``edges`` is what each asked for."""
 
     linker: Linker
-    program: Loaded | None = None
-    names: dict[str, Loaded] = field(default_factory=dict)
-    reals: dict[str, Loaded] = field(default_factory=dict)
+    program: LoadedObject | None = None
+    names: dict[str, LoadedObject] = field(default_factory=dict)
+    reals: dict[str, LoadedObject] = field(default_factory=dict)
     edges: dict[str, tuple[Edge, ...]] = field(default_factory=dict)
 
     def fork(self) -> Process:
@@ -275,7 +275,7 @@ class Process:
         if first is None:
             return
         needed = deque([first])
-        opening: deque[Loaded] = deque()
+        opening: deque[LoadedObject] = deque()
         while needed or opening:
             kind: EdgeKind = "needed" if needed else "dlopen"
             one = needed.popleft() if needed else opening.popleft()
@@ -292,7 +292,7 @@ class Process:
             if kind == "needed":
                 opening.append(one)
 
-    def _ask(self, name: str, one: Loaded, kind: EdgeKind) -> tuple[Edge, Loaded | None]:
+    def _ask(self, name: str, one: LoadedObject, kind: EdgeKind) -> tuple[Edge, LoadedObject | None]:
         known = self.names.get(name)
         if known is not None:
             return Edge(name, known.real, known.by, kind, "", family(name)), None
@@ -308,14 +308,14 @@ class Process:
         self.names[name] = loaded
         return Edge(name, loaded.real, loaded.by, kind, "", family(name)), loaded if len(self.reals) > before else None
 
-    def _open(self, path: str, by: str, loader: Loaded | None) -> Loaded | None:
+    def _open(self, path: str, by: str, loader: LoadedObject | None) -> LoadedObject | None:
         real = self.linker.tree.real(path)
         if real in self.reals:
             return self.reals[real]
         header = self.linker.header(real) if real else None
         if header is None:
             return None
-        loaded = Loaded(path, real, header, by, loader)
+        loaded = LoadedObject(path, real, header, by, loader)
         self.reals[real] = loaded
         if header.soname:
             self.names.setdefault(header.soname, loaded)

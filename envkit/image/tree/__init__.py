@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from envkit.engine import Engine, Say, Stored
+from envkit.engine import Engine, Say, StoredImage
 from envkit.errors import Undecided, UsageError
 from envkit.image.tar import Broken, Documents, shown
 from envkit.image.tree import folder, saved
@@ -205,7 +205,7 @@ def _directory(name: str, digest: str, path: Path) -> Tree:
     )  # fmt: skip
 
 
-def _layered(name: str, stored: Stored) -> Tree:
+def _layered(name: str, stored: StoredImage) -> Tree:
     """An image in the engine's own store, a folder a layer."""
     roots = [os.path.realpath(path) for path in stored.roots]
     unread: dict[str, str] = {}
@@ -223,7 +223,7 @@ def _layered(name: str, stored: Stored) -> Tree:
         layers = tuple(map(LayerInfo, diff_ids, merged.sizes, saved.commands_of(config, len(roots))))
         settings = saved.settings_of(config)
     except Broken as broken:
-        raise UsageError(f"the image {shown(name)} cannot be read: {broken}", "build or pull it anew") from broken
+        raise UsageError(f"the image {shown(name)} cannot be read: {broken}", "build or pull it again") from broken
     return _Tree(
         name, stored.id, settings, layers, merged.hidden, merged.removed, merged.entries, unread,
         lambda path, entry: folder.content(roots[entry.layer], path),
@@ -232,7 +232,7 @@ def _layered(name: str, stored: Stored) -> Tree:
 
 
 @contextmanager
-def _copy(name: str, engine: Engine, stored: Stored, say: Say) -> Iterator[Tree]:
+def _copy(name: str, engine: Engine, stored: StoredImage, say: Say) -> Iterator[Tree]:
     """An image as the engine saves it, into a file without a name: nothing of it is left, whatever ends envkit."""
     where = saved.scratch()
     room = saved.room(where)

@@ -185,7 +185,7 @@ def image_in(file: BinaryIO, name: str, say: Say) -> Iterator[Image]:
             image = _image(file, Spill(spilled, where), say)
         except Broken as broken:
             raise UsageError(
-                f"{name} is no saved image that can be read: {broken}", "save one image anew with `docker save`"
+                f"{name} is no saved image that can be read: {broken}", "save one image again with `docker save`"
             ) from broken
         yield image
 

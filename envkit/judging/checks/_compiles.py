@@ -21,7 +21,7 @@ from envkit.subjects.dockerfile import Command, Dockerfile, Install, Removal, St
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class CudaBuildStep:
     """One place of a Dockerfile that compiles CUDA code while the image is built.
 
     ``what`` names it for a person ("flash-attn", "nvcc").  ``sure`` is False where it may find something ready-made, or
@@ -65,12 +65,12 @@ _LOCAL = re.compile(r"(?:git\+|https?://|file:|\.{0,2}/|\.$)")
 _ARCHIVE = re.compile(r"\.(?:tar\.\w+|tgz|zip)(?:$|[#?])")
 
 
-def compiles(dockerfile: Dockerfile, facts: Facts) -> tuple[Compiled, ...]:
+def compiles(dockerfile: Dockerfile, facts: Facts) -> tuple[CudaBuildStep, ...]:
     """Every place in the stages that the default build makes which compiles CUDA code, in order.
 
     Not in it is what compiles when the image runs.  A command that only may run (``Command.sure``) is not sure here.
     """
-    found: list[Compiled] = []
+    found: list[CudaBuildStep] = []
     clones: dict[int, Mapping[str, str]] = {}
     for index in dockerfile.reachable:
         stage = dockerfile.stages[index]
@@ -107,7 +107,7 @@ def _package_in(folder: str, clones: Mapping[str, str], facts: Facts) -> Package
     return None
 
 
-def _step(step: Step, stage: int, facts: Facts, clones: Mapping[str, str]) -> Iterator[Compiled]:
+def _step(step: Step, stage: int, facts: Facts, clones: Mapping[str, str]) -> Iterator[CudaBuildStep]:
     commands = step.commands
     seen: set[Span] = set()
     switched = False
@@ -167,12 +167,12 @@ def _switches_a_makefile(command: Command) -> bool:
 
 def _command(
     command: Command, switched: bool, stage: int, facts: Facts, clones: Mapping[str, str]
-) -> Iterator[Compiled]:
+) -> Iterator[CudaBuildStep]:
     program, args = command.program, command.args
     first = command.words[0].span
     if program == "nvcc":
         asks = bool(args) and set(args) <= _ASKING
-        yield Compiled(first, "nvcc", stage, command.sure, True, False, asks)
+        yield CudaBuildStep(first, "nvcc", stage, command.sure, True, False, asks)
     elif program == "cmake":
         yield from _cmake(command, stage)
     elif program in ("make", "gmake", "ninja"):
@@ -181,7 +181,7 @@ def _command(
         wanted = " ".join(args[at + 1] for at, word in enumerate(args[:-1]) if word in ("--features", "-F"))
         wanted += " ".join(word.partition("=")[2] for word in args if word.startswith("--features="))
         if _CARGO_FEATURE.search(wanted):
-            yield Compiled(first, "cargo with a feature for CUDA", stage, False, True, False)
+            yield CudaBuildStep(first, "cargo with a feature for CUDA", stage, False, True, False)
     elif re.match(r"python[\d.]*$", program) and args and posixpath.basename(args[0]) == "setup.py":
         yield from _setup(command, stage, facts, clones)
 
@@ -198,7 +198,7 @@ def switched_on(text: str) -> str:
     return ""
 
 
-def _cmake(command: Command, stage: int) -> Iterator[Compiled]:
+def _cmake(command: Command, stage: int) -> Iterator[CudaBuildStep]:
     words = command.words
     if any(word.text in ("--build", "--install", "--version", "-P", "-E") for word in words[1:2]):
         return
@@ -210,7 +210,7 @@ def _cmake(command: Command, stage: int) -> Iterator[Compiled]:
         name = switched_on(text)
         if name:
             # OpenCV goes on without CUDA where it finds none, others stop.
-            yield Compiled(word.span, f"cmake with {name}", stage, command.sure and not opencv, True, False)
+            yield CudaBuildStep(word.span, f"cmake with {name}", stage, command.sure and not opencv, True, False)
             return
     for word in words[1:]:
         found = _CMAKE_CUDA.match(word.text)
@@ -222,33 +222,33 @@ def _cmake(command: Command, stage: int) -> Iterator[Compiled]:
                 for other in words
             )
         ):
-            yield Compiled(word.span, f"cmake with {word.text[2:].partition('=')[0]}", stage, False, True, False)
+            yield CudaBuildStep(word.span, f"cmake with {word.text[2:].partition('=')[0]}", stage, False, True, False)
             return
 
 
-def _make(command: Command, switched: bool, stage: int) -> Iterator[Compiled]:
+def _make(command: Command, switched: bool, stage: int) -> Iterator[CudaBuildStep]:
     span = command.words[0].span
     for word in command.words[1:]:
         switch = _MAKE_SWITCH.match(word.text)
         if switch and _on(switch[1]):
-            yield Compiled(word.span, f"make with {word.text}", stage, command.sure and word.sure, True, False)
+            yield CudaBuildStep(word.span, f"make with {word.text}", stage, command.sure and word.sure, True, False)
             return
         if switched_on(word.text):
-            yield Compiled(word.span, f"make with {switched_on(word.text)}", stage, command.sure, True, False)
+            yield CudaBuildStep(word.span, f"make with {switched_on(word.text)}", stage, command.sure, True, False)
             return
     for name, word in command.assigns.items():
         if _MAKE_SWITCH.match(f"{name}={word.text}") and _on(word.text):
-            yield Compiled(word.span, f"make with {name}={word.text}", stage, command.sure, True, False)
+            yield CudaBuildStep(word.span, f"make with {name}={word.text}", stage, command.sure, True, False)
             return
     if command.program == "make" and (name := next((n for n in _ENV_SWITCH if _on(command.env.get(n, ""))), "")):
-        yield Compiled(span, f"make with {name} set", stage, command.sure, True, False)
+        yield CudaBuildStep(span, f"make with {name} set", stage, command.sure, True, False)
         return
     if switched:
-        yield Compiled(span, "make with GPU=1 in its Makefile", stage, command.sure, True, False)
+        yield CudaBuildStep(span, "make with GPU=1 in its Makefile", stage, command.sure, True, False)
         return
     for word in command.words[1:]:
         if _MAKE_TOOLKIT.match(word.text):
-            yield Compiled(word.span, f"make with {word.text}", stage, False, True, False)
+            yield CudaBuildStep(word.span, f"make with {word.text}", stage, False, True, False)
             return
 
 
@@ -260,7 +260,7 @@ def _package_of(folder: str, facts: Facts) -> str:
     return re.sub(r"[-_.]+", "-", name)
 
 
-def _setup(command: Command, stage: int, facts: Facts, clones: Mapping[str, str]) -> Iterator[Compiled]:
+def _setup(command: Command, stage: int, facts: Facts, clones: Mapping[str, str]) -> Iterator[CudaBuildStep]:
     """``python setup.py install`` and its like, of a repository that is known, or where CUDA is asked for."""
     verbs = set(command.args[1:])
     if not verbs & {"install", "develop", "build", "build_ext", "bdist_wheel", "bdist_egg"}:
@@ -275,9 +275,9 @@ def _setup(command: Command, stage: int, facts: Facts, clones: Mapping[str, str]
         return
     if asked or (build is not None and not build.needs_gpu):
         what = build.name if build is not None else f"setup.py with {asked}"
-        yield Compiled(span, what, stage, command.sure, True, True)
+        yield CudaBuildStep(span, what, stage, command.sure, True, True)
     elif command.env.get("TORCH_CUDA_ARCH_LIST") or "build_ext" in verbs:
-        yield Compiled(span, "setup.py of an extension", stage, False, False, True)
+        yield CudaBuildStep(span, "setup.py of an extension", stage, False, False, True)
 
 
 def _turned_off(build: PackageBuildRow, env: Mapping[str, str], said: str) -> bool:
@@ -303,7 +303,7 @@ def _asked(build: PackageBuildRow, env: Mapping[str, str], said: str) -> str:
 
 def _install(
     install: Install, command: Command | None, said: str, stage: int, facts: Facts, clones: Mapping[str, str]
-) -> Compiled | None:
+) -> CudaBuildStep | None:
     """What installing a Python package compiles for CUDA, None for nothing; ``said`` are the words of ``command``."""
     if not _may_compile(install):
         return None
@@ -311,7 +311,7 @@ def _install(
     local = bool(_LOCAL.match(install.url))
     name = _name(install, facts, clones) if local else install.name
     build = facts.package_builds.get(name)
-    whole = Compiled(install.span, name, stage, install.sure, True, build is None or build.torch, env=env)
+    whole = CudaBuildStep(install.span, name, stage, install.sure, True, build is None or build.torch, env=env)
     if build is not None and (_turned_off(build, env, said) or (build.repository_only and not local)):
         return None
     if build is not None and build.asked_by:
@@ -327,8 +327,8 @@ def _may_compile(install: Install) -> bool:
 
 
 def _unasked(
-    whole: Compiled, install: Install, build: PackageBuildRow | None, said: str, local: bool, facts: Facts
-) -> Compiled | None:
+    whole: CudaBuildStep, install: Install, build: PackageBuildRow | None, said: str, local: bool, facts: Facts
+) -> CudaBuildStep | None:
     """What a package compiles that has no switch of its own for CUDA."""
     env = whole.env or {}
     if local and (switch := switched_on(env.get("CMAKE_ARGS", ""))):
@@ -353,7 +353,7 @@ def _name(install: Install, facts: Facts, clones: Mapping[str, str]) -> str:
     return held.name if held is not None else _package_of(url, facts) or name
 
 
-def _where_asked(whole: Compiled, install: Install, build: PackageBuildRow, asked: str) -> Compiled | None:
+def _where_asked(whole: CudaBuildStep, install: Install, build: PackageBuildRow, asked: str) -> CudaBuildStep | None:
     """What a package compiles that ``asked`` turned CUDA on for: nothing where an index has it ready-made."""
     indexes = (install.index, *install.extra_indexes, *install.find_links) if build.ready_made == "index" else ()
     if any(variant_of(index) for index in indexes) and "--no-binary" not in install.options:
@@ -362,7 +362,9 @@ def _where_asked(whole: Compiled, install: Install, build: PackageBuildRow, aske
     return whole if asked.startswith("--") else replace(whole, what=f"{whole.what} with {asked}")
 
 
-def _from_source(whole: Compiled, install: Install, build: PackageBuildRow | None, local: bool) -> Compiled | None:
+def _from_source(
+    whole: CudaBuildStep, install: Install, build: PackageBuildRow | None, local: bool
+) -> CudaBuildStep | None:
     """What a package compiles that is served as source; not sure where compiled files may be found in its stead."""
     if not local and (install.find_links or (install.index and not install.index.rstrip("/").endswith("simple"))):
         return None  # an index of wheels
@@ -375,7 +377,7 @@ def _from_source(whole: Compiled, install: Install, build: PackageBuildRow | Non
     return replace(whole, sure=whole.sure and certain)
 
 
-def _perhaps(whole: Compiled, install: Install, forced: bool) -> Compiled | None:
+def _perhaps(whole: CudaBuildStep, install: Install, forced: bool) -> CudaBuildStep | None:
     """What a repository compiles of which it is not known whether it holds CUDA code; one that does, and finds no nvcc,
     mostly goes on without.
     """

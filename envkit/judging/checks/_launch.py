@@ -27,7 +27,7 @@ MIB, GIB = 1 << 20, 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class ContainerGpus:
     """The GPUs of the machine that the container gets, in the order in which it counts them, and the names of none."""
 
     gpus: tuple[Gpu, ...]
@@ -49,7 +49,7 @@ def wanted(launch: Launch) -> tuple[str, ...]:
     return names
 
 
-def given(launch: Launch) -> Given:
+def given(launch: Launch) -> ContainerGpus:
     """The GPUs that the job gets; raises Skip if it wants none, or where there is no GPU or no driver, which
     launch-gpu-missing says; raises Unknown if the machine's are not known.
     """
@@ -57,7 +57,7 @@ def given(launch: Launch) -> Given:
     need_driver(launch.host)
     here = nvml_answers(launch.host).gpus
     if names == ("all",):
-        return Given(here, ())
+        return ContainerGpus(here, ())
     found: list[Gpu] = []
     strange: list[str] = []
     for name in names:
@@ -66,7 +66,7 @@ def given(launch: Launch) -> Given:
             strange.append(name)
         elif gpu not in found:
             found.append(gpu)
-    return Given(tuple(found), tuple(strange))
+    return ContainerGpus(tuple(found), tuple(strange))
 
 
 def _named(name: str, here: tuple[Gpu, ...]) -> Gpu | None:
@@ -214,7 +214,7 @@ def mount_of(launch: Launch, path: str) -> Mount | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Who:
+class JobUser:
     """Whom the job runs as; ``account`` is None for a number that the image's /etc/passwd does not have."""
 
     uid: int
@@ -222,22 +222,22 @@ class Who:
     account: Account | None
 
 
-def who(launch: Launch) -> Who:
+def who(launch: Launch) -> JobUser:
     """Whom the job runs as; raises Skip where nobody said, Unknown for a name that the image does not tell."""
     text = declared(launch.job.user, "whom the job runs as")
     name, _, group = text.partition(":")
     if name in ("root", "0"):
-        return Who(0, int(group) if group.isdecimal() else 0, Account("root", 0, 0, "/root"))
+        return JobUser(0, int(group) if group.isdecimal() else 0, Account("root", 0, 0, "/root"))
     accounts = launch.accounts.need("the users of the image")
     account = next((one for one in accounts if name in (one.name, str(one.uid))), None)
     if account is None and not name.isdecimal():
         raise Unknown(f"the image has no user `{name}`, and so its number is open")
     uid = account.uid if account else int(name)
     own = account.gid if account else 0  # what runc takes for a number without an account
-    return Who(uid, int(group) if group.isdecimal() else own, account)
+    return JobUser(uid, int(group) if group.isdecimal() else own, account)
 
 
-def may_write(one: Who, uid: int, gid: int, mode: int) -> bool:
+def may_write(one: JobUser, uid: int, gid: int, mode: int) -> bool:
     """Whether a process of ``one`` may write a file of this owner and mode; groups beside its own are not known."""
     if one.uid == 0:
         return True

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from envkit.dockerfile.torches import nightly
-from envkit.judging.checks._torch_fit import Misfit
+from envkit.judging.checks._torch_fit import Incompatibility
 from envkit.model import Finding, Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Install, Torch
 from envkit.subjects.packages import Packages
 
 
-def said(misfit: Misfit, span: Span, severity: Severity) -> Finding:
+def said(misfit: Incompatibility, span: Span, severity: Severity) -> Finding:
     """The finding that a misfit makes at a place of a file."""
     return Finding(misfit.message, severity, span.place, dict(misfit.facts), misfit.fix, span)
 

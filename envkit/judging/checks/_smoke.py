@@ -117,7 +117,7 @@ def death(test: SmokeTest) -> Finding:
 
 def of_one(test: SmokeTest) -> Iterator[Finding]:
     """What is wrong with one end of one test."""
-    if test.ended == "unfit":
+    if test.ended == "not-applicable":
         return
     if test.ended != "ran":
         yield death(test)
@@ -145,7 +145,7 @@ def _not_reached(case: Case, run: SmokeRun, ended: set[str]) -> str:
 
 def _explained(finding: Finding, case: Case, run: SmokeRun) -> Finding:
     """The finding, with the earlier fault on the same device that explains it if there is one."""
-    known = {(test.name, test.device): test for test in run.tests.value or () if test.sabotage == ""}
+    known = {(test.name, test.device): test for test in run.tests.value or () if test.injected_fault == ""}
     waiting, met = list(case.needs), {case.name}
     while waiting:
         name = waiting.pop(0)
@@ -165,10 +165,10 @@ def _explained(finding: Finding, case: Case, run: SmokeRun) -> Finding:
 
 
 def judged(name: str, run: SmokeRun) -> Iterator[Finding]:
-    """What is wrong with the test ``name``; under sabotage what each saboteur was seen by.
+    """What is wrong with the test ``name``; under an injected fault what each injected fault was seen by.
 
     Raises Skip where the test was not asked for or does not apply, Unknown where it has no end somewhere, or where a
-    saboteur changed nothing.
+    injected fault changed nothing.
     """
     case = cases()[name]
     mine = [test for test in run.tests.value or () if test.name == name]
@@ -180,21 +180,21 @@ def judged(name: str, run: SmokeRun) -> Iterator[Finding]:
     for test in mine:
         found = list(of_one(test))
         red = any(one.severity is Severity.ERROR for one in found)
-        if run.sabotage and test.ended != "unfit" and not red:
-            blind.append(f"{test.sabotage} on {test.device}")
-        findings += found if run.sabotage else [_explained(one, case, run) for one in found]
-    if run.sabotage and not mine:
-        raise Skip(f"the saboteur {run.sabotage!r} is none of this test's")
-    kinds = case.saboteurs if run.sabotage == "all" else (run.sabotage,)
-    done = {(test.device, test.sabotage) for test in mine}
+        if run.injected_fault and test.ended != "not-applicable" and not red:
+            blind.append(f"{test.injected_fault} on {test.device}")
+        findings += found if run.injected_fault else [_explained(one, case, run) for one in found]
+    if run.injected_fault and not mine:
+        raise Skip(f"the injected fault {run.injected_fault!r} is none of this test's")
+    kinds = case.faults if run.injected_fault == "all" else (run.injected_fault,)
+    done = {(test.device, test.injected_fault) for test in mine}
     lost = sorted((device, kind) for device, _ in done for kind in kinds if (device, kind) not in done)
     blind += [f"{kind} on {device}, which did not run" for device, kind in lost]
     if blind:
-        raise Unknown(f"{name} does not see the saboteur {', '.join(blind)}")
+        raise Unknown(f"{name} does not see the injected fault {', '.join(blind)}")
     if not any(finding.severity is Severity.ERROR for finding in findings):  # a fault is certain, whatever is open
         where = _not_reached(case, run, {test.device for test in mine})
         if where:
             raise Unknown(f"{name} has no end on {where}")
-        if all(test.ended == "unfit" for test in mine):
+        if all(test.ended == "not-applicable" for test in mine):
             raise Skip("; ".join(dict.fromkeys(test.detail for test in mine)))
     yield from findings

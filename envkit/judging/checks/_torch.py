@@ -9,7 +9,16 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from envkit.model import Reason, Skip, Unknown
 from envkit.subjects import Audit, Image
-from envkit.subjects.image import NO_PROMISE, Binding, ImportEnd, ImportState, Library, Promise, TorchBuild, Wheel
+from envkit.subjects.image import (
+    NO_PROMISE,
+    Binding,
+    ExpectedContents,
+    ImportEnd,
+    ImportState,
+    Library,
+    TorchBuild,
+    Wheel,
+)
 
 OWN_WHEEL = "take the other copy out of LD_LIBRARY_PATH, LD_PRELOAD and sys.path, so that torch finds its own"
 REINSTALL = "install what the lock names into a fresh environment: `envkit build`"
@@ -37,7 +46,7 @@ def cuda_build(image: Image) -> TorchBuild:
     return build
 
 
-def promise_of(image: Image | Audit) -> Promise:
+def promise_of(image: Image | Audit) -> ExpectedContents:
     """The promise; raises Skip where the image makes none and Unknown where it could not be read."""
     if image.promise.reason is Reason.NO_PROMISE:
         raise Skip(NO_PROMISE)

@@ -24,7 +24,7 @@ _ASKS_NONE = re.compile(r"(torchvision|torchaudio) pairs by upload day, its whee
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class Incompatibility:
     """Why two things do not go together: ``message`` and ``fix`` as in Finding, ``facts`` the rows that say so."""
 
     message: str
@@ -52,7 +52,7 @@ def settled(install: Install) -> bool:
     return bool(install.version or install.url or install.locked or _SERIES.match(install.specifier))
 
 
-def other_cuda(mate: Install, torch: Installed) -> Misfit | None:
+def other_cuda(mate: Install, torch: Installed) -> Incompatibility | None:
     """Whether torchvision or torchaudio names in its local version another CUDA than its torch has.
 
     Source: torchvision's own check of the CUDA major at import.
@@ -61,14 +61,14 @@ def other_cuda(mate: Install, torch: Installed) -> Misfit | None:
     if not mine or not theirs or mine.split(".")[0] == theirs.split(".")[0]:
         return None
     names = ["the CPU" if cuda == "cpu" else f"CUDA {cuda}" for cuda in (mine, theirs)]
-    return Misfit(
+    return Incompatibility(
         f"{mate.name} {mate.version} is built for {names[0]} and torch {torch.version.value} for {names[1]}",
         "take both from one index",
         {names[0]: mate.span.place, names[1]: torch.cuda.via},
     )
 
 
-def python_misfit(version: str, pythons: Sequence[str], facts: Facts) -> Misfit | None:
+def python_misfit(version: str, pythons: Sequence[str], facts: Facts) -> Incompatibility | None:
     """Whether torch ``version`` has a wheel for one of ``pythons`` ("A.B"), any of which may be used.
 
     Source: the tags of the release's wheels on the default index; all its builds are made for the same Pythons.
@@ -82,7 +82,7 @@ def python_misfit(version: str, pythons: Sequence[str], facts: Facts) -> Misfit 
     first, last = _dotted(tags[0]), _dotted(tags[-1])
     shown = f"Python {pythons[0]}" if len(pythons) == 1 else f"any Python from {pythons[0]} to {pythons[-1]}"
     newer = _newest_for(pythons, facts)
-    return Misfit(
+    return Incompatibility(
         f"torch {version} has no wheel for {shown}, only for {first} to {last}",
         f"take a Python from {first} to {last}" + (f", or torch {newer}, which has one" if newer else ""),
         {f"wheels of torch {version} are for Python {first} to {last}": cited(row)},
@@ -109,7 +109,7 @@ def _newest_for(pythons: Sequence[str], facts: Facts) -> str:
     return str(max(fitting)) if fitting else ""
 
 
-def pair_misfit(package: str, version: str, torch: str, facts: Facts) -> Misfit | None:
+def pair_misfit(package: str, version: str, torch: str, facts: Facts) -> Incompatibility | None:
     """Whether ``version`` of "torchvision" or "torchaudio" was made for torch ``torch``.
 
     Source: Requires-Dist of their wheels, which name one torch exactly; of releases that ask for a range the rows'
@@ -127,7 +127,7 @@ def pair_misfit(package: str, version: str, torch: str, facts: Facts) -> Misfit 
     listed = () if mates is None else (mates.torchvision if package == "torchvision" else mates.torchaudio) or ()
     made = " or ".join(releases)
     row = default_build(releases[0], facts)
-    return Misfit(
+    return Incompatibility(
         f"{package} {version} was made for torch {made}, not for {wanted}",
         (f"take {package}=={listed[-1]}, or torch=={releases[-1]}" if listed else f"take torch=={releases[-1]}"),
         {f"{package} {version} requires torch {made}": cited(row)} if row else {},
@@ -146,7 +146,7 @@ def _in_range(package: str, releases: Sequence[str], torch: Torch, facts: Facts)
     return False
 
 
-def gpu_misfit(version: str, cuda: str, gpu: str, facts: Facts) -> Misfit | None:
+def gpu_misfit(version: str, cuda: str, gpu: str, facts: Facts) -> Incompatibility | None:
     """Whether the build of torch ``version`` for ``cuda`` has code for the GPU that a person calls ``gpu``.
 
     Source: the architectures read in the wheels (facts.coverage).
@@ -156,7 +156,7 @@ def gpu_misfit(version: str, cuda: str, gpu: str, facts: Facts) -> Misfit | None
     except UsageError as error:
         raise Unknown(error.message) from error
     if cuda == "cpu":
-        return Misfit(
+        return Incompatibility(
             f"torch {version} is a build for the CPU and has no code for {wanted.name}", "take a build for CUDA"
         )
     row = build_of(version, cuda, facts)
@@ -172,14 +172,14 @@ def gpu_misfit(version: str, cuda: str, gpu: str, facts: Facts) -> Misfit | None
         one for one in facts.torches if one.published and facts.coverage(one, wanted.sm, wanted.tegra).state == "sass"
     ]
     near = next((one for one in better if one.torch == row.torch), better[-1] if better else None)
-    return Misfit(
+    return Incompatibility(
         f"torch {version} for CUDA {cuda} has no code for {wanted.name} ({wanted.sm}), only for {has}",
         f"take torch=={near.name} from {near.index}" if near else "no published build of torch has code for it",
         {f"architectures of torch {row.name}: {has}": cited(row), f"{wanted.name} is {wanted.sm}": wanted.source},
     )
 
 
-def driver_misfit(cuda: str, driver: str, what: str, facts: Facts) -> Misfit | None:
+def driver_misfit(cuda: str, driver: str, what: str, facts: Facts) -> Incompatibility | None:
     """Whether a program built for ``cuda`` runs on ``driver`` (a release or a bare branch); ``what`` names the program.
 
     From the floor of minor-version compatibility on it does.  Source: NVIDIA, CUDA compatibility and release notes.
@@ -194,7 +194,7 @@ def driver_misfit(cuda: str, driver: str, what: str, facts: Facts) -> Misfit | N
     branch = len(wanted.parts) == 1
     if (wanted.major >= floor.compat.major) if branch else (wanted >= floor.compat):
         return None
-    return Misfit(
+    return Incompatibility(
         f"{what} is for CUDA {cuda}, which needs driver {floor.compat} or newer, not {driver}",
         f"update the driver, or take a build for a CUDA that driver {driver} runs"
         + (f" ({native})" if (native := facts.native_cuda(wanted)) else ""),
@@ -211,7 +211,7 @@ def compat_serves(cuda: str, driver: str, facts: Facts) -> bool:
     return row is not None and Driver(driver).major in (row.compat or ())
 
 
-def index_lacks(version: str, variant: str, facts: Facts) -> Misfit | None:
+def index_lacks(version: str, variant: str, facts: Facts) -> Incompatibility | None:
     """Whether torch ``version`` was never made as ``variant`` ("cuXYZ"); "cpu" always is.
 
     Source: the list of builds of a release; a build that was only planned counts as one that may be there.
@@ -225,7 +225,7 @@ def index_lacks(version: str, variant: str, facts: Facts) -> Misfit | None:
     if any(row.variant == variant for row in named):
         return None
     builds = ", ".join(row.variant for row in named if row.published is not False)
-    return Misfit(
+    return Incompatibility(
         f"torch {version} has no build {variant}, only {builds}",
         f"take one of its builds, or a torch that was built as {variant}"
         + (f" (the newest is {newest})" if (newest := facts.newest_torch(variant)) else ""),

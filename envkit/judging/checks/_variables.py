@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 
-class Left(NamedTuple):
+class DebugVariable(NamedTuple):
     """A variable that helps to find a fault and costs a job something; ``on`` says for which values."""
 
     on: Callable[[str], bool]
@@ -19,29 +19,35 @@ def _set(value: str) -> bool:
 
 # Sources: CUDA C++ Programming Guide, environment variables; NCCL, environment variables; PyTorch, CUDA environment
 # variables and torch.distributed; Triton, README; each as its own documentation words the effect.
-LEFT_ON: dict[str, Left] = {
-    "CUDA_LAUNCH_BLOCKING": Left(_set, "every kernel launch waits for its end, so that host and GPU no longer overlap"),
-    "CUDA_MODULE_LOADING": Left(
+LEFT_ON: dict[str, DebugVariable] = {
+    "CUDA_LAUNCH_BLOCKING": DebugVariable(
+        _set, "every kernel launch waits for its end, so that host and GPU no longer overlap"
+    ),
+    "CUDA_MODULE_LOADING": DebugVariable(
         lambda value: value.strip().upper() == "EAGER",
         "every kernel is loaded at the start, which costs time and memory",
     ),
-    "CUDA_FORCE_PTX_JIT": Left(_set, "all machine code is ignored and PTX compiled at every start"),
-    "CUDA_DISABLE_PTX_JIT": Left(_set, "nothing that has only PTX for this GPU runs"),
-    "CUDA_CACHE_DISABLE": Left(_set, "what the driver compiled from PTX is compiled again at every start"),
-    "NCCL_DEBUG": Left(
+    "CUDA_FORCE_PTX_JIT": DebugVariable(_set, "all machine code is ignored and PTX compiled at every start"),
+    "CUDA_DISABLE_PTX_JIT": DebugVariable(_set, "nothing that has only PTX for this GPU runs"),
+    "CUDA_CACHE_DISABLE": DebugVariable(_set, "what the driver compiled from PTX is compiled again at every start"),
+    "NCCL_DEBUG": DebugVariable(
         lambda value: value.strip().upper() == "TRACE", "NCCL writes a line for nearly every call of every rank"
     ),
-    "NCCL_P2P_DISABLE": Left(_set, "GPUs no longer reach one another by NVLink or PCI and copy through the host"),
-    "NCCL_SHM_DISABLE": Left(_set, "processes of one machine talk through the network"),
-    "NCCL_IB_DISABLE": Left(_set, "NCCL leaves InfiniBand and RoCE and talks TCP"),
-    "PYTORCH_NO_CUDA_MEMORY_CACHING": Left(_set, "every tensor costs a cudaMalloc and a cudaFree, which synchronise"),
-    "TORCH_DISTRIBUTED_DEBUG": Left(
+    "NCCL_P2P_DISABLE": DebugVariable(
+        _set, "GPUs no longer reach one another by NVLink or PCI and copy through the host"
+    ),
+    "NCCL_SHM_DISABLE": DebugVariable(_set, "processes of one machine talk through the network"),
+    "NCCL_IB_DISABLE": DebugVariable(_set, "NCCL leaves InfiniBand and RoCE and talks TCP"),
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": DebugVariable(
+        _set, "every tensor costs a cudaMalloc and a cudaFree, which synchronise"
+    ),
+    "TORCH_DISTRIBUTED_DEBUG": DebugVariable(
         lambda value: value.strip().upper() == "DETAIL", "every collective is checked across all ranks before it runs"
     ),
-    "TORCH_SHOW_DISPATCH_TRACE": Left(_set, "every operator writes a line"),
-    "TORCHDYNAMO_DISABLE": Left(_set, "torch.compile does nothing"),
-    "TRITON_DEBUG": Left(_set, "kernels are compiled with their asserts"),
-    "TRITON_INTERPRET": Left(_set, "Triton kernels run in Python on the CPU"),
-    "TRITON_ALWAYS_COMPILE": Left(_set, "Triton's cache is not used"),
-    "DISABLE_PTXAS_OPT": Left(_set, "Triton's kernels are assembled without optimisation"),
+    "TORCH_SHOW_DISPATCH_TRACE": DebugVariable(_set, "every operator writes a line"),
+    "TORCHDYNAMO_DISABLE": DebugVariable(_set, "torch.compile does nothing"),
+    "TRITON_DEBUG": DebugVariable(_set, "kernels are compiled with their asserts"),
+    "TRITON_INTERPRET": DebugVariable(_set, "Triton kernels run in Python on the CPU"),
+    "TRITON_ALWAYS_COMPILE": DebugVariable(_set, "Triton's cache is not used"),
+    "DISABLE_PTXAS_OPT": DebugVariable(_set, "Triton's kernels are assembled without optimisation"),
 }

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from envkit.model import Skip, Span
 from envkit.subjects.dockerfile import Dockerfile
-from envkit.subjects.workload import Container, GpuRequest, Said, Workload
+from envkit.subjects.workload import Container, FileValue, GpuRequest, Workload
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
@@ -82,7 +82,7 @@ def visible(container: Container) -> str:
     return visible_in(container.built) if container.built is not None else ""
 
 
-def number(said: Said | None) -> int | None:
+def number(said: FileValue | None) -> int | None:
     """A whole number as written, None for anything else."""
     if said is None or not said.sure or not re.fullmatch(r"-?[0-9]{1,9}", said.value.strip()):
         return None
@@ -111,7 +111,7 @@ def gpu_count(container: Container) -> int | None:
     return total
 
 
-def size(said: Said) -> int | None:
+def size(said: FileValue) -> int | None:
     """Bytes of a size as Docker or Kubernetes writes it ("2gb", "8Gi", "512M"), None for anything else.
 
     Docker's units are all powers of 1024; Kubernetes' without an "i" are powers of 1000, which differs by too little to
@@ -128,16 +128,16 @@ def amount(bytes_: int) -> str:
     return f"{bytes_ / GIB:.1f} GiB" if bytes_ >= GIB else f"{bytes_ // MIB} MiB"
 
 
-def words(container: Container) -> tuple[Said, ...]:
+def words(container: Container) -> tuple[FileValue, ...]:
     """The words of the command, those of a script handed to a shell one by one."""
     return tuple(
-        Said(part, said.span, said.sure)
+        FileValue(part, said.span, said.sure)
         for said in container.command
         for part in (said.value.split() if any(blank in said.value for blank in " \n") else (said.value,))
     )
 
 
-def option(container: Container, *names: str) -> Said | None:
+def option(container: Container, *names: str) -> FileValue | None:
     """The value of an option of the command, whether joined by "=" or the next word; None where it is not given."""
     listed = words(container)
     for at, word in enumerate(listed):
@@ -145,7 +145,7 @@ def option(container: Container, *names: str) -> Said | None:
         if name not in names:
             continue
         if equals:
-            return Said(value, word.span, word.sure)
+            return FileValue(value, word.span, word.sure)
         if at + 1 < len(listed):
             return listed[at + 1]
     return None

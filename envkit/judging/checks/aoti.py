@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from envkit.model import Finding, Severity, Skip, Unknown
-from envkit.subjects.aoti import AotiRun, Compiler, InputSpec, Mapped, ModelLibrary, Package, Run, Tensor
+from envkit.subjects.aoti import AotiRun, Compiler, InputSpec, MappedLibrary, ModelLibrary, Package, Run, Tensor
 from envkit.versions import Sm
 
-_REBUILD = "compile the package anew on a machine like the one that runs it"
+_REBUILD = "compile the package again on a machine like the one that runs it"
 _MADE = "the package's own description"
 _GUARD = re.compile(r"input_handles\[(\d+)\]: ((?:unmatched|dim value is too)[^\n]*)")
 # What inductor's names of instruction sets stand for among the kernel's flags of a processor: the compiler options
@@ -137,12 +137,12 @@ def _absent_device(run: AotiRun, package: Package) -> Iterator[Finding]:
     if not wanted and package.capability:
         wanted = {_sm(package.capability)}
     for sm in sorted(Sm.parse(arch) for arch in wanted):
-        unfit = sorted({str(gpu) for gpu in gpus if not gpu.runs(sm)})
-        if unfit:
+        cannot_run = sorted({str(gpu) for gpu in gpus if not gpu.runs(sm)})
+        if cannot_run:
             # The package runs on one device: that another one beside it cannot run it is worth a word only.
-            some = len(unfit) < len(set(gpus))
+            some = len(cannot_run) < len(set(gpus))
             yield Finding(
-                f"the package holds machine code for {sm}, which a GPU of {' or '.join(unfit)} cannot run",
+                f"the package holds machine code for {sm}, which a GPU of {' or '.join(cannot_run)} cannot run",
                 Severity.WARNING if some else Severity.ERROR,
                 where=package.path,
                 fix="compile it on a GPU of that kind, or with aot_inductor.emit_multi_arch_kernel",
@@ -253,7 +253,7 @@ def _carrying(package: Package) -> ModelLibrary | None:
     return next((library for library in package.libraries if library.carries), None)
 
 
-def _shared_runtime(mapped: tuple[Mapped, ...]) -> str:
+def _shared_runtime(mapped: tuple[MappedLibrary, ...]) -> str:
     """The shared libstdc++ that the process holds, "" if it holds none."""
     return next((one.path for one in mapped if posixpath.basename(one.path).startswith("libstdc++.so")), "")
 
@@ -482,9 +482,9 @@ def _line(text: str) -> str:
     return " ".join(text.split())[:400].rstrip(". ")
 
 
-def _copies(mapped: tuple[Mapped, ...]) -> Iterator[tuple[str, str]]:
+def _copies(mapped: tuple[MappedLibrary, ...]) -> Iterator[tuple[str, str]]:
     """Libraries of which the process holds two copies, and OpenMP runtimes beside one another: name and words."""
-    seen: dict[str, list[Mapped]] = {}
+    seen: dict[str, list[MappedLibrary]] = {}
     for one in mapped:
         match = _ALONE.match(posixpath.basename(one.path))
         if match:
@@ -604,7 +604,7 @@ def aoti_crashed(run: AotiRun) -> Iterator[Finding]:
     """Loading and running the package ends neither by a signal nor at its budget."""
     package = _package(run)
     ended = run.run.need("how the run ended")
-    if ended.ended == "unfit":
+    if ended.ended == "not-applicable":
         raise Skip(ended.detail)
     if ended.ended == "garbled":
         raise Unknown(f"the process that ran the package left no answer: {_line(ended.detail)}")
@@ -629,7 +629,7 @@ def aoti_crashed(run: AotiRun) -> Iterator[Finding]:
         evidence=evidence,
         fix=_relink(run)
         if causes and causes[0] == _own_runtime(run, package)
-        else f"mend what the cause names; if the package came from elsewhere, {_REBUILD} and with the same torch",
+        else f"fix what the cause names; if the package came from elsewhere, {_REBUILD} and with the same torch",
     )
 
 
@@ -644,7 +644,7 @@ def aoti_raised(run: AotiRun) -> Iterator[Finding]:
     """Loading and running the package raises nothing."""
     package = _package(run)
     ended = run.run.need("how the run ended")
-    if ended.ended == "unfit":
+    if ended.ended == "not-applicable":
         raise Skip(ended.detail)
     if ended.ended in ("killed", "hung", "garbled"):
         raise Skip(f"the package raised nothing: {_end(ended)}; aoti-crashed")

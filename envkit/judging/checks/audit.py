@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from envkit.facts import Facts, served
 from envkit.model import Finding, Reason, Severity, Skip, Unknown
 from envkit.subjects import Audit
-from envkit.subjects.audit import NO_LIBC, NO_TORCH, DriverFile, Edge, SharedObject, TorchFiles, Unmet
+from envkit.subjects.audit import NO_LIBC, NO_TORCH, DriverFile, Edge, SharedObject, TorchFiles, UnresolvedRequirement
 from envkit.versions import Cuda, Sm
 
 _REINSTALL = "install what the lock names into a fresh environment: `envkit build`"
@@ -73,7 +73,7 @@ def audit_library_unresolved(audit: Audit) -> Iterator[Finding]:
         )
 
 
-def _unmet(audit: Audit, kind: str) -> tuple[Unmet, ...]:
+def _unmet(audit: Audit, kind: str) -> tuple[UnresolvedRequirement, ...]:
     found = audit.unmet.need("what the shared objects ask of their libraries")
     return tuple(one for one in found if one.kind == kind)
 
@@ -393,5 +393,5 @@ def audit_other_architecture(audit: Audit) -> Iterator[Finding]:
             Severity.NOTE,
             audit.interpreter.need("the image's Python").path,
             {platform: audit.platform.via, machine: "ELF header"},
-            "build with --platform, or mend the manifest: an engine picks the image by what it says",
+            "build with --platform, or fix the manifest: an engine picks the image by what it says",
         )

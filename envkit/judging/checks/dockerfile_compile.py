@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.facts import Facts, GpuPackageRow
-from envkit.judging.checks._compiles import Compiled, compiles, has_compiler, has_nvcc, toolkit
+from envkit.judging.checks._compiles import CudaBuildStep, compiles, has_compiler, has_nvcc, toolkit
 from envkit.judging.checks._dockerfile import found, need_stages, reached
 from envkit.model import Finding, Observed, Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Command, Dockerfile, Install
@@ -29,7 +29,9 @@ def nvcc_used_without_devel(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fi
         raise Unknown(doubts[0])
 
 
-def _course(dockerfile: Dockerfile, wanting: list[Compiled], facts: Facts) -> Iterator[tuple[Compiled, Observed[bool]]]:
+def _course(
+    dockerfile: Dockerfile, wanting: list[CudaBuildStep], facts: Facts
+) -> Iterator[tuple[CudaBuildStep, Observed[bool]]]:
     """Each place with whether nvcc is there.  In a stage nvcc comes and stays, so that the places between two that are
     alike are like them and need not be asked.
     """
@@ -46,7 +48,7 @@ def _course(dockerfile: Dockerfile, wanting: list[Compiled], facts: Facts) -> It
                 parts += [part[len(part) // 2 :], part[: len(part) // 2]]
 
 
-def _no_nvcc(dockerfile: Dockerfile, one: Compiled, there: Observed[bool], facts: Facts) -> Finding:
+def _no_nvcc(dockerfile: Dockerfile, one: CudaBuildStep, there: Observed[bool], facts: Facts) -> Finding:
     base = dockerfile.stages[one.stage].base
     does = "is called" if one.what == "nvcc" else "calls nvcc" if one.sure else "calls nvcc where it has to compile"
     shown = base.reference or "the base"
@@ -60,7 +62,7 @@ def _no_nvcc(dockerfile: Dockerfile, one: Compiled, there: Observed[bool], facts
     )
 
 
-def _nvcc_fix(dockerfile: Dockerfile, one: Compiled, facts: Facts) -> str:
+def _nvcc_fix(dockerfile: Dockerfile, one: CudaBuildStep, facts: Facts) -> str:
     base = dockerfile.stages[one.stage].base
     flavor = base.flavor.value or ""
     if flavor and flavor != "devel" and base.family in ("nvidia", "pytorch"):
@@ -167,9 +169,9 @@ def arch_list_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[Find
         raise Skip("there is no CUDA toolkit, and nothing compiles")
 
 
-def _users(dockerfile: Dockerfile, made: tuple[Compiled, ...]) -> dict[int, Compiled]:
+def _users(dockerfile: Dockerfile, made: tuple[CudaBuildStep, ...]) -> dict[int, CudaBuildStep]:
     """By stage, the first place that compiles in it or in a stage FROM it, a sure one where there is one."""
-    found: dict[int, Compiled] = {}
+    found: dict[int, CudaBuildStep] = {}
     for stage in sorted({one.stage for one in made}):
         here = [one for one in made if one.stage == stage and not one.asks]
         best = next((one for one in here if one.sure), here[0] if here else None)
@@ -180,7 +182,7 @@ def _users(dockerfile: Dockerfile, made: tuple[Compiled, ...]) -> dict[int, Comp
 
 
 def _unsupported(
-    name: str, span: Span, lacking: list[str], cuda: Observed[str], archs: tuple[Sm, ...], one: Compiled | None
+    name: str, span: Span, lacking: list[str], cuda: Observed[str], archs: tuple[Sm, ...], one: CudaBuildStep | None
 ) -> Finding:
     severity = Severity.NOTE if one is None else Severity.ERROR if one.sure else Severity.WARNING
     plain = [sm for sm in archs if not sm.suffix]

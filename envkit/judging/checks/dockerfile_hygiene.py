@@ -247,7 +247,7 @@ def _pip(command: Command, words: tuple[Word, ...]) -> _Cached | None:
     return _Cached(command, tool, folders, fix, _after(given.rest[0], " --no-cache-dir"))
 
 
-def _only_local(given: options.Given, names: frozenset[str]) -> bool:
+def _only_local(given: options.ParsedOptions, names: frozenset[str]) -> bool:
     """Whether pip has nothing to download: a local path with neither dependencies nor tools to build with."""
     if not {"--no-deps", "--no-build-isolation"} <= names or "--requirement" in names:
         return False

@@ -8,7 +8,14 @@ from collections.abc import Iterator
 from envkit.dockerfile.torches import newest_for, nightly, variant_of, wins
 from envkit.facts import Facts
 from envkit.judging.checks._dockerfile import found, need_stages, need_torch, reached_installs
-from envkit.judging.checks._torch_fit import Misfit, default_build, other_cuda, pair_misfit, python_misfit, settled
+from envkit.judging.checks._torch_fit import (
+    Incompatibility,
+    default_build,
+    other_cuda,
+    pair_misfit,
+    python_misfit,
+    settled,
+)
 from envkit.model import Edit, Finding, Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Base, Dockerfile, Install, Torch
 
@@ -244,7 +251,7 @@ def torchvision_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
         raise Unknown(open_)
 
 
-def _unfit(dockerfile: Dockerfile, misfit: Misfit, mate: Install, torch: Torch) -> Finding:
+def _unfit(dockerfile: Dockerfile, misfit: Incompatibility, mate: Install, torch: Torch) -> Finding:
     """An error where both stay or nothing fits; a warning where a later pip replaces torch to satisfy its mate."""
     evidence = {**misfit.facts, f"torch {torch.version.value}": torch.version.via or torch.span.place}
     later = _step_of(dockerfile, mate.span) > _step_of(dockerfile, torch.span)

@@ -10,7 +10,7 @@ from envkit.dockerfile import conda, pip, system
 from envkit.facts import Facts
 from envkit.judging.checks._dockerfile import found, need_stages
 from envkit.model import Finding, Severity, Skip, Span, Unknown
-from envkit.subjects.dockerfile import Command, Dockerfile, Install, Started, Step
+from envkit.subjects.dockerfile import Command, Dockerfile, Install, StartCommand, Step
 
 _MANAGERS = ("pip", "uv", "poetry", "conda")
 _NUMBERED = re.compile(r"python(\d+\.\d+)\Z")
@@ -38,7 +38,7 @@ def pip_python_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findin
 
 
 def _started_elsewhere(
-    dockerfile: Dockerfile, started: Started, packages: list[Install], facts: Facts
+    dockerfile: Dockerfile, started: StartCommand, packages: list[Install], facts: Facts
 ) -> Iterator[Finding]:
     """The command that the image starts runs a Python into which nothing was installed."""
     if any(_same(each, started) for each in packages) or _sees_others(dockerfile, started):
@@ -66,7 +66,7 @@ def _started_elsewhere(
 
 
 def _past_the_environment(
-    dockerfile: Dockerfile, started: Started, packages: list[Install], facts: Facts
+    dockerfile: Dockerfile, started: StartCommand, packages: list[Install], facts: Facts
 ) -> Iterator[Finding]:
     """What PATH finds as python is not known, but it is not the environment that holds the packages.
 
@@ -102,12 +102,12 @@ def _past_the_environment(
     )
 
 
-def _same(install: Install, started: Started) -> bool:
+def _same(install: Install, started: StartCommand) -> bool:
     """Whether a package goes where the started Python looks; of a base whose version nobody knows both are its one."""
     return bool(started.prefix) and install.python == started.version and install.prefix == started.prefix
 
 
-def _sees_others(dockerfile: Dockerfile, started: Started) -> bool:
+def _sees_others(dockerfile: Dockerfile, started: StartCommand) -> bool:
     """Whether the started Python may find packages elsewhere: by PYTHONPATH, by an activation in front of it, or as a
     virtual environment that sees those of the Python it is made of."""
     if "PYTHONPATH" in dockerfile.target.env:

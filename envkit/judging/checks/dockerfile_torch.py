@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from envkit.dockerfile.torches import variant_of
 from envkit.facts import Facts
-from envkit.judging.checks._compiles import Compiled, compiles, toolkit
+from envkit.judging.checks._compiles import CudaBuildStep, compiles, toolkit
 from envkit.judging.checks._cuda_stack import (
     cuda_of_base,
     evidence,
@@ -79,7 +79,7 @@ def _pair(dockerfile: Dockerfile, facts: Facts) -> _Pair:
     return _Pair(torch, cuda, chosen[1], chosen[2], chosen[0], build)
 
 
-def _extensions(dockerfile: Dockerfile, pair: _Pair, facts: Facts) -> tuple[Compiled, ...]:
+def _extensions(dockerfile: Dockerfile, pair: _Pair, facts: Facts) -> tuple[CudaBuildStep, ...]:
     """What is compiled against this torch: in stages that have it."""
     own = pair.stage.index
     return tuple(
@@ -145,7 +145,7 @@ def _evidence(pair: _Pair) -> dict[str, str]:
     return evidence(pair.torch, pair.build) | {has: f"{pair.base.span.place}, {pair.base.cuda.via}"}
 
 
-def _refused(dockerfile: Dockerfile, made: Compiled, pair: _Pair) -> bool:
+def _refused(dockerfile: Dockerfile, made: CudaBuildStep, pair: _Pair) -> bool:
     """Whether cpp_extension meets a toolkit of another major: one of torch's own CUDA may have been installed."""
     seen = toolkit(dockerfile, made.stage, made.span)
     cuda = said(seen.value, seen.missing)

@@ -277,7 +277,7 @@ def image_driver_library_not_from_host(image: Image) -> Iterator[Finding]:
             else {_MISMATCHED: "NVML, error 18", seen.library: "dlopen of libcuda.so.1"},
             fix=fix
             if seen.owner
-            else f"if the host's driver was updated, reboot it and write its CDI specification anew; else {fix}",
+            else f"if the host's driver was updated, reboot it and write its CDI specification again; else {fix}",
         )
     elif seen.owner:
         yield Finding(

@@ -66,7 +66,7 @@ def image_loader_variables_shadow_cuda(image: Image | Audit) -> Iterator[Finding
                 Severity.NOTE,
                 "LD_PRELOAD",
                 {path: via},
-                "unset it once what it worked around is mended",
+                "unset it once what it worked around is fixed",
             )
 
 

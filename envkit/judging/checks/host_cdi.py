@@ -88,7 +88,7 @@ def host_cdi_device_missing_in_docker(host: Host) -> Iterator[Finding]:
     defined = sorted({name for spec in specs if directory_of(spec) in read for name in nvidia_devices(spec)})
     absent = [device for device in defined if device not in docker.cdi_devices.value]
     complaints = [warning for warning in docker.warnings if warning.startswith("CDI")]
-    fix = f"write the specification anew with `nvidia-ctk cdi generate`, and delete others; {AGAIN}"
+    fix = f"write the specification again with `nvidia-ctk cdi generate`, and delete others; {AGAIN}"
     evidence = dict.fromkeys(complaints[:5], "/info Warnings")
     if absent:
         yield Finding(
@@ -157,7 +157,7 @@ def _worst(spec: CdiSpec, specs: tuple[CdiSpec, ...]) -> Severity:
 
 
 def _write_anew(spec: CdiSpec) -> str:
-    return f"write it anew with `nvidia-ctk cdi generate --output={spec.path}`"
+    return f"write it again with `nvidia-ctk cdi generate --output={spec.path}`"
 
 
 def _unusable(spec: CdiSpec, severity: Severity) -> Iterator[Finding]:
@@ -269,7 +269,7 @@ def _instances(
 
 
 def host_cdi_refresh_service_failed(host: Host) -> Iterator[Finding]:
-    """The service that writes the CDI specification anew at boot has not failed."""
+    """The service that writes the CDI specification again at boot has not failed."""
     need_gpu(host)
     service = host.services.need("systemd's services").get(_REFRESH)
     if service is None or service.load == "not-found":

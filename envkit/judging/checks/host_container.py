@@ -71,7 +71,7 @@ def host_docker_config_invalid(host: Host) -> Iterator[Finding]:
             f"{config.path} cannot be used: {config.error}",
             where=config.path,
             evidence={config.error: host.daemon_config.via},
-            fix="mend the JSON: the engine will not start again with it; check it with `dockerd --validate`",
+            fix="fix the JSON: the engine will not start again with it; check it with `dockerd --validate`",
         )
     for program in config.missing:
         names = sorted(name for name, path in config.runtimes.items() if path == program)

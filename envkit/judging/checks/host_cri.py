@@ -30,7 +30,7 @@ def _config_valid(engine: CriEngine, service: str, via: str) -> Iterator[Finding
             f"the configuration of {service} cannot be used: {engine.error}",
             where=engine.files[0] if engine.files else "",
             evidence={engine.error: via},
-            fix=f"mend the file: the engine will not start again with it; check it with `systemctl restart {service}`",
+            fix=f"fix the file: the engine will not start again with it; check it with `systemctl restart {service}`",
         )
     for program in engine.missing:
         names = sorted(name for name, path in engine.runtimes.items() if path == program)

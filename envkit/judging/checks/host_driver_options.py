@@ -183,7 +183,7 @@ def host_persistenced_failing(host: Host) -> Iterator[Finding]:
             Severity.WARNING,
             "nvidia-persistenced.service",
             {service.active: host.services.via},
-            "`journalctl -u nvidia-persistenced` says why; mend it and run `systemctl restart nvidia-persistenced`; "
+            "`journalctl -u nvidia-persistenced` says why; fix it and run `systemctl restart nvidia-persistenced`; "
             "check it with `systemctl is-active nvidia-persistenced`",
         )
 

@@ -10,7 +10,7 @@ from envkit.judging.checks._driver import driver_packages, need_own_driver, need
 from envkit.judging.checks._host import is_loaded, loaded_driver
 from envkit.model import Finding, Severity, Skip
 from envkit.subjects import Host
-from envkit.subjects.host import NO_DPKG, Package, Unattended
+from envkit.subjects.host import NO_DPKG, Package, UnattendedUpgrades
 
 # the packages that must be of one version: the module, its source, and the libraries that talk to it
 _CORE = re.compile(
@@ -87,7 +87,7 @@ def host_driver_unattended_upgrades_on(host: Host) -> Iterator[Finding]:
         )
 
 
-def _upgradable(package: Package, upgrades: Unattended) -> bool:
+def _upgradable(package: Package, upgrades: UnattendedUpgrades) -> bool:
     if package.held or any(_matches(pattern, package.name) for pattern in upgrades.skipped):
         return False
     if package.vendor == "distribution":

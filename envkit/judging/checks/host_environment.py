@@ -38,7 +38,7 @@ _KEYS = (
 )
 _SPLIT_LEAST = 20  # MiB: kLargeBuffer, below which PyTorch refuses max_split_size_mb
 
-# What NVIDIA's own node diagnosis calls unfit for a production run (DCGM, nvvs/src/Software.cpp), and CUDA-GDB's and
+# What NVIDIA's own node diagnosis calls unsuitable for production (DCGM, nvvs/src/Software.cpp), and CUDA-GDB's and
 # Nsight's switches, each as its documentation words the effect
 _DEBUGGING = {
     "CUDA_INJECTION64_PATH": "a tool's library is loaded into every process that uses CUDA",
@@ -229,7 +229,7 @@ def host_allocator_settings_invalid(host: Host) -> Iterator[Finding]:
                 severity,
                 name,
                 {f"{name}={variables[name]}": host.environment.via},
-                "torch ends at its first use of CUDA with a setting that it cannot read: mend it by PyTorch's notes on "
+                "torch ends at its first use of CUDA with a setting that it cannot read: fix it by PyTorch's notes on "
                 "CUDA semantics; check it with `python -c 'import torch; torch.zeros(1).cuda()'`",
             )
     if len(names) == 2 and variables[names[0]] != variables[names[1]]:

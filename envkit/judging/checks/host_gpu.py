@@ -46,7 +46,7 @@ _RECOVERY = {
     "gpu reset": "drain the machine and run `nvidia-smi --gpu-reset`",
     "node reboot": "drain the machine and reboot it",
     "system reboot": "drain the machine and reboot it",
-    "drain peer-to-peer traffic": "stop the jobs whose GPUs talk to this one, and start them anew",
+    "drain peer-to-peer traffic": "stop the jobs whose GPUs talk to this one, and start them again",
     "drain and reset": "drain the machine, let all jobs end, and run `nvidia-smi --gpu-reset`",
     "recover imex domain": "restart nvidia-imex on all nodes of the domain",
     "bus reset": "drain the machine and reset the GPU, or reboot",
@@ -201,7 +201,7 @@ def host_persistence_mode_off(gpu: Gpu) -> Iterator[Finding]:
         f"persistence mode of {gpu_name(gpu)} is {mode}",
         Severity.NOTE if is_workstation(gpu) else Severity.WARNING,
         evidence={mode: gpu.persistence.via},
-        fix="without it every first CUDA call starts the GPU anew and its state is lost between jobs: "
+        fix="without it every first CUDA call starts the GPU again and its state is lost between jobs: "
         "run `systemctl enable --now nvidia-persistenced`; check it with `nvidia-smi -q | grep Persistence`",
     )
 

@@ -11,7 +11,7 @@ from envkit.model import Finding, Severity, Skip
 from envkit.subjects.host import Gpu
 
 _LINK = "check it with `nvidia-smi --query-gpu=pci.bus_id,pcie.link.gen.current,pcie.link.width.current --format=csv`"
-_SEAT = "power off, seat the GPU and its riser anew, look at the slot's setting in the firmware"
+_SEAT = "power off, seat the GPU and its riser again, look at the slot's setting in the firmware"
 
 
 @of_each_gpu

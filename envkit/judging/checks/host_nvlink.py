@@ -178,7 +178,7 @@ def host_nvlink_down(host: Host) -> Iterator[Finding]:
                 Severity.ERROR if on_board else Severity.WARNING,
                 evidence={f"{up} of {len(links)} up": gpu.links.via},
                 fix=f"drain the machine; `dmesg | grep -E 'NVLink|SXid'` and the fabric manager's log say why; reset "
-                f"all GPUs together, or seat the bridge anew; {_STATUS}",
+                f"all GPUs together, or seat the bridge again; {_STATUS}",
             )
 
     yield from each_gpu(host, judge)
@@ -209,7 +209,7 @@ def host_nvlink_speed_reduced(host: Host) -> Iterator[Finding]:
                 f"{len(slow)} NVLinks of {gpu_name(gpu)} run at {min(slow.values())} MB/s, and {best} MB/s is right",
                 Severity.WARNING,
                 evidence={f"link {link}: {speed} MB/s": gpu.links.via for link, speed in slow.items()},
-                fix=f"drain the machine and reset all GPUs together, so that the links train anew; {_STATUS}",
+                fix=f"drain the machine and reset all GPUs together, so that the links train again; {_STATUS}",
             )
 
     yield from each_gpu(host, judge)
@@ -234,7 +234,7 @@ def host_nvlink_errors_counted(gpu: Gpu) -> Iterator[Finding]:
             f"NVLinks {_numbers(sorted(bad))} of {gpu_name(gpu)} counted errors since the driver came up: {words}",
             Severity.WARNING,
             evidence={f"{what} {number}": gpu.links.via for what, number in totals.items()},
-            fix="watch whether they grow under load; if they do, seat the GPU or its bridge anew and have the link "
+            fix="watch whether they grow under load; if they do, seat the GPU or its bridge again and have the link "
             "repaired; check it with `nvidia-smi nvlink -e`",
         )
 

@@ -172,6 +172,6 @@ def host_ibgda_peer_mapping_off(host: Host) -> Iterator[Finding]:
             "/proc/driver/nvidia/params",
             {f"RegistryDwords: {words}": host.driver_params.via, wish: host.environment.via},
             'write `options nvidia NVreg_EnableStreamMemOPs=1 NVreg_RegistryDwords="PeerMappingOverride=1;"` to '
-            "/etc/modprobe.d and load the driver anew; until then NVSHMEM fails or falls back; check it with "
+            "/etc/modprobe.d and load the driver again; until then NVSHMEM fails or falls back; check it with "
             "`grep RegistryDwords /proc/driver/nvidia/params`",
         )

@@ -190,7 +190,7 @@ def host_remote_mount_not_responding(host: Host) -> Iterator[Finding]:
                 Severity.ERROR,
                 mount.path,
                 {mount.detail: host.remote_mounts.via},
-                f"look after its server and the network, then mount it anew: `umount -l {mount.path} && mount "
+                f"look after its server and the network, then mount it again: `umount -l {mount.path} && mount "
                 f"{mount.path}`; check it with `timeout 5 stat -f {mount.path}`",
             )
 

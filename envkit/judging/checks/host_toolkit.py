@@ -129,7 +129,7 @@ def host_toolkit_config_invalid(host: Host) -> Iterator[Finding]:
             f"{config.path} cannot be used: {config.error}",
             where=config.path,
             evidence={config.error: via},
-            fix=f"write it anew with `nvidia-ctk config default --output={config.path}`; {again}",
+            fix=f"write it again with `nvidia-ctk config default --output={config.path}`; {again}",
         )
         return
     if config.mode not in _MODES:

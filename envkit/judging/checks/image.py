@@ -34,7 +34,7 @@ from envkit.judging.checks._torch import (
 )
 from envkit.model import Finding, Reason, Severity, Skip, Unknown
 from envkit.subjects import Audit, Image
-from envkit.subjects.image import NO_RECORD, Binding, ImportState, Library, Overwritten, Promise, TorchBuild
+from envkit.subjects.image import NO_RECORD, Binding, ExpectedContents, ImportState, Library, Overwritten, TorchBuild
 from envkit.versions import Cuda, Cudnn, Nccl, Sm
 
 
@@ -62,7 +62,7 @@ def image_torch_import_fails(image: Image) -> Iterator[Finding]:
     )
 
 
-def _other_build(image: Image, build: TorchBuild, promise: Promise) -> Iterator[Finding]:
+def _other_build(image: Image, build: TorchBuild, promise: ExpectedContents) -> Iterator[Finding]:
     has, wanted = build.version.partition("+")[0], promise.torch.partition("+")[0]
     if Version(has) != Version(wanted):
         yield Finding(

@@ -25,7 +25,7 @@ from envkit.judging.checks._launch import (
 )
 from envkit.judging.checks._torch_fit import ptx_isa
 from envkit.judging.nvidia_require import (
-    Nonsense,
+    InvalidExpression,
     Properties,
     Requirement,
     asks,
@@ -91,7 +91,7 @@ def _unmet(launch: Launch, required: list[Requirement]) -> Iterator[tuple[Requir
                     if value
                 ]  # fmt: skip
                 why = f"{gpu_name(gpu)} has {', '.join(has)}"
-            except Nonsense as nonsense:
+            except InvalidExpression as nonsense:
                 why = f"it cannot be read: {nonsense}"
             yield one, why, {f"{one.variable}={one.text}": launch.job.environment.via, why: "NVML"}
             break
@@ -123,8 +123,8 @@ def launch_image_requirement_not_met(launch: Launch) -> Iterator[Finding]:
                 evidence,
                 f"{fix}; {AGAIN}",
             )
-    except Nonsense as nonsense:
-        yield Finding(str(nonsense), where="CUDA_VERSION", evidence=said(launch, "CUDA_VERSION"), fix="mend the image")
+    except InvalidExpression as nonsense:
+        yield Finding(str(nonsense), where="CUDA_VERSION", evidence=said(launch, "CUDA_VERSION"), fix="fix the image")
 
 
 def launch_image_requirement_disabled(launch: Launch) -> Iterator[Finding]:
@@ -134,7 +134,7 @@ def launch_image_requirement_disabled(launch: Launch) -> Iterator[Finding]:
         return
     try:
         hidden = [f"{one.variable} ({_short(one.text)})" for one, _, _ in _unmet(launch, _required(launch))]
-    except Nonsense as nonsense:
+    except InvalidExpression as nonsense:
         hidden = [str(nonsense)]
     except Skip:
         hidden = []

@@ -50,7 +50,7 @@ def launch_allocator_settings_invalid(launch: Launch) -> Iterator[Finding]:
             if fault:
                 yield Finding(
                     f"{name} holds `{option.strip()}`: {fault}", severity, name, said(launch, name),
-                    f"mend or drop it: PyTorch's page on CUDA semantics lists the options; {AGAIN}",
+                    f"fix or drop it: PyTorch's page on CUDA semantics lists the options; {AGAIN}",
                 )  # fmt: skip
 
 
@@ -146,7 +146,7 @@ def launch_preload_library_missing(launch: Launch) -> Iterator[Finding]:
                 Severity.WARNING,
                 "LD_PRELOAD",
                 said(launch, "LD_PRELOAD"),
-                f"mend the path, mount the library, or unset LD_PRELOAD; {AGAIN}",
+                f"fix the path, mount the library, or unset LD_PRELOAD; {AGAIN}",
             )
     if doubts:
         raise Unknown(f"where {', '.join(doubts)} of LD_PRELOAD comes from was not followed")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from envkit.judging.checks._launch import (
     AGAIN,
     GIB,
-    Who,
+    JobUser,
     below,
     declared,
     image,
@@ -34,7 +34,7 @@ def launch_mount_source_missing(launch: Launch) -> Iterator[Finding]:
                 f"{one.source} is mounted at {one.target} and does not exist: the job would find an empty directory",
                 where=one.source,
                 evidence={one.source: one.kind.via},
-                fix=f"mend the path, or mount the file system it lies on; {AGAIN}",
+                fix=f"fix the path, or mount the file system it lies on; {AGAIN}",
             )
         elif one.kind.value is None:
             doubts.append(f"{one.source}: {one.kind.missing}")
@@ -155,11 +155,11 @@ def launch_user_without_name(launch: Launch) -> Iterator[Finding]:
         )
 
 
-def _home(launch: Launch, one: Who) -> str:
+def _home(launch: Launch, one: JobUser) -> str:
     return variables(launch).get("HOME") or (one.account.home if one.account else "/")
 
 
-def _writable(launch: Launch, path: str, one: Who) -> str:
+def _writable(launch: Launch, path: str, one: JobUser) -> str:
     """Why ``path`` cannot be written in the job, empty if it can; raises Unknown where that is open."""
     if any(below(path, each) for each in launch.job.tmpfs.value or ()):
         return ""
@@ -226,5 +226,5 @@ def launch_command_not_found(launch: Launch) -> Iterator[Finding]:
         f"the command is {words[0]} and the image has no such program",
         where=words[0],
         evidence={words[0]: launch.job.command.via, "none": launch.program.via},
-        fix=f"mend the command, or install the program into the image; {AGAIN}",
+        fix=f"fix the command, or install the program into the image; {AGAIN}",
     )

@@ -199,7 +199,7 @@ def image_nvrtc_builtins_mismatch(image: Image) -> Iterator[Finding]:
                 f"libnvrtc {copy.version} from {copy.path} asks for {wanted}, and beside it lies {found}",
                 where=copy.path,
                 evidence=evidence_of([copy, *beside]),
-                fix="install the NVRTC wheel that torch requires anew; " + REINSTALL,
+                fix="install the NVRTC wheel that torch requires again; " + REINSTALL,
             )
 
 

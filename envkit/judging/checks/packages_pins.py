@@ -28,7 +28,7 @@ def packages_hashes_partial(packages: Packages) -> Iterator[Finding]:
             Severity.ERROR,
             one.span.place,
             {"a line with a hash": packages.hashed[0].span.place},
-            "compile the file anew with `pip-compile --generate-hashes` or `uv pip compile --generate-hashes`",
+            "compile the file again with `pip-compile --generate-hashes` or `uv pip compile --generate-hashes`",
             one.span,
         )
 
@@ -105,7 +105,7 @@ def packages_torch_twice(packages: Packages) -> Iterator[Finding]:
 
 
 def packages_lock_stale(packages: Packages) -> Iterator[Finding]:
-    """The lock answers the spec beside it.  Source: the wish that the lock holds (envkit lock)."""
+    """The lock answers the spec beside it.  Source: the spec that the lock was made for (envkit lock)."""
     if packages.kind != "lock":
         raise Skip("the file is no envkit.lock")
     if packages.disagreements is None:
@@ -116,7 +116,7 @@ def packages_lock_stale(packages: Packages) -> Iterator[Finding]:
             Severity.ERROR,
             one.span.place,
             {packages.spec: "read beside the lock"},
-            "lock anew with `envkit lock`",
+            "lock again with `envkit lock`",
             one.span,
         )
 

@@ -165,7 +165,7 @@ def precision_not_finite(model: Precision) -> Iterator[Finding]:
                 f"{_names(figures)} {are} not finite in single precision already{story}",
                 where=_place(event.where, event.module) if event else "",
                 evidence={event.source: "the line"} if event and event.source else {},
-                fix="the dtype is not the cause: mend the model, its inputs or its initial values first",
+                fix="the dtype is not the cause: fix the model, its inputs or its initial values first",
             )
         if found:
             return

@@ -35,8 +35,10 @@ def smoke_gpu_not_seen(run: SmokeRun) -> Iterator[Finding]:
     seen = run.gpus.need("the GPUs that the run saw")
     given = " and ".join(run.gpus_given)
     if len(seen) < least:
-        unfit = (test.detail for test in run.tests.value or () if test.ended == "unfit" and test.device == "cuda")
-        why = next(unfit, "")
+        not_applicable = (
+            test.detail for test in run.tests.value or () if test.ended == "not-applicable" and test.device == "cuda"
+        )
+        why = next(not_applicable, "")
         yield Finding(
             f"the run was given GPU {given} and sees {len(seen) or 'none'}" + (f": {why}" if why else ""),
             evidence={", ".join(seen) or "none": run.gpus.via, given: "given by envkit"},
@@ -77,7 +79,7 @@ def smoke_extra(run: SmokeRun) -> Iterator[Finding]:
     blind = []
     for test in mine:
         found = []
-        if test.ended not in ("ran", "unfit"):
+        if test.ended not in ("ran", "not-applicable"):
             found.append(death(test))
         elif test.ended == "ran":
             most = {**{name: 0.0 for name in test.measures if name.endswith(".wrong")}, **test.limits}
@@ -94,12 +96,12 @@ def smoke_extra(run: SmokeRun) -> Iterator[Finding]:
                 row = Limit(test.name, (name,), (test.device.partition(":")[0],), "set by the test itself", most=limit)
                 finding = beyond(row, name, test)
                 found += [finding] if finding else []
-        if run.sabotage and test.ended != "unfit" and not found:
-            blind.append(f"{test.name} on {test.device} does not see the saboteur {test.sabotage}")
+        if run.injected_fault and test.ended != "not-applicable" and not found:
+            blind.append(f"{test.name} on {test.device} does not see the injected fault {test.injected_fault}")
         yield from found
     if blind:
         raise Unknown("; ".join(blind))
-    if all(test.ended == "unfit" for test in mine):
+    if all(test.ended == "not-applicable" for test in mine):
         raise Skip("; ".join(dict.fromkeys(test.detail for test in mine)))
 
 
@@ -107,7 +109,7 @@ def smoke_sanitizer(run: SmokeRun) -> Iterator[Finding]:
     """Under compute-sanitizer no test has an invalid access, a race, an uninitialised read or a wrong barrier."""
     if not run.sanitize:
         raise Skip("the run was not under compute-sanitizer")
-    tests = [test for test in run.tests.need("the run of the smoke suite") if test.ended != "unfit"]
+    tests = [test for test in run.tests.need("the run of the smoke suite") if test.ended != "not-applicable"]
     if not tests:
         raise Unknown(f"no test was run under {run.sanitize}")
     unread = []

@@ -66,7 +66,7 @@ def _with_speeds(case: Case) -> Callable[[SmokeRun, Facts], Iterator[Finding]]:
 
     def check(run: SmokeRun, facts: Facts) -> Iterator[Finding]:
         yield from judged(case.name, run)
-        if run.sabotage:
+        if run.injected_fault:
             return
         for test in run.tests.value or ():
             if test.name == case.name:
@@ -83,7 +83,7 @@ def smoke_speed_allreduce(run: SmokeRun, facts: Facts) -> Iterator[Finding]:
     """Sums over all GPUs run as fast as the link between them."""
     tests = [test for test in run.tests.need("the run of the smoke suite") if test.name == "nccl-allreduce"]
     ran = [test for test in tests if test.ended == "ran"]
-    if run.sabotage or "nccl-allreduce" not in cases() or not ran:
+    if run.injected_fault or "nccl-allreduce" not in cases() or not ran:
         raise Skip("no all-reduce was timed")
     for test in ran:
         speeds = list(of_test(test, run, facts))
@@ -97,7 +97,7 @@ def smoke_speed_peak_known(run: SmokeRun, facts: Facts) -> Iterator[Finding]:
     timed = {
         gpu_of(test, run) for test in run.tests.need("the run of the smoke suite") if any(of_test(test, run, facts))
     }
-    if run.sabotage or not timed:
+    if run.injected_fault or not timed:
         raise Skip("no speed was measured")
     for name in sorted(timed):
         if name and facts.peak(name) is None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from envkit.facts import Facts
 from envkit.logs.causes._cuda import AFTERMATH, first, lines_of
 from envkit.logs.knowledge import rules
-from envkit.logs.records import Event, Hypothesis, Rule, Saying, Strength
+from envkit.logs.records import Event, Hypothesis, Rule, RuleHypothesis, Strength
 from envkit.logs.story import Story
 
 _LONGEST = 160
@@ -29,7 +29,7 @@ def by_rule(event: Event, *more: Event | None, category: str = "") -> Iterator[H
         yield _hypothesis(rule, says, event, *more)
 
 
-def _hypothesis(rule: Rule, says: Saying, event: Event, *more: Event | None) -> Hypothesis:
+def _hypothesis(rule: Rule, says: RuleHypothesis, event: Event, *more: Event | None) -> Hypothesis:
     """One hypothesis of a rule, with the values of the event in its sentences."""
     values = defaultdict(str, {name: value.strip() for name, value in event.values.items()})
     values["text"] = event.line.text.strip()[:_LONGEST]

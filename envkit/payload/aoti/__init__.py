@@ -104,21 +104,21 @@ def _mapped(seen: list[dict[str, str]], said: dict[str, Any]) -> list[dict[str, 
     return list(found.values())
 
 
-def _runner(said: dict[str, Any], wish: str) -> str:
+def _runner(said: dict[str, Any], request: str) -> str:
     """The runner that a bare library is loaded with: the one asked for, else the one it was linked for."""
     needed = [name for one in said["libraries"] for name in one["needed"]]
-    return wish or ("cuda" if any(name.startswith("libtorch_cuda") for name in needed) else "cpu")
+    return request or ("cuda" if any(name.startswith("libtorch_cuda") for name in needed) else "cpu")
 
 
-def _alive(wish: live.Wish, budget_s: float, document: dict[str, Any]) -> None:
+def _alive(request: live.LoadRequest, budget_s: float, document: dict[str, Any]) -> None:
     """Fills in what only a process that loads the package can tell."""
-    told, linked, why = live.link(wish, min(_LINK_S, budget_s))
+    told, linked, why = live.link(request, min(_LINK_S, budget_s))
     document["link"] = observed(told, "dlopen, RTLD_NOW") if told is not None else lost(why)
-    ended, heard = live.run(wish, budget_s)
+    ended, heard = live.run(request, budget_s)
     document["run"] = observed(ended, live.CHECKS + "=1")
     missing = str(heard.get("inputs_missing") or f"the run came no further than: {ended['stage']}")
     document["inputs"] = (
-        observed(heard["inputs"], wish.factory or "made from the package's own description")
+        observed(heard["inputs"], request.factory or "made from the package's own description")
         if "inputs" in heard
         else lost(missing)
     )
@@ -128,10 +128,10 @@ def _alive(wish: live.Wish, budget_s: float, document: dict[str, Any]) -> None:
         else lost(f"importing torch ended: {ended['detail'] or ended['signal'] or ended['ended']}")
     )
     seen = [*heard["mapped"], *({**one, "stage": "load"} for one in linked if one["stage"] in ("link", "end"))]
-    found = _mapped(seen, wish.package)
+    found = _mapped(seen, request.package)
     document["mapped"] = observed(found, "dl_iterate_phdr") if found else lost("no process came up")
     if ended["ended"] == "killed":
-        trail, why = live.trail(wish, min(budget_s, 60 + 3 * ended["seconds"]))
+        trail, why = live.trail(request, min(budget_s, 60 + 3 * ended["seconds"]))
         document["trail"] = observed(trail, "ptrace") if trail is not None else lost(why)
 
 
@@ -160,9 +160,9 @@ def main(argv: list[str]) -> dict[str, Any]:
     }
     if not gone:
         runner = _runner(said, options["--runner"])
-        wish = live.Wish(said, places, options["--inputs"], options["--code"], runner)
+        request = live.LoadRequest(said, places, options["--inputs"], options["--code"], runner)
         # What torch unpacks stays behind when its process dies, so it is given a folder that goes with this run.
         with tempfile.TemporaryDirectory(prefix="envkit-aoti-") as folder:
             os.environ["TMPDIR"] = folder
-            _alive(wish, budget_s, document)
+            _alive(request, budget_s, document)
     return {"aoti": document, "seconds": round(time.monotonic() - started, 3)}

@@ -30,7 +30,7 @@ _FRAMES = 16
 _STT_FUNC = 2
 
 
-class Place(NamedTuple):
+class MappedRange(NamedTuple):
     """A piece of a mapped file: addresses ``begin`` to ``end`` hold the file from ``offset`` on."""
 
     begin: int
@@ -56,7 +56,7 @@ def _ptrace(request: int, pid: int, address: int, data: int) -> None:
         raise OSError(number, os.strerror(number))
 
 
-def _code(pid: int) -> list[Place]:
+def _code(pid: int) -> list[MappedRange]:
     """The executable pieces of files that a process has mapped, by address."""
     found = []
     with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as file:
@@ -65,11 +65,11 @@ def _code(pid: int) -> list[Place]:
             if len(part) == 6 and "x" in part[1] and part[5].startswith("/"):
                 begin, _, end = part[0].partition("-")
                 path = part[5][: -len(" (deleted)")] if part[5].endswith(" (deleted)") else part[5]
-                found.append(Place(int(begin, 16), int(end, 16), int(part[2], 16), path))
+                found.append(MappedRange(int(begin, 16), int(end, 16), int(part[2], 16), path))
     return sorted(found)
 
 
-def _at(places: list[Place], address: int) -> Place | None:
+def _at(places: list[MappedRange], address: int) -> MappedRange | None:
     index = bisect.bisect_right([place.begin for place in places], address) - 1
     return places[index] if index >= 0 and address < places[index].end else None
 

@@ -19,7 +19,7 @@ _TAIL = 6000  # characters of a dead child's stderr that travel
 _TENSORS = 1000
 
 
-class Wish(NamedTuple):
+class LoadRequest(NamedTuple):
     """What is loaded and run.
 
     ``package`` is what ``package.read`` said; ``factory`` is "module:function", empty for inputs made from the
@@ -51,7 +51,7 @@ class _Stages:
 
 
 def _torch(stages: _Stages, code: str) -> Any:
-    """torch, imported; raises Unfit where there is none."""
+    """torch, imported; raises NotApplicable where there is none."""
     stages.enter("import torch")
     if code:
         sys.path.insert(0, code)
@@ -59,7 +59,7 @@ def _torch(stages: _Stages, code: str) -> Any:
         torch = importlib.import_module("torch")
     except ModuleNotFoundError as error:
         if error.name == "torch":
-            raise isolate.Unfit("there is no torch here") from None
+            raise isolate.NotApplicable("there is no torch here") from None
         raise
     stages.say(
         {
@@ -112,9 +112,9 @@ def _from_factory(factory: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return tuple(given), {}
 
 
-def _made(wish: Wish, torch: Any) -> list[Any]:
+def _made(request: LoadRequest, torch: Any) -> list[Any]:
     """Tensors as the package describes its inputs, whole numbers 0 and others 1; raises NoInputs."""
-    specs = wish.package["inputs"]
+    specs = request.package["inputs"]
     if not specs:
         raise NoInputs("the package does not say what inputs it takes")
     made = []
@@ -126,7 +126,7 @@ def _made(wish: Wish, torch: Any) -> list[Any]:
         if not isinstance(dtype, torch.dtype) or None in shape:
             raise NoInputs(f"the package describes its input {at} in part only")
         value = 1 if dtype.is_floating_point or dtype.is_complex else 0
-        device = spec["device"] or wish.package["device"] or "cpu"
+        device = spec["device"] or request.package["device"] or "cpu"
         strides = spec["stride"]
         if None in strides or len(strides) != len(shape) or None in spec["shape"]:
             made.append(torch.full(shape, value, dtype=dtype, device=device))
@@ -143,36 +143,36 @@ class _Inputs(NamedTuple):
     kwargs: dict[str, Any]
 
 
-def _inputs(wish: Wish, torch: Any, stages: _Stages) -> _Inputs | None:
+def _inputs(request: LoadRequest, torch: Any, stages: _Stages) -> _Inputs | None:
     """What the package is run with, told before it is used; None, with the reason told, where there is nothing."""
     stages.enter("make the inputs")
     try:
-        if wish.factory:
-            args, kwargs = _from_factory(wish.factory)
+        if request.factory:
+            args, kwargs = _from_factory(request.factory)
             found = _Inputs(None, args, kwargs)
             named = [(name, leaf) for name, leaf in _paths(args, kwargs) if isinstance(leaf, torch.Tensor)]
         else:
-            found = _Inputs(_made(wish, torch), (), {})
-            named = [(wish.package["inputs"][at]["name"], one) for at, one in enumerate(found.flat or ())]
+            found = _Inputs(_made(request, torch), (), {})
+            named = [(request.package["inputs"][at]["name"], one) for at, one in enumerate(found.flat or ())]
     except NoInputs as why:
         stages.say({"inputs_missing": str(why)})
         return None
     except BaseException as error:  # the user's own code may end in any way
-        who = f"{wish.factory} raised" if wish.factory else "making the inputs raised"
+        who = f"{request.factory} raised" if request.factory else "making the inputs raised"
         stages.say({"inputs_missing": f"{who} {type(error).__name__}: {str(error)[:1000]}"})
         return None
     stages.say({"inputs": [_tensor(one, name) for name, one in named[:_TENSORS]]})
     return found
 
 
-def _load(wish: Wish, torch: Any) -> Any:
-    if wish.package["form"] == "so":
+def _load(request: LoadRequest, torch: Any) -> Any:
+    if request.package["form"] == "so":
         from torch import _export
 
-        return _export.aot_load(wish.package["path"], wish.runner or "cpu")
+        return _export.aot_load(request.package["path"], request.runner or "cpu")
     from torch._inductor import package
 
-    return package.load_package(wish.package["path"], wish.package["model"])
+    return package.load_package(request.package["path"], request.package["model"])
 
 
 def _flat(result: Any, torch: Any) -> list[Any]:
@@ -181,20 +181,20 @@ def _flat(result: Any, torch: Any) -> list[Any]:
     return [leaf for leaf in _pytree.tree_flatten(result)[0] if isinstance(leaf, torch.Tensor)]
 
 
-def _work(wish: Wish, say: Callable[[Any], None]) -> dict[str, Any]:
+def _work(request: LoadRequest, say: Callable[[Any], None]) -> dict[str, Any]:
     """Imports torch, makes the inputs, loads the package, runs it and lets go of it."""
     stages = _Stages(say)
-    torch = _torch(stages, wish.code)
-    given = _inputs(wish, torch, stages)
+    torch = _torch(stages, request.code)
+    given = _inputs(request, torch, stages)
     stages.enter("load")
-    loaded = _load(wish, torch)
+    loaded = _load(request, torch)
     outputs: list[dict[str, Any]] = []
     if given is not None:
         stages.enter("run")
         with torch.no_grad():
             result = loaded.loader.run(given.flat) if given.flat is not None else loaded(*given.args, **given.kwargs)
             found = _flat(result, torch)
-            if any(one.is_cuda for one in found) or wish.package["device"] == "cuda":
+            if any(one.is_cuda for one in found) or request.package["device"] == "cuda":
                 torch.cuda.synchronize()
         outputs = [_tensor(one, f"output {at}") for at, one in enumerate(found[:_TENSORS])]
         del result, found
@@ -204,10 +204,10 @@ def _work(wish: Wish, say: Callable[[Any], None]) -> dict[str, Any]:
     return {"outputs": outputs, "ran": given is not None}
 
 
-def _link(wish: Wish, files: list[str], say: Callable[[Any], None]) -> dict[str, Any]:
+def _link(request: LoadRequest, files: list[str], say: Callable[[Any], None]) -> dict[str, Any]:
     """Has the dynamic linker bind every symbol of the model's libraries now, in the order they come in."""
     stages = _Stages(say)
-    _torch(stages, wish.code)
+    _torch(stages, request.code)
     stages.enter("link")
     said = ""
     for file in files:
@@ -234,10 +234,10 @@ def _one(task: isolate.Task, budget_s: float) -> tuple[isolate.Ending, dict[str,
     return isolate.run_one(task._replace(heard=hear)), heard
 
 
-def run(wish: Wish, budget_s: float) -> tuple[dict[str, Any], dict[str, Any]]:
+def run(request: LoadRequest, budget_s: float) -> tuple[dict[str, Any], dict[str, Any]]:
     """How loading and running the package ended, and what was heard on the way: stage, torch, inputs, mapped."""
     os.environ[CHECKS] = "1"
-    task = isolate.Task("run", "", budget_s, work=lambda say: _work(wish, say))
+    task = isolate.Task("run", "", budget_s, work=lambda say: _work(request, say))
     ending, heard = _one(task, budget_s)
     value = ending.value if isinstance(ending.value, dict) else {}
     ended = ending.ended
@@ -256,12 +256,12 @@ def run(wish: Wish, budget_s: float) -> tuple[dict[str, Any], dict[str, Any]]:
     }, heard
 
 
-def _extracted(wish: Wish, folder: str) -> list[str]:
+def _extracted(request: LoadRequest, folder: str) -> list[str]:
     """The model's libraries as files; raises OSError where the folder has no room for them."""
     files = []
-    for name, (start, size) in sorted(wish.places.items()):
+    for name, (start, size) in sorted(request.places.items()):
         target = os.path.join(folder, os.path.basename(name))
-        with open(wish.package["path"], "rb") as source, open(target, "wb") as copy:
+        with open(request.package["path"], "rb") as source, open(target, "wb") as copy:
             source.seek(start)
             left = size
             while left:
@@ -274,14 +274,14 @@ def _extracted(wish: Wish, folder: str) -> list[str]:
     return files
 
 
-def link(wish: Wish, budget_s: float) -> tuple[dict[str, Any] | None, list[dict[str, str]], str]:
+def link(request: LoadRequest, budget_s: float) -> tuple[dict[str, Any] | None, list[dict[str, str]], str]:
     """What the dynamic linker says of the model's libraries, what is mapped then, and why nothing was learned."""
-    if not wish.places:
+    if not request.places:
         return None, [], "the package holds no library that lies in it unpacked"
     try:
         with tempfile.TemporaryDirectory(prefix="envkit-aoti-") as folder:
-            files = _extracted(wish, folder)
-            task = isolate.Task("link", "", budget_s, work=lambda say: _link(wish, files, say))
+            files = _extracted(request, folder)
+            task = isolate.Task("link", "", budget_s, work=lambda say: _link(request, files, say))
             ending, heard = _one(task, budget_s)
             mapped = [
                 {**one, "path": os.path.basename(one["path"]) if one["path"] in files else one["path"]}
@@ -298,12 +298,12 @@ def link(wish: Wish, budget_s: float) -> tuple[dict[str, Any] | None, list[dict[
     return {"error": refused, "died": how}, mapped, ""
 
 
-def trail(wish: Wish, budget_s: float) -> tuple[dict[str, Any] | None, str]:
+def trail(request: LoadRequest, budget_s: float) -> tuple[dict[str, Any] | None, str]:
     """The machine's trail to the death that loading or running the package is, and why there is none."""
     os.environ[CHECKS] = "1"
 
     def work(_: Callable[[Any], None]) -> dict[str, Any]:
-        return crash.trace(lambda: _work(wish, lambda said: None))
+        return crash.trace(lambda: _work(request, lambda said: None))
 
     ending, _ = _one(isolate.Task("trail", "", budget_s, work=work), budget_s)
     if ending.ended == "ran" and isinstance(ending.value, dict):

@@ -2,8 +2,8 @@
 
 It waits for the program's own import of torch and wraps functions of torch.distributed then; it never imports torch.
 Each process that is a rank writes two files into the folder of ``envkit debug``: ``ranks-HOST-PID.jsonl``, a line for
-each collective that it enters and leaves, flushed as it is written and begun anew after a megabyte (the one before
-stays as ``.old``); and ``still-HOST-PID.json``, written anew whenever nothing has happened for a while: the stacks of
+each collective that it enters and leaves, flushed as it is written and begun again after a megabyte (the one before
+stays as ``.old``); and ``still-HOST-PID.json``, written again whenever nothing has happened for a while: the stacks of
 its threads and the parameters that have no gradient.  A thread of this process writes that one, so that ranks on other
 machines are heard of through a shared folder too.
 

@@ -24,7 +24,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="envkit.pyz placement", description=__doc__)
     parser.add_argument("target", help="module:factory")
     parser.add_argument("--code", default=".", help="folder that the module lies in")
-    parser.add_argument("--how", choices=WAYS, default="auto")
+    parser.add_argument("--mode", choices=WAYS, default="auto")
     parser.add_argument("--gpus", type=int, default=1, help="how many GPUs are pretended where none is")
     parser.add_argument("--seconds", type=float, default=240.0)
     parser.add_argument("--rank-folder", default="", help="folder that the ranks of this job share")
@@ -45,9 +45,9 @@ class _Child:
         self.facts = said.get("facts", self.facts)
 
 
-def _follow(wish: work.Wish, budget_s: float) -> tuple[isolate.Ending, _Child]:
+def _follow(request: work.PlacementRequest, budget_s: float) -> tuple[isolate.Ending, _Child]:
     child = _Child()
-    task = isolate.Task("placement", "", budget_s, lambda say: work.follow(wish, say), heard=child.heard)
+    task = isolate.Task("placement", "", budget_s, lambda say: work.follow(request, say), heard=child.heard)
     return isolate.run_one(task), child
 
 
@@ -70,10 +70,10 @@ def main(argv: list[str]) -> dict[str, Any]:
     """Follows the model as ``argv`` asks; returns the document."""
     asked = _arguments(argv)
     started = time.monotonic()
-    wish = work.Wish(
+    request = work.PlacementRequest(
         asked.target, os.path.abspath(asked.code), asked.how, asked.gpus, asked.rank_folder, asked.rank_seconds
     )
-    ending, child = _follow(wish, asked.seconds)
+    ending, child = _follow(request, asked.seconds)
     followed = ending.value if ending.ended == "ran" else None
     tried = []
     how = str(child.facts.get("how", asked.how))
@@ -82,7 +82,7 @@ def main(argv: list[str]) -> dict[str, Any]:
     if why and left > _LEAST_S:
         sys.stderr.write(f"fake tensors: {why}; following it with tensors on the CPU\n")
         tried.append({"how": how, "why": why})
-        ending, child = _follow(wish._replace(how="trace"), left)
+        ending, child = _follow(request._replace(how="trace"), left)
         followed = ending.value if ending.ended == "ran" else None
         how = "trace"
     return {

@@ -197,9 +197,9 @@ class Claims:
 
         inputs = list(tensors_in((args, kwargs)))
         known = {storage_of(each) for each in inputs}
-        wish = kwargs.get("device")
-        if wish is not None:
-            target = self.text(wish)
+        request = kwargs.get("device")
+        if request is not None:
+            target = self.text(request)
             kwargs = {**kwargs, "device": torch.device("cpu" if target.startswith("cuda") else target)}
         else:
             large = [each for each in inputs if each.dim() or self.device_of(each) != "cpu"]

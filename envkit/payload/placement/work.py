@@ -19,7 +19,7 @@ _DEVICE_WORDS = ("same device", "two devices", "different device", "on cpu", "is
 _SYNC = "called a synchronizing CUDA operation"  # c10/cuda/CUDAFunctions.cpp, warn_or_error_on_sync
 
 
-class Wish(NamedTuple):
+class PlacementRequest(NamedTuple):
     """``target`` is "module:factory", ``code`` a folder for sys.path, ``how`` one of HOW or "auto", ``gpus`` how many
     are pretended where none is; ``rank_folder`` is shared by a job's ranks, ``rank_s`` how long they wait."""
 
@@ -31,11 +31,11 @@ class Wish(NamedTuple):
     rank_s: float = 30.0
 
 
-class NotGiven(TypeError):
+class BadFactoryResult(TypeError):
     """The factory's answer is not a model with inputs."""
 
 
-class Given(NamedTuple):
+class FactoryResult(NamedTuple):
     """What a factory returned."""
 
     model: Any
@@ -45,11 +45,11 @@ class Given(NamedTuple):
     loss: Any = None
 
 
-def given(made: Any) -> Given:
+def given(made: Any) -> FactoryResult:
     """A factory's answer: (model, inputs[, loss]), or a dict with model, inputs and, if wanted, optimizer and loss.
 
     Inputs are a tensor, a tuple or list of positional arguments, a dict of keyword arguments, or (args, kwargs).
-    Raises NotGiven for anything else.
+    Raises BadFactoryResult for anything else.
     """
     optimizer = loss = None
     if isinstance(made, dict) and "model" in made:
@@ -59,16 +59,18 @@ def given(made: Any) -> Given:
         model, inputs = made[:2]
         loss = made[2] if len(made) == 3 else None
     else:
-        raise NotGiven(f"the factory returned {type(made).__name__}, not (model, inputs[, loss]) or a dict with both")
+        raise BadFactoryResult(
+            f"the factory returned {type(made).__name__}, not (model, inputs[, loss]) or a dict with both"
+        )
     if not callable(model):
-        raise NotGiven(f"the factory's model is a {type(model).__name__}, which cannot be called")
+        raise BadFactoryResult(f"the factory's model is a {type(model).__name__}, which cannot be called")
     if isinstance(inputs, dict):
-        return Given(model, (), inputs, optimizer, loss)
+        return FactoryResult(model, (), inputs, optimizer, loss)
     if isinstance(inputs, (tuple, list)):
         if len(inputs) == 2 and isinstance(inputs[0], (tuple, list)) and isinstance(inputs[1], dict):
-            return Given(model, tuple(inputs[0]), inputs[1], optimizer, loss)
-        return Given(model, tuple(inputs), {}, optimizer, loss)
-    return Given(model, (inputs,), {}, optimizer, loss)
+            return FactoryResult(model, tuple(inputs[0]), inputs[1], optimizer, loss)
+        return FactoryResult(model, tuple(inputs), {}, optimizer, loss)
+    return FactoryResult(model, (inputs,), {}, optimizer, loss)
 
 
 def factory_of(target: str) -> Any:
@@ -89,7 +91,7 @@ def told_error(error: BaseException, places: Places, stage: str) -> dict[str, An
         "kind": type(error).__name__,
         "message": type(error).__name__ + (f": {text}" if text else ""),
         **site._asdict(),
-        "by_user": isinstance(error, (NotGiven, SystemExit)) or places.raised_by_user(error),
+        "by_user": isinstance(error, (BadFactoryResult, SystemExit)) or places.raised_by_user(error),
     }
 
 
@@ -169,20 +171,20 @@ def _facts(how: str) -> dict[str, Any]:
     }
 
 
-def follow(wish: Wish, say: Callable[[Any], None]) -> dict[str, Any]:
+def follow(request: PlacementRequest, say: Callable[[Any], None]) -> dict[str, Any]:
     """Does all of it; what the user's code raises is data.  ``say`` gets each stage as it begins."""
     say({"stage": "import torch"})
     import torch
 
     from envkit.payload.placement.watch import storage_of
 
-    facts = _facts(wish.how)
+    facts = _facts(request.how)
     how = facts["how"]
     say({"facts": facts})
-    sys.path.insert(0, os.path.realpath(wish.code))
+    sys.path.insert(0, os.path.realpath(request.code))
     sys.dont_write_bytecode = True  # the folder is the user's
-    places = Places(wish.code)
-    gpus = pretend.Gpus(wish.gpus)
+    places = Places(request.code)
+    gpus = pretend.Gpus(request.gpus)
     outer: Any = contextlib.nullcontext()
     claims = None
     if how == "fake":
@@ -205,17 +207,17 @@ def follow(wish: Wish, say: Callable[[Any], None]) -> dict[str, Any]:
     try:
         with outer, mode:
             say({"stage": stage})
-            factory = factory_of(wish.target)
+            factory = factory_of(request.target)
             stage = "factory"
             say({"stage": stage})
             made = given(factory())
             answer.update(_before(made, watch))
             if how == "fake" and made.optimizer is not None and made.optimizer.state:
                 answer["doubt"] = "the state of an optimizer cannot be followed with fake tensors"
-            if wish.rank_folder:
+            if request.rank_folder:
                 stage = "ranks"
                 say({"stage": stage})
-                answer["ranks"] = ranks.exchange(ranks.mine(answer["groups"]), wish.rank_folder, wish.rank_s)
+                answer["ranks"] = ranks.exchange(ranks.mine(answer["groups"]), request.rank_folder, request.rank_s)
             stage = "forward"
             say({"stage": stage})
             with waits_told(watch, places) if real_cuda else contextlib.nullcontext():
@@ -240,7 +242,7 @@ def follow(wish: Wish, say: Callable[[Any], None]) -> dict[str, Any]:
     return {**answer, "stage": stage, **_after(watch)}
 
 
-def _before(made: Given, watch: Watch) -> dict[str, Any]:
+def _before(made: FactoryResult, watch: Watch) -> dict[str, Any]:
     """What lies where before the run, and the names by which the run is told."""
     watch.places.name_modules(made.model)
     watch.name_state(made.model)
@@ -312,7 +314,7 @@ def follow_here(model: Any, inputs: Any, optimizer: Any = None) -> dict[str, Any
     try:
         made = given((model, inputs))._replace(optimizer=optimizer)
         if any(torch.nn.parameter.is_lazy(each) for each in getattr(model, "parameters", lambda: ())()):
-            raise NotGiven("the model has lazy parameters, which a run would make for good")
+            raise BadFactoryResult("the model has lazy parameters, which a run would make for good")
         answer.update(_before(made, watch))
         stage = "forward"
         real_cuda = torch.cuda.is_initialized()

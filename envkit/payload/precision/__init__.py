@@ -31,7 +31,7 @@ def main(argv: list[str]) -> dict[str, Any]:
     """Takes the steps as ``argv`` asks; returns the document."""
     asked = _arguments(argv)
     started = time.monotonic()
-    wish = work.Wish(asked.target, os.path.abspath(asked.code), asked.dtype, asked.autocast)
+    request = work.PrecisionRequest(asked.target, os.path.abspath(asked.code), asked.dtype, asked.autocast)
     heard: dict[str, Any] = {}
 
     def hear(said: dict[str, Any]) -> None:
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> dict[str, Any]:
             sys.stderr.write(f"{time.monotonic() - started:.0f} s: {said['stage']}\n")
             sys.stderr.flush()
 
-    task = isolate.Task("precision", "", asked.seconds, lambda say: work.follow(wish, say), heard=hear)
+    task = isolate.Task("precision", "", asked.seconds, lambda say: work.follow(request, say), heard=hear)
     ending = isolate.run_one(task)
     died = (ending.ended, ending.signal, ending.detail)
     ran = ending.value if ending.ended == "ran" else None

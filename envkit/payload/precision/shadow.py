@@ -37,11 +37,11 @@ JUMPS = {
 }  # fmt: skip
 
 
-class Unfollowed(Exception):
+class CannotShadow(Exception):
     """Raised where an operation cannot be repeated with wide numbers."""
 
 
-class Held:
+class ShadowStorage:
     """The shadow of one storage, and what is known of how its error came about (see ``watch``)."""
 
     def __init__(self, storage: Any, flat: Any, low: Any) -> None:
@@ -61,11 +61,11 @@ class Shadows:
 
     def __init__(self, dtype: Any) -> None:
         self.dtype = dtype
-        self._held: dict[int, Held] = {}
+        self._held: dict[int, ShadowStorage] = {}
         self._calls = 0
         self._fresh = 0
 
-    def held(self, tensor: Any) -> Held | None:
+    def held(self, tensor: Any) -> ShadowStorage | None:
         """What is kept for the storage of ``tensor``, None if nothing is or if it holds other numbers now."""
         held = self._held.get(_key(tensor))
         if held is None or held.ref.expired() or held.low != tensor.dtype or held.flat.device != tensor.device:
@@ -77,7 +77,7 @@ class Shadows:
         held = self.held(tensor) or self._seed(tensor)
         return held.flat.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
 
-    def plant(self, tensor: Any, wide: Any) -> Held:
+    def plant(self, tensor: Any, wide: Any) -> ShadowStorage:
         """``wide`` becomes the shadow of ``tensor``; what else lies in its storage is taken as it is."""
         held = self._held.get(_key(tensor))
         if held is None or self.held(tensor) is None:
@@ -98,7 +98,7 @@ class Shadows:
             for key in [key for key, held in self._held.items() if held.ref.expired()]:
                 del self._held[key]
 
-    def _seed(self, tensor: Any, bare: bool = False) -> Held:
+    def _seed(self, tensor: Any, bare: bool = False) -> ShadowStorage:
         storage = tensor.untyped_storage()
         if bare:
             flat = torch.zeros(_length(tensor), dtype=self.dtype, device=tensor.device)
@@ -107,7 +107,7 @@ class Shadows:
             own.set_(storage, 0, (_length(tensor),), (1,))
             flat = own.to(self.dtype, copy=True)
         self._fresh += int(flat.numel()) * int(flat.element_size())
-        held = self._held[_key(tensor)] = Held(storage, flat, tensor.dtype)
+        held = self._held[_key(tensor)] = ShadowStorage(storage, flat, tensor.dtype)
         return held
 
 
@@ -163,11 +163,11 @@ def bound(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
 
 
 def wide_call(func: Any, args: Any, kwargs: Any, wide: Callable[[Any], Any], dtype: Any, low_out: Any) -> Any:
-    """Repeats a call with ``wide`` in place of each tensor with a point; raises Unfollowed where that cannot be."""
+    """Repeats a call with ``wide`` in place of each tensor with a point; raises CannotShadow where that cannot be."""
     _, name = op_name(func)
     fewer, jumps = SPECIAL.get(name), JUMPS.get(name)
     if fewer is None and "backward" in name and any(each.dtype == torch.uint8 for each in tensors_in((args, kwargs))):
-        raise Unfollowed("a library's own workspace, made for the narrow numbers, goes into it")
+        raise CannotShadow("a library's own workspace, made for the narrow numbers, goes into it")
 
     def change(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -194,7 +194,7 @@ def wide_call(func: Any, args: Any, kwargs: Any, wide: Callable[[Any], Any], dty
         wide, dtype = (lambda each: plain(each).float()), torch.float32
         with contextlib.suppress(Exception):  # the first reason is the one to tell
             return call()
-    raise Unfollowed(f"{type(why).__name__}: {' '.join(str(why).split())[:200]}") from why
+    raise CannotShadow(f"{type(why).__name__}: {' '.join(str(why).split())[:200]}") from why
 
 
 # Operators that have no kernel for wide numbers, or whose random part is already drawn.

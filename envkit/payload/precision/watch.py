@@ -261,7 +261,7 @@ class Step:
         self._look(name, args, kwargs, state, site)
         try:
             wide = shadow.wide_call(func, args, kwargs, shadows.of, shadows.dtype, out)
-        except shadow.Unfollowed as why:
+        except shadow.CannotShadow as why:
             self.unfollowed.setdefault(name, str(why))
             for each in (*targets, *shadow.floats_in(out)):
                 shadows.drop(each)
@@ -335,7 +335,7 @@ class Step:
         dtype = self.shadows.dtype
         try:
             wide = shadow.wide_call(func, args, kwargs, lambda each: each.to(dtype), dtype, out)
-        except shadow.Unfollowed:
+        except shadow.CannotShadow:
             return None
         both = shadow.pairs(out, wide) or [(out, wide[0] if isinstance(wide, (tuple, list)) else wide)]
         try:
@@ -375,7 +375,7 @@ class Step:
         if name.rstrip("_") in WIDENED and low and self.inside_autocast:
             self._hole("narrow", name, site, floats)
 
-    def _cast(self, source: Any, held: shadow.Held, low: Any, site: Site) -> None:
+    def _cast(self, source: Any, held: shadow.ShadowStorage, low: Any, site: Site) -> None:
         """Counts a bare cast, and knows one that only undoes the last."""
         assert self.shadows is not None
         if not shadow.followed(source) or source.dtype == low.dtype:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from envkit.payload.lazy import torch
 from envkit.payload.placement.lines import Places
 from envkit.payload.placement.watch import tensors_in
-from envkit.payload.placement.work import Given, factory_of, given, told_error, untouched
+from envkit.payload.placement.work import FactoryResult, factory_of, given, told_error, untouched
 from envkit.payload.precision import shadow
 from envkit.payload.precision.watch import Measured, Step, autocast_on, make_modes
 
@@ -23,7 +23,7 @@ _NOISY = 20
 _WIDE_BYTES = 40  # a parameter costs about this much where shadows hold doubles: itself, both shadows, gradients
 
 
-class Wish(NamedTuple):
+class PrecisionRequest(NamedTuple):
     """``target`` is "module:factory", ``code`` a folder for sys.path, ``dtype`` one of DTYPES."""
 
     target: str
@@ -61,7 +61,7 @@ def _recast(value: Any, dtype: Any) -> Any:
     return value
 
 
-def cast(made: Given, dtype: Any, shadows: shadow.Shadows | None) -> Given:
+def cast(made: FactoryResult, dtype: Any, shadows: shadow.Shadows | None) -> FactoryResult:
     """The model, in place, and its inputs in ``dtype``; their shadows keep what they were."""
     before = dict(_leaves(made.model))
     before = {name: each.detach() for name, each in before.items()}
@@ -106,7 +106,7 @@ def _autocast(step: Step) -> Iterator[None]:
         yield
 
 
-def take(made: Given, step: Step) -> dict[str, Any]:
+def take(made: FactoryResult, step: Step) -> dict[str, Any]:
     """One step: forward, loss, backward; what the model raises is data."""
     leaves = [each for _, each in getattr(made.model, "named_parameters", lambda: ())()]
     for each in leaves:
@@ -181,7 +181,7 @@ def _result(step: Step, what: str, low: Any) -> dict[str, Any]:
     }
 
 
-def _results(made: Given, step: Step, outputs: Any, total: Any) -> list[dict[str, Any]]:
+def _results(made: FactoryResult, step: Step, outputs: Any, total: Any) -> list[dict[str, Any]]:
     """The outputs, the loss, all gradients as one, and the gradients that are furthest off."""
     told = []
     for number, each in enumerate(tensors_in(outputs)):
@@ -245,13 +245,13 @@ def _wide(model: Any, device: str) -> Any:
     return torch.float32 if device == "mps" else torch.float64
 
 
-def _device(made: Given) -> str:
+def _device(made: FactoryResult) -> str:
     tensors = [each for _, each in _leaves(made.model)] + list(tensors_in((made.args, made.kwargs)))
     kinds = [str(each.device.type) for each in tensors]
     return "cuda" if "cuda" in kinds else kinds[0] if kinds else "cpu"
 
 
-def follow(wish: Wish, say: Callable[[Any], None]) -> dict[str, Any]:
+def follow(request: PrecisionRequest, say: Callable[[Any], None]) -> dict[str, Any]:
     """Does all of it; what the user's code raises is data.  ``say`` gets each stage and what is known by then."""
     for name in ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"):
         os.environ[name] = "1"  # compiled code shows no operations
@@ -260,7 +260,7 @@ def follow(wish: Wish, say: Callable[[Any], None]) -> dict[str, Any]:
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    dtype = getattr(torch, wish.dtype)
+    dtype = getattr(torch, request.dtype)
     info = torch.finfo(dtype)
     say(
         {
@@ -270,13 +270,13 @@ def follow(wish: Wish, say: Callable[[Any], None]) -> dict[str, Any]:
             "rounding": _rounding(),
         }
     )
-    sys.path.insert(0, os.path.realpath(wish.code))
+    sys.path.insert(0, os.path.realpath(request.code))
     sys.dont_write_bytecode = True  # the folder is the user's
-    places = Places(wish.code)
+    places = Places(request.code)
     stage = "import"
     try:
         say({"stage": stage})
-        factory = factory_of(wish.target)
+        factory = factory_of(request.target)
         stage = "factory"
         say({"stage": stage})
         _seeded()
@@ -299,12 +299,12 @@ def follow(wish: Wish, say: Callable[[Any], None]) -> dict[str, Any]:
             take(made, step)
         again = noisy(*steps)
         say({"noisy": again})
-        say({"stage": wish.dtype})
-        if wish.dtype == "float32":
+        say({"stage": request.dtype})
+        if request.dtype == "float32":
             wanted = single
         else:
             shadows = shadow.Shadows(wide)
-            made = made if wish.autocast else cast(made, dtype, shadows)
-            wanted = take(made, Step(places, dtype, shadows, device, wish.autocast))
+            made = made if request.autocast else cast(made, dtype, shadows)
+            wanted = take(made, Step(places, dtype, shadows, device, request.autocast))
         say({"wanted": wanted})
     return {"error": None, "stage": "end"}

@@ -43,7 +43,7 @@ def _answer(questions: Sequence[Callable[[], Any]], pipe: int) -> None:
             data = data[os.write(pipe, data) :]
 
 
-class Asked:
+class Questions:
     """Questions on their way: a forked child works at them in a row while this process goes on.
 
     The child has every library that this process has mapped, at the same place; what it does stays in it.  The answers
@@ -119,7 +119,7 @@ class Asked:
 
 def ask(question: Callable[[], Any], budget_s: float = 60.0) -> tuple[Any, str]:
     """The answer and "", or None and why there is none, waited for at once."""
-    return Asked(question, budget_s).answer()
+    return Questions(question, budget_s).answer()
 
 
 def ask_all(questions: Sequence[Callable[[], Any]], budget_s: float = 60.0) -> list[tuple[Any, str]]:
@@ -130,5 +130,5 @@ def ask_all(questions: Sequence[Callable[[], Any]], budget_s: float = 60.0) -> l
     """
     answers: list[tuple[Any, str]] = []
     while len(answers) < len(questions):
-        answers += Asked(questions[len(answers)], budget_s, questions[len(answers) + 1 :]).answers()
+        answers += Questions(questions[len(answers)], budget_s, questions[len(answers) + 1 :]).answers()
     return answers

@@ -1,6 +1,6 @@
 """Which copy of a library each caller really gets: read out of the callers' own relocated tables, in memory.
 
-Asking the linker anew (dlsym) says what a caller would get; its own table says what it got, which differs when copies
+Asking the linker again (dlsym) says what a caller would get; its own table says what it got, which differs when copies
 came in between.  ld.so leaves the dynamic section's addresses relocated in memory (elf.h, ld.so's _dl_relocate_object).
 """
 

@@ -102,7 +102,7 @@ class Child:
             self.failed = f"the observed process {self.how} while {self.doing}"
 
 
-class Abreast:
+class ParallelChildren:
     """Children that run side by side, each of which is ended at its deadline."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from envkit.payload.probe import maps, origin, present
-from envkit.payload.probe.ask import Asked
+from envkit.payload.probe.ask import Questions
 from envkit.payload.probe.report import lost, observed
 
 _LIBRARY = "libcuda.so.1"
@@ -40,7 +40,7 @@ _IN_NAME = re.compile(r"libcuda\.so\.(\d+(?:\.\d+)+)\Z")
 _IN_MODULE = re.compile(r"Kernel Module(?: for [\w-]+)?\s+(\d+(?:\.\d+)+)")
 
 
-class Said(NamedTuple):
+class DriverAnswer(NamedTuple):
     """What cuInit and the questions after it gave: why there is no more, its code, how many devices and which."""
 
     why: str
@@ -155,14 +155,14 @@ def in_cache(library: str, cache: str = origin.CACHE) -> bool:
     return any(os.path.realpath(path) == library for path in origin.cached(cache) if path.endswith("/" + _LIBRARY))
 
 
-class Seen:
+class DriverProbe:
     """The driver on its way; started before torch is imported, collected after."""
 
     def __init__(self, budget_s: float = _ENTER_S) -> None:
-        self._load = Asked(_load, budget_s)
-        self._init = Asked(_init, budget_s)
-        self._nvml = Asked(_nvml, budget_s)
-        self._nodes = Asked(nodes, budget_s)  # opening a GPU's node starts the GPU
+        self._load = Questions(_load, budget_s)
+        self._init = Questions(_init, budget_s)
+        self._nvml = Questions(_nvml, budget_s)
+        self._nodes = Questions(nodes, budget_s)  # opening a GPU's node starts the GPU
 
     def collect(self, owner_of: Callable[[str], str]) -> tuple[dict[str, object], dict[str, object]]:
         """The fields ``devices`` and ``driver``; ``owner_of`` names the wheel that brought the file at a real path."""
@@ -172,7 +172,7 @@ class Seen:
         opened, open_failed = self._nodes.answer()
         loaded = loaded or {"path": "", "error": f"dlopen of {_LIBRARY} {load_failed}", "version": 0}
         inited = inited or {"init": None, "count": None, "sms": [], "why": init_failed}
-        said = Said(inited["why"], inited["init"], inited["count"], inited["sms"])
+        said = DriverAnswer(inited["why"], inited["init"], inited["count"], inited["sms"])
         if opened is None:
             opened = [{"path": "/dev/nvidia*", "error": f"opening them {open_failed}"}]
         value = {
@@ -187,7 +187,7 @@ class Seen:
         return _devices(said, loaded), observed(value, "dlopen, cuInit, NVML, /dev")
 
 
-def _devices(said: Said, loaded: dict[str, Any]) -> dict[str, object]:
+def _devices(said: DriverAnswer, loaded: dict[str, Any]) -> dict[str, object]:
     if loaded["error"].startswith(_ABSENT):
         return observed([], loaded["error"])
     if said.init == _NO_DEVICE:
@@ -202,7 +202,7 @@ def _debian_owner(path: str) -> str:
     return next((name for name, _ in present.debian_owners([path]).values()), "")
 
 
-def _library(said: Said, loaded: dict[str, Any], owner_of: Callable[[str], str]) -> dict[str, Any]:
+def _library(said: DriverAnswer, loaded: dict[str, Any], owner_of: Callable[[str], str]) -> dict[str, Any]:
     library = os.path.realpath(loaded["path"]) if loaded["path"] else ""
     in_name = _IN_NAME.search(library)
     version = loaded["version"]

@@ -13,7 +13,7 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from envkit.payload.probe.child import Abreast, Child
+from envkit.payload.probe.child import Child, ParallelChildren
 
 if TYPE_CHECKING:
     from envkit.payload.probe import wheels
@@ -237,30 +237,30 @@ class Imports:
     They run beside the import of torch in its own child, whose end nobody waits for.
     """
 
-    def __init__(self, installed: list[dict[str, str]], abreast: Abreast) -> None:
+    def __init__(self, installed: list[dict[str, str]], parallel: ParallelChildren) -> None:
         self.wanted = [wheel for wheel in installed if wheel["name"] in FRAMEWORKS]
         self._waiting = list(self.wanted)
-        self._abreast = abreast
+        self._parallel = parallel
         self._children: list[Child] = []
         self._home = _fresh_home() if self.wanted else ""
         self._env = _environment(self._home)
         self._at_once = max(1, len(os.sched_getaffinity(0)))
 
     def _running(self) -> list[Child]:
-        return [child for child in self._children if child in self._abreast.running]
+        return [child for child in self._children if child in self._parallel.running]
 
     def go_on(self) -> None:
         """Starts as many of the waiting ones as there is room for."""
         while self._waiting and len(self._running()) < self._at_once:
             name = self._waiting.pop(0)["name"]
             child = Child(["--framework", name], _STEP_S, (_IMPORT + name, _ASK), self._env)
-            self._children.append(self._abreast.start(child))
+            self._children.append(self._parallel.start(child))
 
     def give_up(self) -> None:
         """Ends those that run and starts no other."""
         self._waiting.clear()
         for child in self._running():
-            self._abreast.stop(child, kill=True)
+            self._parallel.stop(child, kill=True)
 
     def close(self) -> None:
         """Ends those that still run and removes the home that was made for them."""

@@ -18,7 +18,7 @@ def _report_static(pipe: Pipe) -> None:
 
     from envkit.payload.probe import driver, environ, extensions, present, toolchain, wheels
 
-    seen = driver.Seen()  # children, that work meanwhile
+    seen = driver.DriverProbe()  # children, that work meanwhile
     pipe.field("variables", observed(environ.variables(os.environ), "os.environ"))
     pipe.field("python", observed(platform.python_version(), sys.executable))
     pipe.field("platform", observed(platform.machine(), "uname"))

@@ -135,7 +135,7 @@ _NCCL_TAG = re.compile(rb"NCCL version [0-9.]+\+cuda([0-9]+\.[0-9]+)\0")  # what
 _NCCL_MOST = 64 << 20  # .rodata stands before the device code, within the first 3 MB of the releases looked at
 
 
-class Said(NamedTuple):
+class LibraryVersion(NamedTuple):
     """What one library says of itself; ``via`` and ``built_via`` say who said it or why nobody did."""
 
     version: str = ""
@@ -206,26 +206,26 @@ class _Question(NamedTuple):
     call: Callable[[], str]
 
 
-def _questions(index: int, name: str, path: str) -> Iterator[_Question | Said]:
+def _questions(index: int, name: str, path: str) -> Iterator[_Question | LibraryVersion]:
     """The calls that a library is asked with, or why it cannot be."""
     symbol = ASKED[name][0] if name in ASKED else CONSTANTS.get(name, "")
     try:
         library = _own_symbol(symbol, path) if symbol else None
         built = _own_symbol(BUILT[name], path) if name in BUILT else None
     except OSError as error:
-        yield Said(via=str(error))
+        yield LibraryVersion(via=str(error))
         return
     if symbol and library is None:
-        yield Said(via=f"it does not define {symbol}")
+        yield LibraryVersion(via=f"it does not define {symbol}")
     if symbol and library is not None:
         yield _Question(index, False, symbol, partial(_say, name, symbol, library))
     if built is not None:
         yield _Question(index, True, BUILT[name], partial(_say_built, BUILT[name], built))
 
 
-def versions(asked: list[tuple[str, str]]) -> list[Said]:
+def versions(asked: list[tuple[str, str]]) -> list[LibraryVersion]:
     """What each mapped library, given by family and path, says of itself; one child answers for all that survive it."""
-    said = [Said(via="it offers no version function") for _ in asked]
+    said = [LibraryVersion(via="it offers no version function") for _ in asked]
     questions: list[_Question] = []
     for index, (name, path) in enumerate(asked):
         for one in _questions(index, name, path):
@@ -279,7 +279,7 @@ def libraries(
         if not name:
             continue
         real = os.path.realpath(path)
-        one = said.get(path, Said())
+        one = said.get(path, LibraryVersion())
         owner, owner_version = owner_of(real)
         told.append(
             {

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from envkit.payload.probe import frameworks, inner
-from envkit.payload.probe.child import Abreast, Child
+from envkit.payload.probe.child import Child, ParallelChildren
 from envkit.payload.probe.report import LATE, lost, observed
 
 _LATE_S = 30.0  # for one late load, which takes milliseconds, and seconds from a cold disk: a hanging driver ends it
@@ -15,7 +15,7 @@ STATIC = "torch was not imported: only what needs no import was asked for"
 
 
 class _LateLoads:
-    """Which late loads killed the observed process or hung; the process that is run anew leaves them out.
+    """Which late loads killed the observed process or hung; the process that is run again leaves them out.
 
     What the process has mapped it tells only after them.  One that hung, or the last of _MOST_DEATHS, ends the late
     loads: those behind it may hang as well.
@@ -81,20 +81,20 @@ def main(argv: list[str]) -> dict[str, Any]:
 
 def observe(only_static: bool, late_s: float = _LATE_S) -> dict[str, Any]:
     """Every field of the image, observed or lost with the reason; ``late_s`` is what one late load may take."""
-    late, abreast = _LateLoads(), Abreast()
-    torch = None if only_static else abreast.start(Child([], late_s))
-    static = abreast.start(Child(["--static"], late_s))
+    late, parallel = _LateLoads(), ParallelChildren()
+    torch = None if only_static else parallel.start(Child([], late_s))
+    static = parallel.start(Child(["--static"], late_s))
     imports: frameworks.Imports | None = None
     try:
-        while abreast.running:
-            for child in abreast.wait():
+        while parallel.running:
+            for child in parallel.wait():
                 words = late.again(child) if child is torch else []
                 if words:
-                    torch = abreast.start(Child(words, late_s))
+                    torch = parallel.start(Child(words, late_s))
             if torch is None:
                 continue
             if imports is None and "wheels" in static.found:  # told long before torch is imported
-                imports = frameworks.Imports(static.found["wheels"]["value"], abreast)
+                imports = frameworks.Imports(static.found["wheels"]["value"], parallel)
             if imports is not None:
                 imports.give_up() if _broken(torch) else imports.go_on()
     finally:

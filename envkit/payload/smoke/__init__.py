@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 from envkit.payload import isolate, programs
 from envkit.payload.smoke import (
     compilers,
-    drills,
     driver_only,
+    errors,
     gemm,
     kernels,
     libraries,
@@ -39,7 +39,7 @@ from envkit.payload.smoke import (
     training,
 )
 from envkit.payload.smoke.bench import Bench, travelling
-from envkit.payload.smoke.case import GPUS, LEVELS, SABOTAGE, Case, chosen, devices
+from envkit.payload.smoke.case import FAULT_KINDS, GPUS, LEVELS, Case, chosen, devices
 
 EXTRA = "extra-"  # how the names of tests from outside begin
 
@@ -54,7 +54,7 @@ TESTS: tuple[Case, ...] = tuple(
         training,
         compilers,
         several_gpus,
-        drills,
+        errors,
         speed,
     )
     for case in group.CASES
@@ -70,11 +70,12 @@ _FIGURES = (".gbs", ".tflops", ".offered")  # of several rounds the least of the
 
 
 class Job(NamedTuple):
-    """One test on one device under at most one saboteur; ``source`` is the file that a test from outside is in."""
+    """One test on one device under at most one injected fault; ``source`` is the file that a test from outside is
+    in."""
 
     case: Case
     device: str
-    sabotage: str = ""
+    injected_fault: str = ""
     source: str = ""
 
 
@@ -135,12 +136,12 @@ def _entry_points() -> Any:
 
 
 def _torch() -> Any:
-    """torch, imported.  Raises Unfit where there is none, and what its import raises."""
+    """torch, imported.  Raises NotApplicable where there is none, and what its import raises."""
     try:
         return importlib.import_module("torch")
     except ModuleNotFoundError as error:
         if error.name == "torch":
-            raise isolate.Unfit("there is no torch in this Python") from None
+            raise isolate.NotApplicable("there is no torch in this Python") from None
         raise
 
 
@@ -148,7 +149,7 @@ def _measure(job: Job, setting: Setting) -> dict[str, Any]:
     """Runs one test here and now: its measures, its detail, and how long it waited for its device."""
     if job.case.start != "bare":
         _torch().set_num_threads(setting.threads)
-    bench = Bench(job.device, job.sabotage, setting.targets, setting.scratch, setting.gpus, setting.level)
+    bench = Bench(job.device, job.injected_fault, setting.targets, setting.scratch, setting.gpus, setting.level)
     with _turn(job, setting) as waited_s:
         if job.case.group:
             importlib.import_module(job.case.module).run(bench)
@@ -161,7 +162,7 @@ def _measure(job: Job, setting: Setting) -> dict[str, Any]:
 def alone(words: str, budget: str, fd: str) -> None:
     """What a fresh interpreter does: the one job that ``words`` (JSON) describe, its end sent to the pipe ``fd``."""
     said = json.loads(words)
-    job = Job(Case(**{**said["case"], "saboteurs": (), "needs": (), "sanitize": ()}), *said["job"])
+    job = Job(Case(**{**said["case"], "injected faults": (), "needs": (), "sanitize": ()}), *said["job"])
     setting = Setting(*said["setting"])
     os.set_inheritable(int(fd), False)
     isolate.perform(lambda _: _measure(job, setting), int(fd), float(budget))
@@ -171,14 +172,14 @@ def _task(job: Job, asked: argparse.Namespace, setting: Setting) -> isolate.Task
     case = job.case
     budget_s = case.seconds + (asked.import_seconds if case.start == "fresh" else 0.0)
     if case.start != "fresh" and not asked.sanitize:
-        return isolate.Task(case.name, job.device, budget_s, lambda _: _measure(job, setting), label=job.sabotage)
+        return isolate.Task(case.name, job.device, budget_s, lambda _: _measure(job, setting), label=job.injected_fault)
     words = {"case": case._asdict(), "job": list(job[1:]), "setting": list(setting)}
     argv = programs.interpreter(__name__, "alone")
     if asked.sanitize:
         budget_s = (case.seconds + asked.import_seconds) * _SANITIZED
         argv = sanitize.command(asked.sanitize, argv, _log(case.name, job.device, setting))
     argv = (*argv, json.dumps(words), str(budget_s))
-    return isolate.Task(case.name, job.device, budget_s, argv=argv, label=job.sabotage)
+    return isolate.Task(case.name, job.device, budget_s, argv=argv, label=job.injected_fault)
 
 
 def _log(name: str, device: str, setting: Setting) -> str:
@@ -194,7 +195,7 @@ def _as_result(task: isolate.Task, ending: isolate.Ending) -> dict[str, Any]:
     return {
         "name": task.name,
         "device": task.device,
-        "sabotage": task.label,
+        "injected_fault": task.label,
         "ended": ended,
         "detail": ending.detail or value.get("detail", ""),
         "signal": ending.signal,
@@ -258,7 +259,9 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--level", choices=LEVELS, default="quick")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", choices=names)
     parser.add_argument("--exclude", action="append", default=[], metavar="NAME", choices=names)
-    parser.add_argument("--extra", action="append", default=[], metavar="FILE", help="a file whose smoke_* are tests")
+    parser.add_argument(
+        "--test-file", action="append", default=[], metavar="FILE", help="a file whose smoke_* are tests"
+    )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--seconds", type=float, default=600.0, help="for the whole run (default 600)")
     parser.add_argument("--stress-seconds", type=float, default=0.0, help="repeat the tests for so long")
@@ -266,7 +269,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--sm", action="append", default=[], type=_target, metavar="NN", help="a GPU that kernels are compiled for"
     )
-    parser.add_argument("--sabotage", default="", choices=("", "all", *SABOTAGE))
+    parser.add_argument("--inject-fault", default="", choices=("", "all", *FAULT_KINDS))
     parser.add_argument("--sanitize", default="", choices=("", *sanitize.TOOLS))
     return parser.parse_args(argv)
 
@@ -305,11 +308,11 @@ class _Report:
         self.tests: dict[tuple[str, str, str], dict[str, Any]] = {}
 
     def add(self, result: dict[str, Any]) -> None:
-        key = (result["name"], result["device"], result["sabotage"])
+        key = (result["name"], result["device"], result["injected_fault"])
         self.tests[key] = _rounds(self.tests[key], result) if key in self.tests else {**result, "rounds": 1}
         if self.tests[key]["rounds"] > 1 and result["ended"] == "ran":
             return
-        words = [result[key] for key in ("name", "device", "sabotage", "ended", "signal", "cuda")]
+        words = [result[key] for key in ("name", "device", "injected_fault", "ended", "signal", "cuda")]
         sys.stderr.write(" ".join(filter(None, (*words, f"{result['seconds']:.1f} s"))) + "\n")
         sys.stderr.flush()
 
@@ -365,9 +368,9 @@ def _jobs(asked: argparse.Namespace, gpus: int | None) -> list[Job]:
         cases = [(case, source) for case, source in cases if asked.sanitize in case.sanitize]
     jobs = []
     for case, source in cases:
-        kinds = case.saboteurs if asked.sabotage else ("",)
-        if asked.sabotage not in ("", "all"):
-            kinds = tuple(kind for kind in kinds if kind == asked.sabotage)
+        kinds = case.faults if asked.injected_fault else ("",)
+        if asked.injected_fault not in ("", "all"):
+            kinds = tuple(kind for kind in kinds if kind == asked.injected_fault)
         where = devices(case, gpus or 0)
         if where == ("cpu",) and case.gpu and (gpus is None or asked.device == "cuda"):
             where = (_NO_CUDA,)
@@ -396,15 +399,17 @@ def _run(asked: argparse.Namespace, scratch: str) -> dict[str, Any]:
         case = job.case
         try:
             task = _task(job, asked, setting)
-        except isolate.Unfit as lacking:
-            report.add(_as_result(isolate.Task(case.name, job.device, 0.0), isolate.Ending("unfit", str(lacking))))
+        except isolate.NotApplicable as lacking:
+            report.add(
+                _as_result(isolate.Task(case.name, job.device, 0.0), isolate.Ending("not-applicable", str(lacking)))
+            )
             continue
         if gpus is None and job.device in (_NO_CUDA, GPUS):
             # something claims to be a GPU and cannot be asked: that is a fault, not an absence
             lost = f"the driver could not be asked: {found['error']}"
             report.add(_as_result(task, isolate.Ending("raised", lost)))
         elif job.device == _NO_CUDA:
-            report.add(_as_result(task, isolate.Ending("unfit", f"there is no GPU: {found['reason']}")))
+            report.add(_as_result(task, isolate.Ending("not-applicable", f"there is no GPU: {found['reason']}")))
         elif asked.sanitize:
             beside.setdefault(job.device, []).append(task)
         else:
@@ -452,7 +457,7 @@ def _run(asked: argparse.Namespace, scratch: str) -> dict[str, Any]:
         "python": ".".join(map(str, sys.version_info[:3])),
         "gpus": gpus,
         "gpus_error": found.get("error", ""),
-        "sabotage": asked.sabotage,
+        "injected_fault": asked.injected_fault,
         "seconds": round(time.monotonic() - started, 3),
         "tests": sorted(
             report.tests.values(),
@@ -460,7 +465,7 @@ def _run(asked: argparse.Namespace, scratch: str) -> dict[str, Any]:
                 order.index(test["name"]) if test["name"] in order else len(order),
                 test["name"],
                 test["device"],
-                test["sabotage"],
+                test["injected_fault"],
             ),
         ),
     }

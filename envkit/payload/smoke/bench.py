@@ -1,16 +1,16 @@
-"""What every test of the suite works with: its device, its seed, its numbers, and its saboteur.
+"""What every test of the suite works with: its device, its seed, its numbers, and the fault injected into it.
 
 A test returns numbers and judges nothing.  Two kinds of number exist.  A count of wrong things (``exact``,
 ``count``) is 0 in a healthy stack.  A distance (``close``) is a pair: ``.frobenius``, the norm of the difference by
 the norm of the reference, and ``.worst``, the largest difference of one element by that element's size plus the root
 mean square of all, which sees a single wrong element that the norm hides.  Both are NaN when anything compared is.
 
-A saboteur disturbs the result before it is compared, so that the way from a wrong element to a red verdict is proven
-for every test.  Some are done here to any result: "ulp" changes one element by the least the test promises to see (one
-unit in the last place where the test is exact, a ``.worst`` of about 1 elsewhere), "one" adds 1 to one element, "nan"
-makes one NaN (of a type that has it), "scale" makes the whole an eighth larger, "block" leaves a sixteenth of it
-unwritten.  Others are the test's own: "order" drops a barrier or a wait, "device" puts a tensor on the wrong device,
-"fault" leaves out the fault that a drill plants.
+A injected fault disturbs the result before it is compared, so that the way from a wrong element to a red verdict is
+proven for every test.  Some are done here to any result: "ulp" changes one element by the least the test promises to
+see (one unit in the last place where the test is exact, a ``.worst`` of about 1 elsewhere), "one" adds 1 to one
+element, "nan" makes one NaN (of a type that has it), "scale" makes the whole an eighth larger, "block" leaves a
+sixteenth of it unwritten.  Others are the test's own: "order" drops a barrier or a wait, "device" puts a tensor on the
+wrong device, "fault" leaves out the fault that a test provokes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from envkit.payload.isolate import Unfit
+from envkit.payload.isolate import NotApplicable
 from envkit.payload.lazy import torch
 from envkit.payload.smoke.case import GENERIC
 
@@ -41,14 +41,14 @@ class Bench:
     def __init__(
         self,
         device: str,
-        sabotage: str = "",
+        injected_fault: str = "",
         targets: Sequence[str] = (),
         scratch: str = "",
         gpus: int = 0,
         level: str = "quick",
     ) -> None:
         self.device = device
-        self.sabotage = sabotage
+        self.injected_fault = injected_fault
         self.targets = targets
         self.scratch = scratch
         self.gpus = gpus
@@ -76,14 +76,14 @@ class Bench:
             raise RuntimeError("no folder for temporary files can be written to")
         return self.scratch
 
-    def unfit(self, reason: str) -> None:
+    def not_applicable(self, reason: str) -> None:
         """Ends the test because this machine lacks what it needs."""
-        raise Unfit(reason)
+        raise NotApplicable(reason)
 
-    def unfit_for(self, lacking: str) -> None:
-        """As ``unfit``, where ``lacking`` names something."""
+    def not_applicable_if(self, lacking: str) -> None:
+        """As ``not_applicable``, if ``lacking`` names something."""
         if lacking:
-            self.unfit(lacking)
+            self.not_applicable(lacking)
 
     def note(self, name: str, value: float) -> None:
         """Records a number; of several under one name the worst counts."""
@@ -99,22 +99,22 @@ class Bench:
         self.measures[name] = self.measures.get(name, 0.0) + wrong
 
     def disturb(self, got: Any, exact: bool) -> Any:
-        """The tensor as it is, or changed when one of the saboteurs that change results is asked for."""
-        if self.sabotage not in GENERIC or not got.numel():
+        """The tensor as it is, or changed when one of the injected faults that change results is asked for."""
+        if self.injected_fault not in GENERIC or not got.numel():
             return got
         flat = got.detach().cpu().contiguous().clone().reshape(-1)
         place = flat.numel() // 2
         real = flat.is_floating_point()
-        if self.sabotage == "scale":
+        if self.injected_fault == "scale":
             return ((flat.double() if real else flat) * 9 / 8).to(flat.dtype).reshape(got.shape)
-        if self.sabotage == "block":
+        if self.injected_fault == "block":
             flat[place : place + max(1, flat.numel() // 16)] = 0
             return flat.reshape(got.shape)
-        if self.sabotage == "nan" and (real or flat.is_complex()):
+        if self.injected_fault == "nan" and (real or flat.is_complex()):
             flat[place] = math.nan
         elif not exact:
             flat[place] += flat[place].abs() + flat.abs().square().mean().sqrt()
-        elif self.sabotage == "ulp" and real:
+        elif self.injected_fault == "ulp" and real:
             flat.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[flat.element_size()])[place] += 1
         else:
             flat[place] += 1

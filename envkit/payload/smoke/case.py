@@ -8,7 +8,7 @@ LEVELS = ("quick", "full", "stress")
 GENERIC = ("ulp", "one", "nan", "scale", "block")  # done to any result that is compared, by the bench
 CLOSE = ("ulp", "nan", "scale", "block")  # those of them for a result that is near the right one
 OWN = ("order", "device", "fault")  # done by the test itself
-SABOTAGE = (*GENERIC, *OWN)
+FAULT_KINDS = (*GENERIC, *OWN)
 GPUS = "gpus"  # the device that a test of several GPUs names
 
 
@@ -19,7 +19,7 @@ class Case(NamedTuple):
     that many GPUs.  ``start``: "fork" from the parent with torch, "fresh" (a new interpreter), "bare" (forked from a
     parent without torch).  ``level``: the lowest level that has it.  ``builds``: it waits for compilers more than it
     computes, so it runs beside the other tests of its device.  ``alone``: nothing else runs on its device meanwhile.
-    ``saboteurs``: under each of these it must go red.  ``needs``: tests whose fault explains its own.  ``seconds``:
+    ``faults``: under each of these it must go red.  ``needs``: tests whose fault explains its own.  ``seconds``:
     its budget.  ``sanitize``: the tools of compute-sanitizer that it is fit to run under.  ``stress``: it loads a GPU,
     and is repeated at the level "stress" whatever its own.
     """
@@ -32,7 +32,7 @@ class Case(NamedTuple):
     level: str = "quick"
     builds: bool = False
     alone: bool = False
-    saboteurs: tuple[str, ...] = ("ulp", "nan")
+    faults: tuple[str, ...] = ("ulp", "nan")
     needs: tuple[str, ...] = ()
     seconds: float = 60.0
     sanitize: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ def devices(case: Case, gpus: int) -> tuple[str, ...]:
     """Where ``case`` must come to an end on a machine with ``gpus`` GPUs.
 
     Where there is a GPU, what can run on it runs there and nowhere else.  "cuda" and "gpus" stand for GPUs that are
-    not there: such a test ends as unfit.
+    not there: such a test ends as not applicable.
     """
     if case.several:
         return (GPUS,)

@@ -220,13 +220,13 @@ def plain_order() -> None:
 def in_child(work: Callable[[], Any], budget_s: float) -> Any:
     """What ``work`` returns in a fork of this process, which must not have used CUDA yet.
 
-    Raises Unfit where the child said so, CudaFault for a CUDA error in it, RuntimeError for any other end.
+    Raises NotApplicable where the child said so, CudaFault for a CUDA error in it, RuntimeError for any other end.
     """
     ending = isolate.run_one(isolate.Task("child", "", budget_s, lambda _: work()))
     if ending.ended == "ran":
         return ending.value
-    if ending.ended == "unfit":
-        raise isolate.Unfit(ending.detail)
+    if ending.ended == "not-applicable":
+        raise isolate.NotApplicable(ending.detail)
     words = " ".join(filter(None, (ending.ended, ending.signal, ending.detail)))
     last = ending.stderr_tail.strip().splitlines()[-3:] if ending.ended in ("killed", "hung") else []
     message = f"in a child process: {'; '.join((words, *last))}"

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from envkit.payload.isolate import Unfit
+from envkit.payload.isolate import NotApplicable
 
 if TYPE_CHECKING:
     from envkit.payload.smoke.driver import Driver
@@ -34,12 +34,12 @@ def _library() -> str:
                 return path
     found = ctypes.util.find_library("nvrtc")
     if not found:
-        raise Unfit("there is no libnvrtc among the wheels, in a CUDA toolkit or in the linker's cache")
+        raise NotApplicable("there is no libnvrtc among the wheels, in a CUDA toolkit or in the linker's cache")
     return found
 
 
 class Compiler:
-    """The NVRTC of this place.  Raises Unfit where there is none, RuntimeError where it cannot be used."""
+    """The NVRTC of this place.  Raises NotApplicable where there is none, RuntimeError where it cannot be used."""
 
     def __init__(self) -> None:
         self.path = _library()
@@ -113,13 +113,13 @@ def build(
 ) -> tuple[ctypes.c_void_p, dict[str, ctypes.c_void_p]]:
     """Compiles ``source`` for the device, whose context must be current: the loaded module and its kernels by name.
 
-    Machine code where this NVRTC knows the GPU, else PTX.  Raises Unfit where it knows neither.
+    Machine code where this NVRTC knows the GPU, else PTX.  Raises NotApplicable where it knows neither.
     """
     compiler = compiler or Compiler()
     capability = driver.capability(index)
     machine, virtual = targets_for(compiler.targets(), capability)
     if not virtual:
-        raise Unfit(
+        raise NotApplicable(
             f"NVRTC {compiler.version()} at {compiler.path} knows no target for compute capability {capability}"
         )
     code = compiler.compile(source, f"{names[0]}.cu", machine or virtual, "CUBIN" if machine else "PTX", options)

@@ -93,7 +93,7 @@ class Diagnosis(NamedTuple):
     waited: float = 0.0
 
 
-class _Place(NamedTuple):
+class _Position(NamedTuple):
     """Where a rank is: the last step it entered, and whether it is still inside; ``left`` is None while it goes on."""
 
     number: int
@@ -117,7 +117,7 @@ def read(folder: str, size: int) -> list[list[dict[str, Any]]]:
     return found
 
 
-def _place(notes: Sequence[Mapping[str, Any]]) -> _Place:
+def _place(notes: Sequence[Mapping[str, Any]]) -> _Position:
     number, inside, left = 0, False, None
     for note in notes:
         if "enter" in note:
@@ -126,7 +126,7 @@ def _place(notes: Sequence[Mapping[str, Any]]) -> _Place:
             inside = False
         elif left is None or not left:
             left = note["left"]
-    return _Place(number, inside, left)
+    return _Position(number, inside, left)
 
 
 def named(ranks: Sequence[int]) -> str:
@@ -159,7 +159,7 @@ def _disagreement(titles: Sequence[Mapping[int, str]]) -> Diagnosis | None:
     return None
 
 
-def _last_seen(place: _Place, titles: Mapping[int, str]) -> str:
+def _last_seen(place: _Position, titles: Mapping[int, str]) -> str:
     seen = "said nothing yet"
     if place.number:
         where = f"step {place.number} ({titles[place.number]})"
@@ -195,7 +195,7 @@ def diagnose(said: Sequence[Sequence[Mapping[str, Any]]]) -> Diagnosis:
     return _at_one_step(places, top, title)
 
 
-def _at_one_step(places: Sequence[_Place], top: int, title: str) -> Diagnosis:
+def _at_one_step(places: Sequence[_Position], top: int, title: str) -> Diagnosis:
     """As ``diagnose``, of ranks that all entered the step ``top`` and of which none ended with an error."""
     inside = [rank for rank, place in enumerate(places) if place.inside]
     if len(inside) == len(places):
@@ -302,7 +302,7 @@ def _one(
         torch.cuda.set_device(rank)
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // size))
     notes = Notes(folder, rank, torch.cuda.synchronize if backend == "nccl" else None)
-    mine = Bench(device, bench.sabotage, bench.targets, folder, bench.gpus, bench.level)
+    mine = Bench(device, bench.injected_fault, bench.targets, folder, bench.gpus, bench.level)
     with notes.step("init_process_group"):
         dist.init_process_group(
             backend,
@@ -374,18 +374,18 @@ def run(
 def kind(bench: Bench) -> tuple[str, int]:
     """The backend and the number of ranks on this machine: one a GPU with NCCL, or two on the CPU with gloo.
 
-    Raises Unfit where this torch has no such backend.
+    Raises NotApplicable where this torch has no such backend.
     """
     import torch.distributed as dist
 
     if not dist.is_available():
-        bench.unfit("this torch was built without torch.distributed")
+        bench.not_applicable("this torch was built without torch.distributed")
     if bench.gpus >= 2:
         if not dist.is_nccl_available():
-            bench.unfit("this torch was built without NCCL")
+            bench.not_applicable("this torch was built without NCCL")
         return "nccl", bench.gpus
     if not dist.is_gloo_available():
-        bench.unfit("fewer than two GPUs are here, and this torch was built without gloo")
+        bench.not_applicable("fewer than two GPUs are here, and this torch was built without gloo")
     return "gloo", GLOO_RANKS
 
 
@@ -407,15 +407,15 @@ def together(bench: Bench, work: Callable[[Rank], Any], seconds: float = 50.0) -
     """Calls ``work`` in a rank on every GPU, or in two on the CPU, and gives what each returned.
 
     The measures of the ranks come into ``bench`` with the backend's name before them, of each the worst of all ranks;
-    ``ranks`` says how many there were, ``nccl.offered`` and ``gloo.offered`` which of the two it was.  Raises Unfit
-    where a rank did, RanksFailed where one did not come to its end.
+    ``ranks`` says how many there were, ``nccl.offered`` and ``gloo.offered`` which of the two it was.  Raises
+    NotApplicable where a rank did, RanksFailed where one did not come to its end.
     """
     backend, size = kind(bench)
     folder = tempfile.mkdtemp(prefix="ranks-", dir=bench.folder())
     outcome = run(bench, work, size, backend, folder, seconds, {})
     for ending in outcome.endings:
-        if ending.ended == "unfit":
-            bench.unfit(ending.detail)
+        if ending.ended == "not-applicable":
+            bench.not_applicable(ending.detail)
     failed = failure(outcome)
     if failed is not None:
         raise failed

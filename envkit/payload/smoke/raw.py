@@ -1,4 +1,4 @@
-"""Bytes for tests without a framework: fresh ones, their saboteurs, and how many differ."""
+"""Bytes for tests without a framework: fresh ones, their injected faults, and how many differ."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ def words(data: bytes) -> array.array[int]:
     return numbers
 
 
-def disturbed(data: bytes, sabotage: str) -> bytes:
-    """The bytes as they are, or as a saboteur leaves them: "ulp" flips the lowest bit of one byte, "one" adds 1."""
-    if sabotage not in ("ulp", "one") or not data:
+def disturbed(data: bytes, injected_fault: str) -> bytes:
+    """The bytes as they are, or as a injected fault leaves them: "ulp" flips the lowest bit of one byte, "one" adds
+    1."""
+    if injected_fault not in ("ulp", "one") or not data:
         return data
     place, changed = len(data) // 2, bytearray(data)
-    changed[place] = changed[place] ^ 1 if sabotage == "ulp" else (changed[place] + 1) & 0xFF
+    changed[place] = changed[place] ^ 1 if injected_fault == "ulp" else (changed[place] + 1) & 0xFF
     return bytes(changed)
 
 
@@ -42,5 +43,5 @@ def differing(got: bytes, want: bytes) -> int:
 
 
 def compare(bench: Bench, name: str, got: bytes, want: bytes) -> None:
-    """Counts under ``name`` the bytes that differ, after the run's saboteur."""
-    bench.count(name, differing(disturbed(got, bench.sabotage), want))
+    """Counts under ``name`` the bytes that differ, after the run's injected fault."""
+    bench.count(name, differing(disturbed(got, bench.injected_fault), want))

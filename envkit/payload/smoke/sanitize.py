@@ -14,7 +14,7 @@ import shutil
 import sys
 from typing import NamedTuple
 
-from envkit.payload.isolate import Unfit
+from envkit.payload.isolate import NotApplicable
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 _LINE = re.compile(r"^={5,} ?(.*)$")
@@ -53,11 +53,11 @@ def found(name: str) -> str:
 def command(tool: str, argv: tuple[str, ...], log: str) -> tuple[str, ...]:
     """``argv`` under one of TOOLS, whose findings go to the file ``log``; the program's exit code is kept.
 
-    Raises Unfit where compute-sanitizer is not found.
+    Raises NotApplicable where compute-sanitizer is not found.
     """
     path = found("compute-sanitizer")
     if not path:
-        raise Unfit("there is no compute-sanitizer in PATH, in a CUDA toolkit or among the wheels")
+        raise NotApplicable("there is no compute-sanitizer in PATH, in a CUDA toolkit or among the wheels")
     words = ["--tool", tool, "--target-processes", "all", "--launch-timeout", "0", "--log-file", log]
     if tool == "memcheck":  # libraries ask for what a GPU may not have; a call that matters shows in the program itself
         words += ["--report-api-errors", "no"]

@@ -34,7 +34,7 @@ from envkit.subjects.host.driver import Package as Package
 from envkit.subjects.host.driver import PciGpu as PciGpu
 from envkit.subjects.host.driver import Reboot as Reboot
 from envkit.subjects.host.driver import Selinux as Selinux
-from envkit.subjects.host.driver import Unattended as Unattended
+from envkit.subjects.host.driver import UnattendedUpgrades as UnattendedUpgrades
 from envkit.subjects.host.expected import Expected
 from envkit.subjects.host.fabric import Cufile as Cufile
 from envkit.subjects.host.fabric import FabricCard as FabricCard
@@ -184,7 +184,7 @@ class Host:
     glibc: Observed[str] = field(default_factory=Observed)
     services: Observed[Mapping[str, Service]] = field(default_factory=Observed)
     packages: Observed[Mapping[str, str]] = field(default_factory=Observed)
-    unattended: Observed[Unattended] = field(default_factory=Observed)
+    unattended: Observed[UnattendedUpgrades] = field(default_factory=Observed)
     reboot: Observed[Reboot] = field(default_factory=Observed)
     selinux: Observed[Selinux] = field(default_factory=Observed)
     settings: Observed[Mapping[str, Observed[str]]] = field(default_factory=Observed)

@@ -177,7 +177,7 @@ class Package:
 
 
 @dataclass(frozen=True, slots=True)
-class Unattended:
+class UnattendedUpgrades:
     """What apt's configuration says of unattended upgrades: ``origins`` are the patterns of repositories that they take
     packages from, ``skipped`` the patterns of packages that they leave alone.
     """

@@ -43,7 +43,7 @@ def _use(bench: Bench, path: str, given: tuple[Any, ...]) -> dict[str, Any]:
 
 def run(bench: Bench) -> None:
     """Measures ``exact.wrong``, the distances ``fp32``, ``objects.packed`` and ``inputs.accepted`` of wrong ones."""
-    bench.unfit_for(packages.lacking())
+    bench.not_applicable_if(packages.lacking())
     if packages.checks_of_old():
         bench.detail = "this release builds the checks of inputs only into packages that are not optimised"
     packages.build_and_use(bench, inputs(bench), "cpu", _use)

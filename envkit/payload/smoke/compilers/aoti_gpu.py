@@ -44,7 +44,7 @@ def _use(bench: Bench, path: str, given: tuple[Any, ...]) -> dict[str, Any]:
     bench.plain_math()
     loaded = packages.load(bench, path)
     there = tuple(tensor.to(bench.device) for tensor in given)
-    right = (given[0], *there[1:]) if bench.sabotage == "device" else there
+    right = (given[0], *there[1:]) if bench.injected_fault == "device" else there
     with torch.no_grad():
         compare(bench, loaded(*right), given)
         _try_wrong(bench, loaded, there, given)
@@ -57,6 +57,6 @@ def run(bench: Bench) -> None:
     """Measures ``exact.wrong``, the distances ``fp32``, ``objects.packed``, and of wrong inputs how many were
     ``inputs.accepted`` and how many ``inputs.faulted``; ``device.offered`` says whether a wrong device was tried."""
     if importlib.util.find_spec("triton") is None:
-        bench.unfit("triton, which compiles for GPUs, is not installed")
-    bench.unfit_for(packages.lacking())
+        bench.not_applicable("triton, which compiles for GPUs, is not installed")
+    bench.not_applicable_if(packages.lacking())
     packages.build_and_use(bench, inputs(bench), bench.device, _use)

@@ -15,13 +15,13 @@ from envkit.payload.smoke.compilers.lacking import compiler_names
 from envkit.payload.smoke.compilers.torch_compile import compare, inputs
 
 
-def _use(path: str, sabotage: str) -> dict[str, Any]:
+def _use(path: str, injected_fault: str) -> dict[str, Any]:
     modules: dict[str, Any] = sys.modules  # whose own type does not know the word for "cannot be imported"
     modules["triton"] = None
     import torch
     import torch._inductor
 
-    bench = Bench("cpu", sabotage)
+    bench = Bench("cpu", injected_fault)
     given = inputs(bench)
     loaded = torch._inductor.aoti_load_package(path)
     with torch.no_grad():
@@ -33,10 +33,10 @@ def _use(path: str, sabotage: str) -> dict[str, Any]:
     return stages.told(bench)
 
 
-def away(path: str, sabotage: str, budget: str, fd: str) -> None:
+def away(path: str, injected_fault: str, budget: str, fd: str) -> None:
     """What the fresh interpreter does: its end is sent to the pipe ``fd``."""
     os.set_inheritable(int(fd), False)
-    isolate.perform(lambda _: _use(path, sabotage), int(fd), float(budget))
+    isolate.perform(lambda _: _use(path, injected_fault), int(fd), float(budget))
 
 
 def _moved(bench: Bench, path: str) -> str:
@@ -54,7 +54,7 @@ def _moved(bench: Bench, path: str) -> str:
 
 def run(bench: Bench) -> None:
     """Measures ``exact.wrong``, the distances ``fp32`` and ``compilers.found``, which should have been out of reach."""
-    bench.unfit_for(packages.lacking())
+    bench.not_applicable_if(packages.lacking())
     path = packages.built(bench, inputs(bench), "cpu")
     home = dict(os.environ)
     moved = _moved(bench, path)
@@ -63,7 +63,7 @@ def run(bench: Bench) -> None:
         os.environ.update(home)  # the compiler that built the package is asked
         return packages.why_deadly(moved)
 
-    argv = programs.interpreter(__name__, "away", (moved, bench.sabotage, str(packages.LOAD_S)))
+    argv = programs.interpreter(__name__, "away", (moved, bench.injected_fault, str(packages.LOAD_S)))
     name = "loading the package in a fresh interpreter"
     loading = isolate.Task(name, bench.device, packages.LOAD_S, argv=argv)
     stages.take(bench, stages.part(loading, why))

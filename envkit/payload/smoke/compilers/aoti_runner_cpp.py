@@ -94,10 +94,10 @@ def _read(path: str, like: Any) -> Any:
 
 def run(bench: Bench) -> None:
     """Measures ``exact.wrong`` and the distances ``fp32``."""
-    bench.unfit_for(packages.lacking())
+    bench.not_applicable_if(packages.lacking())
     header = "torch/csrc/inductor/aoti_package/model_package_loader.h"
     if not os.path.exists(os.path.join(os.path.dirname(torch.__file__), "include", header)):
-        bench.unfit(f"this torch brings no header {header}")
+        bench.not_applicable(f"this torch brings no header {header}")
     folder = stages.own_folder(bench, "aoti-runner-cpp")
     given = inputs(bench)
     path = packages.built(bench, given, "cpu")

@@ -152,8 +152,8 @@ def run(bench: Bench) -> None:
     """Measures ``exact.wrong`` and ``fp32`` of a layer, ``.out`` and ``.grad`` of the net in each mode, how many
     ``graphs`` each took, ``cubins.made``, ``kernels.loaded``, and ``cudagraphs.recorded`` and ``.skipped``."""
     if importlib.util.find_spec("triton") is None:
-        bench.unfit("triton, which compiles for GPUs, is not installed")
-    bench.unfit_for(lacking_c("triton builds its launcher"))
+        bench.not_applicable("triton, which compiles for GPUs, is not installed")
+    bench.not_applicable_if(lacking_c("triton builds its launcher"))
     folder = stages.own_folder(bench, "compile-gpu")
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(folder, "inductor")
     os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "triton")

@@ -60,5 +60,5 @@ def _use(bench: Bench) -> dict[str, Any]:
 
 def run(bench: Bench) -> None:
     """Measures ``fp32.wrong``, ``int64.wrong``, ``words.wrong`` of a string, ``error.lost`` and ``abi.wrong``."""
-    bench.unfit_for(extensions.lacking_extension("torch builds its extensions"))
+    bench.not_applicable_if(extensions.lacking_extension("torch builds its extensions"))
     extensions.build_and_use(bench, "cpp-extension", _use)

@@ -149,7 +149,7 @@ def raw(tensor: Any) -> bytes:
 
 def run(bench: Bench) -> None:
     """Measures ``kernel.wrong``, ``cublas.offered`` and ``cublas.wrong``."""
-    bench.unfit_for(lacking_nvcc("the program is built"))
+    bench.not_applicable_if(lacking_nvcc("the program is built"))
     folder = stages.own_folder(bench, "nvcc-axpy")
     major, minor = torch.cuda.get_device_capability(bench.device)
     program, with_cublas = build(folder, f"sm_{major}{minor}")

@@ -46,7 +46,7 @@ def _on_stream(bench: Bench, made: Any, fresh: Any) -> Any:
     with torch.cuda.stream(torch.cuda.Stream(bench.device)):
         torch.cuda._sleep(_CYCLES)
         given.copy_(source)
-        made.apply(given, out, bench.sabotage != "order")
+        made.apply(given, out, bench.injected_fault != "order")
     torch.cuda.synchronize()
     return out
 
@@ -78,5 +78,5 @@ def _use(bench: Bench) -> dict[str, Any]:
 def run(bench: Bench) -> None:
     """Measures ``default.wrong`` and ``stream.wrong`` of two streams, ``guard.wrong`` with another device current."""
     what = "torch builds CUDA extensions"
-    bench.unfit_for(lacking_nvcc(what) or extensions.lacking_extension(what))
+    bench.not_applicable_if(lacking_nvcc(what) or extensions.lacking_extension(what))
     extensions.build_and_use(bench, "nvcc-extension", _use)

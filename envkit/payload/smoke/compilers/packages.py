@@ -103,7 +103,7 @@ def build_and_use(bench: Bench, given: tuple[Any, ...], device: str, use: Callab
 def trust_the_processor() -> None:
     """Takes what /proc/cpuinfo lists for usable, in this process.
 
-    Before it builds or loads a package, torch imports itself anew for each set of vector instructions, to see that a
+    Before it builds or loads a package, torch imports itself again for each set of vector instructions, to see that a
     library compiled for it loads: 6 imports, 12 s on four cores and 40 s on a machine with a slow file system.  The
     test torch-compile leaves torch to ask that, on the same processor and with the same compiler.
     """

@@ -39,14 +39,14 @@ def try_part(task: isolate.Task) -> isolate.Ending:
 def part(task: isolate.Task, why: Callable[[], str] = str) -> Any:
     """What one part returns.
 
-    Raises isolate.Unfit where the part does, Ended for every other end but "ran"; ``why`` is asked for the reason of a
-    death or an exception, and may know none.
+    Raises isolate.NotApplicable where the part does, Ended for every other end but "ran"; ``why`` is asked for the
+    reason of a death or an exception, and may know none.
     """
     ending = try_part(task)
     if ending.ended == "ran":
         return ending.value
-    if ending.ended == "unfit":
-        raise isolate.Unfit(ending.detail)
+    if ending.ended == "not-applicable":
+        raise isolate.NotApplicable(ending.detail)
     reason = why() if ending.ended in ("raised", "killed") else ""
     because = f", because {reason}" if reason else ""
     if ending.ended == "raised":
@@ -76,7 +76,9 @@ def one_at_a_time(path: str) -> Iterator[None]:
 
 
 def own_folder(bench: Bench, name: str) -> str:
-    """A folder below the run's for one test, on one device, under one saboteur."""
-    folder = os.path.join(bench.folder(), "-".join(filter(None, (name, bench.device.replace(":", ""), bench.sabotage))))
+    """A folder below the run's for one test, on one device, under one injected fault."""
+    folder = os.path.join(
+        bench.folder(), "-".join(filter(None, (name, bench.device.replace(":", ""), bench.injected_fault)))
+    )
     os.makedirs(folder, exist_ok=True)
     return folder

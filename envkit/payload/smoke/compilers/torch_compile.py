@@ -64,7 +64,7 @@ def compare(bench: Bench, got: Any, given: tuple[Any, ...]) -> None:
 
 def run(bench: Bench) -> None:
     """Measures ``exact.wrong``, the distances ``fp32``, ``graphs.compiled`` and ``objects.mapped``."""
-    bench.unfit_for(lacking_cpp("torch.compile builds its kernels"))
+    bench.not_applicable_if(lacking_cpp("torch.compile builds its kernels"))
     given = inputs(bench)
     folder = inductor_cache(bench)
     from torch._dynamo.utils import counters

@@ -99,7 +99,7 @@ def _try_each(bench: Bench, module: Any, waiting: list[int], say: Callable[[Any]
         say({"begins": number})
         config = CONFIGS[number]
         words = config.words()
-        if config.trap and bench.sabotage == "fault":
+        if config.trap and bench.injected_fault == "fault":
             words["TRAP"] = False
         out = _poisoned(bench.device)
         grid = (-(-_ROWS // config.rows), -(-_COLUMNS // config.columns))
@@ -135,7 +135,7 @@ def _tune(bench: Bench, module: Any, numbers: list[int]) -> dict[str, Any]:
     return stages.told(bench)
 
 
-class Tried(NamedTuple):
+class TuningResult(NamedTuple):
     """What came of the configurations: wrong elements of those that ran, those refused, those that ended a process."""
 
     ran: dict[int, int]
@@ -143,13 +143,13 @@ class Tried(NamedTuple):
     ended: dict[int, isolate.Ending]
 
 
-def sort(attempt: Callable[[list[int], Callable[[Any], None]], isolate.Ending], count: int) -> Tried:
+def sort(attempt: Callable[[list[int], Callable[[Any], None]], isolate.Ending], count: int) -> TuningResult:
     """Tries all ``count`` configurations, in as many processes as their deaths cost.
 
     ``attempt`` starts one over the numbers that wait, and passes on what it says.  Raises stages.Ended when a process
     ends before it began with one.
     """
-    tried = Tried({}, set(), {})
+    tried = TuningResult({}, set(), {})
     waiting = list(range(count))
     while waiting:
         begun: list[int] = []
@@ -165,8 +165,8 @@ def sort(attempt: Callable[[list[int], Callable[[Any], None]], isolate.Ending], 
         ending = attempt(waiting, heard)
         if ending.ended == "ran":
             break
-        if ending.ended == "unfit":
-            raise isolate.Unfit(ending.detail)
+        if ending.ended == "not-applicable":
+            raise isolate.NotApplicable(ending.detail)
         if not begun:
             raise stages.Ended(
                 f"no configuration was begun with: {ending.ended} {ending.detail}{ending.signal}", ending
@@ -176,7 +176,7 @@ def sort(attempt: Callable[[list[int], Callable[[Any], None]], isolate.Ending], 
     return tried
 
 
-def judge(bench: Bench, tried: Tried) -> None:
+def judge(bench: Bench, tried: TuningResult) -> None:
     """Records what came of the configurations; counts, and in words what was not as it should be."""
     trap, large = CONFIGS.index(TRAP), CONFIGS.index(TOO_LARGE)
     good = [number for number in range(len(CONFIGS)) if number not in (trap, large)]
@@ -196,7 +196,7 @@ def run(bench: Bench) -> None:
     ``large.accepted``, whether the crash was ``trap.missed`` or ``trap.unnamed``, and ``best.wrong``, ``best.refused``
     of the one that Triton's tuner chose."""
     module = kernels(bench, "triton-autotune", SOURCE)
-    bench.unfit_for(lacking_c("triton builds its launcher"))
+    bench.not_applicable_if(lacking_c("triton builds its launcher"))
 
     def attempt(waiting: list[int], heard: Callable[[Any], None]) -> isolate.Ending:
         return stages.try_part(
@@ -213,6 +213,6 @@ def run(bench: Bench) -> None:
     judge(bench, tried)
     left = [*sorted(tried.ran.keys() - {CONFIGS.index(TRAP)}), CONFIGS.index(TOO_LARGE)]
     tuning = isolate.Task(
-        "tuning", bench.device, _TUNE_S, lambda _: _tune(Bench(bench.device, bench.sabotage), module, left)
+        "tuning", bench.device, _TUNE_S, lambda _: _tune(Bench(bench.device, bench.injected_fault), module, left)
     )
     stages.take(bench, stages.part(tuning))

@@ -15,7 +15,7 @@ from envkit.payload.smoke.compilers.lacking import lacking_c
 def kernels(bench: Bench, name: str, source: str) -> Any:
     """The module ``source``, with Triton's cache in a folder of this test's own: nothing comes out of an older one."""
     if importlib.util.find_spec("triton") is None:
-        bench.unfit("triton is not installed")
+        bench.not_applicable("triton is not installed")
     folder = stages.own_folder(bench, name)
     os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "cache")
     return module_of(folder, name, source)
@@ -40,5 +40,5 @@ def launched(bench: Bench, launch: Callable[[], Any]) -> None:
     except Exception as error:  # which one says "no compiler" differs between releases
         lacking = lacking_c("triton builds its launcher")
         if lacking:
-            bench.unfit(f"{lacking} ({type(error).__name__})")
+            bench.not_applicable(f"{lacking} ({type(error).__name__})")
         raise

@@ -97,7 +97,7 @@ def _tally(bench: Bench, module: Any) -> None:
     peaks = torch.full_like(counts, -1)
     grid = (-(-_SIZE // BLOCK),)
     # Without atomics, all threads of a block read a count before one of them writes it: far too few are counted.
-    module.tally[grid](there, counts, peaks, _SIZE, ATOMIC=bench.sabotage != "order", BLOCK=BLOCK)
+    module.tally[grid](there, counts, peaks, _SIZE, ATOMIC=bench.injected_fault != "order", BLOCK=BLOCK)
     bench.exact("counts.wrong", counts.cpu(), torch.bincount(bins.long(), minlength=_BINS).int())
     last = torch.stack([(bins == bin).nonzero().max() for bin in range(_BINS)]).int()
     bench.exact("last.wrong", peaks.cpu(), last)

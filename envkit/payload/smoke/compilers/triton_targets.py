@@ -147,12 +147,12 @@ def _reason(words: str, stderr: str = "") -> str:
     return (f"{first.partition(':')[0]}: {found[0].strip()}" if found else first)[:300]
 
 
-def _make_all(sabotage: str, module: Any, target: str, say: Callable[[Any], None]) -> None:
+def _make_all(injected_fault: str, module: Any, target: str, say: Callable[[Any], None]) -> None:
     """Compiles every kernel for one target and says of each what came of it, as it comes."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a target that ends this process is told and leaves no file
     for name in KERNELS:
         try:
-            say({name: _make(Bench("cpu", sabotage), module, name, target)})
+            say({name: _make(Bench("cpu", injected_fault), module, name, target)})
         except Exception as error:  # which one a target that is not known raises differs between releases
             traceback.print_exc()
             say({name: {"told": [_reason(f"{type(error).__name__}: {error}")]}})
@@ -161,12 +161,14 @@ def _make_all(sabotage: str, module: Any, target: str, say: Callable[[Any], None
 def run(bench: Bench) -> None:
     """Measures ``<target>.<kernel>.offered``, how many were ``made``, and ``ptx``, ``cubin``, ``cache`` ``.wrong``."""
     if importlib.util.find_spec("triton") is None:
-        bench.unfit("triton is not installed")
+        bench.not_applicable("triton is not installed")
     if not _can_be_told_a_gpu():
-        bench.unfit("this release of triton cannot be told a GPU that is not here (triton.backends.compiler.GPUTarget)")
+        bench.not_applicable(
+            "this release of triton cannot be told a GPU that is not here (triton.backends.compiler.GPUTarget)"
+        )
     targets = _targets(bench)
     if not targets:
-        bench.unfit("no architecture was named and this torch holds kernels for none")
+        bench.not_applicable("no architecture was named and this torch holds kernels for none")
     folder = bench.folder()
     os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "triton-targets")
     os.environ.pop("TRITON_ALWAYS_COMPILE", None)  # with it the cache gives nothing back
@@ -192,7 +194,7 @@ def run(bench: Bench) -> None:
             heard(task.device, {name: {"told": [words]}})
 
     def work(target: str) -> Callable[[Callable[[Any], None]], None]:
-        return lambda say: _make_all(bench.sabotage, module, target, say)
+        return lambda say: _make_all(bench.injected_fault, module, target, say)
 
     tasks = [isolate.Task("", target, _BUDGET_S, work(target), heard=partial(heard, target)) for target in targets]
     isolate.run([tasks[::2], tasks[1::2]], _BUDGET_S * len(tasks), done)

@@ -38,7 +38,7 @@ def _round(driver: cuda.Driver, bench: Bench, leak: bool) -> int:
         for place in (0, size - _EDGE):
             data = raw.fresh(_EDGE, size + place)
             driver.write(address + place, data)
-            got = raw.disturbed(driver.read(address + place, _EDGE), "ulp" if bench.sabotage == "ulp" else "")
+            got = raw.disturbed(driver.read(address + place, _EDGE), "ulp" if bench.injected_fault == "ulp" else "")
             bench.count("ends.wrong", raw.differing(got, data))
     for place, address in enumerate(taken):
         if not (leak and place == 1):
@@ -50,7 +50,7 @@ def run(bench: Bench) -> None:
     """Measures ``attributes.wrong``, ``ends.wrong``, ``leak.bytes`` and, as a figure, ``context.ms``.
 
     ``leak.offered`` is 0 where the device shares its memory with the host: there everybody allocates and frees.
-    Saboteurs: "ulp", and "one", which never frees the piece of 64 MiB.
+    Injected faults: "ulp", and "one", which never frees the piece of 64 MiB.
     """
     driver, index = cuda.Driver(), cuda.number_of(bench.device)
     started = time.monotonic()
@@ -75,7 +75,7 @@ def run(bench: Bench) -> None:
     _round(driver, bench, False)  # what the driver keeps for itself it takes now
     lost = []
     for _ in range(_ROUNDS):
-        lost.append(abs(_round(driver, bench, bench.sabotage == "one")))
+        lost.append(abs(_round(driver, bench, bench.injected_fault == "one")))
         if not lost[-1]:
             break
         time.sleep(_PAUSE_S)

@@ -65,7 +65,7 @@ def _round(bench: Bench, copier: _Copier, kind: str, data: bytes, shifts: tuple[
 
 def run(bench: Bench) -> None:
     """Measures in bytes ``pageable.wrong`` and ``pinned.wrong`` (there and back), and ``pageable-within.wrong`` and
-    ``pinned-within.wrong`` (with a copy on the device between).  Saboteurs: "ulp" and "one"."""
+    ``pinned-within.wrong`` (with a copy on the device between).  Injected faults: "ulp" and "one"."""
     driver = Driver()
     driver.context(number_of(bench.device))
     largest = _LARGEST.get(bench.level, _LARGER)

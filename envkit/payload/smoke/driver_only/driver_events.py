@@ -84,11 +84,11 @@ def still_adds(bench: Bench, index: int) -> None:
 def run(bench: Bench) -> None:
     """Measures ``elapsed.wrong`` of 100 times, ``after.wrong`` and, as a figure, ``kernel.ms``.
 
-    Saboteurs: "ulp", and "order", which asks for the time before the kernel can be over.
+    Injected faults: "ulp", and "order", which asks for the time before the kernel can be over.
     """
     index = cuda.number_of(bench.device)
     cuda.plain_order()
-    turns = cuda.in_child(lambda: _timed(index, bench.sabotage != "order"), _BUDGET_S)
+    turns = cuda.in_child(lambda: _timed(index, bench.injected_fault != "order"), _BUDGET_S)
     wrong = [turn for turn in turns if untrue(*turn)]
     bench.count("elapsed.wrong", len(wrong))
     bench.note("kernel.ms", sorted(turn[0] for turn in turns)[len(turns) // 2])

@@ -52,14 +52,14 @@ def run(bench: Bench) -> None:
     """Measures ``order.wrong`` (1000 launches behind a busy kernel), ``value.wrong`` (9000 more), and as a figure
     ``launch.us``, wall time of a launch of the 9000 with what Python costs.
 
-    Saboteurs: "ulp", and "order", which makes no stream wait.
+    Injected faults: "ulp", and "order", which makes no stream wait.
     """
     plain_order()
     driver = Driver()
     driver.context(number_of(bench.device))
     module = driver.module(ptx.STEPS, "PTX text")
     step, spin = driver.kernel(module, "ptx_step"), driver.kernel(module, "ptx_spin")
-    waits = bench.sabotage != "order"
+    waits = bench.injected_fault != "order"
     lanes = [(driver.stream(), driver.event() if waits else None) for _ in range(2)]
     with driver.room(4, 8) as (number, busy):
         arguments = [[ctypes.c_uint64(number), ctypes.c_uint(m), ctypes.c_uint(s)] for m, s in _STEPS]

@@ -163,7 +163,8 @@ def run(bench: Bench) -> None:
     """Measures ``address.wrong``, ``bit.wrong`` and ``random.wrong`` in words, ``covered.share`` (of the free bytes)
     and, as figures, ``tested.gb`` and ``sweep.gbs``, what was written and read a second.
 
-    ``covered.offered`` is 0 where the memory is the host's as well, of which a quarter is taken.  Saboteur: "one".
+    ``covered.offered`` is 0 where the memory is the host's as well, of which a quarter is taken.  Injected fault:
+    "one".
     """
     driver, index = Driver(), number_of(bench.device)
     driver.context(index)
@@ -182,7 +183,7 @@ def run(bench: Bench) -> None:
         sweep.forget()
         started = time.monotonic()
         sweep.go("fill_" + kind, seed, flip)
-        if bench.sabotage == "one" and kind == "random":
+        if bench.injected_fault == "one" and kind == "random":
             sweep.change_one()
         sweep.go("read_" + kind, seed, flip)
         driver.synchronize()

@@ -27,8 +27,8 @@ def added(one: bytes, two: bytes) -> bytes:
 def run(bench: Bench) -> None:
     """Measures ``plain.wrong`` and ``stride.wrong`` in bytes, the guards included.
 
-    Saboteurs: "ulp", "one", and "block", which launches one block fewer; over the stride it drops one of the blocks
-    by telling the kernel of fewer elements.
+    Injected faults: "ulp", "one", and "block", which launches one block fewer; over the stride it drops one of the
+    blocks by telling the kernel of fewer elements.
     """
     os.environ["CUDA_CACHE_DISABLE"] = "1"  # a kernel that the driver compiled last year proves nothing of its compiler
     driver = Driver()
@@ -38,7 +38,7 @@ def run(bench: Bench) -> None:
     guard = bytes([raw.POISON]) * _GUARD
     want = guard + added(one, two) + guard
     blocks = (_SIZE + _THREADS - 1) // _THREADS
-    less = int(bench.sabotage == "block")
+    less = int(bench.injected_fault == "block")
     for name, kernel, count, size in (
         ("plain", "ptx_add", blocks - less, _SIZE),
         ("stride", "ptx_add_stride", _FEW, _SIZE - less * _THREADS),

@@ -78,7 +78,7 @@ def run(bench: Bench) -> None:
         with torch.cuda.stream(streams[0]):
             done.record()
         with torch.cuda.stream(streams[1]):
-            if bench.sabotage != "order":
+            if bench.injected_fault != "order":
                 streams[1].wait_event(done)
             torch.mm(slow.links[_LINKS], quick.matrix, out=handed)
         torch.cuda.synchronize()

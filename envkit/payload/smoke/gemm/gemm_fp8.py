@@ -24,16 +24,16 @@ def _product(left: Any, right: Any, fast: bool) -> Any:
 
 def _must_offer(bench: Bench) -> None:
     if not hasattr(torch, "_scaled_mm"):
-        bench.unfit("this torch has no product of 8-bit floats")
+        bench.not_applicable("this torch has no product of 8-bit floats")
     if bench.on_gpu:
         if torch.cuda.get_device_capability(bench.device) < (8, 9):
-            bench.unfit("products of 8-bit floats begin with compute capability 8.9")
+            bench.not_applicable("products of 8-bit floats begin with compute capability 8.9")
         return
     tiny = torch.zeros(16, 16).to(torch.float8_e4m3fn)
     try:
         _product(tiny, tiny, False)
     except NotImplementedError:
-        bench.unfit("this torch has no product of 8-bit floats on the CPU")
+        bench.not_applicable("this torch has no product of 8-bit floats on the CPU")
 
 
 def run(bench: Bench) -> None:

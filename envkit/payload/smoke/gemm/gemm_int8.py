@@ -16,9 +16,9 @@ def run(bench: Bench) -> None:
     columns are multiples of 8, as torch asks.
     """
     if not hasattr(torch, "_int_mm"):
-        bench.unfit("this torch has no product of 8-bit integers")
+        bench.not_applicable("this torch has no product of 8-bit integers")
     if bench.on_gpu and torch.cuda.get_device_capability(bench.device) < (8, 0):
-        bench.unfit("torch offers products of 8-bit integers from compute capability 8.0 on")
+        bench.not_applicable("torch offers products of 8-bit integers from compute capability 8.0 on")
     random = bench.random_here()
     size = 4096 if bench.on_gpu else 512
     for rows, depth, columns in ((size, size, size), (137, 1032, 72)):

@@ -18,7 +18,7 @@ def run(bench: Bench) -> None:
     """Measures ``tf32.wrong``, and by ``tf32.used`` which part of a product shows that tf32 was used."""
     bench.plain_math()
     if torch.cuda.get_device_capability(bench.device) < (8, 0):
-        bench.unfit("tf32 begins with compute capability 8.0")
+        bench.not_applicable("tf32 begins with compute capability 8.0")
     torch.set_float32_matmul_precision("high")
     random = bench.random_here()
     for rows, depth, columns in ((4096, 4096, 4096), (132, 1028, 68)):

@@ -131,12 +131,12 @@ def _check(
 def run(bench: Bench) -> None:
     """Measures in bytes ``fp32.wrong``, ``fp16.wrong``, ``bf16.wrong`` (where ``.offered``) and ``askew.wrong``.
 
-    Saboteurs: "ulp", "one", and "block", kernels that leave out the tail.
+    Injected faults: "ulp", "one", and "block", kernels that leave out the tail.
     """
     driver, index = Driver(), number_of(bench.device)
     driver.context(index)
     names = [f"twice_{kind}" for kind in _TYPES]
-    options = ["-DSKIPPED"] if bench.sabotage == "block" else []
+    options = ["-DSKIPPED"] if bench.injected_fault == "block" else []
     kernels = load(driver, index, _SOURCE, [*names, "straighten"], options)
     here = driver.capability(index)
     for kind, (_, _, least) in _TYPES.items():

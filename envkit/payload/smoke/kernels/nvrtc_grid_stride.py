@@ -36,11 +36,11 @@ def mapped(data: bytes) -> bytes:
 def run(bench: Bench) -> None:
     """Measures in bytes ``values.wrong`` and ``visits.wrong``, guards included.
 
-    Saboteurs: "ulp", "one", and "block", a kernel whose first block does nothing.
+    Injected faults: "ulp", "one", and "block", a kernel whose first block does nothing.
     """
     driver, index = Driver(), number_of(bench.device)
     driver.context(index)
-    options = ["-DSKIPPED"] if bench.sabotage == "block" else []
+    options = ["-DSKIPPED"] if bench.injected_fault == "block" else []
     kernel = load(driver, index, _SOURCE, ["stride_map"], options)["stride_map"]
     data, guard = raw.fresh(4 * _SIZE), bytes([raw.POISON]) * _GUARD
     results = {

@@ -84,11 +84,15 @@ def reduced(data: bytes) -> bytes:
 def run(bench: Bench) -> None:
     """Measures in bytes ``sum.wrong``, ``xor.wrong``, ``min.wrong`` and ``max.wrong``.
 
-    Saboteurs: "ulp", "one", and "order", a kernel without the barriers.
+    Injected faults: "ulp", "one", and "order", a kernel without the barriers.
     """
     driver, index = Driver(), number_of(bench.device)
     driver.context(index)
-    options = [f"-DTHREADS={_THREADS}", f"-DLATE={_LATE_CYCLES}", *(["-DLOST"] if bench.sabotage == "order" else [])]
+    options = [
+        f"-DTHREADS={_THREADS}",
+        f"-DLATE={_LATE_CYCLES}",
+        *(["-DLOST"] if bench.injected_fault == "order" else []),
+    ]
     kernel = load(driver, index, _SOURCE, ["reduce_tree"], options)["reduce_tree"]
     start = bytes(16) + b"\xff" * 8 + bytes(8)  # what the atomics begin with
     for size in _SIZES:

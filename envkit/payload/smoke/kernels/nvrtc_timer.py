@@ -131,9 +131,9 @@ class _Tune:
         return driver.read(addresses[1], len(self.data)), times
 
 
-def _tuned(index: int, sabotage: str) -> dict[str, Any]:
+def _tuned(index: int, injected_fault: str) -> dict[str, Any]:
     """What came of every variant: wrong bytes, times, how many were done, what refused some, which were not refused."""
-    tune = _Tune(index, sabotage != "fault")
+    tune = _Tune(index, injected_fault != "fault")
     told: dict[str, Any] = {"wrong": 0, "times": [], "done": 0, "refused": [], "missed": []}
     for variant in variants():
         try:
@@ -146,7 +146,7 @@ def _tuned(index: int, sabotage: str) -> dict[str, Any]:
         if variant.refuse:
             told["missed"].append(variant.refuse)
         want = tuned(tune.data, variant.threads * variant.each)
-        told["wrong"] += raw.differing(raw.disturbed(result, sabotage), want)
+        told["wrong"] += raw.differing(raw.disturbed(result, injected_fault), want)
         told["times"] += times
         told["done"] += 1
     return told
@@ -156,10 +156,10 @@ def run(bench: Bench) -> None:
     """Measures ``results.wrong`` in bytes, ``elapsed.wrong``, ``refused.missed``, ``variants.done`` and, from this
     process after the tune, ``after.wrong``.
 
-    Saboteurs: "ulp", "one", and "fault", a tune in which no variant asks for too much.
+    Injected faults: "ulp", "one", and "fault", a tune in which no variant asks for too much.
     """
     index = cuda.number_of(bench.device)
-    told = cuda.in_child(lambda: _tuned(index, bench.sabotage), _BUDGET_S)
+    told = cuda.in_child(lambda: _tuned(index, bench.injected_fault), _BUDGET_S)
     bench.count("results.wrong", told["wrong"])
     bench.count("elapsed.wrong", sum(untrue(elapsed, wall, _LEAST_MS) for elapsed, wall in told["times"]))
     bench.count("refused.missed", len(told["missed"]))

@@ -43,7 +43,7 @@ extern "C" __global__ void add_four(const unsigned* a, const unsigned* b, unsign
 """
 
 
-def _wrong(driver: Driver, kernel: Any, operands: list[bytes], want: bytes, shift: int, sabotage: str) -> int:
+def _wrong(driver: Driver, kernel: Any, operands: list[bytes], want: bytes, shift: int, injected_fault: str) -> int:
     """Bytes that differ after one launch from bases moved by ``shift`` elements, the guards included."""
     room = 4 * (_SIZE + 2 * _GUARD)
     start = 4 * (_GUARD + shift)
@@ -53,19 +53,19 @@ def _wrong(driver: Driver, kernel: Any, operands: list[bytes], want: bytes, shif
         for place, values in enumerate(operands):
             driver.write(bases[place] + start, values)
         arguments = [*(ctypes.c_uint64(base + start) for base in bases), ctypes.c_uint(_SIZE)]
-        blocks = (_SIZE + 255) // 256 - (sabotage == "block")
+        blocks = (_SIZE + 255) // 256 - (injected_fault == "block")
         driver.launch(kernel, blocks, 256, arguments)
         driver.synchronize()
         got = driver.read(bases[2], room)
     before, after = bytes([raw.POISON]) * start, bytes([raw.POISON]) * (room - start - len(want))
-    return raw.differing(raw.disturbed(got, sabotage), before + want + after)
+    return raw.differing(raw.disturbed(got, injected_fault), before + want + after)
 
 
 def run(bench: Bench) -> None:
     """Measures ``cubin.wrong`` and ``ptx.wrong``, and by ``.offered`` whether either form can be used here.
 
     Machine code is not offered where this NVRTC does not know the GPU; PTX is not offered where it is newer than the
-    driver can compile.  Saboteurs: "ulp", and "block", which launches one block fewer.
+    driver can compile.  Injected faults: "ulp", and "block", which launches one block fewer.
     """
     index = number_of(bench.device)
     driver, compiler = Driver(), Compiler()
@@ -90,4 +90,4 @@ def run(bench: Bench) -> None:
         for name in ("add_one", "add_four"):
             kernel = driver.kernel(module, name)
             for shift in range(4):
-                bench.count(form + ".wrong", _wrong(driver, kernel, [one, two], want, shift, bench.sabotage))
+                bench.count(form + ".wrong", _wrong(driver, kernel, [one, two], want, shift, bench.injected_fault))

@@ -12,7 +12,7 @@ _DENSITY = 0.01
 def run(bench: Bench) -> None:
     """Measures ``<dtype>.product``, ``<dtype>.vector`` and ``<dtype>.dense``: wrong elements of CSR products."""
     if not bench.on_gpu and not torch.backends.mkl.is_available():
-        bench.unfit("this torch is built without mkl, which it needs for sparse products on the cpu")
+        bench.not_applicable("this torch is built without mkl, which it needs for sparse products on the cpu")
     random = bench.random()
     matrix = torch.randint(-9, 10, (_ROWS, _COLUMNS), generator=random)
     matrix[torch.rand(_ROWS, _COLUMNS, generator=random) >= _DENSITY] = 0

@@ -26,7 +26,7 @@ def two_of_four(rows: int, columns: int, random: Any) -> Any:
 def run(bench: Bench) -> None:
     """Wrong elements: ``<dtype>.coo``, ``.csr``, ``.bsr``, ``.pair``, ``.sampled`` and ``two-of-four.wrong``."""
     if not bench.on_gpu and not torch.backends.mkl.is_available():
-        bench.unfit("this torch is built without mkl, which it needs for sparse products on the cpu")
+        bench.not_applicable("this torch is built without mkl, which it needs for sparse products on the cpu")
     random = bench.random()
     matrix = torch.randint(-3, 4, (_ROWS, _INNER), generator=random)
     matrix[torch.rand(matrix.shape, generator=random) >= _DENSITY] = 0

@@ -5,23 +5,23 @@ from envkit.payload.smoke.case import GENERIC, Case
 _EXACT = ("ulp", "one", "block")
 
 CASES = (
-    Case("streams-events", cpu=False, saboteurs=("ulp", "one", "block", "order")),
-    Case("allocator", cpu=False, level="full", saboteurs=(*_EXACT, "order"), sanitize=("memcheck",)),
-    Case("cuda-graph", cpu=False, level="full", saboteurs=(*GENERIC, "order"), sanitize=("memcheck",)),
-    Case("pinned-copies", cpu=False, saboteurs=(*_EXACT, "order"), sanitize=("memcheck",)),
+    Case("streams-events", cpu=False, faults=("ulp", "one", "block", "order")),
+    Case("allocator", cpu=False, level="full", faults=(*_EXACT, "order"), sanitize=("memcheck",)),
+    Case("cuda-graph", cpu=False, level="full", faults=(*GENERIC, "order"), sanitize=("memcheck",)),
+    Case("pinned-copies", cpu=False, faults=(*_EXACT, "order"), sanitize=("memcheck",)),
     Case("dataloader", start="fresh", level="full"),
-    Case("large-launch", cpu=False, level="full", saboteurs=(*_EXACT, "order")),
-    Case("host-threads", level="full", saboteurs=GENERIC, needs=("gemm-exact",)),
-    Case("multiprocessing-fork", start="fresh", level="full", saboteurs=GENERIC, needs=("gemm-exact",), seconds=120.0),
-    Case("ipc", start="fresh", level="full", saboteurs=(*_EXACT, "order"), seconds=120.0),
+    Case("large-launch", cpu=False, level="full", faults=(*_EXACT, "order")),
+    Case("host-threads", level="full", faults=GENERIC, needs=("gemm-exact",)),
+    Case("multiprocessing-fork", start="fresh", level="full", faults=GENERIC, needs=("gemm-exact",), seconds=120.0),
+    Case("ipc", start="fresh", level="full", faults=(*_EXACT, "order"), seconds=120.0),
     Case(
         "allocator-backends",
         cpu=False,
         start="bare",
         level="full",
-        saboteurs=GENERIC,
+        faults=GENERIC,
         needs=("gemm-exact",),
         seconds=180.0,
     ),
-    Case("oom-recovery", cpu=False, level="full", alone=True, saboteurs=(*GENERIC, "fault"), needs=("gemm-exact",)),
+    Case("oom-recovery", cpu=False, level="full", alone=True, faults=(*GENERIC, "fault"), needs=("gemm-exact",)),
 )

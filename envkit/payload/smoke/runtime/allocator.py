@@ -34,7 +34,7 @@ def _across_streams(bench: Bench) -> None:
             side.wait_event(written)
             torch.cuda._sleep(_SLEEP_CYCLES)
             seen.copy_(shared)
-        if bench.sabotage != "order":
+        if bench.injected_fault != "order":
             shared.record_stream(side)
         del shared
         spoilers = [torch.full((_ELEMENTS,), -1, dtype=torch.int32, device=bench.device) for _ in range(_SPOILERS)]
@@ -107,7 +107,7 @@ def run(bench: Bench) -> None:
     overlap), ``figures.wrong`` (relations that do not hold) and ``left.wrong`` (memory that stays when all is freed).
     """
     if os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING"):
-        bench.unfit("PYTORCH_NO_CUDA_MEMORY_CACHING turns the caching allocator off")
+        bench.not_applicable("PYTORCH_NO_CUDA_MEMORY_CACHING turns the caching allocator off")
     torch.cuda.set_device(bench.device)
     torch.ones(1, device=bench.device).sum().item()  # what the first kernel allocates for good comes before
     _across_streams(bench)

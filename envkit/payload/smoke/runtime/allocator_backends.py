@@ -55,7 +55,7 @@ def _under(bench: Bench, name: str, setting: str) -> Callable[[Any], Any]:
             os.environ[variable] = setting
         os.environ.pop("PYTORCH_NO_CUDA_MEMORY_CACHING", None)
         torch.cuda.set_device(bench.device)
-        inner = Bench(bench.device, bench.sabotage)
+        inner = Bench(bench.device, bench.injected_fault)
         inner.plain_math()
         _churn(inner, name)
         count_wrong(inner, name + ".wrong")
@@ -71,7 +71,7 @@ def run(bench: Bench) -> None:
     Raises RuntimeError for the first of them that came to no end.
     """
     if importlib.util.find_spec("torch") is None:
-        bench.unfit("there is no torch in this Python")
+        bench.not_applicable("there is no torch in this Python")
     ends: dict[str, isolate.Ending] = {}
     lanes = [[isolate.Task(name, bench.device, _BUDGET_S, _under(bench, name, setting))] for name, setting in _SETTINGS]
 

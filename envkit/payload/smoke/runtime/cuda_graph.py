@@ -46,7 +46,7 @@ def _replays(bench: Bench, side: Any) -> None:
         with torch.cuda.stream(side):
             for tensor in captured:
                 tensor.fill_(torch.nan)
-            if bench.sabotage != "order":
+            if bench.injected_fault != "order":
                 given.copy_(inputs[number])
                 target.copy_(targets[number])
             graph.replay()

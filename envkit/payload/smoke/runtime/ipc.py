@@ -36,7 +36,7 @@ def _answer(connection: Any, process: Any) -> Any:
         return connection.recv()
     except EOFError:
         process.join(_WAIT_S)
-        raise AssertionError(f"the other process left with status {process.exitcode} and without an answer") from None
+        raise AssertionError(f"the other process exited with status {process.exitcode} and without an answer") from None
 
 
 def run(bench: Bench) -> None:
@@ -56,7 +56,7 @@ def run(bench: Bench) -> None:
     process.start()
     theirs.close()
     ours.send(shared)
-    early = shared.cpu().clone() if bench.sabotage == "order" else None
+    early = shared.cpu().clone() if bench.injected_fault == "order" else None
     returned = _answer(ours, process)
     bench.exact("written.wrong", shared if early is None else early, data * _FACTOR + _ADDED)
     bench.exact("returned.wrong", returned, data.flip(0))

@@ -41,7 +41,7 @@ def run(bench: Bench) -> None:
                 mixed(value, 3, number + 1)
                 given.record(first)
             with torch.cuda.stream(second):
-                if bench.sabotage != "order":
+                if bench.injected_fault != "order":
                     second.wait_event(given)
                 mixed(value, 5, number + 2)
                 taken.record(second)

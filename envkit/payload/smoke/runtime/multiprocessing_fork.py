@@ -43,7 +43,7 @@ def _workers(bench: Bench, way: str) -> None:
             answer = ours.recv_bytes()
         except EOFError:
             process.join(_WAIT_S)
-            raise AssertionError(f"a worker started by {way} left with status {process.exitcode}") from None
+            raise AssertionError(f"a worker started by {way} exited with status {process.exitcode}") from None
         process.join(_WAIT_S)
         _, _, want = operands(_SIZE, torch.Generator().manual_seed(seed))
         bench.exact(way + ".wrong", torch.load(io.BytesIO(answer), weights_only=True), want)

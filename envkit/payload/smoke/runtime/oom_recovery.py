@@ -42,7 +42,7 @@ def _fill(bench: Bench, total: int) -> None:
     held: list[Any] = []
     said = ""
     while not said and len(held) <= _CAP // _CHUNK:
-        said, chunk = _refused(_CHUNK if bench.sabotage != "fault" else _MIB, bench.device)
+        said, chunk = _refused(_CHUNK if bench.injected_fault != "fault" else _MIB, bench.device)
         if chunk is not None:
             held.append(chunk.view(torch.int32).fill_(len(held) + 1))
     bench.count("refusal.wrong", int(not names_size(said, _CHUNK)))
@@ -65,7 +65,7 @@ def run(bench: Bench) -> None:
     before = torch.cuda.memory_allocated()
 
     asked = (total // _GIB + 2) * _GIB
-    said, given = _refused(asked if bench.sabotage != "fault" else _MIB, bench.device)
+    said, given = _refused(asked if bench.injected_fault != "fault" else _MIB, bench.device)
     bench.count("refusal.wrong", int(not names_size(said, asked)))
     del given
     count_wrong(bench, "product.wrong")

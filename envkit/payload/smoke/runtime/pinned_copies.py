@@ -42,7 +42,7 @@ def run(bench: Bench) -> None:
                 there[7 : 7 + size].copy_(source[offset : offset + size], non_blocking=True)
                 back[offset + 5 : offset + 5 + size].copy_(there[7 : 7 + size], non_blocking=True)
                 done.record(side)
-            if bench.sabotage != "order":
+            if bench.injected_fault != "order":
                 done.synchronize()
             host = back.clone()
             torch.cuda.synchronize()

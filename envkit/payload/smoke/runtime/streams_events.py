@@ -29,7 +29,7 @@ def run(bench: Bench) -> None:
             buffer.fill_(number + 1)
             written.record(producer)
         with torch.cuda.stream(consumer):
-            if bench.sabotage != "order":
+            if bench.injected_fault != "order":
                 consumer.wait_event(written)
             seen[number].copy_(buffer[-1024:])
             read.record(consumer)

@@ -116,7 +116,7 @@ def _work(rank: Rank) -> dict[str, str]:
     ):
         net = wrapped(rank, copy.deepcopy(start).to(rank.device), name)
         # what "order" drops is the exchange of gradients
-        apart = net.no_sync() if rank.bench.sabotage == "order" else contextlib.nullcontext()
+        apart = net.no_sync() if rank.bench.injected_fault == "order" else contextlib.nullcontext()
         with rank.step("train", name), apart:
             steps(net, inputs, targets, context)
         rank.bench.close(name, moved(net.module, start), want)

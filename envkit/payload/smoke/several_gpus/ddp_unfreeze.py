@@ -56,7 +56,7 @@ def _unfrozen(rank: Rank) -> str:
     with rank.step("train", "frozen"):
         ddp.steps(net, given, goal, plain)
     inner.requires_grad_(True)
-    if rank.bench.sabotage != "order":
+    if rank.bench.injected_fault != "order":
         net = ddp.wrapped(rank, inner)
     with rank.step("train", "whole"):
         ddp.steps(net, given, goal, plain)

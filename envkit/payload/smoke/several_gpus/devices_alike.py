@@ -31,7 +31,7 @@ def run(bench: Bench) -> None:
     """Measures ``product.wrong``, ``gradient.wrong``, ``compiled.wrong`` and ``current.wrong`` (the current device
     changed), in elements over all GPUs, and ``devices``."""
     if bench.gpus < 2:
-        bench.unfit("fewer than two GPUs are here")
+        bench.not_applicable("fewer than two GPUs are here")
     bench.plain_math()
     torch.cuda.set_device(0)
     left, right, rows = _inputs(bench)
@@ -42,7 +42,7 @@ def run(bench: Bench) -> None:
     for index in range(bench.gpus):
         device = f"cuda:{index}"
         one = left.to(device).float()
-        other = right.to(f"cuda:{(index + 1) % bench.gpus}" if bench.sabotage == "device" else device).float()
+        other = right.to(f"cuda:{(index + 1) % bench.gpus}" if bench.injected_fault == "device" else device).float()
         bench.exact("product.wrong", one @ other, product)
         bench.exact("gradient.wrong", _gathered(one, rows.to(device)), gradient)
         bench.exact("compiled.wrong", compiled(one, other), mixed.float())

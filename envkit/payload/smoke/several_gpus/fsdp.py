@@ -21,9 +21,9 @@ def _offered(bench: Bench) -> tuple[Any, Any]:
         try:
             from torch.distributed._composable.fsdp import MixedPrecisionPolicy, fully_shard
         except ImportError:
-            bench.unfit("this torch has no fully_shard")
+            bench.not_applicable("this torch has no fully_shard")
     if bench.device == "cpu" and not hasattr(torch.cpu.Stream, "record_event"):
-        bench.unfit("the fully_shard of this torch works on GPUs alone")
+        bench.not_applicable("the fully_shard of this torch works on GPUs alone")
     return fully_shard, MixedPrecisionPolicy
 
 
@@ -47,7 +47,7 @@ def _work(rank: Rank) -> None:
                 if list(layer.parameters()):
                     fully_shard(layer, mesh=mesh, mp_policy=precision)
             fully_shard(net, mesh=mesh, mp_policy=precision)
-        if rank.bench.sabotage == "order":  # what it drops is the exchange of gradients
+        if rank.bench.injected_fault == "order":  # what it drops is the exchange of gradients
             net.set_requires_gradient_sync(False)
         with rank.step("train", name):
             ddp.steps(net, inputs, targets, contextlib.nullcontext)

@@ -69,7 +69,7 @@ def _early(rank: Rank) -> None:
         if rank.rank == rank.size - 1:
             time.sleep(_LATE_S)
         work = dist.all_reduce(data, async_op=True)
-        if rank.bench.sabotage != "order":
+        if rank.bench.injected_fault != "order":
             work.wait()
         seen = data.clone()
         work.wait()

@@ -100,7 +100,7 @@ def _barrier(rank: Rank) -> tuple[float, float]:
         if rank.rank == rank.size - 1:
             time.sleep(_LATE_S)
         came = time.monotonic()  # one clock for all processes of a machine
-        if rank.bench.sabotage != "order":
+        if rank.bench.injected_fault != "order":
             dist.barrier()
         if rank.backend == "nccl":
             torch.cuda.synchronize()

@@ -69,7 +69,7 @@ def _ordered(bench: Bench, source: int, target: int) -> None:
             sent.copy_(fresh)
             written.record(writer)
         with torch.cuda.stream(copier):
-            if bench.sabotage != "order":
+            if bench.injected_fault != "order":
                 copier.wait_event(written)
             there.copy_(sent, non_blocking=True)
     _settled(source, target)
@@ -96,7 +96,7 @@ def run(bench: Bench) -> None:
     """Measures ``bytes.wrong``, ``strided.wrong`` and ``order.wrong`` over all pairs, ``pairs``, how many of them have
     ``peer.access``, and ``slowest.gbs``, the slowest pair's GB/s."""
     if bench.gpus < 2:
-        bench.unfit("fewer than two GPUs are here")
+        bench.not_applicable("fewer than two GPUs are here")
     pairs = [(one, other) for one in range(bench.gpus) for other in range(bench.gpus) if one != other]
     reached = [pair for pair in pairs if torch.cuda.can_device_access_peer(*pair)]
     rates = {}

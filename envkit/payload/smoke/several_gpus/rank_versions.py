@@ -51,7 +51,7 @@ def _told(rank: Rank) -> dict[str, str]:
                 told["driver"] = file.read().strip()
         except OSError:
             pass  # a sandbox hides it from all ranks alike
-    if rank.bench.sabotage == "one" and rank.rank == rank.size - 1:
+    if rank.bench.injected_fault == "one" and rank.rank == rank.size - 1:
         told["NCCL"] += "1"
     return told
 

@@ -89,7 +89,7 @@ def run(bench: Bench) -> None:
     """Measures for each transport ``<transport>.wrong``: the elements that differ, or the ranks that did not come to
     their end; ``nvls-off.offered`` says whether the environment lets the default use NVLink multicast at all."""
     if bench.gpus < 2:
-        bench.unfit("fewer than two GPUs are here")
+        bench.not_applicable("fewer than two GPUs are here")
     backend, size = ranks.kind(bench)
     multicast = os.environ.get("NCCL_NVLS_ENABLE", "0") != "0"
     bench.note("nvls-off.offered", int(multicast))

@@ -118,7 +118,7 @@ def wrong(left: Any, right: Any, product: Any, bench: Bench) -> int:
 
 
 def wrong_at(kind: Kind, size: int, multiply: Callable[[Any, Any], Any], bench: Bench) -> int:
-    """As ``wrong``, of one product of integers at ``size``, with the bench's saboteur at work on it."""
+    """As ``wrong``, of one product of integers at ``size``, with the bench's injected fault at work on it."""
     left, right = integers(kind, size, bench)
     product = multiply(left, right)
     timing.disturb(bench, product)

@@ -77,7 +77,7 @@ def run(bench: Bench) -> None:
     torch.cuda.set_device(bench.device)
     here = torch.cuda.get_device_capability()
     if here < (8, 0):
-        bench.unfit(f"flash attention of bf16 needs compute capability 8.0, this GPU has {here[0]}.{here[1]}")
+        bench.not_applicable(f"flash attention of bf16 needs compute capability 8.0, this GPU has {here[0]}.{here[1]}")
     watch = clocks.of(bench.device)
     reading: dict[str, float] = {}
     for name, causal in (("plain", False), ("causal", True)):

@@ -43,7 +43,7 @@ def run(bench: Bench) -> None:
         torch.cuda.empty_cache()
     timed = sum(bench.measures[f"{kind.name}.timed"] for kind in product.KINDS)
     if not timed:
-        bench.unfit("; ".join(left_out))
+        bench.not_applicable("; ".join(left_out))
     bench.note("types.timed", timed)
     clocks.record(bench, reading, watch.missing)
     if bench.level != "quick" and left_out:

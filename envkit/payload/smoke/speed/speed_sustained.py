@@ -23,7 +23,7 @@ def run(bench: Bench) -> None:
     ``temperature.c`` (the highest) and ``throttle.bits`` (all that were ever set)."""
     torch.cuda.set_device(bench.device)
     kind = product.KINDS[0]
-    bench.unfit_for(product.lacking(kind))
+    bench.not_applicable_if(product.lacking(kind))
     watch = clocks.of(bench.device)
     multiply = product.multiplier(kind, bench.device)
     size = product.fit(kind, multiply, bench)

@@ -62,8 +62,9 @@ def typical(work: Callable[[], None], launches: int = LAUNCHES, meanwhile: Calla
 
 
 def disturb(bench: Bench, result: Any) -> None:
-    """Lets the bench's saboteur change a piece in the middle of ``result``, which must be contiguous, in place."""
-    if bench.sabotage:
+    """Lets the bench's injected fault change a piece in the middle of ``result``, which must be contiguous, in
+    place."""
+    if bench.injected_fault:
         flat = result.view(-1)
         begin = flat.numel() // 2
         piece = flat[begin : begin + _WINDOW]

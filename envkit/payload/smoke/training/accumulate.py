@@ -35,7 +35,7 @@ def _accumulate(bench: Bench) -> None:
     want = torch.cat([one.grad.flatten() for one in wide])
     weights = [one.float().to(bench.device).requires_grad_(True) for one in start]
     for place in range(0, _BATCH, _MICRO):
-        if bench.sabotage == "order" and place == _BATCH // 2:
+        if bench.injected_fault == "order" and place == _BATCH // 2:
             for one in weights:
                 one.grad = None  # what was accumulated is dropped half way
         part = slice(place, place + _MICRO)

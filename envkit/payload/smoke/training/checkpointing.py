@@ -63,7 +63,7 @@ def run(bench: Bench) -> None:
         for way, reentrant in (("reentrant", True), ("plain", False)):
 
             def again(block: Any, value: Any, reentrant: bool = reentrant) -> Any:
-                keep = bench.sabotage != "order"  # without it the mask that is drawn again is another
+                keep = bench.injected_fault != "order"  # without it the mask that is drawn again is another
                 return checkpoint(block, value, use_reentrant=reentrant, preserve_rng_state=keep)
 
             bench.exact(f"{name}.{way}.wrong", _gradients(blocks, given, target, again, context), want)

@@ -64,7 +64,7 @@ def run(bench: Bench) -> None:
     targets = torch.randint(0, _PLACES, (_BATCH,), generator=random).to(bench.device)
     torch.manual_seed(SEED)
     want = _train(bench.device, tokens, places, targets).cpu()
-    if bench.sabotage != "order":  # without it the second run starts from other numbers
+    if bench.injected_fault != "order":  # without it the second run starts from other numbers
         torch.manual_seed(SEED)
     bench.exact("again.wrong", _train(bench.device, tokens, places, targets), want)
     bench.count("infinite", int((~want.isfinite()).sum()))

@@ -47,7 +47,7 @@ def run(bench: Bench) -> None:
         optimizer.zero_grad(set_to_none=True)
         products = [(one * grads[place].float().to(bench.device)).sum() for place, one in enumerate(parameters)]
         scaler.scale(torch.stack(products).sum()).backward()
-        if what != "good" and bench.sabotage != "fault":
+        if what != "good" and bench.injected_fault != "fault":
             struck: Any = parameters[bad % len(parameters)].grad  # another tensor each time
             struck.view(-1)[struck.numel() // 2] = float(what)
             bad += 1

@@ -72,7 +72,7 @@ def _measure(bench: Bench, kind: str, name: str, way: dict[str, bool], start: An
     loaded = torch.load(saved, weights_only=True, map_location="cpu")  # as a checkpoint is read before it is placed
     again = _copies(loaded["parameters"], bench.device)
     optimizer = _make(kind, again, way)
-    if bench.sabotage != "order":
+    if bench.injected_fault != "order":
         optimizer.load_state_dict(loaded["optimizer"])
     _steps(optimizer, again, grads[_SAVED:])
     bench.exact(f"{name}.resumed.wrong", torch.cat([one.detach().cpu().flatten() for one in again]), ends)

@@ -145,10 +145,10 @@ class _Kernels(NamedTuple):
     bench: Bench
 
     def launch(self, name: str, shape: Any, tensors: Any) -> None:
-        """Launches on torch's current stream; the saboteur "block" leaves out the last of several blocks."""
+        """Launches on torch's current stream; the injected fault "block" leaves out the last of several blocks."""
         batch, steps, channels = shape
         blocks = (batch * channels + _THREADS - 1) // _THREADS
-        if self.bench.sabotage == "block" and blocks > 1:
+        if self.bench.injected_fault == "block" and blocks > 1:
             blocks -= 1
         numbers = [ctypes.c_int(number) for number in (batch, steps, channels)]
         addresses = [ctypes.c_uint64(tensor.data_ptr()) for tensor in tensors]

@@ -1,0 +1,347 @@
+"""The stages: for each, what it changes, and whether it is worth its time after what the stages before it showed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from envkit.debug import cores, packages, ranks, sanitizer
+from envkit.debug.job import CommandRun, Tools
+from envkit.debug.records import Fault, PythonFrame
+from envkit.facts import Facts
+from envkit.logs.records import Event, Explanation, Role
+from envkit.logs.story import Story
+
+UNCACHED = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}  # each tensor an allocation of its own, as large as asked for
+BLOCKING = {"CUDA_LAUNCH_BLOCKING": "1"}
+# An exception that a computation brought about, not the program's own words: what it complains of may be a kernel's.
+_NUMBERS = re.compile(
+    r"mismatch|not (?:close|equal)|differ|wrong|incorrect|\bnan\b|\binf\b|diverg|unexpected (?:result|value)"
+    r"|max(?:imum)? (?:abs|diff|err)",
+    re.I,
+)
+_RUNNER = re.compile(r"run_func_\(|model_container_runner|AOTInductorModelContainerRun")  # torch, csrc/inductor
+_PACKAGE = re.compile(r"AOTInductor model|aoti_load_package|pt2_archive")
+_WAITS_FOR_GPU = re.compile(r"\b(?:cu(?:Ctx|Stream|Event)|cuda(?:Device|Stream|Event))Synchronize\b|\bsynchronize\b")
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What is known before a stage: what ran so far, by stage, and what it told."""
+
+    command: tuple[str, ...]
+    tools: Tools
+    kernels: tuple[str, ...] = ()
+    runs: Mapping[str, CommandRun] = field(default_factory=dict)
+    stories: Mapping[str, Story] = field(default_factory=dict)
+    faults: Mapping[str, tuple[Fault, ...]] = field(default_factory=dict)
+    python: tuple[PythonFrame, ...] = ()
+    explanation: Explanation | None = None
+    told: ranks.Diagnosis | None = None  # what the ranks of a job tell
+    mixed: str = ""  # what an AOTInductor package says of an input on another device than it was made for
+
+    @property
+    def first(self) -> CommandRun:
+        """The command as it is."""
+        return self.runs["as-is"]
+
+    @property
+    def device(self) -> bool:
+        """Whether any run met an error that CUDA reports: not a word of advice, and not a warning that passed."""
+        return any(
+            event.role is not Role.ADVICE
+            and event.category
+            and (event.has("sticky") or event.has("cuda") or event.has("device"))
+            and not event.has("warning")
+            for story in self.stories.values()
+            for event in story.events
+        )
+
+    @property
+    def sticky(self) -> bool:
+        """Whether the command as it is met an error that poisons its process, whatever it made of it."""
+        events = self.stories["as-is"].events if "as-is" in self.stories else ()
+        return any(event.has("sticky") and event.role is not Role.ADVICE for event in events)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the command as it is went wrong: itself, a child of it, or a kernel whose error it passed over."""
+        return not self.first.succeeded or bool(self.first.crashed()) or self.sticky
+
+    @property
+    def gpu(self) -> bool:
+        """Whether it uses CUDA."""
+        return self.device or any(run.cuda for run in self.runs.values())
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it did not come to an end by itself."""
+        return self.first.ended in ("hung", "timed-out")
+
+    @property
+    def fault(self) -> Fault | None:
+        """The fault that a stage has found."""
+        return next((found for each in self.faults.values() if (found := sanitizer.worst(each))), None)
+
+    @property
+    def assertion(self) -> bool:
+        """Whether the device itself printed the assertion that failed, with its place."""
+        return any(event.has("device") and event.category == "device-side-assert" for event in self._events())
+
+    @property
+    def numbers(self) -> bool:
+        """Whether it failed by an exception about what it computed, which a silent fault of a kernel can cause."""
+        raised = [event for event in self.first.events if event.get("event") == "exception"]
+        said = [(str(event.get("kind", "")), str(event.get("message", ""))) for event in raised]
+        said += [(trace.kind, trace.message) for story in self.stories.values() for trace in story.tracebacks]
+        return any(kind.endswith("AssertionError") or _NUMBERS.search(message) for kind, message in said)
+
+    @property
+    def settled(self) -> str:
+        """Why the explanation of the command's own output leaves no question to a GPU's tools; empty if it does."""
+        told = self.explanation
+        if told is None or not self.failed or self.device or self.numbers or self.first.crashed():
+            return ""
+        if self.first.exit is not None and self.first.exit < 0:
+            return ""
+        if told.confidence >= 0.5 and told.category != "insufficient-evidence":
+            return f"its own output tells the cause ({told.category}), and no kernel is part of it"
+        return ""
+
+    def _events(self) -> list[Event]:
+        return [event for story in self.stories.values() for event in story.events]
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """A stage that is to run: why, what it adds to the environment, and what it puts around the command.
+
+    ``around`` makes the command line out of the command and the stage's folder as the command sees it.  ``launches``
+    are kernels whose launches are to be found.
+    """
+
+    why: str
+    environ: Mapping[str, str | None] = field(default_factory=dict)
+    around: Callable[[Sequence[str], str], Sequence[str]] | None = None
+    launches: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedStage:
+    """A stage that does not run: why.  ``missing`` is the tool that it wants; ``open`` says that it should have looked,
+    so that without it nothing may be called clean."""
+
+    why: str
+    missing: str = ""
+    open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage by its name, and how it is decided whether it runs."""
+
+    name: str
+    decide: Callable[[State], StagePlan | SkippedStage]
+
+
+def _as_is(state: State) -> StagePlan | SkippedStage:
+    return StagePlan("to see how it ends, with a crash handler in its Pythons")
+
+
+def _common(state: State) -> SkippedStage | None:
+    """Why no stage after the first runs, if none does."""
+    if state.first.ended == "forks":
+        return SkippedStage("the command forks without end")
+    if not state.gpu:
+        return SkippedStage("no process of the command loaded the CUDA driver")
+    if state.fault or state.told:
+        return SkippedStage("the cause is named")
+    if state.mixed:
+        return SkippedStage("the package's own checks name the cause")
+    if state.settled:
+        return SkippedStage(state.settled)
+    return None
+
+
+def _package_checks(state: State) -> StagePlan | SkippedStage:
+    said = state.first.text()[-65536:]
+    # a package takes a pointer of the CPU for one of the GPU and computes with it: what fails then is a kernel
+    refused, faulted = _RUNNER.search(said), state.device and (_PACKAGE.search(said) or packages.loading(state.python))
+    if state.first.succeeded or not (refused or faulted):
+        return SkippedStage("no AOTInductor package refused its inputs, or met an error of CUDA")
+    return StagePlan(
+        "an AOTInductor package failed without a word of which input: with its own checks it names them",
+        {"AOTI_RUNTIME_CHECK_INPUTS": "1"},
+    )
+
+
+def _blocking(state: State) -> StagePlan | SkippedStage:
+    passed = _common(state)
+    if passed:
+        return passed
+    if state.hangs:
+        return SkippedStage("the command hangs, and this stage shows where an error is raised")
+    if not state.device:
+        return SkippedStage("no CUDA error was reported, and this stage shows where one is raised")
+    why = "CUDA reports a kernel's error at a later call; with blocking launches the launch itself fails"
+    return StagePlan(why, BLOCKING)
+
+
+def _assertions(state: State) -> StagePlan | SkippedStage:
+    passed = _common(state)
+    if passed:
+        return passed
+    said = "".join(run.text()[-65536:] for run in state.runs.values())
+    if state.assertion:
+        return SkippedStage("the device printed its assertion and the place of it already")
+    if "Device-side assertion tracking was not enabled by user" in said:
+        return StagePlan(
+            "this torch was built with device-side assertions, which are off until they are asked for",
+            {**BLOCKING, "PYTORCH_USE_CUDA_DSA": "1"},
+        )
+    if "TORCH_USE_CUDA_DSA" in said:
+        return SkippedStage(
+            "this torch was built without device-side assertions: TORCH_USE_CUDA_DSA is read when torch is compiled, "
+            "and setting it now changes nothing"
+        )
+    return SkippedStage("torch reported no error that its device-side assertions could tell more of")
+
+
+def _uncached(state: State) -> StagePlan | SkippedStage:
+    passed = _common(state)
+    if passed:
+        return passed
+    if state.tools.paths.get("compute-sanitizer"):
+        return SkippedStage("compute-sanitizer is there, and its stages run without torch's cache of memory")
+    if state.hangs or not state.failed:
+        return SkippedStage("the command raises no error that could come earlier without torch's cache of memory")
+    return StagePlan(
+        "without torch's cache each tensor is an allocation of its own, so that a stray access fails at once",
+        {**UNCACHED, **BLOCKING},
+    )
+
+
+def _watched(tool: str) -> Callable[[State], StagePlan | SkippedStage]:
+    def decide(state: State) -> StagePlan | SkippedStage:
+        passed = _common(state)
+        if passed:
+            return passed
+        if state.assertion:
+            return SkippedStage("an assertion of the device failed, which is not a fault of memory")
+        if state.hangs and not (tool == "synccheck" and _stuck_in_gpu(state)):
+            return SkippedStage("the command hangs and its threads do not wait for a kernel")
+        path = state.tools.paths.get("compute-sanitizer", "")
+        if not path:
+            return SkippedStage("there is no compute-sanitizer", "compute-sanitizer", open=True)
+        why = {
+            "memcheck": "to check every access of every kernel against the allocations",
+            "initcheck": "to find reads of memory that nobody wrote",
+            "racecheck": "to find shared memory that threads use without a barrier or an atomic between them",
+            "synccheck": "to find barriers that not all threads reach",
+        }[tool]
+
+        def around(argv: Sequence[str], folder: str) -> Sequence[str]:
+            return sanitizer.command(path, tool, argv, f"{folder}/sanitizer.log", state.kernels)
+
+        return StagePlan(why, UNCACHED, around)
+
+    return decide
+
+
+def _stuck_in_gpu(state: State) -> bool:
+    samples = state.first.samples
+    last = samples[-1]["processes"].values() if samples else ()
+    return any(_WAITS_FOR_GPU.search(str(each.get("python", "")) + str(each.get("native", ""))) for each in last)
+
+
+def _core(state: State) -> StagePlan | SkippedStage:
+    passed = _common(state)
+    if passed:
+        return passed
+    if state.hangs or not state.device:
+        return SkippedStage("no kernel's error was reported, and the driver writes a core dump at one alone")
+    if state.assertion:
+        return SkippedStage("the device printed its assertion and the place of it already")
+    if not state.tools.paths.get("cuda-gdb"):
+        return SkippedStage("there is no cuda-gdb to open a core dump of the GPU", "cuda-gdb", open=True)
+
+    # The names must be inside the folder of the stage, which is known where the command line is made.
+    def around(argv: Sequence[str], folder: str) -> Sequence[str]:
+        words = [f"{name}={value}" for name, value in cores.environ(f"{folder}/gpu-core-").items()]
+        return ("env", *words, *argv)
+
+    return StagePlan("the driver writes down the state of the kernel that fails, at full speed", {}, around)
+
+
+def _launches(state: State) -> StagePlan | SkippedStage:
+    fault = state.fault
+    if not fault:
+        return SkippedStage("no kernel is named whose launch could be looked for")
+    if fault.python:
+        return SkippedStage("compute-sanitizer told the line of Python that launches the kernel")
+    name = base_name(fault.kernel)
+    if not name:
+        return SkippedStage(f"the kernel has no name that could be looked for: {fault.kernel[:80]}")
+    return StagePlan("to find the line of Python that launches the kernel, which no tool has told", launches=(name,))
+
+
+def _profile(state: State) -> StagePlan | SkippedStage:
+    if not (state.first.ended == "timed-out" and state.first.busy >= 0.5 and state.gpu):
+        return SkippedStage("the command does not just take long")
+    path = state.tools.paths.get("nsys", "")
+    if not path:
+        return SkippedStage("there is no nsys to say what takes the time", "nsys")
+    words = ("profile", "--trace=cuda,nvtx,osrt", "--sample=none", "--cpuctxsw=none", "--duration=60")
+
+    def around(argv: Sequence[str], folder: str) -> Sequence[str]:
+        return (path, *words, "--force-overwrite=true", "--output", f"{folder}/profile", *argv)
+
+    return StagePlan("it was still working when its time was up: to see what takes the time", {}, around)
+
+
+STAGES: tuple[Stage, ...] = (
+    Stage("as-is", _as_is),
+    Stage("package-checks", _package_checks),
+    Stage("blocking", _blocking),
+    Stage("device-assertions", _assertions),
+    Stage("no-cache", _uncached),
+    *(Stage(tool, _watched(tool)) for tool in sanitizer.TOOLS),
+    Stage("core-dump", _core),
+    Stage("launches", _launches),
+    Stage("profile", _profile),
+)
+NAMES = tuple(stage.name for stage in STAGES)
+TOOLS = ("compute-sanitizer", "cuda-gdb", "py-spy", "gdb", "nsys")
+
+
+def base_name(kernel: str) -> str:
+    """The identifier of a kernel, which stands in its mangled name too: without result, namespaces, template and
+    parameters."""
+    text = re.sub(r"\(anonymous namespace\)::", "", kernel)
+    text = re.split(r"[<(]", text, maxsplit=1)[0].strip()
+    found = re.search(r"(\w+)$", text.rpartition("::")[2])
+    return found[1] if found else ""
+
+
+def how_to_get(tool: str, facts: Facts) -> str:
+    """How to come by a tool, of the facts' rows: its packages by where they come from."""
+    ways: dict[str, list[str]] = {}
+    for row in facts.tools:
+        if row.tool == tool and row.package not in ways.setdefault(row.how, []):
+            ways[row.how].append(row.package)
+    said = []
+    if ways.get("wheel"):
+        said.append(f"pip install {' or '.join(ways['wheel'][-2:])}")
+    if ways.get("apt-nvidia"):
+        said.append(f"apt-get install {ways['apt-nvidia'][-1]} of NVIDIA's archive (X-Y is the CUDA release)")
+    if ways.get("apt"):
+        said.append(f"apt-get install {ways['apt'][-1]} of the distribution's")
+    said.append("or build the image with envkit's debug flavor")
+    return ", ".join(said)
+
+
+def first_file(folder: Path, pattern: str) -> Path | None:
+    """The first file of a stage that fits, by name."""
+    return next(iter(sorted(folder.glob(pattern))), None)

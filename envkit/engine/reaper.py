@@ -1,0 +1,53 @@
+"""Removes a container whose envkit was killed, in a process of its own that is there before it and outlives envkit.
+
+The payload ends itself when envkit goes, but a Python that hangs before it reads the payload, or a program that only
+bears its name, does not.  SDK and sockets are imported at that moment alone: until then the process only waits.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+_CREATED_S = 20.0  # an engine under load goes on for seconds with a container that nobody waits for any more
+_START = "import sys; sys.path.append(sys.argv[1]); from envkit.engine.reaper import main; main()"
+
+
+def command(container: str) -> list[str]:
+    """The command line that waits beside envkit for the container of that name; the folder it works in is not searched
+    for modules."""
+    return [sys.executable, "-P", "-c", _START, str(Path(__file__).parents[2]), container]
+
+
+def holder_of(container: str) -> str:
+    """The name of the container that held the files of another until that was made."""
+    return f"{container}-files"
+
+
+def main() -> None:
+    """Waits for a line on stdin, which means that all is well, or for its end, which means that envkit is dead."""
+    if sys.stdin.readline():
+        return
+    deadline = time.monotonic() + _CREATED_S
+    while time.monotonic() < deadline:
+        gone = _removed(sys.argv[2])
+        _removed(holder_of(sys.argv[2]))
+        if gone:
+            return
+        time.sleep(0.5)
+
+
+def _removed(container: str) -> bool:
+    import docker.errors
+
+    from envkit.engine.endpoint import client, endpoint
+    from envkit.errors import EnvkitError
+
+    # It is not there yet, or no more, or the engine is not.
+    with suppress(docker.errors.DockerException, OSError, EnvkitError):
+        client(endpoint(os.environ), 60).api.remove_container(container, v=True, force=True)
+        return True
+    return False
