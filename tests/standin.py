@@ -28,14 +28,14 @@ import json, os, sys
 from pathlib import Path
 from envkit.host import nvml
 from envkit.host.observe import Group, read_groups
-from envkit.host.root import Place
+from envkit.host.root import HostRoot
 from envkit.subjects.codec import to_plain
 
 for line in sys.stdin:
     root, profiles, limit = json.loads(line)
     os.environ["STANDIN_NVML_PROFILE"] = profiles
     group = Group("NVML", lambda place: nvml.SOURCES, limit, None, nvml.join)
-    found = read_groups((group,), Place(Path(root), {}), 60.0)
+    found = read_groups((group,), HostRoot(Path(root), {}), 60.0)
     print(json.dumps(to_plain(found["nvml"])), flush=True)
 """
 

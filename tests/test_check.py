@@ -21,6 +21,7 @@ from inline import Envkit
 
 from envkit.errors import Undecided, UsageError
 from envkit.model import Edit, Finding, Outcome, Result, Severity, Span
+from envkit.report import Detail
 from envkit.static import JudgedFile, check, pin
 
 ROOT = Path(__file__).parent.parent
@@ -291,7 +292,9 @@ def test_the_help_names_every_option(envkit: Envkit) -> None:
 def test_printed_needs_no_terminal() -> None:
     found = check.Answer((one("FROM a:1\n"),), check.run.merged([one("FROM a:1\n")], 0.1))
     stream = io.StringIO()
-    stream.write(check.printed(found, "console", Severity.ERROR, observed=False, color=False, width=20))
+    stream.write(
+        check.printed(found, "console", Severity.ERROR, observed=False, color=False, width=20, detail=Detail.NORMAL)
+    )
     assert stream.getvalue().endswith("FAIL: 1 file: 1 error\n")
 
 

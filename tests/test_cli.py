@@ -668,8 +668,9 @@ def test_what_init_leaves_commented_out_parses_too(commented: str, tmp_path: Pat
     assert resolve(load_spec(path), load_facts()).torch
 
 
-def test_init_into_nowhere(tmp_path: Path, envkit: Envkit) -> None:
-    assert "cannot be written" in told(envkit("init", tmp_path / "none"), 2)
+def test_init_where_no_folder_can_be_made(tmp_path: Path, envkit: Envkit) -> None:
+    (tmp_path / "file").write_text("")
+    assert "cannot be made" in told(envkit("init", tmp_path / "file" / "none"), 2)
 
 
 # Facts.
@@ -733,7 +734,7 @@ def test_a_probe_is_saved_and_judged_to_the_same_code(tmp_path: Path, envkit: En
 
 def test_a_smoke_test_that_does_not_exist(envkit: Envkit) -> None:
     assert told(envkit("smoke", "--only", "gem"), 2) == "there is no smoke test `gem`"
-    assert told(envkit("smoke", "--inject-fault", "rust"), 2) == "there is no fault to inject called `rust`"
+    assert told(envkit("smoke", "--inject-fault", "rust"), 2) == "there is no kind of injected fault `rust`"
 
 
 def test_an_engine_that_does_not_exist(envkit: Envkit) -> None:

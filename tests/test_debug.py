@@ -88,7 +88,7 @@ def test_a_command_that_does_not_exist_is_a_mistake_and_leaves_no_folder(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("request", "words"),
+    ("wrong", "words"),
     [
         (debug.DebugRequest(()), "no command"),
         (debug.DebugRequest(("true",), only=("memchek",)), "no stage `memchek`"),
@@ -99,9 +99,9 @@ def test_a_command_that_does_not_exist_is_a_mistake_and_leaves_no_folder(tmp_pat
         (debug.DebugRequest(("true",), kernels=("",)), "name of a kernel is empty"),
     ],
 )
-def test_a_wrong_wish_is_refused(request: debug.DebugRequest, words: str) -> None:
+def test_a_wrong_request_is_refused(wrong: debug.DebugRequest, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        debug.run(request, job.LocalMachine(), facts.load(), lambda line: None)
+        debug.run(wrong, job.LocalMachine(), facts.load(), lambda line: None)
 
 
 def test_a_folder_that_holds_something_is_not_written_into(tmp_path: Path) -> None:

@@ -459,7 +459,7 @@ def test_two_wishes_are_compared_as_asked_and_as_chosen() -> None:
     assert any(text.startswith("minimum driver 525.60.13 -> 580.65.06") for text in texts(changes, Weight.BREAKING))
     assert any(text.startswith("cuDNN 9.1.0.70 -> 9.19.0.56") for text in texts(changes, Weight.NOTABLE))
     wished = {change.text for change in changes if change.kind == "wish"}
-    assert wished >= {"wish cuda 12.4 -> 13.0", "wish gpus: drops V100", "wish apt: adds jq"}
+    assert wished >= {"spec cuda 12.4 -> 13.0", "spec gpus: drops V100", "spec apt: adds jq"}
     assert compare.specs(old, replace(old, path=Path("elsewhere"), name="other"), FACTS) == ()
 
 
@@ -470,10 +470,10 @@ def test_a_wish_that_cannot_be_met_is_a_change_of_its_own() -> None:
     (first, *_) = compare.specs(old, new, FACTS)
     assert first.weight is Weight.BREAKING
     assert first.text.startswith(
-        "the second wish cannot be met: torch 2.6.0+cu124 has no kernels for sm_120 (RTX 5090)"
+        "the second spec cannot be met: torch 2.6.0+cu124 has no kernels for sm_120 (RTX 5090)"
     )
     (_, second) = sorted(compare.specs(new, old, FACTS), key=lambda change: change.weight)
-    assert second.text.startswith("the first wish cannot be met: ")
+    assert second.text.startswith("the first spec cannot be met: ")
     assert second.weight is Weight.NOTABLE
 
 

@@ -38,8 +38,8 @@ def seen(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The fields ``devices`` and ``driver`` as a process sees them whose linker looks into ``folder`` first."""
     code = (
-        "import json; from envkit.payload.probe.driver import Seen; "
-        f"print(json.dumps(Seen({budget_s!r}).collect(lambda path: {owner!r})))"
+        "import json; from envkit.payload.probe.driver import DriverProbe; "
+        f"print(json.dumps(DriverProbe({budget_s!r}).collect(lambda path: {owner!r})))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

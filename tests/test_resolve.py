@@ -423,7 +423,7 @@ def test_a_tag_that_never_existed(tag: str) -> None:
 
 def test_a_tag_that_exists_and_does_not_fit() -> None:
     error = refused(**JAMMY, flavor="devel", cuda="12.4", tag="12.2.0-devel-ubuntu22.04")
-    assert "nvidia/cuda:12.2.0-devel-ubuntu22.04 does not fit the wish" in error.message
+    assert "nvidia/cuda:12.2.0-devel-ubuntu22.04 does not fit the request" in error.message
 
 
 def test_a_retired_tag_is_taken_only_where_there_is_no_other(tmp_path: Path) -> None:

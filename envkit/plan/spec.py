@@ -206,7 +206,7 @@ def _default_name(path: Path) -> str:
     def joined(found: re.Match[str]) -> str:
         return found[0] if found[0] in (".", "_", "-") else "-"
 
-    raw = re.sub(r"[^a-z0-9]+", joined, path.resolve().parent.name.lower())
+    raw = re.sub(r"[^a-z0-9]+", joined, Path(os.path.realpath(path)).parent.name.lower())
     return raw[:64].strip("._-") or "image"
 
 

@@ -512,7 +512,7 @@ class SmokeRequest:
             ((self.level,), "level", list(LEVELS)),
             (self.only, "smoke test", names),
             (self.exclude, "smoke test", names),
-            ((self.injected_fault,) if self.injected_fault else (), "injected_fault", ["all", *FAULT_KINDS]),
+            ((self.injected_fault,) if self.injected_fault else (), "kind of injected fault", ["all", *FAULT_KINDS]),
             ((self.sanitize,) if self.sanitize else (), "tool of compute-sanitizer", list(TOOLS)),
         ):
             for word in given:

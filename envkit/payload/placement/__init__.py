@@ -71,13 +71,13 @@ def main(argv: list[str]) -> dict[str, Any]:
     asked = _arguments(argv)
     started = time.monotonic()
     request = work.PlacementRequest(
-        asked.target, os.path.abspath(asked.code), asked.how, asked.gpus, asked.rank_folder, asked.rank_seconds
+        asked.target, os.path.abspath(asked.code), asked.mode, asked.gpus, asked.rank_folder, asked.rank_seconds
     )
     ending, child = _follow(request, asked.seconds)
     followed = ending.value if ending.ended == "ran" else None
     tried = []
-    how = str(child.facts.get("how", asked.how))
-    why = _another_way(how, followed, ending) if asked.how == "auto" else ""
+    how = str(child.facts.get("how", asked.mode))
+    why = _another_way(how, followed, ending) if asked.mode == "auto" else ""
     left = asked.seconds - (time.monotonic() - started)
     if why and left > _LEAST_S:
         sys.stderr.write(f"fake tensors: {why}; following it with tensors on the CPU\n")

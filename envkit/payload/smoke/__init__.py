@@ -162,7 +162,7 @@ def _measure(job: Job, setting: Setting) -> dict[str, Any]:
 def alone(words: str, budget: str, fd: str) -> None:
     """What a fresh interpreter does: the one job that ``words`` (JSON) describe, its end sent to the pipe ``fd``."""
     said = json.loads(words)
-    job = Job(Case(**{**said["case"], "injected faults": (), "needs": (), "sanitize": ()}), *said["job"])
+    job = Job(Case(**{**said["case"], "faults": (), "needs": (), "sanitize": ()}), *said["job"])
     setting = Setting(*said["setting"])
     os.set_inheritable(int(fd), False)
     isolate.perform(lambda _: _measure(job, setting), int(fd), float(budget))
@@ -363,14 +363,14 @@ def extras(files: Sequence[str]) -> list[tuple[Case, str]]:
 def _jobs(asked: argparse.Namespace, gpus: int | None) -> list[Job]:
     """What there is to do; ``gpus`` is None where the driver is there and could not be asked."""
     cases = [(case, "") for case in chosen(TESTS, asked.level, tuple(asked.only), tuple(asked.exclude))]
-    cases += [] if asked.only and not asked.extra else extras(asked.extra)
+    cases += [] if asked.only and not asked.test_file else extras(asked.test_file)
     if asked.sanitize:
         cases = [(case, source) for case, source in cases if asked.sanitize in case.sanitize]
     jobs = []
     for case, source in cases:
-        kinds = case.faults if asked.injected_fault else ("",)
-        if asked.injected_fault not in ("", "all"):
-            kinds = tuple(kind for kind in kinds if kind == asked.injected_fault)
+        kinds = case.faults if asked.inject_fault else ("",)
+        if asked.inject_fault not in ("", "all"):
+            kinds = tuple(kind for kind in kinds if kind == asked.inject_fault)
         where = devices(case, gpus or 0)
         if where == ("cpu",) and case.gpu and (gpus is None or asked.device == "cuda"):
             where = (_NO_CUDA,)
@@ -457,7 +457,7 @@ def _run(asked: argparse.Namespace, scratch: str) -> dict[str, Any]:
         "python": ".".join(map(str, sys.version_info[:3])),
         "gpus": gpus,
         "gpus_error": found.get("error", ""),
-        "injected_fault": asked.injected_fault,
+        "injected_fault": asked.inject_fault,
         "seconds": round(time.monotonic() - started, 3),
         "tests": sorted(
             report.tests.values(),
