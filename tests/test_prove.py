@@ -468,9 +468,7 @@ def test_tests_and_injected_faults_are_passed_on() -> None:
         "--inject-fault", "ulp", "--sm",
     ]  # fmt: skip
     assert run.only == ("gemm-exact", "conv")
-    assert (
-        "the fault 'ulp' was to be injected" in run.tests.missing
-    )  # the recorded document says that there was none
+    assert "the fault 'ulp' was to be injected" in run.tests.missing  # the recorded document says that there was none
 
 
 @pytest.mark.parametrize(
