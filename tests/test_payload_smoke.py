@@ -262,7 +262,7 @@ def test_what_was_switched_off_is_no_compiled_model() -> None:
     ]
 
 
-@torches.needs_torch_for_cuda  # it comes with triton
+@torches.needs_triton
 def test_a_gpu_that_no_compiler_knows_is_told_and_the_others_are_made() -> None:
     document = suite("--device", "cpu", "--only", "triton-targets", "--sm", "89", "--sm", "999", python=TORCH_PYTHON)
     run = read(document, SmokeRun("x", gpus_promised=("sm_89", "sm_999")))

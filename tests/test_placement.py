@@ -316,7 +316,10 @@ def test_a_fork_after_cuda_is_told() -> None:
     ("name", "message"),
     [
         ("raises", "the factory of models:raises raised ValueError: no such checkpoint: best.pt"),
-        ("wrong_answer", "the factory of models:wrong_answer raised NotGiven: the factory returned Linear, not"),
+        (
+            "wrong_answer",
+            "the factory of models:wrong_answer raised BadFactoryResult: the factory returned Linear, not",
+        ),
         ("dies", "the factory of models:dies was killed by SIGKILL"),
         ("exits", "the factory of models:exits ended its process: it exited with status 3"),
         ("quits", "the factory of models:quits raised SystemExit: done"),
@@ -331,7 +334,7 @@ def test_a_factory_that_fails_is_told_in_one_sentence(name: str, message: str) -
 
 @needs_torch
 def test_a_factory_that_hangs_is_stopped() -> None:
-    result = judged(follow("hangs", "trace", seconds=20))["factory-failed"]
+    result = judged(follow("hangs", "trace", seconds=40))["factory-failed"]
     assert "models:hangs did not end: no answer within" in result.findings[0].message
     assert "in hangs" in next(iter(result.findings[0].evidence)), "the stack shows where it stood"
 

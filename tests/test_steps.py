@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torches
 
 from envkit.system import proc
 from envkit.system.files import shipped
@@ -399,7 +400,7 @@ print(json.dumps({"seen": sorted(roots), "held": sorted(set(held.values())), "as
 """
 
 
-@pytest.mark.skipif(not TORCH_PYTHON, reason="ENVKIT_TORCH_PYTHON names no Python with torch")
+@torches.needs_triton
 def test_nothing_needs_what_is_taken_out() -> None:
     done = proc.run([TORCH_PYTHON, "-I", "-c", WITHOUT, json.dumps(assemble.UNUSED)], timeout_s=300)
     assert done.exit == 0, done.stderr[-2000:]

@@ -9,7 +9,15 @@ import pytest
 
 PYTHON = os.environ.get("ENVKIT_TORCH_PYTHON", "")
 # By its file: to import torch takes seconds, and most runs have none.
-IS_FOR_CUDA = PYTHON != "" and any(
-    Path(PYTHON).parent.parent.glob("lib/python3.*/site-packages/torch/lib/libtorch_cuda.so")
-)
+
+
+def _has(path: str) -> bool:
+    return PYTHON != "" and any(Path(PYTHON).parent.parent.glob(f"lib/python3.*/site-packages/{path}"))
+
+
+IS_FOR_CUDA = _has("torch/lib/libtorch_cuda.so")
 needs_torch_for_cuda = pytest.mark.skipif(not IS_FOR_CUDA, reason="ENVKIT_TORCH_PYTHON names no torch that has CUDA")
+# Triton 3.2 imports setuptools and does not ask for it.
+needs_triton = pytest.mark.skipif(
+    not (_has("triton") and _has("setuptools")), reason="ENVKIT_TORCH_PYTHON names no triton beside setuptools"
+)
