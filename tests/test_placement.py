@@ -318,7 +318,7 @@ def test_a_fork_after_cuda_is_told() -> None:
         ("raises", "the factory of models:raises raised ValueError: no such checkpoint: best.pt"),
         (
             "wrong_answer",
-            "the factory of models:wrong_answer raised BadFactoryResult: the factory returned Linear, not",
+            "the factory of models:wrong_answer raised BadFactoryResult: the factory returned Linear",
         ),
         ("dies", "the factory of models:dies was killed by SIGKILL"),
         ("exits", "the factory of models:exits ended its process: it exited with status 3"),

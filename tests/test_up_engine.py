@@ -89,7 +89,7 @@ def up(name: str, folder: Path) -> Up:
     tag = f"envkit-test/{name}:{uuid.uuid4().hex[:12]}"
     report = folder / "report.json"
     # The archive moves on: today's base and packages, the locked wheels.
-    run = envkit("up", str(spec), "--refresh-os", "--tag", tag, "--report", str(report))
+    run = envkit("up", str(spec), "--refresh-os", "--verbose", "--tag", tag, "--report", str(report))
     assert report.exists(), run.err
     return Up(tag, run, json.loads(report.read_text()), (spec / "envkit.lock").read_text())
 
