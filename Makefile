@@ -46,12 +46,11 @@ FAULTS = -n $(WORKERS) --dist loadscope --no-loadscope-reorder --fault-stacks
 
 # Faults keep the processors busy, images the disk, and the other engine tests wait for budgets: side by side, three parts where
 # four processors are.  The stacks of the faults take 22 GB and the images of torch 28; in CI, which has no use for it again,
-# each part takes away what it made.
+# each part takes away what it made; the tests of `torch` use the first stack before that.
 real: $(VENV)/test.ready slow torch
 	scripts/compiler
 	@$(MAKE) --no-print-directory --jobs=$(if $(filter 1 2 3,$(WORKERS)),2,3) planted built others
 
-# The tests of `torch` use the first stack before the end of the faults takes it away.
 planted: $(VENV)/test.ready
 	$(BIN)/python -m pytest -m faults $(FAULTS) --durations=5 tests/faults
 
