@@ -69,8 +69,8 @@ slow: $(VENV)/test.ready
 # leaves out the two tests that need triton or CUDA's libraries.
 torch: $(VENV)/test.ready
 	python=$${ENVKIT_TORCH_PYTHON:-$$($(BIN)/python tests/faults/stacks.py --first)} && [ -x "$$python" ] && \
-	    ENVKIT_TORCH_PYTHON=$$python $(BIN)/python scripts/unit -j $(WORKERS) $$(grep -l ENVKIT_TORCH_PYTHON tests/test_*.py) \
-	    tests/test_audit.py
+	    ENVKIT_TORCH_PYTHON=$$python $(BIN)/python scripts/unit -j $(WORKERS) \
+	    $$(grep -l '@torches.needs' tests/test_*.py) -- -m 'torch and not engine and not faults'
 
 # Four real torch environments are made once in the cache folder; 22 GB.
 faults: $(VENV)/test.ready

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torches
 from clocks import costs_less
 
 from envkit import facts as tables
@@ -25,8 +26,6 @@ from envkit.payload.aoti import compilers, crash, package
 from envkit.runner import runner
 from envkit.subjects.aoti import AotiRun
 
-TORCH_PYTHON = os.environ.get("ENVKIT_TORCH_PYTHON", "")
-needs_torch = pytest.mark.skipif(not TORCH_PYTHON, reason="ENVKIT_TORCH_PYTHON names no Python with torch")
 needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="there is no g++")
 FOLDER = "m/data/aotinductor/model/"
 
@@ -487,7 +486,7 @@ def layout(): return torch.ones(8, 6).t(), {"k": torch.ones(8)}
 def made(folder: Path, **environment: str) -> Path:
     """A package of the real torch, and beside it the functions that make its inputs."""
     (folder / "facs.py").write_text(FACTORIES)
-    command = [TORCH_PYTHON, "-c", MODEL, str(folder / "m.pt2")]
+    command = [torches.PYTHON, "-c", MODEL, str(folder / "m.pt2")]
     steered = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache"), **environment}
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=folder, env=steered)
     if done.returncode:
@@ -568,9 +567,9 @@ def test_a_kept_document_is_judged_as_it_was_seen(file: Path) -> None:
         assert found["aoti-cxx-runtime-inside"].findings[0].fix.startswith("set CXX=/usr/bin/g++")
 
 
-@needs_torch
+@torches.needs_torch
 def test_a_real_package_runs(real: Path) -> None:
-    run = tried(real, real.parent, TORCH_PYTHON, inputs="facs:right", code=real.parent)
+    run = tried(real, real.parent, torches.PYTHON, inputs="facs:right", code=real.parent)
     assert run.run.value is not None
     assert run.run.value.ended == "done", run.run.value
     assert [one.shape for one in run.run.value.outputs] == [(6, 8)]
@@ -580,13 +579,13 @@ def test_a_real_package_runs(real: Path) -> None:
     assert wrong <= {"aoti-no-guards"}
 
 
-@needs_torch
+@torches.needs_torch
 @pytest.mark.parametrize(
     ("factory", "words"),
     [("type_", "float64 and the package takes float32"), ("shape", "has 5 in dimension 0"), ("layout", "strides 1x6")],
 )
 def test_a_real_package_refuses_wrong_inputs(real: Path, factory: str, words: str) -> None:
-    run = tried(real, real.parent, TORCH_PYTHON, inputs=f"facs:{factory}", code=real.parent)
+    run = tried(real, real.parent, torches.PYTHON, inputs=f"facs:{factory}", code=real.parent)
     found = results(run)
     if found["aoti-no-guards"].outcome is Outcome.FAIL:
         assert found["aoti-input-mismatch"].outcome is Outcome.SKIP
@@ -595,7 +594,7 @@ def test_a_real_package_refuses_wrong_inputs(real: Path, factory: str, words: st
     assert found["aoti-raised"].outcome is Outcome.SKIP
 
 
-@needs_torch
+@torches.needs_torch
 @pytest.mark.parametrize(
     ("values", "check", "words"),
     [
@@ -607,11 +606,11 @@ def test_a_real_package_refuses_wrong_inputs(real: Path, factory: str, words: st
 def test_a_real_package_with_other_metadata(
     real: Path, tmp_path: Path, values: dict[str, str], check: str, words: str
 ) -> None:
-    run = tried(edited(real, tmp_path / "m.pt2", keys(**values)), tmp_path, TORCH_PYTHON)
+    run = tried(edited(real, tmp_path / "m.pt2", keys(**values)), tmp_path, torches.PYTHON)
     assert words in only(run, check)
 
 
-@needs_torch
+@torches.needs_torch
 @needs_compiler
 @pytest.mark.parametrize(
     ("source", "check", "words"),
@@ -622,16 +621,16 @@ def test_a_real_package_with_other_metadata(
 )
 def test_a_real_torch_with_a_library_of_ours(real: Path, tmp_path: Path, source: str, check: str, words: str) -> None:
     change = in_place_of_the_library(library(tmp_path, source))
-    run = tried(edited(real, tmp_path / "m.pt2", change), tmp_path, TORCH_PYTHON)
+    run = tried(edited(real, tmp_path / "m.pt2", change), tmp_path, torches.PYTHON)
     assert words in only(run, check)
 
 
-@needs_torch
+@torches.needs_torch
 @needs_compiler
 @pytest.mark.parametrize("hidden", [False, True])
 def test_a_real_package_with_a_cpp_runtime_of_its_own(tmp_path: Path, hidden: bool) -> None:
     cxx = wrapper(tmp_path, STATIC, *((HIDING,) if hidden else ()))
-    run = tried(made(tmp_path, CXX=str(cxx)), tmp_path, TORCH_PYTHON, inputs="facs:right", code=tmp_path)
+    run = tried(made(tmp_path, CXX=str(cxx)), tmp_path, torches.PYTHON, inputs="facs:right", code=tmp_path)
     assert run.torch.value is not None
     assert run.run.value is not None
     found = results(run)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torches
 from clocks import costs_less
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
@@ -29,7 +30,6 @@ _DYNLOAD = sorted(Path(sysconfig.get_path("platstdlib"), "lib-dynload").glob("*.
 EXTENSIONS = (_DYNLOAD + sorted(Path(sysconfig.get_path("platlib")).rglob("*.so")))[:60]
 LIBRARIES = sorted({*(path for path in maps.mapped() if os.path.exists(path)), *map(str, EXTENSIONS)})
 SMALL = min((Path(path).read_bytes() for path in LIBRARIES), key=len)
-TORCH_PYTHON = os.environ.get("ENVKIT_TORCH_PYTHON", "")
 LIMIT_S = 5.0  # for one damaged file; the whole ones take under a millisecond
 
 
@@ -219,10 +219,10 @@ def test_lib_and_platform_are_this_machines_where_nobody_says() -> None:
     assert os.path.samefile(there, os.path.dirname(libc))
 
 
-@pytest.mark.skipif(not TORCH_PYTHON, reason="ENVKIT_TORCH_PYTHON names no Python with torch")
+@torches.needs_torch
 def test_all_libraries_of_torch_are_read_within_the_budget() -> None:
     code = "import sysconfig; print(sysconfig.get_path('platlib'))"
-    site = subprocess.run([TORCH_PYTHON, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+    site = subprocess.run([torches.PYTHON, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
     paths = [str(path) for path in Path(site).rglob("*.so*") if path.is_file() and path.suffix != ".h"]
     assert len(paths) > 50
     for path in paths:

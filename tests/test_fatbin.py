@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import struct
 import subprocess
 from pathlib import Path
 
 import pytest
+import torches
 from binaries import CUBIN, EXACT, FAMILY, LTO, LZ4, PLAIN, PTX, ZSTD, cubin, cubin8, entry, fat, library
 from clocks import costs_less, spent
 from fuzzed import examples
@@ -17,8 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envkit.payload import elf, fatbin
-
-TORCH_PYTHON = os.environ.get("ENVKIT_TORCH_PYTHON", "")
 
 
 def code_of(data: bytes) -> fatbin.Code | None:
@@ -185,10 +183,10 @@ def test_damage_gives_value_error_or_an_answer_and_soon(changes: list[tuple[int,
 
 def site() -> Path:
     code = "import sysconfig; print(sysconfig.get_path('platlib'))"
-    return Path(subprocess.run([TORCH_PYTHON, "-c", code], check=True, capture_output=True, text=True).stdout.strip())
+    return Path(subprocess.run([torches.PYTHON, "-c", code], check=True, capture_output=True, text=True).stdout.strip())
 
 
-@pytest.mark.skipif(not TORCH_PYTHON, reason="ENVKIT_TORCH_PYTHON names no Python with torch")
+@torches.needs_torch
 def test_real_libraries_hold_what_cuobjdump_lists() -> None:
     tool = site() / "triton/backends/nvidia/bin/cuobjdump"
     small = [path for path in site().glob("nvidia/*/lib/*.so*") if path.stat().st_size < 60e6]
@@ -210,10 +208,10 @@ def test_real_libraries_hold_what_cuobjdump_lists() -> None:
     assert read > 3
 
 
-@pytest.mark.skipif(not TORCH_PYTHON, reason="ENVKIT_TORCH_PYTHON names no Python with torch")
+@torches.needs_torch
 def test_torch_holds_what_it_says_and_is_read_within_the_budget() -> None:
     said = subprocess.run(
-        [TORCH_PYTHON, "-c", "import torch; print(torch._C._cuda_getArchFlags(), torch.version.cuda)"],
+        [torches.PYTHON, "-c", "import torch; print(torch._C._cuda_getArchFlags(), torch.version.cuda)"],
         check=True,
         capture_output=True,
         text=True,

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
+import torches
 from binaries import CUBIN, PTX, cubin, entry, fat, library
 
 from envkit.payload import elf
 from envkit.payload.probe import extensions, wheels
 
-TORCH_PYTHON = os.environ.get("ENVKIT_TORCH_PYTHON", "")
 CODE = fat(entry(CUBIN, 90, cubin(124)), entry(PTX, 90, b"x", version=(8, 4)))
 IMPORTS = b"\0dlopen\0dlvsym\0nftw\0shm_open\0"
 OWN_TEXT = b"cudaErrorCudartUnloading\0/cudart.shm.%x.%x\0"
@@ -124,7 +123,7 @@ def test_the_runtime_that_a_file_calls(data: bytes, found: str) -> None:
     assert runtime(data) == found
 
 
-@pytest.mark.skipif(not TORCH_PYTHON, reason="ENVKIT_TORCH_PYTHON names no Python with torch")
+@torches.needs_torch
 def test_a_real_environment_of_torch_alone_has_none_and_costs_little() -> None:
     code = """
 import time
@@ -135,15 +134,15 @@ print(len(dists), extensions.extensions(dists), time.process_time() - begun < 0.
 """
     root = str(Path(elf.__file__).parent.parent.parent)
     done = subprocess.run(
-        [TORCH_PYTHON, "-c", code], env={"PYTHONPATH": root}, check=True, capture_output=True, text=True
+        [torches.PYTHON, "-c", code], env={"PYTHONPATH": root}, check=True, capture_output=True, text=True
     ).stdout.split(maxsplit=1)
     assert int(done[0]) > 5 and done[1] == "[] True\n"
 
 
-@pytest.mark.skipif(not TORCH_PYTHON, reason="ENVKIT_TORCH_PYTHON names no Python with torch")
+@torches.needs_torch
 def test_the_runtimes_of_real_libraries_are_told_apart() -> None:
     code = "import sysconfig; print(sysconfig.get_path('platlib'))"
-    site = Path(subprocess.run([TORCH_PYTHON, "-c", code], check=True, capture_output=True, text=True).stdout.strip())
+    site = Path(subprocess.run([torches.PYTHON, "-c", code], check=True, capture_output=True, text=True).stdout.strip())
     found = {}
     for path in (*site.glob("nvidia/*/lib/*.so*"), *site.glob("torch/lib/*.so")):
         data = elf.mapped(str(path))

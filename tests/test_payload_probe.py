@@ -39,7 +39,6 @@ from envkit.versions import Sm
 DATA = Path(__file__).parent / "data" / "image"
 ROOT = Path(__file__).parent.parent
 NONE: Observed[ExpectedContents] = Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE)
-TORCH_PYTHON = os.environ.get("ENVKIT_TORCH_PYTHON", "")
 needs_compiler = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
 
 
@@ -364,7 +363,7 @@ def test_noise_on_stdout_and_an_exit_behind_our_back_do_not_become_observations(
 
 def test_without_torch_the_image_is_still_described(pyz: Path, tmp_path: Path) -> None:
     image = probe(pyz, PYTHONPATH=str(tmp_path))
-    if sys.executable == TORCH_PYTHON:
+    if sys.executable == torches.PYTHON:
         pytest.skip("this Python has torch")
     assert image.torch_import.need("ending") == "absent"
     assert image.wheels.need("wheels")
@@ -743,9 +742,9 @@ def test_a_mapped_library_is_owned_by_what_the_other_process_read_and_by_nothing
 JUDGES = ("image", "libraries", "frameworks")
 
 
-@pytest.mark.skipif(not TORCH_PYTHON, reason="ENVKIT_TORCH_PYTHON names no Python with torch")
+@torches.needs_torch
 def test_a_real_healthy_torch_passes_every_check(pyz: Path) -> None:
-    image = probe(pyz, TORCH_PYTHON)
+    image = probe(pyz, torches.PYTHON)
     # What a torch is built with is its own; the toolkit and the driver are this machine's.
     mine = {name for name, check in judge.checks().items() if check.judge.__module__.split(".")[-1] in JUDGES}
     said = {result.check: result.outcome for result in judge.judge(image, facts.load(), frozenset(mine))}

@@ -28,8 +28,6 @@ from envkit.runner.pack import pack
 from envkit.subjects.smoke import SmokeRun
 
 ROOT = Path(payload.__file__).parents[2]
-TORCH_PYTHON = os.environ.get("ENVKIT_TORCH_PYTHON", "")
-needs_torch = pytest.mark.skipif(not TORCH_PYTHON, reason="ENVKIT_TORCH_PYTHON names no Python with torch")
 # Tests of one device that import torch in common; a test of several has its own way to do without a GPU.
 WITH_TORCH = [test for test in TESTS if test.cpu and not test.several and test.start == "fork"]
 ON_CPU = [test for test in TESTS if test.cpu and not test.several]
@@ -251,10 +249,10 @@ def test_a_compiler_is_lacking_only_where_none_is_named(tmp_path: Path) -> None:
     assert "g++" not in said()
 
 
-@needs_torch
+@torches.needs_torch
 def test_what_was_switched_off_is_no_compiled_model() -> None:
     words = ("--device", "cpu", "--only", "torch-compile")
-    run = read(suite(*words, python=TORCH_PYTHON, TORCHDYNAMO_DISABLE="1"), SmokeRun("x"))
+    run = read(suite(*words, python=torches.PYTHON, TORCHDYNAMO_DISABLE="1"), SmokeRun("x"))
     messages = [finding.message for finding in found(run, "torch-compile")]
     assert messages == [
         "torch-compile: graphs.compiled is 0, below its limit of 1",
@@ -264,7 +262,7 @@ def test_what_was_switched_off_is_no_compiled_model() -> None:
 
 @torches.needs_triton
 def test_a_gpu_that_no_compiler_knows_is_told_and_the_others_are_made() -> None:
-    document = suite("--device", "cpu", "--only", "triton-targets", "--sm", "89", "--sm", "999", python=TORCH_PYTHON)
+    document = suite("--device", "cpu", "--only", "triton-targets", "--sm", "89", "--sm", "999", python=torches.PYTHON)
     run = read(document, SmokeRun("x", gpus_promised=("sm_89", "sm_999")))
     errors = [finding.where for finding in found(run, "triton-targets") if finding.severity is Severity.ERROR]
     assert errors == ["sm_999"]
@@ -272,9 +270,9 @@ def test_a_gpu_that_no_compiler_knows_is_told_and_the_others_are_made() -> None:
     assert (test.ended, test.measures["sm_89.add.offered"], test.measures["made"]) == ("ran", 1.0, 2.0)
 
 
-@needs_torch
+@torches.needs_torch
 def test_a_sound_torch_passes_every_test_of_the_cpu() -> None:
-    document = suite("--device", "cpu", python=TORCH_PYTHON)
+    document = suite("--device", "cpu", python=torches.PYTHON)
     run = read(document, SmokeRun("x"))
     assert run.cuda_before_fork.value is False
     for test in ON_CPU:
@@ -282,7 +280,7 @@ def test_a_sound_torch_passes_every_test_of_the_cpu() -> None:
             assert found(run, test.name) == []
 
 
-@needs_torch
+@torches.needs_torch
 def test_the_suite_runs_from_a_zip_and_leaves_the_image_alone(tmp_path: Path) -> None:
     archive = tmp_path / "payload.pyz"
     with zipfile.ZipFile(archive, "w") as file:
@@ -290,7 +288,7 @@ def test_the_suite_runs_from_a_zip_and_leaves_the_image_alone(tmp_path: Path) ->
         for path in (ROOT / "envkit" / "payload").rglob("*.py"):
             file.write(path, path.relative_to(ROOT))
     two = ("--only", "dataloader", "--only", "sparse")  # one in a fresh interpreter, one forked
-    document = suite("--device", "cpu", *two, python=TORCH_PYTHON, root=archive)
+    document = suite("--device", "cpu", *two, python=torches.PYTHON, root=archive)
     assert ends(document) == {("dataloader", "cpu"): "ran", ("sparse", "cpu"): "ran"}
     assert sorted(os.listdir(tmp_path)) == ["payload.pyz"]
 
@@ -312,9 +310,9 @@ print(wrong_in_product(left, right, torch.zeros(300, 250), random))
 """
 
 
-@needs_torch
+@torches.needs_torch
 def test_freivalds_sees_one_element() -> None:
-    done = subprocess.run([TORCH_PYTHON, "-c", FREIVALDS], capture_output=True, text=True, cwd=ROOT, timeout=120)
+    done = subprocess.run([torches.PYTHON, "-c", FREIVALDS], capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert done.stdout.split() == ["0", "1", "1", "1", "1", "1", "2", "300"], done.stderr
 
 

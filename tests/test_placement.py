@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import torches
 
 from envkit import facts, payload
 from envkit.errors import UsageError
@@ -26,8 +27,6 @@ from envkit.subjects.placement import Placement
 
 ROOT = Path(payload.__file__).parents[2]
 MODELS = Path(__file__).parent / "data" / "placement"
-TORCH_PYTHON = os.environ.get("ENVKIT_TORCH_PYTHON", "")
-needs_torch = pytest.mark.skipif(not TORCH_PYTHON, reason="ENVKIT_TORCH_PYTHON names no Python with torch")
 
 
 def quiet(line: str) -> None:
@@ -36,7 +35,7 @@ def quiet(line: str) -> None:
 
 def follow(name: str, how: str = "auto", seconds: float = 120) -> Placement:
     """The model that the factory ``name`` of the test's models makes, on a GPU that is not there."""
-    here = runner.LocalPython(Path(TORCH_PYTHON))
+    here = runner.LocalPython(Path(torches.PYTHON))
     return runner.placement(here, f"models:{name}", quiet, MODELS, how, timeout_s=seconds)
 
 
@@ -227,7 +226,7 @@ def test_half_a_file_of_another_rank_is_waited_for(tmp_path: Path) -> None:
 BETWEEN = "a tensor of shape [3, 8]"
 
 
-@needs_torch
+@torches.needs_torch
 @pytest.mark.parametrize(
     ("name", "check", "where", "message"),
     [
@@ -245,7 +244,7 @@ def test_what_meets_is_named_with_its_line(name: str, check: str, where: str, me
     assert result.findings[0].where.startswith(line(where) + " in ")
 
 
-@needs_torch
+@torches.needs_torch
 @pytest.mark.parametrize(
     "name",
     ["clean", "moved", "called_cuda", "context", "embedding_clean", "half_clean", "autocast", "frozen_clean"],
@@ -261,7 +260,7 @@ def test_a_clean_twin_is_green(name: str, how: str) -> None:
     assert from_plain(Placement, to_plain(model)) == model
 
 
-@needs_torch
+@torches.needs_torch
 @pytest.mark.parametrize("how", ["auto", "trace"])
 def test_what_torch_lets_mix_is_no_finding(how: str) -> None:
     model = follow("allowed", how)
@@ -274,14 +273,14 @@ def test_what_torch_lets_mix_is_no_finding(how: str) -> None:
     assert copies == [line("read"), line("write")], "an index on the host is carried over"
 
 
-@needs_torch
+@torches.needs_torch
 def test_a_library_of_layers_is_followed() -> None:
     assert judged(follow("library"))["two-devices"].outcome is Outcome.PASS
     found = judged(follow("library_lstm"))["two-devices"].findings
     assert found[0].where.endswith(" in recurrent") and "recurrent.weight_ih_l0" in found[0].message
 
 
-@needs_torch
+@torches.needs_torch
 def test_a_frozen_part_elsewhere_and_its_copies_are_told() -> None:
     results = judged(follow("frozen"))
     assert "frozen parameters lie on cpu (frozen.weight" in results["frozen-split"].findings[0].message
@@ -290,14 +289,14 @@ def test_a_frozen_part_elsewhere_and_its_copies_are_told() -> None:
     assert results["state-split"].outcome is Outcome.PASS
 
 
-@needs_torch
+@torches.needs_torch
 def test_waits_and_copies_are_told_with_their_lines() -> None:
     results = judged(follow("reader"))
     assert [finding.where for finding in results["host-waits-for-gpu"].findings] == [line("item"), line("mask")]
     assert [finding.where for finding in results["host-copies"].findings] == [line("copy")]
 
 
-@needs_torch
+@torches.needs_torch
 def test_an_optimizer_made_before_the_move_is_told() -> None:
     result = judged(follow("optimizer"))["state-split"]
     assert result.findings[0].message == (
@@ -305,13 +304,13 @@ def test_an_optimizer_made_before_the_move_is_told() -> None:
     )
 
 
-@needs_torch
+@torches.needs_torch
 def test_a_fork_after_cuda_is_told() -> None:
     result = judged(follow("forks"))["fork-after-cuda"]
     assert [finding.where for finding in result.findings] == [line("fork")]
 
 
-@needs_torch
+@torches.needs_torch
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -332,25 +331,25 @@ def test_a_factory_that_fails_is_told_in_one_sentence(name: str, message: str) -
     assert results["two-devices"].outcome is Outcome.UNKNOWN
 
 
-@needs_torch
+@torches.needs_torch
 def test_a_factory_that_hangs_is_stopped() -> None:
     result = judged(follow("hangs", "trace", seconds=40))["factory-failed"]
     assert "models:hangs did not end: no answer within" in result.findings[0].message
     assert "in hangs" in next(iter(result.findings[0].evidence)), "the stack shows where it stood"
 
 
-@needs_torch
+@torches.needs_torch
 def test_a_factory_that_floods_its_output_is_followed() -> None:
     assert judged(follow("floods"))["two-devices"].outcome is Outcome.PASS
 
 
-@needs_torch
+@torches.needs_torch
 def test_what_torch_raises_without_a_gpu_is_no_finding() -> None:
     result = judged(follow("shape"))["forward-failed"]
     assert result.outcome is Outcome.UNKNOWN and line("shape") in result.reason
 
 
-@needs_torch
+@torches.needs_torch
 @pytest.mark.parametrize(
     ("name", "check", "where", "message"),
     [
@@ -369,7 +368,7 @@ def test_a_real_run_is_refused_by_torch_itself(
     assert finding.message.startswith(message) and finding.where.startswith(line(where))
 
 
-@needs_torch
+@torches.needs_torch
 def test_a_real_run_goes_back_through_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLACEMENT_GPU", "cpu")
     for name in ("optimizer", "clean", "library"):
@@ -379,7 +378,7 @@ def test_a_real_run_goes_back_through_the_loss(monkeypatch: pytest.MonkeyPatch) 
         assert judged(model)["host-copies"].outcome is Outcome.SKIP
 
 
-@needs_torch
+@torches.needs_torch
 @pytest.mark.parametrize("how", ["auto", "trace"])
 def test_what_the_models_own_code_catches_is_not_what_ended_it(how: str) -> None:
     assert judged(follow("copes", how))["two-devices"].outcome is Outcome.PASS
@@ -389,7 +388,7 @@ def test_what_the_models_own_code_catches_is_not_what_ended_it(how: str) -> None
     assert (finding.message, finding.where) == ("the forward raised KeyError: 'another reason'", line("another"))
 
 
-@needs_torch
+@torches.needs_torch
 def test_the_folder_of_the_user_is_left_as_it_was() -> None:
     follow("clean")
     assert [path.name for path in MODELS.iterdir()] == ["models.py"]
@@ -430,13 +429,13 @@ print(json.dumps({
 """
 
 
-@needs_torch
+@torches.needs_torch
 def test_a_script_can_check_its_model_and_nothing_changes(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(API.lstrip("\n"))
     where = os.pathsep.join([str(ROOT), str(Path(msgspec.__file__).parents[1])])
     done = subprocess.run(
-        [TORCH_PYTHON, str(script)],
+        [torches.PYTHON, str(script)],
         env={**os.environ, "PYTHONPATH": where},
         cwd=tmp_path,
         capture_output=True,

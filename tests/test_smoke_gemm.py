@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
+import torches
 
 from envkit import payload
 from envkit.judging.checks import _smoke as table
@@ -14,12 +14,10 @@ from envkit.payload.smoke.case import Case
 from envkit.payload.smoke.gemm import CASES
 
 ROOT = Path(payload.__file__).parents[2]
-TORCH_PYTHON = os.environ.get("ENVKIT_TORCH_PYTHON", "")
-needs_torch = pytest.mark.skipif(not TORCH_PYTHON, reason="ENVKIT_TORCH_PYTHON names no Python with torch")
 
 
 def torch_says(code: str) -> list[str]:
-    done = subprocess.run([TORCH_PYTHON, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120)
+    done = subprocess.run([torches.PYTHON, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 
@@ -49,7 +47,7 @@ def test_a_limit_of_one_element_is_wider_than_that_of_the_norm() -> None:
                 assert most is not None and worst is not None and most < worst < 0.2
 
 
-@needs_torch
+@torches.needs_torch
 def test_operands_stay_where_the_result_is_exact() -> None:
     """Bounds on the sums of the largest products, at ten deviations of what the operands were seen to have."""
     code = """
@@ -66,7 +64,7 @@ for top, zeros, depth in ((1, 2, 4096), (1, 6, 8192), (2, 2, 8192), (64, 2, 8192
         assert deviation > 1 and deviation * times < largest
 
 
-@needs_torch
+@torches.needs_torch
 def test_a_bit_that_differs_in_one_repetition_is_seen() -> None:
     code = """
 import torch
@@ -81,7 +79,7 @@ for injected_fault in ("", "ulp", "nan", "block"):
     assert torch_says(code) == ["0", "1", "1", "256"]
 
 
-@needs_torch
+@torches.needs_torch
 def test_a_chain_ends_where_its_permutation_says() -> None:
     code = """
 import torch
@@ -101,7 +99,7 @@ print(int((chain.links[0].double() @ chain.matrix.double() == chain.links[1]).al
     assert torch_says(code) == ["1", "1", "1", "1"]
 
 
-@needs_torch
+@torches.needs_torch
 def test_sums_that_cancel_would_overflow_on_their_way() -> None:
     code = """
 import torch

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torches
 from clocks import PATIENCE_S
 from gathered import gathered
 
@@ -30,8 +31,6 @@ from envkit.payload.smoke.several_gpus.transport_matrix import TRANSPORTS, cause
 from envkit.subjects.smoke import SmokeRun, SmokeTest
 
 ROOT = Path(payload.__file__).parents[2]
-TORCH_PYTHON = os.environ.get("ENVKIT_TORCH_PYTHON", "")
-needs_torch = pytest.mark.skipif(not TORCH_PYTHON, reason="ENVKIT_TORCH_PYTHON names no Python with torch")
 
 
 def enter(number: int, name: str = "all_reduce") -> dict[str, Any]:
@@ -271,7 +270,7 @@ def test_each_case_has_a_way_to_go_red() -> None:
     assert Bench("gpus").gpus == 0
 
 
-@needs_torch
+@torches.needs_torch
 @pytest.mark.parametrize("injected_fault", ["", "order"])
 def test_real_ranks_meet_and_are_judged(injected_fault: str) -> None:
     words = [
@@ -282,7 +281,7 @@ def test_real_ranks_meet_and_are_judged(injected_fault: str) -> None:
         *(["--inject-fault", injected_fault] if injected_fault else []),
     ]
     done = subprocess.run(
-        [TORCH_PYTHON, "-m", "envkit.payload.smoke", *words],
+        [torches.PYTHON, "-m", "envkit.payload.smoke", *words],
         capture_output=True,
         text=True,
         timeout=300,

@@ -20,7 +20,6 @@ from envkit.system import proc
 from envkit.system.files import shipped
 
 TEMPLATES = shipped("templates")
-TORCH_PYTHON = os.environ.get("ENVKIT_TORCH_PYTHON", "")
 BIG = b"x" * (1 << 20) + b"y"  # the least that is worth a link
 
 
@@ -402,7 +401,7 @@ print(json.dumps({"seen": sorted(roots), "held": sorted(set(held.values())), "as
 
 @torches.needs_triton
 def test_nothing_needs_what_is_taken_out() -> None:
-    done = proc.run([TORCH_PYTHON, "-I", "-c", WITHOUT, json.dumps(assemble.UNUSED)], timeout_s=300)
+    done = proc.run([torches.PYTHON, "-I", "-c", WITHOUT, json.dumps(assemble.UNUSED)], timeout_s=300)
     assert done.exit == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["held"], "there was nothing to do without"
