@@ -21,6 +21,7 @@ from envkit import __version__, cli, facts
 from envkit.build import draft
 from envkit.cli import options
 from envkit.engine import base
+from envkit.engine.choice import ENGINES
 from envkit.errors import UsageError
 from envkit.explain import explain
 from envkit.facts import show
@@ -54,6 +55,7 @@ MEANT = [
     (options.FORMATS, FORMATS),
     (options.CHECK_FORMATS, check.FORMATS),
     (options.PAGE_FORMATS, explain.FORMATS),
+    (options.ENGINES, ENGINES),
     (options.SEVERITIES, [each.name.lower() for each in Severity]),
     (options.STYLES, exit_codes.STYLES),
     (options.FLAVORS, list(Flavor)),

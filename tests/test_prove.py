@@ -104,6 +104,7 @@ class FakeEngine:
     python: str = ""
     name: str = "fake"
     where: str = "fake engine"
+    containers: bool = True
     images: dict[str, Mapping[str, str]] = field(default_factory=dict)
     base: ResolvedBase | None = None
     files: dict[str, bytes] = field(default_factory=dict)

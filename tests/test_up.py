@@ -280,7 +280,7 @@ def test_a_lock_for_another_machine_is_not_built_here(spec: Spec) -> None:
 def test_a_base_with_torch_inside_needs_a_container_engine(spec: Spec) -> None:
     made = replace(locked(spec), base="pytorch", preinstalled=True)
     fake = healthy()
-    fake.name = "local"
+    fake.containers = False
     with pytest.raises(UsageError, match="needs a container engine"):
         pipeline.build(made, fake, quiet)
     assert fake.builds == []
@@ -288,7 +288,7 @@ def test_a_base_with_torch_inside_needs_a_container_engine(spec: Spec) -> None:
 
 def test_the_local_engine_is_told_the_python(spec: Spec) -> None:
     fake = healthy()
-    fake.name = "local"
+    fake.containers = False
     pipeline.build(locked(spec), fake, quiet)
     assert fake.builds[0].args["PYTHON"] == "3.11"
 
@@ -395,7 +395,7 @@ def test_the_base_of_a_lock_is_what_the_engine_holds(spec: Spec, facts: Facts) -
 
 def test_without_a_container_engine_nothing_is_known_of_a_base(spec: Spec, facts: Facts) -> None:
     fake = healthy()
-    fake.name = "local"
+    fake.containers = False
     with pytest.raises(Undecided, match="with a container engine only"):
         base_of(spec, facts, lambda: fake, quiet)
     with pytest.raises(NoBase, match="--engine none looks at no base"):
@@ -542,7 +542,7 @@ def test_the_second_image_goes_even_if_it_cannot_be_compared(spec: Spec) -> None
 
 def test_an_environment_without_layers_is_not_built_twice(spec: Spec) -> None:
     fake = healthy()
-    fake.name = "local"
+    fake.containers = False
     with pytest.raises(UsageError, match="has no layers to compare"):
         pipeline.verify(locked(spec), fake, quiet)
     assert fake.builds == []

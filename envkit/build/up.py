@@ -114,7 +114,7 @@ def build(
     """
     can_be_built(lock.platform, tag, apt_mirror)
     flavor = flavor or lock.flavor
-    if engine.name == "local" and lock.preinstalled:
+    if not engine.containers and lock.preinstalled:
         raise UsageError(
             f"base `{lock.base}` brings torch inside {lock.image}, which needs a container engine",
             "use --engine docker, or base `wheels`",
@@ -126,7 +126,7 @@ def build(
     say(f"base {base.ref} ({base.how})")
     text = locks.dump(lock)
     args = {"BASE": base.ref, "SOURCE_DATE_EPOCH": str(max(lock.epoch, render.apt_epoch(lock)))}
-    if engine.name == "local":
+    if not engine.containers:
         args["PYTHON"] = str(lock.python)
     if apt_mirror:
         args["APT_MIRROR"] = apt_mirror
@@ -213,7 +213,7 @@ def verify(
 ) -> tuple[Built, Verdict]:
     """Builds ``lock`` twice, without any cache, and compares the two layer by layer; a base made from packages is made
     once more as well.  The second image goes again, the first keeps ``tag``."""
-    if engine.name == "local":
+    if not engine.containers:
         raise UsageError("a virtual environment has no layers to compare", "use --engine docker")
 
     def once(name: str) -> Built:

@@ -118,6 +118,7 @@ class Engine(Protocol):
 
     name: str
     where: str  # what a report calls it, without credentials
+    containers: bool  # False for one that has neither bases nor layers: a virtual environment on this machine
 
     def resolve_base(self, request: BaseRequest, say: Say) -> ResolvedBase:
         """The base as pinned: what is here already, else the registry's, else one made from packages."""

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from envkit.engine import Engine, Say
 from envkit.errors import Undecided, UsageError
 from envkit.system.files import cache_dir
 
-
-def known_engine(name: str, known: Sequence[str] = ("docker", "local", "auto")) -> None:
-    """Raises UsageError for an engine that is not among the ``known``."""
-    if name not in known:
-        raise UsageError(f"there is no engine `{name}`", f"one of: {', '.join(known)}")
+ENGINES = ("docker", "local", "auto")
 
 
 def connect(name: str, say: Say) -> Engine:
     """The engine ``name``: "docker", "local", or "auto" for Docker if it answers and local otherwise.
 
     Raises Undecided if Docker was asked for and does not answer, and UsageError if the docker context that was named
-    does not exist.
+    does not exist, or for a name that is none of ``ENGINES``.
     """
-    known_engine(name)
+    if name not in ENGINES:
+        raise UsageError(f"there is no engine `{name}`", f"one of: {', '.join(ENGINES)}")
     if name == "local":
         from envkit.engine.local import LocalEngine
 

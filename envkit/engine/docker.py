@@ -112,6 +112,7 @@ class DockerEngine:
     """
 
     name = "docker"
+    containers = True
 
     def __init__(self, cache: Path) -> None:
         self._cache = cache

@@ -45,6 +45,7 @@ class LocalEngine:
     """Environments under ``root``: ``venvs/<hash of what is in it>`` and ``tags/``, a name for each."""
 
     name = "local"
+    containers = False
     where = "this machine"
 
     def __init__(self, root: Path) -> None:

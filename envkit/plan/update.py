@@ -49,7 +49,7 @@ def base_of(spec: Spec, facts: Facts, connect: Callable[[], Engine | None], say:
     engine = connect()
     if engine is None:
         raise NoBase("--engine none looks at no base", "lock with a container engine")
-    if engine.name == "local":
+    if not engine.containers:
         raise Undecided("a base can be looked at with a container engine only", "lock on a machine with Docker")
     choice = resolve(spec, facts)
     found = engine.resolve_base(suite_wish(choice.suite, choice.image), say)
@@ -115,7 +115,7 @@ def ensure_lock(
         if not refresh_os:
             return held
         engine = connect()
-        if engine is None or engine.name == "local":
+        if engine is None or not engine.containers:
             say("base and Debian packages stay as they are locked: no container engine builds on them here")
             return held
     path = locks.path_of(spec)
