@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from test_sources_run import PROMISED
 
 from envkit import cli
 from envkit.cli import files
@@ -35,12 +36,11 @@ RUN pip install --no-cache-dir torch==2.6.0
 @pytest.mark.parametrize(
     "path",
     [
-        "Dockerfile", "a/b/Dockerfile.gpu", "train.dockerfile", "Containerfile", "requirements.txt", "constraints.txt",
-        "a/requirements-dev.in", "pyproject.toml", "uv.lock", "envkit.toml", "envkit.lock", "compose.yaml",
-        "k8s/pod.yml", "environment.yml", ".devcontainer/devcontainer.json", "README.md", "main.py", "package.json",
-        "Dockerfile.md/x.py", "requirements.md", "Dockerfile.dockerignore", "poetry.lock",
+        *dict(PROMISED),
+        *("a/b/Dockerfile.gpu", "a/requirements-dev.in", "k8s/pod.yml", ".devcontainer/devcontainer.json"),
+        *("Dockerfile.md/x.py", "README.md", "poetry.lock"),
     ],
-)  # fmt: skip
+)
 def test_the_hook_takes_the_files_that_a_walk_takes(path: str) -> None:
     (hook,) = HOOKS
     taken = re.search(hook["files"], path) and not re.search(hook["exclude"], path)

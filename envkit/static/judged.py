@@ -14,6 +14,7 @@ from envkit.facts import Facts
 from envkit.judging import judge
 from envkit.model import Observed, Outcome, Result, ValueState
 from envkit.static import READ, CheckOptions, JudgedFile
+from envkit.static.kinds import KINDS
 from envkit.subjects.dockerfile import Dockerfile
 
 FIELDS = (
@@ -81,9 +82,9 @@ def of_dockerfile(
 Reader = Callable[[str, str, Source | None, CheckOptions, Facts], JudgedFile]
 # The module whose READERS have it; it is imported when a file of that kind is met, for most runs meet Dockerfiles only.
 READERS: Mapping[str, str] = {
-    "dockerfile": __name__,
-    **dict.fromkeys(("requirements", "pyproject", "uv-lock", "conda", "spec", "lock"), "envkit.static.packages"),
+    **dict.fromkeys(KINDS, "envkit.static.packages"),
     **dict.fromkeys(("compose", "kubernetes", "devcontainer"), "envkit.static.workloads"),
+    "dockerfile": __name__,
 }
 
 

@@ -20,7 +20,7 @@ class Disagreement:
 class Packages:
     """One such file with those that it includes.
 
-    ``kind`` is one of sources.kinds.KINDS ("requirements", "pyproject", "uv-lock", "conda", "spec", "lock").
+    ``kind`` is one of static.kinds.KINDS ("requirements", "pyproject", "uv-lock"); that of a lock ends so.
     ``installs`` are what it asks for on Linux; those under extras that nobody chose are not sure.  ``torches`` are
     what they give of torch, in order of installation, ``torch`` in the properties the one that stays.
     ``python`` is the one Python it names, ``pythons`` all that it lets in where it names a range; ``python_span`` where
@@ -50,6 +50,11 @@ class Packages:
     leaves_open: tuple[Disagreement, ...] = ()
     gpus: tuple[str, ...] = ()
     driver: str = ""
+
+    @property
+    def is_lock(self) -> bool:
+        """Whether a solver wrote it: its pins agree, and one package may be there in several versions."""
+        return self.kind.endswith("lock")
 
     @property
     def torch(self) -> Torch | None:

@@ -74,7 +74,7 @@ def _overwrites(one: Install, version: str, cuda: str, facts: Facts) -> bool:
 
 def packages_nvidia_pin_conflict(packages: Packages, facts: Facts) -> Iterator[Finding]:
     """What is pinned of cuDNN, NCCL and triton is what torch's wheel pins itself; pip refuses two exact versions."""
-    if packages.kind in ("uv-lock", "lock"):
+    if packages.is_lock:
         raise Skip("a lock was solved, so its pins agree")
     pinned = [one for one in sure(packages) if one.version and not one.url and _is_pinned_by_torch(one.name)]
     if not pinned:

@@ -35,7 +35,7 @@ def packages_hashes_partial(packages: Packages) -> Iterator[Finding]:
 
 def packages_conflicting_pins(packages: Packages) -> Iterator[Finding]:
     """No package is asked for twice in ways that exclude each other.  Source: PEP 440; pip's resolver refuses them."""
-    if packages.kind in ("uv-lock", "lock", "spec"):
+    if packages.is_lock or packages.kind == "spec":
         raise Skip("a lock may hold one package in several versions, each for its machines")
     by_name: dict[tuple[str, str], list[Install]] = {}
     for one in sure(packages):
