@@ -59,7 +59,7 @@ def page() -> str:
         "# The smoke tests",
         "",
         "Written by `scripts/smoke_table.py` from the recorded runs in `tests/data`. A fault injected into a test",
-        "must turn it red. `yes`: seen on every device of that run. `-`: the test does not run there.",
+        "must turn it red. `yes`: seen on every device of that run. `-`: that run does not have the test.",
         "",
         f"| test | level | where | holds when it passes | injected faults | {' | '.join(RUNS)} |",
         f"|---|---|---|---|---|{'---|' * len(RUNS)}",

@@ -21,6 +21,8 @@ from envkit.payload.smoke.case import chosen
 from envkit.subjects import Host, Image, Placement, SmokeRun, codec
 
 GPU = Path(__file__).parent / "data" / "gpu"
+# Smoke tests that are younger than the recordings and wait for machines to be recorded on, one H100 and two H200.
+NOT_RECORDED: frozenset[str] = frozenset()
 
 
 def recorded(name: str) -> dict[str, Any]:
@@ -32,7 +34,8 @@ def judged(name: str) -> dict[str, Result]:
     document = recorded(name)
     kind = {"image": Image, "smoke": SmokeRun, "host": Host}[document["kind"]]
     results = judge.judge(codec.from_plain(kind, document["subject"]), facts.load())
-    return {result.check: result for result in results}
+    younger = {f"smoke-{test}" for test in NOT_RECORDED}
+    return {result.check: result for result in results if result.check not in younger}
 
 
 @pytest.mark.parametrize("path", sorted(GPU.glob("*.json")), ids=lambda path: path.stem)
@@ -42,7 +45,8 @@ def test_evidence_says_where_and_when_it_was_taken(path: Path) -> None:
 
 H100_HOST = "h100-host"
 H100, H200 = "h100-torch-2.11-cu130-smoke", "h200x2-torch-2.11-cu130-smoke"
-NEEDS_TWO = {test.name for test in TESTS if test.several and not test.cpu}
+RECORDED = tuple(test for test in TESTS if test.name not in NOT_RECORDED)
+NEEDS_TWO = {test.name for test in RECORDED if test.several and not test.cpu}
 
 
 def ended(name: str, how: str = "ran") -> set[str]:
@@ -54,7 +58,7 @@ def test_an_h100_in_a_container_passes_the_whole_suite() -> None:
     results = judged(H100)
     wrong = {check for check, result in results.items() if result.outcome not in (Outcome.PASS, Outcome.SKIP)}
     assert wrong == set()
-    asked = {test.name for test in chosen(TESTS, "full")}
+    asked = {test.name for test in chosen(RECORDED, "full")}
     assert ended(H100) == asked - NEEDS_TWO
     assert ended(H100, "not-applicable") == NEEDS_TWO
 
@@ -63,7 +67,7 @@ def test_two_h200_pass_the_whole_suite() -> None:
     results = judged(H200)
     wrong = {check for check, result in results.items() if result.outcome not in (Outcome.PASS, Outcome.SKIP)}
     assert wrong == set()
-    assert ended(H200) == {test.name for test in chosen(TESTS, "full")}
+    assert ended(H200) == {test.name for test in chosen(RECORDED, "full")}
     devices = {test["device"] for test in recorded(H200)["subject"]["tests"]["value"]}
     assert devices == {"cpu", "cuda:0", "cuda:1", "gpus"}
 
@@ -87,7 +91,7 @@ def test_all_but_two_tests_were_sabotaged_on_a_gpu_or_where_they_run() -> None:
         for test in recorded(name)["subject"]["tests"]["value"]
         if test["ended"] != "not-applicable"
     }
-    assert {test.name for test in TESTS} - red == {"error-debugger", "speed-sustained"}
+    assert {test.name for test in RECORDED} - red == {"error-debugger", "speed-sustained"}
 
 
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck", "initcheck", "synccheck"])
