@@ -194,13 +194,7 @@ def _without_gpu(base: Base, via: str) -> Base:
     """``base`` as an image that surely holds neither CUDA nor torch."""
     lost: Observed[bool] = Observed.of(False, via)
     return replace(
-        base,
-        cuda=_none(via),
-        cudnn=_none(via),
-        flavor=_none(via),
-        torch=_none(via),
-        torch_cuda=_none(via),
-        nvcc=lost,
+        base, cuda=_none(via), cudnn=_none(via), flavor=_none(via), torch=_none(via), torch_cuda=_none(via), nvcc=lost
     )
 
 
@@ -295,11 +289,7 @@ def _bare_cudnn(facts: Facts) -> str:
 
 
 def _nvidia_variables(cuda: str, facts: Facts) -> Mapping[str, str]:
-    variables = {
-        **_GPU,
-        "CUDA_VERSION": cuda,
-        "PATH": f"/usr/local/nvidia/bin:/usr/local/cuda/bin:{PATH}",
-    }
+    variables = {**_GPU, "CUDA_VERSION": cuda, "PATH": f"/usr/local/nvidia/bin:/usr/local/cuda/bin:{PATH}"}
     library_path = facts.library_path("nvidia/cuda", Cuda(cuda))
     return {**variables, "LD_LIBRARY_PATH": library_path} if library_path else variables
 

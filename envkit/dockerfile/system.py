@@ -471,13 +471,7 @@ def _runfile(found: re.Match[str], words: Sequence[Word], command: Command, trai
         )
     elif "--driver" in wanted:
         yield Install(
-            "source",
-            "nvidia-driver",
-            words[0].span,
-            version=found[2] or "",
-            url=url,
-            options=kept,
-            sure=command.sure,
+            "source", "nvidia-driver", words[0].span, version=found[2] or "", url=url, options=kept, sure=command.sure
         )
 
 

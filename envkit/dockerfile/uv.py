@@ -107,10 +107,7 @@ def _asked(command: Command, given: options.ParsedOptions, found: Project | None
     asked.find_links += [one for one in env.get("UV_FIND_LINKS", "").split(",") if one]
     asked.options = {"--no-cache-dir" if name == "--no-cache" else name for name in given.names()}
     asked.options |= {f"{name}={word.text}" for name in _TELLING for word in given.every(name)}
-    for variable, option in (
-        ("UV_TORCH_BACKEND", "--torch-backend"),
-        ("UV_INDEX_STRATEGY", "--index-strategy"),
-    ):
+    for variable, option in (("UV_TORCH_BACKEND", "--torch-backend"), ("UV_INDEX_STRATEGY", "--index-strategy")):
         if env.get(variable) and option not in asked.options:
             asked.options |= {option, f"{option}={env[variable]}"}
     for variable, option in (
@@ -299,11 +296,7 @@ def _sync(command: Command, given: options.ParsedOptions, files: Files) -> Itera
             for one in walked:
                 if one.name not in skipped:
                     yield replace(
-                        one,
-                        extra_indexes=(),
-                        options=frozenset(asked.options),
-                        target=target,
-                        sure=command.sure,
+                        one, extra_indexes=(), options=frozenset(asked.options), target=target, sure=command.sure
                     )
     else:
         if told:

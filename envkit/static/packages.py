@@ -90,10 +90,8 @@ def of_requirements(
         constraints=constraints,
         hashed=tuple(one for one in installs if one.span in hashed and not one.constraint),
         bare=tuple(one for one in installs if one.span not in hashed and not one.constraint),
-        gpus=check_options.gpus,
-        driver=check_options.driver,
     )
-    return _judged(subject, facts)
+    return _judged(subject, check_options, facts)
 
 
 def _compiled_for(text: str, path: str) -> Observed[str]:
@@ -163,10 +161,8 @@ def of_pyproject(text: str, path: str, context: Source | None, check_options: Ch
         pythons,
         found.python_span,
         locked_by=next((name for name in _LOCKS if name in beside), ""),
-        gpus=check_options.gpus,
-        driver=check_options.driver,
     )
-    return _judged(subject, facts)
+    return _judged(subject, check_options, facts)
 
 
 def _range(specifier: str, span: Span) -> tuple[Observed[str], tuple[str, ...]]:
@@ -190,20 +186,8 @@ def of_uv_lock(text: str, path: str, context: Source | None, check_options: Chec
     span = Span(path, text.count("\n", 0, requires.start()) + 1) if requires else None
     python, pythons = _range(requires[1] if requires else "", span or Span(path, 1))
     installs = tuple(one for package in listed if (one := _of_package(package, python.value or "")) is not None)
-    subject = Packages(
-        path,
-        "uv-lock",
-        text,
-        installs,
-        (),
-        _torches(installs, facts),
-        python,
-        pythons,
-        span,
-        gpus=check_options.gpus,
-        driver=check_options.driver,
-    )
-    return _judged(subject, facts)
+    subject = Packages(path, "uv-lock", text, installs, (), _torches(installs, facts), python, pythons, span)
+    return _judged(subject, check_options, facts)
 
 
 def _of_package(package: locks.Package, python: str) -> Install | None:
@@ -250,19 +234,9 @@ def of_conda(text: str, path: str, context: Source | None, check_options: CheckO
     if named is not None and named.specifier:
         python, pythons = _range(_pep(named.specifier), named.span)
     subject = Packages(
-        path,
-        "conda",
-        text,
-        installs,
-        unread,
-        _torches(installs, facts),
-        python,
-        pythons,
-        named.span if named else None,
-        gpus=check_options.gpus,
-        driver=check_options.driver,
+        path, "conda", text, installs, unread, _torches(installs, facts), python, pythons, named.span if named else None
     )
-    return _judged(subject, facts)
+    return _judged(subject, check_options, facts)
 
 
 def _pep(specifier: str) -> str:
@@ -282,7 +256,7 @@ def of_spec(text: str, path: str, context: Source | None, check_options: CheckOp
         return JudgedFile(path, "spec", text, unreadable=f"it is no TOML ({str(error)[:80]})")
     lines = project.Places(FileText(path, text))
     if "torch" not in table:
-        return _judged(Packages(path, "spec", text, gpus=check_options.gpus, driver=check_options.driver), facts)
+        return _judged(Packages(path, "spec", text), check_options, facts)
     try:
         wanted = specs.parse(_without_check(text), Path(path))
     except UsageError as error:
@@ -303,10 +277,8 @@ def of_spec(text: str, path: str, context: Source | None, check_options: CheckOp
         python,
         (str(wanted.python),),
         lines.key("python"),
-        gpus=check_options.gpus,
-        driver=check_options.driver,
     )
-    return _judged(subject, facts)
+    return _judged(subject, check_options, facts)
 
 
 def _without_check(text: str) -> str:
@@ -367,10 +339,8 @@ def of_lock(text: str, path: str, context: Source | None, check_options: CheckOp
             Disagreement(clause, lines.key({"os": "archive", "base": "digest"}[part]))
             for part, clause in locked.unpinned(found).items()
         ),
-        gpus=check_options.gpus,
-        driver=check_options.driver,
     )
-    return _judged(subject, facts)
+    return _judged(subject, check_options, facts)
 
 
 def _wish_key(problem: str) -> str:
@@ -391,7 +361,8 @@ def _torches(installs: tuple[Install, ...], facts: Facts) -> tuple[Torch, ...]:
     return tuple(found)
 
 
-def _judged(subject: Packages, facts: Facts) -> JudgedFile:
+def _judged(subject: Packages, check_options: CheckOptions, facts: Facts) -> JudgedFile:
+    subject = replace(subject, gpus=check_options.gpus, driver=check_options.driver)
     torch = subject.torch
     seen: Mapping[str, Observed[str]] = {
         "torch_version": torch.version if torch else _no_torch(subject),

@@ -51,8 +51,7 @@ def gather(paths: Sequence[str], settings: Settings, none: bool = False) -> tupl
             found[path] = by_name(path.name)
         else:
             raise UsageError(
-                f"{name} does not exist or may not be reached",
-                "name a file, a folder, or - for a Dockerfile on stdin",
+                f"{name} does not exist or may not be reached", "name a file, a folder, or - for a Dockerfile on stdin"
             )
     if not found and not none:
         raise nothing(paths)

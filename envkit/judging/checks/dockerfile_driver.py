@@ -49,11 +49,7 @@ def driver_in_image(dockerfile: Dockerfile) -> Iterator[Finding]:
             continue
         told.add(key)
         yield found(
-            f"{install.name} {what}",
-            install.span,
-            severity,
-            _leaner(install),
-            {install.name: install.span.place},
+            f"{install.name} {what}", install.span, severity, _leaner(install), {install.name: install.span.place}
         )
 
 

@@ -268,11 +268,7 @@ def _after(word: Word, text: str) -> tuple[Edit, ...]:
 def _uv(command: Command, words: tuple[Word, ...]) -> _Cached | None:
     outer = options.read(words, uv.GRAMMAR, inner=True)
     verbs = [word.text for word in outer.rest[:2]]
-    if verbs[:1] not in (["sync"], ["add"]) and verbs not in (
-        ["pip", "install"],
-        ["pip", "sync"],
-        ["tool", "install"],
-    ):
+    if verbs[:1] not in (["sync"], ["add"]) and verbs not in (["pip", "install"], ["pip", "sync"], ["tool", "install"]):
         return None
     given = options.read(words, uv.GRAMMAR)
     names = given.names() | outer.names()
