@@ -86,20 +86,16 @@ class _State:
 
     def child(self) -> _State:
         """The state that a stage FROM this one begins with."""
-        return _State(
-            dict(self.args),
-            dict(self.env),
-            self.tree.copy(),
-            self.pythons.copy(),
-            self.workdir,
-            self.user,
-            self.shell,
-            self.trail,
-            self.channels,
-            list(self.installs),
-            list(self.near),
-            list(self.torches),
-            dict(self.made),
+        return replace(
+            self,
+            args=dict(self.args),
+            env=dict(self.env),
+            tree=self.tree.copy(),
+            pythons=self.pythons.copy(),
+            installs=list(self.installs),
+            near=list(self.near),
+            torches=list(self.torches),
+            made=dict(self.made),
         )
 
     def made_at(self, path: str, cwd: str) -> list[Install] | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from envkit.dockerfile import system
 from envkit.dockerfile.bases import PATH
@@ -50,18 +50,7 @@ class Pythons:
 
     def copy(self) -> Pythons:
         """A state of its own for another stage."""
-        return Pythons(
-            self.distro,
-            dict(self.prefixes),
-            dict(self.links),
-            self.has_python3,
-            self.has_pip,
-            self.own_pip,
-            self.conda_root,
-            self.login,
-            dict(self.priorities),
-            self.managed,
-        )
+        return replace(self, prefixes=dict(self.prefixes), links=dict(self.links), priorities=dict(self.priorities))
 
     def begin(self, base: Base, distro: str) -> None:
         """Starts with what an external image holds; ``distro`` is its distribution's python3."""
