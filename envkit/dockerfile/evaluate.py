@@ -17,6 +17,7 @@ from envkit.dockerfile.files import Files, absolute
 from envkit.dockerfile.instructions import Instruction, Text
 from envkit.dockerfile.parse import LONGEST_LINE, Parsed, parse
 from envkit.dockerfile.pythons import SYSTEM, Python, Pythons
+from envkit.dockerfile.requirements import allows
 from envkit.dockerfile.tree import NoContext, Run, Source, Tree
 from envkit.facts import Facts
 from envkit.model import Observed, Span
@@ -799,13 +800,7 @@ def _satisfied(install: Install, before: list[Torch], torch: Torch) -> bool:
         return True
     if there.version.value is None:
         return there.method == "base"  # its version is not known, but a range rarely excludes it
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
-    from packaging.version import InvalidVersion
-
-    try:
-        return SpecifierSet(install.specifier).contains(there.version.value, prereleases=True)
-    except (InvalidSpecifier, InvalidVersion):
-        return False
+    return allows(install.specifier, there.version.value) is True
 
 
 def _started(argv: tuple[str, ...], span: Span, state: _State, seen: Env) -> tuple[Command, ...]:

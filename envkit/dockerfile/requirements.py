@@ -11,11 +11,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from envkit.dockerfile.files import Files
 from envkit.model import Span
 from envkit.subjects.dockerfile import Install, Unread
+
+if TYPE_CHECKING:
+    from packaging.specifiers import SpecifierSet
 
 LONGEST = 4_000  # characters; a longer line is no requirement that a person or a tool wrote
 MOST = 20_000  # requirements of one command
@@ -116,6 +120,27 @@ def pin(specifier: str) -> tuple[str, str]:
             if found:
                 return found[1], (found[2] or "").lower()
     return "", ""
+
+
+@lru_cache(maxsize=256)
+def _specifiers(text: str) -> SpecifierSet | None:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet  # costs 6 ms, and few files need it
+
+    try:
+        return SpecifierSet(text)
+    except InvalidSpecifier:
+        return None
+
+
+def allows(specifier: str, version: str) -> bool | None:
+    """Whether a specifier lets a version in, pre-releases too (PEP 440); None where one of them cannot be read."""
+    from packaging.version import InvalidVersion
+
+    wanted = _specifiers(specifier)
+    try:
+        return None if wanted is None else wanted.contains(version, prereleases=True)
+    except InvalidVersion:
+        return None
 
 
 def build_of(address: str) -> str:

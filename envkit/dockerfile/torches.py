@@ -8,8 +8,9 @@ first that has the name (uv documentation, "Searching across multiple indexes").
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
+from envkit.dockerfile.requirements import allows
 from envkit.facts import Facts
 from envkit.model import Observed, Reason
 from envkit.subjects.dockerfile import Base, Install, Torch
@@ -181,12 +182,11 @@ def wins(install: Install, variant: str, facts: Facts) -> bool:
 def newest_for(install: Install, variant: str | None, facts: Facts) -> str:
     """The newest torch of an index ("cuXYZ", None for the default one) that pip may give ``install``, "" for none.
 
-    Its Python must have a wheel, and its specifier must allow it.
+    Its Python must have a wheel, and its specifier must allow it; one that cannot be read allows all.
     """
     if not install.python and not install.specifier:
         return facts.newest_torch(variant)
     tag = "cp" + install.python.replace(".", "")
-    fitting = _allowed(install.specifier)
     found = ""
     for row in facts.torches_all:
         if not row.default or (install.python and row.pythons and tag not in row.pythons):
@@ -194,22 +194,9 @@ def newest_for(install: Install, variant: str | None, facts: Facts) -> str:
         release = str(row.torch)
         builds = facts.torch_builds(release)
         there = variant in (None, "cpu") or any(build.variant == variant and build.published for build in builds)
-        if there and _parts(release) > _parts(found) and fitting(release):
+        if there and _parts(release) > _parts(found) and allows(install.specifier, release) is not False:
             found = release
     return found
-
-
-def _allowed(specifier: str) -> Callable[[str], bool]:
-    """Whether a release is allowed by a specifier; one that cannot be read allows all."""
-    if not specifier:
-        return lambda release: True
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
-    try:
-        allowed = SpecifierSet(specifier)
-    except InvalidSpecifier:
-        return lambda release: True
-    return lambda release: allowed.contains(release)
 
 
 def _parts(version: str) -> tuple[int, ...]:

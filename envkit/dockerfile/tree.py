@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -288,8 +287,3 @@ def _option(words: tuple[str, ...], *names: str) -> str:
         if word in names:
             return words[index + 1]
     return ""
-
-
-def variables(env: Mapping[str, str | None]) -> dict[str, str]:
-    """Those variables whose value is known."""
-    return {name: value for name, value in env.items() if value is not None}

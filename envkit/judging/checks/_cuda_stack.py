@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from envkit.dockerfile.requirements import allows
 from envkit.dockerfile.torches import nightly, variant_of
 from envkit.facts import Facts, TorchRow
 from envkit.judging.checks._torch_fit import Build, cited
@@ -86,15 +87,11 @@ def least_build(torch: Torch, dockerfile: Dockerfile, facts: Facts) -> Build | N
         return None
     tag = "cp" + "".join(install.python.split(".")[:2])
     rows: tuple[Build, ...] = (*facts.torches_old, *facts.torches)
-    fitting = [row for row in rows if row.default and row.pythons and tag in row.pythons]
-    if install.specifier:
-        from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
-        try:
-            wanted = SpecifierSet(install.specifier)
-        except InvalidSpecifier:
-            return None
-        fitting = [row for row in fitting if wanted.contains(str(row.torch))]
+    fitting = [
+        row
+        for row in rows
+        if row.default and row.pythons and tag in row.pythons and allows(install.specifier, str(row.torch))
+    ]
     return max(fitting, key=lambda row: row.torch) if fitting else None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from envkit.dockerfile.requirements import allows
 from envkit.dockerfile.torches import variant_of
 from envkit.facts import Facts
 from envkit.judging.checks._compiles import CudaBuildStep, compiles, toolkit
@@ -281,15 +282,7 @@ def _upgraded(old: str, after: Torch, install: Install, facts: Facts) -> str:
 
 def _excludes(specifier: str, version: str) -> bool:
     """Whether a bound surely forbids a version, so that pip puts another in its place."""
-    if not specifier or _own_build(version):
-        return False
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
-    from packaging.version import InvalidVersion
-
-    try:
-        return not SpecifierSet(specifier).contains(version, prereleases=True)
-    except (InvalidSpecifier, InvalidVersion):
-        return False
+    return not _own_build(version) and allows(specifier, version) is False
 
 
 def _renewing(options: frozenset[str]) -> bool:

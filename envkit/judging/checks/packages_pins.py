@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from envkit.dockerfile.requirements import allows
 from envkit.judging.checks._packages import need_torch, sure
 from envkit.model import Finding, Severity, Skip
 from envkit.subjects.dockerfile import Install
@@ -71,14 +72,7 @@ def _exclude(pin: Install, other: Install) -> bool:
         return differ and (pin.version != other.version or bool(pin.local and other.local))
     if not other.specifier or pin.manager == "conda" or other.url:
         return False
-    # imported here because it costs 6 ms, and few files name a package twice
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
-    from packaging.version import InvalidVersion
-
-    try:
-        return not SpecifierSet(other.specifier).contains(pin.version, prereleases=True)
-    except (InvalidSpecifier, InvalidVersion):
-        return False
+    return allows(other.specifier, pin.version) is False
 
 
 def packages_torch_twice(packages: Packages) -> Iterator[Finding]:
