@@ -6,11 +6,23 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from envkit.dockerfile import conda, makefile, pip, poetry, shell, system, torches, unread_installers, uv, words
+from envkit.dockerfile import (
+    conda,
+    makefile,
+    options,
+    pip,
+    poetry,
+    shell,
+    system,
+    torches,
+    unread_installers,
+    uv,
+    words,
+)
 from envkit.dockerfile.bases import PATH
 from envkit.dockerfile.bases import base as base_of
 from envkit.dockerfile.files import Files, absolute
@@ -564,12 +576,10 @@ class _Reader:
             if program.startswith("python") or program in ("pip", "pip3"):
                 found = state.pythons.look(each.words[0].text, state.seen(), each.cwd, _shell_environment(state))
                 return StartCommand(each, found.version, found.prefix)
-            inner = _inside(each)
+            inner = conda.inner(each)
             if inner is not None:
-                found_at = Python(
-                    state.pythons.prefixes.get(state.pythons.environment(inner), ""), state.pythons.environment(inner)
-                )
-                return StartCommand(each, found_at.version, found_at.prefix)
+                prefix = state.pythons.environment(inner[0])
+                return StartCommand(each, state.pythons.prefixes.get(prefix, ""), prefix)
         return None
 
     def _fields(self, draft: Dockerfile, state: _State) -> Dockerfile:
@@ -747,10 +757,15 @@ def _makes(command: Command, files: Files, state: _State) -> None:
     """
     target, rest = pip.started(command)
     if target and rest and rest[0].text == "wheel":
-        verb, new, reader, where = rest[0], "install", pip.read, _after(rest, "-w", "--wheel-dir") or "."
+        verb, new, reader, where = (
+            rest[0],
+            "install",
+            pip.read,
+            options.value_of([word.text for word in rest], "-w", "--wheel-dir") or ".",
+        )
     elif len(command.words) > 1 and (known := _EXPORTS.get((command.program, command.words[1].text))):
         verb, new, reader = command.words[1], known, uv.read if command.program == "uv" else poetry.read
-        where = _after(command.words, "-o", "--output", "--output-file")
+        where = options.value_of(command.args, "-o", "--output", "--output-file")
         where = where or next((r.target.text for r in command.redirects if r.op == ">"), "")
     else:
         return
@@ -758,15 +773,6 @@ def _makes(command: Command, files: Files, state: _State) -> None:
         instead = tuple(replace(word, text=new) if word is verb else word for word in command.words)
         found = [item for item in reader(replace(command, words=instead), files) if isinstance(item, Install)]
         state.made[absolute(where, command.cwd)] = found
-
-
-def _after(words_: Sequence[Word], *names: str) -> str:
-    """The value of an option, "" where it is not given."""
-    for at, word in enumerate(words_):
-        name, equals, value = word.text.partition("=")
-        if name in names and (equals or at + 1 < len(words_)):
-            return value if equals else words_[at + 1].text
-    return ""
 
 
 def _size(instruction: Instruction) -> int:
@@ -825,10 +831,7 @@ def _shell_environment(state: _State) -> str:
     """The environment in which SHELL runs every command, "" for none."""
     argv = state.shell
     if len(argv) > 2 and posixpath.basename(argv[0]) in ("conda", "mamba", "micromamba") and argv[1] == "run":
-        for index, word in enumerate(argv[:-1]):
-            if word in ("-n", "--name", "-p", "--prefix"):
-                return state.pythons.environment(argv[index + 1])
-        return state.pythons.environment("")
+        return state.pythons.environment(options.value_of(argv, "-n", "--name", "-p", "--prefix"))
     if (
         argv
         and posixpath.basename(argv[0]) in system.SHELLS
@@ -836,17 +839,6 @@ def _shell_environment(state: _State) -> str:
     ):
         return state.pythons.login
     return ""
-
-
-def _inside(command: Command) -> str | None:
-    """The conda environment that a command runs something in, None where it is no such command."""
-    argv = [word.text for word in command.words]
-    if command.program in ("conda", "mamba", "micromamba") and argv[1:2] == ["run"]:
-        for index, word in enumerate(argv[:-1]):
-            if word in ("-n", "--name", "-p", "--prefix"):
-                return argv[index + 1]
-        return ""
-    return None
 
 
 def _unquoted(text: str) -> str:

@@ -6,10 +6,12 @@ the shell reader takes them for what they are to it, a command's unknown output.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from envkit.dockerfile import options
 from envkit.dockerfile.files import Files, FileText
 from envkit.dockerfile.instructions import Text
 from envkit.subjects.dockerfile import Command
@@ -54,19 +56,9 @@ def started(command: Command, files: Files) -> tuple[tuple[Text, bool], ...] | N
 
 def folder(command: Command) -> str:
     """Where make works: its directory, or that of -C."""
-    words = command.args
-    for index, word in enumerate(words):
-        if word in ("-C", "--directory") and index + 1 < len(words):
-            return _joined(command.cwd, words[index + 1])
-        if word.startswith("--directory="):
-            return _joined(command.cwd, word.partition("=")[2])
-        if word.startswith("-C") and len(word) > 2:
-            return _joined(command.cwd, word[2:])
-    return command.cwd
-
-
-def _joined(cwd: str, path: str) -> str:
-    return path if path.startswith("/") else f"{cwd.rstrip('/')}/{path}"
+    place = options.value_of(command.args, "-C", "--directory")
+    place = place or next((word[2:] for word in command.args if word.startswith("-C")), "")
+    return posixpath.join(command.cwd, place) if place else command.cwd
 
 
 def _asked(command: Command) -> tuple[list[str], dict[str, str | None], str]:

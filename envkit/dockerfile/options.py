@@ -78,6 +78,15 @@ def is_true(value: str) -> bool:
     return value.strip().lower() in ("1", "true", "yes", "on", "t", "y")
 
 
+def value_of(words: Sequence[str], *names: str) -> str:
+    """The first value of an option with one of these names, a word of its own or behind "="; "" where none is given."""
+    for at, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name in names and (equals or at + 1 < len(words)):
+            return value if equals else words[at + 1]
+    return ""
+
+
 def names(text: str) -> frozenset[str]:
     """Option names (or others) out of a text that lists them."""
     return frozenset(text.split())

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from envkit.dockerfile import system
+from envkit.dockerfile import options, system
 from envkit.dockerfile.bases import PATH
 from envkit.dockerfile.files import absolute
 from envkit.subjects.dockerfile import Base, Command, Install
@@ -84,10 +84,10 @@ class Pythons:
         if program.startswith("python"):
             self._of_python(words, self.look(words[0], env, command.cwd, active).version, command.cwd, trail)
         elif program == "virtualenv":
-            chosen = _option(words, "-p", "--python") or "python3"
+            chosen = options.value_of(words, "-p", "--python") or "python3"
             self._venv(words[1:], self.look(chosen, env, command.cwd, active).version, command.cwd)
         elif program == "uv" and words[1:2] == ["venv"]:
-            chosen = _option(words, "-p", "--python") or env.get("UV_PYTHON") or ""
+            chosen = options.value_of(words, "-p", "--python") or env.get("UV_PYTHON") or ""
             version = _minor(chosen) or self.managed or self.found(env, command.cwd, active)
             self._venv(words[2:] or [".venv"], version, command.cwd, default=env.get("VIRTUAL_ENV") or ".venv")
         elif program == "pyenv" and words[1:2] in (["global"], ["local"], ["shell"]) and len(words) > 2:
@@ -325,16 +325,6 @@ class Pythons:
 def _upward(cwd: str) -> list[str]:
     parts = cwd.rstrip("/").split("/")
     return ["/".join(parts[:count]) + "/.venv" for count in range(len(parts), 0, -1)]
-
-
-def _option(words: list[str], *names: str) -> str:
-    for index, word in enumerate(words):
-        if word in names and index + 1 < len(words):
-            return words[index + 1]
-        for name in names:
-            if word.startswith(f"{name}="):
-                return word.split("=", 1)[1]
-    return ""
 
 
 def _minor(text: str) -> str:

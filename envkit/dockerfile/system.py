@@ -513,12 +513,7 @@ def _absolute(path: str, cwd: str) -> str:
 
 def _tar(command: Command, trail: Trail) -> Iterator[Install]:
     words = command.words[1:]
-    place = ""
-    for index, word in enumerate(words):
-        if word.text in ("-C", "--directory") and index + 1 < len(words):
-            place = words[index + 1].text
-        elif word.text.startswith("--directory="):
-            place = word.text.partition("=")[2]
+    place = options.value_of(command.args, "-C", "--directory")
     for word in words:
         origin = trail.files.get(_base(word.text), word.text)
         yield from _cudnn(_base(origin), origin if _URL.match(origin) else "", word, command, place)

@@ -112,11 +112,11 @@ class Tree:
             if not flag.startswith("--mount="):
                 continue
             parts = [part.partition("=") for part in flag.removeprefix("--mount=").split(",")]
-            options = {key.strip().lower(): value for key, _, value in parts}
-            if options.get("type", "bind") != "bind" or "from" in options:
+            given = {key.strip().lower(): value for key, _, value in parts}
+            if given.get("type", "bind") != "bind" or "from" in given:
                 continue
-            source = (options.get("source") or options.get("src") or ".").lstrip("/") or "."
-            target = options.get("target") or options.get("dst") or options.get("destination") or source
+            source = (given.get("source") or given.get("src") or ".").lstrip("/") or "."
+            target = given.get("target") or given.get("dst") or given.get("destination") or source
             added.append((absolute(target, workdir), (source, False)))
             added.append((absolute(target, workdir), (source, True)))
         return added
@@ -133,7 +133,7 @@ class Tree:
             if place in self.clones and not words[-1].startswith("-"):
                 self.clones[place] = (self.clones[place][0], words[-1])
         elif command.program in ("wget", "curl"):
-            name = _option(words, "-O" if command.program == "wget" else "-o", "--output-document", "--output")
+            name = options.value_of(words, "-O" if command.program == "wget" else "-o", "--output-document", "--output")
             for word in words:
                 if _URL.match(word):
                     place = absolute(name or word.rsplit("/", 1)[-1], command.cwd)
@@ -143,7 +143,7 @@ class Tree:
         elif command.program == "uv" and words[:1] == ("lock",) and not {"--check", "--dry-run"} & set(words):
             self.events.append((absolute("uv.lock", command.cwd), "the build makes it again"))
         elif command.program in ("uv", "poetry", "pdm", "pip-compile"):
-            name = _option(words, "-o", "--output", "--output-file")  # of an export or a compilation
+            name = options.value_of(words, "-o", "--output", "--output-file")  # of an export or a compilation
             if name:
                 self.events.append((absolute(name, command.cwd), "the build writes it"))
         change = edited.read(command)
@@ -280,10 +280,3 @@ def _repository(url: str) -> str:
 
 def _named(target: str, source: str, into: bool) -> str:
     return absolute(source.rstrip("/").rsplit("/", 1)[-1], target) if into else target
-
-
-def _option(words: tuple[str, ...], *names: str) -> str:
-    for index, word in enumerate(words[:-1]):
-        if word in names:
-            return words[index + 1]
-    return ""
