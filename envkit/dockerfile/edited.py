@@ -86,9 +86,7 @@ _SCRIPT = re.compile(
 
 
 def _script(script: str, extended: bool, *, drops: bool = True) -> Change | None:
-    """The change that a script of ``/pattern/d`` (where ``drops`` allows it) and ``s/pattern/text/`` makes, None for
-    any other.
-    """
+    """The change of a script of ``s/pattern/text/`` and, where ``drops`` allows it, ``/pattern/d``; else None."""
     steps: list[tuple[re.Pattern[str] | None, Change | None]] = []
     at = 0
     while script[at:].strip(" \t\n;"):

@@ -394,9 +394,7 @@ class _Reader:
     def _commands(
         self, instruction: Instruction, state: _State, seen: Env, unread: list[Unread] | None = None
     ) -> tuple[Command, ...]:
-        """The commands of an instruction, by its shell, its words or its here-documents; to ``unread`` comes a script
-        that could not be followed to its end.
-        """
+        """The commands of an instruction; ``unread`` gets a script that could not be followed to its end."""
         text = instruction.text
         if instruction.name == "HEALTHCHECK":
             found = re.match(r"\s*CMD\s+", text.value, re.IGNORECASE)
@@ -686,9 +684,7 @@ def _asked(command: Command, files: Files, state: _State) -> Iterator[Install | 
 
 
 def _prefix(install: Install, command: Command, where: Python, state: _State) -> str:
-    """The folder that an install goes below: what its options say, a user's own where it may not write to the
-    Python's; "" where only the build knows it.
-    """
+    """The folder that an install goes below, by its options and its user; "" where only the build knows it."""
     if install.manager not in ("pip", "uv"):
         return where.prefix
     told = {name: value for name, _, value in (option.partition("=") for option in install.options) if value}

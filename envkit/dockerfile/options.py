@@ -93,9 +93,7 @@ def names(text: str) -> frozenset[str]:
 
 
 def read(words: Sequence[Word], grammar: Grammar, *, inner: bool = False) -> ParsedOptions:
-    """Sorts words into options and the rest; with ``inner`` the first other word begins a command of its own,
-    and all from there on is the rest.
-    """
+    """Options and the rest; with ``inner`` all from the first other word on is the rest, a command of its own."""
     options: list[tuple[str, Word | None]] = []
     rest: list[Word] = []
     at = 0

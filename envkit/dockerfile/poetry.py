@@ -57,9 +57,7 @@ def _run(command: Command, rest: tuple[Any, ...], files: Files) -> Iterator[Inst
 
 
 def _target(env: Mapping[str, str], cwd: str = "") -> str:
-    """Where the project's packages go: ":system" after the tool's name where it makes no environment of its own, a
-    folder where that is known, else ":venv".
-    """
+    """Where the packages go: "poetry:" with "system" (no environment of its own), a known folder, or "venv"."""
     if env.get("VIRTUAL_ENV"):
         return f"poetry:{env['VIRTUAL_ENV']}"
     if env.get("POETRY_VIRTUALENVS_CREATE", "").lower() in _FALSE:
@@ -73,9 +71,7 @@ _FALSE = ("false", "0", "no", "off")
 
 
 def configured(command: Command) -> Mapping[str, str]:
-    """The POETRY_ variables that ``poetry config`` stands for, in the commands that follow it in the image
-    (``poetry config virtualenvs.create false``).
-    """
+    """The POETRY_ variables that ``poetry config`` stands for, in the commands that follow it in the image."""
     words = command.words[1:]
     if command.program != "poetry":
         module, words = pip.module_of(command)
@@ -248,8 +244,7 @@ def _of_lock(package: locks.Package, data: dict[str, Any], marker: str) -> Insta
 
 
 def _fitting(name: str, several: list[Install], told: Project | None, machine: str) -> list[Install]:
-    """Of several locked versions of one package those that the project's own markers let in; all, unsure, where
-    nothing tells them apart."""
+    """Of several locked versions those that the project's markers let in; all, unsure, where none tells them apart."""
     if len(several) == 1:
         return several
     own = [one for one in (*(told.dependencies if told else ()),) if one.name == name]

@@ -32,8 +32,7 @@ LARGEST = 512 * 1024  # characters of a project file; what people write is a hun
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a package comes from instead of the usual indexes: an index's address, a URL or a path; ``marker`` and
-    ``extra`` say when."""
+    """Where a package comes from instead of the usual indexes; ``marker``, ``extra`` and ``group`` say when."""
 
     index: str = ""
     url: str = ""

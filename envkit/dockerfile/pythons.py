@@ -76,9 +76,7 @@ class Pythons:
     def take(
         self, command: Command, env: Mapping[str, str | None], active: str, trail: system.Trail | None = None
     ) -> None:
-        """Takes down what a command changes; ``active`` is the environment that the RUN has activated, ``trail`` what
-        earlier commands downloaded.
-        """
+        """Takes down what a command changes; ``active`` is the environment that the RUN has activated."""
         words = [word.text for word in command.words]
         program = command.program
         if program.startswith("python"):
@@ -185,9 +183,7 @@ class Pythons:
         return f"{root}/envs/{name}"
 
     def activated(self, name: str, cwd: str) -> str:
-        """The folder of the environment that an activation names; "" after a deactivation, or where only the build
-        knows the name.
-        """
+        """The folder of the environment that an activation names; "" where it ends one, or only the build knows."""
         if not name or "$" in name:
             return ""
         return self.environment(name) if "/" not in name else absolute(name, cwd)
@@ -328,8 +324,6 @@ def _upward(cwd: str) -> list[str]:
 
 
 def _minor(text: str) -> str:
-    """The first two parts of a Python version in ``text`` ("3.11.4", "=3.11", "python3.11", "cpython-3.12"), ""
-    without.
-    """
+    """The first two numbers of a version in ``text`` ("3.11.4", "=3.11", "cpython-3.12"), "" without."""
     found = re.search(r"(\d+)\.(\d+)", text)
     return f"{found[1]}.{found[2]}" if found else ""

@@ -167,10 +167,7 @@ def _test(words: list[Word], depth: int) -> bool | None:
 
 
 def output(commands: Sequence[Command], arch: str) -> str | None:
-    """What a pipeline of a few well-known programs prints, None where that is not certain.
-
-    ``arch`` is Debian's name of the machine ("amd64", "arm64").
-    """
+    """What a pipeline of well-known programs prints, None where unsure; ``arch`` as Debian says it ("amd64")."""
     text: str | None = None
     for index, command in enumerate(commands):
         if not all(word.sure for word in command.words) or (index and command.after != "|"):

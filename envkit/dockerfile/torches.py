@@ -31,9 +31,7 @@ def variant_of(url: str) -> str:
 
 
 def cuda_of(variant: str) -> str:
-    """The CUDA of a variant or local version: "cuXYZ" is "XY.Z", "cuXY" is "X.Y"; "cpu" and "rocm..." stay, anything
-    else gives "".
-    """
+    """The CUDA of a variant or local version: "XY.Z" of "cuXYZ"; "cpu" and "rocm..." stay, others give ""."""
     found = _VARIANT.fullmatch(variant)
     if found:
         return f"{found[1][:-1]}.{found[1][-1]}"

@@ -120,9 +120,7 @@ _redacted = lru_cache(1024)(redacted_text)  # several findings often stand on on
 
 
 def _cut(line: str, column: int, length: int) -> tuple[str, int, int]:
-    """The line as shown, where the mark begins in it, and the mark's length; tabs become a blank, secrets are
-    hidden.
-    """
+    """The line as shown, where its mark begins, and the mark's length; tabs become a blank, secrets are hidden."""
     hidden = _redacted(line)
     if hidden != line:  # the columns no longer fit: mark the whole line
         line, column, length = hidden, 1, len(hidden)

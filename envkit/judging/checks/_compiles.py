@@ -82,9 +82,7 @@ def compiles(dockerfile: Dockerfile, facts: Facts) -> tuple[CudaBuildStep, ...]:
 
 
 def _clones(stage: Stage, before: Mapping[str, str], facts: Facts) -> Mapping[str, str]:
-    """The folders that a stage clones repositories into, and the packages those hold by their names; with ``before``,
-    those of its parent.
-    """
+    """The folders that a stage and its parent (``before``) clone into, and the packages those hold."""
     found: dict[str, str] = {}
     for step in stage.steps:
         for command in step.commands if step.name == "RUN" else ():
@@ -378,9 +376,7 @@ def _from_source(
 
 
 def _perhaps(whole: CudaBuildStep, install: Install, forced: bool) -> CudaBuildStep | None:
-    """What a repository compiles of which it is not known whether it holds CUDA code; one that does, and finds no nvcc,
-    mostly goes on without.
-    """
+    """What a repository compiles that may hold CUDA code; one that does mostly goes on without nvcc."""
     if _ARCHIVE.search(install.url) or not (forced or (whole.env or {}).get("TORCH_CUDA_ARCH_LIST")):
         return None
     what = f"{_shown(install)}, for {'FORCE_CUDA' if forced else 'TORCH_CUDA_ARCH_LIST'} is set"

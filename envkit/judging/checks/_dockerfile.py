@@ -27,9 +27,7 @@ def need_stages(dockerfile: Dockerfile) -> None:
 
 
 def need_torch(dockerfile: Dockerfile) -> Torch:
-    """The torch that stays; raises Skip where none gets installed, and Unknown where a file that was not read may say
-    so.
-    """
+    """The torch that stays; raises Skip where none gets installed, Unknown where an unread file may do it."""
     need_stages(dockerfile)
     if dockerfile.torch is not None:
         return dockerfile.torch

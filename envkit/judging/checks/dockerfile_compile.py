@@ -32,9 +32,7 @@ def nvcc_used_without_devel(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fi
 def _course(
     dockerfile: Dockerfile, wanting: list[CudaBuildStep], facts: Facts
 ) -> Iterator[tuple[CudaBuildStep, Observed[bool]]]:
-    """Each place with whether nvcc is there.  In a stage nvcc comes and stays, so that the places between two that are
-    alike are like them and need not be asked.
-    """
+    """Each place with whether nvcc is there; it comes and stays, so between two alike places all are like them."""
     for stage in sorted({one.stage for one in wanting}):
         parts = [[one for one in wanting if one.stage == stage]]
         while parts:

@@ -156,10 +156,7 @@ def packages_extra_index_shadowed(packages: Packages, facts: Facts) -> Iterator[
 
 
 def packages_torch_index_missing(packages: Packages) -> Iterator[Finding]:
-    """A pinned local version of torch ("+cuNNN") is on an index that the file names.
-
-    The default index holds no local versions.
-    """
+    """A pinned local version of torch ("+cuNNN"), which the default index never holds, is on an index of the file."""
     if packages.kind not in _PIP_KINDS:
         raise Skip("a lock names each artifact")
     found = [
