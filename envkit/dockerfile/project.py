@@ -8,6 +8,8 @@ import re
 import tomllib
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from configparser import Error as ConfigParserError
+from configparser import RawConfigParser
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -186,16 +188,11 @@ def _pyproject(data: dict[str, Any], places: Places, directory: str, cwd: str, f
     }
     dynamic = table(data, "tool", "setuptools", "dynamic")
     if not dependencies and "dependencies" in dynamic:
-        asked = RequestedPackages()
-        for one in texts(table(dynamic, "dependencies").get("file")):
-            follow(asked, posixpath.join(directory, one), places.find(one), files, cwd, {})
+        asked = _listed_in(dynamic.get("dependencies"), directory, places, files, cwd)
         dependencies = tuple(asked.requirements)
         unread += asked.unread
     for extra, body in table(dynamic, "optional-dependencies").items():
-        asked = RequestedPackages()
-        for one in texts(table(body).get("file")):
-            follow(asked, posixpath.join(directory, one), places.find(one), files, cwd, {})
-        optional[canonical(extra)] = tuple(asked.requirements)
+        optional[canonical(extra)] = tuple(_listed_in(body, directory, places, files, cwd).requirements)
     raw_groups = {canonical(group): body for group, body in table(data, "dependency-groups").items()}
     groups = {group: _group(raw_groups, group, places, set()) for group in raw_groups}
     if texts(uv.get("dev-dependencies")):
@@ -225,6 +222,14 @@ def _pyproject(data: dict[str, Any], places: Places, directory: str, cwd: str, f
         str(table(data, "build-system").get("build-backend", "")),
     )
     return _poetry(poetry, found, places) if poetry else found
+
+
+def _listed_in(body: object, directory: str, places: Places, files: Files, cwd: str) -> RequestedPackages:
+    """What the requirements files of one of setuptools' dynamic keys ask for."""
+    asked = RequestedPackages()
+    for one in texts(table(body).get("file")):
+        follow(asked, posixpath.join(directory, one), places.find(one), files, cwd, {})
+    return asked
 
 
 def _group(groups: dict[str, Any], name: str, places: Places, seen: set[str]) -> tuple[Requirement, ...]:
@@ -412,43 +417,25 @@ def _setup(directory: str, cwd: str, files: Files, span: Span) -> Project | Unre
 
 
 def _setup_cfg(file: FileText) -> Project:
+    config = RawConfigParser(strict=False)
+    try:
+        config.read_string(file.text)
+    except ConfigParserError:
+        why = Unread(file.path, "it is no configuration file that setuptools reads", Span(file.path, 1))
+        return Project(path=file.path, unread=(why,))
     places = Places(file)
-    section = key = ""
-    name = python = ""
-    dependencies: list[Requirement] = []
-    optional: dict[str, list[Requirement]] = {}
-    for line in file.text.splitlines():
-        header = re.match(r"\[([^\]]+)\]", line)
-        if header:
-            section, key = header[1].strip(), ""
-            continue
-        if line[:1].isspace() or not line.strip():
-            value = line.strip()
-        else:
-            key, _, value = (part.strip() for part in line.partition("="))
-            if section == "metadata" and key == "name":
-                name = canonical(value)
-            if section == "options" and key == "python_requires":
-                python = value
-        if not value or value.startswith(("#", ";")):
-            continue
-        into = (
-            dependencies
-            if (section, key) == ("options", "install_requires")
-            else optional.setdefault(canonical(key), [])
-            if section == "options.extras_require" and key
-            else None
-        )
-        read = requirement(value, places.find(value)) if into is not None and len(into) < 2000 else None
-        if read and into is not None:
-            into.append(read)
+
+    def listed(section: str, key: str) -> tuple[Requirement, ...]:
+        lines = config.get(section, key, fallback="").splitlines()
+        return _all([line.strip() for line in lines], places)
+
+    extras = config.options("options.extras_require") if config.has_section("options.extras_require") else []
     return Project(
-        name,
+        canonical(config.get("metadata", "name", fallback="")),
         file.path,
-        python,
-        None,
-        tuple(dependencies),
-        {extra: tuple(wanted) for extra, wanted in optional.items() if wanted},
+        config.get("options", "python_requires", fallback=""),
+        dependencies=listed("options", "install_requires"),
+        optional={canonical(extra): listed("options.extras_require", extra) for extra in extras},
         backend="setuptools",
     )
 

@@ -248,6 +248,11 @@ def _known(text: str) -> bool:
     return "$" not in text and "`" not in text
 
 
+def apt_words(command: Command) -> list[str]:
+    """The verb of a command of apt's and what it is told to act on, without options and their values."""
+    return [word.text for word in options.read(command.words[1:], _APT_OPTIONS).rest]
+
+
 def _apt(command: Command, trail: Trail) -> Iterator[Install | Removal | Unread]:
     given = options.read(command.words[1:], _APT_OPTIONS)
     if not given.rest or _has(given, *_APT_NOTHING):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -39,6 +40,15 @@ class NoContext:
     def names(self, path: str) -> tuple[str, ...]:
         """Always empty."""
         return ()
+
+
+def mounts(flags: Iterable[str]) -> Iterator[dict[str, str]]:
+    """The mounts of a RUN by their keys; "target" is always there, "" where none is said."""
+    for flag in flags:
+        if flag.startswith("--mount="):
+            parts = [part.partition("=") for part in flag.removeprefix("--mount=").split(",")]
+            given = {key.strip().lower(): value.strip().strip("\"'") for key, _, value in parts}
+            yield {**given, "target": given.get("target") or given.get("dst") or given.get("destination") or ""}
 
 
 # A text, the reason why there is none, or a place of the context and whether all below it is meant.
@@ -108,17 +118,12 @@ class Tree:
     def bound(self, flags: tuple[str, ...], workdir: str) -> list[tuple[str, What]]:
         """What the bind mounts of a RUN add for its time."""
         added: list[tuple[str, What]] = []
-        for flag in flags:
-            if not flag.startswith("--mount="):
-                continue
-            parts = [part.partition("=") for part in flag.removeprefix("--mount=").split(",")]
-            given = {key.strip().lower(): value for key, _, value in parts}
+        for given in mounts(flags):
             if given.get("type", "bind") != "bind" or "from" in given:
                 continue
             source = (given.get("source") or given.get("src") or ".").lstrip("/") or "."
-            target = given.get("target") or given.get("dst") or given.get("destination") or source
-            added.append((absolute(target, workdir), (source, False)))
-            added.append((absolute(target, workdir), (source, True)))
+            target = absolute(given["target"] or source, workdir)
+            added += [(target, (source, False)), (target, (source, True))]
         return added
 
     def ran(self, command: Command) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from envkit.dockerfile import conda, options, pip, system, uv
+from envkit.dockerfile.tree import mounts
 from envkit.judging.checks._dockerfile import found, need_stages, reached
 from envkit.model import Edit, Finding, Severity, Skip, Span
 from envkit.subjects.dockerfile import Command, Dockerfile, Redirect, Step, Word
@@ -50,20 +51,8 @@ def apt_lists_left(dockerfile: Dockerfile) -> Iterator[Finding]:
 def _installs_apt(command: Command) -> bool:
     if command.program not in system.APT:
         return False
-    verb = next((word for word in _plain(command.args) if not word.startswith("-")), "")
+    verb = next(iter(system.apt_words(command)), "")
     return verb in ("install", "build-dep") and "--print-uris" not in command.args and "--dry-run" not in command.args
-
-
-def _plain(args: Sequence[str]) -> Iterator[str]:
-    """The words of an apt command without the values of its options."""
-    skip = False
-    for word in args:
-        if skip:
-            skip = False
-        elif word in ("-o", "-c", "-t", "--option", "--config-file", "--target-release", "--default-release", "-a"):
-            skip = True
-        else:
-            yield word
 
 
 def _lists_removed(step: Step) -> bool:
@@ -71,7 +60,7 @@ def _lists_removed(step: Step) -> bool:
     gone = False
     for command in step.commands:
         if command.program in system.APT:
-            verbs = list(_plain(command.args))
+            verbs = system.apt_words(command)
             if "update" in verbs:
                 gone = False
             elif "distclean" in verbs or "dist-clean" in verbs:
@@ -120,15 +109,10 @@ def _below(path: str, folder: str) -> bool:
 def _mounted(step: Step) -> tuple[str, ...]:
     """The folders of a RUN that a cache or a temporary file system is mounted on; they stay out of the layer."""
     folders = []
-    for flag in step.flags:
-        if not flag.startswith("--mount="):
-            continue
-        parts = [part.partition("=") for part in flag.removeprefix("--mount=").split(",")]
-        given = {key.strip().lower(): value.strip().strip("\"'") for key, _, value in parts}
+    for given in mounts(step.flags):
         if given.get("type") not in ("cache", "tmpfs"):
             continue
-        target = given.get("target") or given.get("dst") or given.get("destination") or ""
-        target = re.sub(r"\$\{?(\w+)\}?", lambda name: step.env.get(name[1], name[0]), target)
+        target = re.sub(r"\$\{?(\w+)\}?", lambda name: step.env.get(name[1], name[0]), given["target"])
         folders.append(posixpath.join(step.workdir or "/", target.replace("~", "/root", 1)))
     return tuple(folders)
 
