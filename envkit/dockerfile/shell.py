@@ -8,7 +8,7 @@ command is presumed to succeed, for a build in which it does not ends there.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from envkit.dockerfile import shell_values as values
@@ -323,32 +323,23 @@ class _Walk(Commands):
         level = state.level
         branches: list[State] = []
         ends: list[Status] = []
-        falling = False  # ";&" runs on into the next branch
-        open_ = False  # a branch before this one may have been taken
-        for patterns, body, end in node.branches:
-            fits: bool | None = True
-            if not falling:
-                fits = False
-                for token in patterns:
-                    fits = values.either(fits, self.fits(word, token, source, state))
-                    if fits:
-                        break
-            if fits is False:
+        falls = any(end in (";&", ";;&") for *_, end in node.branches)  # which branches then follow is not read
+        open_ = falls  # a branch before this one may have been taken
+        for patterns, body, _ in node.branches:
+            fits: bool | None = False
+            for token in patterns:
+                fits = values.either(fits, self.fits(word, token, source, state))
+            if fits is False and not falls:
                 continue
             if fits and not open_:
-                result = self.seq(body, source, state, after, must)
-                falling = end == ";&"
-                if end == ";;" or not end or state.stop:
-                    return result
-                continue
+                return self.seq(body, source, state, after, must)
             branch = state.fork()
             branch.level = min(level, MAYBE)
             ends.append(self.seq(body, source, branch, after, False))
             after = ";"
             branches.append(branch)
             open_ = True
-            falling = False
-            if fits:
+            if fits and not falls:
                 self.merge(state, branches, level)
                 return _any_of(ends, branches)
         if branches:
@@ -364,55 +355,22 @@ class _Walk(Commands):
         return None if pattern is None or not word.sure else values.matches(word.text, pattern)
 
     def condition(self, items: Sequence[Token | str], source: Source, state: State) -> bool | None:
-        """``[[ ]]``: or, and, not, parentheses, and tests."""
-        if len(items) > 256:
+        """``[[ ]]``: tests joined by ``&&`` and ``||``; parentheses are not read."""
+        if len(items) > 256 or "(" in items:
             return None
-        at = 0
-        depth = 0
-
-        def any_of() -> bool | None:
-            """A chain of ``||``."""
-            nonlocal at
-            value = all_of()
-            while at < len(items) and items[at] == "||":
-                at += 1
-                value = values.either(value, all_of())
-            return value
-
-        def all_of() -> bool | None:
-            """A chain of ``&&``."""
-            nonlocal at
-            value = one()
-            while at < len(items) and items[at] == "&&":
-                at += 1
-                value = values.both(value, one())
-            return value
-
-        def one() -> bool | None:
-            """A single test."""
-            nonlocal at, depth
-            negated = False
-            while at < len(items) and _plain(items[at]) == "!":
-                negated = not negated
-                at += 1
-            if at < len(items) and items[at] == "(" and depth < 16:
-                at += 1
-                depth += 1
-                value = any_of()
-                depth -= 1
-                at += 1
-            else:
-                start = at
-                while at < len(items) and items[at] not in ("&&", "||", ")"):
-                    at += 1
-                value = self.tested(items[start:at], source, state)
-            return None if value is None else value != negated
-
-        result = any_of()
-        return result if at >= len(items) else None
+        found: bool | None = False
+        for group in _parted(items, "||"):
+            whole: bool | None = True
+            for test in _parted(group, "&&"):
+                whole = values.both(whole, self.tested(test, source, state))
+            found = values.either(found, whole)
+        return found
 
     def tested(self, items: Sequence[Token | str], source: Source, state: State) -> bool | None:
         """One test of ``[[ ]]``, whose right side is a pattern."""
+        if items and _plain(items[0]) == "!":
+            inner = self.tested(items[1:], source, state)
+            return None if inner is None else not inner
         if len(items) == 1 and isinstance(items[0], Token):
             word = self.single(items[0], source, state)
             return word.text != "" if word.sure else None
@@ -427,6 +385,16 @@ class _Walk(Commands):
             fits = self.fits(left, items[2], source, state)
             return None if fits is None else fits == (op != "!=")
         return values.compare(left, op, right)
+
+
+def _parted(items: Sequence[Token | str], by: str) -> Iterator[Sequence[Token | str]]:
+    """The stretches of ``items`` between those that are ``by``."""
+    start = 0
+    for at, item in enumerate(items):
+        if item == by:
+            yield items[start:at]
+            start = at + 1
+    yield items[start:]
 
 
 def _plain(item: Token | str) -> str:
