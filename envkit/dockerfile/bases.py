@@ -516,25 +516,10 @@ def _uv(base: Base, reference: Reference, facts: Facts) -> Base:
 
 # Names of official images and how their releases are called in the facts.
 _SYSTEMS = {
-    "ubuntu": "ubuntu",
-    "debian": "debian",
-    "minideb": "debian",
-    "buildpack-deps": "",
-    "rockylinux": "rockylinux",
-    "rockylinux/rockylinux": "rockylinux",
-    "almalinux": "almalinux",
-    "almalinux/almalinux": "almalinux",
-    "centos": "centos",
-    "centos/centos": "centos",
-    "fedora": "fedora",
-    "fedora/fedora": "fedora",
-    "amazonlinux": "amzn",
-    "amazonlinux/amazonlinux": "amzn",
-    "oraclelinux": "oraclelinux",
-    "alpine": "alpine",
-    "opensuse/leap": "",
-    "archlinux": "",
-    "kalilinux/kali-rolling": "",
+    **{name: name for name in ("ubuntu", "debian", "alpine", "oraclelinux")},
+    **{path: name for name in ("rockylinux", "almalinux", "centos", "fedora") for path in (name, f"{name}/{name}")},
+    "amazonlinux": "amzn", "amazonlinux/amazonlinux": "amzn", "minideb": "debian",
+    **dict.fromkeys(("buildpack-deps", "opensuse/leap", "archlinux", "kalilinux/kali-rolling"), ""),
 }
 _NUMBER = re.compile(r"v?([0-9]+(?:\.[0-9]+)?)")
 _UBI = re.compile(r"(?:ubi|rhel)([0-9]{1,2})(?:$|[-/])")

@@ -247,22 +247,7 @@ def read(command: Command, files: Files, channels: tuple[str, ...] = ()) -> Iter
         yield from _packages(command, verb, words, files, channels)
 
 
-_VERBS = frozenset(
-    {
-        "install",
-        "create",
-        "update",
-        "upgrade",
-        "remove",
-        "uninstall",
-        "env",
-        "run",
-        "activate",
-        "deactivate",
-        "config",
-        "clean",
-    }
-)
+_VERBS = options.names("install create update upgrade remove uninstall env run activate deactivate config clean")
 
 
 def _verb(command: Command) -> tuple[str, tuple[Word, ...]]:

@@ -129,14 +129,7 @@ class Pythons:
         name, manager = install.name, install.manager
         if manager in ("apt", "dnf", "apk", "zypper", "yum"):
             numbered = _APT_PYTHON.fullmatch(name)
-            if name in (
-                "python3",
-                "python3-minimal",
-                "python3-dev",
-                "python3-venv",
-                "python3-full",
-                "python3-setuptools",
-            ):
+            if re.fullmatch(r"python3(?:-(?:minimal|dev|venv|full|setuptools))?", name):
                 self.has_python3 = True
             elif name in ("python3-pip", "python-pip", "py3-pip"):
                 self.has_python3 = self.has_pip = True

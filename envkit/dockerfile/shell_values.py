@@ -132,9 +132,7 @@ def either(left: bool | None, right: bool | None) -> bool | None:
 
 def test(words: Sequence[Word]) -> bool | None:
     """``test words``: POSIX's rule by the number of arguments, and ``-a`` and ``-o`` between them."""
-    if len(words) > 64 or any(not word.sure and not word.quoted and word.text.startswith("$@") for word in words):
-        return None
-    if any(not word.sure and not word.quoted for word in words):
+    if len(words) > 64 or any(not word.sure and not word.quoted for word in words):
         # An unquoted unknown may be no word at all, or several: only -n and -z of it alone could be guessed.
         return None
     return _test(list(words), 0)

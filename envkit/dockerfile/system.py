@@ -613,17 +613,8 @@ class Link:
     priority: int = -1
 
 
-_DIRECTORIES = frozenset(
-    {
-        "/usr/bin",
-        "/usr/local/bin",
-        "/bin",
-        "/sbin",
-        "/usr/sbin",
-        "/usr/lib",
-        "/usr/local/lib",
-        "/usr/lib/x86_64-linux-gnu",
-    }
+_DIRECTORIES = options.names(
+    "/usr/bin /usr/local/bin /bin /sbin /usr/sbin /usr/lib /usr/local/lib /usr/lib/x86_64-linux-gnu"
 )
 _WHICH = re.compile(r"^(?:\$\(|`)\s*(?:which|command -v|type -p|readlink -f|realpath)\s+([\w./+-]+)\s*[)`]$")
 

@@ -21,14 +21,8 @@ from envkit.subjects.dockerfile import Command, Install, Removal, Unread, Word
 
 GRAMMAR = options.grammar("uv")
 _VENV = options.grammar("uv venv")
-_TELLING = (
-    "--torch-backend",
-    "--index-strategy",
-    "--target",
-    "--prefix",
-    "--no-binary",
-    "--only-binary",
-    "--python-platform",
+_TELLING = options.names(
+    "--torch-backend --index-strategy --target --prefix --no-binary --only-binary --python-platform"
 )
 # The packages that --torch-backend fetches from PyTorch's own index (uv's guide "Using uv with PyTorch").
 _TORCH = options.names(
