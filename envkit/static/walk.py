@@ -16,7 +16,8 @@ from envkit.static.kinds import by_name
 OUTSIDE = "outside"  # in place of a kind: a link that leads out of the tree, which is not followed
 
 # What tools make and nobody writes; git usually ignores it, and where there is no git nobody else does.
-_MADE = frozenset([".git", ".hg", ".svn", ".tox", ".nox", "node_modules", "__pycache__", "site-packages", ".mypy_cache", ".ruff_cache"])
+_CACHES = {"node_modules", "__pycache__", "site-packages", ".mypy_cache", ".ruff_cache", ".tox", ".nox"}
+_MADE = {".git", ".hg", ".svn", *_CACHES}
 
 
 def below(folder: Path) -> Iterator[tuple[Path, str]]:
