@@ -518,7 +518,9 @@ def _uv(base: Base, reference: Reference, facts: Facts) -> Base:
 _SYSTEMS = {
     **{name: name for name in ("ubuntu", "debian", "alpine", "oraclelinux")},
     **{path: name for name in ("rockylinux", "almalinux", "centos", "fedora") for path in (name, f"{name}/{name}")},
-    "amazonlinux": "amzn", "amazonlinux/amazonlinux": "amzn", "minideb": "debian",
+    "amazonlinux": "amzn",
+    "amazonlinux/amazonlinux": "amzn",
+    "minideb": "debian",
     **dict.fromkeys(("buildpack-deps", "opensuse/leap", "archlinux", "kalilinux/kali-rolling"), ""),
 }
 _NUMBER = re.compile(r"v?([0-9]+(?:\.[0-9]+)?)")

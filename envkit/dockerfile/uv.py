@@ -226,29 +226,20 @@ def _environment(command: Command, directory: str, given: options.ParsedOptions)
     return "uv:" + (folder if folder.startswith("/") else "VENV")
 
 
-def _chosen_python(
-    command: Command, given: options.ParsedOptions, directory: str, files: Files
-) -> tuple[str, Install | None]:
+def _chosen_python(command: Command, given: options.ParsedOptions, directory: str, files: Files) -> Install | None:
     """The Python that is asked for, by an option, a variable or the project's .python-version."""
-    target = _environment(command, directory, given)
-    chosen = given.last("--python")
-    if chosen:
-        version = _version(chosen.text)
-        return version, Install("uv", "python", chosen.span, chosen.text, version, target=target, sure=command.sure)
-    told = command.env.get("UV_PYTHON", "")
-    if told:
-        span = command.words[0].span
-        return _version(told), Install("uv", "python", span, told, _version(told), target=target, sure=command.sure)
-    file = files.read(posixpath.join(directory, ".python-version"), command.cwd)
+    word = given.last("--python") or replace(command.words[0], text=command.env.get("UV_PYTHON", ""))
+    asked, span = word.text, word.span
+    file = "" if asked else files.read(posixpath.join(directory, ".python-version"), command.cwd)
     if isinstance(file, FileText):
         lines = [line.strip() for line in file.text.splitlines()[:50]]
-        for number, line in enumerate(lines, 1):
-            if line and not line.startswith("#"):
-                span = Span(file.path, number, 1, number, len(line) + 1)
-                return _version(line), Install(
-                    "uv", "python", span, line, _version(line), target=target, sure=command.sure
-                )
-    return "", None
+        number = next((at for at, line in enumerate(lines, 1) if line and not line.startswith("#")), 0)
+        if number:
+            asked, span = lines[number - 1], Span(file.path, number, 1, number, len(lines[number - 1]) + 1)
+    if not asked:
+        return None
+    target = _environment(command, directory, given)
+    return Install("uv", "python", span, asked, _version(asked), target=target, sure=command.sure)
 
 
 def only_python(specifier: str) -> str:
@@ -268,11 +259,12 @@ def _sync(command: Command, given: options.ParsedOptions, files: Files) -> Itera
     found = project.read(directory, command.cwd, files, span)
     lock = files.read(posixpath.join(directory, "uv.lock"), command.cwd)
     target = _environment(command, directory, given)
-    python, asked_python = _chosen_python(command, given, directory, files)
+    chosen = _chosen_python(command, given, directory, files)
+    python = chosen.version if chosen else ""
     told = found if isinstance(found, Project) else None
     requires = told.python if told else ""
-    if asked_python:
-        yield asked_python
+    if chosen:
+        yield chosen
     elif only := only_python(requires):
         # With one minor version let in it is that one, whether uv finds it or fetches it.
         where = told.python_span if told and told.python_span else span
@@ -510,7 +502,7 @@ def _venv(command: Command, given: options.ParsedOptions, files: Files) -> Itera
     """An environment and its Python; version "" where uv takes the one it finds first."""
     place = given.rest[0].text if given.rest else command.env.get("UV_PROJECT_ENVIRONMENT") or ".venv"
     target = "uv:" + _join(command.cwd, place)
-    _, chosen = _chosen_python(command, given, "", files)
+    chosen = _chosen_python(command, given, "", files)
     made = chosen or Install("uv", "python", command.words[0].span, sure=command.sure)
     kept = given.names() & {"--system-site-packages", "--seed", "--system", "--clear"}
     yield replace(made, target=target, options=frozenset(kept))
@@ -535,6 +527,6 @@ def _python(command: Command, given: options.ParsedOptions, files: Files) -> Ite
             sure=command.sure,
         )
     if not words and verb == "install":
-        _, chosen = _chosen_python(command, given, "", files)
+        chosen = _chosen_python(command, given, "", files)
         if chosen:
             yield replace(chosen, target="uv:python")
