@@ -11,28 +11,10 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from envkit.dockerfile import shell_tree as tree
 from envkit.dockerfile import shell_values as values
 from envkit.dockerfile.shell_commands import Commands, may_glob
 from envkit.dockerfile.shell_syntax import DEPTH, Parser
-from envkit.dockerfile.shell_tree import (
-    AndOr,
-    Arithmetic,
-    Block,
-    Case,
-    Condition,
-    For,
-    Function,
-    HasPositions,
-    HereText,
-    If,
-    Loop,
-    Node,
-    Pipeline,
-    Seq,
-    Simple,
-    Source,
-    Token,
-)
 from envkit.dockerfile.shell_words import CERTAIN, MAYBE, MOST, NAMES, UNLIKELY, State, Status, status_of
 from envkit.model import Span
 from envkit.subjects.dockerfile import Command, Word
@@ -66,7 +48,7 @@ def _any_of(ends: Sequence[Status], branches: Sequence[State]) -> Status:
 class _Walk(Commands):
     """The lists, pipelines and compound commands of a script."""
 
-    def seq(self, body: Seq, source: Source, state: State, after: str, must: bool) -> Status:
+    def seq(self, body: tree.Seq, source: tree.Source, state: State, after: str, must: bool) -> Status:
         """Commands in their order; ``after`` is the operator in front, ``must`` that the build needs it to succeed."""
         status = Status.TRUE
         if self.depth >= DEPTH:
@@ -88,7 +70,7 @@ class _Walk(Commands):
         self.depth -= 1
         return status
 
-    def node(self, node: Node, source: Source, state: State, after: str, must: bool) -> Status:
+    def node(self, node: tree.Node, source: tree.Source, state: State, after: str, must: bool) -> Status:
         """One command of any kind."""
         self.statements -= 1
         if len(self.found) >= MOST or min(self.statements, self.words, self.copies) < 0:
@@ -96,15 +78,15 @@ class _Walk(Commands):
             state.stop = "exit"
             return Status.OPEN
         match node:
-            case Simple():
+            case tree.Simple():
                 return self.simple(node, source, state, after)
-            case AndOr():
+            case tree.AndOr():
                 return self.and_or(node, source, state, after, must)
-            case Pipeline():
+            case tree.Pipeline():
                 return self.pipeline(node, source, state, after, must)
-            case Seq():
+            case tree.Seq():
                 return self.seq(node, source, state, after, must)
-            case Function():
+            case tree.Function():
                 if len(state.functions) < NAMES:
                     state.functions = {**state.functions, node.name: (node.body, source)}
                 return Status.TRUE
@@ -116,26 +98,26 @@ class _Walk(Commands):
                 case _ if self.depth >= DEPTH:
                     self.complete = False
                     return Status.OPEN
-                case Block():
+                case tree.Block():
                     return self.block(node, source, state, after, must)
-                case If():
+                case tree.If():
                     return self.choose(node, source, state, after, must)
-                case Loop():
+                case tree.Loop():
                     return self.loop(node, source, state, after)
-                case For():
+                case tree.For():
                     return self.each(node, source, state, after)
-                case Case():
+                case tree.Case():
                     return self.case(node, source, state, after, must)
-                case Condition():
+                case tree.Condition():
                     return status_of(self.condition(node.items, source, state))
-                case Arithmetic():
+                case tree.Arithmetic():
                     self.touched(node.text, state)
                     return Status.OPEN
         finally:
             self.depth -= 1
             self.outer = outer
 
-    def and_or(self, node: AndOr, source: Source, state: State, after: str, must: bool) -> Status:
+    def and_or(self, node: tree.AndOr, source: tree.Source, state: State, after: str, must: bool) -> Status:
         """``a && b || c``, from the left."""
         ands = len(node.ops)
         while ands and node.ops[ands - 1] == "&&":
@@ -170,7 +152,7 @@ class _Walk(Commands):
             state.level = level
         return status
 
-    def pipeline(self, node: Pipeline, source: Source, state: State, after: str, must: bool) -> Status:
+    def pipeline(self, node: tree.Pipeline, source: tree.Source, state: State, after: str, must: bool) -> Status:
         """Each command of a pipeline runs in a shell of its own."""
         status = Status.TRUE
         if len(node.items) == 1:
@@ -187,13 +169,13 @@ class _Walk(Commands):
             }[status]  # fmt: skip
         return status
 
-    def block(self, node: Block, source: Source, state: State, after: str, must: bool) -> Status:
+    def block(self, node: tree.Block, source: tree.Source, state: State, after: str, must: bool) -> Status:
         """``{ }`` shares everything, ``( )`` nothing."""
         if not node.subshell:
             return self.seq(node.body, source, state, after, must)
         return self.seq(node.body, source, state.fork(), after, must)
 
-    def choose(self, node: If, source: Source, state: State, after: str, must: bool) -> Status:
+    def choose(self, node: tree.If, source: tree.Source, state: State, after: str, must: bool) -> Status:
         """``if``: one branch where the conditions decide it, else all that may run."""
         level = state.level
         branches: list[State] = []
@@ -263,7 +245,7 @@ class _Walk(Commands):
                 env = {name: value for name, value in env.items() if name not in unknown}
         return env, unknown
 
-    def loop(self, node: Loop, source: Source, state: State, after: str) -> Status:
+    def loop(self, node: tree.Loop, source: tree.Source, state: State, after: str) -> Status:
         """``while`` and ``until``: the first round, and whatever changes in it is not known afterwards."""
         level, doubt = state.level, state.doubt
         status = self.seq(node.condition, source, state, after, False)
@@ -285,7 +267,7 @@ class _Walk(Commands):
         self.ended(state, level, doubt, _ROUND)
         return _any_of([end], [branch])
 
-    def each(self, node: For, source: Source, state: State, after: str) -> Status:
+    def each(self, node: tree.For, source: tree.Source, state: State, after: str) -> Status:
         """``for``: each round where the words are known, else one of which nothing is."""
         level, doubt = state.level, state.doubt
         words: list[Word] | None = None
@@ -317,7 +299,7 @@ class _Walk(Commands):
         self.ended(state, level, doubt, _ROUND)
         return _any_of([end], [branch])
 
-    def case(self, node: Case, source: Source, state: State, after: str, must: bool) -> Status:
+    def case(self, node: tree.Case, source: tree.Source, state: State, after: str, must: bool) -> Status:
         """``case``: the branch that fits, or all from the first that may."""
         word = self.single(node.word, source, state)
         level = state.level
@@ -347,14 +329,14 @@ class _Walk(Commands):
             return _any_of(ends, branches)
         return Status.TRUE
 
-    def fits(self, word: Word, token: Token, source: Source, state: State) -> bool | None:
+    def fits(self, word: Word, token: tree.Token, source: tree.Source, state: State) -> bool | None:
         """Whether a word fits a pattern of ``case`` or ``[[ ]]``."""
         if token.plain == "*":
             return True
         pattern = token.plain if token.plain is not None else self.pattern(token.parts, source, state)
         return None if pattern is None or not word.sure else values.matches(word.text, pattern)
 
-    def condition(self, items: Sequence[Token | str], source: Source, state: State) -> bool | None:
+    def condition(self, items: Sequence[tree.Token | str], source: tree.Source, state: State) -> bool | None:
         """``[[ ]]``: tests joined by ``&&`` and ``||``; parentheses are not read."""
         if len(items) > 256 or "(" in items:
             return None
@@ -366,17 +348,17 @@ class _Walk(Commands):
             found = values.either(found, whole)
         return found
 
-    def tested(self, items: Sequence[Token | str], source: Source, state: State) -> bool | None:
+    def tested(self, items: Sequence[tree.Token | str], source: tree.Source, state: State) -> bool | None:
         """One test of ``[[ ]]``, whose right side is a pattern."""
         if items and _plain(items[0]) == "!":
             inner = self.tested(items[1:], source, state)
             return None if inner is None else not inner
-        if len(items) == 1 and isinstance(items[0], Token):
+        if len(items) == 1 and isinstance(items[0], tree.Token):
             word = self.single(items[0], source, state)
             return word.text != "" if word.sure else None
-        if len(items) == 2 and isinstance(items[1], Token):
+        if len(items) == 2 and isinstance(items[1], tree.Token):
             return values.unary(_plain(items[0]), self.single(items[1], source, state))
-        if len(items) != 3 or not isinstance(items[0], Token) or not isinstance(items[2], Token):
+        if len(items) != 3 or not isinstance(items[0], tree.Token) or not isinstance(items[2], tree.Token):
             return None
         op = items[1] if isinstance(items[1], str) else _plain(items[1])
         left = self.single(items[0], source, state)
@@ -387,7 +369,7 @@ class _Walk(Commands):
         return values.compare(left, op, right)
 
 
-def _parted(items: Sequence[Token | str], by: str) -> Iterator[Sequence[Token | str]]:
+def _parted(items: Sequence[tree.Token | str], by: str) -> Iterator[Sequence[tree.Token | str]]:
     """The stretches of ``items`` between those that are ``by``."""
     start = 0
     for at, item in enumerate(items):
@@ -397,17 +379,17 @@ def _parted(items: Sequence[Token | str], by: str) -> Iterator[Sequence[Token | 
     yield items[start:]
 
 
-def _plain(item: Token | str) -> str:
+def _plain(item: tree.Token | str) -> str:
     return "" if isinstance(item, str) else item.plain or ""
 
 
 def commands(
-    script: HasPositions,
+    script: tree.HasPositions,
     env: Mapping[str, str | None],
     cwd: str = "",
     *,
     dialect: str = "sh",
-    heredocs: Sequence[HereText] = (),
+    heredocs: Sequence[tree.HereText] = (),
     arch: str = "amd64",
 ) -> Script:
     """The commands of ``script``, run by the shell ``dialect`` ("sh", "bash") in ``cwd`` with the variables of ``env``.
@@ -416,7 +398,7 @@ def commands(
     are the bodies that the Dockerfile's grammar has cut off the script.  ``arch`` is Debian's name of the machine that
     the image is for.  Never raises; see ``Script.complete``.
     """
-    source = Source(script.value, script)
+    source = tree.Source(script.value, script)
     bash = posixpath.basename(dialect) in ("bash", "zsh", "ksh")
     walk = _Walk(bash, arch)
     state = State(

@@ -9,28 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from envkit.dockerfile.shell_tree import (
-    AndOr,
-    Arithmetic,
-    Assign,
-    Block,
-    Case,
-    Condition,
-    For,
-    Function,
-    HereText,
-    If,
-    Loop,
-    Node,
-    Part,
-    Piece,
-    Pipeline,
-    Redir,
-    Seq,
-    Simple,
-    Source,
-    Token,
-)
+from envkit.dockerfile import shell_tree as tree
 
 DEPTH = 50  # constructs inside one another; what is deeper is not read
 COUNT = 50_000  # commands of one script; what follows is not read
@@ -63,14 +42,14 @@ _DECLARES = frozenset({"export", "declare", "typeset", "local", "readonly"})
 class Parser:
     """Reads one Source; it never raises, and says in ``broken`` that a shell would have refused the text."""
 
-    def __init__(self, source: Source, depth: int = 0, here: Sequence[HereText] = ()) -> None:
+    def __init__(self, source: tree.Source, depth: int = 0, here: Sequence[tree.HereText] = ()) -> None:
         self.source = source
         self.value = source.value
         self.size = len(source.value)
         self.pos = 0
         self.depth = depth
         self.broken = False
-        self.pending: list[Redir] = []
+        self.pending: list[tree.Redir] = []
         self.here = list(here)
         self.braces = False
         self.count = 0
@@ -106,7 +85,7 @@ class Parser:
         """The here-documents whose operators stood on the line just read."""
         pending, self.pending = self.pending, []
         for redir in pending:
-            pieces: list[Piece] = []
+            pieces: list[tree.Piece] = []
             chunks: list[str] = []
             while self.pos < self.size:
                 end = self.value.find("\n", self.pos)
@@ -121,10 +100,10 @@ class Parser:
                     break
                 chunks.append(self.value[start : self.pos])
                 low, high = self.source.origin(start, self.pos)
-                pieces.append(Piece(self.pos - start, low, high, high - low == self.pos - start))
-            self._body(redir, Source("".join(chunks), self.source.text, pieces))
+                pieces.append(tree.Piece(self.pos - start, low, high, high - low == self.pos - start))
+            self._body(redir, tree.Source("".join(chunks), self.source.text, pieces))
 
-    def _body(self, redir: Redir, body: Source) -> None:
+    def _body(self, redir: tree.Redir, body: tree.Source) -> None:
         redir.body = body
         if redir.expands and self.depth < DEPTH:
             inner = Parser(body, self.depth + 1)
@@ -138,29 +117,29 @@ class Parser:
 
     # Words
 
-    def word(self) -> Token:
+    def word(self) -> tree.Token:
         """The word that begins here."""
         found = _PLAIN.match(self.value, self.pos)
         start = self.pos
         if found:
             self.pos = found.end()
-            return Token(start, self.pos, found.group())
+            return tree.Token(start, self.pos, found.group())
         self.braces = False
         parts = self.parts("word", False)
-        return Token(start, self.pos, None, parts, self.braces)
+        return tree.Token(start, self.pos, None, parts, self.braces)
 
-    def parts(self, until: str, quoted: bool) -> tuple[Part, ...]:
+    def parts(self, until: str, quoted: bool) -> tuple[tree.Part, ...]:
         """Parts up to the end of a word, a quote, a brace, a slash or the text, whose closing character stays."""
         if self.depth >= DEPTH:
             self._give_up()
             return ()
         self.depth += 1
-        found: list[Part] = []
+        found: list[tree.Part] = []
         inside = _CHUNKS[until, quoted]
         opaque = self.source.opaque
         while self.pos < self.size:
             if opaque and self.pos in opaque:
-                found.append(Part("opaque", self.pos, opaque[self.pos], quoted=quoted))
+                found.append(tree.Part("opaque", self.pos, opaque[self.pos], quoted=quoted))
                 self.pos = opaque[self.pos]
                 continue
             chunk = inside.match(self.value, self.pos)
@@ -169,7 +148,7 @@ class Parser:
                 text = chunk.group()
                 if until == "word" and "{" in text:
                     self.braces = True
-                found.append(Part("lit", self.pos, end, text, quoted))
+                found.append(tree.Part("lit", self.pos, end, text, quoted))
                 self.pos = end
                 continue
             char = self.value[self.pos]
@@ -185,14 +164,14 @@ class Parser:
                 self.pos += 1
                 start = self.pos
                 inner = self.parts("quote", True)
-                found.extend(inner or (Part("lit", start, start, "", True),))
+                found.extend(inner or (tree.Part("lit", start, start, "", True),))
                 self._skip('"')
             elif until == "word" and char in "<>" and self.value.startswith("(", self.pos + 1):
                 self._process(found)
             elif until == "word" and char == "(" and self.value[self.pos - 1 : self.pos] in ("?", "*", "+", "@", "!"):
                 end = self._balanced(self.pos + 1, 1)  # an extended glob
                 end = self.size if end < 0 else end
-                found.append(Part("lit", self.pos, end, self.value[self.pos : end]))
+                found.append(tree.Part("lit", self.pos, end, self.value[self.pos : end]))
                 self.pos = end
             else:
                 break
@@ -210,7 +189,7 @@ class Parser:
         self.broken = True
         self.pos = self.size
 
-    def _escaped(self, found: list[Part], until: str, quoted: bool) -> None:
+    def _escaped(self, found: list[tree.Part], until: str, quoted: bool) -> None:
         start = self.pos
         after = self.value[start + 1 : start + 2]
         self.pos += 2 if after else 1
@@ -221,20 +200,20 @@ class Parser:
             return
         special = '$`\\"}' if until == "brace" else '$`\\"' if until == "quote" else "$`\\"
         if not after or (quoted and after not in special):
-            found.append(Part("lit", start, self.pos, "\\" + after, True))
+            found.append(tree.Part("lit", start, self.pos, "\\" + after, True))
         else:
-            found.append(Part("lit", start, self.pos, after, True))
+            found.append(tree.Part("lit", start, self.pos, after, True))
 
-    def _single(self, found: list[Part]) -> None:
+    def _single(self, found: list[tree.Part]) -> None:
         start = self.pos + 1
         end = self.value.find("'", start)
         if end < 0:
             self.broken = True
             end = self.size
-        found.append(Part("lit", start, end, self.value[start:end], True))
+        found.append(tree.Part("lit", start, end, self.value[start:end], True))
         self.pos = min(end + 1, self.size)
 
-    def _dollar(self, found: list[Part], until: str, quoted: bool) -> None:
+    def _dollar(self, found: list[tree.Part], until: str, quoted: bool) -> None:
         start = self.pos
         value = self.value
         after = value[start + 1 : start + 2]
@@ -243,37 +222,37 @@ class Parser:
                 end = self._balanced(start + 3, 2)
                 if end > 0 and value[end - 2] == ")":
                     self.pos = end
-                    found.append(Part("arith", start, end, value[start + 3 : end - 2], quoted))
+                    found.append(tree.Part("arith", start, end, value[start + 3 : end - 2], quoted))
                     return
             self.pos = start + 2
             body = self.seq(frozenset({")"}))
             self._skip(")")
-            found.append(Part("cmd", start, self.pos, "", quoted, body=body))
+            found.append(tree.Part("cmd", start, self.pos, "", quoted, body=body))
         elif after == "{":
             self._braced(found, quoted)
         elif after == "[":
             end = value.find("]", start)
             end = self.size if end < 0 else end + 1
-            found.append(Part("arith", start, end, value[start + 2 : end - 1], quoted))
+            found.append(tree.Part("arith", start, end, value[start + 2 : end - 1], quoted))
             self.pos = end
         elif after == "'" and not quoted:
             # The escapes of $'...' are not decoded: what it stands for is not known.
             quote = _ANSI.match(value, start)
             self.broken = self.broken or quote is None
             self.pos = quote.end() if quote else self.size
-            found.append(Part("opaque", start, self.pos, quoted=True))
+            found.append(tree.Part("opaque", start, self.pos, quoted=True))
         elif after == '"' and not quoted:
             self.pos += 1  # a translated string is a string
         else:
             name = _SIMPLE_VAR.match(value, start + 1)
             if name:
                 self.pos = name.end()
-                found.append(Part("var", start, self.pos, name.group(), quoted))
+                found.append(tree.Part("var", start, self.pos, name.group(), quoted))
             else:
                 self.pos += 1
-                found.append(Part("lit", start, self.pos, "$", quoted))
+                found.append(tree.Part("lit", start, self.pos, "$", quoted))
 
-    def _braced(self, found: list[Part], quoted: bool) -> None:
+    def _braced(self, found: list[tree.Part], quoted: bool) -> None:
         """``${...}``; a form that is not known keeps an operator that nothing decides."""
         start = self.pos
         name = _BRACE_VAR.match(self.value, start + 2)
@@ -281,20 +260,20 @@ class Parser:
             name = None
         if name is None and self.value.startswith("${#}", start):
             self.pos = start + 4
-            found.append(Part("var", start, self.pos, "#", quoted))
+            found.append(tree.Part("var", start, self.pos, "#", quoted))
             return
         if name is None:
             self.pos = start + 2
             self.parts("brace", quoted)
             self._skip("}")
-            found.append(Part("var", start, self.pos, "", quoted, "bad"))
+            found.append(tree.Part("var", start, self.pos, "", quoted, "bad"))
             return
         op = {"#": "length", "!": "indirect"}.get(name[1]) or name[4]
         if name[1] and name[4]:
             op = "bad"
         self.pos = name.end()
-        first: tuple[Part, ...] = ()
-        second: tuple[Part, ...] | None = None
+        first: tuple[tree.Part, ...] = ()
+        second: tuple[tree.Part, ...] | None = None
         if name[4] in ("/", "//"):
             first = self.parts("slash", False)
             if self.value.startswith("/", self.pos):
@@ -306,13 +285,13 @@ class Parser:
             first = self.parts("brace", quoted)
         self._skip("}")
         index = (name[3] or "")[1:-1]
-        found.append(Part("var", start, self.pos, name[2], quoted, op, first, second, index=index))
+        found.append(tree.Part("var", start, self.pos, name[2], quoted, op, first, second, index=index))
 
-    def _backquotes(self, found: list[Part], quoted: bool) -> None:
+    def _backquotes(self, found: list[tree.Part], quoted: bool) -> None:
         start = self.pos
         self.pos += 1
         chunks: list[str] = []
-        pieces: list[Piece] = []
+        pieces: list[tree.Piece] = []
         begin = self.pos
         special = ("`", "\\", "$", '"') if quoted else ("`", "\\", "$")
 
@@ -321,7 +300,7 @@ class Parser:
             if text:
                 origin = self.source.origin(low, high)
                 chunks.append(text)
-                pieces.append(Piece(len(text), *origin, exact=origin[1] - origin[0] == len(text)))
+                pieces.append(tree.Piece(len(text), *origin, exact=origin[1] - origin[0] == len(text)))
 
         while self.pos < self.size and self.value[self.pos] != "`":
             if self.value[self.pos] == "\\" and self.value[self.pos + 1 : self.pos + 2] in special:
@@ -332,7 +311,7 @@ class Parser:
                 self.pos += 1
         add(self.value[begin : self.pos], begin, self.pos)
         self._skip("`")
-        inner = Source("".join(chunks), self.source.text, pieces)
+        inner = tree.Source("".join(chunks), self.source.text, pieces)
         body = None
         if self.depth < DEPTH:
             parser = Parser(inner, self.depth + 1)
@@ -340,15 +319,15 @@ class Parser:
             self.broken = self.broken or parser.broken
         else:
             self._give_up()
-        found.append(Part("cmd", start, self.pos, "", quoted, body=body, source=inner))
+        found.append(tree.Part("cmd", start, self.pos, "", quoted, body=body, source=inner))
 
-    def _process(self, found: list[Part]) -> None:
+    def _process(self, found: list[tree.Part]) -> None:
         """``<(command)`` and ``>(command)``."""
         start = self.pos
         self.pos += 2
         body = self.seq(frozenset({")"}))
         self._skip(")")
-        found.append(Part("proc", start, self.pos, body=body))
+        found.append(tree.Part("proc", start, self.pos, body=body))
 
     def _balanced(self, start: int, depth: int) -> int:
         """The position after the parenthesis that closes ``depth`` open ones, -1 where none does."""
@@ -360,9 +339,9 @@ class Parser:
 
     # Lists of commands
 
-    def seq(self, closers: frozenset[str]) -> Seq:
+    def seq(self, closers: frozenset[str]) -> tree.Seq:
         """Commands up to one of ``closers``, which stays unread, or to the end of the text."""
-        result = Seq([], set())
+        result = tree.Seq([], set())
         if self.depth >= DEPTH:
             self._give_up()
             return result
@@ -419,7 +398,7 @@ class Parser:
         found = _RESERVED.match(self.value, self.pos)
         return found[1] if found and found[1] in _STRAY else ""
 
-    def and_or(self) -> Node:
+    def and_or(self) -> tree.Node:
         """Pipelines joined by ``&&`` and ``||``."""
         items = [self.pipeline()]
         ops: list[str] = []
@@ -432,9 +411,9 @@ class Parser:
             self.lines()
             ops.append(op)
             items.append(self.pipeline())
-        return items[0] if not ops else AndOr(items, ops)
+        return items[0] if not ops else tree.AndOr(items, ops)
 
-    def pipeline(self) -> Node:
+    def pipeline(self) -> tree.Node:
         """Commands joined by ``|`` and ``|&``."""
         negated = False
         while True:
@@ -456,9 +435,9 @@ class Parser:
             self.lines()
             ops.append(op)
             items.append(self.command())
-        return items[0] if not ops and not negated else Pipeline(items, ops, negated)
+        return items[0] if not ops and not negated else tree.Pipeline(items, ops, negated)
 
-    def command(self) -> Node:
+    def command(self) -> tree.Node:
         """A simple or compound command, or a definition."""
         value = self.value
         self.blanks()
@@ -471,7 +450,7 @@ class Parser:
             if found and reader:
                 if self.depth >= DEPTH:
                     self._give_up()
-                    return Simple(self.pos, self.pos, [], [], [])
+                    return tree.Simple(self.pos, self.pos, [], [], [])
                 self.pos = found.end()
                 self.depth += 1
                 node = reader(self)
@@ -479,26 +458,26 @@ class Parser:
                 return node
         return self._simple()
 
-    def _parenthesis(self) -> Node:
+    def _parenthesis(self) -> tree.Node:
         if self.value.startswith("((", self.pos):
             end = self._balanced(self.pos + 2, 2)
             if end > 0 and self.value[end - 2] == ")":
                 text = self.value[self.pos + 2 : end - 2]
                 self.pos = end
-                return Arithmetic(text, self._redirects())
+                return tree.Arithmetic(text, self._redirects())
         self.pos += 1
         body = self.seq(frozenset({")"}))
         self._skip(")")
-        return Block(body, True, self._redirects())
+        return tree.Block(body, True, self._redirects())
 
-    def _group(self) -> Node:
+    def _group(self) -> tree.Node:
         body = self.seq(frozenset({"}"}))
         self._skip("}")
-        return Block(body, False, self._redirects())
+        return tree.Block(body, False, self._redirects())
 
-    def _if(self) -> Node:
-        clauses: list[tuple[Seq, Seq]] = []
-        otherwise: Seq | None = None
+    def _if(self) -> tree.Node:
+        clauses: list[tuple[tree.Seq, tree.Seq]] = []
+        otherwise: tree.Seq | None = None
         while True:
             condition = self.seq(frozenset({"then"}))
             self._skip("then")
@@ -509,7 +488,7 @@ class Parser:
                 otherwise = self.seq(frozenset({"fi"}))
             break
         self._skip("fi")
-        return If(clauses, otherwise, self._redirects())
+        return tree.If(clauses, otherwise, self._redirects())
 
     def _take(self, word: str) -> bool:
         if self.pos < self.size and self._closer() == word:
@@ -517,27 +496,27 @@ class Parser:
             return True
         return False
 
-    def _while(self) -> Node:
+    def _while(self) -> tree.Node:
         return self._loop(False)
 
-    def _until(self) -> Node:
+    def _until(self) -> tree.Node:
         return self._loop(True)
 
-    def _loop(self, until: bool) -> Node:
+    def _loop(self, until: bool) -> tree.Node:
         condition = self.seq(frozenset({"do"}))
         body = self._do()
-        return Loop(condition, body, until, self._redirects())
+        return tree.Loop(condition, body, until, self._redirects())
 
-    def _do(self) -> Seq:
+    def _do(self) -> tree.Seq:
         self._skip("do")
         body = self.seq(frozenset({"done"}))
         self._skip("done")
         return body
 
-    def _for(self) -> Node:
+    def _for(self) -> tree.Node:
         self.blanks()
         name = ""
-        words: list[Token] | None = None
+        words: list[tree.Token] | None = None
         if self.value.startswith("((", self.pos):
             end = self._balanced(self.pos + 2, 2)
             self.pos = self.size if end < 0 else end
@@ -562,11 +541,11 @@ class Parser:
             self._skip("}")
         else:
             body = self._do()
-        return For(name, words, body, self._redirects())
+        return tree.For(name, words, body, self._redirects())
 
-    def _words(self) -> list[Token]:
+    def _words(self) -> list[tree.Token]:
         """Words up to the end of the line."""
-        words: list[Token] = []
+        words: list[tree.Token] = []
         while True:
             self.blanks()
             if self.pos >= self.size or self.value[self.pos] in "\n;&|)":
@@ -578,22 +557,22 @@ class Parser:
                 words.pop()
                 return words
 
-    def _case(self) -> Node:
+    def _case(self) -> tree.Node:
         self.blanks()
         word = self.word()
         self.lines()
         self._skip("in")
-        branches: list[tuple[list[Token], Seq, str]] = []
+        branches: list[tuple[list[tree.Token], tree.Seq, str]] = []
         while True:
             self.lines()
             if self.pos >= self.size or self._take("esac"):
                 if self.pos >= self.size and not self.value.endswith("esac"):
                     self.broken = True
-                return Case(word, branches, self._redirects())
+                return tree.Case(word, branches, self._redirects())
             before = self.pos
             if self.value[self.pos] == "(":
                 self.pos += 1
-            patterns: list[Token] = []
+            patterns: list[tree.Token] = []
             while True:
                 self.blanks()
                 patterns.append(self.word())
@@ -609,7 +588,7 @@ class Parser:
             if self.pos == before:
                 self._give_up()
 
-    def _function(self) -> Node:
+    def _function(self) -> tree.Node:
         self.blanks()
         found = _FUNCTION_NAME.match(self.value, self.pos)
         name = found.group() if found else ""
@@ -619,19 +598,19 @@ class Parser:
             self.pos = parentheses.end()
         return self._defined(name)
 
-    def _defined(self, name: str) -> Node:
+    def _defined(self, name: str) -> tree.Node:
         self.lines()
         if self.depth >= DEPTH:
             self._give_up()
-            return Simple(self.pos, self.pos, [], [], [])
+            return tree.Simple(self.pos, self.pos, [], [], [])
         self.depth += 1
         body = self.command()
         self.depth -= 1
-        return Function(name, body)
+        return tree.Function(name, body)
 
-    def _condition(self) -> Node:
+    def _condition(self) -> tree.Node:
         """``[[ ... ]]``, whose operators are not those of commands."""
-        items: list[Token | str] = []
+        items: list[tree.Token | str] = []
         while True:
             self.lines()
             if self.pos >= self.size:
@@ -647,26 +626,26 @@ class Parser:
                 items.append(op)
                 continue
             before = self.pos
-            if items and isinstance(items[-1], Token) and items[-1].plain == "=~":
+            if items and isinstance(items[-1], tree.Token) and items[-1].plain == "=~":
                 items.append(self._expression())
             else:
                 items.append(self.word())
             if self.pos == before:
                 self.broken = True
                 self.pos += 1
-        return Condition(items, self._redirects())
+        return tree.Condition(items, self._redirects())
 
-    def _expression(self) -> Token:
+    def _expression(self) -> tree.Token:
         """The right side of ``=~`` and all that follows in the brackets: nothing evaluates it."""
         start = self.pos
         end = _CONDITION_END.search(self.value, start)
         self.pos = end.start() if end else self.size
-        return Token(start, self.pos, None, (Part("opaque", start, self.pos),))
+        return tree.Token(start, self.pos, None, (tree.Part("opaque", start, self.pos),))
 
     # Simple commands and redirections
 
-    def _redirects(self) -> list[Redir]:
-        found: list[Redir] = []
+    def _redirects(self) -> list[tree.Redir]:
+        found: list[tree.Redir] = []
         while True:
             self.blanks()
             redir = self._redirect()
@@ -674,7 +653,7 @@ class Parser:
                 return found
             found.append(redir)
 
-    def _redirect(self) -> Redir | None:
+    def _redirect(self) -> tree.Redir | None:
         start = self.pos
         if start >= self.size or self.value[start] not in "<>&0123456789":
             return None
@@ -688,7 +667,7 @@ class Parser:
         target = self.word()
         if self.pos == before:
             self.broken = True
-        redir = Redir(op, target, start, self.pos, found[1] or "")
+        redir = tree.Redir(op, target, start, self.pos, found[1] or "")
         if op in ("<<", "<<-"):
             raw = self.value[before : self.pos]
             redir.expands = not any(char in raw for char in "'\"\\")
@@ -701,10 +680,10 @@ class Parser:
                 self._given(redir, given)
         return redir
 
-    def _given(self, redir: Redir, given: HereText) -> None:
+    def _given(self, redir: tree.Redir, given: tree.HereText) -> None:
         """The body that the Dockerfile's grammar has cut off, its tabs taken off as ``<<-`` wants it."""
         value = given.content.value
-        pieces: list[Piece] = []
+        pieces: list[tree.Piece] = []
         chunks: list[str] = []
         position = 0
         for line in value.splitlines(keepends=True) if redir.op == "<<-" else ():
@@ -712,13 +691,13 @@ class Parser:
             start = position + len(line) - len(kept)
             position += len(line)
             chunks.append(kept)
-            pieces.append(Piece(len(kept), start, position, True))
-        self._body(redir, Source("".join(chunks) if pieces else value, given.content, pieces))
+            pieces.append(tree.Piece(len(kept), start, position, True))
+        self._body(redir, tree.Source("".join(chunks) if pieces else value, given.content, pieces))
 
-    def _simple(self) -> Node:
+    def _simple(self) -> tree.Node:
         value = self.value
         start = end = self.pos
-        node = Simple(start, start, [], [], [])
+        node = tree.Simple(start, start, [], [], [])
         words = node.words
         declares = False
         while True:
@@ -740,7 +719,7 @@ class Parser:
             if char == "(":
                 first = words[0] if len(words) == 1 and not node.assigns else None
                 parentheses = _FUNCTION.match(value, self.pos)
-                if isinstance(first, Token) and parentheses:
+                if isinstance(first, tree.Token) and parentheses:
                     self.pos = parentheses.end()
                     return self._defined(value[first.start : first.end])
                 self.broken = True
@@ -765,10 +744,10 @@ class Parser:
         node.end = end
         return node
 
-    def _assign(self, found: re.Match[str]) -> Assign:
+    def _assign(self, found: re.Match[str]) -> tree.Assign:
         start = self.pos
         self.pos = found.end()
-        array: list[Token] | None = None
+        array: list[tree.Token] | None = None
         if self.value.startswith("(", self.pos):
             begin = self.pos
             self.pos += 1
@@ -783,13 +762,15 @@ class Parser:
                     array.pop()
                     break
             self._skip(")")
-            value = Token(begin, self.pos)
+            value = tree.Token(begin, self.pos)
         elif self.pos < self.size and self.value[self.pos] not in " \t\r\n;&|<>()":
             value = self.word()
         else:
-            value = Token(self.pos, self.pos, "")
+            value = tree.Token(self.pos, self.pos, "")
         index = (found[2] or "")[1:-1]
-        return Assign(found[1], start, self.pos, value, bool(found[3]), index, None if array is None else tuple(array))
+        return tree.Assign(
+            found[1], start, self.pos, value, bool(found[3]), index, None if array is None else tuple(array)
+        )
 
 
 _CHUNKS = {
@@ -801,7 +782,7 @@ _CHUNKS = {
     ("slash", False): _IN_PATTERN,
 }
 
-_COMPOUND: Mapping[str, Callable[[Parser], Node]] = {
+_COMPOUND: Mapping[str, Callable[[Parser], tree.Node]] = {
     "{": Parser._group,
     "if": Parser._if,
     "while": Parser._while,
