@@ -113,27 +113,19 @@ def _poetry_install(
     span, names = command.words[0].span, given.names()
     found = project.read(directory, command.cwd, files, span)
     lock = files.read(posixpath.join(directory, "poetry.lock"), command.cwd)
-    told = found if isinstance(found, Project) else None
-    if told and told.python:
+    told = found if isinstance(found, Project) else project.UNKNOWN
+    if told.python:
         only = uv.only_python(told.python)
         # Poetry installs no Python; it refuses those that its project does not let in.
-        yield Install(
-            "poetry",
-            "python",
-            told.python_span or span,
-            told.python,
-            only,
-            target=target,
-            constraint=True,
-            sure=command.sure,
-        )
+        python = Install("poetry", "python", told.python_span or span, told.python, only, target=target)
+        yield replace(python, constraint=True, sure=command.sure)
     main, groups = _groups(given, told)
     extras = frozenset(_list(given, "--extras"))
-    if "--all-extras" in names and told:
+    if "--all-extras" in names:
         extras = frozenset(told.optional)
     asked = RequestedPackages(
-        index=told.index if told else "",
-        extra_indexes=list(told.extra_indexes) if told else [],
+        index=told.index,
+        extra_indexes=list(told.extra_indexes),
         options={"--no-cache-dir" if name == "--no-cache" else name for name in names},
     )
     machine = pip.machine_of(command.env)
@@ -143,15 +135,10 @@ def _poetry_install(
             yield Unread(lock.path, wanted, span)
         else:
             for one in wanted:
-                yield replace(
-                    one,
-                    target=target,
-                    options=frozenset(asked.options),
-                    sure=command.sure and one.sure,
-                    manager="poetry",
-                )
+                sure = command.sure and one.sure
+                yield replace(one, target=target, options=frozenset(asked.options), sure=sure)
     else:
-        if told:
+        if told is found:
             asked.requirements = list(project.needed(told, extras, groups, main=main))
             asked.unread += told.unread
             yield from pip.finish(asked, command, target, files, "poetry", requires=told.python)
@@ -163,28 +150,27 @@ def _poetry_install(
         yield Install("poetry", found.name or ".", span, url=place, editable=True, target=target, sure=command.sure)
 
 
-def _groups(given: options.ParsedOptions, told: Project | None) -> tuple[bool, list[str]]:
+def _groups(given: options.ParsedOptions, told: Project) -> tuple[bool, list[str]]:
     """Whether the project's own dependencies are wanted, and the groups beside them."""
     names = given.names()
     if "--only-root" in names:
         return False, []
     if only := _list(given, "--only"):
         return "main" in only, [one for one in only if one != "main"]
-    groups = [*(told.default_groups if told else ["dev"]), *_list(given, "--with")]
+    groups = [*told.default_groups, *_list(given, "--with")]
     without = set(_list(given, "--without"))
     left_out = {*without, *(["dev"] if "--no-dev" in names else [])}
     return "main" not in without, [one for one in groups if one not in left_out]
 
 
 def _from_lock(
-    file: FileText, told: Project | None, main: bool, groups: Iterable[str], extras: frozenset[str], machine: str
+    file: FileText, told: Project, main: bool, groups: Iterable[str], extras: frozenset[str], machine: str
 ) -> list[Install] | str:
     """The packages of poetry.lock that these groups and extras bring, in the lock's own order."""
     listed = locks.packages(file)
     if not listed and "[metadata]" not in file.text:
         return "it is no lock file of poetry's"
     wanted_groups = {*groups, *(("main", "default") if main else ())}
-    requires = told.python if told else ""
     chosen: dict[str, list[Install]] = {}
     for package in listed:
         data = package.data()
@@ -197,7 +183,7 @@ def _from_lock(
         if own and not wanted_groups & {canonical(one) for one in own}:
             continue
         marker = _lock_marker(data, wanted_groups)
-        answer = holds(marker, "", machine, extras, requires)
+        answer = holds(marker, "", machine, extras, told.python)
         if answer is False:
             continue
         found = _of_lock(package, data, "" if answer else marker)
@@ -229,26 +215,16 @@ def _of_lock(package: locks.Package, data: dict[str, Any], marker: str) -> Insta
     elif address_:
         index = address(address_)
     specifier = f"=={version}" + (f"+{local}" if local else "") if version else ""
-    return Install(
-        "poetry",
-        package.name,
-        package.span,
-        specifier,
-        version,
-        local,
-        url=url,
-        index=index,
-        locked=True,
-        marker=marker,
-    )
+    found = Install("poetry", package.name, package.span, specifier, version, local, url=url, index=index)
+    return replace(found, locked=True, marker=marker)
 
 
-def _fitting(name: str, several: list[Install], told: Project | None, machine: str) -> list[Install]:
+def _fitting(name: str, several: list[Install], told: Project, machine: str) -> list[Install]:
     """Of several locked versions those that the project's markers let in; all, unsure, where none tells them apart."""
     if len(several) == 1:
         return several
-    own = [one for one in (*(told.dependencies if told else ()),) if one.name == name]
-    held = [one for one in own if holds(one.marker, "", machine, requires=told.python if told else "") is not False]
+    own = [one for one in told.dependencies if one.name == name]
+    held = [one for one in own if holds(one.marker, "", machine, requires=told.python) is not False]
     fitting = [one for one in several if any(_same(one, wanted) for wanted in held)]
     if len(fitting) == 1:
         return fitting

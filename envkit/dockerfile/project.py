@@ -64,6 +64,9 @@ class Project:
     backend: str = ""
 
 
+UNKNOWN = Project(default_groups=("dev",))  # one whose file cannot be read: what tools take for granted
+
+
 def table(value: object, *keys: str) -> dict[str, Any]:
     """The table under the keys, empty where there is none or something else."""
     for key in keys:

@@ -381,23 +381,20 @@ def _apk(command: Command) -> Iterator[Install | Removal | Unread]:
 
 
 def _files_of_packages(command: Command, trail: Trail) -> Iterator[Install | Removal | Unread]:
-    if command.program == "dpkg":
-        given = options.read(command.words[1:], _DPKG_OPTIONS)
+    given = options.read(command.words[1:], _DPKG_OPTIONS)
+    manager = "apt" if command.program == "dpkg" else "dnf"
+    if manager == "apt":
         installs = _has(given, "-i", "--install", "--unpack")
         removes = _has(given, "-r", "--remove", "-P", "--purge")
     else:
-        given = options.read(command.words[1:], _DPKG_OPTIONS)
-        installs = _has(given, "-i", "--install", "-U", "--upgrade", "-F") and not _has(
-            given, "-q", "--query", "--import"
-        )
+        asks = _has(given, "-q", "--query", "--import")
+        installs = _has(given, "-i", "--install", "-U", "--upgrade", "-F") and not asks
         removes = _has(given, "-e", "--erase") and not _has(given, "-i", "-U")
     for word in given.rest:
         if installs:
             yield from _package_file(word, command, trail, _kept(given))
         elif removes:
-            yield Removal(
-                "apt" if command.program == "dpkg" else "dnf", word.text, word.span, sure=command.sure and word.sure
-            )
+            yield Removal(manager, word.text, word.span, sure=command.sure and word.sure)
 
 
 # ---------------------------------------------------------------- installers and archives
@@ -437,10 +434,8 @@ def _installer(command: Command, trail: Trail) -> Iterator[Install | Unread]:
     if runfile:
         yield from _runfile(runfile, words, command, trail)
     elif driver:
-        version = driver[1] if _known(driver[1]) else ""
-        yield Install(
-            "source", "nvidia-driver", words[0].span, version=version, options=_dashes(words[1:]), sure=command.sure
-        )
+        kept, version = _dashes(words[1:]), driver[1]  # digits and dots, which no variable is part of
+        yield Install("source", "nvidia-driver", words[0].span, "", version, options=kept, sure=command.sure)
     else:
         yield from _conda_installer(trail.files.get(_base(path), path), words[0], words[1:], command)
 
@@ -462,22 +457,12 @@ def _runfile(found: re.Match[str], words: Sequence[Word], command: Command, trai
         kept |= {"--driver"}
     place = next((word.text.partition("=")[2] for word in words if _PLACE.match(word.text)), "")
     url = trail.files.get(_base(words[0].text), "")
+    driver = Install("source", "nvidia-driver", words[0].span, url=url, options=kept, sure=command.sure)
     if not wanted or "--toolkit" in wanted:
-        series = ".".join(found[1].split(".")[:2])
-        yield Install(
-            "source",
-            "cuda-toolkit",
-            words[0].span,
-            version=found[1],
-            url=url,
-            options=kept,
-            target=place or f"/usr/local/cuda-{series}",
-            sure=command.sure,
-        )
+        place = place or f"/usr/local/cuda-{'.'.join(found[1].split('.')[:2])}"
+        yield replace(driver, name="cuda-toolkit", version=found[1], target=place)
     elif "--driver" in wanted:
-        yield Install(
-            "source", "nvidia-driver", words[0].span, version=found[2] or "", url=url, options=kept, sure=command.sure
-        )
+        yield replace(driver, version=found[2] or "")
 
 
 def _conda_installer(path: str, at: Word, words: Sequence[Word], command: Command) -> Iterator[Install]:
@@ -498,16 +483,8 @@ def _conda_installer(path: str, at: Word, words: Sequence[Word], command: Comman
     home = command.env.get("HOME") or "/root"
     place = _value(given, "-p") or f"{home}/{name}{'' if name == 'mambaforge' else '3'}"
     place = re.sub(r"^(?:~|\$HOME|\$\{HOME\})(?=/|$)", home, place)
-    yield Install(
-        "source",
-        name,
-        at.span,
-        version=version,
-        local=local,
-        url=path if _URL.match(path) else "",
-        target=_absolute(place, command.cwd),
-        sure=command.sure,
-    )
+    url, target = path if _URL.match(path) else "", _absolute(place, command.cwd)
+    yield Install("source", name, at.span, "", version, local, url=url, target=target, sure=command.sure)
 
 
 def _absolute(path: str, cwd: str) -> str:
@@ -559,17 +536,9 @@ def _make(command: Command, trail: Trail) -> Iterator[Install]:
     words = [word for word in command.words[1:] if word.text in _MAKE_INSTALL]
     version = _built(command, trail) if words else ""
     if version:
-        given_names = frozenset({"altinstall"} if words[0].text.startswith("alt") else ())
-        yield Install(
-            "source",
-            "python",
-            words[0].span,
-            specifier=f"=={version}",
-            version=version,
-            options=given_names,
-            target=trail.prefix or "/usr/local",
-            sure=command.sure,
-        )
+        kept = frozenset({"altinstall"} if words[0].text.startswith("alt") else ())
+        made = Install("source", "python", words[0].span, f"=={version}", version, options=kept, sure=command.sure)
+        yield replace(made, target=trail.prefix or "/usr/local")
 
 
 def _pyenv_root(command: Command) -> str:
@@ -583,16 +552,9 @@ def _pyenv(command: Command) -> Iterator[Install | Unread]:
     for word in given.rest[1:]:
         version = word.text.partition(":")[0]  # "3.X:latest" of a plugin
         if _PYTHON_VERSION.match(version):
-            yield Install(
-                "source",
-                "python",
-                word.span,
-                specifier=f"=={version}",
-                version=version,
-                options=frozenset({"--pyenv"}),
-                target=f"{_pyenv_root(command)}/versions/{version}",
-                sure=command.sure,
-            )
+            made = Install("source", "python", word.span, f"=={version}", version, sure=command.sure)
+            place = f"{_pyenv_root(command)}/versions/{version}"
+            yield replace(made, options=frozenset({"--pyenv"}), target=place)
         elif not word.sure:
             yield Unread(word.text, UNKNOWN_WORD, word.span)
 

@@ -85,15 +85,15 @@ def _join(cwd: str, path: str) -> str:
 # ---- indexes
 
 
-def _asked(command: Command, given: options.ParsedOptions, found: Project | None) -> RequestedPackages:
+def _asked(command: Command, given: options.ParsedOptions, found: Project) -> RequestedPackages:
     """The indexes and options in force: of the command line, the variables and the project, in uv's order."""
     asked, env = RequestedPackages(), command.env
     default = given.last("--default-index") or given.last("--index-url")
     told = default.text if default else env.get("UV_DEFAULT_INDEX") or env.get("UV_INDEX_URL") or ""
-    asked.index = address(_url(told)) if told else found.index if found else ""
+    asked.index = address(_url(told)) if told else found.index
     listed = [word.text for word in given.every("--index")]
     listed += env.get("UV_INDEX", "").split()
-    listed += found.extra_indexes if found else ()
+    listed += found.extra_indexes
     listed += [word.text for word in given.every("--extra-index-url")]
     listed += env.get("UV_EXTRA_INDEX_URL", "").split()
     asked.extra_indexes = list(dict.fromkeys(_url(one) for one in listed))
@@ -143,7 +143,7 @@ def _pip(
     command = _moved(command, given)
     around = files.read("pyproject.toml", command.cwd)
     found = project.read("", command.cwd, files, command.span) if isinstance(around, FileText) else None
-    asked = _asked(command, given, found if isinstance(found, Project) else None)
+    asked = _asked(command, given, found if isinstance(found, Project) else project.UNKNOWN)
     target, python = _pip_target(command, given, asked)
     named = [(word.text, word, False) for word in given.every("--requirement")]
     if verb == "sync":
@@ -261,19 +261,19 @@ def _sync(command: Command, given: options.ParsedOptions, files: Files) -> Itera
     target = _environment(command, directory, given)
     chosen = _chosen_python(command, given, directory, files)
     python = chosen.version if chosen else ""
-    told = found if isinstance(found, Project) else None
-    requires = told.python if told else ""
+    told = found if isinstance(found, Project) else project.UNKNOWN
+    requires = told.python
     if chosen:
         yield chosen
     elif only := only_python(requires):
         # With one minor version let in it is that one, whether uv finds it or fetches it.
-        where = told.python_span if told and told.python_span else span
-        yield Install("uv", "python", where, requires, only, target=target, sure=command.sure)
+        yield Install("uv", "python", told.python_span or span, requires, only, target=target, sure=command.sure)
     asked = _asked(command, given, told)
     groups, main = _groups(given, told, command)
     extras = _extras(given, told)
     if isinstance(lock, FileText):
-        name = _package_name(given, told)
+        package = given.last("--package")
+        name = requirements.canonical(package.text) if package else told.name
         skipped = {requirements.canonical(word.text) for word in given.every("--no-install-package")}
         walked = _locked(lock, name, extras, groups, main, python, requires, pip.machine_of(command.env))
         if isinstance(walked, str):
@@ -281,47 +281,31 @@ def _sync(command: Command, given: options.ParsedOptions, files: Files) -> Itera
         else:
             for one in walked:
                 if one.name not in skipped:
-                    yield replace(
-                        one, extra_indexes=(), options=frozenset(asked.options), target=target, sure=command.sure
-                    )
+                    yield replace(one, options=frozenset(asked.options), target=target, sure=command.sure)
     else:
-        if told:
+        if told is found:
             asked.requirements = list(project.needed(told, extras - {"*"}, groups, python, main=main))
             asked.unread += told.unread
             yield from pip.finish(asked, command, target, files, "uv", python, requires)
-        if not told or lock != NOWHERE:  # without a lock uv resolves the project by itself
+        if told is not found or lock != NOWHERE:  # without a lock uv resolves the project by itself
             yield Unread(posixpath.join(directory, "uv.lock"), lock, span)
     if isinstance(found, Unread):
         yield found
     elif main and found.is_package and not given.names() & {"--no-install-project", "--no-install-workspace"}:
         place = _join(command.cwd, directory) or "."
-        yield Install(
-            "uv",
-            found.name or ".",
-            span,
-            url=place,
-            editable="--no-editable" not in given.names(),
-            options=frozenset(asked.options),
-            target=target,
-            sure=command.sure,
-        )
+        own = Install("uv", found.name or ".", span, url=place, target=target, sure=command.sure)
+        yield replace(own, editable="--no-editable" not in given.names(), options=frozenset(asked.options))
 
 
-def _package_name(given: options.ParsedOptions, found: Project | None) -> str:
-    """The package of a workspace that is synchronised: the project's own where no option names one."""
-    package = given.last("--package")
-    return requirements.canonical(package.text) if package else found.name if found else ""
-
-
-def _extras(given: options.ParsedOptions, found: Project | None) -> frozenset[str]:
+def _extras(given: options.ParsedOptions, found: Project) -> frozenset[str]:
     """The extras that are wanted; "*" for all of a project whose file is not known."""
     extras = frozenset(requirements.canonical(word.text) for word in given.every("--extra"))
     if "--all-extras" in given.names():
-        extras = frozenset(found.optional) if found else frozenset({"*"})
+        extras = frozenset(found.optional) if found.path else frozenset({"*"})
     return extras - {requirements.canonical(word.text) for word in given.every("--no-extra")}
 
 
-def _groups(given: options.ParsedOptions, found: Project | None, command: Command) -> tuple[tuple[str, ...], bool]:
+def _groups(given: options.ParsedOptions, found: Project, command: Command) -> tuple[tuple[str, ...], bool]:
     """The dependency groups that are wanted, and whether the project's own dependencies are."""
     names = given.names()
     only = [requirements.canonical(word.text) for word in given.every("--only-group")]
@@ -329,11 +313,11 @@ def _groups(given: options.ParsedOptions, found: Project | None, command: Comman
         only.append("dev")
     if only:
         return tuple(only), False
-    chosen = list(found.default_groups) if found else ["dev"]
+    chosen = list(found.default_groups)
     if "--no-default-groups" in names or options.is_true(command.env.get("UV_NO_DEFAULT_GROUPS", "")):
         chosen = []
-    if "--all-groups" in names and found:
-        chosen = list(found.groups)
+    if "--all-groups" in names:
+        chosen = list(found.groups or chosen)
     if "--no-dev" in names or options.is_true(command.env.get("UV_NO_DEV", "")):
         chosen = [one for one in chosen if one != "dev"]
     chosen += [requirements.canonical(word.text) for word in given.every("--group")]
@@ -471,7 +455,7 @@ def _run(
     target = _environment(command, "", given)
     if not names & {"--no-sync", "--no-project", "--script"} and not options.is_true(command.env.get("UV_NO_SYNC", "")):
         yield from _sync(command, options.ParsedOptions(given.options, ()), files)
-    asked = _asked(command, given, None)
+    asked = _asked(command, given, project.UNKNOWN)
     for word in given.every("--with"):
         for text in word.text.split(","):
             pip.add_word(asked, replace(word, text=text))
@@ -514,18 +498,10 @@ def _python(command: Command, given: options.ParsedOptions, files: Files) -> Ite
     if verb not in ("install", "pin", "upgrade"):
         return
     words = given.rest[1:]
+    kept = frozenset(given.names() & {"--default"})
     for word in words:
-        yield Install(
-            "uv",
-            "python",
-            word.span,
-            word.text,
-            _version(word.text),
-            target="uv:python",
-            constraint=verb == "pin",
-            options=frozenset(given.names() & {"--default"}),
-            sure=command.sure,
-        )
+        made = Install("uv", "python", word.span, word.text, _version(word.text), target="uv:python")
+        yield replace(made, constraint=verb == "pin", options=kept, sure=command.sure)
     if not words and verb == "install":
         chosen = _chosen_python(command, given, "", files)
         if chosen:
