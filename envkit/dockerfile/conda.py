@@ -154,20 +154,9 @@ class _InstallTarget:
         channels = self.channels
         if wanted.channel:
             channels = (wanted.channel, *(c for c in channels if c != wanted.channel))
-        return Install(
-            "conda",
-            "torch" if wanted.name in _TORCH else wanted.name,
-            span,
-            specifier=wanted.specifier,
-            version=wanted.version,
-            local=wanted.local,
-            url=url,
-            channels=channels,
-            options=self.options,
-            target=self.target,
-            locked=locked,
-            sure=self.sure and sure,
-        )
+        name = "torch" if wanted.name in _TORCH else wanted.name
+        found = Install("conda", name, span, wanted.specifier, wanted.version, wanted.local, url=url, locked=locked)
+        return replace(found, channels=channels, options=self.options, target=self.target, sure=self.sure and sure)
 
 
 def configured(command: Command, channels: tuple[str, ...]) -> tuple[str, ...]:

@@ -256,18 +256,10 @@ class _Reader:
     # ---------------------------------------------------------------- steps
 
     def _step(self, instruction: Instruction, state: _State) -> Step:
-        flags = tuple(flag.value for flag in instruction.flags)
+        flags, is_exec = tuple(flag.value for flag in instruction.flags), instruction.exec_form is not None
         seen = state.seen()
-        step = Step(
-            instruction.name,
-            instruction.span,
-            instruction.text.value,
-            flags,
-            instruction.exec_form is not None,
-            env=self._known(seen),
-            workdir=state.workdir,
-            user=state.user,
-        )
+        step = Step(instruction.name, instruction.span, instruction.text.value, flags, is_exec)
+        step = replace(step, env=self._known(seen), workdir=state.workdir, user=state.user)
         match instruction.name:
             case "ARG" | "ENV" | "LABEL":
                 return replace(step, settings=tuple(self._settings(instruction, state, seen)))

@@ -207,23 +207,15 @@ def _pyproject(data: dict[str, Any], places: Places, directory: str, cwd: str, f
         canonical(package): tuple(_uv_source(one, named) for one in tables(where))
         for package, where in table(uv, "sources").items()
     }
-    python = project.get("requires-python")
-    found = Project(
-        canonical(name) if isinstance(name, str) else "",
-        places.path,
-        python if isinstance(python, str) else "",
-        places.key("requires-python") if python else None,
-        dependencies,
-        optional,
-        groups,
-        chosen,
-        sources,
-        index,
-        extra_indexes,
-        tuple(unread),
-        bool(table(data, "build-system")) and uv.get("package") is not False,
-        str(table(data, "build-system").get("build-backend", "")),
-    )
+    python, build = project.get("requires-python"), table(data, "build-system")
+    found = Project(canonical(name) if isinstance(name, str) else "", places.path, unread=tuple(unread))
+    if python:
+        span = places.key("requires-python")
+        found = replace(found, python=python if isinstance(python, str) else "", python_span=span)
+    found = replace(found, dependencies=dependencies, optional=optional, groups=groups, default_groups=chosen)
+    found = replace(found, sources=sources, index=index, extra_indexes=extra_indexes)
+    is_package = bool(build) and uv.get("package") is not False
+    found = replace(found, is_package=is_package, backend=str(build.get("build-backend", "")))
     return _poetry(poetry, found, places) if poetry else found
 
 

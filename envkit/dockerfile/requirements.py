@@ -624,24 +624,10 @@ def install(
     wanted: Requirement, asked: RequestedPackages, manager: str, target: str, *, sure: bool, constraint: bool = False
 ) -> Install:
     """A requirement as what its command does."""
-    return Install(
-        manager,
-        wanted.name or ".",
-        wanted.span,
-        wanted.specifier,
-        wanted.version,
-        wanted.local,
-        wanted.extras,
-        wanted.url,
-        wanted.editable,
-        wanted.index or asked.index,
-        tuple(asked.extra_indexes),
-        tuple(asked.find_links),
-        (),
-        frozenset(asked.options),
-        target,
-        constraint,
-        False,
-        wanted.marker,
-        sure and wanted.sure,
+    index, links = wanted.index or asked.index, tuple(asked.find_links)
+    found = Install(
+        manager, wanted.name or ".", wanted.span, wanted.specifier, wanted.version, wanted.local, index=index
     )
+    found = replace(found, extras=wanted.extras, url=wanted.url, editable=wanted.editable, marker=wanted.marker)
+    found = replace(found, extra_indexes=tuple(asked.extra_indexes), find_links=links, options=frozenset(asked.options))
+    return replace(found, target=target, constraint=constraint, sure=sure and wanted.sure)

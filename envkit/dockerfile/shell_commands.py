@@ -116,18 +116,10 @@ class Commands(Expansion):
             called = self.call(fields, known, state, after)
             if called is not None:
                 return called
-        command = Command(
-            words=tuple(each.word for each in fields),
-            span=span,
-            raw_words=tuple(each.word for each in fields),
-            assigns=assigns,
-            env=env,
-            redirects=redirects,
-            after=after,
-            sure=state.level == CERTAIN,
-            cwd=state.cwd,
-            heredoc="".join(each.target.text for each in redirects if _is_here(each) and "\n" in each.target.text),
-        )
+        words = tuple(each.word for each in fields)
+        here = "".join(each.target.text for each in redirects if _is_here(each) and "\n" in each.target.text)
+        sure = state.level == CERTAIN
+        command = Command(words, span, words, assigns, env, redirects, after, sure, state.cwd, here)
         return self.start(command, fields, node, source, state)
 
     def declared(self, item: Assign, source: Source, state: State) -> Field:
@@ -273,7 +265,6 @@ class Commands(Expansion):
         at = 0
         assigns: dict[str, Word] = {}
         removed: set[str] = set()
-        cwd = command.cwd
         while at < len(fields):
             name = posixpath.basename(fields[at].word.text)
             if name not in _VALUED or not fields[at].word.sure:
@@ -284,21 +275,12 @@ class Commands(Expansion):
             at = step
         if not at:
             return command, fields
-        fields = fields[at:]
-        env = command.env
+        fields, env = fields[at:], command.env
         if assigns or removed:
             env = {key: value for key, value in env.items() if key not in removed}
             env.update({key: word.text for key, word in assigns.items() if word.sure})
-        return (
-            replace(
-                command,
-                words=tuple(each.word for each in fields),
-                assigns={**command.assigns, **assigns},
-                env=env,
-                cwd=cwd,
-            ),
-            fields,
-        )
+        words = tuple(each.word for each in fields)
+        return replace(command, words=words, assigns={**command.assigns, **assigns}, env=env), fields
 
     def wrapper(
         self, name: str, fields: list[Field], at: int, assigns: dict[str, Word], removed: set[str]

@@ -288,16 +288,9 @@ def _package(
     manager: str, name: str, version: str, specifier: str, word: Word, command: Command, kept: frozenset[str]
 ) -> Install:
     """A package of the system, pinned where its version is known to the last character."""
-    return Install(
-        manager,
-        name,
-        word.span,
-        specifier=specifier,
-        version=version if _known(version) and "*" not in version else "",
-        local=_local(version),
-        options=kept,
-        sure=command.sure and (word.sure or _known(name)),
-    )
+    exact = version if _known(version) and "*" not in version else ""
+    sure = command.sure and (word.sure or _known(name))
+    return Install(manager, name, word.span, specifier, exact, _local(version), options=kept, sure=sure)
 
 
 _RPM_FILE = re.compile(r"^(.+)-([^-]+)-([^-]+)\.(?:x86_64|noarch|aarch64|i686|src)\.rpm$")

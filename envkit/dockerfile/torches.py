@@ -70,15 +70,8 @@ def of_install(install: Install, others: Iterable[Install], base: Base, facts: F
     else:
         cuda = _pip(install, facts, arm)
         method = install.manager
-    return Torch(
-        version,
-        cuda,
-        method,
-        install.span,
-        install,
-        Observed(install.python or None, "", "" if install.python else "not known"),
-        install.prefix,
-    )
+    python = Observed(install.python or None, "", "" if install.python else "not known")
+    return Torch(version, cuda, method, install.span, install, python, install.prefix)
 
 
 # What decides which CUDA conda's torch is for, most wanted first.

@@ -9,8 +9,9 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from envkit.dockerfile import locks, options, pip, project, requirements
 from envkit.dockerfile.files import NOWHERE, Files, FileText
@@ -349,7 +350,7 @@ def _locked(
         extras = frozenset(optional)
     active = {f"extra-{len(root.name)}-{root.name}-{extra}" for extra in extras}
     active |= {f"group-{len(root.name)}-{root.name}-{group}" for group in groups}
-    told = frozenset({*active, *extras})
+    decided = partial(holds, python=python, machine=machine, extras=frozenset({*active, *extras}), requires=requires)
     starts = [data.get("dependencies")] if main else []
     starts += [*map(optional.get, sorted(extras)), *map(grouped.get, groups)]
     edges = deque((edge, "") for start in starts for edge in tables(start))
@@ -360,14 +361,14 @@ def _locked(
         # Edges that are sure come first, so that a package is marked only where every way to it is.
         edge, above = edges.popleft() if edges else later.popleft()
         marker = str(edge.get("marker", ""))
-        answer = holds(marker, python, machine, told, requires)
+        answer = decided(marker)
         if answer is False:
             continue
         undecided = above if answer else _and(above, marker)
         if answer is None and not above:
             later.append(({**edge, "marker": ""}, marker))
             continue
-        package = _package(edge, by_name, python, machine, told, requires)
+        package = _package(edge, by_name, decided)
         if package is None:
             continue
         if id(package) not in installs:
@@ -400,13 +401,9 @@ def _root(listed: Iterable[locks.Package], name: str) -> locks.Package | None:
 
 
 def _package(
-    edge: dict[str, object],
-    by_name: dict[str, list[locks.Package]],
-    python: str,
-    machine: str,
-    told: frozenset[str],
-    requires: str,
+    edge: dict[str, object], by_name: dict[str, list[locks.Package]], decided: Callable[[str], bool | None]
 ) -> locks.Package | None:
+    """The package that an edge leads to; ``decided`` tells whether a marker holds."""
     candidates = by_name.get(requirements.canonical(str(edge.get("name", ""))), [])
     if len(candidates) > 1 and edge.get("version"):
         candidates = [one for one in candidates if one.data().get("version") == edge["version"]] or candidates
@@ -415,8 +412,8 @@ def _package(
     if len(candidates) > 1:
         fitting = []
         for one in candidates:
-            marks = texts(one.data().get("resolution-markers"))
-            if not marks or any(holds(mark, python, machine, told, requires) is not False for mark in marks):
+            markers = texts(one.data().get("resolution-markers")) or [""]
+            if any(decided(marker) is not False for marker in markers):
                 fitting.append(one)
         candidates = fitting or candidates
     return candidates[0] if candidates else None
@@ -430,19 +427,10 @@ def _of_lock(package: locks.Package, marker: str) -> Install:
         if isinstance(source.get(kind), str):
             url = ("git+" if kind == "git" else "") + str(source[kind])
     told = requirements.archive(url) if url else None
-    return Install(
-        "uv",
-        package.name,
-        package.span,
-        f"=={version}" + (f"+{local}" if local else "") if version else "",
-        version,
-        local or (told[2] if told else ""),
-        url=url,
-        editable="editable" in source,
-        index=address(registry) if isinstance(registry, str) else "",
-        locked=True,
-        marker=marker,
-    )
+    specifier = f"=={version}" + (f"+{local}" if local else "") if version else ""
+    found = Install("uv", package.name, package.span, specifier, version, local or (told[2] if told else ""), url=url)
+    index = address(registry) if isinstance(registry, str) else ""
+    return replace(found, editable="editable" in source, index=index, locked=True, marker=marker)
 
 
 def _run(

@@ -150,19 +150,9 @@ def of_pyproject(text: str, path: str, context: Source | None, check_options: Ch
 
     installs = (*installed(sure, True), *installed(optional, False))
     beside = () if context is None else context.names(".")
-    subject = Packages(
-        path,
-        "pyproject",
-        text,
-        installs,
-        found.unread,
-        _torches(installs, facts),
-        python,
-        pythons,
-        found.python_span,
-        locked_by=next((name for name in _LOCKS if name in beside), ""),
-    )
-    return _judged(subject, check_options, facts)
+    locked_by = next((name for name in _LOCKS if name in beside), "")
+    subject = Packages(path, "pyproject", text, installs, found.unread, _torches(installs, facts), python, pythons)
+    return _judged(replace(subject, python_span=found.python_span, locked_by=locked_by), check_options, facts)
 
 
 def _range(specifier: str, span: Span) -> tuple[Observed[str], tuple[str, ...]]:
@@ -204,19 +194,9 @@ def _of_package(package: locks.Package, python: str) -> Install | None:
             return None
         sure = any(answers)
     registry, other = _REGISTRY.search(package.text), _URL.search(package.text)
-    return Install(
-        "uv",
-        package.name,
-        package.span,
-        f"=={version}",
-        version,
-        local,
-        url=other[1] if other else "",
-        index=requirements.address(registry[1]) if registry else "",
-        target="uv",
-        locked=True,
-        sure=sure,
-    )
+    url, index = other[1] if other else "", requirements.address(registry[1]) if registry else ""
+    found_here = Install("uv", package.name, package.span, f"=={version}", version, local, url=url, index=index)
+    return replace(found_here, target="uv", locked=True, sure=sure)
 
 
 def of_conda(text: str, path: str, context: Source | None, check_options: CheckOptions, facts: Facts) -> JudgedFile:
@@ -267,18 +247,9 @@ def of_spec(text: str, path: str, context: Source | None, check_options: CheckOp
     span = lines.key("torch")
     install = Install("uv", "torch", span, str(wanted.torch), exact, variant, locked=True)
     python = Observed.of(str(wanted.python), f"{path}:{lines.key('python').line}")
-    subject = Packages(
-        path,
-        "spec",
-        text,
-        (install,),
-        (),
-        _torches((install,), facts),
-        python,
-        (str(wanted.python),),
-        lines.key("python"),
-    )
-    return _judged(subject, check_options, facts)
+    pythons = (str(wanted.python),)
+    subject = Packages(path, "spec", text, (install,), (), _torches((install,), facts), python, pythons)
+    return _judged(replace(subject, python_span=lines.key("python")), check_options, facts)
 
 
 def _without_check(text: str) -> str:

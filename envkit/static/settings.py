@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
 
 import msgspec
 
+from envkit.dockerfile.bases import split
 from envkit.dockerfile.files import toml
 from envkit.errors import UsageError, nearest
 from envkit.model import Observed, Severity, Span
@@ -128,28 +129,12 @@ def _bases(table: Mapping[str, object], where: str, path: Path) -> dict[str, Bas
 
 
 def _base(reference: str, held: KnownBase, path: str) -> Base:
-    def said(value: str | None) -> Observed[str]:
-        return Observed.lost(f"{path} does not say", path) if value is None else Observed.of(value, path)
-
-    nvcc: Observed[bool] = (
-        Observed.of(held.flavor == "devel", path) if held.flavor else Observed.lost(f"{path} does not say", path)
-    )
-    repository, _, tag = (
-        reference.partition("@")[0].rpartition(":") if ":" in reference.rsplit("/", 1)[-1] else (reference, "", "")
-    )
-    return Base(
-        reference,
-        repository,
-        tag,
-        reference.partition("@")[2],
-        Span(path, 1),
-        family="other",
-        cuda=said(held.cuda),
-        cudnn=said(held.cudnn),
-        flavor=said(held.flavor),
-        os=said(held.os),
-        python=said(held.python),
-        torch=said(held.torch),
-        torch_cuda=said(held.torch_cuda),
-        nvcc=nvcc,
-    )
+    unsaid = f"{path} does not say"
+    told = {
+        name: Observed.of(value, path) if (value := getattr(held, name)) is not None else Observed.lost(unsaid, path)
+        for name in ("cuda", "cudnn", "flavor", "os", "python", "torch", "torch_cuda")
+    }
+    nvcc: Observed[bool] = Observed.of(held.flavor == "devel", path) if held.flavor else Observed.lost(unsaid, path)
+    parts = split(reference)
+    base = Base(reference, parts.repository, parts.tag, parts.digest, Span(path, 1), family="other", nvcc=nvcc)
+    return replace(base, **told)
