@@ -369,8 +369,8 @@ def _poetry_dependency(package: str, wanted: object, named: Mapping[str, str], p
         yield Requirement(package, span, wanted, *poetry_pin(wanted))
         return
     for one in tables(wanted):
-        version, source = one.get("version"), one.get("source")
-        specifier = version if isinstance(version, str) else ""
+        constraint, source = one.get("version"), one.get("source")
+        specifier = constraint if isinstance(constraint, str) else ""
         marks = [f"({one['markers']})"] if isinstance(one.get("markers"), str) else []
         if one.get("platform") in ("linux", "darwin", "win32"):
             marks.append(f"sys_platform == '{one['platform']}'")
@@ -381,18 +381,11 @@ def _poetry_dependency(package: str, wanted: object, named: Mapping[str, str], p
         url = _uv_source(one, {}).url
         pins = poetry_pin(specifier)
         told = requirement(url, span) if url else None
-        yield Requirement(
-            package,
-            span,
-            specifier,
-            pins[0] or (told.version if told else ""),
-            pins[1] or (told.local if told else ""),
-            tuple(canonical(extra) for extra in texts(one.get("extras"))),
-            url,
-            one.get("develop") is True,
-            " and ".join(marks),
-            named.get(source.lower(), "") if isinstance(source, str) else "",
-        )
+        extras = tuple(canonical(extra) for extra in texts(one.get("extras")))
+        version, local = pins[0] or (told.version if told else ""), pins[1] or (told.local if told else "")
+        index = named.get(source.lower(), "") if isinstance(source, str) else ""
+        needs = Requirement(package, span, specifier, version, local, extras, url, one.get("develop") is True)
+        yield replace(needs, marker=" and ".join(marks), index=index)
 
 
 # ---- setup.cfg and setup.py
@@ -488,22 +481,12 @@ def _setup_py(file: FileText, directory: str, cwd: str, files: Files) -> Project
         else:
             unread.append(Unread(file.path, "it computes install_requires", at))
     extras = _literal(given.get("extras_require"), names, 0) if "extras_require" in given else {}
-    optional = (
-        {canonical(extra): _all(value, places) for extra, value in extras.items() if isinstance(extra, str)}
-        if isinstance(extras, dict)
-        else {}
-    )
+    named = extras if isinstance(extras, dict) else {}
+    optional = {canonical(extra): _all(value, places) for extra, value in named.items() if isinstance(extra, str)}
     python = _literal(given.get("python_requires"), names, 0)
-    return Project(
-        canonical(name) if isinstance(name, str) else "",
-        file.path,
-        python if isinstance(python, str) else "",
-        None,
-        dependencies,
-        optional,
-        unread=tuple(unread),
-        backend="setuptools",
-    )
+    name, python = (value if isinstance(value, str) else "" for value in (name, python))
+    found = Project(canonical(name), file.path, python, None, dependencies, optional, unread=tuple(unread))
+    return replace(found, backend="setuptools")
 
 
 def _literal(node: ast.expr | None, names: Mapping[str, ast.expr], depth: int) -> Any:
@@ -563,13 +546,9 @@ def needed(
             if holds(source.marker, python, requires=project.python) is False:
                 continue
             told = requirement(source.url, one.span) if source.url else None
-            one = replace(
-                one,
-                index=source.index or one.index,
-                url=source.url or one.url,
-                version=one.version or (told.version if told else ""),
-                local=one.local or (told.local if told else ""),
-            )
+            version, local = (told.version, told.local) if told else ("", "")
+            one = replace(one, index=source.index or one.index, url=source.url or one.url)
+            one = replace(one, version=one.version or version, local=one.local or local)
             break
         found.append(one)
     return tuple(found)

@@ -72,25 +72,18 @@ def of_requirements(
         for one in listed
         if holds(one.marker, python) is not False
     ]
-    constraints = "constraints" in name.lower()
     installs = tuple(
         _decided(requirements.install(one, asked, "pip", "pip", sure=True, constraint=constraint), python)
         for one, constraint in wanted
     )
     # A requirement is known by its place: the file and the line that say it.
     hashed = {one.span for one, _ in wanted if one.hashed}
-    subject = Packages(
-        path,
-        "requirements",
-        text,
-        installs,
-        tuple(asked.unread),
-        _torches(_constrained(installs), facts),
-        header,
-        constraints=constraints,
-        hashed=tuple(one for one in installs if one.span in hashed and not one.constraint),
-        bare=tuple(one for one in installs if one.span not in hashed and not one.constraint),
-    )
+    torches_ = _torches(_constrained(installs), facts)
+    subject = Packages(path, "requirements", text, installs, tuple(asked.unread), torches_, header)
+    asked_for = [one for one in installs if not one.constraint]
+    with_hash = tuple(one for one in asked_for if one.span in hashed)
+    bare = tuple(one for one in asked_for if one.span not in hashed)
+    subject = replace(subject, constraints="constraints" in name.lower(), hashed=with_hash, bare=bare)
     return _judged(subject, check_options, facts)
 
 
@@ -267,21 +260,14 @@ def of_lock(text: str, path: str, context: Source | None, check_options: CheckOp
     except UsageError as error:
         return JudgedFile(path, "lock", text, unreadable=error.message.removeprefix(f"{path} "))
     lines = project.Places(FileText(path, text))
-    installs = tuple(
-        Install(
-            "uv",
-            pin.name,
-            lines.key(pin.name),
-            f"=={pin.version}",
-            pin.version.partition("+")[0],
-            pin.version.partition("+")[2] or (found.variant if pin.name == "torch" else ""),
-            locked=True,
-        )
-        for pin in found.wheels
-    )
-    if found.preinstalled and not any(one.name == "torch" for one in installs):
-        brought = Install("base", "torch", lines.key("torch"), "", str(found.torch), found.variant, locked=True)
-        installs = (brought, *installs)
+    wheels = []
+    if found.preinstalled and not any(pin.name == "torch" for pin in found.wheels):
+        wheels.append(Install("base", "torch", lines.key("torch"), "", str(found.torch), found.variant, locked=True))
+    for pin in found.wheels:
+        version, _, local = pin.version.partition("+")
+        local = local or (found.variant if pin.name == "torch" else "")
+        wheels.append(Install("uv", pin.name, lines.key(pin.name), f"=={pin.version}", version, local, locked=True))
+    installs = tuple(wheels)
     spec, disagreements = "", None
     beside = context.read("envkit.toml") if context is not None else ""
     if isinstance(beside, FileText):
@@ -294,23 +280,15 @@ def of_lock(text: str, path: str, context: Source | None, check_options: CheckOp
             Disagreement(problem, lines.key(_wish_key(problem))) for problem in locked.problems(wanted, found)
         )
     python = Observed.of(str(found.python), f"{path}:{lines.key('python').line}")
-    subject = Packages(
-        path,
-        "lock",
-        text,
-        installs,
-        (),
-        _torches(installs, facts),
-        python,
-        (str(found.python),),
-        lines.key("python"),
-        spec=spec,
-        disagreements=disagreements,
-        leaves_open=tuple(
-            Disagreement(clause, lines.key({"os": "archive", "base": "digest"}[part]))
-            for part, clause in locked.unpinned(found).items()
-        ),
+    leaves_open = tuple(
+        Disagreement(clause, lines.key({"os": "archive", "base": "digest"}[part]))
+        for part, clause in locked.unpinned(found).items()
     )
+    pythons = (str(found.python),)
+    subject = Packages(
+        path, "lock", text, installs, (), _torches(installs, facts), python, pythons, lines.key("python")
+    )
+    subject = replace(subject, spec=spec, disagreements=disagreements, leaves_open=leaves_open)
     return _judged(subject, check_options, facts)
 
 
