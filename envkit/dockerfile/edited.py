@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from envkit.dockerfile import options
 from envkit.subjects.dockerfile import Command
 
 Change = Callable[[str], str]
 _LONGEST_LINE = 2_000  # characters; a longer one is not matched
 _MOST_REPEATS = 3  # of one pattern: more, or a repeated group, could take very long on a hostile file
+_SED = options.Grammar(
+    frozenset({"--expression"}),
+    short={
+        "e": "--expression",
+        "E": "--regexp-extended",
+        "r": "--regexp-extended",
+        "i": "--in-place",
+        "s": "--separate",
+    },
+)
+_UNDERSTOOD = {"--expression", "--regexp-extended", "--in-place", "--separate"}
+_SUFFIX = re.compile(r"\A(-[Ers]*i|--in-place).+", re.DOTALL)  # what follows names the copy that sed keeps
 _TURNED = frozenset("+?|(){}")  # operators with a backslash in a basic pattern, without one in an extended one
 
 
@@ -47,37 +60,13 @@ def _arguments(command: Command) -> tuple[str | None, list[str], bool, bool]:
     """The script of a sed (None where an option or a word of it is not known), its files, whether its patterns are
     extended ones, and whether the files are written back.
     """
-    inside = extended = odd = False
-    scripts: list[str] = []
-    rest: list[str] = []
-    words = iter(command.words[1:])
-    for word in words:
-        text = word.text
-        if text.startswith("--in-place"):
-            inside = True
-        elif text == "--regexp-extended":
-            extended = True
-        elif text.startswith("--expression="):
-            scripts.append(text.partition("=")[2])
-        elif text.startswith("--"):
-            odd = True
-        elif text.startswith("-") and len(text) > 1:
-            for at, letter in enumerate(text[1:], 1):
-                if letter == "i":  # what follows is the suffix of the copy that sed keeps
-                    inside = True
-                    break
-                if letter == "e":
-                    following = next(words, None)
-                    scripts.append(text[at + 1 :] or (following.text if following else ""))
-                    break
-                extended = extended or letter in "Er"
-                odd = odd or letter not in "Ers"
-        else:
-            rest.append(text)
-    if not scripts and rest:
-        scripts.append(rest.pop(0))
-    known = not odd and all(word.sure for word in command.words)
-    return "\n".join(scripts) if known else None, rest, extended, inside
+    words = [replace(word, text=_SUFFIX.sub(r"\1", word.text, count=1)) for word in command.words[1:]]
+    given = options.read(words, _SED)
+    names, rest = given.names(), [word.text for word in given.rest]
+    scripts = [word.text for word in given.every("--expression")] or rest[:1]
+    files = rest if given.every("--expression") else rest[1:]
+    known = names <= _UNDERSTOOD and all(word.sure for word in command.words)
+    return "\n".join(scripts) if known else None, files, "--regexp-extended" in names, "--in-place" in names
 
 
 _SCRIPT = re.compile(

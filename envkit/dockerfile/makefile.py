@@ -17,6 +17,11 @@ from envkit.dockerfile.instructions import Text
 from envkit.subjects.dockerfile import Command
 
 NAMES = ("GNUmakefile", "makefile", "Makefile")  # in the order in which make looks for them
+_MAKE = options.Grammar(
+    frozenset({"--directory", "--file", "-I", "-o", "-W"}),
+    short={"C": "--directory", "f": "--file"},
+    aliases={"--makefile": "--file"},
+)
 _RULE = re.compile(r"([^\s:=#][^:=#]*?)\s*::?(?!=)\s*([^=;#]*?)\s*(?:;(.*)|#.*)?")
 _ASSIGNED = re.compile(r"(?:export\s+|override\s+)?([\w.-]+)\s*(\?|\+|:{0,3})=\s*(.*?)\s*(?:\s#.*)?")
 _USED = re.compile(r"\$(?:\(([\w.-]+)\)|\{([\w.-]+)\})")
@@ -56,33 +61,23 @@ def started(command: Command, files: Files) -> tuple[tuple[Text, bool], ...] | N
 
 def folder(command: Command) -> str:
     """Where make works: its directory, or that of -C."""
-    place = options.value_of(command.args, "-C", "--directory")
-    place = place or next((word[2:] for word in command.args if word.startswith("-C")), "")
-    return posixpath.join(command.cwd, place) if place else command.cwd
+    place = options.read(command.words[1:], _MAKE).last("--directory")
+    return posixpath.join(command.cwd, place.text) if place else command.cwd
 
 
 def _asked(command: Command) -> tuple[list[str], dict[str, str | None], str]:
     """Goals, variables given on the command line, and the file of -f."""
+    told = options.read(command.words[1:], _MAKE)
     goals: list[str] = []
     given: dict[str, str | None] = {}
-    name = ""
-    words = iter(command.words[1:])
-    for word in words:
-        text = word.text
-        if text in ("-C", "--directory", "-I", "-o", "-W", "-f", "--file", "--makefile"):
-            value = next(words, None)
-            if text in ("-f", "--file", "--makefile") and value is not None:
-                name = value.text
-        elif text.startswith(("--file=", "--makefile=")):
-            name = text.partition("=")[2]
-        elif text.startswith("-"):
-            continue
-        elif "=" in text:
-            key, _, value_text = text.partition("=")
-            given[key.rstrip(":?+")] = value_text if word.sure else None
+    for word in told.rest:
+        key, equals, value = word.text.partition("=")
+        if equals:
+            given[key.rstrip(":?+")] = value if word.sure else None
         else:
-            goals.append(text)
-    return goals, given, name
+            goals.append(word.text)
+    file = told.last("--file")
+    return goals, given, file.text if file else ""
 
 
 def _read(file: FileText, given: Mapping[str, str | None]) -> _Rules:

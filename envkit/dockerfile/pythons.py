@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from envkit.dockerfile import options, system
+from envkit.dockerfile import options, pip, system
 from envkit.dockerfile.bases import PATH
 from envkit.dockerfile.files import absolute
 from envkit.subjects.dockerfile import Base, Command, Install
@@ -22,6 +22,7 @@ _NUMBERED = re.compile(r"(?:python|pip)(\d+\.\d+)")
 _PLAIN = re.compile(r"(?:python|pip)[23]?")
 _PROGRAM = re.compile(r"python[0-9.]*")
 _CONDA_ROOT = re.compile(r"(?:ana|mini)?(?:conda|forge|mamba)[0-9]?|micromamba")
+_UV_VENV = options.grammar("uv venv")
 _APT_PYTHON = re.compile(r"python(3\.\d+)(?:-(?:minimal|full|dev|venv|distutils))?")
 
 
@@ -79,15 +80,19 @@ class Pythons:
         """Takes down what a command changes; ``active`` is the environment that the RUN has activated."""
         words = [word.text for word in command.words]
         program = command.program
-        if program.startswith("python"):
-            self._of_python(words, self.look(words[0], env, command.cwd, active).version, command.cwd, trail)
-        elif program == "virtualenv":
-            chosen = options.value_of(words, "-p", "--python") or "python3"
-            self._venv(words[1:], self.look(chosen, env, command.cwd, active).version, command.cwd)
+        made = pip.environment(command)
+        if made is not None:
+            version = self.look(made.python or "python3", env, command.cwd, active).version
+            self.prefixes[absolute(made.path, command.cwd)] = version
+        elif program.startswith("python"):
+            self._of_python(words, self.look(words[0], env, command.cwd, active).version, trail)
         elif program == "uv" and words[1:2] == ["venv"]:
-            chosen = options.value_of(words, "-p", "--python") or env.get("UV_PYTHON") or ""
-            version = _minor(chosen) or self.managed or self.found(env, command.cwd, active)
-            self._venv(words[2:] or [".venv"], version, command.cwd, default=env.get("VIRTUAL_ENV") or ".venv")
+            given = options.read(command.words[2:], _UV_VENV)
+            chosen = given.last("--python")
+            version = _minor(chosen.text if chosen else env.get("UV_PYTHON") or "") or self.managed
+            place = (env.get("VIRTUAL_ENV") if words[2:] else "") or ".venv"
+            place = absolute(given.rest[-1].text if given.rest else place, command.cwd)
+            self.prefixes[place] = version or self.found(env, command.cwd, active)
         elif program == "pyenv" and words[1:2] in (["global"], ["local"], ["shell"]) and len(words) > 2:
             self.links["pyenv"] = _minor(words[2])
         elif program in ("echo", "printf") and any(
@@ -102,27 +107,12 @@ class Pythons:
                 self.links[path] = link.target
                 self.priorities[path] = max(link.priority, 0)
 
-    def _of_python(self, words: list[str], version: str, cwd: str, trail: system.Trail | None) -> None:
-        """What a Python of this version changes: an environment, or a pip of its own."""
-        if words[1:3] in (["-m", "venv"], ["-m", "virtualenv"]):
-            self._venv(words[3:], version, cwd)
-        elif "get-pip.py" in (words[1] if words[1:2] not in ([], ["-"]) else trail.piped if trail else ""):
+    def _of_python(self, words: list[str], version: str, trail: system.Trail | None) -> None:
+        """A pip of its own that a Python of this version gets."""
+        if "get-pip.py" in (words[1] if words[1:2] not in ([], ["-"]) else trail.piped if trail else ""):
             self.own_pip = version
         elif words[1:3] == ["-m", "ensurepip"]:
             self.own_pip = self.own_pip or version
-
-    def _venv(self, words: list[str], version: str, cwd: str, default: str = "") -> None:
-        folder = ""
-        skip = False
-        for word in words:
-            if skip:
-                skip = False
-            elif word in ("-p", "--python", "--prompt"):
-                skip = True
-            elif not word.startswith("-"):
-                folder = word
-        if folder or default:
-            self.prefixes[absolute(folder or default, cwd)] = version
 
     def add(self, install: Install) -> None:
         """Takes down an install that is itself a Python or belongs to one."""
