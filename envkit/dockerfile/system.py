@@ -120,20 +120,21 @@ class Download:
     word: Word
 
 
+_FETCHERS = {
+    "curl": (_CURL, ("-o", "--output")),
+    "wget": (_WGET, ("-O", "--output-document")),
+    **dict.fromkeys(("aria2c", "axel"), (_ARIA, ("-o", "--out", "--output"))),
+}
+
+
 def downloads(command: Command) -> tuple[Download, ...]:
     """What curl, wget or aria2c fetch, and where to."""
-    program = command.program
-    if program == "curl":
-        given = options.read(command.words[1:], _CURL)
-        names, remote = _values(given, "-o", "--output"), _has(given, "-O", "--remote-name", "--remote-name-all", "-J")
-    elif program == "wget":
-        given = options.read(command.words[1:], _WGET)
-        names, remote = _values(given, "-O", "--output-document"), not _has(given, "-O", "--output-document")
-    elif program in ("aria2c", "axel"):
-        given = options.read(command.words[1:], _ARIA)
-        names, remote = _values(given, "-o", "--out", "--output"), not _has(given, "-o", "--out", "--output")
-    else:
+    if command.program not in _FETCHERS:
         return ()
+    grammar, outputs = _FETCHERS[command.program]
+    given = options.read(command.words[1:], grammar)
+    names = _values(given, *outputs)
+    remote = _has(given, "-O", "--remote-name", "--remote-name-all", "-J") if command.program == "curl" else not names
     found: list[Download] = []
     for index, word in enumerate(word for word in given.rest if _URL.match(word.text)):
         name = names[min(index, len(names) - 1)] if names else ""
@@ -640,21 +641,13 @@ def _ln(command: Command) -> Iterator[Link]:
 
 
 def _alternatives(command: Command) -> Iterator[Link]:
-    words = command.words
-    index = 1
     priority = -1
-    while index < len(words):
-        text = words[index].text
-        if text == "--install" and index + 4 < len(words):
-            number = words[index + 4].text
+    for at, word in enumerate(command.words, 1):
+        after = command.words[at:]
+        if word.text == "--install" and len(after) > 3:
+            number = after[3].text
             priority = int(number) if number.isdecimal() and len(number) < 10 else 0
-            yield Link(words[index + 1].text, _resolved(words[index + 3]), words[index + 3].span, priority)
-            index += 5
-        elif text == "--slave" and index + 3 < len(words):
-            yield Link(words[index + 1].text, _resolved(words[index + 3]), words[index + 3].span, priority)
-            index += 4
-        elif text == "--set" and index + 2 < len(words):
-            yield Link(words[index + 1].text, _resolved(words[index + 2]), words[index + 2].span)
-            index += 3
-        else:
-            index += 1
+        if word.text in ("--install", "--slave") and len(after) > 2:
+            yield Link(after[0].text, _resolved(after[2]), after[2].span, priority)
+        elif word.text == "--set" and len(after) > 1:
+            yield Link(after[0].text, _resolved(after[1]), after[1].span)
