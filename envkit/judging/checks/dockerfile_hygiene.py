@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 
 from envkit.dockerfile import conda, options, pip, system, uv
 from envkit.dockerfile.tree import mounts
-from envkit.judging.checks._dockerfile import found, need_stages, reached
+from envkit.judging.checks._dockerfile import found, need_stages, reached, reached_commands
 from envkit.model import Edit, Finding, Severity, Skip, Span
 from envkit.subjects.dockerfile import Command, Dockerfile, Redirect, Step, Word
 
@@ -398,16 +398,13 @@ def unquoted_specifier(dockerfile: Dockerfile) -> Iterator[Finding]:
     need_stages(dockerfile)
     asked = 0
     told: set[Span] = set()  # a loop runs one command several times
-    for _, step in reached(dockerfile):
-        if step.name != "RUN":
+    for _, step, command in reached_commands(dockerfile):
+        if not _takes_specifiers(command):
             continue
-        for command in step.commands:
-            if not _takes_specifiers(command):
-                continue
-            asked += 1
-            if command.sure and not step.exec_form and command.span not in told:
-                told.add(command.span)
-                yield from _misread(dockerfile, command)
+        asked += 1
+        if command.sure and not step.exec_form and command.span not in told:
+            told.add(command.span)
+            yield from _misread(dockerfile, command)
     if not asked:
         raise Skip("no command takes version specifiers")
 
