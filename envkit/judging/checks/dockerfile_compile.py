@@ -207,22 +207,15 @@ def _arch_places(dockerfile: Dockerfile, facts: Facts) -> Iterator[tuple[int, st
     """Where architectures are named: stage, the variable or option, the exact place, what is wanted."""
     said: set[tuple[int, str, Wanted]] = set()
     for index, step in reached(dockerfile):
-        for setting in step.settings:
-            if setting.name in _LISTS and setting.value and step.name != "LABEL":
-                wanted = _wanted(setting.name, setting.value, facts)
-                if wanted and (index, setting.name, wanted) not in said:
-                    said.add((index, setting.name, wanted))
-                    yield index, setting.name, setting.span, wanted
-        if step.name != "RUN":
-            continue
-        for command in step.commands:
-            if not command.sure:
-                continue
-            for name, span, value in _of_command(command):
-                wanted = _wanted(name, value, facts)
-                if wanted and (index, name, wanted) not in said:
-                    said.add((index, name, wanted))
-                    yield index, name, span, wanted
+        settings = step.settings if step.name != "LABEL" else ()
+        named = [(each.name, each.span, each.value) for each in settings if each.name in _LISTS and each.value]
+        if step.name == "RUN":
+            named += [one for command in step.commands if command.sure for one in _of_command(command)]
+        for name, span, value in named:
+            wanted = _wanted(name, value, facts)
+            if wanted and (index, name, wanted) not in said:
+                said.add((index, name, wanted))
+                yield index, name, span, wanted
 
 
 def _of_command(command: Command) -> Iterator[tuple[str, Span, str]]:
