@@ -11,21 +11,21 @@ from envkit.dockerfile.requirements import allows
 from envkit.dockerfile.torches import nightly, variant_of
 from envkit.facts import Facts, TorchRow
 from envkit.judging.checks._torch_fit import Build, cited
-from envkit.model import Reason, Span
+from envkit.model import Observed, Reason, Span
 from envkit.subjects.dockerfile import Base, Command, Dockerfile, Install, Stage, Torch
 
 SYSTEM = ("apt", "dnf", "apk", "yum", "zypper")
 PYTHONIC = ("pip", "uv", "poetry", "conda")
 
 
-def said(value: str | None, missing: str) -> str:
+def said(observed: Observed[str]) -> str:
     """What was observed, "" where nothing was."""
-    return "" if missing or value is None else value
+    return "" if observed.missing or observed.value is None else observed.value
 
 
 def cuda_of_base(base: Base) -> str:
     """The CUDA of a base as far as it is known, "" otherwise."""
-    return said(base.cuda.value, base.cuda.missing)
+    return said(base.cuda)
 
 
 def without_cuda(base: Base) -> bool:
@@ -119,13 +119,13 @@ def row_of(torch: Torch | None, facts: Facts) -> TorchRow | None:
     """The row of a torch whose release and CUDA are known, with what its wheel pins; None where there is none."""
     if torch is None:
         return None
-    version, cuda = said(torch.version.value, torch.version.missing), said(torch.cuda.value, torch.cuda.missing)
+    version, cuda = said(torch.version), said(torch.cuda)
     return next((row for row in facts.torches if str(row.torch) == version and str(row.cuda) == cuda), None)
 
 
 def shown(torch: Torch) -> str:
     """The torch for a message ("torch A.B.C", "torch")."""
-    version = said(torch.version.value, torch.version.missing)
+    version = said(torch.version)
     return f"torch {version}" if version else "torch"
 
 
@@ -231,7 +231,7 @@ def index_for_cuda(dockerfile: Dockerfile) -> Command | None:
 
 
 def _torch_has_cuda(torch: Torch) -> bool:
-    if said(torch.cuda.value, torch.cuda.missing):
+    if said(torch.cuda):
         return torch.cuda.value != "cpu"
     if torch.cuda.is_unsupported or torch.install is None:
         return False

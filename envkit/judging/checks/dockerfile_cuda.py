@@ -79,7 +79,7 @@ def _other(one: Toolkit, cuda: str) -> bool:
 def _idle(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """The note on libraries of the base that nothing uses."""
     base, torch = dockerfile.base, dockerfile.torch
-    flavor = said(base.flavor.value, base.flavor.missing)
+    flavor = said(base.flavor)
     if base.family != "nvidia" or flavor not in ("runtime", "devel"):
         return
     if torch is None or torch.method in ("base", "source") or torch.cuda.value == "cpu":
@@ -178,7 +178,7 @@ def _index_left_behind(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
     if torch is None or install is None or not install.sure or base.family not in ("nvidia", "pytorch"):
         return
     named = install.local or next(filter(None, map(variant_of, (install.index, *install.extra_indexes))), "")
-    cuda, older = cuda_of_base(base), said(torch.cuda.value, torch.cuda.missing)
+    cuda, older = cuda_of_base(base), said(torch.cuda)
     if cuda_of(named) != older or not older[:1].isdigit() or not minor(cuda) or int(major(older)) >= int(major(cuda)):
         return
     now, before = facts.driver_min(Cuda(cuda)), facts.driver_min(Cuda(older))
@@ -222,7 +222,7 @@ def _left_behind(stage: Stage, dockerfile: Dockerfile, facts: Facts) -> Iterator
             {f"CUDA {cuda}": f"{stage.base.span.place}, {stage.base.cuda.via}", one.path: one.span.place},
         )
     torch = dockerfile.torch
-    wanted = minor(said(torch.cuda.value, torch.cuda.missing)) if torch is not None else ""
+    wanted = minor(said(torch.cuda)) if torch is not None else ""
     old: set[str] = set()
     for one_more in toolkits(install for step in stage.steps for install in step.installs):
         version = minor(one_more.cuda)
@@ -315,7 +315,7 @@ def cudnn_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         raise Skip("the image is not for NVIDIA GPUs")
     base, cuda = dockerfile.base, cuda_of_base(dockerfile.base)
     added = [one for install in dockerfile.installs if install.sure and (one := _cudnn(install)) is not None]
-    base_cudnn = said(base.cudnn.value, base.cudnn.missing)
+    base_cudnn = said(base.cudnn)
     if not added and not base_cudnn and not base.cudnn.is_unsupported and dockerfile.torch is None:
         raise Skip("there is no cuDNN here, as far as the text says")
     if not added and not base_cudnn:
@@ -356,7 +356,7 @@ def _of_cuda(one: _Cudnn, base_cuda: str, dockerfile: Dockerfile) -> Finding | N
     if not one.cuda:
         return None
     torch = dockerfile.torch
-    torch_cuda = said(torch.cuda.value, torch.cuda.missing) if torch is not None else ""
+    torch_cuda = said(torch.cuda) if torch is not None else ""
     added = [each.cuda for each in toolkits(dockerfile.installs) if each.whole]
     wheel = one.install.manager not in (*SYSTEM, "source")
     if wheel and torch is not None:

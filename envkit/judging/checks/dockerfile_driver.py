@@ -166,7 +166,7 @@ def driver_too_old(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     torch = dockerfile.torch
     if torch is not None and torch.cuda.value != "cpu" and not torch.cuda.is_unsupported:
         asked = True
-        cuda = said(torch.cuda.value, torch.cuda.missing)
+        cuda = said(torch.cuda)
         if not cuda:
             doubts.append(f"the CUDA of torch was not observed: {torch.cuda.missing}")
         elif torch.method != "base" and not told:

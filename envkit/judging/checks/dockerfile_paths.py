@@ -80,7 +80,7 @@ def _folders(setting: Setting) -> Iterator[str]:
 
 def _has_stubs(dockerfile: Dockerfile) -> bool:
     """Whether a toolkit with its stubs is there: a base for development, or packages for it."""
-    flavor = said(dockerfile.base.flavor.value, dockerfile.base.flavor.missing)
+    flavor = said(dockerfile.base.flavor)
     return (
         flavor == "devel" or dockerfile.base.family == "ngc" or any(one.whole for one in toolkits(dockerfile.installs))
     )
@@ -136,7 +136,7 @@ def _shadow(setting: Setting, folder: str, dockerfile: Dockerfile, facts: Facts)
     torch = dockerfile.torch
     if torch is None or torch.method in ("base", "conda", "source"):
         return None  # conda's libraries carry an RPATH, which the loader heeds first
-    cuda = said(torch.cuda.value, torch.cuda.missing)
+    cuda = said(torch.cuda)
     if cuda == "cpu":
         return None
     if folder in _SYSTEM:
@@ -171,7 +171,7 @@ def _libraries(folder: str, dockerfile: Dockerfile) -> str:
     base = dockerfile.base
     cuda = cuda_of_base(base)
     if not match[1] or match[1] in (minor(cuda), major(cuda)):
-        flavor = said(base.flavor.value, base.flavor.missing)
+        flavor = said(base.flavor)
         if not flavor and not base.flavor.is_unsupported:
             raise Unknown(f"whether {base.reference} has libraries in {folder} is not known: {base.flavor.missing}")
         return cuda if flavor in ("runtime", "devel") else ""
@@ -180,7 +180,7 @@ def _libraries(folder: str, dockerfile: Dockerfile) -> str:
 
 def _cudnn(setting: Setting, folder: str, torch: Torch, base: Base, facts: Facts) -> Finding | None:
     """The base's cuDNN before the one of torch's wheel, where both have the same soname."""
-    cudnn, row = said(base.cudnn.value, base.cudnn.missing), row_of(torch, facts)
+    cudnn, row = said(base.cudnn), row_of(torch, facts)
     if base.family != "nvidia" or not cudnn or row is None or row.cudnn is None:
         return None
     if row.cudnn.major != int(major(cudnn)):

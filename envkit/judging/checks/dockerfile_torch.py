@@ -67,7 +67,7 @@ def _pair(dockerfile: Dockerfile, facts: Facts) -> _Pair:
     known = [(one, base, cuda_of_base(base)) for one, base in here if cuda_of_base(base)]
     if not known:
         here[0][1].cuda.need(f"the CUDA of {here[0][1].reference}")
-    cuda, build = said(torch.cuda.value, torch.cuda.missing), None
+    cuda, build = said(torch.cuda), None
     if cuda == "cpu":
         raise Skip("the torch is a build for the CPU")
     if not cuda:
@@ -149,7 +149,7 @@ def _evidence(pair: _Pair) -> dict[str, str]:
 def _refused(dockerfile: Dockerfile, made: CudaBuildStep, pair: _Pair) -> bool:
     """Whether cpp_extension meets a toolkit of another major: one of torch's own CUDA may have been installed."""
     seen = toolkit(dockerfile, made.stage, made.span)
-    cuda = said(seen.value, seen.missing)
+    cuda = said(seen)
     if not cuda or major(cuda) == major(pair.cuda):
         return False
     return not any(major(one.cuda) == major(pair.cuda) for one in toolkits(dockerfile.installs))
@@ -157,7 +157,7 @@ def _refused(dockerfile: Dockerfile, made: CudaBuildStep, pair: _Pair) -> bool:
 
 def _fix(pair: _Pair, facts: Facts) -> str:
     """The index of the base's CUDA where the same torch is made for it, else a base of torch's CUDA."""
-    version = said(pair.torch.version.value, pair.torch.version.missing)
+    version = said(pair.torch.version)
     mates = facts.torch_builds(version) if version else ()
     same = next((row for row in mates if str(row.cuda) == minor(pair.base_cuda) and row.published is not False), None)
     install = pair.torch.install
@@ -229,13 +229,13 @@ def _apart(torch: Torch) -> bool:
 def _of_base(dockerfile: Dockerfile) -> Torch | None:
     """The torch of the base, also where the build removes it before it installs its own."""
     base = dockerfile.base
-    if not said(base.torch.value, base.torch.missing):
+    if not said(base.torch):
         return None
     return Torch(base.torch, base.torch_cuda, "base", base.span)
 
 
 def _named(torch: Torch) -> str:
-    version, cuda = said(torch.version.value, torch.version.missing), said(torch.cuda.value, torch.cuda.missing)
+    version, cuda = said(torch.version), said(torch.cuda)
     asked = torch.install.specifier if torch.install is not None else ""
     text = f"torch {version}" if version else f"torch{asked}" if asked else "the newest torch"
     return text if not cuda else f"{text} for the CPU" if cuda == "cpu" else f"{text} for CUDA {cuda}"
@@ -245,7 +245,7 @@ def _differs(before: Torch, after: Torch, facts: Facts) -> str:
     """Why the second torch is surely another than the first, "" where it may be the same or lies elsewhere."""
     if before.method != "base" and before.prefix != after.prefix and before.prefix and after.prefix:
         return ""
-    old, new = (said(one.version.value, one.version.missing) for one in (before, after))
+    old, new = (said(one.version) for one in (before, after))
     if old and new and _release(old) != _release(new):
         return after.span.place
     install = after.install
@@ -262,7 +262,7 @@ def _differs(before: Torch, after: Torch, facts: Facts) -> str:
 
 def _changes_cuda(before: Torch, after: Torch, install: Install, new: str) -> bool:
     """Whether an install surely brings a build for another CUDA, though the release may be the same."""
-    one, other = (said(torch.cuda.value, torch.cuda.missing) for torch in (before, after))
+    one, other = (said(torch.cuda) for torch in (before, after))
     if not one or not other or one == other:
         return False
     return bool(install.local or install.manager in ("conda", "poetry") or new or _renewing(install.options))
@@ -303,7 +303,7 @@ def _release(version: str) -> tuple[int, ...]:
 
 def _nameless(dockerfile: Dockerfile, torch: Torch, facts: Facts) -> Finding | None:
     """A base that is torch's by its name and moves, under a pinned older torch: it surely had a newer one."""
-    base, version = dockerfile.base, said(torch.version.value, torch.version.missing)
+    base, version = dockerfile.base, said(torch.version)
     if not version or base.tag not in ("", "latest") or base.digest:
         return None
     if not re.search(r"(?:^|[-_/])(?:py)?torch(?:$|[-_/])", base.repository):
@@ -339,14 +339,14 @@ def cpu_torch_in_cuda_image(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fi
     if torch.method in ("base", "source"):
         return
     backend = torch.install is not None and "--torch-backend=auto" in torch.install.options
-    cuda = said(torch.cuda.value, torch.cuda.missing)
+    cuda = said(torch.cuda)
     if cuda != "cpu" and not backend:
         if not cuda and torch.install is not None and (torch.install.index or torch.install.url):
             raise Unknown(f"which build of torch gets installed was not observed: {torch.cuda.missing}")
         return
     base_cuda = base.cuda.need(f"the CUDA of {base.reference}")
     reason = "is the build for the CPU, as uv finds no driver while it builds" if backend else "is a build for the CPU"
-    version = said(torch.version.value, torch.version.missing)
+    version = said(torch.version)
     builds = facts.torch_builds(version) if version else ()
     fitting = next((row for row in builds if str(row.cuda) == minor(base_cuda) and row.published is not False), None)
     index = f"https://download.pytorch.org/whl/{fitting.variant}" if fitting else ""
