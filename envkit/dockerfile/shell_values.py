@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from fnmatch import translate
+from functools import lru_cache
 
 from envkit.dockerfile import edited
 from envkit.subjects.dockerfile import Command, Word
@@ -21,64 +23,38 @@ def escape(text: str) -> str:
     return re.sub(r"([*?\[\]\\])", r"\\\1", text)
 
 
-_Atom = str | None  # a character, "" for "?", None for "*"
+@lru_cache(maxsize=256)
+def _compiled(pattern: str) -> re.Pattern[str] | None:
+    """The shell's pattern as Python's, None where it has what is not read: brackets, or an extended pattern.
 
-
-def _atoms(pattern: str) -> list[_Atom] | None:
-    """The pattern taken apart; None where it has what is not read: a bracket expression or an extended pattern."""
+    Stars become atomic groups there, so that a match takes no more than the pattern's length times the text's.
+    """
     if "[" in pattern or re.search(r"[?*+@!]\(", pattern):
         return None
-    atoms: list[_Atom] = []
-    for escaped, char in re.findall(r"\\(.)|(.)", pattern, re.DOTALL):
-        if char == "*":
-            if not atoms or atoms[-1] is not None:
-                atoms.append(None)
-        else:
-            atoms.append(escaped or ("" if char == "?" else char))
-    return atoms
-
-
-def _fits(text: str, atoms: Sequence[_Atom]) -> bool:
-    """Greedy matching with one way back: at most len(text) * len(atoms) steps."""
-    at = position = 0
-    star = -1
-    mark = 0
-    while position < len(text):
-        if at < len(atoms) and atoms[at] is None:
-            star, mark = at, position
-            at += 1
-        elif at < len(atoms) and atoms[at] in ("", text[position]):
-            at += 1
-            position += 1
-        elif star >= 0:
-            at = star + 1
-            mark += 1
-            position = mark
-        else:
-            return False
-    return all(atom is None for atom in atoms[at:])
+    plain = re.sub(r"\\(.)", lambda found: f"[{found[1]}]" if found[1] in "*?" else found[1], pattern, flags=re.DOTALL)
+    return re.compile(translate(plain))
 
 
 def matches(text: str, pattern: str) -> bool | None:
     """Whether the whole of ``text`` fits the shell's ``pattern``; None where that is not read or costs too much."""
     if not re.search(r"[*?\[\\]", pattern):
         return text == pattern
-    atoms = _atoms(pattern)
-    return None if atoms is None or len(text) * len(pattern) > WORK else _fits(text, atoms)
+    wanted = _compiled(pattern) if len(text) * len(pattern) <= WORK else None
+    return None if wanted is None else wanted.match(text) is not None
 
 
 def trimmed(text: str, pattern: str, op: str) -> str | None:
     """``${text#pattern}`` and its kin (``##``, ``%``, ``%%``)."""
     if not re.search(r"[*?\[\\]", pattern):
         return text.removeprefix(pattern) if op[0] == "#" else text.removesuffix(pattern)
-    atoms = _atoms(pattern)
-    if atoms is None or len(text) * len(text) * len(pattern) > WORK:
+    wanted = _compiled(pattern)
+    if wanted is None or len(text) * len(text) * len(pattern) > WORK:
         return None
     lengths = range(len(text) + 1)
     for length in lengths if len(op) == 1 else reversed(lengths):
-        if op[0] == "#" and _fits(text[:length], atoms):
+        if op[0] == "#" and wanted.match(text[:length]):
             return text[length:]
-        if op[0] == "%" and _fits(text[len(text) - length :], atoms):
+        if op[0] == "%" and wanted.match(text[len(text) - length :]):
             return text[: len(text) - length]
     return text
 
