@@ -72,8 +72,7 @@ class _Walk(Commands):
 
     def node(self, node: tree.Node, source: tree.Source, state: State, after: str, must: bool) -> Status:
         """One command of any kind."""
-        self.statements -= 1
-        if len(self.found) >= MOST or min(self.statements, self.words, self.copies) < 0:
+        if not self.spend(statements=1) or len(self.found) >= MOST:
             self.complete = False
             state.stop = "exit"
             return Status.OPEN
@@ -237,10 +236,10 @@ class _Walk(Commands):
         for other in branches[1:]:
             unknown |= other.unknown
             if other.env is not env:
-                self.copies -= len(env) + len(other.env)
+                self.spend(len(env) + len(other.env))
                 unknown |= {name for name in env.keys() | other.env.keys() if env.get(name) != other.env.get(name)}
         if unknown:
-            self.copies -= len(unknown)
+            self.spend(len(unknown))
             if not unknown.isdisjoint(env):
                 env = {name: value for name, value in env.items() if name not in unknown}
         return env, unknown

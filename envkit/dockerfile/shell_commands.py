@@ -89,11 +89,9 @@ class Commands(Expansion):
         """A simple command: its words, its effects on the shell, and what it starts."""
         before = len(self.found)
         fields: list[Field] = []
-        self.words -= len(node.words)
+        if not self.spend(words=len(node.words)):
+            return Status.OPEN
         for item in node.words:
-            if self.words < 0:
-                self.complete = False
-                return Status.OPEN
             if isinstance(item, Token):
                 fields.extend(self.fields(item, source, state))
             else:
@@ -324,8 +322,7 @@ class Commands(Expansion):
         if found is None:
             return None
         script, args, same, bash = found
-        self.volume -= len(script.value)
-        if self.depth >= DEPTH - 2 or self.volume < 0:
+        if not self.spend(characters=len(script.value)) or self.depth >= DEPTH - 2:
             self.complete = False
             return None
         parser = Parser(script, self.depth + 1)

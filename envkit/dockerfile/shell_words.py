@@ -14,10 +14,11 @@ from envkit.model import Span
 from envkit.subjects.dockerfile import Command, Redirect, Word
 
 MOST = 2_000  # commands that one script may yield
-_COPIES = 1_000_000  # entries of environments that may be copied for one script
-_VOLUME = 4_000_000  # characters that expansions may add to one script
+# What one script may cost, in entries of environments that are copied; what else it does is weighed against them.
+_BUDGET = 1_500_000
+_STATEMENT, _WORD = 250, 5  # a command, and a word that it or an array gets, rounds of loops counted
+_PER_ENTRY = 4  # characters that an expansion adds
 _VALUE = 65_536  # characters of one variable's value
-_WORDS = 200_000  # words that one script may have, rounds of loops counted
 NAMES = 128  # functions, and variables that are unknown or unset
 NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _CHANGES = re.compile(r"(?<![=!<>])=(?!=)|<<=|>>=|\+\+|--")  # in a sum: what gives a variable another value
@@ -94,18 +95,22 @@ class Expansion(ABC):
         self.found: list[Command] = []
         self.assigned: list[tuple[str, Word]] = []
         self.complete = True
-        self.copies = _COPIES
-        self.volume = _VOLUME
+        self.left = _BUDGET
         self.depth = 0
         self.outer: tuple[Redirect, ...] = ()
         self.called: set[str] = set()
-        self.statements = MOST * 2
-        self.words = _WORDS
         self.bodies: dict[int, Source] = {}  # here-documents in which something was expanded, as scripts
 
     @abstractmethod
     def seq(self, body: Seq, source: Source, state: State, after: str, must: bool) -> Status:
         """Commands in their order; ``after`` is the operator in front, ``must`` that the build needs it to succeed."""
+
+    def spend(self, entries: int = 0, *, statements: int = 0, words: int = 0, characters: int = 0) -> bool:
+        """Takes from what the script may cost; False from when on that is used up, and commands may be missing."""
+        self.left -= entries + statements * _STATEMENT + words * _WORD + characters // _PER_ENTRY
+        if self.left < 0:
+            self.complete = False
+        return self.left >= 0
 
     # Variables
 
@@ -128,12 +133,9 @@ class Expansion(ABC):
 
     def put(self, name: str, value: str | None, state: State) -> None:
         """Sets a variable; None where its value is not known."""
-        if value is not None and len(value) <= _VALUE:
-            self.copies -= len(state.env)
-            if self.copies < 0:
-                self.complete = False
-                value = None
-        if value is None or len(value) > _VALUE:
+        if value is not None and (len(value) > _VALUE or not self.spend(len(state.env))):
+            value = None
+        if value is None:
             if name in state.env:
                 state.env = {key: each for key, each in state.env.items() if key != name}
             if len(state.unknown) < NAMES:
@@ -152,10 +154,8 @@ class Expansion(ABC):
         span = source.span(item.start, item.end)
         raw = source.value[item.value.start : item.value.end]
         if item.array is not None:
-            self.words -= len(item.array)
-            self.copies -= len(state.arrays) + len(state.arrays.get(item.name, ()))
-            if self.words < 0 or self.copies < 0:
-                self.complete = False
+            entries = len(state.arrays) + len(state.arrays.get(item.name, ()))
+            if not self.spend(entries, words=len(item.array)):
                 self.put(item.name, None, state)
                 return Word(raw, raw, span, False)
             words = tuple(each.word for token in item.array for each in self.fields(token, source, state))
@@ -201,12 +201,7 @@ class Expansion(ABC):
 
     def bit(self, part: Part, source: Source, text: str | None) -> Bit:
         """A value, or what was written where there is none."""
-        if text is not None:
-            self.volume -= len(text)
-            if self.volume < 0:
-                self.complete = False
-                text = None
-        if text is None:
+        if text is None or not self.spend(characters=len(text)):
             return Bit(source.value[part.start : part.end], part, False, part.quoted)
         return Bit(text, part, True, part.quoted)
 
@@ -261,8 +256,7 @@ class Expansion(ABC):
         one = not part.quoted or part.index not in ("", "@") or part.text == "*"
         if one and all(word.sure for word in words):
             return self.bit(part, source, text)
-        self.volume -= sum(len(word.text) + 8 for word in words)
-        if self.volume < 0:
+        if not self.spend(characters=sum(len(word.text) + 8 for word in words)):
             return self.bit(part, source, None)
         return Bit(text, part, True, part.quoted, fields=words)
 
@@ -293,9 +287,7 @@ class Expansion(ABC):
     def listed(self, part: Part, state: State) -> tuple[Word, ...] | None:
         """The words of an array, or the positional parameters."""
         many = len(state.arrays.get(part.text, ())) if part.index else len(state.args or ())
-        self.words -= many
-        if self.words < 0:
-            self.complete = False
+        if not self.spend(words=many):
             return None
         if not part.index:
             span = Span("", 1)
@@ -416,7 +408,7 @@ class Expansion(ABC):
                     if text:
                         current.append((bit, text))
         end()
-        self.words -= len(made)
+        self.spend(words=len(made))
         return made
 
     def script_of(self, each: Field) -> Source | None:
