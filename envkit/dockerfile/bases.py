@@ -150,8 +150,8 @@ def _flavor(text: str) -> str:
     return next((flavor for flavor in _FLAVORS if flavor in words), "")
 
 
-def _said(value: str, missing: str, via: str = TAG) -> Observed[str]:
-    return Observed.of(value, via) if value else Observed.lost(missing)
+def _said(value: object, missing: str, via: str = TAG) -> Observed[str]:
+    return Observed.of(str(value), via) if value else Observed.lost(missing)
 
 
 def _none(via: str) -> Observed[str]:
@@ -243,7 +243,8 @@ def _nvidia(base: Base, reference: Reference, facts: Facts) -> Base:
     if system.startswith("ubuntu"):
         base = replace(base, python=_none("nvidia/cuda holds no Python on Ubuntu"))
     if _official(reference) and base.sure and reference.path == "nvidia/cuda":
-        base = _retired(_published(base, _exists(tag, cuda, row, facts)), row)
+        exists, near = _exists(tag, cuda, row, facts)
+        base = _retired(replace(base, exists=exists, near_tags=near), row)
     return _compilers(base, flavor, via)
 
 
@@ -294,25 +295,14 @@ def _nvidia_variables(cuda: str, facts: Facts) -> Mapping[str, str]:
     return {**variables, "LD_LIBRARY_PATH": library_path} if library_path else variables
 
 
-@dataclass(frozen=True, slots=True)
-class _UnknownTag:
-    """That a tag was never published, by whose list, and the likest that were."""
-
-    via: str
-    near: tuple[str, ...]
+_Published = tuple[Observed[bool], tuple[str, ...]]  # whether a tag ever was; where not, the likest that were
 
 
-def _published(base: Base, seen: Observed[bool] | _UnknownTag) -> Base:
-    if isinstance(seen, _UnknownTag):
-        return replace(base, exists=Observed.of(False, seen.via), near_tags=seen.near)
-    return replace(base, exists=seen)
-
-
-def _exists(tag: str, cuda: str, row: ImageTag | None, facts: Facts) -> Observed[bool] | _UnknownTag:
+def _exists(tag: str, cuda: str, row: ImageTag | None, facts: Facts) -> _Published:
     """Whether a tag of nvidia/cuda was ever published; that it was not is said only where the lists are complete."""
     if row is not None:
-        return Observed.of(True, _fact(row))
-    unknown: Observed[bool] = Observed.lost("the facts do not list the tags of this CUDA")
+        return Observed.of(True, _fact(row)), ()
+    unknown: _Published = Observed.lost("the facts do not list the tags of this CUDA"), ()
     version, minor = Cuda(cuda), Cuda(cuda).upto(2)
     lists = {str(known): tags for known, tags in facts.whole_lists.items()}
     if cuda in lists:
@@ -332,10 +322,9 @@ def _exists(tag: str, cuda: str, row: ImageTag | None, facts: Facts) -> Observed
     return _never(tag, frozenset[str]().union(*(lists[known] for known in listed or [min(newer, key=Cuda)])))
 
 
-def _never(tag: str, tags: frozenset[str]) -> _UnknownTag:
+def _never(tag: str, tags: frozenset[str]) -> _Published:
     near = difflib.get_close_matches(tag, sorted(tags), 3, 0.6)
-    listed = "NVIDIA's list of tags does not have it"
-    return _UnknownTag(listed, tuple(near))
+    return Observed.of(False, "NVIDIA's list of tags does not have it"), tuple(near)
 
 
 # ---------------------------------------------------------------- pytorch/pytorch
@@ -375,7 +364,8 @@ def _pytorch(base: Base, reference: Reference, facts: Facts) -> Base:
     )
     base = _beside(base, torch, flavor, facts)
     if not reference.registry and base.sure:
-        base = _published(base, _pytorch_exists(tag, torch, cuda, cudnn or "", facts))
+        exists, near = _pytorch_exists(tag, torch, cuda, cudnn or "", facts)
+        base = replace(base, exists=exists, near_tags=near)
     return base
 
 
@@ -384,10 +374,7 @@ def _beside(base: Base, torch: str, flavor: str, facts: Facts) -> Base:
     row = facts.pytorch_image(torch)
     why = f"the facts do not know what the images of torch {torch} hold"
     via = f"facts: pytorch/pytorch of torch {torch} [{row.source}; seen {row.seen}]" if row else ""
-    known = row is not None
-    python = str(row.python) if known and row and row.python is not None else ""
-    system = row.os or "" if row else ""
-    gcc = row.gcc if row else None
+    python, system, gcc = (row.python, row.os, row.gcc) if row else (None, None, None)
     if flavor == "devel":
         compiler = nvcc = Observed.of(True, "devel flavor, built on nvidia/cuda devel")
     else:
@@ -396,7 +383,7 @@ def _beside(base: Base, torch: str, flavor: str, facts: Facts) -> Base:
     return replace(base, python=_said(python, why, via), os=_said(system, why, via), compiler=compiler, nvcc=nvcc)
 
 
-def _pytorch_exists(tag: str, torch: str, cuda: str, cudnn: str, facts: Facts) -> Observed[bool] | _UnknownTag:
+def _pytorch_exists(tag: str, torch: str, cuda: str, cudnn: str, facts: Facts) -> _Published:
     """Whether a tag of pytorch/pytorch was ever published.
 
     The images pack the wheels of a release, one image for a CUDA that it was built for ("A.B"), with the major of the
@@ -404,26 +391,25 @@ def _pytorch_exists(tag: str, torch: str, cuda: str, cudnn: str, facts: Facts) -
     """
     row = facts.image_tag(f"pytorch/pytorch:{tag}")
     if row is not None:
-        return Observed.of(True, _fact(row))
+        return Observed.of(True, _fact(row)), ()
     builds = [build for build in facts.torches if str(build.torch) == torch]
     if len(torch.split(".")) == 2:
         known = Torch(torch)
         if known < facts.torches[0].torch.upto(2):
-            return Observed.lost("the facts do not list the tags of this release")
+            return Observed.lost("the facts do not list the tags of this release"), ()
         builds = [build for build in facts.torches if build.torch.upto(2) == known]
     if not builds:
-        return Observed.lost("the facts do not list the tags of this release")
+        return Observed.lost("the facts do not list the tags of this release"), ()
     if len(torch.split(".")) == 3:
         fitting = [build for build in builds if str(build.cuda) == cuda and build.published is not False]
         if any(not cudnn or build.cudnn is None or str(build.cudnn.major) == cudnn for build in fitting):
-            return Observed.lost("the tag has the right form, but the facts do not list it")
+            return Observed.lost("the tag has the right form, but the facts do not list it"), ()
     made = [
         f"{build.torch}-cuda{build.cuda}-cudnn{build.cudnn.major}-{_flavor(tag)}"
         for build in builds
         if build.cudnn is not None and build.published
     ]
-    via = f"the builds of torch {torch} [{builds[0].source}]"
-    return _UnknownTag(via, tuple(made[:4]))
+    return Observed.of(False, f"the builds of torch {torch} [{builds[0].source}]"), tuple(made[:4])
 
 
 # ---------------------------------------------------------------- NVIDIA's other images
@@ -445,30 +431,16 @@ def _ngc(base: Base, reference: Reference, facts: Facts) -> Base:
             return base
         via = f"facts: {row.image}:{row.tag} [{row.source}; seen {row.seen}]"
         why = f"the facts do not know it for {row.tag}"
-        cuda = str(row.cuda) if row.cuda is not None else ""
-        return replace(
-            base,
-            cuda=_said(cuda, why, via),
-            cudnn=_said(str(row.cudnn) if row.cudnn is not None else "", why, via),
-            os=_said(row.os or "", why, via),
-            python=_said(str(row.python) if row.python is not None else "", why, via),
-            torch=_said(row.torch or "", why, via),
-            torch_cuda=_said(_minor(cuda), why, via),
-            variables={**_GPU},
-        )
+        own = _minor(str(row.cuda)) if row.cuda else ""
+        base = replace(base, cuda=_said(row.cuda, why, via), cudnn=_said(row.cudnn, why, via))
+        base = replace(base, torch=_said(row.torch, why, via), torch_cuda=_said(own, why, via))
+        return replace(base, os=_said(row.os, why, via), python=_said(row.python, why, via), variables={**_GPU})
     if name in _MONTHLY and month:
         row = facts.ngc(f"{month[1]}-py3")
         if row is not None and "l4t" not in tag:
             via = f"facts: the stack of {month[1]}, as in {row.image}:{row.tag} [{row.source}; seen {row.seen}]"
-            cuda = str(row.cuda) if row.cuda is not None else ""
-            base = replace(base, cuda=_said(cuda, "the facts do not say", via))
-            python = str(row.python) if row.python is not None else ""
-            base = replace(
-                base,
-                os=_said(row.os or "", "the facts do not say", via),
-                python=_said(python, "the facts do not say", via),
-                variables={**_GPU},
-            )
+            cuda, system, python = (_said(each, "the facts do not say", via) for each in (row.cuda, row.os, row.python))
+            base = replace(base, cuda=cuda, os=system, python=python, variables={**_GPU})
     if name == "tensorflow":
         there = Observed.of(True, "NVIDIA's TensorFlow image holds the toolkit and compilers")
         base = replace(base, nvcc=there, compiler=there)
@@ -487,14 +459,15 @@ def _python_image(base: Base, reference: Reference, facts: Facts) -> Base:
     found = _PYTHON_TAG.match(tag)
     why = "the tag names no minor version" if tag else "there is no tag"
     small = any(word in _WORDS.split(tag) or f"-{word}" in tag for word in _SMALL) or tag in _SMALL
-    return replace(
-        base,
-        python=_said(found[1] if found else "", why, f"tag {tag}"),
-        os=_said(
-            _os(tag, facts) or ("alpine" if "alpine" in tag else ""), "the tag names no distribution", f"tag {tag}"
-        ),
-        compiler=Observed.of(not small, f"tag {tag}: {'a slim' if small else 'a full'} image"),
-    )
+    base = replace(base, python=_said(found and found[1], why, f"tag {tag}"))
+    return _distribution(base, tag, small, facts)
+
+
+def _distribution(base: Base, tag: str, small: bool, facts: Facts) -> Base:
+    """``base`` with the system that a tag names, and the compiler that all but small images hold."""
+    system = _os(tag, facts) or ("alpine" if "alpine" in tag else "")
+    compiler = Observed.of(not small, f"tag {tag}: {'a slim' if small else 'a full'} image")
+    return replace(base, os=_said(system, "the tag names no distribution", f"tag {tag}"), compiler=compiler)
 
 
 def _uv(base: Base, reference: Reference, facts: Facts) -> Base:
@@ -506,12 +479,7 @@ def _uv(base: Base, reference: Reference, facts: Facts) -> Base:
     elif any(word in tag for word in ("debian", "bookworm", "trixie", "bullseye", "alpine")):
         base = replace(base, family="os")
     small = any(f"-{word}" in tag or tag.startswith(word) for word in _SMALL) or not python
-    system = _os(tag, facts) or ("alpine" if "alpine" in tag else "")
-    return replace(
-        base,
-        os=_said(system, "the tag names no distribution", f"tag {tag}"),
-        compiler=Observed.of(not small, f"tag {tag}: {'a slim' if small else 'a full'} image"),
-    )
+    return _distribution(base, tag, small, facts)
 
 
 # Names of official images and how their releases are called in the facts.
@@ -607,8 +575,8 @@ def _tensorflow(base: Base, reference: Reference, facts: Facts) -> Base:
     via = f"facts: tensorflow {found[1] if found else ''} [{row.source}; seen {row.seen}]"
     return replace(
         base,
-        cuda=_said(row.cuda or "", "the facts do not know its CUDA", via),
-        cudnn=_said(row.cudnn or "", "the facts do not know its cuDNN", via),
+        cuda=_said(row.cuda, "the facts do not know its CUDA", via),
+        cudnn=_said(row.cudnn, "the facts do not know its cuDNN", via),
         variables={**_GPU},
     )
 
