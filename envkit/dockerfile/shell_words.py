@@ -95,7 +95,7 @@ class Expansion(ABC):
         self.found: list[Command] = []
         self.assigned: list[tuple[str, Word]] = []
         self.complete = True
-        self.left = _BUDGET
+        self.budget = _BUDGET
         self.depth = 0
         self.outer: tuple[Redirect, ...] = ()
         self.called: set[str] = set()
@@ -107,10 +107,10 @@ class Expansion(ABC):
 
     def spend(self, entries: int = 0, *, statements: int = 0, words: int = 0, characters: int = 0) -> bool:
         """Takes from what the script may cost; False from when on that is used up, and commands may be missing."""
-        self.left -= entries + statements * _STATEMENT + words * _WORD + characters // _PER_ENTRY
-        if self.left < 0:
+        self.budget -= entries + statements * _STATEMENT + words * _WORD + characters // _PER_ENTRY
+        if self.budget < 0:
             self.complete = False
-        return self.left >= 0
+        return self.budget >= 0
 
     # Variables
 

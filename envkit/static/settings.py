@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -130,7 +131,7 @@ def _bases(table: Mapping[str, object], where: str, path: Path) -> dict[str, Bas
 
 def _base(reference: str, held: KnownBase, path: str) -> Base:
     unsaid = f"{path} does not say"
-    told = {
+    told: dict[str, Any] = {
         name: Observed.of(value, path) if (value := getattr(held, name)) is not None else Observed.lost(unsaid, path)
         for name in ("cuda", "cudnn", "flavor", "os", "python", "torch", "torch_cuda")
     }
