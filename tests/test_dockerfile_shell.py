@@ -85,7 +85,7 @@ WORDS = [
     ("nothing follows exit", "a; exit 0; b", ["a", "exit 0"]),
     ("case decided", "case $(uname -m) in x86_64|amd64) a;; *) b;; esac", ["uname -m", "a"]),
     ("case undecided", "case $X in x*) V=1;; y) V=1;; *) exit 1;; esac; a $V", ["? exit 1", "a 1"]),
-    ("case falls through", "case a in a) b;& c) d;; e) f;; esac", ["b", "d"]),
+    ("case falls through", "case a in a) b;& c) d;; e) f;; esac", ["? b", "? d", "? f"]),
     ("for", "for x in a 'b c'; do p $x; done", ["p a", "p b c"]),
     ("for over an unknown", "for x in $(cat f); do p $x; done; q", ["cat f", "? p <$x>", "q"]),
     ("a loop that tries again", "for i in 1 2 3; do p && break || sleep 5; done; q", ["p", "break", "q"]),
