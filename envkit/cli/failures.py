@@ -80,16 +80,13 @@ def explain(
 def debug(
     context: typer.Context,
     image: Annotated[
-        str | None,
-        _container("--image", metavar="IMAGE", help="Run the command in a container of this image."),
+        str | None, _container("--image", metavar="IMAGE", help="Run the command in a container of this image.")
     ] = None,
     gpus: Annotated[
-        str,
-        _container("--gpus", metavar="[all|none|N,...]", help="With --image: the GPUs it gets."),
+        str, _container("--gpus", metavar="[all|none|N,...]", help="With --image: the GPUs it gets.")
     ] = "auto",
     network: Annotated[
-        str,
-        _container("--network", metavar="[bridge|host|none]", help="With --image: its network."),
+        str, _container("--network", metavar="[bridge|host|none]", help="With --image: its network.")
     ] = "bridge",
     volume: Annotated[
         list[str] | None,
@@ -98,16 +95,13 @@ def debug(
     budget: Annotated[float, typer.Option("--budget", help="Seconds for all stages.")] = 1800.0,
     stage_timeout: Annotated[float, typer.Option("--stage-timeout", help="Seconds for one stage.")] = 600.0,
     ranks: Annotated[
-        bool,
-        _hangs("--ranks", help="The command is several ranks (torchrun, srun ...): see why they hang."),
+        bool, _hangs("--ranks", help="The command is several ranks (torchrun, srun ...): see why they hang.")
     ] = False,
     hang_after: Annotated[
-        float | None,
-        _hangs("--hang-timeout", help="With --ranks: seconds without a step of any rank; by default 10."),
+        float | None, _hangs("--hang-timeout", help="With --ranks: seconds without a step of any rank; by default 10.")
     ] = None,
     quiet: Annotated[
-        float,
-        _hangs("--stall-timeout", help="Seconds of silence after which stacks are compared; 0: never."),
+        float, _hangs("--stall-timeout", help="Seconds of silence after which stacks are compared; 0: never.")
     ] = 120.0,
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="RUNG", help="A stage; may be given again.")
@@ -125,12 +119,10 @@ def debug(
         _precision("--precision", metavar="MODULE:FACTORY", help="No command: one step of its model, in two dtypes."),
     ] = "",
     dtype: Annotated[
-        str,
-        _precision("--dtype", click_type=DTYPES, help="With --precision: the narrow one."),
+        str, _precision("--dtype", click_type=DTYPES, help="With --precision: the narrow one.")
     ] = "bfloat16",
     autocast: Annotated[
-        bool,
-        _precision("--autocast", help="With --precision: under torch.autocast, with nothing cast before."),
+        bool, _precision("--autocast", help="With --precision: under torch.autocast, with nothing cast before.")
     ] = False,
     code: Annotated[Path | None, _precision("--code", help="With --precision: the folder of MODULE.")] = None,
     python: PythonPath = None,

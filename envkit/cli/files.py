@@ -63,13 +63,9 @@ def check(
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="CHECK", help="One check; may be given again.")
     ] = None,
-    baseline: Annotated[
-        Path | None,
-        _output("--baseline", help="Findings that this file holds do not count."),
-    ] = None,
+    baseline: Annotated[Path | None, _output("--baseline", help="Findings that this file holds do not count.")] = None,
     write_baseline: Annotated[
-        Path | None,
-        _output("--write-baseline", help="Write the findings of now into this file."),
+        Path | None, _output("--write-baseline", help="Write the findings of now into this file.")
     ] = None,
     config: Annotated[
         Path | None, typer.Option("--config", help="An envkit.toml with a [check] table; by default the nearest.")
@@ -84,8 +80,7 @@ def check(
         ),
     ] = "",
     if_any: Annotated[
-        bool,
-        _output("--allow-no-files", help="Exit with 0 where nothing concerns envkit, as hooks want it."),
+        bool, _output("--allow-no-files", help="Exit with 0 where nothing concerns envkit, as hooks want it.")
     ] = False,
     observed: Annotated[bool, _output("--observed", help="Put what the files say into the JSON.")] = False,
     quiet: Quiet = False,

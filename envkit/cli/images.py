@@ -52,9 +52,7 @@ def audit(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="IMAGE",
-            click_type=NAME_OR_FILE,
-            help="An image, a file that `docker save` wrote, or a directory.",
+            metavar="IMAGE", click_type=NAME_OR_FILE, help="An image, a file that `docker save` wrote, or a directory."
         ),
     ],
     gpu: Annotated[
@@ -104,21 +102,14 @@ def probe(
     placement: Annotated[
         str,
         typer.Option(
-            "--placement",
-            metavar="MODULE:FACTORY",
-            help="Where the tensors live of the model and inputs it returns.",
+            "--placement", metavar="MODULE:FACTORY", help="Where the tensors live of the model and inputs it returns."
         ),
     ] = "",
     aoti: Annotated[
         Path | None, typer.Option("--aoti", metavar="PACKAGE", help="How an AOTInductor package loads and runs there.")
     ] = None,
     inputs: Annotated[
-        str,
-        typer.Option(
-            "--inputs",
-            metavar="MODULE:FUNCTION",
-            help="With --aoti: what returns the arguments.",
-        ),
+        str, typer.Option("--inputs", metavar="MODULE:FUNCTION", help="With --aoti: what returns the arguments.")
     ] = "",
     code: Annotated[
         Path | None, typer.Option("--code", help="The folder that MODULE lies in, read-only in a container.")
@@ -211,12 +202,7 @@ def smoke(
         ),
     ] = "",
     sanitize: Annotated[
-        str,
-        typer.Option(
-            "--sanitize",
-            click_type=SANITIZERS,
-            help="Under this tool of compute-sanitizer.",
-        ),
+        str, typer.Option("--sanitize", click_type=SANITIZERS, help="Under this tool of compute-sanitizer.")
     ] = "",
     require_gpu: RequireGpu = False,
     save: Save = None,

@@ -64,8 +64,7 @@ def doctor(
     ] = None,
     save: Save = None,
     redact: Annotated[
-        bool,
-        _output("--redact", help="Placeholders for serials, UUIDs, names and addresses, in file and report."),
+        bool, _output("--redact", help="Placeholders for serials, UUIDs, names and addresses, in file and report.")
     ] = False,
     list_them: Annotated[bool, typer.Option("--list", help="List the checks and look at nothing.")] = False,
     format: Format = "console",
@@ -106,67 +105,40 @@ def preflight(
     python: PythonPath = None,
     expect: Annotated[Path | None, typer.Option("--expect", help="The contract of the machine, as for doctor.")] = None,
     gpus: Annotated[
-        str | None,
-        _job("--gpus", metavar="[all|none|COUNT|device=N,...]", help="The GPUs that the container gets."),
+        str | None, _job("--gpus", metavar="[all|none|COUNT|device=N,...]", help="The GPUs that the container gets.")
     ] = None,
-    way: Annotated[
-        str | None,
-        _job("--gpu-runtime", click_type=GPU_WAYS, help="How GPUs enter the container."),
-    ] = None,
+    way: Annotated[str | None, _job("--gpu-runtime", click_type=GPU_WAYS, help="How GPUs enter the container.")] = None,
     nodes: Annotated[int | None, _job("--nodes", metavar="N", help="Machines of the job.")] = None,
-    ranks: Annotated[
-        int | None,
-        _job("--ranks", metavar="N", help="Processes of the job on this machine."),
-    ] = None,
-    workers: Annotated[
-        int | None,
-        _job("--workers", metavar="N", help="Data loader processes of one rank."),
-    ] = None,
+    ranks: Annotated[int | None, _job("--ranks", metavar="N", help="Processes of the job on this machine.")] = None,
+    workers: Annotated[int | None, _job("--workers", metavar="N", help="Data loader processes of one rank.")] = None,
     env: Annotated[
-        list[str] | None,
-        _job("--env", "-e", metavar="NAME=VALUE", help="A variable; may be given again."),
+        list[str] | None, _job("--env", "-e", metavar="NAME=VALUE", help="A variable; may be given again.")
     ] = None,
     env_file: Annotated[list[Path] | None, _job("--env-file", help="Lines NAME=VALUE, as docker's.")] = None,
-    shm_size: Annotated[
-        str | None,
-        _job("--shm-size", metavar="SIZE", help="Size of /dev/shm, such as 16g."),
-    ] = None,
-    memory: Annotated[
-        str | None,
-        _job("--memory", "-m", metavar="SIZE", help="Memory limit, such as 64g."),
-    ] = None,
+    shm_size: Annotated[str | None, _job("--shm-size", metavar="SIZE", help="Size of /dev/shm, such as 16g.")] = None,
+    memory: Annotated[str | None, _job("--memory", "-m", metavar="SIZE", help="Memory limit, such as 64g.")] = None,
     ipc: Annotated[str | None, _job("--ipc", metavar="[private|host|...]", help="Whose /dev/shm.")] = None,
-    network: Annotated[
-        str | None,
-        _job("--network", metavar="[bridge|host|none|NAME]", help="Its network."),
-    ] = None,
+    network: Annotated[str | None, _job("--network", metavar="[bridge|host|none|NAME]", help="Its network.")] = None,
     ulimit: Annotated[
         list[str] | None,
         _job("--ulimit", metavar="NAME=VALUE", help="A limit, such as memlock=-1; may be given again."),
     ] = None,
     user: Annotated[
-        str | None,
-        _job("--user", "-u", metavar="UID[:GID]", help="Whose it is, by number or name."),
+        str | None, _job("--user", "-u", metavar="UID[:GID]", help="Whose it is, by number or name.")
     ] = None,
     volume: Annotated[
-        list[str] | None,
-        _job("--volume", "-v", metavar="SOURCE:TARGET[:ro]", help="A mount; may be given again."),
+        list[str] | None, _job("--volume", "-v", metavar="SOURCE:TARGET[:ro]", help="A mount; may be given again.")
     ] = None,
     tmpfs: Annotated[list[str] | None, _job("--tmpfs", metavar="PATH", help="A path inside.")] = None,
-    device: Annotated[
-        list[str] | None,
-        _job("--device", metavar="DEVICE", help="A device of the machine."),
-    ] = None,
+    device: Annotated[list[str] | None, _job("--device", metavar="DEVICE", help="A device of the machine.")] = None,
     cap_add: Annotated[list[str] | None, _job("--cap-add", metavar="CAPABILITY", help="A capability.")] = None,
     privileged: Annotated[bool, _job("--privileged", help="The container has all privileges.")] = False,
     read_only: Annotated[bool, _job("--read-only", help="The container's root is read-only.")] = False,
     checkpoint: Annotated[
-        str | None,
-        _job("--checkpoint", metavar="PATH", help="Where the job writes, as it sees it."),
+        str | None, _job("--checkpoint", metavar="PATH", help="Where the job writes, as it sees it.")
     ] = None,
     checkpoint_size: Annotated[
-        str | None,
-        _job("--checkpoint-size", metavar="SIZE", help="How much, such as 200g."),
+        str | None, _job("--checkpoint-size", metavar="SIZE", help="How much, such as 200g.")
     ] = None,
     may_be_unknown: Annotated[
         list[str] | None,

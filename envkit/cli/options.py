@@ -128,43 +128,28 @@ SpecPath = Annotated[
         help="envkit.toml, the directory that holds it, or the name of an image of envkit's own.",
     ),
 ]
-EngineName = Annotated[
-    str,
-    _where("--engine", click_type=ENGINES, help="local is a private virtual environment."),
-]
+EngineName = Annotated[str, _where("--engine", click_type=ENGINES, help="local is a private virtual environment.")]
 Format = Annotated[str, format_option(FORMATS)]
-FailOn = Annotated[
-    str,
-    _output("--fail-on", click_type=SEVERITIES, help="Lowest severity that makes the exit code 1."),
-]
+FailOn = Annotated[str, _output("--fail-on", click_type=SEVERITIES, help="Lowest severity that makes the exit code 1.")]
 WithObserved = Annotated[bool, _output("--observed", help="Put all that was observed into the JSON.")]
 _QUIET = "The verdict and what was found, without progress and all else."
 _VERBOSE = "List also the checks that passed and those that were skipped."
 Quiet = Annotated[bool, _output("--quiet", "-q", help=_QUIET)]
 Verbose = Annotated[bool, _output("--verbose", "-v", help=_VERBOSE)]
 LongVerbose = Annotated[bool, _output("--verbose", help=_VERBOSE)]  # -v is --volume there
-Gpus = Annotated[
-    str,
-    _where("--gpus", metavar="[auto|all|none|N,...]", help="Which GPUs take part, by index."),
-]
+Gpus = Annotated[str, _where("--gpus", metavar="[auto|all|none|N,...]", help="Which GPUs take part, by index.")]
 ExitStyle = Annotated[str, _output("--exit-style", click_type=STYLES, help="Whose exit codes.")]
-Save = Annotated[
-    Path | None,
-    _output("--save", help="Write what was observed to this file, for `envkit judge`."),
-]
+Save = Annotated[Path | None, _output("--save", help="Write what was observed to this file, for `envkit judge`.")]
 Target = Annotated[
     str | None, typer.Argument(metavar="IMAGE", help="An image; without one, the Python envkit runs under.")
 ]
 RequireGpu = Annotated[
-    bool,
-    _output("--require-gpu", help="Undecided (exit 3) unless a GPU had a part in the verdict."),
+    bool, _output("--require-gpu", help="Undecided (exit 3) unless a GPU had a part in the verdict.")
 ]
 Frameworks = Annotated[
     list[str] | None,
     typer.Option(
-        "--framework",
-        metavar="[jax|tensorflow|...|none]",
-        help="What to prove in place of torch; may be given again.",
+        "--framework", metavar="[jax|tensorflow|...|none]", help="What to prove in place of torch; may be given again."
     ),
 ]
 PythonPath = Annotated[Path | None, _where("--python", help="Another Python of this machine.")]

@@ -447,12 +447,7 @@ class _Installed(Protocol):
 
 
 # The libraries that a stack most often breaks by, as their makers write them; others go by their package's name.
-_LABELS = {
-    "nvidia-cudnn": "cuDNN",
-    "nvidia-nccl": "NCCL",
-    "nvidia-nvjitlink": "nvJitLink",
-    "triton": "Triton",
-}
+_LABELS = {"nvidia-cudnn": "cuDNN", "nvidia-nccl": "NCCL", "nvidia-nvjitlink": "nvJitLink", "triton": "Triton"}
 _LOADED = {"cudnn": "nvidia-cudnn", "nccl": "nvidia-nccl", "nvjitlink": "nvidia-nvjitlink"}
 
 

@@ -100,10 +100,7 @@ def _clean(mirrors: list[str]) -> list[str]:
     The tree keeps the mirrors it came from, without a user and password that their addresses may hold.
     """
     public = " ".join(shlex.quote(re.sub(r"//[^/@\s]*@", "//", line)) for line in mirrors)
-    sources = [
-        'rm -f "$1/etc/apt/sources.list.d/"*.list',
-        f'printf "%s\\n" {public} > "$1/etc/apt/sources.list"',
-    ]
+    sources = ['rm -f "$1/etc/apt/sources.list.d/"*.list', f'printf "%s\\n" {public} > "$1/etc/apt/sources.list"']
     return [
         'rm -f "$1/etc/apt/apt.conf.d/99mmdebstrap" "$1/etc/dpkg/dpkg.cfg.d/99mmdebstrap"',
         *(sources if mirrors else []),
@@ -272,11 +269,7 @@ def image_archive(made: BootstrappedTree, ref: str, epoch: int, labels: Mapping[
         "io.containerd.image.name": f"docker.io/library/{ref}",
         "org.opencontainers.image.ref.name": ref.rpartition(":")[2],
     }
-    index = {
-        "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.index.v1+json",
-        "manifests": [pointer],
-    }
+    index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [pointer]}
     blobs = "blobs/sha256/"
     legacy = [{"Config": blobs + _blob(config), "RepoTags": [ref], "Layers": [blobs + layer]}]
     for name, content in (

@@ -106,8 +106,7 @@ def client() -> str:
     found = shutil.which("docker")
     if found is None:
         raise Undecided(
-            "there is no docker client on PATH",
-            "install docker-cli and docker-buildx, or use --engine local",
+            "there is no docker client on PATH", "install docker-cli and docker-buildx, or use --engine local"
         )
     return found
 

@@ -71,8 +71,7 @@ class LocalEngine:
             if (venv / _COMPLETE).is_file():
                 return venv, dict(content["labels"])
         raise UsageError(
-            f"the local engine has no environment {image}",
-            "build it first: envkit up SPEC --engine local",
+            f"the local engine has no environment {image}", "build it first: envkit up SPEC --engine local"
         )
 
     def build(self, request: BuildRequest, say: Say) -> BuiltImage:
@@ -214,13 +213,7 @@ class LocalEngine:
             command = [str(interpreter), str(file), *where_they_lie(argv, mounts or {}), "--watch-stdin"]
             with proc.sigterm_raises():
                 return proc.run(
-                    command,
-                    timeout_s=timeout_s,
-                    env=environment,
-                    cwd=scratch,
-                    hold_stdin=True,
-                    on_line=say,
-                    stop=stop,
+                    command, timeout_s=timeout_s, env=environment, cwd=scratch, hold_stdin=True, on_line=say, stop=stop
                 )
 
     def remove(self, image: str) -> None:

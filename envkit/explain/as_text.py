@@ -261,11 +261,7 @@ def rows(ranks: Sequence[RankState]) -> tuple[tuple[RankRow, ...], int]:
     found = tuple(
         RankRow(
             ranges(alike[said]),
-            (
-                _one_line(said[0]),
-                *("" if number is None else str(number) for number in said[1:3]),
-                _one_line(said[3]),
-            ),
+            (_one_line(said[0]), *("" if number is None else str(number) for number in said[1:3]), _one_line(said[3])),
             said[4],
             said[5],
         )

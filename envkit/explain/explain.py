@@ -221,10 +221,7 @@ def _ranked(reading: Reading, ranks: Mapping[str, int]) -> Reading:
         tracebacks=tuple(replace(each, first=of(each.first), line=of(each.line)) for each in reading.tracebacks),
         files=tuple(
             replace(
-                seen,
-                head=tuple(map(of, seen.head)),
-                tail=tuple(map(of, seen.tail)),
-                loud=tuple(map(of, seen.loud)),
+                seen, head=tuple(map(of, seen.head)), tail=tuple(map(of, seen.tail)), loud=tuple(map(of, seen.loud))
             )
             for seen in reading.files
         ),
@@ -513,11 +510,7 @@ def _with_findings(found: Explanation, given: Observations) -> Explanation:
             return replace(found, because=because, confidence=surer)
     for each, meant in known:
         other = found.runner_up or Hypothesis(
-            meant.category,
-            meant.cause,
-            Strength.POSSIBLE,
-            (),
-            f"{each.check} of {given.name} found: {each.message}",
+            meant.category, meant.cause, Strength.POSSIBLE, (), f"{each.check} of {given.name} found: {each.message}"
         )
         steps = dict.fromkeys((*found.next, f"envkit explain {each.check}"))
         return replace(found, runner_up=other, next=tuple(steps))

@@ -58,9 +58,5 @@ def read(document: Mapping[str, Any], asked: Placement) -> Placement:
     if found.torch.value and found.how not in _WAYS:
         return replace(asked, end=Observed.lost(f"the model was followed in an unknown way: {found.how!r}"))
     return replace(
-        found,
-        digest=asked.digest,
-        gpus_given=asked.gpus_given,
-        ranks_asked=asked.ranks_asked,
-        engine=asked.engine,
+        found, digest=asked.digest, gpus_given=asked.gpus_given, ranks_asked=asked.ranks_asked, engine=asked.engine
     )

@@ -185,11 +185,7 @@ def _first(group: str, by_rank: Mapping[int, Dump]) -> Difference | None:
 
 
 def _apart(
-    group: str,
-    seq: int,
-    here: Mapping[int, Entry],
-    there: Sequence[int],
-    issued: Mapping[int, Mapping[int, Entry]],
+    group: str, seq: int, here: Mapping[int, Entry], there: Sequence[int], issued: Mapping[int, Mapping[int, Entry]]
 ) -> Difference | None:
     operations = _split(here, lambda entry: entry.operation)
     sizes = _split(here, lambda entry: "" if _UNEQUAL.search(entry.operation) else f"{entry.inputs} to {entry.outputs}")

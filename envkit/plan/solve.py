@@ -80,11 +80,7 @@ class TargetPlatform:
 
 
 def closure(
-    wanted: Mapping[str, tuple[str, ...]],
-    place: TargetPlatform,
-    say: Say,
-    *,
-    kept: tuple[Pin, ...] = (),
+    wanted: Mapping[str, tuple[str, ...]], place: TargetPlatform, say: Say, *, kept: tuple[Pin, ...] = ()
 ) -> tuple[tuple[Pin, ...], int]:
     """Every wheel that the requirements of all layers need together, and the newest upload time among them.
 

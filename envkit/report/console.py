@@ -76,10 +76,7 @@ def render(
     A word longer than a line (a path, a digest) runs over it unbroken, so that it can be copied.
     """
     width = max(width, _NARROWEST)
-    blocks = [
-        _verdict(report, fail_on, width),
-        *_failures(report, width),
-    ]
+    blocks = [_verdict(report, fail_on, width), *_failures(report, width)]
     if detail is not Detail.QUIET:
         blocks += [_unproven(report, width, detail), *(_table(table, width) for table in tables)]
     if detail is Detail.VERBOSE:

@@ -27,10 +27,7 @@ os._exit(code)
 
 
 def _members() -> dict[str, bytes]:
-    found = {
-        "__main__.py": _START.encode(),
-        "envkit/__init__.py": b'"""The part of envkit that enters an image."""\n',
-    }
+    found = {"__main__.py": _START.encode(), "envkit/__init__.py": b'"""The part of envkit that enters an image."""\n'}
     for path in _PAYLOAD.rglob("*.py"):
         found[f"envkit/payload/{path.relative_to(_PAYLOAD).as_posix()}"] = path.read_bytes()
     return dict(sorted(found.items()))

@@ -205,10 +205,7 @@ def folder(path: Path, fix: str = "point XDG_CACHE_HOME at a folder that may be 
     except OSError as error:
         if is_full(error):
             raise Undecided(f"the disk is full: {path} was not made", "free some space there") from error
-        raise UsageError(
-            f"the folder {path} cannot be made: {error.strerror}",
-            fix,
-        ) from error
+        raise UsageError(f"the folder {path} cannot be made: {error.strerror}", fix) from error
     return path
 
 

@@ -297,11 +297,7 @@ def outlived_by(argv: Sequence[str]) -> Iterator[Callable[[str], None]]:
     nothing but the end if envkit is killed in it, whatever kills it.  What it prints goes nowhere.  Gives what tells it
     a line before."""
     process = subprocess.Popen(
-        list(argv),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
+        list(argv), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
     assert process.stdin is not None
     words = process.stdin.fileno()

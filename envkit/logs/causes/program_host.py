@@ -87,12 +87,5 @@ def killed_by_the_system(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     if alone:
         yield Hypothesis("insufficient-evidence", "unknown-cut-log", Strength.LIKELY, (first.line,), why, decide)
     yield Hypothesis(
-        INNOCENT,
-        "host-resource",
-        Strength.POSSIBLE,
-        (first.line,),
-        why,
-        decide,
-        fix=_MORE_MEMORY,
-        next=_MEMORY_NEXT,
+        INNOCENT, "host-resource", Strength.POSSIBLE, (first.line,), why, decide, fix=_MORE_MEMORY, next=_MEMORY_NEXT
     )

@@ -44,8 +44,4 @@ def nobody_else_speaks(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     told = [event for event in found if event.values.get("signal") or event.values.get("exit")] or found
     how = told[0].values.get("signal") or ""
     name = signal.Signals(int(how)).name if how.isdigit() and int(how) in set(signal.Signals) else how
-    yield worded(
-        "only-the-launcher-speaks",
-        *quoted(told),
-        by=f" by {name}" if name else "",
-    )
+    yield worded("only-the-launcher-speaks", *quoted(told), by=f" by {name}" if name else "")
