@@ -26,13 +26,8 @@ COMPLETE = "_ENVKIT_COMPLETE"  # the variable by which a shell's script asks for
 
 # The panels of --help in their order.
 MAKE, LOOK, MACHINE, WRITTEN, FAILED, SHELL = (
-    "Make an image",
-    "Examine an image",
-    "Examine a machine",
-    "Files and facts",
-    "Failing jobs",
-    "Shell",
-)
+    "Make an image", "Examine an image", "Examine a machine", "Files and facts", "Failing jobs", "Shell",
+)  # fmt: skip
 
 
 class _Context(click.Context):

@@ -126,13 +126,9 @@ class CommandRun:
 
 # faulthandler's words for the signals that it handles (Python, Modules/faulthandler.c)
 _SIGNALS = {
-    "Segmentation fault": -11,
-    "Aborted": -6,
-    "Bus error": -7,
-    "Floating point exception": -8,
-    "Floating-point exception": -8,
-    "Illegal instruction": -4,
-}
+    "Segmentation fault": -11, "Aborted": -6, "Bus error": -7, "Floating point exception": -8,
+    "Floating-point exception": -8, "Illegal instruction": -4,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

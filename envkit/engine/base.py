@@ -37,20 +37,12 @@ _CHUNK = 1 << 20
 # What is never unpacked: documents, as in Debian's own slim images, whose licences stay; and of the compilers what only
 # static linking, the sanitizers and the linker's optimiser need.  The step that installs packages has the same list.
 UNPACKED = (
-    "path-exclude=/usr/share/doc/*",
-    "path-include=/usr/share/doc/*/copyright",
-    "path-exclude=/usr/share/man/*",
-    "path-exclude=/usr/share/info/*",
-    "path-exclude=/usr/share/locale/*",
-    "path-exclude=/usr/share/lintian/*",
-    "path-exclude=/usr/lib/*/libc.a",
-    "path-exclude=/usr/lib/*/libm-*.a",
-    "path-exclude=/usr/lib/*/libmvec.a",
-    "path-exclude=/usr/lib/gcc/*/*/lib*san.a",
-    "path-exclude=/usr/lib/gcc/*/*/lto1",
-    "path-exclude=/usr/lib/python3*/config-*/libpython*.a",
-    "path-exclude=/usr/lib/*/libpython*.a",
-)
+    "path-exclude=/usr/share/doc/*", "path-include=/usr/share/doc/*/copyright", "path-exclude=/usr/share/man/*",
+    "path-exclude=/usr/share/info/*", "path-exclude=/usr/share/locale/*", "path-exclude=/usr/share/lintian/*",
+    "path-exclude=/usr/lib/*/libc.a", "path-exclude=/usr/lib/*/libm-*.a", "path-exclude=/usr/lib/*/libmvec.a",
+    "path-exclude=/usr/lib/gcc/*/*/lib*san.a", "path-exclude=/usr/lib/gcc/*/*/lto1",
+    "path-exclude=/usr/lib/python3*/config-*/libpython*.a", "path-exclude=/usr/lib/*/libpython*.a",
+)  # fmt: skip
 
 # What packages' own programs may see of this machine while they set up: with PYTHONDONTWRITEBYTECODE, for one, Python's
 # packages leave other files.

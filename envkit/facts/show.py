@@ -206,17 +206,9 @@ def entries(facts: Facts, topic: str, query: str) -> list[Entry]:
     Raises UsageError for another topic, or with the nearest known names when there are no facts.
     """
     readers = {
-        "torch": _torch,
-        "gpu": _gpu,
-        "cuda": _cuda,
-        "driver": _driver,
-        "cudnn": _cudnn,
-        "image": _image,
-        "os": _os,
-        "tool": _tool,
-        "peak": _peak,
-        "xid": _xid,
-    }
+        "torch": _torch, "gpu": _gpu, "cuda": _cuda, "driver": _driver, "cudnn": _cudnn, "image": _image, "os": _os,
+        "tool": _tool, "peak": _peak, "xid": _xid,
+    }  # fmt: skip
     if topic not in readers:
         raise UsageError(f"there is no topic `{topic}`", f"topics: {', '.join(TOPICS)}")
     return readers[topic](facts, query)

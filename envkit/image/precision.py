@@ -14,15 +14,10 @@ from envkit.subjects.precision import Precision
 
 _DISPATCHER = "torch's dispatcher, each operation beside its wide twin"
 _SEEN = {
-    "torch": "torch.__version__",
-    "gpus": "torch.cuda.get_device_name",
-    "device": "the device of parameters and inputs",
-    "wide": "the dtype of the twins",
-    "limits": "torch.finfo",
-    "rounding": "torch.backends",
-    "single": _DISPATCHER,
-    "wanted": _DISPATCHER,
-}
+    "torch": "torch.__version__", "gpus": "torch.cuda.get_device_name",
+    "device": "the device of parameters and inputs", "wide": "the dtype of the twins", "limits": "torch.finfo",
+    "rounding": "torch.backends", "single": _DISPATCHER, "wanted": _DISPATCHER,
+}  # fmt: skip
 
 
 def read(document: Mapping[str, Any], asked: Precision) -> Precision:

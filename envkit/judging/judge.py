@@ -34,13 +34,9 @@ class Check:
 
 # These subjects have modules of their own, which begin so; modules with other names judge none of them.
 _OWN = {
-    "Dockerfile": "dockerfile_",
-    "Host": "host_",
-    "Launch": "launch_",
-    "Packages": "packages_",
-    "SmokeRun": "smoke",
+    "Dockerfile": "dockerfile_", "Host": "host_", "Launch": "launch_", "Packages": "packages_", "SmokeRun": "smoke",
     "Workload": "workload_",
-}
+}  # fmt: skip
 
 
 def _read(function: Callable[..., Iterator[Finding]], hints: dict[str, Any]) -> Check:

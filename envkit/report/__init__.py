@@ -17,12 +17,9 @@ from envkit.report.html import Bar
 from envkit.report.redact import redacted
 
 DOCUMENTS: Mapping[str, Callable[[Report, Severity], str]] = {
-    "json": json.render,
-    "junit": junit.render,
-    "html": html.render,
-    "prometheus": prometheus.render,
+    "json": json.render, "junit": junit.render, "html": html.render, "prometheus": prometheus.render,
     "nagios": nagios.render,
-}
+}  # fmt: skip
 FORMATS: tuple[str, ...] = ("console", *DOCUMENTS)
 
 __all__ = ["DOCUMENTS", "FORMATS", "Bar", "Detail", "Table", "redacted", "redacted_text", "render"]

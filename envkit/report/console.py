@@ -16,12 +16,9 @@ from envkit.report.text import visible
 _VERDICTS = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.UNDECIDED: "bold yellow"}
 _SEVERITIES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 _WORDS = {
-    Outcome.FAIL: "failed",
-    Outcome.UNKNOWN: "unknown",
-    Outcome.CRASHED: "crashed",
-    Outcome.PASS: "passed",
+    Outcome.FAIL: "failed", Outcome.UNKNOWN: "unknown", Outcome.CRASHED: "crashed", Outcome.PASS: "passed",
     Outcome.SKIP: "skipped",
-}
+}  # fmt: skip
 _NAMED = 3  # checks named of those skipped for one reason; what leaves the verdict open is named in full
 _NARROWEST = 40  # columns; below it nothing is readable, so that lines run over instead
 _GAP = "  "

@@ -47,26 +47,13 @@ def image(seen: Image) -> tuple[Table, ...]:
 
 # The parts of a machine by the modules of their checks: the longest beginning that fits counts.
 _PARTS = {
-    "host_": "machine",
-    "host_driver": "driver",
-    "host_devices": "driver",
-    "host_gpu": "GPUs",
-    "host_nvlink": "fabric and network",
-    "host_fabric": "fabric and network",
-    "host_infiniband": "fabric and network",
-    "host_rdma": "fabric and network",
-    "host_nccl": "fabric and network",
-    "host_network": "fabric and network",
-    "host_pci": "PCI bus",
-    "host_log": "kernel log",
-    "host_kernel": "kernel log",
-    "host_cdi": "containers",
-    "host_container": "containers",
-    "host_cri": "containers",
-    "host_toolkit": "containers",
-    "host_environment": "environment",
-    "host_expected": "contract",
-}
+    "host_": "machine", "host_driver": "driver", "host_devices": "driver", "host_gpu": "GPUs",
+    "host_nvlink": "fabric and network", "host_fabric": "fabric and network", "host_infiniband": "fabric and network",
+    "host_rdma": "fabric and network", "host_nccl": "fabric and network", "host_network": "fabric and network",
+    "host_pci": "PCI bus", "host_log": "kernel log", "host_kernel": "kernel log", "host_cdi": "containers",
+    "host_container": "containers", "host_cri": "containers", "host_toolkit": "containers",
+    "host_environment": "environment", "host_expected": "contract",
+}  # fmt: skip
 
 
 def host(results: tuple[Result, ...]) -> tuple[Table, ...]:

@@ -9,31 +9,15 @@ from envkit.logs.records import Event, Line, Role
 from envkit.logs.story import Story
 
 AFTERMATH = (
-    "cublas-not-initialized",
-    "cublas-execution-failed",
-    "cudnn-not-initialized",
-    "cudnn-execution-failed",
-    "nccl-unhandled-cuda-error",
-    "nccl-remote-error",
-    "nccl-timeout-hang",
-    "insufficient-evidence",
-)
+    "cublas-not-initialized", "cublas-execution-failed", "cudnn-not-initialized", "cudnn-execution-failed",
+    "nccl-unhandled-cuda-error", "nccl-remote-error", "nccl-timeout-hang", "insufficient-evidence",
+)  # fmt: skip
 """Categories that a fault of a kernel or a lack of memory explains: what fails next, here and on the other ranks."""
 
 HARDWARE = (
-    "ecc-uncorrectable",
-    "xid-48",
-    "xid-54",
-    "xid-63/64",
-    "xid-62",
-    "xid-74",
-    "xid-79",
-    "xid-94/95",
-    "xid-119/120 GSP",
-    "xid-143",
-    "xid-144-150-nvlink5",
-    "sxid-nvlink",
-)
+    "ecc-uncorrectable", "xid-48", "xid-54", "xid-63/64", "xid-62", "xid-74", "xid-79", "xid-94/95",
+    "xid-119/120 GSP", "xid-143", "xid-144-150-nvlink5", "sxid-nvlink",
+)  # fmt: skip
 """Categories of the kernel log that name the GPU, its memory or a link."""
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50, "e": 1 << 60}

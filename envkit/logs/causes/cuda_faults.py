@@ -14,13 +14,9 @@ from envkit.logs.story import Story
 
 _ACCESS = "illegal-memory-access"
 _SANITIZER = (
-    "sanitizer-access",
-    "sanitizer-remote-access",
-    "sanitizer-uninitialized",
-    "sanitizer-race",
-    "sanitizer-hazard",
+    "sanitizer-access", "sanitizer-remote-access", "sanitizer-uninitialized", "sanitizer-race", "sanitizer-hazard",
     "sanitizer-barrier",
-)
+)  # fmt: skip
 _MISALIGNED = ("sanitizer-misaligned", "sanitizer-misaligned-access")
 # Operations that take indices without looking at them on the GPU: the tables of torch's own assertions.
 _INDEXING = re.compile(

@@ -56,29 +56,15 @@ _CAUSES = {
 
 # what a program and its peers see of a GPU that is lost or whose memory or link failed
 _SEEN_OF_IT = (
-    "gpu-hardware-unknown-error",
-    "ecc-uncorrectable",
-    "cuda-init-no-device",
-    "cublas-execution-failed",
-    "cublas-not-initialized",
-    "cudnn-execution-failed",
-    "cudnn-not-initialized",
-    "nccl-timeout-hang",
-    "nccl-remote-error",
-    "nccl-unhandled-cuda-error",
-    "nccl-unhandled-system-error",
-    "watchdog-timeout",
-    "segfault-in-driver",
-    "insufficient-evidence",
-)
+    "gpu-hardware-unknown-error", "ecc-uncorrectable", "cuda-init-no-device", "cublas-execution-failed",
+    "cublas-not-initialized", "cudnn-execution-failed", "cudnn-not-initialized", "nccl-timeout-hang",
+    "nccl-remote-error", "nccl-unhandled-cuda-error", "nccl-unhandled-system-error", "watchdog-timeout",
+    "segfault-in-driver", "insufficient-evidence",
+)  # fmt: skip
 # errors of a program's own kernels, which the kernel log only repeats
 _OWN_FAULTS = (
-    "illegal-memory-access",
-    "misaligned-address",
-    "device-side-assert",
-    "illegal-instruction",
-    "watchdog-timeout",
-)
+    "illegal-memory-access", "misaligned-address", "device-side-assert", "illegal-instruction", "watchdog-timeout",
+)  # fmt: skip
 _PLACES = 3  # proposal: programs that must fault at one place, and nowhere else, before the place is suspected
 _APART_S = 26 * 3600.0  # times without a zone may be half a day off either way; more than that is another day's error
 _SAME_S = 2.0

@@ -16,12 +16,8 @@ _CUDA = "nccl-unhandled-cuda-error"
 _SYSTEM = "nccl-unhandled-system-error"
 _REMOTE = "nccl-remote-error"
 _STATUSES = (
-    "nccl-status-cuda",
-    "nccl-status-system",
-    "nccl-status-internal",
-    "nccl-status-usage",
-    "nccl-status-remote",
-)
+    "nccl-status-cuda", "nccl-status-system", "nccl-status-internal", "nccl-status-usage", "nccl-status-remote",
+)  # fmt: skip
 _ALL = ("nccl-timeout-hang", _CUDA, _SYSTEM, _REMOTE)
 _QUOTED = re.compile(r"(?:Cuda|CUDA) (?:failure|error):?\s?(?:\d{1,4} )?'([^']{3,120})'")
 

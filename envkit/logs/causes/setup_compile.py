@@ -15,33 +15,15 @@ from envkit.logs.story import Story
 _ID = "nvcc-torch-cuda-mismatch"
 _AFTER = ("not-gpu-env", "insufficient-evidence", "undefined-symbol-abi-mismatch")
 _NO_CUDA = (
-    "driver-too-old",
-    "driver-library-mismatch",
-    "forward-compat-unsupported",
-    "cuda-init-error-802-fabricmanager",
-    "cuda-init-no-device",
-    "cuda-visible-devices-misuse",
-    "gpu-hardware-unknown-error",
+    "driver-too-old", "driver-library-mismatch", "forward-compat-unsupported", "cuda-init-error-802-fabricmanager",
+    "cuda-init-no-device", "cuda-visible-devices-misuse", "gpu-hardware-unknown-error",
     "torch-not-compiled-with-cuda",
-)
+)  # fmt: skip
 _NO_NVCC = (
-    "build-cuda-home",
-    "build-nvcc-not-found",
-    "build-nvcc-cannot",
-    "build-nvcc-command",
-    "build-nvcc-quoted",
-    "build-nvcc-file",
-    "build-nvcc-failed",
-    "cmake-no-compiler",
-    "cmake-root",
-    "cmake-not-found",
-    "cmake-caffe2",
-    "cmake-caffe2-not",
-    "cmake-toolset",
-    "cmake-notfound",
-    "cmake-cudart",
-    "header-cuda",
-)
+    "build-cuda-home", "build-nvcc-not-found", "build-nvcc-cannot", "build-nvcc-command", "build-nvcc-quoted",
+    "build-nvcc-file", "build-nvcc-failed", "cmake-no-compiler", "cmake-root", "cmake-not-found", "cmake-caffe2",
+    "cmake-caffe2-not", "cmake-toolset", "cmake-notfound", "cmake-cudart", "header-cuda",
+)  # fmt: skip
 _MISMATCH = ("build-mismatch", "build-mismatch-bare", "build-mismatch-deepspeed", "cmake-conflict", "cmake-says")
 _ARCH = ("nvcc-arch", "nvcc-arch-option", "build-arch-unknown")
 _STATED_HOST = ("host-gnu", "host-msvc", "nvcc-host-not-supported", "build-compiler-range", "host-torch-old")

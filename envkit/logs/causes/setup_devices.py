@@ -23,29 +23,18 @@ from envkit.logs.story import Story
 
 _ID = "cuda-init-no-device"
 _AFTER = (
-    "torch-not-compiled-with-cuda",
-    "invalid-device-ordinal",
-    "cublas-not-initialized",
-    "cudnn-not-initialized",
+    "torch-not-compiled-with-cuda", "invalid-device-ordinal", "cublas-not-initialized", "cudnn-not-initialized",
     "not-gpu-env",
-)
+)  # fmt: skip
 _JETSON = "run as a user of the group video, with --runtime nvidia and the image of this JetPack release"
 _UNKNOWN_START = ("unknown-error-init", "unknown-error-start", "cuda-999-caffe2")
 _PLUGIN = ("cdi-strategy", "plugin-non-nvml")
 _CLUSTER = ("k8s-insufficient", "k8s-allocatable")
 _SAYS_NONE = ("no-gpu-torch", "no-device", "no-device-runtime", "no-device-driver", "tf-cuinit", "no-device-tensorrt")
 _KERNEL = (
-    "rm-init",
-    "probe-not-called",
-    "probe-failed",
-    "probe-error",
-    "driver-no-adapter",
-    "gpu-needs-open",
-    "gpu-legacy",
-    "gpu-not-supported",
-    "module-rejected",
-    "bar-invalid",
-)
+    "rm-init", "probe-not-called", "probe-failed", "probe-error", "driver-no-adapter", "gpu-needs-open", "gpu-legacy",
+    "gpu-not-supported", "module-rejected", "bar-invalid",
+)  # fmt: skip
 _MAC = ("/users/", "macosx", "macos", "darwin", "apple silicon")
 _SHORTAGE = re.compile(
     r"\d+/(?P<all>\d+) nodes are available: .{0,400}?(?P<short>\d+) [Ii]nsufficient nvidia\.com/(?:gpu|mig)"

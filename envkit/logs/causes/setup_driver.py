@@ -22,12 +22,9 @@ from envkit.logs.story import Story
 from envkit.versions import Driver
 
 _NO_DEVICE = (
-    "cuda-init-no-device",
-    "cgroup-lost-gpu",
-    "torch-not-compiled-with-cuda",
-    "gpu-hardware-unknown-error",
+    "cuda-init-no-device", "cgroup-lost-gpu", "torch-not-compiled-with-cuda", "gpu-hardware-unknown-error",
     "nvidia-container-cli-init-error",
-)
+)  # fmt: skip
 _FABRIC = "cuda-init-error-802-fabricmanager"
 _SERVICE = ("fabric-manager-version", "fabric-manager-failed", "fabric-manager-unit", "fabric-manager-nothing")
 

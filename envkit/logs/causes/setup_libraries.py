@@ -167,15 +167,9 @@ def _other_binary(story: Story, event: Event, strength: Strength) -> Hypothesis:
 
 # of the readings of a missing symbol the first that is one counts; the last always is
 _ABI = (
-    _other_tensorrt,
-    _other_nccl,
-    _other_runtime,
-    _package_of_other_torch,
-    _extension_of_other_torch,
-    _mixed_cuda,
-    _other_dll,
-    _other_binary,
-)
+    _other_tensorrt, _other_nccl, _other_runtime, _package_of_other_torch, _extension_of_other_torch, _mixed_cuda,
+    _other_dll, _other_binary,
+)  # fmt: skip
 
 
 def cpu_build(story: Story, facts: Facts) -> Iterator[Hypothesis]:
