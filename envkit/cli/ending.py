@@ -1,6 +1,5 @@
 """How a run ends: every error becomes one message and an exit code of the contract, and stdout is asked whether it took
-the answer.
-"""
+the answer."""
 
 from __future__ import annotations
 

@@ -207,8 +207,7 @@ def run(
     """Runs ``argv`` with the companion in its Pythons; its files go to ``folder``, which must be new.
 
     ``launches`` are names of kernels whose launches the companion is to find; with ``hang_after_s`` it writes down what
-    each rank does, and ranks that stand still for so long hang.  Raises Undecided where the supervisor
-    itself fails.
+    each rank does, and ranks that stand still for so long hang.  Raises Undecided where the supervisor itself fails.
     """
     try:
         folder.mkdir()

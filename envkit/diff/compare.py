@@ -671,8 +671,7 @@ def _version(library: Library) -> str:
 
 def _follows(library: Library, of: Image, beside: Image, both: bool) -> bool:
     """Whether a library only shares the fate of its distribution, which is then said: its version, or that there is one
-    in one image alone where ``both`` is False.
-    """
+    in one image alone where ``both`` is False."""
     family = _family(library.owner)
     return (
         bool(family)

@@ -24,10 +24,9 @@ _THIS_MACHINE = "@host"
 def changes(old: str, new: str, facts: Facts, engine: str, probe: bool, say: Say) -> tuple[str, tuple[Change, ...]]:
     """The kind of thing that ``old`` and ``new`` are, and what changes between them.
 
-    A name is looked for on this machine first: a folder or .toml file is a spec, a .lock file a lock, any other file
-    a saved probe or a saved host, and ``@host`` is this machine; any other name is an image of ``engine``.  Of two
-    images the locks inside and the layers are compared, and with ``probe``, or without a lock in both, what runs in
-    them.
+    A name is looked for on this machine first: a folder or .toml file is a spec, a .lock file a lock, any other file a
+    saved probe or a saved host, and ``@host`` is this machine; any other name is an image of ``engine``.  Of two images
+    the locks inside and the layers are compared, and with ``probe``, or without a lock in both, what runs in them.
     Raises UsageError for two kinds.
     """
     kinds = (_kind(old), _kind(new))

@@ -230,8 +230,7 @@ def _document(content: object) -> bytes:
 
 def image_archive(made: BootstrappedTree, ref: str, epoch: int, labels: Mapping[str, str]) -> Iterator[bytes]:
     """The tree as an archive for ``docker load``, in pieces: an OCI image layout (image-spec v1) with the
-    ``manifest.json`` that older engines read.  The same tree, ``ref``, ``epoch`` and ``labels`` give the same bytes.
-    """
+    ``manifest.json`` that older engines read.  The same tree, ``ref``, ``epoch`` and ``labels`` give the same bytes."""
     layer, size = made.sha256.removeprefix("sha256:"), made.tar.stat().st_size
     created = datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     config = _document(

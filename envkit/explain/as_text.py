@@ -139,8 +139,7 @@ def _whole(value: Any) -> Any:
 
 def render(found: Explanation, color: bool = False, width: int = 100, most: int = TIMELINE) -> str:
     """Verdict, evidence, ranks, the runner-up with what would decide, fix, next steps; lines of at most ``width``
-    columns but for words that are longer.  ``most`` bounds the lines of the timeline, 0 leaves it out.
-    """
+    columns but for words that are longer.  ``most`` bounds the lines of the timeline, 0 leaves it out."""
     shown = shortened(found.timeline, most)
     left_out = len(found.timeline) - len(shown)
     found = safe(replace(found, timeline=shown))
@@ -239,8 +238,7 @@ def _ranks(ranks: Sequence[RankState], color: bool, width: int) -> Iterator[str]
 @dataclass(frozen=True, slots=True)
 class RankRow:
     """Ranks of which the logs say the same: ``ranks`` as "0-4, 6"; ``cells`` are group, last enqueued, last completed
-    and operation, each empty where it is not known.
-    """
+    and operation, each empty where it is not known."""
 
     ranks: str
     cells: tuple[str, ...]

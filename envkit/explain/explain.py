@@ -53,8 +53,7 @@ _SUREST = 0.95
 @dataclass(frozen=True, slots=True)
 class ExplainRequest:
     """What to read: ``logs`` as named ("-" is stdin), ``kernel`` logs, ``beside`` a report or a saved observation,
-    ``ranks`` as RANK=FILE for files whose names do not say their rank; ``redact`` asks for placeholders.
-    """
+    ``ranks`` as RANK=FILE for files whose names do not say their rank; ``redact`` asks for placeholders."""
 
     logs: tuple[str, ...]
     kernel: tuple[str, ...] = ()

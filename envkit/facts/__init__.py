@@ -1,8 +1,7 @@
-"""What is known of torch, CUDA, GPUs, drivers and images: rows with their sources, and pure questions to
-them.
+"""What is known of torch, CUDA, GPUs, drivers and images: rows with their sources, and pure questions to them.
 
-One JSON Lines file a table lies beside this module; a table is read when it is first asked for.  A new
-release or product is a new row, never an edit to code.
+One JSON Lines file a table lies beside this module; a table is read when it is first asked for.  A new release or
+product is a new row, never an edit to code.
 """
 
 from __future__ import annotations
@@ -95,9 +94,7 @@ class CudnnCode:
 
 @dataclass(frozen=True, slots=True)
 class ImageTag:
-    """One tag of a public base image; ``flavor`` is "base", "runtime" or "devel", ``cudnn`` says if it has
-    cuDNN.
-    """
+    """One tag of a public base image; ``flavor`` is "base", "runtime" or "devel", ``cudnn`` says if it has cuDNN."""
 
     reference: str
     flavor: str
@@ -436,12 +433,10 @@ class Facts:
         return _unknown_version("torch release", text, [str(row.torch) for row in reversed(self.torches)])
 
     def gpu(self, text: str) -> GpuRow:
-        """The product that ``text`` names, as people, nvidia-smi or nvcc write it; "sm_XY" and "X.Y" are
-        taken too.
+        """The product that ``text`` names, as people, nvidia-smi or nvcc write it; "sm_XY" and "X.Y" are taken too.
 
-        Case, spaces, dashes, "NVIDIA GeForce" and words of packaging ("SXM4", "80GB", "Laptop GPU") do not
-        matter. A bare capability gives a row whose ``datacenter`` is None.  Raises UsageError with the
-        nearest known names.
+        Case, spaces, dashes, "NVIDIA GeForce" and words of packaging ("SXM4", "80GB", "Laptop GPU") do not matter. A
+        bare capability gives a row whose ``datacenter`` is None.  Raises UsageError with the nearest known names.
         """
         if re.fullmatch(r"(sm_|compute_)[0-9]{2,3}|[0-9]{1,2}\.[0-9]", text.strip().lower()):
             sm = Sm.parse(text.strip().lower())
@@ -589,9 +584,7 @@ class Facts:
         return {key: tuple(rows) for key, rows in found.items()}
 
     def image_tag(self, reference: str) -> ImageTag | None:
-        """The facts about an image reference ("name:tag", a registry host or digest aside); None if it has
-        none.
-        """
+        """The facts about an image reference ("name:tag", a registry host or digest aside); None if it has none."""
         name, _, tag = reference.strip().partition("@")[0].rpartition(":")
         wanted = f"{name.removeprefix('docker.io/')}:{tag}"
         return self._images_by_reference.get(wanted)
@@ -601,11 +594,10 @@ class Facts:
         return {tag.reference: tag for row in reversed(self.images) for tag in _tags(row)}
 
     def coverage(self, row: TorchRow, sm: Sm, tegra: bool = False, machine: str = "x86_64") -> Coverage:
-        """Whether the build ``row`` has code for a GPU of capability ``sm`` on a ``machine`` ("x86_64",
-        "aarch64").
+        """Whether the build ``row`` has code for a GPU of capability ``sm`` on a ``machine`` ("x86_64", "aarch64").
 
-        A build whose machine code was not read is "unknown", and so is one that has none for the GPU and
-        whose PTX was not read.
+        A build whose machine code was not read is "unknown", and so is one that has none for the GPU and whose PTX was
+        not read.
         """
         if machine not in ("x86_64", "aarch64"):
             return Coverage("unknown")

@@ -45,14 +45,13 @@ def columns(kind: type[_Dataclass]) -> tuple[str, ...]:
 class TorchRow(Sourced):
     """One torch release built for one CUDA.
 
-    ``default`` marks the build that PyPI serves; all others come from ``index``.  ``published`` is None where
-    only plans or CI matrices were read, False where the removal was announced.  ``toolkit`` is the exact CUDA
-    toolkit that PyPI's wheel pins by the cuda-toolkit metapackage, None also where it pins single libraries
-    instead; ``triton`` is the specifier it asks for.  ``pythons`` are wheel tags ("cp311", "cp313t"),
-    ``platform`` is the x86_64 platform tag and ``glibc`` the oldest one that this tag promises to run on.
-    ``archs`` is the machine code in the x86_64 wheel, ``ptx`` what a driver could still compile.
-    ``pypi_aarch64`` says what PyPI's aarch64 wheel of the release is ("cuda" or "cpu"), which may differ from
-    the aarch64 build on the index that ``archs_aarch64`` describes.
+    ``default`` marks the build that PyPI serves; all others come from ``index``.  ``published`` is None where only
+    plans or CI matrices were read, False where the removal was announced.  ``toolkit`` is the exact CUDA toolkit that
+    PyPI's wheel pins by the cuda-toolkit metapackage, None also where it pins single libraries instead; ``triton`` is
+    the specifier it asks for.  ``pythons`` are wheel tags ("cp311", "cp313t"), ``platform`` is the x86_64 platform tag
+    and ``glibc`` the oldest one that this tag promises to run on.  ``archs`` is the machine code in the x86_64 wheel,
+    ``ptx`` what a driver could still compile.  ``pypi_aarch64`` says what PyPI's aarch64 wheel of the release is
+    ("cuda" or "cpu"), which may differ from the aarch64 build on the index that ``archs_aarch64`` describes.
     """
 
     torch: Torch
@@ -107,11 +106,10 @@ class TorchRow(Sourced):
 class CudaRow(Sourced):
     """One CUDA toolkit release.
 
-    ``driver`` is the oldest Linux driver that NVIDIA names for exactly this release, ``bundled_driver`` the
-    one in its installer, ``floor`` the oldest of minor-version compatibility within the major.  ``compat`` are the
-    driver branches on which its forward-compatibility package (cuda-compat) is meant to work, on data-center GPUs
-    alone.  ``archs`` is what its assembler can target; ``gcc_max`` and ``clang_max`` are the newest host compilers its
-    header accepts.
+    ``driver`` is the oldest Linux driver that NVIDIA names for exactly this release, ``bundled_driver`` the one in its
+    installer, ``floor`` the oldest of minor-version compatibility within the major.  ``compat`` are the driver branches
+    on which its forward-compatibility package (cuda-compat) is meant to work, on data-center GPUs alone.  ``archs`` is
+    what its assembler can target; ``gcc_max`` and ``clang_max`` are the newest host compilers its header accepts.
     """
 
     version: Cuda
@@ -148,9 +146,7 @@ class ArchRow(Sourced):
 
 @dataclass(frozen=True, slots=True)
 class GpuRow(Sourced):
-    """One product by the name a person uses; ``datacenter`` is NVIDIA's own sorting, None where it is not
-    clear.
-    """
+    """One product by the name a person uses; ``datacenter`` is NVIDIA's own sorting, None where it is not clear."""
 
     name: str
     sm: Sm
@@ -163,10 +159,9 @@ class GpuRow(Sourced):
 class DriverRow(Sourced):
     """One driver branch.
 
-    ``cuda`` is the newest CUDA it speaks natively, ``first`` and ``latest`` are releases of the branch,
-    ``kind`` is NVIDIA's ("LTS", "PB" production, "NFB" new features), ``eol`` its end of life as NVIDIA words
-    it or a day, ``max_cuda_major`` the highest CUDA major that NVIDIA's page lists for it without the compat
-    package.
+    ``cuda`` is the newest CUDA it speaks natively, ``first`` and ``latest`` are releases of the branch, ``kind`` is
+    NVIDIA's ("LTS", "PB" production, "NFB" new features), ``eol`` its end of life as NVIDIA words it or a day,
+    ``max_cuda_major`` the highest CUDA major that NVIDIA's page lists for it without the compat package.
     """
 
     branch: int
@@ -226,9 +221,7 @@ class ImageRow(Sourced):
 
 @dataclass(frozen=True, slots=True)
 class OsRow(Sourced):
-    """One distribution release: ``image`` is its Docker reference, ``python`` the version of its python3
-    package.
-    """
+    """One distribution release: ``image`` is its Docker reference, ``python`` the version of its python3 package."""
 
     name: str
     codename: str
@@ -328,9 +321,8 @@ class XidRow(Sourced):
     """One Xid: the error code that the driver writes to the kernel log.
 
     ``name`` is the driver's word for it, ``suspect`` who is likely behind it.  ``category`` is what it is about,
-    ``severity`` how much one matters ("note", "warning", "error").
-    ``action`` and ``investigate`` are what NVIDIA's catalogue says to do at once and to find the cause, None where it
-    was not read.
+    ``severity`` how much one matters ("note", "warning", "error").  ``action`` and ``investigate`` are what NVIDIA's
+    catalogue says to do at once and to find the cause, None where it was not read.
     """
 
     code: int
@@ -466,8 +458,7 @@ class PytorchImageRow(Sourced):
 @dataclass(frozen=True, slots=True)
 class CudaOldRow(Sourced):
     """What the assembler of one old CUDA minor can target; ``releases`` are all toolkits of the minor, None where they
-    were not read.
-    """
+    were not read."""
 
     version: Cuda
     archs: tuple[Sm, ...]
@@ -524,9 +515,7 @@ _sm = lru_cache(maxsize=None)(Sm.parse)
 
 
 def _reader(kind: Any) -> Callable[[Any], Any]:
-    """The function that makes a value of type ``kind`` of JSON, and raises ValueError on JSON of another
-    kind.
-    """
+    """The function that makes a value of type ``kind`` of JSON, and raises ValueError on JSON of another kind."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         (some,) = (part for part in inner if part is not NoneType)

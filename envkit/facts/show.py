@@ -215,9 +215,7 @@ def entries(facts: Facts, topic: str, query: str) -> list[Entry]:
 
 
 def describe(facts: Facts, topic: str, query: str) -> list[tuple[str, str]]:
-    """Labelled lines for a person; a line with an empty text begins the next entry.  Raises as ``entries``
-    does.
-    """
+    """Labelled lines for a person; a line with an empty text begins the next entry.  Raises as ``entries`` does."""
     lines: list[tuple[str, str]] = []
     for entry in entries(facts, topic, query):
         lines.append((entry.title, ""))

@@ -27,9 +27,8 @@ class Example:
     """A fenced block that proves a check: the subject's kind, "fails", "passes", "skips" or "unknown", and the planted
     fault.
 
-    ``text`` is a subject as JSON (```` ```json host fails words ````) or a file that people write, of the kind that
-    the fence
-    names (```` ```dockerfile fails words ````).
+    ``text`` is a subject as JSON (```` ```json host fails words ````) or a file that people write, of the kind that the
+    fence names (```` ```dockerfile fails words ````).
     """
 
     kind: str
@@ -42,8 +41,7 @@ class Example:
 @dataclass(frozen=True, slots=True)
 class Page:
     """One page; ``sections`` are its headings with their text, ``told`` what Source says of reads, threshold and
-    severity, each empty if it does not.
-    """
+    severity, each empty if it does not."""
 
     check: str
     title: str

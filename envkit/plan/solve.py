@@ -86,8 +86,7 @@ def closure(
 
     ``wanted`` are requirements by flavor; a wheel is of the first flavor that needs it.  A release of ``kept`` is taken
     again where it still fits.  The pins are in a lock's order; the time is in seconds since 1970, 0 if the index gives
-    none.  Raises Unsatisfiable when no set of wheels meets the spec and Undecided when
-    the index could not be asked.
+    none.  Raises Unsatisfiable when no set of wheels meets the spec and Undecided when the index could not be asked.
     """
     every = tuple(line for flavor in FLAVORS for line in wanted.get(flavor, ()))
     if not every:

@@ -1,6 +1,5 @@
-"""A report as one JSON document of the shape ``report-1.schema.json``, which is frozen with its number: what is
-added later is not required.
-"""
+"""A report as one JSON document of the shape ``report-1.schema.json``, which is frozen with its number: what is added
+later is not required."""
 
 from __future__ import annotations
 

@@ -628,11 +628,10 @@ def placement(
 ) -> Placement:
     """Where the tensors of the model that ``target`` ("module:factory") makes live, followed through one run.
 
-    ``code`` is the folder of this machine that the module lies in; without it the module is the image's own, found
-    from its working directory.  ``how`` is "auto", "run", "fake" or "trace" (envkit.payload.placement).
-    ``rank_folder`` is a folder that all ranks of a distributed job write to; it is for a Python of this machine, for
-    a container writes nowhere.  Raises UsageError for options that make no sense, Undecided if the run leaves no
-    document.
+    ``code`` is the folder of this machine that the module lies in; without it the module is the image's own, found from
+    its working directory.  ``how`` is "auto", "run", "fake" or "trace" (envkit.payload.placement).  ``rank_folder`` is
+    a folder that all ranks of a distributed job write to; it is for a Python of this machine, for a container writes
+    nowhere.  Raises UsageError for options that make no sense, Undecided if the run leaves no document.
     """
     if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", target):
         raise UsageError(f"{one_line(repr(target))} is no module:factory", "as in train.model:example")

@@ -1,6 +1,5 @@
 """Reads what a person names within bounds, writes files whole or not at all, makes every temporary folder, and says
-where those files go that can be made again.
-"""
+where those files go that can be made again."""
 
 from __future__ import annotations
 
