@@ -7,8 +7,6 @@ import sys
 from typing import Annotated
 
 import typer
-import typer.core
-import typer.main
 
 from envkit.cli.app import COMPLETE, SHELL, app, parser
 from envkit.cli.options import Choice

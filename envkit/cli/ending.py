@@ -15,8 +15,6 @@ from typing import Any
 
 import click
 import typer
-import typer.core
-import typer.main
 
 from envkit.errors import FAULT, READER_GONE, EnvkitError, Interrupted, Undecided, Unsatisfiable
 

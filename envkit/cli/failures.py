@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
-import typer.core
-import typer.main
 
 from envkit.cli.app import FAILED, app
 from envkit.cli.ending import say

@@ -12,23 +12,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import typer.core
-import typer.main
 
+from envkit.cli import options
 from envkit.cli.app import WRITTEN, app
 from envkit.cli.ending import say, warn
-from envkit.cli.options import (
-    CHECK_FORMATS,
-    DATA_FORMATS,
-    NAME_OR_FILE,
-    OUTPUT,
-    SEVERITIES,
-    TOPICS,
-    Quiet,
-    detail,
-    format_option,
-    severity,
-)
+from envkit.cli.options import CHECK_FORMATS, DATA_FORMATS, NAME_OR_FILE, OUTPUT, SEVERITIES, TOPICS
 from envkit.errors import UsageError
 from envkit.system.terminal import columns, wants_color
 
@@ -70,7 +58,7 @@ def check(
     config: Annotated[
         Path | None, typer.Option("--config", help="An envkit.toml with a [check] table; by default the nearest.")
     ] = None,
-    format: Annotated[str, format_option(CHECK_FORMATS)] = "console",
+    format: Annotated[str, options.format_option(CHECK_FORMATS)] = "console",
     fail_on: Annotated[
         str,
         _output(
@@ -83,7 +71,7 @@ def check(
         bool, _output("--allow-no-files", help="Exit with 0 where nothing concerns envkit, as hooks want it.")
     ] = False,
     observed: Annotated[bool, _output("--observed", help="Put what the files say into the JSON.")] = False,
-    quiet: Quiet = False,
+    quiet: options.Quiet = False,
     list_checks: Annotated[bool, typer.Option("--list", help="List the checks and exit.")] = False,
 ) -> None:
     """Judge anybody's Dockerfile, requirements, compose or Kubernetes file: what does not fit, and the fix."""
@@ -92,7 +80,7 @@ def check(
     if list_checks:
         sys.stdout.write(verb.listed())
         return
-    amount = detail(quiet, False)
+    amount = options.detail(quiet, False)
     if pin and not (fix or diff):
         raise UsageError("--pin changes files", "add --diff to see what it would write, or --fix to write it")
     asked = verb.CheckRequest(
@@ -111,7 +99,7 @@ def check(
 
         can_be_written(write_baseline)
     settings = verb.config_of(asked)
-    least = severity(fail_on or settings.fail_on or "error")
+    least = options.severity(fail_on or settings.fail_on or "error")
     found = verb.answer(asked, settings)
     if fix or diff:
         more = verb.pinned(found.judged, _digests, say) if pin else {}
@@ -152,7 +140,7 @@ def facts_about(
     query: Annotated[
         str, typer.Argument(metavar="[QUERY]", help='A release, "RTX 4090", a branch, ...; without one: all names.')
     ] = "",
-    format: Annotated[str, format_option(DATA_FORMATS)] = "console",
+    format: Annotated[str, options.format_option(DATA_FORMATS)] = "console",
 ) -> None:
     """Print what is known, each row with its source; without words, what may be asked."""
     import json

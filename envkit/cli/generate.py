@@ -9,36 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-import typer.core
-import typer.main
 
+from envkit.cli import options
 from envkit.cli.app import MAKE, app
 from envkit.cli.ending import say
-from envkit.cli.options import (
-    LOCK_ENGINES,
-    OUTPUT,
-    OUTPUTS,
-    SUITES,
-    AllowUnpinned,
-    EngineName,
-    FailOn,
-    FlavorName,
-    Format,
-    Gpus,
-    NoCache,
-    Quiet,
-    RefreshOs,
-    RequireGpu,
-    SpecPath,
-    Tag,
-    Verbose,
-    WithObserved,
-    consistent,
-    detail,
-    severity,
-    spec_at,
-    writable,
-)
+from envkit.cli.options import LOCK_ENGINES, OUTPUT, OUTPUTS, SUITES
 from envkit.cli.verdict import finish
 from envkit.errors import UsageError
 
@@ -85,7 +60,7 @@ def init(
 
 @app.command(rich_help_panel=MAKE)
 def lock(
-    spec: SpecPath = Path(),
+    spec: options.SpecPath = Path(),
     engine: Annotated[
         str, typer.Option("--engine", click_type=LOCK_ENGINES, help="Whose base is locked; none asks no engine.")
     ] = "auto",
@@ -93,8 +68,8 @@ def lock(
     upgrade_package: Annotated[
         list[str] | None, typer.Option("--upgrade-package", "-P", help="Solve only this one again; may be given again.")
     ] = None,
-    refresh_os: RefreshOs = False,
-    allow_unpinned: AllowUnpinned = None,
+    refresh_os: options.RefreshOs = False,
+    allow_unpinned: options.AllowUnpinned = None,
     check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 when spec and lock disagree.")] = False,
 ) -> None:
     """Choose versions by the facts; pin the base, every wheel and every Debian package in envkit.lock."""
@@ -107,7 +82,7 @@ def lock(
     if check and (upgrade or upgrade_package or refresh_os):
         raise UsageError("--check changes nothing, and --upgrade, -P and --refresh-os do", "give one or the other")
     may_stay_open = tuple(allow_unpinned or ())
-    parsed_spec = load(spec_at(spec))
+    parsed_spec = load(options.spec_at(spec))
     path = locks.path_of(parsed_spec)
     try:
         found = locks.read(parsed_spec)
@@ -152,10 +127,10 @@ def _say_unpinned(lock: Lock | None) -> None:
 
 @app.command(rich_help_panel=MAKE)
 def render(
-    spec: SpecPath = Path(),
+    spec: options.SpecPath = Path(),
     output: Annotated[str, typer.Option("--output", "-o", help="A file, or - for stdout.")] = "",
     kind: Annotated[str, typer.Option("--as", click_type=OUTPUTS, help="What to write.")] = "dockerfile",
-    flavor: FlavorName = "",
+    flavor: options.FlavorName = "",
 ) -> None:
     """Write the Dockerfile of a locked spec, or what runs its image elsewhere, from the same lock."""
     from envkit.build import exporters
@@ -165,7 +140,7 @@ def render(
     from envkit.system import files
 
     target = Flavor(flavor) if flavor else None
-    parsed_spec = load(spec_at(spec))
+    parsed_spec = load(options.spec_at(spec))
     found = locks.load(parsed_spec)
     if found is None:
         state = "answers another spec" if locks.path_of(parsed_spec).exists() else "does not exist"
@@ -201,13 +176,13 @@ def base(
 
 @app.command(rich_help_panel=MAKE)
 def build(
-    spec: SpecPath = Path(),
-    engine: EngineName = "docker",
-    tag: Tag = "",
-    flavor: FlavorName = "",
-    no_cache: NoCache = False,
-    refresh_os: RefreshOs = False,
-    allow_unpinned: AllowUnpinned = None,
+    spec: options.SpecPath = Path(),
+    engine: options.EngineName = "docker",
+    tag: options.Tag = "",
+    flavor: options.FlavorName = "",
+    no_cache: options.NoCache = False,
+    refresh_os: options.RefreshOs = False,
+    allow_unpinned: options.AllowUnpinned = None,
     verify: Annotated[
         bool,
         typer.Option(
@@ -236,7 +211,7 @@ def build(
 
     target = Flavor(flavor) if flavor else None
     may_stay_open = tuple(allow_unpinned or ())
-    parsed_spec = load(spec_at(spec))
+    parsed_spec = load(options.spec_at(spec))
     pipeline.can_be_built(parsed_spec.platform.value, tag, apt_mirror)
     connected = connect(engine, say)
     if vendored:
@@ -270,9 +245,9 @@ def build(
 @app.command(name="vendor", rich_help_panel=MAKE)
 def save_inputs(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to save them: a new or an empty folder.")],
-    spec: SpecPath = Path(),
-    engine: EngineName = "docker",
-    allow_unpinned: AllowUnpinned = None,
+    spec: options.SpecPath = Path(),
+    engine: options.EngineName = "docker",
+    allow_unpinned: options.AllowUnpinned = None,
 ) -> None:
     """Save all that a build needs: base, wheels, Debian packages, installer; for `envkit build --from DIR`."""
     from envkit import facts
@@ -284,7 +259,7 @@ def save_inputs(
 
     vendor.can_be_filled(directory)
     may_stay_open = tuple(allow_unpinned or ())
-    parsed_spec = load(spec_at(spec))
+    parsed_spec = load(options.spec_at(spec))
     connected = connect(engine, say)
     made = ensure_lock(parsed_spec, facts.load(), lambda: connected, say, may_stay_open=may_stay_open)
     with no_room.into(directory):
@@ -294,23 +269,23 @@ def save_inputs(
 
 @app.command(rich_help_panel=MAKE)
 def up(
-    spec: SpecPath = Path(),
-    engine: EngineName = "docker",
-    gpus: Gpus = "auto",
-    tag: Tag = "",
-    flavor: FlavorName = "",
-    no_cache: NoCache = False,
-    refresh_os: RefreshOs = False,
-    allow_unpinned: AllowUnpinned = None,
+    spec: options.SpecPath = Path(),
+    engine: options.EngineName = "docker",
+    gpus: options.Gpus = "auto",
+    tag: options.Tag = "",
+    flavor: options.FlavorName = "",
+    no_cache: options.NoCache = False,
+    refresh_os: options.RefreshOs = False,
+    allow_unpinned: options.AllowUnpinned = None,
     report: Annotated[
         Path, typer.Option("--report", help="Where the JSON report goes.", rich_help_panel=OUTPUT)
     ] = Path("report.json"),
-    require_gpu: RequireGpu = False,
-    format: Format = "console",
-    fail_on: FailOn = "error",
-    observed: WithObserved = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    require_gpu: options.RequireGpu = False,
+    format: options.Format = "console",
+    fail_on: options.FailOn = "error",
+    observed: options.WithObserved = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Do all of it: lock, render, build, probe, smoke, and one report."""
     from envkit import facts
@@ -321,12 +296,12 @@ def up(
     from envkit.runner import runner
     from envkit.system import files
 
-    amount = detail(quiet, verbose)
-    writable(report)
+    amount = options.detail(quiet, verbose)
+    options.writable(report)
     shown = runner.default_gpus(gpus)
-    consistent(require_gpu, gpus)
+    options.consistent(require_gpu, gpus)
     may_stay_open = tuple(allow_unpinned or ())
-    parsed_spec = load(spec_at(spec))
+    parsed_spec = load(options.spec_at(spec))
     pipeline.can_be_built(parsed_spec.platform.value, tag)
     connected = connect(engine, say)
     runner.are_here(shown, connected)
@@ -343,6 +318,6 @@ def up(
         require_gpu=require_gpu,
         may_stay_open=may_stay_open,
     )
-    files.write(report, reports.render(made, "json", fail_on=severity(fail_on)), 0o600)
+    files.write(report, reports.render(made, "json", fail_on=options.severity(fail_on)), 0o600)
     say(f"wrote {report}")
     finish(made, tables, format=format, fail_on=fail_on, observed=observed, detail=amount)

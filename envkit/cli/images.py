@@ -5,46 +5,16 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-import typer.core
-import typer.main
 
+from envkit.cli import options
 from envkit.cli.app import LOOK, app
 from envkit.cli.ending import say
-from envkit.cli.options import (
-    DATA_FORMATS,
-    FAULT_KINDS,
-    NAME_OR_FILE,
-    PLACEMENT_WAYS,
-    SANITIZERS,
-    SMOKE_LEVELS,
-    WHERE,
-    EngineName,
-    FailOn,
-    Format,
-    Frameworks,
-    Gpus,
-    PythonPath,
-    Quiet,
-    RequireGpu,
-    Save,
-    Target,
-    Verbose,
-    WithObserved,
-    consistent,
-    detail,
-    format_option,
-    place_of,
-    save_subject,
-    writable,
-)
+from envkit.cli.options import DATA_FORMATS, FAULT_KINDS, NAME_OR_FILE, PLACEMENT_WAYS, SANITIZERS, SMOKE_LEVELS, WHERE
 from envkit.cli.verdict import finish, finish_smoke, judged_report
 from envkit.errors import UsageError
-
-if TYPE_CHECKING:
-    pass
 
 
 @app.command(rich_help_panel=LOOK)
@@ -62,14 +32,14 @@ def audit(
     hash_all: Annotated[
         bool, typer.Option("--hash", help="Compare all files of torch and CUDA with their wheels' hashes; slow.")
     ] = False,
-    framework: Frameworks = None,
-    engine: EngineName = "docker",
-    save: Save = None,
-    format: Format = "console",
-    fail_on: FailOn = "error",
-    observed: WithObserved = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    framework: options.Frameworks = None,
+    engine: options.EngineName = "docker",
+    save: options.Save = None,
+    format: options.Format = "console",
+    fail_on: options.FailOn = "error",
+    observed: options.WithObserved = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Read what an image holds, its own files only: nothing of it is run and no GPU is needed."""
     from envkit import facts
@@ -78,13 +48,13 @@ def audit(
     from envkit.runner import runner
 
     started = time.monotonic()
-    amount = detail(quiet, verbose)
-    writable(save)
+    amount = options.detail(quiet, verbose)
+    options.writable(save)
     known = facts.load()
     gpus = tuple(sorted({known.gpu(name).sm for name in gpu or ()}))
     asked = runner.asked_frameworks(framework or ())
     seen = runner.audit(target, lambda: connect(engine, say), say, gpus=gpus, hash_all=hash_all, frameworks=asked)
-    save_subject(save, "audit", seen)
+    options.save_subject(save, "audit", seen)
     finish(
         *judged_report("audit", seen, started, summary.audit(seen)),
         format=format,
@@ -96,8 +66,8 @@ def audit(
 
 @app.command(rich_help_panel=LOOK)
 def probe(
-    image: Target = None,
-    python: PythonPath = None,
+    image: options.Target = None,
+    python: options.PythonPath = None,
     static: Annotated[bool, typer.Option("--static", help="Import nothing: what is installed and set.")] = False,
     placement: Annotated[
         str,
@@ -123,24 +93,24 @@ def probe(
     ranks: Annotated[
         Path | None, typer.Option("--ranks", help="With --placement: a folder in which a job's ranks meet.")
     ] = None,
-    framework: Frameworks = None,
-    engine: EngineName = "docker",
-    gpus: Gpus = "auto",
-    require_gpu: RequireGpu = False,
-    save: Save = None,
-    format: Format = "console",
-    fail_on: FailOn = "error",
-    observed: WithObserved = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    framework: options.Frameworks = None,
+    engine: options.EngineName = "docker",
+    gpus: options.Gpus = "auto",
+    require_gpu: options.RequireGpu = False,
+    save: options.Save = None,
+    format: options.Format = "console",
+    fail_on: options.FailOn = "error",
+    observed: options.WithObserved = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Prove which CUDA libraries a process in the image really binds, or where a model's tensors live."""
     from envkit.report import summary
     from envkit.runner import runner
 
     started = time.monotonic()
-    amount = detail(quiet, verbose)
-    writable(save)
+    amount = options.detail(quiet, verbose)
+    options.writable(save)
     if (static, bool(placement), aoti is not None).count(True) > 1:
         raise UsageError("--static, --placement and --aoti were given together", "take one of them")
     if inputs and aoti is None:
@@ -148,26 +118,26 @@ def probe(
     if framework and (placement or aoti is not None):
         raise UsageError("--framework belongs to a probe alone", "leave it out with --placement and --aoti")
     asked = runner.asked_frameworks(framework or ())
-    consistent(require_gpu, gpus)
-    place = place_of(image, python, engine, gpus)
+    options.consistent(require_gpu, gpus)
+    place = options.place_of(image, python, engine, gpus)
     if placement:
         followed = runner.placement(place, placement, say, code or Path(), how, ranks)
-        save_subject(save, "placement", followed)
+        options.save_subject(save, "placement", followed)
         made = judged_report("placement", followed, started, summary.placement(followed), require_gpu)
     elif aoti is not None:
         ran = runner.aoti(place, say, aoti, inputs=inputs, code=code or (Path() if inputs else None))
-        save_subject(save, "aoti", ran)
+        options.save_subject(save, "aoti", ran)
         made = judged_report("aoti", ran, started, summary.aoti(ran), require_gpu)
     else:
         seen = runner.probe(place, say, static=static, frameworks=asked)
-        save_subject(save, "image", seen)
+        options.save_subject(save, "image", seen)
         made = judged_report("image", seen, started, summary.image(seen), require_gpu)
     finish(*made, format=format, fail_on=fail_on, observed=observed, detail=amount)
 
 
 @app.command(rich_help_panel=LOOK)
 def smoke(
-    image: Target = None,
+    image: options.Target = None,
     level: Annotated[str, typer.Option("--level", click_type=SMOKE_LEVELS, help="stress needs --minutes.")] = "quick",
     minutes: Annotated[float, typer.Option("--minutes", help="How long --level stress repeats its tests.")] = 0.0,
     only: Annotated[
@@ -181,8 +151,8 @@ def smoke(
         typer.Option("--test-file", help="A file of your own: its functions smoke_*(bench) are tests."),
     ] = None,
     list_them: Annotated[bool, typer.Option("--list", help="List the tests of the level and run none.")] = False,
-    python: PythonPath = None,
-    engine: EngineName = "docker",
+    python: options.PythonPath = None,
+    engine: options.EngineName = "docker",
     gpus: Annotated[
         str,
         typer.Option(
@@ -204,21 +174,21 @@ def smoke(
     sanitize: Annotated[
         str, typer.Option("--sanitize", click_type=SANITIZERS, help="Under this tool of compute-sanitizer.")
     ] = "",
-    require_gpu: RequireGpu = False,
-    save: Save = None,
-    format: Format = "console",
-    fail_on: FailOn = "error",
-    observed: WithObserved = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    require_gpu: options.RequireGpu = False,
+    save: options.Save = None,
+    format: options.Format = "console",
+    fail_on: options.FailOn = "error",
+    observed: options.WithObserved = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Run the standard kernel tests, each in a process of its own."""
     from envkit.report import summary
     from envkit.runner import runner
 
     started = time.monotonic()
-    amount = detail(quiet, verbose)
-    writable(save)
+    amount = options.detail(quiet, verbose)
+    options.writable(save)
     request = runner.SmokeRequest(
         level,
         tuple(only or ()),
@@ -233,29 +203,29 @@ def smoke(
         for line in summary.smoke_list(level, request.only, request.exclude):
             print(line)
         return
-    consistent(require_gpu, gpus)
-    place = place_of(image, python, engine, gpus)
+    options.consistent(require_gpu, gpus)
+    place = options.place_of(image, python, engine, gpus)
     run = runner.smoke(place, say, request)
-    save_subject(save, "smoke", run)
+    options.save_subject(save, "smoke", run)
     finish_smoke(run, started, require_gpu, format=format, fail_on=fail_on, observed=observed, detail=amount)
 
 
 @app.command(name="judge", rich_help_panel=LOOK)
 def judge_saved(
     saved: Annotated[Path, typer.Argument(metavar="FILE", help="What --save wrote.")],
-    require_gpu: RequireGpu = False,
-    format: Format = "console",
-    fail_on: FailOn = "error",
-    observed: WithObserved = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    require_gpu: options.RequireGpu = False,
+    format: options.Format = "console",
+    fail_on: options.FailOn = "error",
+    observed: options.WithObserved = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Judge a saved observation, from any machine."""
     from envkit.subjects import KINDS, codec
     from envkit.subjects import saved as files
 
     started = time.monotonic()
-    amount = detail(quiet, verbose)
+    amount = options.detail(quiet, verbose)
     kind, plain = files.document(saved)
     subject: Any = codec.from_plain(KINDS[kind], plain)
     if kind == "smoke":
@@ -289,8 +259,8 @@ def diff(
     ],
     new: Annotated[str, typer.Argument(metavar="B", click_type=NAME_OR_FILE, help="Another one of the same kind.")],
     probe: Annotated[bool, typer.Option("--probe", help="Of two images, compare also what runs inside.")] = False,
-    engine: EngineName = "docker",
-    format: Annotated[str, format_option(DATA_FORMATS)] = "console",
+    engine: options.EngineName = "docker",
+    format: Annotated[str, options.format_option(DATA_FORMATS)] = "console",
 ) -> None:
     """Say what a change means: GPUs lost, drivers needed, libraries moved. Exit 0: the same, 1: not."""
     from envkit import facts

@@ -9,41 +9,16 @@ import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
-import typer.core
-import typer.main
 
+from envkit.cli import options
 from envkit.cli.app import MACHINE, app
 from envkit.cli.ending import exits, say, warn
-from envkit.cli.options import (
-    FLIGHT_LEVELS,
-    GPU_WAYS,
-    OUTPUT,
-    EngineName,
-    ExitStyle,
-    FailOn,
-    Format,
-    Frameworks,
-    LongVerbose,
-    PythonPath,
-    Quiet,
-    RequireGpu,
-    Save,
-    Target,
-    Verbose,
-    WithObserved,
-    detail,
-    save_subject,
-    severity,
-    writable,
-)
+from envkit.cli.options import FLIGHT_LEVELS, GPU_WAYS, OUTPUT
 from envkit.cli.verdict import finish
 from envkit.errors import UsageError
-
-if TYPE_CHECKING:
-    pass
 
 _output = partial(typer.Option, rich_help_panel=OUTPUT)
 _job = partial(typer.Option, rich_help_panel="The job, as `docker run` takes it")
@@ -62,17 +37,17 @@ def doctor(
     saved: Annotated[
         Path | None, typer.Option("--from", help="Judge what --save wrote on a machine instead of this one.")
     ] = None,
-    save: Save = None,
+    save: options.Save = None,
     redact: Annotated[
         bool, _output("--redact", help="Placeholders for serials, UUIDs, names and addresses, in file and report.")
     ] = False,
     list_them: Annotated[bool, typer.Option("--list", help="List the checks and look at nothing.")] = False,
-    format: Format = "console",
-    fail_on: FailOn = "error",
-    exit_style: ExitStyle = "envkit",
-    observed: WithObserved = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    format: options.Format = "console",
+    fail_on: options.FailOn = "error",
+    exit_style: options.ExitStyle = "envkit",
+    observed: options.WithObserved = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Examine this machine: driver, GPUs, fabric, container engine, kernel log, limits; nothing on it is changed."""
     from envkit.doctor import doctor
@@ -83,10 +58,10 @@ def doctor(
             for line in doctor.listing():
                 print(line)
             return
-        amount = detail(quiet, verbose)
-        writable(save)
+        amount = options.detail(quiet, verbose)
+        options.writable(save)
         host = doctor.host(root, budget, cuda, expect, saved, redact)
-        save_subject(save, "host", host)
+        options.save_subject(save, "host", host)
         report, tables = doctor.report(host, started)
         finish(report, tables, format=format, fail_on=fail_on, observed=observed, detail=amount, style=exit_style)
 
@@ -94,7 +69,7 @@ def doctor(
 @app.command(rich_help_panel=MACHINE)
 def preflight(
     context: typer.Context,
-    image: Target = None,
+    image: options.Target = None,
     level: Annotated[
         str, typer.Option("--level", click_type=FLIGHT_LEVELS, help="Each holds those before it.")
     ] = "quick",
@@ -102,7 +77,7 @@ def preflight(
         Path | None,
         typer.Option("--host", help="A machine that `doctor --save` wrote, in place of this one; it starts nothing."),
     ] = None,
-    python: PythonPath = None,
+    python: options.PythonPath = None,
     expect: Annotated[Path | None, typer.Option("--expect", help="The contract of the machine, as for doctor.")] = None,
     gpus: Annotated[
         str | None, _job("--gpus", metavar="[all|none|COUNT|device=N,...]", help="The GPUs that the container gets.")
@@ -145,16 +120,16 @@ def preflight(
         _output("--allow-unknown", metavar="CHECK", help="A check that may stay open here; may be given again."),
     ] = None,
     budget: Annotated[float, typer.Option("--budget", help="Seconds for all levels; 0: what they need.")] = 0.0,
-    framework: Frameworks = None,
-    require_gpu: RequireGpu = False,
-    engine: EngineName = "docker",
+    framework: options.Frameworks = None,
+    require_gpu: options.RequireGpu = False,
+    engine: options.EngineName = "docker",
     report: Annotated[Path | None, _output("--report", help="Where the JSON report goes.")] = None,
-    format: Format = "console",
-    fail_on: FailOn = "error",
-    exit_style: ExitStyle = "envkit",
-    observed: WithObserved = False,
-    quiet: Quiet = False,
-    verbose: LongVerbose = False,
+    format: options.Format = "console",
+    fail_on: options.FailOn = "error",
+    exit_style: options.ExitStyle = "envkit",
+    observed: options.WithObserved = False,
+    quiet: options.Quiet = False,
+    verbose: options.LongVerbose = False,
 ) -> None:
     """Decide before a job starts whether image, machine and job fit; `-- COMMAND` starts it on a pass only.
 
@@ -177,8 +152,8 @@ def preflight(
                 f"{host} is a saved machine, which is judged and starts no command, and `{command[0]}` was given",
                 "leave out --host to judge this machine and start it here, or leave out the command",
             )
-        amount = detail(quiet, verbose)
-        writable(report)
+        amount = options.detail(quiet, verbose)
+        options.writable(report)
         _startable(command)
         job = launch.job_from(
             gpus=gpus,
@@ -211,15 +186,15 @@ def preflight(
         )
         made = flights.run(request, lambda: connect(engine, say), shown, say)
         if report:
-            files.write(report, reports.render(made, "json", fail_on=severity(fail_on)), 0o600)
+            files.write(report, reports.render(made, "json", fail_on=options.severity(fail_on)), 0o600)
             say(f"wrote {report}")
-        found = flights.cause(made, severity(fail_on))
+        found = flights.cause(made, options.severity(fail_on))
         if found:
             warn(f"cause: {found.message}")
             warn(f"fix: {found.fix}")
-        elif made.exit_code(severity(fail_on)) == 3:
+        elif made.exit_code(options.severity(fail_on)) == 3:
             warn(f"undecided: {flights.doubt(made) or 'nothing was judged'}")
-        if command and made.exit_code(severity(fail_on)) == 0:
+        if command and made.exit_code(options.severity(fail_on)) == 0:
             say(f"passed in {made.elapsed_s:.1f} s; starting {command[0]}")
             _become(command)
         finish(

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 import typer
-import typer.core
-import typer.main
 
 from envkit.cli.ending import hush, say
 from envkit.errors import UsageError, nearest, one_line

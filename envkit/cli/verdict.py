@@ -8,8 +8,6 @@ import time
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import typer
-import typer.core
-import typer.main
 
 from envkit.cli.options import severity
 
