@@ -14,7 +14,7 @@ from envkit.cli import options
 from envkit.cli.app import MAKE, app
 from envkit.cli.ending import say
 from envkit.cli.options import LOCK_ENGINES, OUTPUT, OUTPUTS, SUITES
-from envkit.cli.verdict import finish
+from envkit.cli.verdict import Printing, finish
 from envkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -296,7 +296,7 @@ def up(
     from envkit.runner import runner
     from envkit.system import files
 
-    amount = options.detail(quiet, verbose)
+    printing = Printing(format, fail_on, observed, options.detail(quiet, verbose))
     options.writable(report)
     shown = runner.default_gpus(gpus)
     options.consistent(require_gpu, gpus)
@@ -320,4 +320,4 @@ def up(
     )
     files.write(report, reports.render(made, "json", fail_on=options.severity(fail_on)), 0o600)
     say(f"wrote {report}")
-    finish(made, tables, format=format, fail_on=fail_on, observed=observed, detail=amount)
+    finish(made, tables, printing)

@@ -13,7 +13,7 @@ from envkit.cli import options
 from envkit.cli.app import LOOK, app
 from envkit.cli.ending import say
 from envkit.cli.options import DATA_FORMATS, FAULT_KINDS, NAME_OR_FILE, PLACEMENT_WAYS, SANITIZERS, SMOKE_LEVELS, WHERE
-from envkit.cli.verdict import finish, finish_smoke, judged_report
+from envkit.cli.verdict import Printing, finish, finish_smoke, judged_report
 from envkit.errors import UsageError
 
 
@@ -48,20 +48,14 @@ def audit(
     from envkit.runner import runner
 
     started = time.monotonic()
-    amount = options.detail(quiet, verbose)
+    printing = Printing(format, fail_on, observed, options.detail(quiet, verbose))
     options.writable(save)
     known = facts.load()
     gpus = tuple(sorted({known.gpu(name).sm for name in gpu or ()}))
     asked = runner.asked_frameworks(framework or ())
     seen = runner.audit(target, lambda: connect(engine, say), say, gpus=gpus, hash_all=hash_all, frameworks=asked)
     options.save_subject(save, "audit", seen)
-    finish(
-        *judged_report("audit", seen, started, summary.audit(seen)),
-        format=format,
-        fail_on=fail_on,
-        observed=observed,
-        detail=amount,
-    )
+    finish(*judged_report("audit", seen, started, summary.audit(seen)), printing)
 
 
 @app.command(rich_help_panel=LOOK)
@@ -109,7 +103,7 @@ def probe(
     from envkit.runner import runner
 
     started = time.monotonic()
-    amount = options.detail(quiet, verbose)
+    printing = Printing(format, fail_on, observed, options.detail(quiet, verbose))
     options.writable(save)
     if (static, bool(placement), aoti is not None).count(True) > 1:
         raise UsageError("--static, --placement and --aoti were given together", "take one of them")
@@ -132,7 +126,7 @@ def probe(
         seen = runner.probe(place, say, static=static, frameworks=asked)
         options.save_subject(save, "image", seen)
         made = judged_report("image", seen, started, summary.image(seen), require_gpu)
-    finish(*made, format=format, fail_on=fail_on, observed=observed, detail=amount)
+    finish(*made, printing)
 
 
 @app.command(rich_help_panel=LOOK)
@@ -187,7 +181,7 @@ def smoke(
     from envkit.runner import runner
 
     started = time.monotonic()
-    amount = options.detail(quiet, verbose)
+    printing = Printing(format, fail_on, observed, options.detail(quiet, verbose))
     options.writable(save)
     request = runner.SmokeRequest(
         level,
@@ -207,7 +201,7 @@ def smoke(
     place = options.place_of(image, python, engine, gpus)
     run = runner.smoke(place, say, request)
     options.save_subject(save, "smoke", run)
-    finish_smoke(run, started, require_gpu, format=format, fail_on=fail_on, observed=observed, detail=amount)
+    finish_smoke(run, started, require_gpu, printing)
 
 
 @app.command(name="judge", rich_help_panel=LOOK)
@@ -225,28 +219,16 @@ def judge_saved(
     from envkit.subjects import saved as files
 
     started = time.monotonic()
-    amount = options.detail(quiet, verbose)
+    printing = Printing(format, fail_on, observed, options.detail(quiet, verbose))
     kind, plain = files.document(saved)
     subject: Any = codec.from_plain(KINDS[kind], plain)
     if kind == "smoke":
-        finish_smoke(subject, started, require_gpu, format=format, fail_on=fail_on, observed=observed, detail=amount)
+        finish_smoke(subject, started, require_gpu, printing)
     if kind == "host":  # its contract was saved with it
         from envkit.doctor import doctor
 
-        finish(
-            *doctor.report(subject, started, require_gpu),
-            format=format,
-            fail_on=fail_on,
-            observed=observed,
-            detail=amount,
-        )
-    finish(
-        *judged_report(kind, subject, started, (), require_gpu),
-        format=format,
-        fail_on=fail_on,
-        observed=observed,
-        detail=amount,
-    )
+        finish(*doctor.report(subject, started, require_gpu), printing)
+    finish(*judged_report(kind, subject, started, (), require_gpu), printing)
 
 
 @app.command(rich_help_panel=LOOK)

@@ -17,7 +17,7 @@ from envkit.cli import options
 from envkit.cli.app import MACHINE, app
 from envkit.cli.ending import exits, say, warn
 from envkit.cli.options import FLIGHT_LEVELS, GPU_WAYS, OUTPUT
-from envkit.cli.verdict import finish
+from envkit.cli.verdict import Printing, finish
 from envkit.errors import UsageError
 
 _output = partial(typer.Option, rich_help_panel=OUTPUT)
@@ -58,12 +58,11 @@ def doctor(
             for line in doctor.listing():
                 print(line)
             return
-        amount = options.detail(quiet, verbose)
+        printing = Printing(format, fail_on, observed, options.detail(quiet, verbose))
         options.writable(save)
         host = doctor.host(root, budget, cuda, expect, saved, redact)
         options.save_subject(save, "host", host)
-        report, tables = doctor.report(host, started)
-        finish(report, tables, format=format, fail_on=fail_on, observed=observed, detail=amount, style=exit_style)
+        finish(*doctor.report(host, started), printing, style=exit_style)
 
 
 @app.command(rich_help_panel=MACHINE)
@@ -152,7 +151,7 @@ def preflight(
                 f"{host} is a saved machine, which is judged and starts no command, and `{command[0]}` was given",
                 "leave out --host to judge this machine and start it here, or leave out the command",
             )
-        amount = options.detail(quiet, verbose)
+        printing = Printing(format, fail_on, observed, options.detail(quiet, verbose))
         options.writable(report)
         _startable(command)
         job = launch.job_from(
@@ -197,15 +196,7 @@ def preflight(
         if command and made.exit_code(options.severity(fail_on)) == 0:
             say(f"passed in {made.elapsed_s:.1f} s; starting {command[0]}")
             _become(command)
-        finish(
-            made,
-            format=format,
-            fail_on=fail_on,
-            observed=observed,
-            detail=amount,
-            style=exit_style,
-            out=sys.stderr if command else sys.stdout,
-        )
+        finish(made, (), printing, style=exit_style, out=sys.stderr if command else sys.stdout)
 
 
 def _startable(command: tuple[str, ...]) -> None:

@@ -19,17 +19,11 @@ if TYPE_CHECKING:
     from envkit.model import Severity
     from envkit.report import Detail
 
-
 OUTPUT = "Output"  # the panel of --help for what is printed and written
 WHERE = "Where it runs"
 
-if TYPE_CHECKING:
-    _Choice = click.Choice[str]
-else:
-    _Choice = click.Choice
 
-
-class Choice(_Choice):
+class Choice(click.Choice[str]):
     """One of a few words of a ``kind``; a wrong one is refused with the nearest.
 
     ``also`` are other spellings that are taken and not shown.  An empty value is a default that stands for none: one

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TextIO
 
 import typer
 
@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     from envkit.model import Report
     from envkit.report import Bar, Detail, Table
     from envkit.subjects import SmokeRun
+
+
+class Printing(NamedTuple):
+    """How a report is printed, as the options of a verb say; ``fail_on`` makes the exit code 1."""
+
+    format: str
+    fail_on: str
+    observed: bool
+    detail: Detail
 
 
 def judged_report(
@@ -33,13 +42,10 @@ def judged_report(
 
 def finish(
     report: Report,
-    tables: tuple[Table, ...] = (),
+    tables: tuple[Table, ...],
+    printing: Printing,
     *,
     bars: tuple[Bar, ...] = (),
-    format: str,
-    fail_on: str,
-    observed: bool,
-    detail: Detail,
     style: str = "envkit",
     out: TextIO | None = None,
 ) -> NoReturn:
@@ -50,24 +56,16 @@ def finish(
     from envkit.report.exit_codes import styled
     from envkit.system.terminal import columns, wants_color
 
-    least = severity(fail_on)
-    shown = report if observed else replace(report, observed={})
+    least = severity(printing.fail_on)
+    shown = report if printing.observed else replace(report, observed={})
     stream = out or sys.stdout
-    color = wants_color(stream, os.environ)
+    color, width = wants_color(stream, os.environ), columns(stream)
     filled = tuple(table for table in tables if table.rows)
+    words = render(
+        shown, printing.format, fail_on=least, tables=filled, bars=bars, color=color, width=width, detail=printing.detail
+    )
     try:
-        stream.write(
-            render(
-                shown,
-                format,
-                fail_on=least,
-                tables=filled,
-                bars=bars,
-                color=color,
-                width=columns(stream),
-                detail=detail,
-            )
-        )
+        stream.write(words)
         stream.flush()
     except OSError:
         if stream is not sys.stderr:  # whoever reads that has the exit code all the same
@@ -75,13 +73,11 @@ def finish(
     raise typer.Exit(styled(report, least, style))
 
 
-def finish_smoke(
-    run: SmokeRun, started: float, require_gpu: bool, *, format: str, fail_on: str, observed: bool, detail: Detail
-) -> NoReturn:
+def finish_smoke(run: SmokeRun, started: float, require_gpu: bool, printing: Printing) -> NoReturn:
     """Judges a smoke run, prints it with its speeds, and exits by it."""
     from envkit import facts
     from envkit.report import summary
 
     known = facts.load()
     judged = judged_report("smoke", run, started, (*summary.smoke(run), *summary.speeds(run, known)), require_gpu)
-    finish(*judged, bars=summary.bars(run, known), format=format, fail_on=fail_on, observed=observed, detail=detail)
+    finish(*judged, printing, bars=summary.bars(run, known))
