@@ -61,11 +61,11 @@ def finish(
     stream = out or sys.stdout
     color, width = wants_color(stream, os.environ), columns(stream)
     filled = tuple(table for table in tables if table.rows)
-    words = render(
-        shown, printing.format, fail_on=least, tables=filled, bars=bars, color=color, width=width, detail=printing.detail
-    )
+    form, _, _, detail = printing
     try:
-        stream.write(words)
+        stream.write(
+            render(shown, form, fail_on=least, tables=filled, bars=bars, color=color, width=width, detail=detail)
+        )
         stream.flush()
     except OSError:
         if stream is not sys.stderr:  # whoever reads that has the exit code all the same

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.logs.causes._cuda import AFTERMATH, code_of, first, hardware, innermost, lines_of, neighbours, second_gpu
+from envkit.logs.causes._readers import of_category
 from envkit.logs.causes._worded import worded
 from envkit.logs.causes.rules import by_rule
 from envkit.logs.records import Event, Hypothesis, Strength
@@ -42,10 +43,8 @@ def illegal_memory_access(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     is not the current one, or the kernel log names the hardware.
     """
     roots = story.in_category(_ACCESS)
-    report = next(
-        (event for event in roots if event.signature.id in _SANITIZER and not neighbours(story, event, _MISALIGNED)),
-        None,
-    )
+    reports = [event for event in roots if event.signature.id in _SANITIZER]
+    report = next((event for event in reports if not neighbours(story, event, _MISALIGNED)), None)
     if report:
         around = neighbours(story, report, ("sanitizer-where", "sanitizer-out-of-bounds"), 4)
         what = f"the sanitizer reports `{report.line.text.strip('= ')}`"
@@ -54,15 +53,14 @@ def illegal_memory_access(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     event = first(each for each in roots if each.signature.id not in _SANITIZER)
     if event is None:
         return
-    broken = hardware(story)
-    elsewhere = second_gpu(story, event)
-    usual = Strength.POSSIBLE if broken or elsewhere else Strength.LIKELY
-    if broken:
+    usual = Strength.LIKELY
+    if broken := hardware(story):
         yield worded("illegal-access-beside-hardware", event, broken)
-    if elsewhere:
+        usual = Strength.POSSIBLE
+    if elsewhere := second_gpu(story, event):
         yield worded("illegal-access-on-another-gpu", event, elsewhere=elsewhere)
-    unchecked = _INDEXING.search(innermost(story, event, 2))
-    if unchecked:
+        usual = Strength.POSSIBLE
+    if unchecked := _INDEXING.search(innermost(story, event, 2)):
         yield worded("illegal-access-behind-indices", event, unchecked=unchecked[0])
     yield worded("illegal-access-of-a-kernel", event, strength=usual)
 
@@ -76,25 +74,18 @@ def misaligned_address(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         return
     near = neighbours(story, event, ("sanitizer-access",), 4) if report else ()
     width = f" of {near[0].values['wanted']} bytes" if near and near[0].values.get("wanted") else ""
-    yield worded(
-        "misaligned-access",
-        *lines_of(event, *near)[:3],
-        strength=Strength.DECISIVE if report else Strength.LIKELY,
-        width=width,
-    )
+    strength = Strength.DECISIVE if report else Strength.LIKELY
+    yield worded("misaligned-access", *lines_of(event, *near)[:3], strength=strength, width=width)
 
 
-def device_side_assert(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+@of_category("device-side-assert")
+def device_side_assert(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """A check in a kernel failed; its text says which, and the Python line is only where it was noticed."""
-    category = "device-side-assert"
-    told = [event for event in story.in_category(category) if event.signature.id.startswith("kernel-assert")]
-    event = told[0] if told else first(story.in_category(category))
-    if event is None:
-        return
-    rest = (_ACCESS, *AFTERMATH)
+    told = [each for each in story.in_category(event.category) if each.signature.id.startswith("kernel-assert")]
     if not told:
-        yield from _assert_unseen(story, event, rest)
+        yield from _assert_unseen(story, event)
         return
+    event = told[0]
     text = event.values.get("op", "")
     place = _kernel_file(event)
     evidence = lines_of(*told[:2])
@@ -103,7 +94,8 @@ def device_side_assert(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         return
     if _RANGE.search(text):
         yield worded("assert-of-a-range", *evidence, text=text)
-        yield Hypothesis(category, "program-bug", Strength.POSSIBLE, evidence, f"a value is out of range (`{text}`)")
+        why = f"a value is out of range (`{text}`)"
+        yield Hypothesis(event.category, "program-bug", Strength.POSSIBLE, evidence, why)
         return
     if _INDEX.search(text) or _OWN_KERNELS.search(place) or not place:
         known = Strength.DECISIVE if _INDEX.search(text) else Strength.LIKELY
@@ -118,40 +110,33 @@ def _kernel_file(event: Event) -> str:
     return before[-1] if before and "." in before[-1] else ""
 
 
-def _assert_unseen(story: Story, event: Event, over: tuple[str, ...]) -> Iterator[Hypothesis]:
-    code = code_of(story, event)
+def _assert_unseen(story: Story, event: Event) -> Iterator[Hypothesis]:
+    over = (_ACCESS, *AFTERMATH)
     if found := _PROBABILITY.search(innermost(story, event, 3)):
         yield worded("unseen-assert-while-sampling", event, over=over, found=found[0])
-    named = _INDEXING.search(code)
+    named = _INDEXING.search(code_of(story, event))
     where = f", with `{named[0]}` among the calls" if named else ""
     yield worded("unseen-assert", event, over=over, where=where)
 
 
-def gpu_unknown_error(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+@of_category("gpu-hardware-unknown-error")
+def gpu_unknown_error(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """Failures that CUDA has no better name for; the code in the name tells the usual cause."""
-    category = "gpu-hardware-unknown-error"
-    event = first(story.in_category(category))
-    if event is None:
-        return
-    broken = hardware(story)
-    if broken:
+    if broken := hardware(story):
         yield worded("unnamed-failure-beside-hardware", broken, event)
-        return
-    yield from by_rule(event)
-
-
-def watchdog_timeout(story: Story, facts: Facts) -> Iterator[Hypothesis]:
-    """The driver ended a kernel because a display waits behind it."""
-    event = first(story.in_category("watchdog-timeout"))
-    if event is not None:
+    else:
         yield from by_rule(event)
 
 
-def illegal_instruction(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+@of_category("watchdog-timeout")
+def watchdog_timeout(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
+    """The driver ended a kernel because a display waits behind it."""
+    yield from by_rule(event)
+
+
+@of_category("illegal-instruction")
+def illegal_instruction(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """An instruction that the CPU lacks (SIGILL), or broken code on the GPU."""
-    event = first(story.in_category("illegal-instruction"))
-    if event is None:
-        return
     if event.has("cuda"):
         yield worded("illegal-instruction-on-gpu", event)
         yield worded("illegal-instruction-of-failing-gpu", event)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from envkit.errors import UsageError
 from envkit.facts import Facts
 from envkit.logs.causes._cuda import code_of, first, lines_of
+from envkit.logs.causes._readers import of_category
 from envkit.logs.causes._worded import worded
 from envkit.logs.causes.rules import by_rule, rule_of
 from envkit.logs.records import Event, Hypothesis, Strength
@@ -66,45 +67,30 @@ def _too_new(story: Story, facts: Facts, event: Event, over: tuple[str, ...]) ->
     return Hypothesis(event.category, "arch-unsupported", Strength.LIKELY, lines_of(event), why, over=over)
 
 
-def cublas_not_initialized(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+@of_category("cublas-not-initialized")
+def cublas_not_initialized(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """The handle could not be made: no memory, or an earlier kernel's fault that is noticed here."""
-    category = "cublas-not-initialized"
-    event = first(story.in_category(category))
-    if event is None:
-        return
-    evidence = lines_of(event)
-    late = ("cublas-execution-failed", "insufficient-evidence")
-    if new := _too_new(story, facts, event, late):
+    if new := _too_new(story, facts, event, ("cublas-execution-failed", "insufficient-evidence")):
         yield new
     status = event.values.get("code") or ""
     code = code_of(story, event)
     text = _TEXT.search(code) if not _LARGE.search(code) else None
     index = _INDEXING.search(code)
     if "ALLOC_FAILED" in status or "allocation" in status:
-        yield worded("library-could-not-allocate", *evidence, status=_library(status))
+        yield worded("library-could-not-allocate", event, status=_library(status))
         return
     hint = text or index
+    library = _library(status)
     if hint:
-        yield worded(
-            "handle-behind-indices",
-            *evidence,
-            strength=Strength.POSSIBLE if text and (not index) else Strength.LIKELY,
-            status=_library(status),
-            hint=hint[0],
-        )
-    yield worded(
-        "handle-without-memory",
-        *evidence,
-        strength=Strength.POSSIBLE if hint or "INTERNAL_ERROR" in status else Strength.LIKELY,
-        status=_library(status),
-    )
+        strength = Strength.POSSIBLE if text and not index else Strength.LIKELY
+        yield worded("handle-behind-indices", event, strength=strength, status=library, hint=hint[0])
+    strength = Strength.POSSIBLE if hint or "INTERNAL_ERROR" in status else Strength.LIKELY
+    yield worded("handle-without-memory", event, strength=strength, status=library)
 
 
-def cublas_execution_failed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+@of_category("cublas-execution-failed")
+def cublas_execution_failed(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """A matrix product failed: the status, the type and what came before it tell the reason."""
-    event = first(story.in_category("cublas-execution-failed"))
-    if event is None:
-        return
     status = event.values.get("code") or ""
     if new := _too_new(story, facts, event, _LATE):
         yield new
@@ -127,8 +113,7 @@ def _product_failed(story: Story, event: Event, status: str) -> Iterator[Hypothe
         yield worded("product-without-workspace", event, library=_library(status))
     if hint:
         yield worded("product-behind-indices", event, hint=hint[0])
-    half = re.search(r"CUDA_R_16\w*|GemmEx|HgemmStrided|cublasLt", text)
-    if half:
+    if half := re.search(r"CUDA_R_16\w*|GemmEx|HgemmStrided|cublasLt", text):
         yield worded("product-in-a-narrow-type", event, half=half[0])
     elif not hint and (event.signature.id == "cublas-runtime" or "failed to run" in text):
         yield worded("product-on-a-newer-gpu", event, strength=Strength.LIKELY, over=_LATE)
@@ -137,33 +122,22 @@ def _product_failed(story: Story, event: Event, status: str) -> Iterator[Hypothe
     yield worded("product-without-memory", event)
 
 
-def cudnn_version_mismatch(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+@of_category("cudnn-version-mismatch")
+def cudnn_version_mismatch(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """The cuDNN that was loaded is not the one that was built against, by the program's own words."""
-    category = "cudnn-version-mismatch"
-    event = first(story.in_category(category))
-    if event is None:
-        return
     built, found = event.values.get("cudnn", ""), event.values.get("found", "")
     pair = f"built against {built} and loaded {found}" if built and found else "the cuDNN libraries are of two versions"
-    torch = event.signature.id in ("cudnn-compiled-against", "cudnn-incompatibility", "cudnn-status-version")
-    yield worded(
-        "two-cudnn",
-        event,
-        first(story.of("cudnn-ld-path")) if torch else None,
-        cause="library-path-clash" if torch else "version-mismatch",
-        why=pair,
-    )
-    if not torch:
-        yield Hypothesis(category, "library-path-clash", Strength.POSSIBLE, lines_of(event), pair)
+    if event.signature.id in ("cudnn-compiled-against", "cudnn-incompatibility", "cudnn-status-version"):
+        yield worded("two-cudnn", event, first(story.of("cudnn-ld-path")), cause="library-path-clash", why=pair)
+    else:
+        yield worded("two-cudnn", event, cause="version-mismatch", why=pair)
+        yield Hypothesis(event.category, "library-path-clash", Strength.POSSIBLE, lines_of(event), pair)
 
 
-def cudnn_not_initialized(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+@of_category("cudnn-not-initialized")
+def cudnn_not_initialized(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """cuDNN could not start: mostly no memory is left, and the lines around it tell the rest."""
-    event = first(story.in_category("cudnn-not-initialized"))
-    if event is None:
-        return
-    late = ("cudnn-execution-failed", "cublas-not-initialized", "insufficient-evidence")
-    if new := _too_new(story, facts, event, late):
+    if new := _too_new(story, facts, event, ("cudnn-execution-failed", "cublas-not-initialized", *_LATE)):
         yield new
         return
     yield from by_rule(event)
@@ -173,10 +147,8 @@ def cudnn_not_initialized(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         yield worded("cudnn-driver-too-old", event, driver, driver=driver.values.get("driver", ""))
 
 
-def cudnn_execution_failed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+@of_category("cudnn-execution-failed")
+def cudnn_execution_failed(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """A cuDNN operation failed; the status tells whether memory, the GPU or the call is the likely reason."""
-    event = first(story.in_category("cudnn-execution-failed"))
-    if event is None:
-        return
     new = _too_new(story, facts, event, _LATE)
     yield from [new] if new else by_rule(event)

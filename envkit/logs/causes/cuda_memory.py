@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from envkit.facts import Facts
-from envkit.logs.causes._cuda import AFTERMATH, code_of, first, lines_of, neighbours, shown, size
+from envkit.logs.causes._cuda import code_of, lines_of, neighbours, shown, size
+from envkit.logs.causes._readers import of_category
 from envkit.logs.causes._worded import worded
 from envkit.logs.records import Event, Hypothesis, Line, Strength
 from envkit.logs.story import Story
@@ -17,7 +18,6 @@ _LARGEST = 512 * _GIB  # proposal: no GPU of this decade has more, so a larger r
 _ABSURD = 3.0  # proposal: a request of so many times the GPU's memory is a shape gone wrong, not a batch too large
 _WORTH = 0.05  # proposal: pieces that sum up to less of the GPU than this are no fragmentation worth the name
 _OTHERS = 0.5  # proposal: others that hold this share of the GPU are the reason, whatever this process holds
-_OVER = (*AFTERMATH, "not-gpu-env")
 _PINNED = re.compile(r"pin_memory|cudahostalloc|cudamallochost|_pin_memory_loop")
 _AMOUNT = r"((?<![0-9.])[0-9.]{1,24} ?[KMGTP]?i?B)"
 
@@ -69,12 +69,9 @@ def _figures(event: Event) -> _Figures:
     )
 
 
-def out_of_memory(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+@of_category("out-of-memory")
+def out_of_memory(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """The GPU's memory did not suffice: by the figures of the message, which of the reasons it was."""
-    category = "out-of-memory"
-    event = first(story.in_category(category))
-    if event is None:
-        return
     kind = event.signature.id
     evidence = lines_of(event, *neighbours(story, event, ("nccl-oom-calloc",), 4))
     if kind == "tf-oom-cpu":
@@ -82,57 +79,51 @@ def out_of_memory(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     elif kind in ("triton-resources", "launch-resources"):
         yield from _resources(event)
     elif kind == "vllm-free-memory":
-        yield worded(
-            "server-asks-for-more-than-free",
-            *evidence,
-            free=event.values["free"],
-            total=event.values["total"],
-            wanted=event.values["wanted"],
-        )
+        free, total, wanted = (event.values[name] for name in ("free", "total", "wanted"))
+        yield worded("server-asks-for-more-than-free", *evidence, free=free, total=total, wanted=wanted)
     elif kind == "cuda-oom-host" or _PINNED.search(code_of(story, event)[-600:]):
         yield worded("pinned-memory-not-allocated", *evidence)
-        yield Hypothesis(category, "gpu-memory-exhausted", Strength.POSSIBLE, evidence, "CUDA reports out of memory")
+        yield _exhausted(evidence, "CUDA reports out of memory")
     elif event.has("warning"):
         # TensorFlow asks for nearly all memory at its start and goes on with less
         yield worded("allocation-failed-and-went-on", *evidence, wanted=event.values.get("wanted", "device memory"))
     else:
-        yield from _by_figures(event, _figures(event), evidence)
+        yield from _by_figures(_figures(event), evidence)
 
 
 def _resources(event: Event) -> Iterator[Hypothesis]:
     wanted, limit = event.values.get("wanted"), event.values.get("total")
-    what = (
-        f"{event.values.get('op', 'memory')} of {wanted} where the GPU has {limit}" if wanted else "more than an SM has"
-    )
+    what = "more than an SM has"
+    if wanted:
+        what = f"{event.values.get('op', 'memory')} of {wanted} where the GPU has {limit}"
     yield worded("kernel-asks-for-too-much", event.line, what=what)
     yield worded("kernel-tuned-for-another-gpu", event.line, what=what)
 
 
-def _by_figures(event: Event, seen: _Figures, evidence: tuple[Line, ...]) -> Iterator[Hypothesis]:
-    category = "out-of-memory"
+def _exhausted(evidence: tuple[Line, ...], why: str) -> Hypothesis:
+    """What it may be in place of a rarer reason."""
+    return Hypothesis("out-of-memory", "gpu-memory-exhausted", Strength.POSSIBLE, evidence, why)
+
+
+def _by_figures(seen: _Figures, evidence: tuple[Line, ...]) -> Iterator[Hypothesis]:
     wanted, total = seen.wanted, seen.total
     asked = f"{shown(wanted)} were asked for" if wanted is not None else "an allocation failed"
     of = f" of {shown(total)}" if total is not None else ""
     if wanted is not None and (wanted > _LARGEST or (total is not None and wanted > _ABSURD * total)):
-        yield worded(
-            "absurd-request",
-            *evidence,
-            strength=Strength.DECISIVE if wanted > 2 * _LARGEST else Strength.LIKELY,
-            asked=asked,
-            of=of,
-        )
-        yield Hypothesis(category, "gpu-memory-exhausted", Strength.POSSIBLE, evidence, f"{asked}{of}")
+        strength = Strength.DECISIVE if wanted > 2 * _LARGEST else Strength.LIKELY
+        yield worded("absurd-request", *evidence, strength=strength, asked=asked, of=of)
+        yield _exhausted(evidence, f"{asked}{of}")
         return
     idle = seen.unallocated
     if wanted is not None and idle is not None and idle >= wanted and idle >= _WORTH * (total or idle):
         yield worded("fragmented-memory", *evidence, asked=asked, idle=shown(idle))
-        yield Hypothesis(category, "gpu-memory-exhausted", Strength.POSSIBLE, evidence, f"{asked}{of}")
+        yield _exhausted(evidence, f"{asked}{of}")
         return
     if seen.limit is not None and total is not None and seen.limit < total:
         yield worded("memory-limit-set", *evidence, asked=asked, limit=shown(seen.limit), of=of)
     elif seen.others is not None and total is not None and seen.others >= _OTHERS * total:
         yield worded("others-hold-the-memory", *evidence, asked=asked, others=shown(seen.others), of=of)
-        yield Hypothesis(category, "gpu-memory-exhausted", Strength.POSSIBLE, evidence, f"{asked}{of}")
+        yield _exhausted(evidence, f"{asked}{of}")
         return
     free = f", {shown(seen.free)} are free" if seen.free is not None else ""
     yield worded("memory-exhausted", *evidence, asked=asked, of=of, free=free)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.facts import Facts
+from envkit.logs.causes._readers import of_root
 from envkit.logs.causes._setup import hypothesis, in_container, roots_of, unless_only_warned, words_seen
 from envkit.logs.causes._worded import worded
 from envkit.logs.knowledge import statements
@@ -130,14 +131,9 @@ def no_gpu_while_building(story: Story, facts: Facts) -> Iterator[Hypothesis]:
             return
 
 
-def host_compiler(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+@of_root("unsupported-gnu-version", "host-gnu", "host-msvc", "nvcc-host-not-supported", "host-torch-old")
+def host_compiler(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """The host compiler is one that this nvcc does not take (crt/host_config.h)."""
-    found = roots_of(
-        story, "unsupported-gnu-version", "host-gnu", "host-msvc", "nvcc-host-not-supported", "host-torch-old"
-    )
-    if not found:
-        return
-    event = found[0]
     most = event.values.get("most")
     gcc = event.values.get("gcc") or story.value("gcc")
     because = "the host compiler is newer than this CUDA supports"

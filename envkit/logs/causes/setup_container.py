@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envkit.facts import Facts
+from envkit.logs.causes._readers import of_root
 from envkit.logs.causes._setup import gpus_listed, hypothesis, in_container, roots_of, words_seen
 from envkit.logs.causes._worded import worded
 from envkit.logs.knowledge import statements
@@ -25,12 +26,9 @@ _SHARED = {
 }
 
 
-def engine_without_gpus(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+@of_root("docker-no-gpu-driver")
+def engine_without_gpus(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """The engine cannot give GPUs at all (moby, containerd, podman and CDI error texts)."""
-    found = roots_of(story, "docker-no-gpu-driver")
-    if not found:
-        return
-    event = found[0]
     kind = event.signature.id
     snap = words_seen(story, "snap services docker", "/snap/docker", "snap install docker")
     says = statements("engine").get(kind)
@@ -43,12 +41,9 @@ def engine_without_gpus(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     )
 
 
-def hook_failed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+@of_root("nvidia-container-cli-init-error", "cli-wsl", "cli-error")
+def hook_failed(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """nvidia-container-cli failed; what follows its name is the fault (container toolkit, troubleshooting)."""
-    found = roots_of(story, "nvidia-container-cli-init-error", "cli-wsl", "cli-error")
-    if not found:
-        return
-    event = found[0]
     cause, because = _hook_cause(story, event)
     yield hypothesis(event, cause, Strength.LIKELY, because, over=(*_OVER, "docker-no-gpu-driver"))
 

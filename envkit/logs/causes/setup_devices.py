@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.facts import Facts
+from envkit.logs.causes._readers import of_root
 from envkit.logs.causes._setup import (
     container_sign,
     gpus_listed,
@@ -193,12 +194,9 @@ def visible_devices(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         return
 
 
-def lost_in_container(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+@of_root("cgroup-lost-gpu", "lost-nvml-unknown")
+def lost_in_container(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """A running container lost its GPU devices (container toolkit documentation, troubleshooting)."""
-    found = roots_of(story, "cgroup-lost-gpu", "lost-nvml-unknown")
-    if not found:
-        return
-    event = found[0]
     works = gpus_listed(story)
     hardware = [root for root in story.roots if root.category.startswith(("xid-", "sxid", "ecc", "gpu-hardware"))]
     broken = [root for root in hardware if root.line.source == "kernel"] or story.of("smi-handle")

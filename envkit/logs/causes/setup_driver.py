@@ -7,17 +7,11 @@ from collections.abc import Iterator
 from itertools import zip_longest
 
 from envkit.facts import Facts
-from envkit.logs.causes._setup import (
-    hypothesis,
-    in_container,
-    roots_of,
-    started_without_gpus,
-    unless_only_warned,
-    words_seen,
-)
+from envkit.logs.causes._readers import of_root
+from envkit.logs.causes._setup import hypothesis, in_container, started_without_gpus, unless_only_warned, words_seen
 from envkit.logs.causes._worded import worded
 from envkit.logs.codes import cuda_version
-from envkit.logs.records import Hypothesis, Role, Strength
+from envkit.logs.records import Event, Hypothesis, Role, Strength
 from envkit.logs.story import Story
 from envkit.versions import Driver
 
@@ -29,20 +23,16 @@ _FABRIC = "cuda-init-error-802-fabricmanager"
 _SERVICE = ("fabric-manager-version", "fabric-manager-failed", "fabric-manager-unit", "fabric-manager-nothing")
 
 
-def driver_too_old(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+@of_root(
+    "driver-too-old",
+    "driver-too-old-torch",
+    "driver-too-old-jax",
+    "driver-too-old-ngc",
+    "driver-too-old-ngc-wrapped",
+    "driver-too-old-runtime",
+)
+def driver_too_old(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """The driver speaks an older CUDA than the program brings (CUDA Runtime API, cudaErrorInsufficientDriver)."""
-    found = roots_of(
-        story,
-        "driver-too-old",
-        "driver-too-old-torch",
-        "driver-too-old-jax",
-        "driver-too-old-ngc",
-        "driver-too-old-ngc-wrapped",
-        "driver-too-old-runtime",
-    )
-    if not found:
-        return
-    event = found[0]
     speaks = _cuda(event.values.get("driver_cuda")) or _cuda(story.value("driver_cuda")) or _of_driver(story, facts)
     wants = _cuda(event.values.get("cuda")) or _cuda(story.value("cuda")) or _built_for(story)
     without = started_without_gpus(story, event)
@@ -63,12 +53,9 @@ def driver_too_old(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     yield hypothesis(event, "version-mismatch", strength, because, over=_NO_DEVICE)
 
 
-def driver_library_mismatch(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+@of_root("driver-library-mismatch", "driver-mismatch-nvml", "cli-mismatch", "kernel-api-mismatch")
+def driver_library_mismatch(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """Module and libraries of the driver differ (NVML_ERROR_LIB_RM_VERSION_MISMATCH, CUDA 803)."""
-    found = roots_of(story, "driver-library-mismatch", "driver-mismatch-nvml", "cli-mismatch", "kernel-api-mismatch")
-    if not found:
-        return
-    event = found[0]
     libraries = story.value("userspace")
     module = next((value for value in (story.value("module"), _module(story)) if value and value != libraries), None)
     differ = f"libraries of {libraries} meet a kernel module of {module}" if libraries and module else ""
@@ -84,12 +71,9 @@ def driver_library_mismatch(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     yield hypothesis(event, "version-mismatch", strength, because, more=more[:2], over=over)
 
 
-def forward_compat(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+@of_root("forward-compat-unsupported")
+def forward_compat(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """A compat libcuda where it cannot work (CUDA Compatibility guide: data centre GPUs and some drivers only)."""
-    found = roots_of(story, "forward-compat-unsupported")
-    if not found:
-        return
-    event = found[0]
     gpu = story.value("gpu")
     compat = next((path for path in story.of("setup-library-path") if "compat" in path.values.get("path", "")), None)
     strength = unless_only_warned(story, event, Strength.LIKELY)
@@ -101,12 +85,9 @@ def forward_compat(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     yield worded("compat-does-not-work", event, strength=strength, at=at, driver=driver)
 
 
-def fabric_not_ready(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+@of_root(_FABRIC, "fabric-802", "fabric-802-name", "fabric-802-driver")
+def fabric_not_ready(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """The NVSwitch fabric is not initialized (cudaErrorSystemNotReady; Fabric Manager user guide)."""
-    found = roots_of(story, _FABRIC, "fabric-802", "fabric-802-name", "fabric-802-driver")
-    if not found:
-        return
-    event = found[0]
     service = story.of(*_SERVICE)
     over = (*_NO_DEVICE, "nccl-unhandled-cuda-error", "driver-too-old")
     if event.signature.id == "fabric-state" and not words_seen(story, "802", "cuda", "fabric"):

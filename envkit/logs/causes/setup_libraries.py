@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 
 from envkit.facts import Facts
+from envkit.logs.causes._readers import of_root
 from envkit.logs.causes._setup import (
     gpus_listed,
     hypothesis,
     in_container,
-    roots_of,
     started_without_gpus,
     unless_only_warned,
     words_seen,
@@ -36,12 +36,9 @@ _OTHERS = ("onnxruntime", "ctranslate2", "faster_whisper", "tensorflow", "paddle
 _MAC = ("/users/", "macosx", "macos", "darwin", "apple silicon", "mps")
 
 
-def missing_library(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+@of_root(_MISSING, "lib-gpu", "lib-cudnn-any", "lib-cudnn-load", "lib-nvrtc-builtins")
+def missing_library(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """The loader found no such library; its name tells whose it is (ld.so(8))."""
-    found = roots_of(story, _MISSING, "lib-gpu", "lib-cudnn-any", "lib-cudnn-load", "lib-nvrtc-builtins")
-    if not found:
-        return
-    event = found[0]
     library = event.values.get("lib") or ""
     strength = unless_only_warned(story, event, Strength.LIKELY)
     if event.signature.id.startswith("lib-tf") and (story.of("lib-tf-ignore") or story.of("tf-no-drivers")):
@@ -60,12 +57,9 @@ def missing_library(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         yield from _toolkit_side(story, event, library, strength)
 
 
-def other_abi(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+@of_root(_SYMBOL, "symbol-undefined", "symbol-linktime", "symbol-xformers")
+def other_abi(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """A symbol or a version of it is missing in the library that was found (ld.so(8))."""
-    found = roots_of(story, _SYMBOL, "symbol-undefined", "symbol-linktime", "symbol-xformers")
-    if not found:
-        return
-    event = found[0]
     strength = unless_only_warned(story, event, Strength.LIKELY)
     yield next(told for read in _ABI if (told := read(story, event, strength)) is not None)
 
@@ -172,12 +166,9 @@ _ABI = (
 )  # fmt: skip
 
 
-def cpu_build(story: Story, facts: Facts) -> Iterator[Hypothesis]:
+@of_root("torch-not-compiled-with-cuda", "cpu-torch")
+def cpu_build(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """A build without CUDA is asked for it (torch/cuda/__init__.py)."""
-    found = roots_of(story, "torch-not-compiled-with-cuda", "cpu-torch")
-    if not found:
-        return
-    event = found[0]
     strength = unless_only_warned(story, event, Strength.DECISIVE)
     torch = story.value("torch") or ""
     mac = words_seen(story, *_MAC)
