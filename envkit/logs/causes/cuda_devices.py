@@ -98,9 +98,8 @@ def no_kernel_image(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         alone = stated.has("warning") and failed is None and not used
         arch = stated.values.get("arch", "")
         what = f"the GPU's architecture ({arch}) is" if arch else "the GPU's architecture is"
-        strength, over = Strength.DECISIVE, (*AFTERMATH, "ptx-unsupported-toolchain")
-        if alone:
-            strength, over = Strength.POSSIBLE, ()
+        strength = Strength.POSSIBLE if alone else Strength.DECISIVE
+        over = () if alone else (*AFTERMATH, "ptx-unsupported-toolchain")
         yield worded("architecture-not-served", stated, failed, strength=strength, over=over, what=what)
     elif failed is not None:
         own = _EXTENSION.search(innermost(story, failed, 1)) or _EXTENSION.search(failed.line.text)

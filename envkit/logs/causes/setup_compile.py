@@ -37,61 +37,44 @@ _COMPILER_CALL = re.compile(
 
 def toolkit_of_another_cuda(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """nvcc is of another CUDA major than torch (torch/utils/cpp_extension.py, _check_cuda_version)."""
-    for event in roots_of(story, _ID):
-        if event.signature.id not in _MISMATCH:
-            continue
+    for event in [each for each in roots_of(story, _ID) if each.signature.id in _MISMATCH][:1]:
         has = event.values.get("runtime_cuda") or story.value("runtime_cuda")
         torch = event.values.get("cuda") or story.value("cuda")
-        because = "the toolkit that builds is of another CUDA than torch was built with"
-        if has and torch:
+        cause, because = "version-mismatch", "the toolkit that builds is of another CUDA than torch was built with"
+        if event.signature.id.startswith("cmake"):
+            cause = "library-path-clash"
+            because = "two CUDA toolkits are found: headers and compiler are not of the same one"
+        elif has and torch:
             because = f"nvcc is of CUDA {has}, and torch was built with {torch}"
-        clash = event.signature.id.startswith("cmake")
-        yield worded(
-            "toolkit-of-another-cuda",
-            event,
-            cause="library-path-clash" if clash else "version-mismatch",
-            why="two CUDA toolkits are found: headers and compiler are not of the same one" if clash else because,
-        )
-        return
+        yield worded("toolkit-of-another-cuda", event, cause=cause, why=because)
 
 
 def architecture(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """nvcc, or torch's build helper, does not know the architecture (NVCC manual, --gpu-architecture)."""
-    for event in roots_of(story, _ID):
-        if event.signature.id not in _ARCH:
-            continue
+    for event in [each for each in roots_of(story, _ID) if each.signature.id in _ARCH][:1]:
         asked = event.values.get("arch") or ""
-        dropped = _dropped(asked, facts)
         release = story.value("runtime_cuda")
         by = f"nvcc of CUDA {release}" if release else "this nvcc"
         if event.signature.id == "build-arch-unknown":
             because = f"the installed torch does not know the architecture {asked}: it is older than the GPU"
-        elif dropped:
+        elif _dropped(asked, facts):
             because = f"{by} has dropped {asked}: the project asks for an architecture that is too old"
         else:
             because = f"{by} does not know {asked}: it is older than the architecture"
         yield hypothesis(event, "arch-unsupported", Strength.DECISIVE, because, over=_AFTER)
-        return
 
 
 def toolkit_missing(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """No nvcc, no headers or no CUDA_HOME: only the runtime is there (torch cpp_extension.py, FindCUDAToolkit)."""
-    found = [event for event in roots_of(story, _ID, *_NO_NVCC) if event.signature.id in _NO_NVCC]
-    if not found:
-        return
-    event = found[0]
-    kind = event.signature.id
-    strength = unless_only_warned(story, event, Strength.LIKELY)
-    container = in_container(story)
-    if kind == "cmake-toolset":
-        cause, because = "wrong-build-installed", "Visual Studio has no integration of the CUDA toolkit"
-    elif kind == "header-cuda":
-        cause = "container-config" if container else "wrong-build-installed"
-        because = f"the header {event.values['path']} is not installed: only a part of the toolkit is there"
-    else:
-        cause = "container-config" if container else "wrong-build-installed"
+    for event in [each for each in roots_of(story, _ID, *_NO_NVCC) if each.signature.id in _NO_NVCC][:1]:
+        cause = "container-config" if in_container(story) else "wrong-build-installed"
         because = "no CUDA toolkit was found to build with: only the runtime is installed, or CUDA_HOME names no folder"
-    yield worded("toolkit-missing", event, cause=cause, strength=strength, why=because)
+        if event.signature.id == "cmake-toolset":
+            cause, because = "wrong-build-installed", "Visual Studio has no integration of the CUDA toolkit"
+        elif event.signature.id == "header-cuda":
+            because = f"the header {event.values['path']} is not installed: only a part of the toolkit is there"
+        strength = unless_only_warned(story, event, Strength.LIKELY)
+        yield worded("toolkit-missing", event, cause=cause, strength=strength, why=because)
 
 
 def build_settings(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -106,11 +89,9 @@ def build_settings(story: Story, facts: Facts) -> Iterator[Hypothesis]:
 def source_of_an_older_torch(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """Sources that use what torch no longer has, such as the headers of TH and THC (removed from its source tree)."""
     for event in story.roots:
-        header = _OLD_HEADER.search(event.line.text)
-        if header is None:
-            continue
-        yield worded("source-of-an-older-torch", event, path=header["path"])
-        return
+        if header := _OLD_HEADER.search(event.line.text):
+            yield worded("source-of-an-older-torch", event, path=header["path"])
+            return
 
 
 def no_gpu_while_building(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -121,20 +102,16 @@ def no_gpu_while_building(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     said = [event for event in story.in_category(*_NO_CUDA) if event.signature.id != "no-runtime-found"]
     for trace in story.tracebacks:
         if trace.kind.endswith("IndexError") and trace.frames and trace.frames[-1].function == "_get_cuda_arch_flags":
-            yield worded(
-                "no-gpu-while-building",
-                trace.line,
-                *(event.line for event in story.of("no-runtime-found")[:1]),
-                strength=Strength.POSSIBLE if said else Strength.DECISIVE,
-                over=("not-gpu-env",) if said else (*_AFTER, "cuda-init-no-device"),
-            )
+            over = ("not-gpu-env",) if said else (*_AFTER, "cuda-init-no-device")
+            strength = Strength.POSSIBLE if said else Strength.DECISIVE
+            beside = story.of("no-runtime-found")[:1]
+            yield worded("no-gpu-while-building", trace.line, *beside, strength=strength, over=over)
             return
 
 
 @of_root("unsupported-gnu-version", "host-gnu", "host-msvc", "nvcc-host-not-supported", "host-torch-old")
 def host_compiler(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """The host compiler is one that this nvcc does not take (crt/host_config.h)."""
-    most = event.values.get("most")
     gcc = event.values.get("gcc") or story.value("gcc")
     because = "the host compiler is newer than this CUDA supports"
     if compiler := event.values.get("compiler"):
@@ -142,28 +119,26 @@ def host_compiler(story: Story, facts: Facts, event: Event) -> Iterator[Hypothes
         because = f"the host compiler, {compiler}, is older than torch's headers allow: they need {least}"
     elif event.values.get("what") == "less":
         because = f"the host compiler {gcc or ''} is older than this CUDA needs".replace("  ", " ")
-    elif most:
+    elif most := event.values.get("most"):
         because = f"the host compiler{f' {gcc}' if gcc else ''} is newer than {most}, the newest that this CUDA takes"
-    decisive = event.signature.id in _STATED_HOST
-    yield worded(
-        "host-compiler-not-taken", event, strength=Strength.DECISIVE if decisive else Strength.LIKELY, why=because
-    )
+    strength = Strength.DECISIVE if event.signature.id in _STATED_HOST else Strength.LIKELY
+    yield worded("host-compiler-not-taken", event, strength=strength, why=because)
 
 
 def triton_launcher(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """Triton compiles a small launcher and links it with libcuda (triton: runtime/build.py, nvidia/driver.py)."""
     found = roots_of(story, "triton-libcuda-not-found", "triton-libcuda", "triton-lcuda")
-    event = found[0] if found else _compiler_call(story)
+    # where no signature tells it, the wrapper of a failed call of a compiler does
+    event = next(iter(found or (each for each in story.events if _COMPILER_CALL.search(each.line.text))), None)
     if event is None:
         return
     kind = event.signature.id
     header = [each for each in story.of("program-header-missing") if "Python.h" in each.line.text]
     places = story.of("triton-possible")
-    root: Event = event
     if kind == "triton-compiler":
         cause, because = "container-config", "there is no C compiler, and Triton needs one for its launcher"
     elif header and kind not in ("triton-libcuda", "triton-lcuda"):
-        root = header[0]
+        event = header[0]
         cause, because = "container-config", "the headers of Python are not installed, and Triton's launcher needs them"
     elif kind == "triton-libcuda" and not places:
         cause = "container-config" if in_container(story) else "no-gpu-or-driver"
@@ -173,22 +148,8 @@ def triton_launcher(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         where = f" ({places[0].values['path']})" if places else ""
         because = f"the linker finds no libcuda.so, only the driver's libcuda.so.1{where}"
     triton = kind != "triton-lcuda" or words_seen(story, "triton", "inductor", "torch")
-    yield worded(
-        "triton-launcher-not-built",
-        root,
-        *places[:1],
-        cause=cause,
-        strength=Strength.LIKELY if triton else Strength.POSSIBLE,
-        why=because,
-    )
-
-
-def _compiler_call(story: Story) -> Event | None:
-    """The wrapper of a failed call of a compiler, where it is Triton's."""
-    for event in story.events:
-        if _COMPILER_CALL.search(event.line.text):
-            return event
-    return None
+    strength = Strength.LIKELY if triton else Strength.POSSIBLE
+    yield worded("triton-launcher-not-built", event, *places[:1], cause=cause, strength=strength, why=because)
 
 
 def _dropped(asked: str, facts: Facts) -> bool:

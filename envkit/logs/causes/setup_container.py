@@ -29,16 +29,12 @@ _SHARED = {
 @of_root("docker-no-gpu-driver")
 def engine_without_gpus(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """The engine cannot give GPUs at all (moby, containerd, podman and CDI error texts)."""
-    kind = event.signature.id
-    snap = words_seen(story, "snap services docker", "/snap/docker", "snap install docker")
-    says = statements("engine").get(kind)
+    says = statements("engine").get(event.signature.id)
+    cause = says.cause if says else "container-config"
     because = says.because if says else "the container engine has no way to give GPUs"
-    yield worded(
-        "engine-without-gpus",
-        event,
-        cause=says.cause if says else "container-config",
-        why=because + (", and the docker of snap brings its own" if snap else ""),
-    )
+    if words_seen(story, "snap services docker", "/snap/docker", "snap install docker"):
+        because += ", and the docker of snap brings its own"
+    yield worded("engine-without-gpus", event, cause=cause, why=because)
 
 
 @of_root("nvidia-container-cli-init-error", "cli-wsl", "cli-error")
@@ -52,10 +48,9 @@ def requirement(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """The image's NVIDIA_REQUIRE_* against the host's driver."""
     for event in roots_of(story, "nvidia-container-cli-requirement-error")[:1]:
         condition = event.values.get("condition") or event.values.get("text") or "a condition"
-        speaks = story.value("driver_cuda")
         driver = story.value("driver")
         because = f"the image requires {condition.strip()}"
-        if speaks:
+        if speaks := story.value("driver_cuda"):
             because += f", and the driver{f' {driver}' if driver else ''} speaks CUDA {speaks}"
         elif driver:
             because += f", and the driver is {driver}"
@@ -67,12 +62,8 @@ def selinux(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     for event in roots_of(story, "selinux-docker-wrapper", "selinux-wrapper")[:1]:
         plain = event.line.text.lower()
         named = event.signature.id == "selinux-wrapper" or "nvidia" in plain or words_seen(story, "nvidia")
-        yield worded(
-            "selinux-denies",
-            event,
-            strength=Strength.LIKELY if named else Strength.FALLBACK,
-            over=_OVER if named else (),
-        )
+        strength = Strength.LIKELY if named else Strength.FALLBACK
+        yield worded("selinux-denies", event, strength=strength, over=_OVER if named else ())
 
 
 def shared_memory(story: Story, facts: Facts) -> Iterator[Hypothesis]:

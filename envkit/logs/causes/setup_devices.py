@@ -47,39 +47,26 @@ _EMPTY = re.compile(r"^['\"]?(?:-1|none|void|NoDevFiles)?['\"]?$", re.IGNORECASE
 def driver_not_installed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """The driver's module was not built, not loaded or refused (modprobe, DKMS, nvidia-installer, NVRM)."""
     known = statements("install")
-    found = [event for event in roots_of(story, _ID) if event.signature.id in known]
-    if not found:
-        return
     order = list(known)
-    event = min(found, key=lambda each: order.index(each.signature.id))
-    says = known[event.signature.id]
-    nvidia = "nvidia" in event.line.text.lower() or words_seen(story, "nvidia")
-    strength = Strength.LIKELY if nvidia else Strength.POSSIBLE
-    yield hypothesis(
-        event,
-        says.cause,
-        strength,
-        says.because,
-        more=[other for other in found if other is not event][:1],
-        fix=says.fix,
-        over=(*_AFTER, "missing-shared-library", "nvidia-container-cli-init-error") if nvidia else (),
-    )
+    found = [event for event in roots_of(story, _ID) if event.signature.id in known]
+    for event in sorted(found, key=lambda each: order.index(each.signature.id))[:1]:
+        says, more = known[event.signature.id], [other for other in found if other is not event][:1]
+        nvidia = "nvidia" in event.line.text.lower() or words_seen(story, "nvidia")
+        strength = Strength.LIKELY if nvidia else Strength.POSSIBLE
+        over = (*_AFTER, "missing-shared-library", "nvidia-container-cli-init-error") if nvidia else ()
+        yield hypothesis(event, says.cause, strength, says.because, more=more, fix=says.fix, over=over)
 
 
 def no_device(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """A process that finds no GPU or no driver, by what the log shows of how it was started."""
     special = {*statements("install"), *_PLUGIN, *_CLUSTER, *_KERNEL}
-    found = [event for event in roots_of(story, _ID) if event.signature.id not in special]
-    if not found:
-        return
-    event = found[0]
-    strength = unless_only_warned(story, event, Strength.LIKELY)
-    if event.signature.id == "no-runtime-found":
-        strength = min(strength, Strength.POSSIBLE)  # torch's build helper says so on every machine without a GPU
-    # what the driver's installation or the kernel says comes before this
-    if story.of(*statements("install"), *_KERNEL):
-        strength = min(strength, Strength.POSSIBLE)
-    yield _started_so(story, event, strength) or _unseen(story, event, strength)
+    for event in [each for each in roots_of(story, _ID) if each.signature.id not in special][:1]:
+        strength = unless_only_warned(story, event, Strength.LIKELY)
+        # torch's build helper says so on every machine without a GPU; and what the driver's installation or the kernel
+        # says comes before this
+        if event.signature.id == "no-runtime-found" or story.of(*statements("install"), *_KERNEL):
+            strength = min(strength, Strength.POSSIBLE)
+        yield _started_so(story, event, strength) or _unseen(story, event, strength)
 
 
 def _started_so(story: Story, event: Event, strength: Strength) -> Hypothesis | None:
@@ -103,26 +90,16 @@ def _started_so(story: Story, event: Event, strength: Strength) -> Hypothesis | 
 
 def _unseen(story: Story, event: Event, strength: Strength) -> Hypothesis:
     """A process that sees no GPU and does not say why: where it ran, and what nvidia-smi showed."""
-    works = gpus_listed(story)
-    if works is not None and _on_login(event):
-        return worded(
-            "gpu-shown-but-not-seen",
-            event,
-            works,
-            cause="container-config" if in_container(story) else "launch-config",
-            strength=min(strength, Strength.LIKELY),
-            event=_short(event),
-        )
+    works, said = gpus_listed(story), _short(event)
+    if works is not None and event.signature.id not in ("smi-no-driver", "smi-none", "smi-not-found"):
+        cause = "container-config" if in_container(story) else "launch-config"
+        least = min(strength, Strength.LIKELY)
+        return worded("gpu-shown-but-not-seen", event, works, cause=cause, strength=least, event=said)
     if in_container(story):
         sign = container_sign(story)
-        return worded(
-            "container-sees-no-gpu",
-            event,
-            *((sign,) if sign is not None and sign.signature.id.startswith("setup-docker") else ()),
-            strength=strength,
-            event=_short(event),
-        )
-    return worded("process-sees-no-gpu", event, strength=strength, event=_short(event))
+        engine = sign if sign is not None and sign.signature.id.startswith("setup-docker") else None
+        return worded("container-sees-no-gpu", event, engine, strength=strength, event=said)
+    return worded("process-sees-no-gpu", event, strength=strength, event=said)
 
 
 def asked_device_without_cuda(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -137,13 +114,10 @@ def asked_device_without_cuda(story: Story, facts: Facts) -> Iterator[Hypothesis
 
 def unknown_at_start(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """CUDA 999 while it starts: the device files or the nvidia_uvm module are not as the driver needs them."""
-    found = [event for event in story.roots if event.signature.id in _UNKNOWN_START]
-    if not found:
-        return
-    event = found[0]
-    strength = unless_only_warned(story, event, Strength.LIKELY)
-    container = in_container(story) or story.of("lost-nvml-unknown")
-    yield worded("cuda-cannot-start-in-container" if container else "cuda-cannot-start", event, strength=strength)
+    for event in [each for each in story.roots if each.signature.id in _UNKNOWN_START][:1]:
+        strength = unless_only_warned(story, event, Strength.LIKELY)
+        container = in_container(story) or story.of("lost-nvml-unknown")
+        yield worded("cuda-cannot-start-in-container" if container else "cuda-cannot-start", event, strength=strength)
 
 
 def cluster_without_gpus(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -157,14 +131,10 @@ def cluster_without_gpus(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         shortage = _SHORTAGE.search(event.line.text)
         if shortage is None and event.signature.id not in _CLUSTER:
             continue
-        short, nodes = (shortage["short"], shortage["all"]) if shortage else (None, None)
-        every = short is not None and short == nodes
-        yield worded(
-            "no-free-gpu-in-cluster",
-            event,
-            cause="container-config" if every and nodes == "1" else "infra",
-            why=f"{short} of {nodes} nodes have no free GPU to give" if short else "the node has no free GPU to give",
-        )
+        short, nodes = (shortage["short"], shortage["all"]) if shortage else ("", "")
+        cause = "container-config" if short == nodes == "1" else "infra"
+        who = f"{short} of {nodes} nodes have" if short else "the node has"
+        yield worded("no-free-gpu-in-cluster", event, cause=cause, who=who)
         return
 
 
@@ -197,25 +167,10 @@ def visible_devices(story: Story, facts: Facts) -> Iterator[Hypothesis]:
 @of_root("cgroup-lost-gpu", "lost-nvml-unknown")
 def lost_in_container(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """A running container lost its GPU devices (container toolkit documentation, troubleshooting)."""
-    works = gpus_listed(story)
     hardware = [root for root in story.roots if root.category.startswith(("xid-", "sxid", "ecc", "gpu-hardware"))]
     broken = [root for root in hardware if root.line.source == "kernel"] or story.of("smi-handle")
-    strength = Strength.POSSIBLE if broken else Strength.LIKELY
-    reload = story.of("lost-daemon-reload")
-    because = "NVML cannot open the GPU any more: the container's device rules no longer hold it"
-    if works is not None:
-        because += ", while nvidia-smi works elsewhere in the log"
-    yield worded(
-        "container-lost-its-gpu",
-        event,
-        *reload[:1],
-        strength=strength,
-        over=() if broken else (_ID, "missing-shared-library"),
-    )
-
-
-def _on_login(event: Event) -> bool:
-    return event.signature.id not in ("smi-no-driver", "smi-none", "smi-not-found")
+    strength, over = (Strength.POSSIBLE, ()) if broken else (Strength.LIKELY, (_ID, "missing-shared-library"))
+    yield worded("container-lost-its-gpu", event, *story.of("lost-daemon-reload")[:1], strength=strength, over=over)
 
 
 def _under_ray(story: Story, event: Event) -> bool:

@@ -23,14 +23,7 @@ _FABRIC = "cuda-init-error-802-fabricmanager"
 _SERVICE = ("fabric-manager-version", "fabric-manager-failed", "fabric-manager-unit", "fabric-manager-nothing")
 
 
-@of_root(
-    "driver-too-old",
-    "driver-too-old-torch",
-    "driver-too-old-jax",
-    "driver-too-old-ngc",
-    "driver-too-old-ngc-wrapped",
-    "driver-too-old-runtime",
-)
+@of_root("driver-too-old", *(f"driver-too-old-{by}" for by in ("torch", "jax", "ngc", "ngc-wrapped", "runtime")))
 def driver_too_old(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """The driver speaks an older CUDA than the program brings (CUDA Runtime API, cudaErrorInsufficientDriver)."""
     speaks = _cuda(event.values.get("driver_cuda")) or _cuda(story.value("driver_cuda")) or _of_driver(story, facts)
@@ -41,9 +34,8 @@ def driver_too_old(story: Story, facts: Facts, event: Event) -> Iterator[Hypothe
         return
     strength = unless_only_warned(story, event, Strength.DECISIVE)
     if speaks and wants and _at_least(speaks, wants):
-        yield worded(
-            "newer-library-than-torch", event, strength=min(strength, Strength.LIKELY), speaks=speaks, wants=wants
-        )
+        least = min(strength, Strength.LIKELY)
+        yield worded("newer-library-than-torch", event, strength=least, speaks=speaks, wants=wants)
         strength = Strength.POSSIBLE
     because = "the driver is older than the program's CUDA needs"
     if speaks:
@@ -57,17 +49,18 @@ def driver_too_old(story: Story, facts: Facts, event: Event) -> Iterator[Hypothe
 def driver_library_mismatch(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """Module and libraries of the driver differ (NVML_ERROR_LIB_RM_VERSION_MISMATCH, CUDA 803)."""
     libraries = story.value("userspace")
+    because = "kernel module and libraries of the driver differ: it was updated without a reboot"
     module = next((value for value in (story.value("module"), _module(story)) if value and value != libraries), None)
-    differ = f"libraries of {libraries} meet a kernel module of {module}" if libraries and module else ""
+    if libraries and module:
+        because = f"libraries of {libraries} meet a kernel module of {module}"
     more = [other for other in story.events if other.values.get("userspace") or other.values.get("module")]
     strength = unless_only_warned(story, event, Strength.DECISIVE)
     over = (*_NO_DEVICE, "forward-compat-unsupported", "driver-too-old", "missing-shared-library")
     compat = next((path for path in story.of("setup-library-path") if "compat" in path.values.get("path", "")), None)
     if event.signature.id.startswith("driver-mismatch-803") and (compat or in_container(story)):
         seen = f": {compat.values['path']}" if compat else ""
-        yield worded("foreign-libcuda-in-container", event, *((compat,) if compat else ()), seen=seen)
+        yield worded("foreign-libcuda-in-container", event, compat, seen=seen)
         strength = Strength.POSSIBLE
-    because = differ or "kernel module and libraries of the driver differ: it was updated without a reboot"
     yield hypothesis(event, "version-mismatch", strength, because, more=more[:2], over=over)
 
 
@@ -98,10 +91,8 @@ def fabric_not_ready(story: Story, facts: Facts, event: Event) -> Iterator[Hypot
     first = service[0]
     because = "the fabric manager's service did not start"
     if first.signature.id == "fabric-manager-version":
-        because = (
-            f"the fabric manager is of {first.values['userspace']} and the driver of {first.values['driver']}: they "
-            "must be the same"
-        )
+        manager, driver = first.values["userspace"], first.values["driver"]
+        because = f"the fabric manager is of {manager} and the driver of {driver}: they must be the same"
     others = [other for other in (event, *service) if other is not first]
     cause = first if first.role is Role.ROOT else event
     yield hypothesis(cause, "fabric-manager", Strength.DECISIVE, because, category=_FABRIC, more=others[:2], over=over)
@@ -109,11 +100,9 @@ def fabric_not_ready(story: Story, facts: Facts, event: Event) -> Iterator[Hypot
 
 def _cuda(text: str | None) -> str | None:
     """A CUDA version as people write it, from 'A.B' or from the runtime's integer."""
-    if not text:
-        return None
-    if text.isdigit():
+    if text and text.isdigit():
         return cuda_version(int(text))
-    return text if text[0].isdigit() and "." in text else None
+    return text if text and text[0].isdigit() and "." in text else None
 
 
 def _of_driver(story: Story, facts: Facts) -> str | None:
@@ -142,7 +131,5 @@ def _at_least(one: str, other: str) -> bool:
 
 def _module(story: Story) -> str | None:
     """The kernel module's version by the kernel's own lines."""
-    for event in story.of("nvrm-version", "kernel-api-mismatch-module"):
-        if event.values.get("driver"):
-            return event.values["driver"]
-    return None
+    told = (event.values.get("driver") for event in story.of("nvrm-version", "kernel-api-mismatch-module"))
+    return next(filter(None, told), None)

@@ -81,21 +81,21 @@ def _other_nccl(story: Story, event: Event, strength: Strength) -> Hypothesis | 
 
 def _other_runtime(story: Story, event: Event, strength: Strength) -> Hypothesis | None:
     version = event.values.get("version") or ""
-    if not version.startswith(("GLIBC_", "GLIBCXX_", "CXXABI_", "GCC_")):
+    needs, path = _base(event.values.get("by") or "a binary"), event.values.get("path") or ""
+    if version.startswith("GLIBC_"):
+        return worded("system-too-old", event, strength=strength, over=_AFTER_ABI, needs=needs, version=version)
+    if not version.startswith(("GLIBCXX_", "CXXABI_", "GCC_")):
         return None
-    return _runtime_side(event, version, event.values.get("path") or "", strength, _AFTER_ABI)
+    return worded(
+        "older-libstdcxx-first", event, strength=strength, over=_AFTER_ABI, needs=needs, version=version, path=path
+    )
 
 
 def _package_of_other_torch(story: Story, event: Event, strength: Strength) -> Hypothesis | None:
     if event.signature.id not in ("symbol-xformers", "symbol-operator", "symbol-no-operator", "symbol-vision-ops"):
         return None
-    return worded(
-        "package-of-another-torch",
-        event,
-        strength=strength,
-        package=_package(event),
-        torch=story.value("torch") or "one",
-    )
+    torch = story.value("torch") or "one"
+    return worded("package-of-another-torch", event, strength=strength, package=_package(event), torch=torch)
 
 
 def _extension_of_other_torch(story: Story, event: Event, strength: Strength) -> Hypothesis | None:
@@ -104,14 +104,10 @@ def _extension_of_other_torch(story: Story, event: Event, strength: Strength) ->
         return None
     # a copy in ~/.local is found before that of the environment
     shadowed = "/.local/" in path and not words_seen(story, "/.local/lib/python3", "pip3] torch")
+    cause = "library-path-clash" if shadowed else "version-mismatch"
+    path, torch, symbol = _base(path) or "the extension", story.value("torch") or "one", _cut(symbol)
     return worded(
-        "extension-of-another-torch",
-        event,
-        cause="library-path-clash" if shadowed else "version-mismatch",
-        strength=strength,
-        path=_base(path) or "the extension",
-        torch=story.value("torch") or "one",
-        symbol=_cut(symbol),
+        "extension-of-another-torch", event, cause=cause, strength=strength, path=path, torch=torch, symbol=symbol
     )
 
 
@@ -120,43 +116,29 @@ def _mixed_cuda(story: Story, event: Event, strength: Strength) -> Hypothesis | 
     if not _CUDA_MIXED.search(f"{symbol} {library}"):
         return None
     extension = bool(path) and not _CUDA_MIXED.search(_base(path)) and "torch/lib" not in path
-    wrong = extension and not library
-    wants = _cut(symbol or event.values.get("version") or "")
-    return worded(
-        "cuda-libraries-mixed",
-        event,
-        cause="version-mismatch" if wrong or event.signature.id == "link-undefined" else "library-path-clash",
-        strength=strength,
-        why=f"CUDA libraries of different releases meet: {_base(path) or 'a library'} wants {wants}"
-        + (f" of {library}" if library else ""),
-    )
+    wrong = (extension and not library) or event.signature.id == "link-undefined"
+    cause = "version-mismatch" if wrong else "library-path-clash"
+    who = _base(path) or "a library"
+    wants = _cut(symbol or event.values.get("version") or "") + (f" of {library}" if library else "")
+    return worded("cuda-libraries-mixed", event, cause=cause, strength=strength, who=who, wants=wants)
 
 
 def _other_dll(story: Story, event: Event, strength: Strength) -> Hypothesis | None:
     if not event.signature.id.startswith("symbol-dll"):
         return None
-    strange = not words_seen(story, "cuda", "torch", "nvidia")
-    return worded(
-        "dll-missing-or-other",
-        event,
-        strength=Strength.POSSIBLE if strange else strength,
-        over=() if strange else _AFTER_ABI,
-        module=event.values.get("module") or "the module",
-    )
+    known = words_seen(story, "cuda", "torch", "nvidia")
+    least, over = strength if known else Strength.POSSIBLE, _AFTER_ABI if known else ()
+    module = event.values.get("module") or "the module"
+    return worded("dll-missing-or-other", event, strength=least, over=over, module=module)
 
 
 def _other_binary(story: Story, event: Event, strength: Strength) -> Hypothesis:
     gpu = words_seen(story, "torch", "cuda", "nvidia", "tensorflow", "jax")
-    missing = event.values.get("symbol") or event.values.get("version") or ""
-    return worded(
-        "binary-of-another-library",
-        event,
-        strength=min(strength, Strength.LIKELY if gpu else Strength.POSSIBLE),
-        over=_AFTER_ABI if gpu else (),
-        why=f"a binary was built against another version of a library than the one loaded: {_cut(missing)}"
-        if missing
-        else "sources or binaries are for another torch than the installed one",
-    )
+    most, over = Strength.LIKELY if gpu else Strength.POSSIBLE, _AFTER_ABI if gpu else ()
+    why = "sources or binaries are for another torch than the installed one"
+    if missing := event.values.get("symbol") or event.values.get("version"):
+        why = f"a binary was built against another version of a library than the one loaded: {_cut(missing)}"
+    return worded("binary-of-another-library", event, strength=min(strength, most), over=over, why=why)
 
 
 # of the readings of a missing symbol the first that is one counts; the last always is
@@ -170,27 +152,21 @@ _ABI = (
 def cpu_build(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """A build without CUDA is asked for it (torch/cuda/__init__.py)."""
     strength = unless_only_warned(story, event, Strength.DECISIVE)
-    torch = story.value("torch") or ""
-    mac = words_seen(story, *_MAC)
-    yield worded(
-        "build-without-cuda",
-        event,
-        cause="no-gpu-or-driver" if mac else "wrong-build-installed",
-        strength=min(strength, Strength.LIKELY) if mac else strength,
-        why="the platform has no CUDA, and the program asks for it"
-        if mac
-        else f"the installed build{(f' {torch}' if torch else '')} has no CUDA: {_cut(event.line.text.strip())}",
-    )
+    if words_seen(story, *_MAC):
+        why = "the platform has no CUDA, and the program asks for it"
+        most = min(strength, Strength.LIKELY)
+        yield worded("build-without-cuda", event, cause="no-gpu-or-driver", strength=most, why=why)
+        return
+    torch = story.value("torch")
+    why = f"the installed build{f' {torch}' if torch else ''} has no CUDA: {_cut(event.line.text.strip())}"
+    yield worded("build-without-cuda", event, cause="wrong-build-installed", strength=strength, why=why)
 
 
 def numpy_abi(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """Extensions compiled for NumPy 1 under NumPy 2 (NumPy 2.0 migration guide)."""
     ids = ("symbol-numpy", "symbol-numpy-size", "symbol-numpy-abi", "symbol-numpy-multiarray", "symbol-numpy-away")
-    found = [event for event in story.roots if event.signature.id in ids]
-    if not found:
-        return
-    event = found[0]
-    yield worded("extension-of-another-numpy", event, strength=unless_only_warned(story, event, Strength.LIKELY))
+    for event in [each for each in story.roots if each.signature.id in ids][:1]:
+        yield worded("extension-of-another-numpy", event, strength=unless_only_warned(story, event, Strength.LIKELY))
 
 
 def unbuilt_extension(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -204,14 +180,9 @@ def unbuilt_extension(story: Story, facts: Facts) -> Iterator[Hypothesis]:
 
 def plain_library(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """A library that is none of CUDA's is not installed where this ran (ld.so(8))."""
-    for event in (each for each in story.roots if each.signature.id == "lib-any"):
-        yield worded(
-            "plain-library-missing",
-            event,
-            strength=unless_only_warned(story, event, Strength.LIKELY),
-            lib=event.values["lib"],
-        )
-        return
+    for event in [each for each in story.roots if each.signature.id == "lib-any"][:1]:
+        strength = unless_only_warned(story, event, Strength.LIKELY)
+        yield worded("plain-library-missing", event, strength=strength, lib=event.values["lib"])
 
 
 def resolver(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -219,15 +190,11 @@ def resolver(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     found = [event for event in story.roots if event.signature.id.startswith("resolve-")]
     if not found:
         return
-    strong = [event for event in found if not event.has("warning")]
-    event = (strong or found)[0]
-    package = event.values.get("package") or event.values.get("what") or "the packages"
-    yield worded(
-        "no-versions-fit",
-        event,
-        strength=unless_only_warned(story, event, Strength.LIKELY) if strong else Strength.FALLBACK,
-        package=_cut(package),
-    )
+    event = next((each for each in found if not each.has("warning")), found[0])
+    package = _cut(event.values.get("package") or event.values.get("what") or "the packages")
+    sure = not event.has("warning")
+    strength = unless_only_warned(story, event, Strength.LIKELY) if sure else Strength.FALLBACK
+    yield worded("no-versions-fit", event, strength=strength, package=package)
 
 
 def _driver_side(story: Story, event: Event, library: str, strength: Strength) -> Hypothesis:
@@ -280,15 +247,6 @@ def _bitsandbytes(story: Story, event: Event, strength: Strength) -> Iterator[Hy
     elif event.signature.id == "lib-bnb-gpu":
         cause, because = "no-gpu-or-driver", "bitsandbytes finds no driver"
     yield hypothesis(event, cause, strength, because, over=_AFTER)
-
-
-def _runtime_side(event: Event, version: str, path: str, strength: Strength, after: tuple[str, ...]) -> Hypothesis:
-    needs = event.values.get("by") or "a binary"
-    if version.startswith("GLIBC_"):
-        return worded("system-too-old", event, strength=strength, over=after, needs=_base(needs), version=version)
-    return worded(
-        "older-libstdcxx-first", event, strength=strength, over=after, needs=_base(needs), version=version, path=path
-    )
 
 
 def _package(event: Event) -> str:
