@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.logs.causes._worded import worded
-from envkit.logs.records import Event, Hypothesis, Strength
+from envkit.logs.records import Event, Hypothesis
 from envkit.logs.story import Story
 
 _KERNEL = ("kernel-segfault-gpu", "kernel-gpf-gpu")
@@ -25,34 +25,23 @@ def segfault_inside_driver(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     A program's own error before it is the cause, for libcuda's threads fault when a process ends under them.
     """
     for event in story.of(*_KERNEL)[:1]:
-        yield _told(event, event.values["lib"], Strength.LIKELY, story)
+        yield _told(event, event.values["lib"], story)
         return
     for signal in story.of(*_SIGNALS):
         for frame in story.of(*_FRAMES):
             near = frame.line.file == signal.line.file and 0 < frame.line.number - signal.line.number <= _BEHIND
-            if near and _depth(frame) <= _TOP:
-                yield _told(signal, frame.values["lib"], Strength.LIKELY, story, frame)
+            depth = int(next((frame.values[name] for name in ("seq", "seq2", "seq3") if frame.values.get(name)), 99))
+            if near and depth <= _TOP:
+                yield _told(signal, frame.values["lib"], story, frame)
                 return
 
 
-def _told(event: Event, library: str, strength: Strength, story: Story, frame: Event | None = None) -> Hypothesis:
-    lines = (event.line, frame.line) if frame else (event.line,)
+def _told(event: Event, library: str, story: Story, frame: Event | None = None) -> Hypothesis:
     name = event.values.get("name")
     who = f"{name} ({event.values['pid']})" if name and event.values.get("pid") else "the program"
     earlier = [one for one in story.roots if one is not event and one.signature.id not in _KERNEL and one.has("cuda")]
     if earlier:
-        return worded("segfault-after-own-error", *lines, who=who, library=library, place=earlier[0].line.place)
+        return worded("segfault-after-own-error", event, frame, who=who, library=library, place=earlier[0].line.place)
     own = library.startswith(("libcuda.", "libnvidia", "libnvcuvid"))
-    return worded(
-        "segfault-in-library",
-        *lines,
-        cause="driver-firmware-fault" if own else "program-bug",
-        strength=strength,
-        who=who,
-        library=library,
-    )
-
-
-def _depth(frame: Event) -> int:
-    number = frame.values.get("seq") or frame.values.get("seq2") or frame.values.get("seq3") or "99"
-    return int(number)
+    cause = "driver-firmware-fault" if own else "program-bug"
+    return worded("segfault-in-library", event, frame, cause=cause, who=who, library=library)

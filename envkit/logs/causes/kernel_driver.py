@@ -25,16 +25,11 @@ def driver_refuses_gpu(story: Story, facts: Facts) -> Iterator[Hypothesis]:
 def gpu_owned_by_another_driver(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """Another kernel driver, such as nouveau or vfio-pci, holds the GPUs."""
     for event in story.of("probe-not-called")[:1]:
-        how_many = event.values["total"]
-        nouveau = story.of("nouveau-kernel")
-        lines = (event.line, *(seen.line for seen in nouveau[:1]))
+        gpus = f"{event.values['total']} GPU{'s' if event.values['total'] != '1' else ''}"
+        nouveau = story.of("nouveau-kernel")[:1]
         who = "nouveau" if nouveau else "another kernel driver"
-        yield worded(
-            "gpu-held-by-another-driver",
-            *lines,
-            strength=Strength.DECISIVE if nouveau else Strength.LIKELY,
-            why=f"{who} holds {how_many} GPU{('s' if how_many != '1' else '')}, so the NVIDIA driver cannot serve them",
-        )
+        strength = Strength.DECISIVE if nouveau else Strength.LIKELY
+        yield worded("gpu-held-by-another-driver", event, *nouveau, strength=strength, who=who, gpus=gpus)
 
 
 def driver_start_failed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -46,13 +41,9 @@ def driver_start_failed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     if story.of("rm-attach"):
         yield worded("gpu-registers-not-mapped", event.line, event=_gpu(event))
         return
-    code = event.values.get("code")
-    yield worded(
-        "gpu-not-started",
-        event.line,
-        strength=Strength.LIKELY if event.signature.id == "rm-init" else Strength.POSSIBLE,
-        why=f"the driver found {_gpu(event)} and could not start it" + (f" (its code is {code})" if code else ""),
-    )
+    code = f" (its code is {event.values['code']})" if event.values.get("code") else ""
+    strength = Strength.LIKELY if event.signature.id == "rm-init" else Strength.POSSIBLE
+    yield worded("gpu-not-started", event, strength=strength, gpu=_gpu(event), code=code)
 
 
 def kernel_module_of_another_version(story: Story, facts: Facts) -> Iterator[Hypothesis]:

@@ -15,11 +15,8 @@ from envkit.logs.story import Story
 
 def ecc_error_of_a_program(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """CUDA stopped a program because the GPU's memory gave data that ECC could not correct."""
-    events = [
-        event
-        for event in story.of("cuda-ecc", "cuda-ecc-name", "cuda-ecc-driver-name")
-        if event in story.roots  # one that follows from an earlier sticky error is no cause
-    ]
+    ids = ("cuda-ecc", "cuda-ecc-name", "cuda-ecc-driver-name")
+    events = [event for event in story.roots if event.signature.id in ids]
     if not events:
         return
     ranks = sorted({event.line.rank for event in events if event.line.rank is not None})

@@ -192,16 +192,8 @@ def _first(group: Sequence[_Fault], found: Sequence[_Fault], story: Story, facts
         others |= set(_SEEN_OF_IT) - {told.category}
         if (pid := _pid(group[0])) is not None and any(event.line.pid == pid for event in story.roots):
             others |= set(_OWN_FAULTS)
-    return Hypothesis(
-        told.category,
-        told.cause,
-        told.strength,
-        (*told.evidence, *beside),
-        told.because + ("; links refused accesses at that time" if beside else ""),
-        told.decide_by,
-        told.fix,
-        over=tuple(sorted(others)),
-    )
+    because = told.because + ("; links refused accesses at that time" if beside else "")
+    return replace(told, evidence=(*told.evidence, *beside), because=because, over=tuple(sorted(others)))
 
 
 def _refusals(first: _Fault, found: Sequence[_Fault]) -> tuple[Line, ...]:
@@ -277,9 +269,8 @@ def _reading(fault: _Fault, group: Sequence[_Fault], facts: Facts) -> tuple[str,
         bits = ", ".join(nvlink_faults(xid))
         because = f"NVLink {xid.link} of {gpu} failed (Xid 74)" + (f": its registers show {bits}" if bits else "")
     elif xid.code == 154 and xid.recovery:
-        because = (
-            f"the driver asks for `{xid.recovery}` for {gpu} (Xid 154), and the error before it is not in this log"
-        )
+        asked = f"the driver asks for `{xid.recovery}` for {gpu} (Xid 154)"
+        because = f"{asked}, and the error before it is not in this log"
     return _usual(xid.code, facts), because
 
 
@@ -301,13 +292,10 @@ def _exception(fault: _Fault, group: Sequence[_Fault], gpu: str, who: str, facts
     assert xid is not None
     what = f": {xid.exception}" if xid.exception else ""
     at = f" at {xid.place}" if xid.place else ""
-    place = _suspect(group)
-    if place:
-        return (
-            "hardware-fault",
-            f"programs of at least {_PLACES} processes met exceptions of {gpu} at the same place, {place}, and nowhere "
-            f"else (Xid {xid.code})",
-        )
+    if place := _suspect(group):
+        who = f"programs of at least {_PLACES} processes"
+        where = f"at the same place, {place}, and nowhere else (Xid {xid.code})"
+        return "hardware-fault", f"{who} met exceptions of {gpu} {where}"
     places = {found.xid.place for found in group if found.xid is not None and found.xid.place}
     spread = f"; {len(places)} multiprocessors reported it, which points to the program" if len(places) > 1 else ""
     means = "" if what else _means(xid.code, facts)
@@ -338,10 +326,8 @@ def _page_fault(xid: Xid, gpu: str, who: str) -> tuple[str, str]:
     null = ", which is a null pointer and an offset" if fault.near_null else ""
     tried = {"ACCESS_TYPE_VIRT_READ": "reading", "ACCESS_TYPE_VIRT_WRITE": "writing"}.get(fault.access, "accessing")
     engine = "a copy" if fault.engine.startswith("CE") else "a kernel" if fault.engine == "GRAPHICS" else fault.engine
-    return (
-        "gpu-kernel-bug",
-        f"{engine} on {gpu} faulted {tried} address {fault.address:#x}{null} ({fault.kind}, Xid 31){who}",
-    )
+    where = f"address {fault.address:#x}{null} ({fault.kind}, Xid 31){who}"
+    return "gpu-kernel-bug", f"{engine} on {gpu} faulted {tried} {where}"
 
 
 def _nvlink5(xid: Xid, gpu: str) -> tuple[str, str]:
@@ -389,15 +375,11 @@ def _beside(own: Event, group: Sequence[_Fault], facts: Facts) -> Hypothesis:
     if mine is not None and other is not None and own.line.clock == fault.line.clock and abs(mine - other) <= _SAME_S:
         ties.append("in the same second")
     tie = f" {' and '.join(ties)}" if ties else ""
+    because = f"the program met an error of its own kernels, and the kernel log has it too{tie}: {reading}"
     cause = "bad-index-or-label" if own.category == "device-side-assert" else "gpu-kernel-bug"
-    return Hypothesis(
-        own.category,
-        cause,
-        Strength.LIKELY if ties else Strength.POSSIBLE,
-        (own.line, fault.line),
-        f"the program met an error of its own kernels, and the kernel log has it too{tie}: {reading}",
-        over=tuple(sorted({one.category for one in group} - {own.category})),
-    )
+    strength = Strength.LIKELY if ties else Strength.POSSIBLE
+    over = tuple(sorted({one.category for one in group} - {own.category}))
+    return Hypothesis(own.category, cause, strength, (own.line, fault.line), because, over=over)
 
 
 def _bus_errors(lost: _Fault, story: Story) -> list[Line]:
@@ -408,11 +390,8 @@ def _bus_errors(lost: _Fault, story: Story) -> list[Line]:
 
 def _recovery(fault: _Fault, found: Sequence[_Fault]) -> str:
     """What the driver's last Xid 154 of this GPU asks for; "" for none."""
-    asked = [
-        other.xid.recovery
-        for other in found
-        if other.xid is not None and other.code == 154 and (other.pci == fault.pci or not fault.pci)
-    ]
+    mine = [other for other in found if other.code == 154 and (other.pci == fault.pci or not fault.pci)]
+    asked = [other.xid.recovery for other in mine if other.xid is not None]
     return asked[-1] if asked and asked[-1].lower() != "none" else ""
 
 
@@ -425,6 +404,5 @@ def _another_day(line: Line, story: Story) -> bool:
     if line.clock != "wall" or line.time_s is None:
         return False
     others = [event.line for event in story.roots if event.line.source != "kernel" and event.line.clock == "wall"]
-    return bool(others) and all(
-        other.time_s is not None and abs(other.time_s - line.time_s) > _APART_S for other in others
-    )
+    times = [other.time_s for other in others]
+    return bool(times) and all(time_s is not None and abs(time_s - line.time_s) > _APART_S for time_s in times)

@@ -46,44 +46,30 @@ def nan_or_inf(story: Story, facts: Facts) -> Iterator[Hypothesis]:
 
 def _backward(story: Story, event: Event) -> Iterator[Hypothesis]:
     """The function whose backward pass yields nan."""
-    operation = event.values.get("op", "")
-    unguarded = _UNGUARDED.match(operation)
-    yield worded(
-        "backward-not-finite",
-        event,
-        first(story.of("anomaly-traceback")),
-        cause="program-bug" if unguarded else "precision",
-        why=f"{operation} yields nan for an input that its forward should have been kept from"
-        if unguarded
-        else f"{operation} yields nan",
-    )
-    yield worded("backward-yields-nan", event, cause="precision" if unguarded else "program-bug", operation=operation)
+    operation, cause, rival, guard = event.values.get("op", ""), "precision", "program-bug", ""
+    if _UNGUARDED.match(operation):
+        cause, rival, guard = rival, cause, " for an input that its forward should have been kept from"
+    forward = first(story.of("anomaly-traceback"))
+    yield worded("backward-not-finite", event, forward, cause=cause, operation=operation, guard=guard)
+    yield worded("backward-yields-nan", event, cause=rival, operation=operation)
 
 
 def _not_finite(story: Story, event: Event, overflows: bool) -> Iterator[Hypothesis]:
     """Numbers that are not finite; their type tells whether it or the training is the likely reason."""
     narrow = overflows or _NARROW.search(code_of(story, event))
     sampled = event.signature.id.startswith("probability")
-    why = (
-        "the probabilities to sample from are nan, infinite or negative"
-        if sampled
-        else "the numbers are nan or infinite"
-    )
-    yield worded(
-        "values-not-finite",
-        event,
-        strength=Strength.POSSIBLE if event.has("warning") else Strength.LIKELY,
-        why=f"{why}, in a narrow type" if narrow else why,
-    )
+    what = "the probabilities to sample from are nan, infinite or negative"
+    what = what if sampled else "the numbers are nan or infinite"
+    strength = Strength.POSSIBLE if event.has("warning") else Strength.LIKELY
+    yield worded("values-not-finite", event, strength=strength, what=what, type=", in a narrow type" if narrow else "")
     if not narrow and not sampled:
         yield worded("training-diverged", event)
 
 
 def _scale_ran_out(overflows: tuple[Event, ...]) -> Iterator[Hypothesis]:
     """Skipped steps are usual while the scale settles; a scale of one or less is not."""
-    low = [event for event in overflows if _scale(event) <= _SMALL_SCALE]
-    if low:
-        yield worded("loss-scale-fell", low[-1], why=f"gradients overflow with the loss scale at {_scale(low[-1]):g}")
+    for event in [each for each in overflows if _scale(each) <= _SMALL_SCALE][-1:]:
+        yield worded("loss-scale-fell", event, scale=f"{_scale(event):g}")
 
 
 def _scale(event: Event) -> float:

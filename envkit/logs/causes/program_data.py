@@ -18,20 +18,10 @@ def unreadable_or_unfit(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """
     for found in stated(story, "data"):
         text = found.evidence[0].text
-        real = _what_it_is(text)
-        if not real:
-            yield found
-            continue
-        why = f"{real} lies where the data should be: {shortened(text)}"
-        yield replace(found, because=why)
-
-
-def _what_it_is(text: str) -> str:
-    if "invalid load key, 'v'" in text:
-        return "a pointer of Git LFS"
-    if "invalid load key, '<'" in text:
-        return "a web page"
-    return ""
+        for first, real in (("v", "a pointer of Git LFS"), ("<", "a web page")):
+            if f"invalid load key, '{first}'" in text:
+                found = replace(found, because=f"{real} lies where the data should be: {shortened(text)}")
+        yield found
 
 
 def refused_arguments(story: Story, facts: Facts) -> Iterator[Hypothesis]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from envkit.facts import Facts
 from envkit.logs.causes._stated import INNOCENT, gpu_roots, stated
 from envkit.logs.knowledge import statements
-from envkit.logs.records import Event, Hypothesis, Line, Strength
+from envkit.logs.records import Event, Hypothesis, Strength
 from envkit.logs.story import Story
 
 _FOLLOWS = ("nccl-remote-error", "dataloader-shm-bus-error", "insufficient-evidence")
@@ -16,9 +16,6 @@ _ABSURD_BYTES = 1 << 40  # no machine that trains has a terabyte to give to one 
 _GIB = 1 << 30
 _MEMORY_NEXT = ("dmesg -T | grep -i -E 'oom|killed process'", "free -g; cat /sys/fs/cgroup/memory.max")
 _MORE_MEMORY = "give the job more memory of the machine, or use less: fewer workers, smaller shards, no copy in memory"
-
-# who tells the same death from another side
-_OTHERS = ("program-shell-killed",)
 
 
 def host_resources(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -45,10 +42,9 @@ def _with_kill(found: Hypothesis, story: Story) -> Hypothesis:
     if found.cause != "host-resource" or found.strength is not Strength.DECISIVE:
         return found
     first = found.evidence[0]
-    others = [event.line for event in story.of(*_out_of_memory(), *_OTHERS) if event.line != first]
-    lines: tuple[Line, ...] = (first, *others[:2])
+    others = [event.line for event in story.of(*_out_of_memory(), "program-shell-killed") if event.line != first]
     # who waits for a killed rank, or is told by its launcher, only reports it
-    return replace(found, evidence=lines, over=_FOLLOWS)
+    return replace(found, evidence=(first, *others[:2]), over=_FOLLOWS)
 
 
 def _out_of_memory() -> tuple[str, ...]:
@@ -69,9 +65,7 @@ def cpu_allocation(story: Story, facts: Facts) -> Iterator[Hypothesis]:
             yield Hypothesis(INNOCENT, "program-bug", Strength.LIKELY, (event.line,), why)
         else:
             why = f"torch could not get {size} of the machine's memory (not the GPU's)"
-            yield Hypothesis(
-                INNOCENT, "host-resource", Strength.LIKELY, (event.line,), why, fix=_MORE_MEMORY, next=_MEMORY_NEXT
-            )
+            yield _no_memory(event, Strength.LIKELY, why)
 
 
 def killed_by_the_system(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -79,13 +73,16 @@ def killed_by_the_system(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     events = [each for each in story.roots if each.signature.id in ("program-shell-killed", "program-shell-sigkill")]
     if not events or story.of(*_out_of_memory()) or gpu_roots(story):
         return
-    first: Event = events[0]
+    first = events[0]
     # a progress bar before it is on the same line, and tells what the process was at
     alone = sum(seen.lines for seen in story.files) <= 2 and len(first.line.raw.split()) <= 2
     why = "the process was killed by signal 9 from outside, which the kernel sends when the machine's memory ends"
     decide = "the kernel's log at that time: it names the killed process if memory was the reason"
     if alone:
         yield Hypothesis("insufficient-evidence", "unknown-cut-log", Strength.LIKELY, (first.line,), why, decide)
-    yield Hypothesis(
-        INNOCENT, "host-resource", Strength.POSSIBLE, (first.line,), why, decide, fix=_MORE_MEMORY, next=_MEMORY_NEXT
-    )
+    yield _no_memory(first, Strength.POSSIBLE, why, decide)
+
+
+def _no_memory(event: Event, strength: Strength, why: str, decide: str = "") -> Hypothesis:
+    lines = (event.line,)
+    return Hypothesis(INNOCENT, "host-resource", strength, lines, why, decide, fix=_MORE_MEMORY, next=_MEMORY_NEXT)

@@ -72,9 +72,8 @@ def uncaught_exception(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         why = f"{short_kind(trace)}{where} follows from what was said before it: {shortened(said.text)}"
         gpu = _GPU.search(said.text) or _GPU_LIBRARY.search(said.text)
         cause, strength = ("unknown", Strength.FALLBACK) if gpu else ("program-bug", Strength.POSSIBLE)
-        yield Hypothesis(
-            OPEN if gpu else INNOCENT, cause, strength, (said, *lines), why, "what the first of these lines means"
-        )
+        decide = "what the first of these lines means"
+        yield Hypothesis(OPEN if gpu else INNOCENT, cause, strength, (said, *lines), why, decide)
         return
     if (_GPU_FAULT if short_kind(trace) in _NAMING else _GPU).search(spoken):
         why = f"{short_kind(trace)}{where} speaks of the GPU in words that no rule knows: {shortened(message)}"
@@ -93,13 +92,8 @@ def _said_before(trace: Traceback, story: Story) -> Line | None:
     """
     for seen in story.files:
         for line in seen.loud:
-            near = 0 < trace.first.number - line.number <= _NEAR and line.file == trace.first.file
-            if (
-                near
-                and line.process == trace.first.process
-                and _REPORT.search(line.text)
-                and not _MILD.search(line.text)
-            ):
+            near = line.process == trace.first.process and 0 < trace.first.number - line.number <= _NEAR
+            if near and _REPORT.search(line.text) and not _MILD.search(line.text):
                 return line
     return None
 
@@ -119,14 +113,8 @@ def _where(trace: Traceback) -> str:
 
 def _own(trace: Traceback) -> Frame | None:
     """The innermost frame of the program's own code."""
-    for frame in reversed(trace.frames):
-        if not _LIBRARY.search(frame.file) and not frame.file.startswith("<"):
-            return frame
-    return None
-
-
-def _in_library(trace: Traceback) -> bool:
-    return bool(trace.frames) and bool(_LIBRARY.search(trace.frames[-1].file))
+    own = [each for each in trace.frames if not _LIBRARY.search(each.file) and not each.file.startswith("<")]
+    return own[-1] if own else None
 
 
 def _cause(trace: Traceback) -> str:
@@ -142,9 +130,8 @@ def _cause(trace: Traceback) -> str:
         return "version-mismatch"
     if kind in ("ImportError", "ModuleNotFoundError") and _DOTTED.search(message):
         return "version-mismatch"
-    if kind == "AttributeError" and _MODULE_LACKS.search(message):
-        return "version-mismatch"
-    if kind == "AttributeError" and _in_library(trace) and "NoneType" not in message:
+    in_library = bool(trace.frames) and bool(_LIBRARY.search(trace.frames[-1].file))
+    if kind == "AttributeError" and (_MODULE_LACKS.search(message) or (in_library and "NoneType" not in message)):
         return "version-mismatch"
     if kind == "TypeError" and "unexpected keyword argument" in message:
         return "version-mismatch"

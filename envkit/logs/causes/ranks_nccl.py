@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.facts import Facts
+from envkit.logs.causes._cuda import lines_of
 from envkit.logs.causes._ranks import family, quoted
 from envkit.logs.causes._worded import worded
 from envkit.logs.codes import inner_failure, nccl_version
@@ -15,9 +16,12 @@ from envkit.logs.story import Story
 _CUDA = "nccl-unhandled-cuda-error"
 _SYSTEM = "nccl-unhandled-system-error"
 _REMOTE = "nccl-remote-error"
-_STATUSES = (
-    "nccl-status-cuda", "nccl-status-system", "nccl-status-internal", "nccl-status-usage", "nccl-status-remote",
-)  # fmt: skip
+# the signatures of bare results, and the row that words each
+_STATUSES = {
+    "nccl-status-cuda": "bare-cuda-error", "nccl-status-system": "bare-system-error",
+    "nccl-status-internal": "bare-system-error", "nccl-status-usage": "bare-invalid-usage",
+    "nccl-status-remote": "bare-remote-error",
+}  # fmt: skip
 _ALL = ("nccl-timeout-hang", _CUDA, _SYSTEM, _REMOTE)
 _QUOTED = re.compile(r"(?:Cuda|CUDA) (?:failure|error):?\s?(?:\d{1,4} )?'([^']{3,120})'")
 
@@ -26,14 +30,8 @@ def versions_differ(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """NCCL compares releases when a communicator is made (NVIDIA/nccl src/init.cc) and names both."""
     for event in family(story, "nccl-version-differs")[:1]:
         one, other = (_release(event.values.get(name)) for name in ("nccl", "nccl_other"))
-        yield worded(
-            "nccl-versions-differ",
-            *quoted([event]),
-            rank=event.values.get("rank"),
-            one=one,
-            other_rank=event.values.get("other_rank"),
-            other=other,
-        )
+        rank, other_rank = (event.values.get(name) for name in ("rank", "other_rank"))
+        yield worded("nccl-versions-differ", event, rank=rank, one=one, other_rank=other_rank, other=other)
 
 
 def symbol_missing(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -46,16 +44,9 @@ def symbol_missing(story: Story, facts: Facts) -> Iterator[Hypothesis]:
 
 def duplicate_gpu(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """NCCL refuses a communicator in which two ranks have one bus id (NVIDIA/nccl src/init.cc)."""
-    found = family(story, "nccl-duplicate")
-    if found:
-        values = found[0].values
-        yield worded(
-            "two-ranks-on-one-gpu",
-            *quoted(found),
-            rank=values.get("rank"),
-            other_rank=values.get("other_rank"),
-            pci=values.get("pci"),
-        )
+    if found := family(story, "nccl-duplicate"):
+        rank, other_rank, pci = (found[0].values.get(name) for name in ("rank", "other_rank", "pci"))
+        yield worded("two-ranks-on-one-gpu", *quoted(found), rank=rank, other_rank=other_rank, pci=pci)
 
 
 def shared_memory(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -65,12 +56,8 @@ def shared_memory(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     if full or other:
         event = (full or other)[0]
         size = f" of {event.values['wanted']} bytes" if event.values.get("wanted") else ""
-        yield worded(
-            "nccl-segment-not-made",
-            *quoted((*full, *other)),
-            strength=Strength.DECISIVE if full else Strength.LIKELY,
-            size=size,
-        )
+        strength = Strength.DECISIVE if full else Strength.LIKELY
+        yield worded("nccl-segment-not-made", *quoted((*full, *other)), strength=strength, size=size)
 
 
 def inner_cuda_failure(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -79,8 +66,7 @@ def inner_cuda_failure(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     NVLink multicast is set up by the Fabric Manager, so its failures are that one's (NVIDIA/nccl src/transport/nvls.cc
     says so itself).  Memory is shared between ranks by IPC handles, which end at a container (src/transport/p2p.cc).
     """
-    multicast = [*family(story, "nccl-multicast", "nccl-cuda-nvls")]
-    if multicast:
+    if multicast := family(story, "nccl-multicast", "nccl-cuda-nvls"):
         words = multicast[0].values.get("error") or "no reason given"
         if "out of memory" not in words:
             yield worded("multicast-not-set-up", *quoted(multicast), words=words)
@@ -94,28 +80,20 @@ def inner_cuda_failure(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         category, cause = _read(words, between_processes=between)
         # NCCL's source file says that it was memory of another process, which the failure's words alone do not
         strength = Strength.DECISIVE if between and category == _CUDA else Strength.LIKELY
+        strength = strength if cause != "unknown" else Strength.POSSIBLE
         wrapped = [other for other in found if other.line.process == event.line.process and other is not event]
         buffers = family(story, "nccl-calloc", "nccl-oom-calloc", roots=False)
-        beside = (*buffers[:1], *wrapped[:1])
-        yield Hypothesis(
-            category,
-            cause,
-            strength if cause != "unknown" else Strength.POSSIBLE,
-            tuple(dict.fromkeys([event.line, *(each.line for each in beside)])),
-            f"a CUDA call inside NCCL failed with '{words}'",
-            over=tuple(each for each in (*_ALL, "invalid-argument-device-mismatch") if each != category),
-        )
+        lines = lines_of(event, *buffers[:1], *wrapped[:1])
+        over = tuple(each for each in (*_ALL, "invalid-argument-device-mismatch") if each != category)
+        why = f"a CUDA call inside NCCL failed with '{words}'"
+        yield Hypothesis(category, cause, strength, lines, why, over=over)
 
 
 def plugin(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """A network that NCCL_NET asks for and no plugin offers (NVIDIA/nccl src/plugin/net.cc)."""
     for event in family(story, "net-not-found", "net-plugin-failed")[:1]:
-        yield worded(
-            "nccl-network-absent",
-            event.line,
-            *(each.line for each in family(story, "net-plugin-absent", roots=False)[:1]),
-            lib=(event.values.get("lib") or "asked for").strip(),
-        )
+        beside = family(story, "net-plugin-absent", roots=False)[:1]
+        yield worded("nccl-network-absent", event, *beside, lib=(event.values.get("lib") or "asked for").strip())
 
 
 def bare_result(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -124,21 +102,10 @@ def bare_result(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     Two results are as good as a cause: invalid usage is most often one GPU for two ranks, and a remote error means
     that a peer is gone (NVIDIA/nccl src/nccl.h.in).
     """
-    found = family(story, *_STATUSES)
-    if not found:
-        return
-    event = found[0]
-    names = [each for each in story.events if each.signature.id.startswith("nccl-status-name-")]
-    lines = tuple(dict.fromkeys([*quoted([event]), *(each.line for each in names[:1])]))
-    kind = next((name for name in _STATUSES if event.signature.id.startswith(name)), "")
-    if kind == "nccl-status-usage":
-        yield worded("bare-invalid-usage", *lines)
-    elif kind == "nccl-status-remote":
-        yield worded("bare-remote-error", *lines)
-    elif kind == "nccl-status-cuda":
-        yield worded("bare-cuda-error", *lines)
-    else:
-        yield worded("bare-system-error", *lines)
+    for event in family(story, *_STATUSES)[:1]:
+        names = [each for each in story.events if each.signature.id.startswith("nccl-status-name-")]
+        kind = next(name for name in _STATUSES if event.signature.id.startswith(name))
+        yield worded(_STATUSES[kind], event, *names[:1])
 
 
 def _read(words: str, *, between_processes: bool) -> tuple[str, str]:

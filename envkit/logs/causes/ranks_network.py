@@ -19,6 +19,10 @@ _IB = "nccl-ib-transport-error"
 _WRAPPERS = (_SYSTEM, _REMOTE, "nccl-unhandled-cuda-error", "nccl-timeout-hang")
 # interfaces and addresses that end at their own machine: docker's bridges, virtual machines' bridges, loopback
 _LOCAL = re.compile(r"^(?:docker|br-|veth|virbr|lxc|cni|flannel|lo$|127\.|172\.17\.|::1$|localhost)")
+_REFUSED = {
+    "Address already in use": "nccl-port-taken", "Permission denied": "nccl-sockets-forbidden",
+    "Operation not permitted": "nccl-sockets-forbidden",
+}  # fmt: skip
 _LOCKED = "locked memory is limited (ulimit -l): the adapter could not have its queues or buffers"
 
 
@@ -29,40 +33,29 @@ def not_reached(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         return
     event = found[0]
     error = event.values.get("error") or "no answer"
-    if error == "Address already in use":
-        yield worded("nccl-port-taken", *quoted(found))
-        return
-    if error in ("Permission denied", "Operation not permitted"):
-        yield worded("nccl-sockets-forbidden", *quoted(found))
+    if error in _REFUSED:
+        yield worded(_REFUSED[error], *quoted(found))
         return
     local = _local_interface(story) or _local(event.values.get("device"))
     where = f" at {event.values['device']}" if event.values.get("device") else ""
     by = f"; NCCL took {local}, which ends at its own machine" if local else ""
     dead = [other for other in independent(story) if other.category not in (_SYSTEM, _REMOTE, event.category)]
-    yield Hypothesis(
-        _REMOTE if _says(story, "nccl-status-remote") and not _says(story, "nccl-status-system") else event.category,
-        "peer-failure" if dead and "refused" in error and not local else "network-fabric",
-        Strength.LIKELY,
-        quoted(found),
-        f"a peer{where} was not reached ({error}){by}",
-        decide_by="nc -vz to that address and port from this host, on the interface that NCCL names",
-        over=(*_WRAPPERS, "not-gpu-env") if not dead else (),
-    )
+    remote = _says(story, "nccl-status-remote") and not _says(story, "nccl-status-system")
+    category, why = _REMOTE if remote else event.category, f"a peer{where} was not reached ({error}){by}"
+    cause = "peer-failure" if dead and "refused" in error and not local else "network-fabric"
+    decide = "nc -vz to that address and port from this host, on the interface that NCCL names"
+    over = () if dead else (*_WRAPPERS, "not-gpu-env")
+    yield Hypothesis(category, cause, Strength.LIKELY, quoted(found), why, decide_by=decide, over=over)
 
 
 def no_interface(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     """NCCL needs an IP interface even on one machine, to let its ranks find each other (NCCL user guide)."""
     for event in family(story, "nccl-address-family", "nccl-no-interface", "nccl-family-number")[:1]:
         asked = [each for each in story.events if "NCCL_SOCKET_IFNAME" in each.line.text]
-        chosen = stem(event) == "nccl-family-number" or "NCCL_SOCKET_IFNAME" in event.line.text or bool(asked)
-        yield worded(
-            "nccl-without-interface",
-            *quoted([event]),
-            cause="launch-config" if chosen else "container-config",
-            why="the interface that NCCL_SOCKET_IFNAME names is not there"
-            if chosen
-            else "there is no network interface that NCCL can use",
-        )
+        cause, why = "container-config", "there is no network interface that NCCL can use"
+        if stem(event) == "nccl-family-number" or "NCCL_SOCKET_IFNAME" in event.line.text or asked:
+            cause, why = "launch-config", "the interface that NCCL_SOCKET_IFNAME names is not there"
+        yield worded("nccl-without-interface", event, cause=cause, why=why)
 
 
 def peer_closed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -75,12 +68,8 @@ def peer_closed(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     if found:
         # NCCL's own line says more than torch's about it
         found = tuple(sorted(found, key=lambda event: stem(event) in ("nccl-aborted", "c10d-store-closed")))
-        peer = found[0].values.get("device") or found[0].values.get("other_rank")
-        yield worded(
-            "peer-closed-connection",
-            *tuple(dict.fromkeys([found[0].line, *quoted(found)]))[:2],
-            why=f"{('the peer ' + peer if peer else 'a peer')} closed its connection, so it ended before this rank",
-        )
+        name = found[0].values.get("device") or found[0].values.get("other_rank")
+        yield worded("peer-closed-connection", *quoted(found), peer=f"the peer {name}" if name else "a peer")
 
 
 def adapter(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -98,23 +87,16 @@ def _completion(story: Story) -> Iterator[Hypothesis]:
     for event in found[:1]:
         row = status("ib", event.values.get("code") or "")
         meaning = f"{row.name}, {row.means}" if row else f"status {event.values.get('code')}"
-        yield worded(
-            "ib-message-not-carried", *quoted(found), device=event.values.get("device") or "a peer", meaning=meaning
-        )
+        device = event.values.get("device") or "a peer"
+        yield worded("ib-message-not-carried", *quoted(found), device=device, meaning=meaning)
 
 
 def _adapter_event(story: Story) -> Iterator[Hypothesis]:
     """An event of a port or of the whole adapter that ends its work."""
     for event in family(story, "ib-fatal-event", "ib-event-name", "ib-adapter-health")[:1]:
-        port = "port" in (event.values.get("error") or "").lower()
-        of = event.values.get("device") or ""
-        yield worded(
-            "ib-adapter-event",
-            *quoted([event]),
-            cause="network-fabric" if port else "hardware-fault",
-            of=of and f" {of}",
-            error=event.values.get("error") or "a fatal event",
-        )
+        error, of = event.values.get("error") or "a fatal event", event.values.get("device") or ""
+        cause = "network-fabric" if "port" in error.lower() else "hardware-fault"
+        yield worded("ib-adapter-event", event, cause=cause, of=of and f" {of}", error=error)
 
 
 def _connection(story: Story) -> Iterator[Hypothesis]:
@@ -148,12 +130,8 @@ def _transport(story: Story) -> Iterator[Hypothesis]:
     for event in family(story, "ucx-error", "nccl-host-memory")[:1]:
         words = event.values.get("error") or event.line.text
         network = re.search(r"onnect|nreachable|imed out|endpoint|refused|reset", words)
-        yield worded(
-            "transport-stopped",
-            *quoted([event]),
-            cause="network-fabric" if network else "host-resource",
-            words=words.strip()[:160],
-        )
+        cause = "network-fabric" if network else "host-resource"
+        yield worded("transport-stopped", event, cause=cause, words=words.strip()[:160])
 
 
 def meeting_point(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -182,17 +160,12 @@ def _not_met(story: Story) -> Iterator[Hypothesis]:
     for event in (refused or family(story, "elastic-rendezvous-failed", "elastic-rendezvous-timeout", roots=False))[:1]:
         dead = independent(story)
         others = [each for each in dead if each not in refused and each.category != "not-gpu-env"]
-        place = event.values.get("device") or next(
-            (each.values["device"] for each in retried if "device" in each.values), ""
-        )
-        local = _local(place)
-        yield worded(
-            "meeting-point-not-reached",
-            *tuple(dict.fromkeys([event.line, *(each.line for each in retried[:1])])),
-            strength=Strength.POSSIBLE if others or event.role is Role.CASCADE else Strength.LIKELY,
-            why=f"the place where the ranks meet{(' (' + place + ')' if place else '')} was not reached"
-            + ("; that address ends at its own machine" if local else ""),
-        )
+        places = (event.values.get("device"), *(each.values.get("device") for each in retried))
+        place = next(filter(None, places), "")
+        strength = Strength.POSSIBLE if others or event.role is Role.CASCADE else Strength.LIKELY
+        local = "; that address ends at its own machine" if _local(place) else ""
+        where = place and f" ({place})"
+        yield worded("meeting-point-not-reached", event, *retried[:1], strength=strength, where=where, local=local)
 
 
 def _local(name: str | None) -> str:
@@ -201,10 +174,8 @@ def _local(name: str | None) -> str:
 
 def _local_interface(story: Story) -> str:
     """The interface NCCL met its peers on, if it ends at its own machine."""
-    for event in story.of("nccl-bootstrap-interface"):
-        if found := _local(event.values.get("device")):
-            return found
-    return ""
+    taken = (_local(event.values.get("device")) for event in story.of("nccl-bootstrap-interface"))
+    return next(filter(None, taken), "")
 
 
 def _says(story: Story, name: str) -> tuple[Event, ...]:

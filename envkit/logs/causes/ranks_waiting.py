@@ -26,6 +26,7 @@ _EXITS = ("elastic-exit", "elastic-report-exit", "lightning-child", "deepspeed-e
 _WATCHDOGS_END = (0, 1, -6, 134, -15, 143)  # a watchdog aborts its process and the launcher terminates the others
 _FIRST_WORK = 2  # a group's first or second collective: nothing has ever passed between its ranks
 _NEAR = (0.9, 1.15)  # a phase that began when the waiting began is as old as the time-out when it strikes
+_COLLECTIVE = re.compile(r"Dist\w*Error|NCCL|nccl|c10d|[Tt]imed? ?out|DDP expects same model")
 _BAR = re.compile(r"\[(?:(\d{1,3}):)?(\d{1,2}):(\d{2})<")
 _DIFFERS = "ranks were in different collectives"
 
@@ -45,15 +46,13 @@ def told_apart(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     flight = family(story, "flight-difference", "flight-culprit", "flight-match-state", "flight-missing-ranks")
     report = family(story, "c10d-desync-report")
     for event in (*flight, *report)[:1]:
-        beside = [other.line for other in story.of("flight-collective-errors", "c10d-desync-joined")[:1]]
-        in_step = event.values.get("kind") == "not-finished"
-        yield worded(
-            "ranks-in-step-and-stuck" if in_step else "ranks-told-apart",
-            *quoted([event]),
-            *beside,
-            strength=Strength.DECISIVE if flight and not in_step else Strength.LIKELY,
-            why=event.values.get("told") or _culprit(event),
-        )
+        beside = story.of("flight-collective-errors", "c10d-desync-joined")[:1]
+        why = event.values.get("told") or _culprit(event)
+        if event.values.get("kind") == "not-finished":
+            yield worded("ranks-in-step-and-stuck", event, *beside, strength=Strength.LIKELY, why=why)
+            return
+        strength = Strength.DECISIVE if flight else Strength.LIKELY
+        yield worded("ranks-told-apart", event, *beside, strength=strength, why=why)
 
 
 def waited(story: Story, facts: Facts) -> Iterator[Hypothesis]:
@@ -80,13 +79,9 @@ def waited(story: Story, facts: Facts) -> Iterator[Hypothesis]:
         exit_line, how = ended
         yield worded("waited-for-an-ended-rank", *lines[:1], exit_line, how=how, named=named)
         return
-    differing = hang.differing(found)
-    if differing:
-        yield worded(
-            "waited-in-other-collectives",
-            *tuple(wait.event.line for wait in differing[:4]),
-            why=f"{_DIFFERS}: " + ", ".join(_says(wait) for wait in differing[:4]) + named,
-        )
+    if differing := hang.differing(found)[:4]:
+        events, which = (wait.event for wait in differing), ", ".join(map(_says, differing)) + named
+        yield worded("waited-in-other-collectives", *events, which=which)
         return
     limit = next((wait.timeout_ms for wait in found if wait.timeout_ms), None)
     if limit and (slow := _phase_as_old(story, limit)):
@@ -124,17 +119,12 @@ def reduction_unfinished(story: Story, facts: Facts) -> Iterator[Hypothesis]:
     for event in family(story, "ddp-unfinished-reduction")[:1]:
         told = [each for each in names if each.role is not Role.ADVICE]
         by_rank = {each.values.get("names") for each in told if stem(each) == "ddp-no-grad-names"}
-        which = told[0].values.get("names", "").strip() if told else ""
-        yield worded(
-            "parameters-without-gradient",
-            *quoted(told[:1]),
-            event.line,
-            cause="rank-desync" if len(by_rank) > 1 else "program-bug",
-            strength=Strength.DECISIVE if told else Strength.LIKELY,
-            why=f"these parameters got no gradient: {which[:200]}"
-            if which
-            else "some parameters got no gradient in a step",
-        )
+        why = "some parameters got no gradient in a step"
+        if which := told[0].values.get("names", "").strip() if told else "":
+            why = f"these parameters got no gradient: {which[:200]}"
+        cause = "rank-desync" if len(by_rank) > 1 else "program-bug"
+        strength = Strength.DECISIVE if told else Strength.LIKELY
+        yield worded("parameters-without-gradient", *told[:1], event, cause=cause, strength=strength, why=why)
     for event in family(story, "ddp-marked-twice")[:1]:
         beside = family(story, "ddp-parameter-name", roots=False)
         yield worded("gradient-ready-twice", event.line, *quoted(beside[:1]))
@@ -144,21 +134,17 @@ def _unexplained(story: Story, found: tuple[Wait, ...], lines: tuple[Line, ...],
     ranks = {wait.rank for wait in found if wait.rank is not None}
     first = all(wait.seq is not None and wait.seq <= _FIRST_WORK for wait in found) and bool(found)
     alone = all(wait.numel_in == 1 for wait in found) and bool(found)
-    size = hang.world(story)
-    whole = len(ranks) > 1 and (
-        ranks == set(range(size)) if size else ranks == set(range(len(ranks))) and len(ranks) % 2 == 0
-    )
+    size, count = hang.world(story), len(ranks)
+    whole = ranks == set(range(size or count)) and bool(size or count % 2 == 0)
     where = _says(found[0]) if found else "a collective"
+    cause = "network-fabric"
     if first and alone:
         # the barrier behind which one rank prepares what all need
         cause, why = "launch-config", f"the group's first barrier was not over in time ({where}){named}"
-    elif first and len(ranks) > 1:
-        cause, why = "network-fabric", f"not even the group's first collective went through ({where}){named}"
-    elif whole:
-        cause, why = (
-            "network-fabric",
-            f"all {len(ranks)} ranks were in the same collective and it did not end ({where})",
-        )
+    elif first and count > 1:
+        why = f"not even the group's first collective went through ({where}){named}"
+    elif count > 1 and whole:
+        why = f"all {count} ranks were in the same collective and it did not end ({where})"
     else:
         cause, why = "rank-desync", f"{where} did not end, and the ranks that did not join it do not say why{named}"
     return worded("waited-without-a-reason", *lines, cause=cause, why=why)
@@ -177,15 +163,10 @@ def _own_failure(story: Story) -> Line | None:
         if event.category not in (_HANG, "insufficient-evidence"):
             return event.line
     chain = fatal(story)
-    if chain and not any(
-        event.category in (_HANG, "nccl-remote-error") for trace in chain for event in events_in(story, trace)
-    ):
-        last = chain[-1]
-        if not re.search(
-            r"Dist\w*Error|NCCL|nccl|c10d|[Tt]imed? ?out|DDP expects same model", f"{last.kind} {last.message}"
-        ):
-            return last.line
-    return None
+    told = {event.category for trace in chain for event in events_in(story, trace)}
+    if not chain or told & {_HANG, "nccl-remote-error"} or _COLLECTIVE.search(f"{chain[-1].kind} {chain[-1].message}"):
+        return None
+    return chain[-1].line
 
 
 def _ended_otherwise(story: Story) -> tuple[Line, str] | None:
