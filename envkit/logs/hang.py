@@ -42,16 +42,9 @@ def waits(story: Story) -> tuple[Wait, ...]:
     for event in story.of(*_WAITS):
         rank = rank_of(event)
         seq = _int(event, "seq")
-        wait = Wait(
-            event,
-            rank,
-            groups.get((rank, seq), ""),
-            seq,
-            event.values.get("op") or "",
-            _int(event, "numel_in"),
-            _int(event, "numel_out"),
-            _int(event, "timeout"),
-        )
+        sizes = (_int(event, "numel_in"), _int(event, "numel_out"))
+        op, group = event.values.get("op") or "", groups.get((rank, seq), "")
+        wait = Wait(event, rank, group, seq, op, *sizes, _int(event, "timeout"))
         key = (rank, seq, wait.op)
         if key not in found or (found[key].numel_in is None and wait.numel_in is not None):
             found[key] = wait
@@ -124,8 +117,10 @@ def table(story: Story) -> tuple[RankState, ...]:
         )
     for wait in first_waits(story):
         if wait.rank is not None:
+            size = f" of {wait.numel_in} elements" if wait.numel_in is not None else ""
+            number = f", work {wait.seq}" if wait.seq is not None else ""
             known = rows.get((wait.rank, wait.group), RankState(wait.rank, wait.group))
-            rows[wait.rank, wait.group] = replace(known, operation=_operation(wait))
+            rows[wait.rank, wait.group] = replace(known, operation=f"{wait.op or 'a collective'}{size}{number}")
     if not rows:
         return ()
     places = _places(story)
@@ -136,9 +131,7 @@ def table(story: Story) -> tuple[RankState, ...]:
 
 def rank_of(event: Event) -> int | None:
     """The rank that a line speaks for: its label is the rank in the job, its own words may be the rank in a group."""
-    if event.line.rank is not None:
-        return event.line.rank
-    return _int(event, "rank")
+    return event.line.rank if event.line.rank is not None else _int(event, "rank")
 
 
 def _groups(story: Story) -> dict[tuple[int | None, int | None], str]:
@@ -161,12 +154,6 @@ def _int(event: Event, name: str) -> int | None:
 
 def _differ(one: Wait, other: Wait) -> bool:
     return any(a != b for a, b in zip(one.work, other.work, strict=True) if a not in (None, "") and b not in (None, ""))
-
-
-def _operation(wait: Wait) -> str:
-    size = f" of {wait.numel_in} elements" if wait.numel_in is not None else ""
-    number = f", work {wait.seq}" if wait.seq is not None else ""
-    return f"{wait.op or 'a collective'}{size}{number}"
 
 
 def _places(story: Story) -> dict[int, str]:

@@ -33,13 +33,9 @@ _CTIME = rf"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) {_MON} {{1,2}}(?P<D>\d{{1,2}}) {_HMS
 _LEVEL = r"(?P<level>TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|ERR|CRITICAL|FATAL|SEVERE)\b"
 # each with the characters it can begin with
 _DATED = (
-    ("12", rf"(?:{_ISO})"),
-    ("01", rf"(?:{_US})"),
-    ("MTWFS", rf"(?:{_CTIME})"),
-    ("JFMASOND", rf"(?:{_SYSLOG})"),
-    ("012", rf"(?:{_SHORT})"),
-    ("01", rf"(?:{_MD})"),
-)
+    ("12", rf"(?:{_ISO})"), ("01", rf"(?:{_US})"), ("MTWFS", rf"(?:{_CTIME})"), ("JFMASOND", rf"(?:{_SYSLOG})"),
+    ("012", rf"(?:{_SHORT})"), ("01", rf"(?:{_MD})"),
+)  # fmt: skip
 _AFTER_TIME = r"(?: (?:-|:|\||>>) ?|[:|] ?| |(?=\[)|$)"
 _SOURCE_FILE = r"[\w./+-]{1,120}\.(?:cpp|cc|cu|cxx|c|hpp|h|py|go|rs)(?::\d{1,7})?"
 
@@ -123,20 +119,11 @@ _PROMPT = re.compile(
     r"(?:[\w.-]{1,40}@[\w.-]{1,80}(?:[: [][^\n$#]{0,120})?[$#]|\$|[A-Z]:\\[^>\n]{0,100}>|PS [^>\n]{1,100}>)(?: |$)"
     r"|>>> |In \[\d{1,5}\]: |\+{1,3} [\w./-]|\[[\w.-]{1,40}@[\w.-]{1,80} [^\]\n]{1,80}\][$#] )"
 )
-_SOURCES = (
-    ("NVRM:", "kernel"),
-    ("nvidia-nvswitch", "kernel"),
-    ("nvidia-nvlink:", "kernel"),
-    ("slurmstepd", "slurm"),
-    ("srun: ", "slurm"),
-    ("sbatch: ", "slurm"),
-    ("salloc: ", "slurm"),
-    ("slurmd", "slurm"),
-    ("docker: ", "docker"),
-    ("Error response from daemon", "docker"),
-    ("nvidia-container-cli:", "docker"),
-    ("time=", "docker"),
-)
+_SOURCES = {
+    "kernel": ("NVRM:", "nvidia-nvswitch", "nvidia-nvlink:"),
+    "slurm": ("slurmstepd", "srun: ", "sbatch: ", "salloc: ", "slurmd"),
+    "docker": ("docker: ", "Error response from daemon", "nvidia-container-cli:", "time="),
+}
 _SLURM_HOST = re.compile(r"slurmstepd-(?P<host>[\w-]{1,80}): |srun: error: (?P<other>[\w-]{1,80}): task")
 _TAGS = {"kernel": "kernel", "dockerd": "docker", "containerd": "docker", "kubelet": "kubernetes"}
 
@@ -278,12 +265,9 @@ def _sound(said: LogMessage) -> None:
         said.rank = int(talking.group(1))
     said.prompt = _PROMPT.match(text) is not None
     if said.source == "program":
-        for start, source in _SOURCES:
-            if text.startswith(start):
-                said.source = source
-                if source == "slurm" and (named := _SLURM_HOST.match(text)):
-                    said.host = said.host or named.group("host") or named.group("other")
-                break
+        said.source = next((source for source, starts in _SOURCES.items() if text.startswith(starts)), said.source)
+        if said.source == "slurm" and (named := _SLURM_HOST.match(text)):
+            said.host = said.host or named.group("host") or named.group("other")
 
 
 _NAMED_RANK = (

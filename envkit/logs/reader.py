@@ -83,7 +83,8 @@ def read(inputs: Sequence[Input], *, progress: Progress | None = None) -> Readin
         raise ValueError(f"two logs are called {', '.join(sorted(twice))}")
     matcher = _matcher()
     read_ones = [_File(each, matcher).read(progress) for each in inputs]
-    year = _year(read_ones)
+    years = {year for one in read_ones for year in one.years}
+    year = years.pop() if len(years) == 1 else None  # that lines without one can be in: the only one that any names
     files = tuple(_dated(one.seen, year) for one in read_ones)
     events = tuple(replace(event, line=_with_year(event.line, year)) for one in read_ones for event in one.events)
     traces = tuple(
@@ -91,12 +92,9 @@ def read(inputs: Sequence[Input], *, progress: Progress | None = None) -> Readin
         for one in read_ones
         for trace in one.traces
     )
-    return Reading(files, events, _bounded(traces))
-
-
-def _bounded(traces: tuple[Traceback, ...]) -> tuple[Traceback, ...]:
-    most = tracebacks.FIRST + tracebacks.LAST
-    return traces if len(traces) <= most else (*traces[: tracebacks.FIRST], *traces[-tracebacks.LAST :])
+    if len(traces) > tracebacks.FIRST + tracebacks.LAST:
+        traces = (*traces[: tracebacks.FIRST], *traces[-tracebacks.LAST :])
+    return Reading(files, events, traces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,28 +276,13 @@ class _File:
         seen = scanner.seen
         # a whole log that was pasted as a quotation is a log; a quotation within one is talk
         quoted = seen.quoted * 2 < max(1, seen.lines)
-        return _Read(
-            FileSeen(
-                name=self._name,
-                lines=seen.lines,
-                bytes=seen.bytes,
-                binary=seen.binary,
-                cut=seen.cut,
-                head=self._plain(scanner.first)[:ENDS],
-                tail=self._plain(scanner.last())[-ENDS:],
-                loud=self._loud_lines(),
-            ),
-            list(self._events(quoted)),
-            self._traces.found(),
-            self._years,
-        )
+        head, tail = self._plain(scanner.first)[:ENDS], self._plain(scanner.last())[-ENDS:]
+        loud = (*(replace(kept.line, times=kept.times) for kept in self._loud.values()), *self._late_loud)
+        file = FileSeen(self._name, seen.lines, seen.bytes, seen.binary, seen.cut, head, tail, loud)
+        return _Read(file, list(self._events(quoted)), self._traces.found(), self._years)
 
     def _plain(self, pieces: Iterable[Piece]) -> tuple[Line, ...]:
         return tuple(spoken.line for piece in pieces for spoken in self._spoken(piece) if spoken.line.text.strip())
-
-    def _loud_lines(self) -> tuple[Line, ...]:
-        first = [replace(kept.line, times=kept.times) for kept in self._loud.values()]
-        return (*first, *self._late_loud)
 
     def _events(self, quoted_is_talk: bool) -> Iterator[Event]:
         kept = [each for bucket in self._buckets.values() for each in (*bucket.first, *bucket.last)]
@@ -338,10 +321,9 @@ class _File:
         if self._matcher.outlined(shape) or _FILE_SHAPE.search(shape):
             return True
         # it holds what a signature needs, and may be the first half of a line that mail wrapped
-        if self._halves < _HALVES and _WRAPPED_AT <= len(shape) <= _WRAPPED_BELOW:
-            self._halves += 1
-            return True
-        return False
+        half = self._halves < _HALVES and _WRAPPED_AT <= len(shape) <= _WRAPPED_BELOW
+        self._halves += half
+        return half
 
     def _after(self, spoken: _ParsedLine) -> int:
         """How many lines after this one belong to what it tells, as far as can be known yet."""
@@ -369,16 +351,11 @@ class _File:
             return
         match = spoken.match
         wrapped = _wrapped(spoken, following) if part in (tracebacks.OTHER, tracebacks.EXCEPTION) else []
-        if match is not None and wrapped:
-            fuller = self._across(line.text, wrapped, match)
-            if fuller is not None:
-                match, line = fuller
-                line = replace(spoken.line, text=line.text)
-        elif match is None and wrapped and (spoken.found or following[0].found):
-            across = self._across(line.text, wrapped, None)
+        if wrapped and (match is not None or spoken.found or following[0].found):
+            across = self._across(line.text, wrapped, match)
             if across is not None:
-                match = across[0]
-                line = replace(line, text=across[1].text)
+                match, text = across
+                line = replace(line, text=text)
         if match is None:
             if spoken.found and part in (tracebacks.OTHER, tracebacks.MESSAGE, tracebacks.EXCEPTION):
                 self._hear(line, said)
@@ -409,8 +386,9 @@ class _File:
         self._remembered[text] = found
         return found
 
-    def _across(self, text: str, wrapped: Sequence[str], known: _Match | None) -> tuple[_Match, Line] | None:
-        """A match that goes on in the lines after; with ``known`` only one of the same signature that tells more."""
+    def _across(self, text: str, wrapped: Sequence[str], known: _Match | None) -> tuple[_Match, str] | None:
+        """A match that goes on in the lines after, and the joined text; with ``known`` only one of the same signature
+        that tells more."""
         end = len(text.rstrip())
         for count in range(1, len(wrapped) + 1):
             for glue in (" ", ""):
@@ -423,10 +401,8 @@ class _File:
                     if found is None or found.start() > end - _EACH_HALF or found.end() < end + _EACH_HALF:
                         continue
                     values = _values(found)
-                    if known is not None and not _tells_more(values, known.values):
-                        continue
-                    match = _Match(row.signature, values, _lead(row.signature, joined, found))
-                    return match, Line(self._name, 0, joined)
+                    if known is None or (len(values) > len(known.values) and known.values.items() <= values.items()):
+                        return _Match(row.signature, values, _lead(row.signature, joined, found)), joined
         return None
 
     def _keep(self, line: Line, match: _Match, role: Role, quoted: bool) -> None:
@@ -488,10 +464,6 @@ def _lead(signature: Signature, text: str, found: re.Match[str]) -> str:
         at = text.lower().find(signature.anchor, found.start())
         return text[: max(at, found.start())]
     return text[: found.start()]
-
-
-def _tells_more(values: Mapping[str, str], known: Mapping[str, str]) -> bool:
-    return len(values) > len(known) and all(values.get(name) == value for name, value in known.items())
 
 
 def _values(found: re.Match[str]) -> dict[str, str]:
@@ -556,12 +528,8 @@ def _opened(text: str, start: int) -> list[tuple[str, LogMessage]] | None:
         about.time_s, about.clock = float(when), "wall"
     level = next((held[key] for key in _LEVEL_KEYS if isinstance(held.get(key), str)), "")
     about.level = about.level or strip(f"{level.upper()}: .").level
-    parts: list[tuple[str, LogMessage]] = []
-    for one in texts:
-        for line in one.rstrip("\n").split("\n"):
-            if len(parts) < _PARTS:
-                parts.append((line.rstrip("\r"), about))
-    return parts
+    lines = [line.rstrip("\r") for one in texts for line in one.rstrip("\n").split("\n")]
+    return [(line, about) for line in lines[:_PARTS]]
 
 
 # --- wrapped lines ----------------------------------------------------------------------------------------------------
@@ -652,12 +620,6 @@ def _talk(match: _Match, line: Line, said: LogMessage) -> bool:
 _YEARLESS = (datetime(NO_YEAR, 1, 1, tzinfo=UTC).timestamp(), datetime(NO_YEAR + 1, 1, 1, tzinfo=UTC).timestamp())
 
 
-def _year(read_ones: Iterable[_Read]) -> int | None:
-    """The year that lines without one can be in: the only one that any line names, else None."""
-    years = {year for one in read_ones for year in one.years}
-    return years.pop() if len(years) == 1 else None
-
-
 def _with_year(line: Line, year: int | None) -> Line:
     if year is None or line.time_s is None or line.clock != "wall" or not _YEARLESS[0] <= line.time_s < _YEARLESS[1]:
         return line
@@ -670,10 +632,6 @@ def _with_year(line: Line, year: int | None) -> Line:
 
 
 def _dated(seen: FileSeen, year: int | None) -> FileSeen:
-    if year is None:
-        return seen
-
-    def all_of(lines: tuple[Line, ...]) -> tuple[Line, ...]:
-        return tuple(_with_year(line, year) for line in lines)
-
-    return replace(seen, head=all_of(seen.head), tail=all_of(seen.tail), loud=all_of(seen.loud))
+    kept = (seen.head, seen.tail, seen.loud)
+    head, tail, loud = (tuple(_with_year(line, year) for line in lines) for lines in kept)
+    return replace(seen, head=head, tail=tail, loud=loud)

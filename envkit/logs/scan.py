@@ -14,7 +14,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import Protocol
 
 BLOCK = 1 << 20
@@ -175,7 +175,7 @@ def plain(stream: Stream, seen: Seen, most: int = MOST) -> Iterator[bytes]:
     if first[:2] == b"\x1f\x8b":
         blocks = _unpacked(blocks)
         first = next(blocks, b"")
-        blocks = _chained(first, blocks)
+        blocks = chain([first] if first else [], blocks)
     for mark, name in ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")):
         if first.startswith(mark):
             blocks = _recoded(blocks, name)
@@ -191,12 +191,6 @@ def _rest(first: bytes, stream: Stream) -> Iterator[bytes]:
     while first:
         yield first
         first = stream.read(BLOCK)
-
-
-def _chained(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    if first:
-        yield first
-    yield from rest
 
 
 def _unpacked(blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -340,7 +334,8 @@ class Scanner:
             if progress is not None:
                 progress(self.seen.bytes - told)
                 told = self.seen.bytes
-            if not carry and self.seen.bytes == len(block) and (name := _packed(block)):
+            name = next((name for magic, name in PACKED if block.startswith(magic)), "")
+            if name and not carry and self.seen.bytes == len(block):
                 self.seen.binary, self.seen.cut = True, f"it is {name}, not text"
                 return
             if 0 in block:
@@ -350,7 +345,7 @@ class Scanner:
                 if holes > _NUL_RUN:
                     self.seen.cut = f"{holes >> 20} MiB of it are NUL bytes and nothing else"
                     return
-            if _binary(block):
+            if len(block) - len(block.translate(None, _CONTROLS)) > _BINARY * len(block):
                 self.seen.binary = True
                 if self.seen.bytes <= 2 * BLOCK:
                     self.seen.cut = "it is binary, not text"
@@ -368,23 +363,10 @@ class Scanner:
 
 
 PACKED = (
-    (b"\x7fELF", "a program or library"),
-    (b"PK\x03\x04", "a zip archive"),
-    (b"\x28\xb5\x2f\xfd", "packed by zstd"),
-    (b"\xfd7zXZ", "packed by xz"),
-    (b"BZh", "packed by bzip2"),
-    (b"\x89PNG", "a picture"),
-    (b"\xff\xd8\xff", "a picture"),
-    (b"%PDF-", "a PDF document"),
-)
-
-
-def _packed(block: bytes) -> str:
-    return next((name for magic, name in PACKED if block.startswith(magic)), "")
-
-
-def _binary(block: bytes) -> bool:
-    return len(block) - len(block.translate(None, _CONTROLS)) > _BINARY * len(block)
+    (b"\x7fELF", "a program or library"), (b"PK\x03\x04", "a zip archive"), (b"\x28\xb5\x2f\xfd", "packed by zstd"),
+    (b"\xfd7zXZ", "packed by xz"), (b"BZh", "packed by bzip2"), (b"\x89PNG", "a picture"),
+    (b"\xff\xd8\xff", "a picture"), (b"%PDF-", "a PDF document"),
+)  # fmt: skip
 
 
 _FILLED = re.compile(rb"\S[^\r\n]*")

@@ -165,22 +165,19 @@ def _ordered(events: Iterable[Event], order: Mapping[str, int]) -> list[Event]:
 
 
 def _settled(events: list[Event]) -> Iterator[Event]:
-    stuck: dict[Process, Event] = {}
+    stuck: set[Process] = set()  # processes that met a sticky error
     own = [event for event in events if event.role is Role.ROOT and not event.has("late") and not event.has("warning")]
     for event in events:
         if event.role is not Role.ROOT:
             yield event
             continue
         mine = event.line.process
-        earlier = stuck.get(mine)
-        if earlier is not None and event.has("cuda") and not event.has("device"):
+        poisoned = mine in stuck and event.has("cuda") and not event.has("device")
+        if poisoned or (event.has("late") and any(_not_after(root, event) for root in own)):
             yield replace(event, role=Role.CASCADE)
             continue
-        if event.has("late") and any(_not_after(root, event) for root in own):
-            yield replace(event, role=Role.CASCADE)
-            continue
-        if event.has("sticky") and earlier is None:
-            stuck[mine] = event
+        if event.has("sticky"):
+            stuck.add(mine)
         yield event
 
 

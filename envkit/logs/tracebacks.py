@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from envkit.logs.records import Frame, Line, Traceback
 
@@ -54,7 +54,6 @@ class _Open:
     within: str
     last: Line
     frames: list[Frame] = field(default_factory=list)
-    dropped: bool = False
     strange: int = 0
     code: bool = False  # the line before was a frame
 
@@ -109,10 +108,8 @@ class Tracebacks:
                 stream.open.indent = 0
             stream.within = ""
             return HEAD
-        if found is None and stream.open is not None:
+        if found is None:
             found = _other_frame(text)
-        elif found is None and (other := _other_frame(text)):
-            found = other
         if found is not None:
             return self._frame(stream, line, found)
         if stream.open is not None:
@@ -154,7 +151,7 @@ class Tracebacks:
             return CODE
         if indent > now.indent or _CODE.match(text):
             if now.code and now.frames and indent > now.indent:
-                now.frames[-1] = _with_code(now.frames[-1], plain)
+                now.frames[-1] = replace(now.frames[-1], code=plain[:300])
             now.code = False
             return CODE
         if plain.startswith((_DURING, _FROM)):
@@ -163,23 +160,19 @@ class Tracebacks:
             return OTHER
         raised = _EXCEPTION.match(plain)
         if raised and now.frames and _is_exception(raised):
-            self._close(stream, now, line, raised)
+            said = [(raised["message"] or "").strip()]
+            stream.open, frames = None, tuple(now.frames)
+            stream.closed = _Closed(now.first, line, frames, raised["kind"], said, now.within)
             return EXCEPTION
         if now.code:
             # the quoted source of a paste that lost its indentation
-            now.frames[-1] = _with_code(now.frames[-1], plain)
+            now.frames[-1] = replace(now.frames[-1], code=plain[:300])
             now.code = False
             return CODE
         now.strange += 1
         if now.strange > _STRANGE:
             self._finish(stream)
         return OTHER
-
-    def _close(self, stream: _Stream, now: _Open, line: Line, raised: re.Match[str]) -> None:
-        stream.open = None
-        stream.closed = _Closed(
-            now.first, line, tuple(now.frames), raised["kind"], [(raised["message"] or "").strip()], now.within
-        )
 
     def _after(self, stream: _Stream, line: Line, text: str) -> str:
         plain = text.strip()
@@ -219,10 +212,6 @@ def _other_frame(text: str) -> re.Match[str] | None:
     if ".py" not in text and "In" not in text and "File " not in text:
         return None
     return next((found for rule in _OTHER_FRAMES if (found := rule.match(text))), None)
-
-
-def _with_code(frame: Frame, code: str) -> Frame:
-    return Frame(frame.file, frame.line, frame.function, code[:300])
 
 
 def _is_exception(raised: re.Match[str]) -> bool:

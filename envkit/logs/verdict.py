@@ -12,7 +12,7 @@ from typing import get_type_hints
 from envkit.facts import Facts
 from envkit.logs import causes, hang
 from envkit.logs.knowledge import failures
-from envkit.logs.records import Explanation, Failure, Hypothesis, Line, Mark, Role, Strength
+from envkit.logs.records import Explanation, Hypothesis, Line, Mark, Role, Strength
 from envkit.logs.story import Story
 
 Reader = Callable[[Story, Facts], Iterator[Hypothesis]]
@@ -27,17 +27,15 @@ _LAST = 2
 @cache
 def readers() -> tuple[Reader, ...]:
     """Every public generator function of ``causes/`` that asks for a story, by module and name."""
-    found: list[Reader] = []
-    for module in sorted(info.name for info in pkgutil.iter_modules(causes.__path__)):
-        if module.startswith("_"):
-            continue
-        loaded = import_module(f"{causes.__name__}.{module}")
-        for name, value in getmembers(loaded, isgeneratorfunction):
-            if name.startswith("_") or value.__module__ != loaded.__name__:
-                continue
-            if Story in get_type_hints(value).values():
-                found.append(value)
-    return tuple(found)
+    names = sorted(info.name for info in pkgutil.iter_modules(causes.__path__) if not info.name.startswith("_"))
+    modules = [import_module(f"{causes.__name__}.{name}") for name in names]
+    own = [
+        value
+        for module in modules
+        for name, value in getmembers(module, isgeneratorfunction)
+        if not name.startswith("_") and value.__module__ == module.__name__
+    ]
+    return tuple(value for value in own if Story in get_type_hints(value).values())
 
 
 def weigh(story: Story, facts: Facts) -> tuple[Hypothesis, ...]:
@@ -72,8 +70,8 @@ def answer(found: Sequence[Hypothesis], story: Story) -> Explanation:
     if not found:
         found = (Hypothesis("insufficient-evidence", "unknown", Strength.FALLBACK, (), "no line tells of a failure"),)
     best = found[0]
-    rivals = [each for each in found[1:] if (each.category, each.cause) != (best.category, best.cause)]
-    rival = rivals[0] if rivals else None
+    rivals = (each for each in found[1:] if (each.category, each.cause) != (best.category, best.cause))
+    rival = next(rivals, None)
     known = failures()[best.category]
     sure = _SURE[best.strength]
     if rival is not None and rival.strength >= best.strength and rival.category not in best.over:
@@ -87,20 +85,12 @@ def answer(found: Sequence[Hypothesis], story: Story) -> Explanation:
         evidence=_evidence(best, story),
         timeline=_timeline(best, story),
         runner_up=rival,
-        decide_by=best.decide_by or (rival.decide_by if rival else "") or _first(known.decide),
+        decide_by=best.decide_by or (rival.decide_by if rival else "") or "".join(known.decide[:1]),
         next=best.next or known.next,
-        fix=best.fix or _fix(known, best.cause),
+        fix=best.fix or known.fix.get(best.cause) or known.fix.get("", ""),
         ranks=hang.table(story),
         files=story.files,
     )
-
-
-def _fix(known: Failure, cause: str) -> str:
-    return known.fix.get(cause) or known.fix.get("", "")
-
-
-def _first(words: tuple[str, ...]) -> str:
-    return words[0] if words else ""
 
 
 def _role(line: Line, first: bool, story: Story) -> Role:

@@ -87,6 +87,10 @@ class _Fault:
         return self.event.line
 
     @property
+    def pid(self) -> int | None:
+        return self.xid.pid if self.xid is not None else None
+
+    @property
     def asked(self) -> bool:
         """Whether a tool found it when it asked the driver, which is later than what the driver wrote itself."""
         return self.event.signature.id.startswith("nvml-") or self.event.signature.id == "plugin-xid"
@@ -190,7 +194,7 @@ def _first(group: Sequence[_Fault], found: Sequence[_Fault], story: Story, facts
     others = {fault.category for fault in found} - {told.category}
     if tier == _GRAVE and not _another_day(group[0].line, story):
         others |= set(_SEEN_OF_IT) - {told.category}
-        if (pid := _pid(group[0])) is not None and any(event.line.pid == pid for event in story.roots):
+        if (pid := group[0].pid) is not None and any(event.line.pid == pid for event in story.roots):
             others |= set(_OWN_FAULTS)
     because = told.because + ("; links refused accesses at that time" if beside else "")
     return replace(told, evidence=(*told.evidence, *beside), because=because, over=tuple(sorted(others)))
@@ -369,7 +373,7 @@ def _beside(own: Event, group: Sequence[_Fault], facts: Facts) -> Hypothesis:
     fault = _best(group)
     _, reading = _reading(fault, group, facts)
     ties = []
-    if (pid := _pid(fault)) is not None and own.line.pid == pid:
+    if fault.pid is not None and own.line.pid == fault.pid:
         ties.append("for the same process")
     mine, other = own.line.time_s, fault.line.time_s
     if mine is not None and other is not None and own.line.clock == fault.line.clock and abs(mine - other) <= _SAME_S:
@@ -393,10 +397,6 @@ def _recovery(fault: _Fault, found: Sequence[_Fault]) -> str:
     mine = [other for other in found if other.code == 154 and (other.pci == fault.pci or not fault.pci)]
     asked = [other.xid.recovery for other in mine if other.xid is not None]
     return asked[-1] if asked and asked[-1].lower() != "none" else ""
-
-
-def _pid(fault: _Fault) -> int | None:
-    return fault.xid.pid if fault.xid is not None else None
 
 
 def _another_day(line: Line, story: Story) -> bool:
