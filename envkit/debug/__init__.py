@@ -79,7 +79,10 @@ def run(request: DebugRequest, ground: CommandTarget, facts: Facts, say: Say) ->
     """
     _check(request)
     started = time.monotonic()
-    here = _here()
+    try:
+        here = Path.cwd()
+    except FileNotFoundError as error:
+        raise UsageError("the folder that envkit was started in is gone", "change into one that is there") from error
     there = request.folder is not None and request.folder.exists()
     folder = _folder(request.folder)
     ground = ground.at(folder)
@@ -131,14 +134,6 @@ def _check(request: DebugRequest) -> None:
             raise UsageError(f"{name} {seconds:g} is no time", f"give it seconds, {least}")
 
 
-def _here() -> Path:
-    """The folder that envkit was started in."""
-    try:
-        return Path.cwd()
-    except FileNotFoundError as error:
-        raise UsageError("the folder that envkit was started in is gone", "change into one that is there") from error
-
-
 def _folder(request: Path | None) -> Path:
     """The folder for this session's files: the one asked for, new or empty, or the first free envkit-debug-N, made now,
     so that another envkit that starts beside this one takes the next."""
@@ -181,9 +176,8 @@ def _run_stage(session: _Session, stage: stages.Stage) -> None:
     session.say(f"{stage.name}: {plan.why}")
     ran = _run(session, stage.name, plan, min(max(left, 0.0), request.stage_s))
     # Names of files of the folder, so that a report can be read elsewhere.
-    step = Step(
-        stage.name, True, plan.why, round(ran.seconds, 3), ran.exit, ran.ended, files=_kept(session.folder, ran)
-    )
+    kept = tuple(sorted(path.relative_to(session.folder).as_posix() for path in ran.folder.iterdir()))
+    step = Step(stage.name, True, plan.why, round(ran.seconds, 3), ran.exit, ran.ended, files=kept)
     session.state = replace(session.state, runs={**session.state.runs, stage.name: ran})
     step = replace(step, found=_learn(session, stage.name, ran))
     session.steps.append(step)
@@ -194,25 +188,19 @@ def _run(session: _Session, name: str, plan: StagePlan, budget_s: float) -> Comm
     folder = session.folder / name
     inside = session.ground.seen(folder)
     argv = plan.around(session.request.command, inside) if plan.around else session.request.command
-    first = name == "as-is"
-    after = session.request.hang_after_s if first else 0.0
     ran = job.run(
         session.ground,
         argv,
         folder,
         budget_s=budget_s,
-        quiet_s=session.request.quiet_s if first or name == "blocking" else 0.0,
-        hang_after_s=after,
+        quiet_s=session.request.quiet_s if name in ("as-is", "blocking") else 0.0,
+        hang_after_s=session.request.hang_after_s if name == "as-is" else 0.0,
         environ=plan.environ,
         launches=plan.launches,
         tools={tool: path for tool, path in session.state.tools.paths.items() if tool in ("py-spy", "gdb")},
     )
     session.last = (argv, plan.environ, name)
     return ran
-
-
-def _kept(folder: Path, ran: CommandRun) -> tuple[str, ...]:
-    return tuple(sorted(path.relative_to(folder).as_posix() for path in ran.folder.iterdir()))
 
 
 def _ending(ran: CommandRun) -> str:
@@ -242,12 +230,8 @@ def _learn(session: _Session, name: str, ran: CommandRun) -> str:
     """Takes in what a stage brought; what of it belongs into its step."""
     if name in sanitizer.TOOLS:
         return _learn_sanitizer(session, name, ran)
-    if name == "core-dump":
-        return _learn_core(session, ran)
-    if name == "launches":
-        return _learn_launches(session, ran)
-    if name == "profile":
-        return _learn_profile(session, ran)
+    if learn := {"core-dump": _learn_core, "launches": _learn_launches, "profile": _learn_profile}.get(name):
+        return learn(session, ran)
     state = session.state
     texts = _texts(session, name, ran)
     if name == "as-is":
@@ -329,12 +313,8 @@ def _learn_core(session: _Session, ran: CommandRun) -> str:
     if path is None:
         session.open.append("the driver wrote no core dump of the GPU")
         return "the driver wrote no core dump"
-    opened = job.run(
-        session.ground,
-        cores.command(session.state.tools.paths["cuda-gdb"], session.ground.seen(path)),
-        ran.folder / "opened",
-        budget_s=_READ_S,
-    )
+    argv = cores.command(session.state.tools.paths["cuda-gdb"], session.ground.seen(path))
+    opened = job.run(session.ground, argv, ran.folder / "opened", budget_s=_READ_S)
     fault = cores.read(opened.text())
     if fault is None:
         return "cuda-gdb named no kernel in the core dump"
@@ -402,7 +382,7 @@ def _report(session: _Session) -> DebugReport:
         hang=hang,
         explanation=explanation,
         fix=fix,
-        next=_next(session, verdict, _follow(state, explanation if not fault else None, category)),
+        next=_next(session, verdict, explanation if not fault else None, category),
         folder=str(session.folder),
         files=(),
         elapsed_s=round(time.monotonic() - session.started, 3),
@@ -425,12 +405,12 @@ def _verdict(
         fix = "move the inputs to the device of the package, such as x.to('cuda'), before it is called"
         return Verdict.FOUND, cause, "invalid-argument-device-mismatch", "device-mixup", fix
     died = _raised(first) if first.crashed() or (first.exit or 0) < 0 else ()
-    if packages.loading(died) and not session.ground.image:
-        deadly = packages.deadly(session.request.command, session.here)
-        if deadly:
-            own = stacks.own_line(died)
-            cause = deadly.cause + (f"; loaded at {own.place} in {own.function}" if own else "")
-            return Verdict.FOUND, cause, "undefined-symbol-abi-mismatch", "wrong-build-installed", deadly.fix
+    loading = packages.loading(died) and not session.ground.image
+    if deadly := packages.deadly(session.request.command, session.here) if loading else None:
+        cause, fix = deadly
+        own = stacks.own_line(died)
+        cause += f"; loaded at {own.place} in {own.function}" if own else ""
+        return Verdict.FOUND, cause, "undefined-symbol-abi-mismatch", "wrong-build-installed", fix
     if state.told:
         by_ranks = state.told
         return Verdict.FOUND, by_ranks.cause, by_ranks.category, by_ranks.cause_class, by_ranks.fix
@@ -472,9 +452,8 @@ def _without_words(session: _Session) -> tuple[Verdict, str, str, str, str]:
     """The same where neither an output nor a crash tells of a cause."""
     state, first = session.state, session.state.first
     if first.ended == "timed-out":
-        cause = (
-            f"the command had not ended after {first.seconds:.0f} s, and used or waited for {first.busy:g} processors"
-        )
+        cause = f"the command had not ended after {first.seconds:.0f} s"
+        cause += f", and used or waited for {first.busy:g} processors"
         return Verdict.UNDECIDED, cause, "", "", "give it more time: --stage-timeout SECONDS"
     if state.failed:
         return _unexplained(first, state.explanation)
@@ -501,19 +480,15 @@ def _unexplained(first: CommandRun, said: Explanation | None) -> tuple[Verdict, 
     return Verdict.UNDECIDED, cause, "", "", ""
 
 
-def _follow(state: State, explanation: Explanation | None, category: str) -> tuple[str, ...]:
+def _next(session: _Session, verdict: Verdict, said: Explanation | None, category: str) -> tuple[str, ...]:
     """What to do next, by the ranks where they tell the cause, else by what the output says of the same failure."""
-    if state.told:
-        return state.told.next
-    return explanation.next if explanation and category in ("", explanation.category) else ()
-
-
-def _next(session: _Session, verdict: Verdict, more: Sequence[str]) -> tuple[str, ...]:
     if verdict is Verdict.CLEAN:
         return ()
-    got = [f"get {step.missing}: {step.get}" for step in session.steps if step.missing]
-    useful = [] if session.state.fault or session.state.settled or session.state.told else list(dict.fromkeys(got))
-    return (*more, *useful)
+    if session.state.told:
+        return session.state.told.next
+    more = said.next if said and category in ("", said.category) else ()
+    got = dict.fromkeys(f"get {step.missing}: {step.get}" for step in session.steps if step.missing)
+    return more if session.state.fault or session.state.settled else (*more, *got)
 
 
 def _written(session: _Session, made: DebugReport) -> DebugReport:
@@ -524,16 +499,15 @@ def _written(session: _Session, made: DebugReport) -> DebugReport:
     if telling and telling.stage != name:
         argv, added, name = session.request.command, {}, "as-is"
     why = f"runs the command as the stage `{name}` of envkit debug ran it"
-    if not session.ground.image:
+    image, locks = session.ground.image, ("envkit.lock", "uv.lock", "requirements.txt")
+    if image:
+        text = repro.script(argv, {}, added, cwd="/", image=image, versions=made.versions, why=why)
+    else:
         # The stage's own files went to its folder; the reproducer's go where it is run.
         words = [word.replace(f"{session.folder / name}/", "") for word in argv]
         text = repro.script(words, os.environ, added, cwd=str(session.here), image="", versions=made.versions, why=why)
-    else:
-        text = repro.script(argv, {}, added, cwd="/", image=session.ground.image, versions=made.versions, why=why)
     _new(folder / "repro.sh", text, mode=0o700)
-    for lock in ("envkit.lock", "uv.lock", "requirements.txt"):
-        if session.ground.image:
-            continue
+    for lock in () if image else locks:
         with suppress(OSError):  # there is none, or it is none
             _new(folder / lock, files.content(session.here / lock).decode("utf-8", "replace"))
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}

@@ -6,12 +6,11 @@ No script and nothing loaded from elsewhere; its size is bounded whatever the co
 from __future__ import annotations
 
 import shlex
-import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from envkit.credentials import redacted_text
-from envkit.debug import stacks
+from envkit.debug import stacks, told
 from envkit.debug.records import Child, DebugReport, Fault, PythonFrame, RankRow, Verdict, Waiting
 from envkit.explain import as_html, as_text
 from envkit.logs import knowledge
@@ -64,30 +63,6 @@ class _Row:
     odd: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Child:
-    """A process below the command that ended badly."""
-
-    pid: int
-    ended: str
-    stack: tuple[_Frame, ...]
-    waiter: tuple[_Frame, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Stage:
-    """A stage that ran; ``left`` and ``width`` are in percent of the time of all."""
-
-    name: str
-    role: str
-    left: float
-    width: float
-    seconds: str
-    ended: str
-    why: str
-    found: str
-
-
 def render(report: DebugReport) -> str:
     """The page."""
     said = as_text.safe(report.explanation) if report.explanation else None
@@ -104,7 +79,7 @@ def render(report: DebugReport) -> str:
             "cause": _safe(report.cause),
             "command": _safe(shlex.join(report.command)),
             "image": _safe(report.image),
-            "ending": _ending(report),
+            "ending": _exit(report.exit) if report.exit is not None else "was ended by envkit",
             "elapsed_s": report.elapsed_s,
             "kernel": _kernel(report.fault) if report.fault else [],
             "python": _frames(report.python),
@@ -149,57 +124,46 @@ def _title(report: DebugReport) -> str:
 
 def _exit(code: int) -> str:
     """An exit code in words, a signal by its name."""
-    if code >= 0:
-        return f"exited with status {code}"
-    try:
-        return f"died of {signal.Signals(-code).name} ({code})"
-    except ValueError:  # a number that is no signal here
-        return f"died of signal {-code} ({code})"
-
-
-def _ending(report: DebugReport) -> str:
-    return _exit(report.exit) if report.exit is not None else "was ended by envkit"
+    return f"exited with status {code}" if code >= 0 else f"died of {told.signal_name(-code)} ({code})"
 
 
 def _frames(frames: Sequence[PythonFrame]) -> tuple[_Frame, ...]:
-    return tuple(
-        _Frame(
-            _safe(each.place),
-            f"{_safe(each.file.rpartition('/')[2])}:{each.line}",
-            _safe(each.function),
-            stacks.is_own(each),
-        )
-        for each in frames[-_MOST_FRAMES:]
-    )
+    found = []
+    for each in frames[-_MOST_FRAMES:]:
+        short = f"{_safe(each.file.rpartition('/')[2])}:{each.line}"
+        found.append(_Frame(_safe(each.place), short, _safe(each.function), stacks.is_own(each)))
+    return tuple(found)
 
 
-def _child(child: Child) -> _Child:
-    return _Child(child.pid, _exit(child.exit), _frames(child.stack), _frames(child.waiter))
+def _child(child: Child) -> dict[str, object]:
+    """A process below the command that ended badly."""
+    ended, stack, waiter = _exit(child.exit), _frames(child.stack), _frames(child.waiter)
+    return {"pid": child.pid, "ended": ended, "stack": stack, "waiter": waiter}
 
 
 def _kernel(fault: Fault) -> list[tuple[str, str]]:
     """What is known of the fault, name by name."""
-    told = [("kernel", fault.kernel)]
+    rows = [("kernel", fault.kernel)]
     if fault.place.where:
         inlined = f", in {fault.place.function}" if fault.place.function != fault.kernel else ""
-        told.append(("line", fault.place.where + inlined))
+        rows.append(("line", fault.place.where + inlined))
     else:
-        told.append(("line", "not known: the kernel was built without line numbers"))
+        rows.append(("line", "not known: the kernel was built without line numbers"))
     if fault.other and fault.other.where:
-        told.append(("races with", fault.other.where))
+        rows.append(("races with", fault.other.where))
     if fault.thread:
         block = f" of block {fault.block}" if fault.block else ""
-        told.append(("thread", f"{fault.thread}{block}"))
+        rows.append(("thread", f"{fault.thread}{block}"))
     if fault.access:
         size = f" of {fault.size} bytes" if fault.size else ""
         address = f" at 0x{fault.address:x}" if fault.address is not None else ""
-        told.append(("access", f"{fault.access}{size}{address}"))
+        rows.append(("access", f"{fault.access}{size}{address}"))
     if near := fault.near:
         size = f"of {near.size:,} bytes" if near.size else "of unknown size"
         lies = "the address is inside it" if near.side == "inside" else f"{near.distance:,} bytes {near.side} it"
-        told.append(("nearest allocation", f"0x{near.address:x} {size}; {lies}"))
-    told.append((fault.tool, fault.kind + (f" ({fault.count:,} times)" if fault.count > 1 else "")))
-    return [(name, _safe(value)) for name, value in told]
+        rows.append(("nearest allocation", f"0x{near.address:x} {size}; {lies}"))
+    rows.append((fault.tool, fault.kind + (f" ({fault.count:,} times)" if fault.count > 1 else "")))
+    return [(name, _safe(value)) for name, value in rows]
 
 
 # Stages.
@@ -215,18 +179,19 @@ def _telling(report: DebugReport) -> str:
     return found[-1] if found else "as-is"
 
 
-def _stages(report: DebugReport) -> list[_Stage]:
+def _stages(report: DebugReport) -> list[dict[str, object]]:
+    """The stages that ran; "left" and "width" are in percent of the time of all."""
     ran = [step for step in report.steps if step.ran]
     whole = sum(step.seconds for step in ran) or 1.0
     telling = _telling(report)
-    drawn: list[_Stage] = []
+    drawn: list[dict[str, object]] = []
     begun = 0.0
     for step in ran:
         role = "root" if step.stage == telling else "cascade" if step.ended != "exited" else "diagnostic"
         ended = _exit(step.exit) if step.ended == "exited" and step.exit is not None else step.ended
-        left, width = round(100 * begun / whole, 3), round(100 * step.seconds / whole, 3)
-        why, found = _safe(step.why), _safe(step.found)
-        drawn.append(_Stage(step.stage, role, left, width, f"{step.seconds:.1f}", ended, why, found))
+        place = {"left": round(100 * begun / whole, 3), "width": round(100 * step.seconds / whole, 3)}
+        said = {"name": step.stage, "why": _safe(step.why), "found": _safe(step.found), "ended": ended}
+        drawn.append({"role": role, "seconds": f"{step.seconds:.1f}", **place, **said})
         begun += step.seconds
     return drawn
 
@@ -270,10 +235,10 @@ def _short(frame: PythonFrame | None) -> str:
 def _panels(report: DebugReport) -> list[_Panel]:
     """The stacks of ranks and of hanging processes, ranks that stand in the same place in one panel."""
     states = {str(row.rank): row for row in report.ranks}
-    told = [each for each in report.hang if each.rank or not report.ranks]
-    seen = {each.rank for each in told if each.threads}
+    hanging = [each for each in report.hang if each.rank or not report.ranks]
+    seen = {each.rank for each in hanging if each.threads}
     alike: dict[object, list[Waiting | RankRow]] = {}
-    for each in told:
+    for each in hanging:
         if each.threads or not each.rank:
             state = states[each.rank].state if each.rank in states else ""
             alike.setdefault((state, each.threads, each.native) if each.rank else each.pid, []).append(each)
@@ -295,10 +260,7 @@ def _panel(many: Sequence[Waiting | RankRow], states: dict[str, RankRow]) -> _Pa
         says.append(f"Linux has it in {first.waits_in}")
     if not first.threads:
         says.append("it has no stack of Python")
-    return _Panel(
-        name,
-        _safe(", ".join(says)),
-        _frames(first.threads[-1]) if first.threads else (),
-        tuple(_frames(thread) for thread in first.threads[:-1][: _MOST_THREADS - 1]),
-        redacted_text(first.native[-_NATIVE:].encode("utf-8", "backslashreplace").decode("utf-8")),
-    )
+    main = _frames(first.threads[-1]) if first.threads else ()
+    others = tuple(_frames(thread) for thread in first.threads[:-1][: _MOST_THREADS - 1])
+    native = redacted_text(first.native[-_NATIVE:].encode("utf-8", "backslashreplace").decode("utf-8"))
+    return _Panel(name, _safe(", ".join(says)), main, others, native)

@@ -280,10 +280,8 @@ def _answer(done: Completed, what: str) -> dict[str, Any]:
     if not isinstance(answer, dict):
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         how = "did not end in time" if done.timed_out else f"ended with {done.exit}"
-        raise Undecided(
-            f"the supervisor that was to {what} {how}: {last[:300]}",
-            "run it again; if it stays, report it with the files in its folder",
-        )
+        fix = "run it again; if it stays, report it with the files in its folder"
+        raise Undecided(f"the supervisor that was to {what} {how}: {last[:300]}", fix)
     return answer
 
 
@@ -295,18 +293,11 @@ def _ran(folder: Path, said: Mapping[str, Any]) -> CommandRun:
             with suppress(OSError), plain_file(path) as file:
                 dumps[int(number)] = file.read(1 << 20).decode("utf-8", "replace")
     names = ("main", "error", "output_bytes", "lost_bytes", "processes", "busy", "left", "undying")
-    return CommandRun(
-        folder=folder,
-        ended=str(said["ended"]),
-        exit=said["exit"],
-        seconds=float(said["seconds"]),
-        cuda=tuple(said.get("cuda", ())),
-        adopted=tuple(said.get("adopted", ())),
-        events=_events(folder / "events.jsonl"),
-        dumps=dumps,
-        samples=tuple(said.get("samples", ())),
-        **{name: said[name] for name in names if name in said},
-    )
+    plain: dict[str, Any] = {name: said[name] for name in names if name in said}
+    plain |= {name: tuple(said.get(name, ())) for name in ("cuda", "adopted", "samples")}
+    events = _events(folder / "events.jsonl")
+    ended, seconds = str(said["ended"]), float(said["seconds"])
+    return CommandRun(folder, ended, said["exit"], seconds, events=events, dumps=dumps, **plain)
 
 
 def _events(path: Path) -> tuple[Event, ...]:

@@ -9,18 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from envkit.debug.records import PythonFrame
 from envkit.payload.aoti import package
-
-
-class FatalPackage(NamedTuple):
-    """A package that ends its process: the cause in one sentence, and what to do."""
-
-    cause: str
-    fix: str
-
 
 _MARKS = ("_inductor/package", "aoti_load_package", "aot_load", "pt2_archive")
 
@@ -30,8 +21,8 @@ def loading(frames: Sequence[PythonFrame]) -> bool:
     return any(mark in frame.file or mark in frame.function for frame in frames for mark in _MARKS)
 
 
-def deadly(command: Sequence[str], cwd: Path) -> FatalPackage | None:
-    """Why loading a package that the command names ends its process; None where no file of one tells.
+def deadly(command: Sequence[str], cwd: Path) -> tuple[str, str] | None:
+    """Why loading a package that the command names ends its process, and what to do; None where no file of one tells.
 
     A command that names none may load one of the folder it runs in.
     """
@@ -41,7 +32,7 @@ def deadly(command: Sequence[str], cwd: Path) -> FatalPackage | None:
         said, _ = package.read(str(path))  # of what is no package torch says itself what is wrong
         for library in said["libraries"]:
             if library["carries"]:
-                return FatalPackage(
+                return (
                     f"loading {path} ends the process: {library['name']} in it brings a C++ runtime of its own beside "
                     "the process's (it was linked with -static-libstdc++)",
                     "package it again with a C++ compiler that links libstdc++ shared (CXX=/usr/bin/g++); a wrapper of "

@@ -144,9 +144,8 @@ class Diagnosis:
 def read(ran: CommandRun) -> tuple[Rank, ...]:
     """The ranks of a run in their order; of a rank that was started again, its last process."""
     best: dict[int, tuple[tuple[int, bool, int], Rank]] = {}
-    raised = {
-        int(event["pid"]): event for event in ran.events if event.get("event") == "exception" and event.get("pid")
-    }
+    failed = [event for event in ran.events if event.get("event") == "exception" and event.get("pid")]
+    raised = {int(event["pid"]): event for event in failed}
     exits = {child.pid: child.exit for child in ran.children()}
     sampled = ran.samples[-1]["processes"] if ran.samples else {}
     paths = sorted(ran.folder.glob("ranks-*.jsonl"))
@@ -291,12 +290,8 @@ def _completed(
     said = raised.get(rank.pid)
     if said:
         words = f"{said.get('kind')}: {str(said.get('message')).splitlines()[0] if said.get('message') else ''}"
-        rank = replace(
-            rank,
-            raised=words.rstrip(": ")[:300],
-            raised_in=stacks.frames(said.get("frames", ())),
-            raised_at=float(said.get("time") or 0.0),
-        )
+        at, where = float(said.get("time") or 0.0), stacks.frames(said.get("frames", ()))
+        rank = replace(rank, raised=words.rstrip(": ")[:300], raised_in=where, raised_at=at)
     return replace(rank, exit=exits.get(rank.pid))
 
 
@@ -322,7 +317,8 @@ def _gradients(ranks: Sequence[Rank], hung: bool) -> Diagnosis | None:
     """Parameters under DDP that gave a gradient on some ranks and not on others, or on none."""
     for index in range(max((len(rank.models) for rank in ranks), default=0)):
         shared = {rank.rank: rank.models[index] for rank in ranks if len(rank.models) > index}
-        models = {number: model for number, model in shared.items() if _asked_for_all(model)}
+        # DDP waits for a gradient of each parameter of a model that has been through a backward pass
+        models = {number: model for number, model in shared.items() if model.backwards and not model.find_unused}
         if not models:
             continue
         latest = max(model.backwards for model in models.values())
@@ -343,11 +339,6 @@ def _gradients(ranks: Sequence[Rank], hung: bool) -> Diagnosis | None:
         if everywhere and any(_INCOMPLETE in rank.raised for rank in ranks):
             return _unused(next(iter(models.values())), everywhere, latest)
     return None
-
-
-def _asked_for_all(model: Model) -> bool:
-    """Whether DDP waits for a gradient of each parameter of a model that has been through a backward pass."""
-    return bool(model.backwards) and not model.find_unused
 
 
 def _lacking(ranks: Sequence[Rank], models: Mapping[int, Model], latest: int) -> dict[int, list[str]]:
@@ -382,13 +373,9 @@ _FIX_BRANCH = (
 
 
 def _unused(model: Model, names: Sequence[str], latest: int) -> Diagnosis:
-    return Diagnosis(
-        f"no rank gave a gradient for {_names(names)} of {model.kind} in backward {latest} "
-        f"({model.missing_count} of {model.parameters} parameters), which DDP waits for",
-        "rank-desync",
-        _FIX_UNUSED,
-        category="not-gpu-env",
-    )
+    count = f"({model.missing_count} of {model.parameters} parameters)"
+    cause = f"no rank gave a gradient for {_names(names)} of {model.kind} in backward {latest} {count}"
+    return Diagnosis(f"{cause}, which DDP waits for", "rank-desync", _FIX_UNUSED, category="not-gpu-env")
 
 
 def _unequal(
@@ -641,7 +628,8 @@ def _behind(ranks: Sequence[Rank]) -> Diagnosis | None:
 def _late(what: str, came: Sequence[Rank], late: Sequence[Rank]) -> Diagnosis:
     where = "; ".join(_stands(rank) for rank in late[:_MOST])
     absent = f"{_ranks([rank.rank for rank in late])} {'has' if len(late) == 1 else 'have'} not come there"
-    cause = f"{_ranks([rank.rank for rank in came])} {_wait(came)} in {what}, and {absent}: {where}"
+    wait = "waits" if len(came) == 1 else "wait"
+    cause = f"{_ranks([rank.rank for rank in came])} {wait} in {what}, and {absent}: {where}"
     fix = (
         "look at what the rank that has not come does at its line: end it, bound it in time, or let all ranks do it "
         "between the same two collectives"
@@ -736,10 +724,6 @@ def _names(names: Sequence[str]) -> str:
 
 def _at(frame: PythonFrame | None) -> str:
     return f" at {frame.place} in {frame.function}" if frame else ""
-
-
-def _wait(ranks: Sequence[Rank]) -> str:
-    return "waits" if len(ranks) == 1 else "wait"
 
 
 def _stands(rank: Rank) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from envkit import __version__
@@ -33,29 +34,12 @@ def document(report: DebugReport) -> str:
         "cause_class": report.cause_class,
         "kernel": _fault(fault) if fault else None,
         "first_wrong": report.first_wrong,
-        "python": _frames(report.python),
-        "launched_at": _own(report.python),
-        "children": [
-            {"pid": each.pid, "exit": each.exit, "waiter": _frames(each.waiter), "stack": _frames(each.stack)}
-            for each in report.children
-        ],
+        "python": list(map(_frame, report.python)),
+        "launched_at": _frame(stacks.own_line(report.python)),
+        "children": [asdict(each) for each in report.children],
         "hang": [_waiting(each) for each in report.hang],
         "ranks": [_rank(row) for row in report.ranks],
-        "steps": [
-            {
-                "stage": step.stage,
-                "ran": step.ran,
-                "why": step.why,
-                "seconds": step.seconds,
-                "exit": step.exit,
-                "ended": step.ended,
-                "found": step.found,
-                "missing": step.missing,
-                "get": step.get,
-                "files": list(step.files),
-            }
-            for step in report.steps
-        ],
+        "steps": [asdict(step) for step in report.steps],
         "explanation": _explanation(report.explanation) if report.explanation else None,
         "fix": report.fix,
         "next": list(report.next),
@@ -72,22 +56,18 @@ def _clean(value: Any) -> Any:
         return redacted_text(value.encode("utf-8", "backslashreplace").decode("utf-8"))
     if isinstance(value, dict):
         return {str(key): _clean(item) for key, item in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_clean(item) for item in value]
     return value
 
 
-def _frames(frames: Sequence[PythonFrame]) -> list[dict[str, Any]]:
-    return [{"file": each.file, "line": each.line, "function": each.function} for each in frames]
-
-
-def _own(frames: Sequence[PythonFrame]) -> dict[str, Any] | None:
-    own = stacks.own_line(frames)
-    return _frames([own])[0] if own else None
+def _frame(frame: PythonFrame | None) -> dict[str, Any] | None:
+    return asdict(frame) if frame else None
 
 
 def _fault(fault: Fault) -> dict[str, Any]:
     near, other = fault.near, fault.other
+    lies = near and {**asdict(near), "address": f"0x{near.address:x}", "size": near.size or None}
     return {
         "tool": fault.tool,
         "kind": fault.kind,
@@ -96,19 +76,12 @@ def _fault(fault: Fault) -> dict[str, Any]:
         "function": fault.place.function,
         "file": fault.place.file,
         "line": fault.place.line or None,
-        "thread": list(fault.thread) if fault.thread else None,
-        "block": list(fault.block) if fault.block else None,
+        "thread": fault.thread,
+        "block": fault.block,
         "access": fault.access,
         "size": fault.size or None,
         "address": f"0x{fault.address:x}" if fault.address is not None else None,
-        "nearest_allocation": {
-            "address": f"0x{near.address:x}",
-            "size": near.size or None,
-            "side": near.side,
-            "distance": near.distance,
-        }
-        if near
-        else None,
+        "nearest_allocation": lies,
         "other": {"function": other.function, "file": other.file, "line": other.line or None} if other else None,
         "host_frames": list(fault.host),
         "count": fault.count,
@@ -124,10 +97,10 @@ def _rank(row: RankRow) -> dict[str, Any]:
         "operation": row.operation,
         "group": row.group,
         "seq": row.seq or None,
-        "called_at": _frames([row.called])[0] if row.called else None,
+        "called_at": _frame(row.called),
         "device": row.device,
-        "stack": _frames(row.main),
-        "stands_at": _own(row.main),
+        "stack": list(map(_frame, row.main)),
+        "stands_at": _frame(stacks.own_line(row.main)),
         "backwards": row.backwards,
         "without_gradient": list(row.missing),
         "raised": row.raised,
@@ -143,7 +116,7 @@ def _waiting(each: Waiting) -> dict[str, Any]:
         "state": each.state,
         "waits_in": each.waits_in,
         "says": stacks.waits(each),
-        "threads": [_frames(thread) for thread in each.threads],
+        "threads": [list(map(_frame, thread)) for thread in each.threads],
         "native": each.native[-_MOST_TEXT:],
     }
 

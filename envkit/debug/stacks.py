@@ -75,18 +75,8 @@ def waiting(samples: Sequence[Mapping[str, Any]]) -> tuple[Waiting, ...]:
     for pid, each in samples[-1]["processes"].items():
         native = str(each.get("native", ""))
         stacks = threads(str(each.get("python", ""))) or threads(native)
-        told.append(
-            Waiting(
-                int(pid),
-                str(each.get("command", "")),
-                str(each.get("rank", "")),
-                bool(each.get("cuda")),
-                str(each.get("state", "")),
-                str(each.get("waits_in", "")),
-                stacks,
-                native,
-            )
-        )
+        command, rank, state, waits_in = (str(each.get(key, "")) for key in ("command", "rank", "state", "waits_in"))
+        told.append(Waiting(int(pid), command, rank, bool(each.get("cuda")), state, waits_in, stacks, native))
     return tuple(sorted(told, key=lambda each: (int(each.rank) if each.rank.isdigit() else 1 << 30, each.pid)))
 
 

@@ -50,14 +50,9 @@ class State:
     @property
     def device(self) -> bool:
         """Whether any run met an error that CUDA reports: not a word of advice, and not a warning that passed."""
-        return any(
-            event.role is not Role.ADVICE
-            and event.category
-            and (event.has("sticky") or event.has("cuda") or event.has("device"))
-            and not event.has("warning")
-            for story in self.stories.values()
-            for event in story.events
-        )
+        met = [event for event in self._events() if event.role is not Role.ADVICE and event.category]
+        traits = ("sticky", "cuda", "device")
+        return any(any(map(event.has, traits)) and not event.has("warning") for event in met)
 
     @property
     def sticky(self) -> bool:
@@ -150,7 +145,12 @@ def _as_is(state: State) -> StagePlan | SkippedStage:
     return StagePlan("to see how it ends, with a crash handler in its Pythons")
 
 
-def _common(state: State) -> SkippedStage | None:
+def _unless_told(decide: Callable[[State], StagePlan | SkippedStage]) -> Callable[[State], StagePlan | SkippedStage]:
+    """Decides on a stage that runs only where the stages before it leave a question."""
+    return lambda state: _told(state) or decide(state)
+
+
+def _told(state: State) -> SkippedStage | None:
     """Why no stage after the first runs, if none does."""
     if state.first.ended == "forks":
         return SkippedStage("the command forks without end")
@@ -178,9 +178,6 @@ def _package_checks(state: State) -> StagePlan | SkippedStage:
 
 
 def _blocking(state: State) -> StagePlan | SkippedStage:
-    passed = _common(state)
-    if passed:
-        return passed
     if state.hangs:
         return SkippedStage("the command hangs, and this stage shows where an error is raised")
     if not state.device:
@@ -190,9 +187,6 @@ def _blocking(state: State) -> StagePlan | SkippedStage:
 
 
 def _assertions(state: State) -> StagePlan | SkippedStage:
-    passed = _common(state)
-    if passed:
-        return passed
     said = "".join(run.text()[-65536:] for run in state.runs.values())
     if state.assertion:
         return SkippedStage("the device printed its assertion and the place of it already")
@@ -210,9 +204,6 @@ def _assertions(state: State) -> StagePlan | SkippedStage:
 
 
 def _uncached(state: State) -> StagePlan | SkippedStage:
-    passed = _common(state)
-    if passed:
-        return passed
     if state.tools.paths.get("compute-sanitizer"):
         return SkippedStage("compute-sanitizer is there, and its stages run without torch's cache of memory")
     if state.hangs or not state.failed:
@@ -225,9 +216,6 @@ def _uncached(state: State) -> StagePlan | SkippedStage:
 
 def _watched(tool: str) -> Callable[[State], StagePlan | SkippedStage]:
     def decide(state: State) -> StagePlan | SkippedStage:
-        passed = _common(state)
-        if passed:
-            return passed
         if state.assertion:
             return SkippedStage("an assertion of the device failed, which is not a fault of memory")
         if state.hangs and not (tool == "synccheck" and _stuck_in_gpu(state)):
@@ -257,9 +245,6 @@ def _stuck_in_gpu(state: State) -> bool:
 
 
 def _core(state: State) -> StagePlan | SkippedStage:
-    passed = _common(state)
-    if passed:
-        return passed
     if state.hangs or not state.device:
         return SkippedStage("no kernel's error was reported, and the driver writes a core dump at one alone")
     if state.assertion:
@@ -304,11 +289,11 @@ def _profile(state: State) -> StagePlan | SkippedStage:
 STAGES: tuple[Stage, ...] = (
     Stage("as-is", _as_is),
     Stage("package-checks", _package_checks),
-    Stage("blocking", _blocking),
-    Stage("device-assertions", _assertions),
-    Stage("no-cache", _uncached),
-    *(Stage(tool, _watched(tool)) for tool in sanitizer.TOOLS),
-    Stage("core-dump", _core),
+    Stage("blocking", _unless_told(_blocking)),
+    Stage("device-assertions", _unless_told(_assertions)),
+    Stage("no-cache", _unless_told(_uncached)),
+    *(Stage(tool, _unless_told(_watched(tool))) for tool in sanitizer.TOOLS),
+    Stage("core-dump", _unless_told(_core)),
     Stage("launches", _launches),
     Stage("profile", _profile),
 )
@@ -344,4 +329,4 @@ def how_to_get(tool: str, facts: Facts) -> str:
 
 def first_file(folder: Path, pattern: str) -> Path | None:
     """The first file of a stage that fits, by name."""
-    return next(iter(sorted(folder.glob(pattern))), None)
+    return min(folder.glob(pattern), default=None)
