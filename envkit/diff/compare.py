@@ -7,7 +7,7 @@ that differs stays unsaid: what has no meaning of its own here is named by its f
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
@@ -82,12 +82,9 @@ def locks(old: Lock, new: Lock, facts: Facts) -> tuple[Change, ...]:
     before, after = _of_lock(old, facts), _of_lock(new, facts)
     changes = [*_stacks(before, after, facts), *_gpus(before, after)]
     changes += _wheels(old.wheels, new.wheels, before, after, facts)
-    if not _has(old, "nvidia-cudnn") or not _has(new, "nvidia-cudnn"):
-        changes += _moved("nvidia-cudnn", old.cudnn, new.cudnn, before, after, facts)
-    if not _has(old, "nvidia-nccl") or not _has(new, "nvidia-nccl"):
-        changes += _moved("nvidia-nccl", old.nccl, new.nccl, before, after, facts)
-    if not _has(old, "triton") or not _has(new, "triton"):
-        changes += _moved("triton", old.triton, new.triton, before, after, facts)
+    for family, name in _KNOWN_WITHOUT_WHEEL.items():
+        if not _has(old, family) or not _has(new, family):
+            changes += _moved(family, getattr(old, name), getattr(new, name), before, after, facts)
     changes += _debs(old.debs, new.debs)
     changes += _tools(old, new)
     changes += _base(old, new)
@@ -126,27 +123,22 @@ def specs(old: Spec, new: Spec, facts: Facts) -> tuple[Change, ...]:
     if before is not None and after is not None:
         stacks = _of_choice(old, before, facts), _of_choice(new, after, facts)
         changes += [*_stacks(*stacks, facts), *_gpus(*stacks)]
-        for family, of in _KNOWN_TO_CHOICE.items():
-            changes += _moved(family, of(before), of(after), *stacks, facts)
+        for family, name in _KNOWN_WITHOUT_WHEEL.items():
+            changes += _moved(family, getattr(before, name), getattr(after, name), *stacks, facts)
         for field in fields(Choice):
             if field.name not in _SAID_OF_CHOICE:
                 changes += _rest(field.name, getattr(before, field.name), getattr(after, field.name))
     elif refused_before != refused_after:
-        for which, refused, weight in (
-            ("first", refused_before, Weight.NOTABLE),
-            ("second", refused_after, Weight.BREAKING),
-        ):
+        sides = (("first", refused_before, Weight.NOTABLE), ("second", refused_after, Weight.BREAKING))
+        for which, refused, weight in sides:
             if refused:
                 text = f"the {which} spec cannot be met: {refused}"
                 changes.append(Change("wish", text, refused_before, refused_after, weight))
     return together(changes)
 
 
-_KNOWN_TO_CHOICE: Mapping[str, Callable[[Choice], str]] = {
-    "nvidia-cudnn": lambda choice: choice.cudnn,
-    "nvidia-nccl": lambda choice: choice.nccl,
-    "triton": lambda choice: choice.triton,
-}
+# The fields by which a lock and a choice know the version of a library that no wheel of theirs brings.
+_KNOWN_WITHOUT_WHEEL = {"nvidia-cudnn": "cudnn", "nvidia-nccl": "nccl", "triton": "triton"}
 _SAID_OF_CHOICE = {"row", "torch", "cuda", "cudnn", "nccl", "triton", "os", "glibc", "driver", "targets"}
 
 
@@ -174,12 +166,10 @@ def images(old: Image, new: Image, facts: Facts) -> tuple[Change, ...]:
     if old.torch.value and new.torch.value:
         changes += _rest("torch is compiled with cuDNN", old.torch.value.cudnn, new.torch.value.cudnn)
         changes += _rest("torch is compiled with NCCL", old.torch.value.nccl, new.torch.value.nccl)
-    for label, before, after in (
-        ("late loads", old.late, new.late),
-        ("overwritten files", old.overwritten, new.overwritten),
-    ):
-        if before.value is not None and after.value is not None and _NO_TORCH not in (stacks[0].torch, stacks[1].torch):
-            changes += _rest(label, before.value, after.value, weight=Weight.NOTABLE)
+    for label, name in (("late loads", "late"), ("overwritten files", "overwritten")):
+        before, after = getattr(old, name).value, getattr(new, name).value
+        if before is not None and after is not None and _NO_TORCH not in (stacks[0].torch, stacks[1].torch):
+            changes += _rest(label, before, after, weight=Weight.NOTABLE)
     changes += _rest("image digest", old.digest, new.digest)
     return together(changes)
 
@@ -331,11 +321,8 @@ def _driver(old: str, new: str, facts: Facts) -> Iterator[Change]:
         yield Change("driver", text, old, new, Weight.BREAKING)
         return
     low, high = sorted((Driver(old), Driver(new)))
-    between = [
-        row
-        for row in facts.drivers
-        if row.branch >= low.major and (row.latest < high if row.latest else row.branch < high.major)
-    ]
+    below = [row for row in facts.drivers if (row.latest < high if row.latest else row.branch < high.major)]
+    between = [row for row in below if row.branch >= low.major]
     raised = Driver(new) > Driver(old)
     if between:
         first, last = between[0].branch, between[-1].branch
@@ -456,15 +443,6 @@ def _family(name: str) -> str:
     return re.sub(r"-cu[0-9]+\Z", "", name)
 
 
-def _is_gpu(name: str) -> bool:
-    return name.startswith(("nvidia-", "cuda-")) or name in ("triton", "pytorch-triton")
-
-
-def _numbered_by_cuda(family: str) -> bool:
-    """Whether a distribution's version begins with that of its CUDA toolkit (read in the indexes of the packages)."""
-    return family.startswith("nvidia-cuda-") or family in ("nvidia-nvjitlink", "nvidia-nvtx", "cuda-toolkit")
-
-
 def _has(lock: Lock, family: str) -> bool:
     return any(_family(pin.name) == family for pin in lock.wheels)
 
@@ -485,7 +463,7 @@ def _wheels(
     for family in sorted(mine.keys() | theirs.keys()):
         first, second = mine.get(family), theirs.get(family)
         versions = first.version if first else "", second.version if second else ""
-        if _is_gpu(family):
+        if family.startswith(("nvidia-", "cuda-")) or family in ("triton", "pytorch-triton"):
             yield from _moved(family, *versions, before, after, facts)
         elif first is None or second is None:
             verb, kind = ("adds", "wheel-added") if first is None else ("removes", "wheel-removed")
@@ -521,10 +499,10 @@ def _moved(family: str, old: str, new: str, before: _Stack, after: _Stack, facts
     label = _LABELS.get(family, family)
     weight = Weight.NOTABLE if family in _LABELS else Weight.PLAIN
     text = f"{label} {old} -> {new}" if old and new else f"{'adds' if new else 'removes'} {label} {old or new}"
-    if _numbered_by_cuda(family):
-        note = _other_cuda(old, new, before.cuda, after.cuda)
-        if note:
-            text, weight = text + note, Weight.NOTABLE
+    # whose version begins with that of their CUDA toolkit (read in the indexes of the packages)
+    numbered = family.startswith("nvidia-cuda-") or family in ("nvidia-nvjitlink", "nvidia-nvtx", "cuda-toolkit")
+    if numbered and (note := _other_cuda(old, new, before.cuda, after.cuda)):
+        text, weight = text + note, Weight.NOTABLE
     if family == "nvidia-cudnn" and old and new:
         note, breaks = _cudnn(old, new, before, after, facts)
         text, weight = text + note, Weight.BREAKING if breaks else weight
@@ -551,11 +529,8 @@ def _cudnn(old: str, new: str, before: _Stack, after: _Stack, facts: Facts) -> t
     if not mine or not theirs or not mine[0] or not theirs[0] or min(mine[0]) == min(theirs[0]):
         return "", False
     note = f" (no SASS below {min(theirs[0])}, before none below {min(mine[0])}"
-    lost = [
-        name
-        for name, sm in after.gpus
-        if _served(*mine, sm, False)[0] != "none" and _served(*theirs, sm, False)[0] == "none"
-    ]
+    without = [(name, sm) for name, sm in after.gpus if _served(*theirs, sm, False)[0] == "none"]
+    lost = [name for name, sm in without if _served(*mine, sm, False)[0] != "none"]
     return f"{note}: {', '.join(lost)} left without)" if lost else f"{note})", bool(lost)
 
 
@@ -618,14 +593,11 @@ def _base(old: Lock, new: Lock) -> Iterator[Change]:
     yield from _pair("base", "base", old.base, new.base, Weight.NOTABLE)
     yield from _pair("base", "base image", old.image, new.image, Weight.NOTABLE)
     if old.digest != new.digest:
-        text = f"base digest {_short(old.digest)} -> {_short(new.digest)}"
+        before, after = (digest[: len("sha256:") + 12] or "not seen" for digest in (old.digest, new.digest))
+        text = f"base digest {before} -> {after}"
         yield Change("base", text, old.digest, new.digest, Weight.PLAIN)
     yield from _pair("archive", "apt archive of", old.archive, new.archive, Weight.PLAIN)
     yield from _pair("flavor", "default flavor", old.flavor, new.flavor, Weight.PLAIN)
-
-
-def _short(digest: str) -> str:
-    return digest[: len("sha256:") + 12] or "not seen"
 
 
 def _unseen(old: Image, new: Image) -> Iterator[Change]:
@@ -672,16 +644,11 @@ def _version(library: Library) -> str:
 def _follows(library: Library, of: Image, beside: Image, both: bool) -> bool:
     """Whether a library only shares the fate of its distribution, which is then said: its version, or that there is one
     in one image alone where ``both`` is False."""
-    family = _family(library.owner)
-    return (
-        bool(family)
-        and _version(library) == library.owner_version
-        and any(
-            (_family(wheel.name), wheel.version) == (family, library.owner_version) for wheel in of.wheels.value or ()
-        )
-        and beside.wheels.value is not None
-        and any(_family(wheel.name) == family for wheel in beside.wheels.value) is both
-    )
+    family, version = _family(library.owner), library.owner_version
+    if not family or _version(library) != version or beside.wheels.value is None:
+        return False
+    own = any((_family(wheel.name), wheel.version) == (family, version) for wheel in of.wheels.value or ())
+    return own and any(_family(wheel.name) == family for wheel in beside.wheels.value) is both
 
 
 def _libraries(before: Image, after: Image, old_stack: _Stack, new_stack: _Stack, facts: Facts) -> Iterator[Change]:
@@ -694,11 +661,9 @@ def _libraries(before: Image, after: Image, old_stack: _Stack, new_stack: _Stack
         mine = [library for library in old if library.name == name]
         theirs = [library for library in new if library.name == name]
         both = bool(mine and theirs)
-        follows = (
-            all(_follows(library, before, after, both) for library in mine)
-            and all(_follows(library, after, before, both) for library in theirs)
-            and (not both or (len(mine) == len(theirs) and len({_family(lib.owner) for lib in (*mine, *theirs)}) == 1))
-        )
+        alike = len(mine) == len(theirs) and len({_family(lib.owner) for lib in (*mine, *theirs)}) == 1
+        follows = all(_follows(library, before, after, both) for library in mine) and (alike or not both)
+        follows = follows and all(_follows(library, after, before, both) for library in theirs)
         versions = _listed(map(_version, mine)), _listed(map(_version, theirs))
         if not both or versions[0] != versions[1]:
             yield from _versions_moved(name, versions, (len(mine), len(theirs)), follows, old_stack, new_stack, facts)
@@ -741,7 +706,7 @@ def _same_version_moved(
 ) -> Iterator[Change]:
     """A library of one version in both images: how many there are, whose they are, where they lie."""
     said = f"{_LABELS.get(_LOADED.get(name, ''), name)} {versions[0]}"
-    owners = _listed(map(_origin, mine)), _listed(map(_origin, theirs))
+    owners = [_listed(library.owner or library.path for library in libraries) for libraries in (mine, theirs)]
     paths = [sorted(map(_place, libraries)) for libraries in (mine, theirs)]
     if len(mine) != len(theirs):
         text, weight = f"{said} is loaded {len(mine)} -> {len(theirs)} times", Weight.NOTABLE
@@ -759,9 +724,8 @@ def _bindings(old: Image, new: Image) -> Iterator[Change]:
 
     def givers(image: Image) -> dict[tuple[str, str, str], str]:
         owners = {library.path: _family(library.owner) for library in image.libraries.value or ()}
-        return {
-            (one.name, one.symbol, one.caller): owners.get(one.path) or one.path for one in image.bindings.value or ()
-        }
+        bound = image.bindings.value or ()
+        return {(one.name, one.symbol, one.caller): owners.get(one.path) or one.path for one in bound}
 
     mine, theirs = givers(old), givers(new)
     for key in sorted(mine.keys() | theirs.keys()):
@@ -772,10 +736,6 @@ def _bindings(old: Image, new: Image) -> Iterator[Change]:
             # A caller that stops or begins to link a library is a matter of torch's build, which is said already.
             weight = Weight.NOTABLE if key in mine and key in theirs else Weight.PLAIN
             yield Change("library", text, first, second, weight)
-
-
-def _origin(library: Library) -> str:
-    return library.owner or library.path
 
 
 def _place(library: Library) -> str:

@@ -31,12 +31,10 @@ def changes(old: str, new: str, facts: Facts, engine: str, probe: bool, say: Say
     """
     kinds = (_kind(old), _kind(new))
     if kinds[0] != kinds[1]:
-        strange = [name for name, kind in zip((old, new), kinds, strict=True) if kind == "image"]
-        if strange:
-            raise UsageError(
-                f"there is no file {strange[0]} here, and an image cannot be compared with anything else",
-                "check the name, or name two of the same kind",
-            )
+        if "image" in kinds:
+            what = f"there is no file {(old, new)[kinds.index('image')]} here"
+            fix = "check the name, or name two of the same kind"
+            raise UsageError(f"{what}, and an image cannot be compared with anything else", fix)
         raise UsageError(f"{old} is a {kinds[0]}, {new} a {kinds[1]}", "name two of the same kind")
     kind = kinds[0]
     if kind == "lock":
@@ -68,11 +66,7 @@ def _kind(name: str) -> str:
 
 
 def _lock(name: str) -> lockfile.Lock:
-    return lockfile.parse(_text(name), name)
-
-
-def _text(name: str) -> str:
-    return files.text(name, "check the name and the file's permissions", files.MOST_BYTES)
+    return lockfile.parse(files.text(name, "check the name and the file's permissions", files.MOST_BYTES), name)
 
 
 def _images(old: str, new: str, facts: Facts, engine: Engine, probe: bool, say: Say) -> tuple[Change, ...]:

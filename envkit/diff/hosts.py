@@ -13,27 +13,12 @@ from envkit.subjects import Host
 from envkit.subjects.codec import to_plain
 
 # What is another value at every look, or another one by nature on every machine.
-_VOLATILE = frozenset(
-    {
-        *("uuid", "serial", "temperature", "power", "clocks", "utilization", "memory_used", "pstate", "throttle"),
-        *("throttled_us", "processes", "log", "free", "used", "replays", "uptime", "load", "ecc_corrected", "minor"),
-        *(
-            "available",
-            "committed",
-            "free_large",
-            "tasks",
-            "today",
-            "hostname",
-            "addresses",
-            "pid",
-            "inodes_free",
-            "energy",
-        ),
-    }
-)
-_NOTABLE = frozenset(
-    {"module", "nvml", "kernel", "os", "glibc", "toolkit", "docker", "pci_gpus", "packages", "infiniband"}
-)
+_VOLATILE = {
+    "uuid", "serial", "temperature", "power", "clocks", "utilization", "memory_used", "pstate", "throttle",
+    "throttled_us", "processes", "log", "free", "used", "replays", "uptime", "load", "ecc_corrected", "minor",
+    "available", "committed", "free_large", "tasks", "today", "hostname", "addresses", "pid", "inodes_free", "energy",
+}  # fmt: skip
+_NOTABLE = {"module", "nvml", "kernel", "os", "glibc", "toolkit", "docker", "pci_gpus", "packages", "infiniband"}
 _NAMES = ("index", "path", "address", "name", "number", "link", "release")
 _MOST = 120  # characters of a value that a line shows
 
@@ -101,11 +86,10 @@ def _differ(one: Any, other: Any, path: str, general: str) -> Iterator[tuple[str
 
 def _observed(value: Any) -> Any:
     """What was observed, without how; what was not is told by a word."""
-    if is_observation(value):
-        if value["value"] is None:
-            return "not supported" if value.get("reason") == Reason.UNSUPPORTED else "not observed"
-        return value["value"]
-    return value
+    if not is_observation(value):
+        return value
+    absent = "not supported" if value.get("reason") == Reason.UNSUPPORTED else "not observed"
+    return absent if value["value"] is None else value["value"]
 
 
 def _by_key(items: Sequence[Any]) -> dict[str, Any]:

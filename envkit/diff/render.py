@@ -72,13 +72,8 @@ def to_json(changes: Sequence[Change], kind: str, old: str, new: str) -> str:
         "subject": {"kind": kind, "old": plain(old), "new": plain(new)},
         "same": not changes,
         "changes": [
-            {
-                "kind": change.kind,
-                "weight": change.weight.name.lower(),
-                "text": plain(change.text),
-                "old": plain(change.old),
-                "new": plain(change.new),
-            }
+            {"kind": change.kind, "weight": change.weight.name.lower()}
+            | {name: plain(getattr(change, name)) for name in ("text", "old", "new")}
             for change in changes
         ],
     }

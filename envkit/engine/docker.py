@@ -131,6 +131,13 @@ class DockerEngine:
         except docker.errors.NotFound:
             return None
 
+    def _facts(self, image: str) -> dict[str, Any]:
+        """What the engine says of ``image``; UsageError if it has no such image."""
+        facts = self._inspect(image)
+        if facts is None:
+            raise _no_image(image)
+        return facts
+
     def _local(self, ref: str, digest: str) -> ResolvedBase | None:
         """The image ``ref`` if the engine holds it with ``digest`` (any, if that is empty)."""
         facts = self._inspect(ref)
@@ -166,11 +173,8 @@ class DockerEngine:
                 return f"the registry said nothing for {patience:.0f} s"
             if event is None:
                 return ""
-            if isinstance(event, Exception):
-                text = str(getattr(event, "explanation", "") or event)
-            else:
-                text = str(event.get("error", ""))
-            if text:
+            said = event.get("error", "") if isinstance(event, dict) else getattr(event, "explanation", "") or event
+            if text := str(said):
                 if absent(text):
                     raise UsageError(
                         f"the base image {ref} does not exist or is private: {text.rstrip('.')}",
@@ -354,17 +358,12 @@ class DockerEngine:
 
     def layers(self, image: str) -> tuple[str, ...]:
         """The content hashes of the layers of ``image``; UsageError if the engine has no such image."""
-        facts = self._inspect(image)
-        if facts is None:
-            raise _no_image(image)
-        return tuple(facts["RootFS"].get("Layers") or ())
+        return tuple(self._facts(image)["RootFS"].get("Layers") or ())
 
     def stored(self, image: str) -> StoredImage:
         """The id and the size of ``image``, and its layers' folders where this process may read the engine's store;
         UsageError if the engine has no such image."""
-        facts = self._inspect(image)
-        if facts is None:
-            raise _no_image(image)
+        facts = self._facts(image)
         config, roots = self._unpacked(facts)
         return StoredImage(str(facts["Id"]), int(facts.get("Size") or 0), config, roots)
 
@@ -444,18 +443,12 @@ class DockerEngine:
 
     def labels(self, image: str) -> Mapping[str, str]:
         """The labels of ``image``; UsageError if the engine has no such image."""
-        facts = self._inspect(image)
-        if facts is None:
-            raise _no_image(image)
-        return dict(facts["Config"].get("Labels") or {})
+        return dict(self._facts(image)["Config"].get("Labels") or {})
 
     def remove(self, image: str) -> None:
         """Takes the name ``image`` away, and its content if it has no other."""
-        try:
-            with _asking(docker.errors.NotFound):
-                self._client.api.remove_image(image, force=True)
-        except docker.errors.NotFound:
-            pass
+        with suppress(docker.errors.NotFound), _asking(docker.errors.NotFound):
+            self._client.api.remove_image(image, force=True)
 
     # -- runs
 
@@ -503,12 +496,7 @@ class DockerEngine:
         whether it may be written to.  ``gpus`` enter as for ``run``, which says what is raised.
         """
         self._same_platform(image)
-        devices = [f"nvidia.com/gpu={gpu}" for gpu in gpus]
-        bound = []
-        for at, (path, writable) in mounts.items():
-            if not path.exists():
-                raise UsageError(f"there is no {path}", "name a file or folder that exists")
-            bound.append(docker.types.Mount(at, str(path.resolve()), "bind", read_only=not writable))
+        bound = [_mount(at, path, writable) for at, (path, writable) in mounts.items()]
         api = self._client.api
         with self._gone_in_the_end() as name:
             with _asking():
@@ -521,24 +509,15 @@ class DockerEngine:
                     pids_limit=8192,
                     log_config=_NO_LOG,
                     mounts=bound,
-                    device_requests=[docker.types.DeviceRequest(driver="cdi", device_ids=devices)] if gpus else None,
+                    device_requests=_devices(gpus),
                 )
-                created = api.create_container(
-                    image,
-                    list(argv),
-                    name=name,
-                    entrypoint="",
-                    stdin_open=True,
-                    labels={RUN_LABEL: "1"},
-                    host_config=host,
-                )
+                own = {"name": name, "entrypoint": "", "labels": {RUN_LABEL: "1"}}
+                created = api.create_container(image, list(argv), stdin_open=True, host_config=host, **own)
             return self._attended(str(created["Id"]), image, list(argv), timeout_s, say, None)
 
     def _same_platform(self, image: str) -> None:
         """Raises Undecided for an image of another platform, which an emulator might run and no GPU would serve."""
-        facts = self._inspect(image)
-        if facts is None:
-            raise _no_image(image)
+        facts = self._facts(image)
         processor = str(self._info.get("Architecture", ""))
         own = (str(self._info.get("OSType", "")), _PROCESSORS.get(processor, processor))
         given = (str(facts.get("Os", "")), str(facts.get("Architecture", "")))
@@ -551,10 +530,7 @@ class DockerEngine:
 
     def _volumes(self, image: str) -> list[str]:
         """The VOLUMEs that ``image`` declares; raises Undecided for more than any image has."""
-        facts = self._inspect(image)
-        if facts is None:
-            raise _no_image(image)
-        declared = sorted({posixpath.normpath(path) for path in facts["Config"].get("Volumes") or ()})
+        declared = sorted({posixpath.normpath(path) for path in self._facts(image)["Config"].get("Volumes") or ()})
         if len(declared) > _MOST_VOLUMES:
             raise Undecided(
                 f"the image {image} declares {len(declared)} VOLUMEs, more than the {_MOST_VOLUMES} that a run mounts",
@@ -565,19 +541,14 @@ class DockerEngine:
     def _hold(self, name: str, image: str, volumes: Sequence[str], copied: Sequence[str]) -> str:
         """Makes a container that is never started, for its files.  It has the payload's folder and the engine's copies
         of what the image holds at ``copied`` as volumes of its own; nothing is copied for its other ``volumes``."""
-        api = self._client.api
+        api, own = self._client.api, {RUN_LABEL: "1"}
         with _asking():
             host = api.create_host_config(
                 network_mode="none",
                 tmpfs={path: "" for path in volumes if path not in copied},
-                mounts=[
-                    docker.types.Mount(path, None, type="volume", labels={RUN_LABEL: "1"})
-                    for path in (_PAYLOAD_DIR, *copied)
-                ],
+                mounts=[docker.types.Mount(path, None, "volume", labels=own) for path in (_PAYLOAD_DIR, *copied)],
             )
-            made = api.create_container(
-                image, ["true"], name=name, entrypoint="", labels={RUN_LABEL: "1"}, host_config=host
-            )
+            made = api.create_container(image, ["true"], name=name, entrypoint="", labels=own, host_config=host)
         return str(made["Id"])
 
     def _has_files(self, container: str, path: str) -> bool:
@@ -629,12 +600,7 @@ class DockerEngine:
         env: Mapping[str, str] | None,
         mounts: Mapping[str, Path] | None,
     ) -> str:
-        bound = []
-        for at, path in (mounts or {}).items():
-            if not path.exists():
-                raise UsageError(f"there is no {path}", "name a file or folder that exists")
-            bound.append(docker.types.Mount(at, str(path.resolve()), "bind", read_only=True))
-        devices = [f"nvidia.com/gpu={gpu}" for gpu in gpus]
+        bound = [_mount(at, path, writable=False) for at, path in (mounts or {}).items()]
         api = self._client.api
         memory = int(self._info.get("MemTotal") or 0)
         holder, empty = self._laid(reaper.holder_of(name), image, payload)
@@ -659,20 +625,12 @@ class DockerEngine:
                 # Not a file of this machine: an engine elsewhere has none of them.
                 volumes_from=[f"{holder}:ro"],
                 mounts=bound,
-                device_requests=[docker.types.DeviceRequest(driver="cdi", device_ids=devices)] if gpus else None,
+                device_requests=_devices(gpus),
             )
-            created = api.create_container(
-                image,
-                command,
-                name=name,
-                entrypoint="",  # an image's entry point may ask, install or print; the payload runs alone
-                healthcheck={"test": ["NONE"]},  # and nothing of the image's runs beside it
-                stdin_open=True,
-                environment=dict(env or {}),
-                labels={RUN_LABEL: "1"},
-                host_config=host,
-            )
-            container = str(created["Id"])
+            own = {"name": name, "labels": {RUN_LABEL: "1"}, "environment": dict(env or {})}
+            # An image's entry point may ask, install or print: the payload runs alone, and nothing of the image beside.
+            own |= {"entrypoint": "", "healthcheck": {"test": ["NONE"]}}
+            container = str(api.create_container(image, command, stdin_open=True, host_config=host, **own)["Id"])
             api.remove_container(holder, force=True)  # its volumes are the other's now, and go with that one
             for stale in abandoned(api.containers(all=True, filters={"label": RUN_LABEL}), container):
                 with suppress(docker.errors.APIError):  # another envkit may be at it too
@@ -777,6 +735,17 @@ class DockerEngine:
                 time.sleep(0.05)  # the engine's own removal is under way
             except (docker.errors.DockerException, requests.exceptions.RequestException, OSError):
                 return
+
+
+def _mount(at: str, path: Path, writable: bool) -> docker.types.Mount:
+    if not path.exists():
+        raise UsageError(f"there is no {path}", "name a file or folder that exists")
+    return docker.types.Mount(at, str(path.resolve()), "bind", read_only=not writable)
+
+
+def _devices(gpus: Sequence[str]) -> list[docker.types.DeviceRequest] | None:
+    devices = [f"nvidia.com/gpu={gpu}" for gpu in gpus]
+    return [docker.types.DeviceRequest(driver="cdi", device_ids=devices)] if gpus else None
 
 
 def _no_core(rootless: bool) -> docker.types.Ulimit:

@@ -44,6 +44,16 @@ _SYNTAX = re.compile(r"dockerfile parse error|failed to parse stage name|unknown
 _BASE = re.compile(r"failed to resolve source metadata for (\S+?):? ")
 
 CA_FIX = "point SSL_CERT_FILE at the CA bundle of your proxy; envkit hands it to the build as a secret, in no layer"
+_LOCKED_FIX = (
+    "find out why it changed (a proxy, a replaced release); run envkit lock again only if the change is wanted"
+)
+_NETWORK_FIX = "check the network, the proxy (HTTPS_PROXY) and the name service; nothing half-made was left"
+_WORLD = (
+    (_HASH, "a downloaded file is not the one the lock holds", _LOCKED_FIX),
+    (_CERTIFICATE, "a server's certificate was not trusted", CA_FIX),
+    (_LIMIT, "the registry limits this machine", "log in with docker login, or wait"),
+    (_NETWORK, "the network did not serve", _NETWORK_FIX),
+)
 
 
 def _quote(line: str) -> str:
@@ -116,20 +126,9 @@ def explain(lines: Sequence[str], *, where: str, free: int | None = None) -> Env
         return no_engine(line)
     if line := _last(lines, _DISK):
         return disk_full(line, where, free)
-    if line := _last(lines, _HASH):
-        return Undecided(
-            f"a downloaded file is not the one the lock holds: {line}",
-            "find out why it changed (a proxy, a replaced release); run envkit lock again only if the change is wanted",
-        )
-    if line := _last(lines, _CERTIFICATE):
-        return Undecided(f"a server's certificate was not trusted: {line}", CA_FIX)
-    if line := _last(lines, _LIMIT):
-        return Undecided(f"the registry limits this machine: {line}", "log in with docker login, or wait")
-    if line := _last(lines, _NETWORK):
-        return Undecided(
-            f"the network did not serve: {line}",
-            "check the network, the proxy (HTTPS_PROXY) and the name service; nothing half-made was left",
-        )
+    for pattern, what, fix in _WORLD:
+        if line := _last(lines, pattern):
+            return Undecided(f"{what}: {line}", fix)
     if line := _last(lines, _SYNTAX):
         return UsageError(f"the Dockerfile cannot be read: {line}", "fix the line it names")
     if (line := _last(lines, _BASE)) and _ABSENT.search(line):

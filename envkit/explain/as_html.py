@@ -35,27 +35,6 @@ class _Cell:
     chosen: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Lane:
-    """One process: a rank, or a file of a source."""
-
-    name: str
-    cells: tuple[_Cell, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """One listed line."""
-
-    anchor: str
-    role: str
-    when: str
-    lane: str
-    place: str
-    text: str
-    what: str
-
-
 def render(found: Explanation) -> str:
     """The page."""
     marks = as_text.shortened(found.timeline, MOST_MARKS)
@@ -125,24 +104,22 @@ def _listed(timeline: Sequence[Mark], evidence: set[tuple[str, int]]) -> list[in
 
 def _lanes(
     timeline: Sequence[Mark], evidence: set[tuple[str, int]], listed: Sequence[int]
-) -> tuple[list[_Lane], list[str]]:
-    """The lanes that are drawn, and the names of those that are not."""
+) -> tuple[list[dict[str, object]], list[str]]:
+    """The lanes that are drawn, one a process (a rank, or a file of a source), and the names of those that are not."""
     columns = min(_COLUMNS, max(len(timeline), 1))
     rows = set(listed)
     cells: dict[str, dict[int, list[int]]] = {}
     for at, mark in enumerate(timeline):
         cells.setdefault(_lane_of(mark.line), {}).setdefault(at * columns // len(timeline), []).append(at)
-    best = {
-        name: min(_ORDER.index(timeline[at].role) for many in lane.values() for at in many)
-        for name, lane in cells.items()
-    }
-    told = sorted(cells, key=lambda name: (best[name], _lane_order(name)))[:_MOST_LANES]
-    drawn = [
-        _Lane(
-            name, tuple(_cell(timeline, many, column, columns, evidence, rows) for column, many in cells[name].items())
-        )
-        for name in sorted(told, key=_lane_order)
-    ]
+
+    def best(name: str) -> int:
+        return min(_ORDER.index(timeline[at].role) for many in cells[name].values() for at in many)
+
+    told = sorted(cells, key=lambda name: (best(name), _lane_order(name)))[:_MOST_LANES]
+    drawn: list[dict[str, object]] = []
+    for name in sorted(told, key=_lane_order):
+        shown = [_cell(timeline, many, column, columns, evidence, rows) for column, many in cells[name].items()]
+        drawn.append({"name": name, "cells": shown})
     return drawn, sorted(set(cells) - set(told), key=_lane_order)
 
 
@@ -155,9 +132,8 @@ def _cell(
     tip = f"{mark.role.value} {mark.line.place}: {_cut(mark.line.text, _TOLD)}{more}"
     chosen = any((timeline[at].line.file, timeline[at].line.number) in evidence for at in many)
     link = f"#m{first}" if first in rows else ""
-    return _Cell(
-        mark.role.value, round(100 * column / columns, 3), round(min(100 / columns, _WIDEST), 3), tip, link, chosen
-    )
+    left, width = round(100 * column / columns, 3), round(min(100 / columns, _WIDEST), 3)
+    return _Cell(mark.role.value, left, width, tip, link, chosen)
 
 
 def _clock(timeline: Sequence[Mark]) -> str:
@@ -176,14 +152,11 @@ def _wall(seconds: float) -> str:
         return f"{seconds:.0f} s"
 
 
-def _when(line: Line) -> str:
-    if line.time_s is None:
-        return ""
-    return _wall(line.time_s) if line.clock == "wall" else f"{line.time_s:.3f} s after boot"
-
-
-def _row(at: int, mark: Mark) -> _Row:
-    line = mark.line
-    times = f" ({line.times} times)" if line.times > 1 else ""
-    text = _cut(line.text, _QUOTED)
-    return _Row(f"m{at}", mark.role.value, _when(line), _lane_of(line), line.place, f"{text}{times}", mark.what)
+def _row(at: int, mark: Mark) -> dict[str, str]:
+    """One listed line."""
+    line, when = mark.line, ""
+    if line.time_s is not None:
+        when = _wall(line.time_s) if line.clock == "wall" else f"{line.time_s:.3f} s after boot"
+    text = _cut(line.text, _QUOTED) + (f" ({line.times} times)" if line.times > 1 else "")
+    said = {"when": when, "lane": _lane_of(line), "place": line.place, "text": text, "what": mark.what}
+    return {"anchor": f"m{at}", "role": mark.role.value, **said}

@@ -96,9 +96,7 @@ def document(found: Explanation, most: int | None = None) -> str:
         "confidence": found.confidence,
         "because": found.because,
         "evidence": [_mark(mark) for mark in found.evidence],
-        "runner_up": None
-        if rival is None
-        else {"category": rival.category, "cause_class": rival.cause, "because": rival.because},
+        "runner_up": rival and {"category": rival.category, "cause_class": rival.cause, "because": rival.because},
         "decide_by": found.decide_by,
         "next": list(found.next),
         "fix": found.fix,
@@ -297,12 +295,8 @@ def _answers(found: Explanation, width: int) -> Iterator[str]:
 def _timeline(found: Explanation, left_out: int, color: bool, width: int) -> Iterator[str]:
     if len(found.timeline) < 2:  # one line is no story
         return
-    shown = (
-        f"{len(found.timeline)} of {len(found.timeline) + left_out} lines"
-        if left_out
-        else f"{len(found.timeline)} lines"
-    )
-    yield f"timeline ({shown})"
+    of = f" of {len(found.timeline) + left_out}" if left_out else ""
+    yield f"timeline ({len(found.timeline)}{of} lines)"
     for mark in found.timeline:
         line = mark.line
         who = f" rank {line.rank}" if line.rank is not None else ""

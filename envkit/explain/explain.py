@@ -29,7 +29,7 @@ from envkit.explain import as_text
 from envkit.host.root import short
 from envkit.judging import pages
 from envkit.logs import flight, hang, reader, story, verdict
-from envkit.logs.records import Explanation, Hypothesis, Line, Reading, Strength
+from envkit.logs.records import Explanation, FileSeen, Hypothesis, Line, Reading, Strength
 from envkit.logs.story import Story
 from envkit.system import files
 from envkit.system.terminal import columns, wants_color
@@ -137,7 +137,9 @@ def answer(asked: ExplainRequest, say: Say, stdin: IO[bytes] | None = None) -> E
     told = story.tell(read(asked, say, stdin), observed(given) if given else None)
     found = verdict.explain(told, facts.load())
     found = replace(found, ranks=found.ranks or hang.table(told), versions={**versions(told), **found.versions})
-    found = _of_nothing(found, told)
+    if not any(seen.lines for seen in told.files):  # an input without a line is said to be one
+        names = ", ".join(seen.name for seen in told.files)
+        found = replace(found, because=f"{names} {'is' if len(told.files) == 1 else 'are'} empty")
     if given:
         found = _with_findings(found, given)
     files = tuple(replace(seen, head=(), tail=(), loud=()) for seen in found.files)  # nobody shows them
@@ -149,14 +151,6 @@ def versions(told: Story) -> dict[str, str]:
     """The versions that the logs, or the report beside them, name; where they name several, all of them."""
     found = {name: ", ".join(told.values(name)) or told.observed.get(name, "") for name in VERSIONS}
     return {name: value for name, value in found.items() if value}
-
-
-def _of_nothing(found: Explanation, told: Story) -> Explanation:
-    """An input without a line is said to be one."""
-    if any(seen.lines for seen in told.files):
-        return found
-    names = ", ".join(seen.name for seen in told.files)
-    return replace(found, because=f"{names} {'is' if len(told.files) == 1 else 'are'} empty")
 
 
 # Inputs.
@@ -212,19 +206,13 @@ def _ranked(reading: Reading, ranks: Mapping[str, int]) -> Reading:
     def of(line: Line) -> Line:
         return replace(line, rank=ranks[line.file]) if line.file in ranks else line
 
-    if not ranks:
-        return reading
-    return replace(
-        reading,
-        events=tuple(replace(event, line=of(event.line)) for event in reading.events),
-        tracebacks=tuple(replace(each, first=of(each.first), line=of(each.line)) for each in reading.tracebacks),
-        files=tuple(
-            replace(
-                seen, head=tuple(map(of, seen.head)), tail=tuple(map(of, seen.tail)), loud=tuple(map(of, seen.loud))
-            )
-            for seen in reading.files
-        ),
-    )
+    def file(seen: FileSeen) -> FileSeen:
+        head, tail, loud = (tuple(map(of, lines)) for lines in (seen.head, seen.tail, seen.loud))
+        return replace(seen, head=head, tail=tail, loud=loud)
+
+    events = tuple(replace(event, line=of(event.line)) for event in reading.events)
+    traces = tuple(replace(each, first=of(each.first), line=of(each.line)) for each in reading.tracebacks)
+    return Reading(tuple(map(file, reading.files)), events, traces)
 
 
 class _Pipe(io.RawIOBase):

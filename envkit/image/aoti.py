@@ -45,12 +45,4 @@ def read(document: Mapping[str, Any], asked: AotiRun, path: str) -> AotiRun:
     package = run.package
     if package.value is not None:
         package = replace(package, value=replace(package.value, path=path))
-    return replace(
-        run,
-        package=package,
-        digest=asked.digest,
-        runner=asked.runner,
-        factory=asked.factory,
-        gpus_given=asked.gpus_given,
-        engine=asked.engine,
-    )
+    return replace(run, package=package, **{name: getattr(asked, name) for name in _OURS})

@@ -34,18 +34,16 @@ def read(document: Mapping[str, Any], asked: SmokeRun) -> SmokeRun:
     if document.get("torch") is None and ended in _DIED:
         # every test died of it: one thing that is not known about the image, not a fault of each kernel
         died = f"import torch {_DIED[ended]}{detail}"
+    tests = None if died else document.get("tests")
     no_driver = str(document.get("gpus_error") or "the driver was not asked")
+    forked = document.get("cuda_before_fork")
     plain = {
         "name": asked.name,
         "python": observation(document.get("python"), "sys.version_info", "the document names no python"),
         "torch": observation(document.get("torch"), "torch.__version__", no_torch, reason),
         "gpus": observation(document.get("gpus"), "cuDeviceGetName", no_driver),
-        "cuda_before_fork": observation(
-            document.get("cuda_before_fork"), "torch.cuda.is_initialized", no_torch, reason
-        ),
-        "tests": observation(
-            None if died else document.get("tests"), "the smoke suite", died or "the document holds no tests"
-        ),
+        "cuda_before_fork": observation(forked, "torch.cuda.is_initialized", no_torch, reason),
+        "tests": observation(tests, "the smoke suite", died or "the document holds no tests"),
         "injected_fault": document.get("injected_fault", ""),
         "seconds": document.get("seconds", 0.0),
         "import_s": observation(document.get("import_s"), "time.monotonic", no_torch, reason),
@@ -58,14 +56,4 @@ def read(document: Mapping[str, Any], asked: SmokeRun) -> SmokeRun:
     if run.injected_fault != asked.injected_fault:
         why = f"the fault {asked.injected_fault!r} was to be injected and the document says {run.injected_fault!r}"
         return replace(asked, tests=Observed.lost(why))
-    return replace(
-        asked,
-        python=run.python,
-        torch=run.torch,
-        gpus=run.gpus,
-        cuda_before_fork=run.cuda_before_fork,
-        tests=run.tests,
-        seconds=run.seconds,
-        import_s=run.import_s,
-        parent_kb=run.parent_kb,
-    )
+    return replace(asked, **{name: getattr(run, name) for name in plain})

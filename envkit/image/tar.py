@@ -136,21 +136,13 @@ def compare(a: Sequence[Layer], b: Sequence[Layer]) -> tuple[LayerDiff, ...]:
     found = []
     for number, (old, new) in enumerate(zip_longest(a, b), 1):
         if old is None or new is None:
-            which = "first" if new is None else "second"
-            found.append(
-                LayerDiff(number, old.diff_id if old else "", new.diff_id if new else "", 0, f"only in the {which}")
-            )
-            continue
-        what = first_difference(old, new)
-        if what:
-            paths = 0 if old.unread or new.unread else _differing(old, new)
+            ids, which = (old.diff_id if old else "", new.diff_id if new else ""), "first" if new is None else "second"
+            found.append(LayerDiff(number, *ids, 0, f"only in the {which}"))
+        elif what := first_difference(old, new):
+            every = () if old.unread or new.unread else old.entries.keys() | new.entries.keys()
+            paths = sum(1 for path in every if _differs(old.entries.get(path), new.entries.get(path)))
             found.append(LayerDiff(number, old.diff_id, new.diff_id, paths, what))
     return tuple(found)
-
-
-def _differing(a: Layer, b: Layer) -> int:
-    every = a.entries.keys() | b.entries.keys()
-    return sum(1 for path in every if _differs(a.entries.get(path), b.entries.get(path)))
 
 
 def _differs(a: Entry | None, b: Entry | None) -> str:
@@ -161,10 +153,8 @@ def _differs(a: Entry | None, b: Entry | None) -> str:
         return f"{a.kind} / {b.kind}"
     found = []
     if a.sha256 != b.sha256 or a.size != b.size:
-        found.append(
-            f"content sha256 {a.sha256[:12]} / {b.sha256[:12]}"
-            + (f", {a.size} / {b.size} bytes" if a.size != b.size else "")
-        )
+        sizes = f", {a.size} / {b.size} bytes" if a.size != b.size else ""
+        found.append(f"content sha256 {a.sha256[:12]} / {b.sha256[:12]}{sizes}")
     if a.link != b.link:
         found.append(f"leads to {shown(a.link)} / {shown(b.link)}")
     if a.mode != b.mode:
@@ -297,16 +287,9 @@ class Body:
 
 
 _KINDS = {
-    b"0": "file",
-    b"\0": "file",
-    b"7": "file",  # "contiguous", which no system makes
-    b"1": "hard link",
-    b"2": "link",
-    b"3": "character device",
-    b"4": "block device",
-    b"5": "directory",
-    b"6": "fifo",
-}
+    b"0": "file", b"\0": "file", b"1": "hard link", b"2": "link", b"3": "character device", b"4": "block device",
+    b"5": "directory", b"6": "fifo", b"7": "file",  # "contiguous", which no system makes
+}  # fmt: skip
 _XATTRS = ("SCHILY.xattr.", "LIBARCHIVE.xattr.")
 
 
@@ -463,18 +446,8 @@ def _entries(source: Source) -> dict[str, Entry]:
                 digest.update(piece)
             content = digest.hexdigest()
         entries.pop(head.path, None)  # the last of a path that comes twice stands where it came
-        entries[head.path] = Entry(
-            head.kind,
-            head.mode,
-            head.uid,
-            head.gid,
-            head.mtime,
-            head.size,
-            head.link,
-            content,
-            head.xattrs,
-            sha256(head.raw).hexdigest(),
-        )
+        about = (head.kind, head.mode, head.uid, head.gid, head.mtime, head.size, head.link)
+        entries[head.path] = Entry(*about, content, head.xattrs, sha256(head.raw).hexdigest())
     return entries
 
 
@@ -585,10 +558,7 @@ class _Archive:
         elif first.lstrip()[:1] in (b"{", b"["):
             if size > DOCUMENT or sum(map(len, self._documents.values())) + size > DOCUMENTS:
                 raise Broken(f"{shown(name)} has {size} bytes, too many for a manifest")
-            parts = []
-            while piece := content(_CHUNK):
-                parts.append(piece)
-            self._documents[name] = b"".join(parts)
+            self._documents[name] = b"".join(iter(lambda: content(_CHUNK), b""))
 
     def _archive(self, name: str, read: Read) -> None:
         digest = _Digest(self._hasher)

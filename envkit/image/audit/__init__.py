@@ -10,6 +10,7 @@ import posixpath
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import partial
+from typing import Any, TypeVar
 
 from envkit.image.audit import debian, environment, exposed, libraries
 from envkit.image.audit.linker import Linker, is_file
@@ -17,22 +18,13 @@ from envkit.image.tree import Tree
 from envkit.model import Observed, Reason
 from envkit.payload import elf, fatbin
 from envkit.payload.probe import environ
-from envkit.subjects.audit import (
-    NO_LIBC,
-    NO_TORCH,
-    Audit,
-    DeviceCode,
-    Layer,
-    Package,
-    Secret,
-    TorchFiles,
-    UnresolvedRequirement,
-    Writable,
-)
-from envkit.subjects.image import ExpectedContents, Extension, Requirement, Variable, Wheel
+from envkit.subjects.audit import NO_LIBC, NO_TORCH, Audit, DeviceCode, Layer, Package, Secret, TorchFiles, Writable
+from envkit.subjects.image import ExpectedContents, Requirement, Variable, Wheel
 from envkit.versions import Sm
 
 __all__ = ["observe"]
+
+Item = TypeVar("Item")
 
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # Go's names, which image configurations use
 
@@ -100,23 +92,18 @@ def _about(tree: Tree, audit: Audit) -> Audit:
     architecture = str(config.get("architecture") or "")
     once = {id(entry): entry for entry in tree.entries.values() if entry.kind == "file"}  # hard links share an entry
     size = sum(entry.size for entry in once.values())
-    env = tuple(
-        Variable(
-            name,
-            exposed.command(value)[0],
-            tuple(environ.idle(value, partial(_names, tree))) if name == "LD_LIBRARY_PATH" else (),
-        )
-        for name, value in sorted(environment.variables(tree).items())
-        if environ.steers(name)
-    )
+    env = []
+    for name, value in sorted(environment.variables(tree).items()):
+        if environ.steers(name):
+            idle = environ.idle(value, partial(_names, tree)) if name == "LD_LIBRARY_PATH" else ()
+            env.append(Variable(name, exposed.command(value)[0], tuple(idle)))
+    layers = tuple(Layer(layer.size, exposed.command(layer.command)[0]) for layer in tree.layers)
     return replace(
         audit,
         platform=Observed.of(_MACHINES.get(architecture, architecture), via) if architecture else Observed.lost(none),
         user=Observed.of(str(config.get("User") or "root"), via) if config else Observed.lost(none),
-        variables=Observed.of(env, via if config else none),
-        layers=Observed.of(
-            tuple(Layer(layer.size, exposed.command(layer.command)[0]) for layer in tree.layers), "history"
-        ),
+        variables=Observed.of(tuple(env), via if config else none),
+        layers=Observed.of(layers, "history"),
         size=Observed.of(size, "sizes of all files"),
         hidden=Observed.of(tree.hidden, "files that a later layer replaced or removed"),
     )
@@ -129,27 +116,14 @@ def _names(tree: Tree, directory: str) -> list[str]:
 
 def _without_python(audit: Audit, why: str) -> Audit:
     """The audit with everything left open that depends on where Python imports from."""
-    return replace(
-        audit,
-        python=Observed.lost(why),
-        interpreter=Observed.lost(why),
-        wheels=Observed.lost(why),
-        requires=Observed.lost(why),
-        overwritten=Observed.lost(why),
-        torch=Observed.lost(why),
-    )
+    names = ("python", "interpreter", "wheels", "requires", "overwritten", "torch")
+    return replace(audit, **dict.fromkeys(names, Observed[Any].lost(why)))
 
 
 def _nothing_installed(audit: Audit) -> Audit:
     """The audit of a tree that was read whole and holds no Python: that nothing is installed for one was seen."""
-    via = "no Python among all files"
-    return replace(
-        audit,
-        wheels=Observed.of((), via),
-        requires=Observed.of((), via),
-        overwritten=Observed.of((), via),
-        torch=Observed.lost(NO_TORCH, reason=Reason.NO_TORCH),
-    )
+    none = dict.fromkeys(("wheels", "requires", "overwritten"), Observed[Any].of((), "no Python among all files"))
+    return replace(audit, torch=Observed.lost(NO_TORCH, reason=Reason.NO_TORCH), **none)
 
 
 def _installed(tree: Tree, audit: Audit, pythons: environment.Pythons, dists: list[environment.Dist]) -> Audit:
@@ -187,9 +161,8 @@ def _torch(tree: Tree, dists: list[environment.Dist]) -> Observed[TorchFiles]:
 def _packages(tree: Tree, dists: list[environment.Dist], debs: tuple[debian.Deb, ...]) -> tuple[Package, ...]:
     found = environment.packages(tree, dists)
     for deb in debs:
-        found.append(
-            Package("deb", deb.name, deb.version, sum(tree.entries[path].size for path in deb.files), len(deb.files))
-        )
+        size = sum(tree.entries[path].size for path in deb.files)
+        found.append(Package("deb", deb.name, deb.version, size, len(deb.files)))
     return tuple(sorted(found, key=lambda one: (-one.size, one.name)))
 
 
@@ -223,11 +196,12 @@ def _bound(
     """What ld.so would do with the shared objects, and what they hold."""
     survey = libraries.Survey(tree, linker, pythons, dists, owners)
     version, libc = survey.libc()
+    extensions = _read(survey.extensions, "their ELF sections", "device code of an extension")
     audit = replace(
         audit,
         libc=Observed.of(f"glibc {version}", libc) if version else Observed.lost(NO_LIBC, reason=Reason.NO_LIBC),
         code=_code(tree, audit, survey),
-        extensions=_extensions(survey) if pythons or audit.wheels.value == () else audit.python.absence(""),
+        extensions=extensions if pythons or audit.wheels.value == () else audit.python.absence(""),
         cudnn=Observed.of(tuple(survey.cudnn()), "their strings"),
         copies=Observed.of(tuple(survey.copies()), "file names"),
         drivers=Observed.of(tuple(survey.drivers()), "file names"),
@@ -239,25 +213,17 @@ def _bound(
         why = "no ELF file of 64 bits was found"
     if why:
         return replace(audit, objects=Observed.lost(why), unmet=Observed.lost(why))
-    return replace(
-        audit,
-        objects=Observed.of(tuple(survey.objects()), "the search of ld.so, followed in the files"),
-        unmet=_unmet(survey),
-    )
+    objects = Observed.of(tuple(survey.objects()), "the search of ld.so, followed in the files")
+    what = "the dynamic symbols of a shared object"
+    return replace(audit, objects=objects, unmet=_read(survey.unmet, "version tables and dynamic symbols", what))
 
 
-def _unmet(survey: libraries.Survey) -> Observed[tuple[UnresolvedRequirement, ...]]:
+def _read(found: Callable[[], Iterable[Item]], via: str, what: str) -> Observed[tuple[Item, ...]]:
+    """All that ``found`` gives, lost where ``what`` is damaged."""
     try:
-        return Observed.of(tuple(survey.unmet()), "version tables and dynamic symbols")
+        return Observed.of(tuple(found()), via)
     except ValueError as error:
-        return Observed.lost(f"the dynamic symbols of a shared object: {error}")
-
-
-def _extensions(survey: libraries.Survey) -> Observed[tuple[Extension, ...]]:
-    try:
-        return Observed.of(tuple(survey.extensions()), "their ELF sections")
-    except ValueError as error:
-        return Observed.lost(f"device code of an extension: {error}")
+        return Observed.lost(f"{what}: {error}")
 
 
 def _code(tree: Tree, audit: Audit, survey: libraries.Survey) -> Observed[DeviceCode]:

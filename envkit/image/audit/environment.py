@@ -252,26 +252,19 @@ def listed_by(dist: Dist, only: str = "") -> list[RecordEntry]:
         rows = [row for row in csv.reader(line for line in dist.record.splitlines() if only in line) if len(row) == 3]
     except csv.Error:
         return []  # what cannot be read lists nothing, and is told so
-    return [
-        RecordEntry(
-            _place(dist.base, path),
-            hashed.removeprefix("sha256="),
-            int(size) if size.isascii() and size.isdigit() else -1,
-            dist.name,
-            dist.version,
-        )
-        for path, hashed, size in rows
-        if hashed.startswith("sha256=")
-    ]
+    found = []
+    for path, hashed, size in rows:
+        kind, _, digest = hashed.partition("=")
+        if kind == "sha256":
+            bytes_ = int(size) if size.isascii() and size.isdigit() else -1
+            found.append(RecordEntry(_place(dist.base, path), digest, bytes_, dist.name, dist.version))
+    return found
 
 
 def _place(base: str, path: str) -> str:
     """Where a path of RECORD leads; most need no normalising, which is slow."""
-    return (
-        f"{base}/{path}"
-        if path[:1] not in ("", ".", "/") and "/." not in path
-        else posixpath.normpath(posixpath.join(base, path))
-    )
+    plain = path[:1] not in ("", ".", "/") and "/." not in path
+    return f"{base}/{path}" if plain else posixpath.normpath(posixpath.join(base, path))
 
 
 def packages(tree: Tree, dists: list[Dist]) -> list[Package]:

@@ -83,9 +83,7 @@ def file(path: str, said: str) -> str:
     for ending, (kind, holds) in _FILES.items():
         if (path.endswith(f"/{ending}") if "/" in ending or ending[0] in "._" else name == ending) and holds(said):
             return kind
-    if _KEY_FILE.match(name) and _PRIVATE.search(said):
-        return _KEY
-    return ""
+    return _KEY if _KEY_FILE.match(name) and _PRIVATE.search(said) else ""
 
 
 def _suspect(path: str, entry: Entry) -> bool:
@@ -142,11 +140,9 @@ def writable(tree: Tree, places: Iterable[tuple[str, str]]) -> Iterator[Writable
             continue
         if entry.kind == "directory" and entry.mode & 0o1000:
             continue
-        place = (
-            next((each for each in why if path == each or path.startswith(f"{each}/")), "")
-            if (path in why or path.startswith(inside))
-            else ""
-        )
-        reason = why.get(place, "") or above.get(path, "")
+        reason = above.get(path, "")
+        if path in why or path.startswith(inside):
+            place = next((each for each in why if path == each or path.startswith(f"{each}/")), "")
+            reason = why.get(place, "") or reason
         if reason:
             yield Writable(path, f"{entry.mode & 0o7777:04o}", reason)

@@ -49,11 +49,6 @@ def opens(tree: Tree, real: str, header: elf.Elf) -> tuple[str, ...]:
     return cudnn.opened(posixpath.basename(real), tree.data(real), header)
 
 
-def _section(data: memoryview, header: elf.Elf, name: str) -> bytes:
-    start, size = header.sections.get(name, (0, 0))
-    return bytes(data[start : start + size])
-
-
 def shared(tree: Tree, site: tuple[str, ...]) -> list[str]:
     """The regular files that are named like shared objects and lie where Python imports from, or are CUDA's."""
     inside = tuple(f"{each.rstrip('/')}/" for each in site)
@@ -160,7 +155,8 @@ class Survey:
             # With "t" for a Python without the global lock, which one version may be too.
             return ending.startswith((f"{self._abi}-", f"{self._abi}t-")) or self._abi == "cpython-"
         header = self.linker.header(path)
-        return header is not None and f"PyInit_{stem}".encode() in _section(self.tree.data(path), header, ".dynstr")
+        start, size = header.sections.get(".dynstr", (0, 0)) if header is not None else (0, 0)
+        return bool(size) and f"PyInit_{stem}".encode() in bytes(self.tree.data(path)[start : start + size])
 
     def _keep(self, process: Process, module: str) -> None:
         for real, edges in process.edges.items():
@@ -236,18 +232,9 @@ class Survey:
             cuda = family or wheels.is_cuda(owner.name) or any(edge.family for edge in edges)
             if not cuda and not any(edge.error for edge in edges):
                 continue
-            header = self.linker.header(real)
-            yield SharedObject(
-                real,
-                header.soname if header else "",
-                family,
-                owner.name,
-                owner.version,
-                owner.kind,
-                self.reached.get(real, ""),
-                edges,
-                self._others_load(self.reached.get(real, "")),
-            )
+            header, module = self.linker.header(real), self.reached.get(real, "")
+            soname, brought = header.soname if header else "", (owner.name, owner.version, owner.kind)
+            yield SharedObject(real, soname, family, *brought, module, edges, self._others_load(module))
 
     def _others_load(self, module: str) -> bool:
         owner = self.owner(module)

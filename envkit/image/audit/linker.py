@@ -8,6 +8,7 @@ for again.  Left out are the subdirectories for newer processors (glibc-hwcaps),
 
 from __future__ import annotations
 
+import fnmatch
 import posixpath
 import re
 import struct
@@ -97,8 +98,6 @@ def _read_conf(tree: Tree, path: str, found: dict[str, str], deeper: int) -> Non
 
 
 def _glob(tree: Tree, pattern: str) -> list[str]:
-    import fnmatch
-
     folder, _, name = pattern.rpartition("/")
     inside = f"{folder}/"
     names = (path for path in tree.entries if path.startswith(inside) and "/" not in path[len(inside) :])
@@ -240,19 +239,13 @@ class Linker:
 
     def _try(self, path: str) -> tuple[str, str]:
         """Where ``path`` leads if ld.so would take it, else why it would stop there; both empty if it goes on."""
-        known = self._tried.get(path)
-        if known is None:
-            known = self._tried[path] = self._look(path)
-        return known
-
-    def _look(self, path: str) -> tuple[str, str]:
-        real = self.tree.real(path)
-        if not real or self.tree.entries[real].kind != "file":
-            return "", ""
-        found = self.header(real)
-        if found is None:
-            return "", f"{path} is damaged: {self.why_not(real)}"
-        return (real, "") if found.machine == self.machine else ("", "")
+        if path not in self._tried:
+            real = self.tree.real(path)
+            there = bool(real) and self.tree.entries[real].kind == "file"
+            found = self.header(real) if there else None
+            broken = f"{path} is damaged: {self.why_not(real)}" if there and found is None else ""
+            self._tried[path] = real if found is not None and found.machine == self.machine else "", broken
+        return self._tried[path]
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from envkit.engine import Engine, Say, StoredImage
 from envkit.errors import Undecided, UsageError
@@ -24,7 +24,8 @@ _HOPS = 40  # MAXSYMLINKS of linux/namei.h: the links that the kernel follows fo
 _NAME = "name a directory, a file that `docker save` wrote, or an image of the engine"
 
 
-class Tree(Protocol):
+@dataclass(frozen=True, slots=True)
+class Tree:
     """The files of an image or a directory, as a container would see them.
 
     ``name`` is what the person typed, ``digest`` the image's id (empty for a directory).  ``config`` is "config" of the
@@ -32,45 +33,9 @@ class Tree(Protocol):
     directory has one.  ``hidden`` is the bytes of files that a later layer replaced or removed, ``removed`` these files
     by path, the topmost layer's first.  ``entries`` are by absolute, normalised path and sorted, "/" among them;
     names that are no UTF-8 hold surrogates, as ``os.fsdecode`` makes them.  ``unread`` are the directories that could
-    not be listed, with the reason.
+    not be listed, with the reason.  ``content`` and ``hashed`` give the content of a file and the sha256 of that.
     """
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def digest(self) -> str: ...
-    @property
-    def config(self) -> Mapping[str, Any]: ...
-    @property
-    def layers(self) -> tuple[LayerInfo, ...]: ...
-    @property
-    def hidden(self) -> int: ...
-    @property
-    def removed(self) -> tuple[tuple[str, Entry], ...]: ...
-    @property
-    def entries(self) -> Mapping[str, Entry]: ...
-    @property
-    def unread(self) -> Mapping[str, str]: ...
-
-    def real(self, path: str) -> str:
-        """``path`` with all links followed within the tree, "" if it leads nowhere or in a circle."""
-        ...
-
-    def data(self, path: str) -> memoryview:
-        """The content of the regular file that ``path`` leads to; raises Unreadable if there is none."""
-        ...
-
-    def sha256(self, path: str) -> str:
-        """The sha256 (hex) of what ``data`` gives, read without being kept in memory; raises Unreadable as that."""
-        ...
-
-    def removed_data(self, path: str, entry: Entry) -> memoryview:
-        """The content of one of ``removed``; raises Unreadable if it cannot be read."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Tree:
     name: str
     digest: str
     config: Mapping[str, Any]
@@ -83,6 +48,7 @@ class _Tree:
     hashed: Callable[[str, Entry], str] = field(repr=False)
 
     def real(self, path: str) -> str:
+        """``path`` with all links followed within the tree, "" if it leads nowhere or in a circle."""
         entry = self.entries.get(path)
         if entry is not None and entry.kind != "link":
             return path  # all above an entry are directories
@@ -111,9 +77,11 @@ class _Tree:
         return here or "/"
 
     def data(self, path: str) -> memoryview:
+        """The content of the regular file that ``path`` leads to; raises Unreadable if there is none."""
         return self.removed_data(*self._file(path))
 
     def sha256(self, path: str) -> str:
+        """The sha256 (hex) of what ``data`` gives, read without being kept in memory; raises Unreadable as that."""
         return self.hashed(*self._file(path))
 
     def _file(self, path: str) -> tuple[str, Entry]:
@@ -127,6 +95,7 @@ class _Tree:
         return real, entry
 
     def removed_data(self, path: str, entry: Entry) -> memoryview:
+        """The content of one of ``removed``; raises Unreadable if it cannot be read."""
         return self.content(path, entry) if entry.size or entry.place < 0 else memoryview(b"")
 
 
@@ -199,7 +168,7 @@ def _directory(name: str, digest: str, path: Path) -> Tree:
     except Broken as broken:
         raise UsageError(f"{shown(name)} cannot be listed: {broken}", "name a smaller directory") from broken
     layers = (LayerInfo("", merged.sizes[0], ""),)
-    return _Tree(
+    return Tree(
         name, digest, MappingProxyType({}), layers, 0, (), merged.entries, unread,
         lambda path, _: folder.content(root, path), lambda path, _: folder.digest(root, path),
     )  # fmt: skip
@@ -224,7 +193,7 @@ def _layered(name: str, stored: StoredImage) -> Tree:
         settings = saved.settings_of(config)
     except Broken as broken:
         raise UsageError(f"the image {shown(name)} cannot be read: {broken}", "build or pull it again") from broken
-    return _Tree(
+    return Tree(
         name, stored.id, settings, layers, merged.hidden, merged.removed, merged.entries, unread,
         lambda path, entry: folder.content(roots[entry.layer], path),
         lambda path, entry: folder.digest(roots[entry.layer], path),
@@ -250,7 +219,7 @@ def _copy(name: str, engine: Engine, stored: StoredImage, say: Say) -> Iterator[
 
 def _saved(name: str, digest: str, image: saved.Image) -> Tree:
     merged = image.merged
-    return _Tree(
+    return Tree(
         name, digest, image.config, image.layers, merged.hidden, merged.removed, merged.entries, {},
         image.content, image.hashed,
     )  # fmt: skip
