@@ -22,7 +22,7 @@ from envkit.engine import Say
 from envkit.errors import Undecided, UsageError
 from envkit.facts import Facts
 from envkit.logs.records import Explanation
-from envkit.system import files
+from envkit.system import files, proc
 
 BUDGET_S = 1800.0
 STAGE_S = 600.0
@@ -469,7 +469,7 @@ def _unexplained(first: CommandRun, said: Explanation | None) -> tuple[Verdict, 
     if first.exit is None:
         return Verdict.UNDECIDED, "the command had its supervisor ended, which ends the command", "", "", ""
     if first.exit < 0:
-        name = told.signal_name(-first.exit)
+        name = proc.signal_name(-first.exit)
         if own and first.exit in job.CRASHES:
             cause = f"the command died of {name} ({first.exit}) at {own.place} in {own.function}"
             return Verdict.FOUND, cause, said.category if said else "", "", ""

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from envkit.credentials import redacted_text
-from envkit.debug import stacks, told
+from envkit.debug import stacks
 from envkit.debug.records import Child, DebugReport, Fault, PythonFrame, RankRow, Verdict, Waiting
 from envkit.explain import as_html, as_text
 from envkit.logs import knowledge
 from envkit.report.page import filled
+from envkit.system import proc
 
 _MOST_FRAMES = 40  # of one stack, the innermost
 _MOST_THREADS = 16  # of one process, the main one included
@@ -124,7 +125,7 @@ def _title(report: DebugReport) -> str:
 
 def _exit(code: int) -> str:
     """An exit code in words, a signal by its name."""
-    return f"exited with status {code}" if code >= 0 else f"died of {told.signal_name(-code)} ({code})"
+    return f"exited with status {code}" if code >= 0 else f"died of {proc.signal_name(-code)} ({code})"
 
 
 def _frames(frames: Sequence[PythonFrame]) -> tuple[_Frame, ...]:

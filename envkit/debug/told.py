@@ -4,7 +4,6 @@ logs."""
 from __future__ import annotations
 
 import io
-import signal
 from collections.abc import Mapping, Sequence
 
 from envkit.debug import stacks
@@ -14,6 +13,7 @@ from envkit.logs import reader, verdict
 from envkit.logs import story as stories
 from envkit.logs.records import Explanation
 from envkit.logs.story import Story
+from envkit.system import proc
 
 _CATEGORIES = {
     "misaligned": "misaligned-address",
@@ -109,18 +109,10 @@ def fix(fault: Fault) -> str:
     return f"look at {at}: {fault.kind}"
 
 
-def signal_name(number: int) -> str:
-    """SIGKILL of 9."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
 def deaths(children: Sequence[Child], exit_code: int | None) -> str:
     """Processes below the command that died of a signal, in one sentence."""
     first = children[0]
-    name = signal_name(-first.exit)
+    name = proc.signal_name(-first.exit)
     own = stacks.own_line(first.stack) or stacks.own_line(first.waiter)
     where = ""
     if own:

@@ -202,13 +202,9 @@ class Facts:
     # and after it agree on. For reading, never for choosing
     ngcs_wide = _table(NgcRow, "ngc_wide")
 
-    @cached_property
-    def _ngcs_by_tag(self) -> Mapping[str, NgcRow]:
-        return {row.tag: row for row in (*self.ngcs, *self.ngcs_wide)}
-
     def ngc(self, tag: str) -> NgcRow | None:
         """What NVIDIA's PyTorch image ``tag`` holds, as fully as it is known; None for an unknown tag."""
-        return self._ngcs_by_tag.get(tag)
+        return next((row for row in reversed((*self.ngcs, *self.ngcs_wide)) if row.tag == tag), None)
 
     image_envs = _table(ImageEnvRow, "image_env")  # LD_LIBRARY_PATH of base images, by image and CUDA
     # What pytorch/pytorch images hold beside torch, oldest first
@@ -506,13 +502,8 @@ class Facts:
         minor = [row for row in self.cudas if row.version.parts[:2] == cuda.upto(2).parts]
         exact = [row for row in minor if len(cuda.parts) < 3 or row.version == cuda]
         major = [row for row in self.cudas if row.version.major == cuda.major]
-        own = exact[0] if exact else None
-        return DriverFloor(
-            own=own.driver if own else None,
-            own_source=own.driver_source if own else "",
-            compat=major[0].floor if major else None,
-            compat_source=major[0].floor_source if major else "",
-        )
+        own = (exact[0].driver, exact[0].driver_source) if exact else (None, "")
+        return DriverFloor(*own, *((major[0].floor, major[0].floor_source) if major else (None, "")))
 
     def forward_compat(self, cuda: Cuda) -> CudaRow | None:
         """The newest release of the minor of ``cuda`` of whose cuda-compat package the driver branches were read."""
@@ -610,7 +601,7 @@ class Facts:
         Only libraries of the x86_64 wheels were read.  The matrix names a range; a capability above its end may run
         the code of a lower one, so only its beginning forbids.
         """
-        row = self._cudnns_by_version.get(version)
+        row = next((row for row in reversed(self.cudnns) if row.version == version), None)
         if row is None:
             return CudnnCode("unknown")
         line = f"cu{cuda.major}"
@@ -622,10 +613,6 @@ class Facts:
         if least and sm < Sm.parse(least[0]):
             return CudnnCode("none", row)
         return CudnnCode("unseen" if read and ptx is not None else "unknown", row)
-
-    @cached_property
-    def _cudnns_by_version(self) -> Mapping[Cudnn, CudnnRow]:
-        return {row.version: row for row in self.cudnns}
 
 
 def served(sass: Iterable[Sm] | None, ptx: Iterable[Sm] | None, sm: Sm, tegra: bool) -> Coverage:

@@ -9,14 +9,16 @@ left to right and the first that holds ends it, so that nonsense behind it is ne
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import eq, ge, gt, le, lt, ne
+from typing import Any
 
 _PREFIX, _CUDA, _JETPACK = "NVIDIA_REQUIRE_", "NVIDIA_REQUIRE_CUDA", "NVIDIA_REQUIRE_JETPACK"
 _DISABLE, _LEGACY = "NVIDIA_DISABLE_REQUIRE", "CUDA_VERSION"
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")  # what Go's strconv.ParseBool takes for true
 _CONDITION = re.compile(r"([^<>=!]+)([<>=!]+)(.+)\Z")
-_OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
+_OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {"=": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 _NUMBERS = re.compile(r"[0-9]+(?:\.+[0-9]+)*\.*\Z")
 _LEGACY_FORM = re.compile(r"v?([0-9]+)(?:\.([0-9]+))?(?:\.[0-9]+)?(?:[-+].*)?\Z")
 _VERSIONS = ("cuda", "driver", "arch")
@@ -93,15 +95,7 @@ def compare(one: str, operator: str, other: str) -> bool:
     mine, theirs = ([int(part) for part in text.split(".") if part] for text in (one, other))
     length = max(len(mine), len(theirs))
     left, right = (tuple(parts + [0] * (length - len(parts))) for parts in (mine, theirs))
-    results = {
-        "=": left == right,
-        "!=": left != right,
-        "<": left < right,
-        "<=": left <= right,
-        ">": left > right,
-        ">=": left >= right,
-    }
-    return results[operator]
+    return _OPERATORS[operator](left, right)
 
 
 def _holds(condition: str, about: Properties) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from envkit.judging.checks._host import gpu_signs
@@ -39,13 +38,13 @@ class Kind:
 
     ``questions`` may be empty only where every check that passes says something by itself.
     ``gpu``: what a GPU would have done, empty where no GPU has a part in such a verdict.  ``computes``: it must have
-    computed, where others need only show that it is there.
+    computed; else it need only show that it is there.
     """
 
     questions: tuple[Question, ...]
     coverage: Callable[[Any], Coverage]
     gpu: str = ""
-    computes: bool = False
+    computes: bool = True
 
 
 def _why(seen: Observed[Any]) -> str:
@@ -136,18 +135,14 @@ def _build_read(image: Image) -> str:
 
 
 def _image_coverage(image: Image) -> Coverage:
-    gpus = tuple(map(str, image.devices.value or ()))
-    return Coverage(
-        files=True, cpu=image.torch_import.value is not None, gpus=gpus, no_gpu=_absent(gpus, image.devices)
-    )
+    gpus, cpu = tuple(map(str, image.devices.value or ())), image.torch_import.value is not None
+    return Coverage(files=True, cpu=cpu, gpus=gpus, no_gpu=_absent(gpus, image.devices))
 
 
 def _used(seen: Observed[Any], devices: set[str]) -> tuple[str, ...]:
     """The names of those of the GPUs ``seen`` that are among torch's ``devices``; "cuda" is the first of them."""
-    first = {"cuda"} & devices
-    return tuple(
-        str(name) for index, name in enumerate(seen.value or ()) if f"cuda:{index}" in devices or (first and not index)
-    )
+    used = devices | ({"cuda:0"} if "cuda" in devices else set())
+    return tuple(str(name) for index, name in enumerate(seen.value or ()) if f"cuda:{index}" in used)
 
 
 def _absent(gpus: tuple[str, ...], seen: Observed[Any]) -> NoGpu | None:
@@ -283,9 +278,8 @@ def _compared(model: Precision) -> str:
 
 def _precision_coverage(model: Precision) -> Coverage:
     gpus = _used(model.gpus, {model.device.value or ""} if model.wanted.value is not None else set())
-    return Coverage(
-        cpu=model.single.value is not None, gpus=gpus, computed=bool(gpus), no_gpu=_absent(gpus, model.gpus)
-    )
+    cpu = model.single.value is not None
+    return Coverage(cpu=cpu, gpus=gpus, computed=bool(gpus), no_gpu=_absent(gpus, model.gpus))
 
 
 def _package_ran(run: AotiRun) -> str:
@@ -303,64 +297,34 @@ def _aoti_coverage(run: AotiRun) -> Coverage:
     ended = run.run.value
     outputs = ended.outputs if ended is not None and ended.ended == "done" else ()
     gpus = _used(run.gpus, {one.device for one in outputs})
-    return Coverage(
-        files=True,
-        cpu=ended is not None and ended.ended in ("done", "loaded"),
-        gpus=gpus,
-        computed=bool(gpus),
-        no_gpu=_absent(gpus, run.gpus),
-    )
+    cpu = ended is not None and ended.ended in ("done", "loaded")
+    return Coverage(files=True, cpu=cpu, gpus=gpus, computed=bool(gpus), no_gpu=_absent(gpus, run.gpus))
 
 
 def _files(subject: object) -> Coverage:
     return Coverage(files=True)
 
 
-KINDS: Mapping[str, Kind] = MappingProxyType(
-    {
-        "Image": Kind(
-            (
-                Question("required-image-framework", _framework_imported),
-                Question("required-image-libraries", _libraries_listed),
-                Question("required-image-bindings", _bindings_known),
-                Question("required-image-build", _build_read),
-            ),
-            _image_coverage,
-            gpu="the process in it saw none",
-        ),
-        "Audit": Kind((Question("required-audit-framework", _framework_found),), _files),
-        "SmokeRun": Kind(
-            (Question("required-smoke-test", _test_computed),), _smoke_coverage, gpu="no test ran on one", computes=True
-        ),
-        "Host": Kind(
-            (Question("required-host-driver", _driver_answered),), _host_coverage, gpu="the driver answered for none"
-        ),
-        "Launch": Kind((Question("required-launch-parts", _launch_observed),), _files),
-        "Placement": Kind(
-            (Question("required-placement-run", _followed),),
-            _placement_coverage,
-            gpu="the model ran on none",
-            computes=True,
-        ),
-        "Precision": Kind(
-            (Question("required-precision-steps", _compared),),
-            _precision_coverage,
-            gpu="the steps ran on none",
-            computes=True,
-        ),
-        "AotiRun": Kind(
-            (Question("required-aoti-load", _package_ran),),
-            _aoti_coverage,
-            gpu="the package ran on none",
-            computes=True,
-        ),
-        # A file is searched for what is wrong in it, one among many, most of which have no GPU in mind.  One in which
-        # there is nothing to judge leaves every check skipped, which is undecided as it is.
-        "Dockerfile": Kind((), _files),
-        "Packages": Kind((), _files),
-        "Workload": Kind((), _files),
-    }
+_OF_IMAGES = (
+    Question("required-image-framework", _framework_imported),
+    Question("required-image-libraries", _libraries_listed),
+    Question("required-image-bindings", _bindings_known),
+    Question("required-image-build", _build_read),
 )
+_OF_HOSTS = (Question("required-host-driver", _driver_answered),)
+KINDS: Mapping[str, Kind] = {
+    "Image": Kind(_OF_IMAGES, _image_coverage, gpu="the process in it saw none", computes=False),
+    "Audit": Kind((Question("required-audit-framework", _framework_found),), _files),
+    "SmokeRun": Kind((Question("required-smoke-test", _test_computed),), _smoke_coverage, "no test ran on one"),
+    "Host": Kind(_OF_HOSTS, _host_coverage, gpu="the driver answered for none", computes=False),
+    "Launch": Kind((Question("required-launch-parts", _launch_observed),), _files),
+    "Placement": Kind((Question("required-placement-run", _followed),), _placement_coverage, "the model ran on none"),
+    "Precision": Kind((Question("required-precision-steps", _compared),), _precision_coverage, "the steps ran on none"),
+    "AotiRun": Kind((Question("required-aoti-load", _package_ran),), _aoti_coverage, "the package ran on none"),
+    # A file is searched for what is wrong in it, one among many, most of which have no GPU in mind.  One in which there
+    # is nothing to judge leaves every check skipped, which is undecided as it is.
+    **dict.fromkeys(("Dockerfile", "Packages", "Workload"), Kind((), _files)),
+}
 
 
 def of(subject: object) -> Kind:

@@ -57,11 +57,8 @@ _KINDS = {
     # what cuBLAS reaches without tensor cores, and in int8, differs too much between GPUs for one band
     **{("speed-gemm", f"{name}.tflops"): _Kind(name) for name in ("fp32", "fp64", "int8")},
     # attention is bound by more than products of matrices: the peak is a limit and no yardstick
-    **{
-        ("speed-attention", f"{mask}.{part}.tflops"): _Kind("bf16")
-        for mask in ("plain", "causal")
-        for part in ("forward", "training")
-    },
+    **{("speed-attention", f"plain.{part}.tflops"): _Kind("bf16") for part in ("forward", "training")},
+    **{("speed-attention", f"causal.{part}.tflops"): _Kind("bf16") for part in ("forward", "training")},
     # at full power the clock falls, by how much is the cooling's affair: it is said, with its reasons, and not judged
     ("speed-sustained", "mean.tflops"): _Kind("bf16"),
     ("speed-sustained", "least.tflops"): _Kind("bf16"),
@@ -100,18 +97,9 @@ def of_test(test: SmokeTest, run: SmokeRun, facts: Facts) -> Iterator[Figure]:
         what, _, unit = measure.rpartition(".")
         peak: float | None = getattr(row, kind.field) if row and kind.field else None
         good = facts.good(gpu, name, measure)
-        yield Figure(
-            test.name,
-            test.device,
-            gpu,
-            what,
-            value,
-            _UNITS[unit],
-            peak * kind.times if peak else None,
-            good.value if good else None,
-            kind.band if _value(test, "ranks") not in (2.0, 3.0) else None,
-            kind.bounded,
-        )
+        known = (peak * kind.times if peak else None, good.value if good else None)
+        band = kind.band if _value(test, "ranks") not in (2.0, 3.0) else None
+        yield Figure(test.name, test.device, gpu, what, value, _UNITS[unit], *known, band, kind.bounded)
 
 
 def figures(run: SmokeRun, facts: Facts) -> tuple[Figure, ...]:

@@ -196,9 +196,7 @@ def _minor(row: ToolRow) -> Cuda:
     """
     text = row.version or ""
     debian = re.search(r"~([0-9]+\.[0-9]+)\.[0-9]+-", text)
-    if debian is not None:
-        return Cuda(debian[1])
-    return Cuda(".".join(text.split(".")[:2]))
+    return Cuda(debian[1] if debian else ".".join(text.split(".")[:2]))
 
 
 def _requirements(row: ToolRow) -> Iterator[str]:
@@ -245,10 +243,8 @@ def _of_base(spec: Spec, facts: Facts, cuda: Cuda, tool: str) -> ToolRow | str:
     nothing.  PyTorch's development images and NGC's stand on NVIDIA's development image and hold its tools; PyTorch's
     runtime images hold neither tools nor repository.
     """
-    row = next(
-        (row for row in facts.tools if row.tool == tool and row.how == "apt-nvidia" and row.cuda_major == cuda.major),
-        None,
-    )
+    wanted = (tool, "apt-nvidia", cuda.major)
+    row = next((row for row in facts.tools if (row.tool, row.how, row.cuda_major) == wanted), None)
     if row is None:
         return f"no package of it for CUDA {cuda.upto(2)} was read of"
     if spec.base is Base.NVIDIA:
@@ -273,14 +269,8 @@ def _too_new(spec: Spec, facts: Facts, row: ToolRow) -> str:
 def _why(spec: Spec, facts: Facts, os: OsRow, cuda: Cuda, tool: str) -> str:
     """Why no source has ``tool``, and who has it for this CUDA: another system, or the base with NVIDIA's packages."""
     minor = cuda.upto(2)
-    others = sorted(
-        {
-            row.os
-            for row in facts.tools
-            if row.tool == tool and row.how in _sources(spec) and row.os not in (None, os.name) and row.version
-            if row.os and _minor(row) == minor
-        }
-    )
+    rows = [row for row in facts.tools if row.tool == tool and row.how in _sources(spec) and row.version]
+    others = sorted({row.os for row in rows if row.os and row.os != os.name and _minor(row) == minor})
     text = f"neither a wheel nor {os.name} has it for CUDA {minor}"
     if others:
         text += f", {' and '.join(others)} has"

@@ -497,10 +497,8 @@ def _notes(request: _Request, row: TorchRow, tag: ImageTag | None) -> Iterator[s
             yield f"{text}, so that convolutions may fail there [{code.row.source}; seen {code.row.seen}]"
     branch = request.facts.branch(request.oldest) if request.oldest else None
     if branch is not None and branch.cuda is not None and branch.cuda < row.cuda:
-        text = (
-            f"driver {spec.driver} is of CUDA {branch.cuda} and runs {row.cuda} by minor-version compatibility: PTX of "
-        )
-        text += f"{row.cuda} and what needs a newer driver do not work"
+        text = f"driver {spec.driver} is of CUDA {branch.cuda} and runs {row.cuda} by minor-version compatibility"
+        text += f": PTX of {row.cuda} and what needs a newer driver do not work"
         yield f"{text} [{branch.source}; seen {branch.seen}]"
 
 

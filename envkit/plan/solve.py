@@ -368,39 +368,29 @@ def _named(spec: Spec, extras: Extras) -> set[str]:
     return {str(canonicalize_name(Requirement(text).name)) for text in lines} - {"torch"}
 
 
+# The fields that a lock has of a choice as they are.
+_OF_CHOICE = (
+    "torch", "cuda", "cudnn", "nccl", "triton", "os", "image", "suite", "backend", "preinstalled", "driver",
+)  # fmt: skip
+
+
 def _made(spec: Spec, choice: Choice, at: _System, wheels: tuple[Pin, ...], epoch: int, installer: Pin) -> Lock:
     extras = choice.extras
     return Lock(
+        **{name: getattr(choice, name) for name in _OF_CHOICE},
+        **{name: getattr(extras, name) for name in ("components", "given", "programs", "missing")},
+        **{name: getattr(at, name) for name in ("digest", "origin", "archive", "debs")},
         name=spec.name,
         wish=spec_items(spec),
-        torch=choice.torch,
         variant=choice.row.variant if choice.row else "",
-        cuda=choice.cuda,
-        cudnn=choice.cudnn,
-        nccl=choice.nccl,
-        triton=choice.triton,
         python=spec.python,
-        os=choice.os,
         platform=spec.platform.value,
         base=spec.base.value,
         flavor=spec.flavor.value,
         guard=spec.guard,
-        image=choice.image,
-        suite=choice.suite,
-        digest=at.digest,
-        origin=at.origin,
-        backend=choice.backend,
-        preinstalled=choice.preinstalled,
-        driver=choice.driver,
         epoch=epoch,
-        archive=at.archive,
-        components=extras.components,
-        given=extras.given,
         gpus=tuple((target.name, str(target.sm), target.by) for target in choice.targets),
         apt={layer: extras.apt[layer] for layer in LAYERS if extras.apt.get(layer)},
-        debs=at.debs,
-        programs=extras.programs,
-        missing=extras.missing,
         installer=installer,
         wheels=wheels,
     )

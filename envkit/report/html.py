@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from envkit.model import Finding, Outcome, Report, Result, Severity
+from envkit.model import Outcome, Report, Result, Severity
 from envkit.report.covered import grounds, left
 from envkit.report.page import filled
 
@@ -23,29 +23,6 @@ class Bar:
     unit: str
     limit: float | None = None
     good: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Drawn:
-    """A bar in percent of its width; a figure with nothing to be compared with is a number without a bar."""
-
-    label: str
-    text: str
-    shares: str
-    filled: float | None
-    limit: float | None
-    good: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """One check in one line, and what it found."""
-
-    outcome: str
-    severity: str
-    check: str
-    reason: str
-    findings: tuple[Finding, ...]
 
 
 def render(report: Report, fail_on: Severity = Severity.ERROR, bars: tuple[Bar, ...] = ()) -> str:
@@ -68,22 +45,18 @@ def render(report: Report, fail_on: Severity = Severity.ERROR, bars: tuple[Bar, 
     )
 
 
-def _drawn(bar: Bar) -> _Drawn:
+def _drawn(bar: Bar) -> dict[str, object]:
+    """A bar in percent of its width; a figure with nothing to be compared with is a number without a bar."""
     limits = [limit for limit in (bar.limit, bar.good) if limit]
     whole = max(bar.value, *limits) * _MARGIN if limits else None
-    shares = [
-        f"{bar.value / limit:.0%} of {name}"
-        for name, limit in (("the peak", bar.limit), ("a healthy one", bar.good))
-        if limit
-    ]
+    named = (("the peak", bar.limit), ("a healthy one", bar.good))
+    shares = ", ".join(f"{bar.value / limit:.0%} of {name}" for name, limit in named if limit)
 
     def percent(value: float | None) -> float | None:
         return round(100.0 * max(value, 0.0) / whole, 2) if value is not None and whole else None
 
-    text = f"{bar.value:.4g} {bar.unit}"
-    return _Drawn(
-        bar.label, text, ", ".join(shares), percent(bar.value), percent(bar.limit or None), percent(bar.good or None)
-    )
+    drawn = {"filled": percent(bar.value), "limit": percent(bar.limit or None), "good": percent(bar.good or None)}
+    return {"label": bar.label, "text": f"{bar.value:.4g} {bar.unit}", "shares": shares, **drawn}
 
 
 def _worst(result: Result) -> int:
@@ -94,7 +67,8 @@ def _first(result: Result) -> tuple[int, int, str]:
     return _ORDER.index(result.outcome), -_worst(result), result.check
 
 
-def _line(result: Result) -> _Line:
+def _line(result: Result) -> dict[str, object]:
+    """One check in one line, and what it found."""
     severity = Severity(_worst(result)).name.lower() if result.findings else ""
-    findings = tuple(sorted(result.findings, key=lambda finding: -finding.severity))
-    return _Line(result.outcome.value, severity, result.check, result.reason, findings)
+    found = {"severity": severity, "findings": sorted(result.findings, key=lambda finding: -finding.severity)}
+    return {"outcome": result.outcome.value, "check": result.check, "reason": result.reason, **found}

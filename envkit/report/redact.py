@@ -31,10 +31,5 @@ def _finding(finding: Finding) -> Finding:
         key, via = redacted_text(value), redacted_text(how)
         # Two values may read the same once their secrets are gone; neither source may get lost.
         evidence[key] = f"{evidence[key]}; {via}" if key in evidence else via
-    return replace(
-        finding,
-        message=redacted_text(finding.message),
-        where=redacted_text(finding.where),
-        evidence=evidence,
-        fix=redacted_text(finding.fix),
-    )
+    message, where, fix = map(redacted_text, (finding.message, finding.where, finding.fix))
+    return replace(finding, message=message, where=where, evidence=evidence, fix=fix)

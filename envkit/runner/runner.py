@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import signal
 import sys
 import time
 from collections import deque
@@ -369,7 +368,7 @@ def _no_answer(name: str, what: str, done: Completed, answer: Answer, late_s: fl
     if late_s:
         how = f"did not end within {late_s:g} s"
     elif done.exit < 0:
-        how = f"was killed by {_signal(-done.exit)}"
+        how = f"was killed by {proc.signal_name(-done.exit)}"
     else:
         how = f"ended with exit code {done.exit}"
     words = _last_words(done.stderr.strip() or ("" if answer.began else done.stdout[-_LINE:]))
@@ -398,7 +397,8 @@ def _no_answer(name: str, what: str, done: Completed, answer: Answer, late_s: fl
             "build the image on a distribution with glibc, such as Debian, Ubuntu or Rocky Linux, in place of Alpine",
         )
     oldest = ".".join(map(str, OLDEST))
-    if _older(began.get("python", ""), OLDEST):
+    version = re.fullmatch(r"(\d{1,3})\.(\d{1,3})\.\d{1,3}", began.get("python", ""))
+    if version and (int(version[1]), int(version[2])) < OLDEST:
         return Undecided(
             f"the Python of {name} is {one_line(began.get('python', ''))}, and the payload needs {oldest} or newer",
             f"put a Python of {oldest} or newer first on the image's PATH as python3",
@@ -409,18 +409,6 @@ def _no_answer(name: str, what: str, done: Completed, answer: Answer, late_s: fl
         f"the {what} in {name} {how} and {answer.missing}{because}",
         f"look at what the image's Python says on stderr, which stands above{memory}{budget}",
     )
-
-
-def _older(version: str, oldest: tuple[int, ...]) -> bool:
-    found = re.fullmatch(r"(\d{1,3})\.(\d{1,3})\.\d{1,3}", version)
-    return found is not None and (int(found[1]), int(found[2])) < oldest
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _last_words(stderr: str) -> str:
@@ -548,22 +536,15 @@ def smoke(place: ExecTarget, say: Say, request: SmokeRequest | None = None, time
     asked = SmokeRun(
         place.name,
         place.digest,
-        injected_fault=request.injected_fault,
-        sanitize=request.sanitize,
-        level=request.level,
-        only=request.only,
-        exclude=request.exclude,
+        **{name: getattr(request, name) for name in ("injected_fault", "sanitize", "level", "only", "exclude")},
         gpus_given=place.gpus,
         torch_promised=promise.torch if promise else "",
         gpus_promised=tuple(dict.fromkeys(f"sm_{sm.major}{sm.minor}" for sm in promise.gpus)) if promise else (),
         engine=place.where,
     )
     say(f"running the smoke suite in {place.name}")
-    budget_s = (
-        timeout_s
-        or (SMOKE_S[request.level] * (_SLOWER if request.injected_fault or request.sanitize else 1.0))
-        + 60 * request.minutes
-    )
+    slower = _SLOWER if request.injected_fault or request.sanitize else 1.0
+    budget_s = timeout_s or SMOKE_S[request.level] * slower + 60 * request.minutes
     words = ["--level", request.level, "--seconds", f"{budget_s - _SMOKE_MARGIN_S:.0f}"]
     words += [word for name in request.only for word in ("--only", name)]
     words += [word for name in request.exclude for word in ("--exclude", name)]

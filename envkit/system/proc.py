@@ -291,6 +291,14 @@ def _ended(pid: int, gone: Callable[[float], bool], timeout_s: float, stop: Call
     return True
 
 
+def signal_name(number: int) -> str:
+    """SIGKILL of 9; of a number that is no signal here, "signal 99"."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 @contextmanager
 def outlived_by(argv: Sequence[str]) -> Iterator[Callable[[str], None]]:
     """While it holds, ``argv`` runs in a session of its own and reads stdin: a line comes if this block is left, and
