@@ -69,7 +69,7 @@ def exits(style: str) -> Iterator[None]:
         raise typer.Exit(exit_codes.wrong_input(style)) from error
     except (click.exceptions.Exit, click.ClickException):
         raise
-    except Exception as error:
+    except Exception as error:  # whatever it is, who asked for a style reads a code of that style
         code = failed(error)
         if style == "nagios" and code == FAULT:  # which knows the codes 0 to 3, and shows the first line of stdout
             print("ENVKIT UNKNOWN - a fault of envkit itself, see its stderr")
@@ -118,7 +118,7 @@ def run(command: Callable[[], object]) -> int:
             code = failed(exit.__context__)
         else:
             code = exit.code if isinstance(exit.code, int) else 0 if exit.code is None else 2
-    except Exception as error:
+    except Exception as error:  # the contract has a code for every end, a fault of envkit itself among them
         code = failed(error)
     return _flushed(code)
 

@@ -240,7 +240,7 @@ def _guarded(what: Callable[..., Any], *arguments: Any) -> Any:
         return None
     try:
         return what(*arguments)
-    except Exception as error:
+    except Exception as error:  # of whatever kind: the program that is watched must not end by who watches it
         _Here.failures += 1
         with contextlib.suppress(Exception):
             _write({"e": "trouble", "in": what.__name__, "why": f"{type(error).__name__}: {error}"[:300]})
