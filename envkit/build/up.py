@@ -279,15 +279,17 @@ def up(
     refresh_os: bool = False,
     require_gpu: bool = False,
     may_stay_open: Collection[str] = (),
+    warn: Say | None = None,
 ) -> tuple[Report, tuple[Table, ...]]:
     """Lock, render, build, audit, probe and smoke; one report with all that was observed, and the tables worth seeing.
 
-    With ``require_gpu`` it is undecided where the probe saw no GPU or the suite computed on none.
+    With ``require_gpu`` it is undecided where the probe saw no GPU or the suite computed on none.  ``warn``, by default
+    ``say``, is told what a new lock does not pin.
 
     Raises what its steps raise; a step that fails leaves no container and no half-written file.
     """
     started = time.monotonic()
-    lock = ensure_lock(spec, facts, lambda: engine, say, refresh_os=refresh_os, may_stay_open=may_stay_open)
+    lock = ensure_lock(spec, facts, lambda: engine, say, refresh_os=refresh_os, may_stay_open=may_stay_open, warn=warn)
     write_dockerfile(spec, lock)
     built = build(lock, engine, say, tag=tag, flavor=flavor, no_cache=no_cache)
     files_seen = runner.audit(built.image.tag, lambda: engine, say)

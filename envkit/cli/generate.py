@@ -12,7 +12,7 @@ import typer
 
 from envkit.cli import options
 from envkit.cli.app import MAKE, app
-from envkit.cli.ending import say
+from envkit.cli.ending import say, warn
 from envkit.cli.options import LOCK_ENGINES, OUTPUT, OUTPUTS, SUITES
 from envkit.cli.verdict import Printing, finish
 from envkit.errors import UsageError
@@ -113,6 +113,7 @@ def lock(
             previous=found,
             upgrade=names,
             may_stay_open=may_stay_open,
+            warn=warn,
         )
     debs = f"{len(made.debs)} Debian packages of {made.archive}" if made.archive else "Debian packages by name"
     print(f"{path}: torch {made.torch} for CUDA {made.cuda}, {len(made.wheels)} wheels, {debs}, base {made.image}")
@@ -122,7 +123,7 @@ def _say_unpinned(lock: Lock | None) -> None:
     from envkit.plan import lockfile as locks
 
     for part, clause in (locks.unpinned(lock) if lock else {}).items():
-        say(f"NOT PINNED ({part}): {clause}")
+        warn(f"NOT PINNED ({part}): {clause}")
 
 
 @app.command(rich_help_panel=MAKE)
@@ -317,6 +318,7 @@ def up(
         refresh_os=refresh_os,
         require_gpu=require_gpu,
         may_stay_open=may_stay_open,
+        warn=warn,
     )
     files.write(report, reports.render(made, "json", fail_on=options.severity(fail_on)), 0o600)
     say(f"wrote {report}")

@@ -307,6 +307,7 @@ def lock(
     upgrade: tuple[str, ...] | None = None,
     cache: Path | None = None,
     may_stay_open: Collection[str] = (),
+    warn: Say | None = None,
 ) -> Lock:
     """The lock that answers ``spec`` today.
 
@@ -317,8 +318,9 @@ def lock(
     archive's lists are kept under ``cache``.
 
     A lock that leaves one of lock.PARTS open, or holds it less firmly than ``previous``, is refused unless
-    ``may_stay_open`` names the part.  Raises Unsatisfiable or UsageError when nothing can answer or the spec forbids
-    such a lock, Undecided when the package index, the base or the Debian archive could not be had.
+    ``may_stay_open`` names the part; ``warn``, by default ``say``, is told what it leaves open.  Raises Unsatisfiable
+    or UsageError when nothing can answer or the spec forbids such a lock, Undecided when the package index, the base or
+    the Debian archive could not be had.
     """
     choice = resolve(spec, facts)
     say(f"torch {choice.torch} for CUDA {choice.cuda} on {choice.image}")
@@ -352,7 +354,7 @@ def lock(
     if left - {*may_stay_open}:
         raise _open(at.why or _made_here(made), left, may_stay_open, previous)
     for part, clause in unpinned(made).items():
-        say(f"NOT PINNED ({part}): {clause}: {at.why.message if at.why else 'no digest of it is known'}")
+        (warn or say)(f"NOT PINNED ({part}): {clause}: {at.why.message if at.why else 'no digest of it is known'}")
     return made
 
 

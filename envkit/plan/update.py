@@ -76,9 +76,10 @@ def make_lock(
     previous: Lock | None = None,
     upgrade: tuple[str, ...] | None = None,
     may_stay_open: Collection[str] = (),
+    warn: Say | None = None,
 ) -> Lock:
-    """A lock for ``spec`` as of now, written beside it; see ``envkit.plan.solve.lock`` for what stays of
-    ``previous``, and for the lock that is refused unless ``may_stay_open`` names what it does not pin."""
+    """A lock for ``spec`` as of now, written beside it; see ``envkit.plan.solve.lock`` for what stays of ``previous``,
+    for the lock that is refused unless ``may_stay_open`` names what it does not pin, and for ``warn``."""
     made = solve.lock(
         spec,
         facts,
@@ -88,6 +89,7 @@ def make_lock(
         upgrade=upgrade,
         cache=cache_dir(),
         may_stay_open=may_stay_open,
+        warn=warn,
     )
     path = locks.path_of(spec)
     locks.save(made, path)
@@ -103,6 +105,7 @@ def ensure_lock(
     *,
     refresh_os: bool = False,
     may_stay_open: Collection[str] = (),
+    warn: Say | None = None,
 ) -> Lock:
     """The lock beside the spec if it answers the spec; else a new one, written there.
 
@@ -121,8 +124,8 @@ def ensure_lock(
     path = locks.path_of(spec)
     if not answers:
         say(f"{path} {'answers another spec, locking again' if held else 'is not there yet, locking'}")
-    upgrade = debs_of(held) if refresh_os else ()
-    return make_lock(spec, facts, connect, say, previous=held, upgrade=upgrade or None, may_stay_open=may_stay_open)
+    upgrade = (debs_of(held) if refresh_os else ()) or None
+    return make_lock(spec, facts, connect, say, previous=held, upgrade=upgrade, may_stay_open=may_stay_open, warn=warn)
 
 
 def debs_of(lock: Lock | None) -> tuple[str, ...]:
