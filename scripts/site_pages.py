@@ -26,6 +26,7 @@ from properdocs.structure.files import File
 from pygments.formatters import HtmlFormatter
 
 from envkit import cli
+from envkit.cli.app import help_records
 from envkit.judging import judge, pages
 from envkit.judging.judge import Check
 
@@ -258,7 +259,7 @@ def options() -> str:
     for name, command in group.commands.items():
         context = click.Context(command, info_name=name, parent=root)
         lines += [f"## envkit {name}", "", (command.help or "").strip(), "", f"    :::text\n    {usage(context)}", ""]
-        rows = [found for found in (one.get_help_record(context) for one in command.params) if found]
+        rows = [record for one, record in help_records(command, context) if one in command.params]
         lines += ["| option | |", "|---|---|"] if rows else []
         lines += [f"| `{cell(option)}` | {cell(says)} |" for option, says in rows]
         lines.append("")

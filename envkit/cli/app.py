@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from functools import cache
 from typing import Annotated, get_type_hints
@@ -72,15 +72,9 @@ class Verb(typer.core.TyperCommand):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
-        told = _told_of_arguments(self)
-        for each in self.get_params(ctx):
-            record = each.get_help_record(ctx)
-            kind = "Options"
-            if record and isinstance(each, typer.core.TyperArgument):
-                kind = "Arguments"
-                record = record if each.help else (record[0], f"{told[each.name or '']}  {record[1]}".strip())
-            if record:
-                panels.setdefault(getattr(each, "rich_help_panel", None) or kind, []).append(record)
+        for each, record in help_records(self, ctx):
+            kind = "Arguments" if isinstance(each, click.Argument) else "Options"
+            panels.setdefault(getattr(each, "rich_help_panel", None) or kind, []).append(record)
         _sections(formatter, panels)
 
 
@@ -107,6 +101,17 @@ class _Verbs(typer.core.TyperGroup):
             panel = getattr(verb, "rich_help_panel", None) or SHELL
             panels.setdefault(panel, []).append((name, verb.get_short_help_str(limit=1000)))
         _sections(formatter, {**panels, "Options": options})
+
+
+def help_records(verb: click.Command, ctx: click.Context) -> Iterator[tuple[click.Parameter, tuple[str, str]]]:
+    """The arguments and options of a verb that help tells of, each as it is written and what it is."""
+    told = _told_of_arguments(verb)
+    for each in verb.get_params(ctx):
+        record = each.get_help_record(ctx)
+        if record and isinstance(each, typer.core.TyperArgument) and not each.help:
+            record = (record[0], f"{told[each.name or '']}  {record[1]}".strip())
+        if record:
+            yield each, record
 
 
 def _told_of_arguments(verb: click.Command) -> dict[str, str]:
