@@ -12,8 +12,8 @@ import typer
 
 from envkit.cli.app import FAILED, app
 from envkit.cli.ending import say
-from envkit.cli.options import DTYPES, NAME_OR_FILE, PAGE_FORMATS, PythonPath, format_option, place_of
-from envkit.cli.verdict import finish, judged_report
+from envkit.cli.options import DTYPES, NAME_OR_FILE, PAGE_FORMATS, PythonPath, Quiet, detail, format_option, place_of
+from envkit.cli.verdict import Printing, finish, judged_report
 from envkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def debug(
     hang_after: Annotated[
         float | None, _hangs("--hang-timeout", help="With --ranks: seconds without a step of any rank; by default 10.")
     ] = None,
-    quiet: Annotated[
+    stall_timeout: Annotated[
         float, _hangs("--stall-timeout", help="Seconds of silence after which stacks are compared; 0: never.")
     ] = 120.0,
     only: Annotated[
@@ -125,6 +125,10 @@ def debug(
     code: Annotated[Path | None, _precision("--code", help="With --precision: the folder of MODULE.")] = None,
     python: PythonPath = None,
     format: Annotated[str, format_option(PAGE_FORMATS)] = "console",
+    quiet: Quiet = False,
+    verbose: Annotated[
+        bool, _precision("--verbose", help="With --precision: list also the checks that passed or were skipped.")
+    ] = False,
 ) -> None:
     """Run a failing command again, with one more tool at each stage: `envkit debug -- python train.py`.
 
@@ -141,14 +145,17 @@ def debug(
     if context.args:
         words = shlex.join([*context.args, *(context.obj or ())])
         raise UsageError(f"`{context.args[0]}` stands where no command is expected", f"envkit debug -- {words}")
-    if not precision and (autocast or code or python or dtype != "bfloat16"):
-        raise UsageError("--dtype, --autocast, --code and --python belong to --precision", "name a model's factory")
+    amount = detail(quiet, verbose)
+    if not precision and (autocast or code or python or dtype != "bfloat16" or verbose):
+        kinds = "--dtype, --autocast, --code, --python and --verbose"
+        raise UsageError(f"{kinds} belong to --precision", "name a model's factory")
     if precision:
         if context.obj:
             raise UsageError("--precision and a command were given together", "take one of them")
-        _debug_precision(
-            place_of(image, python, "docker", gpus), precision, dtype, autocast, code or Path(), budget, format
-        )
+        place = place_of(image, python, "docker", gpus)
+        # a warning is found, too
+        printing = Printing(format, "warning", False, amount)
+        _debug_precision(place, precision, dtype, autocast, code or Path(), budget, printing)
     if not image and (volume or network != "bridge" or gpus != "auto"):
         raise UsageError("--volume, --network and --gpus belong to --image", "name the image, or leave them out")
     if hang_after is not None and not (ranks and hang_after > 0):
@@ -157,7 +164,7 @@ def debug(
         command=context.obj or (),
         budget_s=budget,
         stage_s=stage_timeout,
-        quiet_s=quiet,
+        quiet_s=stall_timeout,
         only=tuple(only or ()),
         skip=tuple(skip or ()),
         kernels=tuple(kernel or ()),
@@ -182,18 +189,17 @@ def debug(
 
         sys.stdout.write(as_html.render(made))
     else:
-        sys.stdout.write(render.document(made) if format == "json" else render.text(made))
+        sys.stdout.write(render.document(made) if format == "json" else render.text(made, quiet))
     raise typer.Exit(made.code)
 
 
 def _debug_precision(
-    place: ExecTarget, target: str, dtype: str, autocast: bool, code: Path, budget_s: float, format: str
+    place: ExecTarget, target: str, dtype: str, autocast: bool, code: Path, budget_s: float, printing: Printing
 ) -> NoReturn:
-    """Judges one step of a model in a narrow dtype, prints the report, and exits by it: a warning is found, too."""
-    from envkit.report import Detail, summary
+    """Judges one step of a model in a narrow dtype, prints the report, and exits by it."""
+    from envkit.report import summary
     from envkit.runner import runner
 
     started = time.monotonic()
     seen = runner.precision(place, target, say, dtype=dtype, autocast=autocast, code=code, timeout_s=budget_s)
-    judged = judged_report("precision", seen, started, summary.precision(seen))
-    finish(*judged, format=format, fail_on="warning", observed=False, detail=Detail.NORMAL)
+    finish(*judged_report("precision", seen, started, summary.precision(seen)), printing)

@@ -243,11 +243,13 @@ def diff(
     probe: Annotated[bool, typer.Option("--probe", help="Of two images, compare also what runs inside.")] = False,
     engine: options.EngineName = "docker",
     format: Annotated[str, options.format_option(DATA_FORMATS)] = "console",
+    quiet: options.Quiet = False,
 ) -> None:
     """Say what a change means: GPUs lost, drivers needed, libraries moved. Exit 0: the same, 1: not."""
     from envkit import facts
     from envkit.diff import diff, render
 
+    options.detail(quiet, False)
     kind, changes = diff.changes(old, new, facts.load(), engine, probe, say)
     if format == "json":
         print(render.to_json(changes, kind, old, new))

@@ -136,12 +136,12 @@ def _explanation(told: Explanation) -> dict[str, Any]:
     }
 
 
-def text(report: DebugReport) -> str:
-    """The report for a person: the verdict first, then what was seen, then each stage."""
-    return "".join(f"{visible(redacted_text(line))}\n" for line in _lines(report))
+def text(report: DebugReport, quiet: bool = False) -> str:
+    """The report for a person: the verdict first, then what was seen, then each stage, which ``quiet`` leaves out."""
+    return "".join(f"{visible(redacted_text(line))}\n" for line in _lines(report, quiet))
 
 
-def _lines(report: DebugReport) -> Iterator[str]:
+def _lines(report: DebugReport, quiet: bool) -> Iterator[str]:
     head = {
         Verdict.FOUND: "FOUND",
         Verdict.CLEAN: "CLEAN: the command succeeded and no stage found a fault",
@@ -174,8 +174,9 @@ def _lines(report: DebugReport) -> Iterator[str]:
         yield "  from the command's own output:"
         for mark in report.explanation.evidence:
             yield f"    {mark.line.place}: {mark.line.text[:200]}"
-    yield "  stages:"
-    for step in report.steps:
+    if not quiet:
+        yield "  stages:"
+    for step in () if quiet else report.steps:
         if not step.ran:
             yield f"    {step.stage}: not run, {step.why}"
             if step.get:
