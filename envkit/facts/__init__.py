@@ -219,8 +219,7 @@ class Facts:
     @cached_property
     def package_builds(self) -> Mapping[str, PackageBuildRow]:
         """What decides whether installing a package compiles CUDA code, by its canonical name."""
-        rows = read_table(PackageBuildRow, self.directory / "package_build.jsonl")
-        return {row.name: row for row in rows}
+        return {row.name: row for row in read_table(PackageBuildRow, self.directory / "package_build.jsonl")}
 
     @cached_property
     def package_repositories(self) -> Mapping[str, str]:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -511,7 +511,7 @@ class PackageBuildRow(Sourced):
 
 
 _VERSIONS: tuple[type, ...] = (ContainerToolkit, Cuda, Cudnn, Driver, Glibc, Nccl, Python, Torch)
-_sm = lru_cache(maxsize=None)(Sm.parse)
+_sm = cache(Sm.parse)
 
 
 def _reader(kind: Any) -> Callable[[Any], Any]:
@@ -532,7 +532,7 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return kind
     if kind in _VERSIONS:
-        return lru_cache(maxsize=None)(lambda value: kind(value))
+        return cache(lambda value: kind(value))
     return lambda value: _checked(kind, value)
 
 
@@ -543,11 +543,16 @@ def _checked(kind: type, value: Any) -> Any:
 
 
 def read_table(kind: type[Row], path: Path) -> tuple[Row, ...]:
-    """The rows of the JSON Lines file at ``path``, in its order.
+    """The rows of the JSON Lines file at ``path``, in its order, read once.
 
     Raises ValueError, naming file and line, when a row lacks a field, has one too many or one of the wrong
     kind: a table that does not fit must stop the program, not turn into defaults.
     """
+    return _read(kind, path)
+
+
+@cache
+def _read(kind: Any, path: Path) -> tuple[Any, ...]:
     hints = get_type_hints(kind)
     readers = [(name, _reader(hints[name])) for name in columns(kind)]
     rows = []

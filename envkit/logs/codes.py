@@ -104,7 +104,8 @@ def cuda_error(code: int | str, facts: Facts, *, old: bool = False) -> CudaError
         name = str(code).strip()
         return next((row for row in facts.cuda_errors if name in (row.name, row.runtime_name)), None)
     if old:
-        found = next((row for row in _old_codes() if row.old == number), None)
+        rows = read_table(OldCodeRow, _TABLES / "cuda_old_code.jsonl")
+        found = next((row for row in rows if row.old == number), None)
         if found is None:
             return None
         number = found.code
@@ -118,7 +119,7 @@ def status(library: Library, code: int | str) -> StatusRow | None:
     have the newer row is given.
     """
     number = _number(code)
-    rows = [row for row in _statuses() if row.library == library]
+    rows = [row for row in read_table(StatusRow, _TABLES / "status.jsonl") if row.library == library]
     if number is None:
         return next((row for row in rows if row.name == str(code).strip()), None)
     return next((row for row in rows if row.code == number), None)
@@ -138,13 +139,8 @@ def signal_of(exit: int) -> str:
 
 def inner_failure(sentence: str) -> tuple[str, str] | None:
     """The category and the cause of a CUDA failure that NCCL quotes, None where no row has its words."""
-    plain = sentence.lower()
-    return next(((row.category, row.cause) for row in _inner() if row.words.lower() in plain), None)
-
-
-@cache
-def _inner() -> tuple[InnerRow, ...]:
-    return read_table(InnerRow, _TABLES / "nccl_inner.jsonl")
+    plain, rows = sentence.lower(), read_table(InnerRow, _TABLES / "nccl_inner.jsonl")
+    return next(((row.category, row.cause) for row in rows if row.words.lower() in plain), None)
 
 
 @cache
@@ -158,13 +154,3 @@ def _number(code: int | str) -> int | None:
         return code
     text = code.strip()
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
-
-
-@cache
-def _statuses() -> tuple[StatusRow, ...]:
-    return read_table(StatusRow, _TABLES / "status.jsonl")
-
-
-@cache
-def _old_codes() -> tuple[OldCodeRow, ...]:
-    return read_table(OldCodeRow, _TABLES / "cuda_old_code.jsonl")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from envkit.facts import Facts
@@ -153,7 +152,8 @@ def nvlink5(xid: Xid) -> tuple[Nvlink5Row, ...]:
     if len(xid.words) < 2:
         return ()
     first, status = f"{xid.words[0]:032b}"[-32:], xid.words[1]
-    rows = [row for row in _nvlink5() if row.xid == xid.code and int(row.status, 16) == status]
+    known = read_table(Nvlink5Row, _TABLES / "nvlink5.jsonl")
+    rows = [row for row in known if row.xid == xid.code and int(row.status, 16) == status]
     if xid.unit:
         rows = [row for row in rows if xid.unit in row.unit.split("/") or row.unit.startswith(xid.unit)]
     late = [row for row in rows if _fits(first, row.late)]
@@ -167,7 +167,7 @@ def nvlink_faults(xid: Xid) -> tuple[str, ...]:
     """
     seen = {
         row.reading
-        for row in _nvlink_bits()
+        for row in read_table(NvlinkBitsRow, _TABLES / "nvlink_bits.jsonl")
         if row.register <= len(xid.words) and any(xid.words[row.register - 1] >> bit & 1 for bit in row.bits)
     }
     return tuple(phrase for reading, phrase in _READINGS.items() if reading in seen)
@@ -181,23 +181,8 @@ def nvlink_sympathetic(xid: Xid) -> bool:
 
 def sxid_row(code: int) -> SxidRow | None:
     """What is known of one SXid; None for a code that the table does not hold."""
-    return next((row for row in _sxids() if row.code == code), None)
+    return next((row for row in read_table(SxidRow, _TABLES / "sxid.jsonl") if row.code == code), None)
 
 
 def _fits(bits: str, pattern: str) -> bool:
     return len(bits) == len(pattern) and all(want in ("-", bit) for bit, want in zip(bits, pattern, strict=True))
-
-
-@cache
-def _nvlink5() -> tuple[Nvlink5Row, ...]:
-    return read_table(Nvlink5Row, _TABLES / "nvlink5.jsonl")
-
-
-@cache
-def _nvlink_bits() -> tuple[NvlinkBitsRow, ...]:
-    return read_table(NvlinkBitsRow, _TABLES / "nvlink_bits.jsonl")
-
-
-@cache
-def _sxids() -> tuple[SxidRow, ...]:
-    return read_table(SxidRow, _TABLES / "sxid.jsonl")

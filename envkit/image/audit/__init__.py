@@ -116,14 +116,15 @@ def _names(tree: Tree, directory: str) -> list[str]:
 
 def _without_python(audit: Audit, why: str) -> Audit:
     """The audit with everything left open that depends on where Python imports from."""
-    names = ("python", "interpreter", "wheels", "requires", "overwritten", "torch")
-    return replace(audit, **dict.fromkeys(names, Observed[Any].lost(why)))
+    lost = Observed[Any].lost(why)
+    return replace(audit, python=lost, interpreter=lost, wheels=lost, requires=lost, overwritten=lost, torch=lost)
 
 
 def _nothing_installed(audit: Audit) -> Audit:
     """The audit of a tree that was read whole and holds no Python: that nothing is installed for one was seen."""
-    none = dict.fromkeys(("wheels", "requires", "overwritten"), Observed[Any].of((), "no Python among all files"))
-    return replace(audit, torch=Observed.lost(NO_TORCH, reason=Reason.NO_TORCH), **none)
+    none = Observed[Any].of((), "no Python among all files")
+    torch = Observed[Any].lost(NO_TORCH, reason=Reason.NO_TORCH)
+    return replace(audit, torch=torch, wheels=none, requires=none, overwritten=none)
 
 
 def _installed(tree: Tree, audit: Audit, pythons: environment.Pythons, dists: list[environment.Dist]) -> Audit:
