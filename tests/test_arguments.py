@@ -123,7 +123,7 @@ BAD: dict[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {
     ("debug", "budget"): (("--", "true"), ("0", "-1", "nan", "inf", "much")),
     ("debug", "stage_timeout"): (("--", "true"), ("0", "-1", "nan", "inf")),
     ("debug", "hang_after"): (("--ranks", "--", "true"), ("0", "-1", "nan")),
-    ("debug", "quiet"): (("--", "true"), ("-1", "nan", "inf")),
+    ("debug", "stall_timeout"): (("--", "true"), ("-1", "nan", "inf")),
     ("debug", "only"): (("--", "true"), ("nonsense",)),
     ("debug", "skip"): (("--", "true"), ("nonsense",)),
     ("debug", "kernel"): (("--", "true"), ("", " ")),
