@@ -210,7 +210,7 @@ def indexes() -> Iterator[tuple[str, str]]:
         overview.append(f"| [{subject.title}]({subject.page}.md) | {len(mine)} | {subject.verbs} |")
         yield f"checks/{subject.page}.md", subject_page(subject, mine)
     overview.append(f"| [{REQUIRED.title}]({REQUIRED.page}.md) | {len(required)} | {REQUIRED.verbs} |")
-    text = [f"# {REQUIRED.title}", "", "[What a verdict says](../verdict.md) has the reasons.", "", *table(required)]
+    text = [f"# {REQUIRED.title}", "", "[What a verdict means](../verdict.md) gives the reasons.", "", *table(required)]
     yield f"checks/{REQUIRED.page}.md", "\n".join(text) + "\n"
     yield "checks/index.md", "\n".join(overview) + "\n"
 
