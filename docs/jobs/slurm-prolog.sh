@@ -1,24 +1,25 @@
 #!/bin/bash
-# A Slurm prolog: the machine is examined before a job gets it, and drained where it does not keep its contract.
+# A Slurm prolog: it examines the machine before a job gets it, and drains the node if it does not meet its contract.
 #
 #   slurm.conf:  Prolog=/etc/slurm/envkit-prolog.sh
 #                PrologFlags=Alloc           # at the allocation, not at the first srun
 #                PrologEpilogTimeout=60      # above `limit` below; without it slurmd waits for ever
 #
 # Exit 0 lets the job start.  Any other code makes Slurm drain the node and put a batch job back into the queue, held
-# unless SchedulerParameters has nohold_on_prolog_fail; a waiting srun or salloc fails.  Slurm writes its own words,
-# "Prolog error", as the node's reason; why it was stands in syslog under envkit-prolog and in slurmd's log.  To bring the node back:
+# unless SchedulerParameters has nohold_on_prolog_fail; a waiting srun or salloc fails.  Slurm records only "Prolog
+# error" as the node's reason; the actual reason is in syslog under envkit-prolog and in slurmd's log.  To bring the
+# node back:
 #   scontrol update NodeName=NODE State=RESUME
 #
-# Its limits:
+# Limits:
 # - It examines the machine and not the job: it runs outside the job's cgroup and sees every GPU by the host's numbers.
-# - It runs as SlurmdUser, which is root nearly everywhere; as another user it cannot read the kernel log, and what is
-#   undecided drains.
+# - It runs as SlurmdUser, which is nearly always root.  As another user it cannot read the kernel log, and an undecided
+#   verdict drains the node.
 # - It calls no Slurm command: slurmctld waits for the prologs of all nodes of a job, and scontrol or squeue in each of
-#   them would have it answer them all at once.
-# - It must be short, for each job waits for it: doctor has its own budget, and `timeout` ends what outlives that.  What
-#   took too long is not known to be healthy, so it drains like a fault.
-# - A contract that is missing or wrong drains as well: try it with `envkit doctor --expect FILE` before.
+#   them would all query it at once.
+# - It must be short, because each job waits for it: doctor has a time budget, and `timeout` stops doctor if it takes
+#   longer.  A machine that takes too long is not known to be healthy, so it is drained as for a fault.
+# - A missing or invalid contract drains the node as well: test it with `envkit doctor --expect FILE` first.
 set -u
 
 PATH=${PATH:-/usr/bin:/bin}:/usr/local/bin:/opt/envkit/bin
