@@ -106,7 +106,7 @@ def test_doubt_ends_with_3_and_is_outranked_by_a_finding(envkit: Envkit, tmp_pat
         (["--context", "none", "Dockerfile"], "the build context none is no folder"),
         (["--baseline", "none.json", "Dockerfile"], "none.json cannot be read"),
         (["--config", "none.toml", "Dockerfile"], "none.toml cannot be read"),
-        (["--pin", "Dockerfile"], "--pin changes files"),
+        (["--pin", "Dockerfile"], "--pin needs --diff or --fix"),
     ],
 )
 def test_wrong_use_is_one_sentence_with_its_fix_and_2(

@@ -285,7 +285,7 @@ def test_a_lock_that_answers_is_kept(tmp_path: Path, envkit: Envkit) -> None:
     before = (folder / "envkit.lock").stat().st_mtime_ns
     ended = envkit("lock", folder)
     assert (ended.code, (folder / "envkit.lock").stat().st_mtime_ns) == (0, before)
-    assert "the lock answers this spec already" in ended.err
+    assert "the lock is up to date with this spec" in ended.err
     assert "torch 2.6.0 for CUDA 12.4" in ended.out
 
 
@@ -303,7 +303,7 @@ def test_render_needs_a_lock(tmp_path: Path, envkit: Envkit) -> None:
     assert message.endswith("envkit.lock does not exist")
     (tmp_path / "envkit.lock").write_bytes((IMAGES / "torch-2.6-cu124" / "envkit.lock").read_bytes())
     ended = envkit("render", tmp_path)
-    assert told(ended, 2).endswith("envkit.lock answers another spec")
+    assert told(ended, 2).endswith("envkit.lock is for another spec")
     assert "envkit lock" in ended.err
 
 
@@ -525,7 +525,7 @@ def test_a_verified_build_is_0_if_both_are_the_same_and_1_if_not(job: Path, envk
     first, *layers, last = same.out.splitlines()
     assert first == f"envkit/{REFERENCE}:latest {content_id(ONE)}"
     assert [line.split(" sha256:")[0] for line in layers] == ["layer 1", "layer 2"]
-    assert last == "the same, built twice"
+    assert last == "both builds are the same"
     assert all("--no-cache" in build["argv"] for build in docker.builds())
     assert not any("verify" in name for name in docker.names())
     (docker.folder / "builds.jsonl").unlink()
@@ -534,7 +534,7 @@ def test_a_verified_build_is_0_if_both_are_the_same_and_1_if_not(job: Path, envk
     assert differing.code == 1, differing.err
     *_, why, last = differing.out.splitlines()
     assert why.startswith("differs: layer 2: b: ")
-    assert last == "NOT the same, built twice"
+    assert last == "the two builds are NOT the same"
 
 
 def test_a_verified_build_needs_layers(
@@ -654,7 +654,7 @@ def test_init_writes_a_spec_that_resolves_and_never_overwrites(tmp_path: Path, e
     facts = load_facts()
     choice = resolve(load_spec(path), facts)
     assert str(choice.torch) == str(max(row.torch for row in facts.torches if row.default))
-    assert "is there already" in told(envkit("init", tmp_path), 2)
+    assert "already exists" in told(envkit("init", tmp_path), 2)
     assert path.read_text() == written
 
 

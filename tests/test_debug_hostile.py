@@ -128,9 +128,13 @@ def test_a_program_that_is_called_like_python_is_not_asked_for_its_versions(run:
 @pytest.mark.parametrize(
     ("words", "said", "fix"),
     [
-        (["python", "x.py"], "`python` stands where no command is expected", "envkit debug -- python x.py"),
-        (["--volume", "/a:/b", "--", "true"], "--volume, --network and --gpus belong to --image", "name the image"),
-        (["--hang-timeout", "5", "--", "true"], "--hang-timeout 5 says nothing here", "--ranks"),
+        (["python", "x.py"], "the command `python` must follow --", "envkit debug -- python x.py"),
+        (
+            ["--volume", "/a:/b", "--", "true"],
+            "--volume, --network and --gpus only work with --image",
+            "name the image",
+        ),
+        (["--hang-timeout", "5", "--", "true"], "--hang-timeout 5 has no effect", "--ranks"),
         (["--budget", "nan", "--", "true"], "--budget nan is no time", "above 0"),
         (["--skip", "as-is", "--", "true"], "`as-is` cannot be skipped", "skip others"),
         (["--", "/etc/passwd"], "there is no program `/etc/passwd`", "executable"),

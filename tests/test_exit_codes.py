@@ -82,7 +82,7 @@ def test_a_fault_of_envkit_is_70_in_every_verb(place: str, words: tuple[object, 
     done = broken(place, *(str(word).format(folder=tmp_path) for word in words))
     assert done.returncode == FAULT, done.stderr
     assert "LookupError: a planted fault" in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("envkit: this is a fault of envkit itself")
+    assert done.stderr.splitlines()[-1].startswith("envkit: this is an internal error of envkit")
     assert "PASS" not in done.stdout
 
 
@@ -92,7 +92,7 @@ def test_nagios_hears_unknown_of_a_fault(verb: tuple[str, ...]) -> None:
     done = broken(f"envkit.{module}", *verb, "--exit-style", "nagios")
     assert done.returncode == 3
     assert done.stdout.startswith("ENVKIT UNKNOWN - ")
-    assert "LookupError: a planted fault" in done.stderr and "fault of envkit itself" in done.stderr
+    assert "LookupError: a planted fault" in done.stderr and "an internal error of envkit" in done.stderr
 
 
 def test_a_report_that_cannot_be_rendered_is_a_fault_in_every_style() -> None:
@@ -164,8 +164,8 @@ def test_a_full_stdout_is_one_sentence_and_a_fix(words: tuple[str, ...]) -> None
     lines = done.stderr.splitlines()
     assert done.returncode == 3
     assert lines[-2:] == [
-        "envkit: stdout does not take the answer: No space left on device",
-        "  fix: send it where there is room",
+        "envkit: the output could not be written to stdout: No space left on device",
+        "  fix: write it to a place with enough space",
     ]
     assert sum(line.startswith("envkit: ") for line in lines) == 1
 

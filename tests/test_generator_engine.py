@@ -32,7 +32,7 @@ def test_two_builds_are_the_same_and_so_is_one_with_the_network_off(engine: Dock
     try:
         twice = envkit("build", str(spec), "--refresh-os", "--verify", "--tag", first)
         assert twice.exit == 0, twice.err[-2000:] + twice.out
-        assert twice.out.endswith("the same, built twice\n")
+        assert twice.out.endswith("both builds are the same\n")
         layers = engine.layers(first)
         engine.remove(first)  # beside it an overlay2 store would keep what is built next for good
         drop_cache()

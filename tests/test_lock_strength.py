@@ -297,7 +297,7 @@ def test_a_lock_that_stays_says_what_it_leaves_open(
     allowed = ("--engine", "none", "--allow-unpinned", "os", "--allow-unpinned", "base")
     assert envkit(capsys, "lock", job.path, *allowed).code == 0
     again = envkit(capsys, "lock", job.path, "--engine", "none")
-    assert again.code == 0 and "answers this spec already" in again.err
+    assert again.code == 0 and "is up to date with this spec" in again.err
     assert "NOT PINNED (os): " in again.err and "NOT PINNED (base): " in again.err
 
 

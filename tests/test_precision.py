@@ -315,8 +315,8 @@ def test_a_wish_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--dtype", "float16"], "belong to --precision"),
-        (["--autocast"], "belong to --precision"),
+        (["--dtype", "float16"], "only work with --precision"),
+        (["--autocast"], "only work with --precision"),
         (["--precision", "m:f", "--", "true"], "given together"),
         (["--precision", "m:f", "--format", "sarif"], "no format"),
         (["--precision", "m"], "no module:factory"),

@@ -79,7 +79,7 @@ def test_the_pass_of_a_saved_machine_starts_no_command(good: Path, tmp_path: Pat
     started = tmp_path / "started"
     done = fly(good, *more, "--report", str(tmp_path / "report.json"), "--", "touch", str(started))
     assert (done.returncode, done.stdout) == (2, "")
-    assert "is a saved machine, which is judged and starts no command" in done.stderr
+    assert "is a saved machine, which cannot start the command" in done.stderr
     assert "level passive" not in done.stderr
     assert list(tmp_path.iterdir()) == []
 

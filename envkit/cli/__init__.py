@@ -27,7 +27,7 @@ def main() -> None:
     if sys.stderr is None:  # closed by the caller; what is printed to no file would go to stdout
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     if sys.stdout is None:
-        say("envkit: stdout is closed, so that no answer can be given")
+        say("envkit: stdout is closed, so there is no place for the output")
         sys.exit(3)
     sys.stdout = io.TextIOWrapper(
         io.BufferedWriter(Answer(1, "w", closefd=False)),

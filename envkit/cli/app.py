@@ -59,7 +59,8 @@ class Verb(typer.core.TyperCommand):
                 words = value if isinstance(value, (list, tuple)) else [value]
                 if any(isinstance(word, str) and not word.strip() for word in words):
                     raise UsageError(
-                        f"{_named(each, ctx)} is empty", "look at the variable that should hold it, or leave it out"
+                        f"{_named(each, ctx)} is empty",
+                        "check the variable that should contain it, or leave the option out",
                     )
             try:
                 return super().parse_args(ctx, args)
@@ -89,7 +90,7 @@ class _Verbs(typer.core.TyperGroup):
         if args[0] not in self.commands and not ctx.resilient_parsing:
             known = sorted(self.commands)
             raise UsageError(
-                f"there is no verb `{args[0]}`{nearest(args[0], known)}", "`envkit --help` lists the verbs"
+                f"there is no command `{args[0]}`{nearest(args[0], known)}", "`envkit --help` lists the commands"
             )
         return super().resolve_command(ctx, args)
 
@@ -158,7 +159,7 @@ def _envkit(
 ) -> None:
     """GPU container environments that are pinned, proven and explained.
 
-    Exit codes: 0 nothing found, 1 something found, 2 wrong input, 3 undecided (not known is never green), 70 a fault of
+    Exit codes: 0 no findings, 1 findings, 2 wrong input, 3 undecided (unknown is never a pass), 70 an internal error of
     envkit itself.
     """
 
@@ -186,7 +187,7 @@ def _named(each: click.Parameter, ctx: click.Context) -> str:
 def refusal(error: click.UsageError, ctx: click.Context | None) -> UsageError:
     """What the parser says of wrong words, as one sentence and its fix."""
     path = ctx.command_path if ctx else "envkit"
-    fix = f"`{path} --help` shows what it takes"
+    fix = f"see `{path} --help`"
     if isinstance(error, click.NoSuchOption):
         known = [name for each in ctx.command.get_params(ctx) for name in each.opts] if ctx else []
         return UsageError(f"`{path}` has no option `{error.option_name}`{nearest(error.option_name, known)}", fix)

@@ -18,9 +18,9 @@ SHELLS = Choice("shell", ("bash", "zsh", "fish"))
 def completion(
     shell: Annotated[str, typer.Argument(metavar="SHELL", click_type=SHELLS, help="bash, zsh or fish.")],
 ) -> None:
-    """Print the script that completes verbs, options and choices in a shell.
+    """Print the script that completes commands, options and their values in a shell.
 
-    bash: eval "$(envkit completion bash)" in ~/.bashrc, bash 4.4 or newer. zsh: the same with zsh in ~/.zshrc, behind
+    bash: eval "$(envkit completion bash)" in ~/.bashrc, bash 4.4 or newer. zsh: the same with zsh in ~/.zshrc, after
     compinit. fish: envkit completion fish > ~/.config/fish/completions/envkit.fish
     """
     from click.shell_completion import get_completion_class

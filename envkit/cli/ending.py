@@ -72,7 +72,7 @@ def exits(style: str) -> Iterator[None]:
     except Exception as error:  # whatever it is, who asked for a style reads a code of that style
         code = failed(error)
         if style == "nagios" and code == FAULT:  # which knows the codes 0 to 3, and shows the first line of stdout
-            print("ENVKIT UNKNOWN - a fault of envkit itself, see its stderr")
+            print("ENVKIT UNKNOWN - an internal error of envkit, see its stderr")
         raise typer.Exit(exit_codes.fault(style) if code == FAULT else code) from error
 
 
@@ -137,26 +137,28 @@ def failed(error: Exception) -> int:
             tell(known)
             return known.code
         if isinstance(error, FileNotFoundError) and "usable temporary directory" in str(error):  # tempfile's words
-            words = "no folder for temporary files may be written to, or their disk is full"
-            tell(NoRoom(words, "point TMPDIR at one that may"))
+            words = "no folder for temporary files is writable, or their disk is full"
+            tell(NoRoom(words, "point TMPDIR at one that is"))
             return NoRoom.code
     if isinstance(error, MemoryError):
         tell(
-            Undecided("this machine, or the limit of this process, has no memory left", "free some, or raise ulimit -v")
+            Undecided(
+                "this machine, or the memory limit of this process, has no memory left", "free some, or raise ulimit -v"
+            )
         )
         return Undecided.code
     from envkit.credentials import redacted_text
 
     with suppress(OSError, ValueError):
         print(redacted_text("".join(traceback.format_exception(error))), end="", file=sys.stderr)
-    warn("envkit: this is a fault of envkit itself; please report it with the lines above")
+    warn("envkit: this is an internal error of envkit; please report it with the lines above")
     return FAULT
 
 
 def _unanswered(error: OSError) -> int:
     """Says that stdout takes nothing more; what is left in its buffer, which Python would write again, goes nowhere."""
-    warn(f"envkit: stdout does not take the answer: {error.strerror}")
-    warn("  fix: send it where there is room")
+    warn(f"envkit: the output could not be written to stdout: {error.strerror}")
+    warn("  fix: write it to a place with enough space")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return 3
 

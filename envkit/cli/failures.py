@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _container = partial(typer.Option, rich_help_panel="In a container")
 _hangs = partial(typer.Option, rich_help_panel="Hangs")
-_precision = partial(typer.Option, rich_help_panel="The precision of a model")
+_precision = partial(typer.Option, rich_help_panel="Precision of a model")
 
 
 @app.command(rich_help_panel=FAILED)
@@ -31,30 +31,36 @@ def explain(
         typer.Argument(
             metavar="[LOG]...|ID",
             click_type=NAME_OR_FILE,
-            help="Logs, - for stdin; or the id of a check or of a kind of failure.",
+            help="Logs, or - for stdin; or the id of a check or of a kind of failure.",
         ),
     ] = None,
     kernel_log: Annotated[
         list[str] | None,
-        typer.Option("--kernel-log", help="A log of the kernel (dmesg, journalctl -k); may be given again."),
+        typer.Option("--kernel-log", help="A kernel log (dmesg, journalctl -k); may be given again."),
     ] = None,
     beside: Annotated[
-        Path | None, typer.Option("--observations", help="A report of probe or doctor in JSON, or what --save wrote.")
+        Path | None,
+        typer.Option("--observations", help="A JSON report of probe or doctor, or a file that --save wrote."),
     ] = None,
     rank: Annotated[
-        list[str] | None, typer.Option("--rank", help="RANK=FILE, where its name does not say it; may be given again.")
+        list[str] | None,
+        typer.Option("--rank", help="RANK=FILE, if the file name does not contain the rank; may be given again."),
     ] = None,
     timeline: Annotated[
-        int | None, typer.Option("--timeline", min=0, help="Lines of the timeline; by default 12, in documents all.")
+        int | None,
+        typer.Option(
+            "--timeline", min=0, help="Number of timeline lines; by default 12 on the console, otherwise all."
+        ),
     ] = None,
     redact: Annotated[
-        bool, typer.Option("--redact", help="Placeholders for machines, addresses, users, serial numbers and ids.")
+        bool,
+        typer.Option("--redact", help="Replace machines, addresses, users, serial numbers and ids with placeholders."),
     ] = False,
     format: Annotated[str, format_option(PAGE_FORMATS)] = "console",
 ) -> None:
     """Name the cause of a failure from its logs; or print the page of a check or of a kind of failure.
 
-    Exit codes: 1 a cause was found, 3 the logs do not tell it, 2 wrong input, 0 a page was printed.
+    Exit codes: 1 a cause was found, 3 the logs do not show the cause, 2 wrong input, 0 a page was printed.
     """
     from envkit.explain import explain as verb
 
@@ -64,7 +70,10 @@ def explain(
         return
     if not words and not kernel_log and not rank:
         if sys.stdin is None or sys.stdin.isatty():
-            raise UsageError("there is nothing to explain", "name logs, pipe one in, or name a check or failure")
+            raise UsageError(
+                "there is nothing to explain",
+                "name logs, pipe one in, or give the id of a check or of a kind of failure",
+            )
         words = ("-",)
     asked = verb.ExplainRequest(words, tuple(kernel_log or ()), beside, tuple(rank or ()), redact)
     found = verb.answer(asked, say)
@@ -81,48 +90,62 @@ def debug(
         str | None, _container("--image", metavar="IMAGE", help="Run the command in a container of this image.")
     ] = None,
     gpus: Annotated[
-        str, _container("--gpus", metavar="[all|none|N,...]", help="With --image: the GPUs it gets.")
+        str, _container("--gpus", metavar="[all|none|N,...]", help="With --image: the GPUs that the container gets.")
     ] = "auto",
     network: Annotated[
-        str, _container("--network", metavar="[bridge|host|none]", help="With --image: its network.")
+        str, _container("--network", metavar="[bridge|host|none]", help="With --image: the container's network.")
     ] = "bridge",
     volume: Annotated[
         list[str] | None,
         _container("--volume", "-v", metavar="SOURCE:TARGET[:ro]", help="With --image: a mount; may be given again."),
     ] = None,
-    budget: Annotated[float, typer.Option("--budget", help="Seconds for all stages.")] = 1800.0,
-    stage_timeout: Annotated[float, typer.Option("--stage-timeout", help="Seconds for one stage.")] = 600.0,
+    budget: Annotated[float, typer.Option("--budget", help="Time limit in seconds for all stages.")] = 1800.0,
+    stage_timeout: Annotated[
+        float, typer.Option("--stage-timeout", help="Time limit in seconds for one stage.")
+    ] = 600.0,
     ranks: Annotated[
-        bool, _hangs("--ranks", help="The command is several ranks (torchrun, srun ...): see why they hang.")
+        bool, _hangs("--ranks", help="The command starts several ranks (torchrun, srun, ...): find out why they hang.")
     ] = False,
     hang_after: Annotated[
-        float | None, _hangs("--hang-timeout", help="With --ranks: seconds without a step of any rank; by default 10.")
+        float | None,
+        _hangs(
+            "--hang-timeout",
+            help="With --ranks: seconds without progress of any rank that count as a hang; by default 10.",
+        ),
     ] = None,
     stall_timeout: Annotated[
-        float, _hangs("--stall-timeout", help="Seconds of silence after which stacks are compared; 0: never.")
+        float, _hangs("--stall-timeout", help="Seconds without output after which stacks are compared; 0: never.")
     ] = 120.0,
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="RUNG", help="A stage; may be given again.")
+        list[str] | None, typer.Option("--only", metavar="STAGE", help="Run only this stage; may be given again.")
     ] = None,
     skip: Annotated[
-        list[str] | None, typer.Option("--skip", metavar="RUNG", help="A stage to leave out; may be given again.")
+        list[str] | None, typer.Option("--skip", metavar="STAGE", help="Leave this stage out; may be given again.")
     ] = None,
     kernel: Annotated[
         list[str] | None,
-        typer.Option("--kernel", metavar="NAME", help="Part of a kernel's name: compute-sanitizer checks no other."),
+        typer.Option(
+            "--kernel", metavar="NAME", help="Part of a kernel's name; compute-sanitizer then checks only such kernels."
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="The new folder for all files.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The folder for all output files; must be new.")] = None,
     precision: Annotated[
         str,
-        _precision("--precision", metavar="MODULE:FACTORY", help="No command: one step of its model, in two dtypes."),
+        _precision(
+            "--precision",
+            metavar="MODULE:FACTORY",
+            help="Instead of a command: run one step of the model that FACTORY returns, in two dtypes.",
+        ),
     ] = "",
     dtype: Annotated[
-        str, _precision("--dtype", click_type=DTYPES, help="With --precision: the narrow one.")
+        str, _precision("--dtype", click_type=DTYPES, help="With --precision: the narrow dtype.")
     ] = "bfloat16",
     autocast: Annotated[
-        bool, _precision("--autocast", help="With --precision: under torch.autocast, with nothing cast before.")
+        bool, _precision("--autocast", help="With --precision: use torch.autocast instead of casting the model.")
     ] = False,
-    code: Annotated[Path | None, _precision("--code", help="With --precision: the folder of MODULE.")] = None,
+    code: Annotated[
+        Path | None, _precision("--code", help="With --precision: the folder that contains MODULE.")
+    ] = None,
     python: PythonPath = None,
     format: Annotated[str, format_option(PAGE_FORMATS)] = "console",
     quiet: Quiet = False,
@@ -130,10 +153,10 @@ def debug(
         bool, _precision("--verbose", help="With --precision: list also the checks that passed or were skipped.")
     ] = False,
 ) -> None:
-    """Run a failing command again, with one more tool at each stage: `envkit debug -- python train.py`.
+    """Run a failing command several times, each time with one more tool: `envkit debug -- python train.py`.
 
-    As it is, with blocking launches, under compute-sanitizer, with a core dump of the GPU; of a hang, the stacks of
-    every process. Exit code 0: it succeeded and nothing was found; 1: found; 3: undecided.
+    Unchanged, with blocking launches, under compute-sanitizer, with a GPU core dump; for a hang, the stacks of
+    every process. Exit code 0: it succeeded and nothing was found; 1: a cause was found; 3: undecided.
     """
     import shlex
 
@@ -144,22 +167,24 @@ def debug(
 
     if context.args:
         words = shlex.join([*context.args, *(context.obj or ())])
-        raise UsageError(f"`{context.args[0]}` stands where no command is expected", f"envkit debug -- {words}")
+        raise UsageError(f"the command `{context.args[0]}` must follow --", f"envkit debug -- {words}")
     amount = detail(quiet, verbose)
     if not precision and (autocast or code or python or dtype != "bfloat16" or verbose):
         kinds = "--dtype, --autocast, --code, --python and --verbose"
         raise UsageError(f"{kinds} belong to --precision", "name a model's factory")
     if precision:
         if context.obj:
-            raise UsageError("--precision and a command were given together", "take one of them")
+            raise UsageError("--precision and a command cannot be used together", "use only one of them")
         place = place_of(image, python, "docker", gpus)
         # a warning is found, too
         printing = Printing(format, "warning", False, amount)
         _debug_precision(place, precision, dtype, autocast, code or Path(), budget, printing)
     if not image and (volume or network != "bridge" or gpus != "auto"):
-        raise UsageError("--volume, --network and --gpus belong to --image", "name the image, or leave them out")
+        raise UsageError("--volume, --network and --gpus only work with --image", "name the image, or leave them out")
     if hang_after is not None and not (ranks and hang_after > 0):
-        raise UsageError(f"--hang-timeout {hang_after:g} says nothing here", "give it seconds above 0, and --ranks")
+        raise UsageError(
+            f"--hang-timeout {hang_after:g} has no effect", "give a number of seconds above 0, and --ranks"
+        )
     request = debugging.DebugRequest(
         command=context.obj or (),
         budget_s=budget,

@@ -31,32 +31,36 @@ def check(
         typer.Argument(
             metavar="[PATH]...",
             click_type=NAME_OR_FILE,
-            help="Files or folders, by default this one; - is a Dockerfile on stdin.",
+            help="Files or folders, by default the current folder; - is a Dockerfile on stdin.",
         ),
     ] = None,
     context: Annotated[
         Path | None, typer.Option("--context", help="The build context; by default each Dockerfile's own folder.")
     ] = None,
     gpu: Annotated[
-        list[str] | None, typer.Option("--gpu", metavar="GPU", help='A GPU it must run on, "H100"; may be given again.')
+        list[str] | None,
+        typer.Option("--gpu", metavar="GPU", help='A GPU it must run on, such as "H100"; may be given again.'),
     ] = None,
     driver: Annotated[
-        str, typer.Option("--driver", metavar="VERSION", help='The oldest driver it will meet, "550".')
+        str, typer.Option("--driver", metavar="VERSION", help='The oldest driver it must run on, such as "550".')
     ] = "",
-    fix: Annotated[bool, typer.Option("--fix", help="Make the safe fixes, after their diff was printed.")] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Print the diff of the safe fixes and apply them.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Print the diff of the safe fixes and change nothing.")] = False,
     pin: Annotated[
-        bool, typer.Option("--pin", help="With --fix or --diff: the digests of bases, as registries give them today.")
+        bool,
+        typer.Option(
+            "--pin", help="With --fix or --diff: add the current digests of base images, from their registries."
+        ),
     ] = False,
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="CHECK", help="One check; may be given again.")
+        list[str] | None, typer.Option("--only", metavar="CHECK", help="Run only this check; may be given again.")
     ] = None,
-    baseline: Annotated[Path | None, _output("--baseline", help="Findings that this file holds do not count.")] = None,
+    baseline: Annotated[Path | None, _output("--baseline", help="Ignore the findings that this file contains.")] = None,
     write_baseline: Annotated[
-        Path | None, _output("--write-baseline", help="Write the findings of now into this file.")
+        Path | None, _output("--write-baseline", help="Write the current findings to this file.")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option("--config", help="An envkit.toml with a [check] table; by default the nearest.")
+        Path | None, typer.Option("--config", help="An envkit.toml with a [check] table; by default the nearest one.")
     ] = None,
     format: Annotated[str, options.format_option(CHECK_FORMATS)] = "console",
     fail_on: Annotated[
@@ -64,17 +68,17 @@ def check(
         _output(
             "--fail-on",
             click_type=SEVERITIES,
-            help="Lowest severity that makes the exit code 1; by default the settings' or error.",
+            help="Lowest severity that makes the exit code 1; by default as in the settings, or error.",
         ),
     ] = "",
     if_any: Annotated[
-        bool, _output("--allow-no-files", help="Exit with 0 where nothing concerns envkit, as hooks want it.")
+        bool, _output("--allow-no-files", help="Exit with 0 if no file concerns envkit, for use in hooks.")
     ] = False,
-    observed: Annotated[bool, _output("--observed", help="Put what the files say into the JSON.")] = False,
+    observed: Annotated[bool, _output("--observed", help="Include what the files say in the JSON.")] = False,
     quiet: options.Quiet = False,
     list_checks: Annotated[bool, typer.Option("--list", help="List the checks and exit.")] = False,
 ) -> None:
-    """Judge anybody's Dockerfile, requirements, compose or Kubernetes file: what does not fit, and the fix."""
+    """Check Dockerfiles, requirements, compose and Kubernetes files: what does not fit together, and the fix."""
     from envkit.static import check as verb
 
     if list_checks:
@@ -82,7 +86,7 @@ def check(
         return
     amount = options.detail(quiet, False)
     if pin and not (fix or diff):
-        raise UsageError("--pin changes files", "add --diff to see what it would write, or --fix to write it")
+        raise UsageError("--pin needs --diff or --fix", "add --diff to see what it would change, or --fix to change it")
     asked = verb.CheckRequest(
         tuple(paths or (".",)),
         context,
@@ -135,14 +139,15 @@ def _digests() -> Callable[[str], str]:
 @app.command(name="facts", rich_help_panel=WRITTEN)
 def facts_about(
     topic: Annotated[
-        str, typer.Argument(metavar="[TOPIC]", click_type=TOPICS, help="Without one: the topics, and what each takes.")
+        str, typer.Argument(metavar="[TOPIC]", click_type=TOPICS, help="By default all topics, and how to query each.")
     ] = "",
     query: Annotated[
-        str, typer.Argument(metavar="[QUERY]", help='A release, "RTX 4090", a branch, ...; without one: all names.')
+        str,
+        typer.Argument(metavar="[QUERY]", help='A release, "RTX 4090", a driver branch, ...; by default all names.'),
     ] = "",
     format: Annotated[str, options.format_option(DATA_FORMATS)] = "console",
 ) -> None:
-    """Print what is known, each row with its source; without words, what may be asked."""
+    """Print facts, each with its source; without arguments, list the topics."""
     import json
 
     from envkit import facts

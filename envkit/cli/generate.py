@@ -24,17 +24,18 @@ if TYPE_CHECKING:
 @app.command(rich_help_panel=MAKE)
 def init(
     directory: Annotated[
-        Path, typer.Argument(metavar="DIRECTORY", help="Where to write it; made if it is not there.")
+        Path, typer.Argument(metavar="DIRECTORY", help="Where to write it; created if it does not exist.")
     ] = Path(),
     torch: Annotated[
         str, typer.Option("--torch", metavar="VERSION", help="A release or a range; by default the newest that fits.")
     ] = "",
     gpu: Annotated[
         list[str] | None,
-        typer.Option("--gpu", metavar="GPU", help='What it must run on, "H100" or sm_90; may be given again.'),
+        typer.Option("--gpu", metavar="GPU", help='A GPU it must run on, such as "H100" or sm_90; may be given again.'),
     ] = None,
     from_host: Annotated[
-        bool, typer.Option("--from-host", help="Take this machine's GPUs and driver as what it must run on.")
+        bool,
+        typer.Option("--from-host", help="Use the GPUs and the driver of this machine as the ones it must run on."),
     ] = False,
 ) -> None:
     """Write a commented envkit.toml to start from."""
@@ -44,16 +45,16 @@ def init(
 
     path = directory / "envkit.toml"
     if os.path.lexists(path):
-        raise UsageError(f"{path} is there already", "edit it, or name another directory")
+        raise UsageError(f"{path} already exists", "edit it, or name another directory")
     if from_host and gpu:
-        raise UsageError("--from-host and --gpu were given together", "take one of them")
+        raise UsageError("--from-host and --gpu cannot be used together", "use only one of them")
     known, gpus, driver = facts.load(), tuple(gpu or ()), ""
     if from_host:
         from envkit.host.observe import observe_gpus
 
         gpus, driver = draft.of_machine(observe_gpus(), known)
     text = draft.text(known, path, torch, gpus, driver)
-    files.folder(directory, "name a folder that may be made")
+    files.folder(directory, "name a folder that can be created")
     files.write(path, text)
     print(path)
 
@@ -62,17 +63,21 @@ def init(
 def lock(
     spec: options.SpecPath = Path(),
     engine: Annotated[
-        str, typer.Option("--engine", click_type=LOCK_ENGINES, help="Whose base is locked; none asks no engine.")
+        str,
+        typer.Option(
+            "--engine", click_type=LOCK_ENGINES, help="The engine whose base image is locked; none uses no engine."
+        ),
     ] = "auto",
     upgrade: Annotated[bool, typer.Option("--upgrade", help="Solve everything again.")] = False,
     upgrade_package: Annotated[
-        list[str] | None, typer.Option("--upgrade-package", "-P", help="Solve only this one again; may be given again.")
+        list[str] | None,
+        typer.Option("--upgrade-package", "-P", help="Solve only this package again; may be given again."),
     ] = None,
     refresh_os: options.RefreshOs = False,
     allow_unpinned: options.AllowUnpinned = None,
-    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 when spec and lock disagree.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 if spec and lock disagree.")] = False,
 ) -> None:
-    """Choose versions by the facts; pin the base, every wheel and every Debian package in envkit.lock."""
+    """Choose versions that fit; pin the base, every wheel and every Debian package in envkit.lock."""
     from envkit import facts
     from envkit.engine.choice import connect
     from envkit.plan import lockfile as locks
@@ -80,7 +85,9 @@ def lock(
     from envkit.plan.spec import load
 
     if check and (upgrade or upgrade_package or refresh_os):
-        raise UsageError("--check changes nothing, and --upgrade, -P and --refresh-os do", "give one or the other")
+        raise UsageError(
+            "--check changes nothing, so it cannot be used with --upgrade, -P or --refresh-os", "leave one of them out"
+        )
     may_stay_open = tuple(allow_unpinned or ())
     parsed_spec = load(options.spec_at(spec))
     path = locks.path_of(parsed_spec)
@@ -99,7 +106,7 @@ def lock(
         raise typer.Exit(1 if disagreements else 0)
     names = None if not (upgrade or upgrade_package) else () if upgrade else tuple(upgrade_package or ())
     if found and names is None and not refresh_os and not locks.problems(parsed_spec, found):
-        say("the lock answers this spec already; --upgrade solves again")
+        say("the lock is up to date with this spec; --upgrade solves again")
         _say_unpinned(found)
         made = found
     else:
@@ -133,7 +140,7 @@ def render(
     kind: Annotated[str, typer.Option("--as", click_type=OUTPUTS, help="What to write.")] = "dockerfile",
     flavor: options.FlavorName = "",
 ) -> None:
-    """Write the Dockerfile of a locked spec, or what runs its image elsewhere, from the same lock."""
+    """Write the Dockerfile of a locked spec, or a file for another tool that runs its image."""
     from envkit.build import exporters
     from envkit.build import render as renderer
     from envkit.plan import lockfile as locks
@@ -144,7 +151,7 @@ def render(
     parsed_spec = load(options.spec_at(spec))
     found = locks.load(parsed_spec)
     if found is None:
-        state = "answers another spec" if locks.path_of(parsed_spec).exists() else "does not exist"
+        state = "is for another spec" if locks.path_of(parsed_spec).exists() else "does not exist"
         raise UsageError(f"{locks.path_of(parsed_spec)} {state}", f"run `envkit lock {spec}` first")
     kinds: dict[str, tuple[str, Callable[[], str]]] = {
         "dockerfile": ("Dockerfile", lambda: renderer.dockerfile(found)),
@@ -191,12 +198,13 @@ def build(
         ),
     ] = False,
     vendored: Annotated[
-        Path | None, typer.Option("--from", help="Build from what `envkit vendor` saved there, with the network off.")
+        Path | None,
+        typer.Option("--from", help="Build from the folder that `envkit vendor` filled, without a network."),
     ] = None,
     apt_mirror: Annotated[
         str,
         typer.Option(
-            "--apt-mirror", help="A Debian archive that keeps old versions; {date} and {archive} are filled in."
+            "--apt-mirror", help="URL of a Debian archive that keeps old versions; {date} and {archive} are filled in."
         ),
     ] = "",
 ) -> None:
@@ -239,18 +247,18 @@ def build(
             print(f"layer {number} {layer}")
         for line in verdict.differences:
             print(f"differs: {line}")
-        print("the same, built twice" if verdict.same else "NOT the same, built twice")
+        print("both builds are the same" if verdict.same else "the two builds are NOT the same")
         raise typer.Exit(0 if verdict.same else 1)
 
 
 @app.command(name="vendor", rich_help_panel=MAKE)
 def save_inputs(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to save them: a new or an empty folder.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to save them: a new or empty folder.")],
     spec: options.SpecPath = Path(),
     engine: options.EngineName = "docker",
     allow_unpinned: options.AllowUnpinned = None,
 ) -> None:
-    """Save all that a build needs: base, wheels, Debian packages, installer; for `envkit build --from DIR`."""
+    """Save everything that a build needs (base, wheels, Debian packages, installer) for `envkit build --from DIR`."""
     from envkit import facts
     from envkit.build import vendor
     from envkit.engine.choice import connect
@@ -279,7 +287,7 @@ def up(
     refresh_os: options.RefreshOs = False,
     allow_unpinned: options.AllowUnpinned = None,
     report: Annotated[
-        Path, typer.Option("--report", help="Where the JSON report goes.", rich_help_panel=OUTPUT)
+        Path, typer.Option("--report", help="Where to write the JSON report.", rich_help_panel=OUTPUT)
     ] = Path("report.json"),
     require_gpu: options.RequireGpu = False,
     format: options.Format = "console",
@@ -288,7 +296,7 @@ def up(
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Do all of it: lock, render, build, probe, smoke, and one report."""
+    """Run all steps with one report: lock, render, build, probe, smoke."""
     from envkit import facts
     from envkit import report as reports
     from envkit.build import up as pipeline

@@ -30,7 +30,7 @@ def audit(
         typer.Option("--gpu", metavar="GPU", help="A GPU it must run on (H100, sm_90); may be given again."),
     ] = None,
     hash_all: Annotated[
-        bool, typer.Option("--hash", help="Compare all files of torch and CUDA with their wheels' hashes; slow.")
+        bool, typer.Option("--hash", help="Compare all files of torch and CUDA with the hashes in their wheels; slow.")
     ] = False,
     framework: options.Frameworks = None,
     engine: options.EngineName = "docker",
@@ -41,7 +41,7 @@ def audit(
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Read what an image holds, its own files only: nothing of it is run and no GPU is needed."""
+    """Examine an image's files without running anything in it; needs no GPU."""
     from envkit import facts
     from envkit.engine.choice import connect
     from envkit.report import summary
@@ -62,30 +62,40 @@ def audit(
 def probe(
     image: options.Target = None,
     python: options.PythonPath = None,
-    static: Annotated[bool, typer.Option("--static", help="Import nothing: what is installed and set.")] = False,
+    static: Annotated[
+        bool, typer.Option("--static", help="Import nothing; only look at what is installed and set.")
+    ] = False,
     placement: Annotated[
         str,
         typer.Option(
-            "--placement", metavar="MODULE:FACTORY", help="Where the tensors live of the model and inputs it returns."
+            "--placement",
+            metavar="MODULE:FACTORY",
+            help="Report the device of every tensor of the model and inputs that FACTORY returns.",
         ),
     ] = "",
     aoti: Annotated[
-        Path | None, typer.Option("--aoti", metavar="PACKAGE", help="How an AOTInductor package loads and runs there.")
+        Path | None,
+        typer.Option("--aoti", metavar="PACKAGE", help="Check how an AOTInductor package loads and runs there."),
     ] = None,
     inputs: Annotated[
-        str, typer.Option("--inputs", metavar="MODULE:FUNCTION", help="With --aoti: what returns the arguments.")
+        str,
+        typer.Option(
+            "--inputs",
+            metavar="MODULE:FUNCTION",
+            help="With --aoti: the function that returns the package's arguments.",
+        ),
     ] = "",
     code: Annotated[
-        Path | None, typer.Option("--code", help="The folder that MODULE lies in, read-only in a container.")
+        Path | None, typer.Option("--code", help="The folder that contains MODULE; read-only in a container.")
     ] = None,
     how: Annotated[
         str,
         typer.Option(
-            "--mode", click_type=PLACEMENT_WAYS, help="With --placement: run on a GPU; fake and trace need none."
+            "--mode", click_type=PLACEMENT_WAYS, help="With --placement: run uses a GPU; fake and trace need none."
         ),
     ] = "auto",
     ranks: Annotated[
-        Path | None, typer.Option("--ranks", help="With --placement: a folder in which a job's ranks meet.")
+        Path | None, typer.Option("--ranks", help="With --placement: a folder that all ranks of the job can write to.")
     ] = None,
     framework: options.Frameworks = None,
     engine: options.EngineName = "docker",
@@ -98,7 +108,7 @@ def probe(
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Prove which CUDA libraries a process in the image really binds, or where a model's tensors live."""
+    """Show which CUDA libraries a process in the image really binds, or where a model's tensors are."""
     from envkit.report import summary
     from envkit.runner import runner
 
@@ -106,11 +116,11 @@ def probe(
     printing = Printing(format, fail_on, observed, options.detail(quiet, verbose))
     options.writable(save)
     if (static, bool(placement), aoti is not None).count(True) > 1:
-        raise UsageError("--static, --placement and --aoti were given together", "take one of them")
+        raise UsageError("--static, --placement and --aoti cannot be used together", "use only one of them")
     if inputs and aoti is None:
-        raise UsageError("--inputs belongs to --aoti", "name the package with --aoti, or use --placement")
+        raise UsageError("--inputs only works with --aoti", "name the package with --aoti, or use --placement")
     if framework and (placement or aoti is not None):
-        raise UsageError("--framework belongs to a probe alone", "leave it out with --placement and --aoti")
+        raise UsageError("--framework does not work with --placement or --aoti", "leave it out")
     asked = runner.asked_frameworks(framework or ())
     options.consistent(require_gpu, gpus)
     place = options.place_of(image, python, engine, gpus)
@@ -132,19 +142,23 @@ def probe(
 @app.command(rich_help_panel=LOOK)
 def smoke(
     image: options.Target = None,
-    level: Annotated[str, typer.Option("--level", click_type=SMOKE_LEVELS, help="stress needs --minutes.")] = "quick",
+    level: Annotated[
+        str, typer.Option("--level", click_type=SMOKE_LEVELS, help="Which tests to run; stress needs --minutes.")
+    ] = "quick",
     minutes: Annotated[float, typer.Option("--minutes", help="How long --level stress repeats its tests.")] = 0.0,
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="TEST", help="Only this test; may be given again.")
+        list[str] | None, typer.Option("--only", metavar="TEST", help="Run only this test; may be given again.")
     ] = None,
     exclude: Annotated[
-        list[str] | None, typer.Option("--exclude", metavar="TEST", help="Not this test; may be given again.")
+        list[str] | None, typer.Option("--exclude", metavar="TEST", help="Leave this test out; may be given again.")
     ] = None,
     extra: Annotated[
         list[Path] | None,
-        typer.Option("--test-file", help="A file of your own: its functions smoke_*(bench) are tests."),
+        typer.Option("--test-file", help="A file with your own tests: functions smoke_*(bench)."),
     ] = None,
-    list_them: Annotated[bool, typer.Option("--list", help="List the tests of the level and run none.")] = False,
+    list_them: Annotated[
+        bool, typer.Option("--list", help="List the tests of the level without running them.")
+    ] = False,
     python: options.PythonPath = None,
     engine: options.EngineName = "docker",
     gpus: Annotated[
@@ -153,7 +167,7 @@ def smoke(
             "--gpus",
             "--gpu",
             metavar="[auto|all|none|N,...]",
-            help="Which GPUs take part, by index.",
+            help="Which GPUs to use, by index.",
             rich_help_panel=WHERE,
         ),
     ] = "auto",
@@ -162,11 +176,11 @@ def smoke(
         typer.Option(
             "--inject-fault",
             click_type=FAULT_KINDS,
-            help="Disturb each result on purpose. Every test must go red (exit 1).",
+            help="Deliberately disturb each result. Every test must then fail (exit 1).",
         ),
     ] = "",
     sanitize: Annotated[
-        str, typer.Option("--sanitize", click_type=SANITIZERS, help="Under this tool of compute-sanitizer.")
+        str, typer.Option("--sanitize", click_type=SANITIZERS, help="Run under this tool of compute-sanitizer.")
     ] = "",
     require_gpu: options.RequireGpu = False,
     save: options.Save = None,
@@ -176,7 +190,7 @@ def smoke(
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Run the standard kernel tests, each in a process of its own."""
+    """Run the standard kernel tests, each in its own process."""
     from envkit.report import summary
     from envkit.runner import runner
 
@@ -206,7 +220,7 @@ def smoke(
 
 @app.command(name="judge", rich_help_panel=LOOK)
 def judge_saved(
-    saved: Annotated[Path, typer.Argument(metavar="FILE", help="What --save wrote.")],
+    saved: Annotated[Path, typer.Argument(metavar="FILE", help="A file that --save wrote.")],
     require_gpu: options.RequireGpu = False,
     format: options.Format = "console",
     fail_on: options.FailOn = "error",
@@ -214,7 +228,7 @@ def judge_saved(
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Judge a saved observation, from any machine."""
+    """Judge a file that --save wrote, on any machine."""
     from envkit.subjects import KINDS, codec
     from envkit.subjects import saved as files
 
@@ -236,16 +250,25 @@ def diff(
     old: Annotated[
         str,
         typer.Argument(
-            metavar="A", click_type=NAME_OR_FILE, help="A lock, a spec, an image, or what `probe --save` wrote."
+            metavar="A",
+            click_type=NAME_OR_FILE,
+            help="A lock, a spec, an image, or a file that `probe --save` or `doctor --save` wrote.",
         ),
     ],
-    new: Annotated[str, typer.Argument(metavar="B", click_type=NAME_OR_FILE, help="Another one of the same kind.")],
-    probe: Annotated[bool, typer.Option("--probe", help="Of two images, compare also what runs inside.")] = False,
+    new: Annotated[
+        str,
+        typer.Argument(
+            metavar="B", click_type=NAME_OR_FILE, help="Another one of the same kind, or @host for this machine."
+        ),
+    ],
+    probe: Annotated[
+        bool, typer.Option("--probe", help="For two images, also compare the libraries that are loaded inside.")
+    ] = False,
     engine: options.EngineName = "docker",
     format: Annotated[str, options.format_option(DATA_FORMATS)] = "console",
     quiet: options.Quiet = False,
 ) -> None:
-    """Say what a change means: GPUs lost, drivers needed, libraries moved. Exit 0: the same, 1: not."""
+    """Explain what a change means: GPUs lost, drivers needed, libraries changed. Exit 0: the same, 1: different."""
     from envkit import facts
     from envkit.diff import diff, render
 

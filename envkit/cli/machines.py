@@ -21,27 +21,30 @@ from envkit.cli.verdict import Printing, finish
 from envkit.errors import UsageError
 
 _output = partial(typer.Option, rich_help_panel=OUTPUT)
-_job = partial(typer.Option, rich_help_panel="The job, as `docker run` takes it")
+_job = partial(typer.Option, rich_help_panel="The job, as for `docker run`")
 
 
 @app.command(rich_help_panel=MACHINE)
 def doctor(
-    cuda: Annotated[str, typer.Option("--cuda", metavar="VERSION", help="The CUDA version that shall run here.")] = "",
+    cuda: Annotated[str, typer.Option("--cuda", metavar="VERSION", help="The CUDA version that must run here.")] = "",
     expect: Annotated[
-        Path | None, typer.Option("--expect", help="A contract in TOML: what must be there; see docs/doctor.md.")
+        Path | None,
+        typer.Option("--expect", help="A contract in TOML that says what must be there; see docs/doctor.md."),
     ] = None,
-    budget: Annotated[float, typer.Option("--budget", help="Seconds for all sources together.")] = 8.0,
+    budget: Annotated[float, typer.Option("--budget", help="Time limit in seconds for all sources together.")] = 8.0,
     root: Annotated[
-        Path, typer.Option("--root", help="Where this machine's / lies, if elsewhere: in a container, or a recording.")
+        Path,
+        typer.Option("--root", help="The root folder of the machine, if it is mounted in a container or a recording."),
     ] = Path("/"),
     saved: Annotated[
-        Path | None, typer.Option("--from", help="Judge what --save wrote on a machine instead of this one.")
+        Path | None, typer.Option("--from", help="Judge a machine that --save wrote, instead of this one.")
     ] = None,
     save: options.Save = None,
     redact: Annotated[
-        bool, _output("--redact", help="Placeholders for serials, UUIDs, names and addresses, in file and report.")
+        bool,
+        _output("--redact", help="Replace serials, UUIDs, names and addresses with placeholders, in file and report."),
     ] = False,
-    list_them: Annotated[bool, typer.Option("--list", help="List the checks and look at nothing.")] = False,
+    list_them: Annotated[bool, typer.Option("--list", help="List the checks without examining the machine.")] = False,
     format: options.Format = "console",
     fail_on: options.FailOn = "error",
     exit_style: options.ExitStyle = "envkit",
@@ -49,7 +52,7 @@ def doctor(
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Examine this machine: driver, GPUs, fabric, container engine, kernel log, limits; nothing on it is changed."""
+    """Examine this machine without changing it: driver, GPUs, fabric, container engine, kernel log, limits."""
     from envkit.doctor import doctor
 
     started = time.monotonic()
@@ -70,59 +73,74 @@ def preflight(
     context: typer.Context,
     image: options.Target = None,
     level: Annotated[
-        str, typer.Option("--level", click_type=FLIGHT_LEVELS, help="Each holds those before it.")
+        str, typer.Option("--level", click_type=FLIGHT_LEVELS, help="Each level includes those before it.")
     ] = "quick",
     host: Annotated[
         Path | None,
-        typer.Option("--host", help="A machine that `doctor --save` wrote, in place of this one; it starts nothing."),
+        typer.Option("--host", help="Judge a machine that `doctor --save` wrote, instead of this one; starts nothing."),
     ] = None,
     python: options.PythonPath = None,
-    expect: Annotated[Path | None, typer.Option("--expect", help="The contract of the machine, as for doctor.")] = None,
+    expect: Annotated[Path | None, typer.Option("--expect", help="The machine's contract, as for doctor.")] = None,
     gpus: Annotated[
         str | None, _job("--gpus", metavar="[all|none|COUNT|device=N,...]", help="The GPUs that the container gets.")
     ] = None,
-    way: Annotated[str | None, _job("--gpu-runtime", click_type=GPU_WAYS, help="How GPUs enter the container.")] = None,
-    nodes: Annotated[int | None, _job("--nodes", metavar="N", help="Machines of the job.")] = None,
-    ranks: Annotated[int | None, _job("--ranks", metavar="N", help="Processes of the job on this machine.")] = None,
-    workers: Annotated[int | None, _job("--workers", metavar="N", help="Data loader processes of one rank.")] = None,
-    env: Annotated[
-        list[str] | None, _job("--env", "-e", metavar="NAME=VALUE", help="A variable; may be given again.")
+    way: Annotated[
+        str | None, _job("--gpu-runtime", click_type=GPU_WAYS, help="How the container gets its GPUs.")
     ] = None,
-    env_file: Annotated[list[Path] | None, _job("--env-file", help="Lines NAME=VALUE, as docker's.")] = None,
+    nodes: Annotated[int | None, _job("--nodes", metavar="N", help="Number of machines.")] = None,
+    ranks: Annotated[int | None, _job("--ranks", metavar="N", help="Number of processes on this machine.")] = None,
+    workers: Annotated[
+        int | None, _job("--workers", metavar="N", help="Number of data loader processes per rank.")
+    ] = None,
+    env: Annotated[
+        list[str] | None, _job("--env", "-e", metavar="NAME=VALUE", help="An environment variable; may be given again.")
+    ] = None,
+    env_file: Annotated[
+        list[Path] | None, _job("--env-file", help="A file of lines NAME=VALUE, as for docker.")
+    ] = None,
     shm_size: Annotated[str | None, _job("--shm-size", metavar="SIZE", help="Size of /dev/shm, such as 16g.")] = None,
     memory: Annotated[str | None, _job("--memory", "-m", metavar="SIZE", help="Memory limit, such as 64g.")] = None,
-    ipc: Annotated[str | None, _job("--ipc", metavar="[private|host|...]", help="Whose /dev/shm.")] = None,
-    network: Annotated[str | None, _job("--network", metavar="[bridge|host|none|NAME]", help="Its network.")] = None,
+    ipc: Annotated[str | None, _job("--ipc", metavar="[private|host|...]", help="Whose /dev/shm it uses.")] = None,
+    network: Annotated[
+        str | None, _job("--network", metavar="[bridge|host|none|NAME]", help="The container's network.")
+    ] = None,
     ulimit: Annotated[
         list[str] | None,
         _job("--ulimit", metavar="NAME=VALUE", help="A limit, such as memlock=-1; may be given again."),
     ] = None,
     user: Annotated[
-        str | None, _job("--user", "-u", metavar="UID[:GID]", help="Whose it is, by number or name.")
+        str | None, _job("--user", "-u", metavar="UID[:GID]", help="The user it runs as, by number or name.")
     ] = None,
     volume: Annotated[
         list[str] | None, _job("--volume", "-v", metavar="SOURCE:TARGET[:ro]", help="A mount; may be given again.")
     ] = None,
-    tmpfs: Annotated[list[str] | None, _job("--tmpfs", metavar="PATH", help="A path inside.")] = None,
+    tmpfs: Annotated[
+        list[str] | None, _job("--tmpfs", metavar="PATH", help="A path in the container that is a tmpfs.")
+    ] = None,
     device: Annotated[list[str] | None, _job("--device", metavar="DEVICE", help="A device of the machine.")] = None,
-    cap_add: Annotated[list[str] | None, _job("--cap-add", metavar="CAPABILITY", help="A capability.")] = None,
+    cap_add: Annotated[list[str] | None, _job("--cap-add", metavar="CAPABILITY", help="A capability to add.")] = None,
     privileged: Annotated[bool, _job("--privileged", help="The container has all privileges.")] = False,
     read_only: Annotated[bool, _job("--read-only", help="The container's root is read-only.")] = False,
     checkpoint: Annotated[
-        str | None, _job("--checkpoint", metavar="PATH", help="Where the job writes, as it sees it.")
+        str | None,
+        _job(
+            "--checkpoint",
+            metavar="PATH",
+            help="The path to which the job writes checkpoints, as seen in the container.",
+        ),
     ] = None,
     checkpoint_size: Annotated[
-        str | None, _job("--checkpoint-size", metavar="SIZE", help="How much, such as 200g.")
+        str | None, _job("--checkpoint-size", metavar="SIZE", help="How much space they need, such as 200g.")
     ] = None,
     may_be_unknown: Annotated[
         list[str] | None,
-        _output("--allow-unknown", metavar="CHECK", help="A check that may stay open here; may be given again."),
+        _output("--allow-unknown", metavar="CHECK", help="A check that may stay unknown here; may be given again."),
     ] = None,
-    budget: Annotated[float, typer.Option("--budget", help="Seconds for all levels; 0: what they need.")] = 0.0,
+    budget: Annotated[float, typer.Option("--budget", help="Time limit in seconds for all levels; 0: no limit.")] = 0.0,
     framework: options.Frameworks = None,
     require_gpu: options.RequireGpu = False,
     engine: options.EngineName = "docker",
-    report: Annotated[Path | None, _output("--report", help="Where the JSON report goes.")] = None,
+    report: Annotated[Path | None, _output("--report", help="Where to write the JSON report.")] = None,
     format: options.Format = "console",
     fail_on: options.FailOn = "error",
     exit_style: options.ExitStyle = "envkit",
@@ -130,10 +148,10 @@ def preflight(
     quiet: options.Quiet = False,
     verbose: options.LongVerbose = False,
 ) -> None:
-    """Decide before a job starts whether image, machine and job fit; `-- COMMAND` starts it on a pass only.
+    """Decide before a job starts whether image, machine and job fit together; `-- COMMAND` runs only after a pass.
 
-    Options of the job are those of `docker run`. With a command, the report goes to stderr, and on a pass the command
-    takes this process's place.
+    The job's options are those of `docker run`. With a command, the report goes to stderr, and after a pass the command
+    replaces this process.
     """
     from envkit import report as reports
     from envkit.engine.choice import connect
@@ -148,8 +166,8 @@ def preflight(
             raise UsageError("there is no command after --", "name one, or leave -- out")
         if command and host is not None:  # the pass of another machine says nothing of the one that would run it
             raise UsageError(
-                f"{host} is a saved machine, which is judged and starts no command, and `{command[0]}` was given",
-                "leave out --host to judge this machine and start it here, or leave out the command",
+                f"{host} is a saved machine, which cannot start the command `{command[0]}`",
+                "leave out --host to judge this machine and start the command here, or leave out the command",
             )
         printing = Printing(format, fail_on, observed, options.detail(quiet, verbose))
         options.writable(report)

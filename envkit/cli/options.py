@@ -109,7 +109,7 @@ _where = partial(typer.Option, rich_help_panel=WHERE)
 
 
 def format_option(choices: Choice) -> Any:
-    return _output("--format", "-f", click_type=choices, help="How to print it.")
+    return _output("--format", "-f", click_type=choices, help="Output format.")
 
 
 SpecPath = Annotated[
@@ -117,45 +117,50 @@ SpecPath = Annotated[
     typer.Argument(
         metavar="SPEC",
         click_type=_Spec(),
-        help="envkit.toml, the directory that holds it, or the name of an image of envkit's own.",
+        help="envkit.toml, the directory that contains it, or the name of a spec that comes with envkit.",
     ),
 ]
-EngineName = Annotated[str, _where("--engine", click_type=ENGINES, help="local is a private virtual environment.")]
+EngineName = Annotated[
+    str,
+    _where(
+        "--engine", click_type=ENGINES, help="Where images are built and run; local is a private virtual environment."
+    ),
+]
 Format = Annotated[str, format_option(FORMATS)]
 FailOn = Annotated[str, _output("--fail-on", click_type=SEVERITIES, help="Lowest severity that makes the exit code 1.")]
-WithObserved = Annotated[bool, _output("--observed", help="Put all that was observed into the JSON.")]
-_QUIET = "The verdict and what was found, without progress and all else."
-_VERBOSE = "List also the checks that passed and those that were skipped."
+WithObserved = Annotated[bool, _output("--observed", help="Include everything that was observed in the JSON.")]
+_QUIET = "Print only the verdict and the findings, without progress."
+_VERBOSE = "Also list the checks that passed or were skipped."
 Quiet = Annotated[bool, _output("--quiet", "-q", help=_QUIET)]
 Verbose = Annotated[bool, _output("--verbose", "-v", help=_VERBOSE)]
 LongVerbose = Annotated[bool, _output("--verbose", help=_VERBOSE)]  # -v is --volume there
-Gpus = Annotated[str, _where("--gpus", metavar="[auto|all|none|N,...]", help="Which GPUs take part, by index.")]
-ExitStyle = Annotated[str, _output("--exit-style", click_type=STYLES, help="Whose exit codes.")]
+Gpus = Annotated[str, _where("--gpus", metavar="[auto|all|none|N,...]", help="Which GPUs to use, by index.")]
+ExitStyle = Annotated[str, _output("--exit-style", click_type=STYLES, help="Which exit codes to use.")]
 Save = Annotated[Path | None, _output("--save", help="Write what was observed to this file, for `envkit judge`.")]
 Target = Annotated[
-    str | None, typer.Argument(metavar="IMAGE", help="An image; without one, the Python envkit runs under.")
+    str | None, typer.Argument(metavar="IMAGE", help="An image; by default the Python that envkit runs under.")
 ]
-RequireGpu = Annotated[
-    bool, _output("--require-gpu", help="Undecided (exit 3) unless a GPU had a part in the verdict.")
-]
+RequireGpu = Annotated[bool, _output("--require-gpu", help="Without a GPU the verdict is undecided (exit 3).")]
 Frameworks = Annotated[
     list[str] | None,
     typer.Option(
-        "--framework", metavar="[jax|tensorflow|...|none]", help="What to prove in place of torch; may be given again."
+        "--framework",
+        metavar="[jax|tensorflow|...|none]",
+        help="The framework to check instead of torch; may be given again.",
     ),
 ]
-PythonPath = Annotated[Path | None, _where("--python", help="Another Python of this machine.")]
+PythonPath = Annotated[Path | None, _where("--python", help="A Python on this machine, instead of an image.")]
 Tag = Annotated[
-    str, typer.Option("--tag", "-t", metavar="NAME", help="The image's name; by default envkit/NAME:latest.")
+    str, typer.Option("--tag", "-t", metavar="NAME", help="Name of the image; by default envkit/NAME:latest.")
 ]
-FlavorName = Annotated[str, typer.Option("--flavor", click_type=FLAVORS, help="By default the spec's.")]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Build every layer again.")]
+FlavorName = Annotated[str, typer.Option("--flavor", click_type=FLAVORS, help="By default the one in the spec.")]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Build every layer from scratch.")]
 RefreshOs = Annotated[
-    bool, typer.Option("--refresh-os", help="Take today's base and Debian packages into the lock; wheels stay.")
+    bool, typer.Option("--refresh-os", help="Put today's base and Debian packages into the lock; the wheels stay.")
 ]
 AllowUnpinned = Annotated[
     list[str] | None,
-    typer.Option("--allow-unpinned", click_type=PARTS, help="Lock though it cannot be pinned; may be given again."),
+    typer.Option("--allow-unpinned", click_type=PARTS, help="Lock even if this cannot be pinned; may be given again."),
 ]
 
 
@@ -170,7 +175,7 @@ def detail(quiet: bool, verbose: bool) -> Detail:
     from envkit.report import Detail
 
     if quiet and verbose:
-        raise UsageError("--quiet and --verbose were given together", "take one of them")
+        raise UsageError("--quiet and --verbose cannot be used together", "use only one of them")
     if quiet:
         hush()
     return Detail.QUIET if quiet else Detail.VERBOSE if verbose else Detail.NORMAL
@@ -179,7 +184,7 @@ def detail(quiet: bool, verbose: bool) -> Detail:
 def consistent(required: bool, gpus: str) -> None:
     """Refuses what contradicts itself, before any work."""
     if required and gpus == "none":
-        raise UsageError("--require-gpu and --gpus none were given together", "take one of them")
+        raise UsageError("--require-gpu and --gpus none cannot be used together", "use only one of them")
 
 
 def place_of(image: str | None, python: Path | None, engine: str, gpus: str) -> Any:
