@@ -158,7 +158,7 @@ def test_a_name_is_no_pattern(archive: Archive) -> None:
 def test_a_name_that_only_others_provide_is_refused(archive: Archive) -> None:
     archive.add("exim", "4", provides="mta")
     archive.add("postfix", "3", provides="mta")
-    assert "mta is no package" in refused(archive, "mta").message
+    assert "mta is not a package" in refused(archive, "mta").message
 
 
 def test_a_version_that_is_gone_is_refused_with_the_one_there_is(archive: Archive) -> None:
@@ -170,14 +170,14 @@ def test_packages_that_do_not_go_together_are_refused(archive: Archive) -> None:
     archive.add("a", "1", depends="lib (>= 2)")
     archive.add("lib", "1")
     error = refused(archive, "a")
-    assert "do not go together" in error.message
+    assert "conflict with one another" in error.message
     assert "lib (>= 2)" in error.message
 
 
 def test_nothing_of_the_base_is_taken_away(archive: Archive) -> None:
     archive.add("new", "1", conflicts="old")
     archive.add("old", "1")
-    assert "taking packages of the base away" in refused(archive, "new", status=installed(("old", "1"))).message
+    assert "removing packages of the base" in refused(archive, "new", status=installed(("old", "1"))).message
 
 
 def test_a_package_without_a_sha256_cannot_be_locked(archive: Archive) -> None:
@@ -228,7 +228,7 @@ def test_an_archive_without_a_signature_is_refused(archive: Archive, tmp_path: P
     archive.add("make", "1")
     archive.publish()
     lines = [f"deb file:{archive.folder} bookworm main"]
-    with pytest.raises(Undecided, match="signature is by no key"):
+    with pytest.raises(Undecided, match="no key on this machine matches their signature"):
         apt.solve(b"", "bookworm", ("main",), {"runtime": ("make",)}, "x86_64", tmp_path, quiet, mirrors=lines)
 
 
@@ -306,4 +306,4 @@ def test_a_machine_without_apt_says_so(archive: Archive, tmp_path: Path) -> None
     done = subprocess.run(
         [sys.executable, "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert done.stdout == "this machine has no apt-get to solve Debian packages with []\n"
+    assert done.stdout == "this machine has no apt-get, which is needed to resolve Debian packages []\n"

@@ -271,8 +271,8 @@ def test_an_empty_value_is_wrong_input(
         (8, "99", "there is no GPU 99: this machine has 8 GPUs, numbered 0 to 7"),
         (8, "0,8", "there is no GPU 8: this machine has 8 GPUs, numbered 0 to 7"),
         (1, "1", "there is no GPU 1: this machine has 1 GPU, numbered 0"),
-        (0, "99", "GPU 99 cannot be given: this machine has no NVIDIA GPU"),
-        (0, "all", "GPUs cannot be given: this machine has no NVIDIA GPU"),
+        (0, "99", "GPU 99 cannot be used: this machine has no NVIDIA GPU"),
+        (0, "all", "GPUs cannot be used: this machine has no NVIDIA GPU"),
     ],
 )
 def test_a_gpu_that_is_not_there_is_told_as_what_it_is(
@@ -325,10 +325,18 @@ NOT_PYTHON = {
     "text that may be run": ("plain words\n", 0o755, "exec format error"),
     "empty": ("", 0o755, "exec format error"),
     "no shebang's program": ("#!/no/such/program\n", 0o755, "names is not there"),
-    "says nothing": ("#!/bin/sh\n", 0o755, "is no Python: asked for one word, it ended with exit code 0"),
-    "garbage": ("#!/bin/sh\nhead -c 3000 /dev/urandom\nexit 3\n", 0o755, "is no Python: asked for one word, it ended"),
-    "flood": ("#!/bin/sh\nwhile :; do echo y; done\n", 0o755, "is no Python: asked for one word, it printed more"),
-    "fails": ("#!/bin/sh\necho no such option >&2\nexit 2\n", 0o755, "exit code 2, and said `no such option`"),
+    "says nothing": ("#!/bin/sh\n", 0o755, "is not a Python: asked to print one word, it ended with exit code 0"),
+    "garbage": (
+        "#!/bin/sh\nhead -c 3000 /dev/urandom\nexit 3\n",
+        0o755,
+        "is not a Python: asked to print one word, it ended",
+    ),
+    "flood": (
+        "#!/bin/sh\nwhile :; do echo y; done\n",
+        0o755,
+        "is not a Python: asked to print one word, it printed more",
+    ),
+    "fails": ("#!/bin/sh\necho no such option >&2\nexit 2\n", 0o755, "exit code 2 and printed `no such option`"),
 }
 
 
@@ -408,7 +416,12 @@ def test_a_folder_that_cannot_be_filled_is_refused_before_any_download(
     (tmp_path / "file").touch()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
-    places = {"file": "there already", "full": "there already", "file/new": "is no folder", "x" * 300: "file name too"}
+    places = {
+        "file": "already exists",
+        "full": "already exists",
+        "file/new": "is not a folder",
+        "x" * 300: "file name too",
+    }
     if os.geteuid() != 0:
         (tmp_path / "closed").mkdir(mode=0o500)
         places["closed/new"] = "may not be written to"

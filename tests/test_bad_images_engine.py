@@ -273,7 +273,7 @@ def old_python() -> tuple[dict[str, Content], str]:
 @VERBS
 def test_a_python_that_is_too_old(make: Make, verb: str) -> None:
     files, version = old_python()
-    assert told(verb, make(files)) == f"the Python of IMAGE is {version}, and the payload needs 3.8 or newer"
+    assert told(verb, make(files)) == f"the Python of IMAGE is {version}, but the payload needs 3.8 or newer"
 
 
 # No package of Debian is a Python on musl; this is how one looks from within, as it was seen of CPython built with
@@ -291,7 +291,7 @@ with open("/lib/ld-musl-x86_64.so.1", "rb") as file:
 @VERBS
 def test_a_python_on_musl(make: Make, verb: str) -> None:
     image = make({SITE: MUSL, "/lib/ld-musl-x86_64.so.1": b"the library that is also the loader"})
-    assert told(verb, image) == "the Python of IMAGE runs on musl, and torch, CUDA and the payload need glibc"
+    assert told(verb, image) == "the Python of IMAGE uses musl, but torch, CUDA and the payload need glibc"
 
 
 # Torch that does not come.

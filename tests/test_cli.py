@@ -441,7 +441,7 @@ def test_a_lock_is_made_again_as_far_as_it_is_asked(
     assert after("--upgrade") == ("2.4.0", "81.0.0")
     before = (job / "envkit.lock").read_bytes()
     message = told(envkit("lock", job, "--engine", "none", "-P", "nunpy"), 2)
-    assert message == "the lock holds no nunpy to upgrade; did you mean `numpy`?"
+    assert message == "the lock contains no nunpy to upgrade; did you mean `numpy`?"
     assert (job / "envkit.lock").read_bytes() == before
 
 
@@ -453,7 +453,7 @@ def test_the_base_that_the_engine_holds_is_locked(
     docker.holds("debian:12-slim", b"", digest="sha256:" + "d" * 64)
     docker.files["/var/lib/dpkg/status"] = installed(("libc6", "2.36"))
     message = told(envkit("lock", wish(tmp_path), "--engine", "docker"), 3)
-    assert message == "apt-get knows no Debian mirror on this machine; the Debian packages would not be pinned"
+    assert message == "apt-get has no Debian mirror configured on this machine; the Debian packages would not be pinned"
     assert not (tmp_path / "envkit.lock").exists()
     ended = envkit("lock", wish(tmp_path), "--engine", "docker", "--allow-unpinned", "os")
     assert ended.code == 0, ended.err
@@ -585,9 +585,9 @@ def test_what_was_vendored_is_compared_with_its_lock(
     held = vendored(tmp_path, locks.parse((job / "envkit.lock").read_text(), "x"))
     (wheel,) = (held / "wheels").glob("numpy-*")
     wheel.write_bytes(b"another wheel")
-    assert f"does not hold what its lock says: wheels/{wheel.name}" in told(envkit("build", job, "--from", held), 2)
+    assert f"does not contain what its lock says: wheels/{wheel.name}" in told(envkit("build", job, "--from", held), 2)
     message = told(envkit("build", job, "--from", tmp_path / "none"), 2)
-    assert message == f"{tmp_path / 'none'} holds no envkit.lock"
+    assert message == f"{tmp_path / 'none'} contains no envkit.lock"
     assert docker.builds() == []
 
 

@@ -294,7 +294,7 @@ def test_init_takes_the_newest_torch_that_fits(envkit: Envkit, tmp_path: Path) -
     ("words", "said"),
     [
         (("--gpu", "Voodoo 3"), "there are no facts about the GPU `Voodoo 3`"),
-        (("--torch", "newest"), "no release or range"),
+        (("--torch", "newest"), "not a release or a range"),
         (("--torch", '2.8"\napt = ["x"]'), "`torch` holds"),
         (("--torch", "2.6", "--gpu", "B200"), "B200"),
         (("--from-host", "--gpu", "H100"), "--from-host and --gpu cannot be used together"),
@@ -321,7 +321,7 @@ def test_a_spec_of_a_machine(machine: str, gpus: tuple[str, ...], tmp_path: Path
 
 
 def test_a_machine_without_gpus_is_one_sentence() -> None:
-    with pytest.raises(UsageError, match="this machine shows no NVIDIA GPU") as caught:
+    with pytest.raises(UsageError, match="no NVIDIA GPU was found on this machine") as caught:
         draft.of_machine(machines.host("bare"), FACTS)
     assert "--gpu" in caught.value.fix
 

@@ -55,7 +55,7 @@ def test_a_saved_folder_with_one_byte_changed_is_refused(tmp_path: Path) -> None
     (saved / "wheels" / "numpy.whl").write_bytes(b"another one")
     built = envkit("build", str(ROOT / "images" / "torch-2.6-cu124"), "--from", str(saved))
     assert built.exit == 2
-    assert "does not hold what its lock says" in built.err
+    assert "does not contain what its lock says" in built.err
 
 
 def test_diff_names_the_first_file_that_differs(engine: DockerEngine, tmp_path: Path) -> None:

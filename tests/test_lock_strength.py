@@ -128,7 +128,7 @@ def lock(job: Spec, base: Callable[[], Base], *allowed: str, **more: object) -> 
 
 
 CAUSES = [
-    (NoBase("--engine none looks at no base", "use one"), UsageError),
+    (NoBase("--engine none examines no base", "use one"), UsageError),
     (Undecided("no docker engine answers", "start it"), Undecided),
     (Undecided("no registry serves it and mmdebstrap is missing", "install it"), Undecided),
 ]
@@ -159,11 +159,11 @@ def test_a_pinned_lock_keeps_its_system_until_it_is_asked_for(job: Spec, index: 
         kept = lock(job, base, previous=whole, upgrade=("setuptools",))
         assert replace(kept, wheels=whole.wheels) == whole and kept.wheels != whole.wheels
     for upgrade in ((), tuple(deb.name for deb in whole.debs)):
-        with pytest.raises(Undecided, match=r"as the lock that is there pins them, which stays as it is"):
+        with pytest.raises(Undecided, match=r"the existing lock pins them and was left unchanged"):
             lock(job, gone, previous=whole, upgrade=upgrade)
     # A tree made from packages is what `envkit build` makes again, and no plain `docker build` does.
     changed = replace(whole, apt={"runtime": ("python3",)})
-    with pytest.raises(Undecided, match="no registry gives a digest of debian:12-slim now; the base would not"):
+    with pytest.raises(Undecided, match="no registry currently gives a digest of debian:12-slim; the base would not"):
         lock(job, of("packages"), previous=changed)
     assert locks.strength(lock(job, of("packages"), "base", previous=changed))["base"] == MADE
 
@@ -171,7 +171,7 @@ def test_a_pinned_lock_keeps_its_system_until_it_is_asked_for(job: Spec, index: 
 @needs_apt
 @pytest.mark.usefixtures("mirror")
 def test_a_base_without_a_digest_is_refused(job: Spec) -> None:
-    with pytest.raises(Undecided, match="has debian:12-slim and no registry's digest of it; the base would"):
+    with pytest.raises(Undecided, match="has debian:12-slim, but without a digest from a registry; the base would"):
         lock(job, of("", ""))
     assert set(locks.unpinned(lock(job, of("", ""), "base"))) == {"base"}
 
@@ -208,7 +208,7 @@ def test_a_full_disk_is_no_thing_to_accept(job: Spec) -> None:
 
 def test_a_system_that_cannot_be_pinned_is_refused_before_any_work(tmp_path: Path, index: Index) -> None:
     (tmp_path / "envkit.toml").write_text('torch = "2.6.0"\npython = "3.12"\n')
-    with pytest.raises(UsageError, match=r"ubuntu:24\.04 is no plain Debian") as caught:
+    with pytest.raises(UsageError, match=r"ubuntu:24\.04 is not plain Debian") as caught:
         lock(load_spec(tmp_path), of("registry"))
     assert caught.value.code == 2 and "--allow-unpinned os" in caught.value.fix
     assert not index.asked.is_set()
@@ -255,12 +255,12 @@ def test_refreshing_a_lock_where_no_container_is_built_keeps_it(
     held = ensure_lock(load_spec(job), load_facts(), lambda: None, said.append, refresh_os=True)
     assert (job / "envkit.lock").read_bytes() == (IMAGES / job.name / "envkit.lock").read_bytes()
     assert held.debs and said == [
-        "base and Debian packages stay as they are locked: no container engine builds on them here"
+        "keeping the locked base and Debian packages: no container engine here builds on them"
     ]
     # Asked for by name, it is refused: nothing could be refreshed.
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     ended = envkit(capsys, "lock", job, "--engine", "none", "--upgrade")
-    assert ended.code == 2 and "--engine none looks at no base" in ended.err
+    assert ended.code == 2 and "--engine none examines no base" in ended.err
     assert (job / "envkit.lock").read_bytes() == (IMAGES / job.name / "envkit.lock").read_bytes()
 
 

@@ -133,9 +133,9 @@ def test_a_document_that_does_not_fit_is_not_observed(document: dict[str, Any], 
 def test_a_wish_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
     here = runner.LocalPython(Path(sys.executable))
     for target in ("train", "train:", "a b:c", "a;b:c", "--code:x"):
-        with pytest.raises(UsageError, match="no module:factory"):
+        with pytest.raises(UsageError, match="is not of the form module:factory"):
             runner.placement(here, target, quiet)
-    with pytest.raises(UsageError, match="no way 'guess'"):
+    with pytest.raises(UsageError, match="no mode 'guess'"):
         runner.placement(here, "m:f", quiet, how="guess")
     with pytest.raises(UsageError, match="no folder"):
         runner.placement(here, "m:f", quiet, tmp_path / "gone")

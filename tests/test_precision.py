@@ -300,7 +300,7 @@ def test_a_wish_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
         """Tells nobody."""
 
     for target in ("train", "a b:c", "--code:x"):
-        with pytest.raises(UsageError, match="no module:factory"):
+        with pytest.raises(UsageError, match="is not of the form module:factory"):
             runner.precision(here, target, quiet)
     with pytest.raises(UsageError, match="no dtype"):
         runner.precision(here, "m:f", quiet, dtype="int8")
@@ -319,7 +319,7 @@ def test_a_wish_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
         (["--autocast"], "only work with --precision"),
         (["--precision", "m:f", "--", "true"], "given together"),
         (["--precision", "m:f", "--format", "sarif"], "no format"),
-        (["--precision", "m"], "no module:factory"),
+        (["--precision", "m"], "is not of the form module:factory"),
     ],
 )
 def test_the_command_line_refuses_what_does_not_go_together(words: list[str], why: str) -> None:

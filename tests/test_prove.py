@@ -324,8 +324,8 @@ BEGAN = '{{"began": {{"python": "{}", "libc": "{}"}}, "nonce": "the nonce of the
 @pytest.mark.parametrize(
     ("python", "libc", "said"),
     [
-        ("3.7.17", "glibc 2.36", "the Python of job:1 is 3.7.17, and the payload needs 3.8 or newer"),
-        ("3.13.1", "musl", "the Python of job:1 runs on musl, and torch, CUDA and the payload need glibc"),
+        ("3.7.17", "glibc 2.36", "the Python of job:1 is 3.7.17, but the payload needs 3.8 or newer"),
+        ("3.13.1", "musl", "the Python of job:1 uses musl, but torch, CUDA and the payload need glibc"),
         ("3.10.1", "", "the probe in job:1 ended with exit code 3 and left no document"),
         ("\\u001b[2J", "", "the probe in job:1 ended with exit code 3 and left no document"),
         ("9" * 9999 + ".1.1", "", "the probe in job:1 ended with exit code 3 and left no document"),
@@ -370,7 +370,7 @@ def test_a_document_that_does_not_answer_this_run_is_none(verb: str, forge: Call
 @pytest.mark.parametrize(("end", "cut"), [(1, False), (-9, False), (0, True)])
 def test_a_run_that_did_not_end_well_is_undecided_whatever_it_left(end: int, cut: bool) -> None:
     done = replace(said(probe_document(), exit=end), timed_out=cut)
-    with pytest.raises(Undecided, match="in job:1 left a document and then"):
+    with pytest.raises(Undecided, match="in job:1 printed its document and then"):
         runner.probe(place(engine_with(done)), quiet)
 
 
@@ -480,9 +480,9 @@ def test_tests_and_injected_faults_are_passed_on() -> None:
         (SmokeRequest(injected_fault="rust"), "there is no kind of injected fault `rust`"),
         (SmokeRequest("loud"), "there is no level `loud`"),
         (SmokeRequest(sanitize="leakcheck"), "there is no tool of compute-sanitizer `leakcheck`"),
-        (SmokeRequest("stress"), "stress and its minutes belong together"),
-        (SmokeRequest(minutes=1.0), "stress and its minutes belong together"),
-        (SmokeRequest(injected_fault="ulp", sanitize="memcheck"), "were given together"),
+        (SmokeRequest("stress"), "--level stress and --minutes must be used together"),
+        (SmokeRequest(minutes=1.0), "--level stress and --minutes must be used together"),
+        (SmokeRequest(injected_fault="ulp", sanitize="memcheck"), "cannot be used together"),
         (SmokeRequest(only=("fft",), exclude=("fft",)), "no smoke test is left to run"),
     ],
 )

@@ -267,7 +267,7 @@ def test_an_audit_finds_what_was_asked_for(asked: tuple[str, ...], wheels: tuple
 
 @pytest.mark.parametrize(
     ("names", "words"),
-    [(("jaxx",), "there is no framework `jaxx` here; did you mean `jax`?"), (("none", "jax"), "name frameworks")],
+    [(("jaxx",), "there is no known framework `jaxx`; did you mean `jax`?"), (("none", "jax"), "name frameworks")],
 )
 def test_a_framework_that_is_none_is_refused(names: tuple[str, ...], words: str) -> None:
     with pytest.raises(UsageError) as error:
@@ -297,7 +297,7 @@ def test_an_empty_image_is_wrong_input(envkit: Envkit, words: tuple[str, ...], n
 @pytest.mark.parametrize("words", [("probe",), ("smoke",), ("up",), ("debug", "--image", "x", "--")])
 @pytest.mark.parametrize("gpus", ["", " ", ","])
 def test_empty_gpus_are_not_none(envkit: Envkit, words: tuple[str, ...], gpus: str) -> None:
-    with pytest.raises(UsageError, match="is no GPU"):
+    with pytest.raises(UsageError, match="is not a GPU"):
         runner.default_gpus(gpus)
     if words[0] != "debug":
         assert envkit(*words, "--gpus", gpus).code == 2

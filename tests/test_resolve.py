@@ -36,7 +36,7 @@ def refused(facts: Facts = FACTS, /, **wish: object) -> Unsatisfiable:
     error = caught.value
     assert error.code == 2
     assert error.chain
-    said = r"^(cannot hold together|cannot be met, whatever else changes): |^CUDA .* went with"
+    said = r"^(cannot be satisfied together|cannot be satisfied, whatever else changes): |^CUDA .* is available with"
     assert all(re.search(rf"\[.+; .*[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}\]$|{said}", fact) for fact in error.chain)
     assert all(fact.isprintable() for fact in error.chain)
     assert len(error.chain) <= 9
@@ -47,12 +47,12 @@ def refused(facts: Facts = FACTS, /, **wish: object) -> Unsatisfiable:
 
 
 def conflict(error: Unsatisfiable) -> set[str]:
-    """The keys that the refusal says cannot hold together."""
+    """The keys that the refusal says cannot be satisfied together."""
     said, _, keys = error.chain[0].partition(": ")
     found = set(re.findall(r"(?:^|, | and )([a-z]+) = ", keys))
     assert found, error.chain[0]
-    assert said in ("cannot hold together", "cannot be met, whatever else changes")
-    assert said == "cannot hold together" or len(found) == 1
+    assert said in ("cannot be satisfied together", "cannot be satisfied, whatever else changes")
+    assert said == "cannot be satisfied together" or len(found) == 1
     return found
 
 
@@ -113,7 +113,7 @@ def test_a_gpu_that_torch_serves_and_its_cudnn_does_not_is_told() -> None:
     made = choose(torch="2.5.1", cuda="11.8", gpus=["K80", "V100"])
     assert [each.by for each in made.targets] == ["machine code of sm_37", "machine code of sm_70"]
     (note,) = made.notes
-    assert note.startswith("cuDNN 9.1.0.70 has no code for sm_37 (K80) in the library of it that was read")
+    assert note.startswith("cuDNN 9.1.0.70 has no code for sm_37 (K80) in the library that was examined")
     assert re.search(r"\[.+; seen 20[0-9-]+\]$", note)
 
 
@@ -162,7 +162,7 @@ def test_a_cuda_that_this_release_never_had() -> None:
     error = refused(cuda="12.1")
     assert error.message == "torch 2.6.0 was not published for CUDA 12.1; it was for 11.8, 12.4 and 12.6"
     assert len([fact for fact in error.chain if fact.startswith("torch 2.6.0+cu")]) == 3
-    assert any(re.match(r"CUDA 12\.1 went with torch 2\.1\.0.* and 2\.5\.1$", fact) for fact in error.chain)
+    assert any(re.match(r"CUDA 12\.1 is available with torch 2\.1\.0.* and 2\.5\.1$", fact) for fact in error.chain)
     assert error.nearest[:2] == ("torch 2.6.0 with CUDA 12.4", "torch 2.6.0 with CUDA 11.8")
 
 
@@ -218,8 +218,8 @@ def test_gpus_that_no_build_serves_together() -> None:
     error = refused(gpus=["K80", "RTX 5090", "A100"])
     assert error.nearest == ()
     assert error.fix == "change the spec"
-    assert error.chain[0] == 'cannot hold together: gpus = ["K80", "RTX 5090"]'
-    assert error.message.endswith("no build that was read has kernels for all of the GPUs")
+    assert error.chain[0] == 'cannot be satisfied together: gpus = ["K80", "RTX 5090"]'
+    assert error.message.endswith("no known build has kernels for all of the GPUs")
     assert any("sm_37 (K80)" in fact for fact in error.chain[1:])
     assert any("sm_120 (RTX 5090)" in fact for fact in error.chain[1:])
     assert not any("A100" in fact for fact in error.chain)
@@ -232,7 +232,7 @@ def test_a_python_that_the_release_has_no_wheels_for() -> None:
 
 
 def test_a_python_that_no_system_ships() -> None:
-    with pytest.raises(UsageError, match=r"no operating system known here ships Python 3\.9") as caught:
+    with pytest.raises(UsageError, match=r"no known operating system ships Python 3\.9") as caught:
         choose(python="3.9")
     assert "3.11 (debian12)" in caught.value.fix
 
@@ -256,16 +256,16 @@ def test_a_system_older_than_the_wheels(tmp_path: Path) -> None:
 
 def test_a_driver_too_old() -> None:
     error = refused(driver="450")
-    assert error.message == "torch 2.6.0+cu124 needs driver 525.60.13 or newer, declared is 450"
+    assert error.message == "torch 2.6.0+cu124 needs driver 525.60.13 or newer, but the spec declares 450"
     assert refused(torch="2.11.0", driver="550", cuda="13.0").message == (
-        "torch 2.11.0+cu130 needs driver 580.65.06 or newer, declared is 550"
+        "torch 2.11.0+cu130 needs driver 580.65.06 or newer, but the spec declares 550"
     )
 
 
 def test_the_oldest_driver_of_a_fleet_counts_and_all_are_named() -> None:
     wish: dict[str, object] = {"torch": "2.11.0", "cuda": "13.0"}
     error = refused(**wish, driver=["595.45.04", "535", "550.54.15"])
-    assert error.message.endswith("declared are 595.45.04, 535 and 550.54.15")
+    assert error.message.endswith("but the spec declares 595.45.04, 535 and 550.54.15")
     assert conflict(error) == {"driver", "cuda"}
     assert 'driver = ["595.45.04", "535", "550.54.15"]' in error.chain[0]
     assert str(choose(**wish, driver=["595.45.04", "580.65.06"]).driver) == "580.65.06"
@@ -275,7 +275,9 @@ def test_the_oldest_driver_of_a_fleet_counts_and_all_are_named() -> None:
 
 def test_a_bare_branch_means_its_oldest_release() -> None:
     assert str(choose(torch="2.11.0", cuda="13.0", driver="580").driver) == "580.65.06"
-    assert refused(cuda="12.4", driver="525").message.endswith("declared is 525, and branch 525 begins with 525.53")
+    assert refused(cuda="12.4", driver="525").message.endswith(
+        "but the spec declares 525, and branch 525 begins with 525.53"
+    )
     assert str(choose(cuda="12.4", driver="525.60.13").cuda) == "12.4"
 
 
@@ -286,15 +288,15 @@ def test_a_bare_branch_means_its_oldest_release() -> None:
     ("wish", "said"),
     [
         ({"gpus": ["A100", "H100"], "driver": "535"},
-         "would serve driver 535 on the declared GPUs; it is in no wheel, and envkit's images do not hold it"),
-        ({"gpus": ["A100"], "driver": ["535", "550", "580.65.06"]}, "would serve driver 535 and 550 on the declared"),
+         "would support driver 535 on the declared GPUs; no wheel contains it, and neither do envkit's images"),
+        ({"gpus": ["A100"], "driver": ["535", "550", "580.65.06"]}, "would support driver 535 and 550 on the declared"),
         ({"gpus": ["A100"], "driver": "525.60.13"},
-         "cuda-compat-13-0 does not help driver 525.60.13: it serves 535, 550, 565, 570 and 575"),
-        ({"gpus": ["A100"], "driver": ["535", "545"]}, "cuda-compat-13-0 does not help driver 545: it serves 535,"),
+         "cuda-compat-13-0 does not help driver 525.60.13: it supports 535, 550, 565, 570 and 575"),
+        ({"gpus": ["A100"], "driver": ["535", "545"]}, "cuda-compat-13-0 does not help driver 545: it supports 535,"),
         ({"gpus": ["A100", "RTX 4090"], "driver": "535"},
-         "cuda-compat-13-0 does not help: it is for data-center GPUs, and RTX 4090 is none"),
-        ({"gpus": ["A100", "GB10", "sm_90"], "driver": "535"}, "and GB10 and sm_90 are not known to be one"),
-        ({"driver": "535"}, "would serve driver 535 on data-center GPUs alone, and `gpus` names none"),
+         "cuda-compat-13-0 does not help: it is for data-center GPUs, and RTX 4090 is not one"),
+        ({"gpus": ["A100", "GB10", "sm_90"], "driver": "535"}, "and GB10 and sm_90 are not known to be"),
+        ({"driver": "535"}, "would support driver 535 on data-center GPUs only, and `gpus` names none"),
         ({"driver": "535", "base": "nvidia", "os": "ubuntu22.04", "python": "3.10"}, "the base image brings it"),
     ],
 )  # fmt: skip
@@ -307,7 +309,7 @@ def test_what_the_forward_compatibility_package_would_do(wish: dict[str, object]
 
 def test_a_compat_package_whose_drivers_were_not_read() -> None:
     error = refused(**NGC, driver="550")
-    assert error.chain[-1].startswith("which drivers NVIDIA's cuda-compat-13-3 serves was not read [")
+    assert error.chain[-1].startswith("it is not known which drivers NVIDIA's cuda-compat-13-3 supports [")
 
 
 def test_forward_compatibility_is_no_word_where_the_driver_is_not_in_the_way() -> None:
@@ -385,7 +387,7 @@ def test_ptx_needs_a_driver_as_new_as_its_toolkit(tmp_path: Path) -> None:
     assert (made.targets[0].by, str(made.driver)) == ("PTX of sm_90", str(needed))
     assert str(choose(facts, cuda="12.4", gpus=["H100"], driver="525.60.13").driver) == "525.60.13"
     error = refused(facts, **wish, driver="525.60.13")
-    assert f"needs driver {needed} or newer to compile its PTX, declared is 525.60.13" in error.message
+    assert f"needs driver {needed} or newer to compile its PTX, but the spec declares 525.60.13" in error.message
 
 
 def test_names_that_the_facts_do_not_hold() -> None:
@@ -417,7 +419,7 @@ def test_a_tag_that_never_existed(tag: str) -> None:
     error = refused(**JAMMY, flavor="devel", cuda="12.4", tag=tag)
     assert conflict(error) == {"tag"}
     assert len(error.chain) == 2
-    assert f"nvidia/cuda:{tag} was never published as far as read" in error.message
+    assert f"nvidia/cuda:{tag} is not a known tag" in error.message
     assert "nvidia/cuda:12.4.1-cudnn-devel-ubuntu22.04" in error.message
 
 
@@ -448,12 +450,12 @@ def test_a_tag_that_fits_is_taken() -> None:
 
 
 def test_the_wheels_base_takes_no_tag() -> None:
-    assert refused(tag="bookworm").message == "`tag` is bookworm, and base `wheels` takes none"
+    assert refused(tag="bookworm").message == "`tag` is bookworm, but base `wheels` takes no tag"
 
 
 def test_nvidia_has_no_image_of_that_system() -> None:
     error = refused(torch="2.6.0", base="nvidia", os="debian12")
-    assert "was never published as far as read in nvidia/cuda" in error.message
+    assert "nvidia/cuda has no known tag for " in error.message
 
 
 def test_pytorch_images_bring_torch() -> None:
@@ -489,12 +491,12 @@ def test_an_ngc_image_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"torch": "2.6.0"}, "holds torch 2.13.0a0+9186a08b2c, asked for is 2.6.0"),
+        ({"torch": "2.6.0"}, "contains torch 2.13.0a0+9186a08b2c, but the spec says 2.6.0"),
         ({"torch": "<2.13"}, "holds torch"),
-        ({"python": "3.10"}, "holds Python 3.12, asked for is 3.10"),
-        ({"cuda": "12.4"}, "holds CUDA 13.3.1, asked for is 12.4"),
-        ({"os": "ubuntu22.04", "python": "3.12"}, "stands on ubuntu24.04, asked for is ubuntu22.04"),
-        ({"driver": "550"}, "needs driver 580.65.06 or newer, asked for is 550"),
+        ({"python": "3.10"}, "contains Python 3.12, but the spec says 3.10"),
+        ({"cuda": "12.4"}, "contains CUDA 13.3.1, but the spec says 12.4"),
+        ({"os": "ubuntu22.04", "python": "3.12"}, "is based on ubuntu24.04, but the spec says ubuntu22.04"),
+        ({"driver": "550"}, "needs driver 580.65.06 or newer, but the spec says 550"),
     ],
 )
 def test_an_ngc_image_that_holds_something_else(change: dict[str, object], said: str) -> None:
@@ -514,7 +516,7 @@ def test_an_ngc_refusal_names_a_tag_where_there_is_one() -> None:
     ("change", "said"),
     [
         ({"tag": ""}, "does not say which image"),
-        ({"tag": "99.01-py3"}, "is no image that was read of"),
+        ({"tag": "99.01-py3"}, "is not a known image"),
         ({"tag": "26.08-py3"}, "was not read in full"),
         ({"gpus": ["H100"]}, "`gpus` cannot be answered"),
         ({"platform": "linux/arm64"}, "was not read"),
@@ -554,7 +556,7 @@ def test_arm64_of_a_release_that_has_it() -> None:
 def test_arm64_of_a_release_whose_arm_wheels_have_no_cuda() -> None:
     error = refused(platform="linux/arm64")
     assert error.message == (
-        "the aarch64 wheel of torch 2.6.0 on the default index is for CPUs alone: from torch 2.11.0 on it has CUDA"
+        "the aarch64 wheel of torch 2.6.0 on the default index is CPU-only: CUDA is included from torch 2.11.0 on"
     )
     assert conflict(error) == {"platform", "torch"}
     for nearest in error.nearest:
@@ -622,9 +624,9 @@ def test_a_plan_is_told_as_a_plan() -> None:
     chain = refused(torch="2.15.0", gpus=["V100"]).chain
     assert [fact.split(" [")[0] for fact in chain[1:]] == [
         "torch 2.15.0+cu132 has no kernels for sm_70 (V100)",
-        "nothing read so far proves that torch 2.15.0+cu134 was published",
-        "nothing read so far proves that torch 2.15.0+cu130 was published",
-        "that torch 2.15.0+cu126 would not be published was announced",
+        "no source confirms that torch 2.15.0+cu134 was published",
+        "no source confirms that torch 2.15.0+cu130 was published",
+        "it was announced that torch 2.15.0+cu126 would not be published",
     ]
 
 

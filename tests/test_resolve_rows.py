@@ -212,14 +212,14 @@ def test_a_driver_within_the_major_and_one_below_it() -> None:
     assert str(made.driver) == "525.60.13"
     assert "minor-version compatibility" in made.notes[0]
     error = refused({"torch": "2.9.1", "cuda": "13.0", **PY, "gpus": ["A100"], "driver": "535"})
-    assert error.message == "torch 2.9.1+cu130 needs driver 580.65.06 or newer, declared is 535"
+    assert error.message == "torch 2.9.1+cu130 needs driver 580.65.06 or newer, but the spec declares 535"
 
 
 def test_grace_hopper_under_a_release_whose_arm_wheel_has_no_cuda() -> None:
     wish = {"torch": "2.9", **PY, "platform": "linux/arm64", "gpus": ["GH200"]}
     error = refused(wish)
     assert error.message == (
-        "the aarch64 wheel of torch 2.9.1 on the default index is for CPUs alone: from torch 2.11.0 on it has CUDA"
+        "the aarch64 wheel of torch 2.9.1 on the default index is CPU-only: CUDA is included from torch 2.11.0 on"
     )
     assert error.nearest[0] == "torch 2.11.0 with CUDA 13.0"
     made = ask({**wish, "torch": "2.11"})

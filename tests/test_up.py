@@ -398,7 +398,7 @@ def test_without_a_container_engine_nothing_is_known_of_a_base(spec: Spec, facts
     fake.containers = False
     with pytest.raises(Undecided, match="with a container engine only"):
         base_of(spec, facts, lambda: fake, quiet)
-    with pytest.raises(NoBase, match="--engine none looks at no base"):
+    with pytest.raises(NoBase, match="--engine none examines no base"):
         base_of(spec, facts, lambda: None, quiet)
     assert fake.wishes == []
 
@@ -427,7 +427,7 @@ def test_a_lock_is_made_and_written_and_then_kept(
     made = ensure_lock(spec, facts, lambda: None, said_lines.append, may_stay_open=locks.PARTS)
     assert locks.load(spec) == made
     assert (made.digest, made.archive, made.debs) == ("", "", ())
-    assert any("is not there yet, locking" in line for line in said_lines)
+    assert any("does not exist yet, locking" in line for line in said_lines)
     assert f"{len(made.wheels)} wheels, 0 Debian packages" in said_lines[-1]
     index.status = 500  # whoever asks it now fails
     assert ensure_lock(spec, facts, lambda: None, quiet) == made
@@ -443,7 +443,7 @@ def test_a_lock_for_another_wish_is_made_again_and_keeps_what_fits(
     spec.path.write_text(WISH + 'packages = ["einops"]\n')
     said_lines: list[str] = []
     again = ensure_lock(load_spec(spec.path), facts, lambda: None, said_lines.append, may_stay_open=locks.PARTS)
-    assert any("answers another spec, locking again" in line for line in said_lines)
+    assert any("is for another spec, locking again" in line for line in said_lines)
     assert {pin.name for pin in again.wheels} - {pin.name for pin in first.wheels} == {"einops"}
     assert set(first.wheels) < set(again.wheels)
 
@@ -526,7 +526,7 @@ def test_two_builds_whose_settings_differ(spec: Spec) -> None:
 
     _, verdict = pipeline.verify(of_registry(spec), Restless(), quiet)
     assert not verdict.same
-    assert verdict.differences == ("the layers are the same, the images' settings differ",)
+    assert verdict.differences == ("the layers are the same, but the images' settings differ",)
 
 
 def test_the_second_image_goes_even_if_it_cannot_be_compared(spec: Spec) -> None:

@@ -139,7 +139,7 @@ def test_what_is_no_vendored_folder_is_refused(tmp_path: Path, there: str) -> No
         folder.mkdir()
     elif there == "a file":
         folder.write_text("")
-    assert "holds no envkit.lock" in refused(folder)
+    assert "contains no envkit.lock" in refused(folder)
 
 
 def test_what_is_not_in_the_lock_is_no_matter(filled: Path) -> None:

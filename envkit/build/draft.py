@@ -24,7 +24,7 @@ def of_machine(host: Host, facts: Facts) -> tuple[tuple[str, ...], str]:
     if seen is None or not seen.gpus:
         why = seen.detail if seen else host.nvml.missing
         raise UsageError(
-            f"this machine shows no NVIDIA GPU{f': {one_line(why)}' if why else ''}",
+            f"no NVIDIA GPU was found on this machine{f': {one_line(why)}' if why else ''}",
             "name what the image must run on with --gpu, such as --gpu H100",
         )
     names = dict.fromkeys(_product(gpu, facts) for gpu in seen.gpus)

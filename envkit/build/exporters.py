@@ -42,21 +42,28 @@ def run_flags(lock: Lock, flavor: Flavor) -> tuple[Flag, ...]:
     Ports are those of the loopback alone; nothing here makes the container privileged.
     """
     flags = [
-        Flag(("--device", "nvidia.com/gpu=all"), "the GPUs, by CDI; an engine without CDI takes --gpus all"),
-        Flag(("--init",), "ends and reaps what the first process leaves behind"),
-        Flag(("--shm-size", "8g"), "workers of a DataLoader and NCCL pass tensors by /dev/shm, which else has 64 MB"),
-        Flag(("--ulimit", "memlock=-1"), "NCCL pins memory for its transports"),
+        Flag(("--device", "nvidia.com/gpu=all"), "the GPUs, by CDI; for an engine without CDI use --gpus all"),
+        Flag(("--init",), "stops and reaps processes that the first process leaves behind"),
+        Flag(
+            ("--shm-size", "8g"), "DataLoader workers and NCCL pass tensors through /dev/shm, which is 64 MB by default"
+        ),
+        Flag(("--ulimit", "memlock=-1"), "NCCL locks memory for its transports"),
     ]
     if flavor is not Flavor.RUNTIME:
         volume = f"{lock.name}-workspace:{WORKSPACE}"
-        flags.append(Flag(("--volume", volume), "what is written in the workspace outlives the container"))
+        flags.append(Flag(("--volume", volume), "files in the workspace outlive the container"))
     if flavor is Flavor.DEBUG:
         flags += [
             Flag(("--cap-add", "SYS_PTRACE"), "gdb, cuda-gdb, py-spy and strace attach to other processes"),
-            Flag(("--cap-add", "PERFMON"), "nsys samples the CPU by perf_event_open, which the engine else refuses"),
+            Flag(
+                ("--cap-add", "PERFMON"),
+                "nsys samples the CPU with perf_event_open, which the engine otherwise refuses",
+            ),
             Flag(("--ulimit", "core=-1"), "core dumps of any size"),
-            Flag(("--publish", f"127.0.0.1:{SSH_PORT}:{SSH_PORT}"), "SSH, for this machine alone"),
-            Flag(("--publish", f"127.0.0.1:{JUPYTER_PORT}:{JUPYTER_PORT}"), "Jupyter, for this machine alone"),
+            Flag(("--publish", f"127.0.0.1:{SSH_PORT}:{SSH_PORT}"), "SSH, reachable from this machine only"),
+            Flag(
+                ("--publish", f"127.0.0.1:{JUPYTER_PORT}:{JUPYTER_PORT}"), "Jupyter, reachable from this machine only"
+            ),
         ]
     return tuple(flags)
 
@@ -69,8 +76,8 @@ def notes(flavor: Flavor) -> tuple[str, ...]:
         "GPU performance counters (ncu, nsys --gpu-metrics-device) are for administrators (ERR_NVGPUCTRPERM): let the"
         " host load the driver with NVreg_RestrictProfilingToAdminUsers=0, or add --cap-add SYS_ADMIN, which gives the"
         " container most of root's power over the host",
-        "nsys samples the CPU only where the host's kernel.perf_event_paranoid is 2 or less",
-        "where cores land is the host's to say, in kernel.core_pattern",
+        "nsys samples the CPU only if the host's kernel.perf_event_paranoid is 2 or less",
+        "the host decides in kernel.core_pattern where core dumps are written",
     )
 
 

@@ -82,15 +82,15 @@ def can_be_built(platform_of_it: str, tag: str = "", apt_mirror: str = "") -> No
         )
     if tag and (len(tag) > _TAG_LENGTH or not _TAG.fullmatch(tag)):
         raise UsageError(
-            f"`{one_line(tag)}` is no name for an image",
-            "write it like team/stack:1, in small letters before the colon",
+            f"`{one_line(tag)}` is not a valid image name",
+            "write it like team/stack:1, in lower case before the colon",
         )
     if apt_mirror:
         plain = apt_mirror.replace("{date}", "").replace("{archive}", "")
         if not _MIRROR.fullmatch(plain):
             raise UsageError(
-                f"`{one_line(apt_mirror)}` is no address of a Debian archive",
-                "it begins with http:// or https:// and a host; {date} and {archive} are filled in",
+                f"`{one_line(apt_mirror)}` is not the URL of a Debian archive",
+                "start it with http:// or https:// and a host; {date} and {archive} are filled in",
             )
 
 
@@ -116,7 +116,7 @@ def build(
     flavor = flavor or lock.flavor
     if not engine.containers and lock.preinstalled:
         raise UsageError(
-            f"base `{lock.base}` brings torch inside {lock.image}, which needs a container engine",
+            f"base `{lock.base}` contains torch in the image {lock.image}, which needs a container engine",
             "use --engine docker, or base `wheels`",
         )
     if vendored:
@@ -224,12 +224,12 @@ def verify(
     first = once(tag)
     differences: list[str] = []
     if lock.origin == "packages" and vendored is None:
-        say("making the base once more")
+        say("making the base again")
         with files.scratch("verify") as folder:
             request = base_request(lock)
             again = bootstrap(request.suite, request.include, request.epoch, folder, say).sha256
         if again != first.base.sha256:
-            differences.append(f"the base made from packages is {again} now, {first.base.sha256} is locked")
+            differences.append(f"the base made from packages is now {again}, but {first.base.sha256} is locked")
     second = once(f"envkit-verify:{lock.name}")
     try:
         ids = (first.image.id, second.image.id)
@@ -237,7 +237,7 @@ def verify(
         if held[0] != held[1]:
             differences += compare_images(engine, first.image.tag, second.image.tag)
         elif ids[0] != ids[1]:
-            differences.append("the layers are the same, the images' settings differ")
+            differences.append("the layers are the same, but the images' settings differ")
     finally:
         engine.remove(second.image.tag)
     return first, Verdict(ids, held, tuple(differences))

@@ -32,17 +32,17 @@ _LOCK, _WHEELS, _DEBS = "envkit.lock", "wheels", "debs"
 
 def can_be_filled(directory: Path) -> None:
     """Raises UsageError, before any work, for a place that ``save`` could not fill."""
-    fix = "name a new folder, in one that may be written to"
+    fix = "name a new folder, inside a writable one"
     try:
         with suppress(FileNotFoundError, NotADirectoryError):
             os.lstat(directory)  # a name that no folder can have is an error here
         if os.path.lexists(directory) and (not directory.is_dir() or any(directory.iterdir())):
-            raise UsageError(f"{directory} is there already, and not empty", fix)
+            raise UsageError(f"{directory} already exists and is not empty", fix)
         above = directory.resolve().parent
         while not above.exists():
             above = above.parent
         if not above.is_dir():
-            raise UsageError(f"{directory} cannot be filled: {above} is no folder", fix)
+            raise UsageError(f"{directory} cannot be filled: {above} is not a folder", fix)
         with files.scratch("vendor", above):  # whether it may be: root may write anywhere, but for where nobody may
             pass
     except OSError as error:
@@ -55,7 +55,7 @@ def _unfilled(directory: Path, error: OSError) -> EnvkitError:
     """What is said of a folder that cannot be made or written to."""
     if files.is_full(error):
         return Undecided(f"the disk is full: {directory} was not filled", f"free some space on {directory.parent}")
-    fix = "name a new folder, in one that may be written to"
+    fix = "name a new folder, inside a writable one"
     return UsageError(f"{directory} cannot be filled: {files.why(error)}", fix)
 
 
@@ -68,7 +68,7 @@ def save(lock: Lock, directory: Path, engine: Engine, facts: Facts, say: Say) ->
     can_be_filled(directory)
     if not lock.archive or not lock.digest:
         raise UsageError(
-            "the lock holds Debian packages by name only, or no base: there is no telling which to save",
+            "the lock has Debian packages only by name, or no base, so it is not known which to save",
             "lock again on a Debian machine with an engine: envkit lock --refresh-os",
         )
     base = engine.resolve_base(base_request(lock), say)
@@ -142,7 +142,7 @@ def load(directory: Path, say: Say) -> Lock:
     path = directory / _LOCK
     filled = "name a folder that `envkit vendor` filled"
     if not os.path.lexists(path):
-        raise UsageError(f"{directory} holds no {_LOCK}", filled)
+        raise UsageError(f"{directory} contains no {_LOCK}", filled)
     lock = locks.parse(files.text(path, filled, files.MOST_BYTES), str(path))
     say(f"comparing {directory} with its lock")
     check(lock, directory)
@@ -158,7 +158,7 @@ def check(lock: Lock, directory: Path) -> None:
     bad = [name for name, sha256 in wanted.items() if found[name] != sha256]
     if bad or not (directory / up.VENDORED_BASE).is_file():
         raise UsageError(
-            f"{directory} does not hold what its lock says: {', '.join(bad[:5]) or up.VENDORED_BASE}",
+            f"{directory} does not contain what its lock says: {', '.join(bad[:5]) or up.VENDORED_BASE}",
             "fill it again with `envkit vendor`",
         )
 

@@ -122,7 +122,9 @@ def solve(
     together, NoApt where apt-get or a Debian mirror is missing, Undecided where the network does not serve.
     """
     if shutil.which("apt-get") is None:
-        raise NoApt("this machine has no apt-get to solve Debian packages with", "lock on a Debian machine")
+        raise NoApt(
+            "this machine has no apt-get, which is needed to resolve Debian packages", "lock on a Debian machine"
+        )
     room = files.folder(cache / "apt" / f"{suite}-{'+'.join(components)}-{ARCHES[machine]}")
     with _alone(room, say), files.scratch("apt") as private:
         apt = _Apt(room, private / "apt.conf")
@@ -184,10 +186,10 @@ def _alone(room: Path, say: Say) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > until:
                     raise Undecided(
-                        f"another envkit holds {room} for {2 * _BUDGET_S:.0f} s", "end it, then try again"
+                        f"another envkit has been using {room} for {2 * _BUDGET_S:.0f} s", "stop it, then try again"
                     ) from None
             if not told:
-                say("waiting for another envkit that solves Debian packages")
+                say("waiting for another envkit that is resolving Debian packages")
                 told = True
             time.sleep(0.05)
         yield
@@ -197,7 +199,7 @@ def _mirrored(room: Path, mirrors: Sequence[str], suite: str, components: Sequen
     """Writes where to fetch from; whether that is another place than the last time."""
     lines = list(mirrors) or [_signed(line) for line in debian.sources(suite, components)]
     if not lines:
-        raise NoApt("apt-get knows no Debian mirror on this machine", "lock on a Debian machine")
+        raise NoApt("apt-get has no Debian mirror configured on this machine", "lock on a Debian machine")
     text = "".join(line + "\n" for line in lines)
     listed = room / "sources.list"
     if listed.is_file() and listed.read_text() == text:
@@ -266,8 +268,8 @@ def _trouble(room: Path, done: proc.Completed, what: str) -> EnvkitError:
     text = " ".join(re.sub(r"^[EW]: ", "", line).strip() for line in said)[-400:].rstrip(". ")
     if re.search(r"NO_PUBKEY|keyring|not signed|EXPKEYSIG", text):
         return Undecided(
-            f"{what}: their signature is by no key of this machine: {text}",
-            "install a debian-archive-keyring that knows the suite",
+            f"{what}: no key on this machine matches their signature: {text}",
+            "install a debian-archive-keyring that includes the suite",
         )
     return Undecided(f"{what}: {text or f'exit code {done.exit}'}", "check the Debian mirror in /etc/apt")
 
@@ -327,8 +329,8 @@ def _refusal(apt: _Apt, done: proc.Completed, names: tuple[str, ...]) -> EnvkitE
         )
     if found := re.search(r"Package '(\S+)' has no installation candidate", text):
         return UsageError(
-            f"{found[1]} is no package of the Debian archive, only a name that others provide or speak of",
-            "name the package that is meant",
+            f"{found[1]} is not a package in the Debian archive, only a name that other packages provide or mention",
+            "name an actual package",
         )
     if found := re.search(r"Version '(\S+)' for '(\S+)' was not found", text):
         has = re.search(r"Candidate: (\S+)", apt.run("apt-cache", "policy", found[2]).stdout)
@@ -338,14 +340,14 @@ def _refusal(apt: _Apt, done: proc.Completed, names: tuple[str, ...]) -> EnvkitE
         )
     if "remove is disabled" in text:
         return UsageError(
-            f"{', '.join(names)} cannot be had without taking packages of the base away",
-            "drop the package that does not go with the others",
+            f"{', '.join(names)} cannot be installed without removing packages of the base",
+            "drop the package that conflicts with the others",
         )
     if re.search(r"held broken packages|generated breaks|unmet dependencies", text):
         lines = [re.sub(r"\s+", " ", line).strip() for line in done.stdout.splitlines() if "Depends:" in line]
         why = "; ".join(lines[:3]) or re.sub(r"^E: (?:Error, )?", "", text.strip())[-300:].rstrip(".")
-        return UsageError(f"the packages do not go together: {why}", "drop one of them, or name no versions")
-    return _trouble(apt.room, done, "apt-get would not solve the packages")
+        return UsageError(f"the packages conflict with one another: {why}", "drop one of them, or name no versions")
+    return _trouble(apt.room, done, "apt-get could not resolve the packages")
 
 
 def _date(lists: Path) -> str:
@@ -359,7 +361,7 @@ def _date(lists: Path) -> str:
             if found:
                 dates.append(parsedate_to_datetime(found[1].strip()).astimezone(UTC))
     if not dates:
-        raise Undecided("the Debian archive does not say of what day it is", "use a mirror with signed release files")
+        raise Undecided("the Debian archive does not state its date", "use a mirror with signed release files")
     return max(dates).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -390,7 +392,7 @@ def fetch(
         say(f"downloading {len(wanted)} Debian packages")
         done = apt.run("apt-get", "download", "-qq", *exact, cwd=target)
         if done.exit != 0 or done.timed_out:
-            what = "the archive does not hold the locked Debian packages (envkit lock --refresh-os)"
+            what = "the archive no longer has the locked Debian packages (use envkit lock --refresh-os)"
             raise _trouble(apt.room, done, what)
         shown = apt.run("apt-cache", "show", *exact)
     paragraphs = []

@@ -440,7 +440,9 @@ def parse(text: str, where: str) -> Lock:
         return _lock(written)
     except (msgspec.ValidationError, ValueError) as error:
         why = _FORM.sub(" as envkit writes it", _PLACE.sub(r"`\2`: \1", str(error)))
-        raise UsageError(f"{where} is no envkit lock: {one_line(why)}", "write it again with `envkit lock`") from error
+        raise UsageError(
+            f"{where} is not an envkit lock: {one_line(why)}", "write it again with `envkit lock`"
+        ) from error
 
 
 _TYPES: Mapping[str, Callable[[str], Any]] = {"torch": Version, "cuda": Cuda, "python": Python}
@@ -522,7 +524,7 @@ def _unbroken(text: str, where: str) -> None:
     rows = [line for line in lines if re.fullmatch(r'  "[0-9a-f]{4}(?: [0-9a-f]{4})*",', line)]
     links = [link for row in rows for link in row[3:-2].split()]
     if not wholes and not links:
-        raise UsageError(f"{where} has no seal at its end, as every lock has", "write it again with `envkit lock`")
+        raise UsageError(f"{where} has no checksum at its end, as every lock must", "write it again with `envkit lock`")
     digests = _digests(lines)
     body = next((number for number, digest in enumerate(digests, 1) if digest in wholes), 0)
     number = 0 if body else _first(links, [digest[:_SHORT] for digest in digests[: len(links)]])

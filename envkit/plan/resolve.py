@@ -179,7 +179,7 @@ def resolve(spec: Spec, facts: Facts) -> Choice:
     if spec.base is Base.NGC:
         return _ngc(spec, facts, oses)
     if spec.base is Base.PYTORCH and spec.os != "auto":
-        raise UsageError("the system inside the images of base `pytorch` was not read", "drop `os`")
+        raise UsageError("the operating system in the images of base `pytorch` is not known", "drop `os`")
     request = _wish(spec, facts)
     for row in _newest_first(row for row in facts.torches if row.torch in request.releases and _cuda_fits(spec, row)):
         of_build = None
@@ -223,7 +223,7 @@ def _oses(spec: Spec, facts: Facts) -> tuple[OsRow, ...]:
     fitting = [row for row in facts.oses if row.python == spec.python]
     if not fitting:
         known = ", ".join(f"{row.python} ({row.name})" for row in facts.oses)
-        raise UsageError(f"no operating system known here ships Python {spec.python}", f"known: {known}")
+        raise UsageError(f"no known operating system ships Python {spec.python}", f"known: {known}")
     return tuple(fitting)
 
 
@@ -280,21 +280,21 @@ def _of_build(request: _Request, row: TorchRow, platform: Platform) -> Iterator[
     """What keeps ``row`` on ``platform`` from meeting the spec, its system aside."""
     spec, machine = request.spec, platform.machine
     if row.published is None:
-        text = f"nothing read so far proves that torch {row.name} was published"
+        text = f"no source confirms that torch {row.name} was published"
         yield _Obstacle(_Weight.PUBLISHED, _ALWAYS, text, row.source, row.seen)
     elif not row.published:
-        text = f"that torch {row.name} would not be published was announced"
+        text = f"it was announced that torch {row.name} would not be published"
         yield _Obstacle(_Weight.PUBLISHED, _ALWAYS, text, row.source, row.seen)
     built = _on_machine(row, machine)
     if not built:
-        text = f"nothing read so far proves that torch {row.name} has CUDA on {machine}"
+        text = f"no source confirms that torch {row.name} has CUDA on {machine}"
         if row.default and row.pypi_aarch64 == "cpu":
-            text = f"the {machine} wheel of torch {row.torch} on the default index is for CPUs alone"
+            text = f"the {machine} wheel of torch {row.torch} on the default index is CPU-only"
         yield _Obstacle(_Weight.PUBLISHED, _ALWAYS, text, row.source, row.seen)
     tagged = request.tagged.get(row.torch, row)
     runs = tagged.runs_on_python(spec.python)
     if not runs:
-        text = f"nothing read so far proves that torch {row.torch} has a wheel for Python {spec.python}"
+        text = f"no source confirms that torch {row.torch} has a wheel for Python {spec.python}"
         if runs is False:
             tags = [tag for tag in tagged.pythons or () if not tag.endswith("t")]
             has = ", ".join(tags) or tagged.requires_python
@@ -312,7 +312,7 @@ def _of_gpu(request: _Request, row: TorchRow, kind: _Kind, machine: str) -> Iter
     if covered.state == "none":
         yield _Obstacle(_Weight.GPU, keys, f"torch {row.name} has no kernels for {kind}", row.source, row.seen)
     elif covered.state == "unknown":
-        text = f"whether torch {row.name} has kernels for {kind} on {machine} is not known"
+        text = f"it is not known whether torch {row.name} has kernels for {kind} on {machine}"
         yield _Obstacle(_Weight.GPU, keys, text, row.source, row.seen)
     elif row.cudnn is not None:
         code = request.facts.cudnn_code(row.cudnn, row.cuda, kind.gpu.sm, kind.gpu.tegra, machine)
@@ -346,9 +346,9 @@ def _of_driver(request: _Request, row: TorchRow, machine: str) -> Iterator[_Obst
 
 
 def _declared(request: _Request, floor: Driver) -> str:
-    """ "declared is A" for one driver, "declared are A and B" for a fleet's."""
+    """ "but the spec declares A", or "A and B" for a fleet."""
     drivers = request.spec.drivers
-    text = f"declared {'is' if len(drivers) == 1 else 'are'} {_listed([str(driver) for driver in drivers])}"
+    text = f"but the spec declares {_listed([str(driver) for driver in drivers])}"
     if request.oldest not in drivers and request.oldest is not None and request.oldest.major == floor.major:
         return f"{text}, and branch {request.oldest.major} begins with {request.oldest}"
     return text
@@ -363,7 +363,7 @@ def _of_system(request: _Request, row: TorchRow, os: OsRow, platform: Platform) 
         yield _Obstacle(weight, frozenset({"python"}), text, os.source, os.seen)
     tagged = request.tagged.get(row.torch, row)
     if tagged.glibc is None:
-        text = f"nothing read so far says which glibc torch {row.name} needs"
+        text = f"no source says which glibc torch {row.name} needs"
         yield _Obstacle(_Weight.OS, _ALWAYS, text, row.source, row.seen)
     elif os.glibc < tagged.glibc:
         text = f"torch {row.name} needs glibc {tagged.glibc} ({tagged.platform}), {os.name} has {os.glibc}"
@@ -376,25 +376,25 @@ def _of_base(request: _Request, row: TorchRow, os: OsRow, platform: Platform) ->
     spec = request.spec
     if spec.base is Base.WHEELS:
         if spec.tag:
-            text = f"`tag` is {spec.tag}, and base `wheels` takes none"
+            text = f"`tag` is {spec.tag}, but base `wheels` takes no tag"
             yield _Obstacle(_Weight.BASE, frozenset({"tag"}), text, os.source, os.seen)
         return
     if platform is not Platform.AMD64:
-        text = f"nothing read so far proves that base `{spec.base}` has images for {platform}"
+        text = f"no source confirms that base `{spec.base}` has images for {platform}"
         yield _Obstacle(_Weight.BASE, frozenset({"base"}), text, row.source, row.seen)
         return
     image, wanted = _wanted(spec, row, os)
     tags = _tags(request, row, os)
     listing = request.facts.image_list(image)
     if not tags:
-        text = f"{wanted} was never published as far as read in {image}"
+        text = f"{image} has no known tag for {wanted}"
         yield _Obstacle(_Weight.BASE, frozenset({"base"}), text, listing.source, listing.seen)
     reference = f"{image}:{spec.tag}"
     if not spec.tag or reference in [tag.reference for tag in tags]:
         return
     asked = request.facts.image_tag(reference)
     if asked is None:
-        text = f"{reference} was never published as far as read"
+        text = f"{reference} is not a known tag"
         yield _Obstacle(_Weight.BASE, frozenset({"tag"}), text, listing.source, listing.seen)
     else:
         text = f"{reference} does not fit the request for {wanted}"
@@ -486,15 +486,15 @@ def _notes(request: _Request, row: TorchRow, tag: ImageTag | None) -> Iterator[s
     spec = request.spec
     # A retired tag is no refusal: mirrors and local copies keep it, and nobody but the registry knows if it is gone.
     if tag is not None and tag.row.retired:
-        text = f"{tag.reference} was moved to its publisher's end-of-life folder, so that it may be gone"
+        text = f"{tag.reference} was moved to its publisher's end-of-life folder, so it may no longer exist"
         yield f"{text} [{tag.row.source}; seen {tag.row.seen}]"
     for kind in request.kinds:
         if row.cudnn is None:
             break
         code = request.facts.cudnn_code(row.cudnn, row.cuda, kind.gpu.sm, kind.gpu.tegra, spec.platform.machine)
         if code.state == "unseen" and code.row is not None:
-            text = f"cuDNN {row.cudnn} has no code for {kind} in the library of it that was read"
-            yield f"{text}, so that convolutions may fail there [{code.row.source}; seen {code.row.seen}]"
+            text = f"cuDNN {row.cudnn} has no code for {kind} in the library that was examined"
+            yield f"{text}, so convolutions may fail there [{code.row.source}; seen {code.row.seen}]"
     branch = request.facts.branch(request.oldest) if request.oldest else None
     if branch is not None and branch.cuda is not None and branch.cuda < row.cuda:
         text = f"driver {spec.driver} is of CUDA {branch.cuda} and runs {row.cuda} by minor-version compatibility"
@@ -516,8 +516,8 @@ def _packages(spec: Spec, torch: Version) -> tuple[str, ...]:
         if canonicalize_name(requirement.name) == "torch":
             if not requirement.specifier.contains(torch, prereleases=True):
                 raise UsageError(
-                    f"`packages` asks for {text}, and `torch` is {spec.torch}",
-                    "drop it from `packages`: the key `torch` alone says which torch",
+                    f"`packages` asks for {text}, but `torch` is {spec.torch}",
+                    "drop it from `packages`: only the key `torch` selects the torch version",
                 )
             continue
         kept.append(text)
@@ -527,13 +527,13 @@ def _packages(spec: Spec, torch: Version) -> tuple[str, ...]:
 def _ngc_answers(spec: Spec, facts: Facts, row: NgcRow) -> Iterator[tuple[str, str, str, bool]]:
     """What an NGC image has of each thing that the spec names: (thing, asked, held, whether it fits)."""
     fits = row.torch is not None and spec.torch.admits(Torch(Version(row.torch).base_version))
-    yield "holds torch", str(spec.torch), row.torch or "unknown", fits
-    yield "holds Python", str(spec.python), str(row.python or "unknown"), row.python == spec.python
+    yield "contains torch", str(spec.torch), row.torch or "unknown", fits
+    yield "contains Python", str(spec.python), str(row.python or "unknown"), row.python == spec.python
     same = row.cuda is not None and (spec.cuda is None or spec.cuda.upto(2) == row.cuda.upto(2))
-    yield "holds CUDA", str(spec.cuda), str(row.cuda or "unknown"), same
+    yield "contains CUDA", str(spec.cuda), str(row.cuda or "unknown"), same
     if spec.os != "auto":
         asked = facts.os(spec.os).name
-        yield "stands on", asked, row.os or "an unknown system", row.os == asked
+        yield "is based on", asked, row.os or "an unknown system", row.os == asked
     if spec.drivers:
         floor = facts.driver_min(row.cuda).compat if row.cuda else None
         needed = f"{floor} or newer" if floor else "unknown"
@@ -548,17 +548,17 @@ def _ngc(spec: Spec, facts: Facts, oses: tuple[OsRow, ...]) -> Choice:
     if row is None:
         asked = f"nvcr.io/nvidia/pytorch:{spec.tag}" if spec.tag else "base `ngc` without `tag`"
         raise UsageError(
-            f"{asked} is no image that was read of" if spec.tag else f"{asked} does not say which image",
-            f"tags read of: {', '.join(known[-6:])}",
+            f"{asked} is not a known image" if spec.tag else f"{asked} does not say which image",
+            f"known tags: {', '.join(known[-6:])}",
         )
     if row.torch is None or row.cuda is None or row.python is None:
-        raise UsageError(f"what {row.image}:{row.tag} holds was not read in full", "choose another `tag`")
+        raise UsageError(f"the contents of {row.image}:{row.tag} are not fully known", "choose another `tag`")
     if spec.gpus:
         raise UsageError(
-            f"the kernels in {row.image}:{row.tag} were not read, so `gpus` cannot be answered", "drop `gpus`"
+            f"the kernels in {row.image}:{row.tag} are not known, so `gpus` cannot be checked", "drop `gpus`"
         )
     if spec.platform is not Platform.AMD64:
-        raise UsageError(f"whether {row.image} has images for {spec.platform} was not read", "drop `platform`")
+        raise UsageError(f"it is not known whether {row.image} has images for {spec.platform}", "drop `platform`")
     held = Version(row.torch)
     floor = facts.driver_min(row.cuda).compat
     if floor is None:
@@ -573,10 +573,10 @@ def _ngc(spec: Spec, facts: Facts, oses: tuple[OsRow, ...]) -> Choice:
             told = f"{row.tag}: torch {row.torch}, CUDA {row.cuda}, Python {row.python} [{row.source}; seen {row.seen}]"
             compat = (_forward(spec, facts, (), row.cuda, floor),) if what == "needs driver" else ()
             raise Unsatisfiable(
-                f"{row.image}:{row.tag} {what} {have}, asked for is {asked}",
+                f"{row.image}:{row.tag} {what} {have}, but the spec says {asked}",
                 (told, *compat),
                 tuple(nearest[-3:]),
-                "take one of the nearest, or change the spec" if nearest else "change the spec",
+                "choose one of the nearest, or change the spec" if nearest else "change the spec",
             )
     os = next((os for os in oses if os.name == row.os), oses[0])
     return Choice(
@@ -620,10 +620,10 @@ def _explain(request: _Request) -> Unsatisfiable:
             cuda = best.row.toolkit or best.row.cuda
             chain = (*chain, _forward(spec, request.facts, request.gpus, cuda, _floor_of(request, best)))
     if kept:
-        alone = "cannot be met, whatever else changes" if len(kept) == 1 else "cannot hold together"
+        alone = "cannot be satisfied, whatever else changes" if len(kept) == 1 else "cannot be satisfied together"
         chain = (f"{alone}: {_as_written(request, kept)}", *chain)
     nearest = _nearest(request, candidates)
-    fix = "take one of the nearest, or change the spec" if nearest else "change the spec"
+    fix = "choose one of the nearest, or change the spec" if nearest else "change the spec"
     return Unsatisfiable(message, chain, nearest, fix)
 
 
@@ -715,7 +715,7 @@ def _unpublished(request: _Request) -> tuple[str, tuple[str, ...]]:
     chain = [f"torch {row.name}: CUDA {row.cuda} [{row.source}; seen {row.seen}]" for row in rows]
     others = sorted({row.torch for row in facts.torches if row.published and _cuda_fits(spec, row)})
     if others:
-        chain.append(f"CUDA {spec.cuda} went with torch {_listed([str(torch) for torch in others])}")
+        chain.append(f"CUDA {spec.cuda} is available with torch {_listed([str(torch) for torch in others])}")
     return message, tuple(chain)
 
 
@@ -727,7 +727,7 @@ def _needs(request: _Request, best: _Candidate, first: _Obstacle) -> str:
     published = [other for other in request.facts.torches if other.published and _on_machine(other, machine)]
     if first.weight is _Weight.PUBLISHED and not _on_machine(row, machine):
         newer = [other.torch for other in published if other.torch > row.torch]
-        return f": from torch {min(newer)} on it has CUDA" if newer else ""
+        return f": CUDA is included from torch {min(newer)} on" if newer else ""
     if first.weight is not _Weight.GPU:
         return ""
     serving = [
@@ -736,7 +736,7 @@ def _needs(request: _Request, best: _Candidate, first: _Obstacle) -> str:
         if all(request.cover(other, kind.gpu, machine).state in ("sass", "ptx") for kind in request.kinds)
     ]
     if not serving:
-        return f": no build that was read has {'them' if len(request.kinds) == 1 else 'kernels for all of the GPUs'}"
+        return f": no known build has {'them' if len(request.kinds) == 1 else 'kernels for all of the GPUs'}"
     oldest, newest = min(other.torch for other in serving), _newest_first(serving)[0]
     if row.torch < oldest:
         cuda = min(other.cuda for other in serving if other.torch == oldest)
@@ -764,7 +764,7 @@ def _forward(spec: Spec, facts: Facts, gpus: tuple[tuple[str, GpuRow], ...], cud
     row = facts.forward_compat(cuda)
     if row is None:
         known: CudaRow = facts.cuda(str(cuda.upto(2)))
-        return f"which drivers NVIDIA's {package} serves was not read [{known.source}; seen {known.seen}]"
+        return f"it is not known which drivers NVIDIA's {package} supports [{known.source}; seen {known.seen}]"
     origin = f"[NVIDIA CUDA compatibility, forward compatibility; {row.compat_source}; seen {row.seen}]"
     old = [driver for driver in spec.drivers if floor is None or facts.oldest_release(driver) < floor]
     shown = _listed([str(driver) for driver in old])
@@ -776,17 +776,17 @@ def _forward(spec: Spec, facts: Facts, gpus: tuple[tuple[str, GpuRow], ...], cud
         return f"{package} does not help: it is for data-center GPUs, and {_listed(not_datacenter)} {are} {origin}"
     if left:
         names = _listed([str(branch) for branch in row.compat or ()])
-        return f"{package} does not help driver {_listed([str(one) for one in left])}: it serves {names} {origin}"
-    where = "on the declared GPUs" if gpus else "on data-center GPUs alone, and `gpus` names none"
-    return f"{package} would serve driver {shown} {where}; {_COMPAT_IN[spec.base]} {origin}"
+        return f"{package} does not help driver {_listed([str(one) for one in left])}: it supports {names} {origin}"
+    where = "on the declared GPUs" if gpus else "on data-center GPUs only, and `gpus` names none"
+    return f"{package} would support driver {shown} {where}; {_COMPAT_IN[spec.base]} {origin}"
 
 
 # What envkit can say of the package in its images; whether a container's libcuda is replaced by it is up to the host.
 _COMPAT_IN = {
-    Base.WHEELS: "it is in no wheel, and envkit's images do not hold it",
-    Base.NVIDIA: "the base image brings it, and whether the host's container toolkit puts it to use is not known",
-    Base.PYTORCH: "it is in no wheel, and whether the base image holds it was not read",
-    Base.NGC: "whether the image holds it was not read",
+    Base.WHEELS: "no wheel contains it, and neither do envkit's images",
+    Base.NVIDIA: "the base image contains it, but it is not known whether the host's container toolkit uses it",
+    Base.PYTORCH: "no wheel contains it, and it is not known whether the base image does",
+    Base.NGC: "it is not known whether the image contains it",
 }
 
 

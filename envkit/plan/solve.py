@@ -57,7 +57,7 @@ def uv_version() -> str:
     said = proc.run([proc.uv_path(), "--no-config", "--version"], timeout_s=30)
     match = re.search(r"uv (\S+)", said.stdout)
     if said.exit != 0 or not match:
-        raise Undecided(f"uv does not say its version: {said.stderr.strip()[-200:]}", "install uv again")
+        raise Undecided(f"uv does not report its version: {said.stderr.strip()[-200:]}", "install uv again")
     return match[1]
 
 
@@ -243,7 +243,9 @@ def _wheel(package: Mapping[str, object], ranks: Mapping[Tag, int]) -> tuple[Pin
         if known:
             fitting.append((min(known), file, str(version), wheel))
     if not fitting:
-        raise UsageError(f"{name} comes from no wheel of an index, so it cannot be pinned", f"name a release of {name}")
+        raise UsageError(
+            f"{name} is not available as a wheel from an index, so it cannot be pinned", f"name a release of {name}"
+        )
     _, file, release, best = min(fitting, key=lambda one: one[:2])
     digest = best.get("hashes", {}).get("sha256", "")
     if not digest:
@@ -277,10 +279,10 @@ def _failure(done: Completed, places: Iterable[str] = ()) -> Unsatisfiable | Und
     if full := refused(done, "uv", [place for place in places if place]):
         return full
     if done.exit < 0:
-        return Undecided(f"uv was ended by {signal.Signals(-done.exit).name}", "see the kernel's log, and try again")
+        return Undecided(f"uv was killed by {signal.Signals(-done.exit).name}", "check the kernel log, and try again")
     if _UNTRUSTED.search(stderr):
         return Undecided(
-            "the package index shows a certificate that this machine does not trust",
+            "the package index presents a certificate that this machine does not trust",
             "point SSL_CERT_FILE at the CA bundle of your network",
         )
     if _UNREACHED.search(stderr):
@@ -292,9 +294,9 @@ def _failure(done: Completed, places: Iterable[str] = ()) -> Unsatisfiable | Und
             "the package index refuses to answer: it wants credentials", "give them in the index's address or in netrc"
         )
     if not _NO_SOLUTION.search(stderr):
-        why = said[-1].rstrip(".") if said else f"it ended with {done.exit} and said nothing"
-        return Undecided(f"uv could not solve the wheels: {why[-300:]}", "see what uv says, and try again")
-    return Unsatisfiable("no set of wheels meets the spec", said, (), "loosen one of the requirements named above")
+        why = said[-1].rstrip(".") if said else f"it exited with {done.exit} and no message"
+        return Undecided(f"uv could not resolve the wheels: {why[-300:]}", "see uv's message, and try again")
+    return Unsatisfiable("no set of wheels satisfies the spec", said, (), "loosen one of the requirements named above")
 
 
 def lock(
@@ -404,7 +406,7 @@ def _open(why: EnvkitError, left: Iterable[str], allowed: Collection[str], previ
     what = {"os": "the Debian packages", "base": "the base"}
     lost = f"{' and '.join(what[part] for part in parts)} would not be pinned"
     if previous is not None and all(strength(previous)[part] for part in parts):
-        lost += ", as the lock that is there pins them, which stays as it is"
+        lost += "; the existing lock pins them and was left unchanged"
     options = " ".join(f"--allow-unpinned {part}" for part in parts)
     fix = f"{why.fix}; or accept it: {options}" if why.fix else f"accept it: {options}"
     kind = UsageError if isinstance(why, UsageError) else Undecided
@@ -413,7 +415,7 @@ def _open(why: EnvkitError, left: Iterable[str], allowed: Collection[str], previ
 
 def _no_debian(choice: Choice) -> UsageError:
     return UsageError(
-        f"{choice.image} is no plain Debian, whose packages alone can be locked by version",
+        f"{choice.image} is not plain Debian, the only system whose packages can be locked by version",
         "choose a `python` and an `os` of Debian with base `wheels`",
     )
 
@@ -421,7 +423,8 @@ def _no_debian(choice: Choice) -> UsageError:
 def _made_here(made: Lock) -> Undecided:
     """Why a lock on a registry's digest cannot be made again: no registry answers, and the base came from packages."""
     return Undecided(
-        f"no registry gives a digest of {made.image} now", "lock where a registry answers, or bring the image from one"
+        f"no registry currently gives a digest of {made.image}",
+        "lock where a registry answers, or pull the image from one",
     )
 
 
@@ -430,7 +433,9 @@ def _known(names: tuple[str, ...], previous: Lock) -> None:
     held = sorted({pin.name for pin in previous.wheels} | {deb.name for deb in previous.debs})
     for name in names:
         if name not in held and canonicalize_name(name) not in held:
-            raise UsageError(f"the lock holds no {name} to upgrade{nearest(name, held)}", "name what it holds")
+            raise UsageError(
+                f"the lock contains no {name} to upgrade{nearest(name, held)}", "name a package that it contains"
+            )
 
 
 def _installer(place: TargetPlatform) -> Pin:
@@ -469,7 +474,7 @@ def _system(
     base, why = _base(choice, found)
     if stays and stays.digest and _less_firm(base, stays) and (stays.archive or not wanted):
         said = why.message if why else f"no registry answers for {choice.image}"
-        say(f"base and Debian packages stay as they are locked: {said}")
+        say(f"keeping the locked base and Debian packages: {said}")
         return _System(stays.digest, stays.origin, stays.archive, stays.debs)
     if base is None:
         return _System(why=why)
@@ -516,10 +521,12 @@ def _base(choice: Choice, found: Callable[[], Base | None]) -> tuple[Base | None
     except (Undecided, NoBase) as error:
         return None, error
     if base is None:
-        return None, Undecided("no base was at hand to solve the Debian packages for", "lock where an engine is")
+        return None, Undecided(
+            "no base was available to resolve the Debian packages for", "lock on a machine with a container engine"
+        )
     if base.digest:
         return base, None
-    why = f"the engine has {choice.image} and no registry's digest of it"
+    why = f"the engine has {choice.image}, but without a digest from a registry"
     return base, Undecided(why, "pull it from a registry, then lock")
 
 
@@ -539,6 +546,6 @@ def _one_line(choice: Choice, wheels: tuple[Pin, ...]) -> None:
         if found and found[1] != major:
             raise UsageError(
                 f"{pin.name} {pin.version} belongs to CUDA {found[1]}, torch {choice.torch} to CUDA {choice.cuda}: "
-                "their files lie at the same paths",
+                "their files have the same paths",
                 f"ask for the package of CUDA {major}, or drop it from `packages`",
             )

@@ -77,7 +77,7 @@ class TorchWish:
         plain = re.fullmatch(r"(?:== *)?([0-9]+(?:\.[0-9]+)*)", text)
         self._beginning = Torch(plain[1]) if plain else None
         if not text or "===" in text:  # === compares text, not versions
-            raise ValueError(f"`{text}` is no release or range")
+            raise ValueError(f"`{text}` is not a release or a range")
         # its error is a ValueError, and a bare number has at most three parts
         self._range = None if re.fullmatch(r"[0-9]+(\.[0-9]+){0,2}", text) else SpecifierSet(text)
 
@@ -196,9 +196,9 @@ def parse(text: str, path: Path) -> Spec:
 def _guard(written: RawSpec) -> bool:
     """Whether the image gets a guard; only where its entry point and its Python are envkit's own to choose."""
     if written.guard and written.base != Base.WHEELS:
-        raise UsageError("`guard` is true and the base has an entry point of its own", 'set base = "wheels"')
+        raise UsageError("`guard` is true, but the base has an entry point of its own", 'set base = "wheels"')
     if written.guard and written.flavor == Flavor.DEBUG:
-        raise UsageError("`guard` is true and a debug image has none", "set another `flavor`, or guard = false")
+        raise UsageError("`guard` is true, but a debug image has no guard", "set another `flavor`, or guard = false")
     return written.guard
 
 
@@ -241,7 +241,9 @@ def _torch(text: str) -> TorchWish:
     try:
         return TorchWish(text)
     except ValueError as error:
-        raise UsageError(f"`torch` is `{text}`, no release or range", "write a release or a range") from error
+        raise UsageError(
+            f"`torch` is `{text}`, which is not a release or a range", "write a release or a range"
+        ) from error
 
 
 def _cuda(text: str) -> Cuda | None:
@@ -298,7 +300,7 @@ def _package(text: str) -> str:
 
 def _apt(text: str) -> str:
     if not APT.match(text):
-        raise UsageError(f"`apt` holds `{text}`, which is no Debian package name", "write name or name=version")
+        raise UsageError(f"`apt` holds `{text}`, which is not a Debian package name", "write name or name=version")
     return text
 
 

@@ -48,19 +48,19 @@ def base_of(spec: Spec, facts: Facts, connect: Callable[[], Engine | None], say:
     """
     engine = connect()
     if engine is None:
-        raise NoBase("--engine none looks at no base", "lock with a container engine")
+        raise NoBase("--engine none examines no base", "lock with a container engine")
     if not engine.containers:
-        raise Undecided("a base can be looked at with a container engine only", "lock on a machine with Docker")
+        raise Undecided("a base can only be examined with a container engine", "lock on a machine with Docker")
     choice = resolve(spec, facts)
     found = engine.resolve_base(suite_wish(choice.suite, choice.image), say)
     if not found.sha256 and choice.suite:
-        say(f"the engine knows no digest of its {choice.image}: a base made from packages has one")
+        say(f"the engine has no digest for its {choice.image}; trying a base made from packages, which has one")
         try:
             found = engine.resolve_base(suite_wish(choice.suite), say)
         except NoRoom:
             raise
         except Undecided as error:
-            say(f"and cannot be made here: {error.message}")
+            say(f"a base cannot be made here: {error.message}")
     status = engine.file(found.ref, "/var/lib/dpkg/status")
     if found.how == "bootstrapped":
         return Base(found.sha256, "packages", bare(status))
@@ -119,11 +119,11 @@ def ensure_lock(
             return held
         engine = connect()
         if engine is None or not engine.containers:
-            say("base and Debian packages stay as they are locked: no container engine builds on them here")
+            say("keeping the locked base and Debian packages: no container engine here builds on them")
             return held
     path = locks.path_of(spec)
     if not answers:
-        say(f"{path} {'answers another spec, locking again' if held else 'is not there yet, locking'}")
+        say(f"{path} {'is for another spec, locking again' if held else 'does not exist yet, locking'}")
     upgrade = (debs_of(held) if refresh_os else ()) or None
     return make_lock(spec, facts, connect, say, previous=held, upgrade=upgrade, may_stay_open=may_stay_open, warn=warn)
 

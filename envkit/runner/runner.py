@@ -236,7 +236,7 @@ def default_gpus(request: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in request.split(",") if part.strip())
     for name in names or (request,):
         if not _GPU.fullmatch(name):
-            raise UsageError(f"`{one_line(name)}` is no GPU", "--gpus takes auto, all, none, or indexes such as 0,1")
+            raise UsageError(f"`{one_line(name)}` is not a GPU", "--gpus takes auto, all, none, or indexes such as 0,1")
         if names.count(name) > 1:
             raise UsageError(f"GPU {name} is named twice", "name each GPU once")
     return names
@@ -254,8 +254,8 @@ def are_here(gpus: tuple[str, ...], engine: Engine | None = None) -> None:
     if count == 0 and (engine is not None or gpus != ("all",)):
         named = "GPUs" if gpus == ("all",) else f"GPU {', '.join(gpus)}"
         raise UsageError(
-            f"{named} cannot be given: this machine has no NVIDIA GPU",
-            "leave --gpus out to go without one; if there should be one, `envkit doctor` says what is wrong",
+            f"{named} cannot be used: this machine has no NVIDIA GPU",
+            "leave --gpus out to run without one; if there should be one, `envkit doctor` says what is wrong",
         )
     for name in gpus:
         if name.isdecimal() and int(name) >= count:
@@ -283,7 +283,7 @@ def interpreter(python: Path) -> Path:
         done = proc.run([str(python), "-I", "-S", "-c", f"print({word!r})"], timeout_s=_PYTHON_S, most_bytes=1 << 20)
     except FileNotFoundError:
         there = (
-            f"what the first line of {python} names is not there"
+            f"the interpreter in the first line of {python} does not exist"
             if os.path.exists(python)
             else f"there is no Python {python}"
         )
@@ -292,16 +292,20 @@ def interpreter(python: Path) -> Path:
         said = "it is a folder" if os.path.isdir(python) else str(getattr(error, "strerror", None) or error).lower()
         raise UsageError(f"{one_line(str(python))} cannot be run: {said}", fix) from error
     except Undecided as error:
-        raise UsageError(f"{python} is no Python: asked for one word, it printed more than 1 MiB", fix) from error
+        raise UsageError(
+            f"{python} is not a Python: asked to print one word, it printed more than 1 MiB", fix
+        ) from error
     if done.timed_out:
-        raise Undecided(f"{python} did not answer within {_PYTHON_S:g} s", "start it alone to see what it waits for")
+        raise Undecided(f"{python} did not answer within {_PYTHON_S:g} s", "run it by itself to see what it waits for")
     if done.stdout.split()[-1:] == [word]:
         return python
     if done.exit and re.search("python", done.stderr.replace(str(python), ""), re.IGNORECASE):
         return python
     said = one_line(_last_words(done.stderr.strip() or done.stdout.strip())[:_WORDS])
-    how = f", and said `{said}`" if said else ""
-    raise UsageError(f"{python} is no Python: asked for one word, it ended with exit code {done.exit}{how}", fix)
+    how = f" and printed `{said}`" if said else ""
+    raise UsageError(
+        f"{python} is not a Python: asked to print one word, it ended with exit code {done.exit}{how}", fix
+    )
 
 
 def _ask(
@@ -377,37 +381,37 @@ def _no_answer(name: str, what: str, done: Completed, answer: Answer, late_s: fl
     if answer.forged:
         return Undecided(
             f"the {what} in {name} {how} and {answer.missing}",
-            "something in the image prints answers in the payload's place: look at what its Python runs at its start "
-            "and end (sitecustomize, usercustomize, .pth files)",
+            "something in the image prints output in place of the payload: check what its Python runs at startup "
+            "and exit (sitecustomize, usercustomize, .pth files)",
         )
     if answer.document is not None:
         return Undecided(
-            f"the {what} in {name} left a document and then {how}{because}",
-            "run it again; if it stays, look at what the image's Python runs at its end",
+            f"the {what} in {name} printed its document and then {how}{because}",
+            "run it again; if that does not help, check what the image's Python runs at exit",
         )
     if began is None:
         return Undecided(
             f"the Python of {name} {how} before it ran a line of the payload{because}",
-            "start it alone, as in `docker run --rm IMAGE python3 -c pass`, and fix that: PYTHONHOME, sitecustomize "
-            "and .pth files come before any program, and a Python of another machine or C library runs none",
+            "run it by itself, as in `docker run --rm IMAGE python3 -c pass`, and fix that: PYTHONHOME, sitecustomize "
+            "and .pth files take effect before any program, and a Python for another machine or C library runs none",
         )
     if began.get("libc") == "musl":
         return Undecided(
-            f"the Python of {name} runs on musl, and torch, CUDA and the payload need glibc",
+            f"the Python of {name} uses musl, but torch, CUDA and the payload need glibc",
             "build the image on a distribution with glibc, such as Debian, Ubuntu or Rocky Linux, in place of Alpine",
         )
     oldest = ".".join(map(str, OLDEST))
     version = re.fullmatch(r"(\d{1,3})\.(\d{1,3})\.\d{1,3}", began.get("python", ""))
     if version and (int(version[1]), int(version[2])) < OLDEST:
         return Undecided(
-            f"the Python of {name} is {one_line(began.get('python', ''))}, and the payload needs {oldest} or newer",
+            f"the Python of {name} is {one_line(began.get('python', ''))}, but the payload needs {oldest} or newer",
             f"put a Python of {oldest} or newer first on the image's PATH as python3",
         )
     budget = "; if it needs longer than that, something in the image hangs" if late_s else ""
-    memory = "; SIGKILL from elsewhere is most often the kernel's, for want of memory" if done.exit == -9 else ""
+    memory = "; an unexpected SIGKILL is usually the kernel's, because memory ran out" if done.exit == -9 else ""
     return Undecided(
         f"the {what} in {name} {how} and {answer.missing}{because}",
-        f"look at what the image's Python says on stderr, which stands above{memory}{budget}",
+        f"see what the image's Python printed on stderr, shown above{memory}{budget}",
     )
 
 
@@ -454,10 +458,10 @@ def asked_frameworks(names: Sequence[str]) -> tuple[str, ...]:
     known = (TORCH, *FRAMEWORKS, NO_FRAMEWORK)
     for name in names:
         if name not in known:
-            said = f"there is no framework `{one_line(name)}` here{nearest(name, list(known))}"
+            said = f"there is no known framework `{one_line(name)}`{nearest(name, list(known))}"
             raise UsageError(said, f"one of: {', '.join(known)}")
     if NO_FRAMEWORK in names and len(set(names)) > 1:
-        raise UsageError(f"--framework {' and '.join(names)} were given together", "name frameworks, or none")
+        raise UsageError(f"--framework {' and '.join(names)} cannot be used together", "name frameworks, or none")
     return tuple(dict.fromkeys(names))
 
 
@@ -514,13 +518,13 @@ class SmokeRequest:
                 raise UsageError(f"there is no file {file}", fix)
             files.text(file, fix)
         if not 0 <= self.minutes < inf:
-            raise UsageError(f"{self.minutes:g} minutes are no time", "give --minutes a number above 0")
+            raise UsageError(f"--minutes {self.minutes:g} is not above 0", "give --minutes a number above 0")
         if (self.level == "stress") != (self.minutes > 0.0):
             raise UsageError(
-                "stress and its minutes belong together", "as in `envkit smoke --level stress --minutes 10`"
+                "--level stress and --minutes must be used together", "as in `envkit smoke --level stress --minutes 10`"
             )
         if self.injected_fault and self.sanitize:
-            raise UsageError("--inject-fault and --sanitize were given together", "take one of them")
+            raise UsageError("--inject-fault and --sanitize cannot be used together", "use only one of them")
         if not chosen(TESTS, self.level, self.only, self.exclude) and not self.extra:
             raise UsageError("no smoke test is left to run", "exclude fewer, or name another level")
 
@@ -615,14 +619,14 @@ def placement(
     nowhere.  Raises UsageError for options that make no sense, Undecided if the run leaves no document.
     """
     if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", target):
-        raise UsageError(f"{one_line(repr(target))} is no module:factory", "as in train.model:example")
+        raise UsageError(f"{one_line(repr(target))} is not of the form module:factory", "as in train.model:example")
     if how not in WAYS:
-        raise UsageError(f"there is no way {one_line(repr(how))} to follow a model", f"one of: {', '.join(WAYS)}")
+        raise UsageError(f"there is no mode {one_line(repr(how))} for a model", f"one of: {', '.join(WAYS)}")
     if code is not None and not os.path.isdir(code):
         raise UsageError(f"there is no folder {code}", "name the folder that the module lies in")
     if rank_folder is not None and isinstance(place, InEngine):
         raise UsageError(
-            "ranks cannot be compared in a container, which writes nowhere",
+            "ranks cannot be compared from a container, because it cannot write anywhere",
             "start envkit in the job's own container, once for each rank",
         )
     if rank_folder is not None and not os.path.isdir(rank_folder):
@@ -654,7 +658,7 @@ def precision(
     UsageError for options that make no sense, Undecided if the run leaves no document.
     """
     if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", target):
-        raise UsageError(f"{one_line(repr(target))} is no module:factory", "as in train.model:example")
+        raise UsageError(f"{one_line(repr(target))} is not of the form module:factory", "as in train.model:example")
     full = {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32"}.get(dtype, dtype)
     if full not in DTYPES:
         raise UsageError(f"there is no dtype `{one_line(dtype)}` here", f"one of: {', '.join(DTYPES)}")
@@ -668,7 +672,7 @@ def precision(
     words = [target, "--dtype", full, "--seconds", f"{max(1.0, timeout_s - 5):.0f}"]
     words += ["--autocast"] if autocast else []
     words += ["--code", _CODE_DIR] if code is not None else []
-    say(f"taking the steps of {target} in {place.name}")
+    say(f"running the steps of {target} in {place.name}")
     mounts = {_CODE_DIR: code} if code is not None else None
     return precision_document.read(_ask(place, "precision run", "precision", words, timeout_s, say, mounts), asked)
 
