@@ -171,7 +171,7 @@ def debug(
     amount = detail(quiet, verbose)
     if not precision and (autocast or code or python or dtype != "bfloat16" or verbose):
         kinds = "--dtype, --autocast, --code, --python and --verbose"
-        raise UsageError(f"{kinds} belong to --precision", "name a model's factory")
+        raise UsageError(f"{kinds} only work with --precision", "name a model's factory")
     if precision:
         if context.obj:
             raise UsageError("--precision and a command cannot be used together", "use only one of them")

@@ -497,8 +497,8 @@ def _notes(request: _Request, row: TorchRow, tag: ImageTag | None) -> Iterator[s
             yield f"{text}, so convolutions may fail there [{code.row.source}; seen {code.row.seen}]"
     branch = request.facts.branch(request.oldest) if request.oldest else None
     if branch is not None and branch.cuda is not None and branch.cuda < row.cuda:
-        text = f"driver {spec.driver} is of CUDA {branch.cuda} and runs {row.cuda} by minor-version compatibility"
-        text += f": PTX of {row.cuda} and what needs a newer driver do not work"
+        text = f"driver {spec.driver} is for CUDA {branch.cuda} and runs {row.cuda} by minor-version compatibility: "
+        text += f"PTX of {row.cuda} and features that need a newer driver do not work"
         yield f"{text} [{branch.source}; seen {branch.seen}]"
 
 
@@ -772,7 +772,8 @@ def _forward(spec: Spec, facts: Facts, gpus: tuple[tuple[str, GpuRow], ...], cud
     left = [driver for driver in old if driver.major not in (row.compat or ())]
     if not_datacenter:
         known_not = all(gpu.datacenter is False and not gpu.tegra for name, gpu in gpus if name in not_datacenter)
-        are = ("is" if len(not_datacenter) == 1 else "are") + (" none" if known_not else " not known to be one")
+        one = len(not_datacenter) == 1
+        are = ("is not" if one else "are not") + ("" if known_not else " known to be") + (" one" if one else "")
         return f"{package} does not help: it is for data-center GPUs, and {_listed(not_datacenter)} {are} {origin}"
     if left:
         names = _listed([str(branch) for branch in row.compat or ()])
