@@ -128,7 +128,7 @@ def debug(
             "--kernel", metavar="NAME", help="Part of a kernel's name; compute-sanitizer then checks only such kernels."
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="The folder for all output files; must be new.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The folder for all output files; new or empty.")] = None,
     precision: Annotated[
         str,
         _precision(
