@@ -151,7 +151,7 @@ def told(verb: str, image: str) -> str:
     assert (run.exit, run.out) == (3, ""), run.err
     fix = [line for line in run.err.splitlines() if line.startswith("  fix: ")]
     assert len(fix) == 1 and run.err.count("envkit: ") == 1
-    assert "this is a fault of envkit" not in run.err
+    assert "this is an internal error of envkit" not in run.err
     assert len(run.said) < 500 and not run.said.endswith(".")
     assert image in run.said
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", run.err), "an active character came through"

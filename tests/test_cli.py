@@ -459,7 +459,7 @@ def test_the_base_that_the_engine_holds_is_locked(
     assert ended.code == 0, ended.err
     made = locks.parse((tmp_path / "envkit.lock").read_text(), "envkit.lock")
     assert (made.digest, made.origin) == ("sha256:" + "d" * 64, "registry")
-    assert re.search(r"NOT PINNED \(os\): .*: apt-get knows no Debian mirror", ended.err)
+    assert re.search(r"NOT PINNED \(os\): .*: apt-get has no Debian mirror configured", ended.err)
 
 
 # Building, over an engine that the test plays.
@@ -789,7 +789,7 @@ def test_a_fault_of_envkit_is_never_found_or_green(envkit: Envkit, capsys: pytes
     assert cli.run(fail) == FAULT == 70
     told = capsys.readouterr().err
     assert "ZeroDivisionError: a fault" in told and told.splitlines()[-1].startswith(
-        "envkit: this is a fault of envkit"
+        "envkit: this is an internal error of envkit"
     )
 
 
@@ -837,7 +837,7 @@ def test_a_full_stdout_is_not_green(unbuffered: str) -> None:
             env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
         )  # fmt: skip
     assert done.returncode == 3
-    assert "stdout does not take the answer: No space left on device\n  fix: " in done.stderr
+    assert "the output could not be written to stdout: No space left on device\n  fix: " in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -177,4 +177,4 @@ def test_a_stdout_at_its_limit_is_one_sentence(tmp_path: Path, unbuffered: str) 
     with (tmp_path / "out").open("wb") as out:
         done = run(["sh", "-c", shell, sys.executable, unbuffered], stdout=out)
     assert (done.returncode, done.stderr.count("envkit: ")) == (3, 1), done.stderr
-    assert "stdout does not take the answer: File too large" in done.stderr
+    assert "the output could not be written to stdout: File too large" in done.stderr

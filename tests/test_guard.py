@@ -449,7 +449,7 @@ def test_a_spec_asks_for_a_guard() -> None:
     [
         ('guard = "yes"', "must be true or false, not text"),
         ('guard = true\nbase = "ngc"', "an entry point of its own"),
-        ('guard = true\nflavor = "debug"', "a debug image has none"),
+        ('guard = true\nflavor = "debug"', "a debug image has no guard"),
     ],
 )
 def test_a_guard_that_cannot_be_is_refused(line: str, words: str) -> None:

@@ -450,7 +450,7 @@ def test_line_ends_of_another_system_are_no_edit() -> None:
 
 
 def test_a_lock_without_its_seal_is_refused() -> None:
-    assert "no seal" in refused(body()).message
+    assert "no checksum" in refused(body()).message
 
 
 # Flavors.

@@ -317,7 +317,7 @@ def test_a_wish_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
     [
         (["--dtype", "float16"], "only work with --precision"),
         (["--autocast"], "only work with --precision"),
-        (["--precision", "m:f", "--", "true"], "given together"),
+        (["--precision", "m:f", "--", "true"], "cannot be used together"),
         (["--precision", "m:f", "--format", "sarif"], "no format"),
         (["--precision", "m"], "is not of the form module:factory"),
     ],

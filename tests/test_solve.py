@@ -419,7 +419,7 @@ def test_without_a_base_debian_packages_are_locked_by_name_and_it_is_said(index:
     assert (made.archive, made.debs) == ("", ())
     assert "python3" in made.apt["runtime"]
     shown = "\n".join(line for line in said if line.startswith("NOT PINNED"))
-    assert re.search(r"NOT PINNED \(os\): the \d+ Debian packages .* by name alone.*: no base was at hand", shown)
+    assert re.search(r"NOT PINNED \(os\): the \d+ Debian packages .* by name alone.*: no base was available", shown)
     assert re.search(r"NOT PINNED \(base\): the base debian:12-slim .* by its tag alone", shown)
 
 

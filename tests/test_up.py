@@ -396,7 +396,7 @@ def test_the_base_of_a_lock_is_what_the_engine_holds(spec: Spec, facts: Facts) -
 def test_without_a_container_engine_nothing_is_known_of_a_base(spec: Spec, facts: Facts) -> None:
     fake = healthy()
     fake.containers = False
-    with pytest.raises(Undecided, match="with a container engine only"):
+    with pytest.raises(Undecided, match="a base can only be examined with a container engine"):
         base_of(spec, facts, lambda: fake, quiet)
     with pytest.raises(NoBase, match="--engine none examines no base"):
         base_of(spec, facts, lambda: None, quiet)

@@ -177,7 +177,7 @@ def test_a_file_in_the_place_of_the_folder_stays_as_it_is(tmp_path: Path) -> Non
 @pytest.mark.parametrize("change", [{"archive": "", "debs": ()}, {"digest": ""}])
 def test_a_lock_that_does_not_say_which_packages_cannot_be_saved(tmp_path: Path, change: dict[str, str]) -> None:
     error = saved(replace(LOCK, **change), tmp_path / "new")
-    assert "by name only" in error.message and "envkit lock" in error.fix
+    assert "only by name" in error.message and "envkit lock" in error.fix
     assert not (tmp_path / "new").exists()
 
 

@@ -497,8 +497,10 @@ def _notes(request: _Request, row: TorchRow, tag: ImageTag | None) -> Iterator[s
             yield f"{text}, so convolutions may fail there [{code.row.source}; seen {code.row.seen}]"
     branch = request.facts.branch(request.oldest) if request.oldest else None
     if branch is not None and branch.cuda is not None and branch.cuda < row.cuda:
-        text = f"driver {spec.driver} is for CUDA {branch.cuda} and runs {row.cuda} by minor-version compatibility: "
-        text += f"PTX of {row.cuda} and features that need a newer driver do not work"
+        text = (
+            f"driver {spec.driver} supports CUDA {branch.cuda} and runs {row.cuda} only by minor-version compatibility"
+            f": PTX of {row.cuda} and features that need a newer driver do not work"
+        )
         yield f"{text} [{branch.source}; seen {branch.seen}]"
 
 

@@ -333,7 +333,7 @@ def bounded(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
     done = envkit(*words, cwd=cwd, timeout=600, before=limited)
     assert done.returncode in (0, 1, 2, 3), (done.returncode, done.stderr[-2000:])
-    assert "Traceback" not in done.stderr and "fault of envkit" not in done.stderr + done.stdout, done.stderr
+    assert "Traceback" not in done.stderr and "internal error of envkit" not in done.stderr + done.stdout, done.stderr
     return done
 
 
