@@ -73,7 +73,10 @@ def preflight(
     context: typer.Context,
     image: options.Target = None,
     level: Annotated[
-        str, typer.Option("--level", click_type=FLIGHT_LEVELS, help="Each level includes those before it.")
+        str,
+        typer.Option(
+            "--level", click_type=FLIGHT_LEVELS, help="How much to check; each level includes those before it."
+        ),
     ] = "quick",
     host: Annotated[
         Path | None,

@@ -153,7 +153,9 @@ PythonPath = Annotated[Path | None, _where("--python", help="A Python on this ma
 Tag = Annotated[
     str, typer.Option("--tag", "-t", metavar="NAME", help="Name of the image; by default envkit/NAME:latest.")
 ]
-FlavorName = Annotated[str, typer.Option("--flavor", click_type=FLAVORS, help="By default the one in the spec.")]
+FlavorName = Annotated[
+    str, typer.Option("--flavor", click_type=FLAVORS, help="The flavor; by default the one in the spec.")
+]
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Build every layer from scratch.")]
 RefreshOs = Annotated[
     bool, typer.Option("--refresh-os", help="Put today's base and Debian packages into the lock; the wheels stay.")
