@@ -327,7 +327,7 @@ def test_a_plugin_that_nobody_loads_is_a_note_and_so_is_one_module_of_several(tm
     rdma = elf_file(needed=["libmlx5.so.1"])
     plugin = wheel("nvidia-cufile-cu12", "1.9", {"nvidia/cufile/lib/libcufile_rdma.so.1": rdma})
     found = said(audited(tmp_path, plugin))["audit-library-unresolved"]
-    assert found == [(N_, "libcufile_rdma.so.1 needs libmlx5.so.1: not found; no import leads there")]
+    assert found == [(N_, "libcufile_rdma.so.1 needs libmlx5.so.1: not found; no import loads it")]
     broken = elf_file(needed=["libsox.so"], defines=["PyInit__sox"])
     sound = elf_file(needed=["libc.so.6"], defines=["PyInit__io"])
     for files, severity in (

@@ -184,18 +184,18 @@ def test_two_openmp_runtimes_rank_behind_the_trail() -> None:
     trail = Trail("SIGSEGV", (Frame("/x/libtorch_cpu.so", 16, "at::native::foo()"), Frame("/t/m.so", 32, "run_impl")))
     mapped = (MappedLibrary("/t/libgomp-a34b3233.so.1", "import torch"), MappedLibrary("/usr/lib/libgomp.so.1", "load"))
     finding = crash(run(package(), run=died(), trail=trail, mapped=mapped))
-    assert (
-        "likely cause: it died in at::native::foo() of libtorch_cpu.so, called from run_impl of m.so" in finding.message
-    )
+    cause = "it crashed in at::native::foo() of libtorch_cpu.so, called from run_impl of m.so"
+    assert f"likely cause: {cause}" in finding.message
     assert any("2 copies of libgomp" in key for key in finding.evidence)
 
 
 def test_a_borrowed_function_of_the_cpp_library_is_named() -> None:
     name = "std::__detail::_Scanner<char>::_M_advance()"
     trail = Trail("SIGSEGV", (Frame("/x/libtorch_cpu.so", 16, name), Frame("/t/m.so", 32, "parse_device_str")))
-    assert f"called {name} of libtorch_cpu.so, not its own" in crash(run(package(), run=died(), trail=trail)).message
+    borrowed = crash(run(package(), run=died(), trail=trail)).message
+    assert f"called {name} of libtorch_cpu.so, instead of its own" in borrowed
     own = Trail("SIGSEGV", (Frame("/t/m.so", 16, name), Frame("/t/m.so", 32, "parse_device_str")))
-    assert "not its own" not in crash(run(package(), run=died(), trail=own)).message
+    assert "instead of its own" not in crash(run(package(), run=died(), trail=own)).message
 
 
 def test_what_a_package_printed_is_told_beside_what_was_raised() -> None:
@@ -280,7 +280,7 @@ def test_a_cpp_runtime_inside_is_the_cause_of_a_death() -> None:
 def test_after_a_load_that_went_well_a_cpp_runtime_inside_is_a_runner_up() -> None:
     trail = Trail("SIGSEGV", (Frame("/t/m.so", 16, "planted()"),))
     finding = crash(run(package(INSIDE), mapped=(SHARED,), run=died(stage="run"), trail=trail))
-    assert "likely cause: it died in planted() of m.so" in finding.message
+    assert "likely cause: it crashed in planted() of m.so" in finding.message
     assert any(CAUSE in key for key in finding.evidence)
 
 

@@ -276,7 +276,7 @@ def test_an_earlier_fault_on_the_same_device_explains_a_later_one() -> None:
 @gathered(product(JUDGES, [(), "itself"]))
 def test_a_test_that_was_asked_for_and_is_not_there_is_unknown(name: str, only: object) -> None:
     run = replace(of(), only=(name,) if only else (), level="stress" if name in STRESS else "full")
-    with pytest.raises(Unknown, match=f"{name} has no end on"):
+    with pytest.raises(Unknown, match=f"{name} did not finish on"):
         list(JUDGES[name](run))
 
 
@@ -288,7 +288,7 @@ def test_an_empty_run_is_no_pass() -> None:
 @gathered(ON_BOTH)
 def test_a_gpu_that_was_seen_and_has_no_end_is_unknown_and_a_fault_elsewhere_still_told(name: str) -> None:
     run = replace(of(healthy(name, "cuda:0")), gpus=Observed.of(("a GPU", "another"), "by hand"))
-    with pytest.raises(Unknown, match=f"{name} has no end on cuda:1"):
+    with pytest.raises(Unknown, match=f"{name} did not finish on cuda:1"):
         list(JUDGES[name](run))
     assert list(JUDGES[name](replace(run, tests=Observed.of((SmokeTest(name, "cpu", "hung"),), "by hand"))))
     with pytest.raises(Unknown, match="the GPUs that the run saw"):

@@ -663,7 +663,7 @@ int cuDeviceGetAttribute(int *v, int a, int d) { *v = a == 75 ? 9 - d : d ? 6 : 
     assert image.wheels.need("wheels")
     library.write_bytes(b"")
     image = probe(payload, LD_LIBRARY_PATH=str(tmp_path), PYTHONPATH=str(tmp_path))
-    assert "file too short" in image.devices.missing  # it is there and cannot be loaded: no absence
+    assert "file too short" in image.devices.missing  # it exists but cannot be loaded: no absence
 
 
 # copies outside wheels

@@ -116,7 +116,7 @@ def test_what_leaves_the_range_is_told_with_the_number_and_the_limit() -> None:
     event = Event("mul", "forward", "overflow", "float16", largest=3.3e6, limit=65504.0, where="a.py:9", module="norm")
     bad = replace(SMALL, wanted=step("float16", Figure("output 0", 0.0, not_finite=3, elements=8, bad=event)))
     result = said("not-finite", bad)
-    assert "mul in the forward yields 3.3e+06 in wide numbers, beyond the 65504 that float16 holds" in (
+    assert "mul in the forward yields 3.3e+06 in a wider dtype, beyond the 65504 that float16 holds" in (
         result.findings[0].message
     )
     assert result.findings[0].where == "a.py:9 in norm"
@@ -154,7 +154,7 @@ def test_a_result_is_off_when_half_of_its_digits_are_gone(figure: Figure, severi
     result = said("error-explodes", replace(CLEAN, wanted=step("bfloat16", figure)))
     assert [finding.severity for finding in result.findings] == ([severity] if severity else [])
     if severity and figure.origin:
-        assert "sub in the forward multiplies the error of its inputs: relative error 0.003" in (
+        assert "sub in the forward amplifies the error of its inputs: relative error 0.003" in (
             result.findings[0].message
         )
         assert result.findings[0].where == "train.py:7"
@@ -166,7 +166,7 @@ def test_an_operation_without_its_twin_leaves_the_error_unknown_and_an_error_tha
     holes = (UncheckedOperation("wkv", "no operator of torch's own"), UncheckedOperation("other", "no"))
     blind = said("error-explodes", replace(CLEAN, wanted=step(unfollowed=holes)))
     assert blind.outcome is Outcome.UNKNOWN
-    assert blind.reason == "wkv has no wide twin, nor have 1 more: no operator of torch's own"
+    assert blind.reason == "wkv cannot be run in a wider dtype, nor can 1 more: no operator of torch's own"
     off = step("bfloat16", Figure("output 0", 9.0, origin=EXPLODED), unfollowed=holes)
     assert said("error-explodes", replace(CLEAN, wanted=off)).outcome is Outcome.FAIL
 
@@ -221,7 +221,7 @@ def test_holes_by_what_they_are() -> None:
     result = said("autocast-holes", replace(CLEAN, autocast=True, wanted=step(holes=holes)))
     assert [finding.severity.name for finding in result.findings] == ["WARNING", "NOTE", "WARNING"]
     assert result.findings[0].message == (
-        "mm runs in single precision 2 times in one step: autocast is on and passes it by"
+        "mm runs in single precision 2 times in one step: autocast is on and does not cover it"
     )
     there = said("autocast-holes", replace(CLEAN, wanted=step(holes=(Hole("round trip", "_to_copy", False),))))
     assert there.findings[0].severity is Severity.NOTE

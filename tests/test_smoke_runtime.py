@@ -133,5 +133,5 @@ def test_a_full_test_is_skipped_by_a_quick_run() -> None:
     run = SmokeRun("x", gpus=Observed.of(GPU, "cuDeviceGetName"), tests=Observed.of((), "the smoke suite"))
     with pytest.raises(Skip, match="not asked for"):
         list(judge.checks(SmokeRun)["smoke-oom-recovery"].judge(run))
-    with pytest.raises(Unknown, match="no end on cuda:0"):
+    with pytest.raises(Unknown, match="did not finish on cuda:0"):
         list(judge.checks(SmokeRun)["smoke-pinned-copies"].judge(run))

@@ -261,7 +261,7 @@ def test_no_backend_at_all_is_no_pass(case: Any) -> None:
 
 def test_a_test_without_an_end_is_unknown() -> None:
     run = SmokeRun("x", gpus=Observed.of(("G", "G"), "test"), tests=Observed.of((), "test"), level="full")
-    with pytest.raises(Unknown, match="has no end on gpus"):
+    with pytest.raises(Unknown, match="did not finish on gpus"):
         list(judge.checks(SmokeRun)["smoke-ddp"].judge(run))
 
 

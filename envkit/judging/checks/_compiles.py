@@ -464,7 +464,7 @@ def toolkit(dockerfile: Dockerfile, stage_index: int, at: Span | None) -> Observ
     if base.nvcc.value and set(added) != {_minor(base.cuda.value or "")}:
         return Observed.lost(f"{next(iter(added.values()))} beside the toolkit of the base")
     if len(added) > 1 or "" in added:
-        return base.cuda if base.nvcc.value else Observed.lost(f"{next(iter(added.values()))} of no stated version")
+        return base.cuda if base.nvcc.value else Observed.lost(f"{next(iter(added.values()))} of an unknown version")
     return base.cuda if base.nvcc.value else Observed.of(*next(iter(added.items())))
 
 
@@ -507,7 +507,7 @@ def _copied(dockerfile: Dockerfile, step: Step, ends: dict[int, Observed[bool]])
         return None
     if copy.source_stage is not None:
         if copy.source_stage not in ends:
-            ends[copy.source_stage] = Observed.lost("the toolkit is copied through too many stages")
+            ends[copy.source_stage] = Observed.lost("the toolkit is copied through more stages than are followed")
             if len(ends) < _DEEPEST:
                 ends[copy.source_stage] = _nvcc(dockerfile, copy.source_stage, None, ends)
         return ends[copy.source_stage]

@@ -16,7 +16,7 @@ def docker_itself(host: Host) -> Docker:
     """The Docker Engine's answers; skips if there is none, or Podman answers in its place."""
     docker = docker_engine(host)
     if docker.product != "docker":
-        raise Skip(f"{docker.product} answers in Docker's place")
+        raise Skip(f"{docker.product} answers instead of Docker")
     return docker
 
 
@@ -24,7 +24,7 @@ def api(docker: Docker) -> tuple[int, ...]:
     """The engine's API as numbers; raises Unknown if it is none."""
     parts = docker.api.split(".")
     if len(parts) != 2 or not all(part.isdigit() for part in parts):
-        raise Unknown(f"Docker's API was not observed: `{docker.api}` is no version")
+        raise Unknown(f"Docker's API was not observed: `{docker.api}` is not a version")
     return tuple(int(part) for part in parts)
 
 
@@ -56,10 +56,10 @@ def gpus_by_cdi(host: Host, directories: tuple[str, ...]) -> tuple[list[str], st
 
 
 def node(host: Host) -> Kubelet:
-    """The kubelet's directory; skips where this is no node of Kubernetes."""
+    """The kubelet's directory; skips where this machine is not a Kubernetes node."""
     kubelet = host.kubelet.need("whether this is a node of Kubernetes")
     if not kubelet.present:
-        raise Skip("this is no node of Kubernetes")
+        raise Skip("this machine is not a Kubernetes node")
     return kubelet
 
 

@@ -53,7 +53,7 @@ def driver_packages(host: Host) -> tuple[Package, ...]:
         raise Skip(NO_DPKG)
     packages = host.driver_packages.need("the driver's packages")
     if not packages:
-        raise Skip("the driver did not come in Debian packages")
+        raise Skip("the driver was not installed from Debian packages")
     return packages
 
 

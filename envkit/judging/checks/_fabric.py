@@ -42,9 +42,9 @@ def has_fabric(gpu: Gpu) -> bool:
 
 
 def need_nvswitches(host: Host) -> None:
-    """Skips where no NVSwitch is this machine's to manage."""
+    """Skips where this machine manages no NVSwitch."""
     if not own_cards(host, "nvswitch") and not bridges(host):
-        raise Skip("no NVSwitch is this machine's to manage")
+        raise Skip("this machine manages no NVSwitch")
 
 
 def rdma_devices(host: Host) -> list[RdmaDevice]:

@@ -82,7 +82,7 @@ def of_each_product(judge: Callable[[str, list[Gpu]], Iterator[Finding]]) -> Cal
 def told(seen: Observed[T], what: str) -> T:
     """The value; raises Skip where the GPU has no such thing, Unknown where it was not observed."""
     if seen.is_unsupported:
-        raise Skip(f"no GPU here tells {what}")
+        raise Skip(f"no GPU here reports {what}")
     return seen.need(what)
 
 

@@ -74,7 +74,7 @@ def need_gpu(host: Host) -> None:
     if signs:
         return
     if silent:
-        raise Unknown(f"whether this machine has a GPU is open: {'; '.join(silent)}")
+        raise Unknown(f"whether this machine has a GPU is not known: {'; '.join(silent)}")
     raise Skip("no NVIDIA GPU on this machine")
 
 

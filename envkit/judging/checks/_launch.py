@@ -166,7 +166,7 @@ def library_path(launch: Launch) -> list[tuple[str, str]]:
     named = entries(variables(launch).get("LD_LIBRARY_PATH", ""))
     if not named:
         return []
-    paths = launch.paths.need("what lies at the paths that the job names")
+    paths = launch.paths.need("the files at the paths that the job names")
     return [(one, paths[one].real if one in paths else "") for one in named]
 
 
@@ -224,14 +224,14 @@ class JobUser:
 
 def who(launch: Launch) -> JobUser:
     """Whom the job runs as; raises Skip where nobody said, Unknown for a name that the image does not tell."""
-    text = declared(launch.job.user, "whom the job runs as")
+    text = declared(launch.job.user, "the user of the job")
     name, _, group = text.partition(":")
     if name in ("root", "0"):
         return JobUser(0, int(group) if group.isdecimal() else 0, Account("root", 0, 0, "/root"))
     accounts = launch.accounts.need("the users of the image")
     account = next((one for one in accounts if name in (one.name, str(one.uid))), None)
     if account is None and not name.isdecimal():
-        raise Unknown(f"the image has no user `{name}`, and so its number is open")
+        raise Unknown(f"the image has no user `{name}`, so its number is not known")
     uid = account.uid if account else int(name)
     own = account.gid if account else 0  # what runc takes for a number without an account
     return JobUser(uid, int(group) if group.isdecimal() else own, account)

@@ -137,7 +137,7 @@ def xid_finding(host: Host, row: XidRow | None, lines: list[LogLine], severity: 
     advice = fix or _ACTIONS.get(row.action if row else None, _LOOK_UP)
     return Finding(
         f"GPU {line.pci} reported Xid {line.xid} ({name}){told(lines)}"
-        + (", and later the driver asked for no recovery any more" if over else ""),
+        + (", and the driver no longer asks for a recovery" if over else ""),
         Severity.NOTE if over else severity,
         f"GPU {line.pci}",
         {f"Xid {line.xid}": host.log.via},

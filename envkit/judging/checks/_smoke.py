@@ -23,15 +23,15 @@ from envkit.subjects.smoke import SmokeRun, SmokeTest
 _OWN = "*."  # of `when`: the measure of this name beside the bounded one, as fp32.offered beside fp32.wrong
 _FIXES = {
     "killed": "rerun this test alone and look for the device's Xid in the kernel log of the host",
-    "hung": "the stack in the evidence shows where it stood; look for the device's Xid in the kernel log of the host",
-    "raised": "the library named in the message is the place to start; compare it with what the probe says is bound",
+    "hung": "the stack in the evidence shows where it stopped; look for the device's Xid in the kernel log of the host",
+    "raised": "start with the library that the message names: compare it with what `envkit probe` shows as bound",
     "cuda": "rerun this test alone with CUDA_LAUNCH_BLOCKING=1; `envkit probe` says which libraries are bound",
     "memory": "look for other processes on the GPU (nvidia-smi), and rerun this test alone",
-    "garbled": "rerun this test alone; something in the process leaves without an error",
+    "garbled": "rerun this test alone; something in the process exits without an error",
 }
 _CPU_FIXES = {  # no driver has a part in it
     "killed": "rerun this test alone and look for the out-of-memory killer in the kernel log of the host",
-    "hung": "the stack in the evidence shows where it stood; rerun this test alone, while nothing else computes here",
+    "hung": "the stack in the evidence shows where it stopped; rerun this test alone, while nothing else computes here",
 }
 _SAID = {"cuda": "met a CUDA error", "memory": "ran out of memory"}
 
@@ -89,7 +89,7 @@ def beyond(limit: Limit, measure: str, test: SmokeTest) -> Finding | None:
     if not math.isfinite(value):
         said = "not a finite number"
     elif value < 0.0:
-        said = "below zero, where no count and no distance lies"
+        said = "negative, which no count or distance can be"
     elif limit.most is not None and value > limit.most:
         said = f"above its limit of {limit.most:g}"
     elif limit.least is not None and value < limit.least:
@@ -184,7 +184,7 @@ def judged(name: str, run: SmokeRun) -> Iterator[Finding]:
             blind.append(f"{test.injected_fault} on {test.device}")
         findings += found if run.injected_fault else [_explained(one, case, run) for one in found]
     if run.injected_fault and not mine:
-        raise Skip(f"the injected fault {run.injected_fault!r} is none of this test's")
+        raise Skip(f"the injected fault {run.injected_fault!r} is not one of this test's")
     kinds = case.faults if run.injected_fault == "all" else (run.injected_fault,)
     done = {(test.device, test.injected_fault) for test in mine}
     lost = sorted((device, kind) for device, _ in done for kind in kinds if (device, kind) not in done)
@@ -194,7 +194,7 @@ def judged(name: str, run: SmokeRun) -> Iterator[Finding]:
     if not any(finding.severity is Severity.ERROR for finding in findings):  # a fault is certain, whatever is open
         where = _not_reached(case, run, {test.device for test in mine})
         if where:
-            raise Unknown(f"{name} has no end on {where}")
+            raise Unknown(f"{name} did not finish on {where}")
         if all(test.ended == "not-applicable" for test in mine):
             raise Skip("; ".join(dict.fromkeys(test.detail for test in mine)))
     yield from findings

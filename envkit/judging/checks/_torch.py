@@ -83,7 +83,7 @@ def version_of(library: Library) -> str:
     """The version that the library says, else its wheel's; raises Unknown without either."""
     if library.version or library.owner_version:
         return library.version or library.owner_version
-    raise Unknown(f"{library.path} says no version ({library.version_via}) and no wheel owns it")
+    raise Unknown(f"{library.path} reports no version ({library.version_via}) and no wheel owns it")
 
 
 def pin_of(image: Image, prefix: str) -> tuple[str, str] | None:

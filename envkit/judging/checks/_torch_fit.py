@@ -20,7 +20,7 @@ from envkit.versions import Cuda, Driver, Torch
 Build = TorchRow | TorchOldRow
 _SERIES = re.compile(r"(?:=|==|~=)\s*[0-9]+\.[0-9]+(?:\.[0-9]+)?(?:\.?\*)?\Z")  # lets patch releases vary alone
 _ASKS_ONLY = re.compile(r"(torchvision|torchaudio) asks only torch>=([0-9.]+[0-9])")
-_ASKS_NONE = re.compile(r"(torchvision|torchaudio) pairs by upload day, its wheel METADATA names no torch")
+_ASKS_NONE = re.compile(r"(torchvision|torchaudio) paired by upload date, because its wheel METADATA names no torch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def python_misfit(version: str, pythons: Sequence[str], facts: Facts) -> Incompa
     """
     row = default_build(version, facts)
     if row is None or row.pythons is None:
-        raise Unknown(f"no fact tells for which Pythons torch {version} has wheels")
+        raise Unknown(f"the facts do not say for which Python versions torch {version} has wheels")
     tags = tuple(tag for tag in row.pythons if not tag.endswith("t"))
     if any(_tag(python) in tags for python in pythons):
         return None
@@ -117,7 +117,7 @@ def pair_misfit(package: str, version: str, torch: str, facts: Facts) -> Incompa
     """
     releases = facts.torches_of(package, version)
     if not releases:
-        raise Unknown(f"no fact tells for which torch {package} {version} was made")
+        raise Unknown(f"the facts do not say for which torch {package} {version} was made")
     if not facts.torch_builds(torch):
         raise Unknown(f"there are no facts about torch {torch}")
     wanted = str(facts.torch_builds(torch)[0].torch)
@@ -161,7 +161,7 @@ def gpu_misfit(version: str, cuda: str, gpu: str, facts: Facts) -> Incompatibili
         )
     row = build_of(version, cuda, facts)
     if not isinstance(row, TorchRow):
-        raise Unknown(f"no fact tells which GPUs torch {version} for CUDA {cuda} has code for")
+        raise Unknown(f"the facts do not say which GPUs torch {version} for CUDA {cuda} has code for")
     state = facts.coverage(row, wanted.sm, wanted.tegra).state
     if state == "unknown":
         raise Unknown(f"the architectures of torch {version} for CUDA {cuda} were not read")
@@ -190,7 +190,7 @@ def driver_misfit(cuda: str, driver: str, what: str, facts: Facts) -> Incompatib
         raise Unknown(str(error)) from error
     floor = facts.driver_min(version)
     if floor.compat is None:
-        raise Unknown(f"no fact tells which driver CUDA {cuda} needs")
+        raise Unknown(f"the facts do not say which driver CUDA {cuda} needs")
     branch = len(wanted.parts) == 1
     if (wanted.major >= floor.compat.major) if branch else (wanted >= floor.compat):
         return None

@@ -21,7 +21,7 @@ def _set(value: str) -> bool:
 # variables and torch.distributed; Triton, README; each as its own documentation words the effect.
 LEFT_ON: dict[str, DebugVariable] = {
     "CUDA_LAUNCH_BLOCKING": DebugVariable(
-        _set, "every kernel launch waits for its end, so that host and GPU no longer overlap"
+        _set, "every kernel launch waits until the kernel ends, so that host and GPU no longer overlap"
     ),
     "CUDA_MODULE_LOADING": DebugVariable(
         lambda value: value.strip().upper() == "EAGER",
@@ -29,15 +29,15 @@ LEFT_ON: dict[str, DebugVariable] = {
     ),
     "CUDA_FORCE_PTX_JIT": DebugVariable(_set, "all machine code is ignored and PTX compiled at every start"),
     "CUDA_DISABLE_PTX_JIT": DebugVariable(_set, "nothing that has only PTX for this GPU runs"),
-    "CUDA_CACHE_DISABLE": DebugVariable(_set, "what the driver compiled from PTX is compiled again at every start"),
+    "CUDA_CACHE_DISABLE": DebugVariable(_set, "the driver compiles PTX again at every start"),
     "NCCL_DEBUG": DebugVariable(
         lambda value: value.strip().upper() == "TRACE", "NCCL writes a line for nearly every call of every rank"
     ),
     "NCCL_P2P_DISABLE": DebugVariable(
         _set, "GPUs no longer reach one another by NVLink or PCI and copy through the host"
     ),
-    "NCCL_SHM_DISABLE": DebugVariable(_set, "processes of one machine talk through the network"),
-    "NCCL_IB_DISABLE": DebugVariable(_set, "NCCL leaves InfiniBand and RoCE and talks TCP"),
+    "NCCL_SHM_DISABLE": DebugVariable(_set, "processes of one machine communicate over the network"),
+    "NCCL_IB_DISABLE": DebugVariable(_set, "NCCL does not use InfiniBand or RoCE and uses TCP"),
     "PYTORCH_NO_CUDA_MEMORY_CACHING": DebugVariable(
         _set, "every tensor costs a cudaMalloc and a cudaFree, which synchronise"
     ),

@@ -93,12 +93,12 @@ def aoti_other_machine(run: AotiRun) -> Iterator[Finding]:
 
 def _lacking_isa(run: AotiRun, package: Package) -> list[str]:
     """The flags that the package's instruction sets ask for and this processor lacks; raises Unknown."""
-    flags = run.flags.need("what this processor can do")
+    flags = run.flags.need("the instruction sets of this processor")
     asked = package.isa.split()
     strange = [word for word in asked if word not in _ISA]
     lacking = sorted({flag for word in asked for flag in _ISA.get(word, ()) if flag not in flags})
     if strange and not lacking:
-        raise Unknown(f"the package was made for {strange[0]}, which is no known instruction set")
+        raise Unknown(f"the package was made for {strange[0]}, which is not a known instruction set")
     return lacking
 
 
@@ -410,7 +410,7 @@ def _differences(tensor: Tensor, spec: InputSpec) -> list[str]:
 
 
 def _mismatches(run: AotiRun, package: Package, given: tuple[Tensor, ...]) -> Iterator[Finding]:
-    fix = f"make the inputs as the example inputs of torch.export were, or {_REBUILD} with dynamic shapes"
+    fix = f"give the inputs the form of the example inputs of torch.export, or {_REBUILD} with dynamic shapes"
     if package.inputs and len(given) != len(package.inputs):
         yield Finding(f"{len(given)} tensors were given and the package takes {len(package.inputs)}",
                       where=package.path, fix=fix)  # fmt: skip
@@ -450,7 +450,7 @@ def aoti_input_mismatch(run: AotiRun) -> Iterator[Finding]:
         raise Skip("the package cannot check its inputs: aoti-no-guards")
     ended = run.run.need("how the run ended")
     if ended.ended != "done":
-        raise Unknown(f"the package was not run to its end: {_end(ended)}")
+        raise Unknown(f"the package did not run to its end: {_end(ended)}")
 
 
 def aoti_no_guards(run: AotiRun) -> Iterator[Finding]:
@@ -462,7 +462,7 @@ def aoti_no_guards(run: AotiRun) -> Iterator[Finding]:
         raise Unknown("a library of the package cannot be read")
     if not _guarded(package):
         yield Finding(
-            "the package holds no checks of its inputs: a wrong type, shape or layout gives garbage and no error",
+            "the package does not check its inputs: a wrong type, shape or layout gives garbage without an error",
             Severity.WARNING,
             where=package.path,
             fix="compile it with a torch that generates checks behind AOTI_RUNTIME_CHECK_INPUTS, or with"
@@ -516,8 +516,8 @@ def _borrowed(run: AotiRun, package: Package) -> Iterator[str]:
         lends = name not in mine and not name.startswith(("libstdc++", "libc.so"))
         if lends and frame.function.startswith("std::") and posixpath.basename(caller.path) in mine:
             yield (
-                f"the package's code called {frame.function} of {name}, not its own: "
-                "the two were compiled by C++ compilers whose copies of it differ"
+                f"the package's code called {frame.function} of {name}, instead of its own: "
+                "the two were compiled by C++ compilers with different copies of it"
             )
             return
 
@@ -547,7 +547,7 @@ def _causes(run: AotiRun, ended: Run, package: Package) -> list[str]:
     causes += [*_of_mapped(run, package), *_of_link(run), *_borrowed(run, package)]
     trail = _trail(run)
     if ended.ended == "killed" and trail:
-        causes.append(f"it died in {trail}")
+        causes.append(f"it crashed in {trail}")
     causes += [words for name, words in _copies(run.mapped.value or ()) if name in _OPENMP]
     if own and not _fails_to_load(ended):
         causes.append(own)
@@ -563,7 +563,7 @@ def _of_signal(run: AotiRun, ended: Run, package: Package) -> Iterator[str]:
     if run.runner and linked_for and run.runner != linked_for:
         yield f"the runner for {run.runner} loaded a library that was linked for {linked_for}"
     if ended.signal == "SIGBUS" and scratch is not None and scratch.free < 2 * package.size:
-        yield f"SIGBUS means a mapped file without its end: {scratch.path} had {scratch.free} bytes free"
+        yield f"SIGBUS means a truncated mapped file: {scratch.path} had {scratch.free} bytes free"
     if ended.signal == "SIGILL" and run.flags.value is not None:
         try:
             lacking = _lacking_isa(run, package)
@@ -617,7 +617,7 @@ def aoti_crashed(run: AotiRun) -> Iterator[Finding]:
     says = f"; likely cause: {causes[0]}" if causes else "; nothing observed explains it"
     evidence = {f"runner-up: {cause}": "observed" for cause in causes[1:4]}
     if trail:
-        evidence[f"died in {trail}"] = run.trail.via
+        evidence[f"crashed in {trail}"] = run.trail.via
     for compiler in (run.compilers.value or ())[:1]:
         evidence[_compiler_words(compiler)] = "the C++ compiler here"
     stack = _python_stack(ended.stderr_tail)
@@ -629,7 +629,10 @@ def aoti_crashed(run: AotiRun) -> Iterator[Finding]:
         evidence=evidence,
         fix=_relink(run)
         if causes and causes[0] == _own_runtime(run, package)
-        else f"fix what the cause names; if the package came from elsewhere, {_REBUILD} and with the same torch",
+        else (
+            f"fix the cause that the message names; if the package came from elsewhere, {_REBUILD} and with the "
+            "same torch"
+        ),
     )
 
 
@@ -665,7 +668,7 @@ def aoti_raised(run: AotiRun) -> Iterator[Finding]:
         + (f"; likely cause: {own}" if own else ""),
         where=package.path,
         evidence={_line(ended.detail): run.run.via},
-        fix=_relink(run) if own else "see what it printed; load it with the torch that it was compiled with",
+        fix=_relink(run) if own else "read its output; load it with the torch that it was compiled with",
     )
 
 

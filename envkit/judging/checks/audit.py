@@ -45,9 +45,9 @@ def _some(names: Iterable[str]) -> str:
 
 def audit_library_unresolved(audit: Audit) -> Iterator[Finding]:
     """Every library that an import loads is found by the search of ld.so."""
-    objects = audit.objects.need("the libraries that the shared objects ask for")
+    objects = audit.objects.need("the libraries that the shared objects need")
     if not objects:
-        raise Skip("no shared object of CUDA or torch is here, and no other lacks a library")
+        raise Skip("no shared object of CUDA or torch was found, and no other lacks a library")
     torch = {one.path for one in objects if one.owner == "torch"}
     named = {one.soname: one for one in objects if one.soname}
     missing: dict[tuple[str, str, Severity], list[tuple[SharedObject, Edge]]] = {}
@@ -62,7 +62,7 @@ def audit_library_unresolved(audit: Audit) -> Iterator[Finding]:
     for (name, error, severity), asking in missing.items():
         names = list(dict.fromkeys(posixpath.basename(one.path) for one, _ in asking))
         reached = next((one.reached for one, _ in asking if one.reached), "")
-        after = f"{reached} loads {'it' if len(names) == 1 else 'them'}" if reached else "no import leads there"
+        after = f"{reached} loads {'it' if len(names) == 1 else 'them'}" if reached else "no import loads it"
         lies = f"; {named[name].path} has that name and no search leads to it" if name in named else ""
         yield Finding(
             f"{_some(names)} {'needs' if len(names) == 1 else 'need'} {name}: {error}; {after}{lies}",
@@ -81,7 +81,7 @@ def _unmet(audit: Audit, kind: str) -> tuple[UnresolvedRequirement, ...]:
 def audit_unresolved_symbol(audit: Audit) -> Iterator[Finding]:
     """What cuSPARSE, cuSOLVER and extensions of torch take from nvJitLink and torch by name is defined there."""
     found = _unmet(audit, "symbol")
-    objects = audit.objects.need("the libraries that the shared objects ask for")
+    objects = audit.objects.need("the libraries that the shared objects need")
     if not found and not any(edge.family for one in objects for edge in one.edges):
         raise Skip("no shared object links to CUDA or torch")
     for one in found:
@@ -120,7 +120,7 @@ def audit_cudnn_incomplete(audit: Audit) -> Iterator[Finding]:
     sets = audit.cudnn.need("the cuDNN libraries")
     if not sets:
         raise Skip("no cuDNN library is here")
-    objects = audit.objects.need("the libraries that the shared objects ask for")
+    objects = audit.objects.need("the libraries that the shared objects need")
     used = {posixpath.dirname(one.path) for one in objects if one.reached}
     for one in sets:
         if one.missing:
@@ -163,7 +163,7 @@ def _of_torch(one: SharedObject) -> bool:
 
 def audit_library_shadowed(audit: Audit) -> Iterator[Finding]:
     """What the wheels' libraries ask for is taken from the wheels, where these have it."""
-    objects = audit.objects.need("the libraries that the shared objects ask for")
+    objects = audit.objects.need("the libraries that the shared objects need")
     wheels: dict[str, set[str]] = {}
     private: dict[tuple[str, str], set[str]] = {}
     for one in objects:
@@ -186,7 +186,7 @@ def audit_library_shadowed(audit: Audit) -> Iterator[Finding]:
         names = sorted({name for _, name in asking})
         askers = sorted({posixpath.basename(one.path) for one, _ in asking})
         yield Finding(
-            f"{_some(names)} would come from {directory}, by {by}, for {_some(askers)}, though the wheels bring "
+            f"{_some(names)} would come from {directory}, by {by}, for {_some(askers)}, although the wheels bring "
             f"{'it' if len(names) == 1 else 'them'}",
             Severity.ERROR if any(one.reached and _of_torch(one) for one, _ in asking) else Severity.WARNING,
             directory,
@@ -229,7 +229,7 @@ def audit_library_of_other_cuda(audit: Audit) -> Iterator[Finding]:
     """Nothing that torch loads, and nothing that links to torch, is made for another CUDA major than torch."""
     torch = _cuda_torch(audit)
     major = Cuda(torch.cuda).major
-    objects = audit.objects.need("the libraries that the shared objects ask for")
+    objects = audit.objects.need("the libraries that the shared objects need")
     modules = {one.path for one in objects if one.owner == "torch"}
     said = False
     for one in objects:
@@ -314,7 +314,7 @@ def audit_compat_registered(audit: Audit, facts: Facts) -> Iterator[Finding]:
             Severity.NOTE if fitting else Severity.WARNING,
             directory,
             {one.path: one.searched for one in files},
-            f"take {directory} out of {files[0].searched}: the container toolkit registers it where it serves",
+            f"take {directory} out of {files[0].searched}: the container toolkit registers it on machines that need it",
         )
 
 
@@ -329,14 +329,17 @@ def audit_secret_inside(audit: Audit) -> Iterator[Finding]:
             Severity.NOTE,
             tests[0].where,
             {one.where: one.kind for one in tests[:10]},
-            "leave out the tests, or see that the keys guard nothing",
+            "leave out the tests, or make sure that the keys protect nothing",
         )
     for one in (each for each in secrets if not each.for_tests):
         yield Finding(
             f"{one.where} holds {one.kind}",
             where=one.where,
             evidence={one.where: one.kind},
-            fix="withdraw it, and give it to the build as a secret mount and to the run as a file or variable",
+            fix=(
+                "revoke it, and pass the new one to the build as a secret mount and to the container as a file "
+                "or variable"
+            ),
         )
     unread = audit.unread.need("which files could not be read")
     if unread:
@@ -356,7 +359,7 @@ def audit_world_writable(audit: Audit) -> Iterator[Finding]:
             Severity.WARNING,
             paths[0],
             {path: f"mode {modes[path]}" for path in paths[:10]},
-            "take the right to write from others: chmod -R o-w",
+            "remove the write permission of others: chmod -R o-w",
         )
 
 
@@ -386,12 +389,13 @@ def audit_other_architecture(audit: Audit) -> Iterator[Finding]:
     platform = audit.platform.need("the image's architecture")
     machine = audit.interpreter.need("the image's Python").machine
     if not machine:
-        raise Skip("the program of its Python lies outside")
+        raise Skip("its Python program is outside the image")
     if machine != platform:
         yield Finding(
             f"the image says it is for {platform} and its Python is for {machine}",
             Severity.NOTE,
             audit.interpreter.need("the image's Python").path,
             {platform: audit.platform.via, machine: "ELF header"},
-            "build with --platform, or fix the manifest: an engine picks the image by what it says",
+            "build with --platform, or fix the manifest: an engine chooses the image by the architecture that it "
+            "declares",
         )

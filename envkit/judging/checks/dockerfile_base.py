@@ -101,18 +101,18 @@ def eol_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         if system is not None and system.eol is not None and system.eol < system.seen:
             broken = _installs_from_dead_mirrors(dockerfile, stage) if system.moved else ""
             severity = Severity.ERROR if broken else Severity.WARNING
-            ended.append(f"{system.name} of {base.reference} got its last fixes on {system.eol}")
+            ended.append(f"{system.name} of {base.reference} reached its end of life on {system.eol}")
             if broken:
-                ended.append(f"its packages left their servers, so `{broken}` fails")
+                ended.append(f"its packages were removed from the servers, so `{broken}` fails")
             evidence[f"{system.name} ended on {system.eol}"] = f"{system.source}; seen {system.seen}"
             evidence[system.name] = base.os.via
         if python is not None and python.eol < python.seen:
-            ended.append(f"Python {python.python} of {base.reference} got its last fixes on {python.eol}")
+            ended.append(f"Python {python.python} of {base.reference} reached its end of life on {python.eol}")
             evidence[f"Python {python.python} ended on {python.eol}"] = f"{python.source}; seen {python.seen}"
         if ended and (final or severity is Severity.ERROR):
             yield found(", and ".join(ended), base.span, severity, _newer(base, facts), evidence)
     if not asked:
-        raise Skip("the base names no release of a system or Python with a known end")
+        raise Skip("the base names no system or Python release whose end of life is known")
 
 
 def _installs_from_dead_mirrors(dockerfile: Dockerfile, stage: Stage) -> str:

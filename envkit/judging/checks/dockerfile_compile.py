@@ -22,7 +22,7 @@ def nvcc_used_without_devel(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fi
     doubts = []
     for one, there in _course(dockerfile, wanting, facts):
         if there.missing:
-            doubts.append(f"whether nvcc is there for {one.what} is not known: {there.missing}")
+            doubts.append(f"whether nvcc is installed for {one.what} is not known: {there.missing}")
         elif not there.value:
             yield _no_nvcc(dockerfile, one, there, facts)
     if doubts:
@@ -48,7 +48,7 @@ def _course(
 
 def _no_nvcc(dockerfile: Dockerfile, one: CudaBuildStep, there: Observed[bool], facts: Facts) -> Finding:
     base = dockerfile.stages[one.stage].base
-    does = "is called" if one.what == "nvcc" else "calls nvcc" if one.sure else "calls nvcc where it has to compile"
+    does = "is called" if one.what == "nvcc" else "calls nvcc" if one.sure else "calls nvcc if it has to compile"
     shown = base.reference or "the base"
     evidence = {f"no nvcc in {shown}": there.via or "nothing installs it", one.what: one.span.place}
     return found(
@@ -195,7 +195,7 @@ def _unsupported(
         f"(it knows {', '.join(str(sm) for sm in plain)})",
         span,
         severity,
-        f"leave {', '.join(lacking)} out, or take a CUDA that knows it",
+        f"remove {', '.join(lacking)}, or use a CUDA release that supports it",
         evidence,
     )
 

@@ -185,11 +185,11 @@ def _index_left_behind(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
     floors = f"{before.compat} to {now.compat}" if before.compat and now.compat else ""
     yield found(
         f"torch is still the build {named} for CUDA {older}, and FROM has moved to CUDA {cuda}"
-        + (f", which raises the oldest driver from {floors}" if floors else ""),
+        + (f", which raises the minimum driver from {floors}" if floors else ""),
         base.span,
         Severity.WARNING,
         f"take a base of CUDA {major(older)}, or the build of torch for CUDA {major(cuda)}",
-        {f"build {named}": install.span.place, f"oldest driver of CUDA {cuda}": now.compat_source},
+        {f"build {named}": install.span.place, f"minimum driver for CUDA {cuda}": now.compat_source},
     )
 
 
@@ -215,7 +215,7 @@ def _left_behind(stage: Stage, dockerfile: Dockerfile, facts: Facts) -> Iterator
             one.home and any(made.torch_extension and made.sure for made in compiles(dockerfile, facts))
         )
         yield found(
-            f"{one.path} is of CUDA {one.cuda}, and the base {stage.base.reference} has CUDA {cuda} alone",
+            f"{one.path} is of CUDA {one.cuda}, and the base {stage.base.reference} has only CUDA {cuda}",
             one.span,
             Severity.ERROR if forced else Severity.WARNING,
             f"write {_PATH.sub('/usr/local/cuda', one.path)}, which is a link to the CUDA that is there",
@@ -317,7 +317,7 @@ def cudnn_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     added = [one for install in dockerfile.installs if install.sure and (one := _cudnn(install)) is not None]
     base_cudnn = said(base.cudnn)
     if not added and not base_cudnn and not base.cudnn.is_unsupported and dockerfile.torch is None:
-        raise Skip("there is no cuDNN here, as far as the text says")
+        raise Skip("there is no cuDNN here, as far as the Dockerfile shows")
     if not added and not base_cudnn:
         raise Skip("nothing but torch's own cuDNN is here")
     told: set[str] = set()

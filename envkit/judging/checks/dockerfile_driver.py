@@ -62,7 +62,7 @@ def _brings_driver(install: Install) -> tuple[Severity | None, str]:
         if install.name == "nvidia-driver":
             return Severity.ERROR, "puts a driver of its own into the image, beside the one the machine mounts"
         if install.name == "cuda-toolkit" and "--driver" in install.options:
-            return Severity.ERROR, "by its runfile brings the driver along, for --toolkit was not asked for alone"
+            return Severity.ERROR, "installs the driver with its runfile, because it is not limited with --toolkit"
         return nothing
     if install.manager not in SYSTEM:
         return nothing
@@ -72,7 +72,7 @@ def _brings_driver(install: Install) -> tuple[Severity | None, str]:
         return Severity.WARNING, "depends on the driver's packages, which do not belong into an image"
     lean = "--no-install-recommends" in install.options
     if install.name == "nvidia-cuda-toolkit" and install.manager == "apt" and not lean:
-        return Severity.WARNING, "of the distribution takes the driver's libcuda along as a recommended package"
+        return Severity.WARNING, "of the distribution also installs the driver's libcuda as a recommended package"
     return nothing
 
 
@@ -80,7 +80,9 @@ def _leaner(install: Install) -> str:
     numbered = re.search(r"-(\d+-\d+)$", install.name)
     if install.manager == "source":
         return (
-            "run it with `--silent --toolkit`" if install.name == "cuda-toolkit" else "remove it: the machine brings it"
+            "run it with `--silent --toolkit`"
+            if install.name == "cuda-toolkit"
+            else "remove it: the container toolkit mounts the host's"
         )
     if _META.fullmatch(install.name):
         part = "libraries" if "runtime" in install.name else "toolkit"
@@ -225,7 +227,7 @@ def _of_cuda(cuda: str, what: str, span: Span, dockerfile: Dockerfile, served: b
         return
     other = next((gpu.name for gpu in gpus if gpu.datacenter is False), "")
     yield found(
-        f"{misfit.message}: the base's cuda-compat makes up for it on data-center GPUs alone"
+        f"{misfit.message}: the base's cuda-compat helps only on data-center GPUs"
         + (f", and {other} is none" if other else ""),
         span,
         Severity.ERROR if other else Severity.WARNING,
@@ -260,7 +262,7 @@ def _of_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         return  # not built on NVIDIA's image, so it requires nothing
     native = facts.native_cuda(driver)
     if native is None:
-        raise Unknown(f"no fact tells which CUDA driver {given} speaks")
+        raise Unknown(f"the facts do not say which CUDA driver {given} supports")
     row = _requiring(base, cuda, facts)
     if native >= (row.require_cuda if row is not None and row.require_cuda is not None else Cuda(cuda).upto(2)):
         return
@@ -270,7 +272,8 @@ def _of_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         yield from _branded(dockerfile, row, native, facts)
         return
     yield found(
-        f"{base.reference} requires a driver for CUDA {row.require_cuda}, and driver {given} speaks CUDA {native}, so "
+        f"{base.reference} requires a driver for CUDA {row.require_cuda}, and driver {given} supports only CUDA "
+        f"{native}, so "
         "that the container does not start",
         base.span,
         Severity.ERROR,
@@ -318,7 +321,7 @@ def _of_ngc(base: Base, driver: Driver, facts: Facts) -> Iterator[Finding]:
         f"{base.reference} is made for drivers from branch {row.driver_min_branch} on, not for {driver}",
         base.span,
         Severity.WARNING,
-        f"update the driver, or take an image of the time of driver {driver}",
+        f"update the driver, or use an image that was released for driver {driver}",
         {f"branch {row.driver_min_branch}": f"{row.source}; seen {row.seen}"},
     )
 

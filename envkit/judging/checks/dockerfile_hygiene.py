@@ -154,7 +154,7 @@ def pip_cache_left(dockerfile: Dockerfile) -> Iterator[Finding]:
                     span,
                     Severity.NOTE,
                     cached.fix,
-                    {f"{cached.tool} without a word on its cache": span.place},
+                    {f"{cached.tool} without an option for its cache": span.place},
                     cached.edits,
                 )
     if not asked:
@@ -326,13 +326,15 @@ def curl_pipe_sh(dockerfile: Dockerfile) -> Iterator[Finding]:
             if command.after not in ("|", "|&"):
                 fetched = None
             elif fetched is not None and command.sure and _runs_input(command):
-                yield _piped(f"what {fetched.program} downloads goes into {command.program} unread", command, fetched)
+                yield _piped(
+                    f"what {fetched.program} downloads is run by {command.program} without a check", command, fetched
+                )
                 fetched = None
             if command.program in ("curl", "wget") and not _saves(command):
                 fetched = command
             inside = next((word for word in command.words[1:] if _FETCHES.match(word.text)), None)
             if inside is not None and command.sure and _evaluates(command, inside):
-                yield _piped(f"what {command.program} runs is downloaded and unread", command, command)
+                yield _piped(f"what {command.program} runs is downloaded and not checked", command, command)
     if not asked:
         raise Skip("nothing is run")
 
@@ -468,7 +470,7 @@ def _cut(command: Command, span: Span, written: str, redirect: Redirect, edits: 
         else f"writes into a file {redirect.target.text}"
     )
     return found(
-        f"the shell takes `{written}` apart and {does}, so {command.program} never sees the version",
+        f"the shell reads part of `{written}` as a redirection and {does}, so {command.program} never sees the version",
         span,
         Severity.ERROR if reads else Severity.WARNING,
         f'quote it: "{written}"',

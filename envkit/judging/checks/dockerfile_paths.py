@@ -37,7 +37,7 @@ def ld_library_path_shadow(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fin
     settings = _settings(dockerfile)
     written = list(_stub_configs(dockerfile))
     if not settings and not written:
-        raise Skip("nothing here says where the loader shall look")
+        raise Skip("nothing here sets the loader's search path")
     uses = framework(dockerfile)
     if uses is None and dockerfile.torch is None:
         if dockerfile.unread:
@@ -88,10 +88,10 @@ def _has_stubs(dockerfile: Dockerfile) -> bool:
 
 def _stub(span: Span, folder: str, by: str) -> Finding:
     return found(
-        f"{by} names {folder}, whose libcuda is a stub without a driver behind it",
+        f"{by} names {folder}, whose libcuda is only a stub",
         span,
         Severity.ERROR,
-        "take the stubs off it; to link against them while building, set LIBRARY_PATH in that RUN alone",
+        "remove the stubs folder from it; to link against them while building, set LIBRARY_PATH in that RUN alone",
         {folder: span.place},
     )
 

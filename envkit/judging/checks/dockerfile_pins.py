@@ -52,7 +52,7 @@ def unpinned_torch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     if install.manager != "conda" and "--upgrade" not in install.options and _may_hold_torch(base):
         raise Unknown(f"whether {base.reference} holds a torch already is not known")
     yield found(
-        f"torch{install.specifier} leaves open which torch gets installed"
+        f"torch{install.specifier} does not determine which torch is installed"
         if install.specifier
         else "no version of torch is given, so each build may get another one, for another CUDA",
         install.span,
@@ -234,7 +234,7 @@ def torchvision_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
     if torch.install is not None and (torch.install.url or nightly(torch.install)):
         raise Skip("the torch is no release of the usual index")
     if torch.method == "base" and _base_of_torch(dockerfile).family == "ngc":
-        raise Skip("NVIDIA builds the torch of its images from sources of its own")
+        raise Skip("NVIDIA builds the torch of its images from its own sources")
     if torch.version.missing or torch.version.value is None:
         raise Skip("no exact version of torch is given, so the installer takes the one that fits")
     open_ = ""

@@ -120,7 +120,7 @@ def torch_cuda_vs_base_mismatch_minor(dockerfile: Dockerfile, facts: Facts) -> I
         raise Skip("another major: torch-cuda-vs-base-mismatch-major")
     wanted = minor(pair.base_cuda)
     if not wanted:
-        raise Unknown(f"{pair.base.reference} names the major of its CUDA alone")
+        raise Unknown(f"{pair.base.reference} names only the major version of its CUDA")
     if minor(pair.cuda) == wanted:
         return
     made = next(iter(_extensions(dockerfile, pair, facts)), None)
@@ -138,7 +138,7 @@ def _what(pair: _Pair) -> str:
     if pair.build is None:
         return shown(pair.torch)
     asked = pair.torch.install.specifier if pair.torch.install is not None else ""
-    return f"torch{asked or ' without a version'} is today {pair.build.torch}, which"
+    return f"torch{asked or ' without a version'} is today torch {pair.build.torch}, which"
 
 
 def _evidence(pair: _Pair) -> dict[str, str]:
@@ -312,13 +312,13 @@ def _nameless(dockerfile: Dockerfile, torch: Torch, facts: Facts) -> Finding | N
     if not newest or _release(version)[:2] >= _release(newest)[:2]:
         return None
     return found(
-        f"{base.reference} brings a torch of its own, and this line puts {_named(torch)} "
+        f"{base.reference} already contains torch, and this line puts {_named(torch)} "
         + (f"beside it, into {torch.prefix}" if _apart(torch) else _IN_PLACE),
         torch.span,
         Severity.WARNING,
         "start from a base without torch, or from a tag of the base with the torch that is wanted",
         {
-            base.reference: f"{base.span.place}, its name says torch",
+            base.reference: f"{base.span.place}, whose name suggests torch",
             f"torch {newest}": "the newest release in the facts",
         },
     )

@@ -42,7 +42,7 @@ def _seen(image: Image) -> DriverSeen:
 
 
 def _loaded(image: Image) -> DriverSeen:
-    """The driver whose library could be loaded; raises Unknown where something is there and cannot be loaded."""
+    """The driver whose library could be loaded; raises Unknown where something exists but cannot be loaded."""
     seen = _seen(image)
     if not seen.library:
         raise Unknown(f"the driver's library cannot be loaded: {seen.load_error}")
@@ -77,7 +77,7 @@ def image_driver_stub(image: Image) -> Iterator[Finding]:
     seen = _loaded(image)
     if seen.init != _STUB and seen.library not in seen.stubs:
         if seen.init is None:
-            raise Unknown(f"cuInit gave no answer: {seen.load_error or 'it was not called'}")
+            raise Unknown(f"cuInit did not answer: {seen.load_error or 'it was not called'}")
         return
     yield Finding(
         f"libcuda.so.1 is the toolkit's stub at {_brought(seen)}: no driver is behind it",
@@ -93,9 +93,9 @@ def image_driver_init_failed(image: Image, facts: Facts) -> Iterator[Finding]:
     seen = _seen(image)
     if not seen.library or seen.init is None:
         yield Finding(
-            f"the driver at {seen.library} gave no answer: {seen.load_error}"
+            f"the driver at {seen.library} did not answer: {seen.load_error}"
             if seen.library
-            else f"libcuda.so.1 is there and cannot be loaded: {seen.load_error}",
+            else f"libcuda.so.1 exists but cannot be loaded: {seen.load_error}",
             where=seen.library or "libcuda.so.1",
             evidence={seen.load_error or "no code": image.driver.via},
             fix="bring the driver's libraries from the host alone, whole and of one version; on the host, "
@@ -141,9 +141,9 @@ def image_driver_too_old(image: Image, facts: Facts) -> Iterator[Finding]:
             return
         is_for, evidence[seen.cuda] = f"speaks CUDA {seen.cuda}", f"cuDriverGetVersion of {seen.library}"
     elif loaded and seen.library not in seen.compat and floor.compat and Driver(loaded) < floor.compat:
-        is_for = "does not say which CUDA it speaks"
+        is_for = "does not report which CUDA it supports"
     else:
-        raise Unknown(f"the driver at {seen.library} does not say which CUDA it speaks")
+        raise Unknown(f"the driver at {seen.library} does not report which CUDA it supports")
     module = f" (kernel module {loaded})" if loaded else ""
     needs = f", which needs driver {floor.compat} or newer" if floor.compat else ""
     if loaded:
@@ -165,10 +165,13 @@ def image_minor_compat_in_use(image: Image, facts: Facts) -> Iterator[Finding]:
     build = cuda_build(image)
     wanted = Cuda(build.cuda).upto(2)
     if not seen.cuda:
-        raise Unknown(f"the driver at {seen.library} does not say which CUDA it speaks")
+        raise Unknown(f"the driver at {seen.library} does not report which CUDA it supports")
     has = Cuda(seen.cuda)
     if has.major < wanted.major:
-        raise Skip(f"the driver speaks CUDA {has}, another major than torch's: no minor bridges that")
+        raise Skip(
+            f"the driver speaks CUDA {has}, another major than torch's, which minor-version compatibility does "
+            "not cover"
+        )
     if has >= wanted:
         return
     own = facts.driver_min(wanted)
@@ -228,8 +231,8 @@ def _compat_in_use(seen: DriverSeen, evidence: dict[str, str], off: str) -> Iter
         raise Unknown(f"the versions of {seen.library} and of the kernel module were not both seen")
     if Driver(seen.file).major <= Driver(loaded).major:
         yield Finding(
-            f"the forward-compatibility libcuda {seen.file} is in use and no newer than kernel module {loaded}: "
-            "the host's own is the better one",
+            f"the forward-compatibility libcuda {seen.file} is in use but not newer than kernel module {loaded}: "
+            "use the host's own libcuda",
             Severity.ERROR if seen.init else Severity.WARNING,
             seen.library,
             {**evidence, seen.file: "file name"},
@@ -260,7 +263,7 @@ def image_driver_library_not_from_host(image: Image) -> Iterator[Finding]:
     """The driver's library is of the loaded kernel module's version, and the host brought it."""
     seen = _loaded(image)
     if seen.library in seen.compat:
-        raise Skip("a forward-compatibility libcuda differs from the module on purpose")
+        raise Skip("a forward-compatibility libcuda is meant to differ from the module")
     if seen.library in seen.stubs or seen.init == _STUB:
         raise Skip("the library is a stub, not a driver")
     fix = "take the driver's packages out of the image (libcuda, libnvidia-ml, nvidia-utils): the host brings them"
@@ -281,7 +284,8 @@ def image_driver_library_not_from_host(image: Image) -> Iterator[Finding]:
         )
     elif seen.owner:
         yield Finding(
-            f"the image holds a driver library of its own, {_brought(seen)}, and fits no other host than one with it",
+            f"the image holds a driver library of its own, {_brought(seen)}, and it fits only a host with the "
+            "same driver release",
             Severity.WARNING,
             seen.library,
             {seen.owner: "owner of the file", seen.library: "dlopen of libcuda.so.1"},
@@ -312,7 +316,7 @@ def image_driver_not_in_cache(image: Image) -> Iterator[Finding]:
         seen.library,
         {seen.library: "dlopen of libcuda.so.1", "not named": "/etc/ld.so.cache"},
         "let the container toolkit update the cache (its hook update-ldcache), or run `ldconfig` with the directory in "
-        "/etc/ld.so.conf.d; do not believe NVIDIA_CPU_ONLY",
+        "/etc/ld.so.conf.d; do not rely on NVIDIA_CPU_ONLY",
     )
 
 
@@ -367,7 +371,7 @@ def image_device_count_differs(image: Image) -> Iterator[Finding]:
     """CUDA, NVML and the device nodes count the same GPUs, and CUDA_VISIBLE_DEVICES names only such as exist."""
     seen = _loaded(image)
     if seen.init:
-        raise Skip(f"cuInit returned {seen.init}: there is nothing to count")
+        raise Skip(f"cuInit returned {seen.init}: no devices can be counted")
     if seen.count is None:
         raise Unknown(f"the driver did not say how many devices there are: {seen.load_error or image.devices.missing}")
     image.variables.need("the environment variables")
@@ -403,7 +407,7 @@ def image_device_count_differs(image: Image) -> Iterator[Finding]:
             "on the host",
         )
     if listed is None and seen.nvml_count is None:
-        raise Unknown(f"NVML did not count its GPUs ({seen.nvml}), so that CUDA's {seen.count} stands alone")
+        raise Unknown(f"NVML did not count its GPUs ({seen.nvml}), so CUDA's {seen.count} cannot be compared")
 
 
 def _archs(words: tuple[str, ...], prefix: str) -> list[Sm]:
@@ -422,11 +426,11 @@ def _holders(image: Image) -> Iterator[tuple[str, list[Sm], list[Sm], str]]:
 def image_ptx_newer_than_driver(image: Image, facts: Facts) -> Iterator[Finding]:
     """Where a present GPU has only PTX to run on, the driver can compile that PTX."""
     seen = _loaded(image)
-    gpus = sorted(set(image.devices.need("the devices at hand")))
+    gpus = sorted(set(image.devices.need("the GPUs of this run")))
     if not gpus:
         raise Skip(f"no GPU is here ({image.devices.via})")
     if not seen.cuda:
-        raise Unknown(f"the driver at {seen.library} does not say which CUDA it speaks")
+        raise Unknown(f"the driver at {seen.library} does not report which CUDA it supports")
     has = Cuda(seen.cuda)
     tegra = {row.sm for row in facts.archs if row.tegra}
     for name, sass, ptx, built_with in _holders(image):
@@ -444,7 +448,7 @@ def image_ptx_newer_than_driver(image: Image, facts: Facts) -> Iterator[Finding]
             where=name,
             evidence={
                 seen.cuda: f"cuDriverGetVersion of {seen.library}",
-                str(made): "the build's own word",
+                str(made): "the PTX version that the build declares",
                 " ".join(map(str, ptx)): "PTX in the library",
                 str(only_ptx[0]): image.devices.via,
             },
@@ -456,7 +460,7 @@ def image_ptx_newer_than_driver(image: Image, facts: Facts) -> Iterator[Finding]
 def image_runs_on_cpu(image: Image) -> Iterator[Finding]:
     """Where GPUs were given or seen, torch can use them."""
     given = " and ".join(image.gpus_given)
-    here = (image.devices.value or ()) if given else image.devices.need("the devices at hand")
+    here = (image.devices.value or ()) if given else image.devices.need("the GPUs of this run")
     if not given and not here:
         raise Skip("no GPU was given to the run and none is here")
     image.variables.need("the environment variables")

@@ -62,11 +62,11 @@ def image_loader_variables_shadow_cuda(image: Image | Audit) -> Iterator[Finding
     for path in preloads:
         if _CUDA_LIBRARY.match(posixpath.basename(path)):
             yield Finding(
-                f"LD_PRELOAD holds {path}, which every process binds before its own",
+                f"LD_PRELOAD holds {path}, whose symbols every process binds first",
                 Severity.NOTE,
                 "LD_PRELOAD",
                 {path: via},
-                "unset it once what it worked around is fixed",
+                "unset it once the fault that it works around is fixed",
             )
 
 
@@ -74,7 +74,7 @@ def image_debug_variables_left_on(image: Image | Audit) -> Iterator[Finding]:
     """No variable that serves to find faults is left on in the environment of every process."""
     variables: tuple[Variable, ...] = image.variables.need("the environment variables")
     if not variables:
-        raise Skip("no variable that steers CUDA or a framework is set")
+        raise Skip("no variable that controls CUDA or a framework is set")
     for one in variables:
         left = LEFT_ON.get(one.name)
         if left is not None and left.on(one.value):

@@ -98,7 +98,7 @@ def image_extension_arch_not_covered(image: Image | Audit, facts: Facts) -> Iter
                     Severity.NOTE,
                     first.path,
                     evidence,
-                    "see that the package takes its other files on this GPU: importing it is no proof",
+                    "check that the package uses its other files on this GPU; an import does not prove it",
                 )
             elif any(_may_be_family(one, gpu) for one in without):
                 doubts.append(f"{_called(first)} has family code, {_archs(first)}, that {gpu} may or may not run")
@@ -158,7 +158,7 @@ def image_extension_other_cuda(image: Image | Audit) -> Iterator[Finding]:
             name = posixpath.basename(one.path)
             told = f"{name} of {_called(one)}" if one.owner else name
             evidence = {
-                one.cudart: "DT_NEEDED" if one.cudart != _STATIC else "the runtime's own text in .rodata",
+                one.cudart: "DT_NEEDED" if one.cudart != _STATIC else "the runtime's text in .rodata",
                 one.built_with or "no toolkit named": "cubins of the file",
                 torch.cuda: image.torch.via,
             }
@@ -178,7 +178,7 @@ def image_extension_other_cuda(image: Image | Audit) -> Iterator[Finding]:
                     Severity.NOTE,
                     one.path,
                     evidence,
-                    "build it with `-cudart shared`, so that one runtime serves the process",
+                    "build it with `-cudart shared`, so that the process has only one runtime",
                 )
     if doubts:
         raise Unknown("; ".join(doubts))

@@ -40,7 +40,7 @@ def host_cdi_spec_missing(host: Host) -> Iterator[Finding]:
     if any(nvidia_devices(spec) for spec in specs):
         return
     if unread := [spec.path for spec in specs if spec.error]:
-        raise Skip(f"{unread[0]} cannot be read, which is a finding of its own")
+        raise Skip(f"{unread[0]} cannot be read, which is reported separately")
     if host.toolkit.value is not None and not host.toolkit.value.programs:
         raise Skip("the NVIDIA Container Toolkit, which writes one, is not installed")
     docker = host.docker.value
@@ -50,7 +50,7 @@ def host_cdi_spec_missing(host: Host) -> Iterator[Finding]:
         Severity.WARNING if other_way else Severity.ERROR,
         "/etc/cdi",
         {"no device nvidia.com/gpu": host.cdi.via},
-        "envkit hands GPUs to containers by it: write one with `nvidia-ctk cdi generate "
+        "envkit passes GPUs to containers through it: write one with `nvidia-ctk cdi generate "
         "--output=/etc/cdi/nvidia.yaml`; check it with `nvidia-ctk cdi list`",
     )
 
@@ -129,7 +129,7 @@ def host_cdi_spec_stale(host: Host) -> Iterator[Finding]:
 
 
 def host_cdi_device_defined_twice(host: Host) -> Iterator[Finding]:
-    """Each CDI device has one definition in a directory."""
+    """Each CDI device is defined only once in a directory."""
     need_gpu(host)
     specs = _gpu_specs(host)
     owners: dict[tuple[str, str], str] = {}
@@ -233,7 +233,7 @@ def _gone(
     stray = [name for name in sorted(names) if re.fullmatch(r"[0-9]+", name) and int(name) >= len(gpus)]
     stray += [name for name in sorted(names) if name.startswith("GPU-") and name not in uuids]
     if stray and withheld_nodes(host):
-        raise Skip("this job was given some of the machine's GPUs alone")
+        raise Skip("this job was given only some of the machine's GPUs")
     if stray and (len(host.pci_gpus.value or ()) > len(gpus) or None in uuids):
         doubts.append(f"NVML may not list every GPU of this machine, and {stray[0]} is not among those it lists")
     elif stray:
@@ -277,7 +277,7 @@ def host_cdi_refresh_service_failed(host: Host) -> Iterator[Finding]:
     if service.active == "failed" or service.load == "masked":
         state = "failed" if service.active == "failed" else "is masked"
         yield Finding(
-            f"{_REFRESH} {state}: the CDI specification may be that of another boot or driver",
+            f"{_REFRESH} {state}: the CDI specification may be from another boot or driver",
             Severity.WARNING,
             f"{_REFRESH}.service",
             {state: host.services.via},

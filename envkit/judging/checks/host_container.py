@@ -51,8 +51,9 @@ def host_docker_unreachable(host: Host) -> Iterator[Finding]:
         return
     if docker.ended == "permission denied":
         raise Unknown(
-            f"{docker.endpoint}: {docker.detail or docker.ended}; root may open it, and members of the group docker, "
-            "which is as much as root"
+            f"{docker.endpoint}: {docker.detail or docker.ended}; only root and members of the group docker may "
+            "open it, "
+            "and that group is equivalent to root"
         )
     yield Finding(
         f"the Docker Engine does not answer at {docker.endpoint}: {docker.detail or docker.ended}",
@@ -173,7 +174,7 @@ def host_docker_engine_remote(host: Host) -> Iterator[Finding]:
     found = re.match(r"(?:tcp|http)://(\[[^]]*\]|[^:/]*)", docker.endpoint)
     if found and not re.fullmatch(r"localhost|127(\.[0-9]+){3}|\[::1\]", found[1]):
         yield Finding(
-            f"the Docker Engine is that of {found[1]}, and the GPUs examined here are this machine's",
+            f"the Docker Engine runs on {found[1]}, but the GPUs examined here are this machine's",
             Severity.WARNING,
             docker.endpoint,
             {docker.endpoint: "DOCKER_HOST, or Docker's context"},
@@ -189,11 +190,12 @@ def host_docker_socket_world_writable(host: Host) -> Iterator[Finding]:
     mode = docker.mode.need("the mode of Docker's socket")
     if mode & 0o002:
         yield Finding(
-            f"every user of this machine may write to Docker's socket (mode {mode:o}), which is as much as root",
+            f"every user of this machine may write to Docker's socket (mode {mode:o}), which is equivalent to "
+            "root access",
             Severity.WARNING,
             docker.endpoint,
             {f"{mode:o}": docker.mode.via},
-            "take it back with `chmod 660 /var/run/docker.sock` and put users into the group docker; "
+            "restore the mode with `chmod 660 /var/run/docker.sock` and put users into the group docker; "
             "check it with `ls -l /var/run/docker.sock`",
         )
 
@@ -253,11 +255,11 @@ def host_docker_without_gpu_support(host: Host) -> Iterator[Finding]:
         raise Unknown(doubt)
     specs = any(nvidia_devices(spec) for spec in host.cdi.need("the CDI specifications"))
     if specs and not dirs:
-        raise Skip("Docker does not read the CDI specifications that are there, which is a finding of its own")
+        raise Skip("Docker does not read the CDI specifications, which is reported separately")
     if not specs and not host.toolkit.need("the container toolkit").programs:
-        raise Skip("the NVIDIA Container Toolkit is not installed, which is a finding of its own")
+        raise Skip("the NVIDIA Container Toolkit is not installed, which is reported separately")
     yield Finding(
-        "Docker has no way to a GPU: no nvidia runtime, no hook for --gpus and no CDI device",
+        "Docker cannot give a GPU to a container: no nvidia runtime, no hook for --gpus and no CDI device",
         where=docker.endpoint,
         evidence={
             f"runtimes {', '.join(docker.runtimes) or 'none'}": "/info Runtimes",
@@ -293,7 +295,7 @@ def host_docker_gpus_option_unsupported(host: Host) -> Iterator[Finding]:
     if doubt and (hands_on or "nvidia" not in docker.runtimes):
         raise Unknown(doubt)
     if not by_cdi and "nvidia" not in docker.runtimes:
-        raise Skip("Docker has no way to a GPU at all, which is a finding of its own")
+        raise Skip("Docker cannot give a GPU to a container at all, which is reported separately")
     yield Finding(
         "`docker run --gpus` will end with `could not select device driver`: there is no nvidia-container-runtime-hook",
         Severity.WARNING,

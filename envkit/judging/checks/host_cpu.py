@@ -87,7 +87,7 @@ def _governor(one: Frequency, via: str) -> Finding:
         Severity.WARNING,
         "/sys/devices/system/cpu/*/cpufreq",
         {one.governor: via},
-        "launching kernels waits for one processor's clock: `cpupower frequency-set -g performance`; check it with "
+        "kernel launches depend on the clock of one processor: `cpupower frequency-set -g performance`; check it with "
         "`cat /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor`",
     )
 
@@ -130,7 +130,7 @@ def host_cpu_thermal_throttling(host: Host) -> Iterator[Finding]:
             Severity.WARNING,
             "/sys/devices/system/cpu/*/thermal_throttle",
             {f"{seen.worst_ms} ms": host.throttling.via},
-            "look after fans, dust, heat sinks and the room; check it with "
+            "check fans, dust, heat sinks and the room's cooling; check it with "
             "`grep . /sys/devices/system/cpu/cpu*/thermal_throttle/package_throttle_total_time_ms`",
         )
 
@@ -142,7 +142,7 @@ def host_too_few_cpus_per_gpu(host: Host) -> Iterator[Finding]:
     here, via = granted(host)
     if here < _EACH_GPU * gpus:
         yield Finding(
-            f"{here:g} processors are granted to this process and it sees {gpus} GPUs, {_EACH_GPU} for each are wanted",
+            f"{here:g} processors are granted to this process and it sees {gpus} GPUs, {_EACH_GPU} are needed for each",
             Severity.WARNING,
             "this process",
             {f"{here:g} processors": via},
@@ -162,7 +162,7 @@ def host_omp_threads_exceed_cpus(host: Host) -> Iterator[Finding]:
             continue
         words = [word.strip() for word in text.split(",")]
         if not all(word.isdecimal() and int(word) > 0 for word in words):
-            message, wanted = f"{name} is `{text}`, which is no number of threads", 0
+            message, wanted = f"{name} is `{text}`, which is not a number of threads", 0
         else:
             wanted = int(words[0])
             message = f"{name} asks for {wanted} threads and {here:g} processors are granted to this process"
@@ -193,11 +193,12 @@ def host_clocksource_slow(host: Host) -> Iterator[Finding]:
             Severity.WARNING,
             "/sys/devices/system/clocksource/clocksource0",
             {clock.source: host.clock.via},
-            "look why the kernel gave up the processor's counter with `dmesg | grep -i clocksource`; update the "
+            "find out why the kernel stopped using the processor's counter with `dmesg | grep -i clocksource`; "
+            "update the "
             "firmware, or boot with `tsc=reliable` where the vendor vouches for it",
         )
     elif clock.source not in _FAST_CLOCKS:
-        raise Unknown(f"the clock source `{clock.source}` is none whose speed is known")
+        raise Unknown(f"the speed of the clock source `{clock.source}` is not known")
 
 
 def host_threads_near_limit(host: Host) -> Iterator[Finding]:
@@ -211,8 +212,7 @@ def host_threads_near_limit(host: Host) -> Iterator[Finding]:
             Severity.ERROR if seen.threads >= _NEARLY_ALL * most else Severity.WARNING,
             name,
             {str(seen.threads): host.tasks.via},
-            f"end what was left behind, or raise the limit with `sysctl {name}=4194304`; check it with "
-            "`ps -eLf | wc -l`",
+            f"end leftover processes, or raise the limit with `sysctl {name}=4194304`; check it with `ps -eLf | wc -l`",
         )
 
 

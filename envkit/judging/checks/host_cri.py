@@ -73,7 +73,7 @@ def _reaches_gpu(host: Host, engine: CriEngine, service: str, via: str) -> Itera
     if doubt:
         raise Unknown(doubt)
     yield Finding(
-        f"{service} has no way to a GPU: no runtime of the toolkit's, and "
+        f"{service} cannot give a GPU to a pod: no runtime of the toolkit's, and "
         + ("CDI is off" if found else "no CDI device of a GPU"),
         where=engine.files[0] if engine.files else "",
         evidence={f"runtimes {', '.join(engine.runtimes) or 'none'}": via, f"{len(found)} CDI devices": host.cdi.via},
@@ -135,7 +135,7 @@ def host_podman_without_gpu_support(host: Host) -> Iterator[Finding]:
         raise Unknown(doubt)
     docker = host.docker.value
     yield Finding(
-        f"Podman {podman.version.value} has no way to a GPU: "
+        f"Podman {podman.version.value} cannot give a GPU to a container: "
         + (
             f"no CDI device in {', '.join(podman.cdi_dirs) or 'no directory'}" if not found else "it is too old for CDI"
         ),
@@ -164,7 +164,7 @@ def host_podman_injects_gpus_twice(host: Host) -> Iterator[Finding]:
         found, _ = gpus_by_cdi(host, podman.cdi_dirs)
         if found:
             yield Finding(
-                f"Podman runs the toolkit's hook {hook} besides {len(found)} CDI devices of GPUs",
+                f"Podman runs the toolkit's hook {hook} in addition to {len(found)} CDI devices of GPUs",
                 Severity.WARNING,
                 hook,
                 {hook: host.podman.via, found[0]: host.cdi.via},
@@ -183,7 +183,7 @@ def host_enroot_gpu_hook_unusable(host: Host) -> Iterator[Finding]:
     hook = enroot.hook or "/etc/enroot/hooks.d/98-nvidia.sh"
     faults = {
         f"{hook} does not exist": not enroot.hook,
-        f"{hook} may not be executed": bool(enroot.hook) and not enroot.hook_runs,
+        f"{hook} is not executable": bool(enroot.hook) and not enroot.hook_runs,
         "nvidia-container-cli, which its hook calls, does not exist": "nvidia-container-cli" not in programs,
     }
     for fault in (fault for fault, there in faults.items() if there):
@@ -206,8 +206,8 @@ def host_pyxis_plugin_or_enroot_missing(host: Host) -> Iterator[Finding]:
             f"Slurm's plugstack names {plugin}, which does not exist",
             where=plugin,
             evidence={plugin: host.enroot.via},
-            fix="install pyxis or take the line out of plugstack.conf: Slurm starts no job with it; check it with "
-            "`srun --help | grep container-image`",
+            fix="install pyxis or take the line out of plugstack.conf: Slurm starts no job while it is there; "
+            "check it with `srun --help | grep container-image`",
         )
     if not enroot.installed:
         yield Finding(

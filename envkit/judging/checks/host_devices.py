@@ -96,7 +96,7 @@ def _excluded(what: str, uuid: str, where: str, via: str) -> Finding:
         Severity.WARNING,
         where,
         {f"{uuid} is excluded": via},
-        "if it shall work again, take it out of NVreg_ExcludedGpus in /etc/modprobe.d, rebuild the initramfs and "
+        "if the GPU is to work again, remove it from NVreg_ExcludedGpus in /etc/modprobe.d, rebuild the initramfs and "
         "reboot; check it with `nvidia-smi -L`",
     )
 
@@ -111,7 +111,7 @@ def host_mig_device_files_missing(host: Host) -> Iterator[Finding]:
         if not capability.node:
             node = f"/dev/nvidia-caps/nvidia-cap{capability.minor}"
             yield Finding(
-                f"{node}, the right to {capability.name}, does not exist",
+                f"{node}, which gives access to {capability.name}, does not exist",
                 Severity.ERROR,
                 node,
                 {f"minor {capability.minor}": f"/proc/driver/nvidia/capabilities, {capability.name}"},
@@ -138,7 +138,7 @@ def host_selinux_blocks_gpu_devices(host: Host) -> Iterator[Finding]:
         raise Skip("the policy has no switch for containers and devices")
     if not any(selinux.booleans.values()):
         yield Finding(
-            f"SELinux enforces, Docker uses it, and {some(sorted(selinux.booleans))} are off",
+            f"SELinux is enforcing, Docker uses it, and {some(sorted(selinux.booleans))} are off",
             Severity.WARNING,
             "/sys/fs/selinux/booleans",
             {f"{name} is off": host.selinux.via for name in selinux.booleans},
@@ -162,6 +162,7 @@ def host_selinux_denied_gpu_device(host: Host) -> Iterator[Finding]:
             Severity.WARNING,
             "/var/log/audit/audit.log",
             {denials[-1]: selinux.denials.via},
-            "`ausearch -m avc -c nvidia` has them all; run `setsebool -P container_use_devices on` for containers, or "
+            "`ausearch -m avc -c nvidia` lists them all; run `setsebool -P container_use_devices on` for "
+            "containers, or "
             f"`restorecon -v /dev/nvidia*` for wrong labels; {AGAIN}",
         )

@@ -50,7 +50,7 @@ _NVML_ENDED = {
 _NVML_CODES = {
     4: "the device nodes may not be opened by this user: check the modes of /dev/nvidia*",
     9: "load the kernel module with `modprobe nvidia`",
-    18: "library and kernel module are of two versions: reboot, or reload the module",
+    18: "library and kernel module have different versions: reboot, or reload the module",
 }
 
 
@@ -64,7 +64,7 @@ def host_driver_not_loaded(host: Host) -> Iterator[Finding]:
         return
     modules = host.modules.value or ()
     if "nouveau" in modules:
-        raise Skip("nouveau is loaded in its place, which is a finding of its own")
+        raise Skip("nouveau is loaded in its place, which is reported separately")
     gpus = host.pci_gpus.value
     if gpus and all(gpu.driver in SET_ASIDE for gpu in gpus):
         raise Skip("every GPU is set aside for virtual machines")
@@ -120,7 +120,7 @@ def host_gpu_not_bound_to_nvidia_driver(host: Host) -> Iterator[Finding]:
             Severity.WARNING if passed_on else Severity.ERROR,
             f"/sys/bus/pci/devices/{gpu.address}",
             {f"driver: {gpu.driver or 'none'}": host.pci_gpus.via},
-            "it is set aside for a virtual machine; give it back with `driverctl unset-override` if it shall run here"
+            "it is set aside for a virtual machine; give it back with `driverctl unset-override` if it is to run here"
             if passed_on
             else "load the driver with `modprobe nvidia`; `dmesg | grep NVRM` says why it left this GPU out; "
             f"check it with `lspci -k -s {gpu.address}`",
@@ -199,7 +199,7 @@ def host_nvml_not_working(host: Host) -> Iterator[Finding]:
         return
     libraries = host.driver_libraries.value
     if nvml.ended == "no library" and libraries is not None and "libnvidia-ml" not in {one.name for one in libraries}:
-        raise Skip("libnvidia-ml.so.1 is not installed, which is a finding of its own")
+        raise Skip("libnvidia-ml.so.1 is not installed, which is reported separately")
     words = nvml.detail or nvml.ended
     fix = _NVML_ENDED.get(nvml.ended) or _NVML_CODES.get(nvml.code) or "`dmesg | grep NVRM` has the driver's own words"
     yield Finding(
@@ -274,7 +274,7 @@ def host_driver_too_old_for_cuda(host: Host, facts: Facts) -> Iterator[Finding]:
         return
     if floor.compat is not None and driver < floor.compat:
         yield Finding(
-            f"driver {driver} is too old for CUDA {wanted}: it needs {floor.compat} at the least",
+            f"driver {driver} is too old for CUDA {wanted}: it needs at least {floor.compat}",
             evidence={**evidence, str(floor.compat): floor.compat_source},
             fix=f"{upgrade}; on a data-center GPU the image's cuda-compat package may bridge the gap",
         )

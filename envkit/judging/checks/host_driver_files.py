@@ -44,7 +44,7 @@ def host_driver_on_disk_differs_from_loaded(host: Host) -> Iterator[Finding]:
             doubts.append(f"the version of {file.path} was not observed: {file.version.missing or 'no value'}")
         elif file.version.value != str(driver):
             if file.version.value in {library.version for library in host.driver_libraries.value or ()}:
-                raise Skip(f"the whole driver on disk is {file.version.value}, which is a finding of its own")
+                raise Skip(f"the whole driver on disk is {file.version.value}, which is reported separately")
             yield Finding(
                 f"the nvidia module on disk is {file.version.value} and {driver} is loaded",
                 Severity.WARNING,
@@ -87,7 +87,7 @@ def host_driver_not_built_for_next_kernel(host: Host) -> Iterator[Finding]:
         newer = release_key(kernel.release) > release_key(running.release)
         if newer and kernel.bootable and _flavor(kernel.release) == _flavor(running.release) and not kernel.nvidia:
             yield Finding(
-                f"kernel {kernel.release} waits for the next boot without an nvidia module",
+                f"kernel {kernel.release} will be started by the next boot and has no nvidia module",
                 Severity.WARNING,
                 f"/lib/modules/{kernel.release}",
                 {f"no nvidia module for {kernel.release}": host.kernels.via},
@@ -164,7 +164,7 @@ def host_gsp_firmware_missing(host: Host) -> Iterator[Finding]:
     if firmware.files.get(str(driver)):
         return
     if all(file.version.value not in (None, str(driver)) for file in files):
-        raise Skip("the driver on disk is of another version, which is a finding of its own")
+        raise Skip("the driver on disk has another version, which is reported separately")
     others = f", and for {some(sorted(firmware.files))} there is" if firmware.files else ""
     works = bool(words) and all(word not in ("", "off") for word in words)
     yield Finding(
@@ -186,7 +186,7 @@ def host_driver_installed_twice(host: Host) -> Iterator[Finding]:
         raise Skip("no libcuda with a version in its name lies in the usual directories")
     if len(set(own.values())) > 1:
         yield Finding(
-            f"libcuda is here in {len(set(own.values()))} versions: "
+            f"libcuda is installed in {len(set(own.values()))} versions: "
             + some([f"{version} ({path})" for path, version in sorted(own.items())]),
             Severity.WARNING,
             sorted(own)[0],
@@ -197,7 +197,7 @@ def host_driver_installed_twice(host: Host) -> Iterator[Finding]:
     if install.uninstaller and not host.driver_packages.is_unsupported and _packages(host):
         packages = _packages(host)
         yield Finding(
-            f"the driver came by the .run installer and in packages too ({some(packages)})",
+            f"the driver was installed both by the .run installer and from packages ({some(packages)})",
             Severity.WARNING,
             install.uninstaller,
             {install.uninstaller: host.driver_install.via, some(packages): host.driver_packages.via},

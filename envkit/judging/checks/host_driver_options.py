@@ -24,7 +24,7 @@ _RENAMED = {"RestrictProfilingToAdminUsers": "RmProfilingAdminOnly"}
 # what each costs, by kernel-open/nvidia/nv-reg.h: the value that is harmless, and in words what another one does
 _COSTLY = {
     "NvLinkDisable": ("0", Severity.WARNING, "NVLink is off on every GPU"),
-    "EnableMSI": ("1", Severity.WARNING, "GPUs interrupt by shared lines instead of messages"),
+    "EnableMSI": ("1", Severity.WARNING, "GPUs use shared interrupt lines instead of message-signaled interrupts"),
     "InitializeSystemMemoryAllocations": ("1", Severity.WARNING, "programs get memory with other programs' data in it"),
     "RegisterPCIDriver": ("1", Severity.WARNING, "the driver does not take GPUs from the PCI bus"),
     "RegistryDwords": ("", Severity.NOTE, "keys of the driver that NVIDIA does not document are set"),
@@ -158,7 +158,7 @@ def host_driver_loses_gpu_memory_in_suspend(host: Host) -> Iterator[Finding]:
     kept = driver_params(host).get("PreserveVideoMemoryAllocations", "")
     if times and kept == "0":
         yield Finding(
-            f"the machine slept {times} times since boot and the driver does not keep the GPUs' memory",
+            f"the machine was suspended {times} times since boot, and the driver does not preserve the GPUs' memory",
             Severity.NOTE,
             "/sys/power/suspend_stats/success",
             {str(times): host.suspends.via, "PreserveVideoMemoryAllocations: 0": host.driver_params.via},
@@ -263,7 +263,7 @@ def host_wsl_driver_not_from_windows(host: Host) -> Iterator[Finding]:
     for library in libraries:
         if not library.path.startswith("/usr/lib/wsl/") and "compat" not in library.path.split("/"):
             yield Finding(
-                f"{library.path} is of a driver for Linux, which does not work in WSL",
+                f"{library.path} belongs to a Linux driver, which does not work in WSL",
                 where=library.path,
                 evidence={library.path: host.driver_libraries.via},
                 fix="purge the driver's packages inside WSL (`apt purge 'nvidia-*' 'libnvidia-*'`) and run `ldconfig`; "

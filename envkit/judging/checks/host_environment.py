@@ -156,8 +156,8 @@ def _foreign(path: str, real: str, there: Driver, driver: Driver, via: str) -> F
         Severity.ERROR if there < driver else Severity.WARNING,
         path,
         {real: path, str(driver): via},
-        f"take {path} out of LD_LIBRARY_PATH; {AGAIN}; a newer libcuda (cuda-compat) works on data-center GPUs "
-        "alone, an older one nowhere",
+        f"take {path} out of LD_LIBRARY_PATH; {AGAIN}; a newer libcuda (cuda-compat) works only on data-center GPUs, "
+        "an older one nowhere",
     )
 
 
@@ -212,7 +212,7 @@ def host_cuda_home_invalid(host: Host) -> Iterator[Finding]:
             Severity.WARNING,
             "CUDA_HOME",
             {f"{name}={path}": host.environment.via for name, path in asked.items()},
-            "programs differ in which of them they read: set one, or both to the same",
+            "programs differ in which of them they read: set only one, or both to the same value",
         )
 
 
@@ -229,7 +229,8 @@ def host_allocator_settings_invalid(host: Host) -> Iterator[Finding]:
                 severity,
                 name,
                 {f"{name}={variables[name]}": host.environment.via},
-                "torch ends at its first use of CUDA with a setting that it cannot read: fix it by PyTorch's notes on "
+                "torch ends at its first use of CUDA with a setting that it cannot read: fix it as described in "
+                "PyTorch's notes on "
                 "CUDA semantics; check it with `python -c 'import torch; torch.zeros(1).cuda()'`",
             )
     if len(names) == 2 and variables[names[0]] != variables[names[1]]:
@@ -238,7 +239,7 @@ def host_allocator_settings_invalid(host: Host) -> Iterator[Finding]:
             Severity.WARNING,
             "PYTORCH_ALLOC_CONF",
             {f"{name}={variables[name]}": host.environment.via for name in names},
-            "a newer torch reads the first alone and an older one the second alone: set both to the same",
+            "a newer torch reads only the first and an older one only the second: set both to the same value",
         )
 
 
@@ -247,9 +248,9 @@ def _wrong_settings(text: str) -> Iterator[tuple[str, Severity]]:
     for part in re.split(r",(?![^\[]*\])", text.replace(" ", "").removesuffix(",")):
         key, _, value = part.partition(":")
         if not key or not value:
-            yield f"`{part}` is no `key:value`", Severity.ERROR
+            yield f"`{part}` is not of the form `key:value`", Severity.ERROR
         elif key not in _KEYS:
-            yield f"`{key}` is no setting that is known", Severity.WARNING
+            yield f"`{key}` is not a known setting", Severity.WARNING
         elif wanted := _wanted(key, value):
             yield f"{key} is `{value}` and must be {wanted}", Severity.ERROR
 
@@ -320,7 +321,7 @@ def host_debug_variables_left_on(host: Host) -> Iterator[Finding]:
             Severity.WARNING,
             name,
             {f"{name}={variables[name]}": host.environment.via},
-            f"unset {name} where nobody looks for a fault; check it with `env | grep {name}`",
+            f"unset {name} unless somebody is debugging; check it with `env | grep {name}`",
         )
 
 
@@ -389,11 +390,11 @@ def host_mps_pipe_directory_invalid(host: Host) -> Iterator[Finding]:
 
 
 def host_cache_directory_not_writable(host: Host) -> Iterator[Finding]:
-    """HOME and the directories of caches can be written to."""
+    """HOME and the cache directories are writable."""
     paths = _paths(host, *_CACHES)
     if not any(one.variable == "HOME" for one in paths):
         yield Finding(
-            "HOME is not set to an absolute path, and caches have no place",
+            "HOME is not set to an absolute path, so caches have nowhere to go",
             Severity.WARNING,
             "HOME",
             {"no HOME": host.named_paths.via},
@@ -409,7 +410,7 @@ def host_cache_directory_not_writable(host: Host) -> Iterator[Finding]:
                 Severity.WARNING,
                 one.path,
                 {one.path: host.named_paths.via},
-                f"let {one.variable} name a directory of this user's; check it with `touch {one.path}/x`",
+                f"let {one.variable} name a directory that this user can write to; check it with `touch {one.path}/x`",
             )
 
 

@@ -16,7 +16,7 @@ from envkit.subjects.host import Gpu
 from envkit.subjects.host.expected import Expected
 
 _GIB = 1024**3
-_FIX = "bring the machine to what the contract says, or change the contract"
+_FIX = "make the machine match the contract, or change the contract"
 
 
 def _contract(host: Host) -> Expected:
@@ -42,7 +42,7 @@ def host_contract_gpus_mismatch(host: Host) -> Iterator[Finding]:
     """As many GPUs of the expected name are there as the contract says."""
     wanted = _contract(host).gpus
     if wanted.count is None and not wanted.name:
-        raise Skip("the contract says no number or name of GPUs")
+        raise Skip("the contract requires no number or name of GPUs")
     if wanted.count == 0:
         yield from _none_there(host)
         return
@@ -130,7 +130,7 @@ def host_contract_driver_mismatch(host: Host) -> Iterator[Finding]:
     """The loaded driver is of the version that the contract says."""
     wanted = _contract(host).driver.version
     if not wanted:
-        raise Skip("the contract says no driver version")
+        raise Skip("the contract requires no driver version")
     try:
         driver, via = loaded_driver(host)
     except Unknown:
@@ -151,7 +151,7 @@ def host_contract_cuda_mismatch(host: Host) -> Iterator[Finding]:
     """The newest CUDA that the driver supports is what the contract says."""
     wanted = _contract(host).driver.cuda
     if not wanted:
-        raise Skip("the contract says no CUDA version")
+        raise Skip("the contract requires no CUDA version")
     nvml = host.nvml.need("NVML")
     if nvml.ended != "answered" or not _within(nvml.cuda, wanted):
         said = (
@@ -191,7 +191,7 @@ def host_contract_system_mismatch(host: Host) -> Iterator[Finding]:
     """The kernel and the distribution are what the contract says."""
     wanted = _contract(host).machine
     if not (wanted.kernel or wanted.os):
-        raise Skip("the contract says no kernel or distribution")
+        raise Skip("the contract requires no kernel or distribution")
     for what, pattern, seen in (("kernel", wanted.kernel, host.kernel), ("distribution", wanted.os, host.os)):
         if pattern and not fnmatchcase(now := seen.need(f"the {what}"), pattern):
             yield Finding(

@@ -250,7 +250,7 @@ def host_nvswitch_missing(host: Host) -> Iterator[Finding]:
             f"{len(switches)} NVSwitches are on the bus, and a board of eight {names[0]} has {wanted}",
             where="/sys/bus/pci/devices",
             evidence={f"{len(switches)} NVSwitches": host.fabric_cards.via, names[0]: "nvmlDeviceGetName"},
-            fix="power the machine off and on; if the switch stays away, the baseboard goes to the vendor; check it "
+            fix="power-cycle the machine; if the switch is still missing, return the baseboard to the vendor; check it "
             "with `lspci -d 10de: | grep -i bridge`",
         )
 

@@ -112,7 +112,7 @@ def host_gpu_not_responding(gpu: Gpu) -> Iterator[Finding]:
     state = gpu.state.need("whether it answers")
     if state == "answers":
         return
-    words, fix = _SILENT.get(state, (f"answers no question: {state}", _SILENT_FIX))
+    words, fix = _SILENT.get(state, (f"does not answer queries: {state}", _SILENT_FIX))
     if "power" in state.lower():
         fix = "its power cables are not plugged in, or the supply is too weak: check them with the power off"
     yield Finding(
@@ -192,7 +192,7 @@ def host_persistence_mode_off(gpu: Gpu) -> Iterator[Finding]:
     """Persistence mode is on."""
     mode = told(gpu.persistence, "persistence mode")
     if mode == "unsupported":
-        raise Skip("no GPU here tells persistence mode")
+        raise Skip("no GPU here reports its persistence mode")
     if mode == "on":
         return
     if is_workstation(gpu) and (is_laptop(gpu) or gpu.display.value == "on"):
@@ -211,7 +211,7 @@ def host_gpu_recovery_action_pending(gpu: Gpu) -> Iterator[Finding]:
     """The driver asks for no recovery of a GPU."""
     action = told(gpu.recovery, "a recovery action")
     if action == "unsupported":
-        raise Skip("no GPU here tells a recovery action")
+        raise Skip("no GPU here reports a recovery action")
     if action != "none":
         yield Finding(
             f"the driver asks for a recovery of {gpu_name(gpu)}: {action}",

@@ -44,7 +44,7 @@ def host_gpu_near_slowdown_temperature(gpu: Gpu) -> Iterator[Finding]:
     """Every GPU is cooler than 5 degrees below the temperature at which it slows down."""
     seen = told(gpu.temperature, "its temperature")
     if seen.slowdown < 0:
-        raise Skip("no GPU here tells the temperature at which it slows down")
+        raise Skip("no GPU here reports the temperature at which it slows down")
     if seen.now >= seen.slowdown - (0 if is_workstation(gpu) else _MARGIN_C):
         yield Finding(
             f"{gpu_name(gpu)} is at {seen.now} degrees Celsius and slows down at {seen.slowdown}",
@@ -67,7 +67,7 @@ def host_gpu_hotter_than_others(product: str, gpus: list[Gpu]) -> Iterator[Findi
         middle = median(peers)
         if now - middle >= _OUTLIER_C:
             yield Finding(
-                f"{gpu_name(gpu)} is at {now} degrees Celsius, and {len(peers)} others under like load are at "
+                f"{gpu_name(gpu)} is at {now} degrees Celsius, and {len(peers)} others under similar load are at "
                 f"{middle:g}",
                 Severity.WARNING,
                 where(gpu),
@@ -75,7 +75,7 @@ def host_gpu_hotter_than_others(product: str, gpus: list[Gpu]) -> Iterator[Findi
                 f"its cooling is worse than that of its neighbours: {_COOLING}; {_LOOK}",
             )
     if not judged:
-        raise Skip(f"no four GPUs of one product are under like load (of {product} there are {len(gpus)})")
+        raise Skip(f"no four GPUs of one product are under similar load (of {product} there are {len(gpus)})")
 
 
 @of_each_gpu
@@ -142,7 +142,7 @@ def host_gpu_hardware_slowdown_accumulated(gpu: Gpu) -> Iterator[Finding]:
         raise Skip("laptops slow their GPUs down as a matter of course")
     counted = told(gpu.throttled_us, "for how long its clocks were held down")
     if not any(what in counted for what in ("hw thermal", "hw power brake")):
-        raise Skip("no GPU here tells for how long its hardware held its clocks down")
+        raise Skip("no GPU here reports for how long its hardware held its clocks down")
     for what, fix in (("hw thermal", _COOLING), ("hw power brake", _BRAKE)):
         spent = counted.get(what, 0)
         if spent >= _SLOWED_US:
@@ -183,7 +183,7 @@ def host_busy_gpu_clock_low(gpu: Gpu) -> Iterator[Finding]:
     if named or (gpu.pstate.value or 0) > _PSTATE_MOST:
         raise Skip(f"the driver names what holds the busy GPUs down: {', '.join(named) or 'a performance state'}")
     if not clocks.most_sm:
-        raise Skip("no GPU here tells its highest clock")
+        raise Skip("no GPU here reports its maximum clock")
     if clocks.sm < clocks.most_sm * _CLOCK_LEAST:
         yield Finding(
             f"{gpu_name(gpu)} is busy and its SM clock is at {clocks.sm} of {clocks.most_sm} MHz",

@@ -25,7 +25,7 @@ def host_ecc_off(gpu: Gpu) -> Iterator[Finding]:
     """ECC is on where the GPU is sold with it on, now and after the next reset."""
     mode = told(gpu.ecc, "an ECC mode")
     if mode == "unsupported":
-        raise Skip("no GPU here tells an ECC mode")
+        raise Skip("no GPU here reports an ECC mode")
     pending = gpu.ecc_pending.need("the pending ECC mode")
     if is_workstation(gpu) and mode == pending == "off":
         raise Skip("workstation GPUs are sold with ECC off")
@@ -68,7 +68,7 @@ def host_row_remap_failed_or_pending(host: Host) -> Iterator[Finding]:
 def _rows(gpu: Gpu) -> Iterator[Finding]:
     rows = told(gpu.remap, "row remapping")
     if not rows.supported:
-        raise Skip("no GPU here tells row remapping")
+        raise Skip("no GPU here reports row remapping")
     via, name = gpu.remap.via, gpu_name(gpu)
     if rows.failed:
         yield Finding(

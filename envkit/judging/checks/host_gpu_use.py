@@ -57,7 +57,7 @@ def host_mig_change_pending(gpu: Gpu) -> Iterator[Finding]:
     """No change of the MIG mode waits for a reset."""
     mode = told(gpu.mig, "a MIG mode")
     if mode == "unsupported":
-        raise Skip("no GPU here tells a MIG mode")
+        raise Skip("no GPU here reports a MIG mode")
     pending = told(gpu.mig_pending, "a pending MIG mode")
     if mode != pending:
         yield Finding(
@@ -125,7 +125,7 @@ def host_gpu_memory_used_without_process(host: Host) -> Iterator[Finding]:
             raise Skip("the operating system may keep pages in the memory of this GPU")
         used = told(gpu.memory_used, "its memory in use")
         if known(gpu.virtual, "whether it is shared out", "none").startswith("host"):
-            raise Skip("the memory of a GPU that is shared out belongs to virtual machines")
+            raise Skip("the memory of a GPU that is divided into vGPUs belongs to virtual machines")
         if _processes(gpu) or used < _USED:
             return
         _need_sight(host)

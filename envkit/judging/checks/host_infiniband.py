@@ -109,7 +109,7 @@ def _none_linked(host: Host, kind: str, layer: str) -> Finding:
         Severity.NOTE,
         "/sys/class/infiniband",
         {f"no link of {kind}": host.infiniband.via},
-        "if this machine shall have such a network, look at the switch and its cables; check it with `ibstat`",
+        "if this machine is meant to have such a network, look at the switch and its cables; check it with `ibstat`",
     )
 
 
@@ -148,7 +148,7 @@ def host_infiniband_link_errors(host: Host) -> Iterator[Finding]:
                     Severity.WARNING,
                     device.name,
                     {f"{name} {count}": port.counters.via},
-                    "clean or replace the cable and the transceiver, then set the counters back with `perfquery -R`; "
+                    "clean or replace the cable and the transceiver, then reset the counters with `perfquery -R`; "
                     "check it with `perfquery`",
                 )
 

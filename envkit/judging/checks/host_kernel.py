@@ -67,7 +67,7 @@ def host_kernel_oops(host: Host) -> Iterator[Finding]:
             host,
             lines,
             Severity.WARNING,
-            "the kernel met a fault of its own",
+            "the kernel hit a fault in its own code",
             "reboot before the next job: the kernel goes on with broken state; report the trace behind the line; "
             f"{AGAIN}",
         )

@@ -92,7 +92,7 @@ def host_gsp_not_responding(host: Host, facts: Facts) -> Iterator[Finding]:
             host,
             lines,
             Severity.ERROR,
-            "the driver waited in vain for a GPU's system processor",
+            "the driver timed out waiting for a GPU System Processor (GSP)",
             f"drain the machine, reset the GPU or reboot, and update the driver if it comes back; {AGAIN}",
             device(lines[-1]),
         )
@@ -109,7 +109,7 @@ def host_gpu_recovery_requested_in_log(host: Host, facts: Facts) -> Iterator[Fin
             asked.append((xid, pci, lines, action))
     here = [one for one in asked if not _asks_now(host, one[1])]
     if asked and not here:
-        raise Skip("NVML itself asks for these recoveries, which is a finding of its own")
+        raise Skip("NVML itself asks for these recoveries, which is reported separately")
     for xid, pci, lines, action in here:
         wanted = action or "an action that its line does not name"
         yield Finding(

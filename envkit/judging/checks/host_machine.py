@@ -68,7 +68,8 @@ def host_resource_limits_too_low(host: Host) -> Iterator[Finding]:
 def _few_files(files: Limit, via: str) -> Finding:
     raisable = files.hard < 0 or files.hard >= _NOFILE_WANTED
     return Finding(
-        f"this process may open {files.soft} files, {files.hard if files.hard >= 0 else 'unlimited'} if it asks, "
+        f"this process may open {files.soft} files, {files.hard if files.hard >= 0 else 'unlimited'} if it "
+        "raises the limit itself, "
         f"and {_NOFILE_WANTED} are wanted",
         Severity.NOTE if raisable else Severity.WARNING,
         "RLIMIT_NOFILE",
@@ -138,7 +139,7 @@ def host_hostname_without_usable_address(host: Host) -> Iterator[Finding]:
     seen = host.names.need("what the machine's name leads to")
     if seen.error or not seen.addresses:
         yield Finding(
-            f"the machine's name {seen.hostname} leads nowhere: {seen.error or 'no address'}",
+            f"the machine's name {seen.hostname} does not resolve: {seen.error or 'no address'}",
             Severity.WARNING,
             "/etc/hosts",
             {seen.hostname: host.names.via},
@@ -146,7 +147,7 @@ def host_hostname_without_usable_address(host: Host) -> Iterator[Finding]:
         )
     elif all(_is_loopback(address) for address in seen.addresses) and host.infiniband.need("the RDMA devices"):
         yield Finding(
-            f"the machine's name {seen.hostname} leads to {', '.join(seen.addresses)} alone, which no other machine "
+            f"the machine's name {seen.hostname} resolves only to {', '.join(seen.addresses)}, which no other machine "
             "reaches",
             Severity.WARNING,
             "/etc/hosts",
@@ -170,7 +171,7 @@ def host_localhost_not_loopback(host: Host) -> Iterator[Finding]:
     else:
         return
     yield Finding(
-        f"localhost does not lead to this machine: {said}",
+        f"localhost does not resolve to this machine: {said}",
         Severity.ERROR,
         "/etc/hosts",
         {said: host.names.via},

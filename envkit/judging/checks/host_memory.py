@@ -41,7 +41,7 @@ def host_available_memory_low(host: Host) -> Iterator[Finding]:
             Severity.ERROR if free < _FREE_LEAST else Severity.WARNING,
             "memory",
             {f"{free} bytes": via},
-            "end what was left behind, or grant more (`docker run --memory`, `srun --mem`); check it with `free -g`",
+            "end leftover processes, or grant more (`docker run --memory`, `srun --mem`); check it with `free -g`",
         )
 
 
@@ -55,7 +55,7 @@ def host_memory_smaller_than_gpu_memory(host: Host) -> Iterator[Finding]:
         total, via = limit, f"{host.control_group.via}: memory limit"
     if total < sum(sizes):
         yield Finding(
-            f"{gib(total)} of memory are there and {len(sizes)} GPUs with {gib(sum(sizes))}",
+            f"the machine has {gib(total)} of memory and {len(sizes)} GPUs with {gib(sum(sizes))}",
             Severity.NOTE,
             "memory",
             {f"{total} bytes": via, f"{sum(sizes)} bytes": "nvmlDeviceGetMemoryInfo"},
@@ -110,7 +110,7 @@ def host_memory_fragmented(host: Host) -> Iterator[Finding]:
         raise Skip("this kernel knows no NUMA nodes")
     nodes = [node for node in host.numa.need("the NUMA nodes") if node.free >= _GIB]
     if not nodes:
-        raise Skip("no node tells of a free GiB of ordinary memory")
+        raise Skip("no node reports 1 GiB of free memory in its Normal zone")
     for node in nodes:
         if node.free_large < _LARGE_LEAST * node.free:
             yield Finding(
@@ -178,7 +178,7 @@ def host_memory_overcommit_off(host: Host) -> Iterator[Finding]:
     if mode == 2:
         room = memory.commit_limit - memory.committed
         yield Finding(
-            f"vm.overcommit_memory is 2 and {gib(max(room, 0))} may still be promised, while "
+            f"vm.overcommit_memory is 2 and {gib(max(room, 0))} may still be committed, while "
             f"{gib(memory.available)} are available",
             Severity.WARNING,
             "vm.overcommit_memory",
@@ -234,7 +234,7 @@ def host_out_of_memory_kill(host: Host) -> Iterator[Finding]:
     group = host.control_group.need("this process's control group")
     if group.killed:
         yield Finding(
-            f"the kernel killed {group.killed} times in this process's control group for want of memory",
+            f"the kernel killed processes {group.killed} times in this process's control group because memory ran out",
             Severity.WARNING,
             "memory.events",
             {f"oom_kill {group.killed}": host.control_group.via},
@@ -249,12 +249,12 @@ def host_out_of_memory_kill(host: Host) -> Iterator[Finding]:
         lines = [line for line in host.log.value or () if line.topic == "oom"]
         whole = any(not re.search("memory cgroup", line.text, re.IGNORECASE) for line in lines)
         yield Finding(
-            f"the kernel killed {killed} processes for want of memory since boot"
+            f"the kernel killed {killed} processes since boot because memory ran out"
             + (f", the last{since_boot(lines[-1].at)}: `{lines[-1].text}`" if lines else ""),
             Severity.WARNING if whole else Severity.NOTE,
             "/proc/vmstat",
             {f"oom_kill {killed}": host.oom_kills.via} | {line.text: host.log.via for line in lines[-1:]},
-            "give jobs a memory limit of their own, fewer workers or more memory, and mind what lies in /dev/shm; "
+            "give jobs a memory limit of their own, fewer workers or more memory, and check what is in /dev/shm; "
             "check it with `journalctl -k -g 'Killed process'`",
         )
 

@@ -102,7 +102,7 @@ def host_nccl_hca_invalid(host: Host) -> Iterator[Finding]:
             yield _wrong(message, Severity.WARNING, "NCCL_IB_HCA", value, via, here)
         more = [device for device in hits if name in hits and device not in bare.names]
         if more:
-            message = f"NCCL_IB_HCA={value} takes {', '.join(more)} too, for {name} without `=` is a beginning"
+            message = f"NCCL_IB_HCA={value} takes {', '.join(more)} too, because {name} without `=` is a prefix"
             yield _wrong(message, Severity.NOTE, "NCCL_IB_HCA", value, via, here)
     for name in taken:
         if not _is_active(devices[name]):
@@ -141,7 +141,7 @@ def _interfaces(host: Host, variable: str, value: str, via: str, wanted: _Filter
         message = f"{variable}={value} leaves no interface that is up: {words}"
         yield _wrong(message, Severity.ERROR, variable, value, via, here)
     elif not wanted.negated and all(item.loopback for item in up):
-        message = f"{variable}={value} leads nowhere but to this machine"
+        message = f"{variable}={value} selects only the loopback interface"
         yield _wrong(message, Severity.WARNING, variable, value, via, here)
 
 
@@ -169,7 +169,7 @@ def host_nccl_transport_disabled(host: Host) -> Iterator[Finding]:
             severity,
             name,
             {f"{name}={value}": via},
-            f"it is a means to find a fault and no setting to keep: `unset {name}` and repair what it avoids; check it "
+            f"it is meant for debugging only: `unset {name}` and repair what it works around; check it "
             "with `NCCL_DEBUG=INFO`, which names the transport of each channel",
         )
 
@@ -190,7 +190,7 @@ def host_nccl_debug_left_on(host: Host) -> Iterator[Finding]:
             Severity.NOTE,
             "NCCL_DEBUG",
             {f"NCCL_DEBUG={value}": via},
-            "set it to WARN, which tells errors alone, when the fault is found; check it with `env | grep NCCL_DEBUG`",
+            "once the fault is found, set it to WARN, which reports only errors; check it with `env | grep NCCL_DEBUG`",
         )
 
 
@@ -201,7 +201,7 @@ def host_nccl_tuning_forced(host: Host) -> Iterator[Finding]:
         if name in settings and settings[name][0]:
             value, via = settings[name]
             yield Finding(
-                f"{name}={value} holds NCCL to what it would choose itself",
+                f"{name}={value} overrides what NCCL would choose itself",
                 Severity.NOTE,
                 name,
                 {f"{name}={value}": via},
@@ -257,7 +257,7 @@ def host_ucx_device_missing(host: Host) -> Iterator[Finding]:
 
 
 def host_libfabric_provider_unusable(host: Host) -> Iterator[Finding]:
-    """FI_PROVIDER names a provider whose device is here, and RDMA of an Elastic Fabric Adapter is not turned off."""
+    """FI_PROVIDER names a provider whose device is present, and RDMA of an Elastic Fabric Adapter is not turned off."""
     environment = host.environment.need("the environment")
     provider = environment.get("FI_PROVIDER", "")
     direct = environment.get("FI_EFA_USE_DEVICE_RDMA", "")

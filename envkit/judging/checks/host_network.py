@@ -41,7 +41,7 @@ def host_default_interface_slow(host: Host) -> Iterator[Finding]:
         speed = item.speed.need(f"the speed of {item.name}")
         if speed < _MBIT_LEAST:
             yield Finding(
-                f"{item.name}, by which the default route leaves, runs at {speed} Mb/s",
+                f"{item.name}, the interface of the default route, runs at {speed} Mb/s",
                 Severity.WARNING,
                 item.name,
                 {f"{speed} Mb/s": item.speed.via},

@@ -134,7 +134,7 @@ def host_fabric_unhealthy(gpu: Gpu) -> Iterator[Finding]:
     """The driver knows of no trouble with the way from a GPU into its NVLink fabric."""
     health = _fabric(gpu).health
     if all(said == "not supported" for said in health.values()):
-        raise Skip("no GPU here tells the health of its NVLink fabric")
+        raise Skip("no GPU here reports the health of its NVLink fabric")
     for what, said in health.items():
         if said in ("false", "not supported"):
             continue
@@ -174,7 +174,7 @@ def host_nvlink_down(host: Host) -> Iterator[Finding]:
             raise Skip("no GPU here is bridged by NVLink")
         if up < whole:
             yield Finding(
-                f"{up} NVLinks of {gpu_name(gpu)} are up where {whole} should be; down are {_numbers(down)}",
+                f"{up} NVLinks of {gpu_name(gpu)} are up where {whole} should be; these are down: {_numbers(down)}",
                 Severity.ERROR if on_board else Severity.WARNING,
                 evidence={f"{up} of {len(links)} up": gpu.links.via},
                 fix=f"drain the machine; `dmesg | grep -E 'NVLink|SXid'` and the fabric manager's log say why; reset "
@@ -199,14 +199,15 @@ def host_nvlink_speed_reduced(host: Host) -> Iterator[Finding]:
     def judge(gpu: Gpu) -> Iterator[Finding]:
         links = [link for link in _links(gpu) if link.active]
         if not any(link.speed for link in links):
-            raise Skip("no NVLink here tells its speed")
+            raise Skip("no NVLink here reports its speed")
         if any(not link.speed for link in links):
             raise Unknown("the speed of some of its NVLinks was not observed")
         best = max(fastest[gpu.name.need("its name")], _SWITCHED_MBS if _switched(gpu) else 0)
         slow = {link.link: link.speed for link in links if link.speed < best}
         if slow:
             yield Finding(
-                f"{len(slow)} NVLinks of {gpu_name(gpu)} run at {min(slow.values())} MB/s, and {best} MB/s is right",
+                f"{len(slow)} NVLinks of {gpu_name(gpu)} run at {min(slow.values())} MB/s, and {best} MB/s is "
+                "the expected speed",
                 Severity.WARNING,
                 evidence={f"link {link}: {speed} MB/s": gpu.links.via for link, speed in slow.items()},
                 fix=f"drain the machine and reset all GPUs together, so that the links train again; {_STATUS}",

@@ -34,7 +34,7 @@ def host_rdma_card_without_driver(host: Host) -> Iterator[Finding]:
         elif module and module not in modules:
             problem, fix = f"is driven by {card.driver} and {module} is not loaded", f"run `modprobe {module}`"
         elif devices:
-            problem = f"is driven by {card.driver} and is no RDMA device"
+            problem = f"is driven by {card.driver} but is not an RDMA device"
             fix = f"`dmesg | grep {card.address}` says why it was not taken"
         else:
             raise Skip("no RDMA device can be seen from here: they may belong to another network namespace")
@@ -63,7 +63,7 @@ def _nodes(devices: list[RdmaDevice]) -> Iterator[Finding]:
                 Severity.WARNING,
                 "/dev/infiniband",
                 {word: device.verbs.via},
-                "run `modprobe ib_uverbs` and have it loaded at boot; the nodes are for everybody (mode 0666, package "
+                "run `modprobe ib_uverbs` and have it loaded at boot; everybody may open the nodes (mode 0666, package "
                 "rdma-core); a container needs `--device /dev/infiniband`; without them NCCL uses TCP; check it with "
                 "`ls -l /dev/infiniband` and `ibv_devinfo`",
             )
@@ -123,7 +123,7 @@ def host_gdrcopy_unusable(host: Host) -> Iterator[Finding]:
             Severity.WARNING,
             "/dev/gdrdrv",
             {stands: host.gdrdrv.via, wish: host.environment.via},
-            "install gdrdrv-dkms and run `modprobe gdrdrv`; the node is for everybody (mode 0666), and a container "
+            "install gdrdrv-dkms and run `modprobe gdrdrv`; everybody may open the node (mode 0666), and a container "
             "needs `--device /dev/gdrdrv`; check it with `gdrcopy_sanity`",
         )
 

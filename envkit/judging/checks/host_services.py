@@ -70,7 +70,7 @@ def host_multiple_time_daemons(host: Host) -> Iterator[Finding]:
     running = [name for name, unit in _units(host, *_TIME).items() if unit.active == "active"]
     if len(running) > 1:
         yield Finding(
-            f"{' and '.join(running)} set the clock at once",
+            f"{' and '.join(running)} set the clock at the same time",
             Severity.WARNING,
             "the clock",
             dict.fromkeys(running, host.services.via),

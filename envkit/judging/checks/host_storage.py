@@ -190,7 +190,7 @@ def host_remote_mount_not_responding(host: Host) -> Iterator[Finding]:
                 Severity.ERROR,
                 mount.path,
                 {mount.detail: host.remote_mounts.via},
-                f"look after its server and the network, then mount it again: `umount -l {mount.path} && mount "
+                f"check its server and the network, then mount it again: `umount -l {mount.path} && mount "
                 f"{mount.path}`; check it with `timeout 5 stat -f {mount.path}`",
             )
 
@@ -202,7 +202,7 @@ def host_lustre_unhealthy(host: Host) -> Iterator[Finding]:
     said = host.lustre.need("Lustre's word on its health")
     if said != "healthy":
         yield Finding(
-            f"Lustre says of itself: {said[:200].splitlines()[0] if said else 'nothing'}",
+            f"Lustre reports: {said[:200].splitlines()[0] if said else 'nothing'}",
             Severity.ERROR,
             "lustre",
             {said[:200] or "nothing": host.lustre.via},

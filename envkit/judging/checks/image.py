@@ -112,11 +112,12 @@ def image_torch_differs_from_lock(image: Image) -> Iterator[Finding]:
         return
     own = [lib for lib in image.libraries.need("the mapped libraries") if lib.name in ("torch_cpu", "c10")]
     if not own:
-        raise Unknown("neither libtorch_cpu nor libc10 is mapped, so that it is open whose torch was imported")
+        raise Unknown("neither libtorch_cpu nor libc10 is mapped, so it is not known which torch was imported")
     strange = next((lib for lib in own if lib.owner != "torch"), None)
     if strange is not None:
         yield Finding(
-            f"torch {build.version} is imported from {build.path}, and {strange.path} is no file of the locked wheel",
+            f"torch {build.version} is imported from {build.path}, and {strange.path} is not a file of the "
+            "locked wheel",
             where=strange.path,
             evidence=evidence_of([strange]),
             fix="take the other torch out of PYTHONPATH, .pth files and the user's site-packages; " + REINSTALL,
@@ -287,7 +288,7 @@ def image_library_twice(image: Image) -> Iterator[Finding]:
             Severity.ERROR if same else Severity.WARNING,
             copies[-1].path,
             {**evidence_of(copies), **{f"{one.caller}: {one.symbol}": f"dladdr: {one.path}" for one in bindings}},
-            "find who opens the second copy (LD_PRELOAD, another package's import, a .pth file) and remove it",
+            "find what opens the second copy (LD_PRELOAD, another package's import, a .pth file) and remove it",
         )
     if clean and ended.state is not ImportState.DONE:
         raise Unknown(f"import torch {ended}, so that not all libraries were mapped")
@@ -400,7 +401,7 @@ def image_lock_not_fully_pinned(image: Image | Audit) -> Iterator[Finding]:
     """The lock of the image pins its base and its Debian packages, so that another build gets the same."""
     promise = promise_of(image)
     if promise.unpinned is None:
-        raise Skip("it was not recorded what the lock leaves open")
+        raise Skip("what the lock does not pin was not recorded")
     for clause in promise.unpinned:
         yield Finding(
             clause,
@@ -408,7 +409,7 @@ def image_lock_not_fully_pinned(image: Image | Audit) -> Iterator[Finding]:
             where="the lock",
             evidence={clause: image.promise.via},
             fix="lock again with `envkit lock --upgrade` where an engine, a registry and a Debian mirror answer; "
-            "packages can be pinned on a base of plain Debian alone",
+            "Debian packages can be pinned only on a plain Debian base",
         )
 
 

@@ -53,7 +53,7 @@ def _required(launch: Launch) -> list[Requirement]:
     wanted(launch)
     found = list(requirements(variables(launch)))
     if not found:
-        raise Skip("the image requires nothing by NVIDIA_REQUIRE_*")
+        raise Skip("the image sets no NVIDIA_REQUIRE_* conditions")
     return found
 
 
@@ -109,9 +109,9 @@ def launch_image_requirement_not_met(launch: Launch) -> Iterator[Finding]:
         raise Skip(f"{_DISABLE} turns the requirements off")
     by_cdi = launch.job.way.value == "cdi"
     then = (
-        "the toolkit does not check it where GPUs enter by CDI"
+        "the toolkit does not check it if GPUs are passed by CDI"
         if by_cdi
-        else "the toolkit's hook refuses the container, though its newer default mode would not look"
+        else "the toolkit's hook refuses the container, although its newer default mode would not check it"
     )
     fix = "update the driver, or take an image for an older CUDA; do not set NVIDIA_DISABLE_REQUIRE, which hides it"
     try:
@@ -141,7 +141,7 @@ def launch_image_requirement_disabled(launch: Launch) -> Iterator[Finding]:
     yield Finding(
         f"{_DISABLE} hides that {', '.join(hidden)} is not met"
         if hidden
-        else f"{_DISABLE} is set though nothing here is unmet",
+        else f"{_DISABLE} is set although every requirement is met",
         Severity.WARNING if hidden else Severity.NOTE,
         _DISABLE,
         said(launch, _DISABLE),
@@ -246,7 +246,7 @@ def launch_compat_library_unused(launch: Launch, facts: Facts) -> Iterator[Findi
     cuda, _, _ = _needed(launch)
     speaks, driver, evidence = _spoken(launch)
     if speaks.major >= cuda.major:
-        raise Skip(f"driver {driver} speaks CUDA {speaks} and needs no help")
+        raise Skip(f"driver {driver} supports CUDA {speaks} and needs no compat library")
     fitting = _bridges(launch, facts, cuda, driver)
     if not fitting:
         raise Skip("the image has no compat library that fits here")
@@ -259,11 +259,11 @@ def launch_compat_library_unused(launch: Launch, facts: Facts) -> Iterator[Findi
     where = posixpath.dirname(fitting[0].path)
     many = len(offered) > 1
     yield Finding(
-        f"CUDA {cuda} needs {fitting[0].path} on driver {driver}, and nothing takes it up: "
+        f"CUDA {cuda} needs {fitting[0].path} on driver {driver}, and nothing uses it: "
         + (f"/usr/local/cuda/compat holds {len(offered)} of them" if many else f"the toolkit does not look in {where}"),
         where=where,
         evidence={**evidence, fitting[0].path: launch.compat.via},
-        fix=f"put {where} first on LD_LIBRARY_PATH, or let /usr/local/cuda lead to its toolkit alone; {AGAIN}",
+        fix=f"put {where} first on LD_LIBRARY_PATH, or make /usr/local/cuda point to its toolkit only; {AGAIN}",
     )
 
 
@@ -288,7 +288,7 @@ def launch_compat_library_incompatible(launch: Launch, facts: Facts) -> Iterator
                 f"{one.path} is found first, by {by}, and does not run here: {why}",
                 where=posixpath.dirname(one.path),
                 evidence={one.driver: "its file name", str(driver): via, one.path: by},
-                fix=f"take its directory off {by}: the toolkit registers it where it serves; {AGAIN}",
+                fix=f"take its directory off {by}: the toolkit registers it on machines that need it; {AGAIN}",
             )
 
 
@@ -297,7 +297,9 @@ def launch_minor_compat_in_use(launch: Launch, facts: Facts) -> Iterator[Finding
     cuda, what, via = _needed(launch)
     speaks, driver, evidence = _spoken(launch)
     if speaks.major < cuda.major:
-        raise Skip(f"driver {driver} speaks CUDA {speaks}, another major: no minor bridges that")
+        raise Skip(
+            f"driver {driver} speaks CUDA {speaks}, another major, which minor-version compatibility does not cover"
+        )
     if speaks >= cuda:
         return
     own = facts.driver_min(cuda).own
@@ -360,7 +362,7 @@ def launch_ptx_newer_than_driver(launch: Launch, facts: Facts) -> Iterator[Findi
     if not resting and doubt:
         raise Unknown(doubt)
     if not resting:
-        raise Skip("every GPU has machine code, or none at all: nothing must be compiled")
+        raise Skip("for every GPU there is machine code, or no code at all: no PTX has to be compiled")
     for name, built, sm in resting:
         if not built:
             doubt = doubt or f"{name} does not say by which toolkit its PTX was made"
@@ -371,7 +373,7 @@ def launch_ptx_newer_than_driver(launch: Launch, facts: Facts) -> Iterator[Findi
         yield Finding(
             f"{name} has only PTX of CUDA {made} for {sm}, and driver {driver} compiles that of CUDA {speaks}",
             where=name,
-            evidence={**evidence, str(made): "the build's own word"},
+            evidence={**evidence, str(made): "the PTX version that the build declares"},
             fix=f"install a driver for CUDA {made}, or take a build with machine code for {sm}; {AGAIN}",
         )
     if doubt:

@@ -60,7 +60,7 @@ def _refused(option: str) -> tuple[str, Severity]:
     if not option:
         return "", Severity.NOTE
     if not colon:
-        return "it is no key:value", Severity.ERROR
+        return "it is not of the form key:value", Severity.ERROR
     if key not in _KEYS:
         return "torch knows no such option", Severity.WARNING
     if key in _BOOLEANS and value not in ("True", "False"):
@@ -85,7 +85,7 @@ def launch_debug_variables_left_on(launch: Launch) -> Iterator[Finding]:
                 Severity.WARNING,
                 name,
                 said(launch, name),
-                f"unset {name} unless this run shall find a fault; {AGAIN}",
+                f"unset {name} unless this run is meant to find a fault; {AGAIN}",
             )
 
 
@@ -149,7 +149,7 @@ def launch_preload_library_missing(launch: Launch) -> Iterator[Finding]:
                 f"fix the path, mount the library, or unset LD_PRELOAD; {AGAIN}",
             )
     if doubts:
-        raise Unknown(f"where {', '.join(doubts)} of LD_PRELOAD comes from was not followed")
+        raise Unknown(f"where {', '.join(doubts)} of LD_PRELOAD comes from is not known")
 
 
 def launch_arch_list_misses_gpu(launch: Launch) -> Iterator[Finding]:
@@ -162,7 +162,9 @@ def launch_arch_list_misses_gpu(launch: Launch) -> Iterator[Finding]:
     for word in re.split(r"[ ;]+", text):
         plain = word.removesuffix("+PTX")
         if not re.fullmatch(r"[0-9]{1,2}\.[0-9][af]?", plain):
-            raise Unknown(f"`{word}` of TORCH_CUDA_ARCH_LIST is a name of torch's, whose capability is not known here")
+            raise Unknown(
+                f"`{word}` of TORCH_CUDA_ARCH_LIST is one of torch's names, whose capability is not known here"
+            )
         sass.append(Sm.parse(plain))
         if word != plain:
             ptx.append(Sm.parse(plain))
@@ -177,5 +179,5 @@ def launch_arch_list_misses_gpu(launch: Launch) -> Iterator[Finding]:
                 Severity.WARNING,
                 "TORCH_CUDA_ARCH_LIST",
                 {**said(launch, "TORCH_CUDA_ARCH_LIST"), str(sm): "nvmlDeviceGetCudaComputeCapability"},
-                f"unset it, for torch then asks the GPU; it does not change what torch itself holds; {AGAIN}",
+                f"unset it: torch then compiles for the GPU it finds; it does not change torch's own kernels; {AGAIN}",
             )

@@ -60,7 +60,7 @@ def launch_mount_hides_image_files(launch: Launch) -> Iterator[Finding]:
             Severity.ERROR if hidden or system else Severity.WARNING,
             one.target,
             {one.target: launch.job.mounts.via, **({hidden: audit.interpreter.via} if hidden else {})},
-            f"mount it beside, as at /workspace; {AGAIN}",
+            f"mount it elsewhere, such as at /workspace; {AGAIN}",
         )
 
 
@@ -84,7 +84,7 @@ def launch_checkpoints_lost_with_container(launch: Launch) -> Iterator[Finding]:
     if memory or mount_of(launch, path) is None:
         yield Finding(
             f"checkpoints go to {path}, which lies in "
-            + ("memory" if memory else "no mount and is gone with the container"),
+            + ("memory" if memory else "no mount and disappears with the container"),
             Severity.WARNING,
             path,
             {path: launch.job.checkpoint.via, f"{len(mounts(launch))} mounts": launch.job.mounts.via},
@@ -105,11 +105,11 @@ def launch_checkpoint_directory_not_writable(launch: Launch) -> Iterator[Finding
         )
         return
     if mount.kind.value == "volume":
-        raise Skip(f"{mount.source} is a volume of the engine's, whose owner is not known before it is mounted")
+        raise Skip(f"{mount.source} is a volume of the engine, whose owner is not known before it is mounted")
     one = who(launch)
     kind = mount.kind.need(f"what lies at {mount.source}")
     if kind == "absent":
-        raise Unknown(f"{mount.source} does not exist yet, and so whose it will be")
+        raise Unknown(f"{mount.source} does not exist yet, so its owner is not known")
     owner = mount.owner.need(f"the owner of {mount.source}")
     group = mount.group.need(f"the group of {mount.source}")
     mode = mount.mode.need(f"the mode of {mount.source}")
@@ -128,7 +128,7 @@ def launch_no_space_for_checkpoint(launch: Launch) -> Iterator[Finding]:
     size = declared(launch.job.checkpoint_bytes, "how large a checkpoint is")
     mount = _holding(launch)
     if mount.kind.value == "volume":
-        raise Skip(f"{mount.source} is a volume of the engine's, whose room is not known")
+        raise Skip(f"{mount.source} is a volume of the engine, whose free space is not known")
     free = mount.free.need(f"the room at {mount.source}")
     if free < 2 * size:
         yield Finding(
@@ -151,7 +151,7 @@ def launch_user_without_name(launch: Launch) -> Iterator[Finding]:
             Severity.WARNING,
             "--user",
             {str(one.uid): launch.job.user.via, "no such line": launch.accounts.via},
-            f"set USER and HOME, or TORCHINDUCTOR_CACHE_DIR, or make the user in the image; {AGAIN}",
+            f"set USER and HOME, or TORCHINDUCTOR_CACHE_DIR, or create the user in the image; {AGAIN}",
         )
 
 

@@ -36,7 +36,7 @@ def launch_gpu_missing(launch: Launch) -> Iterator[Finding]:
             f"the job gets GPU {', '.join(names)} and {lack}",
             where="--gpus",
             evidence=signs or {"none on the PCI bus, in /dev and in NVML": launch.host.pci_gpus.via},
-            fix=f"`envkit doctor` says what is missing, or take a machine that has GPUs; {AGAIN}",
+            fix=f"run `envkit doctor` to see what is missing, or use a machine that has GPUs; {AGAIN}",
         )
         return
     found = given(launch)
@@ -59,7 +59,7 @@ def launch_more_ranks_than_gpus(launch: Launch) -> Iterator[Finding]:
     count = len(gpus) if shown is None else min(len(gpus), len([one for one in shown.split(",") if one.strip()]))
     if ranks > count:
         yield Finding(
-            f"{ranks} ranks run here and have {count} GPUs",
+            f"{ranks} ranks run here on {count} GPUs",
             where="ranks",
             evidence={f"{ranks} ranks": launch.job.ranks.via, f"{count} GPUs": launch.job.gpus.via},
             fix=f"start as many ranks as there are GPUs (`--nproc-per-node={count}`), or give more GPUs; {AGAIN}",
@@ -89,7 +89,7 @@ def launch_gpu_unhealthy(launch: Launch) -> Iterator[Finding]:
 
     def rows(gpu: Gpu, remap: RowRemap) -> Iterator[Finding]:
         if remap.supported and (remap.failed or remap.pending):
-            what = "a memory row could not be remapped" if remap.failed else "a memory row waits for its remap"
+            what = "a memory row could not be remapped" if remap.failed else "a memory row remap is pending"
             yield bad(gpu, what, gpu.remap.via, Severity.ERROR if remap.failed else Severity.WARNING)
 
     def errors(gpu: Gpu, count: int) -> Iterator[Finding]:
@@ -151,7 +151,8 @@ def launch_gpu_in_use(launch: Launch) -> Iterator[Finding]:
                 Severity.WARNING,
                 f"GPU {gpu.index}",
                 {f"{used} of {whole} bytes": gpu.memory_used.via},
-                f"`nvidia-smi` names who holds it, as far as it sees; a reset frees what nobody holds; {AGAIN}",
+                "`nvidia-smi` names the processes that it can see; a reset frees memory that no process holds; "
+                f"{AGAIN}",
             )
 
     modes = judge_each(gpus, "the compute mode", lambda gpu: gpu.compute_mode, mode)
@@ -229,7 +230,7 @@ def _unfit(text: str, gpus: tuple[Gpu, ...]) -> tuple[str, Severity]:
         return f"{_VISIBLE} mixes {' and '.join(sorted(kinds))} in `{text}`", Severity.ERROR
     if kinds == {"MIG"}:
         if len(names) > 1:
-            return f"{_VISIBLE} names {len(names)} MIG instances, and CUDA takes the first alone", Severity.ERROR
+            return f"{_VISIBLE} names {len(names)} MIG instances, and CUDA uses only the first", Severity.ERROR
         raise Unknown(f"{_VISIBLE} names a MIG instance, and those were not listed")
     met: list[int] = []
     for place, name in enumerate(names):
@@ -258,7 +259,7 @@ def launch_nvidia_visible_devices_hides_gpus(launch: Launch) -> Iterator[Finding
     """NVIDIA_VISIBLE_DEVICES does not withhold the GPUs that the job wants."""
     wanted(launch)
     if launch.job.way.value == "cdi":
-        raise Skip("the job's GPUs enter by CDI, which does not ask for it")
+        raise Skip("the job's GPUs are passed by CDI, which does not use this variable")
     env = variables(launch)
     text = env.get(_NVIDIA_VISIBLE)
     fix = f"take {_NVIDIA_VISIBLE} out of the job, or set it to all; {AGAIN}"
@@ -276,7 +277,7 @@ def launch_nvidia_visible_devices_hides_gpus(launch: Launch) -> Iterator[Finding
     words = [one.strip() for one in text.split(",") if one.strip()]
     if not words or "void" in words or words == ["none"]:
         yield Finding(
-            f"the job wants GPUs and {_NVIDIA_VISIBLE} is `{text}`, by which the toolkit's runtime brings none",
+            f"the job wants GPUs and {_NVIDIA_VISIBLE} is `{text}`, with which the toolkit's runtime mounts none",
             where=_NVIDIA_VISIBLE,
             evidence=said(launch, _NVIDIA_VISIBLE),
             fix=fix,
@@ -291,10 +292,10 @@ def launch_driver_capabilities_incomplete(launch: Launch) -> Iterator[Finding]:
         return  # the default is compute,utility
     words = {one.strip() for one in text.split(",") if one.strip()}
     hook = launch.job.way.value != "cdi"
-    faults = [(f"the word {word}, which does not exist", Severity.ERROR) for word in sorted(words - _KNOWN)]
+    faults = [(f"the unknown word {word}", Severity.ERROR) for word in sorted(words - _KNOWN)]
     if "all" not in words:
-        faults += [("no compute, and so brings no libcuda", Severity.ERROR)] if "compute" not in words else []
-        faults += [("no utility, and so brings no NVML", Severity.WARNING)] if "utility" not in words else []
+        faults += [("no compute, so libcuda is not mounted", Severity.ERROR)] if "compute" not in words else []
+        faults += [("no utility, so NVML is not mounted", Severity.WARNING)] if "utility" not in words else []
     for fault, severity in faults:
         yield Finding(
             f"{_CAPABILITIES} is `{text}` and holds {fault}",
@@ -308,10 +309,10 @@ def launch_driver_capabilities_incomplete(launch: Launch) -> Iterator[Finding]:
 def launch_engine_cannot_pass_gpus(launch: Launch) -> Iterator[Finding]:
     """The engine knows the way by which the job's GPUs shall enter the container."""
     names = wanted(launch)
-    way = declared(launch.job.way, "how the GPUs enter")
+    way = declared(launch.job.way, "how GPUs are passed to the job")
     if way == "none":
         yield Finding(
-            f"the job gets GPU {', '.join(names)} and no way is named by which it enters",
+            f"the job gets GPU {', '.join(names)} but nothing says how the GPU is passed to the container",
             where="--gpus",
             evidence={way: launch.job.way.via},
             fix=f"give it by `--device nvidia.com/gpu=all` or `--gpus all`; {AGAIN}",
@@ -331,7 +332,7 @@ def launch_engine_cannot_pass_gpus(launch: Launch) -> Iterator[Finding]:
         return
     if not docker.cdi_dirs.need("whether the engine reads CDI specifications"):
         yield Finding(
-            f"the GPUs shall enter by CDI and Docker {docker.version} reads no CDI specification",
+            f"the GPUs are to be passed by CDI, and Docker {docker.version} reads no CDI specification",
             where=docker.endpoint,
             evidence={"no CDI directory": docker.cdi_dirs.via},
             fix='set {"features": {"cdi": true}} in /etc/docker/daemon.json and restart Docker; ' + AGAIN,

@@ -43,7 +43,7 @@ def launch_shm_too_small(launch: Launch) -> Iterator[Finding]:
     if size >= best:
         return
     users = [some(workers, "data loader worker")] if workers else []
-    users += [f"NCCL among {gpus} GPUs"] if gpus > 1 else []
+    users += [f"NCCL with {gpus} GPUs"] if gpus > 1 else []
     yield Finding(
         f"/dev/shm will have {_amount(size)} for {' and '.join(users)}, which need {_amount(least)}"
         + (f" and better {_amount(best)}" if best > least else ""),
@@ -91,7 +91,11 @@ def launch_memlock_too_low_for_rdma(launch: Launch) -> Iterator[Finding]:
     limit = limits.get("memlock")
     if limit is not None and (limit.soft < 0 or limit.soft >= _MEMLOCK_WANTED):
         return
-    has = f"may lock {_amount(limit.soft)}" if limit else "may lock what the engine's service may, for it says nothing"
+    has = (
+        f"may lock {_amount(limit.soft)}"
+        if limit
+        else "has the memlock limit of the engine's service, because it sets none"
+    )
     yield Finding(
         f"{', '.join(devices)} register memory, and the job {has}",
         Severity.ERROR if limit is not None and limit.soft < _MEMLOCK_LEAST else Severity.WARNING,
@@ -149,7 +153,7 @@ def launch_rdma_devices_missing(launch: Launch) -> Iterator[Finding]:
     handed = declared(launch.job.devices, "which devices the job gets")
     if not any(one.partition(":")[0].startswith("/dev/infiniband") for one in handed):
         yield Finding(
-            f"this machine has {', '.join(devices)} and the job gets nothing of /dev/infiniband: NCCL will talk TCP",
+            f"this machine has {', '.join(devices)} and the job gets no device of /dev/infiniband: NCCL will use TCP",
             Severity.WARNING,
             "--device",
             {", ".join(handed) or "none": launch.job.devices.via, ", ".join(devices): launch.host.infiniband.via},
@@ -183,7 +187,7 @@ def launch_master_addr_is_localhost(launch: Launch) -> Iterator[Finding]:
             f"the job runs on {count} machines and MASTER_ADDR is {address}",
             where="MASTER_ADDR",
             evidence={address: launch.job.environment.via},
-            fix=f"set it to the first machine's name or address, as the others see it; {AGAIN}",
+            fix=f"set it to the first machine's name or address, at which the others reach it; {AGAIN}",
         )
 
 
@@ -197,7 +201,8 @@ def launch_privileges_excessive(launch: Launch) -> Iterator[Finding]:
             Severity.NOTE,
             "--privileged" if launch.job.privileged.value else "--cap-add",
             {what: launch.job.privileged.via or launch.job.capabilities.via},
-            f"give single devices; profilers need SYS_ADMIN only where the driver restricts them; {AGAIN}",
+            "grant only the devices that it needs; profilers need SYS_ADMIN only where the driver restricts "
+            f"them; {AGAIN}",
         )
         return
     declared(launch.job.privileged, "whether the job is privileged")
@@ -224,7 +229,7 @@ def launch_socket_interface_unusable(launch: Launch) -> Iterator[Finding]:
         if not found or (several and set(found) == {"lo"}):
             yield Finding(
                 f"{name} is `{text}` and "
-                + ("leaves only lo, which reaches no other machine" if found else f"the job has {', '.join(here)}"),
+                + ("matches only lo, which reaches no other machine" if found else f"the job has {', '.join(here)}"),
                 where=name,
                 evidence={
                     f"{name}={text}": launch.job.environment.via,
@@ -270,9 +275,9 @@ def launch_nccl_transport_disabled(launch: Launch) -> Iterator[Finding]:
     off = {}
     if gpus > 1:
         off["NCCL_P2P_DISABLE"] = "GPUs no longer reach one another by NVLink or PCI"
-        off["NCCL_SHM_DISABLE"] = "ranks of one machine talk through the network where they have no peer access"
+        off["NCCL_SHM_DISABLE"] = "ranks on one machine without peer access communicate over the network"
     if count > 1 and _devices(launch):
-        off["NCCL_IB_DISABLE"] = "NCCL leaves InfiniBand and RoCE and talks TCP"
+        off["NCCL_IB_DISABLE"] = "NCCL does not use InfiniBand or RoCE and uses TCP"
     for name, costs in off.items():
         if env.get(name, "0").strip() not in ("", "0"):
             yield Finding(

@@ -143,7 +143,7 @@ def image_cublas_mismatch(image: Image) -> Iterator[Finding]:
     cuda_build(image)
     mains, every = bound_copies(image, "cublas"), image.mapped("cublasLt")
     if not mains or not every:
-        raise Skip("no cuBLAS is mapped: torch has it linked in, or does without")
+        raise Skip("no cuBLAS is mapped: torch links it statically, or does not use it")
     for main in mains:
         caller = posixpath.basename(main.path)
         paths = {one.path for one in image.bindings.value or () if one.name == "cublasLt" and one.caller == caller}
@@ -157,7 +157,7 @@ def image_cublas_mismatch(image: Image) -> Iterator[Finding]:
             if same_directory and has.split(".")[:3] == works_with.split(".")[:3]:
                 continue
             yield Finding(
-                f"libcublas {has} from {main.path} works with libcublasLt {works_with} from {light.path}",
+                f"libcublas {has} from {main.path} uses libcublasLt {works_with} from {light.path}",
                 where=light.path,
                 evidence=evidence_of((main, light)),
                 fix=OWN_WHEEL,
@@ -196,7 +196,7 @@ def image_nvrtc_builtins_mismatch(image: Image) -> Iterator[Finding]:
         if not any(posixpath.basename(lib.path).startswith(wanted) for lib in beside):
             found = " and ".join(posixpath.basename(lib.path) for lib in beside) or "none"
             yield Finding(
-                f"libnvrtc {copy.version} from {copy.path} asks for {wanted}, and beside it lies {found}",
+                f"libnvrtc {copy.version} from {copy.path} needs {wanted}, and beside it is {found}",
                 where=copy.path,
                 evidence=evidence_of([copy, *beside]),
                 fix="install the NVRTC wheel that torch requires again; " + REINSTALL,
@@ -216,7 +216,9 @@ def image_cudnn_incomplete(image: Image) -> Iterator[Finding]:
         if used and one.directory not in used:
             continue
         if not one.referenced:
-            raise Unknown(f"the cuDNN in {one.directory} names no library of its own: its files could not be read")
+            raise Unknown(
+                f"the cuDNN in {one.directory} refers to no other library of its own, so its files could not be read"
+            )
         if one.missing:
             brought = f"{one.owner} {one.owner_version}" if one.owner else f"the cuDNN in {one.directory}"
             yield Finding(
@@ -316,13 +318,13 @@ def image_cupti_crashes(image: Image) -> Iterator[Finding]:
     cuda_build(image)
     copies = image.mapped("cupti")
     if not copies:
-        raise Skip("no CUPTI is mapped: torch has it linked in, or does without")
+        raise Skip("no CUPTI is mapped: torch links it statically, or does not use it")
     for copy in copies:
         if "was not called" in copy.version_via:
             raise Skip(f"{copy.version_via}")
         if not copy.version and ("was killed" in copy.version_via or "did not end" in copy.version_via):
             yield Finding(
-                f"CUPTI from {copy.path} does not bear to be asked for its version: {copy.version_via}",
+                f"CUPTI from {copy.path} crashes when it is asked for its version: {copy.version_via}",
                 Severity.WARNING,
                 copy.path,
                 evidence_of([copy]),
@@ -364,6 +366,6 @@ def _two_makers(what: str, mapped: list[Library]) -> Iterator[Finding]:
             Severity.WARNING,
             mapped[-1].path,
             {lib.path: f"{lib.found_via}; {release_of(lib)}" for lib in mapped},
-            "take packages that use one runtime, conda's and pip's not mixed; KMP_DUPLICATE_LIB_OK hides the message "
+            "use packages with one runtime, and do not mix conda's and pip's; KMP_DUPLICATE_LIB_OK hides the message "
             "and leaves the fault",
         )

@@ -51,7 +51,7 @@ def packages_cuda_mixed(packages: Packages, facts: Facts) -> Iterator[Finding]:
         clash = _overwrites(one, torch.version.value or "", cuda, facts)
         yield Finding(
             f"{one.name} is for CUDA {major} and torch {torch.version.value or ''} for CUDA {cuda}".replace("  ", " ")
-            + (", and both majors of it put files of the same names into one folder" if clash else ""),
+            + (", and its packages for both majors put files of the same names in one folder" if clash else ""),
             Severity.ERROR if clash else Severity.WARNING,
             one.span.place,
             {f"CUDA {major}": f"{one.span.place}, {why}", f"CUDA {cuda}": torch.cuda.via},
@@ -85,9 +85,9 @@ def packages_nvidia_pin_conflict(packages: Packages, facts: Facts) -> Iterator[F
     if torch.method == "conda":
         raise Skip("conda's torch takes its libraries from conda")
     if isinstance(row, TorchOldRow):
-        raise Skip("what releases that old pin was not read")
+        raise Skip("the pins of releases that old are not recorded")
     if row is None:
-        raise Unknown(f"no fact tells what torch {version} pins")
+        raise Unknown(f"the facts do not say what torch {version} pins")
     if torch.cuda.missing or torch.cuda.value != str(row.cuda):
         raise Unknown(f"what the build of torch {version} for CUDA {torch.cuda.value or '?'} pins was not read")
     for one in pinned:

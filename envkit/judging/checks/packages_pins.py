@@ -89,7 +89,11 @@ def packages_torch_twice(packages: Packages) -> Iterator[Finding]:
     kept = not pip.version or (pip.version == conda.version and not pip.local)
     yield Finding(
         f"torch{pip.specifier} from pip comes on top of pytorch{conda.specifier} from conda"
-        + (", which stays if it satisfies it" if kept else " and replaces it, with another set of CUDA libraries"),
+        + (
+            ", which stays if it satisfies pip's requirement"
+            if kept
+            else " and replaces it, with another set of CUDA libraries"
+        ),
         Severity.NOTE if kept else Severity.WARNING,
         pip.span.place,
         {f"pytorch{conda.specifier}": conda.span.place},
@@ -125,7 +129,8 @@ def packages_lock_not_fully_pinned(packages: Packages) -> Iterator[Finding]:
             Severity.WARNING,
             one.span.place,
             {"the lock": one.span.place},
-            "lock again with `envkit lock --upgrade` where an engine, a registry and a Debian mirror answer; packages "
-            "can be pinned on a base of plain Debian alone",
+            "lock again with `envkit lock --upgrade` where an engine, a registry and a Debian mirror are "
+            "reachable; packages "
+            "can be pinned only on a plain Debian base",
             one.span,
         )

@@ -32,10 +32,10 @@ def packages_torch_python_unsupported(packages: Packages, facts: Facts) -> Itera
     if not packages.pythons and packages.python.missing:
         raise Skip(packages.python.missing)
     if not packages.torches and any(one.name == "torch" and one.marker for one in packages.installs):
-        raise Skip("a marker chooses the torch by what the file leaves open")
+        raise Skip("a marker chooses torch by something that the file does not fix")
     torch = need_torch(packages)
     if torch.method == "conda":
-        raise Skip("conda builds torch for Pythons of its own choice")
+        raise Skip("conda itself chooses the Pythons that it builds torch for")
     version = need_release(torch, "the installer takes one that has a wheel")
     misfit = python_misfit(version, packages.pythons or (packages.python.need("the Python"),), facts)
     if misfit:
@@ -97,7 +97,7 @@ def packages_unpinned_torch(packages: Packages) -> Iterator[Finding]:
         need_torch(packages)
         raise Skip("the file names no torch")
     if packages.path.endswith(".in"):
-        raise Skip("what a requirements.in leaves open its compiled file pins")
+        raise Skip("the file compiled from a requirements.in pins its versions")
     if any(_settled(one, packages) for one in found if one.sure):
         return  # the others have to agree with it
     for one in found:
@@ -220,10 +220,10 @@ def packages_index_ignored(packages: Packages) -> Iterator[Finding]:
             continue
         span = Span(packages.path, number, found.start(2) + 1, number, found.end(2) + 1)
         yield Finding(
-            f"{found[2]} stands behind {found[1]}, where pip takes no notice of it",
+            f"{found[2]} comes after {found[1]}, where pip ignores it",
             Severity.WARNING,
             f"{packages.path}:{number}",
             {found[2]: f"{packages.path}:{number}"},
-            "write it on a line of its own above; it holds for the whole file",
+            "write it on its own line above; it applies to the whole file",
             span,
         )

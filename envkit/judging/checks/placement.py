@@ -37,7 +37,7 @@ def _followed(model: Placement) -> None:
     failed = _how_it_failed(end)
     if model.refusal is not None:
         at = f" at {model.refusal.where}" if model.refusal.where else ""
-        raise Unknown(f"the run stopped{at}, where two {model.refusal.kind} meet")
+        raise Unknown(f"the run stopped{at}, where an operation has operands of two {model.refusal.kind}")
     if failed:
         raise Unknown(f"the run stopped in the stage {end.stage}: it {failed}")
     if not _in_model(end):
@@ -104,7 +104,7 @@ def placement_forward_failed(model: Placement) -> Iterator[Finding]:
     """The model runs once with its example inputs, forward and backward."""
     end = model.end.need("the run of the model")
     if model.refusal is not None:
-        raise Skip("it stopped where two devices or dtypes meet")
+        raise Skip("it stopped at an operation with two devices or dtypes")
     failed = _how_it_failed(end)
     if not _in_model(end):
         raise Unknown(f"the run stopped in the stage {end.stage}" + (f": it {failed}" if failed else ""))
@@ -135,7 +135,10 @@ def placement_two_devices(model: Placement) -> Iterator[Finding]:
         what,
         where=_place(refusal.where, refusal.module),
         evidence={refusal.source or refusal.message: "the line"},
-        fix="move what lies elsewhere before this line: `.to(device)` for an input, `model.to(device)` for a part",
+        fix=(
+            "move the operand that is on another device before this line: `.to(device)` for an input, "
+            "`model.to(device)` for a part"
+        ),
     )
 
 
@@ -166,8 +169,8 @@ def _list(devices: dict[str, list[str]]) -> str:
 
 def placement_state_split(model: Placement) -> Iterator[Finding]:
     """Parameters, buffers and an optimizer's state lie on one device, or where the model's own map says."""
-    groups = model.groups.need("the place of parameters and buffers")
-    astray = model.astray.need("the place of the optimizer's state")
+    groups = model.groups.need("the devices of parameters and buffers")
+    astray = model.astray.need("the devices of the optimizer's state")
     if astray:
         lost, more = astray[0], f", and so do {len(astray) - 1} more" if len(astray) > 1 else ""
         yield Finding(
@@ -181,7 +184,7 @@ def placement_state_split(model: Placement) -> Iterator[Finding]:
     if "meta" in devices:
         yield Finding(
             f"{sum(group.tensors for group in state if group.device == 'meta')} tensors of the model have no memory: "
-            f"they lie on meta ({', '.join(devices['meta'][:3])})",
+            f"they are on meta ({', '.join(devices['meta'][:3])})",
             where=devices["meta"][0] if devices["meta"] else "",
             evidence={"meta": "named_parameters, named_buffers"},
             fix="load the weights, or call to_empty and initialise them",
@@ -207,7 +210,7 @@ def _by_training(groups: Iterable[Group]) -> tuple[dict[str, list[str]], dict[st
 
 def placement_frozen_split(model: Placement) -> Iterator[Finding]:
     """Frozen and trained parameters lie on the same devices; else every step carries their output over, or fails."""
-    frozen, trained = _by_training(model.groups.need("the place of the parameters"))
+    frozen, trained = _by_training(model.groups.need("the devices of the parameters"))
     if not frozen or not trained:
         raise Skip("no parameter is frozen" if not frozen else "every parameter is frozen")
     if set(frozen) != set(trained) and not model.declared_map:
@@ -246,7 +249,7 @@ def placement_host_copies(model: Placement) -> Iterator[Finding]:
         "make the tensor on the device where it is used, or move it once and before the run",
     )
     _followed(model)
-    if not crossing and not _gpu_in(model.groups.need("the place of the tensors")):
+    if not crossing and not _gpu_in(model.groups.need("the devices of the tensors")):
         raise Skip("nothing of the model is on a GPU")
 
 
@@ -266,10 +269,10 @@ def placement_host_waits_for_gpu(model: Placement) -> Iterator[Finding]:
         "keep the value on the GPU (torch.where, a mask) or read it less often",
     )
     _followed(model)
-    if not _gpu_in(model.groups.need("the place of the tensors")):
+    if not _gpu_in(model.groups.need("the devices of the tensors")):
         raise Skip("nothing of the model is on a GPU")
     if _pretended(model) and not merged:
-        raise Skip("there is no GPU here, on which alone every wait is seen")
+        raise Skip("only on a GPU is every wait detected, and there is none here")
 
 
 def placement_fork_after_cuda(model: Placement) -> Iterator[Finding]:
@@ -326,6 +329,6 @@ def placement_ranks_share_gpu(model: Placement) -> Iterator[Finding]:
     if world < 2:
         raise Skip("there is one rank")
     if any(not gpu.id for rank in ranks for gpu in rank.gpus):
-        raise Unknown("the GPUs of the ranks have no name here")
+        raise Unknown("the GPUs of the ranks could not be identified")
     if not owners:
         raise Skip("no rank works on a GPU")

@@ -88,7 +88,9 @@ def precision_step_failed(model: Precision) -> Iterator[Finding]:
             continue
         stop = step.error
         if _no_memory(stop):
-            raise Unknown(f"the step in {name} and its wide twin do not fit into memory: take a smaller batch")
+            raise Unknown(
+                f"the step in {name} and its copy in a wider dtype do not fit into memory: take a smaller batch"
+            )
         yield Finding(
             f"the {stop.stage} in {name} raised {stop.message}",
             where=_place(stop.where, stop.module),
@@ -133,13 +135,15 @@ def _names(figures: Iterable[Figure]) -> str:
 
 
 def _finite_story(event: Event) -> str:
-    inputs = "finite numbers" if event.inputs_finite else "what was not finite already"
+    inputs = "finite numbers" if event.inputs_finite else "inputs that were not finite"
     if event.kind == "overflow":
         return (
-            f"{event.op} in the {event.stage} yields {event.largest:.3g} in wide numbers, "
+            f"{event.op} in the {event.stage} yields {event.largest:.3g} in a wider dtype, "
             f"beyond the {event.limit:.6g} that {event.dtype} holds"
         )
-    yields = {"nan": "NaN", "infinity": "infinity"}.get(event.kind, "what is not finite, in wide numbers too,")
+    yields = {"nan": "NaN", "infinity": "infinity"}.get(
+        event.kind, "a value that is not finite in the wider dtype either"
+    )
     return f"{event.op} in the {event.stage} makes {yields} of {inputs} in {event.dtype}"
 
 
@@ -203,7 +207,7 @@ def _damage(step: StepSeen, limits: Limits) -> list[tuple[Figure, Severity]]:
 
 
 _HOW = {
-    "cancellation": "multiplies the error of its inputs",
+    "cancellation": "amplifies the error of its inputs",
     "rounding": "rounds what it computes",
     "underflow": "turns numbers to zero",
     "growth": "makes it grow",
@@ -236,7 +240,9 @@ def precision_error_explodes(model: Precision) -> Iterator[Finding]:
         are, their = ("is", "its") if len(figures) == 1 else ("are", "their")
         off = f"{_names(figures)} {are} off in {model.dtype} by up to {worst.error:.2g} times {their} size"
         blamed = event or worst.steepest
-        story = f": {_exploded(event)}" if event else ", and no operation explodes: it grows step by step"
+        story = (
+            f": {_exploded(event)}" if event else ", and no single operation causes it: the error grows step by step"
+        )
         if event is None and blamed is not None:
             story += f", most at {blamed.op} in the {blamed.stage} ({blamed.growth or 0.0:.2g} times)"
         yield Finding(
@@ -254,8 +260,8 @@ def precision_error_explodes(model: Precision) -> Iterator[Finding]:
         )
     if step.unfollowed:
         first = step.unfollowed[0]
-        more = f", nor have {len(step.unfollowed) - 1} more" if len(step.unfollowed) > 1 else ""
-        raise Unknown(f"{first.op} has no wide twin{more}: {first.why}")
+        more = f", nor can {len(step.unfollowed) - 1} more" if len(step.unfollowed) > 1 else ""
+        raise Unknown(f"{first.op} cannot be run in a wider dtype{more}: {first.why}")
 
 
 def _fell(figure: Figure) -> bool:
@@ -289,7 +295,7 @@ def precision_gradient_lost(model: Precision) -> Iterator[Finding]:
         return
     gone = [each for each in hit if each.lost == each.significant]
     event = next((each.origin for each in hit if _underflowed(each)), None)
-    first = f"; the first to fall are those of {event.op} in the {event.stage}" if event else ""
+    first = f"; the first to become zero are those of {event.op} in the {event.stage}" if event else ""
     least = f", whose largest is {event.largest:.2g}" if event and event.largest is not None else ""
     yield Finding(
         f"{total.lost} of {total.significant} elements of gradients that count are zero in {model.dtype} and not in "
@@ -315,11 +321,14 @@ def precision_autocast_holes(model: Precision) -> Iterator[Finding]:
     for hole in step.holes[:_MOST]:
         times = "once" if hole.count == 1 else f"{hole.count} times"
         if hole.kind == "product":
-            why = "autocast is on and passes it by" if hole.enabled else "autocast is turned off there"
+            why = "autocast is on and does not cover it" if hole.enabled else "autocast is turned off there"
             text = f"{hole.op} runs in single precision {times} in one step: {why}"
             fix = "call the plain function (no out=, nothing in place, no operator by its own name) under autocast"
         elif hole.kind == "narrow":
-            text = f"{hole.op} runs in {model.dtype} {times} in one step, its like under autocast in single precision"
+            text = (
+                f"{hole.op} runs in {model.dtype} {times} in one step, while autocast runs the same function "
+                "in single precision"
+            )
             fix = "call the function that does not write in place"
         else:
             text = f"a tensor is cast to a narrow dtype and straight back {times} in one step"
@@ -337,10 +346,10 @@ def precision_autocast_holes(model: Precision) -> Iterator[Finding]:
 def precision_tf32(model: Precision) -> Iterator[Finding]:
     """Products in single precision have the digits of single precision."""
     rounding = model.rounding.need("torch's switches for single precision")
-    wide = model.wide.need("the dtype of the wide twins")
+    wide = model.wide.need("the dtype of the comparison")
     step = _whole(model, "single")
     if wide != "float64":
-        raise Unknown(f"the wide twins are {wide}, for want of memory: take a smaller model or batch")
+        raise Unknown(f"the comparison runs in {wide}, because memory is short: take a smaller model or batch")
     if not step.products:
         raise Skip("the step has no product whose rounding could be measured")
     worst = max(step.products, key=lambda product: product.own_error)

@@ -51,7 +51,7 @@ def smoke_torch_not_promised(run: SmokeRun) -> Iterator[Finding]:
     if not run.torch_promised:
         raise Skip("no torch was promised")
     if run.only and run.torch.reason is Reason.NOT_IMPORTED:
-        raise Skip("no test that imports torch in common was asked for")
+        raise Skip("no test that uses the shared torch import was requested")
     promised = run.torch_promised
     if run.torch.reason is Reason.NO_TORCH:
         yield Finding(
@@ -86,7 +86,7 @@ def smoke_extra(run: SmokeRun) -> Iterator[Finding]:
             if not most:
                 found.append(
                     Finding(
-                        f"{test.name} bounds nothing, so that it cannot fail",
+                        f"{test.name} sets no limit, so it cannot fail",
                         where=test.device,
                         evidence={", ".join(sorted(test.measures)) or "none": "its measures"},
                         fix="count what is wrong under a name that ends in .wrong, or call bench.limit(name, most)",
@@ -121,7 +121,7 @@ def smoke_sanitizer(run: SmokeRun) -> Iterator[Finding]:
                 Severity.ERROR,
                 test.device,
                 {f"{errors:.0f}": f"the error summary of compute-sanitizer --tool {run.sanitize}"},
-                "the kernel and the line are in the message; where it is a library's, report it there",
+                "the kernel and the line are in the message; if the kernel belongs to a library, report it there",
             )
         elif errors != 0:
             unread.append(f"{test.name} on {test.device}")

@@ -43,10 +43,8 @@ def _judged(figure: Figure, test: SmokeTest) -> Finding | None:
         evidence[test.detail] = "NVML while it ran"
     said = f"{figure.test}: {figure.what} is {figure.value:.4g} {figure.unit}"
     if figure.peak and figure.bounded and figure.value > _TOO_FAST * figure.peak:
-        message = (
-            f"{said}, above the {figure.peak:g} that the hardware can do, so that the time or the work is not real"
-        )
-        fix = "look for NVIDIA_TF32_OVERRIDE, which makes fp32 another type, and for a clock that stood still (a VM)"
+        message = f"{said}, above the {figure.peak:g} of the hardware, so the time or the work cannot be real"
+        fix = "look for NVIDIA_TF32_OVERRIDE, which turns fp32 into tf32, and for a clock that stopped (in a VM)"
         return Finding(message, Severity.ERROR, test.device, evidence, fix)
     slow = (figure.good and figure.value < _OF_GOOD * figure.good) or (
         not figure.good and figure.peak and figure.band and figure.value < figure.band * figure.peak

@@ -77,7 +77,7 @@ def image_nvcc_of_other_cuda(image: Image) -> Iterator[Finding]:
         {taken.version: f"{taken.path} --version", str(wanted): "torch.version.cuda"},
         f"install nvcc {wanted} and point CUDA_HOME at it, or take a torch built for CUDA {has}"
         if major
-        else f"nothing is to be done; an extension that must match exactly needs nvcc {wanted}",
+        else f"no change is needed; an extension that must match exactly needs nvcc {wanted}",
     )
 
 
@@ -135,7 +135,8 @@ def image_assembler_newer_than_driver(image: Image) -> Iterator[Finding]:
     for one in newer:
         yield Finding(
             f"{one.path.rpartition('/')[2]} of {one.owner or 'TRITON_PTXAS_PATH'} is of CUDA "
-            f"{Cuda(one.version).upto(2)} and the driver speaks CUDA {has}: it refuses what that assembles",
+            f"{Cuda(one.version).upto(2)} and the driver speaks CUDA {has}: the driver refuses the code that "
+            "this ptxas produces",
             Severity.WARNING,
             one.path,
             {one.version: f"{one.path} --version", seen.cuda: f"cuDriverGetVersion of {seen.library}"},

@@ -56,7 +56,7 @@ def workload_gpu_not_requested(workload: Workload) -> Iterator[Finding]:
             {what: span.place},
         )
     if not asked:
-        raise Skip("no container is evidently made for NVIDIA GPUs")
+        raise Skip("no container is clearly made for NVIDIA GPUs")
 
 
 def _need_requests(workload: Workload) -> list[tuple[Container, GpuRequest]]:
@@ -191,7 +191,8 @@ def workload_visible_devices_set_in_pod(workload: Workload) -> Iterator[Finding]
         if said is None or not said.sure or said.value in ("", "none", "void"):
             continue
         yield found(
-            f"`{one.name}` sets NVIDIA_VISIBLE_DEVICES={said.value}, which goes before what the device plugin gives",
+            f"`{one.name}` sets NVIDIA_VISIBLE_DEVICES={said.value}, which overrides the GPUs that the device "
+            "plugin assigns",
             said.span,
             Severity.WARNING,
             "drop it and ask for nvidia.com/gpu; to hide all GPUs from a container write `void`",
@@ -242,7 +243,7 @@ def workload_cuda_visible_devices_invalid(workload: Workload) -> Iterator[Findin
         none = words[0] in beyond  # CUDA stops at the first number that is not there
         yield found(
             f"`{one.name}` has CUDA_VISIBLE_DEVICES={said.value} and gets {have} inside"
-            + (", so that CUDA finds none" if none else f", so that CUDA finds {words.index(beyond[0])}"),
+            + (", so CUDA finds none" if none else f", so that CUDA finds {words.index(beyond[0])}"),
             said.span,
             Severity.ERROR if none else Severity.WARNING,
             "drop it: the container sees only the GPUs that it gets",

@@ -44,7 +44,7 @@ def workload_shm_too_small(workload: Workload) -> Iterator[Finding]:
         gpus = f"{count} GPUs" if several else "1 GPU" if count == 1 else "its GPUs"
         yield found(
             f"/dev/shm of `{one.name}` has {amount(room)} for {gpus}"
-            + (", where NCCL wants 1 GiB" if several else ", where data loaders with workers soon want more"),
+            + (", while NCCL needs 1 GiB" if several else ", while data loaders with workers soon need more"),
             span,
             Severity.WARNING if several else Severity.NOTE,
             _FIXES[workload.kind],
@@ -154,7 +154,8 @@ def workload_driver_mounted_by_hand(workload: Workload) -> Iterator[Finding]:
                 continue
             if _DRIVER_FILE.search(mount.source):
                 yield found(
-                    f"`{one.name}` mounts {mount.source} of the host's driver by hand, which the next driver breaks",
+                    f"`{one.name}` mounts {mount.source} of the host's driver manually, which the next driver "
+                    "update breaks",
                     mount.span,
                     Severity.WARNING,
                     "drop the mount and ask for a GPU; the container toolkit mounts what the driver needs",

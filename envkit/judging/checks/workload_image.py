@@ -62,7 +62,7 @@ def workload_image_never_existed(workload: Workload) -> Iterator[Finding]:
                 f"`{one.name}` starts {one.image.value}, a tag that its publisher has retired and may remove",
                 one.image.span,
                 Severity.WARNING,
-                "take a newer tag, or a copy in a registry of your own",
+                "take a newer tag, or a copy in your own registry",
                 {base.tag: base.retired.via},
             )
     if not asked:
