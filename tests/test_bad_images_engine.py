@@ -397,7 +397,7 @@ def test_a_torch_that_hangs_is_ended_at_the_budget(engine: DockerEngine, make: M
     image = make({TORCH: b"from signal import *\npthread_sigmask(SIG_BLOCK, valid_signals())\nwhile True: pass"})
     with pytest.raises(Undecided) as caught:
         runner.probe(runner.InEngine(engine, image, "", ()), lambda line: None, timeout_s=3.0)
-    assert caught.value.message == f"the probe in {image} did not end within 3 s and left no document"
+    assert caught.value.message == f"the probe in {image} did not end within 3 s and printed no result"
     assert containers() == []
 
 
@@ -447,33 +447,33 @@ if "--nonce" in words:
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
-        ("say({**own, 'nonce': 'x'}); os._exit(0)", "left a document whose nonce is not this run's"),
-        ("say({**own, 'payload_sha256': 'x'}); os._exit(0)", "left a document whose payload_sha256 is not this run's"),
-        ("say(own)", "left 2 documents for one run"),
-        ("say(own); say(own); os._exit(0)", "left 2 documents for one run"),
+        ("say({**own, 'nonce': 'x'}); os._exit(0)", "printed a result with the wrong nonce"),
+        ("say({**own, 'payload_sha256': 'x'}); os._exit(0)", "printed a result with the wrong payload_sha256"),
+        ("say(own)", "printed 2 results for one run"),
+        ("say(own); say(own); os._exit(0)", "printed 2 results for one run"),
         (
             "say(json.dumps(own)[:-1] + ', \"kind\": \"probe\"}'); os._exit(0)",
-            "left a document that cannot be read: one key twice in a mapping",
+            "printed a result that cannot be read: a duplicate key in a mapping",
         ),
         (
             "say(json.dumps(own)[:-1] + ', \"x\": NaN}'); os._exit(0)",
-            "left a document that cannot be read: NaN, which is no number of JSON",
+            "printed a result that cannot be read: NaN, which is not a JSON number",
         ),
         (
             "say(json.dumps(own)[:-1] + ', \"x\": 1e999}'); os._exit(0)",
-            "left a document that cannot be read: a number that is not finite",
+            "printed a result that cannot be read: a number that is not finite",
         ),
         (
             "say(json.dumps(own)[:-1] + ', \"x\": ' + '9' * 1000 + '}'); os._exit(0)",
-            "left a document that cannot be read: a number of 1000 digits",
+            "printed a result that cannot be read: a number of 1000 digits",
         ),
         (
             "say(json.dumps(own)[:-1] + ', \"x\": ' + '[' * 100000 + ']' * 100000 + '}'); os._exit(0)",
-            "left a document that cannot be read: nesting without end",
+            "printed a result that cannot be read: nesting too deep to read",
         ),
         (
             "say(json.dumps(own)[:-1] + ', \"x\": ' + '[' * 100 + ']' * 100 + '}'); os._exit(0)",
-            "left a document that cannot be read: nesting more than 64 deep",
+            "printed a result that cannot be read: nesting more than 64 deep",
         ),
     ],
     ids=[

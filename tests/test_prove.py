@@ -314,7 +314,7 @@ def test_no_document_is_undecided_with_the_last_words(verb: str, stdout: str) ->
     began = replace(done, stdout=BEGAN.format("3.11.2", "glibc 2.36") + stdout)
     with pytest.raises(Undecided) as caught:
         ask(place(engine_with(began, began)), quiet)
-    assert caught.value.message.endswith(" in job:1 was killed by SIGSEGV and left no document: Segmentation fault")
+    assert caught.value.message.endswith(" in job:1 was killed by SIGSEGV and printed no result: Segmentation fault")
     assert caught.value.fix
 
 
@@ -326,9 +326,9 @@ BEGAN = '{{"began": {{"python": "{}", "libc": "{}"}}, "nonce": "the nonce of the
     [
         ("3.7.17", "glibc 2.36", "the Python of job:1 is 3.7.17, but the payload needs 3.8 or newer"),
         ("3.13.1", "musl", "the Python of job:1 uses musl, but torch, CUDA and the payload need glibc"),
-        ("3.10.1", "", "the probe in job:1 ended with exit code 3 and left no document"),
-        ("\\u001b[2J", "", "the probe in job:1 ended with exit code 3 and left no document"),
-        ("9" * 9999 + ".1.1", "", "the probe in job:1 ended with exit code 3 and left no document"),
+        ("3.10.1", "", "the probe in job:1 ended with exit code 3 and printed no result"),
+        ("\\u001b[2J", "", "the probe in job:1 ended with exit code 3 and printed no result"),
+        ("9" * 9999 + ".1.1", "", "the probe in job:1 ended with exit code 3 and printed no result"),
     ],
 )
 def test_a_python_that_is_not_fit_says_so_itself(python: str, libc: str, said: str) -> None:
@@ -351,12 +351,12 @@ def test_of_a_flood_the_beginning_and_the_end_are_told() -> None:
 @pytest.mark.parametrize(
     ("forge", "told"),
     [
-        (lambda text: text.replace(NONCE, "0" * 32), "and left a document whose nonce is not this run's"),
-        (lambda text: text.replace(SHA256, "0" * 64), "and left a document whose payload_sha256 is not this run's"),
-        (lambda text: '{"kind": "smoke"}', "and left a document whose nonce and payload_sha256 is not this run's"),
+        (lambda text: text.replace(NONCE, "0" * 32), "and printed a result with the wrong nonce"),
+        (lambda text: text.replace(SHA256, "0" * 64), "and printed a result with the wrong payload_sha256"),
+        (lambda text: '{"kind": "smoke"}', "and printed a result with the wrong nonce and payload_sha256"),
         (lambda text: "[" * 100_000, r"before it ran a line of the payload: \[+\.\.\."),
-        (lambda text: text + text, "and left 2 documents for one run"),
-        (lambda text: text.replace('{"', '{"a": NaN, "', 1), "and left a document that cannot be read: NaN, .*"),
+        (lambda text: text + text, "and printed 2 results for one run"),
+        (lambda text: text.replace('{"', '{"a": NaN, "', 1), "and printed a result that cannot be read: NaN, .*"),
     ],
 )
 def test_a_document_that_does_not_answer_this_run_is_none(verb: str, forge: Callable[[str], str], told: str) -> None:
@@ -370,7 +370,7 @@ def test_a_document_that_does_not_answer_this_run_is_none(verb: str, forge: Call
 @pytest.mark.parametrize(("end", "cut"), [(1, False), (-9, False), (0, True)])
 def test_a_run_that_did_not_end_well_is_undecided_whatever_it_left(end: int, cut: bool) -> None:
     done = replace(said(probe_document(), exit=end), timed_out=cut)
-    with pytest.raises(Undecided, match="in job:1 printed its document and then"):
+    with pytest.raises(Undecided, match="in job:1 printed its result and then"):
         runner.probe(place(engine_with(done)), quiet)
 
 
@@ -393,7 +393,7 @@ def test_what_the_image_prints_at_pythons_start_and_end_is_no_document(tmp_path:
     died = tmp_path / "died"
     died.write_text(f"#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} -c pass\n")
     died.chmod(0o755)
-    with pytest.raises(Undecided, match="left a document whose nonce and payload_sha256 is not this run's"):
+    with pytest.raises(Undecided, match="printed a result with the wrong nonce and payload_sha256"):
         runner.smoke(LocalPython(died), quiet)
 
 

@@ -22,7 +22,7 @@ class Answer:
     """What one run answered.
 
     ``began`` is what the payload's first line says, None if it never came.  ``document`` is None where there is none to
-    trust, and ``missing`` then says why, as the end of a sentence ("left no document").  ``forged`` is whether
+    trust, and ``missing`` then says why, as the end of a sentence ("printed no result").  ``forged`` is whether
     something that could be taken for an answer was printed by somebody else.
     """
 
@@ -46,13 +46,13 @@ def _finite(text: str) -> float:
 
 
 def _never(text: str) -> float:
-    raise ValueError(f"{text}, which is no number of JSON")
+    raise ValueError(f"{text}, which is not a JSON number")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("one key twice in a mapping")
+        raise ValueError("a duplicate key in a mapping")
     return found
 
 
@@ -78,7 +78,7 @@ def parse(text: str) -> Any:
     try:
         value = json.loads(text, object_pairs_hook=_once, parse_int=_whole, parse_float=_finite, parse_constant=_never)
     except RecursionError:
-        raise ValueError("nesting without end") from None
+        raise ValueError("nesting too deep to read") from None
     if _is_deep(value):
         raise ValueError(f"nesting more than {_DEPTH} deep")
     return value
@@ -107,16 +107,16 @@ def find(stdout: str, seal: Mapping[str, str]) -> Answer:
         else:
             sealed.append(value)
     if len(sealed) > 1:
-        return Answer(began, None, f"left {len(sealed)} documents for one run", forged=True)
+        return Answer(began, None, f"printed {len(sealed)} results for one run", forged=True)
     if sealed:
         wrong = [key for key, value in seal.items() if sealed[0].get(key) != value]
         if wrong or unread:
-            whose = f"left a document whose {' and '.join(wrong)} is not this run's"
-            why = whose if wrong else f"left two documents, of which one cannot be read: {unread}"
+            whose = f"printed a result with the wrong {' and '.join(wrong)}"
+            why = whose if wrong else f"printed two results, one of which cannot be read: {unread}"
             return Answer(began, None, why, forged=True)
         return Answer(began, sealed[0])
     if unread:
-        return Answer(began, None, f"left a document that cannot be read: {unread}", forged=True)
+        return Answer(began, None, f"printed a result that cannot be read: {unread}", forged=True)
     return _stranger(began, stdout, seal)
 
 
@@ -128,6 +128,6 @@ def _stranger(began: Mapping[str, str] | None, stdout: str, seal: Mapping[str, s
     except ValueError:
         value = None
     if not isinstance(value, dict) or "began" in value:
-        return Answer(began, None, "left no document")
+        return Answer(began, None, "printed no result")
     wrong = [key for key, one in seal.items() if value.get(key) != one]
-    return Answer(began, None, f"left a document whose {' and '.join(wrong)} is not this run's", forged=True)
+    return Answer(began, None, f"printed a result with the wrong {' and '.join(wrong)}", forged=True)

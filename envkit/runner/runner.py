@@ -386,7 +386,7 @@ def _no_answer(name: str, what: str, done: Completed, answer: Answer, late_s: fl
         )
     if answer.document is not None:
         return Undecided(
-            f"the {what} in {name} printed its document and then {how}{because}",
+            f"the {what} in {name} printed its result and then {how}{because}",
             "run it again; if that does not help, check what the image's Python runs at exit",
         )
     if began is None:
