@@ -23,6 +23,7 @@ from envkit.judging import judge, required
 from envkit.launch import preflight
 from envkit.launch.launch import job_from
 from envkit.model import Coverage, NoGpu, Observed, Outcome, Reason, Report, Result, Subject
+from envkit.payload.smoke import TESTS
 from envkit.report.covered import behind, left
 from envkit.runner import runner
 from envkit.subjects import KINDS, Audit, Host, Image, SmokeRun, codec, saved
@@ -58,6 +59,7 @@ def on_gpu(name: str) -> Any:
 TORCH: Image = recorded("image", "torch-2.6-cu124")
 NO_FRAMEWORK: Image = recorded("image", "no-torch")
 CPU_RUN: SmokeRun = recorded("smoke", "torch-2.6-cu124-cpu")
+FOR_GPUS = sum(test.gpu or test.several > 0 for test in TESTS if test.level != "stress")
 
 
 def verdict(subject: Any, *more: Result) -> int:
@@ -342,10 +344,10 @@ def test_without_an_image_the_python_at_hand_is_probed_and_without_torch_undecid
         (TORCH, Coverage(files=True, cpu=True, no_gpu=NoGpu.ABSENT)),
         (replace(TORCH, devices=of((Sm(9, 0),), "cu")), Coverage(files=True, cpu=True, gpus=("sm_90",))),
         (replace(TORCH, devices=Observed.lost("hung")), Coverage(files=True, cpu=True, no_gpu=NoGpu.OPEN)),
-        (CPU_RUN, Coverage(cpu=True, left=95, no_gpu=NoGpu.ABSENT)),
+        (CPU_RUN, Coverage(cpu=True, left=FOR_GPUS, no_gpu=NoGpu.ABSENT)),
         (
             replace(CPU_RUN, gpus=of(("NVIDIA H100",), "cu")),
-            Coverage(cpu=True, left=95, no_gpu=NoGpu.UNUSED),
+            Coverage(cpu=True, left=FOR_GPUS, no_gpu=NoGpu.UNUSED),
         ),
         (Audit("files"), Coverage(files=True)),
         (Host("dark"), Coverage(files=True, no_gpu=NoGpu.OPEN)),
