@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from clocks import costs_less
 
 from envkit.dockerfile.context import Context
 from envkit.dockerfile.evaluate import read
@@ -23,35 +22,13 @@ def built(folder: Path, run: str, text: str = LIST) -> Dockerfile:
 
 
 @pytest.mark.parametrize(
-    "run",
-    [
-        "sed -i '/torch/d' requirements.txt && pip install -r requirements.txt",
-        "sed -i.bak -e '/^torch/d' requirements.txt; pip install -r requirements.txt",
-        r"sed -i '/^torch\(vision\)\?[=+]/d' requirements.txt && pip install -r requirements.txt",
-        "sed -Ei '/^(torch|torchvision)=/d;s/numpy/scipy/' requirements.txt && pip install -r requirements.txt",
-        "sed '/TORCH/Id' requirements.txt > /tmp/r.txt && pip install -r /tmp/r.txt",
-    ],
-)
-def test_what_is_cut_out_of_a_list_is_not_installed(tmp_path: Path, run: str) -> None:
-    dockerfile = built(tmp_path, run)
-    assert dockerfile.torch is None and not dockerfile.unread
-    assert any(one.version == "1.26.4" for one in dockerfile.installs)
-
-
-@pytest.mark.parametrize(
     ("run", "version"),
     [
-        ("sed -i 's/torch==2.1.0+cu118/torch==2.6.0/' requirements.txt && pip install -r requirements.txt", "2.6.0"),
-        (
-            r"sed -i -E 's|torch==([0-9.]+)\+cu118|torch==\1|g' requirements.txt && pip install -r requirements.txt",
-            "2.1.0",
-        ),
-        ("sed -i 's/numpy/scipy/' requirements.txt && pip install -r requirements.txt", "2.1.0"),
         ("cp requirements.txt /tmp/list.txt && pip install -r /tmp/list.txt", "2.1.0"),
         ("mkdir x && mv requirements.txt x && pip install -r x/requirements.txt", "2.1.0"),
     ],
 )
-def test_what_is_changed_is_read_as_changed(tmp_path: Path, run: str, version: str) -> None:
+def test_what_is_copied_is_read_in_its_new_place(tmp_path: Path, run: str, version: str) -> None:
     torch = built(tmp_path, run).torch
     assert torch is not None and torch.version.value == version
     assert torch.span.line == 2  # the lines keep their numbers
@@ -60,6 +37,11 @@ def test_what_is_changed_is_read_as_changed(tmp_path: Path, run: str, version: s
 @pytest.mark.parametrize(
     "run",
     [
+        "sed -i '/torch/d' requirements.txt && pip install -r requirements.txt",
+        "sed -i.bak -e '/^torch/d' requirements.txt; pip install -r requirements.txt",
+        "sed -Ei 's/torch==2.1.0/torch==2.6.0/' requirements.txt && pip install -r requirements.txt",
+        "sed --in-place s/a/b/ /app/requirements.txt && pip install -r requirements.txt",
+        "sed '/torch/d' requirements.txt > /tmp/r.txt && pip install -r /tmp/r.txt",
         "sed -i '2,3d' requirements.txt && pip install -r requirements.txt",
         "sed -i '/numpy/a torch==2.6.0' requirements.txt && pip install -r requirements.txt",
         'sed -i "s/2.1.0/$VERSION/" requirements.txt && pip install -r requirements.txt',
@@ -80,9 +62,3 @@ def test_a_lock_that_the_build_makes_anew_is_not_the_one_of_the_context(tmp_path
     )
     dockerfile = built(tmp_path, "uv lock --upgrade && uv sync")
     assert any(one.path == "uv.lock" and "again" in one.why for one in dockerfile.unread)
-
-
-def test_patterns_that_could_take_long_end_soon(tmp_path: Path) -> None:
-    with costs_less(5):
-        text = "a" * 1_900 + "\n"
-        built(tmp_path, "sed -i '/a*a*a*b/d;/.*.*.*.*x/d' requirements.txt && pip install -r requirements.txt", text)

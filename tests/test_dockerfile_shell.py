@@ -60,11 +60,9 @@ WORDS = [
     ("a cut version", "V=11.8.0; a cu$(echo $V | cut -d. -f1,2 | tr -d .)", [
         "echo 11.8.0", "cut -d. -f1,2", "tr -d .", "a cu118",
     ]),
-    ("sed", r"a $(echo 11.8.0 | sed -E 's/([0-9]+)\.([0-9]+).*/\1-\2/')", [
-        "echo 11.8.0", r"sed -E s/([0-9]+)\.([0-9]+).*/\1-\2/", "a 11-8",
-    ]),
-    ("awk", "a $(echo 11.8.0 | awk -F. '{print $1\"-\"$2}')", [
-        "echo 11.8.0", "awk -F. {print $1\"-\"$2}", "a 11-8",
+    ("sed and awk", "a $(echo 1.2 | sed 's/1/2/') $(echo 1.2 | awk '{print $1}')", [
+        "echo 1.2", "sed s/1/2/", "echo 1.2", "awk {print $1}",
+        "a <$(echo 1.2 | sed 's/1/2/')> <$(echo 1.2 | awk '{print $1}')>",
     ]),
     ("unknown output", "a $(nproc) \"-j$(nproc)\"", ["nproc", "nproc", "a <$(nproc)> <-j$(nproc)>"]),
     ("if undecided", "if [ \"$X\" = 1 ]; then a; else b; fi; c", ["[ <$X> = 1 ]", "? a", "? b", "c"]),

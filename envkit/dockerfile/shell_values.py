@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from fnmatch import translate
 from functools import lru_cache
 
-from envkit.dockerfile import edited
+from envkit.dockerfile import options
 from envkit.subjects.dockerfile import Command, Word
 
+_CUT = options.Grammar(frozenset({"-d", "-f", "-c"}))
 WORK = 2_000_000  # steps that one pattern may cost before it is left undecided
 _BINARY = frozenset({"=", "==", "!=", "-eq", "-ne", "-gt", "-ge", "-lt", "-le", "<", ">", "=~", "-nt", "-ot", "-ef"})
 
@@ -191,56 +192,33 @@ def _filter(command: Command, text: str | None) -> str | None:
     """What a program that reads ``text`` prints."""
     if text is None:
         return None
-    lines = text.removesuffix("\n").split("\n")
-    match command.program:
-        case "cut":
-            made = [_cut(line, command.args) for line in lines]
-        case "tr":
-            return _tr(text, command.args)
-        case "sed":
-            change = edited.of_pipe(command)
-            return None if change is None else change(text)
-        case "awk" | "gawk" | "mawk":
-            made = [_awk(line, command.args) for line in lines]
-        case _:
-            return None
-    if any(line is None for line in made):
+    if command.program == "tr":
+        return _tr(text, command.args)
+    given = options.read(command.words[1:], _CUT)
+    if command.program != "cut" or given.rest:
         return None
-    return "".join(f"{line}\n" for line in made)
+    made = [_cut(line, given) for line in text.removesuffix("\n").split("\n")]
+    return None if None in made else "".join(f"{line}\n" for line in made)
 
 
-def _options(args: tuple[str, ...], letters: str) -> dict[str, str] | None:
-    """Short options that take a value each; None where there is anything else."""
-    found: dict[str, str] = {}
-    rest = list(args)
-    while rest:
-        option = rest.pop(0)
-        if len(option) < 2 or option[0] != "-" or option[1] not in letters:
-            return None
-        found[option[1]] = option[2:].removeprefix("=") if len(option) > 2 else rest.pop(0) if rest else ""
-    return found
-
-
-def _cut(line: str, args: tuple[str, ...]) -> str | None:
-    options = _options(args, "dfc")
-    if options is None or len(options.keys() & {"f", "c"}) != 1:
+def _cut(line: str, given: options.ParsedOptions) -> str | None:
+    """What ``cut`` leaves of a line: fields between separators, or characters."""
+    by, wanted, places = given.last("-d"), given.last("-f"), given.last("-c")
+    separator, which = by.text if by else "\t", wanted or places
+    if which is None or len(separator) != 1:
         return None
-    by = options.get("d", "\t")
-    wanted = options.get("f") or options.get("c") or ""
-    if len(by) != 1 and "f" in options:
-        return None
-    fields = line.split(by) if "f" in options else list(line)
-    if "f" in options and by not in line:
+    if wanted and separator not in line:
         return line
+    fields = line.split(separator) if wanted else list(line)
     picked: set[int] = set()
-    for each in wanted.split(","):
+    for each in which.text.split(","):
         found = re.fullmatch(r"(\d{1,4})?(-)?(\d{1,4})?", each)
         if not found or not (found[1] or found[3]) or (found[3] and not found[2]):
             return None
         first = int(found[1] or 1)
         last = int(found[3]) if found[3] else len(fields) if found[2] else first
         picked.update(range(first, min(last, len(fields)) + 1))
-    return (by if "f" in options else "").join(fields[at - 1] for at in sorted(picked) if 0 < at <= len(fields))
+    return (separator if wanted else "").join(fields[at - 1] for at in sorted(picked) if 0 < at <= len(fields))
 
 
 def _set(text: str) -> str | None:
@@ -260,26 +238,3 @@ def _tr(text: str, args: tuple[str, ...]) -> str | None:
         to = sets[1] + sets[1][-1] * max(len(first) - len(sets[1]), 0)
         return text.translate({ord(a): b for a, b in reversed(list(zip(first, to, strict=False)))})
     return None
-
-
-def _awk(line: str, args: tuple[str, ...]) -> str | None:
-    """``awk -F. '{print $1"."$2}'``."""
-    by = ""
-    rest = list(args)
-    while len(rest) > 1 and rest[0].startswith("-F"):
-        option = rest.pop(0)
-        by = option[2:] or rest.pop(0)
-    if len(rest) != 1 or len(by) > 1:
-        return None
-    found = re.fullmatch(r"\s*\{\s*print\s+((?:\$\d+|\"[^\"\\]*\"|\s+|,)+?)\s*;?\s*\}\s*", rest[0])
-    if not found:
-        return None
-    fields = line.split(by) if by and by != " " else line.split()
-    made: list[str] = []
-    for item in re.finditer(r"\$(\d+)|\"([^\"]*)\"|(,)", found[1]):
-        if item[1]:
-            index = int(item[1])
-            made.append(line if index == 0 else fields[index - 1] if index <= len(fields) else "")
-        else:
-            made.append(" " if item[3] else item[2])
-    return "".join(made)

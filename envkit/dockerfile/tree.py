@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from envkit.dockerfile import edited, options
+from envkit.dockerfile import options
 from envkit.dockerfile.files import NOWHERE, FileText, absolute
 from envkit.subjects.dockerfile import Command, Copy
 
 _URL = re.compile(r"(?:https?|ftp|git|ssh)://|git@")
+_IN_PLACE = re.compile(r"-[a-zA-Z]*i|--in-place")  # of sed
 _MOST_EVENTS = 200  # that folders copied between stages may add up to, for they can double with each stage
 
 
@@ -151,14 +152,11 @@ class Tree:
             name = options.value_of(words, "-o", "--output", "--output-file")  # of an export or a compilation
             if name:
                 self.events.append((absolute(name, command.cwd), "the build writes it"))
-        change = edited.read(command)
-        if change is not None and change.inside:
-            for path in change.paths:
-                full = absolute(path, command.cwd)
-                before = self.read(full, "/")
-                if isinstance(before, FileText):
-                    new = change.change(before.text) if change.change and command.sure else None
-                    self.events.append((full, "the build edits it" if new is None else FileText(before.path, new)))
+        elif command.program == "sed" and any(_IN_PLACE.match(word) for word in words):
+            edited = [absolute(word, command.cwd) for word in words]  # its script among them, which names no file
+            self.events += [
+                (each, "the build edits it") for each in edited if isinstance(self.read(each, "/"), FileText)
+            ]
         for redirect in command.redirects:
             if redirect.op in (">", ">>", "&>", ">|") and redirect.target.sure:
                 self._wrote(command, redirect.op, absolute(redirect.target.text, command.cwd))
@@ -181,12 +179,6 @@ class Tree:
 
     def _wrote(self, command: Command, op: str, path: str) -> None:
         text: str | None = None
-        change = edited.read(command)
-        if change is not None and change.change and not change.inside and op != ">>" and command.sure:
-            sources = [self.read(absolute(source, command.cwd), "/") for source in change.paths]
-            if len(sources) == 1 and isinstance(sources[0], FileText):
-                self.events.append((path, FileText(sources[0].path, change.change(sources[0].text))))
-                return
         if command.program == "cat" and command.heredoc:
             text = command.heredoc
         elif command.program in ("echo", "printf") and all(word.sure for word in command.words):
