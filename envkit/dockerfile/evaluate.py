@@ -95,7 +95,6 @@ class _State:
     installs: list[Install] = field(default_factory=list)
     near: list[Install] = field(default_factory=list)  # those that may decide which torch another one gets
     torches: list[Torch] = field(default_factory=list)
-    made: dict[str, list[Install]] = field(default_factory=dict)  # by the folder of wheels, or the file of an export
 
     def child(self) -> _State:
         """The state that a stage FROM this one begins with."""
@@ -108,13 +107,7 @@ class _State:
             installs=list(self.installs),
             near=list(self.near),
             torches=list(self.torches),
-            made=dict(self.made),
         )
-
-    def made_at(self, path: str, cwd: str) -> list[Install] | None:
-        """What was made ready at a path or in its folder, None for nothing."""
-        whole = absolute(path, cwd)
-        return self.made.get(whole) or self.made.get(posixpath.dirname(whole))
 
     def seen(self) -> Env:
         """The variables of a RUN: ENV outranks ARG."""
@@ -367,11 +360,6 @@ class _Reader:
                     if (install.span, install.name, target) not in there:
                         there.add((install.span, install.name, target))
                         state.installs.append(replace(install, prefix=target))
-            for place, made in other.made.items():
-                target = moved(place)
-                if target is not None:
-                    is_file = place == source and posixpath.splitext(place)[1] and copy.target.endswith(("/", "/."))
-                    state.made[posixpath.join(into, posixpath.basename(place)) if is_file else target] = made
             for torch in other.torches:
                 target = moved(torch.prefix)
                 if target is not None:
@@ -659,17 +647,8 @@ def _script(command: Command, files: Files, depth: int, unread: list[Unread]) ->
 def _asked(command: Command, files: Files, state: _State) -> Iterator[Install | Removal | Unread]:
     """What a command does to the packages, whichever manager it is."""
     for reader in _READERS:
-        for item in reader(command, files):
-            made = state.made_at(item.path, command.cwd) if isinstance(item, Unread) else None
-            if made is None:
-                yield item
-            else:  # `pip install /wheels/*` of what `pip wheel` put there, `-r` of what `poetry export` wrote
-                manager, target = ("uv", "uv:--system") if reader is uv.read else ("pip", pip.started(command)[0])
-                for one in made:
-                    sure = one.sure and command.sure
-                    yield replace(one, manager=manager, target=target, sure=sure, python="", prefix="")
+        yield from reader(command, files)
     yield from unread_installers.read(command)
-    _makes(command, files, state)
     yield from conda.read(command, files, state.channels)
     for item in system.read(command, files, state.trail):
         yield replace(item, system=True) if isinstance(item, Unread) else item
@@ -733,34 +712,6 @@ def _source(install: Install, tree: Tree) -> Install:
         return install
     release = _RELEASE.fullmatch(ref or found[1] or install.version)
     return replace(install, manager="source", name="torch", version=release[1] if release else "", local="")
-
-
-_EXPORTS = {("poetry", "export"): "install", ("uv", "export"): "sync"}
-
-
-def _makes(command: Command, files: Files, state: _State) -> None:
-    """Takes down what a command only prepares for a later install: wheels in a folder, a lock as a requirements file.
-
-    It is what the install would choose that the same words ask for.
-    """
-    target, rest = pip.started(command)
-    if target and rest and rest[0].text == "wheel":
-        verb, new, reader, where = (
-            rest[0],
-            "install",
-            pip.read,
-            options.value_of([word.text for word in rest], "-w", "--wheel-dir") or ".",
-        )
-    elif len(command.words) > 1 and (known := _EXPORTS.get((command.program, command.words[1].text))):
-        verb, new, reader = command.words[1], known, uv.read if command.program == "uv" else poetry.read
-        where = options.value_of(command.args, "-o", "--output", "--output-file")
-        where = where or next((r.target.text for r in command.redirects if r.op == ">"), "")
-    else:
-        return
-    if where and "$" not in where:
-        instead = tuple(replace(word, text=new) if word is verb else word for word in command.words)
-        found = [item for item in reader(replace(command, words=instead), files) if isinstance(item, Install)]
-        state.made[absolute(where, command.cwd)] = found
 
 
 def _size(instruction: Instruction) -> int:
