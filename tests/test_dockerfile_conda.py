@@ -139,20 +139,11 @@ def test_cuda_of_several_kinds() -> None:
 
 
 def test_channels() -> None:
-    before = conda.configured(command("conda config --add channels defaults --add channels conda-forge"), ())
-    assert before == ("conda-forge", "defaults")
-    assert conda.configured(command("micromamba config append channels nvidia"), before) == (*before, "nvidia")
-    assert conda.configured(command("conda config --remove channels defaults"), before) == ("conda-forge",)
-    assert conda.configured(command("conda config --set channel_priority strict"), before) == before
-    assert conda.configured(command("pip config set channels x"), before) == before
-    plain, override = (
-        command("conda install -c pytorch torchvision"),
-        command("conda install --override-channels -c x a"),
-    )
-    assert [one.channels for one in conda.read(plain, Tree(), before) if isinstance(one, Install)] == [
-        ("pytorch", *before)
-    ]
-    assert [one.channels for one in conda.read(override, Tree(), before) if isinstance(one, Install)] == [("x",)]
+    env = {"CONDA_CHANNELS": "nvidia"}
+    plain = command("conda install -c pytorch torchvision", env=env)
+    override = command("conda install --override-channels -c x a", env=env)
+    assert [one.channels for one in conda.read(plain, Tree()) if isinstance(one, Install)] == [("pytorch", "nvidia")]
+    assert [one.channels for one in conda.read(override, Tree()) if isinstance(one, Install)] == [("x",)]
     (own,) = installs("conda install -c defaults pytorch::pytorch")
     assert own.channels == ("pytorch", "defaults")
 
@@ -305,11 +296,8 @@ def test_requirements_and_explicit_files() -> None:
     }
     torch, cuda = installs("conda install --file specs.txt", files)
     assert (torch.version, cuda.version, cuda.span.line) == ("1.13.1", "11.6", 4)
-    (exact,) = installs("micromamba create -n x -f explicit.txt", files)
-    assert (exact.name, exact.version, exact.local, exact.locked) == ("torch", "2.1.0", "cu118", True)
-    assert exact.channels == ("pytorch",) and "#" not in exact.url
-    (same,) = installs("conda create -n x -f explicit.txt", files)
-    assert same == exact
+    (unread,) = found("micromamba create -n x -f explicit.txt", files)
+    assert isinstance(unread, Unread) and (unread.path, unread.span.line) == ("app/explicit.txt", 2)
 
 
 @pytest.mark.parametrize(
@@ -391,7 +379,6 @@ def test_any_words_are_read(words: list[str]) -> None:
         one = Command(tuple(Word(text, text, at) for text in texts), at, cwd="/")
         assert all(isinstance(record, Install | Removal | Unread) for record in conda.read(one, Tree()))
         conda.activated(one)
-        conda.configured(one, ())
 
 
 @given(st.text(max_size=200))

@@ -68,23 +68,6 @@ def test_a_file_of_another_stage_or_without_a_context_says_why_it_was_not_read()
     assert tree.read("/r.txt", "/") == "no build context was given"
 
 
-def test_a_folder_of_another_stage_holds_what_was_put_into_it_there() -> None:
-    earlier = copied(".", to="/src")
-    tree = Tree(CONTEXT)
-    tree.took_from(Copy(("/src",), "/app", AT, 0), earlier)
-    tree.took_from(Copy(("/src/app",), "/inner", AT, 0), earlier)
-    for path, text in (("/app/app/requirements.txt", "numpy\n"), ("/inner/requirements.txt", "numpy\n")):
-        found = tree.read(path, "/")
-        assert isinstance(found, FileText) and found.text == text
-
-
-def test_a_folder_copied_over_itself_ends() -> None:
-    tree = copied(".", to="/")
-    for _ in range(30):  # each could double what lies there
-        tree.took_from(Copy(("/",), "/", AT, 0), tree)
-    assert isinstance(tree.read("/requirements.txt", "/"), FileText)
-
-
 def test_nothing_lies_below_a_plain_file() -> None:
     assert copied("requirements.txt", to="/app/r.txt").read("/app/r.txt/uv.lock", "/") == (
         "nothing in the Dockerfile puts it there"

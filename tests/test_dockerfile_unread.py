@@ -47,6 +47,11 @@ CUT: list[tuple[str, str, dict[str, str]]] = [
     ("a lock of conda-lock's", SH + "micromamba create -f conda-lock.yml", {
         "conda-lock.yml": "metadata: {}\npackage: [{name: pytorch, version: 2.6.0, manager: conda}]\n",
     }),
+    ("pip-sync", SH + "pip-sync", {"requirements.txt": "torch==2.6.0\n"}),
+    ("wheels", SH + "pip wheel -w /w torch==2.6.0 && pip install /w/*", {}),
+    ("an explicit list of conda's", SH + "conda create -n x --file l.txt", {
+        "l.txt": "@EXPLICIT\nhttps://conda.anaconda.org/pytorch/linux-64/pytorch-2.6.0-py3.10_cuda11.8_0.conda\n",
+    }),
     ("easy_install", SH + "easy_install torch==2.6.0", {}),
     ("uv add", SH + "uv add torch==2.6.0", {"pyproject.toml": PROJECT}),
     ("poetry add", SH + "poetry add torch==2.6.0", {"pyproject.toml": PROJECT}),
@@ -97,7 +102,13 @@ def test_a_version_that_is_not_computed_is_not_called_open(form: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["uv tool install vllm==0.6.0", "uvx --from vllm vllm serve", "uv tool run ruff check"]
+    "text",
+    [
+        "pipx install torch==2.5.0",
+        "uv tool install vllm==0.6.0",
+        "uvx --from vllm vllm serve",
+        "uv tool run ruff check",
+    ],
 )
 def test_a_tool_in_an_environment_of_its_own_says_nothing_of_the_others(text: str) -> None:
     run = f"FROM python:3.11\nRUN {text} && pip install torch==2.6.0\n"

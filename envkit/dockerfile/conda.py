@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from envkit.dockerfile import options, requirements
@@ -123,21 +123,6 @@ def _exact(name: str, operator: str, version: str) -> str:
     return bare
 
 
-_ARTIFACT = re.compile(r"(?P<name>[\w.-]+)-(?P<version>[^-/]+)-(?P<build>[^-/]+)\.(?:conda|tar\.bz2)$")
-_CHANNEL_URL = re.compile(r"^https?://[^/]+/(?:t/[^/]+/)?(.+?)/(?:linux-64|noarch|linux-aarch64|osx-\w+|win-64)/")
-
-
-def _artifact(url: str) -> Spec | None:
-    """What the file name of a package says."""
-    bare = re.split(r"[#?]", url, maxsplit=1)[0]
-    found = _ARTIFACT.fullmatch(bare.rsplit("/", 1)[-1])
-    if not found:
-        return None
-    place = _CHANNEL_URL.match(url)
-    version = found["version"]
-    return Spec(found["name"].lower(), f"=={version}", version, found["build"], place[1] if place else "")
-
-
 # ---------------------------------------------------------------- one command's settings
 
 
@@ -150,38 +135,13 @@ class _InstallTarget:
     options: frozenset[str]
     sure: bool
 
-    def install(self, wanted: Spec, span: Span, *, url: str = "", locked: bool = False, sure: bool = True) -> Install:
+    def install(self, wanted: Spec, span: Span) -> Install:
         channels = self.channels
         if wanted.channel:
             channels = (wanted.channel, *(c for c in channels if c != wanted.channel))
         name = "torch" if wanted.name in _TORCH else wanted.name
-        found = Install("conda", name, span, wanted.specifier, wanted.version, wanted.local, url=url, locked=locked)
-        return replace(found, channels=channels, options=self.options, target=self.target, sure=self.sure and sure)
-
-
-def configured(command: Command, channels: tuple[str, ...]) -> tuple[str, ...]:
-    """The channels after a ``conda config`` (or ``micromamba config``), most wanted first; others change nothing."""
-    if command.program not in _PROGRAMS or "config" not in command.args[:3]:
-        return channels
-    words = list(command.args)
-    found = list(channels)
-    for index, word in enumerate(words):
-        verb, key, value = (
-            word.lstrip("-"),
-            "".join(words[index + 1 : index + 2]),
-            "".join(words[index + 2 : index + 3]),
-        )
-        if key not in ("channels", "default_channels") or not value:
-            continue
-        if verb in ("add", "prepend", "append", "remove"):
-            found = [channel for channel in found if channel != value]
-        if verb in ("add", "prepend"):
-            found.insert(0, value)
-        elif verb == "append":
-            found.append(value)
-        elif verb == "set":
-            found = [value]
-    return tuple(found)
+        found = Install("conda", name, span, wanted.specifier, wanted.version, wanted.local, channels=channels)
+        return replace(found, options=self.options, target=self.target, sure=self.sure)
 
 
 def _target(given: ParsedOptions, command: Command, name: str = "") -> str:
@@ -201,10 +161,10 @@ def _place(path: str, command: Command) -> str:
     return posixpath.normpath(posixpath.join(command.cwd, path))
 
 
-def _channels(given: ParsedOptions, command: Command, known: Sequence[str]) -> tuple[str, ...]:
+def _channels(given: ParsedOptions, command: Command) -> tuple[str, ...]:
     found = [part for word in given.every("--channel") for part in word.text.split(",") if part]
     if "--override-channels" not in given.names():
-        found += [*known, *(part for part in command.env.get("CONDA_CHANNELS", "").split(",") if part)]
+        found += [part for part in command.env.get("CONDA_CHANNELS", "").split(",") if part]
     return tuple(dict.fromkeys(found))
 
 
@@ -218,22 +178,22 @@ def _kept(given: ParsedOptions, command: Command) -> frozenset[str]:
 # ---------------------------------------------------------------- commands
 
 
-def read(command: Command, files: Files, channels: tuple[str, ...] = ()) -> Iterator[Install | Removal | Unread]:
+def read(command: Command, files: Files) -> Iterator[Install | Removal | Unread]:
     """What a command of conda's family does; nothing for any other command.
 
-    ``channels`` are those configured before (see ``configured``).  A package of ``conda run -n NAME pip install`` has
-    pip's own record with the target "conda:NAME".  A target of "conda:" alone is the active environment.
+    A package of ``conda run -n NAME pip install`` has pip's own record with the target "conda:NAME".  A target of
+    "conda:" alone is the active environment.
     """
     program = command.program
     if program not in _PROGRAMS:
         return
     verb, words = _verb(command)
     if verb == "run":
-        yield from _run(command, files, channels)
+        yield from _run(command, files)
     elif verb == "env":
-        yield from _env(command, words, files, channels)
+        yield from _env(command, words, files)
     elif verb in ("install", "create", "update", "upgrade", "remove", "uninstall"):
-        yield from _packages(command, verb, words, files, channels)
+        yield from _packages(command, verb, words, files)
 
 
 _VERBS = options.names("install create update upgrade remove uninstall env run activate deactivate config clean")
@@ -254,7 +214,7 @@ def _is_file(text: str) -> bool:
 
 
 def _packages(
-    command: Command, verb: str, words: tuple[Word, ...], files: Files, channels: tuple[str, ...]
+    command: Command, verb: str, words: tuple[Word, ...], files: Files
 ) -> Iterator[Install | Removal | Unread]:
     after = {word.text: words[index + 1].text for index, word in enumerate(words[:-1])}
     takes_file = command.program != "conda" or _is_file(after.get("-f", ""))
@@ -265,7 +225,7 @@ def _packages(
     kept = _kept(given, command)
     if verb in ("update", "upgrade"):
         kept |= {"--upgrade"}
-    into = _InstallTarget(_target(given, command), _channels(given, command, channels), kept, command.sure)
+    into = _InstallTarget(_target(given, command), _channels(given, command), kept, command.sure)
     if verb in ("remove", "uninstall"):
         for word in given.rest:
             wanted = spec(word.text)
@@ -334,19 +294,15 @@ def _file(
 
 
 def _lines(file: FileText, into: _InstallTarget) -> Iterator[Install | Unread]:
-    """``conda list --export`` or ``--explicit``, or specifications by hand."""
+    """Specifications line by line; where they are addresses (``conda list --explicit``), none is read."""
     for number, line in enumerate(file.text.splitlines()[:MOST], 1):
         text = line.strip()
         if not text or text.startswith(("#", "@")):
             continue
         span = Span(file.path, number, len(line) - len(line.lstrip()) + 1, number, len(line.rstrip()) + 1)
         if "://" in text:
-            artifact = _artifact(text)
-            if artifact:
-                yield into.install(artifact, span, url=text.partition("#")[0], locked=True)
-            else:
-                yield Unread(text[:200], "its name does not say which package it is", span)
-            continue
+            yield Unread(file.path, "a list of packages by their addresses is not read", span)
+            return
         wanted = spec(text.partition(" #")[0])
         if wanted is None:
             yield Unread(file.path, f"line {number} is no package specification of conda's", span)
@@ -354,15 +310,11 @@ def _lines(file: FileText, into: _InstallTarget) -> Iterator[Install | Unread]:
             yield into.install(wanted, span)
 
 
-def _env(
-    command: Command, words: tuple[Word, ...], files: Files, channels: tuple[str, ...]
-) -> Iterator[Install | Removal | Unread]:
+def _env(command: Command, words: tuple[Word, ...], files: Files) -> Iterator[Install | Removal | Unread]:
     given = options.read(words, _WITH_FILE)
     if not given.rest or given.rest[0].text not in ("create", "update") or "--dry-run" in given.names():
         return
-    into = _InstallTarget(
-        _target(given, command), _channels(given, command, channels), _kept(given, command), command.sure
-    )
+    into = _InstallTarget(_target(given, command), _channels(given, command), _kept(given, command), command.sure)
     named = given.every("--file") or [word for word in given.rest[1:] if _is_file(word.text)]
     for word in named or [replace(command.words[0], text="environment.yml", sure=True)]:
         yield from _file(word, command, given, into, files, named=True)
@@ -420,12 +372,11 @@ def environment(
 def _dependency(file: FileText, node: Node, into: _InstallTarget) -> Iterator[Install | Unread]:
     if not node.text.strip():
         return
-    artifact = _artifact(node.text) if "://" in node.text else None
-    wanted = artifact or spec(node.text)
+    wanted = spec(node.text)
     if wanted is None:
         yield Unread(file.path, f"line {node.span.line} is no package specification of conda's", node.span)
     else:
-        yield into.install(wanted, node.span, url=node.text if artifact else "")
+        yield into.install(wanted, node.span)
 
 
 def _pip(
@@ -474,7 +425,7 @@ def inner_command(command: Command) -> tuple[str, Command] | None:
     return None if found is None else (found[0], replace(command, words=found[1]))
 
 
-def _run(command: Command, files: Files, channels: tuple[str, ...]) -> Iterator[Install | Removal | Unread]:
+def _run(command: Command, files: Files) -> Iterator[Install | Removal | Unread]:
     found = inner_command(command)
     if found is None:
         return
@@ -485,7 +436,7 @@ def _run(command: Command, files: Files, channels: tuple[str, ...]) -> Iterator[
         yield Unread("conda run", "the script that it hands to a shell is not read", command.span)
     if inner(one) is not None:  # conda run in conda run: nobody writes that
         return
-    for record in (*pip.read(one, files), *uv.read(one, files), *poetry.read(one, files), *read(one, files, channels)):
+    for record in (*pip.read(one, files), *uv.read(one, files), *poetry.read(one, files), *read(one, files)):
         if isinstance(record, Install | Removal) and _relative(record.target):
             yield replace(record, target=f"conda:{name}")
         else:

@@ -91,7 +91,6 @@ class _State:
     user: str = ""
     shell: tuple[str, ...] = ("/bin/sh", "-c")
     trail: system.Trail = field(default_factory=system.Trail)
-    channels: tuple[str, ...] = ()
     installs: list[Install] = field(default_factory=list)
     near: list[Install] = field(default_factory=list)  # those that may decide which torch another one gets
     torches: list[Torch] = field(default_factory=list)
@@ -325,7 +324,6 @@ class _Reader:
                 if "://" in source:
                     state.trail = state.trail.fetched(source, copy.target)
         if stage is not None:
-            state.tree.took_from(copy, self.states[stage].tree)
             self._bring(copy, stage, state)
         return copy
 
@@ -431,7 +429,6 @@ class _Reader:
                 else:
                     unread.append(item)
             state.trail = system.remember(command, state.trail)
-            state.channels = conda.configured(command, state.channels)
             # `pip config set` and the like act in later steps as the variables do that they stand for
             state.args.update(pip.configured(command))
             state.args.update(poetry.configured(command))
@@ -649,7 +646,7 @@ def _asked(command: Command, files: Files, state: _State) -> Iterator[Install | 
     for reader in _READERS:
         yield from reader(command, files)
     yield from unread_installers.read(command)
-    yield from conda.read(command, files, state.channels)
+    yield from conda.read(command, files)
     for item in system.read(command, files, state.trail):
         yield replace(item, system=True) if isinstance(item, Unread) else item
 

@@ -1,4 +1,4 @@
-"""What pip installs: ``pip``, ``python -m pip``, ``easy_install``, ``pipx``, ``pip-sync``, ``python setup.py install``.
+"""What pip installs: ``pip``, ``python -m pip``, ``python setup.py install`` and what brings pip itself.
 
 The grammar is that of ``pip install --help`` and pip's pages on configuration (PIP_ variables) and requirements files.
 """
@@ -39,13 +39,6 @@ class Environment:
 
 def read(command: Command, files: Files) -> Iterator[Install | Removal | Unread]:
     """What the command installs or removes; nothing where it is no command of pip's."""
-    program = command.program
-    if program == "pipx":
-        yield from _pipx(command)
-        return
-    if program in ("pip-sync", "pip-install"):
-        yield from _pip_sync(command, files)
-        return
     target, words = started(command)
     if target:
         yield from _pip(command, target, words, files)
@@ -288,39 +281,6 @@ def finish(
 
 
 # ---- the others
-
-
-_PIPX = options.grammar("pipx")
-
-
-def _pipx(command: Command) -> Iterator[Install | Unread]:
-    """Each application has an environment of its own: the target is "pipx:APPLICATION"."""
-    given = options.read(command.words[1:], _PIPX)
-    if not given.rest or given.rest[0].text not in ("install", "inject", "upgrade"):
-        return
-    verb, words = given.rest[0].text, given.rest[1:]
-    asked = RequestedPackages()
-    index = given.last("--index-url")
-    asked.index = requirements.address(index.text) if index else ""
-    for word in words[1:] if verb == "inject" else words:
-        add_word(asked, word)
-    for wanted in asked.requirements:
-        owner = words[0].text if verb == "inject" else wanted.name
-        yield requirements.install(wanted, asked, "pip", f"pipx:{owner}", sure=command.sure)
-    yield from asked.unread
-
-
-def _pip_sync(command: Command, files: Files) -> Iterator[Install | Unread]:
-    """pip-tools: installs exactly what compiled requirements files name."""
-    given = options.read(command.words[1:], GRAMMAR)
-    asked = RequestedPackages()
-    configure(asked, command.env)
-    _apply(asked, given)
-    named = list(given.rest) or (
-        [] if given.every("--requirement") else [replace(command.words[0], text="requirements.txt")]
-    )
-    add_files(asked, command, [(word.text, word, False) for word in [*named, *given.every("--requirement")]], files)
-    yield from finish(asked, command, "pip", files, "pip")
 
 
 def _python(command: Command, files: Files) -> Iterator[Install | Unread]:

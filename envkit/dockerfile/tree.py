@@ -16,7 +16,6 @@ from envkit.subjects.dockerfile import Command, Copy
 
 _URL = re.compile(r"(?:https?|ftp|git|ssh)://|git@")
 _IN_PLACE = re.compile(r"-[a-zA-Z]*i|--in-place")  # of sed
-_MOST_EVENTS = 200  # that folders copied between stages may add up to, for they can double with each stage
 
 
 class Source(Protocol):
@@ -85,24 +84,6 @@ class Tree:
                 # Docker takes a source as if the context were the root: ".." does not lead out of it
                 inside = posixpath.normpath("/" + source).lstrip("/") or "."
                 self._took(inside + "/" if source.endswith(("/", "/.")) and inside != "." else inside, target, into)
-
-    def took_from(self, copy: Copy, other: Tree) -> None:
-        """What a COPY out of another stage brings: a file that is known there, or what lies in a folder there."""
-        into = copy.target.endswith(("/", "/.")) or len(copy.sources) > 1
-        target = posixpath.normpath(copy.target)
-        for source in copy.sources:
-            found = other.read(source, "/")
-            if isinstance(found, FileText):
-                self.events.append((_named(target, source, into), found))
-                continue
-            folder = absolute(source, "/")
-            for place, what in tuple(other.events[-_MOST_EVENTS:]):
-                if len(self.events) >= _MOST_EVENTS:
-                    break
-                if place == folder or place.startswith(folder.rstrip("/") + "/"):
-                    self.events.append((absolute(posixpath.relpath(place, folder), target), what))
-                elif folder.startswith(place.rstrip("/") + "/") and isinstance(what, tuple) and what[1]:
-                    self.events.append((target, (posixpath.join(what[0], posixpath.relpath(folder, place)), True)))
 
     def _took(self, source: str, target: str, into: bool) -> None:
         folder = source in (".", "./") or source.endswith(("/", "/.")) or bool(self.context.names(source))

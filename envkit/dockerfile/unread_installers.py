@@ -12,6 +12,8 @@ from envkit.subjects.dockerfile import Command, Unread
 _VERBS: Mapping[str, frozenset[str]] = {
     "conda-lock": frozenset({"install"}),
     "easy_install": frozenset(),
+    "pip-sync": frozenset(),
+    "pipx": frozenset({"install", "inject", "upgrade"}),
     "pdm": frozenset({"install", "sync", "add", "update", "remove", "run", "export"}),
     "pipenv": frozenset({"install", "sync", "update", "upgrade", "uninstall", "run", "requirements"}),
     "pixi": frozenset({"install", "i", "add", "remove", "update", "reinstall", "global", "run", "shell-hook"}),
@@ -34,4 +36,5 @@ def read(command: Command) -> Iterator[Unread]:
         return
     if verb == "run" and program != "pixi" and not {"pip", "install"} & set(command.args):
         return  # it starts a program of the environment; pixi makes the environment first
-    yield Unread(f"{program} {verb}".rstrip(), f"what {program} installs is not read", command.span)
+    alone = program == "pipx"  # each of its tools has an environment of its own
+    yield Unread(f"{program} {verb}".rstrip(), f"what {program} installs is not read", command.span, alone)
