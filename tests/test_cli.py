@@ -462,6 +462,21 @@ def test_the_base_that_the_engine_holds_is_locked(
     assert re.search(r"NOT PINNED \(os\): .*: apt-get has no Debian mirror configured", ended.err)
 
 
+@pytest.mark.usefixtures("no_mirrors")
+def test_up_says_in_quiet_too_what_its_new_lock_does_not_pin(
+    tmp_path: Path, envkit: Envkit, published: Publish, docker: FakeDocker
+) -> None:
+    published("2.6.0", "3.11", "nvidia-cudnn-cu12")
+    docker.holds("debian:12-slim", BASE, digest="sha256:" + "d" * 64)
+    docker.files["/var/lib/dpkg/status"] = installed(("libc6", "2.36"))
+    docker.will_make(ONE)
+    ended = envkit("up", wish(tmp_path), "--allow-unpinned", "os", "--gpus", "none", "-q", "--report", tmp_path / "r")
+    assert (tmp_path / "envkit.lock").exists(), ended.err
+    told_lines = [line for line in ended.err.splitlines() if "NOT PINNED" in line]
+    assert len(told_lines) == 1 and told_lines[0].startswith("NOT PINNED (os): "), ended.err
+    assert "base debian:12-slim" not in ended.err.replace(told_lines[0], "")
+
+
 # Building, over an engine that the test plays.
 
 BASE = layer(os=b"debian")

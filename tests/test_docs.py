@@ -248,6 +248,17 @@ def test_a_page_of_a_check_keeps_its_words_and_folds_its_examples(site: Any) -> 
     assert "```" not in page
 
 
+def test_the_page_of_all_options_says_what_each_argument_is(site: Any) -> None:
+    page = str(site.options())
+    group = VERBS.command
+    assert isinstance(group, click.Group)
+    for name, verb in group.commands.items():
+        _, _, part = page.partition(f"## envkit {name}\n")
+        rows = [line for line in part.partition("\n## ")[0].splitlines() if line.startswith("| `")]
+        assert len(rows) == sum(not getattr(each, "hidden", False) for each in verb.params), name
+        assert not [row for row in rows if row.endswith("` |  |")], name
+
+
 def test_a_link_is_turned_to_the_site_and_one_to_nowhere_is_left_for_the_strict_build(site: Any) -> None:
     there = {"checks/host-no-gpu.md", "project/security.md", "doctor.md"}
 

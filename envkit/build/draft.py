@@ -23,10 +23,8 @@ def of_machine(host: Host, facts: Facts) -> tuple[tuple[str, ...], str]:
     seen = host.nvml.value
     if seen is None or not seen.gpus:
         why = seen.detail if seen else host.nvml.missing
-        raise UsageError(
-            f"no NVIDIA GPU was found on this machine{f': {one_line(why)}' if why else ''}",
-            "name what the image must run on with --gpu, such as --gpu H100",
-        )
+        said = f"no NVIDIA GPU was found on this machine{f': {one_line(why)}' if why else ''}"
+        raise UsageError(said, "name what the image must run on with --gpu, such as --gpu H100")
     names = dict.fromkeys(_product(gpu, facts) for gpu in seen.gpus)
     if "" in names:
         raise UsageError("NVML does not name every GPU of this machine", "see `envkit doctor`, or name them with --gpu")

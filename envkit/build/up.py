@@ -76,22 +76,16 @@ def can_be_built(platform_of_it: str, tag: str = "", apt_mirror: str = "") -> No
     name that no engine takes, an address that is none."""
     machine = Platform(platform_of_it).machine
     if machine != platform.machine():
-        raise UsageError(
-            f"the lock is for {platform_of_it}, this machine is {platform.machine()}",
-            f"build it on a machine with {machine}, or change `platform`",
-        )
+        said = f"the lock is for {platform_of_it}, this machine is {platform.machine()}"
+        raise UsageError(said, f"build it on a machine with {machine}, or change `platform`")
     if tag and (len(tag) > _TAG_LENGTH or not _TAG.fullmatch(tag)):
-        raise UsageError(
-            f"`{one_line(tag)}` is not a valid image name",
-            "write it like team/stack:1, in lower case before the colon",
-        )
+        said = f"`{one_line(tag)}` is not a valid image name"
+        raise UsageError(said, "write it like team/stack:1, in lower case before the colon")
     if apt_mirror:
         plain = apt_mirror.replace("{date}", "").replace("{archive}", "")
         if not _MIRROR.fullmatch(plain):
-            raise UsageError(
-                f"`{one_line(apt_mirror)}` is not the URL of a Debian archive",
-                "start it with http:// or https:// and a host; {date} and {archive} are filled in",
-            )
+            said = f"`{one_line(apt_mirror)}` is not the URL of a Debian archive"
+            raise UsageError(said, "start it with http:// or https:// and a host; {date} and {archive} are filled in")
 
 
 def build(
@@ -115,10 +109,8 @@ def build(
     can_be_built(lock.platform, tag, apt_mirror)
     flavor = flavor or lock.flavor
     if not engine.containers and lock.preinstalled:
-        raise UsageError(
-            f"base `{lock.base}` contains torch in the image {lock.image}, which needs a container engine",
-            "use --engine docker, or base `wheels`",
-        )
+        said = f"base `{lock.base}` contains torch in the image {lock.image}, which needs a container engine"
+        raise UsageError(said, "use --engine docker, or base `wheels`")
     if vendored:
         base = engine.load(vendored / VENDORED_BASE, base_request(lock))
     else:

@@ -67,10 +67,8 @@ def save(lock: Lock, directory: Path, engine: Engine, facts: Facts, say: Say) ->
     """
     can_be_filled(directory)
     if not lock.archive or not lock.digest:
-        raise UsageError(
-            "the lock has Debian packages only by name, or no base, so it is not known which to save",
-            "lock again on a Debian machine with an engine: envkit lock --refresh-os",
-        )
+        said = "the lock has Debian packages only by name, or no base, so it is not known which to save"
+        raise UsageError(said, "lock again on a Debian machine with an engine: envkit lock --refresh-os")
     base = engine.resolve_base(base_request(lock), say)
     parent = files.folder(directory.resolve().parent)
     try:
@@ -122,10 +120,8 @@ def _fetch_wheels(lock: Lock, target: Path, facts: Facts) -> None:
         if "No space left on device" in done.stderr:
             raise Undecided(f"the disk is full: {target.parent} was not filled", f"free some space on {target.parent}")
         said = " ".join(line for line in done.stderr.splitlines() if line.startswith("ERROR"))[-400:]
-        raise Undecided(
-            f"the wheels could not be downloaded: {said or f'pip ended with exit code {done.exit}'}",
-            "check the network and the package index",
-        )
+        why = f"the wheels could not be downloaded: {said or f'pip ended with exit code {done.exit}'}"
+        raise Undecided(why, "check the network and the package index")
 
 
 def _platforms(lock: Lock) -> list[str]:
@@ -157,10 +153,8 @@ def check(lock: Lock, directory: Path) -> None:
         found = dict(zip(wanted, pool.map(lambda name: _hash(directory / name), wanted), strict=True))
     bad = [name for name, sha256 in wanted.items() if found[name] != sha256]
     if bad or not (directory / up.VENDORED_BASE).is_file():
-        raise UsageError(
-            f"{directory} does not contain what its lock says: {', '.join(bad[:5]) or up.VENDORED_BASE}",
-            "fill it again with `envkit vendor`",
-        )
+        said = f"{directory} does not contain what its lock says: {', '.join(bad[:5]) or up.VENDORED_BASE}"
+        raise UsageError(said, "fill it again with `envkit vendor`")
 
 
 def _hash(path: Path) -> str:

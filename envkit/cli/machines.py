@@ -168,9 +168,9 @@ def preflight(
         if context.obj == ():  # a script whose variable is empty would take "passed" for "ran"
             raise UsageError("there is no command after --", "name one, or leave -- out")
         if command and host is not None:  # the pass of another machine says nothing of the one that would run it
+            said = f"{host} is a saved machine, which cannot start the command `{command[0]}`"
             raise UsageError(
-                f"{host} is a saved machine, which cannot start the command `{command[0]}`",
-                "leave out --host to judge this machine and start the command here, or leave out the command",
+                said, "leave out --host to judge this machine and start the command here, or leave out the command"
             )
         printing = Printing(format, fail_on, observed, options.detail(quiet, verbose))
         options.writable(report)

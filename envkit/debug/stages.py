@@ -171,10 +171,8 @@ def _package_checks(state: State) -> StagePlan | SkippedStage:
     refused, faulted = _RUNNER.search(said), state.device and (_PACKAGE.search(said) or packages.loading(state.python))
     if state.first.succeeded or not (refused or faulted):
         return SkippedStage("no AOTInductor package refused its inputs, or met an error of CUDA")
-    return StagePlan(
-        "an AOTInductor package failed without a word of which input: with its own checks it names them",
-        {"AOTI_RUNTIME_CHECK_INPUTS": "1"},
-    )
+    why = "an AOTInductor package failed without a word of which input: with its own checks it names them"
+    return StagePlan(why, {"AOTI_RUNTIME_CHECK_INPUTS": "1"})
 
 
 def _blocking(state: State) -> StagePlan | SkippedStage:
@@ -191,10 +189,8 @@ def _assertions(state: State) -> StagePlan | SkippedStage:
     if state.assertion:
         return SkippedStage("the device printed its assertion and the place of it already")
     if "Device-side assertion tracking was not enabled by user" in said:
-        return StagePlan(
-            "this torch was built with device-side assertions, which are off until they are asked for",
-            {**BLOCKING, "PYTORCH_USE_CUDA_DSA": "1"},
-        )
+        why = "this torch was built with device-side assertions, which are off until they are asked for"
+        return StagePlan(why, {**BLOCKING, "PYTORCH_USE_CUDA_DSA": "1"})
     if "TORCH_USE_CUDA_DSA" in said:
         return SkippedStage(
             "this torch was built without device-side assertions: TORCH_USE_CUDA_DSA is read when torch is compiled, "
@@ -208,10 +204,8 @@ def _uncached(state: State) -> StagePlan | SkippedStage:
         return SkippedStage("compute-sanitizer is there, and its stages run without torch's cache of memory")
     if state.hangs or not state.failed:
         return SkippedStage("the command raises no error that could come earlier without torch's cache of memory")
-    return StagePlan(
-        "without torch's cache each tensor is an allocation of its own, so that a stray access fails at once",
-        {**UNCACHED, **BLOCKING},
-    )
+    said = "without torch's cache each tensor is an allocation of its own, so that a stray access fails at once"
+    return StagePlan(said, {**UNCACHED, **BLOCKING})
 
 
 def _watched(tool: str) -> Callable[[State], StagePlan | SkippedStage]:

@@ -117,10 +117,8 @@ def _own_mounts() -> list[str]:
 def _failed(completed: proc.Completed, suite: str, cache: Path) -> Exception:
     lines = [line for line in completed.stderr.splitlines() if not line.startswith("I: ")][-20:]
     if completed.timed_out:
-        return Undecided(
-            f"making the base from {suite} did not end within {_BUDGET_S:.0f} s",
-            "check the speed of the Debian mirror in /etc/apt",
-        )
+        said = f"making the base from {suite} did not end within {_BUDGET_S:.0f} s"
+        return Undecided(said, "check the speed of the Debian mirror in /etc/apt")
     places = (str(cache), tempfile.gettempdir())
     known = explain(lines, where=" or ".join(places), free=min(shutil.disk_usage(place).free for place in places))
     known = known or refused(completed, "mmdebstrap", places)
@@ -129,15 +127,11 @@ def _failed(completed: proc.Completed, suite: str, cache: Path) -> Exception:
     text = " ".join(lines).strip() or f"exit code {completed.exit}"
     text = re.sub(r"\s+", " ", text)[-400:].rstrip(".")
     if re.search(r"user namespace|unshare|subuid|newuidmap|unable to pick chroot mode", text):
-        return Undecided(
-            f"mmdebstrap may not make a tree as this user: {text}",
-            "run as root, or give the user sub-ids (/etc/subuid, /etc/subgid) and install uidmap",
-        )
+        said = f"mmdebstrap may not make a tree as this user: {text}"
+        return Undecided(said, "run as root, or give the user sub-ids (/etc/subuid, /etc/subgid) and install uidmap")
     if re.search(r"NO_PUBKEY|keyring|is not signed", text):
-        return Undecided(
-            f"the packages of {suite} cannot be verified: {text}",
-            "install a debian-archive-keyring that knows the suite",
-        )
+        said = f"the packages of {suite} cannot be verified: {text}"
+        return Undecided(said, "install a debian-archive-keyring that knows the suite")
     return Undecided(f"mmdebstrap failed for {suite}: {text}", "run it by hand to see all of its output")
 
 
@@ -172,10 +166,8 @@ def bootstrap(
     if kept is not None:
         return BootstrappedTree(kept[0], kept[1], arch)
     if shutil.which("mmdebstrap") is None:
-        raise Undecided(
-            f"no registry serves the base and mmdebstrap, which would make it from {suite}'s packages, is missing",
-            "apt-get install mmdebstrap, or bring the image with docker load",
-        )
+        said = f"no registry serves the base and mmdebstrap, which would make it from {suite}'s packages, is missing"
+        raise Undecided(said, "apt-get install mmdebstrap, or bring the image with docker load")
     options = [line for line in _ask("apt-config", "dump").splitlines() if _APT_OPTIONS.match(line)]
     with files.scratch("base", store) as scratch, files.scratch("base") as work:
         os.chmod(work, 0o755)  # the sub-ids of an ordinary user must get through it

@@ -74,10 +74,8 @@ def _engine_error(error: Exception) -> EnvkitError:
         if "invalid reference format" in text:  # it was never asked for the image
             return UsageError(f"no image can have this name: {text.strip().rstrip('.')}", "check the name")
         if "bind source path does not exist" in text:  # a mount that was seen here a moment ago
-            return Undecided(
-                f"the docker engine does not see this machine's files: {text.strip().rstrip('.')}",
-                "use the docker engine of this machine (DOCKER_HOST, docker context)",
-            )
+            said = f"the docker engine does not see this machine's files: {text.strip().rstrip('.')}"
+            return Undecided(said, "use the docker engine of this machine (DOCKER_HOST, docker context)")
         known = explain([text], where="the engine's store")
         return known or Undecided(f"the docker engine refused: {text.strip().rstrip('.')}", "see the engine's log")
     return no_engine(text)
@@ -176,10 +174,8 @@ class DockerEngine:
             said = event.get("error", "") if isinstance(event, dict) else getattr(event, "explanation", "") or event
             if text := str(said):
                 if absent(text):
-                    raise UsageError(
-                        f"the base image {ref} does not exist or is private: {text.rstrip('.')}",
-                        "check its name, or docker login",
-                    )
+                    why = f"the base image {ref} does not exist or is private: {text.rstrip('.')}"
+                    raise UsageError(why, "check its name, or docker login")
                 if unreachable(text):
                     return text
                 where, free = self._room()
@@ -703,10 +699,8 @@ class DockerEngine:
         finally:
             timer.cancel()
             events.close()
-        raise Undecided(
-            "the docker engine did not say how the container ended",
-            "see whether the engine was stopped or restarted in the middle, and run again",
-        )
+        said = "the docker engine did not say how the container ended"
+        raise Undecided(said, "see whether the engine was stopped or restarted in the middle, and run again")
 
     @contextmanager
     def _gone_in_the_end(self) -> Iterator[str]:
@@ -815,10 +809,8 @@ def _no_image(image: str) -> UsageError:
 def _cannot_start(error: docker.errors.APIError, python: str, image: str) -> EnvkitError:
     text = str(error.explanation or error).strip().rstrip(".")
     if f'exec: "{python}"' in text:
-        return Undecided(
-            f"the image {image} has no {python} to run the payload with",
-            "an image without Python cannot be probed: choose one that has it on PATH",
-        )
+        said = f"the image {image} has no {python} to run the payload with"
+        return Undecided(said, "an image without Python cannot be probed: choose one that has it on PATH")
     if "CDI" in text or "device driver" in text:
         return Undecided(
             f"the docker engine cannot give the container these GPUs: {text}",

@@ -62,10 +62,8 @@ def endpoint(environ: Mapping[str, str], at: Callable[[str], Path] = Path) -> En
         tls = _tls_of(environ, folder, at)
         if tls and tls.verify and tls.ca is None and not host.startswith("unix:"):  # the client ends here as well
             where = environ.get("DOCKER_CERT_PATH") or folder
-            raise UsageError(
-                f"DOCKER_TLS_VERIFY is set, and {one_line(where)} holds no ca.pem to verify the engine with",
-                "point DOCKER_CERT_PATH at the folder with ca.pem, cert.pem and key.pem",
-            )
+            why = f"DOCKER_TLS_VERIFY is set, and {one_line(where)} holds no ca.pem to verify the engine with"
+            raise UsageError(why, "point DOCKER_CERT_PATH at the folder with ca.pem, cert.pem and key.pem")
         return Endpoint("default", _address(host, "DOCKER_HOST"), tls)
     name, by = environ.get("DOCKER_CONTEXT", ""), "DOCKER_CONTEXT"
     if not name:
@@ -104,15 +102,11 @@ def _address(host: str, by: str) -> str:
     scheme, colon, rest = host.partition("://")
     user, at, _ = (rest if colon else host).rpartition("@")
     if at and scheme not in ("unix", "npipe", "fd") and (scheme != "ssh" or ":" in user):
-        raise UsageError(
-            f"{by} has a user or a password in its address, which no engine takes and its errors would show",
-            "write it without one, like tcp://HOST:2376; TLS (DOCKER_TLS_VERIFY) says who may",
-        )
+        said = f"{by} has a user or a password in its address, which no engine takes and its errors would show"
+        raise UsageError(said, "write it without one, like tcp://HOST:2376; TLS (DOCKER_TLS_VERIFY) says who may")
     if not colon or not rest or scheme not in ("unix", "tcp", "http", "https", "ssh", "npipe", "fd"):
-        raise UsageError(
-            f"{by} is `{one_line(redacted_text(host))}`, which is no address of an engine",
-            "write it like unix:///var/run/docker.sock or tcp://HOST:2376",
-        )
+        said = f"{by} is `{one_line(redacted_text(host))}`, which is no address of an engine"
+        raise UsageError(said, "write it like unix:///var/run/docker.sock or tcp://HOST:2376")
     return host
 
 
@@ -148,10 +142,8 @@ def client(found: Endpoint, timeout_s: float) -> docker.DockerClient:
             "DOCKER_HOST=unix:///tmp/docker.sock; or run envkit on that machine",
         )
     if scheme in ("npipe", "fd"):
-        raise Undecided(
-            f"the docker engine is {found.shown}, which is no socket of Linux",
-            "set DOCKER_HOST to unix:///PATH or tcp://HOST:PORT",
-        )
+        said = f"the docker engine is {found.shown}, which is no socket of Linux"
+        raise Undecided(said, "set DOCKER_HOST to unix:///PATH or tcp://HOST:PORT")
     version = os.environ.get("DOCKER_API_VERSION") or None
     if version and not re.fullmatch(r"\d{1,3}\.\d{1,3}", version):
         raise UsageError(

@@ -199,10 +199,8 @@ class LocalEngine:
         """
         interpreter = self._find(image)[0] / "bin" / python
         if not interpreter.exists():
-            raise Undecided(
-                f"the environment {image} has no {python}: {interpreter} does not exist or points nowhere",
-                "was the python it was made with removed? build it again with --no-cache",
-            )
+            said = f"the environment {image} has no {python}: {interpreter} does not exist or points nowhere"
+            raise Undecided(said, "was the python it was made with removed? build it again with --no-cache")
         environment = {**os.environ, **(env or {})}
         if gpus != ("all",):
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)

@@ -104,10 +104,8 @@ def disk_full(detail: str, where: str, free: int | None) -> Undecided:
     """The error for a full disk; ``free`` is in bytes, None if it cannot be seen from here."""
     left = "" if free is None else f", where {free / 1e6:.0f} MB are free"
     how = " (docker buildx prune, docker image rm)" if "engine" in where else ""
-    return Undecided(
-        f"the disk is full: {_quote(detail)} ({where}{left})",
-        f"make room there{how} and run again; finished steps are kept",
-    )
+    said = f"the disk is full: {_quote(detail)} ({where}{left})"
+    return Undecided(said, f"make room there{how} and run again; finished steps are kept")
 
 
 def explain(lines: Sequence[str], *, where: str, free: int | None = None) -> EnvkitError | None:
@@ -116,10 +114,8 @@ def explain(lines: Sequence[str], *, where: str, free: int | None = None) -> Env
     ``where`` says what was written to (for a full disk) and ``free`` the bytes free there.
     """
     if line := _last(lines, _NO_BUILDX):
-        return Undecided(
-            f"the docker client has no buildx plugin: {line}",
-            "install docker-buildx (Debian) or docker-buildx-plugin (Docker's packages)",
-        )
+        said = f"the docker client has no buildx plugin: {line}"
+        return Undecided(said, "install docker-buildx (Debian) or docker-buildx-plugin (Docker's packages)")
     if line := _last(lines, _FORBIDDEN):
         return forbidden(line)
     if line := _last(lines, _NO_ENGINE):

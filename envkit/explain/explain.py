@@ -249,10 +249,8 @@ class _Pipe(io.RawIOBase):
 
 def _refuse_endless(name: str, handle: int) -> None:
     if files.has_no_end(handle):
-        raise UsageError(
-            f"{name} cannot be read: {files.ENDLESS}",
-            "write what it holds to a file (dmesg > FILE, or journalctl -k > FILE) and name that",
-        )
+        said = f"{name} cannot be read: {files.ENDLESS}"
+        raise UsageError(said, "write what it holds to a file (dmesg > FILE, or journalctl -k > FILE) and name that")
 
 
 def _stdin(given: IO[bytes] | None, say: Say) -> io.BufferedReader:

@@ -15,10 +15,8 @@ _OURS = {"name", "digest", "runner", "factory", "gpus_given", "engine"}  # known
 
 
 def _garbled(why: str) -> Undecided:
-    return Undecided(
-        f"the document about the package is malformed: {why}",
-        "run it again; if it stays, something in the image rewrites the payload's output",
-    )
+    said = f"the document about the package is malformed: {why}"
+    return Undecided(said, "run it again; if it stays, something in the image rewrites the payload's output")
 
 
 def read(document: Mapping[str, Any], asked: AotiRun, path: str) -> AotiRun:

@@ -20,10 +20,8 @@ _TAIL = 400
 
 def _garbled(why: str, document: object) -> Undecided:
     tail = str(document)[-_TAIL:]
-    return Undecided(
-        f"the probe's document is malformed: {why}; it ends with `{tail}`",
-        "run the probe again; if it stays, something in the image rewrites the payload's output",
-    )
+    said = f"the probe's document is malformed: {why}; it ends with `{tail}`"
+    return Undecided(said, "run the probe again; if it stays, something in the image rewrites the payload's output")
 
 
 def read(

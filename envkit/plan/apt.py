@@ -267,10 +267,8 @@ def _trouble(room: Path, done: proc.Completed, what: str) -> EnvkitError:
         return known
     text = " ".join(re.sub(r"^[EW]: ", "", line).strip() for line in said)[-400:].rstrip(". ")
     if re.search(r"NO_PUBKEY|keyring|not signed|EXPKEYSIG", text):
-        return Undecided(
-            f"{what}: no key on this machine matches their signature: {text}",
-            "install a debian-archive-keyring that includes the suite",
-        )
+        why = f"{what}: no key on this machine matches their signature: {text}"
+        return Undecided(why, "install a debian-archive-keyring that includes the suite")
     return Undecided(f"{what}: {text or f'exit code {done.exit}'}", "check the Debian mirror in /etc/apt")
 
 
@@ -328,21 +326,15 @@ def _refusal(apt: _Apt, done: proc.Completed, names: tuple[str, ...]) -> EnvkitE
             f"did you mean {' or '.join(close)}?" if close else "look for its name with apt-cache search",
         )
     if found := re.search(r"Package '(\S+)' has no installation candidate", text):
-        return UsageError(
-            f"{found[1]} is not a package in the Debian archive, only a name that other packages provide or mention",
-            "name an actual package",
-        )
+        said = f"{found[1]} is not a package in the Debian archive, only a name that other packages provide or mention"
+        return UsageError(said, "name an actual package")
     if found := re.search(r"Version '(\S+)' for '(\S+)' was not found", text):
         has = re.search(r"Candidate: (\S+)", apt.run("apt-cache", "policy", found[2]).stdout)
-        return UsageError(
-            f"the Debian archive has no {found[2]} of version {found[1]}{f', it has {has[1]}' if has else ''}",
-            "name that version, or the package alone",
-        )
+        said = f"the Debian archive has no {found[2]} of version {found[1]}{f', it has {has[1]}' if has else ''}"
+        return UsageError(said, "name that version, or the package alone")
     if "remove is disabled" in text:
-        return UsageError(
-            f"{', '.join(names)} cannot be installed without removing packages of the base",
-            "drop the package that conflicts with the others",
-        )
+        said = f"{', '.join(names)} cannot be installed without removing packages of the base"
+        return UsageError(said, "drop the package that conflicts with the others")
     if re.search(r"held broken packages|generated breaks|unmet dependencies", text):
         lines = [re.sub(r"\s+", " ", line).strip() for line in done.stdout.splitlines() if "Depends:" in line]
         why = "; ".join(lines[:3]) or re.sub(r"^E: (?:Error, )?", "", text.strip())[-300:].rstrip(".")

@@ -43,7 +43,7 @@ class Target:
     by: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """What the facts allow for a request; the fields are those of envkit.lock.Lock where they share a name.
 
@@ -54,24 +54,24 @@ class Choice:
     granted and may still disappoint.
     """
 
-    row: TorchRow | None
+    row: TorchRow | None = None
     torch: Version
     cuda: Cuda
     cudnn: str
     nccl: str
-    triton: str
+    triton: str = ""
     os: str
     glibc: Glibc
     image: str
-    suite: str
-    backend: str
+    suite: str = ""
+    backend: str = ""
     preinstalled: bool
     driver: Driver | None
-    targets: tuple[Target, ...]
+    targets: tuple[Target, ...] = ()
     extras: Extras
     requirements: tuple[str, ...]
-    base_requirements: tuple[str, ...]
-    notes: tuple[str, ...]
+    base_requirements: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class _Weight(IntEnum):
@@ -517,10 +517,8 @@ def _packages(spec: Spec, torch: Version) -> tuple[str, ...]:
         requirement = Requirement(text)
         if canonicalize_name(requirement.name) == "torch":
             if not requirement.specifier.contains(torch, prereleases=True):
-                raise UsageError(
-                    f"`packages` asks for {text}, but `torch` is {spec.torch}",
-                    "drop it from `packages`: only the key `torch` selects the torch version",
-                )
+                said = f"`packages` asks for {text}, but `torch` is {spec.torch}"
+                raise UsageError(said, "drop it from `packages`: only the key `torch` selects the torch version")
             continue
         kept.append(text)
     return tuple(kept)
@@ -545,14 +543,11 @@ def _ngc_answers(spec: Spec, facts: Facts, row: NgcRow) -> Iterator[tuple[str, s
 
 def _ngc(spec: Spec, facts: Facts, oses: tuple[OsRow, ...]) -> Choice:
     """An image of NVIDIA's own build of torch; the facts know its tag and versions, not its kernels."""
-    known = [row.tag for row in facts.ngcs]
     row = next((row for row in facts.ngcs if row.tag == spec.tag), None)
     if row is None:
-        asked = f"nvcr.io/nvidia/pytorch:{spec.tag}" if spec.tag else "base `ngc` without `tag`"
-        raise UsageError(
-            f"{asked} is not a known image" if spec.tag else f"{asked} does not say which image",
-            f"known tags: {', '.join(known[-6:])}",
-        )
+        said = f"nvcr.io/nvidia/pytorch:{spec.tag} is not a known image"
+        said = said if spec.tag else "base `ngc` without `tag` does not say which image"
+        raise UsageError(said, f"known tags: {', '.join(row.tag for row in facts.ngcs[-6:])}")
     if row.torch is None or row.cuda is None or row.python is None:
         raise UsageError(f"the contents of {row.image}:{row.tag} are not fully known", "choose another `tag`")
     if spec.gpus:
@@ -582,24 +577,17 @@ def _ngc(spec: Spec, facts: Facts, oses: tuple[OsRow, ...]) -> Choice:
             )
     os = next((os for os in oses if os.name == row.os), oses[0])
     return Choice(
-        row=None,
         torch=Version(held.public),
         cuda=row.cuda.upto(2),
         cudnn=str(row.cudnn or ""),
         nccl=str(row.nccl or ""),
-        triton="",
         os=row.os or "",
         glibc=min(other.glibc for other in facts.oses),
         image=f"{row.image}:{row.tag}",
-        suite="",
-        backend="",
         preinstalled=True,
         driver=floor,
-        targets=(),
         extras=extras(spec, facts, os, row.cuda, True),
         requirements=_packages(spec, held),
-        base_requirements=(),
-        notes=(),
     )
 
 

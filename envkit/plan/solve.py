@@ -414,10 +414,8 @@ def _open(why: EnvkitError, left: Iterable[str], allowed: Collection[str], previ
 
 
 def _no_debian(choice: Choice) -> UsageError:
-    return UsageError(
-        f"{choice.image} is not plain Debian, the only system whose packages can be locked by version",
-        "choose a `python` and an `os` of Debian with base `wheels`",
-    )
+    said = f"{choice.image} is not plain Debian, the only system whose packages can be locked by version"
+    return UsageError(said, "choose a `python` and an `os` of Debian with base `wheels`")
 
 
 def _made_here(made: Lock) -> Undecided:

@@ -199,16 +199,12 @@ def promised(labels: Mapping[str, str], name: str) -> Observed[ExpectedContents]
     if not text:
         return Observed.lost(NO_PROMISE, reason=Reason.NO_PROMISE)
     if len(text) > _LABEL_LIMIT:
-        raise UsageError(
-            f"the label {LOCK_LABEL} of {name} has {len(text)} characters, which no lock has",
-            "build the image with `envkit build`",
-        )
+        said = f"the label {LOCK_LABEL} of {name} has {len(text)} characters, which no lock has"
+        raise UsageError(said, "build the image with `envkit build`")
     flavor = labels.get(FLAVOR_LABEL, "")
     if flavor not in locks.FLAVORS:
-        raise UsageError(
-            f"the label {FLAVOR_LABEL} of {name} is {one_line(repr(flavor))}, which is no flavor",
-            "build the image with `envkit build`",
-        )
+        said = f"the label {FLAVOR_LABEL} of {name} is {one_line(repr(flavor))}, which is no flavor"
+        raise UsageError(said, "build the image with `envkit build`")
     return Observed.of(promise_of(locks.parse(text, f"the label {LOCK_LABEL} of {name}"), flavor), LOCK_LABEL)
 
 
@@ -385,10 +381,8 @@ def _no_answer(name: str, what: str, done: Completed, answer: Answer, late_s: fl
             "and exit (sitecustomize, usercustomize, .pth files)",
         )
     if answer.document is not None:
-        return Undecided(
-            f"the {what} in {name} printed its result and then {how}{because}",
-            "run it again; if that does not help, check what the image's Python runs at exit",
-        )
+        said = f"the {what} in {name} printed its result and then {how}{because}"
+        return Undecided(said, "run it again; if that does not help, check what the image's Python runs at exit")
     if began is None:
         return Undecided(
             f"the Python of {name} {how} before it ran a line of the payload{because}",
@@ -403,16 +397,12 @@ def _no_answer(name: str, what: str, done: Completed, answer: Answer, late_s: fl
     oldest = ".".join(map(str, OLDEST))
     version = re.fullmatch(r"(\d{1,3})\.(\d{1,3})\.\d{1,3}", began.get("python", ""))
     if version and (int(version[1]), int(version[2])) < OLDEST:
-        return Undecided(
-            f"the Python of {name} is {one_line(began.get('python', ''))}, but the payload needs {oldest} or newer",
-            f"put a Python of {oldest} or newer first on the image's PATH as python3",
-        )
+        said = f"the Python of {name} is {one_line(began.get('python', ''))}, but the payload needs {oldest} or newer"
+        return Undecided(said, f"put a Python of {oldest} or newer first on the image's PATH as python3")
     budget = "; if it needs longer than that, something in the image hangs" if late_s else ""
     memory = "; an unexpected SIGKILL is usually the kernel's, because memory ran out" if done.exit == -9 else ""
-    return Undecided(
-        f"the {what} in {name} {how} and {answer.missing}{because}",
-        f"see what the image's Python printed on stderr, shown above{memory}{budget}",
-    )
+    said = f"the {what} in {name} {how} and {answer.missing}{because}"
+    return Undecided(said, f"see what the image's Python printed on stderr, shown above{memory}{budget}")
 
 
 def _last_words(stderr: str) -> str:
@@ -625,10 +615,8 @@ def placement(
     if code is not None and not os.path.isdir(code):
         raise UsageError(f"there is no folder {code}", "name the folder that the module lies in")
     if rank_folder is not None and isinstance(place, InEngine):
-        raise UsageError(
-            "ranks cannot be compared from a container, because it cannot write anywhere",
-            "start envkit in the job's own container, once for each rank",
-        )
+        said = "ranks cannot be compared from a container, because it cannot write anywhere"
+        raise UsageError(said, "start envkit in the job's own container, once for each rank")
     if rank_folder is not None and not os.path.isdir(rank_folder):
         raise UsageError(f"there is no folder {rank_folder}", "make one that all ranks of the job can write to")
     ranks = rank_folder is not None

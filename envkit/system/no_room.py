@@ -20,28 +20,16 @@ from envkit.errors import Undecided
 from envkit.system.files import cache_dir
 from envkit.system.proc import Completed
 
+_SPACE = r"no space left on device|os error 28\b|don't have enough free space in"
+_ROOM = "make room there, or point TMPDIR and XDG_CACHE_HOME at folders with room"
+_LIMIT, _RAISE = "the limit on a file's size is reached", "raise the limit (ulimit -f unlimited)"
+_WRITABLE = "point TMPDIR and XDG_CACHE_HOME at folders that may be written to"
 # errno -> the cause, what other programs print of it (strerror, Rust's "os error N", apt's "N: ..."), and what to do
-_CAUSES: dict[int, tuple[str, re.Pattern[str], str]] = {
-    errno.ENOSPC: (
-        "the disk is full",
-        re.compile(r"no space left on device|os error 28\b|don't have enough free space in", re.IGNORECASE),
-        "make room there, or point TMPDIR and XDG_CACHE_HOME at folders with room",
-    ),
-    errno.EDQUOT: (
-        "the disk quota is used up",
-        re.compile(r"disk quota exceeded|os error 122\b", re.IGNORECASE),
-        "make room there, or point TMPDIR and XDG_CACHE_HOME at folders with room",
-    ),
-    errno.EFBIG: (
-        "the limit on a file's size is reached",
-        re.compile(r"file too large|os error 27\b|file size limit exceeded", re.IGNORECASE),
-        "raise the limit (ulimit -f unlimited)",
-    ),
-    errno.EROFS: (
-        "the file system is read-only",
-        re.compile(r"read-only file system|os error 30\b", re.IGNORECASE),
-        "point TMPDIR and XDG_CACHE_HOME at folders that may be written to",
-    ),
+_CAUSES = {
+    errno.ENOSPC: ("the disk is full", _SPACE, _ROOM),
+    errno.EDQUOT: ("the disk quota is used up", r"disk quota exceeded|os error 122\b", _ROOM),
+    errno.EFBIG: (_LIMIT, r"file too large|os error 27\b|file size limit exceeded", _RAISE),
+    errno.EROFS: ("the file system is read-only", r"read-only file system|os error 30\b", _WRITABLE),
 }
 _PATH = re.compile(r"(?:^|[\s`'\"(])(/[^\s`'\":;,()]+)")
 _LEAST = 64 << 10  # bytes; where fewer are free, hardly any program can do its work
@@ -73,7 +61,7 @@ def refused(done: Completed, who: str, places: Iterable[str | Path] = ()) -> NoR
         return _sentence(errno.EFBIG, f"{who} could not write", [], places)
     for number, (_, words, _) in _CAUSES.items():
         for line in reversed([*done.stdout.splitlines(), *done.stderr.splitlines()]):
-            if words.search(line):
+            if re.search(words, line, re.IGNORECASE):
                 return _sentence(number, f"{who} could not write", _PATH.findall(line)[:1], places)
     return None
 

@@ -157,10 +157,8 @@ def _image(target: str, engine: Callable[[], Engine], say: Say) -> Iterator[Tree
 
 def _directory(name: str, digest: str, path: Path) -> Tree:
     if all(os.path.isfile(path / name) for name in ("oci-layout", "index.json")):  # False too where it may not look
-        raise UsageError(
-            f"{shown(name)} is the OCI layout of an image and no file system",
-            f"pack it (tar -C {shown(name)} -cf image.tar .) and name the tar",
-        )
+        said = f"{shown(name)} is the OCI layout of an image and no file system"
+        raise UsageError(said, f"pack it (tar -C {shown(name)} -cf image.tar .) and name the tar")
     root = os.path.realpath(path)
     unread: dict[str, str] = {}
     try:
@@ -206,10 +204,8 @@ def _copy(name: str, engine: Engine, stored: StoredImage, say: Say) -> Iterator[
     where = saved.scratch()
     room = saved.room(where)
     if stored.size > room:
-        raise Undecided(
-            f"{shown(name)} has {stored.size / 1e9:.1f} GB to save, and {where} has {room / 1e9:.1f} GB to spare",
-            "make room there, or point TMPDIR at a folder on a larger disk",
-        )
+        said = f"{shown(name)} has {stored.size / 1e9:.1f} GB to save, and {where} has {room / 1e9:.1f} GB to spare"
+        raise Undecided(said, "make room there, or point TMPDIR at a folder on a larger disk")
     say(f"saving {name} from the engine ({stored.size / 1e9:.1f} GB), for its store cannot be read from here")
     with tempfile.TemporaryFile(dir=where, prefix="envkit-saved-") as file:
         engine.save(name, Path(f"/proc/self/fd/{file.fileno()}"))

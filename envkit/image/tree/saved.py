@@ -116,10 +116,8 @@ class Spill:
 
     def full(self, what: str, limit: int) -> UsageError:
         """The error for what unpacks to more than ``limit`` bytes."""
-        return UsageError(
-            f"{what} unpacks to more than the {limit / 1e9:.1f} GB that {self._where} has to spare",
-            "make room there, or point TMPDIR at a folder on a larger disk",
-        )
+        said = f"{what} unpacks to more than the {limit / 1e9:.1f} GB that {self._where} has to spare"
+        return UsageError(said, "make room there, or point TMPDIR at a folder on a larger disk")
 
     def zstd(self, piece: Piece, what: str) -> Piece:
         """Unpacks ``piece`` with the zstd program, for Python has none before 3.14."""

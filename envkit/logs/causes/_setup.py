@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from envkit.logs.records import Event, Hypothesis, Line, Strength, Traceback
+from envkit.logs.records import Event, Hypothesis, Strength, Traceback
 from envkit.logs.story import Story
 
 _GPU_OPTION = re.compile(r"--gpus|--runtime[= ]?nvidia|nvidia\.com/gpu|/dev/nvidia|--device[= ]nvidia|--nv(?:ccli)?\b")
@@ -27,27 +27,14 @@ def hypothesis(
     strength: Strength,
     because: str,
     *,
-    category: str = "",
     more: Iterable[Event] = (),
-    decide_by: str = "",
     over: tuple[str, ...] = (),
     fix: str = "",
-    next: tuple[str, ...] = (),
 ) -> Hypothesis:
-    """One that rests on ``event``; ``more`` are the other lines to be quoted, ``category`` the event's own if empty."""
-    lines: tuple[Line, ...] = (event.line, *(other.line for other in more))
-    name = category or event.category
-    return Hypothesis(
-        name,
-        cause,
-        strength,
-        tuple(dict.fromkeys(lines)),
-        because,
-        decide_by=decide_by,
-        over=tuple(each for each in over if each != name),
-        fix=fix,
-        next=next,
-    )
+    """One that rests on ``event``; ``more`` are the other lines to be quoted."""
+    lines = tuple(dict.fromkeys((event.line, *(other.line for other in more))))
+    explained = tuple(each for each in over if each != event.category)
+    return Hypothesis(event.category, cause, strength, lines, because, over=explained, fix=fix)
 
 
 def roots_of(story: Story, category: str, *preferred: str) -> tuple[Event, ...]:

@@ -27,7 +27,6 @@ _AFTER = (
     "torch-not-compiled-with-cuda", "invalid-device-ordinal", "cublas-not-initialized", "cudnn-not-initialized",
     "not-gpu-env",
 )  # fmt: skip
-_JETSON = "run as a user of the group video, with --runtime nvidia and the image of this JetPack release"
 _UNKNOWN_START = ("unknown-error-init", "unknown-error-start", "cuda-999-caffe2")
 _PLUGIN = ("cdi-strategy", "plugin-non-nvml")
 _CLUSTER = ("k8s-insufficient", "k8s-allocatable")
@@ -75,14 +74,11 @@ def _started_so(story: Story, event: Event, strength: Strength) -> Hypothesis | 
     if without is not None:
         engine = without.values.get("engine", "the engine")
         option = "--nv" if engine in ("singularity", "apptainer") else "--gpus or a CDI device"
-        because = f"the container was started by {engine} without {option}"
-        return hypothesis(event, "container-config", strength, because, more=(without,), over=_AFTER)
+        return worded("container-started-without-gpus", event, without, strength=strength, engine=engine, option=option)
     if event.signature.id == "jetson-nvmap":
-        because = "the process may not use the memory device of the Jetson's GPU"
-        return hypothesis(event, "container-config", strength, because, fix=_JETSON, over=_AFTER)
+        return worded("jetson-memory-refused", event, strength=strength)
     if words_seen(story, *_MAC) and gpus_listed(story) is None:
-        because = "the platform has no CUDA"
-        return hypothesis(event, "no-gpu-or-driver", strength, because, over=_AFTER, decide_by="is it a Mac?")
+        return worded("platform-without-cuda", event, strength=strength)
     if _under_ray(story, event):
         return worded("ray-worker-without-gpu", event, strength=strength)
     return None

@@ -82,7 +82,6 @@ def forward_compat(story: Story, facts: Facts, event: Event) -> Iterator[Hypothe
 def fabric_not_ready(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis]:
     """The NVSwitch fabric is not initialized (cudaErrorSystemNotReady; Fabric Manager user guide)."""
     service = story.of(*_SERVICE)
-    over = (*_NO_DEVICE, "nccl-unhandled-cuda-error", "driver-too-old")
     if event.signature.id == "fabric-state" and not words_seen(story, "802", "cuda", "fabric"):
         return
     if not service:
@@ -94,8 +93,7 @@ def fabric_not_ready(story: Story, facts: Facts, event: Event) -> Iterator[Hypot
         manager, driver = first.values["userspace"], first.values["driver"]
         because = f"the fabric manager is of {manager} and the driver of {driver}: they must be the same"
     others = [other for other in (event, *service) if other is not first]
-    cause = first if first.role is Role.ROOT else event
-    yield hypothesis(cause, "fabric-manager", Strength.DECISIVE, because, category=_FABRIC, more=others[:2], over=over)
+    yield worded("fabric-service-failed", first if first.role is Role.ROOT else event, *others[:2], why=because)
 
 
 def _cuda(text: str | None) -> str | None:

@@ -7,14 +7,7 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.logs.causes._readers import of_root
-from envkit.logs.causes._setup import (
-    gpus_listed,
-    hypothesis,
-    in_container,
-    started_without_gpus,
-    unless_only_warned,
-    words_seen,
-)
+from envkit.logs.causes._setup import gpus_listed, in_container, started_without_gpus, unless_only_warned, words_seen
 from envkit.logs.causes._worded import worded
 from envkit.logs.records import Event, Hypothesis, Strength
 from envkit.logs.story import Story
@@ -46,11 +39,11 @@ def missing_library(story: Story, facts: Facts, event: Event) -> Iterator[Hypoth
     if library and _DRIVER_SIDE.search(library):
         yield _driver_side(story, event, library, strength)
     elif event.signature.id.startswith("lib-bnb"):
-        yield from _bitsandbytes(story, event, strength)
+        yield _bitsandbytes(event, strength)
     elif _ROCM.search(library):
         yield worded("library-of-rocm", event, strength=strength, library=library)
     elif _TORCH_SIDE.search(library):
-        yield _torch_side(story, event, library, strength)
+        yield _torch_side(event, library, strength)
     elif _CUDNN_PART.search(library) or event.signature.id in ("lib-nvrtc-builtins", "lib-cudnn-windows"):
         yield worded("library-found-elsewhere", event, strength=strength, library=library)
     else:
@@ -206,18 +199,14 @@ def _driver_side(story: Story, event: Event, library: str, strength: Strength) -
     return worded("driver-library-missing", event, strength=strength, library=library)
 
 
-def _torch_side(story: Story, event: Event, library: str, strength: Strength) -> Hypothesis:
+def _torch_side(event: Event, library: str, strength: Strength) -> Hypothesis:
     if library.startswith(("libc10_cuda", "libtorch_cuda.")):
-        cause, because = "wrong-build-installed", f"{library} is missing: torch has no CUDA, the extension has"
-    elif _SPLIT.search(library):
-        cause = "version-mismatch"
-        because = f"{library} is of an older torch: the extension was built against another one than is installed"
-    elif library.startswith(("libc10.", "libtorch.", "libtorch_cpu", "libtorch_python")):
-        cause = "library-path-clash"
-        because = f"{library} is not on the loader's path: torch is imported after the extension, or is not installed"
-    else:
-        cause, because = "version-mismatch", f"{library} is not part of the installed torch"
-    return hypothesis(event, cause, strength, because, over=_AFTER)
+        return worded("torch-without-cuda-library", event, strength=strength, library=library)
+    if _SPLIT.search(library):
+        return worded("library-of-older-torch", event, strength=strength, library=library)
+    if library.startswith(("libc10.", "libtorch.", "libtorch_cpu", "libtorch_python")):
+        return worded("torch-library-not-on-path", event, strength=strength, library=library)
+    return worded("library-not-in-torch", event, strength=strength, library=library)
 
 
 def _toolkit_side(story: Story, event: Event, library: str, strength: Strength) -> Iterator[Hypothesis]:
@@ -239,14 +228,12 @@ def _toolkit_side(story: Story, event: Event, library: str, strength: Strength) 
         yield worded("extension-of-another-cuda", event, strength=strength, named=named, beside=beside)
 
 
-def _bitsandbytes(story: Story, event: Event, strength: Strength) -> Iterator[Hypothesis]:
-    cause = "library-path-clash"
-    because = "bitsandbytes does not find the CUDA runtime, or has no binary for it"
+def _bitsandbytes(event: Event, strength: Strength) -> Hypothesis:
     if event.signature.id in ("lib-bnb-cuda", "lib-bnb-configured", "lib-bnb-required"):
-        cause, because = "wrong-build-installed", "bitsandbytes has no binary for the installed CUDA"
-    elif event.signature.id == "lib-bnb-gpu":
-        cause, because = "no-gpu-or-driver", "bitsandbytes finds no driver"
-    yield hypothesis(event, cause, strength, because, over=_AFTER)
+        return worded("bitsandbytes-of-another-cuda", event, strength=strength)
+    if event.signature.id == "lib-bnb-gpu":
+        return worded("bitsandbytes-without-driver", event, strength=strength)
+    return worded("bitsandbytes-without-runtime", event, strength=strength)
 
 
 def _package(event: Event) -> str:
