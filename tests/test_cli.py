@@ -644,6 +644,8 @@ def test_images_are_compared_by_their_locks_and_layers(envkit: Envkit, docker: F
     ended = envkit("diff", "one:1", "other:1")
     assert ended.code == 1, ended.err
     assert "layer 2: b: " in ended.out
+    quiet = envkit("diff", "one:1", "other:1", "-q")
+    assert ended.err and (quiet.code, quiet.out, quiet.err) == (1, ended.out, "")
     assert "has no image none:1" in told(envkit("diff", "one:1", "none:1"), 2)
 
 

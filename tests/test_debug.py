@@ -427,6 +427,14 @@ def test_the_verb_gives_the_code_of_its_verdict(tmp_path: Path) -> None:
     assert found == 1 and json.loads(text)["folder"].endswith("envkit-debug-3")
 
 
+def test_quiet_leaves_out_the_progress_and_the_stages(tmp_path: Path) -> None:
+    words = ("--only", "as-is", "--", sys.executable, "-c", "1/0")
+    whole, short = (forked.envkit("debug", *quiet, *words, cwd=tmp_path) for quiet in ((), ("-q",)))
+    assert whole.returncode == short.returncode == 1, short.stderr
+    assert whole.stderr and not short.stderr
+    assert "ZeroDivisionError" in short.stdout and len(short.stdout) < len(whole.stdout)
+
+
 # Stands in for CUPTI: keeps the callback, and calls it as the driver's launches do.
 CUPTI = """
 #include <stddef.h>

@@ -317,6 +317,8 @@ def test_a_wish_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
     [
         (["--dtype", "float16"], "only work with --precision"),
         (["--autocast"], "only work with --precision"),
+        (["--verbose", "--", "true"], "only work with --precision"),
+        (["--precision", "m:f", "-q", "--verbose"], "--quiet and --verbose"),
         (["--precision", "m:f", "--", "true"], "cannot be used together"),
         (["--precision", "m:f", "--format", "sarif"], "no format"),
         (["--precision", "m"], "is not of the form module:factory"),
