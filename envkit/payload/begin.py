@@ -39,10 +39,7 @@ def begin(argv: "list[str]") -> bool:
     if "--nonce" in argv[:-1]:
         import json
 
-        said = {
-            "began": {"python": version, "libc": library},
-            "nonce": argv[argv.index("--nonce") + 1],
-        }
+        said = {"began": {"python": version, "libc": library}, "nonce": argv[argv.index("--nonce") + 1]}
         # On a line of its own, past sys.stdout, whatever the image has printed before or made of it.
         os.write(1, ("\n" + json.dumps(said, sort_keys=True) + "\n").encode("ascii"))
     elif not fit:

@@ -13,13 +13,7 @@ from typing import Any
 
 SCHEMA = "envkit.payload/1"
 # the module of each kind, imported when it is asked for: the processes that are observed have no use for the others
-_KINDS = {
-    "probe": "probe.outer",
-    "smoke": "smoke",
-    "placement": "placement",
-    "precision": "precision",
-    "aoti": "aoti",
-}
+_KINDS = {"probe": "probe.outer", "smoke": "smoke", "placement": "placement", "precision": "precision", "aoti": "aoti"}
 USAGE = """usage: python3 envkit.pyz probe|smoke|placement|precision|aoti [OPTIONS] [ARGS]
 
 probe            what this Python's torch maps and binds; with --static only what needs no import of torch

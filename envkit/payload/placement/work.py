@@ -105,13 +105,7 @@ def _refusal(error: BaseException, watch: Watch, places: Places) -> dict[str, An
         walked = walked.__cause__ or walked.__context__
     if any(word in text.lower() for word in _DEVICE_WORDS) and isinstance(error, RuntimeError):
         site = places.of_error(error)
-        return {
-            "kind": "devices",
-            "op": "",
-            **site._asdict(),
-            "message": " ".join(text.split())[:1000],
-            "tensors": [],
-        }
+        return {"kind": "devices", "op": "", **site._asdict(), "message": " ".join(text.split())[:1000], "tensors": []}
     return None
 
 

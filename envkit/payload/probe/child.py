@@ -36,11 +36,7 @@ class Child:
     """
 
     def __init__(
-        self,
-        words: list[str],
-        step_s: float,
-        steps: tuple[str, ...] = (LATE,),
-        env: dict[str, str] | None = None,
+        self, words: list[str], step_s: float, steps: tuple[str, ...] = (LATE,), env: dict[str, str] | None = None
     ) -> None:
         self.pipe, writing = os.pipe()
         self.process = subprocess.Popen(

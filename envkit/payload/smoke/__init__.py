@@ -45,18 +45,7 @@ EXTRA = "extra-"  # how the names of tests from outside begin
 
 TESTS: tuple[Case, ...] = tuple(
     case._replace(group=group.__name__.rpartition(".")[2])
-    for group in (
-        driver_only,
-        kernels,
-        gemm,
-        libraries,
-        runtime,
-        training,
-        compilers,
-        several_gpus,
-        errors,
-        speed,
-    )
+    for group in (driver_only, kernels, gemm, libraries, runtime, training, compilers, several_gpus, errors, speed)
     for case in group.CASES
 )
 _DEVICES_S = 30.0

@@ -12,10 +12,6 @@ CASES = (
     _PLAIN._replace(name="nvrtc-grid-stride"),
     _PLAIN._replace(name="nvrtc-alignment", level="full"),
     _PLAIN._replace(
-        name="nvrtc-timer",
-        level="full",
-        faults=("ulp", "one", "fault"),
-        needs=("driver-events", *_NEEDS),
-        sanitize=(),
+        name="nvrtc-timer", level="full", faults=("ulp", "one", "fault"), needs=("driver-events", *_NEEDS), sanitize=()
     ),
 )

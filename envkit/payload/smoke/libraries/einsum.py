@@ -64,12 +64,7 @@ def run(bench: Bench) -> None:
     contracted = by_definition("aijk,jkt->ait", [left, right])
     batch, other, start = integers(6, 33, 40), integers(6, 40, 17), integers(6, 33, 17)
     added = 2 * by_definition("bij,bjk->bik", [batch, other]) + 3 * start
-    kinds = (
-        ("fp64", torch.float64),
-        ("fp32", torch.float32),
-        ("fp16", torch.float16),
-        ("bf16", torch.bfloat16),
-    )
+    kinds = (("fp64", torch.float64), ("fp32", torch.float32), ("fp16", torch.float16), ("bf16", torch.bfloat16))
     for name, dtype in kinds:
 
         def here(tensor: Any, dtype: Any = dtype) -> Any:

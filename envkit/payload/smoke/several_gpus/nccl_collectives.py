@@ -73,10 +73,7 @@ def _moves(rank: Rank, count: int) -> None:
     after, before = (me + 1) % size, (me - 1) % size
     out = _empty(count, rank)
     with rank.step("send and recv", f"{count} around the ring"):
-        pair = [
-            dist.P2POp(dist.isend, block(me, after, count, device), after),
-            dist.P2POp(dist.irecv, out, before),
-        ]
+        pair = [dist.P2POp(dist.isend, block(me, after, count, device), after), dist.P2POp(dist.irecv, out, before)]
         for work in dist.batch_isend_irecv(pair):
             work.wait()
     rank.bench.exact("send_recv.wrong", out, block(before, me, count, device))
