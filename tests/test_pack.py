@@ -57,9 +57,15 @@ def test_the_same_sources_give_the_same_bytes_whatever_the_clock_and_the_directo
         assert names == sorted(names)
         assert {member.date_time for member in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
         assert "envkit/payload/probe/inner.py" in names
+        assert {"envkit/payload/smoke/kernels/nvrtc_timer.cu", "envkit/payload/smoke/driver_only/add.ptx"} < {*names}
         assert not [name for name in names if "checks" in name or "cli" in name]
     # It goes into a container at each run: 340 KB take 4 ms, and half of it less than one less.
     assert len(first) <= 1024 * 1024
+
+
+def test_a_kernel_is_read_out_of_the_zip(pyz: Path) -> None:
+    ask = "from envkit.payload.smoke.sources import text_of; print(text_of('driver_only/add.ptx'))"
+    assert ".visible .entry ptx_add(" in run(sys.executable, "-S", "-c", ask, PYTHONPATH=str(pyz)).stdout
 
 
 def sources() -> list[Path]:

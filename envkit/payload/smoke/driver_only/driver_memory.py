@@ -6,12 +6,14 @@ Each pass fills all of it before it reads any, so that what is read comes from n
 from __future__ import annotations
 
 import ctypes
+import string
 import time
 
 from envkit.payload.smoke import raw
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.driver import INTEGRATED, MULTIPROCESSORS, CudaFault, Driver, number_of
 from envkit.payload.smoke.driver_only.ptx import HEAD
+from envkit.payload.smoke.sources import text_of
 
 _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY, cuda.h
 _SHARE, _SHARE_OF_HOST = 0.9, 0.25  # of the free bytes; less where they are the host's as well
@@ -19,6 +21,7 @@ _PIECE, _LEAST_PIECE = 4 << 30, 64 << 20  # bytes of one allocation
 _FAR = 2654435761  # tells apart words whose addresses differ by a multiple of 16 GiB
 _THREADS, _BLOCKS_EACH = 256, 16
 _NOWHERE = (1 << 64) - 1
+_KERNEL = string.Template(text_of("driver_only/memory.ptx"))
 
 # The value of word %x, which is number %lo of its 16 GiB, with %s and %f as the pass says
 _PATTERNS = {
@@ -56,43 +59,8 @@ def _kernel(kind: str, reads: bool) -> str:
         )
     else:
         turn = _words(kind, "mov.u32 %w#, %v;") + "\n    st.global.v4.u32 [%a], {%w0, %w1, %w2, %w3};"
-    return f"""
-.visible .entry {"read" if reads else "fill"}_{kind}(
-    .param .u64 pa, .param .u64 pn, .param .u32 ps, .param .u32 pf, .param .u64 pe)
-{{
-    .reg .pred %p, %z;
-    .reg .u32 %b, %d, %t, %s, %f, %q, %h, %lo, %x, %v, %w0, %w1, %w2, %w3;
-    .reg .u64 %base, %a, %n, %e, %i, %g, %o, %k;
-    ld.param.u64 %base, [pa];
-    ld.param.u64 %n, [pn];
-    ld.param.u32 %s, [ps];
-    ld.param.u32 %f, [pf];
-    ld.param.u64 %e, [pe];
-    mov.u32 %b, %ctaid.x;
-    mov.u32 %d, %ntid.x;
-    mov.u32 %t, %tid.x;
-    mul.wide.u32 %i, %b, %d;
-    cvt.u64.u32 %k, %t;
-    add.u64 %i, %i, %k;
-    mov.u32 %b, %nctaid.x;
-    mul.wide.u32 %g, %b, %d;
-next:
-    setp.ge.u64 %z, %i, %n;
-    @%z bra done;
-    shl.b64 %a, %i, 4;
-    add.u64 %a, %a, %base;
-    shr.u64 %k, %a, 2;
-    cvt.u32.u64 %q, %k;
-    shr.u64 %k, %k, 32;
-    cvt.u32.u64 %h, %k;
-    mul.lo.u32 %h, %h, {_FAR};
-    {turn}
-    add.u64 %i, %i, %g;
-    bra next;
-done:
-    ret;
-}}
-"""
+    entry = f"{'read' if reads else 'fill'}_{kind}"
+    return "\n" + _KERNEL.substitute(entry=entry, far=_FAR, turn=turn)
 
 
 def text() -> bytes:

@@ -13,15 +13,9 @@ from typing import Any
 from envkit.payload.lazy import torch
 from envkit.payload.smoke import provoke
 from envkit.payload.smoke.bench import Bench
+from envkit.payload.smoke.sources import text_of
 
-_SOURCE = """
-extern "C" __global__ void plant(unsigned* base, long long shift, long long cycles)
-{
-    long long start = clock64();
-    while (clock64() - start < cycles) {}
-    *(volatile unsigned*)((char*)base + shift) = 7;
-}
-"""
+_SOURCE = text_of("errors/error_cublas.cu")
 _CYCLES = 400000000  # 0.2 to 0.4 s at the clocks that GPUs have: longer than it takes to launch a product
 _CUBLAS = re.compile(r"CUBLAS_STATUS_(EXECUTION_FAILED|INTERNAL_ERROR)")
 _WIDTH = 256

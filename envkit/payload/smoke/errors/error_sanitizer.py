@@ -15,50 +15,13 @@ from envkit.payload import programs
 from envkit.payload.smoke import nvrtc, provoke, sanitize
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers.stages import own_folder
+from envkit.payload.smoke.sources import text_of
 
 _THREADS = 64
 _TOOL_S = 90.0
 _MARK = "// here"
 # Each kernel does right with fault = 0 and wrong with 1; the marked line is the one to be named.
-_SOURCES = {
-    "memcheck": """
-extern "C" __global__ void beyond(volatile unsigned* in, volatile unsigned* out, int fault)
-{
-    int at = threadIdx.x;
-    unsigned value = in[at] + 1;
-    out[at + fault] = value; // here
-}
-""",
-    "racecheck": """
-extern "C" __global__ void race(volatile unsigned* in, volatile unsigned* out, int fault)
-{
-    __shared__ unsigned shared[64];
-    int at = threadIdx.x;
-    shared[at] = in[at] + 1; // here
-    if (!fault) __syncthreads();
-    out[at] = shared[63 - at]; // here
-}
-""",
-    "initcheck": """
-extern "C" __global__ void unset(volatile unsigned* in, volatile unsigned* out, int fault)
-{
-    int at = threadIdx.x;
-    unsigned value = in[at]; // here
-    out[at] = value + 1;
-}
-""",
-    "synccheck": """
-extern "C" __global__ void barrier(volatile unsigned* in, volatile unsigned* out, int fault)
-{
-    int at = threadIdx.x;
-    unsigned value = in[at] + 1;
-    if (!fault || at < 48) {
-        __syncthreads(); // here
-    }
-    out[at] = value;
-}
-""",
-}
+_SOURCES = {tool: text_of(f"errors/sanitizer_{tool}.cu") for tool in sanitize.TOOLS}
 
 
 class _Program(NamedTuple):

@@ -9,22 +9,12 @@ from envkit.payload.smoke import raw
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.driver import Driver, number_of
 from envkit.payload.smoke.nvrtc import load
+from envkit.payload.smoke.sources import text_of
 
 _SIZE = (1 << 16) + 13
 _GUARD = 256  # bytes before and after each result
 _SHAPES = ((1, 32), (3, 96), (64, 256), (1000, 128))  # blocks and threads
-_SOURCE = """
-extern "C" __global__ void stride_map(const unsigned* a, unsigned* out, unsigned* visits, unsigned n)
-{
-#ifdef SKIPPED
-    if (blockIdx.x == 0) return;
-#endif
-    for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
-        out[i] = a[i] * 2654435761u + i;
-        atomicAdd(visits + i, 1u);
-    }
-}
-"""
+_SOURCE = text_of("kernels/nvrtc_grid_stride.cu")
 
 
 def mapped(data: bytes) -> bytes:

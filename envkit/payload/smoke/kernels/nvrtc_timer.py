@@ -16,6 +16,7 @@ from envkit.payload.smoke import raw
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.driver_only.driver_events import still_adds, untrue
 from envkit.payload.smoke.nvrtc import Compiler, Refused, build
+from envkit.payload.smoke.sources import text_of
 
 _SIZE = 1 << 16
 _TURNS = 5
@@ -23,25 +24,7 @@ _BUDGET_S = 60.0
 _LEAST_MS = 1e-6  # no kernel takes less, so a time of nothing is none
 _OVER = 1024  # bytes beyond the most that a block can have
 _STICKY = range(700, 720)  # errors after which the context is lost, cuda.h: illegal address to launch failed
-_SOURCE = """
-extern "C" __global__ void tuned(const unsigned* x, unsigned* y, unsigned n)
-{
-    __shared__ unsigned tile[THREADS * EACH + FIXED / 4];
-    unsigned base = blockIdx.x * THREADS * EACH;
-#pragma unroll
-    for (unsigned k = 0; k < EACH; ++k) {
-        unsigned i = base + k * THREADS + threadIdx.x;
-        tile[k * THREADS + threadIdx.x] = i < n ? x[i] : 0u;
-    }
-    __syncthreads();
-#pragma unroll
-    for (unsigned k = 0; k < EACH; ++k) {
-        unsigned i = base + k * THREADS + threadIdx.x;
-        unsigned mirror = THREADS * EACH - 1 - (k * THREADS + threadIdx.x);
-        if (i < n) y[i] = tile[mirror] * 3u + i;
-    }
-}
-"""
+_SOURCE = text_of("kernels/nvrtc_timer.cu")
 
 
 class Variant(NamedTuple):

@@ -14,21 +14,10 @@ from typing import Any
 from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.driver import Driver
+from envkit.payload.smoke.sources import text_of
 from envkit.payload.smoke.speed import timing
 
-_PTX = b"""
-.version 6.0
-.target sm_70
-.address_size 64
-.visible .entry count(.param .u64 where)
-{
-    .reg .b64 %address;
-    ld.param.u64 %address, [where];
-    cvta.to.global.u64 %address, %address;
-    red.global.add.u32 [%address], 1;
-    ret;
-}
-"""
+_PTX = text_of("speed/speed_launch.ptx").encode()
 _CAPABILITY = 70  # the oldest GPU that this text is for
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _ROUNDS = 9
