@@ -32,16 +32,10 @@ class _Data(ctypes.Structure):
     """CUpti_CallbackData."""
 
     _fields_ = [
-        ("site", ctypes.c_int),
-        ("function", ctypes.c_char_p),
-        ("parameters", ctypes.c_void_p),
-        ("result", ctypes.c_void_p),
-        ("symbol", ctypes.c_char_p),
-        ("context", ctypes.c_void_p),
-        ("context_uid", ctypes.c_uint32),
-        ("correlation_data", ctypes.c_void_p),
-        ("correlation", ctypes.c_uint32),
-    ]
+        ("site", ctypes.c_int), ("function", ctypes.c_char_p), ("parameters", ctypes.c_void_p),
+        ("result", ctypes.c_void_p), ("symbol", ctypes.c_char_p), ("context", ctypes.c_void_p),
+        ("context_uid", ctypes.c_uint32), ("correlation_data", ctypes.c_void_p), ("correlation", ctypes.c_uint32),
+    ]  # fmt: skip
 
 
 _Callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.POINTER(_Data))

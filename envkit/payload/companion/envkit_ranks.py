@@ -37,29 +37,11 @@ if TYPE_CHECKING:
     Stack = Callable[[FrameType | None], list[list[Any]]]
 
 _COLLECTIVES = (
-    "all_gather",
-    "all_gather_coalesced",
-    "all_gather_into_tensor",
-    "all_gather_object",
-    "_all_gather_base",
-    "all_reduce",
-    "all_reduce_coalesced",
-    "all_to_all",
-    "all_to_all_single",
-    "barrier",
-    "broadcast",
-    "broadcast_object_list",
-    "gather",
-    "gather_object",
-    "monitored_barrier",
-    "new_group",
-    "reduce",
-    "reduce_scatter",
-    "reduce_scatter_tensor",
-    "_reduce_scatter_base",
-    "scatter",
-    "scatter_object_list",
-)
+    "all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_object", "_all_gather_base",
+    "all_reduce", "all_reduce_coalesced", "all_to_all", "all_to_all_single", "barrier", "broadcast",
+    "broadcast_object_list", "gather", "gather_object", "monitored_barrier", "new_group", "reduce", "reduce_scatter",
+    "reduce_scatter_tensor", "_reduce_scatter_base", "scatter", "scatter_object_list",
+)  # fmt: skip
 _BETWEEN_TWO = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 _LIFE = ("init_process_group", "destroy_process_group")
 _DATA = ("tensor", "input_tensor", "input", "input_tensor_list", "input_list", "tensors")  # parameters that are sent

@@ -35,16 +35,9 @@ STRICT = (
     "bmm", "baddbmm", "mv", "addmv", "dot", "convolution", "nll_loss_forward", "native_layer_norm", "native_batch_norm",
 )  # fmt: skip
 # The operands, by their position, that must be of one dtype.
-PRODUCTS = {
-    "mm": (0, 1),
-    "bmm": (0, 1),
-    "mv": (0, 1),
-    "dot": (0, 1),
-    "linear": (0, 1, 2),
-    "addmm": (0, 1, 2),
-    "addmv": (0, 1, 2),
-    "baddbmm": (0, 1, 2),
-    "convolution": (0, 1, 2),
+PRODUCTS: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(("mm", "bmm", "mv", "dot"), (0, 1)),
+    **dict.fromkeys(("linear", "addmm", "addmv", "baddbmm", "convolution"), (0, 1, 2)),
 }
 # What makes the host wait for the GPU because the answer's size or value is needed on the host.
 WAITING = (

@@ -25,21 +25,11 @@ _ASK = "asking "
 
 # distribution: the package whose import is observed.  Triton alone is a part of torch and is nothing to be imported.
 FRAMEWORKS = {
-    "torchvision": "torchvision",
-    "torchaudio": "torchaudio",
-    "xformers": "xformers",
-    "flash-attn": "flash_attn",
-    "bitsandbytes": "bitsandbytes",
-    "vllm": "vllm",
-    "deepspeed": "deepspeed",
-    "onnxruntime": "onnxruntime",
-    "onnxruntime-gpu": "onnxruntime",
-    "jax": "jax",
-    "cupy-cuda11x": "cupy",
-    "cupy-cuda12x": "cupy",
-    "cupy-cuda13x": "cupy",
-    "tensorflow": "tensorflow",
-}
+    "torchvision": "torchvision", "torchaudio": "torchaudio", "xformers": "xformers", "flash-attn": "flash_attn",
+    "bitsandbytes": "bitsandbytes", "vllm": "vllm", "deepspeed": "deepspeed", "onnxruntime": "onnxruntime",
+    "onnxruntime-gpu": "onnxruntime", "jax": "jax", "cupy-cuda11x": "cupy", "cupy-cuda12x": "cupy",
+    "cupy-cuda13x": "cupy", "tensorflow": "tensorflow",
+}  # fmt: skip
 
 
 class Claim:

@@ -15,27 +15,17 @@ class _PhdrInfo(ctypes.Structure):
     """struct dl_phdr_info of link.h."""
 
     _fields_ = [
-        ("address", ctypes.c_void_p),
-        ("name", ctypes.c_char_p),
-        ("headers", ctypes.c_void_p),
-        ("count", ctypes.c_uint16),
-        ("adds", ctypes.c_ulonglong),
-        ("subs", ctypes.c_ulonglong),
-    ]
+        ("address", ctypes.c_void_p), ("name", ctypes.c_char_p), ("headers", ctypes.c_void_p),
+        ("count", ctypes.c_uint16), ("adds", ctypes.c_ulonglong), ("subs", ctypes.c_ulonglong),
+    ]  # fmt: skip
 
 
 class _Phdr(ctypes.Structure):
     """Elf64_Phdr of elf.h."""
 
     _fields_ = [
-        ("kind", ctypes.c_uint32),
-        ("flags", ctypes.c_uint32),
-        ("offset", ctypes.c_uint64),
-        ("address", ctypes.c_uint64),
-        ("physical", ctypes.c_uint64),
-        ("in_file", ctypes.c_uint64),
-        ("in_memory", ctypes.c_uint64),
-        ("align", ctypes.c_uint64),
+        *((name, ctypes.c_uint32) for name in ("kind", "flags")),
+        *((name, ctypes.c_uint64) for name in ("offset", "address", "physical", "in_file", "in_memory", "align")),
     ]
 
 
@@ -52,11 +42,9 @@ class _DlInfo(ctypes.Structure):
     """Dl_info of dlfcn.h."""
 
     _fields_ = [
-        ("file", ctypes.c_char_p),
-        ("base", ctypes.c_void_p),
-        ("symbol", ctypes.c_char_p),
-        ("address", ctypes.c_void_p),
-    ]
+        ("file", ctypes.c_char_p), ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p), ("address", ctypes.c_void_p),
+    ]  # fmt: skip
 
 
 _LIBC.dlsym.restype = ctypes.c_void_p

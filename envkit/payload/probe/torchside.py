@@ -13,19 +13,9 @@ from typing import Any
 from envkit.payload.probe import maps
 
 _LATE = ("libtorch_cuda_linalg.so", "libcaffe2_nvrtc.so")  # at::DynamicLibrary opens them beside libtorch_cuda.so
-# The cuDNN shim opens one sub-library in each of these; the last names are those of major 8.
-_CHECKS = (
-    "cudnnGraphVersionCheck",
-    "cudnnOpsVersionCheck",
-    "cudnnCnnVersionCheck",
-    "cudnnAdvVersionCheck",
-    "cudnnOpsInferVersionCheck",
-    "cudnnOpsTrainVersionCheck",
-    "cudnnCnnInferVersionCheck",
-    "cudnnCnnTrainVersionCheck",
-    "cudnnAdvInferVersionCheck",
-    "cudnnAdvTrainVersionCheck",
-)
+# The cuDNN shim opens one sub-library in the version check of each of its parts.
+_MAJOR_8 = ("OpsInfer", "OpsTrain", "CnnInfer", "CnnTrain", "AdvInfer", "AdvTrain")
+_CHECKS = tuple(f"cudnn{part}VersionCheck" for part in ("Graph", "Ops", "Cnn", "Adv", *_MAJOR_8))
 
 
 def import_torch() -> tuple[str, dict[str, str]]:

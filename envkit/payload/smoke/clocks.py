@@ -17,30 +17,17 @@ _SM, _MEMORY = 1, 2  # nvmlClockType_t, nvml.h
 _TEMPERATURE_GPU = 0  # nvmlTemperatureSensors_t
 _ABSENT = frozenset((3, 4, 13))  # NVML_ERROR_NOT_SUPPORTED, _NO_PERMISSION, _FUNCTION_NOT_FOUND
 _IDLE = 0x1
-# nvmlClocksEventReason* of nvml.h, by bit
-_REASONS: tuple[tuple[int, str], ...] = (
-    (_IDLE, "gpu idle"),
-    (0x2, "application clocks"),
-    (0x4, "software power cap"),
-    (0x8, "hardware slowdown"),
-    (0x10, "sync boost"),
-    (0x20, "software thermal slowdown"),
-    (0x40, "hardware thermal slowdown"),
-    (0x80, "hardware power brake"),
-    (0x100, "display clock"),
-)
+_REASONS = (  # nvmlClocksEventReason* of nvml.h, by bit from 0x1 on
+    "gpu idle", "application clocks", "software power cap", "hardware slowdown", "sync boost",
+    "software thermal slowdown", "hardware thermal slowdown", "hardware power brake", "display clock",
+)  # fmt: skip
 
 
 def reasons(bits: int) -> tuple[str, ...]:
     """The names of what holds the clocks down; a bit that is not known by name is given in hexadecimal."""
-    known = 0
-    names = []
-    for bit, name in _REASONS:
-        known |= bit
-        if bits & bit:
-            names.append(name)
-    rest = bits & ~known
-    return (*names, hex(rest)) if rest else tuple(names)
+    names = tuple(name for place, name in enumerate(_REASONS) if bits >> place & 1)
+    rest = bits >> len(_REASONS) << len(_REASONS)
+    return (*names, hex(rest)) if rest else names
 
 
 def slowing(bits: int) -> tuple[str, ...]:

@@ -59,19 +59,10 @@ TRAP = Config(32, 32, 32, 4, 2, trap=True)
 # Five stages of two tiles of 64 KiB ask for over half a megabyte of shared memory; no GPU has half of that.
 TOO_LARGE = Config(128, 128, 256, 8, 6)
 CONFIGS = (
-    Config(16, 16, 16, 2, 1),
-    Config(32, 32, 16, 2, 2),
-    Config(32, 64, 32, 4, 2),
-    TRAP,
-    Config(64, 32, 32, 4, 2),
-    Config(64, 64, 32, 4, 3),
-    TOO_LARGE,
-    Config(64, 64, 64, 4, 2),
-    Config(128, 32, 32, 4, 2),
-    Config(32, 128, 32, 4, 2),
-    Config(128, 64, 32, 4, 3),
-    Config(128, 128, 32, 8, 2),
-)
+    Config(16, 16, 16, 2, 1), Config(32, 32, 16, 2, 2), Config(32, 64, 32, 4, 2), TRAP, Config(64, 32, 32, 4, 2),
+    Config(64, 64, 32, 4, 3), TOO_LARGE, Config(64, 64, 64, 4, 2), Config(128, 32, 32, 4, 2), Config(32, 128, 32, 4, 2),
+    Config(128, 64, 32, 4, 3), Config(128, 128, 32, 8, 2),
+)  # fmt: skip
 # No multiples of the tiles; but of 16, or Triton does not load ahead and no number of stages costs shared memory.
 _ROWS, _COLUMNS, _DEPTH = 333, 208, 528
 _TRY_S, _TUNE_S = 90.0, 90.0
