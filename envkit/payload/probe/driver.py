@@ -11,7 +11,7 @@ import glob
 import os
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from envkit.payload.probe import maps, origin, present
 from envkit.payload.probe.ask import Questions
@@ -40,15 +40,6 @@ _IN_NAME = re.compile(r"libcuda\.so\.(\d+(?:\.\d+)+)\Z")
 _IN_MODULE = re.compile(r"Kernel Module(?: for [\w-]+)?\s+(\d+(?:\.\d+)+)")
 
 
-class DriverAnswer(NamedTuple):
-    """What cuInit and the questions after it gave: why there is no more, its code, how many devices and which."""
-
-    why: str
-    init: int | None
-    devices: int | None
-    sms: list[str]
-
-
 def _load() -> dict[str, Any]:
     """The file that dlopen gives and its cuDriverGetVersion; how it cannot be loaded."""
     try:
@@ -66,28 +57,28 @@ def _load() -> dict[str, Any]:
 
 def _init() -> dict[str, Any]:
     """What cuInit returned and, if that is 0, the devices; ``why`` names the call that failed after it."""
+    said: dict[str, Any] = {"init": None, "count": None, "sms": [], "why": ""}
     try:
         library = ctypes.CDLL(_LIBRARY)
     except OSError as error:
-        return {"init": None, "count": None, "sms": [], "why": str(error)}
+        return {**said, "why": str(error)}
     count, major, minor, device = ctypes.c_int(), ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
-    code = library.cuInit(0)
-    if code:
-        return {"init": code, "count": None, "sms": [], "why": ""}
+    said["init"] = library.cuInit(0)
+    if said["init"]:
+        return said
     code = library.cuDeviceGetCount(ctypes.byref(count))
     if code:
-        return {"init": 0, "count": None, "sms": [], "why": f"cuDeviceGetCount returned {code}"}
-    sms: list[str] = []
+        return {**said, "why": f"cuDeviceGetCount returned {code}"}
+    said["count"] = count.value
     for index in range(count.value):
         code = library.cuDeviceGet(ctypes.byref(device), index)
         # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
         code = code or library.cuDeviceGetAttribute(ctypes.byref(major), 75, device)
         code = code or library.cuDeviceGetAttribute(ctypes.byref(minor), 76, device)
         if code:
-            why = f"asking device {index} for its capability returned {code}"
-            return {"init": 0, "count": count.value, "sms": sms, "why": why}
-        sms.append(f"sm_{major.value}{minor.value}")
-    return {"init": 0, "count": count.value, "sms": sms, "why": ""}
+            return {**said, "why": f"asking device {index} for its capability returned {code}"}
+        said["sms"].append(f"sm_{major.value}{minor.value}")
+    return said
 
 
 def _nvml() -> dict[str, Any]:
@@ -172,11 +163,10 @@ class DriverProbe:
         opened, open_failed = self._nodes.answer()
         loaded = loaded or {"path": "", "error": f"dlopen of {_LIBRARY} {load_failed}", "version": 0}
         inited = inited or {"init": None, "count": None, "sms": [], "why": init_failed}
-        said = DriverAnswer(inited["why"], inited["init"], inited["count"], inited["sms"])
         if opened is None:
             opened = [{"path": "/dev/nvidia*", "error": f"opening them {open_failed}"}]
         value = {
-            **_library(said, loaded, owner_of),
+            **_library(inited, loaded, owner_of),
             "module": module_version(),
             "compat": compat_files(),
             "stubs": stub_files(),
@@ -184,36 +174,36 @@ class DriverProbe:
             "nvml_count": nvml["count"] if nvml else None,
             "nvml": nvml["nvml"] if nvml else nvml_failed,
         }
-        return _devices(said, loaded), observed(value, "dlopen, cuInit, NVML, /dev")
+        return _devices(inited, loaded), observed(value, "dlopen, cuInit, NVML, /dev")
 
 
-def _devices(said: DriverAnswer, loaded: dict[str, Any]) -> dict[str, object]:
+def _devices(said: dict[str, Any], loaded: dict[str, Any]) -> dict[str, object]:
     if loaded["error"].startswith(_ABSENT):
         return observed([], loaded["error"])
-    if said.init == _NO_DEVICE:
+    if said["init"] == _NO_DEVICE:
         return observed([], f"cuInit returned {_NO_DEVICE}, no device")
-    why = f"cuInit returned {said.init}" if said.init else said.why
+    why = f"cuInit returned {said['init']}" if said["init"] else said["why"]
     if why:
         return lost(f"asking the driver for its devices: {why}")
-    return observed(said.sms, "cuDeviceGetAttribute")
+    return observed(said["sms"], "cuDeviceGetAttribute")
 
 
 def _debian_owner(path: str) -> str:
     return next((name for name, _ in present.debian_owners([path]).values()), "")
 
 
-def _library(said: DriverAnswer, loaded: dict[str, Any], owner_of: Callable[[str], str]) -> dict[str, Any]:
+def _library(said: dict[str, Any], loaded: dict[str, Any], owner_of: Callable[[str], str]) -> dict[str, Any]:
     library = os.path.realpath(loaded["path"]) if loaded["path"] else ""
     in_name = _IN_NAME.search(library)
     version = loaded["version"]
-    died = f"cuInit {said.why}" if library and said.init is None else ""
+    died = f"cuInit {said['why']}" if library and said["init"] is None else ""
     return {
         "library": library,
         "load_error": loaded["error"] or died,
-        "init": said.init,
+        "init": said["init"],
         "cuda": f"{version // 1000}.{version % 1000 // 10}" if version else "",
         "file": in_name.group(1) if in_name else "",
         "owner": (owner_of(library) or _debian_owner(library)) if library else "",
         "in_cache": in_cache(library) if library else None,
-        "count": said.devices,
+        "count": said["count"],
     }

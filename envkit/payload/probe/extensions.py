@@ -69,8 +69,8 @@ def extensions(dists: list[wheels.Dist]) -> list[dict[str, object]]:
     for dist in dists:
         if wheels.is_cuda(dist.name) or ".so" not in dist.record:
             continue
-        for entry in wheels.entries(dist, only_libraries=True):
-            if not _LIBRARY.search(entry.path) or libs.family(entry.path):
+        for entry in wheels.entries(dist, _LIBRARY.search):
+            if libs.family(entry.path):
                 continue
             real = os.path.realpath(entry.path)
             if real in seen:

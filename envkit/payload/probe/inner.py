@@ -11,6 +11,14 @@ from typing import NoReturn
 
 from envkit.payload.probe.report import LATE, Pipe, lost, observed
 
+# the fields that the process which imports torch reports, those of the other one, and all
+WITH_TORCH = ("torch_import", "torch", "late", "libraries", "bindings")
+WITHOUT_TORCH = (
+    "python", "platform", "libc", "wheels", "requires", "unmapped", "devices", "variables", "driver",
+    "cudnn", "overwritten", "toolkits", "compiler", "assemblers", "extensions",
+)  # fmt: skip
+FIELDS = (*WITHOUT_TORCH, *WITH_TORCH, "frameworks")
+
 
 def _report_static(pipe: Pipe) -> None:
     """Every field that needs no torch.  This runs beside the import of torch, so that its time costs none."""
@@ -120,19 +128,3 @@ def main(argv: list[str]) -> NoReturn:
     pipe.send({"end": True})
     sys.stderr.flush()
     os._exit(0)  # unloading a broken CUDA stack is nobody's question and has been seen to crash
-
-
-def with_torch() -> tuple[str, ...]:
-    """The fields that the process which imports torch reports."""
-    return ("torch_import", "torch", "late", "libraries", "bindings")
-
-
-def without_torch() -> tuple[str, ...]:
-    """The fields that the process which does not import torch reports."""
-    first = ("python", "platform", "libc", "wheels", "requires", "unmapped", "devices", "variables", "driver")
-    return (*first, "cudnn", "overwritten", "toolkits", "compiler", "assemblers", "extensions")
-
-
-def fields() -> tuple[str, ...]:
-    """The names of all fields."""
-    return (*without_torch(), *with_torch(), "frameworks")

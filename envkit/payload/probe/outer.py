@@ -39,7 +39,7 @@ def _together(static: Child, torch: Child | None, late: list[dict[str, str]]) ->
     """All fields; ``late`` are the late loads that failed in processes before this one."""
     found = dict(static.found)
     owned = found.pop("owned", {"value": None})["value"]
-    failed, reasons = static.failed, dict.fromkeys(inner.without_torch(), static.failed)
+    failed, reasons = static.failed, dict.fromkeys(inner.WITHOUT_TORCH, static.failed)
     if torch is not None:
         failed = torch.failed
         found.update(torch.found)
@@ -51,8 +51,8 @@ def _together(static: Child, torch: Child | None, late: list[dict[str, str]]) ->
         tell_owners(found, owned, static.failed)
     else:
         failed = STATIC
-    reasons.update(dict.fromkeys(inner.with_torch(), failed))
-    for name in inner.fields():
+    reasons.update(dict.fromkeys(inner.WITH_TORCH, failed))
+    for name in inner.FIELDS:
         found.setdefault(name, lost(reasons.get(name) or "it was not reported"))
     return found
 

@@ -32,7 +32,6 @@ class _Running:
     def __init__(self, command: list[str]) -> None:
         self._deadline = time.monotonic() + _BUDGET_S
         self._error = ""
-        self._told: tuple[str, str] | None = None
         self._child: subprocess.Popen[str] | None = None
         try:
             self._child = subprocess.Popen(
@@ -47,12 +46,7 @@ class _Running:
             self._error = error.strerror or str(error)
 
     def said(self) -> tuple[str, str]:
-        """What it printed and "", or why it did not end well."""
-        if self._told is None:
-            self._told = self._wait()
-        return self._told
-
-    def _wait(self) -> tuple[str, str]:
+        """What it printed and "", or why it did not end well; to be called once."""
         if self._child is None:
             return "", self._error
         try:
@@ -68,11 +62,13 @@ class _Running:
         return text, ""
 
 
-def _release(running: _Running) -> tuple[str, str]:
+def _release(running: _Running) -> dict[str, str]:
     """The version that nvcc or ptxas says, or why it said none."""
     text, error = running.said()
     found = _RELEASE.search(text)
-    return (found.group(1), "") if found else ("", error or "its output names no release")
+    if found:
+        return {"version": found.group(1), "error": ""}
+    return {"version": "", "error": error or "its output names no release"}
 
 
 def _listed(dists: list[wheels.Dist], name: str) -> Iterator[tuple[str, str]]:
@@ -141,19 +137,11 @@ class Tools:
 
     def toolkits(self) -> list[dict[str, str]]:
         """One row an nvcc; a program that is reached in two ways stands in two rows."""
-        told = []
-        for via, path, running in self._nvccs:
-            version, error = _release(running)
-            told.append({"via": via, "path": path, "version": version, "error": error})
-        return told
+        return [{"via": via, "path": path, **_release(running)} for via, path, running in self._nvccs]
 
     def assemblers(self) -> list[dict[str, str]]:
         """One row a ptxas."""
-        told = []
-        for owner, path, running in self._ptxases:
-            version, error = _release(running)
-            told.append({"path": path, "version": version, "owner": owner, "error": error})
-        return told
+        return [{"owner": owner, "path": path, **_release(running)} for owner, path, running in self._ptxases]
 
     def compiler(self) -> dict[str, object]:
         """The field ``compiler``: "gcc" or "clang" and its version, empty where there is no compiler."""

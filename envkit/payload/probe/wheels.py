@@ -120,12 +120,8 @@ def is_cuda(name: str) -> bool:
     return name in ("torch", "triton", "pytorch-triton") or name.startswith(("nvidia-", "cuda-"))
 
 
-def entries(dist: Dist, only_libraries: bool) -> list[Entry]:
-    """The lines of a distribution's RECORD that carry a sha256, with absolute paths."""
-    return _entries(dist, lambda file: ".so" in file) if only_libraries else _entries(dist, lambda file: True)
-
-
-def _entries(dist: Dist, wanted: Callable[[str], object]) -> list[Entry]:
+def entries(dist: Dist, wanted: Callable[[str], object]) -> list[Entry]:
+    """The lines of a distribution's RECORD that carry a sha256, of the files ``wanted``, with absolute paths."""
     found: list[Entry] = []
     for line in dist.record.splitlines():
         row = next(csv.reader([line]), []) if '"' in line else line.split(",")
@@ -141,7 +137,7 @@ def owners(dists: list[Dist]) -> dict[str, list[Entry]]:
     """All entries for each library of a known family that any distribution owns, by its real path."""
     found: dict[str, list[Entry]] = {}
     for dist in dists:
-        for entry in _entries(dist, libs.family):
+        for entry in entries(dist, libs.family):
             found.setdefault(os.path.realpath(entry.path), []).append(entry)
     return found
 
@@ -260,7 +256,7 @@ def overwritten(dists: list[Dist]) -> list[dict[str, object]]:
     for dist in dists:
         if not is_cuda(dist.name):
             continue
-        lines = entries(dist, only_libraries=False)
+        lines = entries(dist, bool)
         if not lines:
             found.append({"path": dist.base, "owners": [f"{dist.name}=={dist.version}"], "found": NO_RECORD})
             continue
