@@ -32,23 +32,11 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-class _Child:
-    """What a child has told so far: torch and the GPUs, and the stage that it reached."""
-
-    def __init__(self) -> None:
-        self.facts: dict[str, Any] = {}
-        self.stage = ""
-
-    def heard(self, said: dict[str, Any]) -> None:
-        """Takes one document of the child's."""
-        self.stage = str(said.get("stage", self.stage))
-        self.facts = said.get("facts", self.facts)
-
-
-def _follow(request: work.PlacementRequest, budget_s: float) -> tuple[isolate.Ending, _Child]:
-    child = _Child()
-    task = isolate.Task("placement", "", budget_s, lambda say: work.follow(request, say), heard=child.heard)
-    return isolate.run_one(task), child
+def _follow(request: work.PlacementRequest, budget_s: float) -> tuple[isolate.Ending, dict[str, Any]]:
+    """How the child ended, and what it told: the ``facts`` (torch and the GPUs), and the ``stage`` that it reached."""
+    told: dict[str, Any] = {"facts": {}, "stage": ""}
+    task = isolate.Task("placement", "", budget_s, lambda say: work.follow(request, say), heard=told.update)
+    return isolate.run_one(task), told
 
 
 def _another_way(how: str, followed: dict[str, Any] | None, ending: isolate.Ending) -> str:
@@ -73,29 +61,29 @@ def main(argv: list[str]) -> dict[str, Any]:
     request = work.PlacementRequest(
         asked.target, os.path.abspath(asked.code), asked.mode, asked.gpus, asked.rank_folder, asked.rank_seconds
     )
-    ending, child = _follow(request, asked.seconds)
+    ending, told = _follow(request, asked.seconds)
     followed = ending.value if ending.ended == "ran" else None
     tried = []
-    how = str(child.facts.get("how", asked.mode))
+    how = str(told["facts"].get("how", asked.mode))
     why = _another_way(how, followed, ending) if asked.mode == "auto" else ""
     left = asked.seconds - (time.monotonic() - started)
     if why and left > _LEAST_S:
         sys.stderr.write(f"fake tensors: {why}; following it with tensors on the CPU\n")
         tried.append({"how": how, "why": why})
-        ending, child = _follow(request._replace(how="trace"), left)
+        ending, told = _follow(request._replace(how="trace"), left)
         followed = ending.value if ending.ended == "ran" else None
         how = "trace"
     return {
         "target": asked.target,
         "python": ".".join(map(str, sys.version_info[:3])),
-        "torch": child.facts.get("torch"),
-        "torch_error": "" if child.facts else " ".join(filter(None, (ending.ended, ending.signal, ending.detail))),
-        "gpus": child.facts.get("gpus"),
+        "torch": told["facts"].get("torch"),
+        "torch_error": "" if told["facts"] else " ".join(filter(None, (ending.ended, ending.signal, ending.detail))),
+        "gpus": told["facts"].get("gpus"),
         "how": how,
         "ended": ending.ended,
         "signal": ending.signal,
         "detail": ending.detail,
-        "stage": followed["stage"] if followed else child.stage,
+        "stage": followed["stage"] if followed else told["stage"],
         "stderr_tail": "" if followed and not followed["error"] else ending.stderr_tail,
         "followed": followed,
         "tried": tried,

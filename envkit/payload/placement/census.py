@@ -17,17 +17,8 @@ def group(what: str, named: Iterable[tuple[str, Any]], device_of: Callable[[Any]
     for name, tensor in named:
         device, dtype = device_of(tensor), str(tensor.dtype).replace("torch.", "")
         trained = what == "parameters" and bool(tensor.requires_grad)
-        if (device, dtype, trained) not in found:
-            found[device, dtype, trained] = {
-                "what": what,
-                "device": device,
-                "dtype": dtype,
-                "trained": trained,
-                "tensors": 0,
-                "elements": 0,
-                "names": [],
-            }
-        entry = found[device, dtype, trained]
+        fresh = {"what": what, "device": device, "dtype": dtype, "trained": trained, "tensors": 0, "elements": 0}
+        entry = found.setdefault((device, dtype, trained), {**fresh, "names": []})
         entry["tensors"] += 1
         entry["elements"] += int(tensor.numel())
         if len(entry["names"]) < _NAMES:

@@ -10,11 +10,12 @@ import linecache
 import os
 import sys
 import sysconfig
+import traceback
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from types import FrameType, TracebackType
+    from types import FrameType
 
 _OWN = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _STANDARD = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
@@ -65,30 +66,16 @@ class Places:
 
     def here(self, frame: FrameType | None) -> Site:
         """The place of a running frame; nowhere for None."""
-        frames = []
-        walked = frame
-        while walked is not None:
-            frames.append((walked, walked.f_lineno))
-            walked = walked.f_back
-        return self._of(frames)
+        return self._of(traceback.walk_stack(frame) if frame is not None else ())
 
     def of_error(self, error: BaseException) -> Site:
         """The place where an exception was raised."""
-        frames = []
-        walked: TracebackType | None = error.__traceback__
-        while walked is not None:
-            frames.append((walked.tb_frame, walked.tb_lineno))
-            walked = walked.tb_next
-        return self._of(reversed(frames))
+        return self._of(reversed(list(traceback.walk_tb(error.__traceback__))))
 
     def raised_by_user(self, error: BaseException) -> bool:
         """Whether the very line that raised is the user's own."""
-        walked = error.__traceback__
-        filename = ""
-        while walked is not None:
-            filename = walked.tb_frame.f_code.co_filename
-            walked = walked.tb_next
-        return bool(filename) and self.is_users(filename)
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        return bool(frames) and self.is_users(frames[-1].f_code.co_filename)
 
     def _of(self, frames: Iterable[tuple[FrameType, int]]) -> Site:
         where = source = ""

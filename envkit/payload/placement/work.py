@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -139,11 +140,9 @@ def _forks(watch: Watch, places: Places, initialised: Callable[[], bool]) -> lis
 
     def before() -> None:
         if initialised() and len(told) < 20:
-            frame, loader = caller(), False
-            walked: Any = frame
-            while walked is not None:
-                loader = loader or os.path.join("torch", "utils", "data", "") in walked.f_code.co_filename
-                walked = walked.f_back
+            frame, data = caller(), os.path.join("torch", "utils", "data", "")
+            files = [each.f_code.co_filename for each, _ in traceback.walk_stack(frame)] if frame is not None else []
+            loader = any(data in file for file in files)
             site = places.here(frame)
             told.append({"where": site.where, "source": site.source, "by": "a data loader" if loader else "the code"})
 
