@@ -41,9 +41,8 @@ _TIDIES = re.compile(r"multiprocessing.resource_tracker|torch_shm_manager")
 _SWEEP_S = 10.0  # for all to be gone after SIGKILL; one in an uninterruptible driver call outlives it
 _SAMPLES, _APART_S = 3, 3.0  # of the stacks, before a silent command is called hung
 _IDLE = 0.1  # processors in use by what waits; Python's own threads wake now and then
-_WORKING = (
-    0.5  # processors that are used or waited for by what computes; on a busy machine a thread that wakes waits too
-)
+# processors that are used or waited for by what computes; on a busy machine a thread that wakes waits too
+_WORKING = 0.5
 # The innermost frame of a main thread that waits, though it may spin: what torch waits in for the GPU and for peers.
 _WAITS = re.compile(
     r"  File \"[^\"\n]*/torch/(?:cuda|distributed)/[^\"\n]*\", line \d+ in (?:synchronize|wait\w*|\w*barrier|recv\w*"
@@ -123,10 +122,10 @@ def _waited(pid: int) -> float:
     return total / 1e9 * os.sysconf("SC_CLK_TCK")
 
 
-def _text(path: str) -> str:
+def _text(path: str, most: int = 65536) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(65536)
+            return file.read(most)
     except OSError:
         return ""
 
@@ -277,18 +276,10 @@ class Supervisor:
         there = below(os.getpid())
         self.seen.update(there)
         for pid in there:
-            if pid not in self.cuda and "/libcuda.so" in self.maps(pid):
+            if pid not in self.cuda and "/libcuda.so" in _text(f"/proc/{pid}/maps", -1):
                 self.cuda.add(pid)
         self.ticks = [*self.ticks[-240:], (self.looked, sum(each.ticks + each.waited for each in there.values()))]
         return there
-
-    def maps(self, pid: int) -> str:
-        """The mappings of a process."""
-        try:
-            with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
-                return file.read()
-        except OSError:
-            return ""
 
     def attend(self) -> str:
         """Waits for the end: "exited", "timed-out", "hung" or "forks"."""
@@ -482,15 +473,9 @@ class Supervisor:
         self.sweeping = True
         if grace_s and below(os.getpid()):
             self.send(signal.SIGTERM)
-            end = time.monotonic() + grace_s
-            while below(os.getpid()) and time.monotonic() < end:
-                self.read(_TICK_S)
-                self.reap()
+            self.wait(grace_s)
             self.send(signal.SIGKILL, spare=True)
-            end = time.monotonic() + _TIDY_S
-            while below(os.getpid()) and time.monotonic() < end:
-                self.read(_TICK_S)
-                self.reap()
+            self.wait(_TIDY_S)
         end = time.monotonic() + _SWEEP_S
         while time.monotonic() < end:
             self.reap()
@@ -508,6 +493,13 @@ class Supervisor:
             time.sleep(0.02)
             self.reap()
         return len(below(os.getpid()))
+
+    def wait(self, most_s: float) -> None:
+        """Waits until nothing is left below the supervisor, ``most_s`` seconds at the longest."""
+        end = time.monotonic() + most_s
+        while below(os.getpid()) and time.monotonic() < end:
+            self.read(_TICK_S)
+            self.reap()
 
     def send(self, number: int, spare: bool = False) -> None:
         """Sends a signal to everything below the supervisor; with ``spare`` not to those that tidy up once all others
@@ -544,22 +536,16 @@ class Supervisor:
                 end = time.monotonic() + 1.0  # what it left behind may still be writing its last words
                 while self.pipe >= 0 and time.monotonic() < end:
                     self.read(_TICK_S)
-                end = time.monotonic() + _LOOK_S  # multiprocessing's trackers end a moment after it
-                while below(os.getpid()) and time.monotonic() < end:
-                    self.read(_TICK_S)
-                    self.reap()
+                self.wait(_LOOK_S)  # multiprocessing's trackers end a moment after it
                 left = len(below(os.getpid()))
-            self.output.deaf = (
-                ended != "exited"
-            )  # what it prints when the supervisor ends it tells nothing of the cause
+            # what it prints when the supervisor ends it tells nothing of the cause
+            self.output.deaf = ended != "exited"
             undying = self.sweep({"forks": 0.0, "hung": _HUNG_GRACE_S}.get(ended, _GRACE_S))
         except Stopped:
             # Gently: who is asked to end takes his shared memory and his temporary files with him.
             ended, seconds = "stopped", time.monotonic() - started
             undying = self.sweep(_GRACE_S)
-        except (
-            BaseException
-        ):  # a full disk, a folder that was taken away: the supervisor fails, and still leaves nothing
+        except BaseException:  # a full disk, a folder that is gone: the supervisor fails, and still leaves nothing
             self.output.deaf = True
             self.sweep(_GRACE_S)
             raise
