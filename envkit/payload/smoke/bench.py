@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from envkit.payload.isolate import NotApplicable
@@ -31,6 +32,7 @@ def worse(one: float, other: float) -> float:
     return other if one == one and not other <= one else one
 
 
+@dataclass
 class Bench:
     """One test on one device.
 
@@ -38,24 +40,15 @@ class Bench:
     ``gpus`` is how many GPUs the run sees; ``level`` is the run's.
     """
 
-    def __init__(
-        self,
-        device: str,
-        injected_fault: str = "",
-        targets: Sequence[str] = (),
-        scratch: str = "",
-        gpus: int = 0,
-        level: str = "quick",
-    ) -> None:
-        self.device = device
-        self.injected_fault = injected_fault
-        self.targets = targets
-        self.scratch = scratch
-        self.gpus = gpus
-        self.level = level
-        self.measures: dict[str, float] = {}
-        self.limits: dict[str, float] = {}
-        self.detail = ""
+    device: str
+    injected_fault: str = ""
+    targets: Sequence[str] = ()
+    scratch: str = ""
+    gpus: int = 0
+    level: str = "quick"
+    measures: dict[str, float] = field(default_factory=dict)
+    limits: dict[str, float] = field(default_factory=dict)
+    detail: str = ""
 
     @property
     def on_gpu(self) -> bool:

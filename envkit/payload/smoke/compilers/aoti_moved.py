@@ -11,7 +11,7 @@ from typing import Any
 from envkit.payload import isolate, programs
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers import packages, stages
-from envkit.payload.smoke.compilers.lacking import compiler_names
+from envkit.payload.smoke.compilers.lacking import COMPILERS
 from envkit.payload.smoke.compilers.torch_compile import compare, inputs
 
 
@@ -26,7 +26,7 @@ def _use(path: str, injected_fault: str) -> dict[str, Any]:
     loaded = torch._inductor.aoti_load_package(path)
     with torch.no_grad():
         compare(bench, loaded(*given), given)
-    found = [name for name in compiler_names() if shutil.which(name)]
+    found = [name for name in COMPILERS if shutil.which(name)]
     found += [name for name, module in sys.modules.items() if name.partition(".")[0] == "triton" and module]
     bench.count("compilers.found", len(found))
     bench.detail = f"within reach were {', '.join(found)}" if found else ""

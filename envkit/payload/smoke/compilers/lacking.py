@@ -6,6 +6,9 @@ import os
 import shutil
 import sysconfig
 
+# the names that C, C++ and CUDA compilers and the assembler go by
+COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "nvcc", "as", "ld")
+
 
 def lacking_headers(what: str) -> str:
     """Why ``what`` cannot be built against Python's headers; empty where they are there."""
@@ -30,11 +33,6 @@ def lacking_cpp(what: str) -> str:
     if not os.environ.get("CXX") and not shutil.which("g++"):
         return f"{what} with g++, which is not in PATH"
     return lacking_headers(what)
-
-
-def compiler_names() -> tuple[str, ...]:
-    """The names that C, C++ and CUDA compilers and the assembler go by."""
-    return ("cc", "c++", "gcc", "g++", "clang", "clang++", "nvcc", "as", "ld")
 
 
 def nvcc() -> str:

@@ -39,18 +39,21 @@ def model() -> Any:
     return type("Layer", (torch.nn.Module,), {"forward": forward})()
 
 
-def checks_of_old() -> bool:
-    """Whether this release builds the checks of inputs only into packages that are not optimised."""
+def _generates(words: str) -> bool:
+    """Whether the generator of packages knows ``words``."""
     from torch._inductor.codegen import cpp_wrapper_cpu
 
-    return CHECKS not in inspect.getsource(cpp_wrapper_cpu)
+    return words in inspect.getsource(cpp_wrapper_cpu)
+
+
+def checks_of_old() -> bool:
+    """Whether this release builds the checks of inputs only into packages that are not optimised."""
+    return not _generates(CHECKS)
 
 
 def checks_device() -> bool:
     """Whether the checks that this release generates compare the device of an input."""
-    from torch._inductor.codegen import cpp_wrapper_cpu
-
-    return "unmatched device type" in inspect.getsource(cpp_wrapper_cpu)
+    return _generates("unmatched device type")
 
 
 def _build(given: tuple[Any, ...], device: str, path: str, cache: str) -> None:

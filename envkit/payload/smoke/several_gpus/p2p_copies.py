@@ -24,11 +24,6 @@ def pattern(source: int, count: int, device: str) -> Any:
     return torch.arange(count, dtype=torch.int32, device=device) * 17 + source * 1_000_003
 
 
-def _exact(bench: Bench, name: str, got: Any, want: Any) -> None:
-    got = bench.disturb(got, exact=True).to(want.device)
-    bench.count(name, int((~(got == want)).sum()))
-
-
 def _settled(*devices: int) -> None:
     for device in devices:
         torch.cuda.synchronize(device)
@@ -42,7 +37,7 @@ def _contiguous(bench: Bench, source: int, target: int) -> None:
     want = torch.full((_BYTES + 16,), _POISON, dtype=torch.uint8, device=f"cuda:{target}")
     want[3 : 3 + _BYTES - 1] = pattern(source, _BYTES // 4, f"cuda:{target}").view(torch.uint8)[1:]
     _settled(source, target)
-    _exact(bench, "bytes.wrong", there, want)
+    bench.exact("bytes.wrong", there, want)
 
 
 def _strided(bench: Bench, source: int, target: int) -> None:
@@ -52,7 +47,7 @@ def _strided(bench: Bench, source: int, target: int) -> None:
     want = torch.full((3 * _STRIDED,), -1, dtype=torch.int32, device=f"cuda:{target}")
     want[::3] = pattern(source, 2 * _STRIDED, f"cuda:{target}")[1::2]
     _settled(source, target)
-    _exact(bench, "strided.wrong", there, want)
+    bench.exact("strided.wrong", there, want)
 
 
 def _ordered(bench: Bench, source: int, target: int) -> None:
@@ -73,7 +68,7 @@ def _ordered(bench: Bench, source: int, target: int) -> None:
                 copier.wait_event(written)
             there.copy_(sent, non_blocking=True)
     _settled(source, target)
-    _exact(bench, "order.wrong", there, want)
+    bench.exact("order.wrong", there, want)
 
 
 def _rate(source: int, target: int) -> float:

@@ -26,6 +26,26 @@ TRANSPORTS = {
 }
 
 
+# Where what NCCL chooses fails: the first way here that works tells why.
+_ONLY_WITHOUT = (
+    ("nvls-off", "only with NVLink multicast on it fails: the fabric manager or NVLS is broken; "
+                 "restart the fabric manager or set NCCL_NVLS_ENABLE=0"),
+    ("p2p-off", "only with P2P on it fails: peer access between the GPUs is broken; "
+                "look at ACS and IOMMU on the host or set NCCL_P2P_DISABLE=1"),
+    ("shm-off", "only with shared memory on it fails: /dev/shm is too small or not shared; "
+                "give the container --ipc=host or a larger --shm-size, or set NCCL_SHM_DISABLE=1"),
+    ("socket", "only sockets work: P2P and shared memory are both broken; look at ACS and IOMMU on the host, "
+               "and give the container --ipc=host or a larger --shm-size"),
+)  # fmt: skip
+# Where it works: what each way that fails tells.
+_LOST = (
+    ("p2p-off", "shared memory (with P2P off) fails: give the container --ipc=host or a larger --shm-size"),
+    ("shm-off", "P2P alone (with shared memory off) fails: GPUs that have no peer access have no other way"),
+    ("socket", "sockets fail: no network interface is usable, so a job of several machines could not run either"),
+    ("nvls-off", "it needs NVLink multicast: without NVLS it fails"),
+)
+
+
 def cause(passed: Mapping[str, bool]) -> str:
     """One sentence of cause from which transports passed; empty where all did.
 
@@ -35,39 +55,11 @@ def cause(passed: Mapping[str, bool]) -> str:
         return ""
     if not any(passed.values()):
         return "no transport works, not even sockets: look at the exceptions, at NCCL_DEBUG=INFO and at the GPUs first"
-    default, direct, shared, net = (passed[name] for name in ("default", "p2p-off", "shm-off", "socket"))
-    if not default and passed.get("nvls-off"):
-        return (
-            "only with NVLink multicast on it fails: the fabric manager or NVLS is broken; "
-            "restart the fabric manager or set NCCL_NVLS_ENABLE=0"
-        )
-    if not default and direct:
-        return (
-            "only with P2P on it fails: peer access between the GPUs is broken; "
-            "look at ACS and IOMMU on the host or set NCCL_P2P_DISABLE=1"
-        )
-    if not default and shared:
-        return (
-            "only with shared memory on it fails: /dev/shm is too small or not shared; "
-            "give the container --ipc=host or a larger --shm-size, or set NCCL_SHM_DISABLE=1"
-        )
-    if not default and net:
-        return (
-            "only sockets work: P2P and shared memory are both broken; look at ACS and IOMMU on the host, "
-            "and give the container --ipc=host or a larger --shm-size"
-        )
-    if not default:
-        return "what NCCL chooses by itself fails: an NCCL_* variable or a configuration file sets it; look at them"
-    lost = []
-    if not direct:
-        lost.append("shared memory (with P2P off) fails: give the container --ipc=host or a larger --shm-size")
-    if not shared:
-        lost.append("P2P alone (with shared memory off) fails: GPUs that have no peer access have no other way")
-    if not net:
-        lost.append("sockets fail: no network interface is usable, so a job of several machines could not run either")
-    if passed.get("nvls-off") is False:
-        lost.append("it needs NVLink multicast: without NVLS it fails")
-    return "what NCCL chooses works, but " + "; ".join(lost)
+    if passed["default"]:
+        lost = [words for name, words in _LOST if passed.get(name) is False]
+        return "what NCCL chooses works, but " + "; ".join(lost)
+    by_itself = "what NCCL chooses by itself fails: an NCCL_* variable or a configuration file sets it; look at them"
+    return next((words for name, words in _ONLY_WITHOUT if passed.get(name)), by_itself)
 
 
 def _work(rank: Rank) -> None:
