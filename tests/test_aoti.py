@@ -394,7 +394,7 @@ def test_the_trail_names_the_library_that_died(tmp_path: Path, plain: Path) -> N
     assert any(
         frame.path.endswith(("libc.so.6", "libpython3.so")) or frame.function for frame in run.trail.value.frames
     )
-    assert "died in" in " ".join(results(run)["aoti-crashed"].findings[0].evidence)
+    assert "it crashed in" in " ".join(results(run)["aoti-crashed"].findings[0].evidence)
 
 
 def test_a_package_that_raises_is_a_finding(tmp_path: Path, plain: Path) -> None:
