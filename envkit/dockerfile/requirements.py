@@ -344,19 +344,16 @@ def _of_repository(url: str) -> tuple[str, str]:
 
 
 PYTHONS = tuple(f"3.{minor}" for minor in range(6, 15))  # what a marker is tried with where the Python is not known
-_TOKEN = re.compile(
-    r"\s*(?:(\(|\)|===|<=|>=|==|!=|~=|<|>|not\s+in\b|in\b|and\b|or\b)|'([^']*)'|\"([^\"]*)\"|([A-Za-z_][A-Za-z0-9_.]*))"
-)
 _PLATFORM = {
     "sys_platform": "linux",
-    "sys.platform": "linux",
     "platform_system": "Linux",
     "os_name": "posix",
-    "os.name": "posix",
     "implementation_name": "cpython",
     "platform_python_implementation": "CPython",
-    "python_implementation": "CPython",
 }
+_EXTRA = re.compile(r"""\bextra\s*([!=]=)\s*["']([^"']*)["']|["']([^"']*)["']\s*([!=]=)\s*extra\b""")
+_UNKNOWN = re.compile(r"\b(?:platform[._](?:release|version)|implementation_version|extras?|dependency_groups)\b")
+_PATCH = re.compile(r"[0-9]+\.[0-9]+\.([0-9]{1,4})")
 
 
 def holds(
@@ -369,165 +366,65 @@ def holds(
     """
     if not marker:
         return True
-    if len(marker) > LONGEST:
-        return None
-    return _holds(marker, python, machine, extras, requires)
+    return None if len(marker) > LONGEST else _holds(marker, python, machine, extras, requires)
 
 
 @lru_cache(maxsize=8192)
 def _holds(marker: str, python: str, machine: str, extras: frozenset[str], requires: str) -> bool | None:
-    tokens: list[tuple[str, str]] = []
-    at = 0
-    while marker[at:].strip():
-        found = _TOKEN.match(marker, at)
-        if not found:
-            return None
-        at = found.end()
-        if found[1]:
-            tokens.append(("op", " ".join(found[1].split())))
-        elif found[4]:
-            tokens.append(("name", found[4]))
-        else:
-            tokens.append(("text", found[2] if found[2] is not None else found[3]))
-    candidates = (python,) if python else tuple(one for one in PYTHONS if admits(requires, one) is not False)
-    answers = {_answer(tokens, one, machine, extras) for one in candidates}
-    return answers.pop() if len(answers) == 1 else None
+    from packaging.markers import InvalidMarker, Marker, UndefinedComparison
+    from packaging.version import InvalidVersion
 
+    def of_extra(found: re.Match[str]) -> str:
+        name, operator = (found[2], found[1]) if found[1] else (found[3], found[4])
+        true = (name in extras or canonical(name) in extras) == (operator == "==")
+        return f"os_name {'==' if true else '!='} 'posix'"
 
-def _answer(tokens: list[tuple[str, str]], python: str, machine: str, extras: frozenset[str]) -> bool | None:
-    names: dict[str, str | None] = {**_PLATFORM, "platform_machine": machine, "platform.machine": machine}
-    names["python_version"] = ".".join(python.split(".")[:2])
-    names["python_full_version"] = python
-    place = 0
-
-    def either(depth: int) -> bool | None:
-        nonlocal place
-        value = both(depth)
-        while place < len(tokens) and tokens[place] == ("op", "or"):
-            place += 1
-            other = both(depth)
-            value = True if True in (value, other) else None if None in (value, other) else False
-        return value
-
-    def both(depth: int) -> bool | None:
-        nonlocal place
-        value = one(depth)
-        while place < len(tokens) and tokens[place] == ("op", "and"):
-            place += 1
-            other = one(depth)
-            value = False if False in (value, other) else None if None in (value, other) else True
-        return value
-
-    def one(depth: int) -> bool | None:
-        nonlocal place
-        if place < len(tokens) and tokens[place] == ("op", "("):
-            if depth > 30:
-                raise ValueError("too deep")
-            place += 1
-            value = either(depth + 1)
-            place += 1
-            return value
-        if place + 3 > len(tokens):
-            raise ValueError("cut short")
-        left, operator, right = tokens[place : place + 3]
-        place += 3
-        if operator[0] != "op":
-            raise ValueError("no operator")
-        return _compare(left, operator[1], right, names, extras)
-
+    text = _EXTRA.sub(of_extra, marker)
+    if _UNKNOWN.search(text):
+        return None
+    answers: set[bool] = set()
     try:
-        value = either(0)
-    except ValueError:
+        parsed = Marker(text)
+        for one in (python,) if python else [each for each in PYTHONS if admits(requires, each) is not False]:
+            for full in _releases(one, text):
+                minor = ".".join(one.split(".")[:2])
+                env = {**_PLATFORM, "platform_machine": machine, "python_version": minor, "python_full_version": full}
+                answers.add(parsed.evaluate(env))
+                if len(answers) > 1:
+                    return None
+    except (InvalidMarker, InvalidVersion, UndefinedComparison, RecursionError):
         return None
-    return value if place == len(tokens) else None
+    return answers.pop() if answers else None
 
 
-def _compare(
-    left: tuple[str, str],
-    operator: str,
-    right: tuple[str, str],
-    names: Mapping[str, str | None],
-    extras: frozenset[str],
-) -> bool | None:
-    mirrored = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
-    if left[0] == "text" and right[0] == "name" and operator in ("<", ">", "<=", ">=", "==", "!=", "===", "~="):
-        left, operator, right = right, mirrored.get(operator, operator), left
-    name = left[1] if left[0] == "name" else right[1] if right[0] == "name" else ""
-    if name == "extra":
-        wanted = right[1] if left[0] == "name" else left[1]
-        inside = wanted in extras or canonical(wanted) in extras
-        return inside if operator == "==" else not inside if operator == "!=" else None
-    mine = names.get(left[1]) if left[0] == "name" else left[1]
-    theirs = names.get(right[1]) if right[0] == "name" else right[1]
-    if mine is None or theirs is None:
-        return None
-    if operator == "in":
-        return mine in theirs
-    if operator == "not in":
-        return mine not in theirs
-    if name.startswith("python_") and name.endswith("version"):
-        return _clause(operator, theirs, mine)
-    if operator in ("==", "==="):
-        return mine == theirs
-    return mine != theirs if operator == "!=" else None
+def _releases(python: str, text: str) -> list[str]:
+    """A Python with its patch; one without gets each that tells apart what ``text`` compares it with."""
+    if python.count(".") > 1:
+        return [python]
+    named = {int(patch) for patch in _PATCH.findall(text)}
+    return [f"{python}.{patch}" for patch in sorted({0, *named, *(patch + 1 for patch in named)})]
 
 
+@lru_cache(maxsize=1024)
 def admits(specifier: str, python: str) -> bool | None:
     """Whether a specifier of Pythons (">=3.9,<3.12", "^3.10", "3.11.*") lets in ``python`` ("3.11" or with its patch),
     None where that depends on the patch or the specifier says nothing that is understood.
     """
-    answers: list[bool | None] = []
+    clauses: list[str] = []
     for clause in specifier.split(","):
         clause = clause.strip()
         if not clause or clause == "*":
             continue
-        found = re.match(r"(\^|~=|~|===|==|!=|<=|>=|<|>|=)?\s*v?([0-9][0-9.]*(?:\.\*)?)", clause)
+        found = re.match(r"(\^|~=|~|===|==|!=|<=|>=|<|>|=)?\s*v?([0-9]+(?:\.[0-9]+)*(?:\.\*)?)", clause)
         if not found:
             return None
         operator, wanted = found[1] or "==", found[2]
-        parts = wanted.split(".")
-        if operator == "^":
-            answers += [_clause(">=", wanted, python), _clause("==", parts[0] + ".*", python)]
-        elif operator == "~":
-            answers += [_clause(">=", wanted, python), _clause("==", ".".join(parts[:2]) + ".*", python)]
+        if operator in ("^", "~"):  # poetry's: the same major, the same minor
+            clauses += [f">={wanted}", f"=={'.'.join(wanted.split('.')[: 1 if operator == '^' else 2])}.*"]
         else:
-            answers.append(_clause("==" if operator == "=" else operator, wanted, python))
-    return False if False in answers else None if None in answers else True
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"[0-9]{1,9}", text)[:4])
-
-
-def _clause(operator: str, wanted: str, python: str) -> bool | None:
-    """One comparison of a Python, of which perhaps only major and minor are known."""
-    have, want = _numbers(python), _numbers(wanted)
-    if not have or not want:
-        return None
-    if wanted.endswith(".*"):
-        if operator not in ("==", "!="):
-            return None
-        if len(want) > len(have):
-            return (operator == "!=") if have != want[: len(have)] else None
-        return (have[: len(want)] == want) == (operator == "==")
-    if operator == "~=":
-        upper = _clause("==", ".".join(str(number) for number in want[:-1]) + ".*", python)
-        lower = _clause(">=", wanted, python)
-        return False if False in (lower, upper) else None if None in (lower, upper) else True
-    if len(want) > len(have) == 2 and have == want[:2] and any(want[2:]):
-        # 3.10 beside 3.10.4: the patch decides, and it is not known.
-        return None
-    size = max(len(have), len(want))
-    mine, theirs = have + (0,) * (size - len(have)), want + (0,) * (size - len(want))
-    if operator in ("==", "==="):
-        return mine == theirs
-    if operator == "!=":
-        return mine != theirs
-    if operator == "<=":
-        return mine <= theirs
-    if operator == ">=":
-        return mine >= theirs
-    return mine < theirs if operator == "<" else mine > theirs
+            clauses.append(f"{'==' if operator == '=' else operator}{wanted}")
+    answers = {allows(",".join(clauses), release) for release in _releases(python, specifier)}
+    return answers.pop() if len(answers) == 1 else None
 
 
 # ---- what one command asks for, with all its files
