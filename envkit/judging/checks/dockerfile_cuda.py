@@ -8,20 +8,8 @@ from dataclasses import dataclass
 
 from envkit.dockerfile.torches import cuda_of, variant_of
 from envkit.facts import Facts
+from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._compiles import compiles
-from envkit.judging.checks._cuda_stack import (
-    SYSTEM,
-    Toolkit,
-    cuda_of_base,
-    major,
-    minor,
-    rocm,
-    row_of,
-    said,
-    shown,
-    toolkits,
-    without_cuda,
-)
 from envkit.judging.checks._dockerfile import found, need_stages, reached_commands
 from envkit.model import Finding, Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Command, Dockerfile, Install, Stage, Word
@@ -41,10 +29,10 @@ def duplicate_cuda(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """An image has one CUDA toolkit, and no math libraries in its base that nothing uses."""
     need_stages(dockerfile)
     base = dockerfile.base
-    cuda = cuda_of_base(base)
-    if without_cuda(base):
+    cuda = stack.cuda_of_base(base)
+    if stack.without_cuda(base):
         raise Skip("there is no CUDA in the base")
-    added = [one for one in toolkits(dockerfile.installs) if one.whole]
+    added = [one for one in stack.toolkits(dockerfile.installs) if one.whole]
     if not cuda and not added:
         raise Skip("the base does not say its CUDA, and nothing adds one")
     base.cuda.need(f"the CUDA of {base.reference}")
@@ -59,7 +47,7 @@ def duplicate_cuda(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
             f"{one.install.name} installs {what} beside CUDA {cuda} of the base",
             one.install.span,
             Severity.WARNING,
-            f"take a base of CUDA {one.cuda}, or the packages of CUDA {minor(cuda)}"
+            f"take a base of CUDA {one.cuda}, or the packages of CUDA {stack.minor(cuda)}"
             if one.cuda
             else "take the toolkit of the base (flavor devel), or NVIDIA's packages of the base's CUDA",
             {what: one.install.span.place, f"CUDA {cuda}": f"{base.span.place}, {base.cuda.via}"},
@@ -69,17 +57,19 @@ def duplicate_cuda(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     yield from _idle(dockerfile, facts)
 
 
-def _other(one: Toolkit, cuda: str) -> bool:
+def _other(one: stack.Toolkit, cuda: str) -> bool:
     """Whether it is surely of another version than the base's."""
     if not one.cuda:
         return one.install.name == "nvidia-cuda-toolkit"
-    return minor(one.cuda) != minor(cuda) if minor(cuda) else major(one.cuda) != major(cuda)
+    return (
+        stack.minor(one.cuda) != stack.minor(cuda) if stack.minor(cuda) else stack.major(one.cuda) != stack.major(cuda)
+    )
 
 
 def _idle(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """The note on libraries of the base that nothing uses."""
     base, torch = dockerfile.base, dockerfile.torch
-    flavor = said(base.flavor)
+    flavor = stack.said(base.flavor)
     if base.family != "nvidia" or flavor not in ("runtime", "devel"):
         return
     if torch is None or torch.method in ("base", "source") or torch.cuda.value == "cpu":
@@ -91,12 +81,12 @@ def _idle(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     if torch.cuda.is_unsupported or compiles(dockerfile, facts) or _used(dockerfile, facts):
         return
     yield found(
-        f"the base {base.reference} brings CUDA's math libraries, {shown(torch)} brings its own, and nothing here uses "
-        "the base's",
+        f"the base {base.reference} brings CUDA's math libraries, {stack.shown(torch)} brings its own, and nothing here "
+        "uses the base's",
         base.span,
         Severity.NOTE,
         _smaller(dockerfile, facts),
-        {f"{flavor} flavor": f"{base.span.place}, {base.flavor.via}", shown(torch): torch.span.place},
+        {f"{flavor} flavor": f"{base.span.place}, {base.flavor.via}", stack.shown(torch): torch.span.place},
     )
 
 
@@ -112,7 +102,7 @@ def _used(dockerfile: Dockerfile, facts: Facts) -> bool:
         if command.program in _BUILDERS and not python:
             return True
     for one in dockerfile.installs:
-        if one.manager in SYSTEM:
+        if one.manager in stack.SYSTEM:
             if _LINKED.fullmatch(one.name):
                 return True
             continue
@@ -159,10 +149,10 @@ def cuda_paths_not_of_base(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fin
     told = [
         one
         for one in _reached(dockerfile)
-        if one.base.family in ("nvidia", "pytorch") and minor(cuda_of_base(one.base))
+        if one.base.family in ("nvidia", "pytorch") and stack.minor(stack.cuda_of_base(one.base))
     ]
     if not told:
-        unknown = [one for one in _reached(dockerfile) if not without_cuda(one.base) and any(_named(one))]
+        unknown = [one for one in _reached(dockerfile) if not stack.without_cuda(one.base) and any(_named(one))]
         if unknown:
             unknown[0].base.cuda.need(f"the CUDA of {unknown[0].base.reference}")
         raise Skip("no base here is one of a known CUDA")
@@ -178,8 +168,13 @@ def _index_left_behind(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
     if torch is None or install is None or not install.sure or base.family not in ("nvidia", "pytorch"):
         return
     named = install.local or next(filter(None, map(variant_of, (install.index, *install.extra_indexes))), "")
-    cuda, older = cuda_of_base(base), said(torch.cuda)
-    if cuda_of(named) != older or not older[:1].isdigit() or not minor(cuda) or int(major(older)) >= int(major(cuda)):
+    cuda, older = stack.cuda_of_base(base), stack.said(torch.cuda)
+    if (
+        cuda_of(named) != older
+        or not older[:1].isdigit()
+        or not stack.minor(cuda)
+        or int(stack.major(older)) >= int(stack.major(cuda))
+    ):
         return
     now, before = facts.driver_min(Cuda(cuda)), facts.driver_min(Cuda(older))
     floors = f"{before.compat} to {now.compat}" if before.compat and now.compat else ""
@@ -188,7 +183,7 @@ def _index_left_behind(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
         + (f", which raises the minimum driver from {floors}" if floors else ""),
         base.span,
         Severity.WARNING,
-        f"take a base of CUDA {major(older)}, or the build of torch for CUDA {major(cuda)}",
+        f"take a base of CUDA {stack.major(older)}, or the build of torch for CUDA {stack.major(cuda)}",
         {f"build {named}": install.span.place, f"minimum driver for CUDA {cuda}": now.compat_source},
     )
 
@@ -198,16 +193,16 @@ def _reached(dockerfile: Dockerfile) -> list[Stage]:
 
 
 def _left_behind(stage: Stage, dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
-    cuda = minor(cuda_of_base(stage.base))
+    cuda = stack.minor(stack.cuda_of_base(stage.base))
     line = [dockerfile.stages[index] for index in dockerfile.line_of(stage.index)]
     installs = [install for each in line for step in each.steps for install in step.installs]
-    added = list(toolkits(installs))
+    added = list(stack.toolkits(installs))
     if any(not one.cuda and one.install.name != "nvidia-cuda-toolkit" for one in added) or _brought(line):
         return
-    there = {minor(one.cuda) for one in added} | {cuda}
+    there = {stack.minor(one.cuda) for one in added} | {cuda}
     told: set[str] = set()
     for one in _named(stage):
-        known = one.cuda in there or ("." not in one.cuda and one.cuda in {major(each) for each in there})
+        known = one.cuda in there or ("." not in one.cuda and one.cuda in {stack.major(each) for each in there})
         if known or one.path in told:
             continue
         told.add(one.path)
@@ -222,11 +217,11 @@ def _left_behind(stage: Stage, dockerfile: Dockerfile, facts: Facts) -> Iterator
             {f"CUDA {cuda}": f"{stage.base.span.place}, {stage.base.cuda.via}", one.path: one.span.place},
         )
     torch = dockerfile.torch
-    wanted = minor(said(torch.cuda)) if torch is not None else ""
+    wanted = stack.minor(stack.said(torch.cuda)) if torch is not None else ""
     old: set[str] = set()
-    for one_more in toolkits(install for step in stage.steps for install in step.installs):
-        version = minor(one_more.cuda)
-        if one_more.install.manager not in SYSTEM or not version or version in old or version == wanted:
+    for one_more in stack.toolkits(install for step in stage.steps for install in step.installs):
+        version = stack.minor(one_more.cuda)
+        if one_more.install.manager not in stack.SYSTEM or not version or version in old or version == wanted:
             continue
         if _numbers(version) < _numbers(cuda):
             old.add(version)
@@ -311,11 +306,11 @@ class _Cudnn:
 def cudnn_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """Each cuDNN fits the CUDA that it meets and the framework that loads it."""
     need_stages(dockerfile)
-    if rocm(dockerfile):
+    if stack.rocm(dockerfile):
         raise Skip("the image is not for NVIDIA GPUs")
-    base, cuda = dockerfile.base, cuda_of_base(dockerfile.base)
+    base, cuda = dockerfile.base, stack.cuda_of_base(dockerfile.base)
     added = [one for install in dockerfile.installs if install.sure and (one := _cudnn(install)) is not None]
-    base_cudnn = said(base.cudnn)
+    base_cudnn = stack.said(base.cudnn)
     if not added and not base_cudnn and not base.cudnn.is_unsupported and dockerfile.torch is None:
         raise Skip("there is no cuDNN here, as far as the Dockerfile shows")
     if not added and not base_cudnn:
@@ -338,7 +333,7 @@ def cudnn_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
 
 def _cudnn(install: Install) -> _Cudnn | None:
     local = re.match(r"cuda(\d+)", install.local)
-    if install.manager in SYSTEM:
+    if install.manager in stack.SYSTEM:
         named = _APT_CUDNN.fullmatch(install.name)
         return (
             _Cudnn(install, install.version or named[1] or "", named[2] or (local[1] if local else ""))
@@ -356,9 +351,9 @@ def _of_cuda(one: _Cudnn, base_cuda: str, dockerfile: Dockerfile) -> Finding | N
     if not one.cuda:
         return None
     torch = dockerfile.torch
-    torch_cuda = said(torch.cuda) if torch is not None else ""
-    added = [each.cuda for each in toolkits(dockerfile.installs) if each.whole]
-    wheel = one.install.manager not in (*SYSTEM, "source")
+    torch_cuda = stack.said(torch.cuda) if torch is not None else ""
+    added = [each.cuda for each in stack.toolkits(dockerfile.installs) if each.whole]
+    wheel = one.install.manager not in (*stack.SYSTEM, "source")
     if wheel and torch is not None:
         if torch_cuda in ("", "cpu"):
             return None
@@ -370,16 +365,16 @@ def _of_cuda(one: _Cudnn, base_cuda: str, dockerfile: Dockerfile) -> Finding | N
         loaders |= {f"CUDA {each}": each for each in added}
         if torch_cuda not in ("", "cpu"):
             loaders[f"torch's CUDA {torch_cuda}"] = torch_cuda
-    if not loaders or any(major(version) == one.cuda for version in loaders.values()):
+    if not loaders or any(stack.major(version) == one.cuda for version in loaders.values()):
         return None
     base = dockerfile.base
     return found(
         f"{one.install.name} is made for CUDA {one.cuda}, and here is {' and '.join(loaders)}",
         one.install.span,
         Severity.ERROR,
-        f"remove it, for torch brings its own, or take the package for CUDA {major(torch_cuda)}"
+        f"remove it, for torch brings its own, or take the package for CUDA {stack.major(torch_cuda)}"
         if wheel and torch_cuda
-        else f"take the cuDNN for CUDA {major(next(iter(loaders.values())))}",
+        else f"take the cuDNN for CUDA {stack.major(next(iter(loaders.values())))}",
         {
             f"CUDA {one.cuda}": one.install.span.place,
             **({f"CUDA {base_cuda}": f"{base.span.place}, {base.cuda.via}"} if base_cuda else {}),
@@ -400,10 +395,10 @@ def _of_pin(one: _Cudnn, dockerfile: Dockerfile, facts: Facts) -> Finding | None
     order = list(dockerfile.installs)
     if order.index(install) < next((n for n, each in enumerate(order) if each.span == torch.span), len(order)):
         return None  # torch comes later and puts its own there
-    row = row_of(torch, facts)
+    row = stack.row_of(torch, facts)
     if row is None or row.cudnn is None or one.cuda != str(row.cuda.major):
         return None
-    other = row.cudnn.major != int(major(install.version))
+    other = row.cudnn.major != int(stack.major(install.version))
     if not other and (not row.default or install.version == str(row.cudnn)):
         return None
     return found(
@@ -419,9 +414,9 @@ def _of_pin(one: _Cudnn, dockerfile: Dockerfile, facts: Facts) -> Finding | None
 def _of_base(base_cudnn: str, added: list[_Cudnn], dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """The cuDNN of the base against what the frameworks load, and against torch's own."""
     base, torch = dockerfile.base, dockerfile.torch
-    mine = major(base_cudnn)
-    here = {mine} | {major(one.version) for one in added if one.version}
-    row = row_of(torch, facts)
+    mine = stack.major(base_cudnn)
+    here = {mine} | {stack.major(one.version) for one in added if one.version}
+    row = stack.row_of(torch, facts)
     own = str(row.cudnn.major) if row is not None and row.cudnn is not None else ""
     if not any(not one.version for one in added) and not (torch is not None and not own):
         for install in dockerfile.installs:
@@ -439,7 +434,7 @@ def _of_base(base_cudnn: str, added: list[_Cudnn], dockerfile: Dockerfile, facts
     if torch is None or row is None or not own or torch.method in ("base", "source", "conda") or own == mine:
         return
     yield found(
-        f"{shown(torch)} brings cuDNN {row.cudnn}, and the base {base.reference} has cuDNN {base_cudnn}",
+        f"{stack.shown(torch)} brings cuDNN {row.cudnn}, and the base {base.reference} has cuDNN {base_cudnn}",
         torch.span,
         Severity.NOTE,
         "take a base without cuDNN where nothing else uses it",
@@ -466,4 +461,4 @@ def _needed(install: Install, facts: Facts) -> tuple[str, str]:
     row = facts.gpu_package(install.name, install.version)
     if row is None or row.own is not False or not row.cudnn:
         return "", ""
-    return major(row.cudnn), f"{row.source}; seen {row.seen}"
+    return stack.major(row.cudnn), f"{row.source}; seen {row.seen}"

@@ -8,17 +8,7 @@ from collections.abc import Iterator
 
 from envkit.errors import UsageError
 from envkit.facts import Facts, GpuRow, ImageRow
-from envkit.judging.checks._cuda_stack import (
-    SYSTEM,
-    cuda_of_base,
-    framework,
-    index_for_cuda,
-    minor,
-    rocm,
-    said,
-    shown,
-    without_cuda,
-)
+from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import found, need_stages, need_torch
 from envkit.judging.checks._torch_fit import driver_misfit, gpu_misfit
 from envkit.judging.nvidia_require import disabled
@@ -64,7 +54,7 @@ def _brings_driver(install: Install) -> tuple[Severity | None, str]:
         if install.name == "cuda-toolkit" and "--driver" in install.options:
             return Severity.ERROR, "installs the driver with its runfile, because it is not limited with --toolkit"
         return nothing
-    if install.manager not in SYSTEM:
+    if install.manager not in stack.SYSTEM:
         return nothing
     if _DRIVER.fullmatch(install.name):
         return Severity.ERROR, "puts libraries of a driver into the image, beside those the machine mounts"
@@ -101,10 +91,10 @@ _VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 def missing_nvidia_env(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """An image that computes on GPUs says so to the container toolkit."""
     need_stages(dockerfile)
-    if rocm(dockerfile):
+    if stack.rocm(dockerfile):
         raise Skip("the image is not for NVIDIA GPUs")
-    uses, base = framework(dockerfile) or index_for_cuda(dockerfile), dockerfile.base
-    if uses is None and not cuda_of_base(base):
+    uses, base = stack.framework(dockerfile) or stack.index_for_cuda(dockerfile), dockerfile.base
+    if uses is None and not stack.cuda_of_base(base):
         torch = dockerfile.torch
         if torch is None and dockerfile.unread:
             raise Unknown(f"{dockerfile.unread[0].path} was not read ({dockerfile.unread[0].why})")
@@ -122,15 +112,15 @@ def missing_nvidia_env(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
             {wanted: span.place},
         )
         return
-    if uses is None or _VISIBLE in env or _set_at(dockerfile, _VISIBLE) is not None or cuda_of_base(base):
+    if uses is None or _VISIBLE in env or _set_at(dockerfile, _VISIBLE) is not None or stack.cuda_of_base(base):
         return
-    if not without_cuda(base):
+    if not stack.without_cuda(base):
         raise Skip(f"whether {base.reference} sets {_VISIBLE} is not known")
     where = uses.span
     name = (
         uses.name
         if isinstance(uses, Install)
-        else shown(uses)
+        else stack.shown(uses)
         if isinstance(uses, Torch)
         else "torch from an index for CUDA"
     )
@@ -160,7 +150,7 @@ def driver_too_old(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     doubts: list[str] = []
     asked = False
     told = False
-    if not without_cuda(dockerfile.base):
+    if not stack.without_cuda(dockerfile.base):
         asked = True
         for finding in _collected(_of_base(dockerfile, facts), doubts):
             told = True
@@ -168,12 +158,12 @@ def driver_too_old(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     torch = dockerfile.torch
     if torch is not None and torch.cuda.value != "cpu" and not torch.cuda.is_unsupported:
         asked = True
-        cuda = said(torch.cuda)
+        cuda = stack.said(torch.cuda)
         if not cuda:
             doubts.append(f"the CUDA of torch was not observed: {torch.cuda.missing}")
         elif torch.method != "base" and not told:
             served = _served(dockerfile.base, cuda, dockerfile.driver, facts)
-            found_here = _of_cuda(cuda, shown(torch), torch.span, dockerfile, served, facts)
+            found_here = _of_cuda(cuda, stack.shown(torch), torch.span, dockerfile, served, facts)
             yield from _collected(found_here, doubts)
     elif torch is None and dockerfile.unread:
         doubts.append(f"{dockerfile.unread[0].path} was not read ({dockerfile.unread[0].why})")
@@ -207,7 +197,7 @@ def _served(base: Base, cuda: str, given: str, facts: Facts) -> bool:
     """
     if base.family not in ("nvidia", "ngc") and not (base.family == "pytorch" and base.flavor.value == "devel"):
         return False
-    own = cuda_of_base(base)
+    own = stack.cuda_of_base(base)
     row = facts.forward_compat(Cuda(own)) if own else None
     if row is None or row.compat is None or Cuda(own).upto(2) < Cuda(cuda).upto(2):
         return False
@@ -290,7 +280,7 @@ def _requiring(base: Base, cuda: str, facts: Facts) -> ImageRow | None:
     same = [
         row
         for row in (*facts.images, *facts.images_old)
-        if row.image == "nvidia/cuda" and str(row.cuda.upto(2)) == minor(cuda) and row.require_cuda is not None
+        if row.image == "nvidia/cuda" and str(row.cuda.upto(2)) == stack.minor(cuda) and row.require_cuda is not None
     ]
     return same[-1] if same else None
 

@@ -7,19 +7,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.facts import Facts
-from envkit.judging.checks._cuda_stack import (
-    cuda_of_base,
-    evidence,
-    framework,
-    least_build,
-    major,
-    minor,
-    normal,
-    row_of,
-    said,
-    shown,
-    toolkits,
-)
+from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._dockerfile import found, need_stages
 from envkit.model import Finding, Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Base, Command, Dockerfile, Setting, Step, Torch
@@ -38,7 +26,7 @@ def ld_library_path_shadow(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fin
     written = list(_stub_configs(dockerfile))
     if not settings and not written:
         raise Skip("nothing here sets the loader's search path")
-    uses = framework(dockerfile)
+    uses = stack.framework(dockerfile)
     if uses is None and dockerfile.torch is None:
         if dockerfile.unread:
             raise Unknown(f"{dockerfile.unread[0].path} was not read ({dockerfile.unread[0].why})")
@@ -73,16 +61,18 @@ def _folders(setting: Setting) -> Iterator[str]:
     for entry in re.split(r"[:\s]+" if setting.name == "LD_PRELOAD" else ":", setting.value or ""):
         if setting.name == "LD_PRELOAD":
             if _LIBRARY.match(posixpath.basename(entry)) and "/" in entry:
-                yield normal(posixpath.dirname(entry))
+                yield stack.normal(posixpath.dirname(entry))
         elif entry.strip():
-            yield normal(entry)
+            yield stack.normal(entry)
 
 
 def _has_stubs(dockerfile: Dockerfile) -> bool:
     """Whether a toolkit with its stubs is there: a base for development, or packages for it."""
-    flavor = said(dockerfile.base.flavor)
+    flavor = stack.said(dockerfile.base.flavor)
     return (
-        flavor == "devel" or dockerfile.base.family == "ngc" or any(one.whole for one in toolkits(dockerfile.installs))
+        flavor == "devel"
+        or dockerfile.base.family == "ngc"
+        or any(one.whole for one in stack.toolkits(dockerfile.installs))
     )
 
 
@@ -136,7 +126,7 @@ def _shadow(setting: Setting, folder: str, dockerfile: Dockerfile, facts: Facts)
     torch = dockerfile.torch
     if torch is None or torch.method in ("base", "conda", "source"):
         return None  # conda's libraries carry an RPATH, which the loader heeds first
-    cuda = said(torch.cuda)
+    cuda = stack.said(torch.cuda)
     if cuda == "cpu":
         return None
     if folder in _SYSTEM:
@@ -146,20 +136,20 @@ def _shadow(setting: Setting, folder: str, dockerfile: Dockerfile, facts: Facts)
         return None
     build = None
     if not cuda:
-        build = least_build(torch, dockerfile, facts)
-        if build is None or build.cuda.major <= int(major(there)):
+        build = stack.least_build(torch, dockerfile, facts)
+        if build is None or build.cuda.major <= int(stack.major(there)):
             raise Unknown(f"the CUDA of torch was not observed: {torch.cuda.missing}")
         cuda = str(build.cuda)
-    if minor(there) == minor(cuda) or (not minor(there) and major(there) == major(cuda)):
+    if stack.minor(there) == stack.minor(cuda) or (not stack.minor(there) and stack.major(there) == stack.major(cuda)):
         return None
-    other = major(there) != major(cuda)
+    other = stack.major(there) != stack.major(cuda)
     return found(
-        f"{setting.name} puts {folder} with the libraries of CUDA {there} before those that {shown(torch)} brings for "
-        f"CUDA {cuda}",
+        f"{setting.name} puts {folder} with the libraries of CUDA {there} before those that {stack.shown(torch)} brings "
+        f"for CUDA {cuda}",
         setting.span,
         Severity.ERROR if other else Severity.WARNING,
         f"take {folder} off {setting.name}: torch finds its own libraries",
-        evidence(torch, build) | {f"CUDA {there}": f"{dockerfile.base.span.place}, {dockerfile.base.cuda.via}"},
+        stack.evidence(torch, build) | {f"CUDA {there}": f"{dockerfile.base.span.place}, {dockerfile.base.cuda.via}"},
     )
 
 
@@ -169,28 +159,31 @@ def _libraries(folder: str, dockerfile: Dockerfile) -> str:
     if not match or folder == "/usr/local/cuda":
         return ""
     base = dockerfile.base
-    cuda = cuda_of_base(base)
-    if not match[1] or match[1] in (minor(cuda), major(cuda)):
-        flavor = said(base.flavor)
+    cuda = stack.cuda_of_base(base)
+    if not match[1] or match[1] in (stack.minor(cuda), stack.major(cuda)):
+        flavor = stack.said(base.flavor)
         if not flavor and not base.flavor.is_unsupported:
             raise Unknown(f"whether {base.reference} has libraries in {folder} is not known: {base.flavor.missing}")
         return cuda if flavor in ("runtime", "devel") else ""
-    return next((one.cuda for one in toolkits(dockerfile.installs) if one.whole and minor(one.cuda) == match[1]), "")
+    return next(
+        (one.cuda for one in stack.toolkits(dockerfile.installs) if one.whole and stack.minor(one.cuda) == match[1]), ""
+    )
 
 
 def _cudnn(setting: Setting, folder: str, torch: Torch, base: Base, facts: Facts) -> Finding | None:
     """The base's cuDNN before the one of torch's wheel, where both have the same soname."""
-    cudnn, row = said(base.cudnn), row_of(torch, facts)
+    cudnn, row = stack.said(base.cudnn), stack.row_of(torch, facts)
     if base.family != "nvidia" or not cudnn or row is None or row.cudnn is None:
         return None
-    if row.cudnn.major != int(major(cudnn)):
+    if row.cudnn.major != int(stack.major(cudnn)):
         return None
-    other = str(row.cuda.major) != major(cuda_of_base(base))
+    other = str(row.cuda.major) != stack.major(stack.cuda_of_base(base))
     if not other and ("." not in cudnn or cudnn == str(row.cudnn)):
         return None
     return found(
-        f"{setting.name} puts {folder} with cuDNN {cudnn} of the base before the cuDNN {row.cudnn} that {shown(torch)} "
-        "brings" + (f", and it is made for CUDA {major(cuda_of_base(base))}" if other else ""),
+        f"{setting.name} puts {folder} with cuDNN {cudnn} of the base before the cuDNN {row.cudnn} that "
+        f"{stack.shown(torch)} brings"
+        + (f", and it is made for CUDA {stack.major(stack.cuda_of_base(base))}" if other else ""),
         setting.span,
         Severity.ERROR if other else Severity.WARNING,
         f"take {folder} off {setting.name}, where the loader looks anyway, or a base without cuDNN",

@@ -7,15 +7,8 @@ from collections.abc import Iterator
 
 from envkit.dockerfile.torches import newest_for, nightly, variant_of, wins
 from envkit.facts import Facts
+from envkit.judging.checks import _torch_fit as fit
 from envkit.judging.checks._dockerfile import found, need_stages, need_torch, reached_installs
-from envkit.judging.checks._torch_fit import (
-    Incompatibility,
-    default_build,
-    other_cuda,
-    pair_misfit,
-    python_misfit,
-    settled,
-)
 from envkit.model import Edit, Finding, Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Base, Dockerfile, Install, Torch
 
@@ -41,7 +34,7 @@ def unpinned_torch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
         raise Skip("the base brings torch")
     if torch.method == "source":
         raise Skip("torch is built from source")
-    if not torch.version.missing or settled(install):
+    if not torch.version.missing or fit.settled(install):
         return
     if _COMPUTED.search(install.specifier):
         raise Unknown(f"which version torch{install.specifier} names is not known before the build")
@@ -67,7 +60,7 @@ def _mate_without_torch(dockerfile: Dockerfile) -> Install | None:
     if dockerfile.torch is not None or any(each.name == "torch" for each in dockerfile.installs):
         return None
     mates = [each for each in dockerfile.installs if each.name in _ON_INDEX and each.sure and not each.constraint]
-    if any(settled(each) for each in mates) or any("--no-deps" in each.options for each in mates):
+    if any(fit.settled(each) for each in mates) or any("--no-deps" in each.options for each in mates):
         return None
     return next((each for each in mates if not _may_hold_torch(_base_of(dockerfile, each))), None)
 
@@ -129,7 +122,7 @@ def extra_index_shadowed(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
 
 def _losing(dockerfile: Dockerfile, install: Install, variant: str, facts: Facts) -> Finding:
     newest, rival = newest_for(install, variant, facts), newest_for(install, None, facts)
-    row = default_build(install.version or rival, facts)
+    row = fit.default_build(install.version or rival, facts)
     evidence = {f"extra index for {variant}": install.span.place}
     if install.version:
         message = f"torch {install.version} is not on the extra index for {variant}, so pip takes the default index's"
@@ -198,7 +191,7 @@ def torch_python_unsupported(dockerfile: Dockerfile, facts: Facts) -> Iterator[F
             open_ = open_ or f"the Python that {install.span.place} installs torch into is not known"
             continue
         try:
-            misfit = python_misfit(install.version, (install.python,), facts)
+            misfit = fit.python_misfit(install.version, (install.python,), facts)
         except Unknown as unknown:
             open_ = open_ or str(unknown)
             continue
@@ -240,18 +233,18 @@ def torchvision_mismatch(dockerfile: Dockerfile, facts: Facts) -> Iterator[Findi
     open_ = ""
     for mate in fixed:
         try:
-            misfit = pair_misfit(mate.name, mate.version, torch.version.value, facts)
+            misfit = fit.pair_misfit(mate.name, mate.version, torch.version.value, facts)
         except Unknown as unknown:
             open_ = open_ or str(unknown)
             continue
-        misfit = misfit or other_cuda(mate, torch)
+        misfit = misfit or fit.other_cuda(mate, torch)
         if misfit:
             yield _unfit(dockerfile, misfit, mate, torch)
     if open_:
         raise Unknown(open_)
 
 
-def _unfit(dockerfile: Dockerfile, misfit: Incompatibility, mate: Install, torch: Torch) -> Finding:
+def _unfit(dockerfile: Dockerfile, misfit: fit.Incompatibility, mate: Install, torch: Torch) -> Finding:
     """An error where both stay or nothing fits; a warning where a later pip replaces torch to satisfy its mate."""
     evidence = {**misfit.facts, f"torch {torch.version.value}": torch.version.via or torch.span.place}
     later = _step_of(dockerfile, mate.span) > _step_of(dockerfile, torch.span)

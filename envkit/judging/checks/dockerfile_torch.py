@@ -10,19 +10,8 @@ from itertools import pairwise
 from envkit.dockerfile.requirements import allows
 from envkit.dockerfile.torches import variant_of
 from envkit.facts import Facts
+from envkit.judging.checks import _cuda_stack as stack
 from envkit.judging.checks._compiles import CudaBuildStep, compiles, toolkit
-from envkit.judging.checks._cuda_stack import (
-    cuda_of_base,
-    evidence,
-    least_build,
-    major,
-    minor,
-    said,
-    shown,
-    stage_of,
-    toolkits,
-    without_cuda,
-)
 from envkit.judging.checks._dockerfile import found, need_stages, need_torch
 from envkit.judging.checks._torch_fit import Build, cited
 from envkit.model import Finding, Severity, Skip, Unknown
@@ -48,9 +37,9 @@ def _pair(dockerfile: Dockerfile, facts: Facts) -> _Pair:
     """
     need_stages(dockerfile)
     bases = [dockerfile.base, *(dockerfile.stages[index].base for index in dockerfile.brought)]
-    if all(without_cuda(base) for base in bases):
+    if all(stack.without_cuda(base) for base in bases):
         raise Skip("there is no CUDA in the base")
-    if dockerfile.torch is None and not any(cuda_of_base(base) for base in bases):
+    if dockerfile.torch is None and not any(stack.cuda_of_base(base) for base in bases):
         raise Skip("nothing here installs torch, as far as the text says")
     torch = need_torch(dockerfile)
     if torch.method == "base":
@@ -59,24 +48,24 @@ def _pair(dockerfile: Dockerfile, facts: Facts) -> _Pair:
         raise Skip("torch is built from source, against the CUDA that is there")
     if torch.cuda.is_unsupported:
         raise Skip("the torch is no build for CUDA")
-    stage = stage_of(torch.install, dockerfile) if torch.install is not None else dockerfile.target
+    stage = stack.stage_of(torch.install, dockerfile) if torch.install is not None else dockerfile.target
     met = [dockerfile.stages[index] for index in dict.fromkeys((stage.index, dockerfile.target.index))]
-    here = [(one, one.base) for one in met if not without_cuda(one.base)]
+    here = [(one, one.base) for one in met if not stack.without_cuda(one.base)]
     if not here:
         raise Skip("the base that torch is installed on has no CUDA")
-    known = [(one, base, cuda_of_base(base)) for one, base in here if cuda_of_base(base)]
+    known = [(one, base, stack.cuda_of_base(base)) for one, base in here if stack.cuda_of_base(base)]
     if not known:
         here[0][1].cuda.need(f"the CUDA of {here[0][1].reference}")
-    cuda, build = said(torch.cuda), None
+    cuda, build = stack.said(torch.cuda), None
     if cuda == "cpu":
         raise Skip("the torch is a build for the CPU")
     if not cuda:
-        build = least_build(torch, dockerfile, facts)
+        build = stack.least_build(torch, dockerfile, facts)
         if build is None:
             raise Unknown(f"the CUDA of torch was not observed: {torch.cuda.missing}")
         cuda = str(build.cuda)
     # The stage with another CUDA than torch's is the one to speak of.
-    chosen = next((one for one in known if minor(one[2]) != minor(cuda)), known[0])
+    chosen = next((one for one in known if stack.minor(one[2]) != stack.minor(cuda)), known[0])
     return _Pair(torch, cuda, chosen[1], chosen[2], chosen[0], build)
 
 
@@ -93,11 +82,11 @@ def _extensions(dockerfile: Dockerfile, pair: _Pair, facts: Facts) -> tuple[Cuda
 def torch_cuda_vs_base_mismatch_major(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     """The torch that gets installed is built for the CUDA major of the base."""
     pair = _pair(dockerfile, facts)
-    if major(pair.cuda) == major(pair.base_cuda):
+    if stack.major(pair.cuda) == stack.major(pair.base_cuda):
         if pair.build is not None:
             raise Unknown(f"the CUDA of torch was not observed: {pair.torch.cuda.missing}")
         return
-    if pair.build is not None and int(major(pair.cuda)) < int(major(pair.base_cuda)):
+    if pair.build is not None and int(stack.major(pair.cuda)) < int(stack.major(pair.base_cuda)):
         raise Unknown(f"the CUDA of torch was not observed: {pair.torch.cuda.missing}")
     made = [one for one in _extensions(dockerfile, pair, facts) if one.sure]
     broken = next((one for one in made if _refused(dockerfile, one, pair)), None)
@@ -116,12 +105,12 @@ def torch_cuda_vs_base_mismatch_minor(dockerfile: Dockerfile, facts: Facts) -> I
     pair = _pair(dockerfile, facts)
     if pair.build is not None:
         raise Unknown(f"the CUDA of torch was not observed: {pair.torch.cuda.missing}")
-    if major(pair.cuda) != major(pair.base_cuda):
+    if stack.major(pair.cuda) != stack.major(pair.base_cuda):
         raise Skip("another major: torch-cuda-vs-base-mismatch-major")
-    wanted = minor(pair.base_cuda)
+    wanted = stack.minor(pair.base_cuda)
     if not wanted:
         raise Unknown(f"{pair.base.reference} names only the major version of its CUDA")
-    if minor(pair.cuda) == wanted:
+    if stack.minor(pair.cuda) == wanted:
         return
     made = next(iter(_extensions(dockerfile, pair, facts)), None)
     yield found(
@@ -136,30 +125,32 @@ def torch_cuda_vs_base_mismatch_minor(dockerfile: Dockerfile, facts: Facts) -> I
 
 def _what(pair: _Pair) -> str:
     if pair.build is None:
-        return shown(pair.torch)
+        return stack.shown(pair.torch)
     asked = pair.torch.install.specifier if pair.torch.install is not None else ""
     return f"torch{asked or ' without a version'} is today torch {pair.build.torch}, which"
 
 
 def _evidence(pair: _Pair) -> dict[str, str]:
     has = f"CUDA {pair.base_cuda} in the base"
-    return evidence(pair.torch, pair.build) | {has: f"{pair.base.span.place}, {pair.base.cuda.via}"}
+    return stack.evidence(pair.torch, pair.build) | {has: f"{pair.base.span.place}, {pair.base.cuda.via}"}
 
 
 def _refused(dockerfile: Dockerfile, made: CudaBuildStep, pair: _Pair) -> bool:
     """Whether cpp_extension meets a toolkit of another major: one of torch's own CUDA may have been installed."""
     seen = toolkit(dockerfile, made.stage, made.span)
-    cuda = said(seen)
-    if not cuda or major(cuda) == major(pair.cuda):
+    cuda = stack.said(seen)
+    if not cuda or stack.major(cuda) == stack.major(pair.cuda):
         return False
-    return not any(major(one.cuda) == major(pair.cuda) for one in toolkits(dockerfile.installs))
+    return not any(stack.major(one.cuda) == stack.major(pair.cuda) for one in stack.toolkits(dockerfile.installs))
 
 
 def _fix(pair: _Pair, facts: Facts) -> str:
     """The index of the base's CUDA where the same torch is made for it, else a base of torch's CUDA."""
-    version = said(pair.torch.version)
+    version = stack.said(pair.torch.version)
     mates = facts.torch_builds(version) if version else ()
-    same = next((row for row in mates if str(row.cuda) == minor(pair.base_cuda) and row.published is not False), None)
+    same = next(
+        (row for row in mates if str(row.cuda) == stack.minor(pair.base_cuda) and row.published is not False), None
+    )
     install = pair.torch.install
     if same is not None and install is not None and install.manager in ("pip", "uv", "poetry"):
         return (
@@ -229,13 +220,13 @@ def _apart(torch: Torch) -> bool:
 def _of_base(dockerfile: Dockerfile) -> Torch | None:
     """The torch of the base, also where the build removes it before it installs its own."""
     base = dockerfile.base
-    if not said(base.torch):
+    if not stack.said(base.torch):
         return None
     return Torch(base.torch, base.torch_cuda, "base", base.span)
 
 
 def _named(torch: Torch) -> str:
-    version, cuda = said(torch.version), said(torch.cuda)
+    version, cuda = stack.said(torch.version), stack.said(torch.cuda)
     asked = torch.install.specifier if torch.install is not None else ""
     text = f"torch {version}" if version else f"torch{asked}" if asked else "the newest torch"
     return text if not cuda else f"{text} for the CPU" if cuda == "cpu" else f"{text} for CUDA {cuda}"
@@ -245,7 +236,7 @@ def _differs(before: Torch, after: Torch, facts: Facts) -> str:
     """Why the second torch is surely another than the first, "" where it may be the same or lies elsewhere."""
     if before.method != "base" and before.prefix != after.prefix and before.prefix and after.prefix:
         return ""
-    old, new = (said(one.version) for one in (before, after))
+    old, new = (stack.said(one.version) for one in (before, after))
     if old and new and _release(old) != _release(new):
         return after.span.place
     install = after.install
@@ -262,7 +253,7 @@ def _differs(before: Torch, after: Torch, facts: Facts) -> str:
 
 def _changes_cuda(before: Torch, after: Torch, install: Install, new: str) -> bool:
     """Whether an install surely brings a build for another CUDA, though the release may be the same."""
-    one, other = (said(torch.cuda) for torch in (before, after))
+    one, other = (stack.said(torch.cuda) for torch in (before, after))
     if not one or not other or one == other:
         return False
     return bool(install.local or install.manager in ("conda", "poetry") or new or _renewing(install.options))
@@ -303,7 +294,7 @@ def _release(version: str) -> tuple[int, ...]:
 
 def _nameless(dockerfile: Dockerfile, torch: Torch, facts: Facts) -> Finding | None:
     """A base that is torch's by its name and moves, under a pinned older torch: it surely had a newer one."""
-    base, version = dockerfile.base, said(torch.version)
+    base, version = dockerfile.base, stack.said(torch.version)
     if not version or base.tag not in ("", "latest") or base.digest:
         return None
     if not re.search(r"(?:^|[-_/])(?:py)?torch(?:$|[-_/])", base.repository):
@@ -331,30 +322,34 @@ def cpu_torch_in_cuda_image(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fi
     """An image with CUDA in its base does not get a torch for the CPU."""
     need_stages(dockerfile)
     base = dockerfile.base
-    if without_cuda(base):
+    if stack.without_cuda(base):
         raise Skip("there is no CUDA in the base")
-    if dockerfile.torch is None and not cuda_of_base(base):
+    if dockerfile.torch is None and not stack.cuda_of_base(base):
         raise Skip("nothing here installs torch, as far as the text says")
     torch = need_torch(dockerfile)
     if torch.method in ("base", "source"):
         return
     backend = torch.install is not None and "--torch-backend=auto" in torch.install.options
-    cuda = said(torch.cuda)
+    cuda = stack.said(torch.cuda)
     if cuda != "cpu" and not backend:
         if not cuda and torch.install is not None and (torch.install.index or torch.install.url):
             raise Unknown(f"which build of torch gets installed was not observed: {torch.cuda.missing}")
         return
     base_cuda = base.cuda.need(f"the CUDA of {base.reference}")
     reason = "is the build for the CPU, as uv finds no driver while it builds" if backend else "is a build for the CPU"
-    version = said(torch.version)
+    version = stack.said(torch.version)
     builds = facts.torch_builds(version) if version else ()
-    fitting = next((row for row in builds if str(row.cuda) == minor(base_cuda) and row.published is not False), None)
+    fitting = next(
+        (row for row in builds if str(row.cuda) == stack.minor(base_cuda) and row.published is not False), None
+    )
     index = f"https://download.pytorch.org/whl/{fitting.variant}" if fitting else ""
     yield found(
-        f"the base has CUDA {base_cuda}, and {shown(torch)} {reason}, so that it uses no GPU",
+        f"the base has CUDA {base_cuda}, and {stack.shown(torch)} {reason}, so that it uses no GPU",
         torch.span,
         Severity.WARNING,
-        f"take torch from {index}" if index else f"take a build for CUDA {minor(base_cuda)}, or a base without CUDA",
+        f"take torch from {index}"
+        if index
+        else f"take a build for CUDA {stack.minor(base_cuda)}, or a base without CUDA",
         {
             f"CUDA {base_cuda} in the base": f"{base.span.place}, {base.cuda.via}",
             "cpu": torch.cuda.via or torch.span.place,

@@ -8,17 +8,8 @@ from collections.abc import Iterator
 from envkit.dockerfile.requirements import LONGEST
 from envkit.dockerfile.torches import nightly, variant_of, wins
 from envkit.facts import Facts
+from envkit.judging.checks import _torch_fit as fit
 from envkit.judging.checks._packages import need_release, need_torch, said, sure
-from envkit.judging.checks._torch_fit import (
-    default_build,
-    driver_misfit,
-    gpu_misfit,
-    index_lacks,
-    other_cuda,
-    pair_misfit,
-    python_misfit,
-    settled,
-)
 from envkit.model import Finding, Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Install
 from envkit.subjects.packages import Packages
@@ -37,7 +28,7 @@ def packages_torch_python_unsupported(packages: Packages, facts: Facts) -> Itera
     if torch.method == "conda":
         raise Skip("conda itself chooses the Pythons that it builds torch for")
     version = need_release(torch, "the installer takes one that has a wheel")
-    misfit = python_misfit(version, packages.pythons or (packages.python.need("the Python"),), facts)
+    misfit = fit.python_misfit(version, packages.pythons or (packages.python.need("the Python"),), facts)
     if misfit:
         yield said(misfit, torch.span, Severity.ERROR)
 
@@ -54,11 +45,11 @@ def packages_torchvision_mismatch(packages: Packages, facts: Facts) -> Iterator[
         if not mate.version or mate.url or mate.constraint:
             continue
         try:
-            misfit = pair_misfit(mate.name, mate.version, version, facts)
+            misfit = fit.pair_misfit(mate.name, mate.version, version, facts)
         except Unknown as unknown:
             open_ = open_ or str(unknown)
             continue
-        misfit = misfit or other_cuda(mate, torch)
+        misfit = misfit or fit.other_cuda(mate, torch)
         if misfit:
             yield said(misfit, mate.span, Severity.ERROR)
     if open_:
@@ -76,7 +67,7 @@ def packages_torch_build_missing(packages: Packages, facts: Facts) -> Iterator[F
         if not one.version or not variant or one.url or nightly(one):
             continue
         asked += 1
-        misfit = index_lacks(one.version, variant.partition(".")[0], facts)
+        misfit = fit.index_lacks(one.version, variant.partition(".")[0], facts)
         if misfit:
             yield said(misfit, where, Severity.ERROR)
     if not asked:
@@ -117,7 +108,7 @@ def packages_unpinned_torch(packages: Packages) -> Iterator[Finding]:
 
 def _settled(one: Install, packages: Packages) -> bool:
     pinned = any(other.name == "torch" and other.constraint and other.version for other in packages.installs)
-    return pinned or settled(one)
+    return pinned or fit.settled(one)
 
 
 def _pin(one: Install) -> str:
@@ -138,7 +129,7 @@ def packages_extra_index_shadowed(packages: Packages, facts: Facts) -> Iterator[
             continue
         rival, newest = facts.newest_torch(None), facts.newest_torch(variant)
         wanted = f"torch {one.version}" if one.version else f"torch {rival}, the newest,"
-        row = default_build(one.version or rival, facts)
+        row = fit.default_build(one.version or rival, facts)
         yield Finding(
             f"{wanted} is not on the extra index for {variant}, so pip takes it from the default index"
             + (f", built for CUDA {row.cuda}" if row else ""),
@@ -190,7 +181,7 @@ def packages_gpu_arch_not_covered(packages: Packages, facts: Facts) -> Iterator[
     cuda = torch.cuda.need("the CUDA of torch")
     version = torch.version.need("the version of torch")
     for gpu in packages.gpus:
-        misfit = gpu_misfit(version, cuda, gpu, facts)
+        misfit = fit.gpu_misfit(version, cuda, gpu, facts)
         if misfit:
             yield said(misfit, torch.span, Severity.ERROR)
 
@@ -203,7 +194,7 @@ def packages_driver_too_old(packages: Packages, facts: Facts) -> Iterator[Findin
     cuda = torch.cuda.need("the CUDA of torch")
     if cuda == "cpu":
         raise Skip("the torch is a build for the CPU")
-    misfit = driver_misfit(cuda, packages.driver, f"torch {torch.version.value or ''}".strip(), facts)
+    misfit = fit.driver_misfit(cuda, packages.driver, f"torch {torch.version.value or ''}".strip(), facts)
     if misfit:
         yield said(misfit, torch.span, Severity.ERROR)
 
