@@ -81,8 +81,8 @@ def _idle(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding]:
     if torch.cuda.is_unsupported or compiles(dockerfile, facts) or _used(dockerfile, facts):
         return
     yield found(
-        f"the base {base.reference} brings CUDA's math libraries, {stack.shown(torch)} brings its own, and nothing here "
-        "uses the base's",
+        f"the base {base.reference} brings CUDA's math libraries, {stack.shown(torch)} brings its own, and nothing "
+        "here uses the base's",
         base.span,
         Severity.NOTE,
         _smaller(dockerfile, facts),

@@ -144,8 +144,8 @@ def _shadow(setting: Setting, folder: str, dockerfile: Dockerfile, facts: Facts)
         return None
     other = stack.major(there) != stack.major(cuda)
     return found(
-        f"{setting.name} puts {folder} with the libraries of CUDA {there} before those that {stack.shown(torch)} brings "
-        f"for CUDA {cuda}",
+        f"{setting.name} puts {folder} with the libraries of CUDA {there} before those that {stack.shown(torch)} "
+        f"brings for CUDA {cuda}",
         setting.span,
         Severity.ERROR if other else Severity.WARNING,
         f"take {folder} off {setting.name}: torch finds its own libraries",
