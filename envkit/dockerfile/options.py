@@ -52,6 +52,18 @@ def grammar(program: str) -> Grammar:
     return Grammar(frozenset(row.values), frozenset(row.flags), row.short, row.aliases, row.abbreviate)
 
 
+@cache
+def _valued() -> Mapping[str, list[str]]:
+    text = Path(__file__).with_name("option_values.json").read_bytes()
+    return msgspec.json.decode(text, type=dict[str, list[str]])
+
+
+@cache
+def valued(program: str) -> Grammar:
+    """Of a program of which only that matters: the options that take a value as a word of its own."""
+    return Grammar(frozenset(_valued()[program]))
+
+
 @dataclass(frozen=True, slots=True)
 class ParsedOptions:
     """What a command line gave: options in order with their values, and the other words."""

@@ -10,9 +10,12 @@ import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
+
+import msgspec
 
 from envkit.dockerfile.files import Files
 from envkit.model import Span
@@ -50,27 +53,11 @@ _BUILD = re.compile(r"(?:^|[/_.-])(cu[0-9]{2,3}(?:_full)?|cpu(?:-cxx11-abi)?|roc
 _DEFAULT_INDEX = re.compile(r"pypi(?:\.python)?\.org(?:/simple|/pypi)?\Z")
 _GLOB = re.compile(rf"({_NAME})-\*.*\.whl\Z")
 
-# Repositories whose package has another name than they have.
-_PACKAGES = {
-    "pytorch/pytorch": "torch",
-    "pytorch/vision": "torchvision",
-    "pytorch/audio": "torchaudio",
-    "pytorch/text": "torchtext",
-    "dao-ailab/flash-attention": "flash-attn",
-    "hazyresearch/flash-attention": "flash-attn",
-    "huggingface/pytorch-image-models": "timm",
-    "deepspeedai/deepspeed": "deepspeed",
-    "traveller59/spconv": "spconv",
-    "mlfoundations/open_clip": "open-clip-torch",
-    "timdettmers/bitsandbytes": "bitsandbytes",
-    "bitsandbytes-foundation/bitsandbytes": "bitsandbytes",
-    "abetlen/llama-cpp-python": "llama-cpp-python",
-    "state-spaces/mamba": "mamba-ssm",
-    "facebookresearch/segment-anything-2": "sam-2",
-    "facebookresearch/sam2": "sam-2",
-    "nvlabs/tiny-cuda-nn": "tinycudann",
-    "open-mmlab/mmcv": "mmcv",
-}
+
+@cache
+def _packages() -> dict[str, str]:
+    """Repositories whose package has another name than they have."""
+    return msgspec.json.decode(Path(__file__).with_name("repositories.json").read_bytes(), type=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +320,7 @@ def _of_repository(url: str) -> tuple[str, str]:
     owned = "/".join(parts[-2:]).lower()
     inside = re.search(r"subdirectory=(?:[^&]*/)?([A-Za-z0-9][A-Za-z0-9._-]*)", url)
     own = inside[1] if inside and inside[1].lower() not in ("python", "py", "torch", "src") else parts[-1]
-    name = _PACKAGES.get(owned, canonical(own))
+    name = _packages().get(owned, canonical(own))
     tag = re.match(
         r"(?:v(?=[0-9]+\.)|(?=[0-9]+\.[0-9]+\.))([0-9]+(?:\.[0-9]+)+(?:[-.]?(?:post|rc|dev|a|b)[0-9]+)?)\Z", reference
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import posixpath
 import re
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
+from envkit.dockerfile import options
 from envkit.dockerfile import shell_values as values
 from envkit.dockerfile.shell_syntax import DEPTH, Parser
 from envkit.dockerfile.shell_tree import Assign, Node, Piece, Redir, Simple, Source, Token
@@ -29,29 +30,10 @@ SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
 _TESTS = frozenset({"[", "test", "grep", "egrep", "fgrep", "which", "type", "hash", "diff", "cmp", "getent"})
 _SURE = frozenset({"true", ":", "echo", "printf", "export", "set", "unset", "umask", "shopt", "readonly", "trap"})
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL | re.ASCII)
-# Options of wrappers that take a value as a word of its own.
-_VALUED: Mapping[str, frozenset[str]] = {
-    "sudo": frozenset("ughpCTrtUDR") | {"--user", "--group", "--host", "--prompt", "--chdir"},
-    "env": frozenset("uC") | {"--unset", "--chdir"},
-    "time": frozenset("fo") | {"--format", "--output"},
-    "nice": frozenset("n") | {"--adjustment"},
-    "ionice": frozenset("cn") | {"--class", "--classdata"},
-    "nohup": frozenset(),
-    "exec": frozenset("a"),
-    "command": frozenset(),
-    "builtin": frozenset(),
-    "stdbuf": frozenset("ioe") | {"--input", "--output", "--error"},
-    "timeout": frozenset("ks") | {"--kill-after", "--signal"},
-    "xargs": frozenset("nLPIdEsa") | {"--max-args", "--max-procs", "--delimiter", "--arg-file", "--max-lines"},
-    "gosu": frozenset(),
-    "su-exec": frozenset(),
-    "setsid": frozenset(),
-    "xvfb-run": frozenset("nes") | {"--server-args", "--server-num"},
-    "tini": frozenset("pe"),
-    "dumb-init": frozenset("r"),
-    "runuser": frozenset("ugG") | {"--user", "--group"},
-    "taskset": frozenset(),
-}
+_WRAPPERS = options.names(
+    "sudo env time nice ionice nohup exec command builtin stdbuf timeout xargs gosu su-exec setsid xvfb-run tini "
+    "dumb-init runuser taskset"
+)
 _LEADING = {"timeout": 1, "gosu": 1, "su-exec": 1, "taskset": 1}  # operands before the command
 
 
@@ -265,7 +247,7 @@ class Commands(Expansion):
         removed: set[str] = set()
         while at < len(fields):
             name = posixpath.basename(fields[at].word.text)
-            if name not in _VALUED or not fields[at].word.sure:
+            if name not in _WRAPPERS or not fields[at].word.sure:
                 break
             step = self.wrapper(name, fields, at, assigns, removed)
             if step is None:
@@ -284,7 +266,7 @@ class Commands(Expansion):
         self, name: str, fields: list[Field], at: int, assigns: dict[str, Word], removed: set[str]
     ) -> int | None:
         """Where the command begins that the wrapper at ``at`` starts; None where it starts none."""
-        valued = _VALUED[name]
+        valued = options.valued(name).values
         at += 1
         while at < len(fields):
             text = fields[at].word.text
@@ -298,9 +280,9 @@ class Commands(Expansion):
             if name == "sudo" and text in ("-l", "-v", "-V", "-e", "-k") and at == len(fields) - 1:
                 return None
             at += 1
-            takes = text in valued if text.startswith("--") else len(text) == 2 and text[1] in valued
+            takes = text in valued
             if not takes and text[:2] != "--" and len(text) > 2 and name in ("sudo", "xargs"):
-                takes = text[-1] in valued and not any(char in valued for char in text[1:-1])
+                takes = f"-{text[-1]}" in valued and not any(f"-{char}" in valued for char in text[1:-1])
             if takes and at < len(fields):
                 if name == "env" and text in ("-u", "--unset"):
                     removed.add(fields[at].word.text)

@@ -20,43 +20,7 @@ from envkit.subjects.dockerfile import Command, Install, Removal, Unread, Word
 
 UNKNOWN_WORD = "what it stands for is not known before the build"
 
-# ---------------------------------------------------------------- options that take a value
-
-
-def _letters(short: str, *long: str) -> Grammar:
-    return Grammar(frozenset(f"-{letter}" for letter in short) | frozenset(long))
-
-
-_PLAIN = _letters("")
-_SHELL_OPTIONS = _letters("oO", "--rcfile", "--init-file")
-_CURL = _letters(
-    "oHxudAemwbcCEFrTXyYzQKDtP",
-    *("--output", "--output-dir", "--header", "--user", "--data", "--retry", "--retry-delay", "--retry-max-time"),
-    *("--max-time", "--connect-timeout", "--user-agent", "--cacert", "--proxy", "--request", "--referer", "--proto"),
-    "--write-out",
-)
-_WGET = _letters(
-    "OoPtTUQiweaBARDIXl",
-    *("--output-document", "--output-file", "--directory-prefix", "--tries", "--timeout", "--user-agent", "--header"),
-    *("--user", "--password", "--wait", "--input-file", "--waitretry", "--read-timeout"),
-)
-_ARIA = _letters("odxskjnm", "--out", "--dir", "--output")
-_GIT = _letters("bcC", "--branch", "--depth", "--config")
-_APT_OPTIONS = _letters(
-    "toca", "--target-release", "--default-release", "--option", "--config-file", "--host-architecture"
-)
-_DNF_OPTIONS = _letters(
-    "cxdeR",
-    *("--enablerepo", "--disablerepo", "--setopt", "--exclude", "--installroot", "--releasever", "--repo", "--repoid"),
-)
-_ZYPPER_OPTIONS = _letters("rtpR", "--repo", "--type", "--plus-repo", "--root", "--from")
-_APK_OPTIONS = _letters(
-    "tXp",
-    *("--virtual", "--repository", "--root", "--repositories-file", "--keys-dir", "--arch", "--cache-dir", "--wait"),
-)
-_DPKG_OPTIONS = _letters("", "--root", "--admindir")
-_MAKE_OPTIONS = _letters("Cf", "--directory", "--file")
-_LN_OPTIONS = _letters("tS", "--target-directory", "--suffix")
+# ---------------------------------------------------------------- options
 
 
 def _has(given: ParsedOptions, *names: str) -> bool:
@@ -121,9 +85,9 @@ class Download:
 
 
 _FETCHERS = {
-    "curl": (_CURL, ("-o", "--output")),
-    "wget": (_WGET, ("-O", "--output-document")),
-    **dict.fromkeys(("aria2c", "axel"), (_ARIA, ("-o", "--out", "--output"))),
+    "curl": (options.valued("curl"), ("-o", "--output")),
+    "wget": (options.valued("wget"), ("-O", "--output-document")),
+    **dict.fromkeys(("aria2c", "axel"), (options.valued("aria2c"), ("-o", "--out", "--output"))),
 }
 
 
@@ -158,7 +122,7 @@ def _downloaded(fetched: Iterable[Download], trail: Trail) -> Trail:
 
 def _cloned_python(command: Command) -> str:
     """The version of CPython whose sources ``git clone`` fetches, else ""."""
-    given = options.read(command.words[1:], _GIT)
+    given = options.read(command.words[1:], options.valued("git"))
     tag = _CPYTHON_TAG.search(_value(given, "-b", "--branch"))
     return tag[1] if tag and any(re.search(r"/cpython(?:\.git)?/?$", word.text) for word in given.rest) else ""
 
@@ -251,11 +215,11 @@ def _known(text: str) -> bool:
 
 def apt_words(command: Command) -> list[str]:
     """The verb of a command of apt's and what it is told to act on, without options and their values."""
-    return [word.text for word in options.read(command.words[1:], _APT_OPTIONS).rest]
+    return [word.text for word in options.read(command.words[1:], options.valued("apt")).rest]
 
 
 def _apt(command: Command, trail: Trail) -> Iterator[Install | Removal | Unread]:
-    given = options.read(command.words[1:], _APT_OPTIONS)
+    given = options.read(command.words[1:], options.valued("apt"))
     if not given.rest or _has(given, *_APT_NOTHING):
         return
     verb, kept = given.rest[0].text, _kept(given)
@@ -318,7 +282,7 @@ def _package_file(word: Word, command: Command, trail: Trail, kept: frozenset[st
 
 
 def _dnf(command: Command, trail: Trail) -> Iterator[Install | Removal | Unread]:
-    given = options.read(command.words[1:], _ZYPPER_OPTIONS if command.program == "zypper" else _DNF_OPTIONS)
+    given = options.read(command.words[1:], options.valued("zypper" if command.program == "zypper" else "dnf"))
     if not given.rest or _has(given, "--assumeno", "--downloadonly", "--dry-run", "-D"):
         return
     verb, kept, packages = given.rest[0].text, _kept(given), given.rest[1:]
@@ -354,7 +318,7 @@ def _rpm(word: Word, command: Command, kept: frozenset[str]) -> Install:
 
 
 def _apk(command: Command) -> Iterator[Install | Removal | Unread]:
-    given = options.read(command.words[1:], _APK_OPTIONS)
+    given = options.read(command.words[1:], options.valued("apk"))
     if not given.rest or given.rest[0].text not in ("add", "del") or _has(given, "-s", "--simulate"):
         return
     for word in given.rest[1:]:
@@ -375,7 +339,7 @@ def _apk(command: Command) -> Iterator[Install | Removal | Unread]:
 
 
 def _files_of_packages(command: Command, trail: Trail) -> Iterator[Install | Removal | Unread]:
-    given = options.read(command.words[1:], _DPKG_OPTIONS)
+    given = options.read(command.words[1:], options.valued("dpkg"))
     manager = "apt" if command.program == "dpkg" else "dnf"
     if manager == "apt":
         installs = _has(given, "-i", "--install", "--unpack")
@@ -414,7 +378,7 @@ def _installer(command: Command, trail: Trail) -> Iterator[Install | Unread]:
     """An installer that is started, by a shell or by itself: CUDA's and the driver's runfiles, conda's."""
     words = command.words
     if command.program in SHELLS:
-        rest = options.read(words[1:], _SHELL_OPTIONS, inner=True).rest
+        rest = options.read(words[1:], options.valued("sh"), inner=True).rest
         if not rest:
             if trail.piped and command.after in ("|", "|&"):  # curl URL | bash -s -- -b -p PREFIX
                 yield from _conda_installer(trail.piped, words[0], words[1:], command)
@@ -461,7 +425,7 @@ def _runfile(found: re.Match[str], words: Sequence[Word], command: Command, trai
 
 def _conda_installer(path: str, at: Word, words: Sequence[Word], command: Command) -> Iterator[Install]:
     """An installer of conda by its publisher's name, else by what the build calls it ("miniconda.sh")."""
-    given = options.read(words, _letters("p"))
+    given = options.read(words, Grammar(frozenset({"-p"})))
     found = _CONDA.match(_base(path))
     named = None if found else _CONDA_NAMED.search(_base(path))
     if found:
@@ -515,7 +479,7 @@ _PYTHON_VERSION = re.compile(r"^(\d+\.\d+(?:\.\d+)?(?:(?:a|b|rc)\d+)?)$")
 
 def _built(command: Command, trail: Trail) -> str:
     """The version of Python that this ``make install`` installs, "" where it is something else."""
-    given = options.read(command.words[1:], _MAKE_OPTIONS)
+    given = options.read(command.words[1:], options.valued("make"))
     folder = _absolute(_value(given, "-C", "--directory"), command.cwd) or command.cwd
     found = _PYTHON_SOURCE.search(folder)
     if found:
@@ -540,7 +504,7 @@ def _pyenv_root(command: Command) -> str:
 
 
 def _pyenv(command: Command) -> Iterator[Install | Unread]:
-    given = options.read(command.words[1:], _PLAIN)
+    given = options.read(command.words[1:], options.valued("pyenv"))
     if not given.rest or given.rest[0].text != "install" or _has(given, "-l", "--list"):
         return
     for word in given.rest[1:]:
@@ -620,7 +584,7 @@ def _resolved(word: Word) -> str:
 
 
 def _ln(command: Command) -> Iterator[Link]:
-    given = options.read(command.words[1:], _LN_OPTIONS)
+    given = options.read(command.words[1:], options.valued("ln"))
     folder = _value(given, "-t", "--target-directory")
     words = given.rest
     if not folder and not words:
