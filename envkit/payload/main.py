@@ -38,29 +38,20 @@ def own_sha256() -> str:
         return hashlib.sha256(file.read()).hexdigest()
 
 
-def _split(argv: list[str]) -> tuple[bool, float | None, str, str, list[str]]:
-    watch, nonce, scratch, position = False, "", "", 0
-    budget: float | None = None
+def _split(argv: list[str]) -> tuple[dict[str, str], list[str]]:
+    """The values of this module's own options, and all other words."""
+    values: dict[str, str] = {}
     rest: list[str] = []
-    while position < len(argv):
-        word = argv[position]
-        if word == "--watch-stdin":
-            watch = True
-        elif word == "--budget" and position + 1 < len(argv):
-            position += 1
-            budget = float(argv[position])
-        elif word == "--nonce" and position + 1 < len(argv):
-            position += 1
-            nonce = argv[position]
-        elif word == "--scratch" and position + 1 < len(argv):
-            position += 1
-            scratch = argv[position]
-        elif word.startswith("--budget="):
-            budget = float(word.partition("=")[2])
+    words = list(argv)
+    while words:
+        word = words.pop(0)
+        if word in ("--budget", "--nonce", "--scratch") and words:
+            values[word] = words.pop(0)
+        elif word == "--watch-stdin" or word.startswith("--budget="):
+            values[word.partition("=")[0]] = word.partition("=")[2]
         else:
             rest.append(word)
-        position += 1
-    return watch, budget, scratch, nonce, rest
+    return values, rest
 
 
 def _document(kind: str, argv: list[str]) -> dict[str, Any]:
@@ -84,7 +75,8 @@ def main(argv: list[str]) -> int:
         sys.stdout.write(USAGE)
         return 0
     try:
-        watch, budget, scratch, nonce, rest = _split(words)
+        values, rest = _split(words)
+        budget = float(values["--budget"]) if "--budget" in values else None
     except ValueError as error:
         sys.stderr.write(f"{error}\n{USAGE}")
         return 2
@@ -98,8 +90,10 @@ def main(argv: list[str]) -> int:
     if kind == "probe" and rest and rest != ["--static"]:
         sys.stderr.write(f"unknown words: {' '.join(rest)}\n{USAGE}")
         return 2
+    nonce, watch = values.get("--nonce", ""), "--watch-stdin" in values
     if watch or budget is not None:
         from envkit.payload import watchdog
 
+        scratch = values.get("--scratch", "")
         return watchdog.guard(lambda: _print_document(kind, rest, nonce), watch, budget, scratch)
     return _print_document(kind, rest, nonce)

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import re
-import sys
 import tempfile
 import time
 from typing import Any
@@ -22,27 +22,17 @@ from envkit.payload.smoke.driver import Driver, NoGpu
 BUDGET_S = 300.0  # for the run; importing torch from a cold network disk alone has been seen to take minutes
 _LINK_S = 120.0
 _DRIVER_S = 60.0
-_WORDS = ("--model", "--inputs", "--code", "--runner", "--seconds")
 _FLAGS = 300  # a recent x86-64 lists some 130
 _VERSIONED = re.compile(r"(lib[\w+-]+|ld-linux[\w-]*)\.so")
 
 
-def _words(argv: list[str]) -> tuple[str, dict[str, str]]:
-    """The package and the options; raises ValueError for anything else."""
-    path, options, position = "", dict.fromkeys(_WORDS, ""), 0
-    while position < len(argv):
-        word = argv[position]
-        if word in options and position + 1 < len(argv):
-            position += 1
-            options[word] = argv[position]
-        elif word.startswith("--") or path:
-            raise ValueError(f"`{word}` is no word of aoti")
-        else:
-            path = word
-        position += 1
-    if not path:
-        raise ValueError("aoti takes the path of a package")
-    return path, options
+def _arguments(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="envkit.pyz aoti", description=__doc__)
+    parser.add_argument("package")
+    for name in ("--model", "--inputs", "--code", "--runner"):
+        parser.add_argument(name, default="")
+    parser.add_argument("--seconds", type=float, default=BUDGET_S)
+    return parser.parse_args(argv)
 
 
 def _cpu_flags() -> dict[str, Any]:
@@ -138,13 +128,8 @@ def _alive(request: live.LoadRequest, budget_s: float, document: dict[str, Any])
 def main(argv: list[str]) -> dict[str, Any]:
     """The document of one package; leaves with 2 for wrong words."""
     started = time.monotonic()
-    try:
-        path, options = _words(argv)
-        budget_s = float(options["--seconds"] or BUDGET_S)
-    except ValueError as error:
-        sys.stderr.write(f"{error}\n")
-        raise SystemExit(2) from None
-    said, places = package.read(path, options["--model"])
+    asked = _arguments(argv)
+    said, places = package.read(asked.package, asked.model)
     gone = f"the package cannot be read: {said['error']}" if said["error"] else ""
     untried = lost(gone or "it was not tried")
     document: dict[str, Any] = {
@@ -159,10 +144,9 @@ def main(argv: list[str]) -> dict[str, Any]:
         "trail": lost(gone or "nothing died"),
     }
     if not gone:
-        runner = _runner(said, options["--runner"])
-        request = live.LoadRequest(said, places, options["--inputs"], options["--code"], runner)
+        request = live.LoadRequest(said, places, asked.inputs, asked.code, _runner(said, asked.runner))
         # What torch unpacks stays behind when its process dies, so it is given a folder that goes with this run.
         with tempfile.TemporaryDirectory(prefix="envkit-aoti-") as folder:
             os.environ["TMPDIR"] = folder
-            _alive(request, budget_s, document)
+            _alive(request, asked.seconds, document)
     return {"aoti": document, "seconds": round(time.monotonic() - started, 3)}

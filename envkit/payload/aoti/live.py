@@ -219,7 +219,7 @@ def _link(request: LoadRequest, files: list[str], say: Callable[[Any], None]) ->
     return {"error": said}
 
 
-def _one(task: isolate.Task, budget_s: float) -> tuple[isolate.Ending, dict[str, Any]]:
+def _one(task: isolate.Task) -> tuple[isolate.Ending, dict[str, Any]]:
     """How a task ended, and all that it said on the way."""
     heard: dict[str, Any] = {"stage": "start", "mapped": []}
 
@@ -238,7 +238,7 @@ def run(request: LoadRequest, budget_s: float) -> tuple[dict[str, Any], dict[str
     """How loading and running the package ended, and what was heard on the way: stage, torch, inputs, mapped."""
     os.environ[CHECKS] = "1"
     task = isolate.Task("run", "", budget_s, work=lambda say: _work(request, say))
-    ending, heard = _one(task, budget_s)
+    ending, heard = _one(task)
     value = ending.value if isinstance(ending.value, dict) else {}
     ended = ending.ended
     detail = ending.detail
@@ -282,7 +282,7 @@ def link(request: LoadRequest, budget_s: float) -> tuple[dict[str, Any] | None, 
         with tempfile.TemporaryDirectory(prefix="envkit-aoti-") as folder:
             files = _extracted(request, folder)
             task = isolate.Task("link", "", budget_s, work=lambda say: _link(request, files, say))
-            ending, heard = _one(task, budget_s)
+            ending, heard = _one(task)
             mapped = [
                 {**one, "path": os.path.basename(one["path"]) if one["path"] in files else one["path"]}
                 for one in heard["mapped"]
@@ -305,7 +305,7 @@ def trail(request: LoadRequest, budget_s: float) -> tuple[dict[str, Any] | None,
     def work(_: Callable[[Any], None]) -> dict[str, Any]:
         return crash.trace(lambda: _work(request, lambda said: None))
 
-    ending, _ = _one(isolate.Task("trail", "", budget_s, work=work), budget_s)
+    ending, _ = _one(isolate.Task("trail", "", budget_s, work=work))
     if ending.ended == "ran" and isinstance(ending.value, dict):
         return ending.value, ""
     return None, f"the repetition under ptrace {ending.ended}: {ending.detail or ending.signal}"
