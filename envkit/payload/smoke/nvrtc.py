@@ -125,10 +125,3 @@ def build(
     code = compiler.compile(source, f"{names[0]}.cu", machine or virtual, "CUBIN" if machine else "PTX", options)
     module = driver.module(code, f"{names[0]} for {machine or virtual}")
     return module, {name: driver.kernel(module, name) for name in names}
-
-
-def load(
-    driver: Driver, index: int, source: str, names: Sequence[str], options: Sequence[str] = ()
-) -> dict[str, ctypes.c_void_p]:
-    """The kernels of ``build`` for a module that stays until the process ends."""
-    return build(driver, index, source, names, options)[1]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from envkit.payload import isolate
 from envkit.payload.lazy import torch
-from envkit.payload.smoke import nvrtc
+from envkit.payload.smoke import nvrtc, raw
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.driver import CudaFault, Driver, number_of
 
@@ -38,8 +38,7 @@ NAMES = {
 NOWHERE = 0x100  # in the lowest page, which no process can map: not on a GPU, and not on a host that a GPU may read
 CHILD_S = 30.0  # a CUDA start takes 0.3 s alone and some seconds beside seven other GPUs' processes
 _WIDTH = 48
-_GUARD = 64
-_POISON = 0xA5A5A5A5
+_GUARD = 256  # bytes before and after the result
 _PRODUCT = """
 extern "C" __global__ void product(const unsigned* a, const unsigned* b, unsigned* c, int n)
 {
@@ -80,12 +79,15 @@ def ends(
     """How each piece of work ends in a child of its own, one after another, each within ``seconds``.
 
     ``together`` is for work that does not break the GPU: a fault of one process can stop what another runs there at
-    that moment.
+    that moment.  Raises NotApplicable where a piece of work does.
     """
     found: dict[str, isolate.Ending] = {}
     lane = [_task(name, work, seconds, environment or {}) for name, work in works.items()]
     lanes = [[task] for task in lane] if together else [lane]
     isolate.run(lanes, seconds * len(lane) + 10.0, lambda task, ending: found.update({task.name: ending}))
+    for ending in found.values():
+        if ending.ended == "not-applicable":
+            raise isolate.NotApplicable(ending.detail)
     return found
 
 
@@ -126,7 +128,7 @@ class Gpu(NamedTuple):
 
     def kernel(self, source: str, name: str) -> ctypes.c_void_p:
         """A kernel that is compiled here."""
-        return nvrtc.load(self.driver, self.number, source, [name])[name]
+        return nvrtc.build(self.driver, self.number, source, [name])[1][name]
 
 
 def begin(device: str) -> Gpu:
@@ -145,37 +147,24 @@ def code_of(work: Callable[[], Any]) -> int:
     return 0
 
 
-def _numbers(seed: int) -> array.array[int]:
-    state, out = seed, array.array("I")
-    for _ in range(_WIDTH * _WIDTH):
-        state = (state * 1664525 + 1013904223) & 0xFFFFFFFF
-        out.append(state)
-    return out
-
-
 def driver_product(gpu: Gpu, injected_fault: str) -> int:
     """Wrong elements, those around the result included, of a product of whole numbers without a framework."""
     driver, size, width = gpu.driver, _WIDTH * _WIDTH, _WIDTH
     kernel = gpu.kernel(_PRODUCT, "product")
-    one, two = _numbers(1), _numbers(2)
-    columns = [two[column::width] for column in range(width)]
-    want = array.array("I", [_POISON]) * _GUARD
-    for row in range(width):
-        left = one[row * width : (row + 1) * width]
-        want.extend(sum(map(operator.mul, left, column)) & 0xFFFFFFFF for column in columns)
-    want.extend([_POISON] * _GUARD)
-    with driver.room(4 * size, 4 * size, 4 * len(want)) as (a, b, c):
-        driver.write(a, one.tobytes())
-        driver.write(b, two.tobytes())
-        driver.fill(c, _POISON & 0xFF, 4 * len(want))
-        pointers = [ctypes.c_uint64(a), ctypes.c_uint64(b), ctypes.c_uint64(c + 4 * _GUARD)]
+    one, two = raw.fresh(4 * size, 1), raw.fresh(4 * size, 2)
+    rows = [raw.words(one)[row * width : (row + 1) * width] for row in range(width)]
+    columns = [raw.words(two)[column::width] for column in range(width)]
+    products = [sum(map(operator.mul, row, column)) & raw.WORD for row in rows for column in columns]
+    want = raw.framed(array.array("I", products).tobytes(), _GUARD, 4 * size + 2 * _GUARD)
+    with driver.room(len(one), len(two), len(want)) as (a, b, c):
+        driver.write(a, one)
+        driver.write(b, two)
+        driver.fill(c, raw.POISON, len(want))
+        pointers = [ctypes.c_uint64(base) for base in (a, b, c + _GUARD)]
         driver.launch(kernel, (size + 127) // 128, 128, [*pointers, ctypes.c_int(width)])
         driver.synchronize()
-        got = array.array("I")
-        got.frombytes(driver.read(c, 4 * len(want)))
-    if injected_fault == "one":
-        got[_GUARD + size // 2] ^= 1
-    return sum(map(operator.ne, got, want))
+        got = raw.disturbed(driver.read(c, len(want)), injected_fault)
+    return sum(map(operator.ne, raw.words(got), raw.words(want)))
 
 
 def torch_product(device: str, injected_fault: str) -> int:
@@ -195,8 +184,6 @@ def after(bench: Bench, product: Callable[[], int]) -> None:
     and RuntimeError for any other end.
     """
     ending = ends({"after": product})["after"]
-    if ending.ended == "not-applicable":
-        raise isolate.NotApplicable(ending.detail)
     if ending.ended != "ran":
         last = ending.stderr_tail.strip().splitlines()[-1:] if ending.ended == "killed" else []
         said = "; ".join(filter(None, (words(ending), *last, bench.detail)))
@@ -246,8 +233,6 @@ def driver_faults(bench: Bench, plants: Mapping[str, KernelFault]) -> None:
     fault = planted(bench)
     works = {name: (lambda plant=plant: _provoked(bench.device, plant, fault)) for name, plant in plants.items()}
     for name, ending in ends(works).items():
-        if ending.ended == "not-applicable":
-            raise isolate.NotApplicable(ending.detail)
         value = ending.value if isinstance(ending.value, dict) else {}
         code = value.get("code", 0)
         named = code in plants[name].codes and value["name"] == f"{code} ({NAMES[code]})"

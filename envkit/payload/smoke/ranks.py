@@ -403,8 +403,8 @@ def failure(outcome: Outcome) -> RanksFailed | None:
     return RanksFailed("; ".join(filter(None, words)), next((one.cuda for _, one in bad if one.cuda), ""))
 
 
-def together(bench: Bench, work: Callable[[Rank], Any], seconds: float = 50.0) -> list[Any]:
-    """Calls ``work`` in a rank on every GPU, or in two on the CPU, and gives what each returned.
+def together(bench: Bench, work: Callable[[Rank], Any], seconds: float = 50.0) -> tuple[str, list[Any]]:
+    """Calls ``work`` in a rank on every GPU, or in two on the CPU; the backend, and what each returned.
 
     The measures of the ranks come into ``bench`` with the backend's name before them, of each the worst of all ranks;
     ``ranks`` says how many there were, ``nccl.offered`` and ``gloo.offered`` which of the two it was.  Raises
@@ -425,7 +425,7 @@ def together(bench: Bench, work: Callable[[Rank], Any], seconds: float = 50.0) -
             bench.note(f"{backend}.{name}", value)
     told = outcome.endings[0].value["detail"]
     bench.detail = "; ".join(filter(None, (bench.detail, told)))
-    return [ending.value["said"] for ending in outcome.endings]
+    return backend, [ending.value["said"] for ending in outcome.endings]
 
 
 def declare(bench: Bench, backend: str, size: int) -> None:

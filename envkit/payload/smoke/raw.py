@@ -23,6 +23,11 @@ def words(data: bytes) -> array.array[int]:
     return numbers
 
 
+def framed(data: bytes, before: int, length: int, poison: int = POISON) -> bytes:
+    """``length`` bytes of poison with the data in them, ``before`` bytes behind their start."""
+    return bytes([poison]) * before + data + bytes([poison]) * (length - before - len(data))
+
+
 def disturbed(data: bytes, injected_fault: str) -> bytes:
     """The bytes as they are, or as a injected fault leaves them: "ulp" flips the lowest bit of one byte, "one" adds
     1."""

@@ -17,7 +17,7 @@ from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import SEED, Bench
 from envkit.payload.smoke.compilers import stages
 from envkit.payload.smoke.compilers.lacking import lacking_c
-from envkit.payload.smoke.compilers.torch_compile import compare, inputs, layer
+from envkit.payload.smoke.compilers.torch_compile import compare, inductor_cache, inputs, layer
 
 _BATCH = 16
 _BATCHES = (16, 23, 9)
@@ -155,9 +155,7 @@ def run(bench: Bench) -> None:
         bench.not_applicable("triton, which compiles for GPUs, is not installed")
     bench.not_applicable_if(lacking_c("triton builds its launcher"))
     folder = stages.own_folder(bench, "compile-gpu")
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(folder, "inductor")
-    os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "triton")
-    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # so that what was loaded can be counted in this process
+    inductor_cache(folder)  # in this process, so that what was loaded can be counted
     torch.cuda.set_device(bench.device)
     bench.plain_math()
     pair = Pair(bench.device)

@@ -14,7 +14,7 @@ from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers import stages
 from envkit.payload.smoke.compilers.lacking import lacking_cpp
-from envkit.payload.smoke.compilers.torch_compile import layer
+from envkit.payload.smoke.compilers.torch_compile import inductor_cache, layer
 
 CHECKS = "AOTI_RUNTIME_CHECK_INPUTS"  # read by the code that inductor generates, where the release knows it
 BUILD_S = 200.0
@@ -60,10 +60,8 @@ def _build(given: tuple[Any, ...], device: str, path: str, cache: str) -> None:
     import torch._inductor
     from torch._inductor import config
 
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
-    os.environ["TRITON_CACHE_DIR"] = os.path.join(cache, "triton")
+    inductor_cache(cache)
     trust_the_processor()
-    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # a pool of processes costs more than it saves on one kernel
     config.aot_inductor.debug_compile = checks_of_old()
     if device != "cpu":
         torch.cuda.set_device(device)

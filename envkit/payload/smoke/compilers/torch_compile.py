@@ -17,18 +17,17 @@ from envkit.payload.smoke.compilers.lacking import lacking_cpp
 _ROWS, _WIDTH = 37, 48  # no multiple of a vector's length
 
 
-def inductor_cache(bench: Bench) -> str:
-    """Makes inductor keep what it builds in the run's folder, and gives the place.
+def inductor_cache(folder: str) -> str:
+    """Makes inductor, and Triton, keep what they build below ``folder``, and gives inductor's place.
 
     Its default is a folder named by the user, who may have no name in a container; one that the image names may hold
     what was compiled elsewhere.  The tests of one run share it, so that what inductor asks the compiler about this
     processor is asked once.
     """
-    folder = os.path.join(bench.folder(), "inductor")
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
-    os.environ["TRITON_CACHE_DIR"] = os.path.join(bench.folder(), "triton")
+    place = os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(folder, "inductor")
+    os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "triton")
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # a pool of processes costs more than it saves on one kernel
-    return folder
+    return place
 
 
 def mapped_below(folder: str) -> int:
@@ -66,7 +65,7 @@ def run(bench: Bench) -> None:
     """Measures ``exact.wrong``, the distances ``fp32``, ``graphs.compiled`` and ``objects.mapped``."""
     bench.not_applicable_if(lacking_cpp("torch.compile builds its kernels"))
     given = inputs(bench)
-    folder = inductor_cache(bench)
+    folder = inductor_cache(bench.folder())
     from torch._dynamo.utils import counters
 
     compare(bench, torch.compile(layer, fullgraph=True, dynamic=False)(*given), given)

@@ -39,10 +39,6 @@ class _Copier:
             self.driver.call("cuStreamSynchronize", self.stream)
 
 
-def _framed(data: bytes, before: int, length: int, poison: int) -> bytes:
-    return bytes([poison]) * before + data + bytes([poison]) * (length - before - len(data))
-
-
 def _round(bench: Bench, copier: _Copier, kind: str, data: bytes, shifts: tuple[int, int], length: int) -> None:
     """Host, device, elsewhere on the device, host; each piece is ``length`` bytes and full of a pattern before."""
     driver, (out, back) = copier.driver, shifts
@@ -59,8 +55,8 @@ def _round(bench: Bench, copier: _Copier, kind: str, data: bytes, shifts: tuple[
             copier.copy("cuMemcpyDtoH", copier.target + back, base + start, len(data))
             got = ctypes.string_at(copier.target, length)
             name = f"{kind}.wrong" if base == one else f"{kind}-within.wrong"
-            raw.compare(bench, name, got, _framed(data, back, length, _HOST_POISON))
-            raw.compare(bench, name, driver.read(base, length), _framed(data, start, length, raw.POISON))
+            raw.compare(bench, name, got, raw.framed(data, back, length, _HOST_POISON))
+            raw.compare(bench, name, driver.read(base, length), raw.framed(data, start, length))
 
 
 def run(bench: Bench) -> None:

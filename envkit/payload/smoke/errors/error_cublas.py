@@ -64,8 +64,6 @@ def run(bench: Bench) -> None:
         "fault before the product": lambda: _product(device, fault, 0),
     }
     for name, ending in provoke.ends(works).items():
-        if ending.ended == "not-applicable":
-            bench.not_applicable(ending.detail)
         told = ending.cuda.startswith(f"{provoke.ILLEGAL_ADDRESS} ") or bool(_CUBLAS.search(ending.detail))
         provoke.tell(bench, "reported.wrong", ending.ended == "raised" and told, f"{name}: {provoke.words(ending)}")
     blocking = {"CUDA_LAUNCH_BLOCKING": "1"}

@@ -31,8 +31,6 @@ def run(bench: Bench) -> None:
     """Measures ``reported.wrong``, ``same.wrong`` (the same process afterwards) and ``after.wrong`` (the next)."""
     threads = _THREADS if provoke.planted(bench) else 32
     ending = provoke.ends({"launch": lambda: _refused(bench.device, threads, bench.injected_fault)})["launch"]
-    if ending.ended == "not-applicable":
-        bench.not_applicable(ending.detail)
     value = ending.value if isinstance(ending.value, dict) else {}
     expected = f"{provoke.INVALID_VALUE} ({provoke.NAMES[provoke.INVALID_VALUE]})"
     said = f"a launch of {threads} threads: {value.get('name') or provoke.words(ending)}"

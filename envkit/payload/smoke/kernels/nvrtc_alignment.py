@@ -16,7 +16,7 @@ from typing import Any
 from envkit.payload.smoke import raw
 from envkit.payload.smoke.bench import SEED, Bench
 from envkit.payload.smoke.driver import Driver, number_of
-from envkit.payload.smoke.nvrtc import load
+from envkit.payload.smoke.nvrtc import build
 from envkit.payload.smoke.sources import text_of
 
 _SIZES = (1, 2, 5, 4099)  # elements: less than a head, and with every rest
@@ -56,8 +56,7 @@ def _check(
         driver.launch(kernel, blocks, _THREADS, [*pointers, ctypes.c_uint(count)])
         driver.synchronize()
         got = driver.read(y, room)
-    poison = bytes([raw.POISON])
-    raw.compare(bench, name, got, poison * back + want + poison * (room - back - len(want)))
+    raw.compare(bench, name, got, raw.framed(want, back, room))
 
 
 def run(bench: Bench) -> None:
@@ -69,7 +68,7 @@ def run(bench: Bench) -> None:
     driver.context(index)
     names = [f"twice_{kind}" for kind in _TYPES]
     options = ["-DSKIPPED"] if bench.injected_fault == "block" else []
-    kernels = load(driver, index, _SOURCE, [*names, "straighten"], options)
+    kernels = build(driver, index, _SOURCE, [*names, "straighten"], options)[1]
     here = driver.capability(index)
     for kind, (_, _, least) in _TYPES.items():
         bench.note(f"{kind}.offered", int(here >= least))

@@ -8,7 +8,7 @@ import ctypes
 from envkit.payload.smoke import raw
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.driver import Driver, number_of
-from envkit.payload.smoke.nvrtc import load
+from envkit.payload.smoke.nvrtc import build
 from envkit.payload.smoke.sources import text_of
 
 _SIZE = (1 << 16) + 13
@@ -31,7 +31,7 @@ def run(bench: Bench) -> None:
     driver, index = Driver(), number_of(bench.device)
     driver.context(index)
     options = ["-DSKIPPED"] if bench.injected_fault == "block" else []
-    kernel = load(driver, index, _SOURCE, ["stride_map"], options)["stride_map"]
+    kernel = build(driver, index, _SOURCE, ["stride_map"], options)[1]["stride_map"]
     data, guard = raw.fresh(4 * _SIZE), bytes([raw.POISON]) * _GUARD
     results = {
         "values": guard + mapped(data) + guard,

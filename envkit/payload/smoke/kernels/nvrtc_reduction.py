@@ -12,7 +12,7 @@ import operator
 from envkit.payload.smoke import raw
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.driver import Driver, number_of
-from envkit.payload.smoke.nvrtc import load
+from envkit.payload.smoke.nvrtc import build
 from envkit.payload.smoke.sources import text_of
 
 _THREADS = 256
@@ -37,12 +37,9 @@ def run(bench: Bench) -> None:
     """
     driver, index = Driver(), number_of(bench.device)
     driver.context(index)
-    options = [
-        f"-DTHREADS={_THREADS}",
-        f"-DLATE={_LATE_CYCLES}",
-        *(["-DLOST"] if bench.injected_fault == "order" else []),
-    ]
-    kernel = load(driver, index, _SOURCE, ["reduce_tree"], options)["reduce_tree"]
+    options = [f"-DTHREADS={_THREADS}", f"-DLATE={_LATE_CYCLES}"]
+    options += ["-DLOST"] if bench.injected_fault == "order" else []
+    kernel = build(driver, index, _SOURCE, ["reduce_tree"], options)[1]["reduce_tree"]
     start = bytes(16) + b"\xff" * 8 + bytes(8)  # what the atomics begin with
     for size in _SIZES:
         data = raw.fresh(4 * size, size)

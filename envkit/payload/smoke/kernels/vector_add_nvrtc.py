@@ -5,14 +5,13 @@ It adds one by one and four by four, from bases that are aligned to 4 bytes only
 
 from __future__ import annotations
 
-import array
 import ctypes
-import operator
 from typing import Any
 
 from envkit.payload.smoke import raw
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.driver import CudaFault, Driver, number_of
+from envkit.payload.smoke.driver_only.driver_ptx import added
 from envkit.payload.smoke.nvrtc import Compiler, targets_for
 from envkit.payload.smoke.sources import text_of
 
@@ -36,8 +35,7 @@ def _wrong(driver: Driver, kernel: Any, operands: list[bytes], want: bytes, shif
         driver.launch(kernel, blocks, 256, arguments)
         driver.synchronize()
         got = driver.read(bases[2], room)
-    before, after = bytes([raw.POISON]) * start, bytes([raw.POISON]) * (room - start - len(want))
-    return raw.differing(raw.disturbed(got, injected_fault), before + want + after)
+    return raw.differing(raw.disturbed(got, injected_fault), raw.framed(want, start, room))
 
 
 def run(bench: Bench) -> None:
@@ -51,8 +49,7 @@ def run(bench: Bench) -> None:
     driver.context(index)
     bench.detail = f"nvrtc {compiler.version()} from {compiler.path}"
     one, two = raw.fresh(4 * _SIZE, 1), raw.fresh(4 * _SIZE, 2)
-    sums = map(operator.add, raw.words(one), raw.words(two))
-    want = array.array("I", [each & raw.WORD for each in sums]).tobytes()
+    want = added(one, two)
     machine, virtual = targets_for(compiler.targets(), driver.capability(index))
     for form, target in (("cubin", machine), ("ptx", virtual)):
         if not target:

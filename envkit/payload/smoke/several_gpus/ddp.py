@@ -135,6 +135,5 @@ def run(bench: Bench) -> None:
     """Measures the distances ``<backend>.fp32`` and ``<backend>.bf16`` (autocast) of how far the parameters moved,
     ``<backend>.frozen.wrong`` (frozen elements that changed) and ``<backend>.unequal`` (ranks whose parameters are not
     rank 0's)."""
-    digests = ranks.together(bench, _work)
-    backend, _ = ranks.kind(bench)
+    backend, digests = ranks.together(bench, _work)
     bench.count(f"{backend}.unequal", unequal(digests))

@@ -98,6 +98,5 @@ def _work(rank: Rank) -> dict[str, str]:
 def run(bench: Bench) -> None:
     """Measures the distances ``<backend>.moved`` (parameters after unfreezing) and ``<backend>.branch`` (gradients),
     ``<backend>.gradients.wrong`` (missing or stray ones) and ``<backend>.unequal`` (ranks that parted)."""
-    digests = ranks.together(bench, _work)
-    backend, _ = ranks.kind(bench)
+    backend, digests = ranks.together(bench, _work)
     bench.count(f"{backend}.unequal", ddp.unequal(digests))

@@ -128,8 +128,8 @@ def too_early(times: list[tuple[float, float]]) -> int:
 def run(bench: Bench) -> None:
     """Measures ``<backend>.<collective>.wrong`` in elements and ``<backend>.barrier.wrong`` in ranks, and by
     ``<backend>.reduce_scatter.offered`` whether the backend has it."""
-    times = [(float(came), float(behind)) for came, behind in ranks.together(bench, _work)]
-    backend, _ = ranks.kind(bench)
+    backend, said = ranks.together(bench, _work)
+    times = [(float(came), float(behind)) for came, behind in said]
     bench.count(f"{backend}.barrier.wrong", too_early(times))
     if backend == "nccl":
         bench.note("gloo.reduce_scatter.offered", 0)

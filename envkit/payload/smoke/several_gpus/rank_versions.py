@@ -85,8 +85,7 @@ def differing(told: list[dict[str, str]]) -> dict[str, str]:
 def run(bench: Bench) -> None:
     """Measures ``<backend>.differing``, how many of seven things are not the same on all ranks, and
     ``<backend>.views.wrong``, how many ranks heard something else than rank 0 did."""
-    heard = ranks.together(bench, _work)
-    backend, _ = ranks.kind(bench)
+    backend, heard = ranks.together(bench, _work)
     odd = differing(heard[0])
     bench.count(f"{backend}.differing", len(odd))
     bench.count(f"{backend}.views.wrong", sum(view != heard[0] for view in heard))
