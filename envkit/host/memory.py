@@ -160,10 +160,7 @@ def _cached(place: HostRoot, level: str) -> int:
 
 def _memory(place: HostRoot, level: str) -> tuple[int, int] | None:
     """Limit and use of one group, None if it has no limit."""
-    for limit, use in (
-        ("memory.max", "memory.current"),
-        ("memory.limit_in_bytes", "memory.usage_in_bytes"),
-    ):
+    for limit, use in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
         most = _number(place, f"{level}/{limit}")
         if most is not None and most >= 0:
             return most, max(int(place.word(f"{level}/{use}")) - _cached(place, level), 0)

@@ -62,13 +62,7 @@ _RECOVERY, _MEMORY_TEMPERATURE = 230, 82
 _SLOWDOWN_LIMIT = 194
 _THROTTLED = {"power": 74, "thermal": 269, "hw thermal": 270, "hw power brake": 271, "sync boost": 76}
 _THROTTLED_THERMAL = 75  # what older drivers have instead of 269
-_GPU_FIELDS = (
-    _RECOVERY,
-    _MEMORY_TEMPERATURE,
-    _SLOWDOWN_LIMIT,
-    *_THROTTLED.values(),
-    _THROTTLED_THERMAL,
-)
+_GPU_FIELDS = (_RECOVERY, _MEMORY_TEMPERATURE, _SLOWDOWN_LIMIT, *_THROTTLED.values(), _THROTTLED_THERMAL)
 _LINK_SPEED, _LINK_SPEED_OF_ALL = 164, 90
 # of one link each, by its number as the scope; since Blackwell the first three are gone and the others are there
 _LINK_ERRORS = {

@@ -165,10 +165,7 @@ def infiniband(place: HostRoot) -> Observed[tuple[RdmaDevice, ...]]:
         return Observed.of((), f"/{_CLASS}")
     umads, verbs = _umads(place), _verbs(place)
     uptime = _read(place, "proc/uptime", parse_uptime)
-    return Observed.of(
-        tuple(_device(place, name, umads, verbs, uptime) for name in place.names(_CLASS)),
-        f"/{_CLASS}",
-    )
+    return Observed.of(tuple(_device(place, name, umads, verbs, uptime) for name in place.names(_CLASS)), f"/{_CLASS}")
 
 
 def _device(

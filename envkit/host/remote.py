@@ -34,11 +34,7 @@ _MOST_MOUNTS = 64
 
 _DIRECTORIES = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "CUDA_CACHE_PATH", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 _FILES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NCCL_TOPO_FILE", "CUDA_INJECTION64_PATH")
-_HOLDS = {
-    "CUDA_HOME": ("bin/nvcc",),
-    "CUDA_PATH": ("bin/nvcc",),
-    "CUDA_MPS_PIPE_DIRECTORY": ("control",),
-}
+_HOLDS = {"CUDA_HOME": ("bin/nvcc",), "CUDA_PATH": ("bin/nvcc",), "CUDA_MPS_PIPE_DIRECTORY": ("control",)}
 
 
 def is_remote(mount: Mount) -> bool:
@@ -134,8 +130,4 @@ def cuda_on_path(place: HostRoot) -> Observed[tuple[CudaDirectory, ...]]:
     return Observed.of(tuple(found), "LD_LIBRARY_PATH")
 
 
-SOURCES: dict[str, Source] = {
-    "remote_mounts": remote_mounts,
-    "named_paths": named_paths,
-    "cuda_on_path": cuda_on_path,
-}
+SOURCES: dict[str, Source] = {"remote_mounts": remote_mounts, "named_paths": named_paths, "cuda_on_path": cuda_on_path}

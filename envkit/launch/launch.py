@@ -261,12 +261,7 @@ def _shm(shm: str | None, ipc: str | None) -> Observed[int]:
 
 
 def observe(
-    image_target: str,
-    host: Host,
-    job: Job,
-    connect: Callable[[], Engine],
-    say: Say,
-    place: HostRoot | None = None,
+    image_target: str, host: Host, job: Job, connect: Callable[[], Engine], say: Say, place: HostRoot | None = None
 ) -> Launch:
     """The launch of ``job`` from ``image_target`` on ``host``, before anything runs.
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
+from envkit.judging.checks._findings import warning
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects.aoti import AotiRun, Compiler, InputSpec, MappedLibrary, ModelLibrary, Package, Run, Tensor
 from envkit.versions import Sm
@@ -461,9 +462,8 @@ def aoti_no_guards(run: AotiRun) -> Iterator[Finding]:
     if any(library.error for library in package.libraries):
         raise Unknown("a library of the package cannot be read")
     if not _guarded(package):
-        yield Finding(
+        yield warning(
             "the package does not check its inputs: a wrong type, shape or layout gives garbage without an error",
-            Severity.WARNING,
             where=package.path,
             fix="compile it with a torch that generates checks behind AOTI_RUNTIME_CHECK_INPUTS, or with"
             " aot_inductor.debug_compile for a test",

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from envkit.facts import Facts, served
+from envkit.judging.checks._findings import note, warning
 from envkit.model import Finding, Reason, Severity, Skip, Unknown
 from envkit.subjects import Audit
 from envkit.subjects.audit import NO_LIBC, NO_TORCH, DriverFile, Edge, SharedObject, TorchFiles, UnresolvedRequirement
@@ -212,10 +213,9 @@ def audit_cuda_twice(audit: Audit) -> Iterator[Finding]:
     if doubled:
         count = len({family for families in doubled.values() for family in families})
         where = ", ".join(f"{_some(families)} from {place}" for place, families in sorted(doubled.items())[:_SHOWN])
-        yield Finding(
+        yield warning(
             f"{count} CUDA {'library is' if count == 1 else 'libraries are'} in the image more than once, "
             f"{wasted / 1e9:.2f} GB in all: {where}",
-            Severity.WARNING,
             next(copy.path for copy in copies if copy.place in doubled),
             {copy.path: f"{copy.size} bytes, {copy.place}" for copy in copies if copy.place in doubled},
             "build on a base image without CUDA's libraries, since the wheels bring them",
@@ -323,10 +323,9 @@ def audit_secret_inside(audit: Audit) -> Iterator[Finding]:
     secrets = audit.secrets.need("the search for credentials")
     tests = [one for one in secrets if one.for_tests]
     if tests:
-        yield Finding(
+        yield note(
             f"{len(tests)} private {'key lies' if len(tests) == 1 else 'keys lie'} in directories of tests, "
             f"the first is {tests[0].where}",
-            Severity.NOTE,
             tests[0].where,
             {one.where: one.kind for one in tests[:10]},
             "leave out the tests, or make sure that the keys protect nothing",
@@ -354,9 +353,8 @@ def audit_world_writable(audit: Audit) -> Iterator[Finding]:
         by_reason.setdefault(one.why, []).append(one.path)
     modes = {one.path: one.mode for one in found}
     for why, paths in sorted(by_reason.items()):
-        yield Finding(
+        yield warning(
             f"every user may write {_some(paths)} ({why})",
-            Severity.WARNING,
             paths[0],
             {path: f"mode {modes[path]}" for path in paths[:10]},
             "remove the write permission of others: chmod -R o-w",
@@ -391,9 +389,8 @@ def audit_other_architecture(audit: Audit) -> Iterator[Finding]:
     if not machine:
         raise Skip("its Python program is outside the image")
     if machine != platform:
-        yield Finding(
+        yield note(
             f"the image says it is for {platform} and its Python is for {machine}",
-            Severity.NOTE,
             audit.interpreter.need("the image's Python").path,
             {platform: audit.platform.via, machine: "ELF header"},
             "build with --platform, or fix the manifest: an engine chooses the image by the architecture that it "

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.facts import Facts, served
+from envkit.judging.checks._findings import note, warning
 from envkit.judging.checks._torch import cuda_build
 from envkit.judging.checks._torch_fit import ptx_isa
 from envkit.model import Finding, Severity, Skip, Unknown
@@ -175,10 +176,9 @@ def image_minor_compat_in_use(image: Image, facts: Facts) -> Iterator[Finding]:
     if has >= wanted:
         return
     own = facts.driver_min(wanted)
-    yield Finding(
+    yield note(
         f"the driver speaks CUDA {has} and torch {build.version} is built for CUDA {wanted}: it runs by minor-version "
         f"compatibility, in which PTX of CUDA {wanted} is not compiled and calls that need a newer driver return 36",
-        Severity.NOTE,
         seen.library,
         {seen.cuda: f"cuDriverGetVersion of {seen.library}", str(wanted): "torch.version.cuda"},
         f"nothing, as long as every extension has machine code for the GPU; driver {own.own} is torch's CUDA's own"
@@ -249,10 +249,9 @@ def _compat_unused(image: Image, seen: DriverSeen, facts: Facts, evidence: dict[
     if Cuda(seen.cuda).major >= wanted.major or newest is None or floor is None or newest[0] < floor:
         return
     directory = newest[1].rpartition("/")[0]
-    yield Finding(
+    yield warning(
         f"the driver speaks CUDA {seen.cuda}, torch {build.version} needs CUDA {wanted}, and the forward-compatibility "
         f"libcuda {newest[0]} in {directory} is not used",
-        Severity.WARNING,
         newest[1],
         {**evidence, seen.cuda: "cuDriverGetVersion", str(newest[0]): "file name"},
         f"on a data-center GPU, put {directory} first on LD_LIBRARY_PATH; on any other, install a newer driver",
@@ -283,10 +282,9 @@ def image_driver_library_not_from_host(image: Image) -> Iterator[Finding]:
             else f"if the host's driver was updated, reboot it and write its CDI specification again; else {fix}",
         )
     elif seen.owner:
-        yield Finding(
+        yield warning(
             f"the image holds a driver library of its own, {_brought(seen)}, and it fits only a host with the "
             "same driver release",
-            Severity.WARNING,
             seen.library,
             {seen.owner: "owner of the file", seen.library: "dlopen of libcuda.so.1"},
             fix,
@@ -309,10 +307,9 @@ def image_driver_not_in_cache(image: Image) -> Iterator[Finding]:
         return
     believed = _variable(image, "NVIDIA_CPU_ONLY")
     said = f", and NVIDIA_CPU_ONLY is {believed}" if believed else ""
-    yield Finding(
+    yield warning(
         f"libcuda.so.1 loads from {seen.library} and ld.so.cache does not name it: scripts that ask ldconfig will say "
         f"that there is no driver{said}",
-        Severity.WARNING,
         seen.library,
         {seen.library: "dlopen of libcuda.so.1", "not named": "/etc/ld.so.cache"},
         "let the container toolkit update the cache (its hook update-ldcache), or run `ldconfig` with the directory in "
@@ -475,9 +472,8 @@ def image_runs_on_cpu(image: Image) -> Iterator[Finding]:
         )
     believed = _variable(image, "NVIDIA_CPU_ONLY")
     if believed and here:
-        yield Finding(
+        yield warning(
             f"{gpus} and NVIDIA_CPU_ONLY is {believed}: scripts that read it leave the GPU alone",
-            Severity.WARNING,
             "NVIDIA_CPU_ONLY",
             {believed: image.variables.via},
             "unset it; the image's entry point sets it where ldconfig does not name libcuda.so.1",

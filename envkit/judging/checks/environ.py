@@ -6,8 +6,9 @@ import posixpath
 import re
 from collections.abc import Iterator
 
+from envkit.judging.checks._findings import note, warning
 from envkit.judging.checks._variables import LEFT_ON
-from envkit.model import Finding, Severity, Skip
+from envkit.model import Finding, Skip
 from envkit.subjects.audit import Audit
 from envkit.subjects.image import Image, Variable
 
@@ -29,9 +30,8 @@ def image_loader_variables_shadow_cuda(image: Image | Audit) -> Iterator[Finding
     idle = {entry for one in image.variables.value or () for entry in one.idle}
     for entry in directories:
         if entry in idle:
-            yield Finding(
+            yield note(
                 f"LD_LIBRARY_PATH holds {entry}, which is not there or holds no library",
-                Severity.NOTE,
                 "LD_LIBRARY_PATH",
                 {entry: via},
                 "take it off LD_LIBRARY_PATH: a toolkit that is installed later would put its stubs there",
@@ -51,19 +51,17 @@ def image_loader_variables_shadow_cuda(image: Image | Audit) -> Iterator[Finding
         and not {"stubs", "compat"} & set(entry.split("/"))
     ]
     if others:
-        yield Finding(
+        yield note(
             f"LD_LIBRARY_PATH holds {' and '.join(others)}: libraries there come before those that torch's own search "
             "names only by RUNPATH",
-            Severity.NOTE,
             "LD_LIBRARY_PATH",
             dict.fromkeys(others, via),
             "wheels find their libraries without it: unset it unless something else needs it",
         )
     for path in preloads:
         if _CUDA_LIBRARY.match(posixpath.basename(path)):
-            yield Finding(
+            yield note(
                 f"LD_PRELOAD holds {path}, whose symbols every process binds first",
-                Severity.NOTE,
                 "LD_PRELOAD",
                 {path: via},
                 "unset it once the fault that it works around is fixed",
@@ -78,9 +76,8 @@ def image_debug_variables_left_on(image: Image | Audit) -> Iterator[Finding]:
     for one in variables:
         left = LEFT_ON.get(one.name)
         if left is not None and left.on(one.value):
-            yield Finding(
+            yield warning(
                 f"{one.name} is `{one.value}`: {left.costs}",
-                Severity.WARNING,
                 one.name,
                 {f"{one.name}={one.value}": image.variables.via},
                 f"unset {one.name} in the image and set it for the one run that needs it",

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from envkit.facts import Facts, served
+from envkit.judging.checks._findings import error, note
 from envkit.model import Finding, Reason, Severity, Skip, Unknown
 from envkit.subjects.audit import NO_TORCH, Audit
 from envkit.subjects.image import Extension, Image, ImportState
@@ -92,10 +93,9 @@ def image_extension_arch_not_covered(image: Image | Audit, facts: Facts) -> Iter
             first = without[0]
             evidence = {_archs(first): _VIA, str(gpu): via}
             if len(without) < len(files):
-                yield Finding(
+                yield note(
                     f"{len(without)} of {len(files)} files of {_called(first)} have no code for {gpu}, the first "
                     f"{posixpath.basename(first.path)}, which is built for {_archs(first)}",
-                    Severity.NOTE,
                     first.path,
                     evidence,
                     "check that the package uses its other files on this GPU; an import does not prove it",
@@ -103,10 +103,9 @@ def image_extension_arch_not_covered(image: Image | Audit, facts: Facts) -> Iter
             elif any(_may_be_family(one, gpu) for one in without):
                 doubts.append(f"{_called(first)} has family code, {_archs(first)}, that {gpu} may or may not run")
             else:
-                yield Finding(
+                yield error(
                     f"{_called(first)} has no code for {gpu}: {posixpath.basename(first.path)} is built for "
                     f"{_archs(first)}",
-                    Severity.ERROR,
                     first.path,
                     evidence,
                     f"take a release of {first.owner or 'it'} that is built for {gpu}, or build it with "
@@ -173,9 +172,8 @@ def image_extension_other_cuda(image: Image | Audit) -> Iterator[Finding]:
                     f"take a build of {one.owner or name} for CUDA {major}, or build it with nvcc of that major",
                 )
             elif theirs[one.path] in (None, major) and one.cudart == _STATIC:
-                yield Finding(
+                yield note(
                     f"{told} {_runtime(one)}, beside torch's",
-                    Severity.NOTE,
                     one.path,
                     evidence,
                     "build it with `-cudart shared`, so that the process has only one runtime",

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from packaging.version import InvalidVersion, Version
 
 from envkit.facts import Facts
+from envkit.judging.checks._findings import error, warning
 from envkit.judging.checks._torch import evidence_of, path_and_version, torch_ended
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Image
@@ -127,9 +128,8 @@ def image_framework_built_for_other_torch(image: Image) -> Iterator[Finding]:
                 fix,
             )
         elif one.built_cuda and build.cuda and _major(one.built_cuda) != Cuda(build.cuda).major:
-            yield Finding(
+            yield error(
                 f"{_called(one)} is built for CUDA {one.built_cuda} and torch {build.version} for CUDA {build.cuda}",
-                Severity.ERROR,
                 one.name,
                 {one.built_cuda: one.built_via, build.cuda: "torch.version.cuda"},
                 fix,
@@ -159,9 +159,8 @@ def image_framework_without_gpu(image: Image) -> Iterator[Finding]:
         raise Skip("no package beside torch says whether it can use GPUs")
     for one in said:
         if one.gpu == "no":
-            yield Finding(
+            yield warning(
                 f"{_called(one)} is a build for the CPU, and torch {build.version} is built for CUDA {build.cuda}",
-                Severity.WARNING,
                 one.name,
                 {f"{one.name}: no GPU": one.built_via or image.frameworks.via, build.cuda: "torch.version.cuda"},
                 f"install the build of {one.name} for NVIDIA GPUs, if this image means to run it on one",

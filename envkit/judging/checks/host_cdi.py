@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.judging.checks._containers import canonical, directory_of, docker_itself
+from envkit.judging.checks._findings import warning
 from envkit.judging.checks._host import (
     AGAIN,
     gpu_name,
@@ -98,13 +99,7 @@ def host_cdi_device_missing_in_docker(host: Host) -> Iterator[Finding]:
             fix=fix,
         )
     elif complaints:
-        yield Finding(
-            f"Docker cannot use every CDI specification: {complaints[0]}",
-            Severity.WARNING,
-            docker.endpoint,
-            evidence,
-            fix,
-        )
+        yield warning(f"Docker cannot use every CDI specification: {complaints[0]}", docker.endpoint, evidence, fix)
 
 
 def host_cdi_spec_stale(host: Host) -> Iterator[Finding]:
@@ -276,9 +271,8 @@ def host_cdi_refresh_service_failed(host: Host) -> Iterator[Finding]:
         raise Skip(f"{_REFRESH} is not installed")
     if service.active == "failed" or service.load == "masked":
         state = "failed" if service.active == "failed" else "is masked"
-        yield Finding(
+        yield warning(
             f"{_REFRESH} {state}: the CDI specification may be from another boot or driver",
-            Severity.WARNING,
             f"{_REFRESH}.service",
             {state: host.services.via},
             f"read `journalctl -u {_REFRESH}`, then `systemctl restart {_REFRESH}`; check with `nvidia-ctk cdi list`",

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.judging.checks._containers import api, canonical, docker_itself, gpus_by_cdi, is_rootless
+from envkit.judging.checks._findings import note, warning
 from envkit.judging.checks._host import AGAIN, need_docker_installed, need_gpu, nvidia_devices, wsl
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
@@ -41,9 +42,8 @@ def host_docker_unreachable(host: Host) -> Iterator[Finding]:
             raise Skip("Docker is not installed in this container")
         if others := [name for name in _OTHERS if getattr(getattr(host, name).value, "installed", False)]:
             raise Skip(f"Docker is not installed, and {', '.join(others)} is")
-        yield Finding(
+        yield warning(
             "Docker is not installed",
-            Severity.WARNING,
             docker.endpoint,
             {docker.detail: host.docker.via},
             f"install Docker Engine, or let envkit work with `--engine local`; {AGAIN}",
@@ -106,9 +106,8 @@ def host_docker_config_not_applied(host: Host) -> Iterator[Finding]:
     if not config.present or config.error:
         raise Skip(f"{config.path} says nothing" if not config.error else f"{config.path} cannot be used")
     for said, runs in _not_in_force(config, docker):
-        yield Finding(
+        yield warning(
             f"{config.path} says {said} and the engine runs with {runs}",
-            Severity.WARNING,
             config.path,
             {said: host.daemon_config.via, runs: "/info"},
             "restart the engine with `systemctl restart docker`, which stops containers unless live-restore is on; "
@@ -157,9 +156,8 @@ def host_docker_desktop_or_snap(host: Host) -> Iterator[Finding]:
             fix="install Docker Engine and switch to it with `docker context use default`; check it with `docker info`",
         )
     if docker.root.startswith("/var/snap/"):
-        yield Finding(
+        yield warning(
             f"Docker comes from a snap ({docker.root}): it does not see the toolkit and the files of this machine",
-            Severity.WARNING,
             docker.root,
             {docker.root: "/info DockerRootDir"},
             "take the snap out with `snap remove docker` and install Docker Engine; check it with `docker info`",
@@ -173,9 +171,8 @@ def host_docker_engine_remote(host: Host) -> Iterator[Finding]:
         raise Unknown("the endpoint of the engine was not observed")
     found = re.match(r"(?:tcp|http)://(\[[^]]*\]|[^:/]*)", docker.endpoint)
     if found and not re.fullmatch(r"localhost|127(\.[0-9]+){3}|\[::1\]", found[1]):
-        yield Finding(
+        yield warning(
             f"the Docker Engine runs on {found[1]}, but the GPUs examined here are this machine's",
-            Severity.WARNING,
             docker.endpoint,
             {docker.endpoint: "DOCKER_HOST, or Docker's context"},
             f"run this on that machine, or unset DOCKER_HOST; {AGAIN}",
@@ -189,10 +186,9 @@ def host_docker_socket_world_writable(host: Host) -> Iterator[Finding]:
         raise Skip(f"{docker.endpoint} is no file")
     mode = docker.mode.need("the mode of Docker's socket")
     if mode & 0o002:
-        yield Finding(
+        yield warning(
             f"every user of this machine may write to Docker's socket (mode {mode:o}), which is equivalent to "
             "root access",
-            Severity.WARNING,
             docker.endpoint,
             {f"{mode:o}": docker.mode.via},
             "restore the mode with `chmod 660 /var/run/docker.sock` and put users into the group docker; "
@@ -206,9 +202,8 @@ def host_docker_storage_driver_unsuitable(host: Host) -> Iterator[Finding]:
     if not docker.storage:
         raise Unknown("Docker's storage driver was not observed")
     if docker.storage in _SLOW_STORAGE:
-        yield Finding(
+        yield warning(
             f"Docker keeps images with {docker.storage}, which {_SLOW_STORAGE[docker.storage]}",
-            Severity.WARNING,
             docker.root,
             {docker.storage: "/info Driver"},
             "let it use overlay2 (storage-driver in /etc/docker/daemon.json), restart it and load the images again; "
@@ -228,10 +223,9 @@ def host_docker_memlock_limited_for_rdma(host: Host) -> Iterator[Finding]:
         raise Skip("rootless Docker cannot raise the limit")
     hard = config.ulimits.get("memlock")
     if hard != -1:
-        yield Finding(
+        yield note(
             f"Docker's default for locked memory is {'not set' if hard is None else f'{hard} bytes'}, and RDMA locks "
             "what it sends",
-            Severity.NOTE,
             config.path,
             {f"memlock {hard}": host.daemon_config.via},
             'give containers `--ulimit memlock=-1`, or set {"default-ulimits": {"memlock": {"Name": "memlock", '
@@ -296,9 +290,8 @@ def host_docker_gpus_option_unsupported(host: Host) -> Iterator[Finding]:
         raise Unknown(doubt)
     if not by_cdi and "nvidia" not in docker.runtimes:
         raise Skip("Docker cannot give a GPU to a container at all, which is reported separately")
-    yield Finding(
+    yield warning(
         "`docker run --gpus` will end with `could not select device driver`: there is no nvidia-container-runtime-hook",
-        Severity.WARNING,
         "/usr/bin/nvidia-container-runtime-hook",
         {", ".join(sorted(programs)) or "no program of the toolkit": host.toolkit.via},
         "install nvidia-container-toolkit and restart Docker, or name devices by `--device nvidia.com/gpu=all`; "

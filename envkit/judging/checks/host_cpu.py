@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from envkit.judging.checks._findings import note, warning
 from envkit.judging.checks._host import gpu_signs, is_workstation, need_gpu, nvml_answers
 from envkit.judging.checks._rows import rows
 from envkit.model import Finding, Severity, Skip, Unknown
@@ -43,9 +44,8 @@ def host_cpus_offline(host: Host) -> Iterator[Finding]:
     if seen.smt in ("off", "forceoff") and seen.online * 2 == seen.present:
         return
     if missing:
-        yield Finding(
+        yield warning(
             f"{missing} of {seen.present} processors are offline",
-            Severity.WARNING,
             "/sys/devices/system/cpu",
             {f"{seen.online} of {seen.present} online": host.processors.via},
             "look for what took them offline with `dmesg | grep -i cpu`; bring one back with "
@@ -82,9 +82,8 @@ def _serves(host: Host) -> bool:
 
 def _governor(one: Frequency, via: str) -> Finding:
     preference = f" and prefers `{one.preference}`" if one.preference else ""
-    return Finding(
+    return warning(
         f"{one.processors} processors are governed by `{one.governor}` of {one.driver}{preference}",
-        Severity.WARNING,
         "/sys/devices/system/cpu/*/cpufreq",
         {one.governor: via},
         "kernel launches depend on the clock of one processor: `cpupower frequency-set -g performance`; check it with "
@@ -99,17 +98,15 @@ def host_cpu_clock_limited(host: Host) -> Iterator[Finding]:
         raise Skip("the kernel does not set this machine's processor clocks")
     for one in scaling.frequencies:
         if one.limit * 100 < one.most * _LIMIT_PERCENT:
-            yield Finding(
+            yield warning(
                 f"{one.processors} processors are held to {one.limit // 1000} MHz of {one.most // 1000} MHz",
-                Severity.WARNING,
                 "/sys/devices/system/cpu/*/cpufreq",
                 {f"{one.limit} kHz": f"{host.scaling.via}: scaling_max_freq"},
                 f"lift the limit: `cpupower frequency-set -u {one.most}kHz`; check it with `cpupower frequency-info`",
             )
     if scaling.boost == "off":
-        yield Finding(
+        yield note(
             "the processors' turbo is switched off",
-            Severity.NOTE,
             "/sys/devices/system/cpu",
             {"off": host.scaling.via},
             "`echo 0 > /sys/devices/system/cpu/intel_pstate/no_turbo`, or "
@@ -125,9 +122,8 @@ def host_cpu_thermal_throttling(host: Host) -> Iterator[Finding]:
     seen = host.throttling.need("the time that heat cost")
     uptime = host.uptime.need("the time since boot")
     if seen.worst_ms > 1000 * _TOO_HOT * max(uptime, 1):
-        yield Finding(
+        yield warning(
             f"heat slowed a processor package for {seen.worst_ms / 1000:.0f} s of {uptime} s since boot",
-            Severity.WARNING,
             "/sys/devices/system/cpu/*/thermal_throttle",
             {f"{seen.worst_ms} ms": host.throttling.via},
             "check fans, dust, heat sinks and the room's cooling; check it with "
@@ -141,9 +137,8 @@ def host_too_few_cpus_per_gpu(host: Host) -> Iterator[Finding]:
     gpus = len(nvml_answers(host).gpus)
     here, via = granted(host)
     if here < _EACH_GPU * gpus:
-        yield Finding(
+        yield warning(
             f"{here:g} processors are granted to this process and it sees {gpus} GPUs, {_EACH_GPU} are needed for each",
-            Severity.WARNING,
             "this process",
             {f"{here:g} processors": via},
             "ask the scheduler for more (`srun -c`, `docker run --cpus`, `--cpuset-cpus`); check it with `nproc` and "
@@ -167,17 +162,15 @@ def host_omp_threads_exceed_cpus(host: Host) -> Iterator[Finding]:
             wanted = int(words[0])
             message = f"{name} asks for {wanted} threads and {here:g} processors are granted to this process"
         if not wanted or wanted > max(here, 1):
-            yield Finding(
+            yield warning(
                 message,
-                Severity.WARNING,
                 name,
                 {f"{name}={text}": host.environment.via, f"{here:g} processors": via},
                 f"set {name} to at most {max(int(here), 1)} divided by the processes of a job; check it with `nproc`",
             )
     if "OMP_NUM_THREADS" not in variables and here * 2 <= usable:
-        yield Finding(
+        yield warning(
             f"OMP_NUM_THREADS is not set, so that each pool has {usable} threads on a quota of {here:g} processors",
-            Severity.WARNING,
             "OMP_NUM_THREADS",
             {f"{here:g} processors": via, f"{usable} processors": host.processors.via},
             f"`export OMP_NUM_THREADS={max(int(here), 1)}` or less, or grant a set of processors in place of a quota",
@@ -188,9 +181,8 @@ def host_clocksource_slow(host: Host) -> Iterator[Finding]:
     """The kernel reads the time from the processor, not from a device."""
     clock = host.clock.need("the clock source")
     if clock.source in _SLOW_CLOCKS:
-        yield Finding(
+        yield warning(
             f"the kernel reads the time from {clock.source}, through a device",
-            Severity.WARNING,
             "/sys/devices/system/clocksource/clocksource0",
             {clock.source: host.clock.via},
             "find out why the kernel stopped using the processor's counter with `dmesg | grep -i clocksource`; "

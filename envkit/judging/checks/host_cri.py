@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.judging.checks._containers import containerd_of, crio_of, gpus_by_cdi, node, podman_of
+from envkit.judging.checks._findings import note, warning
 from envkit.judging.checks._host import AGAIN, need_gpu
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
@@ -94,9 +95,8 @@ def host_containerd_cgroup_driver_mismatch(host: Host) -> Iterator[Finding]:
         raise Skip("containerd's file configures no runtime")
     for name, driver in engine.cgroups.items():
         if driver != kubelet.cgroup_driver:
-            yield Finding(
+            yield warning(
                 f"containerd's runtime {name} uses {driver} for control groups and the kubelet {kubelet.cgroup_driver}",
-                Severity.WARNING,
                 engine.files[0] if engine.files else "",
                 {driver: host.containerd.via, kubelet.cgroup_driver: host.kubelet.via},
                 f"set SystemdCgroup = {str(kubelet.cgroup_driver == 'systemd').lower()} in the options of {name} and "
@@ -110,9 +110,8 @@ def host_kubernetes_gpu_plugin_missing(host: Host) -> Iterator[Finding]:
     kubelet = node(host)
     if any(name.startswith("nvidia") for name in kubelet.sockets) or "gpu.nvidia.com" in kubelet.drivers:
         return
-    yield Finding(
+    yield note(
         "this is a node of Kubernetes and no device plugin offers its GPUs",
-        Severity.NOTE,
         "/var/lib/kubelet/device-plugins",
         {", ".join(kubelet.sockets) or "no socket": host.kubelet.via},
         "deploy NVIDIA's device plugin or the GPU Operator; check it with `kubectl describe node | grep nvidia.com`",
@@ -163,9 +162,8 @@ def host_podman_injects_gpus_twice(host: Host) -> Iterator[Finding]:
     for hook in podman.hooks:
         found, _ = gpus_by_cdi(host, podman.cdi_dirs)
         if found:
-            yield Finding(
+            yield warning(
                 f"Podman runs the toolkit's hook {hook} in addition to {len(found)} CDI devices of GPUs",
-                Severity.WARNING,
                 hook,
                 {hook: host.podman.via, found[0]: host.cdi.via},
                 f"take the hook away with `rm {hook}`; check it with `podman run --rm --device nvidia.com/gpu=all "

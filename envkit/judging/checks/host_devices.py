@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 
 from envkit.judging.checks._driver import driver_params, need_own_driver, need_own_gpu, some
+from envkit.judging.checks._findings import error, warning
 from envkit.judging.checks._host import AGAIN, docker_engine
-from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.model import Finding, Skip, Unknown
 from envkit.subjects import Host
 
 # the minor numbers that are not a GPU's (the driver's nv.h; nvidia-uvm's uvm_common.h)
@@ -40,9 +41,8 @@ def host_device_nodes_stale(host: Host) -> Iterator[Finding]:
         if node.major < 0:
             doubts.append(f"the numbers of {node.path} were not observed")
         elif (node.major, node.minor) != (major, minor):
-            yield Finding(
+            yield error(
                 f"{node.path} is device {node.major}:{node.minor} and the driver has {major}:{minor}",
-                Severity.ERROR,
                 node.path,
                 {f"{node.major}:{node.minor}": host.device_nodes.via, f"major {major}": host.driver_majors.via},
                 f"it is left over from another load of the module: `rm {node.path}`, then `nvidia-modprobe -c 0 -u`; "
@@ -66,9 +66,8 @@ def host_dev_char_links_missing(host: Host) -> Iterator[Finding]:
         raise Unknown("the numbers of the device files were not observed")
     bare = [node.path for node in nodes if f"{node.major}:{node.minor}" not in links]
     if bare:
-        yield Finding(
+        yield warning(
             f"{some(bare)} have no link in /dev/char: running containers lose them when systemd reloads",
-            Severity.WARNING,
             "/dev/char",
             dict.fromkeys(bare, "listing of /dev/char"),
             "make them with `nvidia-ctk system create-dev-char-symlinks --create-all`, at each boot by a udev rule; "
@@ -91,9 +90,8 @@ def host_gpu_excluded_from_driver(host: Host) -> Iterator[Finding]:
 
 
 def _excluded(what: str, uuid: str, where: str, via: str) -> Finding:
-    return Finding(
+    return warning(
         f"{what} is excluded by an option of the driver",
-        Severity.WARNING,
         where,
         {f"{uuid} is excluded": via},
         "if the GPU is to work again, remove it from NVreg_ExcludedGpus in /etc/modprobe.d, rebuild the initramfs and "
@@ -110,9 +108,8 @@ def host_mig_device_files_missing(host: Host) -> Iterator[Finding]:
     for capability in capabilities:
         if not capability.node:
             node = f"/dev/nvidia-caps/nvidia-cap{capability.minor}"
-            yield Finding(
+            yield error(
                 f"{node}, which gives access to {capability.name}, does not exist",
-                Severity.ERROR,
                 node,
                 {f"minor {capability.minor}": f"/proc/driver/nvidia/capabilities, {capability.name}"},
                 f"make it with `nvidia-modprobe -f /proc/driver/nvidia/capabilities/{_in_proc(capability.name)}`, or "
@@ -137,9 +134,8 @@ def host_selinux_blocks_gpu_devices(host: Host) -> Iterator[Finding]:
     if not selinux.booleans:
         raise Skip("the policy has no switch for containers and devices")
     if not any(selinux.booleans.values()):
-        yield Finding(
+        yield warning(
             f"SELinux is enforcing, Docker uses it, and {some(sorted(selinux.booleans))} are off",
-            Severity.WARNING,
             "/sys/fs/selinux/booleans",
             {f"{name} is off": host.selinux.via for name in selinux.booleans},
             "run `setsebool -P container_use_devices on`, or start GPU containers with `--security-opt label=disable`; "
@@ -157,9 +153,8 @@ def host_selinux_denied_gpu_device(host: Host) -> Iterator[Finding]:
         raise Skip("nothing keeps an audit log here")
     denials = selinux.denials.need("the audit log, which root may read,")
     if denials:
-        yield Finding(
+        yield warning(
             f"SELinux refused NVIDIA's device files {len(denials)} times since boot, the last time: `{denials[-1]}`",
-            Severity.WARNING,
             "/var/log/audit/audit.log",
             {denials[-1]: selinux.denials.via},
             "`ausearch -m avc -c nvidia` lists them all; run `setsebool -P container_use_devices on` for "

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.judging.checks._driver import need_own_gpu
+from envkit.judging.checks._findings import warning
 from envkit.judging.checks._host import (
     AGAIN,
     SET_ASIDE,
@@ -281,9 +282,8 @@ def host_driver_too_old_for_cuda(host: Host, facts: Facts) -> Iterator[Finding]:
     elif floor.own is None or floor.compat is None:
         raise Unknown(f"the facts name no driver that is surely new enough for CUDA {wanted}")
     else:
-        yield Finding(
+        yield warning(
             f"driver {driver} runs CUDA {wanted} by minor-version compatibility only: {floor.own} is its own",
-            Severity.WARNING,
             evidence={**evidence, str(floor.own): floor.own_source},
             fix=f"{upgrade}; until then code that the driver must compile from PTX fails",
         )

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.judging.checks._driver import need_own_driver, need_own_gpu, nvidia_files, running_kernel, some
+from envkit.judging.checks._findings import error, warning
 from envkit.judging.checks._host import AGAIN, SET_ASIDE, is_loaded, loaded_driver, need_driver, nvml_answers
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
@@ -25,9 +26,8 @@ def host_driver_ptx_compiler_missing(host: Host) -> Iterator[Finding]:
     if "libcuda" not in names:
         raise Skip("libcuda is in none of the usual directories")
     if "libnvidia-ptxjitcompiler" not in names:
-        yield Finding(
+        yield warning(
             "libnvidia-ptxjitcompiler.so.1 is not installed, and libcuda is",
-            Severity.WARNING,
             evidence={"no libnvidia-ptxjitcompiler.so.1": host.driver_libraries.via},
             fix="install the driver's user-space package whole (or let the container have the capability `compute`) "
             "and run `ldconfig`; check it with `ldconfig -p | grep ptxjit`",
@@ -45,9 +45,8 @@ def host_driver_on_disk_differs_from_loaded(host: Host) -> Iterator[Finding]:
         elif file.version.value != str(driver):
             if file.version.value in {library.version for library in host.driver_libraries.value or ()}:
                 raise Skip(f"the whole driver on disk is {file.version.value}, which is reported separately")
-            yield Finding(
+            yield warning(
                 f"the nvidia module on disk is {file.version.value} and {driver} is loaded",
-                Severity.WARNING,
                 file.path,
                 {file.version.value: file.version.via, str(driver): via},
                 "the driver was updated and the machine not yet rebooted: reboot before a long job starts; "
@@ -67,10 +66,9 @@ def host_driver_not_built_for_kernel(host: Host) -> Iterator[Finding]:
     if not kernels or is_loaded(host):
         raise Skip("the driver's modules are not on this file system, as in a container")
     built = [kernel.release for kernel in kernels if kernel.nvidia]
-    yield Finding(
+    yield error(
         (f"kernel {running.release} has no nvidia module" if running else "the running kernel's modules are gone")
         + (f", and {some(built)} has one" if built else ""),
-        Severity.ERROR,
         f"/lib/modules/{running.release}" if running else "/lib/modules",
         {"no nvidia module for the running kernel": host.kernels.via},
         "install the headers of the running kernel and build the module with `dkms autoinstall` (`dkms status` says "
@@ -86,9 +84,8 @@ def host_driver_not_built_for_next_kernel(host: Host) -> Iterator[Finding]:
     for kernel in host.kernels.need("the kernels on this machine"):
         newer = release_key(kernel.release) > release_key(running.release)
         if newer and kernel.bootable and _flavor(kernel.release) == _flavor(running.release) and not kernel.nvidia:
-            yield Finding(
+            yield warning(
                 f"kernel {kernel.release} will be started by the next boot and has no nvidia module",
-                Severity.WARNING,
                 f"/lib/modules/{kernel.release}",
                 {f"no nvidia module for {kernel.release}": host.kernels.via},
                 f"build it with `dkms autoinstall -k {kernel.release}` (its headers must be there), or install the "
@@ -141,10 +138,9 @@ def host_driver_flavor_wrong_for_gpu(host: Host) -> Iterator[Finding]:
         wanted = "open" if device >= _FIRST_BLACKWELL or device in _GRACE_HOPPER else ""
         wanted = "proprietary" if device < _FIRST_TURING else wanted
         if wanted and wanted != flavor:
-            yield Finding(
+            yield error(
                 f"the {flavor} kernel module is loaded, and GPU {gpu.address} (device {gpu.device}) needs the "
                 f"{wanted} one",
-                Severity.ERROR,
                 f"/sys/bus/pci/devices/{gpu.address}",
                 {flavor: host.module.via, gpu.device: host.pci_gpus.via},
                 f"install the driver's {wanted} kernel module packages and reboot; "
@@ -185,10 +181,9 @@ def host_driver_installed_twice(host: Host) -> Iterator[Finding]:
     if not own and not install.uninstaller:
         raise Skip("no libcuda with a version in its name lies in the usual directories")
     if len(set(own.values())) > 1:
-        yield Finding(
+        yield warning(
             f"libcuda is installed in {len(set(own.values()))} versions: "
             + some([f"{version} ({path})" for path, version in sorted(own.items())]),
-            Severity.WARNING,
             sorted(own)[0],
             {version: path for path, version in own.items()},
             "remove the older driver whole (`nvidia-uninstall` or the package manager), then run `ldconfig`, which "
@@ -196,9 +191,8 @@ def host_driver_installed_twice(host: Host) -> Iterator[Finding]:
         )
     if install.uninstaller and not host.driver_packages.is_unsupported and _packages(host):
         packages = _packages(host)
-        yield Finding(
+        yield warning(
             f"the driver was installed both by the .run installer and from packages ({some(packages)})",
-            Severity.WARNING,
             install.uninstaller,
             {install.uninstaller: host.driver_install.via, some(packages): host.driver_packages.via},
             "keep one: run `nvidia-uninstall` and install the packages again, or purge the packages; "

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from envkit.judging.checks._driver import driver_params, need_own_driver, need_own_gpu
+from envkit.judging.checks._findings import error, note, warning
 from envkit.judging.checks._gpus import each_gpu, told
 from envkit.judging.checks._host import gpu_name, is_loaded, is_workstation, need_driver, nvml_answers, wsl
 from envkit.judging.checks._rows import rows
@@ -70,9 +71,8 @@ def host_driver_options_not_applied(host: Host) -> Iterator[Finding]:
     params = driver_params(host)
     for name, (value, path) in sorted(wished.items()):
         if name in params and _number(params[name]) != _number(value):
-            yield Finding(
+            yield warning(
                 f"{path} asks for NVreg_{name}={value} and the loaded driver has {params[name] or 'nothing'}",
-                Severity.WARNING,
                 path,
                 {f"{name}={value}": path, f"{name}: {params[name]}": host.driver_params.via},
                 "the module was loaded before the file was written, or out of an initramfs that does not have it: run "
@@ -135,9 +135,8 @@ def host_gpu_profiling_blocked(host: Host) -> Iterator[Finding]:
     only = driver_params(host).get("RmProfilingAdminOnly", "")
     if host.privileges.need("this process's capabilities") or only == "0":
         return
-    yield Finding(
+    yield note(
         "only administrators may read the GPUs' counters, so ncu ends with ERR_NVGPUCTRPERM",
-        Severity.NOTE,
         "/proc/driver/nvidia/params",
         {
             f"RmProfilingAdminOnly: {only or 'not listed'}": host.driver_params.via,
@@ -157,9 +156,8 @@ def host_driver_loses_gpu_memory_in_suspend(host: Host) -> Iterator[Finding]:
     times = host.suspends.need("how often the machine slept")
     kept = driver_params(host).get("PreserveVideoMemoryAllocations", "")
     if times and kept == "0":
-        yield Finding(
+        yield note(
             f"the machine was suspended {times} times since boot, and the driver does not preserve the GPUs' memory",
-            Severity.NOTE,
             "/sys/power/suspend_stats/success",
             {str(times): host.suspends.via, "PreserveVideoMemoryAllocations: 0": host.driver_params.via},
             "where CUDA now says `unknown error` (999), run `modprobe -r nvidia_uvm && modprobe nvidia_uvm`; set "
@@ -178,9 +176,8 @@ def host_persistenced_failing(host: Host) -> Iterator[Finding]:
     if service.active == "inactive" and not dead:
         raise Skip("nvidia-persistenced is not enabled")
     if dead or service.restarts >= _RESTARTS_MOST:
-        yield Finding(
+        yield warning(
             f"nvidia-persistenced is {service.active} and was restarted {service.restarts} times",
-            Severity.WARNING,
             "nvidia-persistenced.service",
             {service.active: host.services.via},
             "`journalctl -u nvidia-persistenced` says why; fix it and run `systemctl restart nvidia-persistenced`; "
@@ -224,9 +221,8 @@ def host_confidential_computing_not_ready(host: Host) -> Iterator[Finding]:
     if word == "off":
         raise Skip("confidential computing is off")
     if word == "not ready":
-        yield Finding(
+        yield error(
             "confidential computing is on and not ready: the GPUs take no work",
-            Severity.ERROR,
             evidence={word: seen.via},
             fix="attest the GPUs, then run `nvidia-smi conf-compute -srs 1`; check it with "
             "`nvidia-smi conf-compute -grs`",

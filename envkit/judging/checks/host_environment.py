@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from envkit.judging.checks._findings import error, note, warning
 from envkit.judging.checks._host import AGAIN, loaded_driver, need_driver, need_gpu, nvml_answers, setting, wsl
 from envkit.judging.checks._variables import LEFT_ON
 from envkit.model import Finding, Severity, Skip, Unknown
@@ -69,10 +70,7 @@ def host_cuda_visible_devices_invalid(host: Host) -> Iterator[Finding]:
     if complaint:
         yield Finding(
             complaint,
-            evidence={
-                f"CUDA_VISIBLE_DEVICES={text}": host.environment.via,
-                f"{len(gpus)} GPUs": "nvmlDeviceGetCount",
-            },
+            evidence={f"CUDA_VISIBLE_DEVICES={text}": host.environment.via, f"{len(gpus)} GPUs": "nvmlDeviceGetCount"},
             fix="name GPUs by index or full UUID as `nvidia-smi -L` lists them, or unset the variable",
         )
 
@@ -171,9 +169,8 @@ def host_preload_library_missing(host: Host) -> Iterator[Finding]:
         raise Skip("LD_PRELOAD is not set")
     for one in _paths(host, "LD_PRELOAD"):
         if one.kind != "file":
-            yield Finding(
+            yield warning(
                 f"LD_PRELOAD names {one.path}, which is {'not there' if one.kind == 'absent' else 'no file'}",
-                Severity.WARNING,
                 one.path,
                 {one.path: host.named_paths.via},
                 "the loader goes on without it and says so at every start: take it out of LD_PRELOAD; check it with "
@@ -207,9 +204,8 @@ def host_cuda_home_invalid(host: Host) -> Iterator[Finding]:
             f"{name} is `{path}`, which {what}", severity, name, {f"{name}={path}": host.environment.via}, fix
         )
     if len(set(asked.values())) > 1:
-        yield Finding(
+        yield warning(
             f"CUDA_HOME is `{asked['CUDA_HOME']}` and CUDA_PATH is `{asked['CUDA_PATH']}`",
-            Severity.WARNING,
             "CUDA_HOME",
             {f"{name}={path}": host.environment.via for name, path in asked.items()},
             "programs differ in which of them they read: set only one, or both to the same value",
@@ -234,9 +230,8 @@ def host_allocator_settings_invalid(host: Host) -> Iterator[Finding]:
                 "CUDA semantics; check it with `python -c 'import torch; torch.zeros(1).cuda()'`",
             )
     if len(names) == 2 and variables[names[0]] != variables[names[1]]:
-        yield Finding(
+        yield warning(
             f"PYTORCH_ALLOC_CONF is `{variables[names[0]]}` and PYTORCH_CUDA_ALLOC_CONF is `{variables[names[1]]}`",
-            Severity.WARNING,
             "PYTORCH_ALLOC_CONF",
             {f"{name}={variables[name]}": host.environment.via for name in names},
             "a newer torch reads only the first and an older one only the second: set both to the same value",
@@ -302,9 +297,8 @@ def host_proxy_used_for_localhost(host: Host) -> Iterator[Finding]:
     lacking = [name for name in ("localhost", "127.0.0.1") if name not in spared]
     if "*" in spared or not lacking:
         return
-    yield Finding(
+    yield note(
         f"{', '.join(proxies)} send requests to {' and '.join(lacking)} through a proxy",
-        Severity.NOTE,
         "no_proxy",
         {f"{name}={variables[name]}": host.environment.via for name in proxies},
         "set no_proxy and NO_PROXY to `localhost,127.0.0.1` and the cluster's names: servers on this machine (Ray, "
@@ -316,9 +310,8 @@ def host_debug_variables_left_on(host: Host) -> Iterator[Finding]:
     """No variable that serves to find faults, or that bends the precision, is left on for every job."""
     variables = host.environment.need("the environment")
     for name, costs in _left_on(variables).items():
-        yield Finding(
+        yield warning(
             f"{name} is `{variables[name]}`: {costs}",
-            Severity.WARNING,
             name,
             {f"{name}={variables[name]}": host.environment.via},
             f"unset {name} unless somebody is debugging; check it with `env | grep {name}`",
@@ -345,9 +338,8 @@ def host_cuda_device_order_not_pci_bus_id(host: Host) -> Iterator[Finding]:
     gpus = nvml_answers(host).gpus
     order = host.environment.need("the environment").get("CUDA_DEVICE_ORDER")
     if order not in (None, "", "FASTEST_FIRST", "PCI_BUS_ID"):
-        yield Finding(
+        yield warning(
             f"CUDA_DEVICE_ORDER is `{order}`, which is neither FASTEST_FIRST nor PCI_BUS_ID",
-            Severity.WARNING,
             "CUDA_DEVICE_ORDER",
             {f"CUDA_DEVICE_ORDER={order}": host.environment.via},
             "set it to PCI_BUS_ID; check it with `env | grep CUDA_DEVICE_ORDER`",
@@ -357,9 +349,8 @@ def host_cuda_device_order_not_pci_bus_id(host: Host) -> Iterator[Finding]:
         raise Skip("this machine has one GPU")
     kinds = sorted({gpu.name.need(f"the name of GPU {gpu.index}") for gpu in gpus})
     if len(kinds) > 1 and order != "PCI_BUS_ID":
-        yield Finding(
+        yield note(
             f"{' and '.join(kinds)} are here and CUDA numbers the fastest first, nvidia-smi by bus",
-            Severity.NOTE,
             "CUDA_DEVICE_ORDER",
             {", ".join(kinds): "nvmlDeviceGetName"},
             "set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name GPUs by UUID; check it with `nvidia-smi -L`",
@@ -379,9 +370,8 @@ def host_mps_pipe_directory_invalid(host: Host) -> Iterator[Finding]:
         what = "holds no pipe of a daemon"
     else:
         return
-    yield Finding(
+    yield warning(
         f"CUDA_MPS_PIPE_DIRECTORY is {path}, which {what}",
-        Severity.WARNING,
         path,
         {path: host.named_paths.via},
         "start the daemon with the same variable (`nvidia-cuda-mps-control -d`), or unset it: without a daemon each "
@@ -393,9 +383,8 @@ def host_cache_directory_not_writable(host: Host) -> Iterator[Finding]:
     """HOME and the cache directories are writable."""
     paths = _paths(host, *_CACHES)
     if not any(one.variable == "HOME" for one in paths):
-        yield Finding(
+        yield warning(
             "HOME is not set to an absolute path, so caches have nowhere to go",
-            Severity.WARNING,
             "HOME",
             {"no HOME": host.named_paths.via},
             "set HOME to a directory that can be written to; check it with `echo $HOME`",
@@ -405,9 +394,8 @@ def host_cache_directory_not_writable(host: Host) -> Iterator[Finding]:
         fit = one.writable and (one.kind == "directory" or (one.kind == "absent" and one.variable != "HOME"))
         if not fit:
             what = {"directory": "cannot be written to", "absent": "does not exist"}.get(one.kind, "is no directory")
-            yield Finding(
+            yield warning(
                 f"{one.variable} is {one.path}, which {what}",
-                Severity.WARNING,
                 one.path,
                 {one.path: host.named_paths.via},
                 f"let {one.variable} name a directory that this user can write to; check it with `touch {one.path}/x`",
@@ -422,9 +410,8 @@ def host_certificate_file_missing(host: Host) -> Iterator[Finding]:
     for one in paths:
         # requests takes a directory of hashed certificates too
         if one.kind not in ("file", "directory"):
-            yield Finding(
+            yield error(
                 f"{one.variable} names {one.path}, which {'is not there' if one.kind == 'absent' else 'is no file'}",
-                Severity.ERROR,
                 one.path,
                 {one.path: host.named_paths.via},
                 f"install ca-certificates, or unset {one.variable}; check it with `ls -l {one.path}`",
@@ -438,9 +425,8 @@ def host_nccl_topology_file_missing(host: Host) -> Iterator[Finding]:
         raise Skip("NCCL_TOPO_FILE is not set")
     seen = _paths(host, "NCCL_TOPO_FILE")
     if not seen or seen[0].kind != "file":
-        yield Finding(
+        yield warning(
             f"NCCL_TOPO_FILE is `{text}`, which is no file here",
-            Severity.WARNING,
             "NCCL_TOPO_FILE",
             {text: host.named_paths.via},
             "let it name the machine's topology by an absolute path, or unset it; check it with `NCCL_DEBUG=INFO`",
@@ -452,9 +438,8 @@ def host_cpu_profiling_blocked(host: Host) -> Iterator[Finding]:
     level, via = setting(host, "kernel.perf_event_paranoid")
     rights = host.privileges.need("this process's capabilities")
     if level > _PARANOID_MOST and not {"perfmon", "sys_admin"} & set(rights):
-        yield Finding(
+        yield note(
             f"kernel.perf_event_paranoid is {level}, so that only root may sample processors",
-            Severity.NOTE,
             "kernel.perf_event_paranoid",
             {str(level): via},
             "`sysctl kernel.perf_event_paranoid=2` where profiles are taken; check it with `nsys status -e`",
@@ -465,9 +450,8 @@ def host_debugger_attach_blocked(host: Host) -> Iterator[Finding]:
     """A debugger may attach to a process that hangs (gdb, py-spy, cuda-gdb)."""
     level, via = setting(host, "kernel.yama.ptrace_scope")
     if level > _PTRACE_MOST:
-        yield Finding(
+        yield note(
             f"kernel.yama.ptrace_scope is {level}: {'nobody' if level > 2 else 'only root'} may attach a debugger",
-            Severity.NOTE,
             "kernel.yama.ptrace_scope",
             {str(level): via},
             "`sysctl kernel.yama.ptrace_scope=1` (after a reboot where it is 3); check it with "

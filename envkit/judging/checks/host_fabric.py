@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.judging.checks._fabric import bridges, need_nvswitches, own_cards
+from envkit.judging.checks._findings import note, warning
 from envkit.judging.checks._host import AGAIN, loaded_driver, need_driver, nvml_answers
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
@@ -86,9 +87,8 @@ def host_fabric_manager_not_enabled(host: Host) -> Iterator[Finding]:
     unit = _unit(host, _MANAGER)
     if unit.enabled == "disabled":
         need_nvswitches(host)
-        yield Finding(
+        yield warning(
             "nvidia-fabricmanager is disabled: after the next reboot the GPUs have no fabric",
-            Severity.WARNING,
             _MANAGER,
             {"disabled": host.services.via},
             "run `systemctl enable nvidia-fabricmanager`; check it with `systemctl is-enabled nvidia-fabricmanager`",
@@ -101,9 +101,8 @@ def host_fabric_manager_restarting(host: Host) -> Iterator[Finding]:
     unit = _unit(host, _MANAGER)
     if unit.restarts > _RESTARTS_MOST:
         need_nvswitches(host)
-        yield Finding(
+        yield warning(
             f"systemd restarted nvidia-fabricmanager {unit.restarts} times, more than {_RESTARTS_MOST}",
-            Severity.WARNING,
             _MANAGER,
             {f"{unit.restarts} restarts": host.services.via},
             "`journalctl -u nvidia-fabricmanager` says why it dies; drain the machine until it stays up; check it with "
@@ -290,9 +289,8 @@ def host_imex_channel_missing(host: Host) -> Iterator[Finding]:
         raise Skip("nvidia-imex does not run")
     imex = host.imex.need("the channels of nvidia-imex")
     if not imex.channels:
-        yield Finding(
+        yield note(
             "nvidia-imex runs and /dev/nvidia-caps-imex-channels has no channel",
-            Severity.NOTE,
             "/dev/nvidia-caps-imex-channels",
             {"no channel": host.imex.via},
             "unless the scheduler makes one for each job, load the driver with NVreg_CreateImexChannel0=1, or make the "

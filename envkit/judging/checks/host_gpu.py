@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from envkit.judging.checks._gpus import (
-    is_laptop,
-    known,
-    of_each_gpu,
-    of_each_product,
-    told,
-)
+from envkit.judging.checks._findings import error, warning
+from envkit.judging.checks._gpus import is_laptop, known, of_each_gpu, of_each_product, told
 from envkit.judging.checks._host import (
     SET_ASIDE,
     gpu_name,
@@ -115,11 +110,8 @@ def host_gpu_not_responding(gpu: Gpu) -> Iterator[Finding]:
     words, fix = _SILENT.get(state, (f"does not answer queries: {state}", _SILENT_FIX))
     if "power" in state.lower():
         fix = "its power cables are not plugged in, or the supply is too weak: check them with the power off"
-    yield Finding(
-        f"{gpu_name(gpu)} {words}",
-        Severity.ERROR,
-        evidence={state: gpu.state.via},
-        fix=f"{fix}; check it with `nvidia-smi -L`",
+    yield error(
+        f"{gpu_name(gpu)} {words}", evidence={state: gpu.state.via}, fix=f"{fix}; check it with `nvidia-smi -L`"
     )
 
 
@@ -147,9 +139,8 @@ def host_gpu_models_mixed(host: Host) -> Iterator[Finding]:
         most = max(sizes.values())
         small = [f"GPU {index} has {size >> 20} MiB" for index, size in sizes.items() if size < most * _MEMORY_ALIKE]
         if small:
-            yield Finding(
+            yield warning(
                 f"of {len(sizes)} x {name} with {most >> 20} MiB of memory {', '.join(small)}",
-                Severity.WARNING,
                 "NVML",
                 dict.fromkeys(small, "nvmlDeviceGetMemoryInfo"),
                 "it is another variant, or a part of its memory is given away (vGPU); "
@@ -173,9 +164,8 @@ def host_vbios_versions_differ(product: str, gpus: list[Gpu]) -> Iterator[Findin
     for part, versions in boards.items():
         if len(versions) > 1:
             shown = "; ".join(f"{version} on GPU {_numbers(own)}" for version, own in sorted(versions.items()))
-            yield Finding(
+            yield warning(
                 f"{product}{f' of part {part}' if part else ''} has {len(versions)} VBIOS versions: {shown}",
-                Severity.WARNING,
                 "NVML",
                 dict.fromkeys(versions, gpus[0].vbios.via),
                 "their limits of power and clocks may differ: bring all to the version that the machine's vendor "

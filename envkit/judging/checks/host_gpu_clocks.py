@@ -8,14 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
-from envkit.judging.checks._gpus import (
-    is_busy,
-    is_laptop,
-    of_each_gpu,
-    of_each_product,
-    told,
-    where,
-)
+from envkit.judging.checks._findings import warning
+from envkit.judging.checks._gpus import is_busy, is_laptop, of_each_gpu, of_each_product, told, where
 from envkit.judging.checks._host import gpu_name, is_workstation
 from envkit.judging.checks._rows import rows
 from envkit.model import Finding, Severity, Skip
@@ -46,9 +40,8 @@ def host_gpu_near_slowdown_temperature(gpu: Gpu) -> Iterator[Finding]:
     if seen.slowdown < 0:
         raise Skip("no GPU here reports the temperature at which it slows down")
     if seen.now >= seen.slowdown - (0 if is_workstation(gpu) else _MARGIN_C):
-        yield Finding(
+        yield warning(
             f"{gpu_name(gpu)} is at {seen.now} degrees Celsius and slows down at {seen.slowdown}",
-            Severity.WARNING,
             evidence={f"{seen.now} now, {seen.slowdown} slowdown": gpu.temperature.via},
             fix=f"{_COOLING}; {_LOOK}",
         )
@@ -66,10 +59,9 @@ def host_gpu_hotter_than_others(product: str, gpus: list[Gpu]) -> Iterator[Findi
         judged += 1
         middle = median(peers)
         if now - middle >= _OUTLIER_C:
-            yield Finding(
+            yield warning(
                 f"{gpu_name(gpu)} is at {now} degrees Celsius, and {len(peers)} others under similar load are at "
                 f"{middle:g}",
-                Severity.WARNING,
                 where(gpu),
                 {f"{now} degrees": gpu.temperature.via, f"{draw / 1000:g} W": gpu.power.via},
                 f"its cooling is worse than that of its neighbours: {_COOLING}; {_LOOK}",
@@ -122,10 +114,9 @@ def host_gpu_power_capped_below_limit(gpu: Gpu) -> Iterator[Finding]:
     if capped and power.draw < power.limit * _CAPPED_DRAW:
         if not is_busy(gpu):
             raise Skip("a GPU that works in bursts may be capped for a moment")
-        yield Finding(
+        yield warning(
             f"the clocks of {gpu_name(gpu)} are capped for power while it draws {power.draw / 1000:g} W of "
             f"{power.limit / 1000:g} W",
-            Severity.WARNING,
             evidence={"sw power cap": gpu.throttle.via, f"{power.draw / 1000:g} W": gpu.power.via},
             fix=f"a lower limit than its own is in force: look for a power policy of the machine's vendor, then reset "
             f"the GPU; {_LOOK}",
@@ -146,10 +137,9 @@ def host_gpu_hardware_slowdown_accumulated(gpu: Gpu) -> Iterator[Finding]:
     for what, fix in (("hw thermal", _COOLING), ("hw power brake", _BRAKE)):
         spent = counted.get(what, 0)
         if spent >= _SLOWED_US:
-            yield Finding(
+            yield warning(
                 f"the hardware held the clocks of {gpu_name(gpu)} down for {spent // 1_000_000} s since the driver "
                 f"was loaded: {what}",
-                Severity.WARNING,
                 evidence={f"{what} {spent // 1_000_000} s": gpu.throttled_us.via},
                 fix=f"{fix}; {_LOOK}",
             )
@@ -164,9 +154,8 @@ def host_gpu_clock_capped_by_setting(gpu: Gpu) -> Iterator[Finding]:
     if held >= clocks.most_sm:
         return
     setting = {"applications clocks setting": gpu.throttle.via} if locked else {}
-    yield Finding(
+    yield warning(
         f"a setting holds the SM clock of {gpu_name(gpu)} at {held} MHz, and it can do {clocks.most_sm}",
-        Severity.WARNING,
         evidence={f"{held} MHz": gpu.clocks.via, **setting},
         fix=f"if nobody wants it so, `nvidia-smi -i {gpu.index} -rac` and `-rgc`; "
         "check it with `nvidia-smi -q -d CLOCK`",
@@ -185,9 +174,8 @@ def host_busy_gpu_clock_low(gpu: Gpu) -> Iterator[Finding]:
     if not clocks.most_sm:
         raise Skip("no GPU here reports its maximum clock")
     if clocks.sm < clocks.most_sm * _CLOCK_LEAST:
-        yield Finding(
+        yield warning(
             f"{gpu_name(gpu)} is busy and its SM clock is at {clocks.sm} of {clocks.most_sm} MHz",
-            Severity.WARNING,
             evidence={f"{clocks.sm} MHz": gpu.clocks.via, f"{gpu.utilization.value} percent busy": gpu.utilization.via},
             fix=f"`nvidia-smi -i {gpu.index} -rgc` takes a lock away; if the clock stays low, reset the GPU between "
             f"two jobs; {_LOOK}",
@@ -201,9 +189,8 @@ def host_busy_gpu_in_slow_pstate(gpu: Gpu) -> Iterator[Finding]:
         raise Skip("no GPU is busy")
     state = told(gpu.pstate, "its performance state")
     if state > _PSTATE_MOST:
-        yield Finding(
+        yield warning(
             f"{gpu_name(gpu)} is busy in performance state P{state}",
-            Severity.WARNING,
             evidence={f"P{state}": gpu.pstate.via, f"{gpu.utilization.value} percent busy": gpu.utilization.via},
             fix=f"its memory runs at a fraction of its clock: look at what holds it down, take locks away with "
             f"`nvidia-smi -i {gpu.index} -rgc` and `-rmc`, then reset the GPU; {_LOOK}",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from envkit.judging.checks._findings import warning
 from envkit.judging.checks._gpus import is_busy, of_each_gpu, told
 from envkit.judging.checks._host import gpu_name
 from envkit.judging.checks._rows import rows
-from envkit.model import Finding, Severity, Skip
+from envkit.model import Finding, Skip
 from envkit.subjects.host import Gpu
 
 _LINK = "check it with `nvidia-smi --query-gpu=pci.bus_id,pcie.link.gen.current,pcie.link.width.current --format=csv`"
@@ -21,10 +22,9 @@ def host_pcie_generation_reduced(gpu: Gpu) -> Iterator[Finding]:
         raise Skip("no GPU is busy, and at rest a link is slow to save power")
     link = told(gpu.pcie, "its PCIe link")
     if 0 < link.generation < link.most_generation:
-        yield Finding(
+        yield warning(
             f"the PCIe link of {gpu_name(gpu)} runs at generation {link.generation} of {link.most_generation} "
             "while it is busy",
-            Severity.WARNING,
             evidence={
                 f"generation {link.generation} of {link.most_generation}": gpu.pcie.via,
                 f"{gpu.utilization.value} percent busy": gpu.utilization.via,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from envkit.judging.checks._findings import error, warning
 from envkit.judging.checks._gpus import each_gpu, of_each_gpu, told
 from envkit.judging.checks._host import gpu_name, is_workstation
 from envkit.judging.checks._rows import rows
@@ -71,24 +72,21 @@ def _rows(gpu: Gpu) -> Iterator[Finding]:
         raise Skip("no GPU here reports row remapping")
     via, name = gpu.remap.via, gpu_name(gpu)
     if rows.failed:
-        yield Finding(
+        yield error(
             f"{name} could not remap a faulty memory row",
-            Severity.ERROR,
             evidence={"remapping failed": via},
             fix=f"its memory is worn out: replace the GPU; {_ROWS}",
         )
     if rows.uncorrectable >= _REMAPPED_MOST:
-        yield Finding(
+        yield error(
             f"{name} has {rows.uncorrectable} rows remapped after uncorrectable errors, and {_REMAPPED_MOST} is the "
             "limit",
-            Severity.ERROR,
             evidence={str(rows.uncorrectable): via},
             fix=f"replace the GPU; {_ROWS}",
         )
     if rows.pending:
-        yield Finding(
+        yield warning(
             f"{name} waits for a reset to remap a faulty memory row",
-            Severity.WARNING,
             evidence={"remapping pending": via},
             fix=f"reset the GPU between two jobs with `nvidia-smi --gpu-reset -i {gpu.index}`; {_ROWS}",
         )
@@ -130,9 +128,8 @@ def host_retired_pages_many_or_pending(gpu: Gpu) -> Iterator[Finding]:
             f"{check}",
         )
     if pages.pending:
-        yield Finding(
+        yield warning(
             f"{gpu_name(gpu)} waits for a reset to retire a faulty memory page",
-            Severity.WARNING,
             evidence={"retirement pending": via},
             fix=f"reset the GPU between two jobs with `nvidia-smi --gpu-reset -i {gpu.index}`, or reboot; {check}",
         )

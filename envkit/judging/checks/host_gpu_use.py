@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from envkit.judging.checks._findings import error, note, warning
 from envkit.judging.checks._gpus import BUSY, each_gpu, in_mig, is_coherent, known, of_each_gpu, told
 from envkit.judging.checks._host import gpu_name, is_workstation
 from envkit.model import Finding, Severity, Skip
@@ -60,9 +61,8 @@ def host_mig_change_pending(gpu: Gpu) -> Iterator[Finding]:
         raise Skip("no GPU here reports a MIG mode")
     pending = told(gpu.mig_pending, "a pending MIG mode")
     if mode != pending:
-        yield Finding(
+        yield warning(
             f"MIG is {mode} on {gpu_name(gpu)} and will be {pending} after a reset",
-            Severity.WARNING,
             evidence={f"now {mode}": gpu.mig.via, f"pending {pending}": gpu.mig_pending.via},
             fix=f"stop all GPU programs and run `nvidia-smi --gpu-reset -i {gpu.index}`, or take the change back with "
             f"`nvidia-smi -i {gpu.index} -mig {int(mode == 'on')}`; check it with `nvidia-smi -q | grep -A2 MIG`",
@@ -75,9 +75,8 @@ def host_mig_without_instances(gpu: Gpu) -> Iterator[Finding]:
     if not in_mig(gpu):
         raise Skip("no GPU is in MIG mode")
     if told(gpu.mig_instances, "its MIG instances") == 0:
-        yield Finding(
+        yield error(
             f"{gpu_name(gpu)} is in MIG mode and has no instance: no program can use it",
-            Severity.ERROR,
             evidence={"MIG on": gpu.mig.via, "0 instances": gpu.mig_instances.via},
             fix="make instances with `nvidia-smi mig -cgi <profile> -C`, or turn MIG off with "
             f"`nvidia-smi -i {gpu.index} -mig 0`; check it with `nvidia-smi -L`",
@@ -91,9 +90,8 @@ def host_idle_mps_server(gpu: Gpu) -> Iterator[Finding]:
     servers = [process for process in processes if _is_server(process)]
     if servers and not any(process.kind == "mps" and process not in servers for process in processes):
         pid = servers[0].pid
-        yield Finding(
+        yield note(
             f"an MPS server (process {pid}) holds {gpu_name(gpu)} and has no client",
-            Severity.NOTE,
             evidence={f"process {pid}, {servers[0].name}": gpu.processes.via},
             fix=f"if no job wants it, `echo quit | nvidia-cuda-mps-control`; {_WHO}",
         )
@@ -109,9 +107,8 @@ def host_gpu_used_by_other_user(gpu: Gpu) -> Iterator[Finding]:
         raise Skip("the GPU is in use, and by whom is not shown")
     if others:
         named = ", ".join(f"{one.pid} ({one.name or 'no name'})" for one in others[:4])
-        yield Finding(
+        yield note(
             f"{len(others)} processes of other users compute on {gpu_name(gpu)}: {named}",
-            Severity.NOTE,
             evidence={f"process {one.pid}": gpu.processes.via for one in others[:4]},
             fix=f"choose another GPU, or wait; a process that a job left behind can be ended by its owner; {_WHO}",
         )
@@ -129,9 +126,8 @@ def host_gpu_memory_used_without_process(host: Host) -> Iterator[Finding]:
         if _processes(gpu) or used < _USED:
             return
         _need_sight(host)
-        yield Finding(
+        yield warning(
             f"{gpu_name(gpu)} has {used / 1024**3:.1f} GiB of memory in use and no process that holds it",
-            Severity.WARNING,
             evidence={f"{used} bytes": gpu.memory_used.via, "no process": gpu.processes.via},
             fix="a killed job left it behind, or a process that waits for ever in the driver holds it: look for one "
             f"with `fuser -v /dev/nvidia*`, then reset the GPU with `nvidia-smi --gpu-reset -i {gpu.index}`; {_WHO}",
@@ -150,9 +146,8 @@ def host_gpu_busy_without_process(host: Host) -> Iterator[Finding]:
         if known(gpu.persistence, "persistence mode", "on") == "off":
             raise Skip("without persistence mode a GPU shows load while it starts")
         _need_sight(host)
-        yield Finding(
+        yield warning(
             f"{gpu_name(gpu)} is {load} percent busy, and no process uses it",
-            Severity.WARNING,
             evidence={f"{load} percent": gpu.utilization.via, "no process": gpu.processes.via},
             fix="ask again in a minute; if it stays, a kernel outlived its process: reset the GPU with "
             f"`nvidia-smi --gpu-reset -i {gpu.index}`; {_WHO}",
@@ -171,9 +166,8 @@ def host_graphics_on_compute_gpu(gpu: Gpu) -> Iterator[Finding]:
     drawing = [one for one in processes if one.kind == "graphics"]
     if screen or drawing:
         named = ", ".join(f"{one.pid} ({one.name or 'no name'})" for one in drawing[:4])
-        yield Finding(
+        yield note(
             f"graphics run on {gpu_name(gpu)}: {named or 'a screen is drawn on'}",
-            Severity.NOTE,
             evidence={named: gpu.processes.via} if named else {"on": gpu.display.via},
             fix="a display server takes memory and time from jobs: `systemctl set-default multi-user.target` and "
             "reboot, or give it another GPU; check it with `nvidia-smi`",

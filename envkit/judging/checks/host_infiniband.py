@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from envkit.judging.checks._fabric import Port, active_ports, alike, board, judge_devices, judge_ports, port_name
+from envkit.judging.checks._findings import error, note, warning
 from envkit.judging.checks._host import AGAIN
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
@@ -104,9 +105,8 @@ def _unlinked(host: Host, of: Port, whole: int, severity: Severity) -> Finding:
 
 
 def _none_linked(host: Host, kind: str, layer: str) -> Finding:
-    return Finding(
+    return note(
         f"none of the {layer} cards of board {kind} has a link",
-        Severity.NOTE,
         "/sys/class/infiniband",
         {f"no link of {kind}": host.infiniband.via},
         "if this machine is meant to have such a network, look at the switch and its cables; check it with `ibstat`",
@@ -122,9 +122,8 @@ def host_infiniband_no_subnet_manager(host: Host) -> Iterator[Finding]:
             raise Skip("no InfiniBand link")
         state = port.state.need(f"the state of {name}")
         if state != "ACTIVE":
-            yield Finding(
+            yield error(
                 f"{name} has a link and is {state}: no subnet manager has set it up",
-                Severity.ERROR,
                 device.name,
                 {state: port.state.via, "LinkUp": port.physical.via},
                 "start the subnet manager of this network (on a managed switch, UFM, or `systemctl start opensm` on "
@@ -143,9 +142,8 @@ def host_infiniband_link_errors(host: Host) -> Iterator[Finding]:
         yield from _frequent(device, port, _PHYSICAL_AN_HOUR, "clean or replace the cable and the transceiver")
         for name in _PHYSICAL_NEVER:
             if count := _counters(device, port).get(name, 0):
-                yield Finding(
+                yield warning(
                     f"{port_name(device, port)} counts {count} {name}",
-                    Severity.WARNING,
                     device.name,
                     {f"{name} {count}": port.counters.via},
                     "clean or replace the cable and the transceiver, then reset the counters with `perfquery -R`; "
@@ -180,9 +178,8 @@ def _frequent(device: RdmaDevice, port: RdmaPort, limits: dict[str, int], hint: 
     for name, limit in limits.items():
         rate = counters.get(name, 0) / hours
         if rate > limit:
-            yield Finding(
+            yield warning(
                 f"{port_name(device, port)} counts {counters[name]} {name} in {hours:.1f} h, more than {limit} an hour",
-                Severity.WARNING,
                 device.name,
                 {f"{name} {counters[name]}": port.counters.via, f"{hours:.1f} h": device.counting_s.via},
                 f"{hint}; check it with `perfquery` or in /sys/class/infiniband/{device.name}/ports/{port.number}",
@@ -199,9 +196,8 @@ def host_rdma_link_flapping(host: Host) -> Iterator[Finding]:
         count = counters["link_downed"]
         days = device.counting_s.need("the time since boot") / _DAY_S
         if count > max(_DOWNED_MOST, days):
-            yield Finding(
+            yield warning(
                 f"{port_name(device, port)} lost its link {count} times in {days:.1f} days",
-                Severity.WARNING,
                 device.name,
                 {f"link_downed {count}": port.counters.via, f"{days:.1f} days": device.counting_s.via},
                 "a lost link ends the job or stalls it: clean or replace the cable and the transceiver, or try another "
@@ -224,9 +220,8 @@ def _rates(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
         best = max(rate for _, _, rate in rates)
         for device, port, rate in rates:
             if rate < best:
-                yield Finding(
+                yield warning(
                     f"{port_name(device, port)} runs at {rate:g} Gb/s and an equal port at {best:g} Gb/s",
-                    Severity.WARNING,
                     device.name,
                     {f"{rate:g} Gb/s": port.rate.via, f"{best:g} Gb/s": host.infiniband.via},
                     "the slowest port sets the pace of a collective: reseat the cable and the transceiver, and compare "
@@ -253,9 +248,8 @@ def _firmware(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
             usual = Counter(found.values()).most_common(1)[0][0]
             others = {name: version for name, version in found.items() if version != usual}
             words = ", ".join(f"{name} has {version}" for name, version in others.items())
-            yield Finding(
+            yield warning(
                 f"cards of board {kind} run different firmware: {words}, and the others {usual}",
-                Severity.WARNING,
                 ", ".join(others),
                 {words: host.infiniband.via, usual: host.infiniband.via},
                 "flash all of them to one version (`mlxfwmanager`, or the server vendor's tool) and reset them; check "
@@ -282,9 +276,8 @@ def _layers(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
             continue
         for card, layers in said.items():
             if layers != usual:
-                yield Finding(
+                yield warning(
                     f"the card {card} speaks {layers}, and {count} equal cards speak {usual}",
-                    Severity.WARNING,
                     card,
                     {layers: host.infiniband.via, usual: host.infiniband.via},
                     f"set LINK_TYPE_P1 with `mlxconfig -d {card}.0 set LINK_TYPE_P1=IB(1)` (or ETH(2)) and reset the "
@@ -311,9 +304,8 @@ def _mtus(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
         usual = Counter(net.mtu for net in up).most_common(1)[0][0]
         for net in up:
             if net.mtu != usual:
-                yield Finding(
+                yield warning(
                     f"{net.name} has an MTU of {net.mtu}, and its equals have {usual}",
-                    Severity.WARNING,
                     net.name,
                     {str(net.mtu): host.network.via, str(usual): host.network.via},
                     "RDMA over Ethernet takes the largest packet that fits the MTU, and unequal ends may drop it: set "
@@ -336,9 +328,8 @@ def host_roce_v2_gid_missing(host: Host) -> Iterator[Finding]:
         kinds = [gid.kind for gid in port.gids.need(f"the GIDs of {name}")]
         if "RoCE v2" not in kinds:
             said = ", ".join(sorted(set(kinds))) or "no GID at all"
-            yield Finding(
+            yield warning(
                 f"{name} has {said} and none of RoCE v2",
-                Severity.WARNING,
                 device.name,
                 {said: port.gids.via},
                 "give its network interface an address, bring it up, and let the card speak RoCE v2 "

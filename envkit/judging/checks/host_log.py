@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from envkit.facts import Facts
 from envkit.facts.xid import XidCategory, read_xid
 from envkit.judging.checks._driver import need_own_gpu
+from envkit.judging.checks._findings import error, note, warning
 from envkit.judging.checks._host import AGAIN
 from envkit.judging.checks._log import (
     by_device,
@@ -37,9 +38,8 @@ def host_kernel_log_incomplete(host: Host) -> Iterator[Finding]:
     log_lines(host)
     start = host.log_start.need("where the kernel log begins")
     if start > _WHOLE_S:
-        yield Finding(
+        yield note(
             f"the kernel log that could be read begins {start:.0f} s after boot: what came before is not judged",
-            Severity.NOTE,
             "/dev/kmsg",
             {f"{start:.0f} s": host.log_start.via},
             "keep the kernel's lines in the journal, or boot with a larger buffer (`log_buf_len=16M`); "
@@ -142,9 +142,8 @@ def host_xid_13_repeats_on_one_sm(host: Host) -> Iterator[Finding]:
     for (pci, name), pids in sorted(places.items()):
         alone = [pid for pid in pids if len(elsewhere[pci, pid]) == 1]
         if len(alone) >= _PLACES:
-            yield Finding(
+            yield warning(
                 f"{len(alone)} programs met exceptions at the same place of GPU {pci}, {name}, and nowhere else",
-                Severity.WARNING,
                 f"GPU {pci}",
                 {f"Xid 13 at {name}": host.log.via},
                 f"run `dcgmi diag -r 3` on an idle GPU; if it fails, replace the board; {AGAIN}",
@@ -178,9 +177,8 @@ def host_driver_kernel_oops(host: Host) -> Iterator[Finding]:
     need_own_gpu(host)
     for line, place in faults(host):
         if place is not None:
-            yield Finding(
+            yield error(
                 f"the kernel met a fault inside the NVIDIA driver: `{line.text}` at `{place.text}`",
-                Severity.ERROR,
                 "kernel log",
                 {line.text: host.log.via},
                 f"{_REBOOT}; {AGAIN}",

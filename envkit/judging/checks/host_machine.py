@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from envkit.errors import UsageError
 from envkit.facts import Facts
+from envkit.judging.checks._findings import error, note, warning
 from envkit.judging.checks._host import gib, loaded_driver, need_driver, nvml_answers
 from envkit.judging.checks._rows import rows
 from envkit.model import Finding, Severity, Unknown
@@ -27,9 +28,8 @@ def host_shm_nearly_full(host: Host) -> Iterator[Finding]:
     """Most of /dev/shm is not taken by what other processes left there."""
     size, free = host.shm.need("the size of /dev/shm"), host.shm_free.need("the room in /dev/shm")
     if free < _SHM_FREE * size:
-        yield Finding(
+        yield warning(
             f"/dev/shm has {gib(free)} of {gib(size)} free",
-            Severity.WARNING,
             "/dev/shm",
             {f"{free} bytes": host.shm_free.via},
             "remove what dead processes left (`ls -l /dev/shm`: torch_*, nccl-*) once no job runs; check it with "
@@ -47,17 +47,15 @@ def host_resource_limits_too_low(host: Host) -> Iterator[Finding]:
     if 0 <= files.soft < _NOFILE_WANTED:
         yield _few_files(files, host.limits.via)
     if 0 <= stack.soft < _STACK_WANTED:
-        yield Finding(
+        yield warning(
             f"the stack is limited to {stack.soft // 1024} KiB, less than {_STACK_WANTED // 1024} KiB",
-            Severity.WARNING,
             "RLIMIT_STACK",
             {str(stack.soft): host.limits.via},
             "raise it with `ulimit -s`, and `--ulimit stack=67108864` for containers; check it with `ulimit -s`",
         )
     if infiniband and 0 <= memlock.soft < _MEMLOCK_RDMA:
-        yield Finding(
+        yield warning(
             f"{', '.join(infiniband)} need locked memory and only {memlock.soft // 1024} KiB may be locked",
-            Severity.WARNING,
             "RLIMIT_MEMLOCK",
             {str(memlock.soft): host.limits.via, ", ".join(infiniband): host.infiniband.via},
             "set memlock to unlimited in /etc/security/limits.conf and in the service that starts jobs, and "
@@ -87,9 +85,8 @@ def host_glibc_too_old_for_torch(host: Host, facts: Facts) -> Iterator[Finding]:
         raise Unknown("the facts name no torch build's glibc")
     newest = max(tagged, key=lambda row: row.torch)
     if newest.glibc is not None and here < newest.glibc:
-        yield Finding(
+        yield warning(
             f"glibc is {here}, and the wheels of torch {newest.torch} need {newest.glibc}",
-            Severity.WARNING,
             evidence={str(here): host.glibc.via, str(newest.glibc): newest.source},
             fix="this concerns `--engine local` alone: containers bring their own; update the distribution or use "
             "one; check it with `ldd --version`",
@@ -107,9 +104,8 @@ def host_gpu_product_unknown(host: Host, facts: Facts) -> Iterator[Finding]:
         try:
             facts.gpu(name)
         except UsageError:
-            yield Finding(
+            yield warning(
                 f"the facts do not know the product `{name}`",
-                Severity.WARNING,
                 f"GPU {gpu.index}",
                 {name: gpu.name.via},
                 "update envkit: what depends on the product (peaks, good figures) is not judged until then; check it "
@@ -125,9 +121,8 @@ def host_driver_branch_unknown(host: Host, facts: Facts) -> Iterator[Finding]:
     if newest is None:
         raise Unknown("the facts hold no branch of the driver")
     if facts.branch(driver) is None:
-        yield Finding(
+        yield note(
             f"the facts do not know the branch of the loaded driver {driver}, their newest is {newest.branch}",
-            Severity.NOTE,
             "the driver",
             {str(driver): via, f"seen {newest.seen}": newest.source},
             "update envkit: end of life and the CUDA that the branch speaks are not judged until then",
@@ -138,18 +133,16 @@ def host_hostname_without_usable_address(host: Host) -> Iterator[Finding]:
     """The machine's own name leads to an address, on a machine of a cluster to one that others can reach."""
     seen = host.names.need("what the machine's name leads to")
     if seen.error or not seen.addresses:
-        yield Finding(
+        yield warning(
             f"the machine's name {seen.hostname} does not resolve: {seen.error or 'no address'}",
-            Severity.WARNING,
             "/etc/hosts",
             {seen.hostname: host.names.via},
             f"name it in /etc/hosts or in the DNS; check it with `getent hosts {seen.hostname}`",
         )
     elif all(_is_loopback(address) for address in seen.addresses) and host.infiniband.need("the RDMA devices"):
-        yield Finding(
+        yield warning(
             f"the machine's name {seen.hostname} resolves only to {', '.join(seen.addresses)}, which no other machine "
             "reaches",
-            Severity.WARNING,
             "/etc/hosts",
             {", ".join(seen.addresses): host.names.via},
             "let it lead to the address of the cluster's network, or name the interface with GLOO_SOCKET_IFNAME and "
@@ -170,9 +163,8 @@ def host_localhost_not_loopback(host: Host) -> Iterator[Finding]:
         said = ", ".join(seen.localhost)
     else:
         return
-    yield Finding(
+    yield error(
         f"localhost does not resolve to this machine: {said}",
-        Severity.ERROR,
         "/etc/hosts",
         {said: host.names.via},
         "write `127.0.0.1 localhost` into /etc/hosts; check it with `getent ahosts localhost`",

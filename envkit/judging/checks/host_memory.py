@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from envkit.judging.checks._findings import note, warning
 from envkit.judging.checks._host import gib, is_workstation, need_gpu, nvml_answers, setting, switch
 from envkit.judging.checks._log import count, log_lines, since_boot
 from envkit.judging.checks._rows import rows
@@ -54,9 +55,8 @@ def host_memory_smaller_than_gpu_memory(host: Host) -> Iterator[Finding]:
     if 0 <= limit < total:
         total, via = limit, f"{host.control_group.via}: memory limit"
     if total < sum(sizes):
-        yield Finding(
+        yield note(
             f"the machine has {gib(total)} of memory and {len(sizes)} GPUs with {gib(sum(sizes))}",
-            Severity.NOTE,
             "memory",
             {f"{total} bytes": via, f"{sum(sizes)} bytes": "nvmlDeviceGetMemoryInfo"},
             "load and save a model in shards, and pin little; check it with `free -g`",
@@ -75,9 +75,8 @@ def host_numa_memory_unequal(host: Host) -> Iterator[Finding]:
     most = max(node.memory for node in nodes)
     for node in nodes:
         if node.memory < most * (1 - _NODES_DIFFER):
-            yield Finding(
+            yield warning(
                 f"node {node.number} has {gib(node.memory)} and another one {gib(most)}",
-                Severity.WARNING,
                 f"node {node.number}",
                 {f"{node.memory} bytes": host.numa.via},
                 "look for a module that the firmware dropped with `dmidecode -t memory`; check it with "
@@ -113,9 +112,8 @@ def host_memory_fragmented(host: Host) -> Iterator[Finding]:
         raise Skip("no node reports 1 GiB of free memory in its Normal zone")
     for node in nodes:
         if node.free_large < _LARGE_LEAST * node.free:
-            yield Finding(
+            yield note(
                 f"node {node.number} has {gib(node.free)} free, of which {gib(node.free_large)} in blocks of 2 MiB",
-                Severity.NOTE,
                 f"node {node.number}",
                 {f"{node.free_large} of {node.free} bytes": "/proc/buddyinfo"},
                 "`sync; echo 1 > /proc/sys/vm/compact_memory` between two jobs; check it with `cat /proc/buddyinfo`",
@@ -128,9 +126,8 @@ def host_transparent_huge_pages_off(host: Host) -> Iterator[Finding]:
     if mode not in ("always", "madvise", "never"):
         raise Unknown(f"transparent_hugepage is `{mode[:40]}`, which is no mode that is known")
     if mode == "never":
-        yield Finding(
+        yield note(
             "transparent huge pages are switched off",
-            Severity.NOTE,
             "/sys/kernel/mm/transparent_hugepage/enabled",
             {mode: via},
             "`echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`; check it with `cat` of the same file",
@@ -146,9 +143,8 @@ def host_numa_balancing_on(host: Host) -> Iterator[Finding]:
         raise Skip("this machine has one NUMA node")
     mode, via = setting(host, "kernel.numa_balancing")
     if mode:
-        yield Finding(
+        yield note(
             "the kernel moves pages between NUMA nodes by itself",
-            Severity.NOTE,
             "kernel.numa_balancing",
             {str(mode): via},
             "bind each rank to its GPU's node and set `sysctl kernel.numa_balancing=0`; check it with "
@@ -162,9 +158,8 @@ def host_zone_reclaim_on(host: Host) -> Iterator[Finding]:
         raise Skip("this machine has one NUMA node")
     mode, via = setting(host, "vm.zone_reclaim_mode")
     if mode:
-        yield Finding(
+        yield note(
             f"vm.zone_reclaim_mode is {mode}: a full node drops its cache before it takes memory of another one",
-            Severity.NOTE,
             "vm.zone_reclaim_mode",
             {str(mode): via},
             "`sysctl vm.zone_reclaim_mode=0`; check it with `sysctl vm.zone_reclaim_mode`",
@@ -177,10 +172,9 @@ def host_memory_overcommit_off(host: Host) -> Iterator[Finding]:
     memory = host.memory.need("the memory")
     if mode == 2:
         room = memory.commit_limit - memory.committed
-        yield Finding(
+        yield warning(
             f"vm.overcommit_memory is 2 and {gib(max(room, 0))} may still be committed, while "
             f"{gib(memory.available)} are available",
-            Severity.WARNING,
             "vm.overcommit_memory",
             {"2": via, f"{room} bytes": "CommitLimit - Committed_AS"},
             "`sysctl vm.overcommit_memory=0`, or raise vm.overcommit_ratio; check it with `grep Commit /proc/meminfo`",
@@ -193,9 +187,8 @@ def host_address_space_limited(host: Host) -> Iterator[Finding]:
     if limit is None:
         raise Unknown("the limit on address space was not observed")
     if limit.soft >= 0:
-        yield Finding(
+        yield warning(
             f"this process may have {gib(limit.soft)} of address space",
-            Severity.WARNING,
             "RLIMIT_AS",
             {str(limit.soft): host.limits.via},
             "limit memory by a control group in its place, and set `ulimit -v unlimited`; check it with `ulimit -v`",
@@ -209,9 +202,8 @@ def host_process_limit_too_low(host: Host) -> Iterator[Finding]:
     if limit is None:
         raise Unknown("the limit on processes was not observed")
     if 0 <= limit.soft < _PROCESSES_WANTED:
-        yield Finding(
+        yield warning(
             f"this user may have {limit.soft} processes and threads, {_PROCESSES_WANTED} are wanted",
-            Severity.WARNING,
             "RLIMIT_NPROC",
             {str(limit.soft): host.limits.via},
             "set nproc in /etc/security/limits.conf, and `--ulimit nproc` for containers; check it with `ulimit -u`",
@@ -233,9 +225,8 @@ def host_out_of_memory_kill(host: Host) -> Iterator[Finding]:
     """The kernel killed nothing for want of memory: in this control group, or on the machine since boot."""
     group = host.control_group.need("this process's control group")
     if group.killed:
-        yield Finding(
+        yield warning(
             f"the kernel killed processes {group.killed} times in this process's control group because memory ran out",
-            Severity.WARNING,
             "memory.events",
             {f"oom_kill {group.killed}": host.control_group.via},
             "grant more memory, or run fewer data loaders; check it with `cat /sys/fs/cgroup/memory.events`",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from envkit.judging.checks._fabric import active_ports, data_devices, nccl_settings, port_name, rdma_devices
+from envkit.judging.checks._findings import note
 from envkit.judging.checks._host import is_workstation, need_driver, nvml_answers
 from envkit.model import Finding, Severity, Skip
 from envkit.subjects import Host
@@ -185,9 +186,8 @@ def host_nccl_debug_left_on(host: Host) -> Iterator[Finding]:
     """NCCL does not write its log for debugging."""
     value, via = _setting(host, "NCCL_DEBUG")
     if value.upper() in ("INFO", "TRACE", "ABORT"):
-        yield Finding(
+        yield note(
             f"NCCL_DEBUG={value} has every rank write its log",
-            Severity.NOTE,
             "NCCL_DEBUG",
             {f"NCCL_DEBUG={value}": via},
             "once the fault is found, set it to WARN, which reports only errors; check it with `env | grep NCCL_DEBUG`",
@@ -200,9 +200,8 @@ def host_nccl_tuning_forced(host: Host) -> Iterator[Finding]:
     for name in _TUNING:
         if name in settings and settings[name][0]:
             value, via = settings[name]
-            yield Finding(
+            yield note(
                 f"{name}={value} overrides what NCCL would choose itself",
-                Severity.NOTE,
                 name,
                 {f"{name}={value}": via},
                 "measure without it, with `all_reduce_perf` of nccl-tests, and unset it unless it is faster here; "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from envkit.judging.checks._findings import warning
 from envkit.model import Finding, Severity, Skip
 from envkit.subjects import Host
 
@@ -40,9 +41,8 @@ def host_default_interface_slow(host: Host) -> Iterator[Finding]:
     for item in told:
         speed = item.speed.need(f"the speed of {item.name}")
         if speed < _MBIT_LEAST:
-            yield Finding(
+            yield warning(
                 f"{item.name}, the interface of the default route, runs at {speed} Mb/s",
-                Severity.WARNING,
                 item.name,
                 {f"{speed} Mb/s": item.speed.via},
                 "replace the cable, or let both ends negotiate the speed; check it with `ethtool " + item.name + "`",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from envkit.judging.checks._findings import error, warning
 from envkit.judging.checks._gpus import each_gpu, in_mig, of_each_gpu, of_each_product, told
 from envkit.judging.checks._host import gpu_name, is_workstation, need_driver, nvml_answers
 from envkit.model import Finding, Severity, Skip, Unknown
@@ -90,9 +91,8 @@ def host_fabric_gpu_not_registered(gpu: Gpu) -> Iterator[Finding]:
     if fabric.state == "completed" and not fabric.status:
         return
     words = fabric.state + (f" with status {fabric.status}" if fabric.status else "")
-    yield Finding(
+    yield error(
         f"the registration of {gpu_name(gpu)} in the NVLink fabric is {words}",
-        Severity.ERROR,
         evidence={words: gpu.fabric.via},
         fix=f"CUDA waits for it and fails with error 802: start nvidia-fabricmanager, of the driver's own version, and "
         f"{_MANAGER}; check it with `nvidia-smi -q | grep -A4 Fabric`",
@@ -119,9 +119,8 @@ def host_fabric_clique_mismatch(host: Host) -> Iterator[Finding]:
             f"GPU {', '.join(map(str, own))} in clique {clique} of {cluster or 'no cluster'}"
             for (cluster, clique), own in cliques.items()
         ]
-        yield Finding(
+        yield warning(
             f"the GPUs are in {len(cliques)} NVLink cliques: {'; '.join(words)}",
-            Severity.WARNING,
             "NVLink fabric",
             dict.fromkeys(words, via),
             "if the machine is not partitioned on purpose, restart nvidia-fabricmanager after all jobs have ended, and "
@@ -205,10 +204,9 @@ def host_nvlink_speed_reduced(host: Host) -> Iterator[Finding]:
         best = max(fastest[gpu.name.need("its name")], _SWITCHED_MBS if _switched(gpu) else 0)
         slow = {link.link: link.speed for link in links if link.speed < best}
         if slow:
-            yield Finding(
+            yield warning(
                 f"{len(slow)} NVLinks of {gpu_name(gpu)} run at {min(slow.values())} MB/s, and {best} MB/s is "
                 "the expected speed",
-                Severity.WARNING,
                 evidence={f"link {link}: {speed} MB/s": gpu.links.via for link, speed in slow.items()},
                 fix=f"drain the machine and reset all GPUs together, so that the links train again; {_STATUS}",
             )
@@ -231,9 +229,8 @@ def host_nvlink_errors_counted(gpu: Gpu) -> Iterator[Finding]:
                 bad.add(link.link)
     if bad:
         words = ", ".join(f"{what} {number}" for what, number in totals.items())
-        yield Finding(
+        yield warning(
             f"NVLinks {_numbers(sorted(bad))} of {gpu_name(gpu)} counted errors since the driver came up: {words}",
-            Severity.WARNING,
             evidence={f"{what} {number}": gpu.links.via for what, number in totals.items()},
             fix="watch whether they grow under load; if they do, seat the GPU or its bridge again and have the link "
             "repaired; check it with `nvidia-smi nvlink -e`",
@@ -255,9 +252,8 @@ def host_nvlinks_differ_between_gpus(product: str, gpus: list[Gpu]) -> Iterator[
         raise Skip("no two GPUs of one product have NVLinks that are up")
     if len(seen) > 1:
         words = "; ".join(f"{value} on GPU {_numbers(own)}" for value, own in seen.items())
-        yield Finding(
+        yield warning(
             f"the NVLinks of {product} are not alike: {words}",
-            Severity.WARNING,
             "NVLink",
             dict.fromkeys(seen, gpus[0].links.via),
             f"a link that trained wrongly is slow or leads nowhere: reset all GPUs together; {_STATUS}",

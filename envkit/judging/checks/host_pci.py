@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
+from envkit.judging.checks._findings import error, note, warning
 from envkit.judging.checks._host import AGAIN
 from envkit.judging.checks._pci import above, bridges, judge_devices, kinds, named, need_bare_metal, rdma, sockets
 from envkit.model import Finding, Severity, Skip, Unknown
@@ -54,9 +55,8 @@ def host_pci_upstream_link_degraded(host: Host) -> Iterator[Finding]:
                 continue
             judged = True
             if short := _short_of(lower.link.value, upper.link.value):
-                yield Finding(
+                yield warning(
                     f"the link of bridge {lower.address} above {named(gpu)} {short}",
-                    Severity.WARNING,
                     lower.address,
                     {short: lower.link.via},
                     f"{_RESEAT}; {_check(lower.address)}",
@@ -78,9 +78,8 @@ def host_gpu_slot_too_narrow(host: Host) -> Iterator[Finding]:
             return
         slot = ports[gpu.address].link.need(f"the link of bridge {ports[gpu.address].address}")
         if slot.most_width < link.most_width:
-            yield Finding(
+            yield note(
                 f"{named(gpu)} can use {link.most_width} lanes and its slot has {slot.most_width}",
-                Severity.NOTE,
                 evidence={f"x{slot.most_width}": ports[gpu.address].link.via},
                 fix=f"put it into a wider slot; {_check(gpu.address)}",
             )
@@ -99,11 +98,8 @@ def host_nic_pcie_link_degraded(host: Host) -> Iterator[Finding]:
         if nic.address in ports and not ports[nic.address].link.is_unsupported:
             other = ports[nic.address].link.need(f"the link of bridge {ports[nic.address].address}")
         if short := _short_of(link, other):
-            yield Finding(
-                f"{named(nic)} {short}",
-                Severity.WARNING,
-                evidence={short: nic.link.via},
-                fix=f"{_RESEAT}; {_check(nic.address)}",
+            yield warning(
+                f"{named(nic)} {short}", evidence={short: nic.link.via}, fix=f"{_RESEAT}; {_check(nic.address)}"
             )
 
     yield from judge_devices(nics, "the link", lambda nic: nic.link, judge)
@@ -125,9 +121,8 @@ def host_gpu_slots_differ(host: Host) -> Iterator[Finding]:
     for slots in found.values():
         if len(slots) > 1:
             listed = "; ".join(f"{words}: {', '.join(gpus)}" for words, gpus in sorted(slots.items()))
-            yield Finding(
+            yield note(
                 f"GPUs of one product sit in different slots: {listed}",
-                Severity.NOTE,
                 "/sys/bus/pci/devices",
                 dict.fromkeys(slots, "max_link_speed and max_link_width of the port above"),
                 "use GPUs of like slots together, or move a board; check it with `nvidia-smi topo -m`",
@@ -160,10 +155,9 @@ def host_pci_many_corrected_errors(host: Host) -> Iterator[Finding]:
 
     def judge(device: PciDevice, errors: Mapping[str, int]) -> Iterator[Finding]:
         if errors.get("correctable", 0) > _CORRECTABLE_MOST:
-            yield Finding(
+            yield warning(
                 f"{named(device)} met {errors['correctable']} corrected PCI Express errors since boot, more than "
                 f"{_CORRECTABLE_MOST}",
-                Severity.WARNING,
                 evidence={str(errors["correctable"]): device.aer.via.replace("fatal", "correctable")},
                 fix=f"{_RESEAT}; the link repeats what was spoiled, which costs speed; {AGAIN} after a reboot",
             )
@@ -189,10 +183,9 @@ def host_acs_redirect_on(host: Host) -> Iterator[Finding]:
 
     def judge(bridge: PciDevice, redirects: tuple[str, ...]) -> Iterator[Finding]:
         if redirects:
-            yield Finding(
+            yield warning(
                 f"bridge {bridge.address} above GPUs or their adapters redirects every peer-to-peer "
                 f"{' and '.join(redirects)} to the root (ACS)",
-                Severity.WARNING,
                 evidence={" and ".join(redirects): bridge.redirects.via},
                 fix=f"turn ACS off in the firmware, or at each boot with `setpci -s {bridge.address} "
                 f"ECAP_ACS+6.w=0000`; check it with `lspci -vvv -s {bridge.address} | grep ACSCtl`",
@@ -210,9 +203,8 @@ def host_iommu_not_in_passthrough(host: Host) -> Iterator[Finding]:
 
     def judge(end: PciDevice, kind: str) -> Iterator[Finding]:
         if kind.startswith("DMA"):
-            yield Finding(
+            yield warning(
                 f"the IOMMU translates what {named(end)} sends (its group is of type {kind})",
-                Severity.WARNING,
                 evidence={kind: end.iommu.via},
                 fix="boot with `iommu=pt`, or turn the IOMMU off in the firmware; "
                 "check it with `cat /sys/kernel/iommu_groups/*/type`",
@@ -233,9 +225,8 @@ def host_gpu_pcie_payload_too_small(host: Host) -> Iterator[Finding]:
     def judge(gpu: PciDevice, sizes: PciPayload) -> Iterator[Finding]:
         can = min([256, sizes.most_payload, *(_most_payload(bridge) for bridge in paths[gpu.address])])
         if sizes.payload < can:
-            yield Finding(
+            yield note(
                 f"{named(gpu)} sends packets of {sizes.payload} bytes where its path takes {can}",
-                Severity.NOTE,
                 evidence={f"MaxPayload {sizes.payload}": gpu.payload.via},
                 fix="set the maximum payload in the firmware to its largest or to automatic, or boot with "
                 f"`pci=pcie_bus_perf`; check it with `lspci -vv -s {gpu.address} | grep MaxPayload`",
@@ -259,9 +250,8 @@ def host_nic_max_read_request_too_small(host: Host) -> Iterator[Finding]:
 
     def judge(nic: PciDevice, sizes: PciPayload) -> Iterator[Finding]:
         if sizes.read_request < _READ_LEAST:
-            yield Finding(
+            yield warning(
                 f"{named(nic)} asks for {sizes.read_request} bytes in one read, less than {_READ_LEAST}",
-                Severity.WARNING,
                 evidence={f"MaxReadReq {sizes.read_request}": nic.payload.via},
                 fix="set it in the firmware or with setpci; check it with "
                 f"`lspci -vv -s {nic.address} | grep MaxReadReq`",
@@ -280,9 +270,8 @@ def host_gpu_numa_node_unknown(host: Host) -> Iterator[Finding]:
 
     def judge(gpu: PciDevice, node: int) -> Iterator[Finding]:
         if node < 0:
-            yield Finding(
+            yield warning(
                 f"no NUMA node is named for {named(gpu)}, and this machine has {nodes}",
-                Severity.WARNING,
                 evidence={str(node): gpu.numa.via},
                 fix="update the firmware, or set its NUMA options to their defaults: without it processes are bound to "
                 "far processors; check it with `nvidia-smi topo -m`",
@@ -306,9 +295,8 @@ def host_gpus_unbalanced_across_numa(host: Host) -> Iterator[Finding]:
         raise Skip("the NUMA node of a GPU is not named")
     if max(found.values()) - min(found.values()) > 1:
         listed = ", ".join(f"node {node} has {number}" for node, number in sorted(found.items()))
-        yield Finding(
+        yield note(
             f"the GPUs are spread unevenly over the NUMA nodes: {listed}",
-            Severity.NOTE,
             "/sys/bus/pci/devices/*/numa_node",
             {listed: "numa_node"},
             "look whether a GPU is missing (`lspci -d 10de:`) or sits in the wrong slot; "
@@ -327,9 +315,8 @@ def host_gpu_numa_node_without_nic(host: Host) -> Iterator[Finding]:
         raise Skip(f"{len(nics)} adapters for RDMA with known nodes are too few to serve {len(near)} nodes with GPUs")
     for node, number in sorted(near.items()):
         if node not in served:
-            yield Finding(
+            yield warning(
                 f"NUMA node {node} has {number} GPUs and none of the {len(nics)} adapters for RDMA",
-                Severity.WARNING,
                 f"NUMA node {node}",
                 {", ".join(f"{nic.address} on {nic.numa.value}" for nic in nics): "numa_node"},
                 "move an adapter to a slot of this processor, or look which one is missing; "
@@ -347,10 +334,9 @@ def host_gpu_without_nic_on_pcie_switch(host: Host) -> Iterator[Finding]:
         raise Skip("no GPU shares a PCI Express switch with an adapter for RDMA")
     for gpu in gpus:
         if gpu not in paired:
-            yield Finding(
+            yield warning(
                 f"{named(gpu)} shares no PCI Express switch with an adapter for RDMA, and {len(paired)} of {len(gpus)} "
                 "GPUs do",
-                Severity.WARNING,
                 gpu.address,
                 {f"below {gpu.above[-1] if gpu.above else 'no bridge'}": "the path of /sys/bus/pci/devices"},
                 "look which adapter is missing (`lspci | grep -i infiniband`), and reseat it; "
@@ -363,9 +349,8 @@ def host_gpu_bar_not_assigned(host: Host) -> Iterator[Finding]:
 
     def judge(device: PciDevice, without: tuple[int, ...]) -> Iterator[Finding]:
         if without:
-            yield Finding(
+            yield error(
                 f"{named(device)} got no address for BAR {', '.join(map(str, without))}",
-                Severity.ERROR,
                 evidence={f"BAR {', '.join(map(str, without))}": device.unassigned.via},
                 fix="turn Above 4G Decoding on in the firmware, or boot with `pci=realloc`; "
                 f"check it with `lspci -v -s {device.address} | grep Memory`",
@@ -384,9 +369,8 @@ def host_pci_device_not_responding(host: Host) -> Iterator[Finding]:
 
     def judge(device: PciDevice, answers: bool) -> Iterator[Finding]:
         if not answers:
-            yield Finding(
+            yield error(
                 f"{named(device)} does not answer on the PCI bus",
-                Severity.ERROR,
                 evidence={"0xffffffff": device.answers.via},
                 fix="drain the machine and power it off and on; if it comes back, look at power, slot and cooling; "
                 f"check it with `lspci -s {device.address}`",

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 
 from envkit.judging.checks._fabric import data_devices, judge_devices, nccl_settings, own_cards, rdma_devices
+from envkit.judging.checks._findings import warning
 from envkit.judging.checks._host import AGAIN, need_driver, nvml_answers
-from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.model import Finding, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import RdmaDevice
 
@@ -38,9 +39,8 @@ def host_rdma_card_without_driver(host: Host) -> Iterator[Finding]:
             fix = f"`dmesg | grep {card.address}` says why it was not taken"
         else:
             raise Skip("no RDMA device can be seen from here: they may belong to another network namespace")
-        yield Finding(
+        yield warning(
             f"the {'Elastic Fabric Adapter' if card.kind == 'efa' else 'InfiniBand card'} {card.address} {problem}",
-            Severity.WARNING,
             card.address,
             {card.driver or "no driver": host.fabric_cards.via, "no RDMA device": host.infiniband.via},
             f"{fix}, and have it loaded at boot; until then jobs use TCP; check it with `ls /sys/class/infiniband`",
@@ -58,9 +58,8 @@ def _nodes(devices: list[RdmaDevice]) -> Iterator[Finding]:
         raise Skip("no RDMA device node is in /dev/infiniband: none was handed in")
     for device, word in stands:
         if word != "usable":
-            yield Finding(
+            yield warning(
                 f"{device.name} cannot be opened by programs: {word}",
-                Severity.WARNING,
                 "/dev/infiniband",
                 {word: device.verbs.via},
                 "run `modprobe ib_uverbs` and have it loaded at boot; everybody may open the nodes (mode 0666, package "
@@ -92,9 +91,8 @@ def host_gpudirect_rdma_unavailable(host: Host) -> Iterator[Finding]:
         raise Unknown("whether the driver is the open one was not observed")
     data_devices(host)  # those that manage NVSwitches do not reach GPU memory
     why = f"the driver is {flavor}" if recent else f"kernel {kernel} has no DMA-BUF for RDMA"
-    yield Finding(
+    yield warning(
         f"network cards cannot reach GPU memory: nvidia_peermem is not loaded and {why}",
-        Severity.WARNING,
         "/sys/module",
         {"no nvidia_peermem": host.rdma_modules.via, why: host.module.via if recent else host.kernel.via},
         "run `modprobe nvidia-peermem` and have it loaded at boot, or install the open driver; until then all traffic "
@@ -116,11 +114,10 @@ def host_gdrcopy_unusable(host: Host) -> Iterator[Finding]:
         raise Skip("nobody asks for GDRCopy here")
     if stands != "usable":
         wish = wishes[0] if wishes else "its module"
-        yield Finding(
+        yield warning(
             f"{wish} asks for GDRCopy, and /dev/gdrdrv is absent"
             if stands == "absent"
             else f"/dev/gdrdrv cannot be opened: {stands}",
-            Severity.WARNING,
             "/dev/gdrdrv",
             {stands: host.gdrdrv.via, wish: host.environment.via},
             "install gdrdrv-dkms and run `modprobe gdrdrv`; everybody may open the node (mode 0666), and a container "
@@ -134,9 +131,8 @@ def host_gpudirect_storage_not_ready(host: Host) -> Iterator[Finding]:
     cufile = host.cufile.need("cuFile's configuration")
     forced = host.environment.need("the environment").get("CUFILE_FORCE_COMPAT_MODE", "").lower()
     if cufile.error:
-        yield Finding(
+        yield warning(
             f"{cufile.path} cannot be read: {cufile.error}",
-            Severity.WARNING,
             cufile.path,
             {cufile.error: host.cufile.via},
             "correct it: it is JSON with comments; check it with `gdscheck -p`",
@@ -146,9 +142,8 @@ def host_gpudirect_storage_not_ready(host: Host) -> Iterator[Finding]:
     if not strict:
         raise Skip("cuFile may do without GPUDirect Storage here")
     if "nvidia_fs" not in host.rdma_modules.need("the loaded modules of RDMA") and not cufile.p2pdma:
-        yield Finding(
+        yield warning(
             f"{cufile.path} forbids the compatibility mode and nvidia_fs is not loaded",
-            Severity.WARNING,
             cufile.path,
             {"allow_compat_mode is false": host.cufile.via, "no nvidia_fs": host.rdma_modules.via},
             "install nvidia-fs and run `modprobe nvidia_fs`, or allow the compatibility mode; until then cuFile's "
@@ -165,10 +160,9 @@ def host_ibgda_peer_mapping_off(host: Host) -> Iterator[Finding]:
     params = host.driver_params.need("the driver's options")
     words = params.get("RegistryDwords", "").strip('"')
     if not re.search(r"\bPeerMappingOverride=(0x)?0*1\b", words):
-        yield Finding(
+        yield warning(
             f"NVSHMEM_IB_ENABLE_IBGDA={wish} and the driver's RegistryDwords are `{words}`, without "
             "PeerMappingOverride=1",
-            Severity.WARNING,
             "/proc/driver/nvidia/params",
             {f"RegistryDwords: {words}": host.driver_params.via, wish: host.environment.via},
             'write `options nvidia NVreg_EnableStreamMemOPs=1 NVreg_RegistryDwords="PeerMappingOverride=1;"` to '

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envkit.model import Finding, Severity, Skip
+from envkit.judging.checks._findings import error, warning
+from envkit.model import Finding, Skip
 from envkit.subjects import Host
 from envkit.subjects.host import Service
 
@@ -38,9 +39,8 @@ def host_service_failed_or_restarting(host: Host) -> Iterator[Finding]:
             continue  # of which host-scheduler-agent-not-running tells
         if unit.active == "failed" or unit.restarts >= _RESTARTS_MANY:
             what = "has failed" if unit.active == "failed" else f"is {unit.active}"
-            yield Finding(
+            yield warning(
                 f"{name} {what} and was restarted {unit.restarts} times",
-                Severity.WARNING,
                 f"{name}.service",
                 {f"{unit.active}, {unit.restarts} restarts": host.services.via},
                 f"read `journalctl -u {name} -e`, then `systemctl restart {name}`; check it with "
@@ -55,9 +55,8 @@ def host_scheduler_agent_not_running(host: Host) -> Iterator[Finding]:
         raise Skip("no agent of a scheduler is enabled here")
     for name, unit in units.items():
         if _agent_down(name, unit):
-            yield Finding(
+            yield error(
                 f"{name} is enabled and {unit.active}",
-                Severity.ERROR,
                 f"{name}.service",
                 {unit.active: host.services.via},
                 f"no job will come here: read `journalctl -u {name} -e`, then `systemctl start {name}`; check it with "
@@ -69,9 +68,8 @@ def host_multiple_time_daemons(host: Host) -> Iterator[Finding]:
     """No two services set the clock at once."""
     running = [name for name, unit in _units(host, *_TIME).items() if unit.active == "active"]
     if len(running) > 1:
-        yield Finding(
+        yield warning(
             f"{' and '.join(running)} set the clock at the same time",
-            Severity.WARNING,
             "the clock",
             dict.fromkeys(running, host.services.via),
             f"`systemctl disable --now {running[-1]}`; check it with `timedatectl`",

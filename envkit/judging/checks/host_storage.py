@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from envkit.judging.checks._findings import error, warning
 from envkit.judging.checks._host import gathered, gib
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
@@ -62,9 +63,8 @@ def host_inodes_low(host: Host) -> Iterator[Finding]:
             return
         free, total = disk.inodes_free.need("free inodes"), disk.inodes.need("inodes")
         if free < _INODES_WANTED * total:
-            yield Finding(
+            yield warning(
                 f"{disk.path} ({disk.use}) has {free} of {total} inodes free",
-                Severity.WARNING,
                 disk.path,
                 {f"{free} inodes": disk.inodes_free.via},
                 f"remove caches of many small files; check it with `df -i {disk.path}`",
@@ -78,9 +78,8 @@ def host_disk_read_only(host: Host) -> Iterator[Finding]:
 
     def judge(disk: Disk) -> Iterator[Finding]:
         if "read-only" in disk.flags.need("the flags of its mount"):
-            yield Finding(
+            yield error(
                 f"{disk.path} ({disk.use}) lies on a file system that is mounted read-only",
-                Severity.ERROR,
                 disk.path,
                 {"read-only": disk.flags.via},
                 f"look with `dmesg | grep -i remount` whether an error made it so, and repair it; else mount it "
@@ -95,9 +94,8 @@ def host_temporary_directory_noexec(host: Host) -> Iterator[Finding]:
 
     def judge(disk: Disk) -> Iterator[Finding]:
         if disk.use == "temporary" and "noexec" in disk.flags.need("the flags of its mount"):
-            yield Finding(
+            yield warning(
                 f"{disk.path} is mounted noexec, and no library can be loaded from there",
-                Severity.WARNING,
                 disk.path,
                 {"noexec": disk.flags.via},
                 "set TMPDIR (or TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR) to a directory without it; check it with "
@@ -118,18 +116,16 @@ def host_file_system_errors(host: Host) -> Iterator[Finding]:
     if inside and not counted:
         raise Unknown(f"whether an error made {frozen[0].device} read-only cannot be seen in a container")
     for mount in [] if inside else frozen:
-        yield Finding(
+        yield error(
             f"{mount.path} ({mount.kind} on {mount.device}) was mounted writable and is read-only now",
-            Severity.ERROR,
             mount.path,
             {"ro": host.mounts.via},
             f"an error made it so: read `dmesg | grep -iE 'error|remount'`, replace the drive or repair it with "
             f"`fsck {mount.device}`; check it with `findmnt {mount.path}`",
         )
     for name, count in counted.items():
-        yield Finding(
+        yield warning(
             f"ext4 on {name} counts {count} errors since it was last checked",
-            Severity.WARNING,
             name,
             {f"errors_count {count}": host.file_system_errors.via},
             f"look at the drive with `smartctl -a`, and run `e2fsck -f /dev/{name}` while it is not mounted; check it "
@@ -185,9 +181,8 @@ def host_remote_mount_not_responding(host: Host) -> Iterator[Finding]:
         raise Skip("no file system of another machine is mounted for this user")
     for mount in judged:
         if mount.ended != "answered":
-            yield Finding(
+            yield error(
                 f"{mount.path} ({mount.kind} of {mount.device}) does not answer: {mount.detail}",
-                Severity.ERROR,
                 mount.path,
                 {mount.detail: host.remote_mounts.via},
                 f"check its server and the network, then mount it again: `umount -l {mount.path} && mount "
@@ -201,9 +196,8 @@ def host_lustre_unhealthy(host: Host) -> Iterator[Finding]:
         raise Skip("Lustre is not loaded")
     said = host.lustre.need("Lustre's word on its health")
     if said != "healthy":
-        yield Finding(
+        yield error(
             f"Lustre reports: {said[:200].splitlines()[0] if said else 'nothing'}",
-            Severity.ERROR,
             "lustre",
             {said[:200] or "nothing": host.lustre.via},
             "see which targets are gone with `lfs check servers` and `dmesg | grep Lustre`; check it with "

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.judging.checks._containers import docker_itself, gpus_by_cdi, is_rootless, packages
+from envkit.judging.checks._findings import note, warning
 from envkit.judging.checks._host import need_docker_installed, need_gpu, nvidia_devices
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
@@ -85,10 +86,9 @@ def host_toolkit_packages_mixed_versions(host: Host) -> Iterator[Finding]:
     if len(versions) < 2:
         raise Skip("fewer than two packages of the NVIDIA Container Toolkit are installed")
     if len(set(versions.values())) > 1:
-        yield Finding(
+        yield warning(
             "the toolkit's packages have different versions: "
             + ", ".join(f"{name} {version}" for name, version in versions.items()),
-            Severity.WARNING,
             evidence={version: f"{host.packages.via}: {name}" for name, version in versions.items()},
             fix="install all four at one version and restart the engine; check it with "
             f"`dpkg -l {' '.join(_PACKAGES)}`",
@@ -106,10 +106,9 @@ def host_toolkit_vulnerable(host: Host, facts: Facts) -> Iterator[Finding]:
     open_rows = [row for row in facts.toolkit_faults if version < row.fixed or (early and version == row.fixed)]
     if open_rows:
         worst = min(open_rows, key=lambda row: ("critical", "high", "medium", "low").index(row.severity))
-        yield Finding(
+        yield warning(
             f"the container toolkit {said} has {len(open_rows)} known vulnerabilities, {worst.cve} ({worst.severity}) "
             f"among them: {worst.effect}",
-            Severity.WARNING,
             evidence={
                 f"{row.cve}, {row.severity}, until {row.fixed}" + ("" if row.by_cdi else ", not by CDI"): row.source
                 for row in open_rows
@@ -155,10 +154,9 @@ def host_toolkit_config_invalid(host: Host) -> Iterator[Finding]:
             fix=f"correct the path, or install what brings it; {again}",
         )
     if "nvidia-container-runtime" in toolkit.programs and not config.low_level_found:
-        yield Finding(
+        yield warning(
             f"none of the runtimes that nvidia-container-runtime calls is in the usual places: "
             f"{', '.join(config.low_level)}",
-            Severity.WARNING,
             config.path,
             {", ".join(config.low_level): via},
             f"install runc, or name yours in nvidia-container-runtime.runtimes; {again}",
@@ -187,9 +185,8 @@ def host_toolkit_mode_unsuitable(host: Host) -> Iterator[Finding]:
             "`nvidia-ctk cdi list`",
         )
     if config.mode == "legacy":
-        yield Finding(
+        yield note(
             "the toolkit's runtime is in mode legacy: running containers may lose their GPUs when systemd reloads",
-            Severity.NOTE,
             config.path,
             {config.mode: host.toolkit_config.via},
             auto,
@@ -228,9 +225,8 @@ def host_toolkit_debug_logs_on(host: Host) -> Iterator[Finding]:
     _toolkit(host)
     config = _config(host)
     if config.logs:
-        yield Finding(
+        yield note(
             f"the toolkit writes debug logs for every container: {', '.join(config.logs)}",
-            Severity.NOTE,
             config.path,
             dict.fromkeys(config.logs, host.toolkit_config.via),
             f"comment the debug lines out in {config.path} once the fault is found; check it with "
@@ -246,10 +242,9 @@ def host_toolkit_denies_unprivileged_gpus(host: Host) -> Iterator[Finding]:
         return
     if host.kubelet.need("whether this is a node of Kubernetes").present:
         raise Skip("on this node of Kubernetes the device plugin names the GPUs")
-    yield Finding(
+    yield warning(
         "the toolkit refuses GPUs to containers without privileges: neither NVIDIA_VISIBLE_DEVICES nor mounts may "
         "name them",
-        Severity.WARNING,
         config.path,
         {"accept-nvidia-visible-devices-envvar-when-unprivileged false": host.toolkit_config.via},
         "set it with `nvidia-ctk config --set accept-nvidia-visible-devices-envvar-when-unprivileged=true --in-place`, "
@@ -263,9 +258,8 @@ def host_obsolete_nvidia_docker(host: Host) -> Iterator[Finding]:
     installed = packages(host)
     for name in ("nvidia-docker", "nvidia-docker2"):
         if name in installed:
-            yield Finding(
+            yield note(
                 f"{name} {installed[name]} is installed, which the NVIDIA Container Toolkit has replaced",
-                Severity.NOTE,
                 evidence={f"{name} {installed[name]}": host.packages.via},
                 fix=f"`apt-get purge {name}`, then `nvidia-ctk runtime configure --runtime=docker` and restart Docker; "
                 "check it with `docker info | grep -i runtimes`",

@@ -14,6 +14,7 @@ from packaging.specifiers import Specifier
 from packaging.version import InvalidVersion, Version
 
 from envkit.facts import Facts
+from envkit.judging.checks._findings import warning
 from envkit.judging.checks._given import FIX, must_see
 from envkit.judging.checks._torch import (
     OWN_WHEEL,
@@ -86,9 +87,8 @@ def _other_build(image: Image, build: TorchBuild, promise: ExpectedContents) -> 
             fix="install torch from the index of the promised CUDA; " + REINSTALL,
         )
     elif not promise.cuda and build.cuda:
-        yield Finding(
+        yield warning(
             f"a torch without CUDA was promised and torch {build.version} is built for CUDA {build.cuda}",
-            Severity.WARNING,
             build.path,
             {build.cuda: "torch.version.cuda"},
             REINSTALL,
@@ -403,9 +403,8 @@ def image_lock_not_fully_pinned(image: Image | Audit) -> Iterator[Finding]:
     if promise.unpinned is None:
         raise Skip("what the lock does not pin was not recorded")
     for clause in promise.unpinned:
-        yield Finding(
+        yield warning(
             clause,
-            Severity.WARNING,
             where="the lock",
             evidence={clause: image.promise.via},
             fix="lock again with `envkit lock --upgrade` where an engine, a registry and a Debian mirror answer; "
@@ -512,10 +511,9 @@ def image_files_overwritten(image: Image | Audit) -> Iterator[Finding]:
     yield from (_overwritten_library(one, by_path.get(one.path)) for one in files if _is_library(one))
     others = [one for one in files if not _is_library(one)]
     if others:
-        yield Finding(
+        yield warning(
             f"{len(others)} other files are not what their wheels brought, the first {others[0].path} of "
             f"{' and '.join(others[0].owners)}",
-            Severity.WARNING,
             others[0].path,
             {one.path: one.found for one in others[:10]},
             REINSTALL,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from envkit.errors import UsageError
 from envkit.facts import Facts, served
+from envkit.judging.checks._findings import note, warning
 from envkit.judging.checks._host import gpu_name, loaded_driver, need_driver, nvml_answers
 from envkit.judging.checks._launch import (
     AGAIN,
@@ -303,10 +304,9 @@ def launch_minor_compat_in_use(launch: Launch, facts: Facts) -> Iterator[Finding
     if speaks >= cuda:
         return
     own = facts.driver_min(cuda).own
-    yield Finding(
+    yield note(
         f"{what} is built for CUDA {cuda} and driver {driver} speaks CUDA {speaks}: PTX of the newer one is not "
         "compiled, and calls that need a newer driver return 36",
-        Severity.NOTE,
         "driver",
         {**evidence, str(cuda): via},
         f"nothing while everything has machine code for the GPU; driver {own or 'of that CUDA'} has it all; {AGAIN}",
@@ -446,9 +446,8 @@ def launch_gpu_not_in_lock(launch: Launch) -> Iterator[Finding]:
     if doubt:
         raise Unknown(doubt)
     for sm in (one for one in gpus if one not in promised):
-        yield Finding(
+        yield warning(
             f"the image was locked for {', '.join(map(str, promised))} and the job gets {sm}",
-            Severity.WARNING,
             str(sm),
             {str(sm): "nvmlDeviceGetCudaComputeCapability", " ".join(map(str, promised)): image(launch).promise.via},
             f"add the GPU to the specification, lock, build and prove it again: `envkit up`; {AGAIN}",

@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 
+from envkit.judging.checks._findings import note, warning
 from envkit.judging.checks._launch import (
     AGAIN,
     below,
@@ -80,9 +81,8 @@ def launch_debug_variables_left_on(launch: Launch) -> Iterator[Finding]:
     for name, left in LEFT_ON.items():
         # what turns NCCL's transports off is launch-nccl-transport-disabled's
         if name in env and left.on(env[name]) and not name.startswith("NCCL_"):
-            yield Finding(
+            yield warning(
                 f"{name} is `{env[name]}`: {left.costs}",
-                Severity.WARNING,
                 name,
                 said(launch, name),
                 f"unset {name} unless this run is meant to find a fault; {AGAIN}",
@@ -105,9 +105,8 @@ def launch_library_path_replaced(launch: Launch) -> Iterator[Finding]:
         one for one in entries(before) if one not in kept and (real[one] in held or one.startswith("/usr/local/nvidia"))
     ]
     if lost:
-        yield Finding(
+        yield warning(
             f"LD_LIBRARY_PATH of the job is `{env.get('LD_LIBRARY_PATH', '')}` and drops the image's {', '.join(lost)}",
-            Severity.WARNING,
             "LD_LIBRARY_PATH",
             {**said(launch, "LD_LIBRARY_PATH"), before: launch.job.replaced.via},
             f"append the image's value, or leave the variable alone; {AGAIN}",
@@ -119,9 +118,8 @@ def launch_library_path_replaced(launch: Launch) -> Iterator[Finding]:
         absent = one in paths and paths[one].kind == "absent"
         driver = one.startswith("/usr/local/nvidia")  # where the toolkit once put it
         if absent and not driver and not any(below(one, target) for target in mounted):
-            yield Finding(
+            yield note(
                 f"LD_LIBRARY_PATH names {one}, which is in neither the image nor a mount",
-                Severity.NOTE,
                 "LD_LIBRARY_PATH",
                 said(launch, "LD_LIBRARY_PATH"),
                 f"take it out; {AGAIN}",
@@ -141,9 +139,8 @@ def launch_preload_library_missing(launch: Launch) -> Iterator[Finding]:
             if any(below(one, target) for target in mounted):
                 doubts.append(one)
                 continue
-            yield Finding(
+            yield warning(
                 f"LD_PRELOAD names {one}, which the image does not have: it will be left out",
-                Severity.WARNING,
                 "LD_PRELOAD",
                 said(launch, "LD_PRELOAD"),
                 f"fix the path, mount the library, or unset LD_PRELOAD; {AGAIN}",
@@ -174,9 +171,8 @@ def launch_arch_list_misses_gpu(launch: Launch) -> Iterator[Finding]:
         raise Unknown(doubt)
     for sm in found:
         if not any(sm.runs(one) for one in sass) and not any(sm.compiles(one) for one in ptx):
-            yield Finding(
+            yield warning(
                 f"TORCH_CUDA_ARCH_LIST is `{text}` and the job gets {sm}: what is built in the job has no code for it",
-                Severity.WARNING,
                 "TORCH_CUDA_ARCH_LIST",
                 {**said(launch, "TORCH_CUDA_ARCH_LIST"), str(sm): "nvmlDeviceGetCudaComputeCapability"},
                 f"unset it: torch then compiles for the GPU it finds; it does not change torch's own kernels; {AGAIN}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from envkit.judging.checks._findings import warning
 from envkit.judging.checks._launch import (
     AGAIN,
     GIB,
@@ -82,10 +83,9 @@ def launch_checkpoints_lost_with_container(launch: Launch) -> Iterator[Finding]:
     path = _checkpoint(launch)
     memory = any(below(path, one) for one in launch.job.tmpfs.value or ())
     if memory or mount_of(launch, path) is None:
-        yield Finding(
+        yield warning(
             f"checkpoints go to {path}, which lies in "
             + ("memory" if memory else "no mount and disappears with the container"),
-            Severity.WARNING,
             path,
             {path: launch.job.checkpoint.via, f"{len(mounts(launch))} mounts": launch.job.mounts.via},
             f"mount a directory there: `--volume /data/run:{path}`; {AGAIN}",
@@ -146,9 +146,8 @@ def launch_user_without_name(launch: Launch) -> Iterator[Finding]:
     env = variables(launch)
     named = next((name for name in ("LOGNAME", "USER", "TORCHINDUCTOR_CACHE_DIR") if env.get(name)), "")
     if one.account is None and not named:
-        yield Finding(
+        yield warning(
             f"the job runs as {one.uid}, which has no name in the image, and USER is not set",
-            Severity.WARNING,
             "--user",
             {str(one.uid): launch.job.user.via, "no such line": launch.accounts.via},
             f"set USER and HOME, or TORCHINDUCTOR_CACHE_DIR, or create the user in the image; {AGAIN}",
@@ -185,9 +184,8 @@ def launch_home_not_writable(launch: Launch) -> Iterator[Finding]:
     home = _home(launch, one)
     why = _writable(launch, home, one)
     if why and not any(variables(launch).get(name) for name in _CACHES):
-        yield Finding(
+        yield warning(
             f"the home of the job, {home}, {why} for {one.uid}:{one.gid}, and no variable puts the caches elsewhere",
-            Severity.WARNING,
             home,
             {home: launch.job.user.via, why: launch.paths.via or launch.job.read_only.via},
             f"set HOME to a directory that the user may write, or give `--tmpfs {home}`; {AGAIN}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from envkit.judging.checks._findings import note, warning
 from envkit.judging.checks._host import docker_engine, gpu_name, gpu_signs, is_loaded
 from envkit.judging.checks._launch import AGAIN, declared, given, judge_each, said, some, some_given, variables, wanted
 from envkit.model import Finding, Severity, Skip, Unknown
@@ -135,9 +136,8 @@ def launch_gpu_in_use(launch: Launch) -> Iterator[Finding]:
         others = [one for one in found if one.kind == "compute"]
         if others:
             names = ", ".join(f"{one.name or 'a process'} ({one.pid})" for one in others[:3])
-            yield Finding(
+            yield warning(
                 f"{some(len(others), 'process')} of others on {gpu_name(gpu)} already: {names}",
-                Severity.WARNING,
                 f"GPU {gpu.index}",
                 {str(one.pid): gpu.processes.via for one in others[:5]},
                 f"end them, or give the job other GPUs; {AGAIN}",
@@ -146,9 +146,8 @@ def launch_gpu_in_use(launch: Launch) -> Iterator[Finding]:
     def taken(gpu: Gpu, used: int) -> Iterator[Finding]:
         whole = gpu.memory.need(f"the memory of {gpu_name(gpu)}")
         if whole and used > whole * _TAKEN:
-            yield Finding(
+            yield warning(
                 f"{100 * used / whole:.0f} % of the memory of {gpu_name(gpu)} is taken",
-                Severity.WARNING,
                 f"GPU {gpu.index}",
                 {f"{used} of {whole} bytes": gpu.memory_used.via},
                 "`nvidia-smi` names the processes that it can see; a reset frees memory that no process holds; "
@@ -194,9 +193,8 @@ def launch_gpu_models_mixed(launch: Launch) -> Iterator[Finding]:
     names = sorted({gpu.name.need(f"the name of GPU {gpu.index}") for gpu in gpus})
     if len(names) > 1:
         order = variables(launch).get("CUDA_DEVICE_ORDER")
-        yield Finding(
+        yield warning(
             f"the job gets {' and '.join(names)}, and CUDA_DEVICE_ORDER is {order or 'not set'}",
-            Severity.WARNING,
             "--gpus",
             dict.fromkeys(names, "nvmlDeviceGetName"),
             f"give GPUs of one product, and set CUDA_DEVICE_ORDER=PCI_BUS_ID where they differ; {AGAIN}",
@@ -266,9 +264,8 @@ def launch_nvidia_visible_devices_hides_gpus(launch: Launch) -> Iterator[Finding
     if text is None:
         if env.get("CUDA_VERSION") and not env.get("NVIDIA_REQUIRE_CUDA"):
             return  # an image of the old kind gets all
-        yield Finding(
+        yield note(
             f"{_NVIDIA_VISIBLE} is not set: --gpus brings GPUs, `--runtime nvidia` alone brings none",
-            Severity.NOTE,
             _NVIDIA_VISIBLE,
             {"not set": launch.job.environment.via},
             fix,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from envkit.judging.checks._findings import note, warning
 from envkit.judging.checks._launch import AGAIN, GIB, MIB, declared, given, need_nodes, nodes, some, variables, wanted
 from envkit.model import Finding, Observed, Severity, Skip
 from envkit.subjects.host import Limit
@@ -59,9 +60,8 @@ def launch_shm_fills_memory_limit(launch: Launch) -> Iterator[Finding]:
     limit = declared(launch.job.memory, "the memory limit")
     shm = declared(launch.job.shm, "the size of /dev/shm")
     if shm >= limit:
-        yield Finding(
+        yield warning(
             f"the job may use {_amount(limit)} of memory and fill /dev/shm with {_amount(shm)} of it",
-            Severity.WARNING,
             "--memory",
             {f"{limit} bytes": launch.job.memory.via, f"{shm} bytes": launch.job.shm.via},
             f"give more memory, or a smaller --shm-size; {AGAIN}",
@@ -116,9 +116,8 @@ def launch_stack_limit_too_low(launch: Launch) -> Iterator[Finding]:
     """The stack that the job is given is no smaller than the kernel's default."""
     limit = _limit(launch, "stack")
     if 0 <= limit.soft < _STACK_WANTED:
-        yield Finding(
+        yield warning(
             f"the stack is limited to {limit.soft // 1024} KiB, less than {_STACK_WANTED // 1024} KiB",
-            Severity.WARNING,
             "--ulimit stack",
             {str(limit.soft): launch.job.limits.via},
             f"give `--ulimit stack=67108864`; {AGAIN}",
@@ -136,9 +135,8 @@ def launch_open_files_limit_too_low(launch: Launch) -> Iterator[Finding]:
         raise Skip("the data loader has no workers")
     limit = _limit(launch, "nofile")
     if 0 <= limit.soft < _NOFILE_WANTED:
-        yield Finding(
+        yield warning(
             f"{some(workers, 'data loader worker')} may open {limit.soft} files, less than {_NOFILE_WANTED}",
-            Severity.WARNING,
             "--ulimit nofile",
             {str(limit.soft): launch.job.limits.via},
             f"give `--ulimit nofile={16 * _NOFILE_WANTED}`; {AGAIN}",
@@ -152,9 +150,8 @@ def launch_rdma_devices_missing(launch: Launch) -> Iterator[Finding]:
         return
     handed = declared(launch.job.devices, "which devices the job gets")
     if not any(one.partition(":")[0].startswith("/dev/infiniband") for one in handed):
-        yield Finding(
+        yield warning(
             f"this machine has {', '.join(devices)} and the job gets no device of /dev/infiniband: NCCL will use TCP",
-            Severity.WARNING,
             "--device",
             {", ".join(handed) or "none": launch.job.devices.via, ", ".join(devices): launch.host.infiniband.via},
             f"give `--device=/dev/infiniband --cap-add=IPC_LOCK`; {AGAIN}",
@@ -196,9 +193,8 @@ def launch_privileges_excessive(launch: Launch) -> Iterator[Finding]:
     mighty = [one for one in launch.job.capabilities.value or () if one in _MIGHTY]
     if launch.job.privileged.value or mighty:
         what = "all privileges and every device" if launch.job.privileged.value else ", ".join(mighty)
-        yield Finding(
+        yield note(
             f"the job is given {what}, which GPUs do not need",
-            Severity.NOTE,
             "--privileged" if launch.job.privileged.value else "--cap-add",
             {what: launch.job.privileged.via or launch.job.capabilities.via},
             "grant only the devices that it needs; profilers need SYS_ADMIN only where the driver restricts "
@@ -256,9 +252,8 @@ def launch_nccl_hca_matches_no_device(launch: Launch) -> Iterator[Finding]:
         raise Skip("NCCL_IB_HCA is not set")
     here = _devices(launch)
     if not _matching(text, here):
-        yield Finding(
+        yield warning(
             f"NCCL_IB_HCA is `{text}` and this machine has {', '.join(here) or 'no RDMA device'}",
-            Severity.WARNING,
             "NCCL_IB_HCA",
             {f"NCCL_IB_HCA={text}": launch.job.environment.via, ", ".join(here) or "none": launch.host.infiniband.via},
             f"name devices that `ls /sys/class/infiniband` shows, or unset it; {AGAIN}",
@@ -280,9 +275,8 @@ def launch_nccl_transport_disabled(launch: Launch) -> Iterator[Finding]:
         off["NCCL_IB_DISABLE"] = "NCCL does not use InfiniBand or RoCE and uses TCP"
     for name, costs in off.items():
         if env.get(name, "0").strip() not in ("", "0"):
-            yield Finding(
+            yield warning(
                 f"{name} is `{env[name]}`: {costs}",
-                Severity.WARNING,
                 name,
                 {f"{name}={env[name]}": launch.job.environment.via},
                 f"unset {name}; {AGAIN}",

@@ -11,6 +11,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from envkit.facts import Facts, KnownBadRow
+from envkit.judging.checks._findings import warning
 from envkit.judging.checks._torch import (
     OWN_WHEEL,
     REINSTALL,
@@ -126,10 +127,9 @@ def image_library_older_than_pinned(image: Image) -> Iterator[Finding]:
             has, least = _numbers(copy.version), _numbers(pins[0])
             if has[0] == least[0] and has >= least:
                 continue
-            yield Finding(
+            yield warning(
                 f"{by} requires {_name(wanted)} {pins[0]} and binds {family} {copy.version} from {copy.path}, "
                 + ("another major" if has[0] != least[0] else "an older minor"),
-                Severity.WARNING,
                 copy.path,
                 {**evidence_of([copy]), f"{_name(wanted)}{wanted.specifier}": f"Requires-Dist of {by}"},
                 OWN_WHEEL,
@@ -323,9 +323,8 @@ def image_cupti_crashes(image: Image) -> Iterator[Finding]:
         if "was not called" in copy.version_via:
             raise Skip(f"{copy.version_via}")
         if not copy.version and ("was killed" in copy.version_via or "did not end" in copy.version_via):
-            yield Finding(
+            yield warning(
                 f"CUPTI from {copy.path} crashes when it is asked for its version: {copy.version_via}",
-                Severity.WARNING,
                 copy.path,
                 evidence_of([copy]),
                 "install the CUPTI wheel that torch requires, or a driver that is new enough for it; without it "
@@ -361,9 +360,8 @@ def _two_makers(what: str, mapped: list[Library]) -> Iterator[Finding]:
     first = {lib.name: lib for lib in reversed(mapped)}
     if len(first) > 1:
         both = " and ".join(f"{_OPENMP[name]} from {lib.path}" for name, lib in sorted(first.items()))
-        yield Finding(
+        yield warning(
             f"{what} maps two OpenMP runtimes: {both}",
-            Severity.WARNING,
             mapped[-1].path,
             {lib.path: f"{lib.found_via}; {release_of(lib)}" for lib in mapped},
             "use packages with one runtime, and do not mix conda's and pip's; KMP_DUPLICATE_LIB_OK hides the message "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from envkit.judging.checks._findings import warning
 from envkit.judging.checks._given import FIX, must_see
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects.placement import End, Group, Line, Operand, Placement
@@ -192,9 +193,8 @@ def placement_state_split(model: Placement) -> Iterator[Finding]:
         del devices["meta"]
     frozen, trained = _by_training(groups)
     if len(devices) > 1 and not model.declared_map and (not frozen or not trained or set(frozen) & set(trained)):
-        yield Finding(
+        yield warning(
             f"the model lies on {len(devices)} devices: {_list(devices)}",
-            Severity.WARNING,
             evidence=dict.fromkeys(devices, "named_parameters, named_buffers"),
             fix="move it to one device, or declare the map (hf_device_map) if it is split on purpose",
         )
@@ -214,9 +214,8 @@ def placement_frozen_split(model: Placement) -> Iterator[Finding]:
     if not frozen or not trained:
         raise Skip("no parameter is frozen" if not frozen else "every parameter is frozen")
     if set(frozen) != set(trained) and not model.declared_map:
-        yield Finding(
+        yield warning(
             f"frozen parameters lie on {_list(frozen)}, trained ones on {_list(trained)}",
-            Severity.WARNING,
             where=next((names[0] for device, names in frozen.items() if device not in trained and names), ""),
             evidence=dict.fromkeys((*frozen, *trained), "named_parameters"),
             fix="move the whole model (`model.to(device)`), frozen parts included",
@@ -228,15 +227,14 @@ def _told(lines: list[Line], what: str, fix: str) -> Iterator[Finding]:
         size = f" ({line.bytes} bytes)" if line.bytes else ""
         op = f" with {line.op}" if line.op else ""
         times = "once" if line.count == 1 else f"{line.count} times"
-        yield Finding(
+        yield warning(
             f"{line.where or line.module or 'torch itself'} {what.format(kind=line.kind)}{op} {times} in one run{size}",
-            Severity.WARNING,
             _place(line.where, line.module),
             {line.source or line.op: "the line"},
             fix,
         )
     if len(lines) > _MOST:
-        yield Finding(f"{len(lines) - _MOST} more lines do so", Severity.WARNING, fix=fix)
+        yield warning(f"{len(lines) - _MOST} more lines do so", fix=fix)
 
 
 def placement_host_copies(model: Placement) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
+from envkit.judging.checks._findings import note
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects.placement import End, Stop
 from envkit.subjects.precision import Event, Figure, Limits, Precision, StepSeen
@@ -377,9 +378,8 @@ def precision_not_repeatable(model: Precision) -> Iterator[Finding]:
     """Two steps in single precision with the same seeds and the same inputs give the same bits."""
     unsteady = model.unsteady.need("whether two steps agree")
     for each in unsteady[:_MOST]:
-        yield Finding(
+        yield note(
             f"{each.op} gives two results from the same inputs in single precision",
-            Severity.NOTE,
             _place(each.where, each.module),
             {each.source or each.op: "the line"},
             "torch.use_deterministic_algorithms(True) names or replaces such operations",

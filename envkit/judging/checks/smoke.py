@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
+from envkit.judging.checks._findings import error
 from envkit.judging.checks._given import FIX, must_see
 from envkit.judging.checks._smoke import Limit, beyond, death, number
-from envkit.model import Finding, Reason, Severity, Skip, Unknown
+from envkit.model import Finding, Reason, Skip, Unknown
 from envkit.payload.smoke import EXTRA
 from envkit.subjects.smoke import SmokeRun
 
@@ -116,9 +117,8 @@ def smoke_sanitizer(run: SmokeRun) -> Iterator[Finding]:
     for test in tests:
         errors = number(test, "sanitizer.errors")
         if errors > 0:
-            yield Finding(
+            yield error(
                 f"{run.sanitize} found {errors:.0f} in {test.name}: {test.detail}",
-                Severity.ERROR,
                 test.device,
                 {f"{errors:.0f}": f"the error summary of compute-sanitizer --tool {run.sanitize}"},
                 "the kernel and the line are in the message; if the kernel belongs to a library, report it there",

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from envkit.facts import Facts
+from envkit.judging.checks._findings import error, note, warning
 from envkit.judging.checks._smoke import cases, judged
 from envkit.judging.throughput import Figure, gpu_of, of_test
-from envkit.model import Finding, Severity, Skip
+from envkit.model import Finding, Skip
 from envkit.payload.smoke.case import Case
 from envkit.subjects.smoke import SmokeRun, SmokeTest
 
@@ -45,7 +46,7 @@ def _judged(figure: Figure, test: SmokeTest) -> Finding | None:
     if figure.peak and figure.bounded and figure.value > _TOO_FAST * figure.peak:
         message = f"{said}, above the {figure.peak:g} of the hardware, so the time or the work cannot be real"
         fix = "look for NVIDIA_TF32_OVERRIDE, which turns fp32 into tf32, and for a clock that stopped (in a VM)"
-        return Finding(message, Severity.ERROR, test.device, evidence, fix)
+        return error(message, test.device, evidence, fix)
     slow = (figure.good and figure.value < _OF_GOOD * figure.good) or (
         not figure.good and figure.peak and figure.band and figure.value < figure.band * figure.peak
     )
@@ -56,7 +57,7 @@ def _judged(figure: Figure, test: SmokeTest) -> Finding | None:
         "look for other processes on the GPU, a power cap or heat (`nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE`),"
         " and for a link of fewer lanes (`nvidia-smi -q`, Link Width)"
     )
-    return Finding(f"{said}, slow: {_shares(figure)}{clocks}", Severity.WARNING, test.device, evidence, fix)
+    return warning(f"{said}, slow: {_shares(figure)}{clocks}", test.device, evidence, fix)
 
 
 def _with_speeds(case: Case) -> Callable[[SmokeRun, Facts], Iterator[Finding]]:
@@ -100,4 +101,4 @@ def smoke_speed_peak_known(run: SmokeRun, facts: Facts) -> Iterator[Finding]:
     for name in sorted(timed):
         if name and facts.peak(name) is None:
             fix = "the speeds are shown and not judged; a row in envkit/facts/peak.jsonl changes that"
-            yield Finding(f"no peak is known for this GPU: {name}", Severity.NOTE, fix=fix)
+            yield note(f"no peak is known for this GPU: {name}", fix=fix)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from envkit.errors import UsageError
 from envkit.facts import Facts
+from envkit.judging.checks._findings import warning
 from envkit.judging.checks._torch import cuda_build
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects.image import Image, NvccFoundBy, Toolkit
@@ -44,9 +45,8 @@ def image_nvcc_of_other_cuda(image: Image) -> Iterator[Finding]:
     toolkits = _toolkits(image)
     for named in _ranked(image)[:1]:
         if named.error == _GONE:
-            yield Finding(
+            yield warning(
                 f"{named.via} names no nvcc at {named.path}, and {toolkits[0].path} is not looked for",
-                Severity.WARNING,
                 named.path,
                 {named.error: f"{named.path} --version", toolkits[0].path: toolkits[0].via},
                 f"point {named.via} at the toolkit that holds nvcc",
@@ -54,10 +54,9 @@ def image_nvcc_of_other_cuda(image: Image) -> Iterator[Finding]:
     taken, has = toolkits[0], _said(toolkits[0]).upto(2)
     for other in toolkits[1:]:
         if other.found_by is NvccFoundBy.PATH and other.version and Cuda(other.version).upto(2) != has:
-            yield Finding(
+            yield warning(
                 f"nvcc of {taken.via} is {taken.version} and the one on PATH is {other.version}: torch's build takes "
                 "the first, a makefile the second",
-                Severity.WARNING,
                 other.path,
                 {taken.version: f"{taken.path} --version", other.version: f"{other.path} --version"},
                 f"put {taken.path.rpartition('/')[0]} first on PATH, or set {taken.via} to the other toolkit",
@@ -133,11 +132,10 @@ def image_assembler_newer_than_driver(image: Image) -> Iterator[Finding]:
     if silent is not None and not newer:
         raise Unknown(f"{silent.path} does not say its version: {silent.error}")
     for one in newer:
-        yield Finding(
+        yield warning(
             f"{one.path.rpartition('/')[2]} of {one.owner or 'TRITON_PTXAS_PATH'} is of CUDA "
             f"{Cuda(one.version).upto(2)} and the driver speaks CUDA {has}: the driver refuses the code that "
             "this ptxas produces",
-            Severity.WARNING,
             one.path,
             {one.version: f"{one.path} --version", seen.cuda: f"cuDriverGetVersion of {seen.library}"},
             f"install a driver for CUDA {Cuda(one.version).major} or newer, take a torch and Triton for CUDA "
