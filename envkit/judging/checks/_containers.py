@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from envkit.judging.checks._host import docker_engine, nvidia_devices
-from envkit.model import Observed, Skip, Unknown
+from envkit.judging.checks._outcomes import skip_if
+from envkit.model import Observed, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import NO_DPKG, CdiSpec, CriEngine, Docker, Kubelet, Podman
 
@@ -15,8 +16,7 @@ DEFAULT_DIRS = ("/etc/cdi", "/run/cdi")
 def docker_itself(host: Host) -> Docker:
     """The Docker Engine's answers; skips if there is none, or Podman answers in its place."""
     docker = docker_engine(host)
-    if docker.product != "docker":
-        raise Skip(f"{docker.product} answers instead of Docker")
+    skip_if(docker.product != "docker", f"{docker.product} answers instead of Docker")
     return docker
 
 
@@ -58,8 +58,7 @@ def gpus_by_cdi(host: Host, directories: tuple[str, ...]) -> tuple[list[str], st
 def node(host: Host) -> Kubelet:
     """The kubelet's directory; skips where this machine is not a Kubernetes node."""
     kubelet = host.kubelet.need("whether this is a node of Kubernetes")
-    if not kubelet.present:
-        raise Skip("this machine is not a Kubernetes node")
+    skip_if(not kubelet.present, "this machine is not a Kubernetes node")
     return kubelet
 
 
@@ -75,21 +74,18 @@ def crio_of(host: Host) -> CriEngine:
 
 def _installed(seen: Observed[CriEngine], name: str) -> CriEngine:
     engine = seen.need(f"{name}'s configuration")
-    if not engine.installed:
-        raise Skip(f"{name} is not installed")
+    skip_if(not engine.installed, f"{name} is not installed")
     return engine
 
 
 def podman_of(host: Host) -> Podman:
     """Podman's configuration; skips without Podman."""
     podman = host.podman.need("Podman's configuration")
-    if not podman.installed:
-        raise Skip("Podman is not installed")
+    skip_if(not podman.installed, "Podman is not installed")
     return podman
 
 
 def packages(host: Host) -> Mapping[str, str]:
     """The installed packages; skips where no dpkg keeps them."""
-    if host.packages.is_unsupported:
-        raise Skip(NO_DPKG)
+    skip_if(host.packages.is_unsupported, NO_DPKG)
     return host.packages.need("the installed packages")

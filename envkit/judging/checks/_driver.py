@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from envkit.judging.checks._host import need_driver, need_gpu, wsl
+from envkit.judging.checks._outcomes import skip_if
 from envkit.model import Skip
 from envkit.subjects import Host
 from envkit.subjects.host import NO_DPKG, KernelModules, ModuleFile, Package
@@ -13,15 +14,13 @@ from envkit.subjects.host import NO_DPKG, KernelModules, ModuleFile, Package
 def need_own_gpu(host: Host) -> None:
     """Skips without a GPU, and under WSL, whose driver is that of Windows."""
     need_gpu(host)
-    if wsl(host):
-        raise Skip("under WSL the driver is that of Windows")
+    skip_if(wsl(host), "under WSL the driver is that of Windows")
 
 
 def need_own_driver(host: Host) -> None:
     """Skips without a loaded driver of this machine's own."""
     need_driver(host)
-    if wsl(host):
-        raise Skip("under WSL the driver is that of Windows")
+    skip_if(wsl(host), "under WSL the driver is that of Windows")
 
 
 def running_kernel(host: Host) -> KernelModules:
@@ -35,25 +34,21 @@ def running_kernel(host: Host) -> KernelModules:
 def nvidia_files(host: Host) -> tuple[ModuleFile, ...]:
     """The nvidia modules of the kernel that runs; skips where it has none, which is a finding of its own."""
     files = running_kernel(host).nvidia
-    if not files:
-        raise Skip("the running kernel has no nvidia module on this file system: it was loaded from elsewhere")
+    skip_if(not files, "the running kernel has no nvidia module on this file system: it was loaded from elsewhere")
     return files
 
 
 def driver_params(host: Host) -> Mapping[str, str]:
     """The driver's options in force; skips where this place shows none."""
-    if host.driver_params.is_unsupported:
-        raise Skip("nothing shows the driver's options here")
+    skip_if(host.driver_params.is_unsupported, "nothing shows the driver's options here")
     return host.driver_params.need("the driver's options")
 
 
 def driver_packages(host: Host) -> tuple[Package, ...]:
     """The driver's Debian packages; skips where there are none."""
-    if host.driver_packages.is_unsupported:
-        raise Skip(NO_DPKG)
+    skip_if(host.driver_packages.is_unsupported, NO_DPKG)
     packages = host.driver_packages.need("the driver's packages")
-    if not packages:
-        raise Skip("the driver was not installed from Debian packages")
+    skip_if(not packages, "the driver was not installed from Debian packages")
     return packages
 
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from envkit.judging.checks._host import SET_ASIDE
+from envkit.judging.checks._outcomes import skip_if
 from envkit.model import Finding, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import FabricCard, Gpu, RdmaDevice, RdmaPort
@@ -43,8 +44,7 @@ def has_fabric(gpu: Gpu) -> bool:
 
 def need_nvswitches(host: Host) -> None:
     """Skips where this machine manages no NVSwitch."""
-    if not own_cards(host, "nvswitch") and not bridges(host):
-        raise Skip("this machine manages no NVSwitch")
+    skip_if(not own_cards(host, "nvswitch") and not bridges(host), "this machine manages no NVSwitch")
 
 
 def rdma_devices(host: Host) -> list[RdmaDevice]:
@@ -52,8 +52,7 @@ def rdma_devices(host: Host) -> list[RdmaDevice]:
     are none.
     """
     devices = [device for device in host.infiniband.need("the RDMA devices") if device.pci and not device.virtual]
-    if not devices:
-        raise Skip("no RDMA device on this machine")
+    skip_if(not devices, "no RDMA device on this machine")
     return devices
 
 
@@ -62,8 +61,7 @@ def data_devices(host: Host) -> list[RdmaDevice]:
     devices = rdma_devices(host)
     managing = bridges(host)
     devices = [device for device in devices if device.pci not in managing]
-    if not devices:
-        raise Skip("every RDMA device here manages NVSwitches")
+    skip_if(not devices, "every RDMA device here manages NVSwitches")
     return devices
 
 
@@ -121,8 +119,7 @@ def _ports(
                 doubts.append(f"{port_name(device, port)}: {doubt}")
     if not findings and doubts:
         raise Unknown("; ".join(doubts))
-    if not findings and not judged:
-        raise Skip(f"no port here has {what}")
+    skip_if(not findings and not judged, f"no port here has {what}")
     return findings
 
 

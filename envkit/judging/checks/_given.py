@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from envkit.model import Skip
+from envkit.judging.checks._outcomes import skip_if
 
 FIX = "unset CUDA_VISIBLE_DEVICES in the image, run `envkit doctor` on the host, or give none: `--gpus none`"
 
@@ -14,6 +14,5 @@ def must_see(given: Sequence[str]) -> int:
 
     Raises Skip where none was given.
     """
-    if not given:
-        raise Skip("no GPU was given to the run")
+    skip_if(not given, "no GPU was given to the run")
     return 1 if "all" in given else len(given)

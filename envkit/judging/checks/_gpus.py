@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from envkit.judging.checks._host import gathered, gpu_name, need_driver, nvml_answers
 from envkit.judging.checks._made import named
-from envkit.model import Finding, Observed, Skip, Unknown
+from envkit.judging.checks._outcomes import skip_if, unknown_if
+from envkit.model import Finding, Observed, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import Gpu
 
@@ -26,8 +27,7 @@ def each_gpu(host: Host, judge: Callable[[Gpu], Iterator[Finding]]) -> Iterator[
     """
     need_driver(host)
     gpus = nvml_answers(host).gpus
-    if not gpus:
-        raise Unknown("NVML lists no GPU")
+    unknown_if(not gpus, "NVML lists no GPU")
 
     def placed(gpu: Gpu) -> Iterator[Finding]:
         yield from (replace(finding, where=finding.where or where(gpu)) for finding in judge(gpu))
@@ -59,8 +59,7 @@ def each_product(host: Host, judge: Callable[[str, list[Gpu]], Iterator[Finding]
             products.setdefault(gpu.name.value, []).append(gpu)
 
     def alike(product: str) -> Iterator[Finding]:
-        if len(products[product]) < 2:
-            raise Skip("no two GPUs of one product to compare")
+        skip_if(len(products[product]) < 2, "no two GPUs of one product to compare")
         yield from judge(product, products[product])
 
     if products:
@@ -81,8 +80,7 @@ def of_each_product(judge: Callable[[str, list[Gpu]], Iterator[Finding]]) -> Cal
 
 def told(seen: Observed[T], what: str) -> T:
     """The value; raises Skip where the GPU has no such thing, Unknown where it was not observed."""
-    if seen.is_unsupported:
-        raise Skip(f"no GPU here reports {what}")
+    skip_if(seen.is_unsupported, f"no GPU here reports {what}")
     return seen.need(what)
 
 

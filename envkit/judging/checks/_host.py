@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+from envkit.judging.checks._outcomes import skip_if, unknown_if
 from envkit.model import Finding, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import CdiSpec, Docker, Gpu, Nvml
@@ -90,8 +91,7 @@ def is_loaded(host: Host) -> bool:
 def need_driver(host: Host) -> None:
     """Skips without a GPU or a loaded driver."""
     need_gpu(host)
-    if not is_loaded(host):
-        raise Skip("the NVIDIA driver is not loaded")
+    skip_if(not is_loaded(host), "the NVIDIA driver is not loaded")
 
 
 def loaded_driver(host: Host) -> tuple[Driver, str]:
@@ -107,8 +107,7 @@ def loaded_driver(host: Host) -> tuple[Driver, str]:
 def nvml_answers(host: Host) -> Nvml:
     """NVML's answers; raises Unknown if it gave none."""
     nvml = host.nvml.need("NVML")
-    if nvml.ended != "answered":
-        raise Unknown(f"NVML gave no answers: {nvml.detail or nvml.ended}")
+    unknown_if(nvml.ended != "answered", f"NVML gave no answers: {nvml.detail or nvml.ended}")
     return nvml
 
 
@@ -133,8 +132,7 @@ def switch(host: Host, name: str) -> tuple[str, str]:
     seen = host.settings.need("the kernel's switches").get(name)
     if seen is None:
         raise Unknown(f"{name} was not observed")
-    if seen.is_unsupported:
-        raise Skip(f"this kernel has no {name}")
+    skip_if(seen.is_unsupported, f"this kernel has no {name}")
     return seen.need(name), seen.via
 
 
@@ -176,16 +174,14 @@ def gathered(
 def docker_engine(host: Host) -> Docker:
     """The engine's answers; skips if there is none, which is a finding of its own."""
     docker = host.docker.need("the Docker Engine")
-    if docker.ended != "answered":
-        raise Skip(f"no Docker Engine answers: {docker.detail or docker.ended}")
+    skip_if(docker.ended != "answered", f"no Docker Engine answers: {docker.detail or docker.ended}")
     return docker
 
 
 def need_docker_installed(host: Host) -> None:
     """Skips without Docker."""
     docker = host.docker.need("the Docker Engine")
-    if docker.ended == "no socket" and not docker.installed:
-        raise Skip("Docker is not installed")
+    skip_if(docker.ended == "no socket" and not docker.installed, "Docker is not installed")
 
 
 def nvidia_devices(spec: CdiSpec) -> list[str]:

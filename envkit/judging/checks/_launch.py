@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from envkit.judging.checks._host import gpu_name, need_driver, nvml_answers
+from envkit.judging.checks._outcomes import skip_if, unknown_if
 from envkit.model import Finding, Observed, Reason, Skip, Unknown
 from envkit.subjects.audit import Audit, DriverFile, TorchFiles
 from envkit.subjects.host import Gpu
@@ -44,8 +45,7 @@ def declared(value: Observed[T], what: str) -> T:
 def wanted(launch: Launch) -> tuple[str, ...]:
     """The names of the GPUs that the job wants; raises Skip if it wants none, or nobody said."""
     names = declared(launch.job.gpus, "which GPUs the job gets")
-    if not names:
-        raise Skip("the job gets no GPU")
+    skip_if(not names, "the job gets no GPU")
     return names
 
 
@@ -70,8 +70,7 @@ def given(launch: Launch) -> ContainerGpus:
 
 
 def _named(name: str, here: tuple[Gpu, ...]) -> Gpu | None:
-    if name.startswith("MIG-"):
-        raise Unknown(f"which GPU has the instance {name} was not observed")
+    unknown_if(name.startswith("MIG-"), f"which GPU has the instance {name} was not observed")
     number = name.partition(":")[0]  # "0:1" is instance 1 of GPU 0
     if number.isdecimal():
         return next((gpu for gpu in here if gpu.index == int(number)), None)
@@ -82,8 +81,7 @@ def _named(name: str, here: tuple[Gpu, ...]) -> Gpu | None:
 def some_given(launch: Launch) -> tuple[Gpu, ...]:
     """The GPUs of ``given``; raises Skip where that is none, which launch-gpu-missing says."""
     gpus = given(launch).gpus
-    if not gpus:
-        raise Skip("none of the GPUs that the job names is here")
+    skip_if(not gpus, "none of the GPUs that the job names is here")
     return gpus
 
 
@@ -153,11 +151,9 @@ def torch_of(launch: Launch) -> TorchFiles | None:
 def promised_gpus(launch: Launch) -> tuple[Sm, ...]:
     """The GPUs that the image was built for; raises Skip where it says none."""
     promise = image(launch).promise
-    if promise.reason is Reason.NO_PROMISE:
-        raise Skip(NO_PROMISE)
+    skip_if(promise.reason is Reason.NO_PROMISE, NO_PROMISE)
     gpus = promise.need("the image's promise").gpus
-    if not gpus:
-        raise Skip("the image's lock names no GPU")
+    skip_if(not gpus, "the image's lock names no GPU")
     return gpus
 
 
@@ -192,8 +188,7 @@ def nodes(launch: Launch) -> int:
 def need_nodes(launch: Launch) -> int:
     """The machines of a job that has several; raises Skip otherwise."""
     count = nodes(launch)
-    if count < 2:
-        raise Skip("the job runs on one machine")
+    skip_if(count < 2, "the job runs on one machine")
     return count
 
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from envkit.judging.checks._host import SET_ASIDE, gathered
 from envkit.judging.checks._log import same_slot
+from envkit.judging.checks._outcomes import skip_if
 from envkit.model import Finding, Observed, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import LogLine, PciDevice
@@ -81,13 +82,11 @@ def judge_devices(
 
     A finding that names no place is at its device.
     """
-    if not devices:
-        raise Skip(f"no device here tells {what}")
+    skip_if(not devices, f"no device here tells {what}")
 
     def one(device: PciDevice) -> Iterator[Finding]:
         seen = of(device)
-        if seen.is_unsupported:
-            raise Skip(f"no device here tells {what}")
+        skip_if(seen.is_unsupported, f"no device here tells {what}")
         findings = judge(device, seen.need(what))
         yield from (replace(finding, where=finding.where or device.address) for finding in findings)
 

@@ -22,8 +22,9 @@ from envkit.judging.checks._gpus import each_gpu, is_laptop, told
 from envkit.judging.checks._host import gib, gpu_name, is_workstation, setting
 from envkit.judging.checks._log import by_device, count, device, judge_xids, line_finding, log_lines
 from envkit.judging.checks._made import named
+from envkit.judging.checks._outcomes import skip_if
 from envkit.judging.checks._pci import on_paths
-from envkit.model import Finding, Observed, Severity, Skip
+from envkit.model import Finding, Observed, Severity
 from envkit.subjects import Host
 from envkit.subjects.host import Gpu
 
@@ -183,13 +184,11 @@ def _of_gpus(row: Bound) -> Check:
 
     def judge(gpu: Gpu) -> Iterator[Finding]:
         for kind, reason in row.skips:
-            if kind in kinds and kinds[kind](gpu):
-                raise Skip(reason)
+            skip_if(kind in kinds and kinds[kind](gpu), reason)
         seen: Observed[Any] = getattr(gpu, row.reads)
         value = told(seen, row.what)
         for condition, reason in row.skips:
-            if condition not in kinds and _holds(condition, value):
-                raise Skip(reason)
+            skip_if(condition not in kinds and _holds(condition, value), reason)
         mild = row.milder_on_workstations and is_workstation(gpu)
         yield from _bounded(row, value, seen.via, {"gpu": gpu_name(gpu), "index": gpu.index}, mild)
 

@@ -15,6 +15,7 @@ from importlib import resources
 
 import msgspec
 
+from envkit.judging.checks._outcomes import skip_if, unknown_if
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.payload.smoke import TESTS
 from envkit.payload.smoke.case import Case, chosen, devices
@@ -172,8 +173,7 @@ def judged(name: str, run: SmokeRun) -> Iterator[Finding]:
     """
     case = cases()[name]
     mine = [test for test in run.tests.value or () if test.name == name]
-    if case not in asked(run) and not mine:
-        raise Skip("not asked for")
+    skip_if(case not in asked(run) and not mine, "not asked for")
     run.tests.need("the run of the smoke suite")
     findings: list[Finding] = []
     blind: list[str] = []
@@ -183,8 +183,7 @@ def judged(name: str, run: SmokeRun) -> Iterator[Finding]:
         if run.injected_fault and test.ended != "not-applicable" and not red:
             blind.append(f"{test.injected_fault} on {test.device}")
         findings += found if run.injected_fault else [_explained(one, case, run) for one in found]
-    if run.injected_fault and not mine:
-        raise Skip(f"the injected fault {run.injected_fault!r} is not one of this test's")
+    skip_if(run.injected_fault and not mine, f"the injected fault {run.injected_fault!r} is not one of this test's")
     kinds = case.faults if run.injected_fault == "all" else (run.injected_fault,)
     done = {(test.device, test.injected_fault) for test in mine}
     lost = sorted((device, kind) for device, _ in done for kind in kinds if (device, kind) not in done)
@@ -193,8 +192,7 @@ def judged(name: str, run: SmokeRun) -> Iterator[Finding]:
         raise Unknown(f"{name} does not see the injected fault {', '.join(blind)}")
     if not any(finding.severity is Severity.ERROR for finding in findings):  # a fault is certain, whatever is open
         where = _not_reached(case, run, {test.device for test in mine})
-        if where:
-            raise Unknown(f"{name} did not finish on {where}")
+        unknown_if(where, f"{name} did not finish on {where}")
         if all(test.ended == "not-applicable" for test in mine):
             raise Skip("; ".join(dict.fromkeys(test.detail for test in mine)))
     yield from findings

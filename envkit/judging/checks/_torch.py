@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from packaging.markers import default_environment
 from packaging.requirements import InvalidRequirement, Requirement
 
-from envkit.model import Reason, Skip, Unknown
+from envkit.judging.checks._outcomes import skip_if
+from envkit.model import Reason, Unknown
 from envkit.subjects import Audit, Image
 from envkit.subjects.image import (
     NO_PROMISE,
@@ -27,8 +28,7 @@ REINSTALL = "install what the lock names into a fresh environment: `envkit build
 def torch_ended(image: Image) -> ImportEnd:
     """How import torch ended; raises Skip where there is no torch and none was promised."""
     ended = image.torch_import.need("how import torch ended")
-    if ended.state is ImportState.ABSENT and not _torch_promised(image):
-        raise Skip("there is no torch here")
+    skip_if(ended.state is ImportState.ABSENT and not _torch_promised(image), "there is no torch here")
     return ImportEnd(" ".join(ended.split()))  # errors may have several lines
 
 
@@ -41,15 +41,13 @@ def cuda_build(image: Image) -> TorchBuild:
     """What torch says of its build; raises Skip for no torch and for a torch without CUDA."""
     torch_ended(image)
     build = image.torch.need("torch's build")
-    if not build.cuda:
-        raise Skip(f"torch {build.version} is built without CUDA")
+    skip_if(not build.cuda, f"torch {build.version} is built without CUDA")
     return build
 
 
 def promise_of(image: Image | Audit) -> ExpectedContents:
     """The promise; raises Skip where the image makes none and Unknown where it could not be read."""
-    if image.promise.reason is Reason.NO_PROMISE:
-        raise Skip(NO_PROMISE)
+    skip_if(image.promise.reason is Reason.NO_PROMISE, NO_PROMISE)
     return image.promise.need("the image's promise")
 
 

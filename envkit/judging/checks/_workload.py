@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envkit.model import Skip, Span
+from envkit.judging.checks._outcomes import skip_if
+from envkit.model import Span
 from envkit.subjects.dockerfile import Dockerfile
 from envkit.subjects.workload import Container, FileValue, GpuRequest, Workload
 
@@ -20,8 +21,7 @@ _FAMILIES = ("nvidia", "pytorch", "ngc")
 
 def need_containers(workload: Workload) -> tuple[Container, ...]:
     """The containers that stay; raises Skip where the file starts none."""
-    if not workload.containers:
-        raise Skip("the file starts no container")
+    skip_if(not workload.containers, "the file starts no container")
     return workload.containers
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from envkit.judging.checks._findings import warning
+from envkit.judging.checks._outcomes import skip_if, unknown_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects.aoti import AotiRun, Compiler, InputSpec, MappedLibrary, ModelLibrary, Package, Run, Tensor
 from envkit.versions import Sm
@@ -44,8 +44,7 @@ _WORDS = {"import torch": "importing torch", "make the inputs": "making the inpu
 def _package(run: AotiRun) -> Package:
     """What the package says; raises Skip where it cannot be read, which aoti-package-damaged tells."""
     package = run.package.need("the package")
-    if package.error:
-        raise Skip(f"the package cannot be read: {package.error}")
+    skip_if(package.error, f"the package cannot be read: {package.error}")
     return package
 
 
@@ -84,8 +83,7 @@ def aoti_other_machine(run: AotiRun) -> Iterator[Finding]:
     said = {part.name: part.machine for part in package.libraries if part.machine}
     if package.machine:
         said["its metadata"] = package.machine
-    if not said:
-        raise Unknown("neither the metadata nor a library of the package names a machine")
+    unknown_if(not said, "neither the metadata nor a library of the package names a machine")
     for who, machine in said.items():
         if machine != here:
             yield Finding(f"{who} says that the package is for {machine}, and this machine is {here}",
@@ -106,8 +104,7 @@ def _lacking_isa(run: AotiRun, package: Package) -> list[str]:
 def aoti_isa_missing(run: AotiRun) -> Iterator[Finding]:
     """This processor has the instruction sets that the package's CPU code was compiled for."""
     package = _package(run)
-    if not package.isa:
-        raise Skip("the package does not say what instruction sets it was compiled for")
+    skip_if(not package.isa, "the package does not say what instruction sets it was compiled for")
     if package.machine and run.machine.value and package.machine != run.machine.value:
         raise Skip(f"the package is for {package.machine}: aoti-other-machine")
     lacking = _lacking_isa(run, package)
@@ -159,10 +156,8 @@ def aoti_no_such_device(run: AotiRun) -> Iterator[Finding]:
     """A GPU of this machine can run the package's machine code."""
     package = _package(run)
     device = _device(package)
-    if not device:
-        raise Unknown("neither the metadata nor a library of the package names a device")
-    if device not in ("cpu", "cuda"):
-        raise Skip(f"the package was made for {device}")
+    unknown_if(not device, "neither the metadata nor a library of the package names a device")
+    skip_if(device not in ("cpu", "cuda"), f"the package was made for {device}")
     yield from _absent_device(run, package)
     named = package.capability or any(kernel.archs for kernel in package.kernels)
     if device == "cuda" and run.gpus.value and not named:
@@ -172,8 +167,7 @@ def aoti_no_such_device(run: AotiRun) -> Iterator[Finding]:
 def aoti_cubin_missing(run: AotiRun) -> Iterator[Finding]:
     """Every file of machine code that the model loads is there."""
     package = _package(run)
-    if _device(package) != "cuda":
-        raise Skip("the package is not for CUDA")
+    skip_if(_device(package) != "cuda", "the package is not for CUDA")
     present = {kernel.name for kernel in package.kernels}
     for library in package.libraries:
         missing = sorted({posixpath.basename(name) for name in library.kernels} - present)
@@ -188,8 +182,7 @@ def aoti_wrong_runner_class(run: AotiRun) -> Iterator[Finding]:
     """The runner that loads the package is the one that its libraries were linked for."""
     package = _package(run)
     linked = _linked_for(package)
-    if not linked:
-        raise Unknown("the package holds no compiled library that can be read")
+    unknown_if(not linked, "the package holds no compiled library that can be read")
     if package.device and package.device != linked:
         yield Finding(
             f"the metadata says {package.device}, so the loader takes AOTIModelContainerRunner"
@@ -229,8 +222,7 @@ def _unmet(run: AotiRun, package: Package) -> Iterator[tuple[str, str, tuple[str
 def aoti_library_symbol_missing(run: AotiRun) -> Iterator[Finding]:
     """The process that imported torch has every symbol and version that the package's libraries need."""
     package = _package(run)
-    if not package.libraries:
-        raise Unknown("the package holds no compiled library")
+    unknown_if(not package.libraries, "the package holds no compiled library")
     found = list(_unmet(run, package))
     for library, provider, lacking, copy in found:
         yield Finding(
@@ -287,10 +279,8 @@ def _fails_to_load(ended: Run | None) -> bool:
 def aoti_cxx_runtime_inside(run: AotiRun) -> Iterator[Finding]:
     """The package's library takes its C++ runtime from the process and brings none of its own."""
     package = _package(run)
-    if not package.libraries:
-        raise Unknown("the package holds no compiled library")
-    if any(library.error for library in package.libraries):
-        raise Unknown("a library of the package cannot be read")
+    unknown_if(not package.libraries, "the package holds no compiled library")
+    unknown_if(any(library.error for library in package.libraries), "a library of the package cannot be read")
     library = _carrying(package)
     if library is None:
         return
@@ -375,8 +365,7 @@ def aoti_device_differs(run: AotiRun) -> Iterator[Finding]:
     """Every input is on the device that the package was made for."""
     package = _package(run)
     given = _inputs(run)
-    if not _device(package):
-        raise Unknown("neither the metadata nor a library of the package names a device")
+    unknown_if(not _device(package), "neither the metadata nor a library of the package names a device")
     yield from _device_faults(run, package, given)
 
 
@@ -445,10 +434,8 @@ def aoti_input_mismatch(run: AotiRun) -> Iterator[Finding]:
     yield from faults
     if faults:
         return
-    if any(library.error for library in package.libraries):
-        raise Unknown("a library of the package cannot be read")
-    if not _guarded(package):
-        raise Skip("the package cannot check its inputs: aoti-no-guards")
+    unknown_if(any(library.error for library in package.libraries), "a library of the package cannot be read")
+    skip_if(not _guarded(package), "the package cannot check its inputs: aoti-no-guards")
     ended = run.run.need("how the run ended")
     if ended.ended != "done":
         raise Unknown(f"the package did not run to its end: {_end(ended)}")
@@ -457,10 +444,8 @@ def aoti_input_mismatch(run: AotiRun) -> Iterator[Finding]:
 def aoti_no_guards(run: AotiRun) -> Iterator[Finding]:
     """The package can check its inputs."""
     package = _package(run)
-    if not package.libraries:
-        raise Unknown("the package holds no compiled library")
-    if any(library.error for library in package.libraries):
-        raise Unknown("a library of the package cannot be read")
+    unknown_if(not package.libraries, "the package holds no compiled library")
+    unknown_if(any(library.error for library in package.libraries), "a library of the package cannot be read")
     if not _guarded(package):
         yield warning(
             "the package does not check its inputs: a wrong type, shape or layout gives garbage without an error",
@@ -604,8 +589,7 @@ def aoti_crashed(run: AotiRun) -> Iterator[Finding]:
     """Loading and running the package ends neither by a signal nor at its budget."""
     package = _package(run)
     ended = run.run.need("how the run ended")
-    if ended.ended == "not-applicable":
-        raise Skip(ended.detail)
+    skip_if(ended.ended == "not-applicable", ended.detail)
     if ended.ended == "garbled":
         raise Unknown(f"the process that ran the package left no answer: {_line(ended.detail)}")
     if ended.ended not in ("killed", "hung"):
@@ -647,19 +631,16 @@ def aoti_raised(run: AotiRun) -> Iterator[Finding]:
     """Loading and running the package raises nothing."""
     package = _package(run)
     ended = run.run.need("how the run ended")
-    if ended.ended == "not-applicable":
-        raise Skip(ended.detail)
+    skip_if(ended.ended == "not-applicable", ended.detail)
     if ended.ended in ("killed", "hung", "garbled"):
         raise Skip(f"the package raised nothing: {_end(ended)}; aoti-crashed")
-    if ended.ended == "loaded":
-        raise Skip(f"the package was loaded and not run: {ended.detail}")
+    skip_if(ended.ended == "loaded", f"the package was loaded and not run: {ended.detail}")
     if ended.ended != "raised":
         return
     if ended.stage == "import torch":
         raise Unknown(f"the package was not reached: {_end(ended)}")
     for other, faults in _explanations(run, package, ended):
-        if faults:
-            raise Skip(f"{other} names the reason")
+        skip_if(faults, f"{other} names the reason")
     said = _printed(ended.stderr_tail)
     own = _own_runtime(run, package) if _fails_to_load(ended) else ""
     yield Finding(

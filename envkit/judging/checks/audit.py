@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from envkit.facts import Facts, served
-from envkit.judging.checks._findings import note, warning
+from envkit.judging.checks._outcomes import note, skip_if, unknown_if, warning
 from envkit.model import Finding, Reason, Severity, Skip, Unknown
 from envkit.subjects import Audit
 from envkit.subjects.audit import NO_LIBC, NO_TORCH, DriverFile, Edge, SharedObject, TorchFiles, UnresolvedRequirement
@@ -22,15 +22,13 @@ _SHOWN = 5
 
 def _torch(audit: Audit) -> TorchFiles:
     """What torch's files say; raises Skip where there is no torch."""
-    if audit.torch.reason is Reason.NO_TORCH:
-        raise Skip(NO_TORCH)
+    skip_if(audit.torch.reason is Reason.NO_TORCH, NO_TORCH)
     return audit.torch.need("torch's version")
 
 
 def _cuda_torch(audit: Audit) -> TorchFiles:
     torch = _torch(audit)
-    if not torch.cuda:
-        raise Skip(f"torch {torch.version} is built without CUDA")
+    skip_if(not torch.cuda, f"torch {torch.version} is built without CUDA")
     return torch
 
 
@@ -47,8 +45,7 @@ def _some(names: Iterable[str]) -> str:
 def audit_library_unresolved(audit: Audit) -> Iterator[Finding]:
     """Every library that an import loads is found by the search of ld.so."""
     objects = audit.objects.need("the libraries that the shared objects need")
-    if not objects:
-        raise Skip("no shared object of CUDA or torch was found, and no other lacks a library")
+    skip_if(not objects, "no shared object of CUDA or torch was found, and no other lacks a library")
     torch = {one.path for one in objects if one.owner == "torch"}
     named = {one.soname: one for one in objects if one.soname}
     missing: dict[tuple[str, str, Severity], list[tuple[SharedObject, Edge]]] = {}
@@ -101,8 +98,7 @@ def audit_unresolved_symbol(audit: Audit) -> Iterator[Finding]:
 def audit_system_library_too_old(audit: Audit) -> Iterator[Finding]:
     """The system's C and C++ libraries define every version that the installed shared objects ask for."""
     found = _unmet(audit, "version")
-    if not found and audit.libc.reason is Reason.NO_LIBC:
-        raise Skip(NO_LIBC)
+    skip_if(not found and audit.libc.reason is Reason.NO_LIBC, NO_LIBC)
     for one in found:
         newest = f", whose newest is {one.newest}" if one.newest else ""
         yield Finding(
@@ -119,8 +115,7 @@ def audit_system_library_too_old(audit: Audit) -> Iterator[Finding]:
 def audit_cudnn_incomplete(audit: Audit) -> Iterator[Finding]:
     """Every cuDNN library that one of them opens by name lies beside it."""
     sets = audit.cudnn.need("the cuDNN libraries")
-    if not sets:
-        raise Skip("no cuDNN library is here")
+    skip_if(not sets, "no cuDNN library is here")
     objects = audit.objects.need("the libraries that the shared objects need")
     used = {posixpath.dirname(one.path) for one in objects if one.reached}
     for one in sets:
@@ -142,8 +137,7 @@ def audit_arch_not_covered(audit: Audit, facts: Facts) -> Iterator[Finding]:
     named = dict.fromkeys(audit.gpus_given, "named by the user")
     if audit.promise.reason is not Reason.NO_PROMISE:
         named.update(dict.fromkeys(audit.promise.need("the image's promise").gpus, audit.promise.via))
-    if not named:
-        raise Skip("no GPU was named, and the image promises none")
+    skip_if(not named, "no GPU was named, and the image promises none")
     code = audit.code.need("torch's device code")
     sass, ptx = [Sm.parse(arch) for arch in code.sass], [Sm.parse(arch) for arch in code.ptx]
     tegra = {row.sm for row in facts.archs if row.tegra}
@@ -173,8 +167,7 @@ def audit_library_shadowed(audit: Audit) -> Iterator[Finding]:
                 private.setdefault((one.owner, name), set()).add(one.path)
                 if _of_torch(one):
                     wheels.setdefault(name, set()).add(one.path)
-    if not private:
-        raise Skip("no wheel brings a library of CUDA or torch")
+    skip_if(not private, "no wheel brings a library of CUDA or torch")
     caught: dict[tuple[str, str], list[tuple[SharedObject, str]]] = {}
     brought: dict[tuple[str, str], set[str]] = {}
     for one in objects:
@@ -199,8 +192,7 @@ def audit_library_shadowed(audit: Audit) -> Iterator[Finding]:
 def audit_cuda_twice(audit: Audit) -> Iterator[Finding]:
     """The image holds the CUDA libraries once."""
     copies = audit.copies.need("the CUDA libraries on disk")
-    if not copies:
-        raise Skip("no CUDA library is here")
+    skip_if(not copies, "no CUDA library is here")
     doubled: dict[str, list[str]] = {}
     wasted = 0
     for family in sorted({copy.family for copy in copies}):
@@ -253,8 +245,7 @@ def audit_library_of_other_cuda(audit: Audit) -> Iterator[Finding]:
                 evidence={f"CUDA {other}": made[other], torch.cuda: audit.torch.via},
                 fix=f"remove what is made for CUDA {other}; " + _REINSTALL,
             )
-    if not said:
-        raise Unknown("no library of torch's process says which CUDA it is made for: they may be linked statically")
+    unknown_if(not said, "no library of torch's process says which CUDA it is made for: they may be linked statically")
 
 
 def _driver_files(audit: Audit, kind: str) -> list[DriverFile]:
@@ -386,8 +377,7 @@ def audit_other_architecture(audit: Audit) -> Iterator[Finding]:
     """The Python in the image is for the machine that the image's configuration names."""
     platform = audit.platform.need("the image's architecture")
     machine = audit.interpreter.need("the image's Python").machine
-    if not machine:
-        raise Skip("its Python program is outside the image")
+    skip_if(not machine, "its Python program is outside the image")
     if machine != platform:
         yield note(
             f"the image says it is for {platform} and its Python is for {machine}",

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.facts import Facts, served
-from envkit.judging.checks._findings import note, warning
+from envkit.judging.checks._outcomes import note, skip_if, unknown_if, warning
 from envkit.judging.checks._torch import cuda_build
 from envkit.judging.checks._torch_fit import ptx_isa
 from envkit.model import Finding, Severity, Skip, Unknown
@@ -45,8 +45,7 @@ def _seen(image: Image) -> DriverSeen:
 def _loaded(image: Image) -> DriverSeen:
     """The driver whose library could be loaded; raises Unknown where something exists but cannot be loaded."""
     seen = _seen(image)
-    if not seen.library:
-        raise Unknown(f"the driver's library cannot be loaded: {seen.load_error}")
+    unknown_if(not seen.library, f"the driver's library cannot be loaded: {seen.load_error}")
     return seen
 
 
@@ -165,8 +164,7 @@ def image_minor_compat_in_use(image: Image, facts: Facts) -> Iterator[Finding]:
     seen = _loaded(image)
     build = cuda_build(image)
     wanted = Cuda(build.cuda).upto(2)
-    if not seen.cuda:
-        raise Unknown(f"the driver at {seen.library} does not report which CUDA it supports")
+    unknown_if(not seen.cuda, f"the driver at {seen.library} does not report which CUDA it supports")
     has = Cuda(seen.cuda)
     if has.major < wanted.major:
         raise Skip(
@@ -198,10 +196,8 @@ def image_forward_compat_incompatible(image: Image, facts: Facts) -> Iterator[Fi
     seen = _seen(image)
     bound = seen.library in seen.compat
     refused = seen.init in (_MISMATCH, _NO_COMPAT)
-    if not seen.compat and not refused:
-        raise Skip("the image holds no forward-compatibility package")
-    if not seen.library:
-        raise Unknown(f"the driver's library cannot be loaded: {seen.load_error}")
+    skip_if(not seen.compat and not refused, "the image holds no forward-compatibility package")
+    unknown_if(not seen.library, f"the driver's library cannot be loaded: {seen.load_error}")
     evidence = {seen.library: "dlopen of libcuda.so.1"}
     off = "take the compat directory off LD_LIBRARY_PATH, out of /etc/ld.so.conf.d and out of the image"
     loaded, loaded_via = _module(seen)
@@ -261,10 +257,8 @@ def _compat_unused(image: Image, seen: DriverSeen, facts: Facts, evidence: dict[
 def image_driver_library_not_from_host(image: Image) -> Iterator[Finding]:
     """The driver's library is of the loaded kernel module's version, and the host brought it."""
     seen = _loaded(image)
-    if seen.library in seen.compat:
-        raise Skip("a forward-compatibility libcuda is meant to differ from the module")
-    if seen.library in seen.stubs or seen.init == _STUB:
-        raise Skip("the library is a stub, not a driver")
+    skip_if(seen.library in seen.compat, "a forward-compatibility libcuda is meant to differ from the module")
+    skip_if(seen.library in seen.stubs or seen.init == _STUB, "the library is a stub, not a driver")
     fix = "take the driver's packages out of the image (libcuda, libnvidia-ml, nvidia-utils): the host brings them"
     loaded, via = _module(seen)
     differs = bool(seen.file and loaded) and Driver(seen.file) != Driver(loaded)
@@ -299,8 +293,7 @@ def image_driver_library_not_from_host(image: Image) -> Iterator[Finding]:
 def image_driver_not_in_cache(image: Image) -> Iterator[Finding]:
     """What dlopen finds, ld.so.cache names too."""
     seen = _loaded(image)
-    if seen.library in seen.compat or seen.library in seen.stubs:
-        raise Skip(f"{seen.library} is not the host's driver")
+    skip_if(seen.library in seen.compat or seen.library in seen.stubs, f"{seen.library} is not the host's driver")
     if seen.in_cache is None:
         raise Unknown("ld.so.cache was not read")
     if seen.in_cache:
@@ -367,8 +360,7 @@ def _may_be_closed(node: Node, gpus: list[Node]) -> bool:
 def image_device_count_differs(image: Image) -> Iterator[Finding]:
     """CUDA, NVML and the device nodes count the same GPUs, and CUDA_VISIBLE_DEVICES names only such as exist."""
     seen = _loaded(image)
-    if seen.init:
-        raise Skip(f"cuInit returned {seen.init}: no devices can be counted")
+    skip_if(seen.init, f"cuInit returned {seen.init}: no devices can be counted")
     if seen.count is None:
         raise Unknown(f"the driver did not say how many devices there are: {seen.load_error or image.devices.missing}")
     image.variables.need("the environment variables")
@@ -424,18 +416,15 @@ def image_ptx_newer_than_driver(image: Image, facts: Facts) -> Iterator[Finding]
     """Where a present GPU has only PTX to run on, the driver can compile that PTX."""
     seen = _loaded(image)
     gpus = sorted(set(image.devices.need("the GPUs of this run")))
-    if not gpus:
-        raise Skip(f"no GPU is here ({image.devices.via})")
-    if not seen.cuda:
-        raise Unknown(f"the driver at {seen.library} does not report which CUDA it supports")
+    skip_if(not gpus, f"no GPU is here ({image.devices.via})")
+    unknown_if(not seen.cuda, f"the driver at {seen.library} does not report which CUDA it supports")
     has = Cuda(seen.cuda)
     tegra = {row.sm for row in facts.archs if row.tegra}
     for name, sass, ptx, built_with in _holders(image):
         only_ptx = [gpu for gpu in gpus if served(sass, ptx, gpu, gpu in tegra).state == "ptx"]
         if not only_ptx:
             continue
-        if not built_with:
-            raise Unknown(f"{name} does not say by which toolkit its PTX was made")
+        unknown_if(not built_with, f"{name} does not say by which toolkit its PTX was made")
         made = Cuda(built_with)
         if made.upto(2) <= has or ptx_isa(facts, made) <= ptx_isa(facts, has):
             continue
@@ -458,8 +447,7 @@ def image_runs_on_cpu(image: Image) -> Iterator[Finding]:
     """Where GPUs were given or seen, torch can use them."""
     given = " and ".join(image.gpus_given)
     here = (image.devices.value or ()) if given else image.devices.need("the GPUs of this run")
-    if not given and not here:
-        raise Skip("no GPU was given to the run and none is here")
+    skip_if(not given and not here, "no GPU was given to the run and none is here")
     image.variables.need("the environment variables")
     gpus = f"GPU {given} was given" if given else f"{len(here)} GPU{'s are' if len(here) > 1 else ' is'} here"
     hidden = _variable(image, _VISIBLE)

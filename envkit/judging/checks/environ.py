@@ -6,9 +6,9 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from envkit.judging.checks._findings import note, warning
+from envkit.judging.checks._outcomes import note, skip_if, warning
 from envkit.judging.checks._variables import LEFT_ON
-from envkit.model import Finding, Skip
+from envkit.model import Finding
 from envkit.subjects.audit import Audit
 from envkit.subjects.image import Image, Variable
 
@@ -24,8 +24,7 @@ def image_loader_variables_shadow_cuda(image: Image | Audit) -> Iterator[Finding
     variables = {one.name: one.value for one in image.variables.need("the environment variables")}
     directories = [entry for entry in re.split("[:;]", variables.get("LD_LIBRARY_PATH", "")) if entry]
     preloads = variables.get("LD_PRELOAD", "").replace(":", " ").split()
-    if not directories and not preloads:
-        raise Skip("neither LD_LIBRARY_PATH nor LD_PRELOAD is set")
+    skip_if(not directories and not preloads, "neither LD_LIBRARY_PATH nor LD_PRELOAD is set")
     via = image.variables.via
     idle = {entry for one in image.variables.value or () for entry in one.idle}
     for entry in directories:
@@ -71,8 +70,7 @@ def image_loader_variables_shadow_cuda(image: Image | Audit) -> Iterator[Finding
 def image_debug_variables_left_on(image: Image | Audit) -> Iterator[Finding]:
     """No variable that serves to find faults is left on in the environment of every process."""
     variables: tuple[Variable, ...] = image.variables.need("the environment variables")
-    if not variables:
-        raise Skip("no variable that controls CUDA or a framework is set")
+    skip_if(not variables, "no variable that controls CUDA or a framework is set")
     for one in variables:
         left = LEFT_ON.get(one.name)
         if left is not None and left.on(one.value):

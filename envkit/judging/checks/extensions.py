@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from envkit.facts import Facts, served
-from envkit.judging.checks._findings import error, note
-from envkit.model import Finding, Reason, Severity, Skip, Unknown
+from envkit.judging.checks._outcomes import error, note, skip_if
+from envkit.model import Finding, Reason, Severity, Unknown
 from envkit.subjects.audit import NO_TORCH, Audit
 from envkit.subjects.image import Extension, Image, ImportState
 from envkit.versions import Cuda, Sm
@@ -25,8 +25,7 @@ _SONAME = re.compile(r"libcudart(?:[-.][0-9a-f]{8})?\.so\.([0-9]+)")
 def _seen(subject: Image | Audit) -> tuple[Extension, ...]:
     """The extensions; raises Skip where there are none."""
     found = subject.extensions.need("the extensions")
-    if not found:
-        raise Skip("no installed extension calls CUDA")
+    skip_if(not found, "no installed extension calls CUDA")
     return found
 
 
@@ -57,8 +56,7 @@ def _gpus(subject: Image | Audit) -> dict[Sm, str]:
         found.update(dict.fromkeys(subject.devices.value or (), subject.devices.via))
     else:
         found.update(dict.fromkeys(subject.devices.need("the devices at hand"), subject.devices.via))
-    if not found:
-        raise Skip("no GPU was declared and none is here")
+    skip_if(not found, "no GPU was declared and none is here")
     return found
 
 
@@ -80,8 +78,7 @@ def _may_be_family(one: Extension, gpu: Sm) -> bool:
 def image_extension_arch_not_covered(image: Image | Audit, facts: Facts) -> Iterator[Finding]:
     """Every distribution with device code has some for each declared or present GPU, or PTX its driver compiles."""
     with_code = [one for one in _seen(image) if one.sass or one.ptx]
-    if not with_code:
-        raise Skip("no installed extension has device code")
+    skip_if(not with_code, "no installed extension has device code")
     gpus = _gpus(image)
     tegra = {row.sm for row in facts.archs if row.tegra}
     doubts: list[str] = []
@@ -139,16 +136,13 @@ def _runtime(one: Extension) -> str:
 def image_extension_other_cuda(image: Image | Audit) -> Iterator[Finding]:
     """Extensions call the CUDA runtime of torch's major."""
     calling = [one for one in _seen(image) if one.cudart]
-    if not calling:
-        raise Skip("no installed extension calls the CUDA runtime")
+    skip_if(not calling, "no installed extension calls the CUDA runtime")
     absent = (
         image.torch.reason is Reason.NO_TORCH if isinstance(image, Audit) else image.import_state is ImportState.ABSENT
     )
-    if absent:
-        raise Skip(NO_TORCH)
+    skip_if(absent, NO_TORCH)
     torch = image.torch.need("torch's build")
-    if not torch.cuda:
-        raise Skip(f"torch {torch.version} is built without CUDA")
+    skip_if(not torch.cuda, f"torch {torch.version} is built without CUDA")
     major = Cuda(torch.cuda).major
     doubts: list[str] = []
     for files in _by_owner(calling):

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from packaging.version import InvalidVersion, Version
 
 from envkit.facts import Facts
-from envkit.judging.checks._findings import error, warning
+from envkit.judging.checks._outcomes import error, skip_if, unknown_if, warning
 from envkit.judging.checks._torch import evidence_of, path_and_version, torch_ended
-from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.model import Finding, Severity, Unknown
 from envkit.subjects import Image
 from envkit.subjects.audit import Audit
 from envkit.subjects.image import Framework, ImportState, Library, TorchBuild
@@ -36,8 +36,7 @@ _NO_GPU = re.compile(
 
 def _frameworks(image: Image) -> tuple[Framework, ...]:
     found = image.frameworks.need("the imported frameworks")
-    if not found:
-        raise Skip("no package beside torch that uses CUDA is installed")
+    skip_if(not found, "no package beside torch that uses CUDA is installed")
     return found
 
 
@@ -47,8 +46,7 @@ def _called(one: Framework) -> str:
 
 def _torch(image: Image) -> TorchBuild:
     """What torch says of its build; raises Skip where there is no torch at all."""
-    if torch_ended(image).state is ImportState.ABSENT:
-        raise Skip("there is no torch here")
+    skip_if(torch_ended(image).state is ImportState.ABSENT, "there is no torch here")
     return image.torch.need("torch's build")
 
 
@@ -59,8 +57,7 @@ def image_frameworks_twice(image: Image | Audit, facts: Facts) -> Iterator[Findi
     for row in facts.variants:
         if row.package in installed:
             roots.setdefault(row.root, []).append(row.package)
-    if not roots:
-        raise Skip("no package of which there are several builds is installed")
+    skip_if(not roots, "no package of which there are several builds is installed")
     for root, packages in sorted(roots.items()):
         if len(packages) < 2:
             continue
@@ -81,8 +78,7 @@ def image_framework_broken(image: Image) -> Iterator[Finding]:
         ended = " ".join(one.ended.split())
         if ended == "done":
             continue
-        if not ended:
-            raise Unknown(f"how import {one.name} ended was not observed")
+        unknown_if(not ended, f"how import {one.name} ended was not observed")
         if alone and _NO_GPU.search(ended):
             waiting.append(f"import {one.name} {ended}")
             continue
@@ -134,8 +130,7 @@ def image_framework_built_for_other_torch(image: Image) -> Iterator[Finding]:
                 {one.built_cuda: one.built_via, build.cuda: "torch.version.cuda"},
                 fix,
             )
-    if not judged:
-        raise Skip("no package that is built against torch says for which one")
+    skip_if(not judged, "no package that is built against torch says for which one")
 
 
 def _major(cuda: str) -> int:
@@ -152,11 +147,9 @@ def image_framework_without_gpu(image: Image) -> Iterator[Finding]:
     """
     frameworks = _frameworks(image)
     build = _torch(image)
-    if not build.cuda:
-        raise Skip(f"torch {build.version} is built without CUDA")
+    skip_if(not build.cuda, f"torch {build.version} is built without CUDA")
     said = [one for one in frameworks if one.gpu]
-    if not said:
-        raise Skip("no package beside torch says whether it can use GPUs")
+    skip_if(not said, "no package beside torch says whether it can use GPUs")
     for one in said:
         if one.gpu == "no":
             yield warning(
@@ -193,5 +186,4 @@ def image_framework_library_clash(image: Image) -> Iterator[Finding]:
                 evidence_of([lib, *mine]),
                 f"install the {one.name} that is made for torch's CUDA, or run the two in processes of their own",
             )
-    if not judged:
-        raise Unknown("no package beside torch could be imported, so that nothing is known of what they map")
+    unknown_if(not judged, "no package beside torch could be imported, so that nothing is known of what they map")

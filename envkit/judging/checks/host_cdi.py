@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 
 from envkit.judging.checks._containers import canonical, directory_of, docker_itself
-from envkit.judging.checks._findings import warning
 from envkit.judging.checks._host import (
     AGAIN,
     gpu_name,
@@ -17,6 +16,7 @@ from envkit.judging.checks._host import (
     nvml_answers,
     withheld_nodes,
 )
+from envkit.judging.checks._outcomes import skip_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import CdiSpec, Gpu
@@ -28,8 +28,7 @@ _REFRESH = "nvidia-cdi-refresh"
 def _gpu_specs(host: Host) -> tuple[CdiSpec, ...]:
     """The specifications, of which one defines a GPU; skips without."""
     specs = host.cdi.need("the CDI specifications")
-    if not any(nvidia_devices(spec) for spec in specs):
-        raise Skip("there is no CDI specification of a GPU")
+    skip_if(not any(nvidia_devices(spec) for spec in specs), "there is no CDI specification of a GPU")
     return specs
 
 
@@ -84,8 +83,7 @@ def host_cdi_device_missing_in_docker(host: Host) -> Iterator[Finding]:
     if docker.cdi_devices.value is None:
         raise Skip(f"Docker {docker.version} does not list its CDI devices")
     read = {canonical(path) for path in docker.cdi_dirs.need("whether the engine reads CDI specifications")}
-    if not read:
-        raise Skip("CDI is off in Docker")
+    skip_if(not read, "CDI is off in Docker")
     defined = sorted({name for spec in specs if directory_of(spec) in read for name in nvidia_devices(spec)})
     absent = [device for device in defined if device not in docker.cdi_devices.value]
     complaints = [warning for warning in docker.warnings if warning.startswith("CDI")]
@@ -106,8 +104,7 @@ def host_cdi_spec_stale(host: Host) -> Iterator[Finding]:
     """The CDI specification fits the driver that is loaded."""
     need_gpu(host)
     specs = host.cdi.need("the CDI specifications")
-    if not specs:
-        raise Skip("there is no CDI specification")
+    skip_if(not specs, "there is no CDI specification")
     findings = [finding for spec in specs for finding in _unusable(spec, _worst(spec, specs))]
     unseen = [file for spec in specs for file in spec.unseen]
     versions = [(spec, version) for spec in specs for version in spec.versions]
@@ -185,8 +182,7 @@ def host_cdi_devices_differ_from_gpus(host: Host) -> Iterator[Finding]:
     need_gpu(host)
     specs = _gpu_specs(host)
     names = {name.partition("=")[2] for spec in specs for name in nvidia_devices(spec)}
-    if names == {"all"}:
-        raise Skip("the specification names all GPUs together and none by itself")
+    skip_if(names == {"all"}, "the specification names all GPUs together and none by itself")
     gpus = nvml_answers(host).gpus
     findings: list[Finding] = []
     doubts: list[str] = []
@@ -227,8 +223,7 @@ def _gone(
     uuids = {gpu.uuid.value for gpu in gpus}
     stray = [name for name in sorted(names) if re.fullmatch(r"[0-9]+", name) and int(name) >= len(gpus)]
     stray += [name for name in sorted(names) if name.startswith("GPU-") and name not in uuids]
-    if stray and withheld_nodes(host):
-        raise Skip("this job was given only some of the machine's GPUs")
+    skip_if(stray and withheld_nodes(host), "this job was given only some of the machine's GPUs")
     if stray and (len(host.pci_gpus.value or ()) > len(gpus) or None in uuids):
         doubts.append(f"NVML may not list every GPU of this machine, and {stray[0]} is not among those it lists")
     elif stray:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from envkit.judging.checks._containers import api, canonical, docker_itself, gpus_by_cdi, is_rootless
-from envkit.judging.checks._findings import note, warning
 from envkit.judging.checks._host import AGAIN, need_docker_installed, need_gpu, nvidia_devices, wsl
+from envkit.judging.checks._outcomes import note, skip_if, unknown_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import DaemonConfig, Docker
@@ -38,8 +38,7 @@ def host_docker_unreachable(host: Host) -> Iterator[Finding]:
     if docker.ended == "answered":
         return
     if docker.ended == "no socket" and not docker.installed:
-        if (host.container.value or "none") != "none":
-            raise Skip("Docker is not installed in this container")
+        skip_if((host.container.value or "none") != "none", "Docker is not installed in this container")
         if others := [name for name in _OTHERS if getattr(getattr(host, name).value, "installed", False)]:
             raise Skip(f"Docker is not installed, and {', '.join(others)} is")
         yield warning(
@@ -101,8 +100,7 @@ def host_docker_config_not_applied(host: Host) -> Iterator[Finding]:
     config = host.daemon_config.need("Docker's configuration")
     if not _SYSTEM_SOCKET.fullmatch(docker.endpoint) or is_rootless(docker):
         raise Skip(f"the engine at {docker.endpoint} may read another file than {config.path}")
-    if docker.root.startswith("/var/snap/"):
-        raise Skip("Docker comes from a snap and reads a file of its own")
+    skip_if(docker.root.startswith("/var/snap/"), "Docker comes from a snap and reads a file of its own")
     if not config.present or config.error:
         raise Skip(f"{config.path} says nothing" if not config.error else f"{config.path} cannot be used")
     for said, runs in _not_in_force(config, docker):
@@ -146,8 +144,7 @@ def host_docker_desktop_or_snap(host: Host) -> Iterator[Finding]:
     """Docker runs on this machine itself, where the GPUs and their driver are."""
     need_gpu(host)
     docker = docker_itself(host)
-    if not docker.system or not docker.root:
-        raise Unknown("the engine told neither its operating system nor its directory")
+    unknown_if(not docker.system or not docker.root, "the engine told neither its operating system nor its directory")
     if docker.system == "Docker Desktop" and not wsl(host):
         yield Finding(
             "Docker is Docker Desktop, whose containers run in a virtual machine without this machine's GPUs",
@@ -167,8 +164,7 @@ def host_docker_desktop_or_snap(host: Host) -> Iterator[Finding]:
 def host_docker_engine_remote(host: Host) -> Iterator[Finding]:
     """The Docker Engine that answers is that of this machine."""
     docker = docker_itself(host)
-    if not docker.endpoint:
-        raise Unknown("the endpoint of the engine was not observed")
+    unknown_if(not docker.endpoint, "the endpoint of the engine was not observed")
     found = re.match(r"(?:tcp|http)://(\[[^]]*\]|[^:/]*)", docker.endpoint)
     if found and not re.fullmatch(r"localhost|127(\.[0-9]+){3}|\[::1\]", found[1]):
         yield warning(
@@ -182,8 +178,7 @@ def host_docker_engine_remote(host: Host) -> Iterator[Finding]:
 def host_docker_socket_world_writable(host: Host) -> Iterator[Finding]:
     """Docker's socket is not open to everybody."""
     docker = docker_itself(host)
-    if docker.mode.is_unsupported:
-        raise Skip(f"{docker.endpoint} is no file")
+    skip_if(docker.mode.is_unsupported, f"{docker.endpoint} is no file")
     mode = docker.mode.need("the mode of Docker's socket")
     if mode & 0o002:
         yield warning(
@@ -199,8 +194,7 @@ def host_docker_socket_world_writable(host: Host) -> Iterator[Finding]:
 def host_docker_storage_driver_unsuitable(host: Host) -> Iterator[Finding]:
     """Docker keeps images with a storage driver that shares layers and has a future."""
     docker = docker_itself(host)
-    if not docker.storage:
-        raise Unknown("Docker's storage driver was not observed")
+    unknown_if(not docker.storage, "Docker's storage driver was not observed")
     if docker.storage in _SLOW_STORAGE:
         yield warning(
             f"Docker keeps images with {docker.storage}, which {_SLOW_STORAGE[docker.storage]}",
@@ -214,13 +208,10 @@ def host_docker_storage_driver_unsuitable(host: Host) -> Iterator[Finding]:
 def host_docker_memlock_limited_for_rdma(host: Host) -> Iterator[Finding]:
     """Containers may lock memory for RDMA without being told so one by one."""
     docker = docker_itself(host)
-    if not host.infiniband.need("the RDMA devices"):
-        raise Skip("no RDMA device on this machine")
+    skip_if(not host.infiniband.need("the RDMA devices"), "no RDMA device on this machine")
     config = host.daemon_config.need("Docker's configuration")
-    if config.error:
-        raise Skip(f"{config.path} cannot be used")
-    if is_rootless(docker):
-        raise Skip("rootless Docker cannot raise the limit")
+    skip_if(config.error, f"{config.path} cannot be used")
+    skip_if(is_rootless(docker), "rootless Docker cannot raise the limit")
     hard = config.ulimits.get("memlock")
     if hard != -1:
         yield note(
@@ -245,8 +236,7 @@ def host_docker_without_gpu_support(host: Host) -> Iterator[Finding]:
     hook = "nvidia-container-runtime-hook" in host.toolkit.need("the container toolkit").programs
     if by_cdi or hook:
         return
-    if doubt:
-        raise Unknown(doubt)
+    unknown_if(doubt, doubt)
     specs = any(nvidia_devices(spec) for spec in host.cdi.need("the CDI specifications"))
     if specs and not dirs:
         raise Skip("Docker does not read the CDI specifications, which is reported separately")
@@ -280,14 +270,12 @@ def host_docker_gpus_option_unsupported(host: Host) -> Iterator[Finding]:
     programs = host.toolkit.need("the container toolkit").programs
     if "nvidia-container-runtime-hook" in programs:
         return
-    if not programs:
-        raise Skip("the NVIDIA Container Toolkit is not installed")
+    skip_if(not programs, "the NVIDIA Container Toolkit is not installed")
     by_cdi, doubt = _reaches_by_cdi(host, docker, docker.cdi_dirs.need("whether the engine reads CDI specifications"))
     hands_on = "nvidia-cdi-hook" in programs and api(docker) >= _API_CDI_GPUS
     if by_cdi and hands_on:
         return
-    if doubt and (hands_on or "nvidia" not in docker.runtimes):
-        raise Unknown(doubt)
+    unknown_if(doubt and (hands_on or "nvidia" not in docker.runtimes), doubt)
     if not by_cdi and "nvidia" not in docker.runtimes:
         raise Skip("Docker cannot give a GPU to a container at all, which is reported separately")
     yield warning(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envkit.judging.checks._findings import note, warning
 from envkit.judging.checks._host import gpu_signs, is_workstation, need_gpu, nvml_answers
+from envkit.judging.checks._outcomes import note, skip_if, warning
 from envkit.judging.checks._rows import rows
-from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.model import Finding, Severity, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host.system import Frequency
 
@@ -56,8 +56,7 @@ def host_cpus_offline(host: Host) -> Iterator[Finding]:
 def host_cpu_governor_limits_clock(host: Host) -> Iterator[Finding]:
     """No governor holds the processors' clocks down."""
     frequencies = host.scaling.need("how the processors' clocks are set").frequencies
-    if not frequencies:
-        raise Skip("the kernel does not set this machine's processor clocks")
+    skip_if(not frequencies, "the kernel does not set this machine's processor clocks")
     others = [one for one in frequencies if one.governor != "performance"]
     low = [one for one in others if one.governor == "powersave" and not _follows(one)]
     for one in low or (others if others and _serves(host) else []):
@@ -94,8 +93,7 @@ def _governor(one: Frequency, via: str) -> Finding:
 def host_cpu_clock_limited(host: Host) -> Iterator[Finding]:
     """The processors may run as fast as they can."""
     scaling = host.scaling.need("how the processors' clocks are set")
-    if not scaling.frequencies:
-        raise Skip("the kernel does not set this machine's processor clocks")
+    skip_if(not scaling.frequencies, "the kernel does not set this machine's processor clocks")
     for one in scaling.frequencies:
         if one.limit * 100 < one.most * _LIMIT_PERCENT:
             yield warning(
@@ -117,8 +115,7 @@ def host_cpu_clock_limited(host: Host) -> Iterator[Finding]:
 
 def host_cpu_thermal_throttling(host: Host) -> Iterator[Finding]:
     """Heat did not slow the processors for a noticeable time since boot."""
-    if host.throttling.is_unsupported:
-        raise Skip("the processors do not count the time that heat costs")
+    skip_if(host.throttling.is_unsupported, "the processors do not count the time that heat costs")
     seen = host.throttling.need("the time that heat cost")
     uptime = host.uptime.need("the time since boot")
     if seen.worst_ms > 1000 * _TOO_HOT * max(uptime, 1):

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from envkit.judging.checks._containers import containerd_of, crio_of, gpus_by_cdi, node, podman_of
-from envkit.judging.checks._findings import note, warning
 from envkit.judging.checks._host import AGAIN, need_gpu
+from envkit.judging.checks._outcomes import note, skip_if, unknown_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import CriEngine
@@ -49,8 +49,7 @@ def host_containerd_without_gpu_support(host: Host) -> Iterator[Finding]:
     need_gpu(host)
     node(host)
     engine = containerd_of(host)
-    if not engine.serves:
-        raise Skip("containerd does not serve Kubernetes here")
+    skip_if(not engine.serves, "containerd does not serve Kubernetes here")
     if host.crio.need("CRI-O's configuration").installed:
         raise Skip("CRI-O is installed, and which of the two Kubernetes uses is not known")
     yield from _reaches_gpu(host, engine, "containerd", host.containerd.via)
@@ -64,15 +63,13 @@ def host_crio_without_gpu_support(host: Host) -> Iterator[Finding]:
 
 
 def _reaches_gpu(host: Host, engine: CriEngine, service: str, via: str) -> Iterator[Finding]:
-    if engine.error:
-        raise Unknown(f"the configuration of {service} was not observed: {engine.error}")
+    unknown_if(engine.error, f"the configuration of {service} was not observed: {engine.error}")
     if any("nvidia-container-runtime" in program for program in engine.runtimes.values()):
         return
     found, doubt = gpus_by_cdi(host, engine.cdi_dirs)
     if found and engine.cdi.need(f"whether CDI is on in {service}"):
         return
-    if doubt:
-        raise Unknown(doubt)
+    unknown_if(doubt, doubt)
     yield Finding(
         f"{service} cannot give a GPU to a pod: no runtime of the toolkit's, and "
         + ("CDI is off" if found else "no CDI device of a GPU"),
@@ -87,12 +84,9 @@ def host_containerd_cgroup_driver_mismatch(host: Host) -> Iterator[Finding]:
     """containerd's runtimes leave control groups to the same manager as the kubelet."""
     kubelet = node(host)
     engine = containerd_of(host)
-    if not kubelet.cgroup_driver:
-        raise Skip("the kubelet's file names no cgroup driver: it may ask containerd")
-    if engine.error:
-        raise Unknown(f"containerd's configuration was not observed: {engine.error}")
-    if not engine.cgroups:
-        raise Skip("containerd's file configures no runtime")
+    skip_if(not kubelet.cgroup_driver, "the kubelet's file names no cgroup driver: it may ask containerd")
+    unknown_if(engine.error, f"containerd's configuration was not observed: {engine.error}")
+    skip_if(not engine.cgroups, "containerd's file configures no runtime")
     for name, driver in engine.cgroups.items():
         if driver != kubelet.cgroup_driver:
             yield warning(
@@ -122,16 +116,14 @@ def host_podman_without_gpu_support(host: Host) -> Iterator[Finding]:
     """Podman has a way to a GPU: CDI, or the toolkit's OCI hook."""
     need_gpu(host)
     podman = podman_of(host)
-    if podman.error:
-        raise Unknown(f"Podman's configuration was not observed: {podman.error}")
+    unknown_if(podman.error, f"Podman's configuration was not observed: {podman.error}")
     if podman.hooks:
         return
     found, doubt = gpus_by_cdi(host, podman.cdi_dirs)
     version = _numbers(podman.version.need("Podman's version"))
     if found and version >= _PODMAN_CDI:
         return
-    if doubt and version >= _PODMAN_CDI:
-        raise Unknown(doubt)
+    unknown_if(doubt and version >= _PODMAN_CDI, doubt)
     docker = host.docker.value
     yield Finding(
         f"Podman {podman.version.value} cannot give a GPU to a container: "
@@ -157,8 +149,7 @@ def host_podman_injects_gpus_twice(host: Host) -> Iterator[Finding]:
     """Podman does not bring GPUs in twice, by CDI and by the toolkit's OCI hook."""
     need_gpu(host)
     podman = podman_of(host)
-    if podman.error:
-        raise Unknown(f"Podman's configuration was not observed: {podman.error}")
+    unknown_if(podman.error, f"Podman's configuration was not observed: {podman.error}")
     for hook in podman.hooks:
         found, _ = gpus_by_cdi(host, podman.cdi_dirs)
         if found:
@@ -175,8 +166,7 @@ def host_enroot_gpu_hook_unusable(host: Host) -> Iterator[Finding]:
     """enroot has its hook for GPUs, and the hook what it calls."""
     need_gpu(host)
     enroot = host.enroot.need("enroot's configuration")
-    if not enroot.installed:
-        raise Skip("enroot is not installed")
+    skip_if(not enroot.installed, "enroot is not installed")
     programs = host.toolkit.need("the container toolkit").programs
     hook = enroot.hook or "/etc/enroot/hooks.d/98-nvidia.sh"
     faults = {
@@ -197,8 +187,7 @@ def host_enroot_gpu_hook_unusable(host: Host) -> Iterator[Finding]:
 def host_pyxis_plugin_or_enroot_missing(host: Host) -> Iterator[Finding]:
     """Slurm's plugin pyxis is where the plugstack says, and enroot, which it calls, is there."""
     enroot = host.enroot.need("enroot's configuration")
-    if not enroot.plugins:
-        raise Skip("Slurm's plugstack names no pyxis here")
+    skip_if(not enroot.plugins, "Slurm's plugstack names no pyxis here")
     for plugin in enroot.missing:
         yield Finding(
             f"Slurm's plugstack names {plugin}, which does not exist",

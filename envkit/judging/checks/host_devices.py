@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from envkit.judging.checks._driver import driver_params, need_own_driver, need_own_gpu, some
-from envkit.judging.checks._findings import error, warning
 from envkit.judging.checks._host import AGAIN, docker_engine
-from envkit.model import Finding, Skip, Unknown
+from envkit.judging.checks._outcomes import error, skip_if, unknown_if, warning
+from envkit.model import Finding, Unknown
 from envkit.subjects import Host
 
 # the minor numbers that are not a GPU's (the driver's nv.h; nvidia-uvm's uvm_common.h)
@@ -50,20 +50,17 @@ def host_device_nodes_stale(host: Host) -> Iterator[Finding]:
             )
     if doubts:
         raise Unknown("; ".join(doubts))
-    if not judged:
-        raise Skip("no device file here belongs to a loaded module")
+    skip_if(not judged, "no device file here belongs to a loaded module")
 
 
 def host_dev_char_links_missing(host: Host) -> Iterator[Finding]:
     """Each device file of a GPU has its link by number in /dev/char, by which systemd knows devices."""
     need_own_driver(host)
     driver = docker_engine(host).cgroup_driver
-    if driver != "systemd":
-        raise Skip(f"Docker's cgroup driver is {driver or 'not told'}")
+    skip_if(driver != "systemd", f"Docker's cgroup driver is {driver or 'not told'}")
     links = set(host.dev_char.need("the links in /dev/char"))
     nodes = [node for node in host.device_nodes.need("the device nodes") if node.major >= 0]
-    if not nodes:
-        raise Unknown("the numbers of the device files were not observed")
+    unknown_if(not nodes, "the numbers of the device files were not observed")
     bare = [node.path for node in nodes if f"{node.major}:{node.minor}" not in links]
     if bare:
         yield warning(
@@ -103,8 +100,7 @@ def host_mig_device_files_missing(host: Host) -> Iterator[Finding]:
     """Every MIG instance has its capability's device file."""
     need_own_driver(host)
     capabilities = host.mig_capabilities.need("the capabilities of MIG instances")
-    if not capabilities:
-        raise Skip("no GPU here is divided into MIG instances")
+    skip_if(not capabilities, "no GPU here is divided into MIG instances")
     for capability in capabilities:
         if not capability.node:
             node = f"/dev/nvidia-caps/nvidia-cap{capability.minor}"
@@ -127,12 +123,9 @@ def host_selinux_blocks_gpu_devices(host: Host) -> Iterator[Finding]:
     """SELinux lets Docker's containers use devices."""
     need_own_gpu(host)
     selinux = host.selinux.need("SELinux")
-    if selinux.state != "enforcing":
-        raise Skip(f"SELinux is {selinux.state}")
-    if not any("selinux" in option for option in docker_engine(host).security):
-        raise Skip("Docker does not use SELinux")
-    if not selinux.booleans:
-        raise Skip("the policy has no switch for containers and devices")
+    skip_if(selinux.state != "enforcing", f"SELinux is {selinux.state}")
+    skip_if(not any("selinux" in option for option in docker_engine(host).security), "Docker does not use SELinux")
+    skip_if(not selinux.booleans, "the policy has no switch for containers and devices")
     if not any(selinux.booleans.values()):
         yield warning(
             f"SELinux is enforcing, Docker uses it, and {some(sorted(selinux.booleans))} are off",
@@ -147,10 +140,8 @@ def host_selinux_denied_gpu_device(host: Host) -> Iterator[Finding]:
     """SELinux refused nobody one of NVIDIA's device files since boot."""
     need_own_gpu(host)
     selinux = host.selinux.need("SELinux")
-    if selinux.state != "enforcing":
-        raise Skip(f"SELinux is {selinux.state}")
-    if selinux.denials.is_unsupported:
-        raise Skip("nothing keeps an audit log here")
+    skip_if(selinux.state != "enforcing", f"SELinux is {selinux.state}")
+    skip_if(selinux.denials.is_unsupported, "nothing keeps an audit log here")
     denials = selinux.denials.need("the audit log, which root may read,")
     if denials:
         yield warning(

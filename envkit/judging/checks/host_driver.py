@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.judging.checks._driver import need_own_gpu
-from envkit.judging.checks._findings import warning
 from envkit.judging.checks._host import (
     AGAIN,
     SET_ASIDE,
@@ -20,6 +19,7 @@ from envkit.judging.checks._host import (
     wsl,
 )
 from envkit.judging.checks._log import log_lines
+from envkit.judging.checks._outcomes import skip_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import DeviceNode, DriverLibrary, Nvml
@@ -64,11 +64,9 @@ def host_driver_not_loaded(host: Host) -> Iterator[Finding]:
     if is_loaded(host):
         return
     modules = host.modules.value or ()
-    if "nouveau" in modules:
-        raise Skip("nouveau is loaded in its place, which is reported separately")
+    skip_if("nouveau" in modules, "nouveau is loaded in its place, which is reported separately")
     gpus = host.pci_gpus.value
-    if gpus and all(gpu.driver in SET_ASIDE for gpu in gpus):
-        raise Skip("every GPU is set aside for virtual machines")
+    skip_if(gpus and all(gpu.driver in SET_ASIDE for gpu in gpus), "every GPU is set aside for virtual machines")
     beside = f", and {', '.join(modules)} is" if modules else ""
     yield Finding(
         "the GPU driver of Windows does not answer in WSL"
@@ -106,8 +104,7 @@ def host_gpu_not_bound_to_nvidia_driver(host: Host) -> Iterator[Finding]:
     """Every GPU on the bus is bound to the NVIDIA driver."""
     need_gpu(host)
     gpus = host.pci_gpus.need("the PCI bus")
-    if not gpus:
-        raise Skip("the PCI bus shows no GPU; it reaches this machine another way")
+    skip_if(not gpus, "the PCI bus shows no GPU; it reaches this machine another way")
     loaded = is_loaded(host)
     others = [gpu for gpu in gpus if gpu.driver != "nvidia"]
     # of nouveau, and of a driver that is not loaded, another check tells
@@ -166,8 +163,7 @@ def _broken(copy: DriverLibrary, via: str) -> Finding:
 def host_driver_library_version_mismatch(host: Host) -> Iterator[Finding]:
     """The driver's libraries on disk are of the loaded kernel module's version."""
     need_driver(host)
-    if wsl(host):
-        raise Skip("under WSL the kernel driver is that of Windows")
+    skip_if(wsl(host), "under WSL the kernel driver is that of Windows")
     libraries = host.driver_libraries.need("the driver's libraries")
     driver, via = loaded_driver(host)
     versioned = [library for library in libraries if library.version]

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from envkit.judging.checks._driver import need_own_driver, need_own_gpu, nvidia_files, running_kernel, some
-from envkit.judging.checks._findings import error, warning
 from envkit.judging.checks._host import AGAIN, SET_ASIDE, is_loaded, loaded_driver, need_driver, nvml_answers
+from envkit.judging.checks._outcomes import error, skip_if, unknown_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host.driver import release_key
@@ -23,8 +23,7 @@ def host_driver_ptx_compiler_missing(host: Host) -> Iterator[Finding]:
     """The driver's PTX compiler is installed beside its libcuda."""
     need_driver(host)
     names = {library.name for library in host.driver_libraries.need("the driver's libraries")}
-    if "libcuda" not in names:
-        raise Skip("libcuda is in none of the usual directories")
+    skip_if("libcuda" not in names, "libcuda is in none of the usual directories")
     if "libnvidia-ptxjitcompiler" not in names:
         yield warning(
             "libnvidia-ptxjitcompiler.so.1 is not installed, and libcuda is",
@@ -63,8 +62,7 @@ def host_driver_not_built_for_kernel(host: Host) -> Iterator[Finding]:
     running = next((kernel for kernel in kernels if kernel.running), None)
     if running is not None and running.nvidia:
         return
-    if not kernels or is_loaded(host):
-        raise Skip("the driver's modules are not on this file system, as in a container")
+    skip_if(not kernels or is_loaded(host), "the driver's modules are not on this file system, as in a container")
     built = [kernel.release for kernel in kernels if kernel.nvidia]
     yield error(
         (f"kernel {running.release} has no nvidia module" if running else "the running kernel's modules are gone")
@@ -102,11 +100,9 @@ def host_driver_unsigned_under_secure_boot(host: Host) -> Iterator[Finding]:
     """The nvidia module carries a signature where the kernel takes no other."""
     need_own_gpu(host)
     files = nvidia_files(host)
-    if host.module_signing.is_unsupported:
-        raise Skip("this place does not show the firmware's settings")
+    skip_if(host.module_signing.is_unsupported, "this place does not show the firmware's settings")
     signing = host.module_signing.need("Secure Boot")
-    if signing.secure_boot != "on" and not signing.enforced.value:
-        raise Skip(f"Secure Boot: {signing.secure_boot}")
+    skip_if(signing.secure_boot != "on" and not signing.enforced.value, f"Secure Boot: {signing.secure_boot}")
     if not signing.enforced.need("whether the kernel insists on signatures"):
         raise Skip("Secure Boot is on, and the kernel takes unsigned modules all the same")
     for file in files:
@@ -127,10 +123,8 @@ def host_driver_flavor_wrong_for_gpu(host: Host) -> Iterator[Finding]:
     need_own_driver(host)
     flavor = host.module.need("the loaded module").flavor
     gpus = [gpu for gpu in host.pci_gpus.need("the PCI bus") if gpu.driver not in SET_ASIDE]
-    if not gpus:
-        raise Skip("the PCI bus shows no GPU of this machine's own")
-    if not flavor:
-        raise Unknown(f"{host.module.via} does not say whether the module is the open one")
+    skip_if(not gpus, "the PCI bus shows no GPU of this machine's own")
+    unknown_if(not flavor, f"{host.module.via} does not say whether the module is the open one")
     for gpu in gpus:
         if not re.fullmatch("0x[0-9a-f]{4}", gpu.device):
             raise Unknown(f"the device id of GPU {gpu.address} is `{gpu.device}`")
@@ -178,8 +172,7 @@ def host_driver_installed_twice(host: Host) -> Iterator[Finding]:
     need_own_gpu(host)
     install = host.driver_install.need("the traces of the driver's installation")
     own = {path: version for path, version in install.libraries.items() if "compat" not in path.split("/")}
-    if not own and not install.uninstaller:
-        raise Skip("no libcuda with a version in its name lies in the usual directories")
+    skip_if(not own and not install.uninstaller, "no libcuda with a version in its name lies in the usual directories")
     if len(set(own.values())) > 1:
         yield warning(
             f"libcuda is installed in {len(set(own.values()))} versions: "

@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from envkit.judging.checks._driver import driver_params, need_own_driver, need_own_gpu
-from envkit.judging.checks._findings import error, note, warning
 from envkit.judging.checks._gpus import each_gpu, told
 from envkit.judging.checks._host import gpu_name, is_loaded, is_workstation, need_driver, nvml_answers, wsl
+from envkit.judging.checks._outcomes import error, note, skip_if, warning
 from envkit.judging.checks._rows import rows
 from envkit.model import Finding, Observed, Severity, Skip, Unknown
 from envkit.subjects import Host
@@ -66,8 +66,7 @@ def host_driver_options_not_applied(host: Host) -> Iterator[Finding]:
     for line in lines:
         if re.fullmatch("nvidia(_current.*)?", line.module):
             wished.update({name: (value, line.path) for name, value in _assigned(line.text).items()})
-    if not wished:
-        raise Skip("no file asks for an option of the driver")
+    skip_if(not wished, "no file asks for an option of the driver")
     params = driver_params(host)
     for name, (value, path) in sorted(wished.items()):
         if name in params and _number(params[name]) != _number(value):
@@ -130,8 +129,7 @@ def host_gpu_profiling_blocked(host: Host) -> Iterator[Finding]:
     """
     need_own_driver(host)
     profilers = host.profilers.need("the profilers on this machine")
-    if not profilers:
-        raise Skip("Nsight Compute is not installed here")
+    skip_if(not profilers, "Nsight Compute is not installed here")
     only = driver_params(host).get("RmProfilingAdminOnly", "")
     if host.privileges.need("this process's capabilities") or only == "0":
         return
@@ -151,8 +149,7 @@ def host_gpu_profiling_blocked(host: Host) -> Iterator[Finding]:
 def host_driver_loses_gpu_memory_in_suspend(host: Host) -> Iterator[Finding]:
     """A machine that slept kept its GPUs' memory, or never slept."""
     need_own_driver(host)
-    if host.suspends.is_unsupported:
-        raise Skip("this kernel has no sleep")
+    skip_if(host.suspends.is_unsupported, "this kernel has no sleep")
     times = host.suspends.need("how often the machine slept")
     kept = driver_params(host).get("PreserveVideoMemoryAllocations", "")
     if times and kept == "0":
@@ -173,8 +170,7 @@ def host_persistenced_failing(host: Host) -> Iterator[Finding]:
     if service is None or service.load != "loaded":
         raise Skip("nvidia-persistenced is not a unit here")
     dead = service.active == "failed" or (service.active == "inactive" and service.enabled == "enabled")
-    if service.active == "inactive" and not dead:
-        raise Skip("nvidia-persistenced is not enabled")
+    skip_if(service.active == "inactive" and not dead, "nvidia-persistenced is not enabled")
     if dead or service.restarts >= _RESTARTS_MOST:
         yield warning(
             f"nvidia-persistenced is {service.active} and was restarted {service.restarts} times",
@@ -215,11 +211,9 @@ def host_confidential_computing_not_ready(host: Host) -> Iterator[Finding]:
     """GPUs in confidential computing mode take work."""
     need_driver(host)
     seen = nvml_answers(host).confidential
-    if seen.is_unsupported:
-        raise Skip("this platform has no confidential computing")
+    skip_if(seen.is_unsupported, "this platform has no confidential computing")
     word = seen.need("the confidential computing mode")
-    if word == "off":
-        raise Skip("confidential computing is off")
+    skip_if(word == "off", "confidential computing is off")
     if word == "not ready":
         yield error(
             "confidential computing is on and not ready: the GPUs take no work",
@@ -234,8 +228,7 @@ def host_confidential_computing_not_ready(host: Host) -> Iterator[Finding]:
 def host_wsl_driver_not_from_windows(host: Host) -> Iterator[Finding]:
     """Under WSL the driver's libraries are those of Windows, and WSL is the second."""
     kernel = host.kernel.need("the kernel")
-    if "microsoft" not in kernel.lower():
-        raise Skip("this is not WSL")
+    skip_if("microsoft" not in kernel.lower(), "this is not WSL")
     if kernel.endswith("-Microsoft"):
         yield Finding(
             f"kernel {kernel} is that of WSL 1, which has no GPU",
@@ -244,8 +237,7 @@ def host_wsl_driver_not_from_windows(host: Host) -> Iterator[Finding]:
         )
         return
     host.device_nodes.need("the device nodes")
-    if not wsl(host):
-        raise Skip("Windows hands no GPU to this WSL")
+    skip_if(not wsl(host), "Windows hands no GPU to this WSL")
     libraries = host.driver_libraries.need("the driver's libraries")
     from_windows = {library.name for library in libraries if library.path.startswith("/usr/lib/wsl/")}
     for name in ("libcuda", "libnvidia-ml"):

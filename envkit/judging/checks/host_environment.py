@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from envkit.judging.checks._findings import error, note, warning
 from envkit.judging.checks._host import AGAIN, loaded_driver, need_driver, need_gpu, nvml_answers, setting, wsl
+from envkit.judging.checks._outcomes import error, note, skip_if, unknown_if, warning
 from envkit.judging.checks._variables import LEFT_ON
-from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.model import Finding, Severity, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import CudaDirectory, Gpu
 from envkit.subjects.host.system import NamedPath
@@ -132,8 +132,7 @@ def host_library_path_has_foreign_libcuda(host: Host) -> Iterator[Finding]:
             for path, real, version_there in versioned
             if Driver(version_there) != driver
         ]
-    if not findings and doubt:
-        raise Unknown(doubt)
+    unknown_if(not findings and doubt, doubt)
     yield from findings
 
 
@@ -165,8 +164,7 @@ def host_preload_library_missing(host: Host) -> Iterator[Finding]:
     Names without a slash are the loader's to find, and are not judged.
     """
     text = host.environment.need("the environment").get("LD_PRELOAD", "")
-    if not text.strip():
-        raise Skip("LD_PRELOAD is not set")
+    skip_if(not text.strip(), "LD_PRELOAD is not set")
     for one in _paths(host, "LD_PRELOAD"):
         if one.kind != "file":
             yield warning(
@@ -187,8 +185,7 @@ def host_cuda_home_invalid(host: Host) -> Iterator[Finding]:
     """CUDA_HOME and CUDA_PATH, where they are set, lead to one toolkit with a compiler."""
     variables = host.environment.need("the environment")
     asked = {name: variables[name] for name in ("CUDA_HOME", "CUDA_PATH") if name in variables}
-    if not asked:
-        raise Skip("neither CUDA_HOME nor CUDA_PATH is set")
+    skip_if(not asked, "neither CUDA_HOME nor CUDA_PATH is set")
     seen = {one.variable: one for one in _paths(host, *asked)}
     fix = "let it name a directory with bin/nvcc, or unset it; check it with `$CUDA_HOME/bin/nvcc --version`"
     for name, path in asked.items():
@@ -216,8 +213,7 @@ def host_allocator_settings_invalid(host: Host) -> Iterator[Finding]:
     """PyTorch can read the settings of its allocator."""
     variables = host.environment.need("the environment")
     names = [name for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF") if variables.get(name)]
-    if not names:
-        raise Skip("no setting of PyTorch's allocator is in the environment")
+    skip_if(not names, "no setting of PyTorch's allocator is in the environment")
     for name in names:
         for wrong, severity in _wrong_settings(variables[name]):
             yield Finding(
@@ -291,8 +287,7 @@ def host_proxy_used_for_localhost(host: Host) -> Iterator[Finding]:
         for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "grpc_proxy")
         if variables.get(name)
     ]
-    if not proxies:
-        raise Skip("no proxy is set")
+    skip_if(not proxies, "no proxy is set")
     spared = {word.strip() for name in ("no_proxy", "NO_PROXY") for word in variables.get(name, "").split(",")}
     lacking = [name for name in ("localhost", "127.0.0.1") if name not in spared]
     if "*" in spared or not lacking:
@@ -345,8 +340,7 @@ def host_cuda_device_order_not_pci_bus_id(host: Host) -> Iterator[Finding]:
             "set it to PCI_BUS_ID; check it with `env | grep CUDA_DEVICE_ORDER`",
         )
         return
-    if len(gpus) < 2:
-        raise Skip("this machine has one GPU")
+    skip_if(len(gpus) < 2, "this machine has one GPU")
     kinds = sorted({gpu.name.need(f"the name of GPU {gpu.index}") for gpu in gpus})
     if len(kinds) > 1 and order != "PCI_BUS_ID":
         yield note(
@@ -360,9 +354,8 @@ def host_cuda_device_order_not_pci_bus_id(host: Host) -> Iterator[Finding]:
 def host_mps_pipe_directory_invalid(host: Host) -> Iterator[Finding]:
     """Where CUDA_MPS_PIPE_DIRECTORY is set, an MPS daemon has its pipes there (NVIDIA MPS, environment variables)."""
     need_gpu(host)
-    path = host.environment.need("the environment").get("CUDA_MPS_PIPE_DIRECTORY")
-    if not path:
-        raise Skip("CUDA_MPS_PIPE_DIRECTORY is not set")
+    path = host.environment.need("the environment").get("CUDA_MPS_PIPE_DIRECTORY", "")
+    skip_if(not path, "CUDA_MPS_PIPE_DIRECTORY is not set")
     seen = _paths(host, "CUDA_MPS_PIPE_DIRECTORY")
     if not seen or seen[0].kind != "directory":
         what = "is no directory" if seen and seen[0].kind != "absent" else "is not there"
@@ -405,8 +398,7 @@ def host_cache_directory_not_writable(host: Host) -> Iterator[Finding]:
 def host_certificate_file_missing(host: Host) -> Iterator[Finding]:
     """Each file of certificates that a variable names is there; without it every download fails."""
     paths = _paths(host, *_CERTIFICATES)
-    if not paths:
-        raise Skip("no variable names a file of certificates")
+    skip_if(not paths, "no variable names a file of certificates")
     for one in paths:
         # requests takes a directory of hashed certificates too
         if one.kind not in ("file", "directory"):
@@ -420,9 +412,8 @@ def host_certificate_file_missing(host: Host) -> Iterator[Finding]:
 
 def host_nccl_topology_file_missing(host: Host) -> Iterator[Finding]:
     """The topology that NCCL_TOPO_FILE names is there; NCCL goes on with what it detects (NCCL, NCCL_TOPO_FILE)."""
-    text = host.environment.need("the environment").get("NCCL_TOPO_FILE")
-    if not text:
-        raise Skip("NCCL_TOPO_FILE is not set")
+    text = host.environment.need("the environment").get("NCCL_TOPO_FILE", "")
+    skip_if(not text, "NCCL_TOPO_FILE is not set")
     seen = _paths(host, "NCCL_TOPO_FILE")
     if not seen or seen[0].kind != "file":
         yield warning(

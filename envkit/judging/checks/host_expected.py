@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from envkit.judging.checks._host import gpu_name, gpu_signs, loaded_driver
+from envkit.judging.checks._outcomes import skip_if
 from envkit.model import Finding, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import Gpu
@@ -106,8 +107,7 @@ def host_contract_gpu_modes_mismatch(host: Host) -> Iterator[Finding]:
     """MIG, ECC and persistence mode of each GPU are what the contract says."""
     wanted = _contract(host).gpus
     modes = {"mig": wanted.mig, "ecc": wanted.ecc, "persistence": wanted.persistence}
-    if not any(modes.values()):
-        raise Skip("the contract says nothing of GPU modes")
+    skip_if(not any(modes.values()), "the contract says nothing of GPU modes")
     gpus = _gpus(host)
     if not gpus:
         yield Finding("the contract expects modes of GPUs, and NVML shows none", where="NVML", fix=_FIX)
@@ -129,8 +129,7 @@ def host_contract_gpu_modes_mismatch(host: Host) -> Iterator[Finding]:
 def host_contract_driver_mismatch(host: Host) -> Iterator[Finding]:
     """The loaded driver is of the version that the contract says."""
     wanted = _contract(host).driver.version
-    if not wanted:
-        raise Skip("the contract requires no driver version")
+    skip_if(not wanted, "the contract requires no driver version")
     try:
         driver, via = loaded_driver(host)
     except Unknown:
@@ -150,8 +149,7 @@ def host_contract_driver_mismatch(host: Host) -> Iterator[Finding]:
 def host_contract_cuda_mismatch(host: Host) -> Iterator[Finding]:
     """The newest CUDA that the driver supports is what the contract says."""
     wanted = _contract(host).driver.cuda
-    if not wanted:
-        raise Skip("the contract requires no CUDA version")
+    skip_if(not wanted, "the contract requires no CUDA version")
     nvml = host.nvml.need("NVML")
     if nvml.ended != "answered" or not _within(nvml.cuda, wanted):
         said = (
@@ -190,8 +188,7 @@ def host_contract_nvlink_mismatch(host: Host) -> Iterator[Finding]:
 def host_contract_system_mismatch(host: Host) -> Iterator[Finding]:
     """The kernel and the distribution are what the contract says."""
     wanted = _contract(host).machine
-    if not (wanted.kernel or wanted.os):
-        raise Skip("the contract requires no kernel or distribution")
+    skip_if(not (wanted.kernel or wanted.os), "the contract requires no kernel or distribution")
     for what, pattern, seen in (("kernel", wanted.kernel, host.kernel), ("distribution", wanted.os, host.os)):
         if pattern and not fnmatchcase(now := seen.need(f"the {what}"), pattern):
             yield Finding(
@@ -205,8 +202,7 @@ def host_contract_system_mismatch(host: Host) -> Iterator[Finding]:
 def host_contract_service_not_running(host: Host) -> Iterator[Finding]:
     """The services that the contract names run."""
     wanted = _contract(host).machine.services
-    if not wanted:
-        raise Skip("the contract names no services")
+    skip_if(not wanted, "the contract names no services")
     services = host.services.need("systemd's units")
     unasked = [name for name in wanted if name not in services]
     for name in wanted:

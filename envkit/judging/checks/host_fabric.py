@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 
 from envkit.judging.checks._fabric import bridges, need_nvswitches, own_cards
-from envkit.judging.checks._findings import note, warning
 from envkit.judging.checks._host import AGAIN, loaded_driver, need_driver, nvml_answers
+from envkit.judging.checks._outcomes import note, skip_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import Service
@@ -41,8 +41,7 @@ _FATAL = re.compile(
 def _unit(host: Host, name: str) -> Service:
     """A unit of systemd; skips without systemd and where there is no such unit."""
     services = host.services.need("the services")
-    if not services:
-        raise Skip("no systemd here")
+    skip_if(not services, "no systemd here")
     unit = services.get(name)
     if unit is None or unit.load != "loaded":
         raise Skip(f"no unit {name} on this machine")
@@ -54,8 +53,7 @@ def _running(host: Host, program: str) -> bool:
     daemons = host.fabric_daemons.need("the running daemons of the fabric")
     if program in daemons.running:
         return True
-    if not daemons.whole:
-        raise Skip("the machine's own processes cannot be seen from here")
+    skip_if(not daemons.whole, "the machine's own processes cannot be seen from here")
     return False
 
 
@@ -129,8 +127,7 @@ def host_imex_driver_mismatch(host: Host) -> Iterator[Finding]:
 def _versions(host: Host, names: re.Pattern[str], what: str) -> Iterator[Finding]:
     packages = host.packages.need("the installed packages")
     found = {name: version for name, version in packages.items() if names.fullmatch(name)}
-    if not found:
-        raise Skip(f"no package of {what} is installed")
+    skip_if(not found, f"no package of {what} is installed")
     driver, via = loaded_driver(host)
     for name, version in found.items():
         own = _VERSION.search(version)
@@ -150,8 +147,7 @@ def host_fabric_manager_errors_logged(host: Host) -> Iterator[Finding]:
     """The fabric manager has logged no error since it started."""
     need_driver(host)
     log = host.fabric_log.need("the fabric manager's log")
-    if not log.present:
-        raise Skip("the fabric manager has written no log here")
+    skip_if(not log.present, "the fabric manager has written no log here")
     if log.lines:
         need_nvswitches(host)  # on any other machine it has nothing to do and says so
     fatal = [line for line in log.lines if _FATAL.search(line) and "non-fatal" not in line]
@@ -175,8 +171,7 @@ def host_nvlsm_not_running(host: Host) -> Iterator[Finding]:
     """The NVLink subnet manager runs where network cards manage the NVSwitches."""
     need_driver(host)
     if not _running(host, "nvlsm"):
-        if not bridges(host):
-            raise Skip("no network card here manages NVSwitches")
+        skip_if(not bridges(host), "no network card here manages NVSwitches")
         yield Finding(
             "nvlsm does not run, and the NVSwitches here are managed through it",
             where="nvlsm",
@@ -193,8 +188,7 @@ def host_nvswitch_management_nic_not_ready(host: Host) -> Iterator[Finding]:
     """Each network card that manages NVSwitches is an RDMA device and takes management datagrams."""
     need_driver(host)
     managing = bridges(host)
-    if not managing:
-        raise Skip("no network card here manages NVSwitches")
+    skip_if(not managing, "no network card here manages NVSwitches")
     devices = {device.pci: device for device in host.infiniband.need("the RDMA devices")}
     for address in managing:
         device = devices.get(address)
@@ -217,8 +211,7 @@ def host_nvswitch_without_driver(host: Host) -> Iterator[Finding]:
     """Every NVSwitch on the bus has its driver."""
     need_driver(host)
     switches = own_cards(host, "nvswitch")
-    if not switches:
-        raise Skip("no NVSwitch on the PCI bus")
+    skip_if(not switches, "no NVSwitch on the PCI bus")
     for switch in switches:
         if switch.driver != "nvidia-nvswitch":
             bound = f"bound to {switch.driver}" if switch.driver else "bound to no driver"
@@ -238,8 +231,7 @@ def host_nvswitch_missing(host: Host) -> Iterator[Finding]:
     """
     need_driver(host)
     switches = own_cards(host, "nvswitch")
-    if not switches:
-        raise Skip("no NVSwitch on the PCI bus")
+    skip_if(not switches, "no NVSwitch on the PCI bus")
     names = [gpu.name.need(f"the name of GPU {gpu.index}") for gpu in nvml_answers(host).gpus]
     wanted = next((count for name, count in _SWITCHES_OF_EIGHT if all(name.search(gpu) for gpu in names)), 0)
     if len(names) != 8 or not wanted:
@@ -285,8 +277,7 @@ def host_imex_down_or_without_nodes(host: Host) -> Iterator[Finding]:
 def host_imex_channel_missing(host: Host) -> Iterator[Finding]:
     """Where nvidia-imex runs there is a channel for programs to use."""
     need_driver(host)
-    if _imex_unit(host).active != "active":
-        raise Skip("nvidia-imex does not run")
+    skip_if(_imex_unit(host).active != "active", "nvidia-imex does not run")
     imex = host.imex.need("the channels of nvidia-imex")
     if not imex.channels:
         yield note(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from envkit.judging.checks._findings import error, warning
 from envkit.judging.checks._gpus import is_laptop, known, of_each_gpu, of_each_product, told
 from envkit.judging.checks._host import (
     SET_ASIDE,
@@ -18,6 +17,7 @@ from envkit.judging.checks._host import (
     withheld_nodes,
     wsl,
 )
+from envkit.judging.checks._outcomes import error, skip_if, warning
 from envkit.judging.checks._rows import rows
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
@@ -73,8 +73,7 @@ def host_no_gpu(host: Host) -> Iterator[Finding]:
 def host_gpu_counts_differ(host: Host) -> Iterator[Finding]:
     """NVML, /dev and the PCI bus show the same number of GPUs."""
     need_driver(host)
-    if wsl(host):
-        raise Skip("under WSL all GPUs are behind /dev/dxg")
+    skip_if(wsl(host), "under WSL all GPUs are behind /dev/dxg")
     shown = len(nvml_answers(host).gpus)
     host.device_nodes.need("the device nodes")
     withheld = len(withheld_nodes(host))
@@ -154,8 +153,7 @@ def host_vbios_versions_differ(product: str, gpus: list[Gpu]) -> Iterator[Findin
 
     Workstation GPUs come from many makers, each with its own, and are skipped; boards are told apart by part number.
     """
-    if is_workstation(gpus[0]):
-        raise Skip("workstation GPUs have their makers' VBIOS")
+    skip_if(is_workstation(gpus[0]), "workstation GPUs have their makers' VBIOS")
     boards: dict[str, dict[str, list[int]]] = {}
     for gpu in gpus:
         version = told(gpu.vbios, "its VBIOS")
@@ -181,8 +179,7 @@ def _numbers(indices: list[int]) -> str:
 def host_persistence_mode_off(gpu: Gpu) -> Iterator[Finding]:
     """Persistence mode is on."""
     mode = told(gpu.persistence, "persistence mode")
-    if mode == "unsupported":
-        raise Skip("no GPU here reports its persistence mode")
+    skip_if(mode == "unsupported", "no GPU here reports its persistence mode")
     if mode == "on":
         return
     if is_workstation(gpu) and (is_laptop(gpu) or gpu.display.value == "on"):
@@ -200,8 +197,7 @@ def host_persistence_mode_off(gpu: Gpu) -> Iterator[Finding]:
 def host_gpu_recovery_action_pending(gpu: Gpu) -> Iterator[Finding]:
     """The driver asks for no recovery of a GPU."""
     action = told(gpu.recovery, "a recovery action")
-    if action == "unsupported":
-        raise Skip("no GPU here reports a recovery action")
+    skip_if(action == "unsupported", "no GPU here reports a recovery action")
     if action != "none":
         yield Finding(
             f"the driver asks for a recovery of {gpu_name(gpu)}: {action}",

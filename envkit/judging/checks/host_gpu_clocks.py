@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
-from envkit.judging.checks._findings import warning
 from envkit.judging.checks._gpus import is_busy, is_laptop, of_each_gpu, of_each_product, told, where
 from envkit.judging.checks._host import gpu_name, is_workstation
+from envkit.judging.checks._outcomes import skip_if, warning
 from envkit.judging.checks._rows import rows
 from envkit.model import Finding, Severity, Skip
 from envkit.subjects.host import Gpu
@@ -37,8 +37,7 @@ _COOLING = "look for blocked air, dead fans, dust and a loose heat sink"
 def host_gpu_near_slowdown_temperature(gpu: Gpu) -> Iterator[Finding]:
     """Every GPU is cooler than 5 degrees below the temperature at which it slows down."""
     seen = told(gpu.temperature, "its temperature")
-    if seen.slowdown < 0:
-        raise Skip("no GPU here reports the temperature at which it slows down")
+    skip_if(seen.slowdown < 0, "no GPU here reports the temperature at which it slows down")
     if seen.now >= seen.slowdown - (0 if is_workstation(gpu) else _MARGIN_C):
         yield warning(
             f"{gpu_name(gpu)} is at {seen.now} degrees Celsius and slows down at {seen.slowdown}",
@@ -112,8 +111,7 @@ def host_gpu_power_capped_below_limit(gpu: Gpu) -> Iterator[Finding]:
     capped = "sw power cap" in told(gpu.throttle, "what holds its clocks down")
     power = told(gpu.power, "its power")
     if capped and power.draw < power.limit * _CAPPED_DRAW:
-        if not is_busy(gpu):
-            raise Skip("a GPU that works in bursts may be capped for a moment")
+        skip_if(not is_busy(gpu), "a GPU that works in bursts may be capped for a moment")
         yield warning(
             f"the clocks of {gpu_name(gpu)} are capped for power while it draws {power.draw / 1000:g} W of "
             f"{power.limit / 1000:g} W",
@@ -129,8 +127,7 @@ _SHARED = ("NVIDIA GH", "NVIDIA GB")
 @of_each_gpu
 def host_gpu_hardware_slowdown_accumulated(gpu: Gpu) -> Iterator[Finding]:
     """Since the driver was loaded the hardware held a GPU's clocks down for less than a minute in all."""
-    if is_laptop(gpu):
-        raise Skip("laptops slow their GPUs down as a matter of course")
+    skip_if(is_laptop(gpu), "laptops slow their GPUs down as a matter of course")
     counted = told(gpu.throttled_us, "for how long its clocks were held down")
     if not any(what in counted for what in ("hw thermal", "hw power brake")):
         raise Skip("no GPU here reports for how long its hardware held its clocks down")
@@ -165,14 +162,12 @@ def host_gpu_clock_capped_by_setting(gpu: Gpu) -> Iterator[Finding]:
 @of_each_gpu
 def host_busy_gpu_clock_low(gpu: Gpu) -> Iterator[Finding]:
     """A busy GPU runs at no less than half of its clock, unless the driver names what holds it down."""
-    if not is_busy(gpu):
-        raise Skip("no GPU is busy")
+    skip_if(not is_busy(gpu), "no GPU is busy")
     clocks = told(gpu.clocks, "its clocks")
     named = [reason for reason in told(gpu.throttle, "what holds its clocks down") if reason in _NAMED]
     if named or (gpu.pstate.value or 0) > _PSTATE_MOST:
         raise Skip(f"the driver names what holds the busy GPUs down: {', '.join(named) or 'a performance state'}")
-    if not clocks.most_sm:
-        raise Skip("no GPU here reports its maximum clock")
+    skip_if(not clocks.most_sm, "no GPU here reports its maximum clock")
     if clocks.sm < clocks.most_sm * _CLOCK_LEAST:
         yield warning(
             f"{gpu_name(gpu)} is busy and its SM clock is at {clocks.sm} of {clocks.most_sm} MHz",
@@ -185,8 +180,7 @@ def host_busy_gpu_clock_low(gpu: Gpu) -> Iterator[Finding]:
 @of_each_gpu
 def host_busy_gpu_in_slow_pstate(gpu: Gpu) -> Iterator[Finding]:
     """A busy GPU is in a performance state for computing: P0 to P2."""
-    if not is_busy(gpu):
-        raise Skip("no GPU is busy")
+    skip_if(not is_busy(gpu), "no GPU is busy")
     state = told(gpu.pstate, "its performance state")
     if state > _PSTATE_MOST:
         yield warning(

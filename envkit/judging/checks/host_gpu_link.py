@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envkit.judging.checks._findings import warning
 from envkit.judging.checks._gpus import is_busy, of_each_gpu, told
 from envkit.judging.checks._host import gpu_name
+from envkit.judging.checks._outcomes import skip_if, warning
 from envkit.judging.checks._rows import rows
-from envkit.model import Finding, Skip
+from envkit.model import Finding
 from envkit.subjects.host import Gpu
 
 _LINK = "check it with `nvidia-smi --query-gpu=pci.bus_id,pcie.link.gen.current,pcie.link.width.current --format=csv`"
@@ -18,8 +18,7 @@ _SEAT = "power off, seat the GPU and its riser again, look at the slot's setting
 @of_each_gpu
 def host_pcie_generation_reduced(gpu: Gpu) -> Iterator[Finding]:
     """A busy GPU's PCIe link runs at the generation that it and its slot can do together."""
-    if not is_busy(gpu):
-        raise Skip("no GPU is busy, and at rest a link is slow to save power")
+    skip_if(not is_busy(gpu), "no GPU is busy, and at rest a link is slow to save power")
     link = told(gpu.pcie, "its PCIe link")
     if 0 < link.generation < link.most_generation:
         yield warning(

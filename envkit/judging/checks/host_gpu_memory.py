@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envkit.judging.checks._findings import error, warning
 from envkit.judging.checks._gpus import each_gpu, of_each_gpu, told
 from envkit.judging.checks._host import gpu_name, is_workstation
+from envkit.judging.checks._outcomes import error, skip_if, warning
 from envkit.judging.checks._rows import rows
-from envkit.model import Finding, Severity, Skip
+from envkit.model import Finding, Severity
 from envkit.subjects import Host
 from envkit.subjects.host import Gpu
 
@@ -25,11 +25,9 @@ _ROWS = "check it with `nvidia-smi -q -d ROW_REMAPPER`"
 def host_ecc_off(gpu: Gpu) -> Iterator[Finding]:
     """ECC is on where the GPU is sold with it on, now and after the next reset."""
     mode = told(gpu.ecc, "an ECC mode")
-    if mode == "unsupported":
-        raise Skip("no GPU here reports an ECC mode")
+    skip_if(mode == "unsupported", "no GPU here reports an ECC mode")
     pending = gpu.ecc_pending.need("the pending ECC mode")
-    if is_workstation(gpu) and mode == pending == "off":
-        raise Skip("workstation GPUs are sold with ECC off")
+    skip_if(is_workstation(gpu) and mode == pending == "off", "workstation GPUs are sold with ECC off")
     if mode == pending == "on":
         return
     yield Finding(
@@ -68,8 +66,7 @@ def host_row_remap_failed_or_pending(host: Host) -> Iterator[Finding]:
 
 def _rows(gpu: Gpu) -> Iterator[Finding]:
     rows = told(gpu.remap, "row remapping")
-    if not rows.supported:
-        raise Skip("no GPU here reports row remapping")
+    skip_if(not rows.supported, "no GPU here reports row remapping")
     via, name = gpu.remap.via, gpu_name(gpu)
     if rows.failed:
         yield error(

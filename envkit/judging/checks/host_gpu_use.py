@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envkit.judging.checks._findings import error, note, warning
 from envkit.judging.checks._gpus import BUSY, each_gpu, in_mig, is_coherent, known, of_each_gpu, told
 from envkit.judging.checks._host import gpu_name, is_workstation
+from envkit.judging.checks._outcomes import error, note, skip_if, warning
 from envkit.model import Finding, Severity, Skip
 from envkit.subjects import Host
 from envkit.subjects.host import Gpu
@@ -21,8 +21,7 @@ _WHO = "check it with `nvidia-smi --query-compute-apps=gpu_uuid,pid,name,used_me
 
 def _processes(gpu: Gpu) -> tuple[Process, ...]:
     """The processes on the GPU; skips in MIG mode, where they belong to instances and are shown to root alone."""
-    if in_mig(gpu):
-        raise Skip("the processes of a GPU in MIG mode are those of its instances")
+    skip_if(in_mig(gpu), "the processes of a GPU in MIG mode are those of its instances")
     return told(gpu.processes, "its processes")
 
 
@@ -57,8 +56,7 @@ def _is_server(process: Process) -> bool:
 def host_mig_change_pending(gpu: Gpu) -> Iterator[Finding]:
     """No change of the MIG mode waits for a reset."""
     mode = told(gpu.mig, "a MIG mode")
-    if mode == "unsupported":
-        raise Skip("no GPU here reports a MIG mode")
+    skip_if(mode == "unsupported", "no GPU here reports a MIG mode")
     pending = told(gpu.mig_pending, "a pending MIG mode")
     if mode != pending:
         yield warning(
@@ -72,8 +70,7 @@ def host_mig_change_pending(gpu: Gpu) -> Iterator[Finding]:
 @of_each_gpu
 def host_mig_without_instances(gpu: Gpu) -> Iterator[Finding]:
     """A GPU in MIG mode has instances to compute on."""
-    if not in_mig(gpu):
-        raise Skip("no GPU is in MIG mode")
+    skip_if(not in_mig(gpu), "no GPU is in MIG mode")
     if told(gpu.mig_instances, "its MIG instances") == 0:
         yield error(
             f"{gpu_name(gpu)} is in MIG mode and has no instance: no program can use it",
@@ -103,8 +100,7 @@ def host_gpu_used_by_other_user(gpu: Gpu) -> Iterator[Finding]:
     processes = _processes(gpu)
     used = known(gpu.memory_used, "its memory in use", 0)
     others = [one for one in processes if one.kind != "graphics" and not one.mine and not _is_server(one)]
-    if not processes and used >= _USED and not is_coherent(gpu):
-        raise Skip("the GPU is in use, and by whom is not shown")
+    skip_if(not processes and used >= _USED and not is_coherent(gpu), "the GPU is in use, and by whom is not shown")
     if others:
         named = ", ".join(f"{one.pid} ({one.name or 'no name'})" for one in others[:4])
         yield note(
@@ -118,8 +114,7 @@ def host_gpu_memory_used_without_process(host: Host) -> Iterator[Finding]:
     """No GPU has 2 GiB of memory in use without a process that holds it."""
 
     def judge(gpu: Gpu) -> Iterator[Finding]:
-        if is_coherent(gpu):
-            raise Skip("the operating system may keep pages in the memory of this GPU")
+        skip_if(is_coherent(gpu), "the operating system may keep pages in the memory of this GPU")
         used = told(gpu.memory_used, "its memory in use")
         if known(gpu.virtual, "whether it is shared out", "none").startswith("host"):
             raise Skip("the memory of a GPU that is divided into vGPUs belongs to virtual machines")
@@ -159,8 +154,7 @@ def host_gpu_busy_without_process(host: Host) -> Iterator[Finding]:
 @of_each_gpu
 def host_graphics_on_compute_gpu(gpu: Gpu) -> Iterator[Finding]:
     """No screen and no graphics program is on a GPU that is made for computing."""
-    if is_workstation(gpu):
-        raise Skip("workstation GPUs draw on screens")
+    skip_if(is_workstation(gpu), "workstation GPUs draw on screens")
     processes = _processes(gpu)
     screen = known(gpu.display, "whether a screen is drawn on", "off") == "on"
     drawing = [one for one in processes if one.kind == "graphics"]

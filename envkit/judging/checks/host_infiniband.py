@@ -10,8 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from envkit.judging.checks._fabric import Port, active_ports, alike, board, judge_devices, judge_ports, port_name
-from envkit.judging.checks._findings import error, note, warning
 from envkit.judging.checks._host import AGAIN
+from envkit.judging.checks._outcomes import error, note, skip_if, unknown_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import NetInterface, RdmaDevice, RdmaPort
@@ -60,8 +60,7 @@ def _active_by_peers(host: Host, devices: list[RdmaDevice], layer: str, worst: S
                     boards[kind][device.pci.rsplit(".", 1)[0]].append(((device, port), linked))
         except Unknown as doubt:
             doubts.append(str(doubt))
-    if not boards and not doubts:
-        raise Skip(f"no RDMA device here speaks {layer}")
+    skip_if(not boards and not doubts, f"no RDMA device here speaks {layer}")
     if all(len(cards) == 1 for cards in boards.values()) and not doubts:
         raise Skip(f"no two equal {layer} cards are here to compare")
     for kind, cards in boards.items():
@@ -137,8 +136,7 @@ def host_infiniband_link_errors(host: Host) -> Iterator[Finding]:
     """Cables and transceivers of InfiniBand ports make few errors."""
 
     def judge(device: RdmaDevice, port: RdmaPort) -> Iterator[Finding]:
-        if _layer(device, port) != "InfiniBand":
-            raise Skip("not InfiniBand")
+        skip_if(_layer(device, port) != "InfiniBand", "not InfiniBand")
         yield from _frequent(device, port, _PHYSICAL_AN_HOUR, "clean or replace the cable and the transceiver")
         for name in _PHYSICAL_NEVER:
             if count := _counters(device, port).get(name, 0):
@@ -164,16 +162,14 @@ def host_rdma_transport_errors(host: Host) -> Iterator[Finding]:
 
 
 def _counters(device: RdmaDevice, port: RdmaPort) -> dict[str, int]:
-    if port.counters.is_unsupported:
-        raise Skip("no counters")
+    skip_if(port.counters.is_unsupported, "no counters")
     return dict(port.counters.need(f"the counters of {port_name(device, port)}"))
 
 
 def _frequent(device: RdmaDevice, port: RdmaPort, limits: dict[str, int], hint: str) -> Iterator[Finding]:
     """Counters that grew faster than ``limits`` say, in an hour on average since boot; a first hour counts whole."""
     counters = _counters(device, port)
-    if not limits.keys() & counters.keys():
-        raise Skip("none of these counters")
+    skip_if(not limits.keys() & counters.keys(), "none of these counters")
     hours = max(1.0, device.counting_s.need("the time since boot") / _HOUR_S)
     for name, limit in limits.items():
         rate = counters.get(name, 0) / hours
@@ -191,8 +187,7 @@ def host_rdma_link_flapping(host: Host) -> Iterator[Finding]:
 
     def judge(device: RdmaDevice, port: RdmaPort) -> Iterator[Finding]:
         counters = _counters(device, port)
-        if "link_downed" not in counters:
-            raise Skip("it does not count that")
+        skip_if("link_downed" not in counters, "it does not count that")
         count = counters["link_downed"]
         days = device.counting_s.need("the time since boot") / _DAY_S
         if count > max(_DOWNED_MOST, days):
@@ -227,8 +222,7 @@ def _rates(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
                     "the slowest port sets the pace of a collective: reseat the cable and the transceiver, and compare "
                     f"the port's settings; check it with `ibstat {device.name}` or `mlxlink -d {device.pci}`",
                 )
-    if not compared:
-        raise Skip("no two equal ports are active")
+    skip_if(not compared, "no two equal ports are active")
 
 
 def host_rdma_firmware_differs(host: Host) -> Iterator[Finding]:
@@ -241,8 +235,7 @@ def _firmware(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
     for device in devices:
         if not device.board.is_unsupported and not device.firmware.is_unsupported:
             boards[board(device)][device.name] = device.firmware.need(f"the firmware of {device.name}")
-    if all(len(found) < 2 for found in boards.values()):
-        raise Skip("no two RDMA cards of one board are here")
+    skip_if(all(len(found) < 2 for found in boards.values()), "no two RDMA cards of one board are here")
     for kind, found in boards.items():
         if len(set(found.values())) > 1:
             usual = Counter(found.values()).most_common(1)[0][0]
@@ -267,8 +260,7 @@ def _layers(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
     for device in devices:
         for port in device.ports.need(f"the ports of {device.name}"):
             boards[board(device)][device.pci.rsplit(".", 1)[0]].append(_layer(device, port))
-    if all(len(cards) < 3 for cards in boards.values()):
-        raise Skip("fewer than three RDMA cards of one board are here")
+    skip_if(all(len(cards) < 3 for cards in boards.values()), "fewer than three RDMA cards of one board are here")
     for cards in boards.values():
         said = {card: " and ".join(sorted(layers)) for card, layers in cards.items()}
         usual, count = Counter(said.values()).most_common(1)[0]
@@ -312,8 +304,7 @@ def _mtus(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
                     f"all alike with `ip link set {net.name} mtu {usual}` and where the system keeps it; check it with "
                     "`ip link`",
                 )
-    if not compared:
-        raise Skip("no two equal RDMA ports have network interfaces that are up")
+    skip_if(not compared, "no two equal RDMA ports have network interfaces that are up")
 
 
 def host_roce_v2_gid_missing(host: Host) -> Iterator[Finding]:
@@ -323,8 +314,7 @@ def host_roce_v2_gid_missing(host: Host) -> Iterator[Finding]:
         name = port_name(device, port)
         if _layer(device, port) != "Ethernet" or port.state.need(f"the state of {name}") != "ACTIVE":
             raise Skip("no active port on Ethernet")
-        if port.gids.is_unsupported:
-            raise Unknown("its GID table was not observed")
+        unknown_if(port.gids.is_unsupported, "its GID table was not observed")
         kinds = [gid.kind for gid in port.gids.need(f"the GIDs of {name}")]
         if "RoCE v2" not in kinds:
             said = ", ".join(sorted(set(kinds))) or "no GID at all"

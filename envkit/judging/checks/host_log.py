@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from envkit.facts import Facts
 from envkit.facts.xid import XidCategory, read_xid
 from envkit.judging.checks._driver import need_own_gpu
-from envkit.judging.checks._findings import error, note, warning
 from envkit.judging.checks._host import AGAIN
 from envkit.judging.checks._log import (
     by_device,
@@ -23,8 +22,9 @@ from envkit.judging.checks._log import (
     xid_lines,
     xid_severity,
 )
+from envkit.judging.checks._outcomes import error, note, skip_if, warning
 from envkit.judging.checks._rows import rows
-from envkit.model import Finding, Severity, Skip
+from envkit.model import Finding, Severity
 from envkit.subjects import Host
 from envkit.subjects.host import LogLine
 
@@ -108,8 +108,7 @@ def host_gpu_recovery_requested_in_log(host: Host, facts: Facts) -> Iterator[Fin
         if action.lower() != "none":
             asked.append((xid, pci, lines, action))
     here = [one for one in asked if not _asks_now(host, one[1])]
-    if asked and not here:
-        raise Skip("NVML itself asks for these recoveries, which is reported separately")
+    skip_if(asked and not here, "NVML itself asks for these recoveries, which is reported separately")
     for xid, pci, lines, action in here:
         wanted = action or "an action that its line does not name"
         yield Finding(

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from envkit.errors import UsageError
 from envkit.facts import Facts
-from envkit.judging.checks._findings import error, note, warning
 from envkit.judging.checks._host import gib, loaded_driver, need_driver, nvml_answers
+from envkit.judging.checks._outcomes import error, note, unknown_if, warning
 from envkit.judging.checks._rows import rows
 from envkit.model import Finding, Severity, Unknown
 from envkit.subjects import Host
@@ -81,8 +81,7 @@ def host_glibc_too_old_for_torch(host: Host, facts: Facts) -> Iterator[Finding]:
     """The C library is new enough for the newest torch wheels."""
     here = Glibc(host.glibc.need("the C library"))
     tagged = [row for row in facts.torches if row.glibc is not None]
-    if not tagged:
-        raise Unknown("the facts name no torch build's glibc")
+    unknown_if(not tagged, "the facts name no torch build's glibc")
     newest = max(tagged, key=lambda row: row.torch)
     if newest.glibc is not None and here < newest.glibc:
         yield warning(
@@ -97,8 +96,7 @@ def host_gpu_product_unknown(host: Host, facts: Facts) -> Iterator[Finding]:
     """The facts know each GPU's product, so that what is judged by them is judged at all."""
     need_driver(host)
     gpus = nvml_answers(host).gpus
-    if not gpus:
-        raise Unknown("NVML lists no GPU")
+    unknown_if(not gpus, "NVML lists no GPU")
     for gpu in gpus:
         name = gpu.name.need(f"the name of GPU {gpu.index}")
         try:

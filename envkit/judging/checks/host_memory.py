@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envkit.judging.checks._findings import note, warning
 from envkit.judging.checks._host import gib, is_workstation, need_gpu, nvml_answers, setting, switch
 from envkit.judging.checks._log import count, log_lines, since_boot
+from envkit.judging.checks._outcomes import note, skip_if, warning
 from envkit.judging.checks._rows import rows
-from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.model import Finding, Severity, Unknown
 from envkit.subjects import Host
 
 _GIB = 1024**3
@@ -65,13 +65,10 @@ def host_memory_smaller_than_gpu_memory(host: Host) -> Iterator[Finding]:
 
 def host_numa_memory_unequal(host: Host) -> Iterator[Finding]:
     """The NUMA nodes have equal memory, so that no module of one is missing."""
-    if host.processors.need("the processors").hypervisor:
-        raise Skip("a guest's nodes are what its owner made them")
-    if host.numa.is_unsupported:
-        raise Skip("this kernel knows no NUMA nodes")
+    skip_if(host.processors.need("the processors").hypervisor, "a guest's nodes are what its owner made them")
+    skip_if(host.numa.is_unsupported, "this kernel knows no NUMA nodes")
     nodes = [node for node in host.numa.need("the NUMA nodes") if node.processors]
-    if len(nodes) < 2:
-        raise Skip("all processors are of one node")
+    skip_if(len(nodes) < 2, "all processors are of one node")
     most = max(node.memory for node in nodes)
     for node in nodes:
         if node.memory < most * (1 - _NODES_DIFFER):
@@ -86,8 +83,7 @@ def host_numa_memory_unequal(host: Host) -> Iterator[Finding]:
 
 def host_system_memory_errors(host: Host) -> Iterator[Finding]:
     """The memory controllers counted no uncorrected error since boot, and few corrected ones."""
-    if host.memory_errors.is_unsupported:
-        raise Skip("no driver counts this machine's memory errors")
+    skip_if(host.memory_errors.is_unsupported, "no driver counts this machine's memory errors")
     for one in host.memory_errors.need("the memory controllers"):
         if one.uncorrected or one.corrected >= _CORRECTED_MANY:
             named = [line.text for line in host.log.value or () if f"EDAC {one.name.upper()}: " in line.text]
@@ -105,11 +101,9 @@ def host_system_memory_errors(host: Host) -> Iterator[Finding]:
 
 def host_memory_fragmented(host: Host) -> Iterator[Finding]:
     """Each node has free blocks of 2 MiB."""
-    if host.numa.is_unsupported:
-        raise Skip("this kernel knows no NUMA nodes")
+    skip_if(host.numa.is_unsupported, "this kernel knows no NUMA nodes")
     nodes = [node for node in host.numa.need("the NUMA nodes") if node.free >= _GIB]
-    if not nodes:
-        raise Skip("no node reports 1 GiB of free memory in its Normal zone")
+    skip_if(not nodes, "no node reports 1 GiB of free memory in its Normal zone")
     for node in nodes:
         if node.free_large < _LARGE_LEAST * node.free:
             yield note(
@@ -137,10 +131,8 @@ def host_transparent_huge_pages_off(host: Host) -> Iterator[Finding]:
 def host_numa_balancing_on(host: Host) -> Iterator[Finding]:
     """The kernel does not move pages between the nodes of a GPU server by itself."""
     need_gpu(host)
-    if all(is_workstation(gpu) for gpu in nvml_answers(host).gpus):
-        raise Skip("only a server's GPUs are far enough apart")
-    if host.numa.is_unsupported or len(host.numa.need("the NUMA nodes")) < 2:
-        raise Skip("this machine has one NUMA node")
+    skip_if(all(is_workstation(gpu) for gpu in nvml_answers(host).gpus), "only a server's GPUs are far enough apart")
+    skip_if(host.numa.is_unsupported or len(host.numa.need("the NUMA nodes")) < 2, "this machine has one NUMA node")
     mode, via = setting(host, "kernel.numa_balancing")
     if mode:
         yield note(
@@ -154,8 +146,7 @@ def host_numa_balancing_on(host: Host) -> Iterator[Finding]:
 
 def host_zone_reclaim_on(host: Host) -> Iterator[Finding]:
     """A node that is full takes memory of another one before it drops its cache."""
-    if host.numa.is_unsupported or len(host.numa.need("the NUMA nodes")) < 2:
-        raise Skip("this machine has one NUMA node")
+    skip_if(host.numa.is_unsupported or len(host.numa.need("the NUMA nodes")) < 2, "this machine has one NUMA node")
     mode, via = setting(host, "vm.zone_reclaim_mode")
     if mode:
         yield note(

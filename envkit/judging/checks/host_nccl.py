@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from envkit.judging.checks._fabric import active_ports, data_devices, nccl_settings, port_name, rdma_devices
-from envkit.judging.checks._findings import note
 from envkit.judging.checks._host import is_workstation, need_driver, nvml_answers
+from envkit.judging.checks._outcomes import note, skip_if
 from envkit.model import Finding, Severity, Skip
 from envkit.subjects import Host
 from envkit.subjects.host import NetInterface, RdmaDevice
@@ -212,15 +212,13 @@ def host_nccl_tuning_forced(host: Host) -> Iterator[Finding]:
 def host_nccl_gid_index_invalid(host: Host) -> Iterator[Finding]:
     """NCCL_IB_GID_INDEX names an entry of RoCE version 2 on every active port on Ethernet."""
     value, via = _setting(host, "NCCL_IB_GID_INDEX")
-    if value.strip() == "-1":
-        raise Skip("NCCL_IB_GID_INDEX leaves the choice to NCCL")
+    skip_if(value.strip() == "-1", "NCCL_IB_GID_INDEX leaves the choice to NCCL")
     ports = [
         (device, port)
         for device, port in active_ports(rdma_devices(host))
         if port.layer.need(f"the link layer of {port_name(device, port)}") == "Ethernet"
     ]
-    if not ports:
-        raise Skip("no active RDMA port on Ethernet")
+    skip_if(not ports, "no active RDMA port on Ethernet")
     for device, port in ports:
         gids = {str(gid.index): gid.kind for gid in port.gids.need(f"the GIDs of {port_name(device, port)}")}
         kind = gids.get(value.strip())
@@ -260,8 +258,7 @@ def host_libfabric_provider_unusable(host: Host) -> Iterator[Finding]:
     environment = host.environment.need("the environment")
     provider = environment.get("FI_PROVIDER", "")
     direct = environment.get("FI_EFA_USE_DEVICE_RDMA", "")
-    if not provider and not direct:
-        raise Skip("neither FI_PROVIDER nor FI_EFA_USE_DEVICE_RDMA is set")
+    skip_if(not provider and not direct, "neither FI_PROVIDER nor FI_EFA_USE_DEVICE_RDMA is set")
     devices = host.infiniband.need("the RDMA devices")
     here = (", ".join(device.name for device in devices), host.infiniband.via)
     adapters = [device for device in devices if device.driver == "efa"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envkit.judging.checks._findings import warning
-from envkit.model import Finding, Severity, Skip
+from envkit.judging.checks._outcomes import skip_if, warning
+from envkit.model import Finding, Severity
 from envkit.subjects import Host
 
 # a proposal: images and checkpoints of tens of GB take a quarter of an hour and more below it, and every server
@@ -16,8 +16,7 @@ _MBIT_LEAST = 1000
 def host_bond_member_link_down(host: Host) -> Iterator[Finding]:
     """Every member of a bond has its link."""
     bonds = [item for item in host.network.need("the network interfaces") if item.members]
-    if not bonds:
-        raise Skip("no bond on this machine")
+    skip_if(not bonds, "no bond on this machine")
     for bond in bonds:
         if bond.down:
             names = ", ".join(bond.down)
@@ -36,8 +35,7 @@ def host_default_interface_slow(host: Host) -> Iterator[Finding]:
     """The interface of the default route runs at 1 Gb/s or more."""
     interfaces = host.network.need("the network interfaces")
     told = [item for item in interfaces if item.default and not item.speed.is_unsupported]
-    if not told:
-        raise Skip("no interface of a default route tells its speed")
+    skip_if(not told, "no interface of a default route tells its speed")
     for item in told:
         speed = item.speed.need(f"the speed of {item.name}")
         if speed < _MBIT_LEAST:

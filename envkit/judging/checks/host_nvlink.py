@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from envkit.judging.checks._findings import error, warning
 from envkit.judging.checks._gpus import each_gpu, in_mig, of_each_gpu, of_each_product, told
 from envkit.judging.checks._host import gpu_name, is_workstation, need_driver, nvml_answers
-from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.judging.checks._outcomes import error, skip_if, unknown_if, warning
+from envkit.model import Finding, Severity, Skip
 from envkit.subjects import Host
 from envkit.subjects.host import Gpu
 from envkit.subjects.host.gpu import Fabric, NvLink
@@ -34,10 +34,8 @@ _STATUS = "check it with `nvidia-smi nvlink -s`"
 def _links(gpu: Gpu) -> tuple[NvLink, ...]:
     """The GPU's links; skips where it has none, or is in MIG mode, in which NVML calls them down (as DCGM knows)."""
     links = told(gpu.links, "its NVLinks")
-    if not links:
-        raise Skip("no GPU here has NVLink")
-    if in_mig(gpu):
-        raise Skip("a GPU in MIG mode does not use its NVLinks")
+    skip_if(not links, "no GPU here has NVLink")
+    skip_if(in_mig(gpu), "a GPU in MIG mode does not use its NVLinks")
     return links
 
 
@@ -49,13 +47,10 @@ def host_gpu_peer_access_unavailable(host: Host) -> Iterator[Finding]:
     """The driver lets GPUs read each other's memory."""
 
     def judge(gpu: Gpu) -> Iterator[Finding]:
-        if is_workstation(gpu):
-            raise Skip("the driver lets workstation GPUs reach each other by product, not by health")
+        skip_if(is_workstation(gpu), "the driver lets workstation GPUs reach each other by product, not by health")
         peers = told(gpu.p2p, "its peers")
-        if not peers:
-            raise Skip("there is one GPU")
-        if in_mig(gpu):
-            raise Skip("a GPU in MIG mode has no peers")
+        skip_if(not peers, "there is one GPU")
+        skip_if(in_mig(gpu), "a GPU in MIG mode has no peers")
         denied = {index: why for index, why in peers.items() if why != "ok"}
         if not denied:
             return
@@ -112,8 +107,7 @@ def host_fabric_clique_mismatch(host: Host) -> Iterator[Finding]:
         if fabric.state == "completed":  # another state is host-fabric-gpu-not-registered's
             cliques.setdefault((fabric.cluster, fabric.clique), []).append(gpu.index)
             via = gpu.fabric.via
-    if sum(map(len, cliques.values())) < 2:
-        raise Skip("no two GPUs are registered in an NVLink fabric")
+    skip_if(sum(map(len, cliques.values())) < 2, "no two GPUs are registered in an NVLink fabric")
     if len(cliques) > 1:
         words = [
             f"GPU {', '.join(map(str, own))} in clique {clique} of {cluster or 'no cluster'}"
@@ -169,8 +163,7 @@ def host_nvlink_down(host: Host) -> Iterator[Finding]:
         # a lone GPU without a link is one that a virtual machine was given out of a board
         on_board = name in boards and (_switched(gpu) or count[name] > 1)
         whole = len(links) if on_board and not any(mark in name for mark in _NARROWED) else most[name]
-        if not up and not on_board:
-            raise Skip("no GPU here is bridged by NVLink")
+        skip_if(not up and not on_board, "no GPU here is bridged by NVLink")
         if up < whole:
             yield Finding(
                 f"{up} NVLinks of {gpu_name(gpu)} are up where {whole} should be; these are down: {_numbers(down)}",
@@ -197,10 +190,8 @@ def host_nvlink_speed_reduced(host: Host) -> Iterator[Finding]:
 
     def judge(gpu: Gpu) -> Iterator[Finding]:
         links = [link for link in _links(gpu) if link.active]
-        if not any(link.speed for link in links):
-            raise Skip("no NVLink here reports its speed")
-        if any(not link.speed for link in links):
-            raise Unknown("the speed of some of its NVLinks was not observed")
+        skip_if(not any(link.speed for link in links), "no NVLink here reports its speed")
+        unknown_if(any(not link.speed for link in links), "the speed of some of its NVLinks was not observed")
         best = max(fastest[gpu.name.need("its name")], _SWITCHED_MBS if _switched(gpu) else 0)
         slow = {link.link: link.speed for link in links if link.speed < best}
         if slow:
@@ -218,8 +209,7 @@ def host_nvlink_speed_reduced(host: Host) -> Iterator[Finding]:
 def host_nvlink_errors_counted(gpu: Gpu) -> Iterator[Finding]:
     """No NVLink counted an error since the driver was loaded, but for a few flawed packets."""
     links = _links(gpu)
-    if not any(link.errors for link in links if link.active):
-        raise Skip("no NVLink here counts its errors")
+    skip_if(not any(link.errors for link in links if link.active), "no NVLink here counts its errors")
     totals: Counter[str] = Counter()
     bad: set[int] = set()
     for link in links:
@@ -248,8 +238,7 @@ def host_nvlinks_differ_between_gpus(product: str, gpus: list[Gpu]) -> Iterator[
             partners = sorted({link.remote for link in up if link.remote})
             words = f"version {' and '.join(versions) or 'unknown'} to {' and '.join(partners) or 'unknown'}"
             seen.setdefault(words, []).append(gpu.index)
-    if sum(map(len, seen.values())) < 2:
-        raise Skip("no two GPUs of one product have NVLinks that are up")
+    skip_if(sum(map(len, seen.values())) < 2, "no two GPUs of one product have NVLinks that are up")
     if len(seen) > 1:
         words = "; ".join(f"{value} on GPU {_numbers(own)}" for value, own in seen.items())
         yield warning(

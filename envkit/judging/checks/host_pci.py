@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
-from envkit.judging.checks._findings import error, note, warning
 from envkit.judging.checks._host import AGAIN
+from envkit.judging.checks._outcomes import error, note, skip_if, warning
 from envkit.judging.checks._pci import above, bridges, judge_devices, kinds, named, need_bare_metal, rdma, sockets
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
@@ -63,8 +63,7 @@ def host_pci_upstream_link_degraded(host: Host) -> Iterator[Finding]:
                 )
     if doubts:
         raise Unknown("; ".join(doubts))
-    if not judged:
-        raise Skip("no GPU here is behind a PCI Express switch")
+    skip_if(not judged, "no GPU here is behind a PCI Express switch")
 
 
 def host_gpu_slot_too_narrow(host: Host) -> Iterator[Finding]:
@@ -169,8 +168,7 @@ def _peers(host: Host) -> list[PciDevice]:
     """GPUs and RDMA adapters on bare metal that could talk past the processor; skips if there is but one."""
     need_bare_metal(host)
     ends = kinds(host, "gpu") + rdma(host)
-    if len(ends) < 2:
-        raise Skip("there is one GPU and no adapter for RDMA: no device talks to another")
+    skip_if(len(ends) < 2, "there is one GPU and no adapter for RDMA: no device talks to another")
     return ends
 
 
@@ -178,8 +176,7 @@ def host_acs_redirect_on(host: Host) -> Iterator[Finding]:
     """No bridge above GPUs sends what devices say to each other up to the processor (ACS redirection)."""
     ends = _peers(host)
     found = bridges(host, ends)
-    if not found:
-        raise Skip("no bridge is above the GPUs")
+    skip_if(not found, "no bridge is above the GPUs")
 
     def judge(bridge: PciDevice, redirects: tuple[str, ...]) -> Iterator[Finding]:
         if redirects:
@@ -198,8 +195,7 @@ def host_iommu_not_in_passthrough(host: Host) -> Iterator[Finding]:
     """On x86 bare metal the IOMMU does not translate what GPUs and RDMA adapters send to each other."""
     ends = _peers(host)
     ends = [end for end in ends if (path := above(host, end)) and path[-1].vendor in _X86]
-    if not ends:
-        raise Skip("no GPU here is below a root port of an x86 processor")
+    skip_if(not ends, "no GPU here is below a root port of an x86 processor")
 
     def judge(end: PciDevice, kind: str) -> Iterator[Finding]:
         if kind.startswith("DMA"):
@@ -245,8 +241,7 @@ def host_nic_max_read_request_too_small(host: Host) -> Iterator[Finding]:
     """Every adapter for RDMA asks for at least 512 bytes in one read."""
     need_bare_metal(host)
     nics = rdma(host)
-    if not nics:
-        raise Skip("no adapter for RDMA on the PCI bus")
+    skip_if(not nics, "no adapter for RDMA on the PCI bus")
 
     def judge(nic: PciDevice, sizes: PciPayload) -> Iterator[Finding]:
         if sizes.read_request < _READ_LEAST:
@@ -265,8 +260,7 @@ def host_gpu_numa_node_unknown(host: Host) -> Iterator[Finding]:
     need_bare_metal(host)
     gpus = kinds(host, "gpu")
     nodes = sockets(host)
-    if nodes < 2:
-        raise Skip("this machine has one NUMA node")
+    skip_if(nodes < 2, "this machine has one NUMA node")
 
     def judge(gpu: PciDevice, node: int) -> Iterator[Finding]:
         if node < 0:
@@ -288,11 +282,9 @@ def host_gpus_unbalanced_across_numa(host: Host) -> Iterator[Finding]:
     """The NUMA nodes that have GPUs have as many each, give or take one."""
     need_bare_metal(host)
     gpus = kinds(host, "gpu")
-    if sockets(host) < 2 or len(gpus) < 4:
-        raise Skip("fewer than two NUMA nodes or four GPUs")
+    skip_if(sockets(host) < 2 or len(gpus) < 4, "fewer than two NUMA nodes or four GPUs")
     found = _nodes(gpus)
-    if -1 in found:
-        raise Skip("the NUMA node of a GPU is not named")
+    skip_if(-1 in found, "the NUMA node of a GPU is not named")
     if max(found.values()) - min(found.values()) > 1:
         listed = ", ".join(f"node {node} has {number}" for node, number in sorted(found.items()))
         yield note(
@@ -308,8 +300,7 @@ def host_gpu_numa_node_without_nic(host: Host) -> Iterator[Finding]:
     """Every NUMA node that has GPUs has an adapter for RDMA too, where there are enough of them."""
     need_bare_metal(host)
     gpus, nics = kinds(host, "gpu"), rdma(host)
-    if sockets(host) < 2:
-        raise Skip("this machine has one NUMA node")
+    skip_if(sockets(host) < 2, "this machine has one NUMA node")
     near, served = _nodes(gpus), _nodes(nics) if nics else Counter[int]()
     if len(nics) < len(near) or -1 in near or -1 in served:
         raise Skip(f"{len(nics)} adapters for RDMA with known nodes are too few to serve {len(near)} nodes with GPUs")
@@ -330,8 +321,7 @@ def host_gpu_without_nic_on_pcie_switch(host: Host) -> Iterator[Finding]:
     gpus, nics = kinds(host, "gpu"), rdma(host)
     reach = {bridge.address for nic in nics for bridge in above(host, nic)}
     paired = [gpu for gpu in gpus if any(bridge.address in reach for bridge in above(host, gpu))]
-    if not paired:
-        raise Skip("no GPU shares a PCI Express switch with an adapter for RDMA")
+    skip_if(not paired, "no GPU shares a PCI Express switch with an adapter for RDMA")
     for gpu in gpus:
         if gpu not in paired:
             yield warning(
@@ -364,8 +354,7 @@ def host_pci_device_not_responding(host: Host) -> Iterator[Finding]:
     """The configuration space of every GPU, NVSwitch and network adapter answers with more than ones."""
     devices = kinds(host, "gpu", "nvswitch", "nic", "ib")
     awake = [device for device in devices if device.power.value != "suspended"]
-    if not awake:
-        raise Skip("every device sleeps")
+    skip_if(not awake, "every device sleeps")
 
     def judge(device: PciDevice, answers: bool) -> Iterator[Finding]:
         if not answers:

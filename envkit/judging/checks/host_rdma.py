@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from envkit.judging.checks._fabric import data_devices, judge_devices, nccl_settings, own_cards, rdma_devices
-from envkit.judging.checks._findings import warning
 from envkit.judging.checks._host import AGAIN, need_driver, nvml_answers
+from envkit.judging.checks._outcomes import skip_if, unknown_if, warning
 from envkit.model import Finding, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import RdmaDevice
@@ -24,8 +24,7 @@ _CONSUMER = re.compile(r"GeForce|TITAN")  # NVIDIA GPUDirect RDMA documentation:
 def host_rdma_card_without_driver(host: Host) -> Iterator[Finding]:
     """Every InfiniBand card and Elastic Fabric Adapter has become an RDMA device."""
     cards = own_cards(host, "infiniband") + own_cards(host, "efa")
-    if not cards:
-        raise Skip("no InfiniBand card and no Elastic Fabric Adapter on the PCI bus")
+    skip_if(not cards, "no InfiniBand card and no Elastic Fabric Adapter on the PCI bus")
     devices = {device.pci for device in host.infiniband.need("the RDMA devices")}
     modules = host.rdma_modules.need("the loaded modules of RDMA")
     for card in (card for card in cards if card.address not in devices):
@@ -77,8 +76,7 @@ def host_gpudirect_rdma_unavailable(host: Host) -> Iterator[Finding]:
     if any(module in modules for module in _PEER_MODULES):
         return
     names = [gpu.name.need(f"the name of GPU {gpu.index}") for gpu in nvml_answers(host).gpus]
-    if names and all(_CONSUMER.search(name) for name in names):
-        raise Skip("these GPUs have no GPUDirect RDMA")
+    skip_if(names and all(_CONSUMER.search(name) for name in names), "these GPUs have no GPUDirect RDMA")
     kernel = host.kernel.need("the kernel")
     numbers = re.match(r"([0-9]+)\.([0-9]+)", kernel)
     if numbers is None:
@@ -87,8 +85,7 @@ def host_gpudirect_rdma_unavailable(host: Host) -> Iterator[Finding]:
     recent = (int(numbers[1]), int(numbers[2])) >= _DMABUF_KERNEL
     if recent and flavor == "open":
         return
-    if recent and not flavor:
-        raise Unknown("whether the driver is the open one was not observed")
+    unknown_if(recent and not flavor, "whether the driver is the open one was not observed")
     data_devices(host)  # those that manage NVSwitches do not reach GPU memory
     why = f"the driver is {flavor}" if recent else f"kernel {kernel} has no DMA-BUF for RDMA"
     yield warning(
@@ -110,8 +107,7 @@ def host_gdrcopy_unusable(host: Host) -> Iterator[Finding]:
     if "gdr_copy" in transports and not transports.startswith("^"):
         wishes.append(f"UCX_TLS={transports}")
     stands = host.gdrdrv.need("the node of GDRCopy")
-    if not wishes and stands == "absent":
-        raise Skip("nobody asks for GDRCopy here")
+    skip_if(not wishes and stands == "absent", "nobody asks for GDRCopy here")
     if stands != "usable":
         wish = wishes[0] if wishes else "its module"
         yield warning(
@@ -139,8 +135,7 @@ def host_gpudirect_storage_not_ready(host: Host) -> Iterator[Finding]:
         )
         return
     strict = cufile.compatible is False and forced != "true"
-    if not strict:
-        raise Skip("cuFile may do without GPUDirect Storage here")
+    skip_if(not strict, "cuFile may do without GPUDirect Storage here")
     if "nvidia_fs" not in host.rdma_modules.need("the loaded modules of RDMA") and not cufile.p2pdma:
         yield warning(
             f"{cufile.path} forbids the compatibility mode and nvidia_fs is not loaded",
@@ -155,8 +150,7 @@ def host_ibgda_peer_mapping_off(host: Host) -> Iterator[Finding]:
     """The driver maps network cards for GPUs where NVSHMEM shall ring their doorbells itself."""
     need_driver(host)
     wish = host.environment.need("the environment").get("NVSHMEM_IB_ENABLE_IBGDA", "").lower()
-    if wish not in ("1", "y", "yes", "true", "on"):
-        raise Skip("NVSHMEM_IB_ENABLE_IBGDA is not set")
+    skip_if(wish not in ("1", "y", "yes", "true", "on"), "NVSHMEM_IB_ENABLE_IBGDA is not set")
     params = host.driver_params.need("the driver's options")
     words = params.get("RegistryDwords", "").strip('"')
     if not re.search(r"\bPeerMappingOverride=(0x)?0*1\b", words):

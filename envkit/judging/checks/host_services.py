@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envkit.judging.checks._findings import error, warning
-from envkit.model import Finding, Skip
+from envkit.judging.checks._outcomes import error, skip_if, warning
+from envkit.model import Finding
 from envkit.subjects import Host
 from envkit.subjects.host import Service
 
@@ -21,8 +21,7 @@ _RESTARTS_MANY = 3  # since the unit was started by hand or at boot; a proposal:
 def _units(host: Host, *names: str) -> dict[str, Service]:
     """The units of these names that are installed, an alias and its unit once."""
     services = host.services.need("systemd's units")
-    if not services:
-        raise Skip("systemd does not run here")
+    skip_if(not services, "systemd does not run here")
     found = {name: services[name] for name in names if name in services and services[name].load == "loaded"}
     return {name: unit for name, unit in found.items() if found.get(_ALIASES.get(name, "")) != unit}
 
@@ -51,8 +50,7 @@ def host_service_failed_or_restarting(host: Host) -> Iterator[Finding]:
 def host_scheduler_agent_not_running(host: Host) -> Iterator[Finding]:
     """The scheduler's agent that shall run on this machine runs; one that is not enabled is somebody's choice."""
     units = {name: unit for name, unit in _units(host, *_SCHEDULERS).items() if unit.enabled.startswith("enabled")}
-    if not units:
-        raise Skip("no agent of a scheduler is enabled here")
+    skip_if(not units, "no agent of a scheduler is enabled here")
     for name, unit in units.items():
         if _agent_down(name, unit):
             yield error(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from envkit.judging.checks._findings import error, warning
 from envkit.judging.checks._host import gathered, gib
-from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.judging.checks._outcomes import error, skip_if, warning
+from envkit.model import Finding, Severity, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import Disk
 
@@ -136,8 +136,7 @@ def host_file_system_errors(host: Host) -> Iterator[Finding]:
 def host_raid_degraded(host: Host) -> Iterator[Finding]:
     """Each software RAID array runs with all its members."""
     arrays = host.raids.need("the RAID arrays")
-    if not arrays:
-        raise Skip("no software RAID on this machine")
+    skip_if(not arrays, "no software RAID on this machine")
     for raid in arrays:
         lacking = raid.wanted - raid.working
         if raid.active and not lacking and not raid.failed:
@@ -159,8 +158,7 @@ def host_raid_degraded(host: Host) -> Iterator[Finding]:
 def host_nvme_controller_not_live(host: Host) -> Iterator[Finding]:
     """Each NVMe drive's controller is live."""
     drives = host.nvme_drives.need("the NVMe drives")
-    if not drives:
-        raise Skip("no NVMe drive on this machine")
+    skip_if(not drives, "no NVMe drive on this machine")
     for drive in drives:
         if drive.state != "live":
             yield Finding(
@@ -177,8 +175,7 @@ def host_remote_mount_not_responding(host: Host) -> Iterator[Finding]:
     """The file systems of other machines answer."""
     mounts = host.remote_mounts.need("the mounts of other machines' files")
     judged = [mount for mount in mounts if not (mount.ended == "error" and mount.detail == "permission denied")]
-    if not judged:
-        raise Skip("no file system of another machine is mounted for this user")
+    skip_if(not judged, "no file system of another machine is mounted for this user")
     for mount in judged:
         if mount.ended != "answered":
             yield error(
@@ -192,8 +189,7 @@ def host_remote_mount_not_responding(host: Host) -> Iterator[Finding]:
 
 def host_lustre_unhealthy(host: Host) -> Iterator[Finding]:
     """Lustre calls itself healthy."""
-    if host.lustre.is_unsupported:
-        raise Skip("Lustre is not loaded")
+    skip_if(host.lustre.is_unsupported, "Lustre is not loaded")
     said = host.lustre.need("Lustre's word on its health")
     if said != "healthy":
         yield error(

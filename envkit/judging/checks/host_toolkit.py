@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.judging.checks._containers import docker_itself, gpus_by_cdi, is_rootless, packages
-from envkit.judging.checks._findings import note, warning
 from envkit.judging.checks._host import need_docker_installed, need_gpu, nvidia_devices
+from envkit.judging.checks._outcomes import note, skip_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import Toolkit, ToolkitConfig
@@ -28,16 +28,14 @@ def _toolkit(host: Host) -> Toolkit:
     """The toolkit; skips where it is not installed, which is a finding of its own."""
     need_gpu(host)
     toolkit = host.toolkit.need("the container toolkit")
-    if not toolkit.programs:
-        raise Skip("the NVIDIA Container Toolkit is not installed")
+    skip_if(not toolkit.programs, "the NVIDIA Container Toolkit is not installed")
     return toolkit
 
 
 def _config(host: Host) -> ToolkitConfig:
     """The toolkit's configuration; skips where that cannot be used, which is a finding of its own."""
     config = host.toolkit_config.need("the toolkit's configuration")
-    if config.error:
-        raise Skip(f"{config.path} cannot be used")
+    skip_if(config.error, f"{config.path} cannot be used")
     return config
 
 
@@ -83,8 +81,7 @@ def host_toolkit_packages_mixed_versions(host: Host) -> Iterator[Finding]:
     need_gpu(host)
     installed = packages(host)
     versions = {name: installed[name] for name in _PACKAGES if name in installed}
-    if len(versions) < 2:
-        raise Skip("fewer than two packages of the NVIDIA Container Toolkit are installed")
+    skip_if(len(versions) < 2, "fewer than two packages of the NVIDIA Container Toolkit are installed")
     if len(set(versions.values())) > 1:
         yield warning(
             "the toolkit's packages have different versions: "
@@ -201,8 +198,7 @@ def host_toolkit_no_cgroups_wrong(host: Host) -> Iterator[Finding]:
     toolkit = _toolkit(host)
     docker = docker_itself(host)
     config = _config(host)
-    if _HOOK not in toolkit.programs:
-        raise Skip(f"there is no {_HOOK}, which alone reads no-cgroups")
+    skip_if(_HOOK not in toolkit.programs, f"there is no {_HOOK}, which alone reads no-cgroups")
     rootless = is_rootless(docker)
     if config.no_cgroups == rootless:
         return

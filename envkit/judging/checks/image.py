@@ -14,8 +14,8 @@ from packaging.specifiers import Specifier
 from packaging.version import InvalidVersion, Version
 
 from envkit.facts import Facts
-from envkit.judging.checks._findings import warning
 from envkit.judging.checks._given import FIX, must_see
+from envkit.judging.checks._outcomes import skip_if, unknown_if, warning
 from envkit.judging.checks._torch import (
     OWN_WHEEL,
     REINSTALL,
@@ -98,8 +98,7 @@ def _other_build(image: Image, build: TorchBuild, promise: ExpectedContents) -> 
 def image_torch_differs_from_lock(image: Image) -> Iterator[Finding]:
     """The torch that runs is the promised release, built for the promised CUDA, and the locked wheel's own."""
     promise = promise_of(image)
-    if not promise.torch:
-        raise Skip("no torch was promised")
+    skip_if(not promise.torch, "no torch was promised")
     if torch_ended(image).state is ImportState.ABSENT:
         yield Finding(
             f"torch {promise.torch} was promised and there is none", where="torch", evidence={}, fix=REINSTALL
@@ -111,8 +110,7 @@ def image_torch_differs_from_lock(image: Image) -> Iterator[Finding]:
     if others or all(wheel.name != "torch" for wheel in promise.wheels):
         return
     own = [lib for lib in image.libraries.need("the mapped libraries") if lib.name in ("torch_cpu", "c10")]
-    if not own:
-        raise Unknown("neither libtorch_cpu nor libc10 is mapped, so it is not known which torch was imported")
+    unknown_if(not own, "neither libtorch_cpu nor libc10 is mapped, so it is not known which torch was imported")
     strange = next((lib for lib in own if lib.owner != "torch"), None)
     if strange is not None:
         yield Finding(
@@ -129,11 +127,9 @@ def image_cudart_mismatch(image: Image) -> Iterator[Finding]:
     build = cuda_build(image)
     wanted = Cuda(build.cuda).upto(2)
     copies = bound_copies(image, "cudart")
-    if not copies:
-        raise Unknown("no libcudart is mapped, though torch is built with CUDA: it may be linked statically")
+    unknown_if(not copies, "no libcudart is mapped, though torch is built with CUDA: it may be linked statically")
     for copy in copies:
-        if not copy.version:
-            raise Unknown(f"{copy.path} does not say its version: {copy.version_via}")
+        unknown_if(not copy.version, f"{copy.path} does not say its version: {copy.version_via}")
         has = Cuda(copy.version)
         if has.major == wanted.major and has >= wanted:
             continue
@@ -200,12 +196,10 @@ def image_cudnn_older_than_build(image: Image) -> Iterator[Finding]:
         yield _unlike_pin(image, "cudnn", "cuDNN", lambda has, pinned: _cudnn_fits(Cudnn(has), Cudnn(pinned)))
         return
     build = cuda_build(image)
-    if not build.cudnn:
-        raise Skip(f"torch {build.version} is built without cuDNN")
+    skip_if(not build.cudnn, f"torch {build.version} is built without cuDNN")
     wanted = Cudnn.from_int(build.cudnn)
     copies = bound_copies(image, "cudnn")
-    if not copies:
-        raise Unknown("no libcudnn is mapped, though torch is built with cuDNN: it may be linked statically")
+    unknown_if(not copies, "no libcudnn is mapped, though torch is built with cuDNN: it may be linked statically")
     for copy in copies:
         has = Cudnn(version_of(copy))
         if not _cudnn_fits(has, wanted):
@@ -221,8 +215,7 @@ def image_cudnn_mixed(image: Image) -> Iterator[Finding]:
     """All parts of cuDNN come from one directory and one release."""
     cuda_build(image)
     parts = [lib for lib in image.libraries.need("the mapped libraries") if lib.name.split("_")[0] == "cudnn"]
-    if not parts:
-        raise Skip("no cuDNN is mapped")
+    skip_if(not parts, "no cuDNN is mapped")
     late = {step.what: step.error for step in image.late.need("what torch loads late") if "cudnn" in step.what}
     failed = [f"{what} {error}" for what, error in late.items() if error]
     directories = {posixpath.dirname(lib.path) for lib in parts}
@@ -292,8 +285,7 @@ def image_library_twice(image: Image) -> Iterator[Finding]:
         )
     if clean and ended.state is not ImportState.DONE:
         raise Unknown(f"import torch {ended}, so that not all libraries were mapped")
-    if not families:
-        raise Unknown("torch was imported and none of its libraries is mapped")
+    unknown_if(not families, "torch was imported and none of its libraries is mapped")
 
 
 _CUDA_NUMBERED = ("cublas", "cublasLt", "nvrtc", "nvjitlink")  # numbered as their toolkit; others have own majors
@@ -327,8 +319,7 @@ def image_library_of_other_cuda(image: Image) -> Iterator[Finding]:
                 evidence={**evidence_of([library]), f"CUDA {made_for}": via, build.cuda: "torch.version.cuda"},
                 fix=f"remove the wheels for CUDA {made_for} and reinstall torch's own; " + REINSTALL,
             )
-    if not said:
-        raise Unknown("no mapped library says which CUDA it is made for: they may be linked statically")
+    unknown_if(not said, "no mapped library says which CUDA it is made for: they may be linked statically")
 
 
 def image_nccl_older_than_build(image: Image) -> Iterator[Finding]:
@@ -338,8 +329,7 @@ def image_nccl_older_than_build(image: Image) -> Iterator[Finding]:
         yield _unlike_pin(image, "nccl", "NCCL", lambda has, pinned: _nccl_fits(Nccl(has), Nccl(pinned)))
         return
     build = cuda_build(image)
-    if not build.nccl:
-        raise Skip(f"torch {build.version} is built without NCCL")
+    skip_if(not build.nccl, f"torch {build.version} is built without NCCL")
     wanted = Nccl(build.nccl)
     copies = bound_copies(image, "nccl")
     if not copies:
@@ -450,8 +440,7 @@ def image_torch_requirement_not_met(image: Image | Audit) -> Iterator[Finding]:
                 {f"{name}=={wheel.version}": image.wheels.via, f"{name}{wanted.specifier}": f"Requires-Dist of {by}"},
                 REINSTALL,
             )
-    if not seen:
-        raise Skip("torch's METADATA asks for no wheel of NVIDIA's and for no triton")
+    skip_if(not seen, "torch's METADATA asks for no wheel of NVIDIA's and for no triton")
 
 
 def _is_newer(version: str, specifiers: Sequence[Specifier]) -> bool:
@@ -529,10 +518,8 @@ def image_arch_not_covered(image: Image, facts: Facts) -> Iterator[Finding]:
     declared = () if image.promise.reason is Reason.NO_PROMISE else image.promise.need("the image's promise").gpus
     here = image.devices.value or () if declared else image.devices.need("the devices at hand")
     gpus = (*declared, *here)
-    if not gpus:
-        raise Skip(f"no GPU was declared and none is here ({image.devices.via})")
-    if not build.archs:
-        raise Unknown(f"torch {build.version} does not list its architectures")
+    skip_if(not gpus, f"no GPU was declared and none is here ({image.devices.via})")
+    unknown_if(not build.archs, f"torch {build.version} does not list its architectures")
     sass = [Sm.parse(arch) for arch in build.archs if arch.startswith("sm_")]
     ptx = [Sm.parse(arch) for arch in build.archs if arch.startswith("compute_")]
     tegra = {row.sm for row in facts.archs if row.tegra}

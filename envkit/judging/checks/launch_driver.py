@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from envkit.errors import UsageError
 from envkit.facts import Facts, served
-from envkit.judging.checks._findings import note, warning
 from envkit.judging.checks._host import gpu_name, loaded_driver, need_driver, nvml_answers
 from envkit.judging.checks._launch import (
     AGAIN,
@@ -24,6 +23,7 @@ from envkit.judging.checks._launch import (
     variables,
     wanted,
 )
+from envkit.judging.checks._outcomes import note, skip_if, unknown_if, warning
 from envkit.judging.checks._torch_fit import ptx_isa
 from envkit.judging.nvidia_require import (
     InvalidExpression,
@@ -53,16 +53,14 @@ def _required(launch: Launch) -> list[Requirement]:
     """The image's requirements; raises Skip if there are none, Nonsense for an old image's unreadable version."""
     wanted(launch)
     found = list(requirements(variables(launch)))
-    if not found:
-        raise Skip("the image sets no NVIDIA_REQUIRE_* conditions")
+    skip_if(not found, "the image sets no NVIDIA_REQUIRE_* conditions")
     return found
 
 
 def _about(launch: Launch, gpu: Gpu, asked: frozenset[str]) -> Properties:
     """What is asked about, as far as it is asked; raises Unknown for what was not observed."""
     cuda = nvml_answers(launch.host).cuda if "cuda" in asked else ""
-    if "cuda" in asked and not cuda:
-        raise Unknown("the driver did not say which CUDA it speaks")
+    unknown_if("cuda" in asked and not cuda, "the driver did not say which CUDA it speaks")
     brand = None
     if "brand" in asked:  # what has none is of the brand that NVML calls unknown
         lacks = gpu.brand.is_unsupported
@@ -106,8 +104,7 @@ def _short(text: str) -> str:
 
 def launch_image_requirement_not_met(launch: Launch) -> Iterator[Finding]:
     """Every GPU that the job gets meets what the image requires by NVIDIA_REQUIRE_*."""
-    if disabled(variables(launch)):
-        raise Skip(f"{_DISABLE} turns the requirements off")
+    skip_if(disabled(variables(launch)), f"{_DISABLE} turns the requirements off")
     by_cdi = launch.job.way.value == "cdi"
     then = (
         "the toolkit does not check it if GPUs are passed by CDI"
@@ -155,8 +152,7 @@ def _needed(launch: Launch) -> tuple[Cuda, str, str]:
     wanted(launch)
     torch = torch_of(launch)
     if torch is not None:
-        if not torch.cuda:
-            raise Skip(f"torch {torch.version} is built without CUDA")
+        skip_if(not torch.cuda, f"torch {torch.version} is built without CUDA")
         return Cuda(torch.cuda).upto(2), f"torch {torch.version}", image(launch).torch.via
     text = variables(launch).get("CUDA_VERSION", "")
     try:
@@ -169,8 +165,7 @@ def _spoken(launch: Launch) -> tuple[Cuda, Driver, dict[str, str]]:
     """The CUDA that the driver speaks, the driver, and the evidence."""
     need_driver(launch.host)
     text = nvml_answers(launch.host).cuda
-    if not text:
-        raise Unknown("the driver did not say which CUDA it speaks")
+    unknown_if(not text, "the driver did not say which CUDA it speaks")
     driver, via = loaded_driver(launch.host)
     return Cuda(text), driver, {text: "nvmlSystemGetCudaDriverVersion", str(driver): via}
 
@@ -246,11 +241,9 @@ def launch_compat_library_unused(launch: Launch, facts: Facts) -> Iterator[Findi
     """The compat library that the launch needs will be used: the toolkit finds exactly one, or ld.so searches it."""
     cuda, _, _ = _needed(launch)
     speaks, driver, evidence = _spoken(launch)
-    if speaks.major >= cuda.major:
-        raise Skip(f"driver {driver} supports CUDA {speaks} and needs no compat library")
+    skip_if(speaks.major >= cuda.major, f"driver {driver} supports CUDA {speaks} and needs no compat library")
     fitting = _bridges(launch, facts, cuda, driver)
-    if not fitting:
-        raise Skip("the image has no compat library that fits here")
+    skip_if(not fitting, "the image has no compat library that fits here")
     by_path = {posixpath.dirname(file.path) for file, _ in driver_files(launch, "compat")}
     offered = [one for one in launch.compat.need("the compat libraries") if one.offered]
     if any(posixpath.dirname(one.path) in by_path for one in fitting):
@@ -279,8 +272,7 @@ def launch_compat_library_incompatible(launch: Launch, facts: Facts) -> Iterator
         for file, by in driver_files(launch, "compat")
         if posixpath.dirname(file.path) == posixpath.dirname(one.path)
     ]
-    if not found:
-        raise Skip("no compat library of the image is searched")
+    skip_if(not found, "no compat library of the image is searched")
     driver, via = loaded_driver(launch.host)
     for one, by in dict(found).items():
         why = _unfit(one, driver, some_given(launch), facts)
@@ -297,10 +289,10 @@ def launch_minor_compat_in_use(launch: Launch, facts: Facts) -> Iterator[Finding
     """The driver is as new as the image's CUDA, so that nothing rests on minor-version compatibility."""
     cuda, what, via = _needed(launch)
     speaks, driver, evidence = _spoken(launch)
-    if speaks.major < cuda.major:
-        raise Skip(
-            f"driver {driver} speaks CUDA {speaks}, another major, which minor-version compatibility does not cover"
-        )
+    skip_if(
+        speaks.major < cuda.major,
+        f"driver {driver} speaks CUDA {speaks}, another major, which minor-version compatibility does not cover",
+    )
     if speaks >= cuda:
         return
     own = facts.driver_min(cuda).own
@@ -330,8 +322,7 @@ def launch_arch_not_covered(launch: Launch, facts: Facts) -> Iterator[Finding]:
     gpus, doubt = sms_of(some_given(launch))
     tegra = {row.sm for row in facts.archs if row.tegra}
     holders = list(_code(launch))
-    if not holders:
-        raise Skip("nothing in the image holds device code")
+    skip_if(not holders, "nothing in the image holds device code")
     for name, sass, ptx, _ in holders:
         for sm in gpus:
             if served(sass, ptx, sm, sm in tegra).state != "none":
@@ -344,8 +335,7 @@ def launch_arch_not_covered(launch: Launch, facts: Facts) -> Iterator[Finding]:
                 {has: image(launch).code.via or "ELF sections", str(sm): "nvmlDeviceGetCudaComputeCapability"},
                 f"take a build for {sm} (`envkit facts gpu {sm}` names torch's), or another GPU; {AGAIN}",
             )
-    if doubt:
-        raise Unknown(doubt)
+    unknown_if(doubt, doubt)
 
 
 def launch_ptx_newer_than_driver(launch: Launch, facts: Facts) -> Iterator[Finding]:
@@ -359,10 +349,8 @@ def launch_ptx_newer_than_driver(launch: Launch, facts: Facts) -> Iterator[Findi
         for sm in gpus
         if served(sass, ptx, sm, sm in tegra).state == "ptx"
     ]
-    if not resting and doubt:
-        raise Unknown(doubt)
-    if not resting:
-        raise Skip("for every GPU there is machine code, or no code at all: no PTX has to be compiled")
+    unknown_if(not resting and doubt, doubt)
+    skip_if(not resting, "for every GPU there is machine code, or no code at all: no PTX has to be compiled")
     for name, built, sm in resting:
         if not built:
             doubt = doubt or f"{name} does not say by which toolkit its PTX was made"
@@ -376,8 +364,7 @@ def launch_ptx_newer_than_driver(launch: Launch, facts: Facts) -> Iterator[Findi
             evidence={**evidence, str(made): "the PTX version that the build declares"},
             fix=f"install a driver for CUDA {made}, or take a build with machine code for {sm}; {AGAIN}",
         )
-    if doubt:
-        raise Unknown(doubt)
+    unknown_if(doubt, doubt)
 
 
 def launch_torch_without_cuda(launch: Launch) -> Iterator[Finding]:
@@ -443,8 +430,7 @@ def launch_gpu_not_in_lock(launch: Launch) -> Iterator[Finding]:
     """Every GPU that the job gets is one that the image was locked for."""
     promised = promised_gpus(launch)
     gpus, doubt = sms_of(some_given(launch))
-    if doubt:
-        raise Unknown(doubt)
+    unknown_if(doubt, doubt)
     for sm in (one for one in gpus if one not in promised):
         yield warning(
             f"the image was locked for {', '.join(map(str, promised))} and the job gets {sm}",

@@ -6,7 +6,6 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from envkit.judging.checks._findings import note, warning
 from envkit.judging.checks._launch import (
     AGAIN,
     below,
@@ -19,6 +18,7 @@ from envkit.judging.checks._launch import (
     torch_of,
     variables,
 )
+from envkit.judging.checks._outcomes import note, skip_if, unknown_if, warning
 from envkit.judging.checks._variables import LEFT_ON
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects.launch import Launch
@@ -94,8 +94,7 @@ def launch_library_path_replaced(launch: Launch) -> Iterator[Finding]:
     env = variables(launch)
     before = launch.job.replaced.need("what the job replaces").get("LD_LIBRARY_PATH", "")
     now = library_path(launch)
-    if not now and not before:
-        raise Skip("LD_LIBRARY_PATH is not set")
+    skip_if(not now and not before, "LD_LIBRARY_PATH is not set")
     paths = launch.paths.need("what lies at the paths that the job names")
     kept = {one for one, _ in now}
     audit = image(launch)
@@ -129,8 +128,7 @@ def launch_library_path_replaced(launch: Launch) -> Iterator[Finding]:
 def launch_preload_library_missing(launch: Launch) -> Iterator[Finding]:
     """Every library of LD_PRELOAD is in the image or under a mount."""
     words = [posixpath.normpath(one) for one in re.split("[: ]+", variables(launch).get("LD_PRELOAD", "")) if one]
-    if not words:
-        raise Skip("LD_PRELOAD is not set")
+    skip_if(not words, "LD_PRELOAD is not set")
     paths = launch.paths.need("what lies at the paths that the job names")
     mounted = [one.target for one in launch.job.mounts.value or ()]
     doubts = [one for one in words if not one.startswith("/")]
@@ -152,8 +150,7 @@ def launch_preload_library_missing(launch: Launch) -> Iterator[Finding]:
 def launch_arch_list_misses_gpu(launch: Launch) -> Iterator[Finding]:
     """TORCH_CUDA_ARCH_LIST, where it is set, names the GPUs that the job gets."""
     text = variables(launch).get("TORCH_CUDA_ARCH_LIST", "").strip()
-    if not text:
-        raise Skip("TORCH_CUDA_ARCH_LIST is not set")
+    skip_if(not text, "TORCH_CUDA_ARCH_LIST is not set")
     gpus = some_given(launch)
     sass, ptx = [], []
     for word in re.split(r"[ ;]+", text):
@@ -167,8 +164,7 @@ def launch_arch_list_misses_gpu(launch: Launch) -> Iterator[Finding]:
             ptx.append(Sm.parse(plain))
 
     found, doubt = sms_of(gpus)
-    if doubt:
-        raise Unknown(doubt)
+    unknown_if(doubt, doubt)
     for sm in found:
         if not any(sm.runs(one) for one in sass) and not any(sm.compiles(one) for one in ptx):
             yield warning(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envkit.judging.checks._findings import warning
 from envkit.judging.checks._launch import (
     AGAIN,
     GIB,
@@ -18,6 +17,7 @@ from envkit.judging.checks._launch import (
     variables,
     who,
 )
+from envkit.judging.checks._outcomes import skip_if, unknown_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects.launch import Inside, Launch, Mount
 
@@ -108,8 +108,7 @@ def launch_checkpoint_directory_not_writable(launch: Launch) -> Iterator[Finding
         raise Skip(f"{mount.source} is a volume of the engine, whose owner is not known before it is mounted")
     one = who(launch)
     kind = mount.kind.need(f"what lies at {mount.source}")
-    if kind == "absent":
-        raise Unknown(f"{mount.source} does not exist yet, so its owner is not known")
+    unknown_if(kind == "absent", f"{mount.source} does not exist yet, so its owner is not known")
     owner = mount.owner.need(f"the owner of {mount.source}")
     group = mount.group.need(f"the group of {mount.source}")
     mode = mount.mode.need(f"the mode of {mount.source}")
@@ -127,8 +126,7 @@ def launch_no_space_for_checkpoint(launch: Launch) -> Iterator[Finding]:
     """There is room for the checkpoint that the job will write, and for the next one before the last is gone."""
     size = declared(launch.job.checkpoint_bytes, "how large a checkpoint is")
     mount = _holding(launch)
-    if mount.kind.value == "volume":
-        raise Skip(f"{mount.source} is a volume of the engine, whose free space is not known")
+    skip_if(mount.kind.value == "volume", f"{mount.source} is a volume of the engine, whose free space is not known")
     free = mount.free.need(f"the room at {mount.source}")
     if free < 2 * size:
         yield Finding(
@@ -212,8 +210,7 @@ def launch_command_not_found(launch: Launch) -> Iterator[Finding]:
     What a mount brings is not looked into.
     """
     words = declared(launch.job.command, "the command")
-    if not words:
-        raise Skip("the image's own command runs")
+    skip_if(not words, "the image's own command runs")
     path = launch.program.need(f"where the image has {words[0]}")
     if path:
         return

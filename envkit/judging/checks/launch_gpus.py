@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from envkit.judging.checks._findings import note, warning
 from envkit.judging.checks._host import docker_engine, gpu_name, gpu_signs, is_loaded
 from envkit.judging.checks._launch import AGAIN, declared, given, judge_each, said, some, some_given, variables, wanted
-from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.judging.checks._outcomes import note, skip_if, warning
+from envkit.model import Finding, Severity, Unknown
 from envkit.subjects.host.gpu import Fabric, Gpu, Process, RowRemap
 from envkit.subjects.launch import Launch
 
@@ -164,8 +164,7 @@ def launch_whole_gpu_in_mig_mode(launch: Launch) -> Iterator[Finding]:
     gpus = some_given(launch)
     names = wanted(launch)
     whole = [gpu for gpu in gpus if not any(re.fullmatch(rf"{gpu.index}:[0-9]+", name) for name in names)]
-    if not whole:
-        raise Skip("the job names MIG instances")
+    skip_if(not whole, "the job names MIG instances")
 
     def judge(gpu: Gpu, mode: str) -> Iterator[Finding]:
         if mode != "on":
@@ -188,8 +187,7 @@ def launch_whole_gpu_in_mig_mode(launch: Launch) -> Iterator[Finding]:
 def launch_gpu_models_mixed(launch: Launch) -> Iterator[Finding]:
     """The GPUs that the job gets are of one product."""
     gpus = some_given(launch)
-    if len(gpus) < 2:
-        raise Skip("the job gets one GPU")
+    skip_if(len(gpus) < 2, "the job gets one GPU")
     names = sorted({gpu.name.need(f"the name of GPU {gpu.index}") for gpu in gpus})
     if len(names) > 1:
         order = variables(launch).get("CUDA_DEVICE_ORDER")
@@ -256,8 +254,7 @@ def _unfit(text: str, gpus: tuple[Gpu, ...]) -> tuple[str, Severity]:
 def launch_nvidia_visible_devices_hides_gpus(launch: Launch) -> Iterator[Finding]:
     """NVIDIA_VISIBLE_DEVICES does not withhold the GPUs that the job wants."""
     wanted(launch)
-    if launch.job.way.value == "cdi":
-        raise Skip("the job's GPUs are passed by CDI, which does not use this variable")
+    skip_if(launch.job.way.value == "cdi", "the job's GPUs are passed by CDI, which does not use this variable")
     env = variables(launch)
     text = env.get(_NVIDIA_VISIBLE)
     fix = f"take {_NVIDIA_VISIBLE} out of the job, or set it to all; {AGAIN}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envkit.judging.checks._findings import note, warning
 from envkit.judging.checks._launch import AGAIN, GIB, MIB, declared, given, need_nodes, nodes, some, variables, wanted
+from envkit.judging.checks._outcomes import note, skip_if, warning
 from envkit.model import Finding, Observed, Severity, Skip
 from envkit.subjects.host import Limit
 from envkit.subjects.launch import Launch
@@ -77,8 +77,7 @@ def _rdma(launch: Launch) -> tuple[str, ...]:
     """The machine's RDMA devices for a job on several machines; raises Skip if there are none."""
     need_nodes(launch)
     devices = _devices(launch)
-    if not devices:
-        raise Skip("there is no RDMA device on this machine")
+    skip_if(not devices, "there is no RDMA device on this machine")
     return devices
 
 
@@ -107,8 +106,7 @@ def launch_memlock_too_low_for_rdma(launch: Launch) -> Iterator[Finding]:
 
 def _limit(launch: Launch, name: str) -> Limit:
     limits = declared(launch.job.limits, "the limits of the job")
-    if name not in limits:
-        raise Skip(f"no limit {name} was declared")
+    skip_if(name not in limits, f"no limit {name} was declared")
     return limits[name]
 
 
@@ -131,8 +129,7 @@ def launch_open_files_limit_too_low(launch: Launch) -> Iterator[Finding]:
     strategies; the number is a proposal.
     """
     workers = declared(launch.job.workers, "how many workers the data loader has")
-    if not workers:
-        raise Skip("the data loader has no workers")
+    skip_if(not workers, "the data loader has no workers")
     limit = _limit(launch, "nofile")
     if 0 <= limit.soft < _NOFILE_WANTED:
         yield warning(
@@ -177,8 +174,7 @@ def launch_master_addr_is_localhost(launch: Launch) -> Iterator[Finding]:
     """MASTER_ADDR of a job on several machines is no name of the machine itself."""
     count = need_nodes(launch)
     address = variables(launch).get("MASTER_ADDR", "")
-    if not address:
-        raise Skip("MASTER_ADDR is not set: the command names the rendezvous")
+    skip_if(not address, "MASTER_ADDR is not set: the command names the rendezvous")
     if address in ("localhost", "::1", "0.0.0.0") or address.startswith("127."):
         yield Finding(
             f"the job runs on {count} machines and MASTER_ADDR is {address}",
@@ -209,8 +205,7 @@ def launch_socket_interface_unusable(launch: Launch) -> Iterator[Finding]:
     """NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME name an interface that the job has, and on several machines not lo."""
     env = variables(launch)
     named = {name: env[name] for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") if env.get(name)}
-    if not named:
-        raise Skip("neither NCCL_SOCKET_IFNAME nor GLOO_SOCKET_IFNAME is set")
+    skip_if(not named, "neither NCCL_SOCKET_IFNAME nor GLOO_SOCKET_IFNAME is set")
     network = declared(launch.job.network, "the network of the job")
     if network == "host":
         here = tuple(one.name for one in launch.host.network.need("the network interfaces"))
@@ -248,8 +243,7 @@ def _matching(text: str, here: tuple[str, ...]) -> list[str]:
 def launch_nccl_hca_matches_no_device(launch: Launch) -> Iterator[Finding]:
     """NCCL_IB_HCA leaves an RDMA device that this machine has."""
     text = variables(launch).get("NCCL_IB_HCA", "")
-    if not text:
-        raise Skip("NCCL_IB_HCA is not set")
+    skip_if(not text, "NCCL_IB_HCA is not set")
     here = _devices(launch)
     if not _matching(text, here):
         yield warning(
@@ -265,8 +259,7 @@ def launch_nccl_transport_disabled(launch: Launch) -> Iterator[Finding]:
     wanted(launch)
     env = variables(launch)
     gpus, count = _gpus(launch), launch.job.nodes.value or 1
-    if gpus < 2 and count < 2:
-        raise Skip("the job has one GPU")
+    skip_if(gpus < 2 and count < 2, "the job has one GPU")
     off = {}
     if gpus > 1:
         off["NCCL_P2P_DISABLE"] = "GPUs no longer reach one another by NVLink or PCI"

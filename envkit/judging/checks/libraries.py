@@ -11,7 +11,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from envkit.facts import Facts, KnownBadRow
-from envkit.judging.checks._findings import warning
+from envkit.judging.checks._outcomes import skip_if, unknown_if, warning
 from envkit.judging.checks._torch import (
     OWN_WHEEL,
     REINSTALL,
@@ -24,7 +24,7 @@ from envkit.judging.checks._torch import (
     torchs_bindings,
     wheel_of,
 )
-from envkit.model import Finding, Reason, Severity, Skip, Unknown
+from envkit.model import Finding, Reason, Severity, Unknown
 from envkit.subjects import Image
 from envkit.subjects.image import ImportState, Library
 from envkit.versions import Sm
@@ -64,8 +64,7 @@ def _required(image: Image) -> dict[str, tuple[str, Requirement]]:
         for family, begins in _WHEELS.items():
             if re.fullmatch(re.escape(begins) + r"(?:-cu\d+)?", _name(wanted)):
                 found[family] = (by, wanted)
-    if not found:
-        raise Skip("torch's METADATA asks for none of NVIDIA's wheels: it takes the system's libraries")
+    skip_if(not found, "torch's METADATA asks for none of NVIDIA's wheels: it takes the system's libraries")
     return found
 
 
@@ -93,8 +92,7 @@ def image_library_from_elsewhere(image: Image) -> Iterator[Finding]:
                 evidence={**evidence_of([copy]), f"{name}{wanted.specifier}": f"Requires-Dist of {by}"},
                 fix=OWN_WHEEL,
             )
-    if not judged:
-        raise Unknown(f"torch {build.version} asks for wheels of NVIDIA's and none of their libraries is mapped")
+    unknown_if(not judged, f"torch {build.version} asks for wheels of NVIDIA's and none of their libraries is mapped")
 
 
 def _whose(library: Library) -> str:
@@ -121,8 +119,7 @@ def image_library_older_than_pinned(image: Image) -> Iterator[Finding]:
         if family in _JUDGED_APART or not pins:
             continue
         for copy in bound_copies(image, family):
-            if not copy.version:
-                raise Unknown(f"{copy.path} says no version: {copy.version_via}")
+            unknown_if(not copy.version, f"{copy.path} says no version: {copy.version_via}")
             judged = True
             has, least = _numbers(copy.version), _numbers(pins[0])
             if has[0] == least[0] and has >= least:
@@ -134,16 +131,14 @@ def image_library_older_than_pinned(image: Image) -> Iterator[Finding]:
                 {**evidence_of([copy]), f"{_name(wanted)}{wanted.specifier}": f"Requires-Dist of {by}"},
                 OWN_WHEEL,
             )
-    if not judged:
-        raise Skip("torch's METADATA pins no library that says its version and is mapped")
+    skip_if(not judged, "torch's METADATA pins no library that says its version and is mapped")
 
 
 def image_cublas_mismatch(image: Image) -> Iterator[Finding]:
     """libcublas and the libcublasLt that it binds are of one release and lie in one directory."""
     cuda_build(image)
     mains, every = bound_copies(image, "cublas"), image.mapped("cublasLt")
-    if not mains or not every:
-        raise Skip("no cuBLAS is mapped: torch links it statically, or does not use it")
+    skip_if(not mains or not every, "no cuBLAS is mapped: torch links it statically, or does not use it")
     for main in mains:
         caller = posixpath.basename(main.path)
         paths = {one.path for one in image.bindings.value or () if one.name == "cublasLt" and one.caller == caller}
@@ -151,8 +146,7 @@ def image_cublas_mismatch(image: Image) -> Iterator[Finding]:
         for light in [copy for copy in every if copy.path in paths] or every:
             # libcublas says the version of the libcublasLt that it binds (reproduced), so that its wheel speaks for it.
             has, works_with = main.owner_version or main.version, light.version or light.owner_version
-            if not has or not works_with:
-                raise Unknown(f"{main.path} or {light.path} says no version and no wheel owns it")
+            unknown_if(not has or not works_with, f"{main.path} or {light.path} says no version and no wheel owns it")
             same_directory = posixpath.dirname(main.path) == posixpath.dirname(light.path)
             if same_directory and has.split(".")[:3] == works_with.split(".")[:3]:
                 continue
@@ -168,12 +162,10 @@ def image_nvrtc_builtins_mismatch(image: Image) -> Iterator[Finding]:
     """Beside the bound libnvrtc lies libnvrtc-builtins of its own version, and no other one is mapped."""
     cuda_build(image)
     copies = bound_copies(image, "nvrtc")
-    if not copies:
-        raise Skip("no NVRTC is mapped")
+    skip_if(not copies, "no NVRTC is mapped")
     mapped = image.mapped("nvrtc-builtins")
     for copy in copies:
-        if not copy.version:
-            raise Unknown(f"{copy.path} says no version: {copy.version_via}")
+        unknown_if(not copy.version, f"{copy.path} says no version: {copy.version_via}")
         directory, wanted = posixpath.dirname(copy.path), f"libnvrtc-builtins.so.{copy.version}"
         for other in mapped:
             if posixpath.basename(other.path).startswith(wanted) and posixpath.dirname(other.path) == directory:
@@ -186,8 +178,7 @@ def image_nvrtc_builtins_mismatch(image: Image) -> Iterator[Finding]:
             )
         if mapped:
             continue
-        if not copy.owner:
-            raise Unknown(f"no libnvrtc-builtins is mapped, and no wheel lists what lies beside {copy.path}")
+        unknown_if(not copy.owner, f"no libnvrtc-builtins is mapped, and no wheel lists what lies beside {copy.path}")
         beside = [
             lib
             for lib in image.unmapped.need("the libraries that were not mapped")
@@ -207,8 +198,7 @@ def image_cudnn_incomplete(image: Image) -> Iterator[Finding]:
     """The directory of the cuDNN in use holds every library that cuDNN's own libraries open by name."""
     sets = image.cudnn.need("what cuDNN's libraries refer to")
     mapped = image.mapped("cudnn") if not image.libraries.missing else ()
-    if not mapped and not sets:
-        raise Skip("there is no cuDNN here")
+    skip_if(not mapped and not sets, "there is no cuDNN here")
     used = {posixpath.dirname(lib.path) for lib in mapped}
     if used - {one.directory for one in sets}:
         raise Unknown(f"the directory {min(used - {one.directory for one in sets})} of the mapped cuDNN was not read")
@@ -283,8 +273,7 @@ def image_known_bad_combination(image: Image, facts: Facts) -> Iterator[Finding]
     A row for certain GPUs, or for several, asks for those that are declared or present.
     """
     ended = torch_ended(image)
-    if ended.state is not ImportState.DONE:
-        raise Unknown(f"import torch {ended}, so that what it binds was not seen")
+    unknown_if(ended.state is not ImportState.DONE, f"import torch {ended}, so that what it binds was not seen")
     cuda_build(image)
     if not image.libraries.need("the mapped libraries"):
         raise Unknown("torch was imported and none of its libraries is mapped")
@@ -317,11 +306,9 @@ def image_cupti_crashes(image: Image) -> Iterator[Finding]:
     """CUPTI, on which torch's profiler stands, answers where there is a driver."""
     cuda_build(image)
     copies = image.mapped("cupti")
-    if not copies:
-        raise Skip("no CUPTI is mapped: torch links it statically, or does not use it")
+    skip_if(not copies, "no CUPTI is mapped: torch links it statically, or does not use it")
     for copy in copies:
-        if "was not called" in copy.version_via:
-            raise Skip(f"{copy.version_via}")
+        skip_if("was not called" in copy.version_via, f"{copy.version_via}")
         if not copy.version and ("was killed" in copy.version_via or "did not end" in copy.version_via):
             yield warning(
                 f"CUPTI from {copy.path} crashes when it is asked for its version: {copy.version_via}",
@@ -341,8 +328,7 @@ def image_openmp_twice(image: Image) -> Iterator[Finding]:
     """No process maps the OpenMP runtimes of two makers."""
     ended = torch_ended(image)
     mapped = image.libraries.need("the mapped libraries")
-    if ended.state is ImportState.DONE and not mapped:
-        raise Unknown("torch was imported and none of its libraries is mapped")
+    unknown_if(ended.state is ImportState.DONE and not mapped, "torch was imported and none of its libraries is mapped")
     torchs = [lib for lib in mapped if lib.name in _OPENMP]
     clean = True
     for finding in _two_makers("import torch", torchs):
@@ -352,8 +338,7 @@ def image_openmp_twice(image: Image) -> Iterator[Finding]:
         more = [lib for lib in one.libraries if lib.name in _OPENMP]
         if more:
             yield from _two_makers(f"import torch, {one.name}", [*torchs, *more])
-    if ended.state is not ImportState.DONE:
-        raise Unknown(f"import torch {ended}, so that not all libraries were mapped")
+    unknown_if(ended.state is not ImportState.DONE, f"import torch {ended}, so that not all libraries were mapped")
 
 
 def _two_makers(what: str, mapped: list[Library]) -> Iterator[Finding]:

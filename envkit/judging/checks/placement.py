@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from envkit.judging.checks._findings import warning
 from envkit.judging.checks._given import FIX, must_see
+from envkit.judging.checks._outcomes import skip_if, unknown_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects.placement import End, Group, Line, Operand, Placement
 
@@ -39,10 +39,8 @@ def _followed(model: Placement) -> None:
     if model.refusal is not None:
         at = f" at {model.refusal.where}" if model.refusal.where else ""
         raise Unknown(f"the run stopped{at}, where an operation has operands of two {model.refusal.kind}")
-    if failed:
-        raise Unknown(f"the run stopped in the stage {end.stage}: it {failed}")
-    if not _in_model(end):
-        raise Unknown(f"the run stopped in the stage {end.stage}")
+    unknown_if(failed, f"the run stopped in the stage {end.stage}: it {failed}")
+    unknown_if(not _in_model(end), f"the run stopped in the stage {end.stage}")
 
 
 def _all_judged(model: Placement) -> None:
@@ -267,10 +265,8 @@ def placement_host_waits_for_gpu(model: Placement) -> Iterator[Finding]:
         "keep the value on the GPU (torch.where, a mask) or read it less often",
     )
     _followed(model)
-    if not _gpu_in(model.groups.need("the devices of the tensors")):
-        raise Skip("nothing of the model is on a GPU")
-    if _pretended(model) and not merged:
-        raise Skip("only on a GPU is every wait detected, and there is none here")
+    skip_if(not _gpu_in(model.groups.need("the devices of the tensors")), "nothing of the model is on a GPU")
+    skip_if(_pretended(model) and not merged, "only on a GPU is every wait detected, and there is none here")
 
 
 def placement_fork_after_cuda(model: Placement) -> Iterator[Finding]:
@@ -291,8 +287,7 @@ def placement_fork_after_cuda(model: Placement) -> Iterator[Finding]:
 
 def placement_ranks_share_gpu(model: Placement) -> Iterator[Finding]:
     """Each rank of a distributed job works on GPUs of its own, and all ranks do or none does."""
-    if not model.ranks_asked:
-        raise Skip("the ranks were not compared")
+    skip_if(not model.ranks_asked, "the ranks were not compared")
     ranks = model.ranks.need("what the ranks said")
     owners: dict[tuple[str, str], list[str]] = {}
     for rank in ranks:
@@ -324,9 +319,6 @@ def placement_ranks_share_gpu(model: Placement) -> Iterator[Finding]:
     if len(ranks) < world:
         missing = sorted(set(range(world)) - {rank.rank for rank in ranks if rank.rank is not None})
         raise Unknown(f"rank {' and '.join(map(str, missing))} did not answer")
-    if world < 2:
-        raise Skip("there is one rank")
-    if any(not gpu.id for rank in ranks for gpu in rank.gpus):
-        raise Unknown("the GPUs of the ranks could not be identified")
-    if not owners:
-        raise Skip("no rank works on a GPU")
+    skip_if(world < 2, "there is one rank")
+    unknown_if(any(not gpu.id for rank in ranks for gpu in rank.gpus), "the GPUs of the ranks could not be identified")
+    skip_if(not owners, "no rank works on a GPU")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from envkit.judging.checks._findings import note
+from envkit.judging.checks._outcomes import note, skip_if, unknown_if
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects.placement import End, Stop
 from envkit.subjects.precision import Event, Figure, Limits, Precision, StepSeen
@@ -76,8 +76,7 @@ def precision_step_failed(model: Precision) -> Iterator[Finding]:
         raise Unknown(f"no step was taken: it ended in the stage {end.stage}")
     died = _died(end)
     if died:
-        if end.ended == "hung":
-            raise Unknown(f"the stage {end.stage} {died}")
+        unknown_if(end.ended == "hung", f"the stage {end.stage} {died}")
         yield Finding(
             f"the step in {end.stage} {died}",
             evidence=_last_words(end),
@@ -282,11 +281,9 @@ def precision_gradient_lost(model: Precision) -> Iterator[Finding]:
     error of about q^1.5 of the whole, which at sqrt(eps) is far below half of the digits.
     """
     limits = model.limits.need("the limits of the dtype")
-    if limits.smallest < _WIDE_RANGE:
-        raise Skip(f"{model.dtype} has the range of single precision")
+    skip_if(limits.smallest < _WIDE_RANGE, f"{model.dtype} has the range of single precision")
     step = _whole(model, "wanted")
-    if step.backward != "ran":
-        raise Skip("nothing of the model is trained, so that there is no backward pass")
+    skip_if(step.backward != "ran", "nothing of the model is trained, so that there is no backward pass")
     whole, gradients = _figures(step)
     total = next((each for each in whole if each.what == _GRADIENTS), None)
     if total is None:
@@ -349,10 +346,10 @@ def precision_tf32(model: Precision) -> Iterator[Finding]:
     rounding = model.rounding.need("torch's switches for single precision")
     wide = model.wide.need("the dtype of the comparison")
     step = _whole(model, "single")
-    if wide != "float64":
-        raise Unknown(f"the comparison runs in {wide}, because memory is short: take a smaller model or batch")
-    if not step.products:
-        raise Skip("the step has no product whose rounding could be measured")
+    unknown_if(
+        wide != "float64", f"the comparison runs in {wide}, because memory is short: take a smaller model or batch"
+    )
+    skip_if(not step.products, "the step has no product whose rounding could be measured")
     worst = max(step.products, key=lambda product: product.own_error)
     if worst.own_error <= _FEWER_DIGITS:
         return

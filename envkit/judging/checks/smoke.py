@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from envkit.judging.checks._findings import error
 from envkit.judging.checks._given import FIX, must_see
+from envkit.judging.checks._outcomes import error, skip_if, unknown_if
 from envkit.judging.checks._smoke import Limit, beyond, death, number
 from envkit.model import Finding, Reason, Skip, Unknown
 from envkit.payload.smoke import EXTRA
@@ -16,10 +16,8 @@ from envkit.subjects.smoke import SmokeRun
 
 def smoke_import_leaves_cuda_alone(run: SmokeRun) -> Iterator[Finding]:
     """Importing torch does not initialise CUDA, so that a process can still fork its workers."""
-    if run.torch.reason is Reason.NO_TORCH:
-        raise Skip("there is no torch in this Python")
-    if run.sanitize:
-        raise Skip("under compute-sanitizer each test has an interpreter of its own")
+    skip_if(run.torch.reason is Reason.NO_TORCH, "there is no torch in this Python")
+    skip_if(run.sanitize, "under compute-sanitizer each test has an interpreter of its own")
     if run.cuda_before_fork.reason is Reason.NOT_IMPORTED and run.only and run.tests.value is not None:
         raise Skip("no test that forks from an imported torch was run")
     if run.cuda_before_fork.need("whether importing torch initialises CUDA"):
@@ -49,10 +47,10 @@ def smoke_gpu_not_seen(run: SmokeRun) -> Iterator[Finding]:
 
 def smoke_torch_not_promised(run: SmokeRun) -> Iterator[Finding]:
     """The torch under test is the promised release; a promised torch that is absent is no reason to skip its tests."""
-    if not run.torch_promised:
-        raise Skip("no torch was promised")
-    if run.only and run.torch.reason is Reason.NOT_IMPORTED:
-        raise Skip("no test that uses the shared torch import was requested")
+    skip_if(not run.torch_promised, "no torch was promised")
+    skip_if(
+        run.only and run.torch.reason is Reason.NOT_IMPORTED, "no test that uses the shared torch import was requested"
+    )
     promised = run.torch_promised
     if run.torch.reason is Reason.NO_TORCH:
         yield Finding(
@@ -75,8 +73,7 @@ def smoke_torch_not_promised(run: SmokeRun) -> Iterator[Finding]:
 def smoke_extra(run: SmokeRun) -> Iterator[Finding]:
     """Every test from outside the suite ran, and each of its measures is within the limit that it sets itself."""
     mine = [test for test in run.tests.need("the run of the smoke suite") if test.name.startswith(EXTRA)]
-    if not mine:
-        raise Skip("no test from outside the suite was run")
+    skip_if(not mine, "no test from outside the suite was run")
     blind = []
     for test in mine:
         found = []
@@ -108,11 +105,9 @@ def smoke_extra(run: SmokeRun) -> Iterator[Finding]:
 
 def smoke_sanitizer(run: SmokeRun) -> Iterator[Finding]:
     """Under compute-sanitizer no test has an invalid access, a race, an uninitialised read or a wrong barrier."""
-    if not run.sanitize:
-        raise Skip("the run was not under compute-sanitizer")
+    skip_if(not run.sanitize, "the run was not under compute-sanitizer")
     tests = [test for test in run.tests.need("the run of the smoke suite") if test.ended != "not-applicable"]
-    if not tests:
-        raise Unknown(f"no test was run under {run.sanitize}")
+    unknown_if(not tests, f"no test was run under {run.sanitize}")
     unread = []
     for test in tests:
         errors = number(test, "sanitizer.errors")

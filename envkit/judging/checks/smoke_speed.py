@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from envkit.facts import Facts
-from envkit.judging.checks._findings import error, note, warning
+from envkit.judging.checks._outcomes import error, note, skip_if, warning
 from envkit.judging.checks._smoke import cases, judged
 from envkit.judging.throughput import Figure, gpu_of, of_test
-from envkit.model import Finding, Skip
+from envkit.model import Finding
 from envkit.payload.smoke.case import Case
 from envkit.subjects.smoke import SmokeRun, SmokeTest
 
@@ -82,12 +82,10 @@ def smoke_speed_allreduce(run: SmokeRun, facts: Facts) -> Iterator[Finding]:
     """Sums over all GPUs run as fast as the link between them."""
     tests = [test for test in run.tests.need("the run of the smoke suite") if test.name == "nccl-allreduce"]
     ran = [test for test in tests if test.ended == "ran"]
-    if run.injected_fault or "nccl-allreduce" not in cases() or not ran:
-        raise Skip("no all-reduce was timed")
+    skip_if(run.injected_fault or "nccl-allreduce" not in cases() or not ran, "no all-reduce was timed")
     for test in ran:
         speeds = list(of_test(test, run, facts))
-        if not speeds:
-            raise Skip("nccl-allreduce gives no bus bandwidth")
+        skip_if(not speeds, "nccl-allreduce gives no bus bandwidth")
         yield from filter(None, (_judged(figure, test) for figure in speeds))
 
 
@@ -96,8 +94,7 @@ def smoke_speed_peak_known(run: SmokeRun, facts: Facts) -> Iterator[Finding]:
     timed = {
         gpu_of(test, run) for test in run.tests.need("the run of the smoke suite") if any(of_test(test, run, facts))
     }
-    if run.injected_fault or not timed:
-        raise Skip("no speed was measured")
+    skip_if(run.injected_fault or not timed, "no speed was measured")
     for name in sorted(timed):
         if name and facts.peak(name) is None:
             fix = "the speeds are shown and not judged; a row in envkit/facts/peak.jsonl changes that"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from envkit.errors import UsageError
 from envkit.facts import Facts
-from envkit.judging.checks._findings import warning
+from envkit.judging.checks._outcomes import skip_if, unknown_if, warning
 from envkit.judging.checks._torch import cuda_build
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects.image import Image, NvccFoundBy, Toolkit
@@ -24,8 +24,7 @@ def _toolkits(image: Image) -> list[Toolkit]:
     A runtime image may name a CUDA_HOME that holds no compiler.
     """
     ranked = [one for one in _ranked(image) if one.error != _GONE]
-    if not ranked:
-        raise Skip("there is no nvcc where an extension build looks for it")
+    skip_if(not ranked, "there is no nvcc where an extension build looks for it")
     return ranked
 
 
@@ -35,8 +34,7 @@ def _ranked(image: Image) -> list[Toolkit]:
 
 
 def _said(one: Toolkit) -> Cuda:
-    if not one.version:
-        raise Unknown(f"{one.path} of {one.via} does not say its version: {one.error}")
+    unknown_if(not one.version, f"{one.path} of {one.via} does not say its version: {one.error}")
     return Cuda(one.version)
 
 
@@ -94,8 +92,7 @@ def image_compiler_not_supported_by_nvcc(image: Image, facts: Facts) -> Iterator
     nvcc = _toolkits(image)[0]
     cuda = _said(nvcc).upto(2)
     kind, _, version = image.compiler.need("the host compiler").partition(" ")
-    if not version:
-        raise Skip(f"there is no host compiler ({image.compiler.via})")
+    skip_if(not version, f"there is no host compiler ({image.compiler.via})")
     try:
         row = facts.cuda(str(cuda))
     except UsageError as error:
@@ -119,13 +116,10 @@ def image_compiler_not_supported_by_nvcc(image: Image, facts: Facts) -> Iterator
 def image_assembler_newer_than_driver(image: Image) -> Iterator[Finding]:
     """The assemblers that packages bring are of no newer major than the driver's CUDA."""
     brought = image.assemblers.need("the assemblers of packages")
-    if not brought:
-        raise Skip("no package brings an assembler")
+    skip_if(not brought, "no package brings an assembler")
     seen = image.driver.need("the driver")
-    if not seen.library:
-        raise Skip(f"there is no driver here ({seen.load_error})")
-    if not seen.cuda:
-        raise Unknown(f"the driver at {seen.library} does not say which CUDA it speaks")
+    skip_if(not seen.library, f"there is no driver here ({seen.load_error})")
+    unknown_if(not seen.cuda, f"the driver at {seen.library} does not say which CUDA it speaks")
     has = Cuda(seen.cuda)
     silent = next((one for one in brought if not one.version), None)
     newer = [one for one in brought if one.version and Cuda(one.version).major > has.major]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.judging.checks._dockerfile import found
+from envkit.judging.checks._outcomes import skip_if
 from envkit.judging.checks._workload import (
     evident,
     gpu_count,
@@ -55,14 +56,12 @@ def workload_gpu_not_requested(workload: Workload) -> Iterator[Finding]:
             _FIXES[workload.kind],
             {what: span.place},
         )
-    if not asked:
-        raise Skip("no container is clearly made for NVIDIA GPUs")
+    skip_if(not asked, "no container is clearly made for NVIDIA GPUs")
 
 
 def _need_requests(workload: Workload) -> list[tuple[Container, GpuRequest]]:
     pairs = [(one, request) for one in need_containers(workload) for request in one.gpus]
-    if not pairs:
-        raise Skip("no container asks for a GPU")
+    skip_if(not pairs, "no container asks for a GPU")
     return pairs
 
 
@@ -178,14 +177,12 @@ def workload_driver_capabilities_incomplete(workload: Workload) -> Iterator[Find
                     Severity.WARNING,
                     "write `capabilities: [gpu]`, or add compute",
                 )
-    if not asked:
-        raise Skip("no container made for CUDA names driver capabilities")
+    skip_if(not asked, "no container made for CUDA names driver capabilities")
 
 
 def workload_visible_devices_set_in_pod(workload: Workload) -> Iterator[Finding]:
     """A pod leaves NVIDIA_VISIBLE_DEVICES to the device plugin."""
-    if workload.kind != "kubernetes":
-        raise Skip("only Kubernetes' device plugin hands out GPUs")
+    skip_if(workload.kind != "kubernetes", "only Kubernetes' device plugin hands out GPUs")
     for one in need_containers(workload):
         said = one.env.get("NVIDIA_VISIBLE_DEVICES")
         if said is None or not said.sure or said.value in ("", "none", "void"):
@@ -221,8 +218,7 @@ def workload_runtime_without_devices(workload: Workload) -> Iterator[Finding]:
             Severity.WARNING,
             "set NVIDIA_VISIBLE_DEVICES: all (and NVIDIA_DRIVER_CAPABILITIES: compute,utility)",
         )
-    if not asked:
-        raise Skip("no container is started by the nvidia runtime alone")
+    skip_if(not asked, "no container is started by the nvidia runtime alone")
 
 
 def workload_cuda_visible_devices_invalid(workload: Workload) -> Iterator[Finding]:
@@ -249,8 +245,7 @@ def workload_cuda_visible_devices_invalid(workload: Workload) -> Iterator[Findin
             "drop it: the container sees only the GPUs that it gets",
             {f"{count}": requests(one)[0].span.place},
         )
-    if not asked:
-        raise Skip("no container has both CUDA_VISIBLE_DEVICES and a known number of GPUs")
+    skip_if(not asked, "no container has both CUDA_VISIBLE_DEVICES and a known number of GPUs")
 
 
 def workload_ranks_exceed_gpus(workload: Workload) -> Iterator[Finding]:
@@ -279,8 +274,7 @@ def workload_ranks_exceed_gpus(workload: Workload) -> Iterator[Finding]:
                     "give it as many GPUs, or start fewer processes",
                     {f"{count} GPU{'s' if count > 1 else ''}": requests(one)[0].span.place},
                 )
-    if not asked:
-        raise Skip("no command names a number of processes beside a known number of GPUs")
+    skip_if(not asked, "no command names a number of processes beside a known number of GPUs")
 
 
 def workload_replicas_share_gpus(workload: Workload) -> Iterator[Finding]:
@@ -298,5 +292,4 @@ def workload_replicas_share_gpus(workload: Workload) -> Iterator[Finding]:
                 Severity.WARNING,
                 "make a service for each GPU, or one replica",
             )
-    if not asked:
-        raise Skip("no service names its GPUs")
+    skip_if(not asked, "no service names its GPUs")

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 
 from envkit.judging.checks._dockerfile import found
+from envkit.judging.checks._outcomes import skip_if
 from envkit.judging.checks._workload import GIB, MIB, amount, evident, gpu_count, need_containers, requests, size
-from envkit.model import Finding, Severity, Skip, Span
+from envkit.model import Finding, Severity, Span
 from envkit.subjects.workload import Container, Workload
 
 _DEFAULT_SHM = 64 * MIB  # what Docker and containerd give a container
@@ -50,8 +51,7 @@ def workload_shm_too_small(workload: Workload) -> Iterator[Finding]:
             _FIXES[workload.kind],
             {gpus: requests(one)[0].span.place},
         )
-    if not asked:
-        raise Skip("no container with GPUs has a /dev/shm of a known size")
+    skip_if(not asked, "no container with GPUs has a /dev/shm of a known size")
 
 
 _FIXES = {
@@ -117,8 +117,7 @@ def workload_memlock_too_low_for_rdma(workload: Workload) -> Iterator[Finding]:
             if workload.kind != "kubernetes"
             else "add `securityContext: {capabilities: {add: [IPC_LOCK]}}`",
         )
-    if not asked:
-        raise Skip("no container has RDMA devices")
+    skip_if(not asked, "no container has RDMA devices")
 
 
 def _int(text: str) -> int:
@@ -142,8 +141,7 @@ def workload_privileged_for_gpu(workload: Workload) -> Iterator[Finding]:
             Severity.WARNING if workload.kind == "kubernetes" else Severity.NOTE,
             "drop it; a profiler's counters need CAP_SYS_ADMIN or the driver's option, RDMA needs IPC_LOCK",
         )
-    if not asked:
-        raise Skip("no container asks for a GPU")
+    skip_if(not asked, "no container asks for a GPU")
 
 
 def workload_driver_mounted_by_hand(workload: Workload) -> Iterator[Finding]:

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from envkit.facts import Facts
 from envkit.judging.checks._dockerfile import found
+from envkit.judging.checks._outcomes import skip_if, unknown_if
 from envkit.judging.checks._torch_fit import compat_serves, driver_misfit, gpu_misfit
 from envkit.judging.checks._workload import evident, need_containers
-from envkit.model import Finding, Observed, Severity, Skip, Span, Unknown
+from envkit.model import Finding, Observed, Severity, Span
 from envkit.subjects.workload import Container, Workload
 
 _LATEST = re.compile(r"(?:^|[-_.])latest(?:[-_.]|$)")  # alone, or with what kind it is the latest of ("latest-gpu")
@@ -34,8 +35,7 @@ def workload_image_unpinned(workload: Workload) -> Iterator[Finding]:
             Severity.WARNING,
             "name a version or a digest",
         )
-    if not asked:
-        raise Skip("no container for GPUs names its image")
+    skip_if(not asked, "no container for GPUs names its image")
 
 
 def workload_image_never_existed(workload: Workload) -> Iterator[Finding]:
@@ -65,8 +65,7 @@ def workload_image_never_existed(workload: Workload) -> Iterator[Finding]:
                 "take a newer tag, or a copy in your own registry",
                 {base.tag: base.retired.via},
             )
-    if not asked:
-        raise Skip("no image has a published list of tags")
+    skip_if(not asked, "no image has a published list of tags")
 
 
 def _cuda(one: Container) -> tuple[Observed[str], str, Span] | None:
@@ -84,8 +83,7 @@ def _cuda(one: Container) -> tuple[Observed[str], str, Span] | None:
 
 def workload_driver_too_old(workload: Workload, facts: Facts) -> Iterator[Finding]:
     """Every image's CUDA runs on the driver that was named.  Source: NVIDIA, CUDA compatibility."""
-    if not workload.driver:
-        raise Skip("no driver was named (--driver)")
+    skip_if(not workload.driver, "no driver was named (--driver)")
     asked, open_ = 0, ""
     for one in need_containers(workload):
         held = _cuda(one)
@@ -106,16 +104,13 @@ def workload_driver_too_old(workload: Workload, facts: Facts) -> Iterator[Findin
         exception = ", except on data-center GPUs, which the image's cuda-compat serves" if spared else ""
         severity = Severity.WARNING if spared else Severity.ERROR
         yield found(misfit.message + exception, span, severity, misfit.fix, misfit.facts)
-    if open_:
-        raise Unknown(open_)
-    if not asked:
-        raise Skip("no container is made for GPUs")
+    unknown_if(open_, open_)
+    skip_if(not asked, "no container is made for GPUs")
 
 
 def workload_gpu_arch_not_covered(workload: Workload, facts: Facts) -> Iterator[Finding]:
     """Every torch has code for the GPUs that were named.  Source: the architectures read in the wheels."""
-    if not workload.gpus:
-        raise Skip("no GPU was named (--gpu)")
+    skip_if(not workload.gpus, "no GPU was named (--gpu)")
     asked = 0
     for one in need_containers(workload):
         if one.built is not None:
@@ -133,5 +128,4 @@ def workload_gpu_arch_not_covered(workload: Workload, facts: Facts) -> Iterator[
             misfit = gpu_misfit(version.value, cuda.value, gpu, facts)
             if misfit:
                 yield found(f"{what}: {misfit.message}", span, Severity.ERROR, misfit.fix, misfit.facts)
-    if not asked:
-        raise Skip("no container has a torch that is known")
+    skip_if(not asked, "no container has a torch that is known")
