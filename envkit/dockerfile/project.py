@@ -1,4 +1,4 @@
-"""A Python project of the build context: what pyproject.toml, setup.cfg and setup.py say that it needs."""
+"""A Python project of the build context: what pyproject.toml and setup.py say that it needs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import re
 import tomllib
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from configparser import Error as ConfigParserError
-from configparser import RawConfigParser
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -388,44 +386,20 @@ def _poetry_dependency(package: str, wanted: object, named: Mapping[str, str], p
         yield replace(needs, marker=" and ".join(marks), index=index)
 
 
-# ---- setup.cfg and setup.py
+# ---- setup.py
 
 
 def _setup(directory: str, cwd: str, files: Files, span: Span) -> Project | Unread:
     base = directory if directory not in ("", ".") else ""
-    config = files.read(posixpath.join(base, "setup.cfg"), cwd)
-    from_config = _setup_cfg(config) if isinstance(config, FileText) and len(config.text) <= LARGEST else None
-    if from_config and from_config.dependencies:
-        return from_config
     path = posixpath.join(base, "setup.py")
-    script = files.read(path, cwd)
+    script, config = files.read(path, cwd), files.read(posixpath.join(base, "setup.cfg"), cwd)
+    unread: tuple[Unread, ...] = ()
+    if isinstance(config, FileText) and re.search("^(?:install_requires|dependencies)", config.text, re.MULTILINE):
+        unread = (Unread(config.path, "what setup.cfg lists is not read", span),)
     if isinstance(script, str):
-        return from_config if from_config else Unread(path, script, span)
-    return _setup_py(script, base, cwd, files)
-
-
-def _setup_cfg(file: FileText) -> Project:
-    config = RawConfigParser(strict=False)
-    try:
-        config.read_string(file.text)
-    except ConfigParserError:
-        why = Unread(file.path, "it is no configuration file that setuptools reads", Span(file.path, 1))
-        return Project(path=file.path, unread=(why,))
-    places = Places(file)
-
-    def listed(section: str, key: str) -> tuple[Requirement, ...]:
-        lines = config.get(section, key, fallback="").splitlines()
-        return _all([line.strip() for line in lines], places)
-
-    extras = config.options("options.extras_require") if config.has_section("options.extras_require") else []
-    return Project(
-        canonical(config.get("metadata", "name", fallback="")),
-        file.path,
-        config.get("options", "python_requires", fallback=""),
-        dependencies=listed("options", "install_requires"),
-        optional={canonical(extra): listed("options.extras_require", extra) for extra in extras},
-        backend="setuptools",
-    )
+        return Project(path=unread[0].path, unread=unread) if unread else Unread(path, script, span)
+    found = _setup_py(script, base, cwd, files)
+    return replace(found, unread=(*found.unread, *unread))
 
 
 def _names_and_setup(tree: ast.Module) -> tuple[dict[str, ast.expr], list[str], ast.Call | None]:
