@@ -98,11 +98,18 @@ def test_the_first_folder_of_path_wins() -> None:
     assert state.look("pip", {"PATH": f"{PATH}:/venv/bin"}).prefix == "/usr/local"
 
 
-def test_which_python_pyenv_means_is_not_known() -> None:
+def test_the_first_python_that_pyenv_installs_is_its_own_until_it_is_told() -> None:
     path = {"PATH": f"/root/.pyenv/shims:{PATH}"}
     state = Pythons()
     state.begin(base("nvidia"), "3.10")
-    assert state.look("python", path) == Python("", "/root/.pyenv")
+    for version in ("3.11.9", "3.12.1"):
+        options = frozenset({"--pyenv"})
+        target = f"/root/.pyenv/versions/{version}"
+        state.add(Install("source", "python", AT, version=version, target=target, options=options))
+    assert state.look("python", path) == Python("3.11", "/root/.pyenv")
+    for command in commands(Text.of("pyenv global 3.12.1", "Dockerfile"), path, "/w").commands:
+        state.take(command, path, "", Trail())
+    assert state.look("python", path) == Python("3.12", "/root/.pyenv")
 
 
 def test_an_environment_of_conda_is_known_by_name_and_by_folder() -> None:

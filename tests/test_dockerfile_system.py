@@ -383,8 +383,10 @@ def test_python_beside_and_elsewhere() -> None:
 
 
 def test_pyenv() -> None:
-    assert found("pyenv global 3.10.13") == [] and found("pyenv versions") == []
-    (unread,) = found("pyenv install -s 3.10.13")
+    (one,) = installs("pyenv install -s 3.10.13", PYENV_ROOT="/opt/pyenv")
+    assert (one.version, one.target, one.options) == ("3.10.13", "/opt/pyenv/versions/3.10.13", {"--pyenv"})
+    assert found("pyenv global 3.10.13") == [] and found("pyenv install --list") == []
+    (unread,) = found("pyenv install $VERSION")
     assert isinstance(unread, Unread)
     (unread,) = found("python-build -v 3.7.4 /opt/python")
     assert isinstance(unread, Unread)

@@ -231,15 +231,9 @@ def _nvidia(base: Base, reference: Reference, facts: Facts) -> Base:
     else:
         major = _bare_cudnn(facts)
         version = _said(major, "the facts do not know the cuDNN of this tag", f"{via}; all tags of its form hold it")
-    base = replace(
-        base,
-        cuda=Observed.of(cuda, via),
-        cudnn=version,
-        flavor=_said(flavor, "the tag names no flavor", via),
-        torch=_none("nvidia/cuda holds no torch"),
-        torch_cuda=_none("nvidia/cuda holds no torch"),
-        variables=_nvidia_variables(cuda, facts),
-    )
+    no_torch, flavors = _none("nvidia/cuda holds no torch"), _said(flavor, "the tag names no flavor", via)
+    base = replace(base, cuda=Observed.of(cuda, via), cudnn=version, flavor=flavors)
+    base = replace(base, torch=no_torch, torch_cuda=no_torch, variables=_nvidia_variables(cuda, facts))
     if system.startswith("ubuntu"):
         base = replace(base, python=_none("nvidia/cuda holds no Python on Ubuntu"))
     if _official(reference) and base.sure and reference.path == "nvidia/cuda":
@@ -353,15 +347,9 @@ def _pytorch(base: Base, reference: Reference, facts: Facts) -> Base:
             base = replace(base, torch=Observed.lost("the tag moves with each release"))
         return replace(base, variables=variables)
     torch, cuda, cudnn, flavor = found.groups()
-    base = replace(
-        base,
-        cuda=Observed.of(cuda, via),
-        cudnn=_said(cudnn or "", "the tag does not say", via),
-        flavor=Observed.of(flavor, via),
-        torch=Observed.of(torch, via),
-        torch_cuda=Observed.of(_minor(cuda), via),
-        variables={**variables, "PYTORCH_VERSION": torch},
-    )
+    base = replace(base, cuda=Observed.of(cuda, via), cudnn=_said(cudnn, "the tag does not say", via))
+    base = replace(base, torch=Observed.of(torch, via), torch_cuda=Observed.of(_minor(cuda), via))
+    base = replace(base, flavor=Observed.of(flavor, via), variables={**variables, "PYTORCH_VERSION": torch})
     base = _beside(base, torch, flavor, facts)
     if not reference.registry and base.sure:
         exists, near = _pytorch_exists(tag, torch, cuda, cudnn or "", facts)

@@ -502,19 +502,11 @@ class _Reader:
         state = self.states[last]
         members = (*lineage, *brought)
         unread = tuple(u for i in members for step in self.stages[i].steps for u in step.unread if not u.system)
-        draft = replace(
-            empty,
-            lineage=lineage,
-            brought=tuple(brought),
-            reachable=tuple(sorted(reachable)),
-            installs=tuple(state.installs),
-            unread=unread,
-            torches=tuple(state.torches),
-            started=self._started(lineage, state),
-            gpus=gpus,
-            driver=driver,
-            problems=tuple(f"{each.span.place}: {each.message}" for each in self.parsed.problems),
-        )
+        problems = tuple(f"{each.span.place}: {each.message}" for each in self.parsed.problems)
+        draft = replace(empty, lineage=lineage, brought=tuple(brought), reachable=tuple(sorted(reachable)))
+        draft = replace(draft, installs=tuple(state.installs), unread=unread, torches=tuple(state.torches))
+        started = self._started(lineage, state)
+        draft = replace(draft, started=started, gpus=gpus, driver=driver, problems=problems)
         return self._fields(draft, state)
 
     def _reachable(self, last: int) -> set[int]:

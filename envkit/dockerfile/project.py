@@ -300,21 +300,13 @@ def _poetry(poetry: dict[str, Any], found: Project, places: Places) -> Project:
         for needs in found.dependencies
     )
     groups, chosen = _poetry_groups(poetry, found, named, places)
-    name = poetry.get("name")
-    return replace(
-        found,
-        name=found.name or (canonical(name) if isinstance(name, str) else ""),
-        python=python,
-        python_span=python_span,
-        dependencies=own or tuple(dependencies),
-        optional=optional,
-        groups=groups,
-        default_groups=tuple(dict.fromkeys(chosen)),
-        index=index or found.index,
-        extra_indexes=tuple(dict.fromkeys((*found.extra_indexes, *extra))),
-        is_package=poetry.get("package-mode") is not False,
-        backend=found.backend or "poetry",
-    )
+    own_name, is_package = poetry.get("name"), poetry.get("package-mode") is not False
+    name = found.name or (canonical(own_name) if isinstance(own_name, str) else "")
+    chosen, extra = list(dict.fromkeys(chosen)), list(dict.fromkeys((*found.extra_indexes, *extra)))
+    found = replace(found, name=name, python=python, python_span=python_span, is_package=is_package)
+    found = replace(found, dependencies=own or tuple(dependencies), optional=optional, groups=groups)
+    found = replace(found, default_groups=tuple(chosen), index=index or found.index, extra_indexes=tuple(extra))
+    return replace(found, backend=found.backend or "poetry")
 
 
 def _poetry_groups(

@@ -93,6 +93,8 @@ class Pythons:
             place = (env.get("VIRTUAL_ENV") if words[2:] else "") or ".venv"
             place = absolute(given.rest[-1].text if given.rest else place, command.cwd)
             self.prefixes[place] = version or self.found(env, command.cwd, active)
+        elif program == "pyenv" and words[1:2] in (["global"], ["local"], ["shell"]) and len(words) > 2:
+            self.links["pyenv"] = _minor(words[2])
         elif program in ("echo", "printf") and any(
             "bashrc" in r.target.text or "profile" in r.target.text for r in command.redirects
         ):
@@ -140,9 +142,12 @@ class Pythons:
             self.managed = _minor(install.version or install.specifier)
         elif name == "python" and manager == "source":
             version = _minor(install.version)
-            self.links[f"/usr/local/bin/python{version}"] = f"python{version}"
-            if "altinstall" not in install.options:
-                self.prefixes[SYSTEM] = version
+            if "--pyenv" in install.options or "pyenv" in install.target:
+                self.links.setdefault("pyenv", version)
+            else:
+                self.links[f"/usr/local/bin/python{version}"] = f"python{version}"
+                if "altinstall" not in install.options:
+                    self.prefixes[SYSTEM] = version
         elif name in ("miniconda", "anaconda", "miniforge", "mambaforge", "micromamba") and manager == "source":
             root = install.target if install.target.startswith("/") else f"/root/{name}3"
             self.conda_root = root
@@ -196,8 +201,8 @@ class Pythons:
             return Python(self.own_pip, SYSTEM)
         if path in self.links and depth < 8:
             return self._at(self._beside(folder, self.links[path]), depth + 1)
-        if re.search(r"/\.?pyenv(?:/|$)", folder):
-            return Python("", folder.removesuffix("/shims"))  # which of its Pythons that is, is not read
+        if "pyenv" in self.links and (folder.endswith("/shims") or "/.pyenv" in folder or "/pyenv" in folder):
+            return Python(self.links["pyenv"], folder.removesuffix("/shims"))
         if prefix in self.prefixes and (folder.endswith("/bin") or _CONDA_ROOT.fullmatch(prefix.rsplit("/", 1)[-1])):
             version = self.prefixes[prefix]
             if numbered:

@@ -176,8 +176,10 @@ def read(command: Command, files: Files, trail: Trail | None = None) -> Iterator
         yield from _apk(command)
     elif program == "dpkg" or program == "rpm":
         yield from _files_of_packages(command, trail)
-    elif program == "python-build" or (program == "pyenv" and command.args[:1] == ("install",)):
-        yield Unread(program, "which Python it builds is not read", command.span)
+    elif program == "pyenv":
+        yield from _pyenv(command)
+    elif program == "python-build":
+        yield Unread("python-build", "which Python it builds is not read", command.span)
     elif program == "make":
         yield from _make(command, trail)
     elif program == "tar":
@@ -472,6 +474,7 @@ def _cudnn(name: str, url: str, word: Word, command: Command, place: str) -> Ite
 # ---------------------------------------------------------------- Pythons
 
 _MAKE_INSTALL = frozenset({"install", "altinstall", "bininstall", "altbininstall"})
+_PYTHON_VERSION = re.compile(r"^(\d+\.\d+(?:\.\d+)?(?:(?:a|b|rc)\d+)?)$")
 
 
 def _built(command: Command, trail: Trail) -> str:
@@ -494,6 +497,24 @@ def _make(command: Command, trail: Trail) -> Iterator[Install]:
         kept = frozenset({"altinstall"} if words[0].text.startswith("alt") else ())
         made = Install("source", "python", words[0].span, f"=={version}", version, options=kept, sure=command.sure)
         yield replace(made, target=trail.prefix or "/usr/local")
+
+
+def _pyenv_root(command: Command) -> str:
+    return command.env.get("PYENV_ROOT") or f"{command.env.get('HOME') or '/root'}/.pyenv"
+
+
+def _pyenv(command: Command) -> Iterator[Install | Unread]:
+    given = options.read(command.words[1:], options.valued("pyenv"))
+    if not given.rest or given.rest[0].text != "install" or _has(given, "-l", "--list"):
+        return
+    for word in given.rest[1:]:
+        version = word.text.partition(":")[0]  # "3.X:latest" of a plugin
+        if _PYTHON_VERSION.match(version):
+            made = Install("source", "python", word.span, f"=={version}", version, sure=command.sure)
+            place = f"{_pyenv_root(command)}/versions/{version}"
+            yield replace(made, options=frozenset({"--pyenv"}), target=place)
+        elif not word.sure:
+            yield Unread(word.text, UNKNOWN_WORD, word.span)
 
 
 # ---------------------------------------------------------------- links

@@ -443,28 +443,18 @@ def _run(
     target = _environment(command, "", given)
     if not names & {"--no-sync", "--no-project", "--script"} and not options.is_true(command.env.get("UV_NO_SYNC", "")):
         yield from _sync(command, options.ParsedOptions(given.options, ()), files)
-    asked = _asked(command, given, project.UNKNOWN)
     for word in given.every("--with"):
-        for text in word.text.split(","):
-            pip.add_word(asked, replace(word, text=text))
-    for wanted in asked.requirements:
-        yield requirements.install(wanted, asked, "uv", "uv:run", sure=command.sure)
-    yield from asked.unread
+        yield Unread(word.text, TOOL, word.span, system=True)
     if not inner.rest or "--module" in names or "-m" in names:
         return
     started = replace(command, words=inner.rest)
     if started.program == "uv" and [word.text for word in inner.rest[1:2]] == ["run"]:
         return  # nobody nests them, and nesting has no end
-    for one in _inner(started, files):
+    for one in (*pip.read(started, files), *read(started, files)):
         if isinstance(one, Unread) or "/" in one.target or one.target.startswith("uv:"):
             yield one
         else:
             yield replace(one, target=target)
-
-
-def _inner(command: Command, files: Files) -> Iterator[Install | Removal | Unread]:
-    yield from pip.read(command, files)
-    yield from read(command, files)
 
 
 # ---- Pythons and tools

@@ -91,15 +91,9 @@ def load(path: Path, known: Callable[[], frozenset[str]]) -> Settings:
     written = fit(table, RawSettings, where)
     if written.fail_on and written.fail_on.upper() not in Severity.__members__:
         raise UsageError(f"{where}: fail-on = {written.fail_on!r} is no severity", "one of: note, warning, error")
-    return Settings(
-        str(path),
-        written.fail_on,
-        written.gpus,
-        written.driver,
-        written.exclude,
-        _severities(written.severity, where, known),
-        _bases(written.base, where, path),
-    )
+    found = Settings(str(path), written.fail_on, written.gpus, written.driver, written.exclude)
+    severity, bases = _severities(written.severity, where, known), _bases(written.base, where, path)
+    return replace(found, severity=severity, bases=bases)
 
 
 def _severities(
