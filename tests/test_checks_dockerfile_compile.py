@@ -134,7 +134,7 @@ def test_a_stage_that_nothing_needs_compiles_nothing() -> None:
 )
 def test_nvcc_comes_with_the_base_or_with_what_is_installed(text: str, there: bool | None) -> None:
     dockerfile = evaluated(text)
-    assert has_nvcc(dockerfile, len(dockerfile.stages) - 1, None, FACTS).value is there
+    assert has_nvcc(dockerfile, len(dockerfile.stages) - 1, None).value is there
 
 
 def test_nvcc_that_is_installed_later_is_not_there_yet() -> None:
@@ -162,7 +162,7 @@ def test_nvcc_that_is_installed_later_is_not_there_yet() -> None:
 )
 def test_a_compiler_comes_with_the_base_or_with_what_is_installed(text: str, there: bool | None) -> None:
     dockerfile = evaluated(text)
-    assert has_compiler(dockerfile, len(dockerfile.stages) - 1, FACTS).value is there
+    assert has_compiler(dockerfile, len(dockerfile.stages) - 1).value is there
 
 
 @pytest.mark.parametrize(

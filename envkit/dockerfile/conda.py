@@ -274,10 +274,7 @@ def _word(
 def _file(
     word: Word, command: Command, given: ParsedOptions, into: _InstallTarget, files: Files, *, named: bool
 ) -> Iterator[Install | Removal | Unread]:
-    """A file of packages: YAML, an explicit list of artifacts, a lock, or specifications line by line.
-
-    ``named`` says that the file's own name for the environment counts.
-    """
+    """A file of packages: YAML, or line by line.  ``named``: its own name for the environment counts."""
     if not word.sure:
         yield Unread(word.text, UNKNOWN_WORD, word.span)
         return

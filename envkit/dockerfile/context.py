@@ -55,10 +55,7 @@ class Context:
         return FileText(posixpath.normpath(posixpath.join(str(self.root), below)), text)
 
     def names(self, path: str) -> tuple[str, ...]:
-        """The names in a folder that the build could see, sorted, ``MOST_NAMES`` at most.
-
-        Empty where there is no such folder.
-        """
+        """The names in a folder that the build could see, sorted, at most ``MOST_NAMES``; none without it."""
         placed = self._place(path, folder=True)
         if isinstance(placed, str):
             return ()
@@ -127,10 +124,7 @@ def content(path: str) -> bytes | str:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One line of a .dockerignore: ``keeps`` for one that begins with "!".
-
-    ``plain`` is a pattern without wildcards; else ``parts`` are its characters and wildcards in order.
-    """
+    """A line of a .dockerignore: ``keeps`` with a !, ``plain`` without wildcards, else ``parts`` as ``parts`` gives."""
 
     keeps: bool
     plain: str

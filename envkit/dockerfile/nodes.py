@@ -22,10 +22,7 @@ _JSON_MARK = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A part of a document: a text, a list, or keys with values.
-
-    ``plain`` marks a text without quotes, which may be a number or a truth value.  ``flow`` marks { } and [ ].
-    """
+    """A text, a list, or keys with values; ``plain`` is a text without quotes, ``flow`` marks { } and [ ]."""
 
     span: Span
     text: str = ""

@@ -473,9 +473,7 @@ def add_text(
     constraint: bool = False,
     within: tuple[str, ...] = (),
 ) -> None:
-    """Adds what the text of a requirements file asks for; ``path`` is its name for people, ``within`` the files that
-    led to it, as the container names them.
-    """
+    """Adds what the text of a requirements file asks for; ``within`` are the files that led to it."""
     if "\x00" in text[:4096]:
         asked.unread.append(Unread(path, "it is no text", Span(path, 1)))
         return

@@ -175,10 +175,7 @@ class Tree:
         self.write(path, where.path, line, text, said_before)
 
     def write(self, path: str, origin: str, line: int, text: str, before: str = "") -> None:
-        """A file whose text the file ``origin`` itself holds, from its ``line`` on.
-
-        Empty lines are put in front, so that a line of the text has the number that it has in ``origin``.
-        """
+        """A file whose text ``origin`` holds from ``line`` on; empty lines in front keep the numbers of its lines."""
         gap = "\n" * max(0, line - 1 - before.count("\n"))
         self.events.append((path, FileText(origin, before + gap + text)))
 

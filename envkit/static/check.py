@@ -61,11 +61,7 @@ class Answer:
 
 
 def answer(asked: CheckRequest, config: settings.Settings) -> Answer:
-    """Checks what was asked for.
-
-    Raises UsageError for options that make no sense, and Undecided where there is nothing to check, unless
-    ``asked.if_any``.
-    """
+    """Checks what was asked for; raises UsageError, and Undecided where there is nothing, unless ``asked.if_any``."""
     started = time.monotonic()
     check_options = _check_options(asked, config, tables.load())
     for name in asked.only:
@@ -167,10 +163,7 @@ def _without_credentials(diff: str) -> str:
 
 
 def write(judged: Sequence[JudgedFile], texts: dict[str, tuple[str, int]], say: Say) -> None:
-    """Writes the new texts, each file whole or not at all and with the mode it had.
-
-    Raises UsageError for stdin, which is no file.
-    """
+    """Writes the new texts, each whole or not at all, with the file's mode; raises UsageError for stdin."""
     if "-" in texts:
         raise UsageError("stdin cannot be fixed", "name the file, or use --diff")
     for each in judged:
@@ -215,9 +208,7 @@ def printed(
 
 
 def config_of(asked: CheckRequest) -> settings.Settings:
-    """The settings: the file that was named, else the nearest envkit.toml with a [check] table, here or above, up to
-    the repository's root.
-    """
+    """The settings of the named file, else of the nearest envkit.toml with a [check] table in the repository."""
     if asked.config is not None:
         return settings.load(asked.config, checks)
     for folder in (Path.cwd(), *Path.cwd().parents):

@@ -17,10 +17,7 @@ _COMMENT = re.compile(r"#\s*envkit\s+(ignore|ignore-file)\s*=\s*([a-z0-9-]+(?:\s
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """One comment: the checks it names, the line it stands on, and the last of the lines it covers from there on.
-
-    ``last`` 0 means the whole file.
-    """
+    """One comment: the checks it names, the first and the last line it covers; ``last`` 0 is the whole file."""
 
     checks: frozenset[str]
     line: int

@@ -170,9 +170,7 @@ def _beside(path: str) -> tuple[ignores.Ignored, ...]:
 
 
 def text_of(path: Path) -> tuple[str, str]:
-    """The text of a file, or a clause that says why it cannot be had; bytes that are no UTF-8 are replaced, as Docker
-    does.
-    """
+    """The text of a file, or a clause that says why not; bytes that are no UTF-8 are replaced, as Docker does."""
     try:
         raw = sys.stdin.buffer.read(LARGEST + 1) if str(path) == "-" else files.content(path, LARGEST)
     except FileNotFoundError:

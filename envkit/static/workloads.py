@@ -369,10 +369,7 @@ def _volumes(lineage: tuple[Node, ...]) -> Iterator[Mount]:
 def of_kubernetes(
     text: str, path: str, context: Source | None, check_options: CheckOptions, facts: Facts
 ) -> JudgedFile:
-    """Kubernetes manifests: every pod in them, whatever the kind of object that holds its template.
-
-    Source: Kubernetes API reference, PodSpec.
-    """
+    """Kubernetes manifests: every pod, in whatever object.  Source: Kubernetes API reference, PodSpec."""
     roots = documents(text, path)
     if isinstance(roots, str):
         return JudgedFile(path, "kubernetes", text, unreadable=roots)

@@ -410,19 +410,18 @@ _COMPILER_CONDA = re.compile(
 _SYSTEM = ("apt", "dnf", "apk", "yum", "zypper")
 
 
-def has_nvcc(dockerfile: Dockerfile, stage_index: int, at: Span | None, facts: Facts) -> Observed[bool]:
-    """Whether nvcc is there when the build comes to ``at`` in a stage; at its end for None.
-
-    Wheels (nvidia-cuda-nvcc-cuNN) do not count: they lie in site-packages, where neither PATH nor torch looks.
-    """
-    return _nvcc(dockerfile, stage_index, at, {})
-
-
 _DEEPEST = 20  # stages through which a toolkit is copied on
 
 
-def _nvcc(dockerfile: Dockerfile, stage_index: int, at: Span | None, ends: dict[int, Observed[bool]]) -> Observed[bool]:
-    """As has_nvcc; ``ends`` holds what is known of the ends of stages."""
+def has_nvcc(
+    dockerfile: Dockerfile, stage_index: int, at: Span | None, ends: dict[int, Observed[bool]] | None = None
+) -> Observed[bool]:
+    """Whether nvcc is there when the build comes to ``at`` in a stage; at its end for None.
+
+    Wheels (nvidia-cuda-nvcc-cuNN) do not count: they lie in site-packages, where neither PATH nor torch looks.
+    ``ends`` holds what is known of the ends of other stages.
+    """
+    ends = {} if ends is None else ends
     found = dockerfile.stages[stage_index].base.nvcc
     doubt = ""
     for stage, step in _before(dockerfile, stage_index, at):
@@ -509,7 +508,7 @@ def _copied(dockerfile: Dockerfile, step: Step, ends: dict[int, Observed[bool]])
         if copy.source_stage not in ends:
             ends[copy.source_stage] = Observed.lost("the toolkit is copied through more stages than are followed")
             if len(ends) < _DEEPEST:
-                ends[copy.source_stage] = _nvcc(dockerfile, copy.source_stage, None, ends)
+                ends[copy.source_stage] = has_nvcc(dockerfile, copy.source_stage, None, ends)
         return ends[copy.source_stage]
     if "devel" in copy.image:
         return Observed.of(True, f"{copy.span.place} copies it out of {copy.image}")
@@ -527,7 +526,7 @@ def _script(step: Step) -> str:
     return ""
 
 
-def has_compiler(dockerfile: Dockerfile, stage_index: int, facts: Facts) -> Observed[bool]:
+def has_compiler(dockerfile: Dockerfile, stage_index: int) -> Observed[bool]:
     """Whether a C compiler is there at the end of a stage.
 
     python3-pip, cmake and some others recommend one, which apt installs unless --no-install-recommends says not to

@@ -37,10 +37,7 @@ def sure(packages: Packages, *names: str) -> tuple[Install, ...]:
 
 
 def need_release(torch: Torch, facts_of: str) -> str:
-    """The release of torch; raises Skip where the resolver chooses it, or it is none of the usual index.
-
-    ``facts_of`` says for what it is needed, as the reason goes on.
-    """
+    """The release of torch; raises Skip where the resolver chooses it (``facts_of`` says on), or it is no usual one."""
     if torch.install is not None and (torch.install.url or nightly(torch.install)):
         raise Skip("the torch is no release of the usual index")
     if torch.version.missing or torch.version.value is None:

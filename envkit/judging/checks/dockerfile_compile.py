@@ -20,7 +20,7 @@ def nvcc_used_without_devel(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fi
     if not wanting:
         raise Skip("nothing here compiles CUDA code while the image is built")
     doubts = []
-    for one, there in _course(dockerfile, wanting, facts):
+    for one, there in _course(dockerfile, wanting):
         if there.missing:
             doubts.append(f"whether nvcc is installed for {one.what} is not known: {there.missing}")
         elif not there.value:
@@ -29,15 +29,13 @@ def nvcc_used_without_devel(dockerfile: Dockerfile, facts: Facts) -> Iterator[Fi
         raise Unknown(doubts[0])
 
 
-def _course(
-    dockerfile: Dockerfile, wanting: list[CudaBuildStep], facts: Facts
-) -> Iterator[tuple[CudaBuildStep, Observed[bool]]]:
+def _course(dockerfile: Dockerfile, wanting: list[CudaBuildStep]) -> Iterator[tuple[CudaBuildStep, Observed[bool]]]:
     """Each place with whether nvcc is there; it comes and stays, so between two alike places all are like them."""
     for stage in sorted({one.stage for one in wanting}):
         parts = [[one for one in wanting if one.stage == stage]]
         while parts:
             part = parts.pop()
-            first, last = (has_nvcc(dockerfile, stage, one.at or one.span, facts) for one in (part[0], part[-1]))
+            first, last = (has_nvcc(dockerfile, stage, one.at or one.span) for one in (part[0], part[-1]))
             if (first.value, first.missing) == (last.value, last.missing):
                 yield from ((one, first) for one in part)
             elif len(part) == 2:
@@ -268,7 +266,7 @@ def runtime_cannot_jit(dockerfile: Dockerfile, facts: Facts) -> Iterator[Finding
     if not wanting:
         raise Skip("nothing that this image installs is known to compile while it runs")
     last = len(dockerfile.stages) - 1
-    compiler, nvcc = has_compiler(dockerfile, last, facts), has_nvcc(dockerfile, last, None, facts)
+    compiler, nvcc = has_compiler(dockerfile, last), has_nvcc(dockerfile, last, None)
     doubt = ""
     lacking: list[tuple[Install, GpuPackageRow, str]] = []
     for install, row in wanting:
