@@ -20,6 +20,7 @@ from envkit.payload.lazy import torch
 from envkit.payload.smoke import nvrtc, raw
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.driver import CudaFault, Driver, number_of
+from envkit.payload.smoke.sources import text_of
 
 # cuda.h, CUresult, and driver_types.h, which numbers the same faults alike
 INVALID_VALUE, NOT_INITIALIZED = 1, 3
@@ -39,16 +40,7 @@ NOWHERE = 0x100  # in the lowest page, which no process can map: not on a GPU, a
 CHILD_S = 30.0  # a CUDA start takes 0.3 s alone and some seconds beside seven other GPUs' processes
 _WIDTH = 48
 _GUARD = 256  # bytes before and after the result
-_PRODUCT = """
-extern "C" __global__ void product(const unsigned* a, const unsigned* b, unsigned* c, int n)
-{
-    int at = blockIdx.x * blockDim.x + threadIdx.x;
-    if (at >= n * n) return;
-    unsigned sum = 0;
-    for (int k = 0; k < n; ++k) sum += a[at / n * n + k] * b[k * n + at % n];
-    c[at] = sum;
-}
-"""
+_PRODUCT = text_of("errors/product.cu")
 _HIDERS = ("CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_WAITS_ON_EXCEPTION")  # either changes how and when a fault is told
 
 

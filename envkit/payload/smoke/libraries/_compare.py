@@ -35,6 +35,13 @@ def residuals(bench: Bench) -> tuple[Callable[[Any], Any], Bench]:
     return plain, clean
 
 
+def gradients(work: Callable[..., Any], tensors: list[Any], seed: Any, device: str) -> list[Any]:
+    """What ``work`` makes of the tensors on ``device``, and the gradient of each for ``seed``."""
+    leaves = [tensor.detach().to(device).requires_grad_() for tensor in tensors]
+    out = work(*leaves)
+    return [out, *torch.autograd.grad(out, leaves, seed.to(out.dtype).to(device))]
+
+
 def all_close(bench: Bench, name: str, results: list[Any], wanted: list[Any]) -> None:
     """``bench.close`` for each of several results.  Raises AssertionError where one is missing."""
     if len(results) != len(wanted):

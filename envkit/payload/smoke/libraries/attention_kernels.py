@@ -10,7 +10,7 @@ from typing import Any
 
 from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench, rounded
-from envkit.payload.smoke.libraries._compare import all_close, stale
+from envkit.payload.smoke.libraries._compare import all_close, gradients, stale
 from envkit.payload.smoke.libraries.attention import formula, kernel
 
 KERNELS = (  # as the measures call them, as torch.nn.attention.SDPBackend does, and in the autograd node's name
@@ -54,20 +54,13 @@ def run(bench: Bench) -> None:
     bench.plain_math()
     random = bench.random()
 
-    def one_pass(tensors: list[Any], device: str, attend: Any, causal: bool) -> list[Any]:
-        query, key, value, seed = (tensor.detach().to(device) for tensor in tensors)
-        leaves = [leaf.requires_grad_() for leaf in (query, key, value)]
-        out = attend(query, key, value, causal)
-        out.backward(seed)
-        return [out, *(leaf.grad for leaf in leaves)]
-
     def compare(name: str, long: str, node: str, inputs: list[Any], wanted: list[Any], causal: bool) -> None:
         backend = getattr(SDPBackend, long, None)
         if backend is None:
             raise NotImplementedError(f"{long} is not implemented in this torch")
         stale(bench)
         with sdpa_kernel(backend):
-            results = one_pass(inputs, bench.device, kernel, causal)
+            results = gradients(partial(kernel, causal=causal), inputs[:3], inputs[3], bench.device)
         bench.count(name + ".other", int(not ran(_nodes(results[0]), node)))
         all_close(bench, name, results, wanted)
 
@@ -86,7 +79,8 @@ def run(bench: Bench) -> None:
                 for length in (lengths[0], lengths[1], lengths[1], lengths[0])
             ]
             inputs = rounded(full, dtype)
-            wanted = one_pass([tensor.double() for tensor in inputs], "cpu", formula, causal)
+            plain = [tensor.double() for tensor in inputs]
+            wanted = gradients(partial(formula, causal=causal), plain[:3], plain[3], "cpu")
             for short, long, node in KERNELS:
                 name = f"{short}-{dtype_name}-{'causal' if causal else 'plain'}"
                 bench.attempt(name, partial(compare, name, long, node, inputs, wanted, causal))

@@ -7,7 +7,7 @@ from typing import Any
 
 from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench, rounded
-from envkit.payload.smoke.libraries._compare import all_close, stale
+from envkit.payload.smoke.libraries._compare import all_close, gradients, stale
 
 _WORDS, _WIDTH = 211, 96
 _BAG, _BAGS = 8, 300  # a mean over eight integers is exact
@@ -105,17 +105,12 @@ def _samples(bench: Bench, random: Any) -> None:
         ("pool", lambda given: functional.adaptive_max_pool2d(given, (7, 5)), [distinct]),
     )
 
-    def one_pass(work: Any, tensors: list[Any], device: str, seed: Any) -> list[Any]:
-        leaves = [tensor.detach().to(device).requires_grad_() for tensor in tensors]
-        out = work(*leaves)
-        return [out, *torch.autograd.grad(out, leaves, seed.to(out.dtype).to(device))]
-
     for name, work, tensors in works:
         inputs = rounded(tensors, torch.float32)
         seed = torch.randn(work(*inputs).shape, generator=random)
-        wanted = one_pass(work, [tensor.double() for tensor in inputs], "cpu", seed)
+        wanted = gradients(work, [tensor.double() for tensor in inputs], seed, "cpu")
         stale(bench)
-        all_close(bench, name, one_pass(work, inputs, bench.device, seed), wanted)
+        all_close(bench, name, gradients(work, inputs, seed, bench.device), wanted)
 
 
 def run(bench: Bench) -> None:

@@ -6,29 +6,23 @@ from typing import Any
 
 from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench, rounded
-from envkit.payload.smoke.libraries._compare import all_close, stale
+from envkit.payload.smoke.libraries._compare import all_close, gradients, stale
 
 _SHAPES = ((384, 771), (5, 30011))
 
 
 def _kinds() -> dict[str, tuple[int, Any]]:
-    """What is done to a tensor, its scale and its shift, and how many of the three it uses."""
+    """How many of a tensor, its scale and its shift it takes, and what is done to them."""
     functional = torch.nn.functional
     kinds: dict[str, tuple[int, Any]] = {
         "layer-norm": (3, lambda x, scale, shift: functional.layer_norm(x, x.shape[-1:], scale, shift)),
         "batch-norm": (3, lambda x, scale, shift: functional.batch_norm(x, None, None, scale, shift, training=True)),
-        "softmax": (1, lambda x, scale, shift: x.softmax(-1)),
-        "log-softmax": (1, lambda x, scale, shift: x.log_softmax(-1)),
+        "softmax": (1, lambda x: x.softmax(-1)),
+        "log-softmax": (1, lambda x: x.log_softmax(-1)),
     }
     if hasattr(functional, "rms_norm"):
-        kinds["rms-norm"] = (2, lambda x, scale, shift: functional.rms_norm(x, x.shape[-1:], scale))
+        kinds["rms-norm"] = (2, lambda x, scale: functional.rms_norm(x, x.shape[-1:], scale))
     return kinds
-
-
-def _results(used: int, work: Any, tensors: list[Any], device: str) -> list[Any]:
-    leaves = [tensor.detach().to(device).requires_grad_() for tensor in tensors[:3]]
-    out = work(*leaves)
-    return [out, *torch.autograd.grad(out, leaves[:used], tensors[3].to(device))]
 
 
 def _integers(bench: Bench, random: Any) -> None:
@@ -68,8 +62,8 @@ def run(bench: Bench) -> None:
             plain = [tensor.double() for tensor in inputs]
             stale(bench)
             for name, (used, work) in kinds.items():
-                results = _results(used, work, inputs, bench.device)
-                all_close(bench, f"{name}.{dtype_name}", results, _results(used, work, plain, "cpu"))
+                results = gradients(work, inputs[:used], inputs[3], bench.device)
+                all_close(bench, f"{name}.{dtype_name}", results, gradients(work, plain[:used], plain[3], "cpu"))
             here = inputs[0].to(bench.device)
             for axis in (0, 1):
                 bench.close(f"reduce.{dtype_name}", here.sum(axis), plain[0].sum(axis))

@@ -1,10 +1,8 @@
 """Large products of matrices for the tests of speed: how each type is multiplied, on what, and whether it came out.
 
 Times are taken on normal random numbers, because a GPU draws less power and runs faster on zeros and on few distinct
-values.  Right or wrong is told on integers that every type holds exactly, of the same size and by the same call, with
-Freivalds' method (R. Freivalds, "Fast probabilistic algorithms", 1979) in fp64 on the same GPU: C r = A (B r) for eight
-vectors r of +1 and -1.  One wrong element changes its row's sum whatever r is.  That the GPU's arithmetic is right
-when it is compared with a CPU's is the task of ``gemm-exact``.
+values.  Right or wrong is told on integers that every type holds exactly, of the same size and by the same call, as
+``freivalds`` says.
 """
 
 from __future__ import annotations
@@ -14,12 +12,12 @@ from typing import Any, NamedTuple
 
 from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
+from envkit.payload.smoke.gemm.freivalds import operand, wrong_in_product
 from envkit.payload.smoke.speed import timing
 
 LARGEST = 8192
 _SMALLEST = 2048
 _LONGEST_S = 0.1  # of one product: a GeForce's fp64 would take seconds at the largest size
-_VECTORS = 8
 
 
 class Kind(NamedTuple):
@@ -88,41 +86,18 @@ def randoms(kind: Kind, size: int, bench: Bench) -> tuple[Any, Any]:
     return _laid_out(kind, made[0], made[1])
 
 
-def integers(kind: Kind, size: int, bench: Bench) -> tuple[Any, Any]:
-    """Two square matrices of -1, 0 and 1, a quarter and a half of them not zero: a sum of 8192 products deviates by 32,
-    so that 256, to which bf16 holds every integer, is eight deviations away."""
-    random = bench.random_here()
-    made = []
-    for zeros in (6, 2):
-        choice = torch.tensor([1.0, -1.0] + [0.0] * zeros, device=bench.device)
-        picked = torch.randint(0, zeros + 2, (size, size), generator=random, device=bench.device)
-        made.append(choice[picked].to(getattr(torch, kind.dtype)))
-    return _laid_out(kind, made[0], made[1])
-
-
-def _wide(matrix: Any) -> Any:
-    """The matrix in fp64, by way of fp32, into which every type here but fp64 fits."""
-    return matrix if matrix.element_size() == 8 else matrix.float().double()
-
-
-def wrong(left: Any, right: Any, product: Any, bench: Bench) -> int:
-    """How many elements of ``product`` are no integers, plus how many of its rows fail Freivalds, all in fp64."""
-    wide = product.double()
-    broken = ~(wide == wide.round()) | wide.isinf()
-    whole = torch.where(broken, torch.zeros_like(wide), wide)
-    signs = torch.randint(0, 2, (right.shape[1], _VECTORS), generator=bench.random()) * 2 - 1
-    vectors = signs.double().to(product.device)
-    # every number here is an integer below 2^53: fp64 makes no error in any order
-    failing = (whole @ vectors != _wide(left) @ (_wide(right) @ vectors)).any(1) & ~broken.any(1)
-    return int(broken.sum()) + int(failing.sum())
-
-
 def wrong_at(kind: Kind, size: int, multiply: Callable[[Any, Any], Any], bench: Bench) -> int:
-    """As ``wrong``, of one product of integers at ``size``, with the bench's injected fault at work on it."""
-    left, right = integers(kind, size, bench)
-    product = multiply(left, right)
+    """Wrong elements and rows of one product of integers at ``size``, with the bench's injected fault at work on it.
+
+    A quarter and a half of the elements are not zero: a sum of 8192 products deviates by 32, so that 256, to which bf16
+    holds every integer, is eight deviations away.
+    """
+    random = bench.random_here()
+    whole = [operand(size, size, 1, random, zeros) for zeros in (6, 2)]
+    left, right = (each.float().to(getattr(torch, kind.dtype)) for each in whole)
+    product = multiply(*_laid_out(kind, left, right))
     timing.disturb(bench, product)
-    return wrong(left, right, product, bench)
+    return wrong_in_product(whole[0], whole[1], product, random)
 
 
 def fit(kind: Kind, multiply: Callable[[Any, Any], Any], bench: Bench) -> int:
