@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from envkit.judging.checks._host import gathered, gpu_name, need_driver, nvml_answers
-from envkit.judging.checks._made import named
+from envkit.judging.checks._made import check_by
 from envkit.judging.checks._outcomes import skip_if, unknown_if
 from envkit.model import Finding, Observed, Unknown
 from envkit.subjects import Host
@@ -33,15 +33,6 @@ def each_gpu(host: Host, judge: Callable[[Gpu], Iterator[Finding]]) -> Iterator[
         yield from (replace(finding, where=finding.where or where(gpu)) for finding in judge(gpu))
 
     yield from gathered(gpus, placed, gpu_name)
-
-
-def of_each_gpu(judge: Callable[[Gpu], Iterator[Finding]]) -> Callable[[Host], Iterator[Finding]]:
-    """The check of a machine that asks ``judge`` about each of its GPUs, by the rules of ``each_gpu``."""
-
-    def check(host: Host) -> Iterator[Finding]:
-        yield from each_gpu(host, judge)
-
-    return named(check, judge.__name__, judge.__module__)
 
 
 def each_product(host: Host, judge: Callable[[str, list[Gpu]], Iterator[Finding]]) -> Iterator[Finding]:
@@ -69,13 +60,7 @@ def each_product(host: Host, judge: Callable[[str, list[Gpu]], Iterator[Finding]
         raise Unknown("no GPU's name was observed")
 
 
-def of_each_product(judge: Callable[[str, list[Gpu]], Iterator[Finding]]) -> Callable[[Host], Iterator[Finding]]:
-    """The check of a machine that asks ``judge`` about the GPUs of each product, by the rules of ``each_product``."""
-
-    def check(host: Host) -> Iterator[Finding]:
-        yield from each_product(host, judge)
-
-    return named(check, judge.__name__, judge.__module__)
+of_each_gpu, of_each_product = check_by(each_gpu), check_by(each_product)
 
 
 def told(seen: Observed[T], what: str) -> T:

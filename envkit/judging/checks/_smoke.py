@@ -15,7 +15,7 @@ from importlib import resources
 
 import msgspec
 
-from envkit.judging.checks._outcomes import skip_if, unknown_if
+from envkit.judging.checks._outcomes import error, skip_if, unknown_if
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.payload.smoke import TESTS
 from envkit.payload.smoke.case import Case, chosen, devices
@@ -113,7 +113,7 @@ def death(test: SmokeTest) -> Finding:
     last = "\n".join(test.stderr_tail.strip().splitlines()[-30:])
     evidence = {last: "its last words on stderr"} if last else {}
     fixes = {**_FIXES, **_CPU_FIXES} if test.device == "cpu" else _FIXES
-    return Finding(message, where=test.device, evidence=evidence, fix=fixes[test.ended])
+    return error(message, test.device, evidence, fixes[test.ended])
 
 
 def of_one(test: SmokeTest) -> Iterator[Finding]:
@@ -126,7 +126,7 @@ def of_one(test: SmokeTest) -> Iterator[Finding]:
     kind = test.device.partition(":")[0]
     rows = [limit for limit in limits().get(test.name, ()) if kind in limit.devices]
     if not rows:
-        yield Finding(f"{test.name} has no limit for the device {test.device}", where=test.device)
+        yield error(f"{test.name} has no limit for the device {test.device}", test.device)
     for limit in rows:
         yield from filter(None, (beyond(limit, measure, test) for measure in limit.measures))
 

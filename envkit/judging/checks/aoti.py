@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from envkit.judging.checks._outcomes import skip_if, unknown_if, warning
+from envkit.judging.checks._outcomes import error, skip_if, unknown_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects.aoti import AotiRun, Compiler, InputSpec, MappedLibrary, ModelLibrary, Package, Run, Tensor
 from envkit.versions import Sm
@@ -69,11 +69,11 @@ def aoti_package_damaged(run: AotiRun) -> Iterator[Finding]:
     package = run.package.need("the package")
     fix = "copy it again and compare checksums, or " + _REBUILD
     if package.error:
-        yield Finding(f"the package cannot be read: {package.error}", where=package.path, fix=fix)
+        yield error(f"the package cannot be read: {package.error}", package.path, fix=fix)
     parts = [(library.name, library.error) for library in package.libraries]
-    for name, error in (*parts, *((kernel.name, kernel.error) for kernel in package.kernels)):
-        if error:
-            yield Finding(f"{name} is damaged: {error}", where=package.path, fix=fix)
+    for name, damage in (*parts, *((kernel.name, kernel.error) for kernel in package.kernels)):
+        if damage:
+            yield error(f"{name} is damaged: {damage}", package.path, fix=fix)
 
 
 def aoti_other_machine(run: AotiRun) -> Iterator[Finding]:
@@ -86,8 +86,8 @@ def aoti_other_machine(run: AotiRun) -> Iterator[Finding]:
     unknown_if(not said, "neither the metadata nor a library of the package names a machine")
     for who, machine in said.items():
         if machine != here:
-            yield Finding(f"{who} says that the package is for {machine}, and this machine is {here}",
-                          where=package.path, fix=_REBUILD)  # fmt: skip
+            yield error(f"{who} says that the package is for {machine}, and this machine is {here}",
+                          package.path, fix=_REBUILD)  # fmt: skip
 
 
 def _lacking_isa(run: AotiRun, package: Package) -> list[str]:
@@ -109,10 +109,10 @@ def aoti_isa_missing(run: AotiRun) -> Iterator[Finding]:
         raise Skip(f"the package is for {package.machine}: aoti-other-machine")
     lacking = _lacking_isa(run, package)
     if lacking:
-        yield Finding(
+        yield error(
             f"the package was compiled for {package.isa} and this processor lacks {', '.join(lacking)}: "
             "its first such instruction ends the process with SIGILL",
-            where=package.path,
+            package.path,
             fix=f"{_REBUILD}, or limit it with torch._inductor.config.cpp.simdlen",
         )
 
@@ -125,9 +125,9 @@ def _absent_device(run: AotiRun, package: Package) -> Iterator[Finding]:
     gpus = run.gpus.need("the GPUs of this machine")
     made = f" of {_sm(package.capability)}" if package.capability else ""
     if not gpus:
-        yield Finding(
+        yield error(
             f"the package was made for a CUDA GPU{made} and no GPU is seen here: {run.gpus.via}",
-            where=package.path,
+            package.path,
             fix="give the run a GPU (`--gpus`), ask `envkit doctor` about the host, or compile the package for the CPU",
         )
         return
@@ -174,8 +174,8 @@ def aoti_cubin_missing(run: AotiRun) -> Iterator[Finding]:
         if missing:
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
             where = "in the package" if package.form == "pt2" else "where it looks for it"
-            yield Finding(f"{library.name} loads {missing[0]}{more}, which is not {where}",
-                          where=package.path, fix="package all files that aot_compile returned")  # fmt: skip
+            yield error(f"{library.name} loads {missing[0]}{more}, which is not {where}",
+                          package.path, fix="package all files that aot_compile returned")  # fmt: skip
 
 
 def aoti_wrong_runner_class(run: AotiRun) -> Iterator[Finding]:
@@ -184,16 +184,16 @@ def aoti_wrong_runner_class(run: AotiRun) -> Iterator[Finding]:
     linked = _linked_for(package)
     unknown_if(not linked, "the package holds no compiled library that can be read")
     if package.device and package.device != linked:
-        yield Finding(
+        yield error(
             f"the metadata says {package.device}, so the loader takes AOTIModelContainerRunner"
             f"{package.device.capitalize()}, and the library was linked for {linked}",
-            where=package.path,
+            package.path,
             fix=f"{_REBUILD}; load it with AOTIModelContainerRunner{linked.capitalize()} meanwhile",
         )
     if run.runner and run.runner != linked:
-        yield Finding(
+        yield error(
             f"AOTIModelContainerRunner{run.runner.capitalize()} was asked for and the library was linked for {linked}",
-            where=package.path,
+            package.path,
             fix=f"use AOTIModelContainerRunner{linked.capitalize()}",
         )
 
@@ -225,19 +225,19 @@ def aoti_library_symbol_missing(run: AotiRun) -> Iterator[Finding]:
     unknown_if(not package.libraries, "the package holds no compiled library")
     found = list(_unmet(run, package))
     for library, provider, lacking, copy in found:
-        yield Finding(
+        yield error(
             f"{library} needs {', '.join(lacking)} of {provider}, which {copy}, mapped by this process, lacks",
-            where=package.path,
-            evidence={copy: "mapped when torch was imported", provider: "DT_VERNEED"},
-            fix=f"compile it with the C++ compiler that fits {copy}, or let the process find a newer {provider} first",
+            package.path,
+            {copy: "mapped when torch was imported", provider: "DT_VERNEED"},
+            f"compile it with the C++ compiler that fits {copy}, or let the process find a newer {provider} first",
         )
     linked = run.link.need("what the dynamic linker says of the package's libraries")
     if linked.error and not found:
-        yield Finding(
+        yield error(
             f"the dynamic linker refuses the package's library: {' '.join(linked.error.split())}",
-            where=package.path,
-            evidence={linked.error: run.link.via},
-            fix="install what it names, or load the package with the torch that it was compiled with",
+            package.path,
+            {linked.error: run.link.via},
+            "install what it names, or load the package with the torch that it was compiled with",
         )
 
 
@@ -347,11 +347,11 @@ def _device_faults(run: AotiRun, package: Package, given: tuple[Tensor, ...]) ->
         if not tensor.shape and kind == "cpu" and not (spec is not None and spec.device):
             continue  # a number in a tensor may stay on the host; without the package's word it is no fault
         named = f" ({tensor.name})" if tensor.name else ""
-        yield Finding(
+        yield error(
             f"input {at}{named} is on {tensor.device} and the package was made for {wanted}",
-            where=package.path,
-            evidence={tensor.device: run.inputs.via, wanted: _said_by(package, spec)},
-            fix=f"move it before the call: {tensor.name or 'the tensor'}.to({wanted!r})",
+            package.path,
+            {tensor.device: run.inputs.via, wanted: _said_by(package, spec)},
+            f"move it before the call: {tensor.name or 'the tensor'}.to({wanted!r})",
         )
 
 
@@ -402,22 +402,22 @@ def _differences(tensor: Tensor, spec: InputSpec) -> list[str]:
 def _mismatches(run: AotiRun, package: Package, given: tuple[Tensor, ...]) -> Iterator[Finding]:
     fix = f"give the inputs the form of the example inputs of torch.export, or {_REBUILD} with dynamic shapes"
     if package.inputs and len(given) != len(package.inputs):
-        yield Finding(f"{len(given)} tensors were given and the package takes {len(package.inputs)}",
-                      where=package.path, fix=fix)  # fmt: skip
+        yield error(f"{len(given)} tensors were given and the package takes {len(package.inputs)}",
+                      package.path, fix=fix)  # fmt: skip
         return
     told = set()
     for at, (tensor, spec) in enumerate(zip(given, package.inputs, strict=False)):
         for difference in _differences(tensor, spec):
             told.add(at)
-            yield Finding(f"input {at} ({tensor.name or spec.name}) {difference}", where=package.path,
-                          evidence={difference: "the package's own check of this input"}, fix=fix)  # fmt: skip
+            yield error(f"input {at} ({tensor.name or spec.name}) {difference}", package.path,
+                          {difference: "the package's own check of this input"}, fix)  # fmt: skip
     ended = run.run.value
     refused = _refusal(ended) if ended is not None else None
     if refused is not None and refused[0] not in told and "device type" not in refused[1]:
         at, words = refused
         name = f" ({given[at].name})" if at < len(given) else ""
-        yield Finding(f"the package refuses input {at}{name}: {words}", where=package.path,
-                      evidence={words: run.run.via}, fix=fix)  # fmt: skip
+        yield error(f"the package refuses input {at}{name}: {words}", package.path,
+                      {words: run.run.via}, fix)  # fmt: skip
 
 
 def _guarded(package: Package) -> bool:
@@ -449,7 +449,7 @@ def aoti_no_guards(run: AotiRun) -> Iterator[Finding]:
     if not _guarded(package):
         yield warning(
             "the package does not check its inputs: a wrong type, shape or layout gives garbage without an error",
-            where=package.path,
+            package.path,
             fix="compile it with a torch that generates checks behind AOTI_RUNTIME_CHECK_INPUTS, or with"
             " aot_inductor.debug_compile for a test",
         )
@@ -607,11 +607,11 @@ def aoti_crashed(run: AotiRun) -> Iterator[Finding]:
     stack = _python_stack(ended.stderr_tail)
     if stack:
         evidence[stack] = "faulthandler"
-    yield Finding(
+    yield error(
         f"the package ends the process: {_end(ended)}{says}",
-        where=package.path,
-        evidence=evidence,
-        fix=_relink(run)
+        package.path,
+        evidence,
+        _relink(run)
         if causes and causes[0] == _own_runtime(run, package)
         else (
             f"fix the cause that the message names; if the package came from elsewhere, {_REBUILD} and with the "
@@ -643,13 +643,13 @@ def aoti_raised(run: AotiRun) -> Iterator[Finding]:
         skip_if(faults, f"{other} names the reason")
     said = _printed(ended.stderr_tail)
     own = _own_runtime(run, package) if _fails_to_load(ended) else ""
-    yield Finding(
+    yield error(
         f"the package ends the call: {_end(ended)}"
         + (f"; it printed: {said}" if said else "")
         + (f"; likely cause: {own}" if own else ""),
-        where=package.path,
-        evidence={_line(ended.detail): run.run.via},
-        fix=_relink(run) if own else "read its output; load it with the torch that it was compiled with",
+        package.path,
+        {_line(ended.detail): run.run.via},
+        _relink(run) if own else "read its output; load it with the torch that it was compiled with",
     )
 
 

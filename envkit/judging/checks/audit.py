@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from envkit.facts import Facts, served
-from envkit.judging.checks._outcomes import note, skip_if, unknown_if, warning
+from envkit.judging.checks._outcomes import error, note, skip_if, unknown_if, warning
 from envkit.model import Finding, Reason, Severity, Skip, Unknown
 from envkit.subjects import Audit
 from envkit.subjects.audit import NO_LIBC, NO_TORCH, DriverFile, Edge, SharedObject, TorchFiles, UnresolvedRequirement
@@ -57,13 +57,13 @@ def audit_library_unresolved(audit: Audit) -> Iterator[Finding]:
                 if not of_torch and (not one.reached or one.others_load or edge.name in named):
                     severity = Severity.NOTE
                 missing.setdefault((edge.name, edge.error, severity), []).append((one, edge))
-    for (name, error, severity), asking in missing.items():
+    for (name, why, severity), asking in missing.items():
         names = list(dict.fromkeys(posixpath.basename(one.path) for one, _ in asking))
         reached = next((one.reached for one, _ in asking if one.reached), "")
         after = f"{reached} loads {'it' if len(names) == 1 else 'them'}" if reached else "no import loads it"
         lies = f"; {named[name].path} has that name and no search leads to it" if name in named else ""
         yield Finding(
-            f"{_some(names)} {'needs' if len(names) == 1 else 'need'} {name}: {error}; {after}{lies}",
+            f"{_some(names)} {'needs' if len(names) == 1 else 'need'} {name}: {why}; {after}{lies}",
             severity,
             asking[0][0].path,
             {one.path: f"of {_whose(one)}; {edge.kind}" for one, edge in asking[:10]},
@@ -144,11 +144,11 @@ def audit_arch_not_covered(audit: Audit, facts: Facts) -> Iterator[Finding]:
     said = " ".join((*code.sass, *code.ptx))
     for gpu, via in sorted(named.items()):
         if served(sass, ptx, gpu, gpu in tegra).state == "none":
-            yield Finding(
+            yield error(
                 f"torch {torch.version} has no code for {gpu}: its library holds {said}",
-                where=code.path,
-                evidence={said: audit.code.via, str(gpu): via},
-                fix=f"take a torch that is built for {gpu}: `envkit facts gpu {gpu}` names them",
+                code.path,
+                {said: audit.code.via, str(gpu): via},
+                f"take a torch that is built for {gpu}: `envkit facts gpu {gpu}` names them",
             )
 
 
@@ -238,12 +238,12 @@ def audit_library_of_other_cuda(audit: Audit) -> Iterator[Finding]:
                 made.setdefault(int(number[1]), f"it needs {edge.name}")
         said = said or bool(made)
         for other in sorted(set(made) - {major}):
-            yield Finding(
+            yield error(
                 f"torch {torch.version} is built with CUDA {torch.cuda} and {one.path} is made for CUDA {other}: "
                 f"{made[other]}",
-                where=one.path,
-                evidence={f"CUDA {other}": made[other], torch.cuda: audit.torch.via},
-                fix=f"remove what is made for CUDA {other}; " + _REINSTALL,
+                one.path,
+                {f"CUDA {other}": made[other], torch.cuda: audit.torch.via},
+                f"remove what is made for CUDA {other}; " + _REINSTALL,
             )
     unknown_if(not said, "no library of torch's process says which CUDA it is made for: they may be linked statically")
 
@@ -283,11 +283,11 @@ def audit_stub_on_path(audit: Audit) -> Iterator[Finding]:
     for directory, files in sorted(_by_directory(_driver_files(audit, "stub")).items()):
         searched = next((one.searched for one in files if one.searched), "")
         if searched:
-            yield Finding(
+            yield error(
                 f"{directory} holds stubs ({_names(files)}) and ld.so searches it ({searched})",
-                where=directory,
-                evidence={one.path: searched for one in files},
-                fix=f"take {directory} out of {searched}; name it with -L or LIBRARY_PATH where programs are linked",
+                directory,
+                {one.path: searched for one in files},
+                f"take {directory} out of {searched}; name it with -L or LIBRARY_PATH where programs are linked",
             )
 
 
@@ -322,14 +322,11 @@ def audit_secret_inside(audit: Audit) -> Iterator[Finding]:
             "leave out the tests, or make sure that the keys protect nothing",
         )
     for one in (each for each in secrets if not each.for_tests):
-        yield Finding(
+        yield error(
             f"{one.where} holds {one.kind}",
-            where=one.where,
-            evidence={one.where: one.kind},
-            fix=(
-                "revoke it, and pass the new one to the build as a secret mount and to the container as a file "
-                "or variable"
-            ),
+            one.where,
+            {one.where: one.kind},
+            "revoke it, and pass the new one to the build as a secret mount and to the container as a file or variable",
         )
     unread = audit.unread.need("which files could not be read")
     if unread:

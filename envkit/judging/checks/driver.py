@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.facts import Facts, served
-from envkit.judging.checks._outcomes import note, skip_if, unknown_if, warning
+from envkit.judging.checks._outcomes import error, note, skip_if, unknown_if, warning
 from envkit.judging.checks._torch import cuda_build
 from envkit.judging.checks._torch_fit import ptx_isa
 from envkit.model import Finding, Severity, Skip, Unknown
@@ -79,11 +79,11 @@ def image_driver_stub(image: Image) -> Iterator[Finding]:
         if seen.init is None:
             raise Unknown(f"cuInit did not answer: {seen.load_error or 'it was not called'}")
         return
-    yield Finding(
+    yield error(
         f"libcuda.so.1 is the toolkit's stub at {_brought(seen)}: no driver is behind it",
-        where=seen.library,
-        evidence={seen.library: "dlopen of libcuda.so.1", f"cuInit returned {seen.init}": "cuInit"},
-        fix="take the stubs directory off LD_LIBRARY_PATH and out of /etc/ld.so.conf.d, run `ldconfig`, and give the "
+        seen.library,
+        {seen.library: "dlopen of libcuda.so.1", f"cuInit returned {seen.init}": "cuInit"},
+        "take the stubs directory off LD_LIBRARY_PATH and out of /etc/ld.so.conf.d, run `ldconfig`, and give the "
         "container GPUs; to link against the stub, use LIBRARY_PATH",
     )
 
@@ -92,13 +92,13 @@ def image_driver_init_failed(image: Image, facts: Facts) -> Iterator[Finding]:
     """cuInit succeeds."""
     seen = _seen(image)
     if not seen.library or seen.init is None:
-        yield Finding(
+        yield error(
             f"the driver at {seen.library} did not answer: {seen.load_error}"
             if seen.library
             else f"libcuda.so.1 exists but cannot be loaded: {seen.load_error}",
-            where=seen.library or "libcuda.so.1",
-            evidence={seen.load_error or "no code": image.driver.via},
-            fix="bring the driver's libraries from the host alone, whole and of one version; on the host, "
+            seen.library or "libcuda.so.1",
+            {seen.load_error or "no code": image.driver.via},
+            "bring the driver's libraries from the host alone, whole and of one version; on the host, "
             "`envkit doctor` and `dmesg | grep -E 'NVRM|Xid'`",
         )
         return
@@ -108,11 +108,11 @@ def image_driver_init_failed(image: Image, facts: Facts) -> Iterator[Finding]:
         raise Skip(f"cuInit returned {_NO_DEVICE}, no device, and no GPU was given to the run")
     row = next((row for row in facts.cuda_errors if row.code == seen.init), None)
     if row is None:
-        yield Finding(
+        yield error(
             f"cuInit of {seen.library} returned {seen.init}, a code that the facts do not hold",
-            where=seen.library,
-            evidence={str(seen.init): "cuInit"},
-            fix="look it up in cuda.h of the newest toolkit; on the host, `envkit doctor`",
+            seen.library,
+            {str(seen.init): "cuInit"},
+            "look it up in cuda.h of the newest toolkit; on the host, `envkit doctor`",
         )
         return
     hidden = _variable(image, _VISIBLE) if seen.init == _NO_DEVICE else None
@@ -120,12 +120,7 @@ def image_driver_init_failed(image: Image, facts: Facts) -> Iterator[Finding]:
     if hidden is not None:
         evidence[f"{_VISIBLE}={hidden}"] = image.variables.via
     why = f"the usual cause: {row.cause}" if hidden is None else f"{_VISIBLE} is `{hidden}`"
-    yield Finding(
-        f"cuInit returned {seen.init}, {row.name}: {row.means}; {why}",
-        where=seen.library,
-        evidence=evidence,
-        fix=row.fix,
-    )
+    yield error(f"cuInit returned {seen.init}, {row.name}: {row.means}; {why}", seen.library, evidence, row.fix)
 
 
 def image_driver_too_old(image: Image, facts: Facts) -> Iterator[Finding]:
@@ -150,11 +145,11 @@ def image_driver_too_old(image: Image, facts: Facts) -> Iterator[Finding]:
         evidence[loaded] = loaded_via
     if floor.compat:
         evidence[str(floor.compat)] = floor.compat_source
-    yield Finding(
+    yield error(
         f"the driver{module} {is_for} and torch {build.version} is built for CUDA {wanted}{needs}",
-        where=seen.library,
-        evidence=evidence,
-        fix=f"install driver {floor.own or floor.compat or 'for this CUDA'} or newer on the host, or take a torch "
+        seen.library,
+        evidence,
+        f"install driver {floor.own or floor.compat or 'for this CUDA'} or newer on the host, or take a torch "
         "built for an older CUDA; on a data-center GPU NVIDIA's cuda-compat package in the image may bridge the gap",
     )
 
@@ -208,12 +203,12 @@ def image_forward_compat_incompatible(image: Image, facts: Facts) -> Iterator[Fi
         no_newer = bound and seen.file and loaded and Driver(seen.file).major <= Driver(loaded).major
         older = "it is of no newer branch than the module" if no_newer else ""
         row = next((row for row in facts.cuda_errors if row.code == seen.init), None)
-        yield Finding(
+        yield error(
             f"cuInit returned {seen.init}{f', {row.name},' if row else ''} from {_brought(seen)} on {module}: "
             + ("this GPU has no forward compatibility" if seen.init == _NO_COMPAT else older or "the two do not fit"),
-            where=seen.library,
-            evidence={**evidence, str(seen.init): "cuInit"},
-            fix=f"{off}, and install a newer driver on the host if it is too old" if bound or not row else row.fix,
+            seen.library,
+            {**evidence, str(seen.init): "cuInit"},
+            f"{off}, and install a newer driver on the host if it is too old" if bound or not row else row.fix,
         )
     elif bound:
         yield from _compat_in_use(seen, evidence, off)
@@ -263,15 +258,15 @@ def image_driver_library_not_from_host(image: Image) -> Iterator[Finding]:
     loaded, via = _module(seen)
     differs = bool(seen.file and loaded) and Driver(seen.file) != Driver(loaded)
     if differs or seen.nvml == _MISMATCHED:
-        yield Finding(
+        yield error(
             f"libcuda is {seen.file} and the loaded kernel module is {loaded}: it comes from {_brought(seen)}"
             if differs
             else f"NVML says that library and module are of two versions, and libcuda comes from {_brought(seen)}",
-            where=seen.library,
-            evidence={seen.file: f"file name of {seen.library}", loaded: via}
+            seen.library,
+            {seen.file: f"file name of {seen.library}", loaded: via}
             if differs
             else {_MISMATCHED: "NVML, error 18", seen.library: "dlopen of libcuda.so.1"},
-            fix=fix
+            fix
             if seen.owner
             else f"if the host's driver was updated, reboot it and write its CDI specification again; else {fix}",
         )
@@ -340,7 +335,7 @@ def _nodes(seen: DriverSeen, via: str) -> Iterator[Finding]:
         wanted = ["/dev/nvidiactl", "/dev/nvidia-uvm"] + ([] if gpus else ["/dev/nvidia0"])
         for path in wanted:
             if path not in paths:
-                yield Finding(f"GPUs were given and {path} does not exist", where=path, evidence={path: via}, fix=fix)
+                yield error(f"GPUs were given and {path} does not exist", path, {path: via}, fix)
     for node in seen.nodes:
         if node.error:
             yield Finding(
@@ -371,29 +366,28 @@ def image_device_count_differs(image: Image) -> Iterator[Finding]:
         names = [one.strip() for one in listed.split(",") if one.strip()]
         wanted = 0 if listed.strip().lower() in _HIDING else len(names)
         if seen.count != wanted:
-            yield Finding(
+            yield error(
                 f"{_VISIBLE} is `{listed}`, which names {wanted}, and CUDA sees {seen.count}: its list ends at the "
                 "first entry that does not exist",
-                where=_VISIBLE,
-                evidence={**cuda, f"{_VISIBLE}={listed}": image.variables.via},
-                fix=f"name GPUs that this container has, by number from 0 or as `nvidia-smi -L` writes them; or unset "
+                _VISIBLE,
+                {**cuda, f"{_VISIBLE}={listed}": image.variables.via},
+                f"name GPUs that this container has, by number from 0 or as `nvidia-smi -L` writes them; or unset "
                 f"{_VISIBLE} and choose with `--gpus`",
             )
     elif seen.nvml_count is not None and seen.count != seen.nvml_count:
-        yield Finding(
+        yield error(
             f"CUDA sees {seen.count} and NVML {seen.nvml_count}",
-            where=seen.library,
-            evidence={**cuda, f"NVML counts {seen.nvml_count}": "nvmlDeviceGetCount"},
-            fix="a GPU has fallen off the bus, or cannot be started: `envkit doctor` on the host; with MIG, CUDA sees "
+            seen.library,
+            {**cuda, f"NVML counts {seen.nvml_count}": "nvmlDeviceGetCount"},
+            "a GPU has fallen off the bus, or cannot be started: `envkit doctor` on the host; with MIG, CUDA sees "
             f"one instance: name it in {_VISIBLE}",
         )
     if seen.nvml_count is not None and nodes and nodes != seen.nvml_count:
-        yield Finding(
+        yield error(
             f"NVML counts {seen.nvml_count} GPUs and {nodes} of /dev/nvidia* can be opened",
-            where="/dev/nvidia*",
-            evidence={f"{nodes} nodes": "open of /dev/nvidia*", f"NVML counts {seen.nvml_count}": "nvmlDeviceGetCount"},
-            fix="a GPU has fallen off the bus, or a stale node is left: `envkit doctor` and `dmesg | grep Xid` "
-            "on the host",
+            "/dev/nvidia*",
+            {f"{nodes} nodes": "open of /dev/nvidia*", f"NVML counts {seen.nvml_count}": "nvmlDeviceGetCount"},
+            "a GPU has fallen off the bus, or a stale node is left: `envkit doctor` and `dmesg | grep Xid` on the host",
         )
     if listed is None and seen.nvml_count is None:
         raise Unknown(f"NVML did not count its GPUs ({seen.nvml}), so CUDA's {seen.count} cannot be compared")
@@ -428,18 +422,17 @@ def image_ptx_newer_than_driver(image: Image, facts: Facts) -> Iterator[Finding]
         made = Cuda(built_with)
         if made.upto(2) <= has or ptx_isa(facts, made) <= ptx_isa(facts, has):
             continue
-        yield Finding(
+        yield error(
             f"{name} has only PTX of CUDA {made.upto(2)} for {only_ptx[0]}, and the driver compiles PTX up to "
             f"CUDA {has}",
-            where=name,
-            evidence={
+            name,
+            {
                 seen.cuda: f"cuDriverGetVersion of {seen.library}",
                 str(made): "the PTX version that the build declares",
                 " ".join(map(str, ptx)): "PTX in the library",
                 str(only_ptx[0]): image.devices.via,
             },
-            fix=f"install a driver for CUDA {made.upto(2)} or newer, or take a build with machine code "
-            f"for {only_ptx[0]}",
+            f"install a driver for CUDA {made.upto(2)} or newer, or take a build with machine code for {only_ptx[0]}",
         )
 
 
@@ -452,11 +445,11 @@ def image_runs_on_cpu(image: Image) -> Iterator[Finding]:
     gpus = f"GPU {given} was given" if given else f"{len(here)} GPU{'s are' if len(here) > 1 else ' is'} here"
     hidden = _variable(image, _VISIBLE)
     if hidden is not None and hidden.strip().lower() in _HIDING:
-        yield Finding(
+        yield error(
             f"{gpus} and {_VISIBLE} is `{hidden}`, which hides every GPU",
-            where=_VISIBLE,
-            evidence={f"{_VISIBLE}={hidden}": image.variables.via},
-            fix=f"unset {_VISIBLE} in the image",
+            _VISIBLE,
+            {f"{_VISIBLE}={hidden}": image.variables.via},
+            f"unset {_VISIBLE} in the image",
         )
     believed = _variable(image, "NVIDIA_CPU_ONLY")
     if believed and here:
@@ -471,11 +464,11 @@ def image_runs_on_cpu(image: Image) -> Iterator[Finding]:
         return
     build = image.torch.value
     if build is not None and not build.cuda:
-        yield Finding(
+        yield error(
             f"{gpus} and torch {build.version} is built without CUDA: it computes on the CPU and says nothing",
-            where=build.path,
-            evidence={"None": "torch.version.cuda", gpus: "given by envkit" if given else image.devices.via},
-            fix="install torch from the index of a CUDA (`envkit lock`), or give no GPU: `--gpus none`",
+            build.path,
+            {"None": "torch.version.cuda", gpus: "given by envkit" if given else image.devices.via},
+            "install torch from the index of a CUDA (`envkit lock`), or give no GPU: `--gpus none`",
         )
     elif build is None and image.torch_import.need("how import torch ended").state is ImportState.DONE:
         image.torch.need("torch's build")

@@ -6,7 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from envkit.judging.checks._outcomes import note, skip_if, warning
+from envkit.judging.checks._outcomes import error, note, skip_if, warning
 from envkit.judging.checks._variables import LEFT_ON
 from envkit.model import Finding
 from envkit.subjects.audit import Audit
@@ -36,11 +36,11 @@ def image_loader_variables_shadow_cuda(image: Image | Audit) -> Iterator[Finding
                 "take it off LD_LIBRARY_PATH: a toolkit that is installed later would put its stubs there",
             )
         elif "stubs" in entry.split("/"):
-            yield Finding(
+            yield error(
                 f"LD_LIBRARY_PATH holds {entry}, whose libcuda is a stub that shadows the driver",
-                where="LD_LIBRARY_PATH",
-                evidence={entry: via},
-                fix="take it off LD_LIBRARY_PATH; to link against the stub, LIBRARY_PATH is enough",
+                "LD_LIBRARY_PATH",
+                {entry: via},
+                "take it off LD_LIBRARY_PATH; to link against the stub, LIBRARY_PATH is enough",
             )
     others = [
         entry

@@ -62,11 +62,11 @@ def image_frameworks_twice(image: Image | Audit, facts: Facts) -> Iterator[Findi
         if len(packages) < 2:
             continue
         names = [f"{name} {installed[name]}" for name in sorted(packages)]
-        yield Finding(
+        yield error(
             f"{' and '.join(names)} are installed and both bring the package {root}: the one installed last wins",
-            where=root,
-            evidence=dict.fromkeys((name.replace(" ", "==") for name in names), image.wheels.via),
-            fix=f"remove all of them, then install the one you want: pip uninstall {' '.join(sorted(packages))}",
+            root,
+            dict.fromkeys((name.replace(" ", "==") for name in names), image.wheels.via),
+            f"remove all of them, then install the one you want: pip uninstall {' '.join(sorted(packages))}",
         )
 
 
@@ -83,11 +83,11 @@ def image_framework_broken(image: Image) -> Iterator[Finding]:
             waiting.append(f"import {one.name} {ended}")
             continue
         built = f", which says it is built for torch {one.built_torch}" if one.built_torch else ""
-        yield Finding(
+        yield error(
             f"import {one.name} {ended} ({_called(one)}{built})",
-            where=one.name,
-            evidence={ended: image.frameworks.via},
-            fix=f"install a {one.name} that is built for the torch that is here, with all that it requires",
+            one.name,
+            {ended: image.frameworks.via},
+            f"install a {one.name} that is built for the torch that is here, with all that it requires",
         )
     if waiting:
         raise Unknown(f"no GPU was given to this run, and {'; '.join(waiting)}: give it one with --gpus")

@@ -16,7 +16,7 @@ from envkit.judging.checks._host import (
     nvml_answers,
     withheld_nodes,
 )
-from envkit.judging.checks._outcomes import skip_if, warning
+from envkit.judging.checks._outcomes import error, skip_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import CdiSpec, Gpu
@@ -90,11 +90,11 @@ def host_cdi_device_missing_in_docker(host: Host) -> Iterator[Finding]:
     fix = f"write the specification again with `nvidia-ctk cdi generate`, and delete others; {AGAIN}"
     evidence = dict.fromkeys(complaints[:5], "/info Warnings")
     if absent:
-        yield Finding(
+        yield error(
             f"Docker offers {len(defined) - len(absent)} of {len(defined)} CDI devices of GPUs, without {absent[0]}",
-            where=docker.endpoint,
-            evidence={**dict.fromkeys(absent[:5], docker.cdi_devices.via), **evidence},
-            fix=fix,
+            docker.endpoint,
+            {**dict.fromkeys(absent[:5], docker.cdi_devices.via), **evidence},
+            fix,
         )
     elif complaints:
         yield warning(f"Docker cannot use every CDI specification: {complaints[0]}", docker.endpoint, evidence, fix)
@@ -132,11 +132,11 @@ def host_cdi_device_defined_twice(host: Host) -> Iterator[Finding]:
             if owner != spec.path:
                 twice.setdefault((owner, spec.path), []).append(device)
     for (owner, path), devices in twice.items():
-        yield Finding(
+        yield error(
             f"{owner} and {path} both define {len(devices)} devices, {devices[0]} among them",
-            where=path,
-            evidence=dict.fromkeys(devices[:5], f"{owner}, {path}"),
-            fix=f"engines refuse a device that one directory defines twice: delete the older file; {AGAIN}",
+            path,
+            dict.fromkeys(devices[:5], f"{owner}, {path}"),
+            f"engines refuse a device that one directory defines twice: delete the older file; {AGAIN}",
         )
 
 
@@ -195,7 +195,7 @@ def host_cdi_devices_differ_from_gpus(host: Host) -> Iterator[Finding]:
             doubts.append(f"the UUID of {gpu_name(gpu)} was not observed: {gpu.uuid.missing}")
             continue
         evidence = {gpu.uuid.value: gpu.uuid.via, "no device of that name": host.cdi.via}
-        findings.append(Finding(f"no CDI device stands for {gpu_name(gpu)}", where=where, evidence=evidence, fix=fix))
+        findings.append(error(f"no CDI device stands for {gpu_name(gpu)}", where, evidence, fix))
     findings += _gone(host, gpus, names, where, fix, doubts)
     findings += _instances(host, split, names, where, fix, doubts)
     if doubts and not findings:
@@ -227,11 +227,11 @@ def _gone(
     if stray and (len(host.pci_gpus.value or ()) > len(gpus) or None in uuids):
         doubts.append(f"NVML may not list every GPU of this machine, and {stray[0]} is not among those it lists")
     elif stray:
-        yield Finding(
+        yield error(
             f"{len(stray)} CDI devices stand for GPUs that NVML does not list, nvidia.com/gpu={stray[0]} among them",
-            where=where,
-            evidence={**dict.fromkeys(stray[:5], host.cdi.via), f"{len(gpus)} GPUs": "nvmlDeviceGetCount"},
-            fix=fix,
+            where,
+            {**dict.fromkeys(stray[:5], host.cdi.via), f"{len(gpus)} GPUs": "nvmlDeviceGetCount"},
+            fix,
         )
 
 
@@ -250,11 +250,11 @@ def _instances(
         defined = {name.removeprefix("mig") for name in by_index}
         own = [name for name in defined if name.startswith(f"{gpu.index}:")]
         if len(own) != gpu.mig_instances.value:
-            yield Finding(
+            yield error(
                 f"{gpu_name(gpu)} has {gpu.mig_instances.value} MIG instances and CDI defines {len(own)}",
-                where=where,
-                evidence={str(gpu.mig_instances.value): gpu.mig_instances.via, str(len(own)): host.cdi.via},
-                fix=fix,
+                where,
+                {str(gpu.mig_instances.value): gpu.mig_instances.via, str(len(own)): host.cdi.via},
+                fix,
             )
 
 

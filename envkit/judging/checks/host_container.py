@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from envkit.judging.checks._containers import api, canonical, docker_itself, gpus_by_cdi, is_rootless
 from envkit.judging.checks._host import AGAIN, need_docker_installed, need_gpu, nvidia_devices, wsl
-from envkit.judging.checks._outcomes import note, skip_if, unknown_if, warning
+from envkit.judging.checks._outcomes import error, note, skip_if, unknown_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import DaemonConfig, Docker
@@ -54,11 +54,11 @@ def host_docker_unreachable(host: Host) -> Iterator[Finding]:
             "open it, "
             "and that group is equivalent to root"
         )
-    yield Finding(
+    yield error(
         f"the Docker Engine does not answer at {docker.endpoint}: {docker.detail or docker.ended}",
-        where=docker.endpoint,
-        evidence={docker.detail or docker.ended: host.docker.via},
-        fix=f"{_UNANSWERED.get(docker.ended, 'read `journalctl -u docker`')}; check it with `docker version`",
+        docker.endpoint,
+        {docker.detail or docker.ended: host.docker.via},
+        f"{_UNANSWERED.get(docker.ended, 'read `journalctl -u docker`')}; check it with `docker version`",
     )
 
 
@@ -67,29 +67,29 @@ def host_docker_config_invalid(host: Host) -> Iterator[Finding]:
     need_docker_installed(host)
     config = host.daemon_config.need("Docker's configuration")
     if config.error:
-        yield Finding(
+        yield error(
             f"{config.path} cannot be used: {config.error}",
-            where=config.path,
-            evidence={config.error: host.daemon_config.via},
-            fix="fix the JSON: the engine will not start again with it; check it with `dockerd --validate`",
+            config.path,
+            {config.error: host.daemon_config.via},
+            "fix the JSON: the engine will not start again with it; check it with `dockerd --validate`",
         )
     for program in config.missing:
         names = sorted(name for name, path in config.runtimes.items() if path == program)
-        yield Finding(
+        yield error(
             f"{config.path} names the runtime {', '.join(names)} and its program {program} does not exist",
-            where=config.path,
-            evidence={program: host.daemon_config.via},
-            fix="install nvidia-container-toolkit or take the runtime out of the file, and restart Docker; "
+            config.path,
+            {program: host.daemon_config.via},
+            "install nvidia-container-toolkit or take the runtime out of the file, and restart Docker; "
             f"check it with `ls -l {program}`",
         )
     default = config.default_runtime
     # runc is built in, and a name with a point or slash is that of a shim
     if default not in ("", "runc", *config.runtimes) and not re.search(r"[./]", default):
-        yield Finding(
+        yield error(
             f"{config.path} makes {default} the default runtime and defines no runtime of that name",
-            where=config.path,
-            evidence={default: host.daemon_config.via},
-            fix="the engine will not start again with it: define the runtime with `nvidia-ctk runtime configure "
+            config.path,
+            {default: host.daemon_config.via},
+            "the engine will not start again with it: define the runtime with `nvidia-ctk runtime configure "
             "--runtime=docker`, or take the line out; check it with `docker info | grep -i runtime`",
         )
 
@@ -146,11 +146,11 @@ def host_docker_desktop_or_snap(host: Host) -> Iterator[Finding]:
     docker = docker_itself(host)
     unknown_if(not docker.system or not docker.root, "the engine told neither its operating system nor its directory")
     if docker.system == "Docker Desktop" and not wsl(host):
-        yield Finding(
+        yield error(
             "Docker is Docker Desktop, whose containers run in a virtual machine without this machine's GPUs",
-            where=docker.endpoint,
-            evidence={docker.system: "/info OperatingSystem"},
-            fix="install Docker Engine and switch to it with `docker context use default`; check it with `docker info`",
+            docker.endpoint,
+            {docker.system: "/info OperatingSystem"},
+            "install Docker Engine and switch to it with `docker context use default`; check it with `docker info`",
         )
     if docker.root.startswith("/var/snap/"):
         yield warning(
@@ -242,15 +242,15 @@ def host_docker_without_gpu_support(host: Host) -> Iterator[Finding]:
         raise Skip("Docker does not read the CDI specifications, which is reported separately")
     if not specs and not host.toolkit.need("the container toolkit").programs:
         raise Skip("the NVIDIA Container Toolkit is not installed, which is reported separately")
-    yield Finding(
+    yield error(
         "Docker cannot give a GPU to a container: no nvidia runtime, no hook for --gpus and no CDI device",
-        where=docker.endpoint,
-        evidence={
+        docker.endpoint,
+        {
             f"runtimes {', '.join(docker.runtimes) or 'none'}": "/info Runtimes",
             f"CDI directories {', '.join(dirs) or 'none'}": docker.cdi_dirs.via,
             "no nvidia-container-runtime-hook": host.toolkit.via,
         },
-        fix="install nvidia-container-toolkit, run `nvidia-ctk runtime configure --runtime=docker --cdi.enabled` and "
+        "install nvidia-container-toolkit, run `nvidia-ctk runtime configure --runtime=docker --cdi.enabled` and "
         "restart Docker; check it with `docker info | grep -i -A3 runtimes`",
     )
 

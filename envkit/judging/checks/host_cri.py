@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from envkit.judging.checks._containers import containerd_of, crio_of, gpus_by_cdi, node, podman_of
 from envkit.judging.checks._host import AGAIN, need_gpu
-from envkit.judging.checks._outcomes import note, skip_if, unknown_if, warning
+from envkit.judging.checks._outcomes import error, note, skip_if, unknown_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import CriEngine
@@ -27,19 +27,19 @@ def host_crio_config_invalid(host: Host) -> Iterator[Finding]:
 
 def _config_valid(engine: CriEngine, service: str, via: str) -> Iterator[Finding]:
     if engine.error:
-        yield Finding(
+        yield error(
             f"the configuration of {service} cannot be used: {engine.error}",
-            where=engine.files[0] if engine.files else "",
-            evidence={engine.error: via},
-            fix=f"fix the file: the engine will not start again with it; check it with `systemctl restart {service}`",
+            engine.files[0] if engine.files else "",
+            {engine.error: via},
+            f"fix the file: the engine will not start again with it; check it with `systemctl restart {service}`",
         )
     for program in engine.missing:
         names = sorted(name for name, path in engine.runtimes.items() if path == program)
-        yield Finding(
+        yield error(
             f"{service} has the runtime {', '.join(names)} whose program {program} does not exist",
-            where=engine.files[0] if engine.files else "",
-            evidence={program: via},
-            fix="install nvidia-container-toolkit or take the runtime out, and restart the engine; "
+            engine.files[0] if engine.files else "",
+            {program: via},
+            "install nvidia-container-toolkit or take the runtime out, and restart the engine; "
             f"check it with `ls -l {program}`",
         )
 
@@ -70,12 +70,12 @@ def _reaches_gpu(host: Host, engine: CriEngine, service: str, via: str) -> Itera
     if found and engine.cdi.need(f"whether CDI is on in {service}"):
         return
     unknown_if(doubt, doubt)
-    yield Finding(
+    yield error(
         f"{service} cannot give a GPU to a pod: no runtime of the toolkit's, and "
         + ("CDI is off" if found else "no CDI device of a GPU"),
-        where=engine.files[0] if engine.files else "",
-        evidence={f"runtimes {', '.join(engine.runtimes) or 'none'}": via, f"{len(found)} CDI devices": host.cdi.via},
-        fix=f"`nvidia-ctk runtime configure --runtime={service}` and restart it; check it with "
+        engine.files[0] if engine.files else "",
+        {f"runtimes {', '.join(engine.runtimes) or 'none'}": via, f"{len(found)} CDI devices": host.cdi.via},
+        f"`nvidia-ctk runtime configure --runtime={service}` and restart it; check it with "
         "`crictl info | grep -i nvidia`",
     )
 
@@ -175,11 +175,11 @@ def host_enroot_gpu_hook_unusable(host: Host) -> Iterator[Finding]:
         "nvidia-container-cli, which its hook calls, does not exist": "nvidia-container-cli" not in programs,
     }
     for fault in (fault for fault, there in faults.items() if there):
-        yield Finding(
+        yield error(
             f"enroot containers get no GPU: {fault}",
-            where=hook,
-            evidence={fault: host.enroot.via},
-            fix="install enroot's hooks and libnvidia-container-tools, `chmod +x` the hook; check it with "
+            hook,
+            {fault: host.enroot.via},
+            "install enroot's hooks and libnvidia-container-tools, `chmod +x` the hook; check it with "
             "`NVIDIA_VISIBLE_DEVICES=all enroot start IMAGE nvidia-smi -L`",
         )
 
@@ -189,17 +189,17 @@ def host_pyxis_plugin_or_enroot_missing(host: Host) -> Iterator[Finding]:
     enroot = host.enroot.need("enroot's configuration")
     skip_if(not enroot.plugins, "Slurm's plugstack names no pyxis here")
     for plugin in enroot.missing:
-        yield Finding(
+        yield error(
             f"Slurm's plugstack names {plugin}, which does not exist",
-            where=plugin,
-            evidence={plugin: host.enroot.via},
-            fix="install pyxis or take the line out of plugstack.conf: Slurm starts no job while it is there; "
+            plugin,
+            {plugin: host.enroot.via},
+            "install pyxis or take the line out of plugstack.conf: Slurm starts no job while it is there; "
             "check it with `srun --help | grep container-image`",
         )
     if not enroot.installed:
-        yield Finding(
+        yield error(
             "Slurm's plugstack names pyxis and enroot is not installed",
-            where=enroot.plugins[0],
-            evidence={enroot.plugins[0]: host.enroot.via},
-            fix="install enroot on every node; check it with `enroot version`",
+            enroot.plugins[0],
+            {enroot.plugins[0]: host.enroot.via},
+            "install enroot on every node; check it with `enroot version`",
         )

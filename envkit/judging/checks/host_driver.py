@@ -19,7 +19,7 @@ from envkit.judging.checks._host import (
     wsl,
 )
 from envkit.judging.checks._log import log_lines
-from envkit.judging.checks._outcomes import skip_if, warning
+from envkit.judging.checks._outcomes import error, skip_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import DeviceNode, DriverLibrary, Nvml
@@ -68,16 +68,16 @@ def host_driver_not_loaded(host: Host) -> Iterator[Finding]:
     gpus = host.pci_gpus.value
     skip_if(gpus and all(gpu.driver in SET_ASIDE for gpu in gpus), "every GPU is set aside for virtual machines")
     beside = f", and {', '.join(modules)} is" if modules else ""
-    yield Finding(
+    yield error(
         "the GPU driver of Windows does not answer in WSL"
         if wsl(host)
         else f"the nvidia kernel module is not loaded{beside}",
-        where="/dev/dxg" if wsl(host) else "/sys/module/nvidia",
-        evidence={
+        "/dev/dxg" if wsl(host) else "/sys/module/nvidia",
+        {
             f"modules: {', '.join(modules) or 'none of interest'}": host.modules.via,
             "no module version": host.module.via or host.module.missing,
         },
-        fix="install NVIDIA's driver in Windows, none in WSL, and run `wsl --shutdown`; check it with `nvidia-smi`"
+        "install NVIDIA's driver in Windows, none in WSL, and run `wsl --shutdown`; check it with `nvidia-smi`"
         if wsl(host)
         else "install the driver and run `modprobe nvidia`; if that fails, `dkms status` and `dmesg | grep -i "
         "nvidia` say why; check it with `cat /proc/driver/nvidia/version`",
@@ -143,7 +143,7 @@ def host_driver_libraries_incomplete(host: Host) -> Iterator[Finding]:
 
 
 def _missing(name: str, via: str) -> Finding:
-    return Finding(
+    return error(
         f"{name}.so.1 is not installed",
         evidence={f"no {name}.so.1": via},
         fix="install the driver's user-space package of the same version as the kernel module and run "
@@ -152,11 +152,11 @@ def _missing(name: str, via: str) -> Finding:
 
 
 def _broken(copy: DriverLibrary, via: str) -> Finding:
-    return Finding(
+    return error(
         f"{copy.path} cannot be loaded: {copy.error}",
-        where=copy.path,
-        evidence={copy.error: via},
-        fix=f"install the driver's user-space package again; check it with `file -L {copy.path}`",
+        copy.path,
+        {copy.error: via},
+        f"install the driver's user-space package again; check it with `file -L {copy.path}`",
     )
 
 
@@ -199,22 +199,22 @@ def host_nvml_not_working(host: Host) -> Iterator[Finding]:
         raise Skip("libnvidia-ml.so.1 is not installed, which is reported separately")
     words = nvml.detail or nvml.ended
     fix = _NVML_ENDED.get(nvml.ended) or _NVML_CODES.get(nvml.code) or "`dmesg | grep NVRM` has the driver's own words"
-    yield Finding(
+    yield error(
         f"NVML does not answer: {words}",
-        where="libnvidia-ml.so.1",
-        evidence={words: host.nvml.via},
-        fix=f"{fix}; check it with `nvidia-smi -L`",
+        "libnvidia-ml.so.1",
+        {words: host.nvml.via},
+        f"{fix}; check it with `nvidia-smi -L`",
     )
 
 
 def _nameless(nvml: Nvml, via: str) -> Iterator[Finding]:
     for gpu in nvml.gpus:
         if gpu.uuid.value is None:
-            yield Finding(
+            yield error(
                 f"NVML lists GPU {gpu.index} and cannot say which it is: {gpu.uuid.missing}",
-                where=f"GPU {gpu.index}",
-                evidence={gpu.uuid.missing: gpu.uuid.via or via},
-                fix="read `dmesg | grep NVRM` for this GPU, then reset it or reboot; check it with `nvidia-smi -L`",
+                f"GPU {gpu.index}",
+                {gpu.uuid.missing: gpu.uuid.via or via},
+                "read `dmesg | grep NVRM` for this GPU, then reset it or reboot; check it with `nvidia-smi -L`",
             )
 
 
@@ -270,7 +270,7 @@ def host_driver_too_old_for_cuda(host: Host, facts: Facts) -> Iterator[Finding]:
     if floor.own is not None and driver >= floor.own:
         return
     if floor.compat is not None and driver < floor.compat:
-        yield Finding(
+        yield error(
             f"driver {driver} is too old for CUDA {wanted}: it needs at least {floor.compat}",
             evidence={**evidence, str(floor.compat): floor.compat_source},
             fix=f"{upgrade}; on a data-center GPU the image's cuda-compat package may bridge the gap",

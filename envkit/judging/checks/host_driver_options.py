@@ -230,7 +230,7 @@ def host_wsl_driver_not_from_windows(host: Host) -> Iterator[Finding]:
     kernel = host.kernel.need("the kernel")
     skip_if("microsoft" not in kernel.lower(), "this is not WSL")
     if kernel.endswith("-Microsoft"):
-        yield Finding(
+        yield error(
             f"kernel {kernel} is that of WSL 1, which has no GPU",
             evidence={kernel: host.kernel.via},
             fix="convert the distribution in Windows with `wsl --set-version <name> 2`; check it with `wsl -l -v`",
@@ -242,7 +242,7 @@ def host_wsl_driver_not_from_windows(host: Host) -> Iterator[Finding]:
     from_windows = {library.name for library in libraries if library.path.startswith("/usr/lib/wsl/")}
     for name in ("libcuda", "libnvidia-ml"):
         if name not in from_windows:
-            yield Finding(
+            yield error(
                 f"{name}.so.1 is not in /usr/lib/wsl/lib",
                 evidence={f"no {name}.so.1 there": host.driver_libraries.via},
                 fix="update NVIDIA's driver in Windows and run `wsl --update` and `wsl --shutdown`; "
@@ -250,11 +250,11 @@ def host_wsl_driver_not_from_windows(host: Host) -> Iterator[Finding]:
             )
     for library in libraries:
         if not library.path.startswith("/usr/lib/wsl/") and "compat" not in library.path.split("/"):
-            yield Finding(
+            yield error(
                 f"{library.path} belongs to a Linux driver, which does not work in WSL",
-                where=library.path,
-                evidence={library.path: host.driver_libraries.via},
-                fix="purge the driver's packages inside WSL (`apt purge 'nvidia-*' 'libnvidia-*'`) and run `ldconfig`; "
+                library.path,
+                {library.path: host.driver_libraries.via},
+                "purge the driver's packages inside WSL (`apt purge 'nvidia-*' 'libnvidia-*'`) and run `ldconfig`; "
                 "check it with `ldconfig -p | grep libcuda`",
             )
 

@@ -68,7 +68,7 @@ def host_cuda_visible_devices_invalid(host: Host) -> Iterator[Finding]:
     gpus = nvml_answers(host).gpus
     complaint = _unfit(text, gpus)
     if complaint:
-        yield Finding(
+        yield error(
             complaint,
             evidence={f"CUDA_VISIBLE_DEVICES={text}": host.environment.via, f"{len(gpus)} GPUs": "nvmlDeviceGetCount"},
             fix="name GPUs by index or full UUID as `nvidia-smi -L` lists them, or unset the variable",

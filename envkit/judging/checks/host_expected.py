@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from envkit.judging.checks._host import gpu_name, gpu_signs, loaded_driver
-from envkit.judging.checks._outcomes import skip_if
+from envkit.judging.checks._outcomes import error, skip_if
 from envkit.model import Finding, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import Gpu
@@ -55,11 +55,11 @@ def host_contract_gpus_mismatch(host: Host) -> Iterator[Finding]:
         asked = (
             f"{'' if wanted.count is None else f'{wanted.count} '}GPUs{f' named {wanted.name}' if wanted.name else ''}"
         )
-        yield Finding(
+        yield error(
             f"the contract expects {asked}, and NVML shows {shown}",
-            where="NVML",
-            evidence={shown: "nvmlDeviceGetCount, nvmlDeviceGetName"},
-            fix=f"look for the missing one in `lspci -d 10de:` and `dmesg | grep NVRM`; {_FIX}",
+            "NVML",
+            {shown: "nvmlDeviceGetCount, nvmlDeviceGetName"},
+            f"look for the missing one in `lspci -d 10de:` and `dmesg | grep NVRM`; {_FIX}",
         )
     elif wanted.name:
         for gpu in gpus:
@@ -74,11 +74,11 @@ def _none_there(host: Host) -> Iterator[Finding]:
     elif host.driver_gpus.value is None:
         silent.append(f"the driver's own list: {host.driver_gpus.missing}")
     if signs:
-        yield Finding(
+        yield error(
             f"the contract expects no GPU, and there is one: {', '.join(signs)}",
-            where=next(iter(signs.values())),
-            evidence=signs,
-            fix=_FIX,
+            next(iter(signs.values())),
+            signs,
+            _FIX,
         )
     elif silent:
         raise Unknown(f"no GPU was seen, as the contract says, and not every place was looked at: {'; '.join(silent)}")
@@ -91,15 +91,15 @@ def host_contract_gpu_memory_mismatch(host: Host) -> Iterator[Finding]:
         raise Skip("the contract says nothing of GPU memory")
     gpus = _gpus(host)
     if not gpus:
-        yield Finding(f"the contract expects {least:g} GiB on each GPU, and NVML shows none", where="NVML", fix=_FIX)
+        yield error(f"the contract expects {least:g} GiB on each GPU, and NVML shows none", "NVML", fix=_FIX)
     for gpu in gpus:
         memory = gpu.memory.need(f"the memory of GPU {gpu.index}")
         if memory < least * _GIB:
-            yield Finding(
+            yield error(
                 f"{gpu_name(gpu)} has {memory / _GIB:.1f} GiB of memory, and the contract expects {least:g}",
-                where=f"GPU {gpu.index}",
-                evidence={f"{memory} bytes": gpu.memory.via},
-                fix=_FIX,
+                f"GPU {gpu.index}",
+                {f"{memory} bytes": gpu.memory.via},
+                _FIX,
             )
 
 
@@ -110,7 +110,7 @@ def host_contract_gpu_modes_mismatch(host: Host) -> Iterator[Finding]:
     skip_if(not any(modes.values()), "the contract says nothing of GPU modes")
     gpus = _gpus(host)
     if not gpus:
-        yield Finding("the contract expects modes of GPUs, and NVML shows none", where="NVML", fix=_FIX)
+        yield error("the contract expects modes of GPUs, and NVML shows none", "NVML", fix=_FIX)
     for gpu in gpus:
         for name, mode in modes.items():
             if not mode:
@@ -118,11 +118,11 @@ def host_contract_gpu_modes_mismatch(host: Host) -> Iterator[Finding]:
             seen = getattr(gpu, name)
             now = "unsupported" if seen.is_unsupported else seen.need(f"the {name} mode of GPU {gpu.index}")
             if now != mode and not (mode == "off" and now == "unsupported"):
-                yield Finding(
+                yield error(
                     f"{name} of {gpu_name(gpu)} is {now}, and the contract expects {mode}",
-                    where=f"GPU {gpu.index}",
-                    evidence={now: seen.via},
-                    fix=f"set it with nvidia-smi as root (-mig, -e, -pm); {_FIX}",
+                    f"GPU {gpu.index}",
+                    {now: seen.via},
+                    f"set it with nvidia-smi as root (-mig, -e, -pm); {_FIX}",
                 )
 
 
@@ -135,14 +135,14 @@ def host_contract_driver_mismatch(host: Host) -> Iterator[Finding]:
     except Unknown:
         if "nvidia" in host.modules.need("the list of loaded kernel modules"):
             raise
-        yield Finding(f"the contract expects driver {wanted}, and none is loaded", where=host.modules.via, fix=_FIX)
+        yield error(f"the contract expects driver {wanted}, and none is loaded", host.modules.via, fix=_FIX)
         return
     if not _within(str(driver), wanted):
-        yield Finding(
+        yield error(
             f"driver {driver} is loaded, and the contract expects {wanted}",
-            where=via,
-            evidence={str(driver): via},
-            fix=f"install the driver that the contract names and reboot; {_FIX}",
+            via,
+            {str(driver): via},
+            f"install the driver that the contract names and reboot; {_FIX}",
         )
 
 
@@ -155,11 +155,11 @@ def host_contract_cuda_mismatch(host: Host) -> Iterator[Finding]:
         said = (
             f"supports CUDA {nvml.cuda}" if nvml.ended == "answered" else f"does not say: {nvml.detail or nvml.ended}"
         )
-        yield Finding(
+        yield error(
             f"the driver {said}, and the contract expects {wanted}",
-            where="NVML",
-            evidence={nvml.cuda or nvml.ended: "nvmlSystemGetCudaDriverVersion"},
-            fix=f"install a driver of a newer branch; {_FIX}",
+            "NVML",
+            {nvml.cuda or nvml.ended: "nvmlSystemGetCudaDriverVersion"},
+            f"install a driver of a newer branch; {_FIX}",
         )
 
 
@@ -170,18 +170,16 @@ def host_contract_nvlink_mismatch(host: Host) -> Iterator[Finding]:
         raise Skip("the contract says nothing of NVLink")
     gpus = _gpus(host)
     if not gpus:
-        yield Finding(
-            f"the contract expects {wanted} NVLinks up on each GPU, and NVML shows none", where="NVML", fix=_FIX
-        )
+        yield error(f"the contract expects {wanted} NVLinks up on each GPU, and NVML shows none", "NVML", fix=_FIX)
     for gpu in gpus:
         links = () if gpu.links.is_unsupported else gpu.links.need(f"the NVLinks of GPU {gpu.index}")
         up = sum(link.active for link in links)
         if up != wanted:
-            yield Finding(
+            yield error(
                 f"{up} NVLinks of {gpu_name(gpu)} are up, and the contract expects {wanted}",
-                where=f"GPU {gpu.index}",
-                evidence={f"{up} of {len(links)} up": "nvmlDeviceGetNvLinkState"},
-                fix=f"look at `nvidia-smi nvlink -s` and at the fabric manager's log; {_FIX}",
+                f"GPU {gpu.index}",
+                {f"{up} of {len(links)} up": "nvmlDeviceGetNvLinkState"},
+                f"look at `nvidia-smi nvlink -s` and at the fabric manager's log; {_FIX}",
             )
 
 
@@ -191,12 +189,7 @@ def host_contract_system_mismatch(host: Host) -> Iterator[Finding]:
     skip_if(not (wanted.kernel or wanted.os), "the contract requires no kernel or distribution")
     for what, pattern, seen in (("kernel", wanted.kernel, host.kernel), ("distribution", wanted.os, host.os)):
         if pattern and not fnmatchcase(now := seen.need(f"the {what}"), pattern):
-            yield Finding(
-                f"the {what} is {now}, and the contract expects {pattern}",
-                where=seen.via,
-                evidence={now: seen.via},
-                fix=_FIX,
-            )
+            yield error(f"the {what} is {now}, and the contract expects {pattern}", seen.via, {now: seen.via}, _FIX)
 
 
 def host_contract_service_not_running(host: Host) -> Iterator[Finding]:
@@ -207,11 +200,11 @@ def host_contract_service_not_running(host: Host) -> Iterator[Finding]:
     unasked = [name for name in wanted if name not in services]
     for name in wanted:
         if name in services and services[name].active != "active":
-            yield Finding(
+            yield error(
                 f"the service {name} is {services[name].active}, and the contract expects it to run",
-                where=name,
-                evidence={services[name].active: host.services.via},
-                fix=f"read `journalctl -u {name}` and start it with `systemctl enable --now {name}`; {_FIX}",
+                name,
+                {services[name].active: host.services.via},
+                f"read `journalctl -u {name}` and start it with `systemctl enable --now {name}`; {_FIX}",
             )
     if unasked:
         raise Unknown(f"systemd was not asked about {', '.join(unasked)}")
@@ -233,19 +226,19 @@ def host_contract_infiniband_mismatch(host: Host) -> Iterator[Finding]:
     shown = ", ".join(device.name for device, _ in up) or "none"
     if (wanted.ports is not None and len(up) != wanted.ports) or (not up and wanted.ports != 0):
         asked = "InfiniBand ports" if wanted.ports is None else f"{wanted.ports} InfiniBand ports active"
-        yield Finding(
+        yield error(
             f"the contract expects {asked}, and {len(up)} are: {shown}",
-            where=host.infiniband.via,
-            evidence={f"{len(up)} active": host.infiniband.via},
-            fix=f"look at `ibstat` and at the cables and the switch of the port that is not active; {_FIX}",
+            host.infiniband.via,
+            {f"{len(up)} active": host.infiniband.via},
+            f"look at `ibstat` and at the cables and the switch of the port that is not active; {_FIX}",
         )
     for device, port in up if wanted.rate_gbps is not None else ():
         rate = port.rate.need(f"the rate of {device.name}")
         if wanted.rate_gbps is not None and rate < wanted.rate_gbps:
-            yield Finding(
+            yield error(
                 f"port {port.number} of {device.name} runs at {rate:g} Gb/s, and the contract expects "
                 f"{wanted.rate_gbps:g}",
-                where=device.name,
-                evidence={f"{rate:g} Gb/s": port.rate.via},
-                fix=f"reseat or replace its cable and look at the switch's port; {_FIX}",
+                device.name,
+                {f"{rate:g} Gb/s": port.rate.via},
+                f"reseat or replace its cable and look at the switch's port; {_FIX}",
             )

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from envkit.judging.checks._fabric import bridges, need_nvswitches, own_cards
 from envkit.judging.checks._host import AGAIN, loaded_driver, need_driver, nvml_answers
-from envkit.judging.checks._outcomes import note, skip_if, warning
+from envkit.judging.checks._outcomes import error, note, skip_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import Service
@@ -69,11 +69,11 @@ def host_fabric_manager_not_running(host: Host) -> Iterator[Finding]:
         if unit is None or unit.load == "not-found"
         else f"its unit is {unit.load}, {unit.active}"
     )
-    yield Finding(
+    yield error(
         f"nv-fabricmanager does not run: {words}",
-        where=_MANAGER,
-        evidence={"no process nv-fabricmanager": host.fabric_daemons.via, words: host.services.via or "systemd"},
-        fix="install the package nvidia-fabricmanager in the driver's exact version and run `systemctl enable --now "
+        _MANAGER,
+        {"no process nv-fabricmanager": host.fabric_daemons.via, words: host.services.via or "systemd"},
+        "install the package nvidia-fabricmanager in the driver's exact version and run `systemctl enable --now "
         "nvidia-fabricmanager`; until then CUDA ends with error 802; `journalctl -u nvidia-fabricmanager` says why it "
         f"stopped; {AGAIN}",
     )
@@ -134,11 +134,11 @@ def _versions(host: Host, names: re.Pattern[str], what: str) -> Iterator[Finding
         if own is None:
             raise Unknown(f"the version of {name} names no driver: {version}")
         if Driver(own[0]) != driver:
-            yield Finding(
+            yield error(
                 f"{name} is {own[0]} and the loaded driver is {driver}",
-                where=name,
-                evidence={version: host.packages.via, str(driver): via},
-                fix=f"install {name} in version {driver} and hold both packages, or reboot if the driver was updated "
+                name,
+                {version: host.packages.via, str(driver): via},
+                f"install {name} in version {driver} and hold both packages, or reboot if the driver was updated "
                 f"too; check it with `systemctl status {name.rstrip('-0123456789')}`",
             )
 
@@ -172,14 +172,14 @@ def host_nvlsm_not_running(host: Host) -> Iterator[Finding]:
     need_driver(host)
     if not _running(host, "nvlsm"):
         skip_if(not bridges(host), "no network card here manages NVSwitches")
-        yield Finding(
+        yield error(
             "nvlsm does not run, and the NVSwitches here are managed through it",
-            where="nvlsm",
-            evidence={
+            "nvlsm",
+            {
                 "no process nvlsm": host.fabric_daemons.via,
                 f"{len(bridges(host))} cards manage NVSwitches": host.switch_managers.via,
             },
-            fix="install the package nvlsm and run `systemctl restart nvidia-fabricmanager`, whose start script starts "
+            "install the package nvlsm and run `systemctl restart nvidia-fabricmanager`, whose start script starts "
             f"it; {AGAIN}",
         )
 
@@ -198,11 +198,11 @@ def host_nvswitch_management_nic_not_ready(host: Host) -> Iterator[Finding]:
             problem, module = "takes no management datagrams", "ib_umad"
         else:
             continue
-        yield Finding(
+        yield error(
             f"the network card {address}, which manages NVSwitches, {problem}",
-            where=address,
-            evidence={f"manages NVSwitches: {address}": host.switch_managers.via, problem: host.infiniband.via},
-            fix=f"load {module} at boot (/etc/modules-load.d) and restart nvidia-fabricmanager; check it with "
+            address,
+            {f"manages NVSwitches: {address}": host.switch_managers.via, problem: host.infiniband.via},
+            f"load {module} at boot (/etc/modules-load.d) and restart nvidia-fabricmanager; check it with "
             "`ls /sys/class/infiniband_mad`",
         )
 
@@ -215,11 +215,11 @@ def host_nvswitch_without_driver(host: Host) -> Iterator[Finding]:
     for switch in switches:
         if switch.driver != "nvidia-nvswitch":
             bound = f"bound to {switch.driver}" if switch.driver else "bound to no driver"
-            yield Finding(
+            yield error(
                 f"the NVSwitch {switch.address} is {bound}",
-                where=switch.address,
-                evidence={bound: host.fabric_cards.via},
-                fix="`dmesg | grep nvidia-nvswitch` says why it was not taken; reboot, and replace the baseboard if it "
+                switch.address,
+                {bound: host.fabric_cards.via},
+                "`dmesg | grep nvidia-nvswitch` says why it was not taken; reboot, and replace the baseboard if it "
                 f"returns; check it with `lspci -ks {switch.address}`",
             )
 
@@ -237,11 +237,11 @@ def host_nvswitch_missing(host: Host) -> Iterator[Finding]:
     if len(names) != 8 or not wanted:
         raise Skip(f"how many NVSwitches belong to {len(names)} GPUs of this kind is not known")
     if len(switches) < wanted:
-        yield Finding(
+        yield error(
             f"{len(switches)} NVSwitches are on the bus, and a board of eight {names[0]} has {wanted}",
-            where="/sys/bus/pci/devices",
-            evidence={f"{len(switches)} NVSwitches": host.fabric_cards.via, names[0]: "nvmlDeviceGetName"},
-            fix="power-cycle the machine; if the switch is still missing, return the baseboard to the vendor; check it "
+            "/sys/bus/pci/devices",
+            {f"{len(switches)} NVSwitches": host.fabric_cards.via, names[0]: "nvmlDeviceGetName"},
+            "power-cycle the machine; if the switch is still missing, return the baseboard to the vendor; check it "
             "with `lspci -d 10de: | grep -i bridge`",
         )
 
@@ -265,11 +265,11 @@ def host_imex_down_or_without_nodes(host: Host) -> Iterator[Finding]:
         problem = f"nvidia-imex runs and {imex.path} names no node" + ("" if imex.listed else ": it does not exist")
     else:
         return
-    yield Finding(
+    yield error(
         problem,
-        where=imex.path,
-        evidence={unit.active: host.services.via, f"{len(imex.nodes)} nodes": host.imex.via},
-        fix="write the same list of all nodes on every one of them and run `systemctl restart nvidia-imex`; without it "
+        imex.path,
+        {unit.active: host.services.via, f"{len(imex.nodes)} nodes": host.imex.via},
+        "write the same list of all nodes on every one of them and run `systemctl restart nvidia-imex`; without it "
         "no memory is shared between machines over NVLink; check it with `nvidia-imex-ctl -N`",
     )
 

@@ -58,15 +58,15 @@ def host_no_gpu(host: Host) -> Iterator[Finding]:
     if silent:
         raise Unknown(f"no GPU was seen, and not every place could be looked at: {'; '.join(silent)}")
     nvml = host.nvml.need("NVML")
-    yield Finding(
+    yield error(
         "no NVIDIA GPU on this machine: none on the PCI bus, no device node, none in NVML",
-        where="/sys/bus/pci/devices",
-        evidence={
+        "/sys/bus/pci/devices",
+        {
             "no display device of vendor 0x10de": host.pci_gpus.via,
             "no /dev/nvidia0": "listing of /dev",
             f"NVML: {nvml.detail or 'answered, 0 GPUs'}": host.nvml.via,
         },
-        fix="run on a machine with an NVIDIA GPU, or hand one to this virtual machine; check it with `lspci -d 10de:`",
+        "run on a machine with an NVIDIA GPU, or hand one to this virtual machine; check it with `lspci -d 10de:`",
     )
 
 

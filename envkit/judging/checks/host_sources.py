@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 
 from envkit.judging.checks._host import AGAIN
+from envkit.judging.checks._outcomes import error
 from envkit.model import Finding, Observed, Reason, Unknown
 from envkit.subjects import Host
 
@@ -27,11 +28,11 @@ def host_source_not_read(host: Host) -> Iterator[Finding]:
         elif seen.missing or seen.value is None:
             lost.append(f"{item.name}: {seen.missing or 'no value'}")
     for said, names in sick.items():
-        yield Finding(
+        yield error(
             said,
-            where=", ".join(names),
-            evidence={name: getattr(host, name).missing for name in names},
-            fix=f"what is read there hangs or crashes: look at `dmesg` and for processes in state D; {AGAIN}",
+            ", ".join(names),
+            {name: getattr(host, name).missing for name in names},
+            f"what is read there hangs or crashes: look at `dmesg` and for processes in state D; {AGAIN}",
         )
     if lost:
         raise Unknown("; ".join(lost))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from envkit.facts import Facts
 from envkit.judging.checks._containers import docker_itself, gpus_by_cdi, is_rootless, packages
 from envkit.judging.checks._host import need_docker_installed, need_gpu, nvidia_devices
-from envkit.judging.checks._outcomes import note, skip_if, warning
+from envkit.judging.checks._outcomes import error, note, skip_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import Toolkit, ToolkitConfig
@@ -67,11 +67,11 @@ def host_toolkit_incomplete(host: Host) -> Iterator[Finding]:
     calls = [(_HOOK, ("nvidia-container-cli",)), ("nvidia-container-runtime", ("nvidia-cdi-hook", "nvidia-ctk"))]
     for caller, called in calls:
         if caller in programs and not any(name in programs for name in called):
-            yield Finding(
+            yield error(
                 f"{programs[caller]} calls {' or '.join(called)}, which is not there",
-                where=programs[caller],
-                evidence={", ".join(sorted(programs)): host.toolkit.via},
-                fix="install the toolkit's packages together: nvidia-container-toolkit, nvidia-container-toolkit-base, "
+                programs[caller],
+                {", ".join(sorted(programs)): host.toolkit.via},
+                "install the toolkit's packages together: nvidia-container-toolkit, nvidia-container-toolkit-base, "
                 f"libnvidia-container-tools, libnvidia-container1; check it with `which {called[0]}`",
             )
 
@@ -121,34 +121,34 @@ def host_toolkit_config_invalid(host: Host) -> Iterator[Finding]:
     config = host.toolkit_config.need("the toolkit's configuration")
     via, again = host.toolkit_config.via, "check it with `nvidia-ctk config`"
     if config.error:
-        yield Finding(
+        yield error(
             f"{config.path} cannot be used: {config.error}",
-            where=config.path,
-            evidence={config.error: via},
-            fix=f"write it again with `nvidia-ctk config default --output={config.path}`; {again}",
+            config.path,
+            {config.error: via},
+            f"write it again with `nvidia-ctk config default --output={config.path}`; {again}",
         )
         return
     if config.mode not in _MODES:
-        yield Finding(
+        yield error(
             f"{config.path} sets the mode {config.mode}, which the toolkit does not know",
-            where=config.path,
-            evidence={config.mode: via},
-            fix=f"set it with `nvidia-ctk config --set nvidia-container-runtime.mode=auto --in-place`; {again}",
+            config.path,
+            {config.mode: via},
+            f"set it with `nvidia-ctk config --set nvidia-container-runtime.mode=auto --in-place`; {again}",
         )
     if config.present and not config.ldconfig.startswith("@") and not config.ldconfig_inside:
-        yield Finding(
+        yield error(
             f"{config.path} sets ldconfig to {config.ldconfig}, a path inside containers, which the toolkit refuses",
-            where=config.path,
-            evidence={config.ldconfig: via},
-            fix="an @ before it makes it the host's: `nvidia-ctk config --set "
+            config.path,
+            {config.ldconfig: via},
+            "an @ before it makes it the host's: `nvidia-ctk config --set "
             f"nvidia-container-cli.ldconfig=@/sbin/ldconfig --in-place`; {again}",
         )
     for program in config.missing:
-        yield Finding(
+        yield error(
             f"{config.path} names {program}, which does not exist",
-            where=config.path,
-            evidence={program: via},
-            fix=f"correct the path, or install what brings it; {again}",
+            config.path,
+            {program: via},
+            f"correct the path, or install what brings it; {again}",
         )
     if "nvidia-container-runtime" in toolkit.programs and not config.low_level_found:
         yield warning(
@@ -167,18 +167,18 @@ def host_toolkit_mode_unsuitable(host: Host) -> Iterator[Finding]:
     auto = "set it with `nvidia-ctk config --set nvidia-container-runtime.mode=auto --in-place`; check it with "
     auto += "`nvidia-ctk config | grep mode`"
     if config.mode == "csv" and host.pci_gpus.need("the GPUs on the PCI bus"):
-        yield Finding(
+        yield error(
             "the toolkit's runtime is in mode csv, which is for Tegra: it brings no GPU of the PCI bus in",
-            where=config.path,
-            evidence={config.mode: host.toolkit_config.via},
-            fix=auto,
+            config.path,
+            {config.mode: host.toolkit_config.via},
+            auto,
         )
     if config.mode == "cdi" and not any(nvidia_devices(spec) for spec in host.cdi.need("the CDI specifications")):
-        yield Finding(
+        yield error(
             "the toolkit's runtime is in mode cdi, and there is no CDI specification",
-            where=config.path,
-            evidence={config.mode: host.toolkit_config.via, "no device nvidia.com/gpu": host.cdi.via},
-            fix="write one with `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`; check it with "
+            config.path,
+            {config.mode: host.toolkit_config.via, "no device nvidia.com/gpu": host.cdi.via},
+            "write one with `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`; check it with "
             "`nvidia-ctk cdi list`",
         )
     if config.mode == "legacy":

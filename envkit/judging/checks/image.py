@@ -15,7 +15,7 @@ from packaging.version import InvalidVersion, Version
 
 from envkit.facts import Facts
 from envkit.judging.checks._given import FIX, must_see
-from envkit.judging.checks._outcomes import skip_if, unknown_if, warning
+from envkit.judging.checks._outcomes import error, skip_if, unknown_if, warning
 from envkit.judging.checks._torch import (
     OWN_WHEEL,
     REINSTALL,
@@ -48,43 +48,43 @@ def image_torch_import_fails(image: Image) -> Iterator[Finding]:
         raise Unknown(f"import torch {ended}, by the image or by this machine (its processor, its memory)")
     if ended.state is ImportState.ABSENT:
         promise = promise_of(image)
-        yield Finding(
+        yield error(
             f"torch {promise.torch} was promised and there is no module named torch",
-            where="torch",
-            evidence={"absent": image.torch_import.via},
-            fix=REINSTALL,
+            "torch",
+            {"absent": image.torch_import.via},
+            REINSTALL,
         )
         return
-    yield Finding(
+    yield error(
         f"import torch {ended}",
-        where="torch",
-        evidence={ended: image.torch_import.via},
-        fix="look at the findings beside this one for the library that does not fit; " + REINSTALL,
+        "torch",
+        {ended: image.torch_import.via},
+        "look at the findings beside this one for the library that does not fit; " + REINSTALL,
     )
 
 
 def _other_build(image: Image, build: TorchBuild, promise: ExpectedContents) -> Iterator[Finding]:
     has, wanted = build.version.partition("+")[0], promise.torch.partition("+")[0]
     if Version(has) != Version(wanted):
-        yield Finding(
+        yield error(
             f"torch {wanted} was promised and torch {build.version} is imported",
-            where=build.path,
-            evidence={build.version: "torch.__version__", wanted: image.promise.via},
-            fix=REINSTALL,
+            build.path,
+            {build.version: "torch.__version__", wanted: image.promise.via},
+            REINSTALL,
         )
     if promise.cuda and not build.cuda:
-        yield Finding(
+        yield error(
             f"CUDA {promise.cuda} was promised and torch {build.version} is built without CUDA: it runs on the CPU",
-            where=build.path,
-            evidence={"None": "torch.version.cuda", promise.cuda: image.promise.via},
-            fix="install torch from the index of the promised CUDA; " + REINSTALL,
+            build.path,
+            {"None": "torch.version.cuda", promise.cuda: image.promise.via},
+            "install torch from the index of the promised CUDA; " + REINSTALL,
         )
     elif promise.cuda and Cuda(promise.cuda).upto(2) != Cuda(build.cuda).upto(2):
-        yield Finding(
+        yield error(
             f"CUDA {promise.cuda} was promised and torch {build.version} is built for CUDA {build.cuda}",
-            where=build.path,
-            evidence={build.cuda: "torch.version.cuda", promise.cuda: image.promise.via},
-            fix="install torch from the index of the promised CUDA; " + REINSTALL,
+            build.path,
+            {build.cuda: "torch.version.cuda", promise.cuda: image.promise.via},
+            "install torch from the index of the promised CUDA; " + REINSTALL,
         )
     elif not promise.cuda and build.cuda:
         yield warning(
@@ -100,9 +100,7 @@ def image_torch_differs_from_lock(image: Image) -> Iterator[Finding]:
     promise = promise_of(image)
     skip_if(not promise.torch, "no torch was promised")
     if torch_ended(image).state is ImportState.ABSENT:
-        yield Finding(
-            f"torch {promise.torch} was promised and there is none", where="torch", evidence={}, fix=REINSTALL
-        )
+        yield error(f"torch {promise.torch} was promised and there is none", "torch", {}, REINSTALL)
         return
     build = image.torch.need("torch's build")
     others = list(_other_build(image, build, promise))
@@ -113,12 +111,12 @@ def image_torch_differs_from_lock(image: Image) -> Iterator[Finding]:
     unknown_if(not own, "neither libtorch_cpu nor libc10 is mapped, so it is not known which torch was imported")
     strange = next((lib for lib in own if lib.owner != "torch"), None)
     if strange is not None:
-        yield Finding(
+        yield error(
             f"torch {build.version} is imported from {build.path}, and {strange.path} is not a file of the "
             "locked wheel",
-            where=strange.path,
-            evidence=evidence_of([strange]),
-            fix="take the other torch out of PYTHONPATH, .pth files and the user's site-packages; " + REINSTALL,
+            strange.path,
+            evidence_of([strange]),
+            "take the other torch out of PYTHONPATH, .pth files and the user's site-packages; " + REINSTALL,
         )
 
 
@@ -134,11 +132,11 @@ def image_cudart_mismatch(image: Image) -> Iterator[Finding]:
         if has.major == wanted.major and has >= wanted:
             continue
         how = "another major" if has.major != wanted.major else "older"
-        yield Finding(
+        yield error(
             f"torch {build.version} is built with CUDA {wanted} and binds libcudart {has} from {copy.path}, {how}",
-            where=copy.path,
-            evidence={**evidence_of([copy]), str(wanted): "torch.version.cuda"},
-            fix=OWN_WHEEL,
+            copy.path,
+            {**evidence_of([copy]), str(wanted): "torch.version.cuda"},
+            OWN_WHEEL,
         )
 
 
@@ -182,7 +180,7 @@ def _unlike_pin(image: Image, family: str, name: str, fits: Callable[[str, str],
     wheel = wheel_of(image, "torch")
     torch = f"torch {wheel.version}" if wheel else "torch"
     message = f"{what}, and {torch} is built with {name} {pinned}"
-    return Finding(message, where=path, evidence=evidence, fix=REINSTALL)
+    return error(message, path, evidence, REINSTALL)
 
 
 def _nccl_fits(has: Nccl, built: Nccl) -> bool:
@@ -203,11 +201,11 @@ def image_cudnn_older_than_build(image: Image) -> Iterator[Finding]:
     for copy in copies:
         has = Cudnn(version_of(copy))
         if not _cudnn_fits(has, wanted):
-            yield Finding(
+            yield error(
                 f"torch {build.version} is built with cuDNN {wanted} and binds cuDNN {has} from {copy.path}",
-                where=copy.path,
-                evidence={**evidence_of([copy]), str(wanted): "torch._C._cudnn.getCompileVersion"},
-                fix=f"install the cuDNN wheel that torch requires ({wanted} or a later minor of its major)",
+                copy.path,
+                {**evidence_of([copy]), str(wanted): "torch._C._cudnn.getCompileVersion"},
+                f"install the cuDNN wheel that torch requires ({wanted} or a later minor of its major)",
             )
 
 
@@ -233,12 +231,12 @@ def image_cudnn_mixed(image: Image) -> Iterator[Finding]:
             ),
             parts[-1],
         )
-        yield Finding(
+        yield error(
             f"cuDNN is mixed: {shim.soname} of {release_of(shim)} from {posixpath.dirname(shim.path)} with "
             f"{odd.soname} of {release_of(odd)} from {posixpath.dirname(odd.path)}",
-            where=odd.path,
-            evidence=evidence_of(parts),
-            fix=OWN_WHEEL,
+            odd.path,
+            evidence_of(parts),
+            OWN_WHEEL,
         )
     elif not said and releases == {("", "")}:
         raise Unknown("no part of cuDNN says its version and no wheel owns one")
@@ -312,12 +310,12 @@ def image_library_of_other_cuda(image: Image) -> Iterator[Finding]:
         said = said or bool(claims)
         made_for, via = next((claim for claim in claims if claim[0] != major), (major, ""))
         if made_for != major:
-            yield Finding(
+            yield error(
                 f"torch {build.version} is built with CUDA {build.cuda} and {library.path} is made for CUDA {made_for} "
                 f"({release_of(library)})",
-                where=library.path,
-                evidence={**evidence_of([library]), f"CUDA {made_for}": via, build.cuda: "torch.version.cuda"},
-                fix=f"remove the wheels for CUDA {made_for} and reinstall torch's own; " + REINSTALL,
+                library.path,
+                {**evidence_of([library]), f"CUDA {made_for}": via, build.cuda: "torch.version.cuda"},
+                f"remove the wheels for CUDA {made_for} and reinstall torch's own; " + REINSTALL,
             )
     unknown_if(not said, "no mapped library says which CUDA it is made for: they may be linked statically")
 
@@ -341,11 +339,11 @@ def image_nccl_older_than_build(image: Image) -> Iterator[Finding]:
         has = Nccl(version_of(copy))
         if _nccl_fits(has, wanted):
             continue
-        yield Finding(
+        yield error(
             f"torch {build.version} is built with NCCL {wanted} and binds NCCL {has} from {copy.path}",
-            where=copy.path,
-            evidence={**evidence_of([copy]), str(wanted): "torch.cuda.nccl.version"},
-            fix=f"install the NCCL wheel that torch requires ({wanted})",
+            copy.path,
+            {**evidence_of([copy]), str(wanted): "torch.cuda.nccl.version"},
+            f"install the NCCL wheel that torch requires ({wanted})",
         )
 
 
@@ -361,29 +359,29 @@ def image_wheels_not_locked(image: Image | Audit) -> Iterator[Finding]:
     for name, version in sorted(locked.items()):
         versions = found.get(name, [])
         if not versions:
-            yield Finding(
+            yield error(
                 f"{name} {version} is locked and not installed",
-                where=name,
-                evidence={f"{name}=={version}": image.promise.via},
-                fix=REINSTALL,
+                name,
+                {f"{name}=={version}": image.promise.via},
+                REINSTALL,
             )
         elif any(not _same_version(one, version) for one in versions):  # two, if an installation was cut short
             files = files_of(image, name)
             where = files[0].path if files else name
-            yield Finding(
+            yield error(
                 f"{name} {version} is locked and {' and '.join(versions)} is installed"
                 + (f", with {where}" if files else ""),
-                where=where,
-                evidence={f"{name}=={versions[0]}": image.wheels.via, f"{name}=={version}": image.promise.via},
-                fix=REINSTALL,
+                where,
+                {f"{name}=={versions[0]}": image.wheels.via, f"{name}=={version}": image.promise.via},
+                REINSTALL,
             )
     for name in sorted(set(found) - set(locked)) if promise.whole else ():
         if name.startswith("nvidia-"):
-            yield Finding(
+            yield error(
                 f"{name} {found[name][0]} is installed and not locked",
-                where=name,
-                evidence={f"{name}=={found[name][0]}": image.wheels.via},
-                fix="remove it, or add it to the specification and lock again: `envkit lock`",
+                name,
+                {f"{name}=={found[name][0]}": image.wheels.via},
+                "remove it, or add it to the specification and lock again: `envkit lock`",
             )
 
 
@@ -395,9 +393,9 @@ def image_lock_not_fully_pinned(image: Image | Audit) -> Iterator[Finding]:
     for clause in promise.unpinned:
         yield warning(
             clause,
-            where="the lock",
-            evidence={clause: image.promise.via},
-            fix="lock again with `envkit lock --upgrade` where an engine, a registry and a Debian mirror answer; "
+            "the lock",
+            {clause: image.promise.via},
+            "lock again with `envkit lock --upgrade` where an engine, a registry and a Debian mirror answer; "
             "Debian packages can be pinned only on a plain Debian base",
         )
 
@@ -421,11 +419,11 @@ def image_torch_requirement_not_met(image: Image | Audit) -> Iterator[Finding]:
         seen.add((by, str(wanted)))
         wheels = [wheel for wheel in image.wheels.need("the installed distributions") if wheel.name == name]
         if not wheels:
-            yield Finding(
+            yield error(
                 f"{by} requires {name}{wanted.specifier} and it is not installed",
-                where=name,
-                evidence={f"{name}{wanted.specifier}": f"Requires-Dist of {by}"},
-                fix=REINSTALL,
+                name,
+                {f"{name}{wanted.specifier}": f"Requires-Dist of {by}"},
+                REINSTALL,
             )
         for wheel in wheels:  # two, if an installation was cut short
             if wanted.specifier.contains(wheel.version, prereleases=True):
@@ -475,11 +473,11 @@ def _overwritten_library(one: Overwritten, mapped: Library | None) -> Finding:
         )
     found = f"is of {one.found}" if "==" in one.found else f"has {one.found}"
     lists = f"{' and '.join(one.owners)} {'both list it' if len(one.owners) > 1 else 'lists it'}"
-    return Finding(
+    return error(
         f"{name} is not what its wheel brought: {lists}, and the file at {one.path} {found}",
-        where=one.path,
-        evidence={one.path: told_of(mapped) if mapped else "RECORD", **dict.fromkeys(one.owners, "RECORD")},
-        fix="remove every wheel that lists the file, then install the one that torch requires",
+        one.path,
+        {one.path: told_of(mapped) if mapped else "RECORD", **dict.fromkeys(one.owners, "RECORD")},
+        "remove every wheel that lists the file, then install the one that torch requires",
     )
 
 
@@ -526,14 +524,14 @@ def image_arch_not_covered(image: Image, facts: Facts) -> Iterator[Finding]:
     for gpu in sorted(set(gpus)):
         if any(gpu.runs(arch, gpu in tegra) for arch in sass) or any(gpu.compiles(arch) for arch in ptx):
             continue
-        yield Finding(
+        yield error(
             f"torch {build.version} has no code for {gpu}: it is built for {' '.join(build.archs)}",
-            where=build.path,
-            evidence={
+            build.path,
+            {
                 " ".join(build.archs): "torch._C._cuda_getArchFlags",
                 str(gpu): image.promise.via if gpu in declared else image.devices.via,
             },
-            fix=f"take a torch that is built for {gpu}: `envkit facts gpu {gpu}` names them",
+            f"take a torch that is built for {gpu}: `envkit facts gpu {gpu}` names them",
         )
 
 
@@ -543,7 +541,7 @@ def image_gpu_not_seen(image: Image) -> Iterator[Finding]:
     seen = image.devices.need("the devices at hand")
     given = " and ".join(image.gpus_given)
     if len(seen) < least:
-        yield Finding(
+        yield error(
             f"the run was given GPU {given} and sees {len(seen) or 'none'} ({image.devices.via})",
             evidence={" ".join(map(str, seen)) or "none": image.devices.via, given: "given by envkit"},
             fix=FIX,

@@ -23,7 +23,7 @@ from envkit.judging.checks._launch import (
     variables,
     wanted,
 )
-from envkit.judging.checks._outcomes import note, skip_if, unknown_if, warning
+from envkit.judging.checks._outcomes import error, note, skip_if, unknown_if, warning
 from envkit.judging.checks._torch_fit import ptx_isa
 from envkit.judging.nvidia_require import (
     InvalidExpression,
@@ -122,7 +122,7 @@ def launch_image_requirement_not_met(launch: Launch) -> Iterator[Finding]:
                 f"{fix}; {AGAIN}",
             )
     except InvalidExpression as nonsense:
-        yield Finding(str(nonsense), where="CUDA_VERSION", evidence=said(launch, "CUDA_VERSION"), fix="fix the image")
+        yield error(str(nonsense), "CUDA_VERSION", said(launch, "CUDA_VERSION"), "fix the image")
 
 
 def launch_image_requirement_disabled(launch: Launch) -> Iterator[Finding]:
@@ -228,11 +228,11 @@ def launch_driver_too_old_for_cuda(launch: Launch, facts: Facts) -> Iterator[Fin
     compat = f"its compat library does not help: {why}" if why else "the image has no compat library that helps"
     floor = facts.driver_min(cuda)
     needs = f" and needs driver {floor.compat} or newer" if floor.compat else ""
-    yield Finding(
+    yield error(
         f"{what} is built for CUDA {cuda}{needs}; driver {driver} speaks CUDA {speaks}, and {compat}",
-        where="driver",
-        evidence={**evidence, str(cuda): via},
-        fix=f"install driver {floor.own or floor.compat or 'for this CUDA'} or newer, or take an image for CUDA "
+        "driver",
+        {**evidence, str(cuda): via},
+        f"install driver {floor.own or floor.compat or 'for this CUDA'} or newer, or take an image for CUDA "
         f"{speaks.major}; on a data-center GPU NVIDIA's cuda-compat package bridges the gap; {AGAIN}",
     )
 
@@ -252,12 +252,12 @@ def launch_compat_library_unused(launch: Launch, facts: Facts) -> Iterator[Findi
         return
     where = posixpath.dirname(fitting[0].path)
     many = len(offered) > 1
-    yield Finding(
+    yield error(
         f"CUDA {cuda} needs {fitting[0].path} on driver {driver}, and nothing uses it: "
         + (f"/usr/local/cuda/compat holds {len(offered)} of them" if many else f"the toolkit does not look in {where}"),
-        where=where,
-        evidence={**evidence, fitting[0].path: launch.compat.via},
-        fix=f"put {where} first on LD_LIBRARY_PATH, or make /usr/local/cuda point to its toolkit only; {AGAIN}",
+        where,
+        {**evidence, fitting[0].path: launch.compat.via},
+        f"put {where} first on LD_LIBRARY_PATH, or make /usr/local/cuda point to its toolkit only; {AGAIN}",
     )
 
 
@@ -277,11 +277,11 @@ def launch_compat_library_incompatible(launch: Launch, facts: Facts) -> Iterator
     for one, by in dict(found).items():
         why = _unfit(one, driver, some_given(launch), facts)
         if why:
-            yield Finding(
+            yield error(
                 f"{one.path} is found first, by {by}, and does not run here: {why}",
-                where=posixpath.dirname(one.path),
-                evidence={one.driver: "its file name", str(driver): via, one.path: by},
-                fix=f"take its directory off {by}: the toolkit registers it on machines that need it; {AGAIN}",
+                posixpath.dirname(one.path),
+                {one.driver: "its file name", str(driver): via, one.path: by},
+                f"take its directory off {by}: the toolkit registers it on machines that need it; {AGAIN}",
             )
 
 
@@ -358,11 +358,11 @@ def launch_ptx_newer_than_driver(launch: Launch, facts: Facts) -> Iterator[Findi
         made = Cuda(built).upto(2)
         if made <= speaks or ptx_isa(facts, made) <= ptx_isa(facts, speaks):
             continue
-        yield Finding(
+        yield error(
             f"{name} has only PTX of CUDA {made} for {sm}, and driver {driver} compiles that of CUDA {speaks}",
-            where=name,
-            evidence={**evidence, str(made): "the PTX version that the build declares"},
-            fix=f"install a driver for CUDA {made}, or take a build with machine code for {sm}; {AGAIN}",
+            name,
+            {**evidence, str(made): "the PTX version that the build declares"},
+            f"install a driver for CUDA {made}, or take a build with machine code for {sm}; {AGAIN}",
         )
     unknown_if(doubt, doubt)
 
@@ -374,11 +374,11 @@ def launch_torch_without_cuda(launch: Launch) -> Iterator[Finding]:
     if torch is None:
         raise Skip("there is no torch in the image")
     if not torch.cuda:
-        yield Finding(
+        yield error(
             f"the job gets GPU {', '.join(names)} and torch {torch.version} is built without CUDA: it runs on the CPU",
-            where=torch.path,
-            evidence={"None": image(launch).torch.via},
-            fix=f"install torch from the index of a CUDA (`envkit lock`), or run without GPUs; {AGAIN}",
+            torch.path,
+            {"None": image(launch).torch.via},
+            f"install torch from the index of a CUDA (`envkit lock`), or run without GPUs; {AGAIN}",
         )
 
 
@@ -405,11 +405,11 @@ def launch_driver_stub_on_search_path(launch: Launch) -> Iterator[Finding]:
     files = image(launch).drivers.need("the driver's libraries in the image")
     places = {posixpath.dirname(one.path): by for one in files if one.kind == "stub" and (by := searched(launch, one))}
     for folder, by in sorted(places.items()):
-        yield Finding(
+        yield error(
             f"{folder} holds stubs of the driver and ld.so searches it, by {by}",
-            where=by,
-            evidence={folder: by},
-            fix=f"take {folder} off {by}; LIBRARY_PATH is enough to link; {AGAIN}",
+            by,
+            {folder: by},
+            f"take {folder} off {by}; LIBRARY_PATH is enough to link; {AGAIN}",
         )
 
 
@@ -418,11 +418,11 @@ def launch_platform_mismatch(launch: Launch) -> Iterator[Finding]:
     made = image(launch).platform.need("the image's architecture")
     here = launch.host.architecture.need("this machine's processor")
     if made != here:
-        yield Finding(
+        yield error(
             f"the image is for {made} and this machine is {here}",
-            where=launch.name,
-            evidence={made: image(launch).platform.via, here: launch.host.architecture.via},
-            fix=f"pull or build it for {here} (`--platform`); {AGAIN}",
+            launch.name,
+            {made: image(launch).platform.via, here: launch.host.architecture.via},
+            f"pull or build it for {here} (`--platform`); {AGAIN}",
         )
 
 

@@ -17,7 +17,7 @@ from envkit.judging.checks._launch import (
     variables,
     who,
 )
-from envkit.judging.checks._outcomes import skip_if, unknown_if, warning
+from envkit.judging.checks._outcomes import error, skip_if, unknown_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects.launch import Inside, Launch, Mount
 
@@ -31,11 +31,11 @@ def launch_mount_source_missing(launch: Launch) -> Iterator[Finding]:
     doubts = []
     for one in mounts(launch):
         if one.kind.value == "absent":
-            yield Finding(
+            yield error(
                 f"{one.source} is mounted at {one.target} and does not exist: the job would find an empty directory",
-                where=one.source,
-                evidence={one.source: one.kind.via},
-                fix=f"fix the path, or mount the file system it lies on; {AGAIN}",
+                one.source,
+                {one.source: one.kind.via},
+                f"fix the path, or mount the file system it lies on; {AGAIN}",
             )
         elif one.kind.value is None:
             doubts.append(f"{one.source}: {one.kind.missing}")
@@ -97,11 +97,11 @@ def launch_checkpoint_directory_not_writable(launch: Launch) -> Iterator[Finding
     mount = _holding(launch)
     path = _checkpoint(launch)
     if mount.read_only:
-        yield Finding(
+        yield error(
             f"checkpoints go to {path}, and {mount.target} is mounted read-only",
-            where=mount.target,
-            evidence={mount.target: launch.job.mounts.via},
-            fix=f"mount it without :ro; {AGAIN}",
+            mount.target,
+            {mount.target: launch.job.mounts.via},
+            f"mount it without :ro; {AGAIN}",
         )
         return
     if mount.kind.value == "volume":
@@ -113,12 +113,12 @@ def launch_checkpoint_directory_not_writable(launch: Launch) -> Iterator[Finding
     group = mount.group.need(f"the group of {mount.source}")
     mode = mount.mode.need(f"the mode of {mount.source}")
     if not may_write(one, owner, group, mode):
-        yield Finding(
+        yield error(
             f"the job runs as {one.uid}:{one.gid} and {mount.source} at {mount.target} is of {owner}:{group} with mode "
             f"{mode:04o}",
-            where=mount.source,
-            evidence={f"{one.uid}:{one.gid}": launch.job.user.via, f"{mode:04o}": mount.mode.via},
-            fix=f"run as {owner}:{group}, or `chown {one.uid}:{one.gid} {mount.source}`; {AGAIN}",
+            mount.source,
+            {f"{one.uid}:{one.gid}": launch.job.user.via, f"{mode:04o}": mount.mode.via},
+            f"run as {owner}:{group}, or `chown {one.uid}:{one.gid} {mount.source}`; {AGAIN}",
         )
 
 
@@ -196,11 +196,11 @@ def launch_temporary_directory_not_writable(launch: Launch) -> Iterator[Finding]
     place = variables(launch).get("TMPDIR") or "/tmp"
     why = _writable(launch, place, one)
     if why:
-        yield Finding(
+        yield error(
             f"temporary files go to {place}, which {why} for {one.uid}:{one.gid}",
-            where=place,
-            evidence={place: launch.job.environment.via, why: launch.paths.via or launch.job.read_only.via},
-            fix=f"give `--tmpfs {place}`, or set TMPDIR to a directory that the job may write; {AGAIN}",
+            place,
+            {place: launch.job.environment.via, why: launch.paths.via or launch.job.read_only.via},
+            f"give `--tmpfs {place}`, or set TMPDIR to a directory that the job may write; {AGAIN}",
         )
 
 
@@ -217,9 +217,9 @@ def launch_command_not_found(launch: Launch) -> Iterator[Finding]:
     bringing = [one.target for one in launch.job.mounts.value or () if below(words[0], one.target)]
     if bringing:
         raise Unknown(f"{words[0]} lies in the mount at {bringing[0]}, which was not looked into")
-    yield Finding(
+    yield error(
         f"the command is {words[0]} and the image has no such program",
-        where=words[0],
-        evidence={words[0]: launch.job.command.via, "none": launch.program.via},
-        fix=f"fix the command, or install the program into the image; {AGAIN}",
+        words[0],
+        {words[0]: launch.job.command.via, "none": launch.program.via},
+        f"fix the command, or install the program into the image; {AGAIN}",
     )

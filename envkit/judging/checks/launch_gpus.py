@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from envkit.judging.checks._host import docker_engine, gpu_name, gpu_signs, is_loaded
 from envkit.judging.checks._launch import AGAIN, declared, given, judge_each, said, some, some_given, variables, wanted
-from envkit.judging.checks._outcomes import note, skip_if, warning
+from envkit.judging.checks._outcomes import error, note, skip_if, warning
 from envkit.model import Finding, Severity, Unknown
 from envkit.subjects.host.gpu import Fabric, Gpu, Process, RowRemap
 from envkit.subjects.launch import Launch
@@ -33,22 +33,22 @@ def launch_gpu_missing(launch: Launch) -> Iterator[Finding]:
     signs, silent = gpu_signs(launch.host)
     if not silent and (not signs or not is_loaded(launch.host)):
         lack = "the NVIDIA driver is not loaded" if signs else "this machine has no NVIDIA GPU"
-        yield Finding(
+        yield error(
             f"the job gets GPU {', '.join(names)} and {lack}",
-            where="--gpus",
-            evidence=signs or {"none on the PCI bus, in /dev and in NVML": launch.host.pci_gpus.via},
-            fix=f"run `envkit doctor` to see what is missing, or use a machine that has GPUs; {AGAIN}",
+            "--gpus",
+            signs or {"none on the PCI bus, in /dev and in NVML": launch.host.pci_gpus.via},
+            f"run `envkit doctor` to see what is missing, or use a machine that has GPUs; {AGAIN}",
         )
         return
     found = given(launch)
     count = len(launch.host.nvml.need("NVML").gpus)
     if found.strange or not found.gpus:
         asked = ", ".join(found.strange or names)
-        yield Finding(
+        yield error(
             f"the job gets GPU {asked} and this machine has {count}",
-            where="--gpus",
-            evidence={asked: launch.job.gpus.via, f"{count} GPUs": "nvmlDeviceGetCount"},
-            fix=f"name GPUs that `nvidia-smi -L` lists, or take a machine that has them; {AGAIN}",
+            "--gpus",
+            {asked: launch.job.gpus.via, f"{count} GPUs": "nvmlDeviceGetCount"},
+            f"name GPUs that `nvidia-smi -L` lists, or take a machine that has them; {AGAIN}",
         )
 
 
@@ -59,11 +59,11 @@ def launch_more_ranks_than_gpus(launch: Launch) -> Iterator[Finding]:
     shown = variables(launch).get(_VISIBLE)
     count = len(gpus) if shown is None else min(len(gpus), len([one for one in shown.split(",") if one.strip()]))
     if ranks > count:
-        yield Finding(
+        yield error(
             f"{ranks} ranks run here on {count} GPUs",
-            where="ranks",
-            evidence={f"{ranks} ranks": launch.job.ranks.via, f"{count} GPUs": launch.job.gpus.via},
-            fix=f"start as many ranks as there are GPUs (`--nproc-per-node={count}`), or give more GPUs; {AGAIN}",
+            "ranks",
+            {f"{ranks} ranks": launch.job.ranks.via, f"{count} GPUs": launch.job.gpus.via},
+            f"start as many ranks as there are GPUs (`--nproc-per-node={count}`), or give more GPUs; {AGAIN}",
         )
 
 
@@ -125,11 +125,11 @@ def launch_gpu_in_use(launch: Launch) -> Iterator[Finding]:
 
     def mode(gpu: Gpu, word: str) -> Iterator[Finding]:
         if word == "prohibited":
-            yield Finding(
+            yield error(
                 f"the compute mode of {gpu_name(gpu)} is {word}: no program can use it",
-                where=f"GPU {gpu.index}",
-                evidence={word: gpu.compute_mode.via},
-                fix=f"set it back with `nvidia-smi -i {gpu.index} -c DEFAULT`; {AGAIN}",
+                f"GPU {gpu.index}",
+                {word: gpu.compute_mode.via},
+                f"set it back with `nvidia-smi -i {gpu.index} -c DEFAULT`; {AGAIN}",
             )
 
     def busy(gpu: Gpu, found: tuple[Process, ...]) -> Iterator[Finding]:
@@ -270,11 +270,11 @@ def launch_nvidia_visible_devices_hides_gpus(launch: Launch) -> Iterator[Finding
         return
     words = [one.strip() for one in text.split(",") if one.strip()]
     if not words or "void" in words or words == ["none"]:
-        yield Finding(
+        yield error(
             f"the job wants GPUs and {_NVIDIA_VISIBLE} is `{text}`, with which the toolkit's runtime mounts none",
-            where=_NVIDIA_VISIBLE,
-            evidence=said(launch, _NVIDIA_VISIBLE),
-            fix=fix,
+            _NVIDIA_VISIBLE,
+            said(launch, _NVIDIA_VISIBLE),
+            fix,
         )
 
 
@@ -305,41 +305,41 @@ def launch_engine_cannot_pass_gpus(launch: Launch) -> Iterator[Finding]:
     names = wanted(launch)
     way = declared(launch.job.way, "how GPUs are passed to the job")
     if way == "none":
-        yield Finding(
+        yield error(
             f"the job gets GPU {', '.join(names)} but nothing says how the GPU is passed to the container",
-            where="--gpus",
-            evidence={way: launch.job.way.via},
-            fix=f"give it by `--device nvidia.com/gpu=all` or `--gpus all`; {AGAIN}",
+            "--gpus",
+            {way: launch.job.way.via},
+            f"give it by `--device nvidia.com/gpu=all` or `--gpus all`; {AGAIN}",
         )
         return
     docker = docker_engine(launch.host)
     if way == "hook":
         programs = launch.host.toolkit.need("the container toolkit").programs
         if "nvidia" not in docker.runtimes and "nvidia-container-runtime-hook" not in programs:
-            yield Finding(
+            yield error(
                 f"the engine has the runtimes {', '.join(docker.runtimes) or 'none'} and the toolkit has no hook",
-                where=docker.endpoint,
-                evidence={", ".join(docker.runtimes) or "none": "/info Runtimes", "no hook": launch.host.toolkit.via},
-                fix="install nvidia-container-toolkit, run `nvidia-ctk runtime configure --runtime=docker` and restart "
+                docker.endpoint,
+                {", ".join(docker.runtimes) or "none": "/info Runtimes", "no hook": launch.host.toolkit.via},
+                "install nvidia-container-toolkit, run `nvidia-ctk runtime configure --runtime=docker` and restart "
                 f"Docker; {AGAIN}",
             )
         return
     if not docker.cdi_dirs.need("whether the engine reads CDI specifications"):
-        yield Finding(
+        yield error(
             f"the GPUs are to be passed by CDI, and Docker {docker.version} reads no CDI specification",
-            where=docker.endpoint,
-            evidence={"no CDI directory": docker.cdi_dirs.via},
-            fix='set {"features": {"cdi": true}} in /etc/docker/daemon.json and restart Docker; ' + AGAIN,
+            docker.endpoint,
+            {"no CDI directory": docker.cdi_dirs.via},
+            'set {"features": {"cdi": true}} in /etc/docker/daemon.json and restart Docker; ' + AGAIN,
         )
         return
     specs = launch.host.cdi.need("the CDI specifications")
     known = {device for spec in specs for device in spec.devices} | set(docker.cdi_devices.value or ())
     missing = [name for name in names if f"nvidia.com/gpu={name}" not in known]
     if missing:
-        yield Finding(
+        yield error(
             f"no CDI specification defines nvidia.com/gpu={missing[0]}"
             + (f" and {len(missing) - 1} more" if len(missing) > 1 else ""),
-            where="/etc/cdi",
-            evidence={f"{len(known)} devices": launch.host.cdi.via},
-            fix=f"write one with `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`; {AGAIN}",
+            "/etc/cdi",
+            {f"{len(known)} devices": launch.host.cdi.via},
+            f"write one with `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`; {AGAIN}",
         )

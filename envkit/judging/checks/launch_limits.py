@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envkit.judging.checks._launch import AGAIN, GIB, MIB, declared, given, need_nodes, nodes, some, variables, wanted
-from envkit.judging.checks._outcomes import note, skip_if, warning
+from envkit.judging.checks._outcomes import error, note, skip_if, warning
 from envkit.model import Finding, Observed, Severity, Skip
 from envkit.subjects.host import Limit
 from envkit.subjects.launch import Launch
@@ -176,11 +176,11 @@ def launch_master_addr_is_localhost(launch: Launch) -> Iterator[Finding]:
     address = variables(launch).get("MASTER_ADDR", "")
     skip_if(not address, "MASTER_ADDR is not set: the command names the rendezvous")
     if address in ("localhost", "::1", "0.0.0.0") or address.startswith("127."):
-        yield Finding(
+        yield error(
             f"the job runs on {count} machines and MASTER_ADDR is {address}",
-            where="MASTER_ADDR",
-            evidence={address: launch.job.environment.via},
-            fix=f"set it to the first machine's name or address, at which the others reach it; {AGAIN}",
+            "MASTER_ADDR",
+            {address: launch.job.environment.via},
+            f"set it to the first machine's name or address, at which the others reach it; {AGAIN}",
         )
 
 
@@ -218,15 +218,12 @@ def launch_socket_interface_unusable(launch: Launch) -> Iterator[Finding]:
         if set(found) == {"lo"}:
             nodes(launch)  # alone it is well, and whether it is alone must be known
         if not found or (several and set(found) == {"lo"}):
-            yield Finding(
+            yield error(
                 f"{name} is `{text}` and "
                 + ("matches only lo, which reaches no other machine" if found else f"the job has {', '.join(here)}"),
-                where=name,
-                evidence={
-                    f"{name}={text}": launch.job.environment.via,
-                    ", ".join(here): launch.host.network.via or network,
-                },
-                fix=f"name an interface that `ip -br link` shows, or unset it; {AGAIN}",
+                name,
+                {f"{name}={text}": launch.job.environment.via, ", ".join(here): launch.host.network.via or network},
+                f"name an interface that `ip -br link` shows, or unset it; {AGAIN}",
             )
 
 

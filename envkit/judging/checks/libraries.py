@@ -11,7 +11,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from envkit.facts import Facts, KnownBadRow
-from envkit.judging.checks._outcomes import skip_if, unknown_if, warning
+from envkit.judging.checks._outcomes import error, skip_if, unknown_if, warning
 from envkit.judging.checks._torch import (
     OWN_WHEEL,
     REINSTALL,
@@ -85,12 +85,12 @@ def image_library_from_elsewhere(image: Image) -> Iterator[Finding]:
             if copy.owner == name:
                 continue
             callers = [one.caller for one in torchs_bindings(image, family) if one.path == copy.path]
-            yield Finding(
+            yield error(
                 f"{by} requires {name}, of which {wheel.version} is installed, and "
                 f"{callers[0] if callers else 'torch'} binds {family} from {copy.path}, {_whose(copy)}",
-                where=copy.path,
-                evidence={**evidence_of([copy]), f"{name}{wanted.specifier}": f"Requires-Dist of {by}"},
-                fix=OWN_WHEEL,
+                copy.path,
+                {**evidence_of([copy]), f"{name}{wanted.specifier}": f"Requires-Dist of {by}"},
+                OWN_WHEEL,
             )
     unknown_if(not judged, f"torch {build.version} asks for wheels of NVIDIA's and none of their libraries is mapped")
 
@@ -150,11 +150,11 @@ def image_cublas_mismatch(image: Image) -> Iterator[Finding]:
             same_directory = posixpath.dirname(main.path) == posixpath.dirname(light.path)
             if same_directory and has.split(".")[:3] == works_with.split(".")[:3]:
                 continue
-            yield Finding(
+            yield error(
                 f"libcublas {has} from {main.path} uses libcublasLt {works_with} from {light.path}",
-                where=light.path,
-                evidence=evidence_of((main, light)),
-                fix=OWN_WHEEL,
+                light.path,
+                evidence_of((main, light)),
+                OWN_WHEEL,
             )
 
 
@@ -170,11 +170,11 @@ def image_nvrtc_builtins_mismatch(image: Image) -> Iterator[Finding]:
         for other in mapped:
             if posixpath.basename(other.path).startswith(wanted) and posixpath.dirname(other.path) == directory:
                 continue
-            yield Finding(
+            yield error(
                 f"libnvrtc {copy.version} from {copy.path} meets {other.path}, and asks for {wanted} beside it",
-                where=other.path,
-                evidence=evidence_of([copy, other]),
-                fix=OWN_WHEEL,
+                other.path,
+                evidence_of([copy, other]),
+                OWN_WHEEL,
             )
         if mapped:
             continue
@@ -186,11 +186,11 @@ def image_nvrtc_builtins_mismatch(image: Image) -> Iterator[Finding]:
         ]
         if not any(posixpath.basename(lib.path).startswith(wanted) for lib in beside):
             found = " and ".join(posixpath.basename(lib.path) for lib in beside) or "none"
-            yield Finding(
+            yield error(
                 f"libnvrtc {copy.version} from {copy.path} needs {wanted}, and beside it is {found}",
-                where=copy.path,
-                evidence=evidence_of([copy, *beside]),
-                fix="install the NVRTC wheel that torch requires again; " + REINSTALL,
+                copy.path,
+                evidence_of([copy, *beside]),
+                "install the NVRTC wheel that torch requires again; " + REINSTALL,
             )
 
 
@@ -211,11 +211,11 @@ def image_cudnn_incomplete(image: Image) -> Iterator[Finding]:
             )
         if one.missing:
             brought = f"{one.owner} {one.owner_version}" if one.owner else f"the cuDNN in {one.directory}"
-            yield Finding(
+            yield error(
                 f"{brought} opens {' and '.join(one.missing)} and does not bring it: any copy on the system is taken",
-                where=one.directory,
-                evidence=dict.fromkeys(one.missing, image.cudnn.via),
-                fix="install a release of the cuDNN wheel that is complete, and keep other cuDNN out of the image",
+                one.directory,
+                dict.fromkeys(one.missing, image.cudnn.via),
+                "install a release of the cuDNN wheel that is complete, and keep other cuDNN out of the image",
             )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from envkit.judging.checks._given import FIX, must_see
-from envkit.judging.checks._outcomes import skip_if, unknown_if, warning
+from envkit.judging.checks._outcomes import error, skip_if, unknown_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects.placement import End, Group, Line, Operand, Placement
 
@@ -72,7 +72,7 @@ def placement_gpu_not_seen(model: Placement) -> Iterator[Finding]:
     seen = model.gpus.need("the GPUs that the run saw")
     if len(seen) < least:
         given = " and ".join(model.gpus_given)
-        yield Finding(
+        yield error(
             f"the run was given GPU {given} and torch sees {len(seen) or 'none'}",
             evidence={", ".join(seen) or "none": model.gpus.via, given: "given by envkit"},
             fix=FIX,
@@ -91,11 +91,11 @@ def placement_factory_failed(model: Placement) -> Iterator[Finding]:
         raise Unknown(f"without a GPU the factory {failed}{at}")
     last = "\n".join(end.stderr_tail.strip().splitlines()[-20:])
     what = "the module" if end.stage in ("import", "import torch") else "the factory"
-    yield Finding(
+    yield error(
         f"{what} of {model.target} {failed}",
-        where=_place(stop.where, "") if stop else "",
-        evidence={last: "its last words on stderr"} if last else {},
-        fix="call the factory by hand: it must return (model, inputs) within the time given",
+        _place(stop.where, "") if stop else "",
+        {last: "its last words on stderr"} if last else {},
+        "call the factory by hand: it must return (model, inputs) within the time given",
     )
 
 
@@ -114,11 +114,11 @@ def placement_forward_failed(model: Placement) -> Iterator[Finding]:
         at = f" at {stop.where}" if stop.where else ""
         raise Unknown(f"without a GPU the {end.stage} {failed}{at}")
     last = "\n".join(end.stderr_tail.strip().splitlines()[-20:])
-    yield Finding(
+    yield error(
         f"the {end.stage} {failed}",
-        where=_place(stop.where, stop.module) if stop else "",
-        evidence={last: "its last words on stderr"} if last else {},
-        fix="run the model once with these inputs by hand",
+        _place(stop.where, stop.module) if stop else "",
+        {last: "its last words on stderr"} if last else {},
+        "run the model once with these inputs by hand",
     )
 
 
@@ -130,14 +130,12 @@ def placement_two_devices(model: Placement) -> Iterator[Finding]:
         return
     met = _named(refusal.tensors, "device")
     what = f"{refusal.op} meets {met}" if met and refusal.op else refusal.message.split(" (when", 1)[0].rstrip(".")
-    yield Finding(
+    yield error(
         what,
-        where=_place(refusal.where, refusal.module),
-        evidence={refusal.source or refusal.message: "the line"},
-        fix=(
-            "move the operand that is on another device before this line: `.to(device)` for an input, "
-            "`model.to(device)` for a part"
-        ),
+        _place(refusal.where, refusal.module),
+        {refusal.source or refusal.message: "the line"},
+        "move the operand that is on another device before this line: `.to(device)` for an input, "
+        "`model.to(device)` for a part",
     )
 
 
@@ -147,11 +145,11 @@ def placement_dtype_mix(model: Placement) -> Iterator[Finding]:
     if refusal is None or refusal.kind != "dtypes":
         _all_judged(model)
         return
-    yield Finding(
+    yield error(
         f"{refusal.op} meets {_named(refusal.tensors, 'dtype')}",
-        where=_place(refusal.where, refusal.module),
-        evidence={refusal.source or refusal.message: "the line"},
-        fix="cast one of them (`.to(dtype)`), or run the model under torch.autocast",
+        _place(refusal.where, refusal.module),
+        {refusal.source or refusal.message: "the line"},
+        "cast one of them (`.to(dtype)`), or run the model under torch.autocast",
     )
 
 
@@ -172,21 +170,21 @@ def placement_state_split(model: Placement) -> Iterator[Finding]:
     astray = model.astray.need("the devices of the optimizer's state")
     if astray:
         lost, more = astray[0], f", and so do {len(astray) - 1} more" if len(astray) > 1 else ""
-        yield Finding(
+        yield error(
             f"the optimizer's {lost.key} of {lost.name} lies on {lost.device}, the parameter on {lost.of}{more}",
-            where=lost.name,
-            evidence={lost.device: "optimizer.state", lost.of: "named_parameters"},
-            fix="move the model before the optimizer is made or its state loaded",
+            lost.name,
+            {lost.device: "optimizer.state", lost.of: "named_parameters"},
+            "move the model before the optimizer is made or its state loaded",
         )
     state = [group for group in groups if group.what in ("parameters", "buffers")]
     devices = _devices(state)
     if "meta" in devices:
-        yield Finding(
+        yield error(
             f"{sum(group.tensors for group in state if group.device == 'meta')} tensors of the model have no memory: "
             f"they are on meta ({', '.join(devices['meta'][:3])})",
-            where=devices["meta"][0] if devices["meta"] else "",
-            evidence={"meta": "named_parameters, named_buffers"},
-            fix="load the weights, or call to_empty and initialise them",
+            devices["meta"][0] if devices["meta"] else "",
+            {"meta": "named_parameters, named_buffers"},
+            "load the weights, or call to_empty and initialise them",
         )
         del devices["meta"]
     frozen, trained = _by_training(groups)
@@ -214,9 +212,9 @@ def placement_frozen_split(model: Placement) -> Iterator[Finding]:
     if set(frozen) != set(trained) and not model.declared_map:
         yield warning(
             f"frozen parameters lie on {_list(frozen)}, trained ones on {_list(trained)}",
-            where=next((names[0] for device, names in frozen.items() if device not in trained and names), ""),
-            evidence=dict.fromkeys((*frozen, *trained), "named_parameters"),
-            fix="move the whole model (`model.to(device)`), frozen parts included",
+            next((names[0] for device, names in frozen.items() if device not in trained and names), ""),
+            dict.fromkeys((*frozen, *trained), "named_parameters"),
+            "move the whole model (`model.to(device)`), frozen parts included",
         )
 
 
@@ -298,15 +296,15 @@ def placement_ranks_share_gpu(model: Placement) -> Iterator[Finding]:
         sharing = list(dict.fromkeys(names))
         if len(sharing) > 1:
             visible = {f"rank {rank.rank}": str(rank.visible) for rank in ranks if str(rank.rank) in sharing}
-            yield Finding(
+            yield error(
                 f"ranks {' and '.join(sharing)} work on the same GPU {gpu_id}",
-                where=gpu_id,
-                evidence={f"{name}: {value}": "CUDA_VISIBLE_DEVICES" for name, value in visible.items()},
-                fix="call torch.cuda.set_device(LOCAL_RANK) first, or give each rank its own CUDA_VISIBLE_DEVICES",
+                gpu_id,
+                {f"{name}: {value}": "CUDA_VISIBLE_DEVICES" for name, value in visible.items()},
+                "call torch.cuda.set_device(LOCAL_RANK) first, or give each rank its own CUDA_VISIBLE_DEVICES",
             )
     without = [str(rank.rank) for rank in ranks if not rank.gpus]
     if without and len(without) < len(ranks):
-        yield Finding(
+        yield error(
             f"rank {' and '.join(without)} works on no GPU and the others do",
             evidence={f"{rank.rank} sees {rank.seen}": "torch.cuda.device_count" for rank in ranks},
             fix="see CUDA_VISIBLE_DEVICES and the GPUs that these ranks were given",
@@ -314,7 +312,7 @@ def placement_ranks_share_gpu(model: Placement) -> Iterator[Finding]:
     world = max([rank.world or 1 for rank in ranks], default=1)
     if {rank.world for rank in ranks} - {ranks[0].world if ranks else None}:
         sizes = ", ".join(f"rank {rank.rank} says {rank.world}" for rank in ranks)
-        yield Finding(f"the ranks do not agree on their number: {sizes}", fix="start all ranks with one launcher")
+        yield error(f"the ranks do not agree on their number: {sizes}", fix="start all ranks with one launcher")
         return  # which ranks are missing, and whose GPUs are compared, nobody knows then
     if len(ranks) < world:
         missing = sorted(set(range(world)) - {rank.rank for rank in ranks if rank.rank is not None})

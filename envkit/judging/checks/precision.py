@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from envkit.judging.checks._outcomes import note, skip_if, unknown_if
+from envkit.judging.checks._outcomes import error, note, skip_if, unknown_if
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects.placement import End, Stop
 from envkit.subjects.precision import Event, Figure, Limits, Precision, StepSeen
@@ -61,11 +61,11 @@ def precision_factory_failed(model: Precision) -> Iterator[Finding]:
         return
     how = f"raised {end.stop.message}" if end.stop else _died(end) or "stopped"
     what = "the factory" if end.stage == "factory" else "the module"
-    yield Finding(
+    yield error(
         f"{what} of {model.target} {how}",
-        where=end.stop.where if end.stop else "",
-        evidence=_last_words(end),
-        fix="call the factory by hand: it must return (model, inputs[, loss]) within the time given",
+        end.stop.where if end.stop else "",
+        _last_words(end),
+        "call the factory by hand: it must return (model, inputs[, loss]) within the time given",
     )
 
 
@@ -77,7 +77,7 @@ def precision_step_failed(model: Precision) -> Iterator[Finding]:
     died = _died(end)
     if died:
         unknown_if(end.ended == "hung", f"the stage {end.stage} {died}")
-        yield Finding(
+        yield error(
             f"the step in {end.stage} {died}",
             evidence=_last_words(end),
             fix="run the step alone with `envkit debug -- python ...`, which finds the kernel",
@@ -91,11 +91,11 @@ def precision_step_failed(model: Precision) -> Iterator[Finding]:
             raise Unknown(
                 f"the step in {name} and its copy in a wider dtype do not fit into memory: take a smaller batch"
             )
-        yield Finding(
+        yield error(
             f"the {stop.stage} in {name} raised {stop.message}",
-            where=_place(stop.where, stop.module),
-            evidence={stop.source or stop.message: "the line"},
-            fix="run one step with these inputs by hand",
+            _place(stop.where, stop.module),
+            {stop.source or stop.message: "the line"},
+            "run one step with these inputs by hand",
         )
         return
     if model.single.value is None or model.wanted.value is None:
@@ -111,12 +111,12 @@ def precision_op_refused(model: Precision) -> Iterator[Finding]:
     refusal = step.refusal
     mixed = len([each for each in refusal.dtypes if "float" in each]) > 1
     does = "meets" if mixed else "fails with"
-    yield Finding(
+    yield error(
         f"{refusal.op} {does} {' and '.join(refusal.dtypes)} on {' and '.join(refusal.devices)} "
         f"in the {refusal.stage}: {refusal.message.rstrip('.')}",
-        where=_place(refusal.where, refusal.module),
-        evidence={refusal.source or refusal.op: "the line"},
-        fix="cast its operands to one dtype, or let torch.autocast do it"
+        _place(refusal.where, refusal.module),
+        {refusal.source or refusal.op: "the line"},
+        "cast its operands to one dtype, or let torch.autocast do it"
         if mixed
         else "compute this operation in single precision (`.float()` before it, back after it), and only this one",
     )
@@ -165,25 +165,25 @@ def precision_not_finite(model: Precision) -> Iterator[Finding]:
         for event, figures in found.items():
             story = f": {_finite_story(event)}" if event else ""
             are = "is" if len(figures) == 1 else "are"
-            yield Finding(
+            yield error(
                 f"{_names(figures)} {are} not finite in single precision already{story}",
-                where=_place(event.where, event.module) if event else "",
-                evidence={event.source: "the line"} if event and event.source else {},
-                fix="the dtype is not the cause: fix the model, its inputs or its initial values first",
+                _place(event.where, event.module) if event else "",
+                {event.source: "the line"} if event and event.source else {},
+                "the dtype is not the cause: fix the model, its inputs or its initial values first",
             )
         if found:
             return
     for event, figures in _not_finite(_whole(model, "wanted")).items():
         worst = figures[0]
         story = f": {_finite_story(event)}" if event else ""
-        yield Finding(
+        yield error(
             f"{_names(figures)} {'is' if len(figures) == 1 else 'are'} not finite in {model.dtype}{story}",
-            where=_place(event.where, event.module) if event else "",
-            evidence={
+            _place(event.where, event.module) if event else "",
+            {
                 **({event.source: "the line"} if event and event.source else {}),
                 f"{worst.not_finite + worst.not_finite_anywhere} of {worst.elements}": f"elements of {worst.what}",
             },
-            fix="compute this operation in single precision or scale before it"
+            "compute this operation in single precision or scale before it"
             + ("; bfloat16 has the range of single precision" if event and event.kind == "overflow" else ""),
         )
     _whole(model, "single")

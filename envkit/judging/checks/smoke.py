@@ -21,7 +21,7 @@ def smoke_import_leaves_cuda_alone(run: SmokeRun) -> Iterator[Finding]:
     if run.cuda_before_fork.reason is Reason.NOT_IMPORTED and run.only and run.tests.value is not None:
         raise Skip("no test that forks from an imported torch was run")
     if run.cuda_before_fork.need("whether importing torch initialises CUDA"):
-        yield Finding(
+        yield error(
             "importing torch initialised CUDA before any test had started",
             evidence={"true": run.cuda_before_fork.via},
             fix="look for a sitecustomize, a .pth file or a plugin that calls torch.cuda when torch is imported",
@@ -38,7 +38,7 @@ def smoke_gpu_not_seen(run: SmokeRun) -> Iterator[Finding]:
             test.detail for test in run.tests.value or () if test.ended == "not-applicable" and test.device == "cuda"
         )
         why = next(not_applicable, "")
-        yield Finding(
+        yield error(
             f"the run was given GPU {given} and sees {len(seen) or 'none'}" + (f": {why}" if why else ""),
             evidence={", ".join(seen) or "none": run.gpus.via, given: "given by envkit"},
             fix=FIX,
@@ -53,20 +53,20 @@ def smoke_torch_not_promised(run: SmokeRun) -> Iterator[Finding]:
     )
     promised = run.torch_promised
     if run.torch.reason is Reason.NO_TORCH:
-        yield Finding(
+        yield error(
             f"torch {promised} was promised and there is none",
-            where="torch",
-            evidence={run.torch.missing: "import torch", promised: "the image's label"},
-            fix="install what the lock names into a fresh environment: `envkit build`",
+            "torch",
+            {run.torch.missing: "import torch", promised: "the image's label"},
+            "install what the lock names into a fresh environment: `envkit build`",
         )
         return
     has = run.torch.need("the version of torch")
     if Version(has.partition("+")[0]) != Version(promised.partition("+")[0]):
-        yield Finding(
+        yield error(
             f"torch {promised} was promised and torch {has} was tested",
-            where="torch",
-            evidence={has: run.torch.via, promised: "the image's label"},
-            fix="install what the lock names into a fresh environment: `envkit build`",
+            "torch",
+            {has: run.torch.via, promised: "the image's label"},
+            "install what the lock names into a fresh environment: `envkit build`",
         )
 
 
@@ -83,11 +83,11 @@ def smoke_extra(run: SmokeRun) -> Iterator[Finding]:
             most = {**{name: 0.0 for name in test.measures if name.endswith(".wrong")}, **test.limits}
             if not most:
                 found.append(
-                    Finding(
+                    error(
                         f"{test.name} sets no limit, so it cannot fail",
-                        where=test.device,
-                        evidence={", ".join(sorted(test.measures)) or "none": "its measures"},
-                        fix="count what is wrong under a name that ends in .wrong, or call bench.limit(name, most)",
+                        test.device,
+                        {", ".join(sorted(test.measures)) or "none": "its measures"},
+                        "count what is wrong under a name that ends in .wrong, or call bench.limit(name, most)",
                     )
                 )
             for name, limit in most.items():

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from envkit.errors import UsageError
 from envkit.facts import Facts
-from envkit.judging.checks._outcomes import skip_if, unknown_if, warning
+from envkit.judging.checks._outcomes import error, skip_if, unknown_if, warning
 from envkit.judging.checks._torch import cuda_build
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects.image import Image, NvccFoundBy, Toolkit
@@ -95,21 +95,17 @@ def image_compiler_not_supported_by_nvcc(image: Image, facts: Facts) -> Iterator
     skip_if(not version, f"there is no host compiler ({image.compiler.via})")
     try:
         row = facts.cuda(str(cuda))
-    except UsageError as error:
-        raise Unknown(f"the facts do not hold the bounds of nvcc {cuda}: {error.message}") from error
+    except UsageError as lacking:
+        raise Unknown(f"the facts do not hold the bounds of nvcc {cuda}: {lacking.message}") from lacking
     newest = row.gcc_max if kind == "gcc" else row.clang_max
     if newest is None:
         raise Unknown(f"the newest {kind} that nvcc {cuda} accepts was not read")
     if int(version.split(".")[0]) > int(newest.split(".")[0]):
-        yield Finding(
+        yield error(
             f"the host compiler is {kind} {version} and nvcc {cuda} accepts {kind} up to {newest}",
-            where=nvcc.path,
-            evidence={
-                f"{kind} {version}": image.compiler.via,
-                newest: row.source,
-                nvcc.version: f"{nvcc.path} --version",
-            },
-            fix=f"install {kind} {newest} and set CXX, CC and NVCC_CCBIN to it, or take a newer nvcc of torch's CUDA",
+            nvcc.path,
+            {f"{kind} {version}": image.compiler.via, newest: row.source, nvcc.version: f"{nvcc.path} --version"},
+            f"install {kind} {newest} and set CXX, CC and NVCC_CCBIN to it, or take a newer nvcc of torch's CUDA",
         )
 
 
