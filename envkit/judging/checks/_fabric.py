@@ -6,12 +6,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from envkit.judging.checks._host import SET_ASIDE
+from envkit.judging.checks._made import check_by
 from envkit.judging.checks._outcomes import skip_if
 from envkit.model import Finding, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import FabricCard, Gpu, RdmaDevice, RdmaPort
 
 Port = tuple[RdmaDevice, RdmaPort]
+PortJudge = Callable[[RdmaDevice, RdmaPort], Iterator[Finding]]
+DevicesJudge = Callable[[Host, list[RdmaDevice]], Iterator[Finding]]
 
 
 def own_cards(host: Host, kind: str) -> list[FabricCard]:
@@ -94,6 +97,18 @@ def board(device: RdmaDevice) -> str:
 def judge_ports(host: Host, what: str, judge: Callable[[RdmaDevice, RdmaPort], Iterable[Finding]]) -> list[Finding]:
     """Judges every data port; ``judge`` skips one to which the question does not apply."""
     return judge_devices(host, lambda devices: _ports(devices, what, judge))
+
+
+def of_each_port(what: str) -> Callable[[PortJudge], Callable[[Host], Iterator[Finding]]]:
+    """The check of a machine that asks about each of its data ports, by the rules of ``judge_ports``."""
+    return check_by(lambda host, judge: judge_ports(host, what, judge))
+
+
+def of_data_devices(judge: DevicesJudge) -> Callable[[Host], Iterator[Finding]]:
+    """The check of a machine that asks about the RDMA devices that carry data, by the rules of ``judge_devices``."""
+    made: Callable[[DevicesJudge], Callable[[Host], Iterator[Finding]]]
+    made = check_by(lambda host, judge: judge_devices(host, lambda devices: judge(host, devices)))
+    return made(judge)
 
 
 def _ports(

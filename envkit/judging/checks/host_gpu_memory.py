@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envkit.judging.checks._gpus import each_gpu, of_each_gpu, told
+from envkit.judging.checks._gpus import of_each_gpu, told
 from envkit.judging.checks._host import gpu_name, is_workstation
 from envkit.judging.checks._outcomes import error, skip_if, warning
 from envkit.judging.checks._rows import rows
 from envkit.model import Finding, Severity
-from envkit.subjects import Host
 from envkit.subjects.host import Gpu
 
 _REMAPPED_MOST = 512  # NVIDIA DCGM, common/DcgmGPUHardwareLimits.h: from here on a GPU is bad
@@ -59,12 +58,9 @@ def host_gpu_sram_errors(gpu: Gpu) -> Iterator[Finding]:
     )
 
 
-def host_row_remap_failed_or_pending(host: Host) -> Iterator[Finding]:
+@of_each_gpu
+def host_row_remap_failed_or_pending(gpu: Gpu) -> Iterator[Finding]:
     """No GPU memory row waits for a remap or failed to be remapped."""
-    yield from each_gpu(host, _rows)
-
-
-def _rows(gpu: Gpu) -> Iterator[Finding]:
     rows = told(gpu.remap, "row remapping")
     skip_if(not rows.supported, "no GPU here reports row remapping")
     via, name = gpu.remap.via, gpu_name(gpu)

@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from envkit.judging.checks._fabric import Port, active_ports, alike, board, judge_devices, judge_ports, port_name
+from envkit.judging.checks._fabric import (
+    Port,
+    active_ports,
+    alike,
+    board,
+    judge_devices,
+    of_data_devices,
+    of_each_port,
+    port_name,
+)
 from envkit.judging.checks._host import AGAIN
 from envkit.judging.checks._outcomes import error, note, skip_if, unknown_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
@@ -112,53 +121,44 @@ def _none_linked(host: Host, kind: str, layer: str) -> Finding:
     )
 
 
-def host_infiniband_no_subnet_manager(host: Host) -> Iterator[Finding]:
+@of_each_port("an InfiniBand link")
+def host_infiniband_no_subnet_manager(device: RdmaDevice, port: RdmaPort) -> Iterator[Finding]:
     """Every InfiniBand port with a link was made ACTIVE by a subnet manager."""
+    name = port_name(device, port)
+    if _layer(device, port) != "InfiniBand" or port.physical.need(f"the link of {name}") != "LinkUp":
+        raise Skip("no InfiniBand link")
+    state = port.state.need(f"the state of {name}")
+    if state != "ACTIVE":
+        yield error(
+            f"{name} has a link and is {state}: no subnet manager has set it up",
+            device.name,
+            {state: port.state.via, "LinkUp": port.physical.via},
+            "start the subnet manager of this network (on a managed switch, UFM, or `systemctl start opensm` on "
+            "one machine); check it with `sminfo` and `ibstat`",
+        )
 
-    def judge(device: RdmaDevice, port: RdmaPort) -> Iterator[Finding]:
-        name = port_name(device, port)
-        if _layer(device, port) != "InfiniBand" or port.physical.need(f"the link of {name}") != "LinkUp":
-            raise Skip("no InfiniBand link")
-        state = port.state.need(f"the state of {name}")
-        if state != "ACTIVE":
-            yield error(
-                f"{name} has a link and is {state}: no subnet manager has set it up",
+
+@of_each_port("counters of an InfiniBand link")
+def host_infiniband_link_errors(device: RdmaDevice, port: RdmaPort) -> Iterator[Finding]:
+    """Cables and transceivers of InfiniBand ports make few errors."""
+    skip_if(_layer(device, port) != "InfiniBand", "not InfiniBand")
+    yield from _frequent(device, port, _PHYSICAL_AN_HOUR, "clean or replace the cable and the transceiver")
+    for name in _PHYSICAL_NEVER:
+        if count := _counters(device, port).get(name, 0):
+            yield warning(
+                f"{port_name(device, port)} counts {count} {name}",
                 device.name,
-                {state: port.state.via, "LinkUp": port.physical.via},
-                "start the subnet manager of this network (on a managed switch, UFM, or `systemctl start opensm` on "
-                "one machine); check it with `sminfo` and `ibstat`",
+                {f"{name} {count}": port.counters.via},
+                "clean or replace the cable and the transceiver, then reset the counters with `perfquery -R`; "
+                "check it with `perfquery`",
             )
 
-    yield from judge_ports(host, "an InfiniBand link", judge)
 
-
-def host_infiniband_link_errors(host: Host) -> Iterator[Finding]:
-    """Cables and transceivers of InfiniBand ports make few errors."""
-
-    def judge(device: RdmaDevice, port: RdmaPort) -> Iterator[Finding]:
-        skip_if(_layer(device, port) != "InfiniBand", "not InfiniBand")
-        yield from _frequent(device, port, _PHYSICAL_AN_HOUR, "clean or replace the cable and the transceiver")
-        for name in _PHYSICAL_NEVER:
-            if count := _counters(device, port).get(name, 0):
-                yield warning(
-                    f"{port_name(device, port)} counts {count} {name}",
-                    device.name,
-                    {f"{name} {count}": port.counters.via},
-                    "clean or replace the cable and the transceiver, then reset the counters with `perfquery -R`; "
-                    "check it with `perfquery`",
-                )
-
-    yield from judge_ports(host, "counters of an InfiniBand link", judge)
-
-
-def host_rdma_transport_errors(host: Host) -> Iterator[Finding]:
+@of_each_port("counters")
+def host_rdma_transport_errors(device: RdmaDevice, port: RdmaPort) -> Iterator[Finding]:
     """RDMA packets reach the other side without many timeouts and discards."""
-
-    def judge(device: RdmaDevice, port: RdmaPort) -> Iterator[Finding]:
-        hint = "look for congestion: on Ethernet the switches need flow control (PFC, ECN) for this traffic class"
-        yield from _frequent(device, port, _TRANSPORT_AN_HOUR, hint)
-
-    yield from judge_ports(host, "counters", judge)
+    hint = "look for congestion: on Ethernet the switches need flow control (PFC, ECN) for this traffic class"
+    yield from _frequent(device, port, _TRANSPORT_AN_HOUR, hint)
 
 
 def _counters(device: RdmaDevice, port: RdmaPort) -> dict[str, int]:
@@ -182,32 +182,26 @@ def _frequent(device: RdmaDevice, port: RdmaPort, limits: dict[str, int], hint: 
             )
 
 
-def host_rdma_link_flapping(host: Host) -> Iterator[Finding]:
+@of_each_port("a counter of lost links")
+def host_rdma_link_flapping(device: RdmaDevice, port: RdmaPort) -> Iterator[Finding]:
     """No RDMA port lost its link again and again since boot."""
-
-    def judge(device: RdmaDevice, port: RdmaPort) -> Iterator[Finding]:
-        counters = _counters(device, port)
-        skip_if("link_downed" not in counters, "it does not count that")
-        count = counters["link_downed"]
-        days = device.counting_s.need("the time since boot") / _DAY_S
-        if count > max(_DOWNED_MOST, days):
-            yield warning(
-                f"{port_name(device, port)} lost its link {count} times in {days:.1f} days",
-                device.name,
-                {f"link_downed {count}": port.counters.via, f"{days:.1f} days": device.counting_s.via},
-                "a lost link ends the job or stalls it: clean or replace the cable and the transceiver, or try another "
-                "port of the switch; check it with `perfquery` after a day",
-            )
-
-    yield from judge_ports(host, "a counter of lost links", judge)
+    counters = _counters(device, port)
+    skip_if("link_downed" not in counters, "it does not count that")
+    count = counters["link_downed"]
+    days = device.counting_s.need("the time since boot") / _DAY_S
+    if count > max(_DOWNED_MOST, days):
+        yield warning(
+            f"{port_name(device, port)} lost its link {count} times in {days:.1f} days",
+            device.name,
+            {f"link_downed {count}": port.counters.via, f"{days:.1f} days": device.counting_s.via},
+            "a lost link ends the job or stalls it: clean or replace the cable and the transceiver, or try another "
+            "port of the switch; check it with `perfquery` after a day",
+        )
 
 
-def host_rdma_rates_differ(host: Host) -> Iterator[Finding]:
+@of_data_devices
+def host_rdma_rates_differ(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
     """The active ports of equal cards run at one rate."""
-    yield from judge_devices(host, lambda devices: _rates(host, devices))
-
-
-def _rates(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
     compared = 0
     for group in alike(active_ports(devices)):
         compared += 1
@@ -225,12 +219,9 @@ def _rates(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
     skip_if(not compared, "no two equal ports are active")
 
 
-def host_rdma_firmware_differs(host: Host) -> Iterator[Finding]:
+@of_data_devices
+def host_rdma_firmware_differs(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
     """Equal RDMA cards run the same firmware."""
-    yield from judge_devices(host, lambda devices: _firmware(host, devices))
-
-
-def _firmware(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
     boards: dict[str, dict[str, str]] = defaultdict(dict)
     for device in devices:
         if not device.board.is_unsupported and not device.firmware.is_unsupported:
@@ -250,12 +241,9 @@ def _firmware(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
             )
 
 
-def host_rdma_link_layers_differ(host: Host) -> Iterator[Finding]:
+@of_data_devices
+def host_rdma_link_layers_differ(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
     """Equal RDMA cards speak the same link layers."""
-    yield from judge_devices(host, lambda devices: _layers(host, devices))
-
-
-def _layers(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
     boards: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for device in devices:
         for port in device.ports.need(f"the ports of {device.name}"):
@@ -277,12 +265,9 @@ def _layers(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
                 )
 
 
-def host_rdma_mtu_differs(host: Host) -> Iterator[Finding]:
+@of_data_devices
+def host_rdma_mtu_differs(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
     """The network interfaces of equal active RDMA ports have one MTU."""
-    yield from judge_devices(host, lambda devices: _mtus(host, devices))
-
-
-def _mtus(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
     interfaces: dict[str, NetInterface] = {}
     compared = 0
     for group in alike(active_ports(devices)):
@@ -307,23 +292,20 @@ def _mtus(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
     skip_if(not compared, "no two equal RDMA ports have network interfaces that are up")
 
 
-def host_roce_v2_gid_missing(host: Host) -> Iterator[Finding]:
+@of_each_port("RDMA over Ethernet")
+def host_roce_v2_gid_missing(device: RdmaDevice, port: RdmaPort) -> Iterator[Finding]:
     """Every active RDMA port on Ethernet has an address of RoCE version 2."""
-
-    def judge(device: RdmaDevice, port: RdmaPort) -> Iterator[Finding]:
-        name = port_name(device, port)
-        if _layer(device, port) != "Ethernet" or port.state.need(f"the state of {name}") != "ACTIVE":
-            raise Skip("no active port on Ethernet")
-        unknown_if(port.gids.is_unsupported, "its GID table was not observed")
-        kinds = [gid.kind for gid in port.gids.need(f"the GIDs of {name}")]
-        if "RoCE v2" not in kinds:
-            said = ", ".join(sorted(set(kinds))) or "no GID at all"
-            yield warning(
-                f"{name} has {said} and none of RoCE v2",
-                device.name,
-                {said: port.gids.via},
-                "give its network interface an address, bring it up, and let the card speak RoCE v2 "
-                f"(`cma_roce_mode -d {device.name} -p {port.number} -m 2`); check it with `show_gids`",
-            )
-
-    yield from judge_ports(host, "RDMA over Ethernet", judge)
+    name = port_name(device, port)
+    if _layer(device, port) != "Ethernet" or port.state.need(f"the state of {name}") != "ACTIVE":
+        raise Skip("no active port on Ethernet")
+    unknown_if(port.gids.is_unsupported, "its GID table was not observed")
+    kinds = [gid.kind for gid in port.gids.need(f"the GIDs of {name}")]
+    if "RoCE v2" not in kinds:
+        said = ", ".join(sorted(set(kinds))) or "no GID at all"
+        yield warning(
+            f"{name} has {said} and none of RoCE v2",
+            device.name,
+            {said: port.gids.via},
+            "give its network interface an address, bring it up, and let the card speak RoCE v2 "
+            f"(`cma_roce_mode -d {device.name} -p {port.number} -m 2`); check it with `show_gids`",
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envkit.judging.checks._fabric import data_devices, judge_devices, nccl_settings, own_cards, rdma_devices
+from envkit.judging.checks._fabric import data_devices, nccl_settings, of_data_devices, own_cards, rdma_devices
 from envkit.judging.checks._host import AGAIN, need_driver, nvml_answers
 from envkit.judging.checks._outcomes import skip_if, unknown_if, warning
 from envkit.model import Finding, Skip, Unknown
@@ -46,12 +46,9 @@ def host_rdma_card_without_driver(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_rdma_device_nodes_not_accessible(host: Host) -> Iterator[Finding]:
+@of_data_devices
+def host_rdma_device_nodes_not_accessible(host: Host, devices: list[RdmaDevice]) -> Iterator[Finding]:
     """Programs can open every RDMA device."""
-    yield from judge_devices(host, _nodes)
-
-
-def _nodes(devices: list[RdmaDevice]) -> Iterator[Finding]:
     stands = [(device, device.verbs.need(f"the device node of {device.name}")) for device in devices]
     if {word for _, word in stands} == {"no node"}:
         raise Skip("no RDMA device node is in /dev/infiniband: none was handed in")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from envkit.judging.checks._host import gathered, gib
+from envkit.judging.checks._made import check_by
 from envkit.judging.checks._outcomes import error, skip_if, warning
 from envkit.model import Finding, Severity, Unknown
 from envkit.subjects import Host
@@ -22,12 +23,20 @@ def _percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.0f} %" if whole else "0 %"
 
 
-def host_disk_space_low(host: Host) -> Iterator[Finding]:
+def _each_disk(host: Host, judge: Callable[[Disk], Iterator[Finding]]) -> Iterator[Finding]:
+    """Judges the disk of each use; an error of one outranks a doubt about another."""
+    disks = host.disks.need("the room on disks")
+    seen = ", ".join(disk.use for disk in disks)
+    doubt = "" if {disk.use for disk in disks} == {"images", "temporary"} else f"only {seen or 'nothing'} was looked at"
+    yield from gathered(disks, judge, lambda disk: disk.path, doubt)
+
+
+_of_each_disk = check_by(_each_disk)
+
+
+@_of_each_disk
+def host_disk_space_low(disk: Disk) -> Iterator[Finding]:
     """There is room for images and temporary files."""
-    yield from _each_disk(host, _room)
-
-
-def _room(disk: Disk) -> Iterator[Finding]:
     free, total = disk.free.need("the room"), disk.total.need("the size")
     images = disk.use == "images"
     least, wanted = (_IMAGES_LEAST, _IMAGES_WANTED) if images else (0, _TEMPORARY_WANTED)
@@ -47,62 +56,45 @@ def _room(disk: Disk) -> Iterator[Finding]:
     )
 
 
-def _each_disk(host: Host, judge: Callable[[Disk], Iterator[Finding]]) -> Iterator[Finding]:
-    """Judges the disk of each use; an error of one outranks a doubt about another."""
-    disks = host.disks.need("the room on disks")
-    seen = ", ".join(disk.use for disk in disks)
-    doubt = "" if {disk.use for disk in disks} == {"images", "temporary"} else f"only {seen or 'nothing'} was looked at"
-    yield from gathered(disks, judge, lambda disk: disk.path, doubt)
-
-
-def host_inodes_low(host: Host) -> Iterator[Finding]:
+@_of_each_disk
+def host_inodes_low(disk: Disk) -> Iterator[Finding]:
     """There are inodes left for images and temporary files."""
-
-    def judge(disk: Disk) -> Iterator[Finding]:
-        if disk.inodes.is_unsupported:
-            return
-        free, total = disk.inodes_free.need("free inodes"), disk.inodes.need("inodes")
-        if free < _INODES_WANTED * total:
-            yield warning(
-                f"{disk.path} ({disk.use}) has {free} of {total} inodes free",
-                disk.path,
-                {f"{free} inodes": disk.inodes_free.via},
-                f"remove caches of many small files; check it with `df -i {disk.path}`",
-            )
-
-    yield from _each_disk(host, judge)
+    if disk.inodes.is_unsupported:
+        return
+    free, total = disk.inodes_free.need("free inodes"), disk.inodes.need("inodes")
+    if free < _INODES_WANTED * total:
+        yield warning(
+            f"{disk.path} ({disk.use}) has {free} of {total} inodes free",
+            disk.path,
+            {f"{free} inodes": disk.inodes_free.via},
+            f"remove caches of many small files; check it with `df -i {disk.path}`",
+        )
 
 
-def host_disk_read_only(host: Host) -> Iterator[Finding]:
+@_of_each_disk
+def host_disk_read_only(disk: Disk) -> Iterator[Finding]:
     """The file systems for images and temporary files can be written to."""
-
-    def judge(disk: Disk) -> Iterator[Finding]:
-        if "read-only" in disk.flags.need("the flags of its mount"):
-            yield error(
-                f"{disk.path} ({disk.use}) lies on a file system that is mounted read-only",
-                disk.path,
-                {"read-only": disk.flags.via},
-                f"look with `dmesg | grep -i remount` whether an error made it so, and repair it; else mount it "
-                f"writable or use another directory; check it with `findmnt -T {disk.path}`",
-            )
-
-    yield from _each_disk(host, judge)
+    if "read-only" in disk.flags.need("the flags of its mount"):
+        yield error(
+            f"{disk.path} ({disk.use}) lies on a file system that is mounted read-only",
+            disk.path,
+            {"read-only": disk.flags.via},
+            f"look with `dmesg | grep -i remount` whether an error made it so, and repair it; else mount it "
+            f"writable or use another directory; check it with `findmnt -T {disk.path}`",
+        )
 
 
-def host_temporary_directory_noexec(host: Host) -> Iterator[Finding]:
+@_of_each_disk
+def host_temporary_directory_noexec(disk: Disk) -> Iterator[Finding]:
     """Libraries that are built into the temporary directory can be loaded from there."""
-
-    def judge(disk: Disk) -> Iterator[Finding]:
-        if disk.use == "temporary" and "noexec" in disk.flags.need("the flags of its mount"):
-            yield warning(
-                f"{disk.path} is mounted noexec, and no library can be loaded from there",
-                disk.path,
-                {"noexec": disk.flags.via},
-                "set TMPDIR (or TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR) to a directory without it; check it with "
-                f"`findmnt -T {disk.path}`",
-            )
-
-    yield from _each_disk(host, judge)
+    if disk.use == "temporary" and "noexec" in disk.flags.need("the flags of its mount"):
+        yield warning(
+            f"{disk.path} is mounted noexec, and no library can be loaded from there",
+            disk.path,
+            {"noexec": disk.flags.via},
+            "set TMPDIR (or TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR) to a directory without it; check it with "
+            f"`findmnt -T {disk.path}`",
+        )
 
 
 def host_file_system_errors(host: Host) -> Iterator[Finding]:
