@@ -44,18 +44,8 @@ _USERS = ("USER", "LOGNAME")
 _HOME = re.compile(r"/(?:home|Users)/([^/:\s\"']+)")
 # Names of accounts and machines that tell nobody, and that mean something else where they occur.
 _EVERYBODY = {
-    "root",
-    "user",
-    "admin",
-    "nvidia",
-    "docker",
-    "containerd",
-    "ubuntu",
-    "debian",
-    "kernel",
-    "gpu",
-    "localhost",
-}
+    "root", "user", "admin", "nvidia", "docker", "containerd", "ubuntu", "debian", "kernel", "gpu", "localhost",
+}  # fmt: skip
 _VERSIONS = ("packages", "driver_packages")  # some have four small numbers, like an address
 
 
@@ -121,7 +111,10 @@ def machine(plain: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # What envkit knows of machines: the words in these files are anybody's.
-_KNOWLEDGE = ("facts/*.jsonl", "logs/signatures/*.jsonl", "host/*.py", "subjects/host/*.py", "judging/checks/*host*.py")
+_KNOWLEDGE = (
+    *("facts/*.jsonl", "logs/signatures/*.jsonl", "host/*.jsonl"),
+    *("host/*.py", "subjects/host/*.py", "judging/checks/*host*.py"),
+)
 _WORD = re.compile(r"\w+")
 _NAMES_PLACES = re.compile(r"(?:^|_)(?:proxy|host|hostname|addr|address|server|url|uri|endpoint)(?:$|_)", re.IGNORECASE)
 _OF_ADDRESSES = {"http", "https", "tcp", "socks5", "localhost", "machine"}  # and what _FORMS has

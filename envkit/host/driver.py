@@ -27,15 +27,9 @@ _AUDIT_BYTES = 1 << 20
 _CAPABILITIES = {"perfmon": 38, "sys_admin": 21}  # linux/capability.h
 _BOOLEANS = ("container_use_devices", "container_use_xserver_devices")  # of the policy container-selinux
 _DIRECTORIES = (
-    "usr/lib/x86_64-linux-gnu",
-    "usr/lib/aarch64-linux-gnu",
-    "usr/lib64",
-    "usr/lib",
-    "usr/local/nvidia/lib64",
-    "usr/local/nvidia/lib",
-    "usr/lib/wsl/lib",
-    "run/opengl-driver/lib",
-)
+    "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/lib", "usr/local/nvidia/lib64",
+    "usr/local/nvidia/lib", "usr/lib/wsl/lib", "run/opengl-driver/lib",
+)  # fmt: skip
 
 
 def parse_module_version(text: str) -> KernelModule:

@@ -5,11 +5,13 @@ Of each kind of line the newest ones are kept, so that a flood of one kind never
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import resources
 from pathlib import Path
 
 from envkit.facts.xid import read_xid
@@ -31,86 +33,13 @@ _SHORT_ADDRESS = re.compile(r"device \[([0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])\]"
 _KMSG = re.compile(r"[0-9]+,([0-9]+),([0-9]+),[^;]*;(.*)")
 _STAMP = re.compile(r"\[ *([0-9]+\.[0-9]+)\](?: \S+ kernel:)? ?(.*)")  # dmesg, and journalctl -o short-monotonic
 
-# A kind of line: its topic, words of which a line must hold one (in small letters), and what it must match.  The first
-# kind that fits wins.  The texts are those of the kernel's sources and of NVIDIA's open kernel modules.
+# A row of the table is a kind of line: its topic, words of which a line must hold one (in small letters), and what it
+# must match.  The first kind that fits wins.  The texts are those of the kernel's sources and of NVIDIA's open kernel
+# modules.
+_TABLE = resources.files("envkit.host").joinpath("log_kinds.jsonl")
 _KINDS: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = tuple(
-    (topic, words, re.compile(pattern))
-    for topic, words, pattern in (
-        ("xid", ("nvrm: xid",), r"NVRM: Xid \("),
-        ("sxid", ("sxid",), r"SXid \("),
-        ("off bus", ("fallen off",), r"fallen off the bus"),
-        (
-            "start",
-            ("adapter failed", "probe", "were initialized"),
-            r"(?i:RmInitAdapter failed|rm_init_adapter failed)|\bnvidia(?:: | \S+ )probe .*failed with error"
-            r"|NVRM: .*(?:probe routine failed|None of the NVIDIA (?:\S+ )?devices were initialized)",
-        ),
-        ("mismatch", ("api mismatch",), r"API mismatch"),
-        ("gsp", ("gsp",), r"NVRM: .*(?:waiting for RPC (?:response )?from|GSP Timeout|heartbeat timed out)"),
-        ("locked", ("watchdog",), r"NVRM: .*RC watchdog: GPU is probably locked"),
-        ("peermem", ("peermem", "peer_mem"), r"(?i)(?:nvidia[-_]peermem|nv_peer_mem).*(?:invalid|error|fail)"),
-        ("lockup", ("lockup", "rcu"), r"soft lockup|hard LOCKUP|workqueue lockup|rcu.*detected (?:expedited )?stall"),
-        (
-            "oops",
-            ("bug", "oops", "protection fault", "unable to handle", "panic"),
-            r"\bBUG: |\bOops: |general protection fault(?:,|: [0-9a-f]{4} \[#)|kernel BUG at|Unable to handle kernel"
-            r"|Kernel panic",
-        ),
-        ("place", ("rip: ", "pc : "), r"^(?:RIP: [0-9a-f]{4}:|pc : ).*\[nvidia"),
-        ("hung", ("blocked for",), r"task .+ blocked for more than [0-9]+ seconds"),
-        ("oom", ("out of memory",), r"[Oo]ut of memory.*: Killed process"),
-        ("edac", ("edac",), r"EDAC .*: [0-9]+ (?:CE|UE) "),
-        ("machine", ("hardware error", "memory failure"), r"\[Hardware Error\]|Memory failure: 0x"),
-        (
-            "aer",
-            ("bus error", "aer"),
-            r"PCIe Bus Error: severity=|AER: .*(?:Corrected|Correctable|Uncorrect(?:ed|able)).* (?:received|from)",
-        ),
-        (
-            "link lost",
-            ("dpc", "pciehp", "slot("),
-            r"DPC: (?:containment event|ERR_|unmasked uncorrectable)|Slot\(\S+\): (?:Link Down|Card not present)",
-        ),
-        (
-            "bar",
-            ("assign", "bar"),
-            r"BAR [0-9]+\b.*(?:can't assign|no space for|failed to assign)|BAR[0-9] is 0M"
-            r"|PCI I/O region assigned to your NVIDIA device is invalid",
-        ),
-        (
-            "iommu",
-            ("fault", "event 0x"),
-            r"DMAR: .*Request device .*fault addr|IO_PAGE_FAULT (?:domain|device)=|arm-smmu-v3.*event 0x",
-        ),
-        (
-            "read-only",
-            ("read-only", "readonly", "shut"),
-            r"[Rr]emounting filesystem read-only|Filesystem has been shut down|Shutting down filesystem"
-            r"|BTRFS .*forced readonly",
-        ),
-        (
-            "nvme",
-            ("nvme",),
-            r"nvme nvme[0-9]+: (?:I/O (?:tag )?[0-9]+ .*timeout|controller is down|Device not ready"
-            r"|Removing after probe failure|Disabling device after reset failure)",
-        ),
-        (
-            # a floppy or a CD that is not there, and an image behind a loop device, are no disks of the machine
-            "storage",
-            ("i/o error", "critical", "ext4-fs", "xfs", "btrfs"),
-            r"I/O error,? (?:on )?dev(?:ice)? (?!fd|sr|loop)|critical (?:medium|target) error, dev"
-            r"|EXT4-fs error|XFS \(.*\): (?:.*I/O [Ee]rror|Corruption|Metadata corruption)|BTRFS (?:error|critical)",
-        ),
-        (
-            "nic",
-            ("mlx5_core",),
-            r"mlx5_core .*(?:[Ii]nsufficient power|[Hh]igh [Tt]emperature|[Ff]atal error [0-9]+ detected"
-            r"|health compromised|firmware internal error|Will cause a leak|Port module event\[error\])",
-        ),
-        ("link down", ("link",), r" \S+: (?:NIC )?Link is [Dd]own| \S+: Link down\b"),
-        ("crash", ("segfault",), r"segfault at .* in lib(?:nccl|cuda|nvidia|cudnn|cublas)"),
-        ("driver", ("nvrm", "nvidia", "nouveau"), r"(?i)NVRM|nvidia|nouveau"),
-    )
+    (row["topic"], tuple(row["words"]), re.compile(row["pattern"]))
+    for row in map(json.loads, _TABLE.read_text("utf-8").splitlines())
 )
 
 

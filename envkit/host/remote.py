@@ -17,18 +17,9 @@ from envkit.subjects.host.system import Mount, NamedPath, RemoteEnded, RemoteMou
 _KINDS = {"nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "wekafs", "panfs", "pvfs2"}
 # file systems in a program whose files are another machine's; the many others that are not never hang a job
 _BY_FUSE = {
-    "sshfs",
-    "glusterfs",
-    "ceph-fuse",
-    "s3fs",
-    "gcsfuse",
-    "juicefs",
-    "dfuse",
-    "rclone",
-    "goofys",
-    "blobfuse2",
+    "sshfs", "glusterfs", "ceph-fuse", "s3fs", "gcsfuse", "juicefs", "dfuse", "rclone", "goofys", "blobfuse2",
     "mount-s3",
-}
+}  # fmt: skip
 _ANSWER_S = 1.0  # a server that is there answers in milliseconds; Nagios' check_disk and df hang for minutes
 _MOST_MOUNTS = 64
 

@@ -10,40 +10,11 @@ from envkit.subjects.host import Service
 from envkit.system.proc import run
 
 UNITS = (
-    "nvidia-persistenced",
-    "nvidia-fabricmanager",
-    "nvidia-imex",
-    "nvidia-cdi-refresh",
-    "nvidia-dcgm",
-    "nvidia-powerd",
-    "nvlsm",
-    "opensm",
-    "opensmd",
-    "openibd",
-    "rdma-ndd",
-    "docker",
-    "containerd",
-    "crio",
-    "podman",
-    "kubelet",
-    "slurmd",
-    "munge",
-    "ssh",
-    "sshd",
-    "chrony",
-    "chronyd",
-    "ntp",
-    "ntpd",
-    "ntpsec",
-    "systemd-timesyncd",
-    "systemd-resolved",
-    "systemd-networkd",
-    "NetworkManager",
-    "irqbalance",
-    "numad",
-    "tuned",
-    "unattended-upgrades",
-)
+    "nvidia-persistenced", "nvidia-fabricmanager", "nvidia-imex", "nvidia-cdi-refresh", "nvidia-dcgm", "nvidia-powerd",
+    "nvlsm", "opensm", "opensmd", "openibd", "rdma-ndd", "docker", "containerd", "crio", "podman", "kubelet", "slurmd",
+    "munge", "ssh", "sshd", "chrony", "chronyd", "ntp", "ntpd", "ntpsec", "systemd-timesyncd", "systemd-resolved",
+    "systemd-networkd", "NetworkManager", "irqbalance", "numad", "tuned", "unattended-upgrades",
+)  # fmt: skip
 _ASKED = ("LoadState", "ActiveState", "UnitFileState", "NRestarts")
 _ANSWER_S = 2.0
 

@@ -24,15 +24,9 @@ __all__ = ["KINDS", "AotiRun", "Audit", "Host", "Image", "Launch", "Placement", 
 
 # the word by which a saved subject says what it is, which names its module, and by which the name of its checks begins
 _TYPES = {
-    "aoti": "AotiRun",
-    "audit": "Audit",
-    "host": "Host",
-    "image": "Image",
-    "launch": "Launch",
-    "placement": "Placement",
-    "precision": "Precision",
-    "smoke": "SmokeRun",
-}
+    "aoti": "AotiRun", "audit": "Audit", "host": "Host", "image": "Image", "launch": "Launch",
+    "placement": "Placement", "precision": "Precision", "smoke": "SmokeRun",
+}  # fmt: skip
 
 
 class _Kinds(Mapping[str, type[Any]]):

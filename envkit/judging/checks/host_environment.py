@@ -17,26 +17,14 @@ from envkit.versions import Driver
 # c10/core/AllocatorConfig.cpp and c10/cuda/CUDAAllocatorConfig.cpp of PyTorch; a key that torch does not know ends
 # its first use of CUDA, and one that a newer torch knows may end an older one's
 _BOOLEANS = (
-    "expandable_segments",
-    "graph_capture_record_stream_reuse",
-    "pinned_use_background_threads",
-    "pinned_use_cuda_host_register",
-    "release_lock_on_cudamalloc",
-)
+    "expandable_segments", "graph_capture_record_stream_reuse", "pinned_use_background_threads",
+    "pinned_use_cuda_host_register", "release_lock_on_cudamalloc",
+)  # fmt: skip
 _KEYS = (
-    *_BOOLEANS,
-    "backend",
-    "garbage_collection_threshold",
-    "large_segment_size_mb",
-    "max_non_split_rounding_mb",
-    "max_split_size_mb",
-    "pinned_max_power2_size_mb",
-    "pinned_max_round_threshold_mb",
-    "pinned_num_register_threads",
-    "pinned_reserve_segment_size_mb",
-    "per_process_memory_fraction",
-    "roundup_power2_divisions",
-)
+    *_BOOLEANS, "backend", "garbage_collection_threshold", "large_segment_size_mb", "max_non_split_rounding_mb",
+    "max_split_size_mb", "pinned_max_power2_size_mb", "pinned_max_round_threshold_mb", "pinned_num_register_threads",
+    "pinned_reserve_segment_size_mb", "per_process_memory_fraction", "roundup_power2_divisions",
+)  # fmt: skip
 _SPLIT_LEAST = 20  # MiB: kLargeBuffer, below which PyTorch refuses max_split_size_mb
 
 # What NVIDIA's own node diagnosis calls unsuitable for production (DCGM, nvvs/src/Software.cpp), and CUDA-GDB's and

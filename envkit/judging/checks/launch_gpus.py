@@ -14,16 +14,8 @@ from envkit.subjects.launch import Launch
 
 _VISIBLE, _NVIDIA_VISIBLE = "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"
 _CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
-_KNOWN = {
-    "all",
-    "compat32",
-    "compute",
-    "display",
-    "graphics",
-    "ngx",
-    "utility",
-    "video",
-}  # container toolkit's own list
+# the container toolkit's own list
+_KNOWN = {"all", "compat32", "compute", "display", "graphics", "ngx", "utility", "video"}
 _TAKEN = 0.1  # of a GPU's memory: a desktop's screen takes 2 % of 24 GB; a proposal
 
 

@@ -31,23 +31,12 @@ from envkit.versions import Sm
 
 # family: how the names of the wheels begin that bring it; "-cuNN" may follow
 _WHEELS = {
-    "cudart": "nvidia-cuda-runtime",
-    "cublas": "nvidia-cublas",
-    "cublasLt": "nvidia-cublas",
-    "cudnn": "nvidia-cudnn",
-    "cudnn_graph": "nvidia-cudnn",
-    "cufft": "nvidia-cufft",
-    "cufile": "nvidia-cufile",
-    "cupti": "nvidia-cuda-cupti",
-    "curand": "nvidia-curand",
-    "cusolver": "nvidia-cusolver",
-    "cusparse": "nvidia-cusparse",
-    "cusparseLt": "nvidia-cusparselt",
-    "nccl": "nvidia-nccl",
-    "nvjitlink": "nvidia-nvjitlink",
-    "nvrtc": "nvidia-cuda-nvrtc",
-    "nvshmem_host": "nvidia-nvshmem",
-}
+    "cudart": "nvidia-cuda-runtime", "cublas": "nvidia-cublas", "cublasLt": "nvidia-cublas", "cudnn": "nvidia-cudnn",
+    "cudnn_graph": "nvidia-cudnn", "cufft": "nvidia-cufft", "cufile": "nvidia-cufile", "cupti": "nvidia-cuda-cupti",
+    "curand": "nvidia-curand", "cusolver": "nvidia-cusolver", "cusparse": "nvidia-cusparse",
+    "cusparseLt": "nvidia-cusparselt", "nccl": "nvidia-nccl", "nvjitlink": "nvidia-nvjitlink",
+    "nvrtc": "nvidia-cuda-nvrtc", "nvshmem_host": "nvidia-nvshmem",
+}  # fmt: skip
 
 
 def _name(wanted: Requirement) -> str:
