@@ -39,9 +39,7 @@ class _Lines:
 
 
 def parse_yaml(text: str) -> Any:
-    """The document as dicts, lists and text; every scalar stays text.  Raises ValueError on YAML not read
-    here.
-    """
+    """The document as dicts, lists and text, every scalar as text; raises ValueError on YAML not read here."""
     rows = []
     for raw in text.splitlines():
         line = raw.rstrip()

@@ -187,9 +187,7 @@ def _whole_machine(place: HostRoot) -> bool:
 
 
 def _container(place: HostRoot) -> str:
-    """The engine whose marks are here: Docker's and Podman's files, systemd's word, Apptainer's and Kubernetes'
-    variables.
-    """
+    """The engine whose marks are here: files, systemd's word, or variables of Apptainer and Kubernetes."""
     for file, engine in ((".dockerenv", "docker"), ("run/.containerenv", "podman")):
         if place.exists(file):
             return engine

@@ -28,9 +28,7 @@ def shm(place: HostRoot, count: Callable[[os.statvfs_result], int]) -> Observed[
 
 
 def room(use: str, path: str, place: HostRoot) -> Disk:
-    """The bytes an ordinary process may still write where ``path`` is or, until it exists, its nearest
-    parent.
-    """
+    """What an ordinary process may still write where ``path`` is or, until it exists, its nearest parent."""
     try:
         seen = os.statvfs(nearest(place, path))
     except OSError as error:

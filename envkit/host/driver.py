@@ -235,9 +235,7 @@ def suspends(place: HostRoot) -> Observed[int]:
 
 
 def parse_privileges(text: str) -> tuple[str, ...]:
-    """Which of CAP_SYS_ADMIN and CAP_PERFMON are in the effective set of /proc/PID/status; raises ValueError without
-    it.
-    """
+    """Which of our capabilities are in the effective set of /proc/PID/status; raises ValueError without it."""
     found = re.search(r"^CapEff:\s*([0-9a-fA-F]{16})$", text, re.MULTILINE)
     if not found:
         raise ValueError("no line `CapEff:`")

@@ -27,9 +27,7 @@ _LOW_LEVEL = ("runc", "crun")  # the toolkit's own default (its GetDefault)
 
 
 def parse_toolkit_version(text: str) -> str:
-    """The version out of "NVIDIA Container Toolkit CLI version <version>"; raises ValueError on anything
-    else.
-    """
+    """The version out of "NVIDIA Container Toolkit CLI version <version>"; raises ValueError on other text."""
     found = re.search(r"Container Toolkit CLI version (\S+)", text)
     if not found:
         raise ValueError("no line `NVIDIA Container Toolkit CLI version ...`")

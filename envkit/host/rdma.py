@@ -230,9 +230,7 @@ def cufile(place: HostRoot) -> Observed[Cufile]:
 
 
 def nccl_conf(place: HostRoot) -> Observed[Mapping[str, str]]:
-    """What NCCL's configuration files set: the user's, which wins, and the machine's (NCCL documentation,
-    "Environment Variables").
-    """
+    """What NCCL's files set, the user's over the machine's (NCCL documentation, "Environment Variables")."""
     user = place.environ.get("NCCL_CONF_FILE")
     if not user and place.environ.get("HOME"):
         user = f"{place.environ['HOME']}/.nccl.conf"

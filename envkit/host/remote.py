@@ -93,9 +93,7 @@ def look(place: HostRoot, variable: str, path: str) -> NamedPath:
 
 
 def named_paths(place: HostRoot) -> Observed[tuple[NamedPath, ...]]:
-    """What lies at the paths that the environment names; LD_PRELOAD may name several, and names without a slash
-    are the loader's to find.
-    """
+    """What lies at the paths that the environment names; names without a slash are the loader's to find."""
     asked = [(name, place.environ[name]) for name in (*_DIRECTORIES, *_FILES, *_HOLDS) if place.environ.get(name)]
     preloads = place.environ.get("LD_PRELOAD", "").replace(":", " ").split()
     asked += [("LD_PRELOAD", path) for path in preloads if "/" in path and "$" not in path]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from envkit.judging.checks._host import SET_ASIDE
 from envkit.judging.checks._made import check_by
-from envkit.judging.checks._outcomes import skip_if
+from envkit.judging.checks._outcomes import skip_if, unknown_if
 from envkit.model import Finding, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import FabricCard, Gpu, RdmaDevice, RdmaPort
@@ -51,9 +51,7 @@ def need_nvswitches(host: Host) -> None:
 
 
 def rdma_devices(host: Host) -> list[RdmaDevice]:
-    """The RDMA devices on the bus, without those that are virtual beside their own physical function; skips if there
-    are none.
-    """
+    """The RDMA devices on the bus, less those virtual beside their own physical function; skips without any."""
     devices = [device for device in host.infiniband.need("the RDMA devices") if device.pci and not device.virtual]
     skip_if(not devices, "no RDMA device on this machine")
     return devices
@@ -132,8 +130,7 @@ def _ports(
                 continue
             except Unknown as doubt:
                 doubts.append(f"{port_name(device, port)}: {doubt}")
-    if not findings and doubts:
-        raise Unknown("; ".join(doubts))
+    unknown_if(not findings and doubts, "; ".join(doubts))
     skip_if(not findings and not judged, f"no port here has {what}")
     return findings
 

@@ -74,8 +74,7 @@ def need_gpu(host: Host) -> None:
     signs, silent = gpu_signs(host)
     if signs:
         return
-    if silent:
-        raise Unknown(f"whether this machine has a GPU is not known: {'; '.join(silent)}")
+    unknown_if(silent, f"whether this machine has a GPU is not known: {'; '.join(silent)}")
     raise Skip("no NVIDIA GPU on this machine")
 
 

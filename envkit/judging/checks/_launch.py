@@ -99,8 +99,7 @@ def judge_each(
             doubts.append(f"{what} of {gpu_name(gpu)} was not observed: {seen.missing or 'no value'}")
         else:
             findings += judge(gpu, seen.value)
-    if not findings and doubts:
-        raise Unknown("; ".join(doubts))
+    unknown_if(not findings and doubts, "; ".join(doubts))
     return findings
 
 

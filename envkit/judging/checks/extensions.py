@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from envkit.facts import Facts, served
-from envkit.judging.checks._outcomes import error, note, skip_if
-from envkit.model import Finding, Reason, Severity, Unknown
+from envkit.judging.checks._outcomes import error, note, skip_if, unknown_if
+from envkit.model import Finding, Reason, Severity
 from envkit.subjects.audit import NO_TORCH, Audit
 from envkit.subjects.image import Extension, Image, ImportState
 from envkit.versions import Cuda, Sm
@@ -108,8 +108,7 @@ def image_extension_arch_not_covered(image: Image | Audit, facts: Facts) -> Iter
                     f"take a release of {first.owner or 'it'} that is built for {gpu}, or build it with "
                     f"`TORCH_CUDA_ARCH_LIST={gpu.major}.{gpu.minor}`",
                 )
-    if doubts:
-        raise Unknown("; ".join(doubts))
+    unknown_if(doubts, "; ".join(doubts))
 
 
 _NAMED = re.compile(r"(?:-cu|-cuda)([0-9]{2})x?\Z")  # "cupy-cuda13x", "nvidia-x-cu12"
@@ -172,5 +171,4 @@ def image_extension_other_cuda(image: Image | Audit) -> Iterator[Finding]:
                     evidence,
                     "build it with `-cudart shared`, so that the process has only one runtime",
                 )
-    if doubts:
-        raise Unknown("; ".join(doubts))
+    unknown_if(doubts, "; ".join(doubts))

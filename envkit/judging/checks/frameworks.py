@@ -89,8 +89,7 @@ def image_framework_broken(image: Image) -> Iterator[Finding]:
             {ended: image.frameworks.via},
             f"install a {one.name} that is built for the torch that is here, with all that it requires",
         )
-    if waiting:
-        raise Unknown(f"no GPU was given to this run, and {'; '.join(waiting)}: give it one with --gpus")
+    unknown_if(waiting, f"no GPU was given to this run, and {'; '.join(waiting)}: give it one with --gpus")
 
 
 def _release(text: str) -> tuple[int, ...] | None:

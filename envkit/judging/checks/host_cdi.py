@@ -16,7 +16,7 @@ from envkit.judging.checks._host import (
     nvml_answers,
     withheld_nodes,
 )
-from envkit.judging.checks._outcomes import error, skip_if, warning
+from envkit.judging.checks._outcomes import error, skip_if, unknown_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import CdiSpec, Gpu
@@ -198,8 +198,7 @@ def host_cdi_devices_differ_from_gpus(host: Host) -> Iterator[Finding]:
         findings.append(error(f"no CDI device stands for {gpu_name(gpu)}", where, evidence, fix))
     findings += _gone(host, gpus, names, where, fix, doubts)
     findings += _instances(host, split, names, where, fix, doubts)
-    if doubts and not findings:
-        raise Unknown("; ".join(doubts))
+    unknown_if(doubts and not findings, "; ".join(doubts))
     yield from findings
 
 

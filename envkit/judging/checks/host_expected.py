@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from envkit.judging.checks._host import gpu_name, gpu_signs, loaded_driver
-from envkit.judging.checks._outcomes import error, skip_if
+from envkit.judging.checks._outcomes import error, skip_if, unknown_if
 from envkit.model import Finding, Skip, Unknown
 from envkit.subjects import Host
 from envkit.subjects.host import Gpu
@@ -206,8 +206,7 @@ def host_contract_service_not_running(host: Host) -> Iterator[Finding]:
                 {services[name].active: host.services.via},
                 f"read `journalctl -u {name}` and start it with `systemctl enable --now {name}`; {_FIX}",
             )
-    if unasked:
-        raise Unknown(f"systemd was not asked about {', '.join(unasked)}")
+    unknown_if(unasked, f"systemd was not asked about {', '.join(unasked)}")
 
 
 def host_contract_infiniband_mismatch(host: Host) -> Iterator[Finding]:

@@ -234,8 +234,7 @@ def host_nvswitch_missing(host: Host) -> Iterator[Finding]:
     skip_if(not switches, "no NVSwitch on the PCI bus")
     names = [gpu.name.need(f"the name of GPU {gpu.index}") for gpu in nvml_answers(host).gpus]
     wanted = next((count for name, count in _SWITCHES_OF_EIGHT if all(name.search(gpu) for gpu in names)), 0)
-    if len(names) != 8 or not wanted:
-        raise Skip(f"how many NVSwitches belong to {len(names)} GPUs of this kind is not known")
+    skip_if(len(names) != 8 or not wanted, f"how many NVSwitches belong to {len(names)} GPUs of this kind is not known")
     if len(switches) < wanted:
         yield error(
             f"{len(switches)} NVSwitches are on the bus, and a board of eight {names[0]} has {wanted}",

@@ -17,7 +17,7 @@ from envkit.judging.checks._host import (
     withheld_nodes,
     wsl,
 )
-from envkit.judging.checks._outcomes import error, skip_if, warning
+from envkit.judging.checks._outcomes import error, skip_if, unknown_if, warning
 from envkit.judging.checks._rows import rows
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects import Host
@@ -55,8 +55,7 @@ def host_no_gpu(host: Host) -> Iterator[Finding]:
     signs, silent = gpu_signs(host)
     if signs:
         return
-    if silent:
-        raise Unknown(f"no GPU was seen, and not every place could be looked at: {'; '.join(silent)}")
+    unknown_if(silent, f"no GPU was seen, and not every place could be looked at: {'; '.join(silent)}")
     nvml = host.nvml.need("NVML")
     yield error(
         "no NVIDIA GPU on this machine: none on the PCI bus, no device node, none in NVML",

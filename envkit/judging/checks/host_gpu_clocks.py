@@ -65,8 +65,7 @@ def host_gpu_hotter_than_others(product: str, gpus: list[Gpu]) -> Iterator[Findi
                 {f"{now} degrees": gpu.temperature.via, f"{draw / 1000:g} W": gpu.power.via},
                 f"its cooling is worse than that of its neighbours: {_COOLING}; {_LOOK}",
             )
-    if not judged:
-        raise Skip(f"no four GPUs of one product are under similar load (of {product} there are {len(gpus)})")
+    skip_if(not judged, f"no four GPUs of one product are under similar load (of {product} there are {len(gpus)})")
 
 
 @of_each_gpu

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from envkit.judging.checks._host import AGAIN
-from envkit.judging.checks._outcomes import error, note, skip_if, warning
+from envkit.judging.checks._outcomes import error, note, skip_if, unknown_if, warning
 from envkit.judging.checks._pci import above, bridges, judge_devices, kinds, named, need_bare_metal, rdma, sockets
-from envkit.model import Finding, Severity, Skip, Unknown
+from envkit.model import Finding, Severity, Skip
 from envkit.subjects import Host
 from envkit.subjects.host import PciDevice, PciLink, PciPayload
 
@@ -61,8 +61,7 @@ def host_pci_upstream_link_degraded(host: Host) -> Iterator[Finding]:
                     {short: lower.link.via},
                     f"{_RESEAT}; {_check(lower.address)}",
                 )
-    if doubts:
-        raise Unknown("; ".join(doubts))
+    unknown_if(doubts, "; ".join(doubts))
     skip_if(not judged, "no GPU here is behind a PCI Express switch")
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import fields
 
 from envkit.judging.checks._host import AGAIN
-from envkit.judging.checks._outcomes import error
-from envkit.model import Finding, Observed, Reason, Unknown
+from envkit.judging.checks._outcomes import error, unknown_if
+from envkit.model import Finding, Observed, Reason
 from envkit.subjects import Host
 
 
@@ -34,5 +34,4 @@ def host_source_not_read(host: Host) -> Iterator[Finding]:
             {name: getattr(host, name).missing for name in names},
             f"what is read there hangs or crashes: look at `dmesg` and for processes in state D; {AGAIN}",
         )
-    if lost:
-        raise Unknown("; ".join(lost))
+    unknown_if(lost, "; ".join(lost))

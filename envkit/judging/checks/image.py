@@ -492,8 +492,7 @@ def image_files_overwritten(image: Image | Audit) -> Iterator[Finding]:
     bare = sorted(owner for one in files if one.found == NO_RECORD for owner in one.owners)
     files = tuple(one for one in files if one.found != NO_RECORD)
     changed = [one for one in files if _is_library(one) and one.found != "the file is missing"]
-    if bare and not changed:
-        raise Unknown(f"{' and '.join(bare)} lists no files in a RECORD to compare with")
+    unknown_if(bare and not changed, f"{' and '.join(bare)} lists no files in a RECORD to compare with")
     by_path = {lib.path: lib for lib in image.libraries.value or ()} if isinstance(image, Image) else {}
     yield from (_overwritten_library(one, by_path.get(one.path)) for one in files if _is_library(one))
     others = [one for one in files if not _is_library(one)]

@@ -41,8 +41,7 @@ def launch_allocator_settings_invalid(launch: Launch) -> Iterator[Finding]:
     """The options of torch's allocator are such as torch takes."""
     env = variables(launch)
     found = {name: env[name] for name in _ALLOCATOR if env.get(name)}
-    if not found:
-        raise Skip(f"neither {' nor '.join(_ALLOCATOR)} is set")
+    skip_if(not found, f"neither {' nor '.join(_ALLOCATOR)} is set")
     if torch_of(launch) is None:
         raise Skip("there is no torch in the image")
     for name, text in found.items():
@@ -143,8 +142,7 @@ def launch_preload_library_missing(launch: Launch) -> Iterator[Finding]:
                 said(launch, "LD_PRELOAD"),
                 f"fix the path, mount the library, or unset LD_PRELOAD; {AGAIN}",
             )
-    if doubts:
-        raise Unknown(f"where {', '.join(doubts)} of LD_PRELOAD comes from is not known")
+    unknown_if(doubts, f"where {', '.join(doubts)} of LD_PRELOAD comes from is not known")
 
 
 def launch_arch_list_misses_gpu(launch: Launch) -> Iterator[Finding]:

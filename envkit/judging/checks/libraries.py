@@ -287,8 +287,7 @@ def image_known_bad_combination(image: Image, facts: Facts) -> Iterator[Finding]
             {**found, row.id: row.source},
             row.fix,
         )
-    if open_rows:
-        raise Unknown("; ".join(open_rows))
+    unknown_if(open_rows, "; ".join(open_rows))
 
 
 def image_cupti_crashes(image: Image) -> Iterator[Finding]:

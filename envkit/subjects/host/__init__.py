@@ -97,9 +97,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class CudaDirectory:
-    """A directory of LD_LIBRARY_PATH that holds libcuda; ``files`` maps its name there to the file it leads
-    to.
-    """
+    """A directory of LD_LIBRARY_PATH with libcuda; ``files`` maps its name there to the file it leads to."""
 
     path: str
     files: Mapping[str, str] = field(default_factory=dict)

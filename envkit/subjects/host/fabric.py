@@ -13,9 +13,7 @@ CardKind = Literal["nvswitch", "infiniband", "efa"]
 
 @dataclass(frozen=True, slots=True)
 class Gid:
-    """An entry of a port's GID table that is in use: "RoCE v2" or "IB/RoCE v1", and the address as the kernel writes
-    it.
-    """
+    """An entry in use of a port's GID table: "RoCE v2" or "IB/RoCE v1", and the address as the kernel has it."""
 
     index: int
     kind: str

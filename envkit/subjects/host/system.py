@@ -163,9 +163,7 @@ class RemoteMount:
 
 @dataclass(frozen=True, slots=True)
 class Raid:
-    """An array of /proc/mdstat: its members wanted and in use (0 for a level without spares to count), and those
-    that failed.
-    """
+    """An array of /proc/mdstat: its members wanted and in use (0 for a level without spares), and the failed."""
 
     name: str
     active: bool
