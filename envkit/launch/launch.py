@@ -448,7 +448,7 @@ def _looked_at(job: Job, place: HostRoot | None) -> Job:
             return
         why = "it does not answer: its file system hangs" if ending.ended == "hung" else ending.detail or ending.ended
         gone: Observed[Any] = Observed.lost(why, "stat")
-        seen[number] = replace(seen[number], kind=gone, owner=gone, group=gone, mode=gone, free=gone)
+        seen[number] = _unseen(seen[number], gone, gone)
 
     lanes = [[_looking(number, one, place)] for number, one in enumerate(mounts)]
     isolate.run(lanes, _MOUNT_S + 1.0, done)
@@ -465,23 +465,15 @@ def _looking(number: int, mount: Mount, place: HostRoot) -> Task:
 def look(mount: Mount, place: HostRoot) -> Mount:
     """The mount with what lies at its source; what is no path is a volume that the engine keeps."""
     if not mount.source.startswith(("/", ".", "~")):
-        kept = "the engine keeps it"
-        return replace(
-            mount, kind=Observed.of("volume", "its name"), owner=Observed.lost(kept), group=Observed.lost(kept),
-            mode=Observed.lost(kept), free=Observed.lost(kept),
-        )  # fmt: skip
+        return _unseen(mount, Observed.of("volume", "its name"), Observed.lost("the engine keeps it"))
     try:
         path = place.path(os.path.abspath(os.path.expanduser(mount.source)).lstrip("/"))
         about = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
-        none = "it does not exist"
-        return replace(
-            mount, kind=Observed.of("absent", "stat"), owner=Observed.lost(none), group=Observed.lost(none),
-            mode=Observed.lost(none), free=Observed.lost(none),
-        )  # fmt: skip
+        return _unseen(mount, Observed.of("absent", "stat"), Observed.lost("it does not exist"))
     except OSError as error:
         lost: Observed[Any] = Observed.lost(short(error), "stat")
-        return replace(mount, kind=lost, owner=lost, group=lost, mode=lost, free=lost)
+        return _unseen(mount, lost, lost)
     kinds = {0o040000: "directory", 0o100000: "file"}
     return replace(
         mount,
@@ -491,6 +483,10 @@ def look(mount: Mount, place: HostRoot) -> Mount:
         mode=Observed.of(about.st_mode & 0o7777, "stat"),
         free=_free(path),
     )
+
+
+def _unseen(mount: Mount, kind: Observed[str], lost: Observed[Any]) -> Mount:
+    return replace(mount, kind=kind, owner=lost, group=lost, mode=lost, free=lost)
 
 
 def _free(path: Path) -> Observed[int]:
