@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from envkit.judging.checks._host import SET_ASIDE
 from envkit.judging.checks._made import check_by
@@ -15,6 +16,32 @@ from envkit.subjects.host import FabricCard, Gpu, RdmaDevice, RdmaPort
 Port = tuple[RdmaDevice, RdmaPort]
 PortJudge = Callable[[RdmaDevice, RdmaPort], Iterator[Finding]]
 DevicesJudge = Callable[[Host, list[RdmaDevice]], Iterator[Finding]]
+
+
+@dataclass(frozen=True, slots=True)
+class NameFilter:
+    """A list of names as NCCL takes it: "^" leaves them out, "=" wants the whole name, else a beginning is enough."""
+
+    names: tuple[str, ...]
+    negated: bool
+    exact: bool
+
+    def hits(self, name: str, of: str) -> bool:
+        return of == name if self.exact else of.startswith(name)
+
+    def takes(self, of: str) -> bool:
+        return any(self.hits(name, of) for name in self.names) != self.negated
+
+    def without_ports(self) -> NameFilter:
+        """The names of devices alone: "mlx5_0" of "mlx5_0:1"."""
+        return replace(self, names=tuple(name.partition(":")[0] for name in self.names))
+
+
+def name_filter(text: str) -> NameFilter:
+    """The filter that a variable of NCCL's holds."""
+    rest = text.removeprefix("^")
+    names = tuple(name for name in rest.removeprefix("=").split(",") if name)
+    return NameFilter(names, text.startswith("^"), rest.startswith("="))
 
 
 def own_cards(host: Host, kind: str) -> list[FabricCard]:

@@ -8,10 +8,17 @@ NCCL reads its variables from the environment and from configuration files.  Its
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from envkit.judging.checks._fabric import active_ports, data_devices, nccl_settings, port_name, rdma_devices
+from envkit.judging.checks._fabric import (
+    NameFilter,
+    active_ports,
+    data_devices,
+    name_filter,
+    nccl_settings,
+    port_name,
+    rdma_devices,
+)
 from envkit.judging.checks._host import is_workstation, need_driver, nvml_answers
 from envkit.judging.checks._outcomes import note, skip_if
 from envkit.model import Finding, Severity, Skip
@@ -41,28 +48,6 @@ _TUNING = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Filter:
-    """A list of names as NCCL takes it: "^" leaves them out, "=" wants the whole name, else a beginning is enough."""
-
-    names: tuple[str, ...]
-    negated: bool
-    exact: bool
-
-    def hits(self, name: str, of: str) -> bool:
-        return of == name if self.exact else of.startswith(name)
-
-    def takes(self, of: str) -> bool:
-        return any(self.hits(name, of) for name in self.names) != self.negated
-
-
-def _filter(text: str) -> _Filter:
-    negated = text.startswith("^")
-    text = text.removeprefix("^")
-    exact = text.startswith("=")
-    return _Filter(tuple(name for name in text.removeprefix("=").split(",") if name), negated, exact)
-
-
 def _setting(host: Host, name: str) -> tuple[str, str]:
     """A variable's value and where it was set; skips if it is not."""
     if name.startswith("NCCL_"):
@@ -84,8 +69,8 @@ def host_nccl_hca_invalid(host: Host) -> Iterator[Finding]:
     value, via = _setting(host, "NCCL_IB_HCA")
     devices = {device.name: device for device in host.infiniband.need("the RDMA devices")}
     here = (", ".join(devices), host.infiniband.via)
-    wanted = _filter(value)
-    bare = _Filter(tuple(name.split(":")[0] for name in wanted.names), wanted.negated, wanted.exact)
+    wanted = name_filter(value)
+    bare = wanted.without_ports()
     taken = [name for name in devices if bare.takes(name)]
     if not taken:
         yield _wrong(
@@ -119,17 +104,17 @@ def _is_active(device: RdmaDevice) -> bool:
 def host_nccl_interface_unusable(host: Host) -> Iterator[Finding]:
     """NCCL_SOCKET_IFNAME leaves NCCL an interface that is up and leads to other machines."""
     value, via = _setting(host, "NCCL_SOCKET_IFNAME")
-    wanted = _filter(value)
+    wanted = name_filter(value)
     yield from _interfaces(host, "NCCL_SOCKET_IFNAME", value, via, wanted)
 
 
 def host_gloo_interface_unusable(host: Host) -> Iterator[Finding]:
     """GLOO_SOCKET_IFNAME names interfaces that are here and up."""
     value, via = _setting(host, "GLOO_SOCKET_IFNAME")
-    yield from _interfaces(host, "GLOO_SOCKET_IFNAME", value, via, _Filter(tuple(value.split(",")), False, True))
+    yield from _interfaces(host, "GLOO_SOCKET_IFNAME", value, via, NameFilter(tuple(value.split(",")), False, True))
 
 
-def _interfaces(host: Host, variable: str, value: str, via: str, wanted: _Filter) -> Iterator[Finding]:
+def _interfaces(host: Host, variable: str, value: str, via: str, wanted: NameFilter) -> Iterator[Finding]:
     interfaces = host.network.need("the network interfaces")
     here = (", ".join(item.name for item in interfaces), host.network.via)
     taken = [item for item in interfaces if wanted.takes(item.name)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from envkit.judging.checks._fabric import name_filter
 from envkit.judging.checks._launch import AGAIN, GIB, MIB, declared, given, need_nodes, nodes, some, variables, wanted
 from envkit.judging.checks._outcomes import error, note, skip_if, warning
 from envkit.model import Finding, Observed, Severity, Skip
@@ -228,13 +229,9 @@ def launch_socket_interface_unusable(launch: Launch) -> Iterator[Finding]:
 
 
 def _matching(text: str, here: tuple[str, ...]) -> list[str]:
-    """The names that NCCL's list of prefixes leaves: with ^ all others, with = whole names."""
-    out = text.startswith("^")
-    rest = text.removeprefix("^")
-    whole = rest.startswith("=")
-    parts = [one.partition(":")[0] for one in rest.removeprefix("=").split(",") if one]
-    hit = [one for one in here if any(one == part if whole else one.startswith(part) for part in parts)]
-    return [one for one in here if one not in hit] if out else hit
+    """The names that NCCL's list leaves."""
+    wanted = name_filter(text).without_ports()
+    return [one for one in here if wanted.takes(one)]
 
 
 def launch_nccl_hca_matches_no_device(launch: Launch) -> Iterator[Finding]:
