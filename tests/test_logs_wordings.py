@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from tests.logs import told
+from envkit import facts
+from envkit.logs.knowledge import wordings
+from envkit.logs.verdict import weigh
+from tests.logs import story, told
+
+FACTS = facts.load()
 
 ARCH_FLAGS = """\
   File "/e/lib/python3.10/site-packages/torch/utils/cpp_extension.py", line 1900, in _write_ninja_file
@@ -162,6 +169,355 @@ def test_a_wording_is_told_as_what_it_is(text: str, category: str, cause: str) -
 
     assert (found.category, found.cause) == (category, cause)
     assert found.evidence
+
+
+@pytest.mark.parametrize(
+    ("row", "text", "category", "cause"),
+    [
+        (
+            "package-runner-failed",
+            "terminate called after throwing an instance of 'std::runtime_error'\n"
+            "  what():  create_func_( &container_handle_, num_models, device_str.c_str(), "
+            "cubin_dir.empty() ? nullptr : cubin_dir.c_str()) API call failed at "
+            "/pytorch/torch/csrc/inductor/aoti_runner/model_container_runner.cpp, line 145\n",
+            "invalid-argument-device-mismatch",
+            "device-mixup",
+        ),
+        (
+            "built-elsewhere",
+            "Traceback (most recent call last):\n"
+            '  File "train.py", line 10, in step\n'
+            "    loss = model(batch)\n"
+            '  File "/e/lib/python3.11/site-packages/flash_attn/flash_attn_interface.py", line 11, in '
+            "_flash_attn_forward\n"
+            "    out = flash_attn_cuda.fwd(q, k, v)\n"
+            "RuntimeError: CUDA error: no kernel image is available for execution on the device\n",
+            "no-kernel-image",
+            "arch-unsupported",
+        ),
+        (
+            "illegal-access-beside-hardware",
+            "Traceback (most recent call last):\n"
+            '  File "train.py", line 10, in step\n'
+            "    loss.backward()\n"
+            "RuntimeError: CUDA error: an illegal memory access was encountered\n"
+            "[ 8412.113] NVRM: Xid (PCI:0000:3b:00): 63, pid=77, name=python3, Row Remapper: new row "
+            "marked for remapping, reset gpu to activate.\n",
+            "illegal-memory-access",
+            "hardware-fault",
+        ),
+        (
+            "illegal-access-behind-indices",
+            "Traceback (most recent call last):\n"
+            '  File "train.py", line 10, in step\n'
+            "    out = torch.index_select(table, 0, rows)\n"
+            "RuntimeError: CUDA error: an illegal memory access was encountered\n",
+            "illegal-memory-access",
+            "gpu-kernel-bug",
+        ),
+        (
+            "assert-of-a-range",
+            "/pytorch/aten/src/THCUNN/BCECriterion.cu:57: Acctype bce_functor<Dtype, "
+            "Acctype>::operator()(Tuple) [with Tuple = thrust::tuple<float, float>, Dtype = float, "
+            "Acctype = float]: block: [0,0,0], thread: [32,0,0] Assertion `*input >= 0. && *input <= 1.` "
+            "failed.\n",
+            "device-side-assert",
+            "bad-index-or-label",
+        ),
+        (
+            "unseen-assert-while-sampling",
+            "Traceback (most recent call last):\n"
+            '  File "generate.py", line 10, in sample\n'
+            "    token = torch.multinomial(probs, num_samples=1)\n"
+            "RuntimeError: CUDA error: device-side assert triggered\n",
+            "device-side-assert",
+            "bad-index-or-label",
+        ),
+        (
+            "handle-behind-indices",
+            "Traceback (most recent call last):\n"
+            '  File "train.py", line 10, in step\n'
+            "    x = self.embedding(tokens)\n"
+            '  File "train.py", line 11, in forward\n'
+            "    return F.linear(x, self.weight)\n"
+            "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`\n",
+            "cublas-not-initialized",
+            "bad-index-or-label",
+        ),
+        (
+            "cudnn-driver-too-old",
+            "2024-03-11 10:12:13.504984: E tensorflow/stream_executor/cuda/cuda_dnn.cc:329] Could not "
+            "create cudnn handle: CUDNN_STATUS_INTERNAL_ERROR\n"
+            "2024-03-11 10:12:13.505077: E tensorflow/stream_executor/cuda/cuda_dnn.cc:337] Possibly "
+            "insufficient driver version: 384.130.0\n",
+            "cudnn-not-initialized",
+            "gpu-memory-exhausted",
+        ),
+        (
+            "server-asks-for-more-than-free",
+            "ValueError: Free memory on device cuda:0 (3.21/23.64 GiB) on startup is less than desired "
+            "GPU memory utilization (0.9, 21.28 GiB). Decrease GPU memory utilization or reduce GPU "
+            "memory used by other processes.\n",
+            "out-of-memory",
+            "launch-config",
+        ),
+        (
+            "allocation-failed-and-went-on",
+            "2020-05-01 10:12:13.504984: E tensorflow/stream_executor/cuda/cuda_driver.cc:806] failed to "
+            "allocate 3.90G (4187593216 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory\n",
+            "out-of-memory",
+            "gpu-memory-exhausted",
+        ),
+        (
+            "memory-limit-set",
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
+            "capacity of 23.64 GiB of which 12.50 GiB is free. 11.82 GiB allowed; Of the allocated "
+            "memory 10.12 GiB is allocated by PyTorch, and 101.00 MiB is reserved by PyTorch but "
+            "unallocated.\n",
+            "out-of-memory",
+            "launch-config",
+        ),
+        (
+            "product-without-workspace",
+            "Traceback (most recent call last):\n"
+            '  File "train.py", line 10, in forward\n'
+            "    return x @ w\n"
+            "RuntimeError: CUDA error: CUBLAS_STATUS_INTERNAL_ERROR when calling `cublasSgemm( handle, "
+            "opa, opb, m, n, k, &alpha, a, lda, b, ldb, &beta, c, ldc)`\n",
+            "cublas-execution-failed",
+            "gpu-memory-exhausted",
+        ),
+        (
+            "product-in-a-narrow-type",
+            "Traceback (most recent call last):\n"
+            '  File "train.py", line 10, in forward\n'
+            "    return x @ w\n"
+            "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx( "
+            "handle, opa, opb, m, n, k, &falpha, a, CUDA_R_16F, lda, b, CUDA_R_16F, ldb, &fbeta, c, "
+            "CUDA_R_16F, ldc, CUDA_R_32F, CUBLAS_GEMM_DEFAULT_TENSOR_OP)`\n",
+            "cublas-execution-failed",
+            "gpu-kernel-bug",
+        ),
+        (
+            "open-modules-refuse-gpu",
+            "[   12.345678] NVRM: The NVIDIA GPU 0000:01:00.0 (PCI ID: 10de:1b80) installed in this "
+            "system is not supported by open nvidia.ko because it does not include the required GPU "
+            "System Processor (GSP).\n",
+            "cuda-init-no-device",
+            "wrong-build-installed",
+        ),
+        (
+            "release-refuses-gpu",
+            "[   12.345678] NVRM: The NVIDIA GPU 0000:01:00.0 (PCI ID: 10de:2b85) installed in this "
+            "system is not supported by the NVIDIA 535.183.01 driver release.\n",
+            "cuda-init-no-device",
+            "version-mismatch",
+        ),
+        (
+            "training-diverged",
+            "Epoch: [3]  [ 120/5004]  eta: 0:21:07  lr: 0.100000  loss: 6.9078 (6.9101)\n"
+            "Loss is nan, stopping training\n",
+            "nan-or-inf-mixed-precision",
+            "precision",
+        ),
+        (
+            "bare-invalid-usage",
+            "RuntimeError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:825, "
+            "invalid usage, NCCL version 2.7.8\n"
+            "ncclInvalidUsage: This usually reflects invalid usage of NCCL library (such as too many "
+            "async ops, too many collectives at once, mixing streams in a group, etc).\n",
+            "nccl-duplicate-gpu",
+            "launch-config",
+        ),
+        (
+            "bare-remote-error",
+            "torch.distributed.DistBackendError: NCCL error in: "
+            "../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1970, remote process exited or there "
+            "was a network error, NCCL version 2.20.5\n"
+            "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting "
+            "prematurely.\n",
+            "nccl-remote-error",
+            "peer-failure",
+        ),
+        (
+            "nccl-port-taken",
+            "node1:100:140 [0] misc/socket.cc:480 NCCL WARN Call to bind failed : Address already in use\n",
+            "nccl-unhandled-system-error",
+            "launch-config",
+        ),
+        (
+            "nccl-sockets-forbidden",
+            "node1:100:140 [0] misc/socket.cc:480 NCCL WARN Call to connect to 10.0.0.2<41521> failed : "
+            "Operation not permitted\n",
+            "nccl-unhandled-system-error",
+            "container-config",
+        ),
+        (
+            "transport-stopped",
+            "[1700000000.123456] [node1:4100 :0]           sock.c:325  UCX  ERROR connect(fd=45, "
+            "dest_addr=10.0.0.7:41511) failed: Connection refused\n",
+            "nccl-unhandled-system-error",
+            "network-fabric",
+        ),
+        (
+            "gloo-without-address",
+            "RuntimeError: [enforce fail at ../third_party/gloo/gloo/transport/tcp/device.cc:84] ifa != "
+            "nullptr. Unable to find address for: ib0\n",
+            "not-gpu-env",
+            "launch-config",
+        ),
+        (
+            "watchdog-ended-the-process",
+            "[rank3]:[E1110 19:12:18.304984 4203 ProcessGroupNCCL.cpp:616] [Rank 3] Some NCCL operations "
+            "have failed or timed out. Due to the asynchronous nature of CUDA kernels, subsequent GPU "
+            "operations might run on corrupted/incomplete data.\n"
+            "[rank3]:[E1110 19:12:18.305012 4203 ProcessGroupNCCL.cpp:622] [Rank 3] To avoid data "
+            "inconsistency, we are taking the entire process down.\n",
+            "nccl-timeout-hang",
+            "unknown-cut-log",
+        ),
+        (
+            "gradient-ready-twice",
+            "Traceback (most recent call last):\n"
+            '  File "train.py", line 10, in step\n'
+            "    loss.backward()\n"
+            "RuntimeError: Expected to mark a variable ready only once. This error is caused by one of "
+            "the following reasons: 1) Use of a module parameter outside the `forward` function.\n"
+            "Parameter at index 127 with name decoder.layers.3.weight has been marked as ready twice.\n",
+            "not-gpu-env",
+            "program-bug",
+        ),
+        (
+            "rank-met-late",
+            "torch.distributed.DistBackendError: [1] is setting up NCCL communicator and retrieving "
+            "ncclUniqueId from [0] via c10d key-value store by key '0', but store->get('0') got error: "
+            "Socket Timeout\n",
+            "nccl-timeout-hang",
+            "launch-config",
+        ),
+        (
+            "shared-tensor-gone",
+            "Traceback (most recent call last):\n"
+            '  File "train.py", line 10, in main\n'
+            "    for batch in loader:\n"
+            '  File "/e/lib/python3.11/site-packages/torch/multiprocessing/reductions.py", line 11, in '
+            "rebuild_storage_filename\n"
+            "    storage = torch.UntypedStorage._new_shared_filename_cpu(manager, handle, size)\n"
+            "RuntimeError: unable to open shared memory object </torch_991_4123_7> in read-write mode: "
+            "No such file or directory (2)\n",
+            "not-gpu-env",
+            "peer-failure",
+        ),
+        (
+            "container-sees-no-gpu",
+            "root@3f9c1a2b4d5e:/workspace# python train.py\n"
+            "Traceback (most recent call last):\n"
+            '  File "train.py", line 10, in main\n'
+            "    model.cuda()\n"
+            "RuntimeError: No CUDA GPUs are available\n",
+            "cuda-init-no-device",
+            "container-config",
+        ),
+        (
+            "device-plugin-sees-no-driver",
+            "E0312 08:11:02.104 1 factory.go:113] Incompatible strategy detected auto\n"
+            "E0312 08:11:02.104 1 factory.go:114] If this is a GPU node, did you configure the NVIDIA "
+            "Container Toolkit?\n",
+            "cuda-init-no-device",
+            "container-config",
+        ),
+        (
+            "compat-folder-on-path",
+            "LD_LIBRARY_PATH=/usr/local/cuda/compat:/usr/local/cuda/lib64\n"
+            "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 804: forward compatibility "
+            "was attempted on non supported HW\n",
+            "forward-compat-unsupported",
+            "library-path-clash",
+        ),
+        (
+            "nccl-older-than-torch",
+            "ImportError: /e/lib/python3.11/site-packages/torch/lib/libtorch_cuda.so: symbol "
+            "ncclCommRegister, version NCCL_2 not defined in file libnccl.so.2 with link time reference\n",
+            "nccl-version-mismatch",
+            "version-mismatch",
+        ),
+        (
+            "nccl-older-than-torch",
+            "/usr/bin/ld: /e/lib/python3.11/site-packages/torch/lib/libtorch_cuda.so: undefined "
+            "reference to `ncclCommRegister'\n"
+            "collect2: error: ld returned 1 exit status\n",
+            "nccl-version-mismatch",
+            "version-mismatch",
+        ),
+        (
+            "dll-missing-or-other",
+            "Traceback (most recent call last):\n"
+            '  File "train.py", line 10, in <module>\n'
+            "    import torch\n"
+            "ImportError: DLL load failed while importing _C: The specified procedure could not be "
+            "found.\n",
+            "undefined-symbol-abi-mismatch",
+            "version-mismatch",
+        ),
+        (
+            "binary-of-another-library",
+            "ImportError: /e/lib/python3.11/site-packages/zmq/backend/_zmq.so: undefined symbol: zmq_poller_fd\n",
+            "undefined-symbol-abi-mismatch",
+            "version-mismatch",
+        ),
+        (
+            "driver-library-without-gpus",
+            "$ docker run --rm my/trainer:1.2 python train.py\n"
+            "Traceback (most recent call last):\n"
+            '  File "train.py", line 10, in <module>\n'
+            "    import pynvml\n"
+            "OSError: libcuda.so.1: cannot open shared object file: No such file or directory\n",
+            "missing-shared-library",
+            "container-config",
+        ),
+        (
+            "older-libstdcxx-first",
+            "ImportError: /usr/lib/x86_64-linux-gnu/libstdc++.so.6: version `GLIBCXX_3.4.32' not found "
+            "(required by /e/lib/python3.11/site-packages/torch/lib/libtorch_python.so)\n",
+            "undefined-symbol-abi-mismatch",
+            "library-path-clash",
+        ),
+        (
+            "cuda-cannot-start-in-container",
+            "$ docker run --gpus all --rm my/trainer:1.2 python train.py\n"
+            "RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment, "
+            "e.g. changing env variable CUDA_VISIBLE_DEVICES after program start. Setting the available "
+            "devices to be zero.\n",
+            "cuda-init-no-device",
+            "container-config",
+        ),
+        (
+            "shared-tensor-without-memory",
+            "RuntimeError: unable to mmap 67108864 bytes from file </torch_991_4123_7>: Cannot allocate memory (12)\n",
+            "dataloader-shm-bus-error",
+            "host-resource",
+        ),
+        (
+            "shared-tensor-not-made",
+            "RuntimeError: unable to open file </torch_991_4123_7> in read-write mode: Permission denied (13)\n",
+            "dataloader-shm-bus-error",
+            "container-config",
+        ),
+    ],
+)
+def test_a_log_leads_to_the_row_that_words_its_cause(row: str, text: str, category: str, cause: str) -> None:
+    wording = wordings()[row]
+    sentence = re.sub(r"\\{\w+\\}", ".*", re.escape(wording.because))
+    weighed = weigh(story(text), FACTS)
+    found = [each for each in weighed if re.fullmatch(sentence, each.because)]
+
+    assert [
+        each
+        for each in found
+        if wording.category in ("", each.category) and wording.cause in ("", each.cause) and each.evidence
+    ], [each.because for each in weighed]
+    answer = told(text)
+    assert (answer.category, answer.cause) == (category, cause)
 
 
 def test_the_sentence_holds_what_was_seen() -> None:

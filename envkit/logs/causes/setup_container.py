@@ -21,8 +21,8 @@ _SHARED = {
     "cannot allocate memory": "shared-tensor-without-memory",
     "no space left": "shared-memory-full",
     "bus error": "shared-memory-too-small",
-    "shared memory": "shared-memory-too-small",
     "no such file": "shared-tensor-gone",
+    "shared memory": "shared-memory-too-small",
 }
 
 
