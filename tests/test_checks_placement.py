@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from envkit import facts
+from envkit import facts, placement
 from envkit.judging import judge
-from envkit.model import Observed, Outcome, Result, Severity
+from envkit.model import Finding, Observed, Outcome, Report, Result, Severity, Subject
 from envkit.subjects.placement import (
     End,
     Fork,
@@ -108,6 +108,52 @@ def test_tensors_are_named_once_by_device() -> None:
     (finding,) = said("two-devices", replace(STOPPED, refusal=met)).findings
     assert finding.message == "mm meets cuda:0 (w) and cpu (a tensor of shape [2, 3])"
     assert (finding.where, list(finding.evidence)) == ("train.py:3 in fc", ["y = x @ w"])
+
+
+def test_where_torch_names_no_tensors_its_own_sentence_is_told_without_the_calls_name() -> None:
+    own = "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
+    for message in (f"{own} (when checking argument for argument mat1 in method wrapper_CUDA_addmm)", own, f"{own}."):
+        met = Refusal("devices", "", "train.py:3", message=message)
+        (finding,) = said("two-devices", replace(STOPPED, refusal=met)).findings
+        assert finding.message == own
+        assert list(finding.evidence) == [message]
+
+
+@pytest.mark.parametrize(
+    ("results", "ok", "text"),
+    [
+        (
+            (Result("a", Outcome.PASS), Result("b", Outcome.SKIP, reason="no GPU")),
+            True,
+            "every operation of the model has its tensors on one device and in one dtype",
+        ),
+        (
+            (
+                Result("a", Outcome.FAIL, (Finding("b lies on the CPU", Severity.WARNING),)),
+                Result("c", Outcome.FAIL, (Finding("mm meets two devices", Severity.ERROR, "t.py:3", fix="move b"),)),
+                Result("d", Outcome.UNKNOWN, reason="it stopped"),
+                Result("e", Outcome.SKIP, reason="no GPU"),
+            ),
+            False,
+            "error: t.py:3: mm meets two devices\n  fix: move b\nwarning: b lies on the CPU",
+        ),
+        (
+            (
+                Result("a", Outcome.UNKNOWN, reason="it stopped"),
+                Result("b", Outcome.FAIL, (Finding("b lies on the CPU", Severity.WARNING),)),
+                Result("c", Outcome.UNKNOWN, reason="it stopped"),
+                Result("d", Outcome.CRASHED, reason="a fault of the check"),
+                Result("e", Outcome.SKIP, reason="no GPU"),
+            ),
+            False,
+            "warning: b lies on the CPU\nunknown: a fault of the check\nunknown: it stopped",
+        ),
+    ],
+    ids=["clean", "an error", "doubts"],
+)
+def test_a_checked_model_as_text(results: tuple[Result, ...], ok: bool, text: str) -> None:
+    checked = placement.Checked(Report(Subject("placement", "Net"), results), CLEAN)
+    assert (checked.ok, str(checked)) == (ok, text)
 
 
 def test_a_split_that_the_freezing_explains_is_told_once() -> None:

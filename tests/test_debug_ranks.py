@@ -314,6 +314,22 @@ def test_where_all_wait_in_the_same_collective_the_transport_is_tried(tmp_path: 
     assert "GLOO_SOCKET_IFNAME" in cpu.fix
 
 
+def test_where_all_wait_for_their_gpus_after_the_same_collectives_the_transport_is_tried(tmp_path: Path) -> None:
+    waits = [["/w/train.py", 9, "<module>"], [f"{TORCH}torch/cuda/__init__.py", 900, "synchronize"]]
+    for rank in (0, 1):
+        written(tmp_path / "all", rank, [all_reduce()], main=waits)
+        written(tmp_path / "cpu", rank, [all_reduce()], main=waits, backend="gloo")
+        written(tmp_path / "busy", rank, [all_reduce()], main=waits if rank else SPOT)
+        written(tmp_path / "more", rank, [all_reduce()] * (1 + rank), main=waits)
+    written(tmp_path / "one", 0, [all_reduce()], main=waits)
+    found = told(tmp_path / "all")
+    assert found is not None and found.cause_class == "network-fabric"
+    assert found.cause.startswith("all 2 ranks wait for their GPUs after the same collectives: ")
+    for name in ("cpu", "busy", "more", "one"):
+        other = told(tmp_path / name)
+        assert other is None or "wait for their GPUs" not in other.cause, name
+
+
 def test_a_job_that_did_not_stand_still_has_no_transport_to_try(tmp_path: Path) -> None:
     for rank in (0, 1):
         written(tmp_path, rank, [all_reduce(left=False)])

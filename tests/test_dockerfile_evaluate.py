@@ -272,3 +272,23 @@ def test_a_key_of_thousands_of_parts_is_refused_at_once(key: str) -> None:
         toml(f"[x]\n{key} = 1\n")
     assert time.process_time() - before < 2  # tomllib takes ten seconds
     assert toml("a.b.'c d' = '1.2.3'\n") == {"a": {"b": {"c d": "1.2.3"}}}
+
+
+@pytest.mark.parametrize(
+    ("name", "short", "origin"),
+    [
+        ("base_cudnn", "9", "9.1.0.70, "),
+        ("torch_version", "2.6.0", "Dockerfile:3"),
+        ("torch_cuda", "12.4", ""),
+        ("base_cuda", "12.4.1", ""),
+    ],
+)
+def test_a_field_is_the_public_value_and_its_origin_has_all_that_is_known(name: str, short: str, origin: str) -> None:
+    text = (
+        "FROM nvidia/cuda:12.4.1-cudnn-devel-ubuntu22.04\n"
+        "RUN apt-get update && apt-get install -y python3-pip\n"
+        "RUN pip install torch==2.6.0+cu124 --index-url https://download.pytorch.org/whl/cu124\n"
+    )
+    found = of_text("dockerfile", text, "Dockerfile", None, CheckOptions(), FACTS).observed
+    assert found[name] == short
+    assert found["origins"][name].startswith(origin)

@@ -53,6 +53,7 @@ def changed(**values: Any) -> str:
         (f"{changed()}\n{changed()}", "printed 2 results for one run", True),
         (f"{changed()}\n{changed(payload_sha256='x')}", "printed 2 results for one run", True),
         (f"{changed()}\n{changed()[:-1]}", "printed two results, one of which cannot be read", True),
+        (f"{changed()[:-1]}\n{changed()}", "printed two results, one of which cannot be read", True),
         (changed()[:-1], "printed a result that cannot be read: ", True),
         (changed()[:-1] + ', "a": NaN}', "printed a result that cannot be read: NaN, ", True),
         (changed()[:-1] + ', "kind": 1}', "printed a result that cannot be read: a duplicate key", True),

@@ -30,7 +30,7 @@ from envkit.explain import as_text, explain
 from envkit.explain.explain import ExplainRequest
 from envkit.judging import judge, pages
 from envkit.logs.knowledge import failures, signatures
-from envkit.logs.records import CAUSES, Explanation, Mark, RankState, Role
+from envkit.logs.records import CAUSES, Explanation, FileSeen, Mark, RankState, Role
 
 ROOT = Path(__file__).parent.parent
 DATA = Path(__file__).parent / "data"
@@ -485,6 +485,13 @@ def test_credentials_are_hidden_in_every_format(envkit: Envkit, tmp_path: Path) 
     found = replace(made.explanation(), because=f"token={secret}", fix=f"login with {secret}")
     for text in (as_text.render(found), as_text.document(found)):
         assert secret not in text and "[hidden]" in text
+
+
+def test_a_file_name_that_is_no_utf8_is_told_in_words_that_strict_readers_take() -> None:
+    found = replace(made.explanation(), files=(FileSeen("run\udcff.log", 1, 2),))
+    plain = json.loads(as_text.document(found))
+    assert plain["files"][0]["name"] == "run\\udcff.log"
+    jsonschema.validate(plain, SCHEMA)
 
 
 def test_redact_takes_people_and_machines_out_and_keeps_the_rest_apart() -> None:

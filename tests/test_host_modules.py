@@ -108,6 +108,7 @@ def test_packed_module_has_the_version_that_dkms_installed(tmp_path: Path) -> No
     assert seen.signed.value is None
     (tmp_path / "var/lib/dkms/nvidia").mkdir(parents=True)
     (tmp_path / f"var/lib/dkms/nvidia/kernel-{REL}-x86_64").symlink_to(f"580.178.04/{REL}/x86_64")
+    (tmp_path / "var/lib/dkms/nvidia/kernel-4.18.0-x86_64").symlink_to("570.211.01/4.18.0/x86_64")
     ((seen,),) = [kernel.nvidia for kernel in modules.kernels(place(tmp_path)).need("kernels")]
     assert (seen.version.value, seen.version.via) == ("580.178.04", "/var/lib/dkms")
     (tmp_path / "var/lib/dkms/nvidia-old").mkdir()

@@ -15,7 +15,7 @@ from envkit import facts
 from envkit.facts.xid import Xid, read_xid
 from envkit.logs import knowledge
 from envkit.logs.knowledge import signatures
-from envkit.logs.records import Explanation
+from envkit.logs.records import Explanation, Strength
 from envkit.logs.verdict import weigh
 from envkit.logs.xid import nvlink5, nvlink_faults, nvlink_sympathetic, parsed, sxid_row, xid_signatures
 
@@ -249,6 +249,16 @@ def test_the_tie_of_a_program_and_the_kernel_is_told() -> None:
     assert len(ties) == 1 and "same second" in ties[0] and "0x7f1200001000" in ties[0]
     apart = story(program + "\n", "2026-08-10T17:36:06Z " + AT + MMU)
     assert not any("same second" in each.because for each in weigh(apart, FACTS))
+
+
+@pytest.mark.parametrize(("who", "tied"), [("(Worker pid=77) ", True), ("(Worker pid=78) ", False), ("", False)])
+def test_a_program_and_the_kernel_are_tied_by_the_process_that_both_name(who: str, tied: bool) -> None:
+    program = who + PROGRAM.format("an illegal memory access was encountered").splitlines()[-1]
+    (beside,) = [
+        each for each in weigh(story(program + "\n", AT + MMU), FACTS) if "kernel log has it too" in each.because
+    ]
+    assert ("for the same process" in beside.because) is tied
+    assert beside.strength is (Strength.LIKELY if tied else Strength.POSSIBLE)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import io
 import json
 import random
 import tracemalloc
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from fuzzed import examples
@@ -136,6 +136,14 @@ def test_what_is_no_prefix_stays(text: str) -> None:
 def test_times_with_a_zone_and_without_a_year() -> None:
     there = strip("2026-03-01T14:00:00+0200 x")
     assert there.time_s == datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()
+    for zone, hour, minute in (
+        ("-0230", 16, 30),
+        ("+23:59", -10, 1),
+        ("Z", 14, 0),
+        ("+2400", 14, 0),
+    ):  # none is of a day
+        at = datetime(2026, 3, 1, tzinfo=UTC) + timedelta(hours=hour, minutes=minute)
+        assert strip(f"2026-03-01T14:00:00{zone} x").time_s == at.timestamp(), zone
     assert strip("2026-13-41 14:00:00 x").time_s is None
     assert strip("Feb 29 14:00:00 node1 tag[1]: x").time_s == datetime(NO_YEAR, 2, 29, 14, tzinfo=UTC).timestamp()
 

@@ -530,3 +530,10 @@ def test_a_wish_that_the_facts_forbid_never_asks_the_index(monkeypatch: pytest.M
     spec = parse('torch = "2.6.0"\npython = "3.11"\ncuda = "12.1"', Path("/srv/job/envkit.toml"))
     with pytest.raises(Unsatisfiable, match=r"12\.1"):
         weak(spec, load_facts(), quiet)
+
+
+def test_where_nothing_is_wanted_nobody_is_asked() -> None:
+    said: list[str] = []
+    place = solve.TargetPlatform(Python("3.11"), "x86_64", Glibc("2.36"))
+    assert solve.closure({"runtime": (), "dev": ()}, place, said.append) == ((), 0)
+    assert said == []

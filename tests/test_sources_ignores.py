@@ -107,4 +107,5 @@ def test_severities_are_those_of_the_settings() -> None:
     assert found[0].findings[0].severity is Severity.NOTE
     assert (found[1].outcome, found[1].reason) == (Outcome.SKIP, "turned off in envkit.toml")
     assert found[2] is results[2]
+    assert weighed(results[::-1], {"unpinned-torch": Severity.NOTE, "curl-pipe-sh": None}, "envkit.toml") == found[::-1]
     assert weighed(results, {}, "") is results
