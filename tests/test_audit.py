@@ -318,9 +318,20 @@ def test_what_torch_opens_by_path_is_loaded_before_the_search(tmp_path: Path) ->
         b"    except OSError:\n"
         b"        _preload_cuda_deps('cusparse', 'libcusparse.so.*[0-9]')\n"
     )
-    audit = audited(tmp_path, {**stray, f"{SITE}/torch/__init__.py": opening}, config=config)
-    assert edge(audit, "nvidia/cusparse/lib/libcusparse.so.12", "libnvJitLink.so.12").by == "preload by torch"
-    assert "audit-library-shadowed" not in said(audit)
+    through_pairs = (
+        b"def _preload_cuda_deps(err=None):\n"
+        b"    pairs = [('nvjitlink', 'libnvJitLink.so.*[0-9]'), ('cusparse', 'libcusparse.so.*[0-9]')]\n"
+        b"    for folder, name in pairs: _preload_cuda_lib(folder, name)\n"
+        b"def _load_global_deps():\n"
+        b"    try:\n"
+        b"        _preload_cuda_deps()\n"
+        b"    except OSError:\n"
+        b"        raise\n"
+    )
+    for source in (opening, through_pairs):
+        audit = audited(tmp_path, {**stray, f"{SITE}/torch/__init__.py": source}, config=config)
+        assert edge(audit, "nvidia/cusparse/lib/libcusparse.so.12", "libnvJitLink.so.12").by == "preload by torch"
+        assert "audit-library-shadowed" not in said(audit)
 
 
 def test_a_plugin_that_nobody_loads_is_a_note_and_so_is_one_module_of_several(tmp_path: Path) -> None:

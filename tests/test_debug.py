@@ -18,7 +18,7 @@ from clocks import PATIENCE_S, comes
 from processes import named
 
 from envkit import debug, facts
-from envkit.debug import job, render, repro, sanitizer, stages
+from envkit.debug import container, job, render, repro, sanitizer, stages
 from envkit.debug.records import DebugReport, Verdict
 from envkit.errors import UsageError
 
@@ -507,3 +507,11 @@ def test_cupti_is_asked_when_torch_starts_cuda_and_not_before(tmp_path: Path) ->
 
     assert told("import torch\n", "without") == []
     assert len(told("import torch\ntorch.cuda.init()\ntorch.cuda.init()\n", "with")) == 1
+
+
+def test_a_volume_is_written_as_docker_takes_it() -> None:
+    found = container.volumes(["/data:/in:ro", "/out:/out", "/a:/b:rw"])
+    assert found == {"/in": (Path("/data"), False), "/out": (Path("/out"), True), "/b": (Path("/a"), True)}
+    for word in ("data:/in", "/data:in", "/data", "/data:/in:rx", ""):
+        with pytest.raises(UsageError, match="is no volume"):
+            container.volumes([word])

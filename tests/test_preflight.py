@@ -274,3 +274,15 @@ def test_without_an_image_no_engine_is_judged(good: Path) -> None:
         & checks
     )
     assert "host-nvml-not-working" in checks
+
+
+@pytest.mark.parametrize(
+    ("gpus", "level", "wanted"),
+    [("none", "probe", False), ("none", "full", False), ("all", "probe", True), (None, "quick", True),
+     ("all", "passive", False), (None, "passive", False)],
+)  # fmt: skip
+def test_a_gpu_must_have_had_a_part_where_the_job_gets_one_and_something_ran(
+    gpus: str | None, level: str, wanted: bool
+) -> None:
+    request = preflight.PreflightRequest("", job_from(gpus=gpus), level)
+    assert preflight._needs_gpu(request, None) is wanted
