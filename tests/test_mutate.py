@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 from collections import Counter
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -28,16 +29,26 @@ sys.exit(module.main(pathlib.Path.cwd(), "toy", ("run.py",)))
 """
 TOY = {
     # What scripts/unit is for envkit, without the seconds that it needs to import all of it.
-    "run.py": "import runpy, sys\nfor name in sys.argv[1:]:\n    try: runpy.run_path(name)['test']()\n"
-    "    except Exception as error: sys.exit(f'FAILED {name}: {error!r}')\n",
+    "run.py": """
+import runpy, sys
+files, _, options = " ".join(sys.argv[1:]).partition(" -- ")
+for file in files.split():
+    for name, test in runpy.run_path(file).items():
+        if name.startswith("test") and f"--deselect={file}::{name}" not in options.split():
+            try: test()
+            except Exception as error: sys.exit(f"FAILED {file}::{name}: {error!r}")
+""",
     "toy/__init__.py": "",
     "toy/rule/__init__.py": "",
     "toy/rule/age.py": "def grown(age):\n    return age >= len('eighteen letters..')\n",
     "toy/unseen.py": "def odd(number: int) -> bool:\n    return number in (one,)\none = len('1')\n",
+    "toy/half.py": "def pair(number):\n    return number in (two,)\ntwo = len('12')\n",
     "toy/wait.py": "def down(number):\n    while number:\n        if number:\n            number = min(number, 0)\n",
     "tests/test_rule.py": "from toy.rule import age\ndef test(): assert age.grown(18) and not age.grown(17)\n",
     "tests/test_unseen.py": "from toy import unseen\ndef test(): unseen.odd(1)\n",
     "tests/test_wait.py": "import toy.wait\ndef test(): toy.wait.down(3)\n",
+    "tests/test_half.py": "from toy import half\ndef test_red(): assert half.pair(5)\n"
+    "def test_sound(): assert half.pair(2) and not half.pair(1)\n",
     "tests/test_red.py": "from toy import unseen\ndef test(): assert unseen.odd(2)\n",
 }
 
@@ -85,7 +96,9 @@ def test_what_no_test_notices_survives_and_the_rest_is_killed(toy: Path) -> None
     survivor = "toy/unseen.py:2 [return None] SURVIVED\n    - return number in (one,)\n    + return None\n"
     assert survivor in said
     assert "toy/wait.py:3 [if False] killed: hung" in said
-    assert "tests/test_red.py fails without a mutant as well and was left out" in said
+    assert "tests/test_red.py::test fails without a mutant as well and was left out" in said
+    assert "tests/test_half.py::test_red fails without a mutant as well and was left out" in said
+    assert "toy/half.py:2 [return None] killed by tests/test_half.py" in said  # by the other test of that file
     rows = [line.split() for line in said[said.index("room ") :].splitlines()[1:]]
     assert [row for row in rows if row[0] == "rule"] == [["rule", "2", "2", "0", "0", "0%"]]
     assert {name: (toy / name).read_text() for name in TOY} == TOY
@@ -134,3 +147,36 @@ def test_a_mutant_meets_the_tests_of_its_module_then_of_its_room(mutate: ModuleT
     assert "tests/test_dockerfile_uv.py" in of("envkit/dockerfile/words.py")[1:]
     assert "tests/test_pages.py" in of("envkit/judging/checks/host_memory.py")
     assert "tests/test_debug.py" in of("envkit/payload/companion/envkit_supervisor.py")
+
+
+@pytest.mark.parametrize(
+    ("file", "tests"),
+    [
+        ("smoke/libraries/einsum.py", {"test_payload_smoke.py", "test_smoke_compared.py", "test_smoke_libraries.py"}),
+        ("smoke/several_gpus/fsdp.py", {"test_payload_smoke.py", "test_smoke_compared.py"}),
+        ("placement/pretend.py", {"test_placement.py"}),
+        ("precision/watch.py", {"test_precision.py"}),
+        ("aoti/crash.py", {"test_aoti.py"}),
+        ("probe/child.py", {"test_payload_probe.py"}),
+    ],
+)
+def test_a_part_of_the_payload_first_meets_the_tests_that_run_it_in_a_child(
+    mutate: ModuleType, file: str, tests: set[str]
+) -> None:
+    mutant = mutate.Mutant(f"envkit/payload/{file}", 1, "bool", 0, 1, "")
+    first = [name.removeprefix("tests/") for name in mutate.tests_of(ROOT, mutant)][:20]
+    assert tests <= set(first)
+    assert "test_payload_old_python.py" not in first[: len(tests)]  # one of the payload's that imports none of it
+
+
+@pytest.mark.parametrize("python", ["", sys.executable])
+def test_slow_tests_count_where_there_is_a_torch(
+    mutate: ModuleType, toy: Path, python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENVKIT_TORCH_PYTHON", python)
+    (toy / "options.py").write_text(
+        "import sys\nsys.exit(0 if 'not engine and not faults' in sys.argv else 'FAILED t.py')\n"
+    )
+    (toy.parent / "copy").mkdir()
+    copy = mutate.Copy(toy, toy.parent / "copy", ("options.py",), threading.Event())
+    assert copy.first_failure(["tests/test_rule.py"]) == ("" if python else "t.py")
