@@ -22,6 +22,7 @@ from envkit.errors import Undecided, UsageError
 from envkit.image import aoti as documents
 from envkit.judging.judge import judge
 from envkit.model import Outcome, Result, Severity
+from envkit.payload import aoti
 from envkit.payload.aoti import compilers, crash, package
 from envkit.runner import runner
 from envkit.subjects.aoti import AotiRun
@@ -645,3 +646,12 @@ def test_a_real_package_with_a_cpp_runtime_of_its_own(tmp_path: Path, hidden: bo
     else:
         assert run.run.value.ended == "done"
         assert [finding.severity for finding in found["aoti-cxx-runtime-inside"].findings] == [Severity.WARNING]
+
+
+def test_the_words_of_a_run_are_one_package_and_known_options() -> None:
+    assert aoti._words(["m.pt2", "--seconds", "5"]) == aoti._words(["--seconds", "5", "m.pt2"])
+    path, options = aoti._words(["m.pt2", "--runner", "cpu"])
+    assert (path, options["--runner"], options["--model"]) == ("m.pt2", "cpu", "")
+    for wrong in ([], ["m.pt2", "n.pt2"], ["--unknown", "m.pt2"], ["m.pt2", "--seconds"]):
+        with pytest.raises(ValueError, match="aoti"):
+            aoti._words(wrong)

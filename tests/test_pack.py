@@ -131,6 +131,19 @@ def slow_environment(directory: Path, mark: str, how: str) -> dict[str, str]:
     return {"PYTHONPATH": str(directory)}
 
 
+def test_a_run_that_is_not_to_watch_its_stdin_goes_on_without_one(pyz: Path, tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("import time\ntime.sleep(1)\nraise ImportError('awake')\n")
+    done = subprocess.run(
+        [sys.executable, str(pyz), "probe"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=600,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "awake" in json.dumps(json.loads(done.stdout.splitlines()[-1]))
+
+
 @pytest.mark.parametrize("how", ["", "preexec_fn=os.setpgrp"], ids=["same-group", "own-group"])
 def test_everything_dies_when_the_client_goes(pyz: Path, tmp_path: Path, how: str) -> None:
     mark = f"98765.{os.getpid()}{len(how)}"

@@ -113,3 +113,13 @@ def test_the_guard_stops_a_job_where_no_driver_is(old: Path) -> None:
     done = subprocess.run(words, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("envkit guard: ")
+
+
+def test_a_python_that_is_too_old_is_named_with_its_c_library() -> None:
+    newer = "from envkit.payload import begin\nbegin.OLDEST = (99, 0)\nprint(begin.libc(), begin.begin(['probe']))"
+    folder = Path(payload.__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", newer], cwd=folder, capture_output=True, text=True, timeout=120)
+    library, _, fit = done.stdout.strip().rpartition(" ")
+    assert fit == "False"
+    version = ".".join(map(str, sys.version_info[:3]))
+    assert done.stderr == f"this is Python {version} on {library or '?'}, which the payload does not know\n"

@@ -284,6 +284,19 @@ def test_size_is_compared_of_all_files_and_the_hash_of_what_is_newer_than_its_re
     }
 
 
+def test_a_quoted_line_of_a_record_is_one_file_and_no_other_line_is_taken_apart(tmp_path: Path) -> None:
+    info = tmp_path / "torch-2.6.0.dist-info"
+    info.mkdir()
+    lines = ['"v/a,b.so",sha256=one,2', '"v/c ""d"".so",sha256=two,3', "v/e.so,sha256=three,4", "v/f.so,,"]
+    (info / "RECORD").write_text("\n".join(lines))
+    found = wheels.entries(wheels.Dist("torch", "2.6.0", str(info)), True)
+    assert [(os.path.basename(entry.path), entry.sha256, entry.size) for entry in found] == [
+        ("a,b.so", "one", 2),
+        ('c "d".so', "two", 3),
+        ("e.so", "three", 4),
+    ]
+
+
 def test_distributions_are_those_that_an_import_would_find(tmp_path: Path) -> None:
     record(tmp_path / "first", "Some_Thing", "1.0", {})
     record(tmp_path / "second", "some.thing", "2.0", {})

@@ -265,3 +265,7 @@ def test_what_a_tune_should_have_met_and_did_not_is_counted() -> None:
         **clean,
         "trap.unnamed": 1.0,
     }
+
+
+def test_every_test_of_the_group_runs_beside_the_others_of_its_device() -> None:
+    assert all(case.builds for case in compilers.CASES)

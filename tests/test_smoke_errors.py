@@ -295,3 +295,12 @@ def test_a_debugger_that_goes_on_with_random_addresses_was_not_refused() -> None
     assert error_debugger.refusal(warning + "\n[Inferior 1 exited normally]") == ""
     refused = "ptrace: Operation not permitted."
     assert error_debugger.refusal(f"{warning}\n{refused}\n") == refused
+
+
+def test_a_death_while_a_library_is_loaded_is_told_by_its_signal_and_a_torn_one_by_the_linker() -> None:
+    told = error_aoti_dies_at_load._told
+    assert told("dies", Ending("killed", signal="SIGSEGV"))
+    assert not told("dies", Ending("killed", signal="SIGKILL")) and not told("dies", Ending("ran", signal="SIGSEGV"))
+    assert told("torn", Ending("raised", "RuntimeError: in dlopen: file too short"))
+    assert not told("torn", Ending("raised", "RuntimeError: no such file"))
+    assert not told("torn", Ending("killed", signal="SIGSEGV"))

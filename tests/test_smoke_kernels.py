@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import array
+import ctypes
 import struct
+from collections.abc import Sequence
 
 import pytest
 
@@ -11,11 +13,12 @@ from envkit.judging import judge
 from envkit.judging.checks._smoke import limits
 from envkit.model import Finding, Observed
 from envkit.payload.smoke import TESTS, raw
+from envkit.payload.smoke.driver import Driver
 from envkit.payload.smoke.kernels import nvrtc_timer
 from envkit.payload.smoke.kernels.nvrtc_alignment import encoded
 from envkit.payload.smoke.kernels.nvrtc_grid_stride import mapped
 from envkit.payload.smoke.kernels.nvrtc_reduction import reduced
-from envkit.payload.smoke.nvrtc import targets_for
+from envkit.payload.smoke.nvrtc import Compiler, build, targets_for
 from envkit.subjects.smoke import SmokeRun, SmokeTest
 
 HEALTHY: dict[str, dict[str, float]] = {
@@ -117,3 +120,45 @@ def test_a_tune_has_eighteen_variants_that_fit_and_two_that_do_not() -> None:
 def test_a_tile_is_turned_round() -> None:
     data = array.array("I", [10, 20, 30, 40]).tobytes()
     assert list(raw.words(nvrtc_timer.tuned(data, 2))) == [60, 31, 122, 93]
+
+
+class Kept(Driver):
+    """A driver of one GPU that keeps what it is given to load."""
+
+    def __init__(self, capability: int) -> None:
+        self.has = capability
+        self.loaded: list[tuple[str, bytes]] = []
+
+    def capability(self, index: int) -> int:
+        return self.has
+
+    def module(self, code: bytes, what: str = "a module") -> ctypes.c_void_p:
+        self.loaded.append((what, code))
+        return ctypes.c_void_p(1)
+
+    def kernel(self, module: ctypes.c_void_p, name: str) -> ctypes.c_void_p:
+        return ctypes.c_void_p(2)
+
+
+class Knows(Compiler):
+    """A compiler of these targets, whose code is what it was asked for."""
+
+    def __init__(self, *targets: int) -> None:
+        self.known = list(targets)
+
+    def targets(self) -> list[int]:
+        return self.known
+
+    def compile(self, source: str, name: str, target: str, form: str, options: Sequence[str] = ()) -> bytes:
+        return f"{form} of {source} in {name} for {target}".encode()
+
+
+@pytest.mark.parametrize(
+    ("capability", "form", "target"), [(89, "CUBIN", "sm_80"), (80, "CUBIN", "sm_80"), (90, "PTX", "compute_80")]
+)
+def test_a_gpu_gets_machine_code_where_the_compiler_knows_it_and_else_ptx(
+    capability: int, form: str, target: str
+) -> None:
+    driver = Kept(capability)
+    build(driver, 0, "a source", ["add", "half"], compiler=Knows(75, 80))
+    assert driver.loaded == [(f"add for {target}", f"{form} of a source in add.cu for {target}".encode())]

@@ -174,3 +174,15 @@ def test_a_program_on_a_busy_machine_has_its_budget_without_its_waiting() -> Non
     computing = "import time; end = time.monotonic() + 3\nwhile time.monotonic() < end: pass"
     assert proc.run([sys.executable, "-S", "-c", computing], timeout_s=2.0).timed_out is False
     assert proc.run(["sleep", "600"], timeout_s=2.0).timed_out is True
+
+
+def test_the_next_look_waits_by_what_the_last_one_cost() -> None:
+    clock, roots, spent = waits.Waits(), [os.getpid()] * 4000, 0.0  # a machine with many processes
+    found: dict[int, float] = {}
+    while not found:
+        before = time.thread_time()
+        found = clock.since(roots)
+        spent = time.thread_time() - before
+        time.sleep(0.02)
+    assert spent > 0.05
+    assert clock._next - clock._looked > 10 * spent
