@@ -308,6 +308,13 @@ def test_an_optimizer_made_before_the_move_is_told() -> None:
 def test_a_fork_after_cuda_is_told() -> None:
     result = judged(follow("forks"))["fork-after-cuda"]
     assert [finding.where for finding in result.findings] == [line("fork")]
+    assert judged(follow("forks_without_cuda"))["fork-after-cuda"].outcome is not Outcome.FAIL
+
+
+@torches.needs_torch
+def test_a_move_to_where_a_tensor_lies_is_none_and_the_dtype_is_kept() -> None:
+    model = follow("moves", "fake")
+    assert judged(model)["forward-failed"].outcome is Outcome.PASS, model
 
 
 @torches.needs_torch

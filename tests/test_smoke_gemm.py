@@ -71,12 +71,19 @@ import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.gemm.gemm_repeat import repeated
 left, right = (torch.randn(64, 64, generator=torch.Generator().manual_seed(3)).bfloat16() for _ in range(2))
+class Measuring(Bench):
+    def disturb(self, got, exact):
+        changed = super().disturb(got, exact)
+        self.farthest = int((changed.view(torch.int16).int() - got.view(torch.int16).int()).abs().max())
+        return changed
 for injected_fault in ("", "ulp", "nan", "block"):
-    bench = Bench("cpu", injected_fault)
+    bench = Measuring("cpu", injected_fault)
     repeated(bench, left, right, 5)
     print(int(bench.measures["differing"]))
+    if injected_fault in ("", "ulp"):
+        print(bench.farthest)
 """
-    assert torch_says(code) == ["0", "1", "1", "256"]
+    assert torch_says(code) == ["0", "0", "1", "1", "1", "256"]
 
 
 @torches.needs_torch

@@ -271,6 +271,37 @@ def forks() -> Any:
     return Forks(), torch.randn(3, 4, device=GPU)
 
 
+class ForksFirst(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+        return x + 1
+
+
+def forks_without_cuda() -> Any:
+    return ForksFirst(), torch.randn(3, 4)
+
+
+class Moves(nn.Module):
+    """What moves a tensor to where it lies returns it, unless a copy is asked for."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        same = (x.to(x.device), x.to(x.device, x.dtype), x.to(x.dtype), x.to(x), x.to(x.device, x.dtype, False, False))
+        if not all(each is x for each in same):
+            raise ValueError("a move to the same place copies")
+        if x.to(x.device, x.dtype, False, True) is x or x.to(x, copy=True) is x:
+            raise ValueError("a copy that was asked for is none")
+        if x.to("meta", torch.float16).dtype != torch.float16:
+            raise ValueError("a move elsewhere loses the dtype")
+        return x * 2
+
+
+def moves() -> Any:
+    return Moves(), torch.randn(3, 4, device=GPU)
+
+
 class Raises(nn.Module):
     def __init__(self) -> None:
         super().__init__()
