@@ -1,6 +1,6 @@
 """What the precision checks say of steps built here, and how their document is read.
 
-The steps themselves are taken with real torches in tests/faults/test_precision_steps.py.
+The steps themselves are taken with a real torch in tests/test_precision_models.py.
 """
 
 from __future__ import annotations

@@ -1,53 +1,22 @@
-"""One step of models with a fault of precision and of their clean twins, on real releases of torch, without a GPU."""
+"""One step of a sound model and of one with a fault of precision, on several releases of torch, without a GPU.
+
+What one release shows is in tests/test_precision_models.py.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import stacks
-
-from envkit import facts
-from envkit.judging import judge
-from envkit.model import Outcome, Result, Severity
-from envkit.runner import runner
-from envkit.subjects.precision import Precision
+from precision_steps import failed, judged, line, taken
 
 pytestmark = pytest.mark.faults
-MODELS = Path(__file__).parents[1] / "debug"
 RELEASES = ("t24", "t26", "t215")
-
-
-def quiet(line: str) -> None:
-    """Tells nobody."""
-
-
-def taken(factory: str, dtype: str = "bfloat16", autocast: bool = False, release: str = "t26") -> Precision:
-    """The steps of a model of tests/debug/precision_models.py, or of another module there."""
-    target = factory if ":" in factory else f"precision_models:{factory}"
-    here = runner.LocalPython(stacks.pristine(release).python)
-    return runner.precision(here, target, quiet, dtype=dtype, autocast=autocast, code=MODELS, timeout_s=240)
-
-
-def judged(model: Precision) -> dict[str, Result]:
-    """The results of its checks by their names' second half."""
-    return {result.check.removeprefix("precision-"): result for result in judge.judge(model, facts.load())}
-
-
-def failed(results: dict[str, Result]) -> set[str]:
-    return {name for name, result in results.items() if result.outcome not in (Outcome.PASS, Outcome.SKIP)}
-
-
-def line(marker: str, file: str = "precision_models.py") -> str:
-    """The place of a marked line."""
-    lines = (MODELS / file).read_text("utf-8").splitlines()
-    return next(f"{file}:{number}" for number, text in enumerate(lines, 1) if text.endswith(f"# here: {marker}"))
 
 
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize(("dtype", "autocast"), [("bfloat16", False), ("float16", False), ("bfloat16", True)])
 def test_a_sound_model_passes(release: str, dtype: str, autocast: bool) -> None:
-    model = taken("words", dtype, autocast, release)
+    model = taken(stacks.pristine(release).python, "words", dtype, autocast)
     assert failed(judged(model)) == set()
     step = model.wanted.need("the step")
     assert step.backward == "ran"
@@ -56,96 +25,7 @@ def test_a_sound_model_passes(release: str, dtype: str, autocast: bool) -> None:
     assert all(0 < each.error < 0.1 for each in step.results if not each.noise)
 
 
-TWINS = [
-    ("pictures", "bfloat16"),
-    ("pictures", "float16"),
-    ("keeps", "bfloat16"),
-    ("in_range", "float16"),
-    ("stays_on_a_sphere", "float16"),
-    ("heals", "float16"),
-    ("scaled", "float16"),
-    ("accepted", "bfloat16"),
-    ("words", "float32"),
-    ("residual", "bfloat16"),
-    ("residual", "float16"),
-    ("recurrent", "bfloat16"),
-    ("steps_inside", "bfloat16"),
-]
-
-
-@pytest.mark.parametrize(("factory", "dtype"), TWINS)
-def test_a_clean_twin_passes(factory: str, dtype: str) -> None:
-    model = taken(factory, dtype)
-    assert failed(judged(model)) == set()
-    assert model.wanted.need("the step").operations > 10
-
-
-FAULTS = [
-    ("cancels", "bfloat16", "error-explodes", "cancels", "sub in the forward amplifies the error of its inputs"),
-    ("cancels", "float32", "error-explodes", "cancels", "sub in the forward amplifies the error of its inputs"),
-    ("positions", "bfloat16", "error-explodes", "turns", "in the forward amplifies the error of its inputs"),
-    ("overflows", "float16", "error-explodes", "overflows", "beyond the 65504 that float16 holds"),
-    ("masks_a_row", "float16", "not-finite", "masks", "yields 1e+09 in wide numbers"),
-    ("fades", "float16", "gradient-lost", "fades", "wholly"),
-    ("exponent", "float16", "not-finite", "exponent", "beyond the 65504 that float16 holds"),
-    ("exponent_in_single", "float16", "not-finite", "exponent", "beyond the 3.40282e+38 that float32 holds"),
-    ("refused", "bfloat16", "op-refused", "inverts", "fails with bfloat16 on cpu in the forward"),
-    ("already_broken", "bfloat16", "not-finite", "logs", "in single precision already: log in the forward"),
-    ("broken", "bfloat16", "not-finite", "custom", "broken in the forward makes NaN of finite numbers"),
-    ("shaken", "bfloat16", "not-repeatable", "custom", "shaken gives two results from the same inputs"),
-]
-
-
-@pytest.mark.parametrize(("factory", "dtype", "check", "marker", "words"), FAULTS)
-def test_a_fault_is_named_with_its_line(factory: str, dtype: str, check: str, marker: str, words: str) -> None:
-    results = judged(taken(factory, dtype))
-    findings = results[check].findings
-    assert [words in finding.message for finding in findings] == [True], findings
-    assert findings[0].where.split(" ")[0] == line(marker)
-    certain = {name for name in failed(results) if results[name].outcome is Outcome.FAIL}
-    assert certain == {check}
-
-
 @pytest.mark.parametrize("release", RELEASES)
 def test_the_first_fault_is_named_on_every_release(release: str) -> None:
-    (finding,) = judged(taken("cancels", release=release))["error-explodes"].findings
+    (finding,) = judged(taken(stacks.pristine(release).python, "cancels"))["error-explodes"].findings
     assert finding.where == line("cancels")
-
-
-def test_what_autocast_passes_by_is_named() -> None:
-    findings = judged(taken("holes", autocast=True))["autocast-holes"].findings
-    assert {(finding.where.split(" ")[0], finding.severity) for finding in findings} == {
-        (line("passes by"), Severity.WARNING),
-        (line("off"), Severity.NOTE),
-        (line("there and back"), Severity.NOTE),
-    }
-
-
-def test_what_torch_computes_in_single_precision_by_itself_is_no_hole() -> None:
-    assert failed(judged(taken("encoder", autocast=True))) == set()
-
-
-def test_a_crash_of_the_wanted_dtype_is_told_as_that() -> None:
-    results = judged(taken("dies"))
-    assert results["step-failed"].findings[0].message == "the step in bfloat16 was killed by SIGSEGV"
-    assert results["error-explodes"].outcome is Outcome.UNKNOWN
-
-
-@pytest.mark.parametrize(("target", "why"), [("gone:make", "ModuleNotFoundError"), ("precision_models:nil", "no attr")])
-def test_a_factory_that_is_not_there_is_a_finding(target: str, why: str) -> None:
-    (finding,) = judged(taken(target))["factory-failed"].findings
-    assert why in finding.message
-
-
-def test_an_exponential_recurrence_is_well_frozen_and_its_backward_breaks_unfrozen() -> None:
-    assert failed(judged(taken("precision_wkv:frozen"))) == set()
-    model = taken("precision_wkv:unfrozen")
-    findings = judged(model)["error-explodes"].findings
-    told = [finding for finding in findings if "the gradient of mix.decay" in finding.message]
-    assert len(told) == 1
-    assert "in the backward" in told[0].message
-    assert told[0].where == line("two paths", "precision_wkv.py") + " in mix"
-    step = model.wanted.need("the step")
-    errors = {each.what: each.error for each in step.results}
-    assert errors["output 0"] < 0.01 < 0.5 < errors["the gradient of mix.decay"]
-    assert failed(judged(taken("precision_wkv:unfrozen_in_single"))) == set()
