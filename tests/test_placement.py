@@ -312,8 +312,9 @@ def test_a_fork_after_cuda_is_told() -> None:
 
 
 @torches.needs_torch
-def test_a_move_to_where_a_tensor_lies_is_none_and_the_dtype_is_kept() -> None:
-    model = follow("moves", "fake")
+@pytest.mark.parametrize("how", ["fake", "trace"])
+def test_a_move_to_where_a_tensor_lies_is_none_and_the_dtype_is_kept(how: str) -> None:
+    model = follow("moves", how)
     assert judged(model)["forward-failed"].outcome is Outcome.PASS, model
 
 
