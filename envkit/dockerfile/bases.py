@@ -26,11 +26,7 @@ _GPU = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The parts of an image reference.
-
-    ``registry`` is "" for Docker Hub; ``path`` is the repository without it (and without "library/"), ``tag`` and
-    ``digest`` are "" where none is written.
-    """
+    """An image reference; ``registry`` is "" for Docker Hub, ``path`` is without it and without "library/"."""
 
     registry: str
     path: str
@@ -49,10 +45,7 @@ class Reference:
 
 
 def split(reference: str) -> Reference:
-    """The parts of ``reference`` ("host:port/path:tag@digest"); never raises.
-
-    The first part is a registry when it holds a dot or a colon or is "localhost" (the distribution project's rule).
-    """
+    """The parts of "host:port/path:tag@digest"; a registry has a dot or a colon, or is "localhost" (distribution)."""
     rest, _, digest = reference.strip().strip("\"'").partition("@")
     head, slash, tail = rest.rpartition("/")
     name, _, tag = tail.partition(":")

@@ -43,10 +43,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something for which BuildKit would refuse the file: ``message`` is a clause with what it says.
-
-    ``too_long`` marks a line at which it stops reading, so that nothing is known of what follows.
-    """
+    """A clause for which BuildKit refuses the file; ``too_long`` marks a line at which it stops reading."""
 
     message: str
     span: Span

@@ -304,10 +304,7 @@ def _dnf(command: Command, trail: Trail) -> Iterator[Install | Removal | Unread]
 
 
 def _rpm(word: Word, command: Command, kept: frozenset[str]) -> Install:
-    """One word of ``dnf install``: name, name-version, name-version-release; zypper also writes name=version.
-
-    A version is told from a name's own numbers by its dot (cuda-toolkit-X-Y is a name).
-    """
+    """One word of ``dnf install``: a name, with a version behind a dash (zypper: =), which a dot tells from a name."""
     text = re.sub(r"\.(?:x86_64|noarch|aarch64|i686)$", "", word.text)
     name, equals, version = text.partition("=")
     if not equals:

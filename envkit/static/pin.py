@@ -41,11 +41,7 @@ def obstacle(base: Base, text: str) -> str:
 def digests(
     references: Iterable[str], ask: Callable[[str], str], say: Callable[[str], None], budget_s: float = _BUDGET_S
 ) -> Mapping[str, str]:
-    """The digest of each reference for which a registry answers within ``budget_s`` seconds; ``say`` hears of the
-    others.
-
-    ``ask`` gives the digest of one reference or raises an EnvkitError.
-    """
+    """The digest that ``ask`` gives of each reference within ``budget_s`` seconds; ``say`` hears of the others."""
     wanted = sorted(set(references))
     found: dict[str, str | EnvkitError] = {}
 

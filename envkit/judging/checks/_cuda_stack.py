@@ -151,10 +151,7 @@ _CONDA = re.compile(r"cuda|cuda-toolkit|cuda-nvcc|cuda-compiler|cuda-libraries-d
 
 @dataclass(frozen=True, slots=True)
 class Toolkit:
-    """A CUDA toolkit, or a part of one, that the build adds: ``cuda`` is its version, "" where not said.
-
-    ``whole`` says that it is a compiler or a set of libraries and not one library alone.
-    """
+    """A CUDA toolkit that the build adds, or one library of it (not ``whole``); ``cuda`` is "" where not said."""
 
     install: Install
     cuda: str
