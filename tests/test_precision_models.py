@@ -38,9 +38,9 @@ def test_a_clean_twin_passes(factory: str, dtype: str) -> None:
 
 
 FAULTS = [
-    ("cancels", "bfloat16", "error-explodes", "cancels", "sub in the forward multiplies the error of its inputs"),
-    ("cancels", "float32", "error-explodes", "cancels", "sub in the forward multiplies the error of its inputs"),
-    ("positions", "bfloat16", "error-explodes", "turns", "in the forward multiplies the error of its inputs"),
+    ("cancels", "bfloat16", "error-explodes", "cancels", "sub in the forward amplifies the error of its inputs"),
+    ("cancels", "float32", "error-explodes", "cancels", "sub in the forward amplifies the error of its inputs"),
+    ("positions", "bfloat16", "error-explodes", "turns", "in the forward amplifies the error of its inputs"),
     ("overflows", "float16", "error-explodes", "overflows", "beyond the 65504 that float16 holds"),
     ("masks_a_row", "float16", "not-finite", "masks", "yields 1e+09 in wide numbers"),
     ("fades", "float16", "gradient-lost", "fades", "wholly"),
