@@ -648,10 +648,11 @@ def test_a_real_package_with_a_cpp_runtime_of_its_own(tmp_path: Path, hidden: bo
         assert [finding.severity for finding in found["aoti-cxx-runtime-inside"].findings] == [Severity.WARNING]
 
 
-def test_the_words_of_a_run_are_one_package_and_known_options() -> None:
-    assert aoti._words(["m.pt2", "--seconds", "5"]) == aoti._words(["--seconds", "5", "m.pt2"])
-    path, options = aoti._words(["m.pt2", "--runner", "cpu"])
-    assert (path, options["--runner"], options["--model"]) == ("m.pt2", "cpu", "")
-    for wrong in ([], ["m.pt2", "n.pt2"], ["--unknown", "m.pt2"], ["m.pt2", "--seconds"]):
-        with pytest.raises(ValueError, match="aoti"):
-            aoti._words(wrong)
+def test_the_words_of_a_run_are_one_package_and_known_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert aoti._arguments(["m.pt2", "--seconds", "5"]) == aoti._arguments(["--seconds", "5", "m.pt2"])
+    words = aoti._arguments(["m.pt2", "--runner", "cpu"])
+    assert (words.package, words.runner, words.model, words.seconds) == ("m.pt2", "cpu", "", aoti.BUDGET_S)
+    for wrong in ([], ["m.pt2", "n.pt2"], ["--unknown", "m.pt2"], ["m.pt2", "--seconds"], ["m.pt2", "--run", "cpu"]):
+        with pytest.raises(SystemExit):
+            aoti._arguments(wrong)
+        assert "aoti: error" in capsys.readouterr().err

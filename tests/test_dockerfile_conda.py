@@ -318,7 +318,7 @@ def test_requirements_and_explicit_files() -> None:
 def test_conda_run(text: str, name: str, rest: str) -> None:
     got = conda.inner(command(text))
     assert got is not None
-    assert (got[0], " ".join(word.text for word in got[1])) == (name, rest)
+    assert (got[0], " ".join(word.text for word in got[1].words)) == (name, rest)
 
 
 @pytest.mark.parametrize("text", ["conda install run", "conda run", "docker run -n x y", "conda run -n gpu"])

@@ -402,9 +402,10 @@ def _pip(
 # ---------------------------------------------------------------- conda run
 
 
-def inner(command: Command) -> tuple[str, tuple[Word, ...]] | None:
-    """What ``conda run -n NAME CMD...`` (also mamba's and micromamba's) starts: the environment and the words of CMD,
-    None for any other command.  The environment is a name, a folder, or "" for the active one."""
+def inner(command: Command) -> tuple[str, Command] | None:
+    """What ``conda run -n NAME CMD...`` (also mamba's and micromamba's) starts: the environment, and CMD as if it had
+    been written by itself; None for any other command.  The environment is a name, a folder, or "" for the active one.
+    """
     if command.program not in _PROGRAMS or "run" not in command.args:
         return None
     place = command.args.index("run") + 1
@@ -413,17 +414,12 @@ def inner(command: Command) -> tuple[str, tuple[Word, ...]] | None:
     if before.rest or not given.rest:
         return None
     target = _target(given, command)
-    return (target if target != "conda:" else _target(before, command)).removeprefix("conda:"), given.rest
-
-
-def inner_command(command: Command) -> tuple[str, Command] | None:
-    """As ``inner``, the command as if it had been written by itself."""
-    found = inner(command)
-    return None if found is None else (found[0], replace(command, words=found[1]))
+    target = target if target != "conda:" else _target(before, command)
+    return target.removeprefix("conda:"), replace(command, words=given.rest)
 
 
 def _run(command: Command, files: Files) -> Iterator[Install | Removal | Unread]:
-    found = inner_command(command)
+    found = inner(command)
     if found is None:
         return
     from envkit.dockerfile import pip, poetry, uv

@@ -1,4 +1,4 @@
-"""What the checks of Dockerfiles share."""
+"""What the checks of Dockerfiles share, and with those of lists of packages how a finding is made."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ def _unwrapped(command: Command) -> tuple[Command, ...]:
     """The command, or what ``conda run`` starts."""
     if command.program not in _CONDA:
         return (command,)
-    inside = conda.inner_command(command)
+    inside = conda.inner(command)
     return (command if inside is None else inside[1],)
 
 

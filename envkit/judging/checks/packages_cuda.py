@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.facts import Facts, TorchOldRow, TorchRow
+from envkit.judging.checks._dockerfile import found
 from envkit.judging.checks._packages import need_release, need_torch, sure
 from envkit.judging.checks._torch_fit import build_of, cited, default_build
 from envkit.model import Finding, Severity, Skip, Unknown
@@ -25,7 +26,7 @@ def _major(one: Install, facts: Facts) -> tuple[str, str]:
     if named:
         return named[2], f"the name {one.name}"
     if one.name == "jax":
-        extra = next((found for extra in one.extras if (found := _EXTRA.match(extra))), None)
+        extra = next((match for extra in one.extras if (match := _EXTRA.match(extra))), None)
         return (extra[1], f"the extra {extra[0]}") if extra else ("", "")
     if one.name in _FRAMEWORKS and one.version and not (one.index or one.extra_indexes or one.find_links):
         row = facts.gpu_package(one.name, one.version)
@@ -49,16 +50,15 @@ def packages_cuda_mixed(packages: Packages, facts: Facts) -> Iterator[Finding]:
         if major == wanted:
             continue
         clash = _overwrites(one, torch.version.value or "", cuda, facts)
-        yield Finding(
+        yield found(
             f"{one.name} is for CUDA {major} and torch {torch.version.value or ''} for CUDA {cuda}".replace("  ", " ")
             + (", and its packages for both majors put files of the same names in one folder" if clash else ""),
+            one.span,
             Severity.ERROR if clash else Severity.WARNING,
-            one.span.place,
-            {f"CUDA {major}": f"{one.span.place}, {why}", f"CUDA {cuda}": torch.cuda.via},
             f"remove it: torch brings its own for CUDA {wanted}"
             if one.name.startswith("nvidia-")
             else f"take its build for CUDA {wanted}, or a torch for CUDA {major}",
-            one.span,
+            {f"CUDA {major}": f"{one.span.place}, {why}", f"CUDA {cuda}": torch.cuda.via},
         )
 
 
@@ -94,14 +94,13 @@ def packages_nvidia_pin_conflict(packages: Packages, facts: Facts) -> Iterator[F
         wanted = _pin_of(one.name, row)
         if not wanted or wanted == one.version:
             continue
-        yield Finding(
+        yield found(
             f"{one.name}=={one.version} is pinned, and torch {version} requires {one.name}=={wanted}, so that pip "
             "finds no solution",
-            Severity.ERROR,
-            one.span.place,
-            {f"torch {version} requires {one.name}=={wanted}": cited(row)},
-            f"drop the line, for torch brings it, or pin {one.name}=={wanted}",
             one.span,
+            Severity.ERROR,
+            f"drop the line, for torch brings it, or pin {one.name}=={wanted}",
+            {f"torch {version} requires {one.name}=={wanted}": cited(row)},
         )
 
 
@@ -114,5 +113,5 @@ def _pin_of(name: str, row: TorchRow) -> str:
         return row.triton.removeprefix("==") if row.triton and row.triton.startswith("==") else ""
     if not name.endswith(f"cu{row.cuda.major}"):
         return ""  # another major: packages-cuda-mixed
-    found = row.cudnn if name.startswith("nvidia-cudnn") else row.nccl
-    return str(found) if found is not None else ""
+    version = row.cudnn if name.startswith("nvidia-cudnn") else row.nccl
+    return str(version) if version is not None else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envkit.dockerfile.requirements import allows
+from envkit.judging.checks._dockerfile import found
 from envkit.judging.checks._packages import need_torch, sure
 from envkit.model import Finding, Severity, Skip
 from envkit.subjects.dockerfile import Install
@@ -21,16 +22,15 @@ def packages_hashes_partial(packages: Packages) -> Iterator[Finding]:
         return
     for one in packages.bare:
         what = f"{one.name}{one.specifier}" if one.name != "." else one.url
-        yield Finding(
+        yield found(
             f"{what} has no hash and {len(packages.hashed)} other line{'s' if len(packages.hashed) > 1 else ''} do, so "
             "that pip refuses the file"
             if not one.editable
             else f"{what} is editable and can have no hash, and other lines have one, so that pip refuses the file",
-            Severity.ERROR,
-            one.span.place,
-            {"a line with a hash": packages.hashed[0].span.place},
-            "compile the file again with `pip-compile --generate-hashes` or `uv pip compile --generate-hashes`",
             one.span,
+            Severity.ERROR,
+            "compile the file again with `pip-compile --generate-hashes` or `uv pip compile --generate-hashes`",
+            {"a line with a hash": packages.hashed[0].span.place},
         )
 
 
@@ -50,14 +50,13 @@ def packages_conflicting_pins(packages: Packages) -> Iterator[Finding]:
             first = next((one for one in pins if one is not later and _exclude(one, later)), None)
             if first is None or (later.version and listed.index(first) > listed.index(later)):
                 continue
-            yield Finding(
+            yield found(
                 f"{name}{later.specifier} excludes {name}{first.specifier} of line {first.span.line}, so that nothing "
                 "can be installed",
-                Severity.ERROR,
-                later.span.place,
-                {f"{name}{first.specifier}": first.span.place},
-                "keep one of the lines",
                 later.span,
+                Severity.ERROR,
+                "keep one of the lines",
+                {f"{name}{first.specifier}": first.span.place},
             )
 
 
@@ -79,26 +78,25 @@ def packages_torch_twice(packages: Packages) -> Iterator[Finding]:
     """One environment gets torch from conda or from pip, not from both: pip's replaces files of conda's."""
     if packages.kind != "conda":
         raise Skip("only a conda environment has two installers")
-    found = [one for one in sure(packages, "torch") if not one.constraint]
-    if not found:
+    torches = [one for one in sure(packages, "torch") if not one.constraint]
+    if not torches:
         need_torch(packages)
-    conda = next((one for one in found if one.manager == "conda"), None)
-    pip = next((one for one in found if one.manager != "conda"), None)
+    conda = next((one for one in torches if one.manager == "conda"), None)
+    pip = next((one for one in torches if one.manager != "conda"), None)
     if conda is None or pip is None:
         return
     kept = not pip.version or (pip.version == conda.version and not pip.local)
-    yield Finding(
+    yield found(
         f"torch{pip.specifier} from pip comes on top of pytorch{conda.specifier} from conda"
         + (
             ", which stays if it satisfies pip's requirement"
             if kept
             else " and replaces it, with another set of CUDA libraries"
         ),
-        Severity.NOTE if kept else Severity.WARNING,
-        pip.span.place,
-        {f"pytorch{conda.specifier}": conda.span.place},
-        "drop one of the two",
         pip.span,
+        Severity.NOTE if kept else Severity.WARNING,
+        "drop one of the two",
+        {f"pytorch{conda.specifier}": conda.span.place},
     )
 
 
@@ -109,13 +107,12 @@ def packages_lock_stale(packages: Packages) -> Iterator[Finding]:
     if packages.disagreements is None:
         raise Skip("there is no envkit.toml beside the lock")
     for one in packages.disagreements:
-        yield Finding(
+        yield found(
             one.message,
-            Severity.ERROR,
-            one.span.place,
-            {packages.spec: "read beside the lock"},
-            "lock again with `envkit lock`",
             one.span,
+            Severity.ERROR,
+            "lock again with `envkit lock`",
+            {packages.spec: "read beside the lock"},
         )
 
 
@@ -124,13 +121,12 @@ def packages_lock_not_fully_pinned(packages: Packages) -> Iterator[Finding]:
     if packages.kind != "lock":
         raise Skip("the file is no envkit.lock")
     for one in packages.leaves_open:
-        yield Finding(
+        yield found(
             one.message,
+            one.span,
             Severity.WARNING,
-            one.span.place,
-            {"the lock": one.span.place},
             "lock again with `envkit lock --upgrade` where an engine, a registry and a Debian mirror are "
             "reachable; packages "
             "can be pinned only on a plain Debian base",
-            one.span,
+            {"the lock": one.span.place},
         )

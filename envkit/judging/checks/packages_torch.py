@@ -9,6 +9,7 @@ from envkit.dockerfile.requirements import LONGEST
 from envkit.dockerfile.torches import nightly, variant_of, wins
 from envkit.facts import Facts
 from envkit.judging.checks import _torch_fit as fit
+from envkit.judging.checks._dockerfile import found
 from envkit.judging.checks._packages import need_release, need_torch, said, sure
 from envkit.model import Finding, Severity, Skip, Span, Unknown
 from envkit.subjects.dockerfile import Install
@@ -81,28 +82,27 @@ def packages_unpinned_torch(packages: Packages) -> Iterator[Finding]:
     if packages.constraints:
         raise Skip("constraints install nothing by themselves")
     # What stands under a marker is pinned or not whoever gets it; extras are alternatives.
-    found = [
+    torches = [
         one for one in packages.installs if one.name == "torch" and not one.constraint and (one.sure or one.marker)
     ]
-    if not found:
+    if not torches:
         need_torch(packages)
         raise Skip("the file names no torch")
     if packages.path.endswith(".in"):
         raise Skip("the file compiled from a requirements.in pins its versions")
-    if any(_settled(one, packages) for one in found if one.sure):
+    if any(_settled(one, packages) for one in torches if one.sure):
         return  # the others have to agree with it
-    for one in found:
+    for one in torches:
         if _settled(one, packages):
             continue
-        yield Finding(
+        yield found(
             f"torch{one.specifier} leaves open which torch gets installed"
             if one.specifier
             else "no version of torch is given, so each install may get another one, for another CUDA",
-            Severity.WARNING,
-            one.span.place,
-            {f"torch{one.specifier}": one.span.place},
-            _pin(one),
             one.span,
+            Severity.WARNING,
+            _pin(one),
+            {f"torch{one.specifier}": one.span.place},
         )
 
 
@@ -121,7 +121,7 @@ def packages_extra_index_shadowed(packages: Packages, facts: Facts) -> Iterator[
     for one in sure(packages, "torch"):
         if one.manager != "pip" or one.url or one.locked or one.constraint:
             continue
-        variant = next((found for url in one.extra_indexes if (found := variant_of(url))), "")
+        variant = next((name for url in one.extra_indexes if (name := variant_of(url))), "")
         if not variant or variant_of(one.index):
             continue
         asked += 1
@@ -130,17 +130,16 @@ def packages_extra_index_shadowed(packages: Packages, facts: Facts) -> Iterator[
         rival, newest = facts.newest_torch(None), facts.newest_torch(variant)
         wanted = f"torch {one.version}" if one.version else f"torch {rival}, the newest,"
         row = fit.default_build(one.version or rival, facts)
-        yield Finding(
+        yield found(
             f"{wanted} is not on the extra index for {variant}, so pip takes it from the default index"
             + (f", built for CUDA {row.cuda}" if row else ""),
+            one.span,
             Severity.WARNING,
-            one.span.place,
-            {f"newest torch for {variant}: {newest}": f"{row.source}; seen {row.seen}"} if row else {},
             f"pin `torch=={newest}+{variant}`, the newest one of that index, or write --index-url in place of "
             "--extra-index-url"
             if newest
             else "write --index-url in place of --extra-index-url",
-            one.span,
+            {f"newest torch for {variant}: {newest}": f"{row.source}; seen {row.seen}"} if row else {},
         )
     if not asked:
         raise Skip("no extra index of torch builds is given")
@@ -150,26 +149,25 @@ def packages_torch_index_missing(packages: Packages) -> Iterator[Finding]:
     """A pinned local version of torch ("+cuNNN"), which the default index never holds, is on an index of the file."""
     if packages.kind not in _PIP_KINDS:
         raise Skip("a lock names each artifact")
-    found = [
+    pinned = [
         one
         for one in sure(packages, "torch", "torchvision", "torchaudio")
         if one.manager in ("pip", "uv", "poetry") and one.local and not (one.url or one.locked or one.constraint)
     ]
-    if not found or packages.constraints:
+    if not pinned or packages.constraints:
         raise Skip("the file pins no local version of torch")
-    for one in found:
+    for one in pinned:
         if one.index or one.extra_indexes or one.find_links:
             continue
-        yield Finding(
+        yield found(
             f"{one.name}=={one.version}+{one.local} is on no index that the file names; the default one holds no local "
             "versions",
+            one.span,
             Severity.WARNING,
-            one.span.place,
-            {f"+{one.local}": one.span.place},
             f"add the line `--extra-index-url https://download.pytorch.org/whl/{one.local.partition('.')[0]}`"
             if packages.kind == "requirements"
             else f"name the index https://download.pytorch.org/whl/{one.local.partition('.')[0]} for it",
-            one.span,
+            {f"+{one.local}": one.span.place},
         )
 
 
@@ -206,15 +204,10 @@ def packages_index_ignored(packages: Packages) -> Iterator[Finding]:
     if not packages.installs:
         raise Skip("the file names no package")
     for number, line in enumerate(packages.text.splitlines(), 1):
-        found = _BEHIND.match(line) if len(line) <= LONGEST else None
-        if not found:
+        match = _BEHIND.match(line) if len(line) <= LONGEST else None
+        if not match:
             continue
-        span = Span(packages.path, number, found.start(2) + 1, number, found.end(2) + 1)
-        yield Finding(
-            f"{found[2]} comes after {found[1]}, where pip ignores it",
-            Severity.WARNING,
-            f"{packages.path}:{number}",
-            {found[2]: f"{packages.path}:{number}"},
-            "write it on its own line above; it applies to the whole file",
-            span,
-        )
+        span = Span(packages.path, number, match.start(2) + 1, number, match.end(2) + 1)
+        message = f"{match[2]} stands behind {match[1]}, where pip takes no notice of it"
+        fix = "write it on its own line above; it applies to the whole file"
+        yield found(message, span, Severity.WARNING, fix, {match[2]: span.place})

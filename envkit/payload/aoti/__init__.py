@@ -27,7 +27,7 @@ _VERSIONED = re.compile(r"(lib[\w+-]+|ld-linux[\w-]*)\.so")
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="envkit.pyz aoti", description=__doc__)
+    parser = argparse.ArgumentParser(prog="envkit.pyz aoti", description=__doc__, allow_abbrev=False)
     parser.add_argument("package")
     for name in ("--model", "--inputs", "--code", "--runner"):
         parser.add_argument(name, default="")
