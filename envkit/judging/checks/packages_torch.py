@@ -208,6 +208,6 @@ def packages_index_ignored(packages: Packages) -> Iterator[Finding]:
         if not match:
             continue
         span = Span(packages.path, number, match.start(2) + 1, number, match.end(2) + 1)
-        message = f"{match[2]} stands behind {match[1]}, where pip takes no notice of it"
+        message = f"{match[2]} comes after {match[1]}, where pip ignores it"
         fix = "write it on its own line above; it applies to the whole file"
         yield found(message, span, Severity.WARNING, fix, {match[2]: span.place})
