@@ -215,7 +215,8 @@ def test_a_refused_version_is_no_version() -> None:
 
 def test_a_library_that_borrows_the_symbol_is_not_asked() -> None:
     libc = next(path for path in maps.mapped() if os.path.basename(path).startswith("libc.so"))
-    assert libs.version("cudart", libc) == ("", "it does not define cudaRuntimeGetVersion")
+    said = libs.LibraryVersion(via="it does not define cudaRuntimeGetVersion")
+    assert libs.versions([("cudart", libc)]) == [said]
 
 
 # wheels

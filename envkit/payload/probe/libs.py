@@ -193,10 +193,6 @@ def _say(name: str, symbol: str, library: ctypes.CDLL) -> str:
     return _constant(symbol, library)
 
 
-def _say_built(symbol: str, library: ctypes.CDLL) -> str:
-    return _cudart(getattr(library, symbol))
-
-
 class _Question(NamedTuple):
     """One call into a mapped library: the place of the library in the list, and whether it asks for its build."""
 
@@ -220,7 +216,7 @@ def _questions(index: int, name: str, path: str) -> Iterator[_Question | Library
     if symbol and library is not None:
         yield _Question(index, False, symbol, partial(_say, name, symbol, library))
     if built is not None:
-        yield _Question(index, True, BUILT[name], partial(_say_built, BUILT[name], built))
+        yield _Question(index, True, BUILT[name], partial(_cudart, getattr(built, BUILT[name])))
 
 
 def versions(asked: list[tuple[str, str]]) -> list[LibraryVersion]:
@@ -241,19 +237,9 @@ def versions(asked: list[tuple[str, str]]) -> list[LibraryVersion]:
         answer, why = answers[number]
         via = f"{question.symbol} {why.replace('Refused: ', '').replace('NoDriver: ', '')}" if why else question.symbol
         value = "" if why else str(answer)
-        before = said[question.place]
-        said[question.place] = (
-            before._replace(built=value, built_via=via)
-            if question.is_built
-            else before._replace(version=value, via=via)
-        )
+        fields = {"built": value, "built_via": via} if question.is_built else {"version": value, "via": via}
+        said[question.place] = said[question.place]._replace(**fields)
     return said
-
-
-def version(name: str, path: str) -> tuple[str, str]:
-    """The version that the mapped library ``path`` of family ``name`` says, and who said it or why nobody did."""
-    (said,) = versions([(name, path)])
-    return said.version, said.via
 
 
 def libraries(

@@ -77,8 +77,7 @@ def one_at_a_time(path: str) -> Iterator[None]:
 
 def own_folder(bench: Bench, name: str) -> str:
     """A folder below the run's for one test, on one device, under one injected fault."""
-    folder = os.path.join(
-        bench.folder(), "-".join(filter(None, (name, bench.device.replace(":", ""), bench.injected_fault)))
-    )
+    words = (name, bench.device.replace(":", ""), bench.injected_fault)
+    folder = os.path.join(bench.folder(), "-".join(filter(None, words)))
     os.makedirs(folder, exist_ok=True)
     return folder

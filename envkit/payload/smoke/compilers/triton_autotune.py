@@ -15,29 +15,8 @@ from envkit.payload.lazy import torch
 from envkit.payload.smoke.bench import Bench
 from envkit.payload.smoke.compilers import stages
 from envkit.payload.smoke.compilers.lacking import lacking_c
+from envkit.payload.smoke.compilers.triton_dot import SOURCE
 from envkit.payload.smoke.compilers.triton_kernels import kernels
-
-SOURCE = """
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def tuned(left, right, out, rows, columns, depth, TRAP: tl.constexpr,
-          ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr):
-    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None]
-    column = (tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS))[None, :]
-    total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
-    for first in range(0, depth, DEPTH):
-        across = first + tl.arange(0, DEPTH)[None, :]
-        down = first + tl.arange(0, DEPTH)[:, None]
-        one = tl.load(left + row * depth + across, mask=(row < rows) & (across < depth), other=0.0)
-        other = tl.load(right + down * columns + column, mask=(down < depth) & (column < columns), other=0.0)
-        total = tl.dot(one, other, total)
-    if TRAP:
-        row = tl.inline_asm_elementwise("trap; mov.b32 $0, $1;", "=r,r", [row], dtype=tl.int32, is_pure=False, pack=1)
-    tl.store(out + row * columns + column, total, mask=(row < rows) & (column < columns))
-"""
 
 
 class Config(NamedTuple):
@@ -52,7 +31,8 @@ class Config(NamedTuple):
 
     def words(self) -> dict[str, Any]:
         """The kernel's own parameters of it."""
-        return {"ROWS": self.rows, "COLUMNS": self.columns, "DEPTH": self.depth, "TRAP": self.trap}
+        tile = {"ROWS": self.rows, "COLUMNS": self.columns, "DEPTH": self.depth}
+        return {**tile, "TRAP": self.trap, "PRECISION": "ieee"}
 
 
 TRAP = Config(32, 32, 32, 4, 2, trap=True)
@@ -65,6 +45,7 @@ CONFIGS = (
 )  # fmt: skip
 # No multiples of the tiles; but of 16, or Triton does not load ahead and no number of stages costs shared memory.
 _ROWS, _COLUMNS, _DEPTH = 333, 208, 528
+_SIZES = (_ROWS, _COLUMNS, _DEPTH, _DEPTH, _COLUMNS, _COLUMNS)  # of the product, then of the rows in memory
 _TRY_S, _TUNE_S = 90.0, 90.0
 
 
@@ -95,9 +76,7 @@ def _try_each(bench: Bench, module: Any, waiting: list[int], say: Callable[[Any]
         out = _poisoned(bench.device)
         grid = (-(-_ROWS // config.rows), -(-_COLUMNS // config.columns))
         try:
-            module.tuned[grid](
-                left, right, out, _ROWS, _COLUMNS, _DEPTH, **words, num_warps=config.warps, num_stages=config.stages
-            )
+            module.product[grid](left, right, out, *_SIZES, **words, num_warps=config.warps, num_stages=config.stages)
             torch.cuda.synchronize()
         except too_much:
             say({"refused": number})
@@ -109,17 +88,16 @@ def _tune(bench: Bench, module: Any, numbers: list[int]) -> dict[str, Any]:
     """Triton's own tuner over these configurations; what the best of them computes."""
     triton: Any = importlib.import_module("triton")
     left, right, want = _operands(bench)
-    configs = [
-        triton.Config(CONFIGS[at].words(), num_warps=CONFIGS[at].warps, num_stages=CONFIGS[at].stages) for at in numbers
-    ]
-    tuned = triton.autotune(configs=configs, key=["rows", "columns", "depth"])(module.tuned)
+    chosen = [CONFIGS[number] for number in numbers]
+    configs = [triton.Config(one.words(), num_warps=one.warps, num_stages=one.stages) for one in chosen]
+    tuned = triton.autotune(configs=configs, key=["rows", "columns", "depth"])(module.product)
 
     def grid(chosen: dict[str, Any]) -> tuple[int, int]:
         return -(-_ROWS // chosen["ROWS"]), -(-_COLUMNS // chosen["COLUMNS"])
 
     for _ in range(2):  # the first call tunes, the second uses what was chosen
         out = _poisoned(bench.device)
-        tuned[grid](left, right, out, _ROWS, _COLUMNS, _DEPTH)
+        tuned[grid](left, right, out, *_SIZES)
         bench.exact("best.wrong", out.cpu(), want)
     best = tuned.best_config
     bench.count("best.refused", int(best.num_stages == TOO_LARGE.stages))
@@ -159,9 +137,8 @@ def sort(attempt: Callable[[list[int], Callable[[Any], None]], isolate.Ending], 
         if ending.ended == "not-applicable":
             raise isolate.NotApplicable(ending.detail)
         if not begun:
-            raise stages.Ended(
-                f"no configuration was begun with: {ending.ended} {ending.detail}{ending.signal}", ending
-            )
+            how = f"{ending.ended} {ending.detail}{ending.signal}"
+            raise stages.Ended(f"no configuration was begun with: {how}", ending)
         tried.ended[begun[-1]] = ending
         waiting = waiting[waiting.index(begun[-1]) + 1 :]
     return tried
@@ -190,20 +167,13 @@ def run(bench: Bench) -> None:
     bench.not_applicable_if(lacking_c("triton builds its launcher"))
 
     def attempt(waiting: list[int], heard: Callable[[Any], None]) -> isolate.Ending:
-        return stages.try_part(
-            isolate.Task(
-                "trying configurations",
-                bench.device,
-                _TRY_S,
-                lambda say: _try_each(bench, module, waiting, say),
-                heard=heard,
-            )
-        )
+        def work(say: Callable[[Any], None]) -> None:
+            _try_each(bench, module, waiting, say)
+
+        return stages.try_part(isolate.Task("trying configurations", bench.device, _TRY_S, work, heard=heard))
 
     tried = sort(attempt, len(CONFIGS))
     judge(bench, tried)
     left = [*sorted(tried.ran.keys() - {CONFIGS.index(TRAP)}), CONFIGS.index(TOO_LARGE)]
-    tuning = isolate.Task(
-        "tuning", bench.device, _TUNE_S, lambda _: _tune(Bench(bench.device, bench.injected_fault), module, left)
-    )
-    stages.take(bench, stages.part(tuning))
+    inner = Bench(bench.device, bench.injected_fault)
+    stages.take(bench, stages.part(isolate.Task("tuning", bench.device, _TUNE_S, lambda _: _tune(inner, module, left))))
