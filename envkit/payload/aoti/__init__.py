@@ -107,16 +107,13 @@ def _alive(request: live.LoadRequest, budget_s: float, document: dict[str, Any])
     ended, heard = live.run(request, budget_s)
     document["run"] = observed(ended, live.CHECKS + "=1")
     missing = str(heard.get("inputs_missing") or f"the run came no further than: {ended['stage']}")
-    document["inputs"] = (
-        observed(heard["inputs"], request.factory or "made from the package's own description")
-        if "inputs" in heard
-        else lost(missing)
-    )
-    document["torch"] = (
-        observed(heard["torch"], "torch.__version__")
-        if "torch" in heard
-        else lost(f"importing torch ended: {ended['detail'] or ended['signal'] or ended['ended']}")
-    )
+    document["inputs"] = lost(missing)
+    if "inputs" in heard:
+        via = request.factory or "made from the package's own description"
+        document["inputs"] = observed(heard["inputs"], via)
+    document["torch"] = lost(f"importing torch ended: {ended['detail'] or ended['signal'] or ended['ended']}")
+    if "torch" in heard:
+        document["torch"] = observed(heard["torch"], "torch.__version__")
     seen = [*heard["mapped"], *({**one, "stage": "load"} for one in linked if one["stage"] in ("link", "end"))]
     found = _mapped(seen, request.package)
     document["mapped"] = observed(found, "dl_iterate_phdr") if found else lost("no process came up")

@@ -340,9 +340,8 @@ def extras(files: Sequence[str]) -> list[tuple[Case, str]]:
     for path in files:
         with open(path, encoding="utf-8") as file:
             tree = ast.parse(file.read(), path)
-        names = [
-            node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("smoke_")
-        ]
+        functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+        names = [name for name in functions if name.startswith("smoke_")]
         if not names:
             raise ValueError(f"{path} has no function whose name begins with smoke_")
         found += [(Case(EXTRA + name), path) for name in names]
@@ -389,9 +388,8 @@ def _run(asked: argparse.Namespace, scratch: str) -> dict[str, Any]:
         try:
             task = _task(job, asked, setting)
         except isolate.NotApplicable as lacking:
-            report.add(
-                _as_result(isolate.Task(case.name, job.device, 0.0), isolate.Ending("not-applicable", str(lacking)))
-            )
+            task = isolate.Task(case.name, job.device, 0.0)
+            report.add(_as_result(task, isolate.Ending("not-applicable", str(lacking))))
             continue
         if gpus is None and job.device in (_NO_CUDA, GPUS):
             # something claims to be a GPU and cannot be asked: that is a fault, not an absence
@@ -430,17 +428,18 @@ def _run(asked: argparse.Namespace, scratch: str) -> dict[str, Any]:
     deadline = started + max(asked.seconds, asked.stress_seconds + asked.import_seconds)
     together = list(beside.values())
     if lanes:
-        forked = list(lanes.values())
-        warm = isolate.Task(
-            "",
-            "",
-            asked.import_seconds,
-            lambda say: _warm_parent(say, forked, deadline - _MARGIN_S, asked.stress_seconds, len(jobs) > _MANY),
-            heard=report.heard,
-        )
-        together.insert(0, [warm])
+        forked, end = list(lanes.values()), deadline - _MARGIN_S
+
+        def warm(say: Callable[[Any], None]) -> None:
+            _warm_parent(say, forked, end, asked.stress_seconds, len(jobs) > _MANY)
+
+        together.insert(0, [isolate.Task("", "", asked.import_seconds, warm, heard=report.heard)])
     isolate.run(together, max(1.0, deadline - time.monotonic()), done)
-    order = [test.name for test in TESTS]
+    order = {test.name: number for number, test in enumerate(TESTS)}
+
+    def rank(test: dict[str, Any]) -> tuple[int, str, str, str]:
+        return order.get(test["name"], len(order)), test["name"], test["device"], test["injected_fault"]
+
     return {
         **report.document,
         "python": ".".join(map(str, sys.version_info[:3])),
@@ -448,15 +447,7 @@ def _run(asked: argparse.Namespace, scratch: str) -> dict[str, Any]:
         "gpus_error": found.get("error", ""),
         "injected_fault": asked.inject_fault,
         "seconds": round(time.monotonic() - started, 3),
-        "tests": sorted(
-            report.tests.values(),
-            key=lambda test: (
-                order.index(test["name"]) if test["name"] in order else len(order),
-                test["name"],
-                test["device"],
-                test["injected_fault"],
-            ),
-        ),
+        "tests": sorted(report.tests.values(), key=rank),
     }
 
 

@@ -199,9 +199,8 @@ def _at_one_step(places: Sequence[_Position], top: int, title: str) -> Diagnosis
     """As ``diagnose``, of ranks that all entered the step ``top`` and of which none ended with an error."""
     inside = [rank for rank, place in enumerate(places) if place.inside]
     if len(inside) == len(places):
-        return Diagnosis(
-            "stuck", (), top, f"all {len(places)} ranks are inside step {top} ({title}) and none comes out"
-        )
+        text = f"all {len(places)} ranks are inside step {top} ({title}) and none comes out"
+        return Diagnosis("stuck", (), top, text)
     if inside:
         out = [rank for rank in range(len(places)) if rank not in inside]
         text = f"{named(inside)} did not come out of step {top} ({title}), which {named(out)} left"

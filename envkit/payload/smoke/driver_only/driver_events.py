@@ -93,7 +93,6 @@ def run(bench: Bench) -> None:
     bench.count("elapsed.wrong", len(wrong))
     bench.note("kernel.ms", sorted(turn[0] for turn in turns)[len(turns) // 2])
     if wrong:
-        bench.detail = "events told {:.4f} ms; the host waited {:.4f} ms, and the kernel takes {:.4f} ms".format(
-            *wrong[0]
-        )
+        told, host, least = wrong[0]
+        bench.detail = f"events told {told:.4f} ms; the host waited {host:.4f} ms, and the kernel takes {least:.4f} ms"
     still_adds(bench, index)

@@ -55,20 +55,14 @@ def run(bench: Bench) -> None:
     bench.not_applicable_if(packages.lacking())
     fault = provoke.planted(bench)
     path = packages.built(bench, inputs(bench), bench.device)
-    found = provoke.ends(
-        {
-            name: partial(_use, bench.device, path, fault, switch)
-            for name, switch in (("checked", "1"), ("unchecked", "0"))
-        },
-        _LOAD_S,
-        together=True,  # each loads for most of a minute, and neither breaks the GPU
-    )
+    switches = {"checked": "1", "unchecked": "0"}
+    works = {name: partial(_use, bench.device, path, fault, switch) for name, switch in switches.items()}
+    found = provoke.ends(works, _LOAD_S, together=True)  # each loads for most of a minute, and neither breaks the GPU
     for name, ending in found.items():
         if ending.ended != "ran":
             why = packages.why_deadly(path) if ending.ended == "killed" else ""
-            raise RuntimeError(
-                f"the process that uses the package, inputs {name}: {provoke.words(ending)} {why}".strip()
-            )
+            said = f"the process that uses the package, inputs {name}: {provoke.words(ending)} {why}"
+            raise RuntimeError(said.strip())
         bench.count("ready.wrong", ending.value["ready"])
     checked, unchecked = found["checked"], found["unchecked"]
     said = str(checked.value["said"])

@@ -52,17 +52,9 @@ def commands(tool: str, path: str, argv: tuple[str, ...], stem: str) -> list[tup
         return [(path, "-nx", "--batch", *words, "--args", *argv)]
     if tool == "ncu":
         return [(path, "--target-processes", "all", "--metrics", _COUNTER, *argv)]
-    profile = (
-        "profile",
-        "--trace=cuda",
-        "--sample=none",
-        "--cpuctxsw=none",
-        "--force-overwrite=true",
-        "--output",
-        stem,
-    )
+    profile = ("profile", "--trace=cuda", "--sample=none", "--cpuctxsw=none", "--force-overwrite=true", "--output")
     stats = ("stats", "--force-export=true", "--report", "cuda_gpu_kern_sum", "--format", "csv", stem + ".nsys-rep")
-    return [(path, *profile, *argv), (path, *stats)]
+    return [(path, *profile, stem, *argv), (path, *stats)]
 
 
 def saw(tool: str, said: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import partial
 from typing import Any
 
 from envkit.payload import isolate
@@ -30,20 +31,15 @@ def _forks(device: str, fault: bool, injected_fault: str) -> dict[str, Any]:
     if fault:
         provoke.torch_product(device, "")
     found = provoke.ends({"torch": lambda: _torch(device), "driver": _driver}, _FORK_S)
-    return {
-        "torch": list(found["torch"]),
-        "driver": list(found["driver"]),
-        "wrong": provoke.torch_product(device, injected_fault),
-    }
+    wrong = provoke.torch_product(device, injected_fault)
+    return {"torch": list(found["torch"]), "driver": list(found["driver"]), "wrong": wrong}
 
 
 def run(bench: Bench) -> None:
     """Measures ``reported.wrong`` (two refusals), ``same.wrong`` (the parent) and ``after.wrong``."""
     fault = provoke.planted(bench)
-    ending = provoke.ends(
-        {"parent": lambda: _forks(bench.device, fault, bench.injected_fault)}, 2 * _FORK_S + provoke.CHILD_S
-    )
-    parent = ending["parent"]
+    work = partial(_forks, bench.device, fault, bench.injected_fault)
+    parent = provoke.ends({"parent": work}, 2 * _FORK_S + provoke.CHILD_S)["parent"]
     if parent.ended != "ran":
         raise RuntimeError(f"the process that forked after it had used CUDA ended otherwise: {provoke.words(parent)}")
     by_torch = isolate.Ending(*parent.value["torch"])

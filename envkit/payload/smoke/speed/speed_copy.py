@@ -25,10 +25,8 @@ def run(bench: Bench) -> None:
     timing.warm(lambda: target.copy_(source))
     target.fill_(-1)  # so that the timed copies must have written it
     reading: dict[str, float] = {}
-    seconds = timing.median(
-        timing.each(lambda: target.copy_(source), timing.LAUNCHES, lambda: reading.update(watch.read()))
-    )
+    times = timing.each(lambda: target.copy_(source), timing.LAUNCHES, lambda: reading.update(watch.read()))
     timing.disturb(bench, target)
     bench.count("copy.wrong", timing.wrong(target, _SALT))
-    bench.note("copy.gbs", 2 * 4 * length / seconds / 1e9)
+    bench.note("copy.gbs", 2 * 4 * length / timing.median(times) / 1e9)
     clocks.record(bench, reading, watch.missing)

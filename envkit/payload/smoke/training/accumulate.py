@@ -25,9 +25,8 @@ def _forward(weights: Any, given: Any) -> Any:
 
 def _accumulate(bench: Bench) -> None:
     random = bench.random()
-    start = [
-        torch.randint(-1, 2, _WIDTHS[place : place + 2], generator=random).double() for place in range(len(_WIDTHS) - 1)
-    ]
+    shapes = [_WIDTHS[place : place + 2] for place in range(len(_WIDTHS) - 1)]
+    start = [torch.randint(-1, 2, shape, generator=random).double() for shape in shapes]
     given = torch.randint(-1, 2, (_BATCH, _WIDTHS[0]), generator=random).double()
     signs = torch.randint(0, 2, (_BATCH, _WIDTHS[-1]), generator=random).double() * 2 - 1
     wide = [one.clone().requires_grad_(True) for one in start]
@@ -39,9 +38,8 @@ def _accumulate(bench: Bench) -> None:
             for one in weights:
                 one.grad = None  # what was accumulated is dropped half way
         part = slice(place, place + _MICRO)
-        (
-            _forward(weights, given[part].float().to(bench.device)) * signs[part].float().to(bench.device)
-        ).sum().backward()
+        inputs, factors = (tensor[part].float().to(bench.device) for tensor in (given, signs))
+        (_forward(weights, inputs) * factors).sum().backward()
     bench.exact("accumulated.wrong", torch.cat([one.grad.flatten() for one in weights]), want)
 
 
