@@ -26,7 +26,8 @@ IMPORTS = """
 import importlib, json, sys, zipfile
 
 sys.path.insert(0, sys.argv[1])
-names = [name[: -len(".py")].replace("/", ".") for name in zipfile.ZipFile(sys.argv[1]).namelist()]
+members = [name for name in zipfile.ZipFile(sys.argv[1]).namelist() if name.endswith(".py")]
+names = [name[: -len(".py")].replace("/", ".") for name in members]
 done, failed = [], {}
 for name in sorted(name[: -len(".__init__")] if name.endswith(".__init__") else name for name in names):
     if name.split(".")[-1] in ("__main__", "sitecustomize"):
