@@ -333,14 +333,10 @@ def _inputs(run: AotiRun) -> tuple[Tensor, ...]:
     raise Skip(f"the package was not run: {run.inputs.missing}")
 
 
-def _wanted_device(package: Package, spec: InputSpec | None) -> str:
-    return spec.device if spec is not None and spec.device else _device(package)
-
-
 def _device_faults(run: AotiRun, package: Package, given: tuple[Tensor, ...]) -> Iterator[Finding]:
     for at, tensor in enumerate(given):
         spec = package.inputs[at] if at < len(package.inputs) else None
-        wanted = _wanted_device(package, spec)
+        wanted = spec.device if spec is not None and spec.device else _device(package)
         kind = tensor.device.partition(":")[0]
         if not wanted or kind == wanted:
             continue

@@ -29,14 +29,10 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _HIDING = ("", "-1", "none", "nodevfiles")
 
 
-def _absent(seen: DriverSeen) -> bool:
-    return not seen.library and _ABSENT in seen.load_error
-
-
 def _seen(image: Image) -> DriverSeen:
     """The driver; raises Skip where there is none and no GPU was given, or where there is no library to judge."""
     seen = image.driver.need("the driver")
-    if _absent(seen):
+    if not seen.library and _ABSENT in seen.load_error:
         given = "" if image.gpus_given else " and no GPU was given to the run"
         raise Skip(f"there is no libcuda.so.1 here{given}")
     return seen

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from envkit.judging.checks._driver import driver_params, need_own_driver, need_own_gpu
-from envkit.judging.checks._gpus import each_gpu, told
+from envkit.judging.checks._gpus import of_each_gpu, told
 from envkit.judging.checks._host import gpu_name, is_loaded, is_workstation, need_driver, nvml_answers, wsl
 from envkit.judging.checks._outcomes import error, note, skip_if, warning
 from envkit.judging.checks._rows import rows
@@ -181,11 +181,6 @@ def host_persistenced_failing(host: Host) -> Iterator[Finding]:
         )
 
 
-def host_bar1_too_small(host: Host) -> Iterator[Finding]:
-    """The bus sees at least a quarter of each GPU's memory at once."""
-    yield from each_gpu(host, lambda gpu: _small(gpu, told(_window(gpu), "a window for its memory (BAR1)")))
-
-
 def _window(gpu: Gpu) -> Observed[Bar1]:
     if gpu.sm.value is None:
         return Observed.lost(gpu.sm.missing or "no compute capability", gpu.sm.via)
@@ -194,7 +189,10 @@ def _window(gpu: Gpu) -> Observed[Bar1]:
     return gpu.bar1
 
 
-def _small(gpu: Gpu, bar1: Bar1) -> Iterator[Finding]:
+@of_each_gpu
+def host_bar1_too_small(gpu: Gpu) -> Iterator[Finding]:
+    """The bus sees at least a quarter of each GPU's memory at once."""
+    bar1 = told(_window(gpu), "a window for its memory (BAR1)")
     memory = gpu.memory.need("the memory's size")
     if bar1.total * _BAR1_PARTS < memory:
         yield Finding(

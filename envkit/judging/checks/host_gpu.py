@@ -160,7 +160,7 @@ def host_vbios_versions_differ(product: str, gpus: list[Gpu]) -> Iterator[Findin
         boards.setdefault(part, {}).setdefault(version, []).append(gpu.index)
     for part, versions in boards.items():
         if len(versions) > 1:
-            shown = "; ".join(f"{version} on GPU {_numbers(own)}" for version, own in sorted(versions.items()))
+            shown = "; ".join(f"{one} on GPU {', '.join(map(str, own))}" for one, own in sorted(versions.items()))
             yield warning(
                 f"{product}{f' of part {part}' if part else ''} has {len(versions)} VBIOS versions: {shown}",
                 "NVML",
@@ -168,10 +168,6 @@ def host_vbios_versions_differ(product: str, gpus: list[Gpu]) -> Iterator[Findin
                 "their limits of power and clocks may differ: bring all to the version that the machine's vendor "
                 "released; check it with `nvidia-smi --query-gpu=index,vbios_version --format=csv`",
             )
-
-
-def _numbers(indices: list[int]) -> str:
-    return ", ".join(str(index) for index in indices)
 
 
 @of_each_gpu

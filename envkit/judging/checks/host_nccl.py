@@ -23,7 +23,7 @@ from envkit.judging.checks._host import is_workstation, need_driver, nvml_answer
 from envkit.judging.checks._outcomes import note, skip_if
 from envkit.model import Finding, Severity, Skip
 from envkit.subjects import Host
-from envkit.subjects.host import NetInterface, RdmaDevice
+from envkit.subjects.host import RdmaDevice
 
 _UNSET = (
     "unset the variable, or name what is here; check it with `env | grep -E 'NCCL|UCX|GLOO|^FI_'` and in /etc/nccl.conf"
@@ -118,7 +118,8 @@ def _interfaces(host: Host, variable: str, value: str, via: str, wanted: NameFil
     interfaces = host.network.need("the network interfaces")
     here = (", ".join(item.name for item in interfaces), host.network.via)
     taken = [item for item in interfaces if wanted.takes(item.name)]
-    up = [item for item in taken if _may_talk(item)]
+    # loopback and many virtual interfaces have the state "unknown" and work
+    up = [item for item in taken if item.state in ("up", "unknown")]
     if not taken:
         message = f"{variable}={value} takes none of the {len(interfaces)} network interfaces here"
         yield _wrong(message, Severity.ERROR, variable, value, via, here)
@@ -129,11 +130,6 @@ def _interfaces(host: Host, variable: str, value: str, via: str, wanted: NameFil
     elif not wanted.negated and all(item.loopback for item in up):
         message = f"{variable}={value} selects only the loopback interface"
         yield _wrong(message, Severity.WARNING, variable, value, via, here)
-
-
-def _may_talk(item: NetInterface) -> bool:
-    # loopback and many virtual interfaces have the state "unknown" and work
-    return item.state in ("up", "unknown")
 
 
 def host_nccl_transport_disabled(host: Host) -> Iterator[Finding]:

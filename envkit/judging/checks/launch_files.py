@@ -151,10 +151,6 @@ def launch_user_without_name(launch: Launch) -> Iterator[Finding]:
         )
 
 
-def _home(launch: Launch, one: JobUser) -> str:
-    return variables(launch).get("HOME") or (one.account.home if one.account else "/")
-
-
 def _writable(launch: Launch, path: str, one: JobUser) -> str:
     """Why ``path`` cannot be written in the job, empty if it can; raises Unknown where that is open."""
     if any(below(path, each) for each in launch.job.tmpfs.value or ()):
@@ -178,7 +174,7 @@ def _writable(launch: Launch, path: str, one: JobUser) -> str:
 def launch_home_not_writable(launch: Launch) -> Iterator[Finding]:
     """The job may write its home, or its caches lie elsewhere."""
     one = who(launch)
-    home = _home(launch, one)
+    home = variables(launch).get("HOME") or (one.account.home if one.account else "/")
     why = _writable(launch, home, one)
     if why and not any(variables(launch).get(name) for name in _CACHES):
         yield warning(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from envkit.judging.checks._outcomes import error, note, skip_if, unknown_if
 from envkit.model import Finding, Severity, Skip, Unknown
-from envkit.subjects.placement import End, Stop
+from envkit.subjects.placement import End
 from envkit.subjects.precision import Event, Figure, Limits, Precision, StepSeen
 
 _MOST = 20  # findings of one kind
@@ -35,10 +35,6 @@ def _died(end: End) -> str:
     if end.ended == "hung":
         return f"did not end: {end.detail}"
     return "" if end.ended == "ran" else f"failed: {end.detail}"
-
-
-def _no_memory(stop: Stop | None) -> bool:
-    return stop is not None and "OutOfMemory" in stop.kind
 
 
 def _whole(model: Precision, which: str) -> StepSeen:
@@ -87,7 +83,7 @@ def precision_step_failed(model: Precision) -> Iterator[Finding]:
         if step is None or step.error is None or (name == model.dtype and step.refusal is not None):
             continue
         stop = step.error
-        if _no_memory(stop):
+        if "OutOfMemory" in stop.kind:
             raise Unknown(
                 f"the step in {name} and its copy in a wider dtype do not fit into memory: take a smaller batch"
             )
