@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from envkit.host.files import has_program, table, texts
-from envkit.host.root import HostRoot, Source
+from envkit.host.root import HostRoot, by_name
 from envkit.model import Observed
 from envkit.subjects.host import CriEngine, Enroot, Kubelet, Podman
 from envkit.system.proc import run
@@ -271,10 +271,4 @@ def kubelet(place: HostRoot) -> Observed[Kubelet]:
     return Observed.of(Kubelet(True, sockets, listed["plugins"], driver), f"/{base}")
 
 
-SOURCES: dict[str, Source] = {
-    "kubelet": kubelet,
-    "enroot": enroot,
-    "containerd": containerd,
-    "crio": crio,
-    "podman": podman,
-}
+SOURCES = by_name(kubelet, enroot, containerd, crio, podman)

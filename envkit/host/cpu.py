@@ -8,7 +8,7 @@ import os
 import re
 from collections import Counter
 
-from envkit.host.root import HostRoot, Source, short
+from envkit.host.root import HostRoot, by_name, short
 from envkit.model import Observed
 from envkit.subjects.host.system import Clock, Frequency, Processors, Scaling, Synchronisation, Tasks, Throttling
 
@@ -229,14 +229,4 @@ _SETTINGS = {
     "transparent_hugepage": "sys/kernel/mm/transparent_hugepage/enabled",
 }
 
-SOURCES: dict[str, Source] = {
-    "container": container,
-    "settings": settings,
-    "processors": processors,
-    "clock": clock,
-    "synchronisation": synchronisation,
-    "uptime": uptime,
-    "tasks": tasks,
-    "scaling": scaling,
-    "throttling": throttling,
-}
+SOURCES = by_name(container, settings, processors, clock, synchronisation, uptime, tasks, scaling, throttling)

@@ -11,7 +11,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 
 from envkit.host.pci import BUS, driver_of, functions, kind_of
-from envkit.host.root import HostRoot, Source, short
+from envkit.host.root import HostRoot, Source, by_name, short
 from envkit.model import Observed
 from envkit.subjects.host.fabric import CardKind, FabricCard, FabricDaemons, FabricLog, Imex
 
@@ -170,10 +170,5 @@ def imex(place: HostRoot) -> Observed[Imex]:
     return Observed.of(Imex(path, listed, nodes, channels), path)
 
 
-SOURCES: dict[str, Source] = {
-    "fabric_cards": fabric_cards,
-    "imex": imex,
-    "fabric_log": fabric_log,
-    "fabric_daemons": fabric_daemons,
-}
+SOURCES = by_name(fabric_cards, imex, fabric_log, fabric_daemons)
 VITAL: dict[str, Source] = {"switch_managers": switch_managers}

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from envkit.host.cpu import parse_list
-from envkit.host.root import HostRoot, Source
+from envkit.host.root import HostRoot, by_name
 from envkit.model import Observed
 from envkit.subjects.host.system import ControlGroup, Memory, MemoryController, NumaNode
 
@@ -211,10 +211,4 @@ def oom_kills(place: HostRoot) -> Observed[int]:
     return Observed.of(int(found[1]), "/proc/vmstat") if found else Observed.unsupported("/proc/vmstat")
 
 
-SOURCES: dict[str, Source] = {
-    "memory": memory,
-    "control_group": control_group,
-    "oom_kills": oom_kills,
-    "memory_errors": memory_errors,
-    "numa": numa,
-}
+SOURCES = by_name(memory, control_group, oom_kills, memory_errors, numa)

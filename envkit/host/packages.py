@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from envkit.host.driver import DRIVER_VERSION
-from envkit.host.root import HostRoot, Source
+from envkit.host.root import HostRoot, by_name
 from envkit.model import Observed
 from envkit.subjects.host import Package, Reboot, UnattendedUpgrades
 
@@ -178,9 +178,4 @@ def reboot(place: HostRoot) -> Observed[Reboot]:
     return Observed.of(Reboot(wanted, tuple(sorted(set(for_whom.split())))), "/run/reboot-required")
 
 
-SOURCES: dict[str, Source] = {
-    "reboot": reboot,
-    "unattended": unattended,
-    "packages": packages,
-    "driver_packages": driver_packages,
-}
+SOURCES = by_name(reboot, unattended, packages, driver_packages)

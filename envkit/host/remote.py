@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from envkit.host.disks import all_mounts
-from envkit.host.root import HostRoot, Source, nearest, short
+from envkit.host.root import HostRoot, by_name, nearest, short
 from envkit.model import Observed
 from envkit.subjects.host import CudaDirectory
 from envkit.subjects.host.system import Mount, NamedPath, RemoteEnded, RemoteMount
@@ -119,4 +119,4 @@ def cuda_on_path(place: HostRoot) -> Observed[tuple[CudaDirectory, ...]]:
     return Observed.of(tuple(found), "LD_LIBRARY_PATH")
 
 
-SOURCES: dict[str, Source] = {"remote_mounts": remote_mounts, "named_paths": named_paths, "cuda_on_path": cuda_on_path}
+SOURCES = by_name(remote_mounts, named_paths, cuda_on_path)

@@ -101,6 +101,11 @@ class HostRoot:
 Source = Callable[[HostRoot], Observed[Any]]
 
 
+def by_name(*sources: Source) -> dict[str, Source]:
+    """Sources by the fields of Host that they fill, whose names they bear."""
+    return {source.__name__: source for source in sources}
+
+
 def short(error: Exception) -> str:
     """An error in a few words, without the path that the reader already has."""
     return error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)
