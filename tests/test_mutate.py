@@ -170,7 +170,7 @@ def test_a_part_of_the_payload_first_meets_the_tests_that_run_it_in_a_child(
 
 
 @pytest.mark.parametrize("python", ["", sys.executable])
-def test_slow_tests_count_where_there_is_a_torch(
+def test_slow_tests_count_where_there_is_a_torch_and_beside_the_pages_of_checks(
     mutate: ModuleType, toy: Path, python: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ENVKIT_TORCH_PYTHON", python)
@@ -180,3 +180,4 @@ def test_slow_tests_count_where_there_is_a_torch(
     (toy.parent / "copy").mkdir()
     copy = mutate.Copy(toy, toy.parent / "copy", ("options.py",), threading.Event())
     assert copy.first_failure(["tests/test_rule.py"]) == ("" if python else "t.py")
+    assert copy.first_failure(["tests/test_rule.py", "tests/test_pages.py"]) == ""
