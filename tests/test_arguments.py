@@ -324,7 +324,7 @@ NOT_PYTHON = {
     "text": ("plain words\n", 0o644, "permission denied"),
     "text that may be run": ("plain words\n", 0o755, "exec format error"),
     "empty": ("", 0o755, "exec format error"),
-    "no shebang's program": ("#!/no/such/program\n", 0o755, "names is not there"),
+    "no shebang's program": ("#!/no/such/program\n", 0o755, "does not exist"),
     "says nothing": ("#!/bin/sh\n", 0o755, "is not a Python: asked to print one word, it ended with exit code 0"),
     "garbage": (
         "#!/bin/sh\nhead -c 3000 /dev/urandom\nexit 3\n",

@@ -20,7 +20,7 @@ from envkit.versions import Cuda, Driver, Torch
 Build = TorchRow | TorchOldRow
 _SERIES = re.compile(r"(?:=|==|~=)\s*[0-9]+\.[0-9]+(?:\.[0-9]+)?(?:\.?\*)?\Z")  # lets patch releases vary alone
 _ASKS_ONLY = re.compile(r"(torchvision|torchaudio) asks only torch>=([0-9.]+[0-9])")
-_ASKS_NONE = re.compile(r"(torchvision|torchaudio) paired by upload date, because its wheel METADATA names no torch")
+_ASKS_NONE = re.compile(r"(torchvision|torchaudio) pairs by upload day, its wheel METADATA names no torch")
 
 
 @dataclass(frozen=True, slots=True)
