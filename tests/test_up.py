@@ -475,7 +475,8 @@ def test_a_new_base_brings_new_debian_packages_and_the_wheels_stay(
     assert debs_of(seen) == tuple(sorted({deb.name for deb in seen.debs}))
     # What is a day young is not good enough for the next one: the mirrors are asked, of which there are none here.
     before = locks.path_of(spec).read_bytes()
-    with pytest.raises(Undecided, match=r"no Debian mirror.*; the Debian packages would not be pinned; the existing lock"):
+    told = "no Debian mirror.*; the Debian packages would not be pinned; the existing lock"
+    with pytest.raises(Undecided, match=told):
         ensure_lock(spec, facts, lambda: fake, quiet, refresh_os=True)
     assert locks.path_of(spec).read_bytes() == before
     # And where no container is built, there is nothing to refresh.
