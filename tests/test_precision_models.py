@@ -42,7 +42,7 @@ FAULTS = [
     ("cancels", "float32", "error-explodes", "cancels", "sub in the forward amplifies the error of its inputs"),
     ("positions", "bfloat16", "error-explodes", "turns", "in the forward amplifies the error of its inputs"),
     ("overflows", "float16", "error-explodes", "overflows", "beyond the 65504 that float16 holds"),
-    ("masks_a_row", "float16", "not-finite", "masks", "yields 1e+09 in wide numbers"),
+    ("masks_a_row", "float16", "not-finite", "masks", "yields 1e+09 in a wider dtype"),
     ("fades", "float16", "gradient-lost", "fades", "wholly"),
     ("exponent", "float16", "not-finite", "exponent", "beyond the 65504 that float16 holds"),
     ("exponent_in_single", "float16", "not-finite", "exponent", "beyond the 3.40282e+38 that float32 holds"),
