@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -116,6 +117,7 @@ def inside(runs: int) -> Iterator[Measure]:
     from envkit.facts import load as load_facts
     from envkit.plan.lockfile import dump, parse
     from envkit.plan.resolve import resolve
+    from envkit.plan.spec import Spec
     from envkit.plan.spec import load as load_spec
     from envkit.plan.spec import parse as parse_spec
 
@@ -145,17 +147,17 @@ def inside(runs: int) -> Iterator[Measure]:
         "resolve, refused for a GPU": 'python = "3.11"\ngpus = ["V100", "T4", "H100", "RTX 5090"]\n',
         "resolve, refused for a tag": 'python = "3.10"\n' + nvidia,
     }
+
+    def refuse(impossible: Spec) -> None:
+        try:
+            resolve(impossible, facts)
+        except Unsatisfiable:
+            return
+        raise Failed("a spec that must be refused was granted")
+
     for name, text in refusals.items():
-        wish = parse_spec('torch = "2.6.0"\n' + text, REFERENCE / "envkit.toml")
-
-        def refuse() -> None:
-            try:
-                resolve(wish, facts)  # noqa: B023  called before the loop goes on
-            except Unsatisfiable:
-                return
-            raise Failed("a spec that must be refused was granted")
-
-        yield measure(name, "ms", repeated(lambda: clock(refuse), runs), 50.0)
+        impossible = parse_spec('torch = "2.6.0"\n' + text, REFERENCE / "envkit.toml")
+        yield measure(name, "ms", repeated(partial(clock, partial(refuse, impossible)), runs), 50.0)
     text = (REFERENCE / "envkit.lock").read_text()
     lock = parse(text, "envkit.lock")
     yield measure("read and write a lock", "ms", repeated(lambda: clock(lambda: dump(parse(text, "x"))), runs), 20.0)

@@ -81,6 +81,10 @@ class _Known:
             self.given[found.lower()] = f"{form} {form.format(number)}"
         return self.given[found.lower()].removeprefix(f"{form} ")
 
+    def hiding(self, form: str) -> Callable[[re.Match[str]], str]:
+        """What re.sub takes to put placeholders of this form in place of what is found."""
+        return lambda found: self.stand_in(found[0], form)
+
 
 def _any(words: Iterator[str] | set[str]) -> str:
     """A pattern for each of the words, the longest first; one that never matches if there is none."""
@@ -174,9 +178,9 @@ def _text(text: str, key: str, known: _Known) -> str:
         return known.stand_in(text, "server-{}")
     if key == "device":
         text = _SERVER.sub(lambda found: found[0].replace(found[1], known.stand_in(found[1], "server-{}")), text)
-    text = re.sub(rf"(?<![\w-])(?:{known.serials})(?![\w-])", lambda found: known.stand_in(found[0], "serial-{}"), text)
+    text = re.sub(rf"(?<![\w-])(?:{known.serials})(?![\w-])", known.hiding("serial-{}"), text)
     for pattern, form in _RULES if key not in _VERSIONS else ():
-        text = pattern.sub(lambda found, form=form: known.stand_in(found[0], form), text)  # type: ignore[misc]
+        text = pattern.sub(known.hiding(form), text)
     text = _IPV6.sub(lambda found: _address(found[0], known), text)
     text = re.sub(rf"(?<=/)(?:{known.users})(?=[/:\s\"']|\Z)|\A(?:{known.users})\Z", "user", text)
     return re.sub(rf"(?<![\w.-])(?:{known.users})@", "user@", text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from envkit.judging.checks._given import FIX, must_see
+from envkit.judging.checks._model import place
 from envkit.judging.checks._outcomes import error, skip_if, unknown_if, warning
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects.placement import End, Group, Line, Operand, Placement
@@ -49,10 +50,6 @@ def _all_judged(model: Placement) -> None:
         raise Unknown(f"without a GPU no rule is known for {', '.join(model.unjudged)}")
 
 
-def _place(where: str, module: str) -> str:
-    return " in ".join(filter(None, (where, module)))
-
-
 def _named(tensors: Iterable[Operand], of: str) -> str:
     """The operands of an operation by device or dtype, each with its name where it has one."""
     told: dict[str, list[str]] = {}
@@ -93,7 +90,7 @@ def placement_factory_failed(model: Placement) -> Iterator[Finding]:
     what = "the module" if end.stage in ("import", "import torch") else "the factory"
     yield error(
         f"{what} of {model.target} {failed}",
-        _place(stop.where, "") if stop else "",
+        place(stop.where, "") if stop else "",
         {last: "its last words on stderr"} if last else {},
         "call the factory by hand: it must return (model, inputs) within the time given",
     )
@@ -116,7 +113,7 @@ def placement_forward_failed(model: Placement) -> Iterator[Finding]:
     last = "\n".join(end.stderr_tail.strip().splitlines()[-20:])
     yield error(
         f"the {end.stage} {failed}",
-        _place(stop.where, stop.module) if stop else "",
+        place(stop.where, stop.module) if stop else "",
         {last: "its last words on stderr"} if last else {},
         "run the model once with these inputs by hand",
     )
@@ -132,7 +129,7 @@ def placement_two_devices(model: Placement) -> Iterator[Finding]:
     what = f"{refusal.op} meets {met}" if met and refusal.op else refusal.message.split(" (when", 1)[0].rstrip(".")
     yield error(
         what,
-        _place(refusal.where, refusal.module),
+        place(refusal.where, refusal.module),
         {refusal.source or refusal.message: "the line"},
         "move the operand that is on another device before this line: `.to(device)` for an input, "
         "`model.to(device)` for a part",
@@ -147,7 +144,7 @@ def placement_dtype_mix(model: Placement) -> Iterator[Finding]:
         return
     yield error(
         f"{refusal.op} meets {_named(refusal.tensors, 'dtype')}",
-        _place(refusal.where, refusal.module),
+        place(refusal.where, refusal.module),
         {refusal.source or refusal.message: "the line"},
         "cast one of them (`.to(dtype)`), or run the model under torch.autocast",
     )
@@ -225,7 +222,7 @@ def _told(lines: list[Line], what: str, fix: str) -> Iterator[Finding]:
         times = "once" if line.count == 1 else f"{line.count} times"
         yield warning(
             f"{line.where or line.module or 'torch itself'} {what.format(kind=line.kind)}{op} {times} in one run{size}",
-            _place(line.where, line.module),
+            place(line.where, line.module),
             {line.source or line.op: "the line"},
             fix,
         )

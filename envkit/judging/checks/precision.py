@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
+from envkit.judging.checks._model import place
 from envkit.judging.checks._outcomes import error, note, skip_if, unknown_if
 from envkit.model import Finding, Severity, Skip, Unknown
 from envkit.subjects.placement import End
@@ -17,10 +18,6 @@ _WIDE_RANGE = 1e-30  # a dtype whose smallest number is below this has the range
 _FEWER_DIGITS = 2.0**-13
 _HALF = 0.5  # of a gradient that is error: it may point 30 degrees (asin 1/2) elsewhere
 _GRADIENTS = "all gradients as one"
-
-
-def _place(where: str, module: str) -> str:
-    return " in ".join(filter(None, (where, module)))
 
 
 def _last_words(end: End) -> dict[str, str]:
@@ -89,7 +86,7 @@ def precision_step_failed(model: Precision) -> Iterator[Finding]:
             )
         yield error(
             f"the {stop.stage} in {name} raised {stop.message}",
-            _place(stop.where, stop.module),
+            place(stop.where, stop.module),
             {stop.source or stop.message: "the line"},
             "run one step with these inputs by hand",
         )
@@ -110,7 +107,7 @@ def precision_op_refused(model: Precision) -> Iterator[Finding]:
     yield error(
         f"{refusal.op} {does} {' and '.join(refusal.dtypes)} on {' and '.join(refusal.devices)} "
         f"in the {refusal.stage}: {refusal.message.rstrip('.')}",
-        _place(refusal.where, refusal.module),
+        place(refusal.where, refusal.module),
         {refusal.source or refusal.op: "the line"},
         "cast its operands to one dtype, or let torch.autocast do it"
         if mixed
@@ -163,7 +160,7 @@ def precision_not_finite(model: Precision) -> Iterator[Finding]:
             are = "is" if len(figures) == 1 else "are"
             yield error(
                 f"{_names(figures)} {are} not finite in single precision already{story}",
-                _place(event.where, event.module) if event else "",
+                place(event.where, event.module) if event else "",
                 {event.source: "the line"} if event and event.source else {},
                 "the dtype is not the cause: fix the model, its inputs or its initial values first",
             )
@@ -174,7 +171,7 @@ def precision_not_finite(model: Precision) -> Iterator[Finding]:
         story = f": {_finite_story(event)}" if event else ""
         yield error(
             f"{_names(figures)} {'is' if len(figures) == 1 else 'are'} not finite in {model.dtype}{story}",
-            _place(event.where, event.module) if event else "",
+            place(event.where, event.module) if event else "",
             {
                 **({event.source: "the line"} if event and event.source else {}),
                 f"{worst.not_finite + worst.not_finite_anywhere} of {worst.elements}": f"elements of {worst.what}",
@@ -244,7 +241,7 @@ def precision_error_explodes(model: Precision) -> Iterator[Finding]:
         yield Finding(
             off + story,
             max(severity for _, severity in damaged),
-            _place(blamed.where, blamed.module) if blamed else "",
+            place(blamed.where, blamed.module) if blamed else "",
             {
                 **({blamed.source: "the line"} if blamed and blamed.source else {}),
                 f"{worst.error:.3g}": f"relative error of {worst.what}",
@@ -295,7 +292,7 @@ def precision_gradient_lost(model: Precision) -> Iterator[Finding]:
         f"{total.lost} of {total.significant} elements of gradients that count are zero in {model.dtype} and not in "
         f"wide numbers ({_names(gone or hit)}{' wholly' if gone else ''}){first}{least}",
         Severity.ERROR if gone else Severity.WARNING,
-        _place(event.where, event.module) if event else "",
+        place(event.where, event.module) if event else "",
         {
             **({event.source: "the line"} if event and event.source else {}),
             f"{limits.smallest:.2g}": f"the smallest number of {model.dtype} with all its digits",
@@ -330,7 +327,7 @@ def precision_autocast_holes(model: Precision) -> Iterator[Finding]:
         yield Finding(
             text,
             Severity.WARNING if hole.enabled and hole.kind != "round trip" else Severity.NOTE,
-            _place(hole.where, hole.module),
+            place(hole.where, hole.module),
             {hole.source or hole.op: "the line"},
             fix,
         )
@@ -360,7 +357,7 @@ def precision_tf32(model: Precision) -> Iterator[Finding]:
     yield Finding(
         f"{worst.op} in single precision is off by {worst.own_error:.2g}, as products with fewer digits (TF32) are",
         Severity.WARNING if model.dtype == "float32" else Severity.NOTE,
-        _place(worst.where, worst.module),
+        place(worst.where, worst.module),
         dict.fromkeys(on, "torch.backends"),
         "where these digits matter, set torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32 to "
         'False and torch.set_float32_matmul_precision("highest")',
@@ -373,7 +370,7 @@ def precision_not_repeatable(model: Precision) -> Iterator[Finding]:
     for each in unsteady[:_MOST]:
         yield note(
             f"{each.op} gives two results from the same inputs in single precision",
-            _place(each.where, each.module),
+            place(each.where, each.module),
             {each.source or each.op: "the line"},
             "torch.use_deterministic_algorithms(True) names or replaces such operations",
         )

@@ -139,7 +139,3 @@ def fork_reinit(story: Story, facts: Facts, event: Event) -> Iterator[Hypothesis
         )
     else:
         yield worded("cuda-lost-as-by-a-fork", event)
-
-
-def _process_names(event: Event) -> str:
-    return event.line.raw.lower()
