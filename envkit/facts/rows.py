@@ -543,16 +543,11 @@ def _checked(kind: type, value: Any) -> Any:
 
 
 def read_table(kind: type[Row], path: Path) -> tuple[Row, ...]:
-    """The rows of the JSON Lines file at ``path``, in its order, read once.
+    """The rows of the JSON Lines file at ``path``, in its order.
 
     Raises ValueError, naming file and line, when a row lacks a field, has one too many or one of the wrong
     kind: a table that does not fit must stop the program, not turn into defaults.
     """
-    return _read(kind, path)
-
-
-@cache
-def _read(kind: Any, path: Path) -> tuple[Any, ...]:
     hints = get_type_hints(kind)
     readers = [(name, _reader(hints[name])) for name in columns(kind)]
     rows = []
@@ -567,3 +562,11 @@ def _read(kind: Any, path: Path) -> tuple[Any, ...]:
         except ValueError as error:
             raise ValueError(f"{path.name}:{number}: {error}") from error
     return tuple(rows)
+
+
+_once = cache(read_table)
+
+
+def read_table_once(kind: type[Row], path: Path) -> tuple[Row, ...]:
+    """``read_table`` of a file that comes with envkit, which is read at the first call alone."""
+    return _once(kind, path)

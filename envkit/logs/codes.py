@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from envkit.facts import CudaErrorRow, Facts
-from envkit.facts.rows import read_table
+from envkit.facts.rows import read_table_once
 from envkit.versions import Cuda, Cudnn, Nccl
 
 Library = Literal["cublas", "cudnn", "nccl", "ib"]
@@ -104,7 +104,7 @@ def cuda_error(code: int | str, facts: Facts, *, old: bool = False) -> CudaError
         name = str(code).strip()
         return next((row for row in facts.cuda_errors if name in (row.name, row.runtime_name)), None)
     if old:
-        rows = read_table(OldCodeRow, _TABLES / "cuda_old_code.jsonl")
+        rows = read_table_once(OldCodeRow, _TABLES / "cuda_old_code.jsonl")
         found = next((row for row in rows if row.old == number), None)
         if found is None:
             return None
@@ -119,7 +119,7 @@ def status(library: Library, code: int | str) -> StatusRow | None:
     have the newer row is given.
     """
     number = _number(code)
-    rows = [row for row in read_table(StatusRow, _TABLES / "status.jsonl") if row.library == library]
+    rows = [row for row in read_table_once(StatusRow, _TABLES / "status.jsonl") if row.library == library]
     if number is None:
         return next((row for row in rows if row.name == str(code).strip()), None)
     return next((row for row in rows if row.code == number), None)
@@ -139,14 +139,14 @@ def signal_of(exit: int) -> str:
 
 def inner_failure(sentence: str) -> tuple[str, str] | None:
     """The category and the cause of a CUDA failure that NCCL quotes, None where no row has its words."""
-    plain, rows = sentence.lower(), read_table(InnerRow, _TABLES / "nccl_inner.jsonl")
+    plain, rows = sentence.lower(), read_table_once(InnerRow, _TABLES / "nccl_inner.jsonl")
     return next(((row.category, row.cause) for row in rows if row.words.lower() in plain), None)
 
 
 @cache
 def exception_causes() -> Mapping[str, str]:
     """The cause classes of exceptions whose name alone tells them, by the name; "" for one that passes on another's."""
-    return {row.exception: row.cause for row in read_table(ExceptionRow, _TABLES / "exceptions.jsonl")}
+    return {row.exception: row.cause for row in read_table_once(ExceptionRow, _TABLES / "exceptions.jsonl")}
 
 
 def _number(code: int | str) -> int | None:

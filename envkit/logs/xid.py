@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envkit.facts import Facts
-from envkit.facts.rows import read_table
+from envkit.facts.rows import read_table_once
 from envkit.facts.xid import Xid, XidCategory, read_xid, xid_pattern
 from envkit.logs.records import Event, Role, Signature
 
@@ -152,7 +152,7 @@ def nvlink5(xid: Xid) -> tuple[Nvlink5Row, ...]:
     if len(xid.words) < 2:
         return ()
     first, status = f"{xid.words[0]:032b}"[-32:], xid.words[1]
-    known = read_table(Nvlink5Row, _TABLES / "nvlink5.jsonl")
+    known = read_table_once(Nvlink5Row, _TABLES / "nvlink5.jsonl")
     rows = [row for row in known if row.xid == xid.code and int(row.status, 16) == status]
     if xid.unit:
         rows = [row for row in rows if xid.unit in row.unit.split("/") or row.unit.startswith(xid.unit)]
@@ -167,7 +167,7 @@ def nvlink_faults(xid: Xid) -> tuple[str, ...]:
     """
     seen = {
         row.reading
-        for row in read_table(NvlinkBitsRow, _TABLES / "nvlink_bits.jsonl")
+        for row in read_table_once(NvlinkBitsRow, _TABLES / "nvlink_bits.jsonl")
         if row.register <= len(xid.words) and any(xid.words[row.register - 1] >> bit & 1 for bit in row.bits)
     }
     return tuple(phrase for reading, phrase in _READINGS.items() if reading in seen)
@@ -181,7 +181,7 @@ def nvlink_sympathetic(xid: Xid) -> bool:
 
 def sxid_row(code: int) -> SxidRow | None:
     """What is known of one SXid; None for a code that the table does not hold."""
-    return next((row for row in read_table(SxidRow, _TABLES / "sxid.jsonl") if row.code == code), None)
+    return next((row for row in read_table_once(SxidRow, _TABLES / "sxid.jsonl") if row.code == code), None)
 
 
 def _fits(bits: str, pattern: str) -> bool:
